@@ -9,7 +9,7 @@ import re
 import sys
 import tomllib
 from collections.abc import Iterator
-from contextlib import contextmanager, redirect_stdout, suppress
+from contextlib import contextmanager, redirect_stdout
 from pathlib import Path
 from types import ModuleType
 from typing import Any, Final
@@ -47,12 +47,8 @@ def scene(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return folder
 
 
-def ids(groups: list[list[Block]]) -> list[str]:
-    return [group[0].name for group in groups]
-
-
 @pytest.mark.filterwarnings("ignore::langgraph.warnings.LangGraphDeprecatedSinceV10")  # of langgraph-supervisor
-@pytest.mark.parametrize("group", GROUPS, ids=ids(GROUPS))
+@pytest.mark.parametrize("group", GROUPS, ids=lambda group: group[0].name)
 def test_python_block_runs(
     group: list[Block], scene: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
 ) -> None:
@@ -112,7 +108,7 @@ def run_as_tests(block: Block, pytester: pytest.Pytester, monkeypatch: pytest.Mo
         assert (done.ret, done.parseoutcomes().get("passed", 0)) == (0, block.text.count("def test_"))
 
 
-def test_tests_run_what_there_is() -> None:
+def test_fences_are_all_read() -> None:
     """Fences that are opened and not read would be examples that nobody runs."""
     fences = re.findall(r"^```+(\w*)", TEXT, re.MULTILINE)
     assert len(fences) == 2 * len(documents.all_blocks())
@@ -127,17 +123,14 @@ def test_readme_is_short_and_its_pictures_are_small_and_ask_no_host_for_anything
     assert not re.search(r"(?:href|url\(|src)[=\"']*https?:", text_of("docs/pictures/terminal.svg"))
 
 
-def test_toml_blocks_are_settings() -> None:
+def test_toml_block_is_settings_or_tenants() -> None:
     texts = [block.text for block in documents.all_blocks() if block.language == "toml"]
     settings = [text for text in texts if "users" not in tomllib.loads(text)]
     assert settings
     for text in settings:
         AgentContext(**tomllib.loads(text))
-
-
-def test_tenants_file_is_one() -> None:
-    (text,) = (block.text for block in documents.all_blocks() if "[users." in block.text)
-    assert isinstance(parse_tenants(text, "tenants.toml"), Tenants)
+    (tenants,) = (text for text in texts if "[users." in text)
+    assert isinstance(parse_tenants(tenants, "tenants.toml"), Tenants)
 
 
 # --- The command line
@@ -161,13 +154,20 @@ USAGE_ERROR: Final[Any] = typer.BadParameter.__base__
 OWN: Final = [(name, words[1:]) for name, words in documents.command_lines() if words[0] == "mendgraph"]
 
 
-@pytest.mark.parametrize("words", [words for _, words in OWN], ids=[f"{name}-{at}" for at, (name, _) in enumerate(OWN)])
-def test_command_of_ours_parses(words: list[str], scene: Path) -> None:
-    for name in words:  # files that a command reads have to be there
-        if re.fullmatch(r"[\w/-]+\.(?:yaml|json|html)", name):
-            write_files(scene, {name: ""})
-    with suppress(typer.Exit):  # `--help` and `--version` end at once
-        parse(words)
+def test_command_of_ours_parses(scene: Path) -> None:
+    for name, words in OWN:
+        for word in words:  # files that a command reads have to be there
+            if re.fullmatch(r"[\w/-]+\.(?:yaml|json|html)", word):
+                write_files(scene, {word: ""})
+        try:
+            parse(words)
+        except typer.Exit:  # `--help` and `--version` end at once
+            continue
+        except USAGE_ERROR as error:
+            pytest.fail(f"{name}: mendgraph {' '.join(words)}: {error}")
+    for line in ("--modle x task", "runs show a b c", "model pul", "usage --days many"):
+        with pytest.raises(USAGE_ERROR):
+            parse(line.split())
 
 
 def test_other_commands_name_what_there_is() -> None:
@@ -186,40 +186,23 @@ def options(command: Any) -> set[str]:
 
 
 FOREIGN: Final = frozenset(
-    [
-        "--mendgraph-record",
-        "--ignore",
-        "--deselect",
-        "--body-file",
-        "--format",
-        "--hook-stage",
-        "--title",
-        "--extra",
-        "--with",
-        "--config",
-        "--head",
-        "--disable-usage-stats",
-        "--plan",
-        "--code",
-        "--mendgraph-foreign",
-        "--gitleaks",
-        "--directory",
-        "--agent",
-        "--dataset",
-        "--agent-kwarg",
-        "--ae",
-    ]
+    re.findall(
+        r"\S+",
+        "--mendgraph-record --mendgraph-foreign --ignore --deselect --body-file --format --hook-stage --title --extra"
+        " --with --config --head --disable-usage-stats --plan --code --gitleaks --directory --agent --dataset"
+        " --agent-kwarg --ae",
+    )
 )
 """Options of pytest, uv, langgraph, ray, harbor and our benchmarks that the pages name."""
 
 
-def test_every_option_that_is_named_is_there() -> None:
+def test_option_that_is_named_is_there() -> None:
     text = re.sub(r"<!--.*?-->", "", TEXT, flags=re.DOTALL)
     named = set(re.findall(r"(?<![\w-])--[a-z][\w-]+", text))
     assert named - FOREIGN <= options(PROGRAM)
 
 
-def test_every_command_that_is_named_is_there() -> None:
+def test_command_that_is_named_is_there() -> None:
     known = set(PROGRAM.commands)  # type: ignore[attr-defined]  # a group
     below = {name: set(getattr(each, "commands", {})) for name, each in PROGRAM.commands.items()}  # type: ignore[attr-defined]
     for span in documents.spans():
@@ -248,12 +231,14 @@ OF_USERS: Final = {
 """Files that users have, not we."""
 
 
-@pytest.mark.parametrize("document", [*documents.pages(), "SECURITY.md"])
-def test_every_file_that_is_named_is_there(document: str) -> None:
-    text = text_of(document)
-    linked = [(ROOT / document).parent / each for each in re.findall(r"\]\((?!https?:|#)([^)#]+)[^)]*\)", text)]
-    named = [ROOT / each for each in documents.spans(text) if PATHS.fullmatch(each) and each not in OF_USERS]
-    assert [str(each) for each in (*linked, *named) if not each.exists()] == []
+def test_file_that_is_named_is_there() -> None:
+    missing = []
+    for document in (*documents.pages(), "SECURITY.md"):
+        text = text_of(document)
+        linked = [(ROOT / document).parent / each for each in re.findall(r"\]\((?!https?:|#)([^)#]+)[^)]*\)", text)]
+        named = [ROOT / each for each in documents.spans(text) if PATHS.fullmatch(each) and each not in OF_USERS]
+        missing += [f"{document}: {each}" for each in (*linked, *named) if not each.exists()]
+    assert missing == []
 
 
 def anchors(text: str) -> set[str]:
@@ -262,28 +247,8 @@ def anchors(text: str) -> set[str]:
     return {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings}
 
 
-@pytest.mark.parametrize("page", documents.pages())
-def test_every_link_to_a_heading_leads_somewhere(page: str) -> None:
-    for file, anchor in re.findall(r"\]\((?!https?:)([^)#]*)#([\w-]+)\)", documents.pages()[page]):
-        linked = str(((ROOT / page).parent / file).resolve().relative_to(ROOT)) if file else page
-        assert anchor in anchors(documents.pages()[linked]), f"{file}#{anchor}"
-
-
-# --- The tests' own reading
-
-
-def test_block_is_read_with_what_its_comment_says() -> None:
-    text = (
-        '<!-- test\nsays: ["Hi."]\nexpects: two\n-->\n\n```python\nx = 1\n```\n\n````text\n```\nno block\n```\n````\n'
-    )
-    first, second = documents.blocks(text)
-    assert first == Block("python", "x = 1\n", 6, {"says": ["Hi."], "expects": "two"})
-    assert second == Block("text", "```\nno block\n```\n", 10)
-    with pytest.raises(ValueError, match=":3: a test has no skip"):
-        documents.blocks("<!-- test\nskip: true -->\n```python\n```\n")
-
-
-@pytest.mark.parametrize("line", ["--modle x task", "runs show a b c", "model pul", "usage --days many"])
-def test_command_that_is_wrong_does_not_parse(line: str) -> None:
-    with pytest.raises(USAGE_ERROR):
-        parse(line.split())
+def test_link_to_a_heading_leads_somewhere() -> None:
+    for page, text in documents.pages().items():
+        for file, anchor in re.findall(r"\]\((?!https?:)([^)#]*)#([\w-]+)\)", text):
+            linked = str(((ROOT / page).parent / file).resolve().relative_to(ROOT)) if file else page
+            assert anchor in anchors(documents.pages()[linked]), f"{page}: {file}#{anchor}"

@@ -13,6 +13,7 @@ import pytest
 import mendgraph
 from tests.architecture.product import ROOT
 from tests.doubles.scripted_server import Calls, Say, ScriptedServer
+from tests.extent import in_sweeps
 
 OTHERS = ("langchain.agents", "deepagents", "langgraph_supervisor", "langgraph_swarm")
 PARTS_FOR_OTHERS = ("Middleware", "Backend", "AgentStoppedError")
@@ -45,28 +46,6 @@ OF_ALL = {"workspace", "run", "options", "function", "step"}
 """Arguments that the module says of all its functions."""
 
 
-def test_version_is_that_of_the_installed_package() -> None:
-    assert mendgraph.__version__ == version("mendgraph")
-
-
-def test_unknown_name_is_an_attribute_error() -> None:
-    with pytest.raises(AttributeError, match="module 'mendgraph' has no attribute 'run_tusk'"):
-        _ = mendgraph.run_tusk
-    assert not hasattr(mendgraph, "__wrapped__")
-
-
-def test_importing_the_package_costs_nothing() -> None:
-    program = f"import sys, mendgraph; print([name for name in {HEAVY!r} if name in sys.modules])"
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "[]"
-
-
-FIRST_RUN = """
-import sys
-from mendgraph import AgentContext, run_task
-result = run_task("How many lines has a.txt?", AgentContext(workspace=sys.argv[1], model="m", base_url=sys.argv[2]))
-print(result.answer, *sys.modules, sep="\\n")
-"""
 MOST_MODULES = 177
 """Of ours, that a run loads which reads a file and answers."""
 OF_OTHER_RUNS = (
@@ -86,28 +65,46 @@ OF_OTHER_RUNS = (
 """What only a run loads that edits, delegates, undoes, or is run in another way; and packages of others."""
 
 
-def test_first_run_loads_what_it_needs(tmp_path: Path) -> None:
+def test_version_is_that_of_the_installed_package_and_an_unknown_name_an_attribute_error() -> None:
+    assert mendgraph.__version__ == version("mendgraph")
+    with pytest.raises(AttributeError, match="module 'mendgraph' has no attribute 'run_tusk'"):
+        _ = mendgraph.run_tusk
+
+
+FIRST_RUN = f"""
+import sys
+import mendgraph
+print([name for name in {HEAVY!r} if name in sys.modules])
+from mendgraph import AgentContext, run_task
+result = run_task("How many lines has a.txt?", AgentContext(workspace=sys.argv[1], model="m", base_url=sys.argv[2]))
+print(result.answer, *sys.modules, sep="\\n")
+"""
+
+
+def test_importing_costs_nothing_and_a_first_run_loads_what_it_needs(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text("one\n", encoding="utf-8")
     with ScriptedServer([Calls([("read_file", '{"path": "a.txt"}')]), Say("It has one line.")]) as server:
         command = [sys.executable, "-c", FIRST_RUN, str(tmp_path), server.base_url]
         done = subprocess.run(command, capture_output=True, text=True, check=True)
-    answer, *loaded = done.stdout.splitlines()
-    assert answer == "It has one line."
+    heavy, answer, *loaded = done.stdout.splitlines()
+    assert (heavy, answer) == ("[]", "It has one line.")
     assert sorted({*OF_OTHER_RUNS}.intersection(loaded)) == []
     assert len([name for name in loaded if name.startswith("mendgraph.")]) <= MOST_MODULES
 
 
-def test_what_programs_of_langchain_use_of_ours_loads_no_other_agents() -> None:
+@in_sweeps
+def test_programs_of_langchain_load_no_other_agents() -> None:
     """Those packages take a second: only our parts for them need them, which are called after what they are there."""
     files = [ast.parse(path.read_text(encoding="utf-8")) for path in (ROOT / "tests" / "langchain").glob("*.py")]
     imports = [node for file in files for node in ast.walk(file) if isinstance(node, ast.ImportFrom)]
-    used = {
-        (each.module, name.name) for each in imports for name in each.names if str(each.module).startswith("mendgraph")
-    }
-    used = {
-        each for each in used if "hooks" not in f"{each[0]}.{each[1]}".split(".")
-    }  # which a machine with hooks imports
-    plain = [f"from {module} import {name}" for module, name in sorted(used) if not name.endswith(PARTS_FOR_OTHERS)]
+    used = {(str(each.module), name.name) for each in imports for name in each.names}
+    plain = [
+        f"from {module} import {name}"
+        for module, name in sorted(used)
+        if module.startswith("mendgraph")
+        and "hooks" not in (*module.split("."), name)  # which a machine with hooks imports
+        and not name.endswith(PARTS_FOR_OTHERS)
+    ]
     assert "from mendgraph.graph.machine.build import build_graph" in plain
     program = "\n".join(["import sys", *plain, f"print([name for name in {OTHERS!r} if name in sys.modules])"])
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)

@@ -1,4 +1,6 @@
-from collections.abc import Callable, Iterator
+"""The watch of all tests notices who opens a path of a workspace by its name."""
+
+from collections.abc import Callable
 from pathlib import Path
 from types import FunctionType
 from typing import Any
@@ -8,7 +10,7 @@ import pytest
 from mendgraph.nodes.execute_tools.files.workspace import Workspace
 from tests.architecture.product import EFFECT_PACKAGES
 from tests.nodes.execute_tools.files.layout import allow
-from tests.workspace_watch import ROOT, Sighting, Watch, installed, watched
+from tests.workspace_watch import ROOT, Sighting, installed, watched
 
 PRODUCT, EFFECTS = "nodes/guard/made_up.py", f"{EFFECT_PACKAGES[0]}made_up.py"
 OPEN = "def act(path):\n    with open(path) as file:\n        return file.read()\n"
@@ -35,38 +37,12 @@ def root(tmp_path: Path) -> Path:
     return root
 
 
-@pytest.fixture
-def watch() -> Iterator[Watch]:
-    """The watch of all tests, with nothing left in it that this test has done on purpose."""
-    with watched() as watch:
-        yield watch
-        watch.culprits.clear()
-
-
-def test_culprit_is_named_with_file_line_and_path(root: Path, watch: Watch) -> None:
-    path = str(root / "a")
-    assert act_in(PRODUCT)(path) == "x"
-    assert watch.culprits == [Sighting("open", path, f"{PRODUCT}:2 in act")]
-    assert str(watch.culprits[0]) == f"{PRODUCT}:2 in act: open {path!r}"
-
-
-def test_execute_tools_works_by_handle(root: Path, watch: Watch) -> None:
-    workspace = Workspace(str(root), allow)
-    workspace.read_file("a")
-    workspace.write_file("new/b", b"x", expected_sha256="")
-    list(workspace.walk())
-    assert watch.culprits == []
-    assert {(each.path, each.place.partition(":")[0]) for each in watch.excused} == {
-        (str(root), "nodes/execute_tools/files/handles.py")
-    }
-
-
 BY_HANDLE = """
 import os
 def act(path):
     handle = os.open(os.path.dirname(path), os.O_RDONLY)
     os.close(os.open('a', os.O_RDONLY, dir_fd=handle))
-    os.mkdir('new', dir_fd=handle)
+    os.mkdir('other', dir_fd=handle)
     os.rename('a', 'b', src_dir_fd=handle, dst_dir_fd=handle)
     os.listdir(handle)
     os.close(handle)
@@ -74,11 +50,20 @@ def act(path):
 
 
 def test_in_execute_tools_too_no_other_function_opens_the_absolute_name(
-    root: Path, watch: Watch, monkeypatch: pytest.MonkeyPatch
+    root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(root)
-    act_in(EFFECTS, BY_HANDLE)(str(root / "a"))
-    assert watch.culprits == [Sighting("open", str(root), f"{EFFECTS}:4 in act")]
+    with watched() as watch:
+        workspace = Workspace(str(root), allow)
+        workspace.read_file("a")
+        workspace.write_file("new/b", b"x", expected_sha256="")
+        assert {(each.path, each.place.partition(":")[0]) for each in watch.excused} == {
+            (str(root), "nodes/execute_tools/files/handles.py")
+        }
+        assert watch.culprits == []
+        act_in(EFFECTS, BY_HANDLE)(str(root / "a"))
+        assert watch.culprits == [Sighting("open", str(root), f"{EFFECTS}:4 in act")]
+        watch.culprits.clear()
 
 
 def test_test_of_a_culprit_fails(root: Path) -> None:
@@ -86,6 +71,6 @@ def test_test_of_a_culprit_fails(root: Path) -> None:
     with pytest.raises(pytest.fail.Exception) as failure, watched():
         assert act(path) + act(path) == "xx"
     seen = f"{PRODUCT}:2 in act: open {path!r}"
-    assert failure.value.msg == f"paths of a workspace were used by name:\n{seen}"
+    assert failure.value.msg == f"paths of a workspace were used by name:\n{seen}"  # once, though twice done
     with watched() as watch:
         assert watch.culprits == []

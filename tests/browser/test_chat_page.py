@@ -20,6 +20,7 @@ from tests.browser.chromium import Page, needs_chromium, needs_node_modules, scr
 from tests.doubles.replies import Say
 from tests.doubles.scripted_server import ScriptedServer
 from tests.doubles.tool_use import use
+from tests.extent import in_sweeps
 from tests.runs.studio import Studio, told
 from tests.scenarios.sample_repair import CALC, DONE, EDIT, MENDED, READ, TASK
 from tests.workspace_files import changed_files, write_files
@@ -27,6 +28,7 @@ from tests.workspace_files import changed_files, write_files
 BUILT = Path(__file__).parent / "build" / "agent_chat"
 
 pytestmark = [
+    in_sweeps,
     pytest.mark.studio,
     needs_chromium,
     needs_node_modules,
@@ -126,7 +128,7 @@ def test_change_is_approved_edited_or_rejected_in_the_page(
     assert changed_files(folder, CALC) == left
 
 
-def test_what_would_be_changed_is_shown_as_a_difference_and_refused_with_a_reason(
+def test_change_is_shown_as_a_difference_and_refused_with_a_reason(
     studio: Studio, site: str, page: Page, folder: Path, tmp_path: Path
 ) -> None:
     with told(use(EDIT), DONE) as model, chat(studio, site, page, folder, model, mode="ask"):

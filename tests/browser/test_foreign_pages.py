@@ -25,10 +25,11 @@ from tests.doubles.replies import Say
 from tests.doubles.scripted_server import ScriptedServer
 from tests.doubles.tiny_model import write_tiny_model
 from tests.doubles.tool_use import use
+from tests.extent import in_sweeps
 from tests.runs.servers import Servers, token
 from tests.runs.studio import Studio, told
 
-pytestmark = needs_chromium
+pytestmark = [in_sweeps, needs_chromium]
 
 CANARY: tuple[str, JsonMap] = ("write_file", {"path": "canary.txt", "content": "ran\n"})
 REQUEST: JsonMap = {"messages": [{"role": "user", "content": "Write the file."}]}

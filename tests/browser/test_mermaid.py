@@ -8,8 +8,9 @@ from selenium.webdriver.common.by import By
 from mendgraph.graph.machine import routes
 from mendgraph.graph.machine.build import build_graph
 from tests.browser.chromium import Page, needs_chromium, needs_node_modules, screenshots
+from tests.extent import in_sweeps
 
-pytestmark = [needs_chromium, needs_node_modules]
+pytestmark = [in_sweeps, needs_chromium, needs_node_modules]
 
 PAGE = Path(__file__).parent / "mermaid.html"
 
@@ -53,19 +54,6 @@ def test_picture_is_drawn_whole(page: Page, tmp_path: Path, name: str, source: s
     page.screenshot(screenshots(tmp_path) / f"mermaid-{name}.png")
     assert labels(page) == words
     assert (page.run(OVERLAPS), page.overflow(), page.console_errors(), page.contrast_problems()) == ([], [], [], [])
-
-
-def test_labels_that_lie_on_each_other_are_seen(page: Page) -> None:
-    """As they do where each word has an arrow of its own."""
-    arrows = [f"{source} -->|{label or 'then'}| {target}" for source, label, target in routes.TRANSITIONS]
-    page.open(PAGE)
-    assert page.run("return draw(arguments[0])", "\n".join(["flowchart TD", *arrows])) is True
-    assert page.run(OVERLAPS) != []
-
-
-def test_source_that_is_none_is_told(page: Page) -> None:
-    page.open(PAGE)
-    assert "Parse error" in page.run("return draw(arguments[0])", "flowchart TD\n a -->")
 
 
 def labels(page: Page) -> set[str]:

@@ -8,6 +8,7 @@ from selenium.webdriver.common.keys import Keys
 
 from mendgraph.graph.report.page import report_html
 from tests.browser.chromium import AXE, Page, needs_chromium, screenshots
+from tests.extent import in_sweeps
 from tests.graph.report.report_plays import HOSTILE, asked_run, hostile_run, page
 
 pytestmark = needs_chromium
@@ -19,7 +20,6 @@ VIEWS = {
     "narrow": {"width": 320, "height": 640, "dark": True},
     "print": {"width": 794, "height": 1123, "print": True},
 }
-needs_axe = pytest.mark.skipif(not AXE.is_file(), reason="axe-core is missing; `make browser` installs it")
 
 
 @pytest.fixture(scope="module")
@@ -39,8 +39,13 @@ def unfold(browser: Page) -> None:
     browser.run("for (const each of document.querySelectorAll('details')) each.open = true")
 
 
-@pytest.mark.parametrize("name", VIEWS)
-def test_it_can_be_read_everywhere(name: str, browser: Page, pages: dict[str, Path], tmp_path: Path) -> None:
+def in_views(first: str, *others: str) -> pytest.MarkDecorator:
+    """The first view in each session of tests, the others in sweeps."""
+    return pytest.mark.parametrize("name", [first, *(pytest.param(name, marks=in_sweeps) for name in others)])
+
+
+@in_views(*VIEWS)
+def test_report_can_be_read_everywhere(name: str, browser: Page, pages: dict[str, Path], tmp_path: Path) -> None:
     browser.view(**VIEWS[name])  # type: ignore[arg-type]
     browser.open(pages["asked"])
     browser.screenshot(screenshots(tmp_path) / f"report-{name}.png")
@@ -53,6 +58,48 @@ def test_it_can_be_read_everywhere(name: str, browser: Page, pages: dict[str, Pa
     assert browser.console_errors() == browser.requests() == []
 
 
+@in_views("light", "narrow", "print")
+def test_hostile_words_are_words(name: str, browser: Page, pages: dict[str, Path], tmp_path: Path) -> None:
+    browser.view(**VIEWS[name])  # type: ignore[arg-type]
+    browser.open(pages["hostile"])
+    unfold(browser)
+    assert browser.run("return document.querySelectorAll('script, img, [onerror], [onload]').length") == 0
+    assert browser.run("return document.title") != "owned"
+    assert HOSTILE[:60] in browser.text()
+    assert browser.overflow() == browser.console_errors() == browser.requests() == []
+    browser.screenshot(screenshots(tmp_path) / f"report-hostile-{name}.png")
+
+
+@in_sweeps
+def test_report_is_accessible_without_a_script_and_by_keyboard(browser: Page, pages: dict[str, Path]) -> None:
+    texts = []
+    for javascript in (False, True):
+        browser.view(javascript=javascript)
+        browser.open(pages["asked"])
+        texts.append(browser.text())
+    assert texts[0] == texts[1]
+    browser.press(Keys.TAB)
+    assert browser.run("return document.activeElement.textContent") == "Skip to the report"
+    assert browser.run("return document.activeElement.getBoundingClientRect().top") >= 0
+    browser.press(Keys.ENTER)
+    assert browser.run("return document.activeElement.id") == "main"
+    browser.press(Keys.TAB)
+    assert browser.run("return getComputedStyle(document.activeElement).outlineStyle") == "solid"
+    browser.run("document.querySelector('#steps summary').focus()")
+    browser.press(Keys.ENTER)
+    assert browser.run("return document.querySelector('#steps details').open") is True
+    levels = browser.run("return [...document.querySelectorAll('h1,h2,h3,h4')].map(each => Number(each.tagName[1]))")
+    assert (levels[0], levels.count(1)) == (1, 1)
+    assert all(after - before <= 1 for before, after in pairwise(levels))
+    assert browser.run(_LABELS_THAT_MEET) == []
+    for dark in (False, True) if AXE.is_file() else ():
+        browser.view(dark=dark)
+        browser.open(pages["asked"])
+        unfold(browser)
+        assert (browser.contrast_problems(), browser.accessibility_problems()) == ([], [])
+
+
+@in_sweeps
 def test_no_word_of_a_command_is_torn_on_a_phone(browser: Page, pages: dict[str, Path]) -> None:
     """It is read and typed, or taken as a whole: a break after the first `-` of `--root` would be taken for a dash."""
     browser.view(**VIEWS["phone"])  # type: ignore[arg-type]
@@ -67,54 +114,7 @@ def test_no_word_of_a_command_is_torn_on_a_phone(browser: Page, pages: dict[str,
     assert [each for each in commands if "  " in each or "\n" in each or not each.startswith("mendgraph ")] == []
 
 
-@needs_axe
-@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
-def test_its_contrast_is_enough_and_it_is_accessible(dark: bool, browser: Page, pages: dict[str, Path]) -> None:
-    browser.view(dark=dark)
-    browser.open(pages["asked"])
-    unfold(browser)
-    assert browser.contrast_problems() == []
-    assert browser.accessibility_problems() == []
-
-
-@pytest.mark.parametrize("name", ["light", "narrow", "print"])
-def test_hostile_words_are_words(name: str, browser: Page, pages: dict[str, Path], tmp_path: Path) -> None:
-    browser.view(**VIEWS[name])  # type: ignore[arg-type]
-    browser.open(pages["hostile"])
-    unfold(browser)
-    assert browser.run("return document.querySelectorAll('script, img, [onerror], [onload]').length") == 0
-    assert browser.run("return document.title") != "owned"
-    assert HOSTILE[:60] in browser.text()
-    assert browser.overflow() == browser.console_errors() == browser.requests() == []
-    browser.screenshot(screenshots(tmp_path) / f"report-hostile-{name}.png")
-
-
-def test_nothing_of_it_needs_a_script(browser: Page, pages: dict[str, Path]) -> None:
-    browser.view(javascript=False)
-    browser.open(pages["asked"])
-    without = browser.text()
-    browser.view()
-    browser.open(pages["asked"])
-    assert without == browser.text()
-    folded = "return [...document.querySelectorAll('details')].some(each => each.open)"
-    assert browser.run(folded) is False
-
-
-def test_it_is_used_by_keyboard(browser: Page, pages: dict[str, Path]) -> None:
-    browser.view()
-    browser.open(pages["asked"])
-    browser.press(Keys.TAB)
-    assert browser.run("return document.activeElement.textContent") == "Skip to the report"
-    assert browser.run("return document.activeElement.getBoundingClientRect().top") >= 0
-    browser.press(Keys.ENTER)
-    assert browser.run("return document.activeElement.id") == "main"
-    browser.press(Keys.TAB)
-    assert browser.run("return getComputedStyle(document.activeElement).outlineStyle") == "solid"
-    browser.run("document.querySelector('#steps summary').focus()")
-    browser.press(Keys.ENTER)
-    assert browser.run("return document.querySelector('#steps details').open") is True
-
-
+@in_sweeps
 def test_on_paper_everything_is_unfolded(browser: Page, pages: dict[str, Path], tmp_path: Path) -> None:
     browser.view(**VIEWS["print"])  # type: ignore[arg-type]
     browser.open(pages["asked"])
@@ -124,17 +124,6 @@ def test_on_paper_everything_is_unfolded(browser: Page, pages: dict[str, Path], 
     printed = browser.pdf()
     (screenshots(tmp_path) / "report.pdf").write_bytes(printed)
     assert printed.startswith(b"%PDF-")
-
-
-def test_heads_are_in_order_and_the_picture_has_words(browser: Page, pages: dict[str, Path]) -> None:
-    browser.view()
-    browser.open(pages["asked"])
-    levels = browser.run("return [...document.querySelectorAll('h1,h2,h3,h4')].map(each => Number(each.tagName[1]))")
-    assert levels[0] == 1
-    assert levels.count(1) == 1
-    assert all(after - before <= 1 for before, after in pairwise(levels))
-    crossing = browser.run(_LABELS_THAT_MEET)
-    assert crossing == []
 
 
 _LABELS_THAT_MEET = """

@@ -89,7 +89,7 @@ def test_turn_of_harbor_runs_with_its_model_and_our_settings(container: Path, mo
     assert (container / "result.txt").read_text() == "5\n"
 
 
-def test_what_the_operator_does_not_allow_is_refused_in_configurable(
+def test_setting_that_the_operator_does_not_allow_is_refused_in_configurable(
     container: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     result = turn(loaded(monkeypatch), model="m", model_kwargs={"base_url": "https://elsewhere.test/v1"})

@@ -6,9 +6,8 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import pytest
 import typer
@@ -17,42 +16,18 @@ from mendgraph.graph import cli
 from mendgraph.graph.configuration.settings import MOST
 from mendgraph.graph.fleet.serving.admission import open_admitter
 from mendgraph.graph.fleet.serving.tenants import token_hash
-from mendgraph.graph.runs.runs import ListedRun, list_runs
 from mendgraph.graph.terminal.output_lines import line_schema, object_schema
-from mendgraph.nodes.records import JsonMap, StopReason
+from mendgraph.nodes.records import StopReason
 from tests.architecture.product import ROOT
-from tests.doubles.replies import Say
-from tests.doubles.scripted_model import ScriptedModel
+from tests.graph.conftest import Command, Typed
 
 BUG = "def add(a, b):\n    return a - b\n"
 FIXED = BUG.replace("-", "+")
 FIX = 'tool: edit_file({"path": "calc.py", "old_str": "a - b", "new_str": "a + b"})'
-COMMAND = Path(sys.executable).parent / "mendgraph"
-
-Run = Callable[..., tuple[int, str, str]]
-
-
-@pytest.fixture
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A project with a bug, which is the current folder."""
-    (tmp_path / "calc.py").write_text(BUG, encoding="utf-8")
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
-
-
-@pytest.fixture
-def run(folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
-    """Runs the command in this process on a model that fixes the bug: exit code, standard output, standard error."""
-
-    def called(*words: str, script: tuple[str, ...] = (FIX, "It adds now.")) -> tuple[int, str, str]:
-        model = ScriptedModel([Say(line) for line in script])
-        monkeypatch.setattr(cli, "_session_options", lambda: {"model": model})
-        code = cli.main([*words, "--protocol", "text"])
-        shown = capsys.readouterr()
-        return code, shown.out, shown.err
-
-    assert folder.is_dir()
-    return called
+AGENTS = 'tool: write_file({"path": "AGENTS.md", "content": "x"})'
+MENDING = ("--protocol", "text", "Fix it")
+SAYS = (FIX, "It adds now.")
+PROGRAM = Path(sys.executable).parent / "mendgraph"
 
 
 def code_of(folder: Path) -> str:
@@ -60,99 +35,71 @@ def code_of(folder: Path) -> str:
 
 
 @pytest.mark.parametrize("words", [["Fix it"], ["run", "Fix it"], ["--seed", "1", "Fix it", "--temperature", "0.5"]])
-def test_task_is_done(run: Run, folder: Path, words: list[str]) -> None:
-    code, out, err = run(*words)
+def test_task_is_done(command: Command, folder: Path, words: list[str]) -> None:
+    code, out, err = command("--protocol", "text", *words, says=SAYS)
     assert (code, code_of(folder)) == (0, FIXED)
-    assert re.fullmatch(r"(mendgraph: programs run in the sandbox \w+\n)?mendgraph: run [0-9a-f]{8}\n", err)
+    assert re.fullmatch(r"mendgraph: run [0-9a-f]{8}\n", err)
     end = "FINISHED (answered): Changed calc.py; not checked: no test of calc.py was found ("
     assert f"-    return a - b\n+    return a + b\n{end}" in out
 
 
-def test_changes_that_nothing_could_check_have_a_code_of_their_own_where_checks_are_required(run: Run) -> None:
-    code, out, _ = run("--require-checks", "Fix it")
-    assert (code, "SYSTEM_ERROR (not_checked): " in out) == (5, True)
-
-
-AGENTS = 'tool: write_file({"path": "AGENTS.md", "content": "x"})'
-
-
 @pytest.mark.parametrize(
-    ("required", "script", "code", "line"),
+    ("option", "says", "code", "line"),
     [
-        (
-            "--require-changes",
-            ("It adds.", "It adds."),
-            4,
-            "SYSTEM_ERROR (nothing_changed): This run has to change a file. No ",
-        ),
+        ("--require-checks", SAYS, 5, "SYSTEM_ERROR (not_checked): "),
+        ("--require-changes", ("It adds.", "It adds."), 4, "SYSTEM_ERROR (nothing_changed): This run has to change "),
         ("--require-changes", (FIX, AGENTS, "Done."), 5, "FINISHED (answered): Changed calc.py; "),
-        ("--require-changes", (FIX, "Done."), 0, "FINISHED (answered): Changed calc.py; "),
-        ("--no-require-changes", ("It adds.",), 0, "FINISHED (answered): No file was changed.\n"),
         ("--no-require-changes", (AGENTS, "Done."), 0, "FINISHED (answered): No file was changed: refused ("),
+        ("--max-calls=1", SAYS, 3, "BUDGET_STOP (max_calls"),
+        ("--mode=read-only", SAYS, 0, "FINISHED (answered): No file was changed"),
     ],
 )
-def test_run_without_its_changes_has_a_code_where_changes_are_required(
-    run: Run, required: str, script: tuple[str, ...], code: int, line: str
+def test_options_reach_the_run_and_each_end_has_its_exit_code(
+    command: Command, option: str, says: tuple[str, ...], code: int, line: str
 ) -> None:
-    ended, out, _ = run(required, "Fix it", script=script)
-    assert (ended, line in out) == (code, True)
-    assert ("refused (" in out) is (AGENTS in script)
+    ended, out, _ = command(option, *MENDING, says=says)
+    assert (ended, line in out) == (code, True), out
 
 
-def test_task_may_come_from_the_input(run: Run, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sys, "stdin", io.StringIO("Fix it\n"))
-    assert run("-")[0] == 0
+def test_another_folder_may_be_named(command: Command, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (folder / "elsewhere").mkdir()
+    monkeypatch.chdir(folder / "elsewhere")
+    assert command("--protocol", "text", "--root", "..", "-", says=SAYS, typed=io.StringIO("Fix it\n"))[0] == 0
     assert code_of(folder) == FIXED
 
 
-def test_another_folder_may_be_named(run: Run, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "elsewhere").mkdir()
-    monkeypatch.chdir(tmp_path / "elsewhere")
-    assert run("Fix it", "--root", "..")[0] == 0
-    assert code_of(folder) == FIXED
-
-
-def test_json_is_one_object(run: Run) -> None:
-    code, out, err = run("--json", "--debug", "Fix it")
+def test_json_is_one_object(command: Command) -> None:
+    code, out, err = command("--json", "--debug", *MENDING, says=SAYS)
     assert (code, json.loads(out)["outcome"]["kind"]) == (0, "FINISHED")
     lines = err.splitlines()
     assert [json.loads(line)["event"] for line in lines if line.startswith("{")][:2] == ["tool.call", "tool.response"]
     assert lines[-1] == f"log: {json.loads(out)['log']}"
 
 
-@pytest.mark.parametrize(
-    ("words", "code"), [(["--max-calls", "1"], 3), (["--max-steps", "1"], 3), (["--mode", "read-only"], 0)]
-)
-def test_limits_and_modes_reach_the_run(run: Run, words: list[str], code: int) -> None:
-    assert run("Fix it", *words)[0] == code
-
-
-def test_person_is_asked_on_standard_error(run: Run, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    class Person(io.StringIO):
-        def isatty(self) -> bool:
-            return True
-
-    monkeypatch.setattr(sys, "stdin", Person("y\n"))
-    code, out, err = run("--mode", "ask", "Fix it")
+def test_person_at_a_terminal_is_asked_on_standard_error_and_nobody_elsewhere(command: Command, folder: Path) -> None:
+    code, out, _ = command("--mode", "ask", *MENDING, says=SAYS, typed=io.StringIO("y\n"))
+    assert (code, code_of(folder), "nobody can be asked" in out) == (0, BUG, True)
+    code, out, err = command("--mode", "ask", *MENDING, says=SAYS, typed=Typed("y\n"))
     assert (code, code_of(folder)) == (0, FIXED)
     assert "Allow edit_file calc.py? " in err
     assert "Allow" not in out
 
 
-def test_without_a_terminal_nobody_is_asked(run: Run, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sys, "stdin", io.StringIO("y\n"))
-    code, out, _ = run("--mode", "ask", "Fix it")
-    assert (code, code_of(folder)) == (0, BUG)
-    assert "nobody can be asked" in out
-
-
-def test_chat_reads_its_requests_from_the_input(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sys, "stdin", io.StringIO("Fix it\nThanks\n"))
-    code, out, _ = run("chat", script=(FIX, "It adds now.", "You are welcome."))
+def test_chat_reads_its_requests_from_the_input(command: Command) -> None:
+    says = (*SAYS, "You are welcome.")
+    code, out, _ = command("--protocol", "text", "chat", says=says, typed=io.StringIO("Fix it\nThanks\n"))
     assert code == 0
     assert "You: mendgraph: It adds now.\n" in out.replace("→ edit_file calc.py  1 replacement\n", "")
-    assert re.search(r"\n  Output Tokens: \d+/50000\n  Cost: unknown: .*\n\Z", out)
     assert "API Usage Stats:\n  Calls: 3/100\n" in out
+
+
+def test_at_a_terminal_no_word_is_a_chat_and_options_alone_are_one(
+    command: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("mendgraph.graph.terminal.options.at_terminal", lambda: True)
+    for words in ((), ("-m", "local")):
+        code, out, _ = command(*words, says=("Hello.",), typed=io.StringIO("hi\n"))
+        assert (code, "You: mendgraph: Hello.\n" in out) == (0, True)
 
 
 USAGE_ERRORS = [
@@ -173,136 +120,116 @@ USAGE_ERRORS = [
     (["  "], "the task is empty"),
     (["\udcff"], "the task is not valid UTF-8 text"),
     (["chat", "now"], "Got unexpected extra argument"),
+    (["acp"], "an editor starts `mendgraph acp` and speaks with it over pipes"),
     (["model", "eat"], "No such command 'eat'"),
+    (["cassette", "from-run"], "Missing argument 'RUN'"),
+    (["cassette", "from-run", "nothing"], "There is no run 'nothing' in this workspace"),
+    (["cassette", "from-run", "x", "--max-calls", "3"], "--max-calls is for what works on a task"),
+    (["undo"], "Missing argument 'RUN'"),
+    (["fork", "a"], "Missing option '--at'"),
+    (["runs", "prune"], "say which runs to remove: --keep N, --older-than DAYS, or both"),
+    (["report", "-o", "-", "--json"], "with --json the page goes into a file: omit -o - or --json"),
+    (["undo", "a", "--max-calls", "3"], "--max-calls is for what works on a task (run, chat, resume)"),
+    (["runs", "--durability", "exit"], "--durability is for what works on a task"),
+    (["batch", "t.jsonl", "--json-lines"], "--json-lines is for what works on a task"),
+    (["batch", "t.jsonl", "--address", "a:1"], "--address is that of a cluster: give --on ray as well"),
+    (["Fix it", "--max-cost-usd", "0.00009"], "Invalid value for '--max-cost-usd': Input should be greater than"),
+    (["Fix it", "--account", "a\nb"], "Invalid value for '--account': an account's name is empty, or has 1 to 200"),
+    (["Fix it", "--fallback", "x @ y"], "Invalid value for '--fallback': Fallback model 1 is none: write"),
+    (["Fix it", "--model", "m", "--fallback", "m"], "Invalid value for '--fallback': Fallback model 1 (m) is in the"),
+    (["Fix it", "--reasoning-effort", "HIGH"], "Invalid value for '--reasoning-effort': 'HIGH' is not one of 'none'"),
 ]
 
 
-@pytest.mark.parametrize(("words", "message"), USAGE_ERRORS)
-def test_mistake_is_one_line(folder: Path, capsys: pytest.CaptureFixture[str], words: list[str], message: str) -> None:
-    assert folder.is_dir()
-    assert cli.main(words) == 2
-    shown = capsys.readouterr()
-    assert shown.out == ""
-    assert shown.err.startswith(f"mendgraph: {message}")
-    assert shown.err.count("\n") == 1
-    assert shown.err.endswith("; see `mendgraph --help`\n")
+def test_mistake_is_one_line_on_standard_error(command: Command, folder: Path) -> None:
+    (folder / "t.jsonl").write_text('{"id": "a", "prompt": "x", "workspace": "."}\n', encoding="utf-8")
+    told = {tuple(words): command(*words) for words, _ in USAGE_ERRORS}
+    wanted = {tuple(words): (2, "", 1, message) for words, message in USAGE_ERRORS}
+    assert {
+        words: (
+            code,
+            "" if {"--json", "--json-lines"} & {*words} else out,
+            err.count("\n"),
+            message if err.startswith(f"mendgraph: {message}") else err,
+        )
+        for (words, (code, out, err)), (_, message) in zip(told.items(), USAGE_ERRORS, strict=True)
+    } == wanted
 
 
 @pytest.mark.parametrize("form", ["--json", "--json-lines"])
-def test_mistake_is_an_object_as_well_for_programs(form: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert cli.main([form, "Fix it", "now"]) == 2
+def test_mistake_is_an_object_as_well_for_programs(form: str, command: Command) -> None:
+    code, out, _ = command(form, "Fix it", "now")
     told = {"error": {"code": "usage_error", "message": "put the task in quotes; see `mendgraph --help`"}}
-    assert json.loads(capsys.readouterr().out) == ({"event": "error", **told} if form == "--json-lines" else told)
-    assert cli.main([form, "--json" if form == "--json-lines" else "--json-lines", "Fix it"]) == 2
-    assert "exclude each other" in capsys.readouterr().err
+    assert (code, json.loads(out)) == (2, {"event": "error", **told} if form == "--json-lines" else told)
 
 
-def test_folder_that_cannot_be_written_in_is_refused_before_the_run(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_folder_that_cannot_be_written_in_is_refused_before_the_run(
+    command: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(os, "access", lambda _, asked: asked == os.R_OK)
-    code, out, err = run("Fix it", "--mode", "ask")
+    code, out, err = command("Fix it", "--mode", "ask")
     assert (code, out) == (2, "")
     assert err.startswith("mendgraph: cannot write in the folder '.': use --mode read-only")
-    assert run("Fix it", "--mode", "read-only", script=("No.",))[0] == 0
+    assert command("Fix it", "--mode", "read-only", says=("No.",))[0] == 0
 
 
-def test_help_tells_everything_that_one_needs(capsys: pytest.CaptureFixture[str]) -> None:
-    assert cli.main(["--help"]) == 0
-    shown = capsys.readouterr().out
+def test_help_names_commands_options_examples_and_exit_codes(command: Command) -> None:
+    code, shown, _ = command("--help")
     options = ("--root DIR", "--protocol", "--json", "--durability")
     commands = ("  run  ", "  chat  ", "  resume  ", "  undo  ", "  fork  ", "  runs  ", "  model  ")
-    for word in ("Examples:", *options, *commands, "130  a second Ctrl-C", "SYSTEM_ERROR"):
-        assert word in shown
-    assert cli.main([]) == 2
-    assert capsys.readouterr().out == shown
-    assert str(MOST) not in shown
+    wanted = ("Examples:", *options, *commands, "130  a second Ctrl-C", "SYSTEM_ERROR")
+    assert (code, [word for word in wanted if word not in shown], str(MOST) in shown) == (0, [], False)
+    assert command() == (2, shown, "")
 
 
-GROUPS = [(), ("runs",), ("config",), ("cassette",), ("model",)]
-
-
-@pytest.mark.parametrize("width", [60, 80])
-def test_help_of_every_command_fits_its_terminal(
-    width: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setenv("COLUMNS", str(width))
+def test_help_of_every_command_fits_a_narrow_terminal(command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "60")
     app: Any = typer.main.get_command(cli.app)
-    for group in GROUPS:
+    groups = [(), *((name,) for name, each in app.commands.items() if hasattr(each, "commands"))]
+    for group in groups:
         inner = app.commands[group[0]] if group else app
         for words in (group, *((*group, name) for name in inner.commands)):
-            assert cli.main([*words, "--help"]) == 0
-            lines = capsys.readouterr().out.splitlines()
-            assert (words, [line for line in lines if len(line) > width]) == (words, [])
+            code, out, _ = command(*words, "--help")
+            assert (code, words, [line for line in out.splitlines() if len(line) > 60]) == (0, words, [])
 
 
-def test_at_a_terminal_no_word_is_a_chat(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    """And options alone are one."""
-    monkeypatch.setattr("mendgraph.graph.terminal.options.at_terminal", lambda: True)
-    for words in ((), ("-m", "local")):
-        monkeypatch.setattr(sys, "stdin", io.StringIO("hi\n"))
-        code, out, _ = run(*words, script=("Hello.",))
-        assert (code, "You: mendgraph: Hello.\n" in out) == (0, True)
-
-
-ADVISED = [
-    (reason, command) for reason in StopReason for command in re.findall("`(mendgraph [^`]+)`", reason.how_to_go_on)
-]
+ADVISED = {command for reason in StopReason for command in re.findall("`(mendgraph [^`]+)`", reason.how_to_go_on)}
 VALUES = {"N": "5000000", "USD": "5", "S": "60", "NAME": "another"}
 
 
-@pytest.mark.parametrize(("reason", "command"), ADVISED)
-def test_each_command_that_a_stop_advises_works(
-    run: Run, folder: Path, monkeypatch: pytest.MonkeyPatch, reason: StopReason, command: str
+@pytest.mark.parametrize("advice", sorted(ADVISED))
+def test_command_that_a_stop_advises_works(
+    command: Command, folder: Path, monkeypatch: pytest.MonkeyPatch, advice: str
 ) -> None:
     (folder / "user.toml").write_text("usd_per_million_input = 1.0\nusd_per_million_output = 1.0\n")
     monkeypatch.setenv("MENDGRAPH_CONFIG", str(folder / "user.toml"))
-    code, out, _ = run("--max-calls", "1", "Fix it")
-    assert code == 3
-    shown = re.search(r"How to go on: .*`(mendgraph resume \w{8}) --max-calls N`", out)
-    assert shown is not None
-    words = [VALUES.get(word, word) for word in command.replace("max-calls N", "max-calls 20").split()[1:]]
-    if words == ["runs"]:
-        assert cli.main(words) == 0
-    else:
-        assert (run(*words, script=("It adds now.",))[0], code_of(folder), reason) == (0, FIXED, reason)
-
-
-def test_resumed_run_takes_the_options_that_are_given(run: Run, folder: Path) -> None:
-    run("--max-calls", "1", "Fix it")
-    assert run("resume", "--max-calls", "200", script=("It adds now.",))[0] == 0
-    (known,) = cast("tuple[ListedRun, ...]", list_runs(str(folder)))
-    limits = known.context.max_calls_per_turn, known.context.max_calls_per_session
-    assert (known.turns, limits) == (2, (200, 200))
+    code, out, _ = command("--max-calls", "1", *MENDING, says=SAYS)
+    assert (code, bool(re.search(r"How to go on: .*`mendgraph resume \w{8} --max-calls N`", out))) == (3, True)
+    words = [VALUES.get(word, word) for word in advice.replace("max-calls N", "max-calls 20").split()[1:]]
+    code = command(*words, says=("It adds now.",))[0]
+    assert (code, code_of(folder)) == (0, FIXED)
 
 
 @pytest.mark.parametrize(
     ("error", "code", "line"),
     [
-        (KeyboardInterrupt(), 130, "\nmendgraph: stopped by you (Ctrl-C)\n"),
+        (KeyboardInterrupt(), 130, "mendgraph: stopped by you (Ctrl-C)\n"),
         (OSError(28, "No space left on device"), 1, "mendgraph: cannot read or write (No space left on device)\n"),
-        (BrokenPipeError(), 1, ""),
         (KeyError("x\n"), 70, "mendgraph: this is a bug (KeyError: 'x\\n'): please report it with what --debug says\n"),
     ],
 )
-def test_what_nobody_expected_is_one_line(
-    run: Run,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-    error: BaseException,
-    code: int,
-    line: str,
+def test_unexpected_error_is_one_line(
+    command: Command, monkeypatch: pytest.MonkeyPatch, error: BaseException, code: int, line: str
 ) -> None:
-    def fail(**_: Any) -> None:
+    def fail() -> Any:
         raise error
 
-    assert run("Fix it")[0] == 0
     monkeypatch.setattr(cli, "_session_options", fail)
-    monkeypatch.setattr(os, "dup2", lambda *_: None)
-    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)  # a terminal echoes ^C
-    assert cli.main(["Fix it"]) == code
-    assert capsys.readouterr().err == line
+    ended, _, err = command("Fix it")
+    assert (ended, err) == (code, line)
 
 
-# --- As a process ----------------------------------------------------------------------------------------------
+# --- As a process
 
 HEAVY = ("langgraph", "langchain_core", "langchain_openai", "openai", "httpx2")
 PROBE = f"""
@@ -314,81 +241,55 @@ sys.exit(f"loaded: {{heavy}}" if heavy else codes != json.loads(sys.argv[2]))
 """
 
 
-def test_what_needs_no_run_loads_nothing_heavy() -> None:
-    lines = {
-        "--help": 0,
-        "runs": 0,
-        "--version": 0,
-        "Fix it": 2,
-        "--json --nonsense": 2,
-        "dcotor": 2,
-        "model status": 4,
-        "undo": 2,
-    }
+def test_command_without_a_run_loads_no_heavy_library() -> None:
+    lines = {"--help": 0, "runs": 0, "--version": 0, "Fix it": 2, "--json --nonsense": 2, "model status": 4, "undo": 2}
     words = json.dumps([line.split() for line in lines])
-    done = process(sys.executable, "-c", PROBE, words, json.dumps([*lines.values()]))
+    command = [sys.executable, "-c", PROBE, words, json.dumps([*lines.values()])]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     assert (done.returncode, "Traceback" in done.stderr) == (0, False), done.stderr
 
 
-def test_reader_that_goes_away_is_no_error() -> None:
-    with subprocess.Popen([COMMAND, "--help"], stdout=subprocess.PIPE, stderr=subprocess.PIPE) as running:
+def test_reader_that_goes_away_and_a_full_disk_are_no_crash() -> None:
+    with subprocess.Popen([PROGRAM, "--help"], stdout=subprocess.PIPE, stderr=subprocess.PIPE) as running:
         assert running.stdout is not None
         assert running.stderr is not None
         running.stdout.close()
         assert (running.wait(), running.stderr.read()) == (1, b"")
-
-
-def test_full_disk_is_one_line() -> None:
     with open("/dev/full", "w", encoding="utf-8") as full:
-        done = subprocess.run([COMMAND, "--help"], stdout=full, stderr=subprocess.PIPE, text=True, check=False)
+        done = subprocess.run([PROGRAM, "--help"], stdout=full, stderr=subprocess.PIPE, text=True, check=False)
     assert (done.returncode, done.stderr) == (1, "mendgraph: cannot read or write (No space left on device)\n")
-
-
-def process(*command: object, **options: Any) -> subprocess.CompletedProcess[str]:
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    words = [str(word) for word in command]
-    return subprocess.run(words, env=environment, capture_output=True, text=True, check=False, **options)
 
 
 # --- Commands that only print
 
 
-def test_new_token_is_printed_with_its_hash(capsys: pytest.CaptureFixture[str]) -> None:
-    assert cli.main(["serve", "--new-token"]) == 0
-    found = re.fullmatch(
-        r'token, for the user alone:   (mg_\S{43})\nline for the tenants file:   token_sha256 = \["(\w+)"\]\n',
-        capsys.readouterr().out,
-    )
+def test_new_token_is_printed_with_its_hash(command: Command) -> None:
+    code, out, _ = command("serve", "--new-token")
+    line = r'token, for the user alone:   (mg_\S{43})\nline for the tenants file:   token_sha256 = \["(\w+)"\]\n'
+    found = re.fullmatch(line, out)
+    assert (code, found and token_hash(found[1])) == (0, found and found[2])
     assert found is not None
-    assert token_hash(found[1]) == found[2]
 
 
-def test_server_that_cannot_be_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+def test_server_without_a_tenants_file_does_not_start(command: Command) -> None:
     open_admitter.cache_clear()
-    assert cli.main(["serve"]) == 2
-    said = capsys.readouterr()
-    assert (said.out, said.err) == ("", "mendgraph: Name the file with the server's users in MENDGRAPH_TENANTS.\n")
+    assert command("serve") == (2, "", "mendgraph: Name the file with the server's users in MENDGRAPH_TENANTS.\n")
 
 
-@pytest.mark.parametrize(("words", "schema"), [([], object_schema), (["json-lines"], line_schema)])
-def test_schema_is_printed(words: list[str], schema: Callable[[], JsonMap], capsys: pytest.CaptureFixture[str]) -> None:
-    assert cli.main(["schema", *words]) == 0
-    assert json.loads(capsys.readouterr().out) == schema()
-    assert cli.main(["schema", "xml"]) == 2
+def test_schema_is_printed(command: Command) -> None:
+    shown = [json.loads(command("schema", *words)[1]) for words in ([], ["json-lines"])]
+    assert shown == [object_schema(), line_schema()]
+    assert command("schema", "xml")[0] == 2
 
 
-def test_shell_gets_commands_options_and_values(
-    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert folder.is_dir()
-    monkeypatch.setattr(sys, "argv", ["mendgraph"])
+def test_shell_completes_commands_options_and_values(command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("_MENDGRAPH_COMPLETE", "complete_bash")
 
     def offered(line: str) -> list[str]:
         monkeypatch.setenv("COMP_WORDS", line)
         monkeypatch.setenv("COMP_CWORD", str(line.count(" ")))
-        cli.main()
-        return capsys.readouterr().out.split()
+        return command()[1].split()
 
     assert offered("mendgraph und") == ["undo"]
     assert offered("mendgraph chat --ru") == ["--run"]

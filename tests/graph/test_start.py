@@ -1,4 +1,4 @@
-"""Ctrl-C while the command still loads what it needs, and in commands that do not listen for it."""
+"""Ctrl-C while the command still loads what it needs, and work that leaves Python no moment."""
 
 import signal
 import subprocess
@@ -7,7 +7,7 @@ import threading
 
 import pytest
 
-from mendgraph.graph import cli, start
+from mendgraph.graph import start
 
 INTERRUPTED = """
 import builtins, sys
@@ -44,8 +44,3 @@ def test_honest_work_without_a_moment_for_python_has_half_a_minute(monkeypatch: 
         assert beaten.wait(60)
     assert wound[0] > 30
     assert wound[-1] == 0
-
-
-def test_otherwise_the_command_says_how_it_ended(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cli, "main", lambda: 3)
-    assert start.main() == 3

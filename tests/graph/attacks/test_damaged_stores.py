@@ -12,7 +12,6 @@ from typing import Any, NamedTuple
 import pytest
 from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
 
-from mendgraph.graph import cli
 from mendgraph.graph.machine.state import serializer
 from mendgraph.graph.persistence.store import Store
 from mendgraph.graph.runs.run import run_task
@@ -21,6 +20,7 @@ from mendgraph.nodes.execute_tools.store.database import FILE_NAME, StoreError
 from mendgraph.nodes.execute_tools.store.run_folder import DATA_DIR_VARIABLE, workspace_folder_path
 from mendgraph.nodes.records import ToolError
 from tests.doubles.history_model import HistoryModel
+from tests.graph.conftest import Command
 from tests.graph.runs.run_plays import LINES, context, played, project, tree
 
 
@@ -69,13 +69,12 @@ def runs(two_runs: Played, monkeypatch: pytest.MonkeyPatch) -> Played:
     monkeypatch.setattr("mendgraph.graph.machine.redaction.MOST_BYTES", MOST_BYTES)
     monkeypatch.setenv(DATA_DIR_VARIABLE, str(now / "data"))
     monkeypatch.chdir(two_runs.folder)
-    monkeypatch.setattr("sys.stdin", io.StringIO())
     return two_runs
 
 
-def told(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str]:
-    code = cli.main(words)
-    return code, capsys.readouterr().err
+def told(command: Command, *words: str) -> tuple[int, str]:
+    code, _, error = command(*words, typed=io.StringIO())
+    return code, error
 
 
 MOST_BYTES = 1 << 22
@@ -96,12 +95,10 @@ CHECKPOINTS: dict[str, Callable[[Any], Any]] = {
 
 
 @pytest.mark.parametrize("damage", CHECKPOINTS)
-def test_damaged_checkpoint_is_an_error_of_its_run(
-    runs: Played, capsys: pytest.CaptureFixture[str], damage: str
-) -> None:
+def test_damaged_checkpoint_is_an_error_of_its_run(command: Command, runs: Played, damage: str) -> None:
     runs.newest(CHECKPOINTS[damage])
     for words in (("runs", "show", runs.first), ("report", runs.first), ("chat", "--run", runs.first)):
-        code, error = told(capsys, *words)
+        code, error = told(command, *words)
         assert (code, error.count("\n"), runs.first in error, "is damaged" in error) == (4, 1, True, True), words
     found = run_task("Again.", context(runs.folder), thread_id=runs.first, model=HistoryModel(LINES))
     assert (found.outcome.reason, runs.first in found.outcome.message) == ("store_failed", True)
@@ -113,12 +110,10 @@ def test_damaged_checkpoint_is_an_error_of_its_run(
 @pytest.mark.parametrize(
     ("column", "value"), [("changed", "[" * 300_000), ("kind", "XX"), ("updated", "99999-01-01T00:00:00+00:00")]
 )
-def test_damaged_row_is_told_with_the_remedy(
-    runs: Played, capsys: pytest.CaptureFixture[str], column: str, value: object
-) -> None:
+def test_damaged_row_is_told_with_the_remedy(command: Command, runs: Played, column: str, value: object) -> None:
     runs.change(f"UPDATE runs SET {column} = ? WHERE run_id = ?", value, runs.first)  # noqa: S608 - our own words
     for words in (("runs",), ("undo", runs.first), ("resume", runs.first)):
-        code, error = told(capsys, *words)
+        code, error = told(command, *words)
         assert (code, error.count("\n"), f"of the run {runs.first} is damaged" in error) == (4, 1, True), words
 
 
@@ -132,11 +127,11 @@ def test_damaged_row_is_told_with_the_remedy(
     ],
 )
 def test_damaged_journal_restores_nothing(
-    runs: Played, capsys: pytest.CaptureFixture[str], table: str, column: str, value: object
+    command: Command, runs: Played, table: str, column: str, value: object
 ) -> None:
     before = tree(runs.folder)
     runs.change(f"UPDATE {table} SET {column} = ?", value)  # noqa: S608 - our own words
-    code, error = told(capsys, "undo", runs.first)
+    code, error = told(command, "undo", runs.first)
     assert (code, "damaged" in error, tree(runs.folder)) == (4, True, before)
 
 
@@ -147,13 +142,11 @@ def test_damaged_journal_restores_nothing(
         "CREATE VIEW v AS WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT i FROM n",
     ],
 )
-def test_store_with_programs_of_its_own_is_refused(
-    runs: Played, capsys: pytest.CaptureFixture[str], statement: str
-) -> None:
+def test_store_with_programs_of_its_own_is_refused(command: Command, runs: Played, statement: str) -> None:
     runs.change(statement)
     before = runs.path.read_bytes()
     for words in (("runs",), ("undo", runs.first), ("resume", runs.first)):
-        code, error = told(capsys, *words)
+        code, error = told(command, *words)
         assert (code, "which mendgraph never makes" in error, "bug" in error) == (4, True, False), words
     assert runs.path.read_bytes() == before
 

@@ -34,42 +34,36 @@ def told(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str]:
     return code, error
 
 
+PLACES = {
+    "t.jsonl": ("batch", "t.jsonl"),
+    "t.batch/batch.json": ("batch", "good.jsonl", "--out", "t.batch"),
+    "t.batch/begun.jsonl": ("batch", "good.jsonl", "--out", "t.batch"),
+    "t.batch/results.jsonl": ("batch", "good.jsonl", "--out", "t.batch"),
+    "s.toml": ("config",),
+    ".mendgraph.toml": ("config",),
+}
+
+
 @pytest.mark.parametrize("kind", NO_FILES)
-@pytest.mark.parametrize(
-    ("name", "words"),
-    [
-        ("t.jsonl", ("batch", "t.jsonl")),
-        ("t.batch/batch.json", ("batch", "good.jsonl")),
-        ("t.batch/begun.jsonl", ("batch", "good.jsonl")),
-        ("t.batch/results.jsonl", ("batch", "good.jsonl")),
-        ("s.toml", ("config",)),
-        (".mendgraph.toml", ("config",)),
-    ],
-)
-def test_what_is_no_file_of_its_kind_is_not_waited_for(
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
-    kind: str,
-    name: str,
-    words: tuple[str, ...],
+def test_path_that_is_no_ordinary_file_is_not_waited_for(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, kind: str
 ) -> None:
-    monkeypatch.chdir(tmp_path)
-    if name.startswith("t.batch/"):
-        (tmp_path / "t.batch").mkdir()
-        (tmp_path / "t.batch" / "batch.json").write_text('{"schema": 1, "batch": "0123456789ab"}')
-        (tmp_path / name).unlink(missing_ok=True)
-        words = (*words, "--out", "t.batch")
-    (tmp_path / "good.jsonl").write_text(f'{{"id": "a", "prompt": "x", "workspace": "{tmp_path}"}}\n')
-    monkeypatch.setenv(CONFIG_VARIABLE, str(tmp_path / "s.toml") if name == "s.toml" else "")
-    make(tmp_path / name, kind)
-    code, error = told(capsys, *words)
-    assert code in {2, 4}
-    assert Path(name).name in error or f"{tmp_path}/t.batch'" in error
-    assert os.path.lexists(tmp_path / name)
+    for number, (name, words) in enumerate(PLACES.items()):
+        folder = tmp_path / str(number)
+        (folder / "t.batch").mkdir(parents=True)
+        monkeypatch.chdir(folder)
+        (folder / "t.batch" / "batch.json").write_text('{"schema": 1, "batch": "0123456789ab"}')
+        (folder / "good.jsonl").write_text(f'{{"id": "a", "prompt": "x", "workspace": "{folder}"}}\n')
+        monkeypatch.setenv(CONFIG_VARIABLE, str(folder / "s.toml") if name == "s.toml" else "")
+        (folder / name).unlink(missing_ok=True)
+        make(folder / name, kind)
+        code, error = told(capsys, *words)
+        assert code in {2, 4}, name
+        assert Path(name).name in error or f"{folder}/t.batch'" in error
+        assert os.path.lexists(folder / name)
 
 
-def test_what_is_wrong_with_a_large_file_is_told_of_its_beginning(
+def test_problems_of_a_large_file_are_told_of_its_beginning(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)

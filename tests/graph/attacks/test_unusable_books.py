@@ -44,18 +44,9 @@ def broken(folder: Path, kind: str) -> str:
 
 
 @pytest.mark.parametrize("kind", ["text", "folder", "theirs", "newer"])
-@pytest.mark.parametrize("limit", ["max_tokens_per_day"])
-def test_with_a_limit_of_the_day_nothing_is_sent(store: SpendingStore, tmp_path: Path, kind: str, limit: str) -> None:
-    reason = broken(tmp_path, kind)
-    cause = store.reserve(entry(), RunLimits.model_validate({limit: 1_000_000}))
-    assert isinstance(cause, StopCause)
-    assert cause.reason is StopReason.STORE_FAILED
-    assert cause.message.startswith(f"The spending book, into which model calls are entered, cannot be used. {reason}")
-    assert cause.message.endswith(" No limit of a day or an account can be held without it.")
-
-
-@pytest.mark.parametrize("kind", ["text"])
-def test_without_one_calls_go_on_and_it_is_told_once(store: SpendingStore, tmp_path: Path, kind: str) -> None:
+def test_book_that_cannot_be_used_refuses_calls_under_a_limit_alone(
+    store: SpendingStore, tmp_path: Path, kind: str
+) -> None:
     reason = broken(tmp_path, kind)
     assert store.trouble() is None
     assert (store.newest(), store.begun("t1")) == (0, None)
@@ -66,8 +57,16 @@ def test_without_one_calls_go_on_and_it_is_told_once(store: SpendingStore, tmp_p
     told = store.trouble()
     assert told is not None
     assert reason in told.message
-    assert store.reserve(entry(), NO_LIMIT) == 0
-    assert store.trouble() is None
+    assert (store.reserve(entry(), NO_LIMIT), store.trouble()) == (0, None)  # it is told once
+
+    cause = store.reserve(entry(), RunLimits(max_tokens_per_day=1_000_000))
+    assert isinstance(cause, StopCause)
+    assert cause.reason is StopReason.STORE_FAILED
+    assert cause.message.startswith(f"The spending book, into which model calls are entered, cannot be used. {reason}")
+    assert cause.message.endswith(" No limit of a day or an account can be held without it.")
+    if kind == "text":
+        (tmp_path / FILE_NAME).unlink()
+        assert reserved(store, entry()) == 1
 
 
 def test_file_that_breaks_later_leaves_the_reservation(store: SpendingStore, tmp_path: Path) -> None:
@@ -93,14 +92,11 @@ def holding(folder: Path) -> Iterator[None]:
         database.execute("ROLLBACK")
 
 
-@pytest.fixture
-def short_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_held_book_refuses_calls_under_limits_and_others_go_on(
+    store: SpendingStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(spending_database, "SHORT_WAIT_S", 0.002)
     monkeypatch.setattr(spending_database, "LONGEST_WAIT_S", 0.004)
-
-
-@pytest.mark.usefixtures("short_waits")
-def test_held_book_refuses_calls_under_limits_and_others_go_on(store: SpendingStore, tmp_path: Path) -> None:
     number = reserved(store, entry())
     store.settle(number, used())
     with holding(tmp_path):
@@ -113,10 +109,3 @@ def test_held_book_refuses_calls_under_limits_and_others_go_on(store: SpendingSt
     assert refusal.message.endswith("No limit of a day or an account can be held without it.")
     store.close()
     assert rows(tmp_path, "SELECT input_tokens FROM entries") == [(50,)]
-
-
-def test_file_that_was_mended_is_used_again(store: SpendingStore, tmp_path: Path) -> None:
-    broken(tmp_path, "text")
-    assert store.reserve(entry(), NO_LIMIT) == 0
-    (tmp_path / FILE_NAME).unlink()
-    assert reserved(store, entry()) == 1

@@ -1,3 +1,5 @@
+"""The fixture of a recorded and of a replayed test."""
+
 import socket
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
@@ -17,10 +19,8 @@ from mendgraph.graph.cassettes.fixture import (
     Source,
     find_source,
     load,
-    only,
 )
 from mendgraph.nodes.call_model.endpoint import EMBEDDED_WINDOW, NO_KEY
-from mendgraph.nodes.records import ProviderErrorKind, ProviderFailure
 from tests.cassettes import read
 from tests.doubles.scripted_server import LenientServer, Say, nobody_listening
 
@@ -45,13 +45,6 @@ def post(url: str) -> str:
     return httpx2.post(f"{url}/chat/completions", json=BODY).text
 
 
-def test_source_of_a_provider_that_the_environment_chooses_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("ANTHROPIC_API_KEY", "k")
-    problem = find_source({})
-    assert isinstance(problem, str)
-    assert "names a provider" in problem
-
-
 def test_recording_is_written_without_its_key_and_plays(tmp_path: Path) -> None:
     path = tmp_path / "c.yaml"
     with recording(path) as live:
@@ -65,19 +58,6 @@ def test_recording_is_written_without_its_key_and_plays(tmp_path: Path) -> None:
         assert (replay.recording, replay.model, replay.api_key) == (False, "m", "not-needed")
         assert post(replay.base_url) == said.replace("a-key-of-ours", "SCRUBBED")
     assert (replay.problem(), replay.notes()) == ("", [])
-
-
-@pytest.mark.parametrize("key", ["none", "EMPTY", "ollama", "test", "lm-studio", "not-needed"])
-def test_placeholder_for_a_key_is_no_secret(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, key: str) -> None:
-    monkeypatch.setenv("OPENAI_API_KEY", key)
-    path = tmp_path / "c.yaml"
-    with recording(path, key) as live:
-        said = post(live.base_url)
-    assert (live.problem(), key in said) == ("", True)
-    found = load(str(path), "c.yaml")
-    assert isinstance(found, CassetteFile)
-    with closing(ReplayedCassette(str(path), "c.yaml", found)) as replay:
-        assert post(replay.base_url) == said
 
 
 def test_secret_of_the_environment_is_not_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -105,7 +85,7 @@ def test_recording_that_cannot_be_written_or_is_silent_is_told(tmp_path: Path) -
     assert live.problem() == f"{tmp_path}/file/c.yaml cannot be written: File exists"
 
 
-def test_who_answered_is_named_where_it_was_not_the_endpoint(tmp_path: Path) -> None:
+def test_host_that_answered_is_named_where_it_was_not_the_endpoint(tmp_path: Path) -> None:
     path = tmp_path / "c.yaml"
     with recording(path) as live, LenientServer([Say("Hello")]) as other:
         assert live.base_url
@@ -119,15 +99,6 @@ def test_who_answered_is_named_where_it_was_not_the_endpoint(tmp_path: Path) -> 
     assert (replay.problem(), replay.model) == ("", None)
 
 
-def test_context_pins_what_requests_depend_on(tmp_path: Path) -> None:
-    pinned = {"model": "m", "protocol": "text", "edit_form": "patch", "window_tokens": "8192", "mendgraph": "0"}
-    with closing(ReplayedCassette("c", "c.yaml", conversation(**pinned))) as replay:
-        context, other = replay.context(tmp_path), replay.context("a", evidence=True, model="n", seed=1)
-    assert (context.model, context.protocol, context.edit_form) == ("m", "text", "patch")
-    assert (context.window_tokens, context.evidence, context.workspace) == (8192, False, str(tmp_path))
-    assert (other.model, other.evidence, other.seed, other.workspace) == ("n", True, 1, "a")
-
-
 def test_provider_is_not_asked_at_the_endpoint_of_the_cassette() -> None:
     """Its key would go to the wrong host."""
     with closing(ReplayedCassette("c", "c.yaml", conversation())) as replay:
@@ -137,23 +108,19 @@ def test_provider_is_not_asked_at_the_endpoint_of_the_cassette() -> None:
         assert replay.context(model="openai:m").base_url == replay.base_url
 
 
-def test_nobody_is_reached_until_the_replay_is_closed() -> None:
-    told = (
-        "the test tried to reach '127.0.0.1' while c.yaml is replayed: give the client "
-        "`mendgraph_cassette.base_url`, or name the host in the marker's `allow_hosts`"
-    )
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        with closing(ReplayedCassette("c", "c.yaml", conversation())) as replay:
-            for _ in range(2):
-                with pytest.raises(OfflineError) as caught:
-                    socket.create_connection(server.getsockname())
-        assert (str(caught.value), replay.notes()) == (told, [told])
-        with closing(ReplayedCassette("c", "c.yaml", conversation(), ["127.0.0.1"])):
-            socket.create_connection(server.getsockname()).close()
-        socket.create_connection(server.getsockname()).close()
+PLACEHOLDERS = ("none", "EMPTY", "ollama", "test", "lm-studio", "not-needed")
 
 
-def test_what_cannot_be_played_is_told(tmp_path: Path) -> None:
+def test_placeholder_for_a_key_is_no_secret(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for key in PLACEHOLDERS:
+        monkeypatch.setenv("OPENAI_API_KEY", key)
+        path = tmp_path / f"{key}.yaml"
+        with recording(path, key) as live:
+            said = post(live.base_url)
+        assert (live.problem(), key in said, key in path.read_text(encoding="utf-8")) == ("", True, True)
+
+
+def test_file_that_cannot_be_played_is_told(tmp_path: Path) -> None:
     (tmp_path / "bad.yaml").write_text("[", encoding="utf-8")
     (tmp_path / "key.yaml").write_text("a\nsk-" + "a1B2" * 5, encoding="utf-8")
     told = [load(str(tmp_path / name), name) for name in ("none.yaml", "bad.yaml", "key.yaml")]
@@ -165,25 +132,29 @@ def test_what_cannot_be_played_is_told(tmp_path: Path) -> None:
     )
 
 
-def explain(host: str) -> str:
-    return f"not {host}"
-
-
-def test_nothing_is_reached_but_what_is_allowed() -> None:
+def test_nobody_is_reached_until_the_replay_is_closed() -> None:
+    told = (
+        "the test tried to reach '127.0.0.1' while c.yaml is replayed: give the client "
+        "`mendgraph_cassette.base_url`, or name the host in the marker's `allow_hosts`"
+    )
     with socket.create_server(("127.0.0.1", 0)) as server:
         address = server.getsockname()
-        with only(lambda host: host == "localhost", explain):
-            with socket.socket() as client, pytest.raises(OfflineError, match=r"^not 127\.0\.0\.1$"):
-                client.connect(address)
-            with socket.socket() as client, pytest.raises(OfflineError, match=r"^not 127\.0\.0\.1$"):
-                client.connect_ex(address)
-            with pytest.raises(OfflineError, match=r"^not example\.org$"):
+        with closing(ReplayedCassette("c", "c.yaml", conversation(), ["localhost"])) as replay:
+            with socket.socket() as client:
+                for connect in (client.connect, client.connect_ex):
+                    with pytest.raises(OfflineError, match=r"the test tried to reach '127\.0\.0\.1'"):
+                        connect(address)
+            with pytest.raises(OfflineError, match=r"example\.org"):
                 socket.getaddrinfo(b"example.org", 80)
             assert socket.getaddrinfo("localhost", 80)
             assert socket.getaddrinfo(None, 80)
-        with socket.socket() as client:
-            client.connect(address)
+        assert replay.notes()[0] == told
+        with closing(ReplayedCassette("c", "c.yaml", conversation(), ["127.0.0.1"])):
+            socket.create_connection(address).close()
+        socket.create_connection(address).close()
 
+
+# --- What is recorded from
 
 NATIVE = {"protocol": "native", "edit_form": "replace", "mendgraph": version()}
 
@@ -192,65 +163,41 @@ class Served:
     base_url, model = "http://127.0.0.1:5/v1", "qwen2.5-coder-1.5b"
 
 
-def test_marker_goes_before_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("OPENAI_BASE_URL", "http://b/v1")
-    monkeypatch.setenv("OPENAI_API_KEY", "a-key")
-    assert find_source({"base_url": "https://user.example:8/api/v1/", "model": "m", "edit_form": "patch"}) == Source(
-        base_url="https://user.example:8/api/v1",
-        api_key=SecretStr("a-key"),
-        origin="model at user.example",
-        settings={"model": "m", **NATIVE, "edit_form": "patch"},
-    )
+def source(url: str, key: str, origin: str, settings: dict[str, str]) -> Source:
+    return Source(base_url=url, api_key=SecretStr(key), origin=origin, settings=settings)
 
 
-@pytest.mark.parametrize("model", ["anthropic:claude-sonnet-4-6", "deepseek:deepseek-chat"])
-def test_provider_is_no_endpoint(monkeypatch: pytest.MonkeyPatch, model: str) -> None:
-    monkeypatch.setenv("OPENAI_API_KEY", "a-key")
-    assert find_source({"model": model}) == (
-        f"{model!r} names a provider, whose package knows its host by itself, and no endpoint: give the chat model"
-        " itself to the run in the test, as in run_task(..., model=ChatAnthropic(...))"
-    )
-
-
-def test_endpoint_with_one_model_is_asked_for_its_name() -> None:
-    with LenientServer() as server:
-        found = find_source({"base_url": server.base_url})
-        assert found == Source(
-            base_url=server.base_url,
-            api_key=SecretStr(NO_KEY),
-            origin="model at 127.0.0.1",
-            settings={"model": "scripted", **NATIVE},
-        )
-
-
-@pytest.mark.parametrize("wanted", [{}, {"model": "local"}])
-def test_without_an_endpoint_the_embedded_model_is_started(
-    monkeypatch: pytest.MonkeyPatch, wanted: dict[str, str]
-) -> None:
+def test_source_of_a_recording_is_what_marker_and_environment_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    with LenientServer() as server:  # which has one model, and is asked for its name
+        one = {"model": "scripted", **NATIVE}
+        url = server.base_url
+        assert find_source({"base_url": url}) == source(url, NO_KEY, "model at 127.0.0.1", one)
     monkeypatch.setattr(fixture, "shared_local_server", Served)
     pinned = {"protocol": "text", "edit_form": "blocks", "window_tokens": str(EMBEDDED_WINDOW)}
-    assert find_source(wanted) == Source(
-        base_url=Served.base_url,
-        api_key=SecretStr(NO_KEY),
-        origin="local model",
-        settings={"model": Served.model, **pinned, "mendgraph": version()},
-    )
+    local = {"model": Served.model, **pinned, "mendgraph": version()}
+    for wanted in ({}, {"model": "local"}):
+        assert find_source(wanted) == source(Served.base_url, NO_KEY, "local model", local)
+    monkeypatch.setenv("OPENAI_BASE_URL", "http://b/v1")
+    monkeypatch.setenv("OPENAI_API_KEY", "a-key")
+    marker = {"base_url": "https://user.example:8/api/v1/", "model": "m", "edit_form": "patch"}
+    settings = {"model": "m", **NATIVE, "edit_form": "patch"}
+    named = source("https://user.example:8/api/v1", "a-key", "model at user.example", settings)
+    assert find_source(marker) == named
 
 
-def test_what_is_missing_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    failure = ProviderFailure(kind=ProviderErrorKind.MODEL_UNAVAILABLE, message="no weights")
-    monkeypatch.setattr(fixture, "shared_local_server", lambda: failure)
-    wanted: list[dict[str, Any]] = [{}, {"model": "m"}, {"protocol": "morse"}, {"base_url": "http://u:p@h/v1"}]
+PROBLEMS: tuple[tuple[dict[str, Any], str], ...] = (
+    ({}, "the embedded model"),
+    ({"model": "m"}, "Model 'm' needs an endpoint: set OPENAI_API_KEY, or OPENAI_BASE_URL for a server of your own"),
+    ({"protocol": "morse"}, "protocol: Input should be 'text', 'native' or 'auto'"),
+    ({"base_url": "http://u:p@h/v1"}, "base_url: base_url may hold no user name or password: put the key into OPENAI"),
+    ({"model": "deepseek:deepseek-chat"}, "'deepseek:deepseek-chat' names a provider, whose package knows its host"),
+)
+
+
+def test_recording_without_a_source_is_refused_in_words(monkeypatch: pytest.MonkeyPatch) -> None:
+    for wanted, problem in PROBLEMS:
+        assert str(find_source(wanted)).startswith(problem), (wanted, find_source(wanted))
     with nobody_listening() as url:
-        told = [find_source(each) for each in [*wanted, {"base_url": url}]]
-    unset = (
-        "Model 'm' needs an endpoint: set OPENAI_API_KEY, or OPENAI_BASE_URL for a server of your own, or omit the "
-        "model to use the embedded one. Another provider's stands after its name: anthropic:MODEL."
-    )
-    assert told[:4] == [
-        "no weights",
-        unset,
-        "protocol: Input should be 'text', 'native' or 'auto'",
-        "base_url: base_url may hold no user name or password: put the key into OPENAI_API_KEY",
-    ]
-    assert str(told[4]).startswith(f"{url} cannot be reached")
+        assert str(find_source({"base_url": url})).startswith(f"{url} cannot be reached")
+    monkeypatch.setenv("ANTHROPIC_API_KEY", "k")
+    assert "names a provider" in str(find_source({}))

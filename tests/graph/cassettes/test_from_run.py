@@ -4,7 +4,8 @@ import ast
 import json
 import os
 import shutil
-from collections.abc import Callable, Sequence
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -13,27 +14,28 @@ import pytest
 from hypothesis import given, settings, strategies as st
 from langgraph.checkpoint.memory import InMemorySaver
 
-from mendgraph.graph.cassettes.cassette_file import CassetteFile, context_on, parse
+from mendgraph.graph.cassettes.cassette_file import CassetteFile, parse
 from mendgraph.graph.cassettes.from_run import WrittenCassette, cassette_from_run, read_run, tests_root as root_of
 from mendgraph.graph.cassettes.servers import Reciter
 from mendgraph.graph.configuration.context import AgentContext
 from mendgraph.graph.langchain.chat_models import endpoint_model
 from mendgraph.graph.machine.build import build_graph
 from mendgraph.graph.machine.state import serializer
+from mendgraph.graph.runs.events import Asked, StepDone
 from mendgraph.graph.runs.run import Session, run_task
 from mendgraph.graph.runs.runs import fork_run, list_runs, thread_config
 from mendgraph.graph.spending.store import spent_by_day
 from mendgraph.nodes.call_model.endpoint import PLAIN, Endpoint
 from mendgraph.nodes.call_model.model import Call
 from mendgraph.nodes.call_model.prompts.prompt import Prompt
-from mendgraph.nodes.execute_tools.journal.journal import Journal
+from mendgraph.nodes.execute_tools.store.database import FILE_NAME
+from mendgraph.nodes.execute_tools.store.run_folder import workspace_folder_path
 from mendgraph.nodes.records import (
     FinishReason,
     ModelReply,
     OutcomeKind,
     ProviderFailure,
     RawCall,
-    StopReason,
     ToolError,
     ToolErrorCode,
 )
@@ -48,19 +50,6 @@ pytest_plugins = ("pytester",)
 READ = 'tool: read_file({"path": "calc.py"})'
 FIX = 'tool: edit_file({"path": "calc.py", "old_str": "a - b", "new_str": "a + b"})'
 CHANGE = {"path": "calc.py", "old_str": "a - b", "new_str": "a + b"}
-
-
-class SlowModel(ScriptedModel):
-    """Somebody stops the session while it answers."""
-
-    def __init__(self, script: Sequence[Line]) -> None:
-        super().__init__(script)
-        self.session: Session | None = None
-
-    def complete(self, call: Call, on_text: Callable[[str], None]) -> ModelReply | ProviderFailure:
-        assert self.session is not None
-        self.session.stop("by a test")
-        return super().complete(call, on_text)
 
 
 @pytest.fixture
@@ -201,7 +190,15 @@ def test_turns_of_one_session_are_played_one_after_the_other(folder: Path) -> No
     assert ast.parse(text)
 
 
-def test_copies_of_earlier_runs_are_not_copied_again(folder: Path) -> None:
+def test_files_that_a_call_names_or_needs_are_kept(folder: Path) -> None:
+    for name in ("other.txt", "more.txt"):
+        (folder / name).write_text("unread\n", encoding="utf-8")
+    named, listed = use(("read_file", {"path": "./other.txt"})), use(("list_files", {}))
+    few, every = (played(folder, each, Say("Done.")) for each in (named, listed))
+    assert [written(folder, run, folder=str(folder.parent / "out/tests")).files for run in (few, every)] == [1, 4]
+
+
+def test_earlier_tests_are_not_copied_and_not_replaced_without_force(folder: Path) -> None:
     (folder / ".gitignore").write_text("*.log\n", encoding="utf-8")
     (folder / "cassettes").mkdir()
     (folder / "cassettes/.gitignore").write_text("*.log\n", encoding="utf-8")
@@ -209,13 +206,75 @@ def test_copies_of_earlier_runs_are_not_copied_again(folder: Path) -> None:
     made = [written(folder, run, name=f"n{number}") for number in range(2)]
     assert [(each.files, len(each.paths)) for each in made] == [(2, 6)] * 2
 
+    other = played(folder, Say("Done."))
+    (folder / "tests/test_n0.py").write_text("# mine\n", encoding="utf-8")
+    assert refusal(folder, other, name="n0").code is ToolErrorCode.CONFLICT
+    assert written(folder, other, name="n0", force=True).name == "n0"
+    assert "mine" not in (folder / "tests/test_n0.py").read_text(encoding="utf-8")
+    kept = [path.name for path in (folder / "cassettes/tests/test_n0").rglob("*") if path.is_file()]
+    assert sorted(kept) == [".gitignore", "conftest.py", "n0.yaml"]
 
-def test_what_a_call_names_is_kept_and_what_it_needs_is_looked_for(folder: Path) -> None:
-    for name in ("other.txt", "more.txt"):
-        (folder / name).write_text("unread\n", encoding="utf-8")
-    named, listed = use(("read_file", {"path": "./other.txt"})), use(("list_files", {}))
-    few, every = (played(folder, each, Say("Done.")) for each in (named, listed))
-    assert [written(folder, run, folder=str(folder.parent / "out/tests")).files for run in (few, every)] == [1, 4]
+
+# --- What becomes no test
+
+
+def test_name_or_place_that_a_test_cannot_have_is_refused(folder: Path) -> None:
+    run = played(folder, Say("Done."))
+    for name in ("Über", "a-b", "../a", "a b"):
+        assert refusal(folder, run, name=name).code is ToolErrorCode.INVALID_ARGUMENT
+    (folder / "tests/test_one.py").mkdir(parents=True)
+    assert "test_one.py" in refusal(folder, run, name="one").message
+    (folder / "cassettes").write_text("a file\n", encoding="utf-8")
+    assert "cassettes" in refusal(folder, run, name="other").message
+
+
+def test_run_that_did_not_end_by_itself_is_refused(folder: Path) -> None:
+    forked = fork_run(played(folder, *LINES), 1, str(folder))
+    assert not isinstance(forked, ToolError)
+    assert "was forked from" in refusal(folder, forked.run_id).message
+    assert refusal(folder, cut_off(folder)).message.startswith("The run has not ended: ")
+    with Session(AgentContext(workspace=str(folder), evidence=False), model=ScriptedModel([EDIT])) as session:
+        for event in session.stream("Mend add."):
+            if isinstance(event, StepDone):
+                session.stop("by a test")
+    assert "ended with cancelled" in refusal(folder, session.thread_id).message
+    context = AgentContext(workspace=str(folder), evidence=False, role="mine")  # roles are not in the store
+    run = run_task("Look.", context, model=ScriptedModel([Say("Seen.")]), roles={"mine": ["read_file"]}).thread_id
+    message = "The run ended before a model was called: There is no role 'mine'."
+    assert refusal(folder, run).message.startswith(message)
+
+
+def test_run_that_nobody_can_repeat_is_refused(folder: Path) -> None:
+    def unreadable(*lines: Line, asks: bool = False, dies: bool = False, step: int = 0, **options: Any) -> str:
+        saver = InMemorySaver(serde=serializer())
+        kept: Any = {"checkpointer": saver, "thread_id": "t", **options}
+        if dies:
+            cut_off(folder, 1, **kept)
+        usual = AgentContext(workspace=str(folder), evidence=False, protocol="native", mode="ask" if asks else "auto")
+        with Session(usual, model=ScriptedModel(lines), **kept) as session:
+            if isinstance(session.work("Mend add."), Asked):
+                session.work_on("approve")
+        if step:
+            build_graph(saver).update_state(thread_config("t"), {"step": step}, as_node="FINISHED")
+        return error(read_run(saver, "t")).message
+
+    assert "In step 1 a person was asked" in unreadable(EDIT, Say("Done."), asks=True)
+    assert "only runs with durability sync or async" in unreadable(Say("Done."), durability="exit")
+    assert unreadable(Say("Done."), step=7).startswith("The run was forked or taken up again at step 7: ")
+    assert unreadable(Say("Done."), dies=True).startswith("The run has 2 requests and 1 ends: a turn of it was cut off")
+
+
+def test_run_whose_files_are_too_many_or_not_kept_is_refused(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = played(folder, use(("list_files", {})), EDIT, Say("Done."))
+    monkeypatch.setattr("mendgraph.graph.cassettes.from_run.MOST_FILES", 1)
+    refused = refusal(folder, run)
+    assert refused.message.startswith("The run does not repeat: message 3 was ")
+    assert "The run needs more than 1 files or 2,000,000 bytes" in refused.message
+    with closing(
+        sqlite3.connect(Path(workspace_folder_path(str(folder)), FILE_NAME), isolation_level=None)
+    ) as database:
+        database.execute("DELETE FROM backups")
+    assert refusal(folder, run).message == "What 'calc.py' held before the run is gone or damaged."
 
 
 def test_file_that_holds_a_secret_is_refused_by_name(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -239,125 +298,14 @@ def test_run_that_does_not_repeat_says_where(folder: Path) -> None:
     assert "newer" in refused.message
 
 
-def test_too_many_files_are_refused(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("mendgraph.graph.cassettes.from_run.MOST_FILES", 1)
-    refused = refusal(folder, played(folder, use(("list_files", {})), EDIT, Say("Done.")))
-    assert refused.message.startswith("The run does not repeat: message 3 was ")
-    assert "The run needs more than 1 files or 2,000,000 bytes" in refused.message
-    monkeypatch.setattr("mendgraph.graph.cassettes.from_run.MOST_FILES", 0)
-    assert (
-        "more than 0 files"
-        in refusal(folder, played(folder, use(("read_file", {"path": "calc.py"})), Say("."))).message
-    )
-
-
-def test_nothing_is_written_over_without_force_and_nothing_old_is_left_with_it(folder: Path) -> None:
-    written(folder, played(folder, *LINES), name="one")
-    run = played(folder, Say("Done."))
-    (folder / "tests/test_one.py").write_text("# mine\n", encoding="utf-8")
-    assert refusal(folder, run, name="one").code is ToolErrorCode.CONFLICT
-    assert written(folder, run, name="one", force=True).name == "one"
-    assert "mine" not in (folder / "tests/test_one.py").read_text(encoding="utf-8")
-    assert [path.name for path in (folder / "cassettes").rglob("*") if path.is_file()] == ["one.yaml"]
-
-
-@pytest.mark.parametrize("name", ["Über", "a-b", "../a", "a b"])
-def test_name_is_one_that_a_test_can_have(folder: Path, name: str) -> None:
-    assert refusal(folder, played(folder, Say("Done.")), name=name).code is ToolErrorCode.INVALID_ARGUMENT
-
-
-def test_run_that_somebody_stopped_is_refused(folder: Path) -> None:
-    model = SlowModel([EDIT])
-    with Session(AgentContext(workspace=str(folder), evidence=False), model=model) as session:
-        model.session = session
-        session.work("Mend add.")
-        assert session.result().outcome.reason is StopReason.CANCELLED
-    assert "ended with cancelled" in refusal(folder, session.thread_id).message
-
-
-def test_forks_and_runs_that_have_not_ended_are_refused(folder: Path) -> None:
-    forked = fork_run(played(folder, *LINES), 1, str(folder))
-    assert not isinstance(forked, ToolError)
-    assert "was forked from" in refusal(folder, forked.run_id).message
-    assert refusal(folder, cut_off(folder)).message.startswith("The run has not ended: ")
-
-
-def test_run_that_needs_what_its_caller_brought_says_so(folder: Path) -> None:
-    """Roles and tools of somebody's own are not in the store."""
-    context = AgentContext(workspace=str(folder), evidence=False, role="mine")
-    run = run_task("Look.", context, model=ScriptedModel([Say("Seen.")]), roles={"mine": ["read_file"]}).thread_id
-    message = "The run ended before a model was called: There is no role 'mine'."
-    assert refusal(folder, run).message.startswith(message)
-
-
-def test_what_another_process_would_ask_otherwise_is_no_test(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def warmer(*given: Any) -> AgentContext:
-        return context_on(*given).model_copy(update={"temperature": 0.5})
-
-    monkeypatch.setattr("mendgraph.graph.cassettes.from_run.cassette_file.context_on", warmer)
-    refused = refusal(folder, played(folder, EDIT, Say("Done.")))
-    assert refused.code is ToolErrorCode.CONFLICT
-    assert refused.message.startswith("The run does not repeat: in another folder it asks for something else: ")
-    assert "temperature" in refused.message
-
-
-def test_what_is_in_the_way_of_a_test_is_told(folder: Path) -> None:
-    run = played(folder, Say("Done."))
-    (folder / "tests/test_one.py").mkdir(parents=True)
-    assert "test_one.py" in refusal(folder, run, name="one").message
-    (folder / "cassettes").write_text("a file\n", encoding="utf-8")
-    assert "cassettes" in refusal(folder, run, name="other").message
-
-
-def test_bytes_that_were_not_kept_are_told(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    run = played(folder, EDIT, Say("Done."))
-    monkeypatch.setattr(Journal, "backup", lambda *_: None)
-    assert refusal(folder, run).message == "What 'calc.py' held before the run is gone or damaged."
-
-
-def in_memory(folder: Path, *lines: Line, **options: Any) -> tuple[InMemorySaver, Session]:
-    mode = options.pop("mode", "auto")
-    context = AgentContext(workspace=str(folder), evidence=False, protocol="native", mode=mode)
-    saver = InMemorySaver(serde=serializer())
-    return saver, Session(context, model=ScriptedModel(lines), checkpointer=saver, thread_id="t", **options)
-
-
-def test_what_nobody_can_repeat_is_refused(folder: Path) -> None:
-    saver, session = in_memory(folder, EDIT, Say("Done."), mode="ask")
-    with session:
-        session.work("Mend add.")
-        session.work_on("approve")
-    assert "In step 1 a person was asked" in error(read_run(saver, "t")).message
-    saver, session = in_memory(folder, Say("Done."), durability="exit")
-    with session:
-        session.work("Mend add.")
-    assert "only runs with durability sync or async" in error(read_run(saver, "t")).message
-    saver, session = in_memory(folder, Say("Done."))
-    with session:
-        session.work("Look.")
-    build_graph(saver).update_state(thread_config("t"), {"step": 7}, as_node="FINISHED")
-    assert error(read_run(saver, "t")).message.startswith("The run was forked or taken up again at step 7: ")
-
-
-def test_turn_that_was_cut_off_is_told_apart_from_those_that_ended(folder: Path) -> None:
-    saver, session = in_memory(folder, Say("Done."))
-    cut_off(folder, 1, checkpointer=saver, thread_id="t")
-    with session:
-        session.work("Go on.")
-    assert error(read_run(saver, "t")).message.startswith("The run has 2 requests and 1 ends: a turn of it was cut off")
-
-
-@pytest.mark.parametrize("name", ["pytest.ini", "pyproject.toml", "setup.py"])
-def test_nearest_folder_that_is_set_up_is_the_root(tmp_path: Path, name: str) -> None:
-    (tmp_path / "a/b").mkdir(parents=True)
-    (tmp_path / "a" / name).touch()
-    assert root_of(str(tmp_path / "a/b/c"), str(tmp_path)) == (str(tmp_path / "a"), True)
-
-
-def test_without_a_file_it_is_the_workspace_or_the_folder_outside_of_it(tmp_path: Path) -> None:
+def test_folder_of_a_test_is_below_the_nearest_one_that_is_set_up(tmp_path: Path) -> None:
     work = str(tmp_path / "work")
     assert root_of(f"{work}/tests", work) == (work, False)
     assert root_of(f"{tmp_path}/tests", work) == (f"{tmp_path}/tests", False)
+    for name in ("pytest.ini", "pyproject.toml", "setup.py"):
+        (tmp_path / name / "b").mkdir(parents=True)
+        (tmp_path / name / name).touch()
+        assert root_of(str(tmp_path / name / "b/c"), str(tmp_path)) == (str(tmp_path / name), True)
 
 
 TEXTS = st.text(st.characters(exclude_categories=["Cs"]), max_size=30)
@@ -377,7 +325,7 @@ REPLIES = st.builds(
 )
 
 
-@settings(max_examples=20)
+@settings(max_examples=10)
 @given(REPLIES)
 def test_reply_is_recited_as_it_was_and_once(reply: ModelReply) -> None:
     call = Call(prompt=Prompt(messages=({"role": "user", "content": "a"},)), max_output_tokens=9, timeout_s=60.0)

@@ -10,8 +10,8 @@ import pytest
 import mendgraph.graph.cassettes.fixture
 import mendgraph.graph.runs.run  # noqa: F401 - the same
 from mendgraph.graph.cassettes.plugin import FIXTURE, CassetteSession
-from tests.doubles.lenient_providers import LenientProvidersServer
 from tests.doubles.scripted_server import LenientServer, Say
+from tests.extent import in_sweeps
 
 pytest_plugins = ("pytester",)
 
@@ -80,6 +80,28 @@ def test_missing_cassette_says_how_it_is_recorded(pytester: pytest.Pytester, run
     result.stdout.fnmatch_lines([f"there is no cassette {FILE}: record it with `pytest --mendgraph-record=missing`"])
 
 
+NONSENSE = {
+    "'a/b'": "('a/b',) is no name of a cassette: *",
+    "url='x'": ("the marker mendgraph_cassette takes allow_hosts, base_url, edit_form, model, name, protocol, not url"),
+    "'a', name='b'": "('a', 'b') is no name of a cassette: one marker of one test may give one, *",
+    "allow_hosts=5": "allow_hosts of the marker mendgraph_cassette is a list of host names, not 5",
+    "model='anthropic:m'": "*cannot be recorded: 'anthropic:m' names a provider, *: give the chat model *",
+}
+"""What a marker says; the last one is told where a test asks for its endpoint."""
+
+
+def test_marker_that_says_nonsense_fails_its_test(pytester: pytest.Pytester, run: Run) -> None:
+    marked = [
+        ONE.removeprefix(ASKING).replace("\ndef test_one", f"\n@pytest.mark.mendgraph_cassette({marker})\ndef test_{n}")
+        for n, marker in enumerate(NONSENSE)
+    ]
+    pytester.makepyfile(test_it="\n".join([ASKING, *marked]))
+    result = run("--mendgraph-record")
+    result.assert_outcomes(failed=1, errors=len(NONSENSE) - 1)
+    for message in NONSENSE.values():
+        result.stdout.fnmatch_lines([f"*{message}"])
+
+
 @pytest.mark.usefixtures("recorded")
 def test_half_played_cassette_fails_its_test(run: Run, pytester: pytest.Pytester) -> None:
     pytester.makepyfile(test_it=ASKING + "\ndef test_one(mendgraph_cassette):\n    pass\n")
@@ -114,53 +136,6 @@ def test_miss_is_shown_whatever_the_agent_makes_of_it(
     result.stdout.fnmatch_lines(lines)
 
 
-PLAIN = """
-from langchain_anthropic import ChatAnthropic
-from langchain_ollama import ChatOllama
-
-TOOL = dict(name="read_file", description="Read.", parameters=dict(type="object", properties=dict()))
-
-def test_one(mendgraph_cassette):
-    for model in (ChatAnthropic(model="m", streaming=True{url}), ChatOllama(model="m"{url})):
-        (call,) = model.bind_tools([TOOL]).invoke("a").tool_calls
-        assert call["args"] == dict(path="a.py")
-"""
-
-
-def test_models_that_know_their_host_are_recorded_and_replayed_without_a_key(
-    run: Run, pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    with LenientProvidersServer() as server:
-        monkeypatch.setenv("ANTHROPIC_API_KEY", "canary-7fK2mQ9x-4211")
-        pytester.makepyfile(test_it=PLAIN.format(url=f", base_url={server.url!r}"))
-        run("--mendgraph-record").assert_outcomes(passed=1)
-    assert server.asked == ["/v1/messages", "/api/chat"]
-    assert "canary-7fK2mQ9x-4211" in str(server.headers[0])
-    monkeypatch.delenv("ANTHROPIC_API_KEY")
-    text = (pytester.path / FILE).read_text(encoding="utf-8")
-    assert text.startswith("recorded_from: model at 127.0.0.1\nsettings:\n  mendgraph: ")
-    assert "canary" not in text
-    pytester.makepyfile(test_it=PLAIN.format(url=""))
-    run().assert_outcomes(passed=1)
-
-
-@pytest.mark.usefixtures("recorded")
-def test_nothing_is_reached_in_a_replay_but_what_is_allowed(run: Run, pytester: pytest.Pytester) -> None:
-    body = """
-def test_one(mendgraph_cassette):
-    import socket
-    ask(mendgraph_cassette, "one")
-    socket.create_connection(("127.0.0.1", 9))
-"""
-    pytester.makepyfile(test_it=ASKING + body)
-    result = run()
-    result.assert_outcomes(failed=1)
-    result.stdout.fnmatch_lines([f"*tried to reach '127.0.0.1' while {FILE} is replayed: give the client*"])
-    allowing = '\n@pytest.mark.mendgraph_cassette(allow_hosts=["127.0.0.1"])' + body
-    pytester.makepyfile(test_it=ASKING + allowing)
-    run().stdout.fnmatch_lines(["E *ConnectionRefusedError*"])
-
-
 def test_failed_test_writes_nothing(recorded: Path, run: Run, pytester: pytest.Pytester) -> None:
     before = recorded.read_bytes()
     body = "\ndef test_one(mendgraph_cassette):\n    ask(mendgraph_cassette, 'two')\n    assert 0\n"
@@ -169,38 +144,6 @@ def test_failed_test_writes_nothing(recorded: Path, run: Run, pytester: pytest.P
     result.assert_outcomes(failed=1)
     result.stdout.fnmatch_lines([f"{FILE} was not written, as the test has failed"])
     assert (recorded.read_bytes(), [path.name for path in recorded.parent.iterdir()]) == (before, ["test_one.yaml"])
-
-
-def test_cassette_with_a_secret_is_not_played(recorded: Path, run: Run) -> None:
-    text = recorded.read_text(encoding="utf-8")
-    recorded.write_text(text.replace("Hello", "sk-" + "a1B2" * 5), encoding="utf-8")
-    result = run()
-    result.assert_outcomes(errors=1)
-    result.stdout.fnmatch_lines([f"*{FILE} is not played: line * holds a secret. Revoke it*"])
-    assert "a1B2a1B2" not in result.stdout.str()
-
-
-@pytest.mark.parametrize(
-    ("marker", "message"),
-    [
-        ("'a/b'", "('a/b',) is no name of a cassette: *"),
-        (
-            "url='x'",
-            "the marker mendgraph_cassette takes allow_hosts, base_url, edit_form, model, name, protocol, not url",
-        ),
-        ("model='anthropic:m'", f"{FILE} cannot be recorded: 'anthropic:m' names a provider, *: give the chat model *"),
-        ("'a', name='b'", "('a', 'b') is no name of a cassette: one marker of one test may give one, *"),
-        ("allow_hosts=5", "allow_hosts of the marker mendgraph_cassette is a list of host names, not 5"),
-    ],
-)
-def test_marker_that_says_nonsense_fails_its_test(
-    pytester: pytest.Pytester, run: Run, marker: str, message: str
-) -> None:
-    pytester.makepyfile(test_it=ONE.replace("\ndef test", f"\n@pytest.mark.mendgraph_cassette({marker})\ndef test"))
-    result = run("--mendgraph-record")
-    told_late = "cannot be recorded" in message  # only a test that asks for its endpoint needs one
-    result.assert_outcomes(**({"failed": 1} if told_late else {"errors": 1}))
-    result.stdout.fnmatch_lines([f"*{message}"])
 
 
 @pytest.mark.usefixtures("endpoint")
@@ -245,6 +188,7 @@ def test_one(mendgraph_cassette):
     assert len(endpoint.requests) == 2
 
 
+@in_sweeps
 def test_worker_of_xdist_records_and_reports(pytester: pytest.Pytester, run: Run, endpoint: LenientServer) -> None:
     many = """
 @pytest.mark.parametrize("n", range(2))
@@ -267,29 +211,20 @@ def test_pytest_starts_without_the_heavy_libraries(pytester: pytest.Pytester) ->
     assert pytester.runpython_c(program).stdout.str().strip() == "[]"
 
 
-def session(root: Path) -> CassetteSession:
-    return CassetteSession(str(root), str(root / "kept"), "")
-
-
 def item(name: str, /, *chosen: object, **said: object) -> Any:
     marks = [pytest.Mark(FIXTURE, chosen, said, _ispytest=True)] if chosen or said else []
     return SimpleNamespace(nodeid=name, own_markers=marks, fixturenames=[FIXTURE], iter_markers=lambda _: marks)
 
 
-def refusal(account: CassetteSession, test: Any) -> str:
-    """Why the test has no cassette."""
-    with pytest.raises(pytest.fail.Exception) as caught:
-        account.open(test)
-    return str(caught.value)
-
-
 def test_two_tests_of_one_name_do_not_share_a_cassette(tmp_path: Path) -> None:
-    account = session(tmp_path)
+    account = CassetteSession(str(tmp_path), str(tmp_path / "kept"), "")
     first, second = item("a.py::b", "d"), item("a.py::c", "d")
     account.note([first, second])
-    told = "kept/a/d.yaml is also the cassette of a.py::b: give one of the two another name"
-    assert refusal(account, second) == told
-    assert refusal(account, first).startswith("there is no cassette kept/a/d.yaml: ")
+    with pytest.raises(pytest.fail.Exception, match=r"^there is no cassette kept/a/d\.yaml: "):
+        account.open(first)
+    with pytest.raises(pytest.fail.Exception) as caught:
+        account.open(second)
+    assert str(caught.value) == "kept/a/d.yaml is also the cassette of a.py::b: give one of the two another name"
 
 
 OTHERS = """\
@@ -332,7 +267,7 @@ version: 1
 
 
 @pytest.mark.parametrize("text", [VCRPY, PYDANTIC_AI], ids=["vcrpy", "pydantic-ai"])
-def test_cassette_of_another_project_with_its_option_is_replayed(
+def test_cassette_of_another_project_is_replayed_with_its_option_alone(
     pytester: pytest.Pytester, run: Run, text: str
 ) -> None:
     pytester.makepyfile(test_it=OTHERS)
@@ -340,13 +275,6 @@ def test_cassette_of_another_project_with_its_option_is_replayed(
     path.parent.mkdir(parents=True)
     path.write_text(text)
     run("--mendgraph-foreign").assert_outcomes(passed=1)
-
-
-def test_cassette_of_another_project_without_the_option_is_refused_with_it(pytester: pytest.Pytester, run: Run) -> None:
-    pytester.makepyfile(test_it=OTHERS)
-    path = pytester.path / FILE
-    path.parent.mkdir(parents=True)
-    path.write_text(VCRPY)
     result = run()
     result.assert_outcomes(errors=1)
     refusal = f"{FILE} was recorded by another project: replay it with `pytest --mendgraph-foreign`"
@@ -366,16 +294,12 @@ def test_one(mendgraph_cassette):
 
 
 @pytest.mark.usefixtures("endpoint")
-def test_upload_of_a_form_with_another_boundary_is_replayed(pytester: pytest.Pytester, run: Run) -> None:
+def test_upload_of_a_form_is_replayed_with_another_boundary_and_a_miss_names_the_part(
+    pytester: pytest.Pytester, run: Run
+) -> None:
     pytester.makepyfile(test_it=UPLOADING)
     run("--mendgraph-record").assert_outcomes(passed=1)
     run().assert_outcomes(passed=1)
-
-
-@pytest.mark.usefixtures("endpoint")
-def test_upload_of_a_form_with_another_part_names_the_part(pytester: pytest.Pytester, run: Run) -> None:
-    pytester.makepyfile(test_it=UPLOADING)
-    run("--mendgraph-record").assert_outcomes(passed=1)
     pytester.makepyfile(test_it=UPLOADING.replace("whisper-1", "whisper-2"))
     result = run()
     result.assert_outcomes(failed=1)

@@ -10,21 +10,9 @@ from pydantic import ValidationError
 from mendgraph.graph.configuration.context import UNATTENDED, AgentContext
 from mendgraph.graph.fleet.batch.tasks import BatchTask
 from mendgraph.nodes.call_model.ledger import Price
-from mendgraph.nodes.execute_tools.call_policy import CallRules, RateLimit, RetryPolicy
-from mendgraph.nodes.execute_tools.network.url_rules import NetworkRules
-from mendgraph.nodes.heal.corrective_prompt import SelfHealingConfig
-from mendgraph.nodes.loop_check.repetition import LoopConfig
-from mendgraph.nodes.records import EditForm, JsonMap, Profile, Protocol
+from mendgraph.nodes.execute_tools.call_policy import RateLimit, RetryPolicy
+from mendgraph.nodes.records import EditForm, Profile, Protocol
 from tests import documents
-
-SCHEMA = AgentContext.model_json_schema()["properties"]
-
-
-@pytest.mark.parametrize("name", AgentContext.model_fields)
-def test_every_field_says_what_it_is_and_has_a_default(name: str) -> None:
-    assert SCHEMA[name]["description"].endswith(".")
-    assert "default" in SCHEMA[name]
-
 
 NUMBER: Final = re.compile(r"(?<![\w.])\d{1,3}(?:,\d{3})*(?:\.\d+)?(?![\w.])")
 """A number in a table cell, such as `2,048` or `0.5`."""
@@ -64,103 +52,8 @@ def test_unattended_values_are_those_of_their_table() -> None:
     assert {name: effective_value(context, name) for name in numbers} == numbers
 
 
-def test_rules_of_tool_calls_are_those_of_the_context() -> None:
-    context = AgentContext(
-        mode="read-only",
-        checks=("make test",),
-        checks_timeout_s=10.0,
-        tool_timeouts_s={"search_files": 5.0},
-        tool_retries=3,
-        tool_retry_backoff_s=0.1,
-        tool_calls_per_minute={"read_file": 2},
-        tool_quotas={"read_file": 9},
-    )
-    assert context.calls(frozenset({"read_file"})) == CallRules(
-        timeouts={"run_checks": 40.0, "search_files": 5.0},  # the command and the tests, after the changes and before
-        retries=RetryPolicy(3, 0.1, ()),
-        allowed=frozenset({"read_file"}),
-        read_only=True,
-        rate_limits={"read_file": RateLimit(2, 60.0)},
-        quotas={"read_file": 9},
-    )
-
-
-def test_rules_of_the_network_and_of_loops_are_those_of_the_context() -> None:
-    context = AgentContext(
-        allowed_hosts=("a.test",),
-        allowed_private_hosts=("b.test",),
-        http_max_bytes=9,
-        http_timeout_s=3.0,
-        repeat_window=7,
-        loop_repeat_threshold=5,
-        loop_override_retries=2,
-        max_failed_tries=6,
-        require_checks=True,
-    )
-    assert context.network() == NetworkRules(hosts=("a.test",), allow_private=("b.test",), max_bytes=9, timeout_s=3.0)
-    assert context.loop() == LoopConfig(window=7, threshold=5, max_overrides=2, max_failed_tries=6, require_checks=True)
-
-
-def test_reply_of_a_reasoning_model_is_bounded_by_the_budget_alone() -> None:
-    assert AgentContext().limits(Profile(reasoning=True)).max_output_tokens_per_call is None
-    assert AgentContext(max_output_tokens_per_call=99).limits(Profile(reasoning=True)).max_output_tokens_per_call == 99
-    assert AgentContext(max_output_tokens_per_call=99).limits().max_output_tokens_per_call == 99
-
-
-@pytest.mark.parametrize(("tries", "claims"), [(1, 1), (4, 2)])
-def test_small_model_is_met_with_the_facts_as_often_as_it_has_tries_for(tries: int, claims: int) -> None:
-    context = AgentContext(max_failed_tries=tries)
-    assert context.healing(Profile(small=True)) == SelfHealingConfig(max_claims=claims)
-    assert context.healing(Profile(small=False)) == SelfHealingConfig(max_claims=1)
-
-
-@pytest.mark.parametrize(
-    ("field", "too_little", "too_much"),
-    [
-        ("workspace", "", None),
-        ("temperature", -0.1, 2.1),
-        ("account", "a\nb", "x" * 201),
-        ("response_format", "object", None),
-        ("base_url", "https://user:password@host/v1", "https://key@host/v1"),
-        ("max_calls_per_turns", 5, None),
-    ],
-)
-def test_what_is_out_of_bounds_is_refused(field: str, too_little: Any, too_much: Any) -> None:
-    for value in [too_little, *([too_much] if too_much is not None else [])]:
-        with pytest.raises(ValidationError):
-            AgentContext.model_validate({field: value})
-
-
 SMALL, LARGE, TELLER = "qwen2.5-coder:1.5b", "gpt-5-mini", "qwen2.5-coder:14b"
 """A small model; one that makes native calls; one that does not, and is not small."""
-
-
-@pytest.mark.parametrize(
-    ("choice", "model", "ways", "steps_down"),
-    [
-        ({}, SMALL, ("text", "blocks"), False),
-        ({}, LARGE, ("native", "replace"), False),
-        ({}, TELLER, ("text", "replace"), True),
-        ({"protocol": "native"}, SMALL, ("native", "blocks"), False),
-        ({"protocol": "text"}, LARGE, ("text", "replace"), True),
-        ({"protocol": "text", "edit_form": "blocks"}, LARGE, ("text", "blocks"), False),
-        ({"edit_form": "replace"}, SMALL, ("text", "replace"), False),
-        ({"edit_form": "patch"}, SMALL, ("text", "patch"), False),
-    ],
-)
-@pytest.mark.parametrize("embedded", [True])
-def test_profile_follows_the_model_unless_it_is_chosen(
-    choice: dict[str, Any], model: str, ways: tuple[str, str], steps_down: bool, embedded: bool
-) -> None:
-    protocol, edit_form = ways
-    assert AgentContext(**choice).profile(embedded, model) == Profile(
-        protocol=Protocol(protocol),
-        edit_form=EditForm(edit_form),
-        embedded=embedded,
-        small=model == SMALL,
-        steps_down=steps_down,
-        reasoning=model == LARGE,
-    )
 
 
 def test_workspace_may_be_a_path_and_a_context_shows_what_differs() -> None:
@@ -188,27 +81,79 @@ def test_price_is_of_input_and_of_output() -> None:
             AgentContext.model_validate({name: 0.5})
 
 
-def test_fallback_that_cannot_be_asked_is_refused_without_what_its_address_holds() -> None:
-    assert AgentContext(fallback_models=("local",)).fallback_models == ("local",)
-    with pytest.raises(ValidationError, match="Fallback model 1 is none: write `model`") as refused:
-        AgentContext(fallback_models=("m @ ftp://person:word@host",))
-    assert "word" not in str(refused.value)
+def test_every_field_says_what_it_is_and_has_a_default() -> None:
+    for name, field in AgentContext.model_json_schema()["properties"].items():
+        assert (name, field["description"][-1:], "default" in field) == (name, ".", True)
 
 
-@pytest.mark.parametrize(
-    ("settings", "words"),
-    [
-        ({"azure_ad_token": "t"}, "'azure_ad_token' holds a key: set it in the environment"),
-        ({"a": [{"aws_access_key_id": "t"}]}, "'aws_access_key_id' holds a key"),
-        ({"a": object()}, "only JSON values"),
-    ],
+def test_checks_have_the_time_of_all_their_commands_before_and_after_the_changes() -> None:
+    context = AgentContext(mode="read-only", checks=("make test",), checks_timeout_s=10.0)
+    rules = context.calls(frozenset({"read_file"}))
+    assert rules.timeouts == {"run_checks": 40.0}
+    assert (rules.read_only, rules.allowed) == (True, frozenset({"read_file"}))
+    limits = AgentContext(tool_retries=3, tool_retry_backoff_s=0.1, tool_calls_per_minute={"read_file": 2}).calls(
+        frozenset()
+    )
+    assert (limits.retries, limits.rate_limits) == (RetryPolicy(3, 0.1, ()), {"read_file": RateLimit(2, 60.0)})
+
+
+def test_limits_follow_the_model() -> None:
+    reasoning, small = Profile(reasoning=True), Profile(small=True)
+    assert AgentContext().limits(reasoning).max_output_tokens_per_call is None
+    for profile in (reasoning, Profile()):
+        assert AgentContext(max_output_tokens_per_call=99).limits(profile).max_output_tokens_per_call == 99
+    claims = {tries: AgentContext(max_failed_tries=tries).healing(small).max_claims for tries in (1, 4)}
+    assert claims == {1: 1, 4: 2}
+    assert AgentContext(max_failed_tries=4).healing(Profile(small=False)).max_claims == 1
+
+
+REFUSED: tuple[tuple[str, Any, str], ...] = (
+    ("workspace", "", "workspace"),
+    ("temperature", -0.1, "temperature"),
+    ("temperature", 2.1, "temperature"),
+    ("account", "a\nb", "account"),
+    ("account", "x" * 201, "account"),
+    ("response_format", "object", "response_format"),
+    ("base_url", "https://user:password@host/v1", "base_url"),
+    ("base_url", "https://key@host/v1", "base_url"),
+    ("max_calls_per_turns", 5, "max_calls_per_turns"),
+    ("fallback_models", ("m @ ftp://person:password@host",), "Fallback model 1 is none: write `model`"),
+    ("model_kwargs", {"azure_ad_token": "t"}, "'azure_ad_token' holds a key: set it in the environment"),
+    ("model_kwargs", {"a": [{"aws_access_key_id": "t"}]}, "'aws_access_key_id' holds a key"),
+    ("model_kwargs", {"a": object()}, "only JSON values"),
+    *(("allowed_extensions", (".py", kind), "is no extension") for kind in ("", ".", ".tar.gz", "a/b", " ")),
 )
-def test_settings_of_a_model_hold_no_other_model_endpoint_or_key(settings: JsonMap, words: str) -> None:
-    with pytest.raises(ValidationError, match=words):
-        AgentContext(model_kwargs=settings)
 
 
-@pytest.mark.parametrize("kind", ["", ".", ".tar.gz", "a/b", " "])
-def test_what_is_no_extension_is_refused_and_opens_nothing(kind: str) -> None:
-    with pytest.raises(ValidationError, match="is no extension"):
-        AgentContext(allowed_extensions=(".py", kind))
+def test_setting_that_no_run_can_have_is_refused_without_its_secret() -> None:
+    for field, value, words in REFUSED:
+        with pytest.raises(ValidationError) as refused:
+            AgentContext.model_validate({field: value})
+        assert words in str(refused.value), (field, value)
+        assert "person" not in str(refused.value)
+
+
+SMALL, LARGE, TELLER = "qwen2.5-coder:1.5b", "gpt-5-mini", "qwen2.5-coder:14b"
+"""A small model; one that makes native calls; one that does not, and is not small."""
+PROFILES: tuple[tuple[dict[str, Any], str, tuple[str, str], bool], ...] = (
+    ({}, SMALL, ("text", "blocks"), False),
+    ({}, LARGE, ("native", "replace"), False),
+    ({}, TELLER, ("text", "replace"), True),
+    ({"protocol": "native"}, SMALL, ("native", "blocks"), False),
+    ({"protocol": "text"}, LARGE, ("text", "replace"), True),
+    ({"protocol": "text", "edit_form": "blocks"}, LARGE, ("text", "blocks"), False),
+    ({"edit_form": "replace"}, SMALL, ("text", "replace"), False),
+    ({"edit_form": "patch"}, SMALL, ("text", "patch"), False),
+)
+
+
+def test_profile_follows_the_model_unless_it_is_chosen() -> None:
+    for choice, model, (protocol, edit_form), steps_down in PROFILES:
+        assert AgentContext(**choice).profile(True, model) == Profile(
+            protocol=Protocol(protocol),
+            edit_form=EditForm(edit_form),
+            embedded=True,
+            small=model == SMALL,
+            steps_down=steps_down,
+            reasoning=model == LARGE,
+        )

@@ -47,7 +47,7 @@ def said(root: Path, **options: Any) -> list[str]:
     return [str(each).replace(str(root.parent), "") for each in found]
 
 
-def test_each_setting_comes_from_the_strongest_that_has_it(root: Path) -> None:
+def test_setting_comes_from_the_strongest_that_has_it(root: Path) -> None:
     write(root, 'mode = "ask"\nmax_steps = 3\n', '\nmax_steps = 5\nmodel = "m"\nbase_url = "http://a/v1"\n')
     found = load_configuration(str(root), {**os.environ, "OPENAI_BASE_URL": "http://b/v1"})
     user = str(root.parent / "user.toml")
@@ -112,16 +112,17 @@ OVERRULED = (  # the user's file and the workspace's
 )
 
 
-@pytest.mark.parametrize(("user", "own"), OVERRULED)
-def test_file_that_overrules_the_user_or_weakens_checks_needs_trust(root: Path, user: str, own: str) -> None:
-    write(root, own, user)
-    name = own.partition(" ")[0]
-    assert said(root)[0].startswith(f"{OWN}:1: {name} needs your trust: ")
+def test_file_that_overrules_the_user_or_weakens_checks_needs_trust(root: Path) -> None:
+    for user, own in OVERRULED:
+        write(root, own, user)
+        name = own.partition(" ")[0]
+        assert said(root)[0].startswith(f"{OWN}:1: {name} needs your trust: "), own
 
-    user_files.trust(str(root), user_files.hash_of((root / OWN).read_bytes()))
-    trusted = load_context(str(root))
-    write(root, "", own)
-    assert trusted == load_context(str(root))
+        user_files.trust(str(root), user_files.hash_of((root / OWN).read_bytes()))
+        trusted = load_context(str(root))
+        user_files.trust(str(root), "")
+        write(root, "", own)
+        assert trusted == load_context(str(root)), own
 
 
 def test_equal_values_and_preferences_that_the_user_has_not_set_need_no_trust(root: Path) -> None:
@@ -137,7 +138,7 @@ def test_denied_paths_of_all_files_and_options_are_joined(root: Path) -> None:
     assert merged({"denied_paths": ("a",)}, {"denied_paths": ("b",)}) == {"denied_paths": ("a", "b")}
 
 
-def test_what_a_file_may_set_is_seen_from_the_defaults_of_the_run(root: Path) -> None:
+def test_file_is_judged_from_the_defaults_of_the_run(root: Path) -> None:
     write(root, "require_checks = false\nmax_calls_per_turn = 50\n")
     [widening_calls] = said(root)
     assert "max_calls_per_turn needs your trust" in widening_calls
@@ -148,17 +149,17 @@ def test_what_a_file_may_set_is_seen_from_the_defaults_of_the_run(root: Path) ->
 # --- Traps
 
 
-@pytest.mark.parametrize(
-    ("data", "problem"),
-    [
-        (b"a" * 64_001, ": Cannot read '.mendgraph.toml': it has more than 64,000 bytes."),
-        (b"x = 1\ny = '\xff'\n", ":2: this is no UTF-8 text (byte 11)"),
-        (b"\0", ":1:1: this is no TOML"),
-    ],
-)
-def test_what_is_no_small_text_is_refused(root: Path, data: bytes, problem: str) -> None:
-    (root / OWN).write_bytes(data)
-    assert said(root)[0].startswith(f"{OWN}{problem}")
+NO_TEXTS = {
+    b"a" * 64_001: ": Cannot read '.mendgraph.toml': it has more than 64,000 bytes.",
+    b"x = 1\ny = '\xff'\n": ":2: this is no UTF-8 text (byte 11)",
+    b"\0": ":1:1: this is no TOML",
+}
+
+
+def test_file_that_is_no_small_text_is_refused(root: Path) -> None:
+    for data, problem in NO_TEXTS.items():
+        (root / OWN).write_bytes(data)
+        assert said(root)[0].startswith(f"{OWN}{problem}")
 
 
 def test_settings_that_do_not_go_together_are_told(root: Path) -> None:
@@ -269,41 +270,26 @@ WIDE: tuple[tuple[dict[str, Any], dict[str, Any]], ...] = (
 )
 
 
-@pytest.mark.parametrize(("base", "values"), NARROW)
-def test_preferences_and_less_than_the_user_allows_need_no_trust(base: dict[str, Any], values: dict[str, Any]) -> None:
-    assert widening(values, AgentContext(**base)) == ()
-
-
-@pytest.mark.parametrize(("base", "values"), WIDE)
-def test_more_than_the_user_allows_needs_trust(base: dict[str, Any], values: dict[str, Any]) -> None:
-    assert widening(values, AgentContext(**base)) == tuple(values)
+def test_more_than_the_user_allows_needs_trust_and_less_does_not() -> None:
+    for base, values in NARROW:
+        assert widening(values, AgentContext(**base)) == (), (base, values)
+    for base, values in WIDE:
+        assert widening(values, AgentContext(**base)) == tuple(values), (base, values)
 
 
 # --- Prices
 
 
-@pytest.fixture
-def config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    folder = tmp_path / "config"
-    folder.mkdir()
-    monkeypatch.setattr("platformdirs.user_config_dir", lambda name, appauthor: str(folder))  # noqa: ARG005
-    return folder
-
-
-def price(name: str) -> Price | None:
-    prices = load_prices()
-    assert isinstance(prices, dict)
-    return find_price(prices, name)
-
-
-@pytest.mark.usefixtures("config")
-def test_without_a_file_of_the_users_the_shipped_prices_hold() -> None:
-    assert price("gpt-4o") == Price(input=2.5, output=10.0, cached_input=1.25)
-    assert price("gpt-9") is None
-
-
-def test_broken_file_is_an_error(config: Path) -> None:
-    path = config / "prices.toml"
+def test_shipped_prices_hold_until_the_user_has_a_list_which_has_to_be_right(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    path = tmp_path / "mendgraph" / "prices.toml"
+    path.parent.mkdir()
+    shipped = load_prices()
+    assert isinstance(shipped, dict)
+    assert find_price(shipped, "gpt-4o") == Price(input=2.5, output=10.0, cached_input=1.25)
+    assert find_price(shipped, "gpt-9") is None
     path.write_text("[mine]\nx = 5", encoding="utf-8")
     message = (
         f"The price list {str(path)!r} cannot be used: mine.x is wrong (Input should be a valid"
@@ -314,13 +300,3 @@ def test_broken_file_is_an_error(config: Path) -> None:
     path.mkdir()
     message = f"Cannot read {str(path)!r}: it is a directory, and a file is needed."
     assert load_prices() == ToolError(code=ToolErrorCode.INVALID_ARGUMENT, message=message)
-
-
-def test_user_without_a_home_has_no_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def none(name: str, appauthor: bool) -> str:
-        raise RuntimeError(name, appauthor)
-
-    monkeypatch.setattr("platformdirs.user_config_dir", none)
-    (tmp_path / OWN).write_text("max_steps = 3\n")
-    origins = {"max_steps": Origin(OWN, 1)}
-    assert load_configuration(str(tmp_path), {}) == Configuration({"max_steps": 3}, origins, (OWN,))

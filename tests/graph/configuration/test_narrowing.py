@@ -22,7 +22,6 @@ from mendgraph.graph.configuration.narrowing import (
     given_context,
     narrowed,
     operator_allowance,
-    refusal,
     run_id_of,
     too_wide,
 )
@@ -46,48 +45,49 @@ BASE = AgentContext(
 ANN = Tenant("ann", (), BASE, ("m", "n", "o @ https://other/v1")).allowance
 
 
-@pytest.mark.parametrize(
-    ("asked", "held"),
-    [
-        ({"max_steps": 400}, {"max_steps": 9}),
-        ({"max_steps": None, "max_cost_usd": None}, {}),
-        ({"model": "n"}, {"model": "n"}),
-        ({"model": "m", "base_url": "http://models/v1", "account": "ann"}, {}),
-        ({"fallback_models": ["n", "o @ https://other/v1"]}, {"fallback_models": ("n", "o @ https://other/v1")}),
-        ({"allowed_programs": ["make"]}, {"allowed_programs": ("make",)}),
-        ({"response_format": {"type": "string"}}, {"response_format": {"type": "string"}}),
-        ({"system_prompt": "Be terse."}, {"system_prompt": "Be terse."}),
-    ],
+LESS: tuple[tuple[dict[str, Any], dict[str, Any]], ...] = (
+    ({"max_steps": 400}, {"max_steps": 9}),
+    ({"max_steps": None, "max_cost_usd": None}, {}),
+    ({"model": "n"}, {"model": "n"}),
+    ({"model": "m", "base_url": "http://models/v1", "account": "ann"}, {}),
+    ({"fallback_models": ["n", "o @ https://other/v1"]}, {"fallback_models": ("n", "o @ https://other/v1")}),
+    ({"allowed_programs": ["make"]}, {"allowed_programs": ("make",)}),
+    ({"response_format": {"type": "string"}}, {"response_format": {"type": "string"}}),
+    ({"response_format": {"properties": {"pattern": {}}}}, {"response_format": {"properties": {"pattern": {}}}}),
+    ({"system_prompt": "Be terse."}, {"system_prompt": "Be terse."}),
 )
-def test_less_is_had_for_the_asking(asked: dict[str, Any], held: dict[str, Any]) -> None:
-    assert narrowed(asked, ANN, "/w") == BASE.model_copy(update={**held, "workspace": "/w"})
-
-
-@pytest.mark.parametrize(
-    ("asked", "named"),
-    [
-        ({"mode": "auto"}, "mode"),
-        ({"model": "dear"}, "model"),
-        ({"fallback_models": ["n @ https://elsewhere/v1"]}, "fallback_models"),
-        ({"base_url": "http://elsewhere/v1"}, "base_url"),
-        ({"allowed_programs": ["make", "sh"]}, "allowed_programs"),
-        ({"audit": False}, "audit"),
-    ],
+NOT_ALLOWED = "This server does not allow ann what the request sets: {}. Leave it out."
+NO_FIT = "The request's context does not fit: {}"
+NO_PATTERN = "response_format may have no `pattern` or `patternProperties` on this server: leave them out."
+MORE: tuple[tuple[dict[str, Any], str], ...] = (
+    ({"mode": "auto"}, NOT_ALLOWED.format("mode")),
+    ({"model": "dear"}, NOT_ALLOWED.format("model")),
+    ({"fallback_models": ["n @ https://elsewhere/v1"]}, NOT_ALLOWED.format("fallback_models")),
+    ({"base_url": "http://elsewhere/v1"}, NOT_ALLOWED.format("base_url")),
+    ({"allowed_programs": ["make", "sh"]}, NOT_ALLOWED.format("allowed_programs")),
+    ({"audit": False}, NOT_ALLOWED.format("audit")),
+    ({"max_steps": 0}, NO_FIT.format("max_steps: Input should be greater than or equal to 1.")),
+    (
+        {"usd_per_million_input": 1},
+        NO_FIT.format("context: usd_per_million_input and usd_per_million_output are given together."),
+    ),
+    # One match of such a pattern with what the model says would hold the whole server.
+    ({"response_format": {"type": "string", "pattern": "^(a+)+$"}}, NO_PATTERN),
+    ({"response_format": {"properties": {"a": {"items": [{"pattern": "a"}]}}}}, NO_PATTERN),
+    ({"response_format": {"patternProperties": {"(a+)+$": {}}}}, NO_PATTERN),
 )
-def test_more_is_refused_by_name(asked: dict[str, Any], named: str) -> None:
-    said = f"This server does not allow ann what the request sets: {named}. Leave it out."
-    assert narrowed(asked, ANN, "/w") == StopCause(reason=StopReason.INVALID_REQUEST, message=said)
 
 
-@pytest.mark.parametrize(
-    ("asked", "said"),
-    [
-        ({"max_steps": 0}, "max_steps: Input should be greater than or equal to 1."),
-        ({"usd_per_million_input": 1}, "context: usd_per_million_input and usd_per_million_output are given together."),
-    ],
-)
-def test_what_does_not_fit_is_refused(asked: dict[str, Any], said: str) -> None:
-    assert narrowed(asked, ANN, "/w") == refusal(f"The request's context does not fit: {said}")
+def test_less_is_had_for_the_asking_and_more_is_refused_by_name() -> None:
+    for asked, held in LESS:
+        assert narrowed(asked, ANN, "/w") == BASE.model_copy(update={**held, "workspace": "/w"})
+    for asked, said in MORE:
+        assert narrowed(asked, ANN, "/w") == StopCause(reason=StopReason.INVALID_REQUEST, message=said)
+    own = {"response_format": {"type": "string", "pattern": "a"}, "system_prompt": "Be kind."}
+    its = ANN._replace(context=BASE.model_copy(update=own))
+    kept, refused = narrowed({}, its, "/w"), narrowed({"system_prompt": "Be terse."}, its, "/w")
+    assert (isinstance(refused, StopCause), getattr(kept, "system_prompt", "")) == (True, "Be kind.")
+    assert isinstance(narrowed({"response_format": own["response_format"]}, its, "/w"), AgentContext)
 
 
 NAMES = sorted(AgentContext.model_fields.keys() - {"workspace"})
@@ -95,31 +95,6 @@ VALUES = st.one_of(
     *(st.none(), st.booleans(), st.integers(-1, 2**54), st.floats(0, 1e6), st.sampled_from(["auto", "m", "few"])),
     st.lists(st.sampled_from(["make", "sh", "example.com", "n"]), max_size=2),
 )
-
-
-@pytest.mark.parametrize(
-    "schema",
-    [
-        {"type": "string", "pattern": "^(a+)+$"},
-        {"type": "object", "properties": {"a": {"items": [{"pattern": "a"}]}}},
-        {"patternProperties": {"(a+)+$": {}}},
-    ],
-)
-def test_answers_schema_has_no_patterns(schema: dict[str, Any]) -> None:
-    """One match of such a pattern with what the model says would hold the whole server."""
-    said = "response_format may have no `pattern` or `patternProperties` on this server: leave them out."
-    assert narrowed({"response_format": schema}, ANN, "/w") == refusal(said)
-    its = ANN._replace(context=BASE.model_copy(update={"response_format": schema}))
-    assert isinstance(narrowed({"response_format": schema}, its, "/w"), AgentContext)
-
-    named = {"properties": {"pattern": {"type": "string"}}}
-    assert isinstance(narrowed({"response_format": named}, ANN, "/w"), AgentContext)
-
-
-def test_operators_words_for_the_system_prompt_stay() -> None:
-    its = ANN._replace(context=BASE.model_copy(update={"system_prompt": "Be kind."}))
-    refused, kept = narrowed({"system_prompt": "Be terse."}, its, "/w"), narrowed({}, its, "/w")
-    assert (isinstance(refused, StopCause), getattr(kept, "system_prompt", "")) == (True, "Be kind.")
 
 
 @given(st.dictionaries(st.sampled_from(NAMES), VALUES, max_size=4))
@@ -171,33 +146,50 @@ def refused(**asked: Any) -> str:
     return found.message
 
 
-@pytest.mark.parametrize(
-    "asked",
-    [
-        {"base_url": ELSEWHERE},
-        {"fallback_models": ("m @ http://elsewhere.test/v1",)},
-        {"allowed_programs": ("sh",)},
-        {"model_kwargs": {"service_tier": "priority"}},
-        {"tool_timeouts_s": {"run_command": 3_000.0}},
-        {"window_tokens": 9_000_000},
-    ],
-    ids=str,
+WIDER: tuple[dict[str, Any], ...] = (
+    {"base_url": ELSEWHERE},
+    {"fallback_models": ("m @ http://elsewhere.test/v1",)},
+    {"allowed_programs": ("sh",)},
+    {"model_kwargs": {"service_tier": "priority"}},
+    {"tool_timeouts_s": {"run_command": 3_000.0}},
+    {"window_tokens": 9_000_000},
 )
-def test_what_widens_is_refused_by_name_with_the_remedy(asked: dict[str, Any]) -> None:
-    said = refused(**asked)
-    assert "This server does not allow its clients what the request sets: " in said
-    assert set(said.partition("sets: ")[2].partition(".")[0].split(", ")) <= set(asked)
-    assert "in a file that MENDGRAPH_CONFIG names and start the server again" in said
 
 
-@pytest.mark.parametrize("workspace", ["site/../..", "/", "out", "../server-2"])
-def test_workspace_lies_in_the_servers_folder(folder: Path, workspace: str) -> None:
+def test_request_for_more_is_refused_by_name_with_the_remedy(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for asked in WIDER:
+        said = refused(**asked)
+        assert "This server does not allow its clients what the request sets: " in said
+        assert set(said.partition("sets: ")[2].partition(".")[0].split(", ")) <= set(asked)
+        assert "in a file that MENDGRAPH_CONFIG names and start the server again" in said
+    configured(monkeypatch, folder, 'mode = "root"')
+    assert "This server's settings are wrong: " in refused()
+
+
+def test_workspace_lies_in_the_servers_folder(folder: Path) -> None:
     (folder.parent / "server-2").mkdir()
-    assert f"is outside '{folder}', the folder of this server" in refused(workspace=workspace)
-    assert ROOT_VARIABLE in refused(workspace=workspace)
+    for workspace in ("site/../..", "/", "out", "../server-2"):
+        said = refused(workspace=workspace)
+        assert f"is outside '{folder}', the folder of this server" in said
+        assert ROOT_VARIABLE in said
 
 
-def test_what_the_operator_allows_holds_and_may_be_narrowed(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+MODELS = (
+    ("", "anthropic:claude-sonnet-4-6", True),
+    ("", "local", True),
+    (f'base_url = "{OURS}"', "anthropic:claude-sonnet-4-6", False),
+    (f'base_url = "{OURS}"\nmodel = "anthropic:c"', "anthropic:d", True),
+    (f'base_url = "{OURS}"\nmodel = "anthropic:c"', "gpt-5", False),
+)
+
+
+def test_model_is_chosen_where_its_key_goes_to_its_own_endpoint(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for own, asked, allowed in MODELS:
+        configured(monkeypatch, folder, own)
+        assert isinstance(had(model=asked), AgentContext) is allowed, (own, asked)
+
+
+def test_operators_settings_hold_and_may_be_narrowed(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     limits = "max_calls_per_turn = 40\nmax_cost_usd_per_day = 5.0\n"
     configured(monkeypatch, folder, f'base_url = "{OURS}"\nallowed_programs = ["make"]\nmode = "ask"\n{limits}')
     base = had()
@@ -219,23 +211,6 @@ def test_endpoint_of_the_environment_is_the_operators(monkeypatch: pytest.Monkey
     monkeypatch.setenv("OPENAI_BASE_URL", f"{OURS}/")
     assert had(base_url=OURS, model="m").base_url is None
     assert "base_url" in refused(base_url=f"{OURS}/../other")
-
-
-@pytest.mark.parametrize(
-    ("own", "asked", "allowed"),
-    [
-        ("", "anthropic:claude-sonnet-4-6", True),
-        ("", "local", True),
-        (f'base_url = "{OURS}"', "anthropic:claude-sonnet-4-6", False),
-        (f'base_url = "{OURS}"\nmodel = "anthropic:c"', "anthropic:d", True),
-        (f'base_url = "{OURS}"\nmodel = "anthropic:c"', "gpt-5", False),
-    ],
-)
-def test_model_is_chosen_where_its_key_goes_to_its_own_endpoint(
-    folder: Path, monkeypatch: pytest.MonkeyPatch, own: str, asked: str, allowed: bool
-) -> None:
-    configured(monkeypatch, folder, own)
-    assert isinstance(had(model=asked), AgentContext) is allowed
 
 
 def test_graph_that_is_built_with_a_context_allows_that(folder: Path) -> None:
@@ -298,7 +273,8 @@ def test_refused_turn_leaves_no_context_to_go_on_with(folder: Path, monkeypatch:
 
 # --- The context of a turn
 
-GIVEN, BOUND, STORED = (AgentContext(workspace=name) for name in ("given", "bound", "stored"))
+BOUND, STORED = AgentContext(workspace="bound"), AgentContext(workspace="stored")
+GIVEN = AgentContext(workspace="given")
 
 
 @dataclass
@@ -306,60 +282,39 @@ class Mine:
     user: str = "ada"
 
 
-@pytest.mark.parametrize("stored", [STORED, None], ids=["stored", "new"])
-@pytest.mark.parametrize("bound", [BOUND, None], ids=["bound", "free"])
-def test_what_comes_with_the_run_goes_first(bound: AgentContext | None, stored: AgentContext | None) -> None:
-    assert given_context(GIVEN, bound, stored) is GIVEN
-    assert given_context(None, bound, stored) == (bound or stored or AgentContext())
+FOREIGN: tuple[tuple[object, str], ...] = (
+    (Mine(), "given a context of the type Mine, which is no AgentContext"),
+    ({"user": "ada"}, "no AgentContext (user: there is no such setting"),
+    ({"base_url": "https://a:secret-password@b/v1"}, "(base_url: base_url may hold no"),
+)
 
 
-def test_what_a_server_has_decided_holds() -> None:
+def test_context_of_a_run_goes_before_the_graphs_and_that_before_the_stored_one() -> None:
     refused = StopCause(reason=StopReason.INVALID_REQUEST, message="No.")
+    for bound in (BOUND, None):
+        for stored in (STORED, None):
+            assert given_context(GIVEN, bound, stored) is GIVEN
+            assert given_context(None, bound, stored) == (bound or stored or AgentContext())
     assert given_context(Admission(GIVEN, "ada"), BOUND, STORED) is GIVEN
     assert given_context(Admission(refused, "ada"), BOUND, STORED) is refused
-    assert Admission(GIVEN, "ada").run_id("t1") == "ada/t1"
+    for foreign, words in FOREIGN:  # not taken for none: the agent would work in the folder of the process
+        said = given_context(foreign, None, STORED)
+        assert isinstance(said, str)
+        assert (words in said, "build_graph(context=AgentContext(...))" in said) == (True, True)
+        assert "secret-password" not in said
+        assert given_context(foreign, BOUND, STORED) is BOUND
 
 
-@pytest.mark.parametrize(
-    ("given", "words"),
-    [
-        (Mine(), "given a context of the type Mine, which is no AgentContext"),
-        ({"user": "ada"}, "no AgentContext (user: there is no such setting"),
-        ({"base_url": "https://a:secret-password@b/v1"}, "(base_url: base_url may hold no"),
-    ],
-    ids=["type", "field", "value"],
-)
-def test_foreign_context_is_refused_with_the_remedy(given: object, words: str) -> None:
-    """Not taken for none: the agent would work in the folder of the process."""
-    said = given_context(given, None, STORED)
-    assert isinstance(said, str)
-    assert words in said
-    assert "build_graph(context=AgentContext(...))" in said
-    assert "secret-password" not in said
-
-
-CAUSE = StopCause(reason=StopReason.WORKSPACE_BUSY, message="Later.")
-
-
-@pytest.mark.parametrize(
-    ("info", "context", "run_id"),
-    [
-        (None, None, ""),
-        (SimpleNamespace(thread_id=None, checkpoint_ns=""), None, ""),
-        (SimpleNamespace(thread_id="t1", checkpoint_ns="begin_turn:1"), AgentContext(), "t1"),
-        (SimpleNamespace(thread_id="t1", checkpoint_ns="a:1|begin_turn:2"), AgentContext(), "t1|a:1"),
-        (SimpleNamespace(thread_id="t1", checkpoint_ns="begin_turn:1"), Admission(CAUSE, "ann"), "ann/t1"),
-    ],
-)
-def test_run_is_its_thread_and_its_owners(info: object, context: object, run_id: str) -> None:
-    assert run_id_of(cast("Any", SimpleNamespace(execution_info=info, context=context))) == run_id
-
-
-def test_settings_that_are_wrong_allow_nothing(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    configured(monkeypatch, folder, 'mode = "root"')
-    assert "This server's settings are wrong: " in refused()
-
-
-def test_agents_own_context_goes_before_another_graphs() -> None:
-    assert given_context(Mine(), BOUND, STORED) is BOUND
-    assert given_context({"user": "ada"}, BOUND, None) is BOUND
+def test_run_is_its_thread_and_its_owners() -> None:
+    refused = Admission(StopCause(reason=StopReason.WORKSPACE_BUSY, message="Later."), "ann")
+    assert refused.run_id("t1") == "ann/t1"
+    runs: tuple[tuple[str | None, str, object, str], ...] = (
+        (None, "", None, ""),
+        ("t1", "begin_turn:1", AgentContext(), "t1"),
+        ("t1", "a:1|begin_turn:2", AgentContext(), "t1|a:1"),
+        ("t1", "begin_turn:1", refused, "ann/t1"),
+    )
+    for thread, place, context, run_id in runs:
+        info = SimpleNamespace(thread_id=thread, checkpoint_ns=place)
+        assert run_id_of(cast("Any", SimpleNamespace(execution_info=info, context=context))) == run_id
+    assert run_id_of(cast("Any", SimpleNamespace(execution_info=None, context=None))) == ""

@@ -4,8 +4,6 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from mendgraph.graph.machine.routes import Transition
 from mendgraph.graph.persistence.store import Store
 from mendgraph.graph.report.history import END, START, History, course_of, read_history
@@ -37,10 +35,6 @@ def test_run_from_its_start_to_its_end(tmp_path: Path) -> None:
     assert found.requests == ("Mend add.",)
 
 
-def test_of_a_run_without_checkpoints_nothing_is_known(tmp_path: Path) -> None:
-    assert read(project(tmp_path / "project"), "none") == history()
-
-
 def test_run_that_was_cut_off_has_not_left_its_last_node(tmp_path: Path) -> None:
     folder = project(tmp_path / "project")
     *_, last = read(folder, cut_off(folder)).visits
@@ -56,55 +50,14 @@ def test_run_that_is_taken_up_again_says_so(tmp_path: Path) -> None:
     assert [each.node for each in found.visits if each.taken_up] == ["call_model"]
 
 
-def test_of_turns_that_were_kept_at_their_end_no_visit_is_made_up(tmp_path: Path) -> None:
-    folder = project(tmp_path / "project")
-    with Session(context(folder), model=HistoryModel(LINES), durability="exit") as session:
-        session.work("Mend add.")
-        session.work("Once more.")
-    found = read(folder, session.thread_id)
-    assert found.visits == ()
-    assert found.requests == ("Mend add.", "Once more.")
-
-
-@pytest.mark.parametrize(
-    ("verdict", "label"),
-    [
-        (LoopVerdict.PERSISTED, "still repeating"),
-        (LoopVerdict.GAVE_UP, "tries used up"),
-        (LoopVerdict.BROKEN, "workspace failed"),
-    ],
-)
-def test_edges_with_both_ends_in_common_are_told_apart(verdict: LoopVerdict, label: str) -> None:
-    left = visit("loop_check", "SYSTEM_ERROR", after={"loop": LoopRecord(verdict=verdict)})
-    assert left.transition == Transition("loop_check", label, "SYSTEM_ERROR")
-
-
 REPLY = ModelReply(text="a reply")
 TURN = (visit(START, "begin_turn"), visit("begin_turn", "call_model"))
 SAID = visit("call_model", "parse", after={"reply": REPLY, "step": 1})
 
 
-def test_what_a_fork_took_over_has_no_number() -> None:
+def test_visits_that_a_fork_took_over_have_no_number() -> None:
     assert [turn.number for turn in course_of(history(SAID)).turns] == [0]
     assert [turn.number for turn in course_of(history(TURN[1], SAID)).turns] == [1]
-
-
-@pytest.mark.parametrize("edge", ["retry", "next model", "conversation shortened"])
-def test_visits_of_the_model_for_one_reply_are_one_step(edge: Any) -> None:
-    spent = [Spending(usage=APIUsageStats(calls, 0, 0, calls)) for calls in range(3)]
-    again = {"pending_call": PendingCall(edge=edge)}
-    failed = visit("call_model", "call_model", before={"spending": spent[0]}, after={**again, "spending": spent[1]})
-    said = visit(
-        "call_model",
-        "parse",
-        before={**again, "spending": spent[1]},
-        after={"reply": REPLY, "step": 1, "spending": spent[2]},
-    )
-    course = course_of(history(*TURN, failed, said))
-    (found,) = course.steps
-    assert (found.number, found.reply, len(found.visits)) == (1, REPLY, 2)
-    assert found.spending == (spent[0], spent[2])
-    assert course.edges[Transition("call_model", edge, "call_model")] == 1
 
 
 def test_calls_with_their_verdicts_and_results() -> None:
@@ -121,3 +74,40 @@ def test_calls_with_their_verdicts_and_results() -> None:
     (call,) = step(SAID, guard, visit("execute_tools", "loop_check", after={"results": [DONE]})).calls
     assert (call.item, call.verdict, call.result) == (edited, ALLOWED, DONE)
     assert call.was == {"index": 0, "arguments": {"path": "a.py"}}
+
+
+def test_turns_that_were_kept_at_their_end_have_no_visits(tmp_path: Path) -> None:
+    folder = project(tmp_path / "project")
+    assert read(folder, "none") == history()
+    with Session(context(folder), model=HistoryModel(LINES), durability="exit") as session:
+        session.work("Mend add.")
+        session.work("Once more.")
+    found = read(folder, session.thread_id)
+    assert (found.visits, found.requests) == ((), ("Mend add.", "Once more."))
+
+
+LABELS = {
+    LoopVerdict.PERSISTED: "still repeating",
+    LoopVerdict.GAVE_UP: "tries used up",
+    LoopVerdict.BROKEN: "workspace failed",
+}
+
+
+def test_edges_with_both_ends_in_common_are_told_apart() -> None:
+    for verdict, label in LABELS.items():
+        left = visit("loop_check", "SYSTEM_ERROR", after={"loop": LoopRecord(verdict=verdict)})
+        assert left.transition == Transition("loop_check", label, "SYSTEM_ERROR")
+
+
+def test_visits_of_the_model_for_one_reply_are_one_step() -> None:
+    spent = [Spending(usage=APIUsageStats(calls, 0, 0, calls)) for calls in range(3)]
+    for edge in ("retry", "next model", "conversation shortened"):
+        again: Any = {"pending_call": PendingCall(edge=edge)}
+        end = {"reply": REPLY, "step": 1, "spending": spent[2]}
+        failed = visit("call_model", "call_model", before={"spending": spent[0]}, after={**again, "spending": spent[1]})
+        said = visit("call_model", "parse", before={**again, "spending": spent[1]}, after=end)
+        course = course_of(history(*TURN, failed, said))
+        (found,) = course.steps
+        assert (found.number, found.reply, len(found.visits)) == (1, REPLY, 2)
+        assert found.spending == (spent[0], spent[2])
+        assert course.edges[Transition("call_model", edge, "call_model")] == 1

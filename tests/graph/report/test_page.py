@@ -12,11 +12,10 @@ import pytest
 
 from mendgraph.graph.configuration.context import AgentContext
 from mendgraph.graph.machine.run_records import UNDONE
-from mendgraph.graph.persistence.store import Store
 from mendgraph.graph.report.history import START, History
-from mendgraph.graph.report.page import page_view, report_html, seconds_words, time_words
-from mendgraph.graph.runs.run import Session
-from mendgraph.graph.runs.runs import ListedRun, RunState
+from mendgraph.graph.report.page import MOST_STEPS, page_view, report_html, seconds_words, time_words
+from mendgraph.graph.runs.run import Session, run_task
+from mendgraph.graph.runs.runs import ListedRun, RunState, fork_run, list_runs
 from mendgraph.nodes.execute_tools.store.database import open_file
 from mendgraph.nodes.execute_tools.store.run_folder import workspace_folder_path
 from mendgraph.nodes.records import (
@@ -116,41 +115,39 @@ def test_run_with_everything(tmp_path: Path) -> None:
         assert expected in said
 
 
-def test_what_is_not_there_is_an_error(tmp_path: Path) -> None:
+def test_report_of_no_run_is_an_error(tmp_path: Path) -> None:
     folder = project(tmp_path / "project")
     none = report_html("", str(folder))
-    assert isinstance(none, ToolError)
-    assert (none.code, none.message) == (ToolErrorCode.NOT_FOUND, "There are no runs of this folder yet.")
+    assert none == ToolError(code=ToolErrorCode.NOT_FOUND, message="There are no runs of this folder yet.")
     played(folder)
     unknown = report_html("zzz", str(folder))
     assert isinstance(unknown, ToolError)
     assert unknown.code is ToolErrorCode.NOT_FOUND
-    nowhere = report_html("", str(tmp_path / "nowhere"))
-    assert isinstance(nowhere, ToolError)
-
-
-def test_store_that_cannot_be_read_is_an_error(tmp_path: Path) -> None:
-    folder = project(tmp_path / "project")
-    run_id = played(folder).thread_id
-    with closing(Store(str(folder))) as store, store.saver.cursor() as cursor:
-        cursor.execute("UPDATE checkpoints SET checkpoint = x'00'")
-    damaged = report_html(run_id, str(folder))
-    assert isinstance(damaged, ToolError)
-    assert damaged.code is ToolErrorCode.IO_ERROR
+    assert isinstance(report_html("", str(tmp_path / "nowhere")), ToolError)
 
 
 # --- Runs that have not finished
 
 
-def test_run_that_was_cut_off(tmp_path: Path) -> None:
+def test_report_of_a_run_that_was_cut_off_changes_nothing(tmp_path: Path) -> None:
     folder = project(tmp_path / "project")
     run_id = cut_off(folder)
+
+    def everything() -> list[Any]:
+        with closing(open_file(workspace_folder_path(str(folder)))) as database:
+            return [tree(folder), *database.iterdump()]
+
+    before = everything()
     text = page(report_html(run_id, str(folder)))
+    assert everything() == before
     said = words(text)
-    assert "It was cut off: its process ended before the turn did." in said
-    assert "cut off while the model was called" in said
-    assert "It was cut off in call_model" in said
-    assert f"Go on from where it is mendgraph resume {run_id[:8]}" in said
+    for expected in (
+        "It was cut off: its process ended before the turn did.",
+        "cut off while the model was called",
+        "It was cut off in call_model",
+        f"Go on from where it is mendgraph resume {run_id[:8]}",
+    ):
+        assert expected in said
     assert 'class="node node now"' in text
 
 
@@ -166,17 +163,13 @@ def test_run_that_waits_for_a_person_shows_what_it_would_do(tmp_path: Path) -> N
 
 def test_run_of_which_only_the_ends_were_kept_says_so(tmp_path: Path) -> None:
     folder = project(tmp_path / "project")
-    with Session(context(folder), model=HistoryModel(LINES), durability="exit") as session:
-        session.work("Mend add.")
-    said = words(page(report_html(session.thread_id, str(folder))))
-    assert "Not every step was kept" in said
-    assert "No step of it is kept" in said
+    run = run_task("Mend add.", context(folder), model=HistoryModel(LINES), durability="exit")
+    said = words(page(report_html(run.thread_id, str(folder))))
+    assert ("Not every step was kept" in said, "No step of it is kept" in said) == (True, True)
     assert "6 model calls" in said
 
 
 def test_turns_and_forks(tmp_path: Path) -> None:
-    from mendgraph.graph.runs.runs import fork_run
-
     folder = project(tmp_path / "project")
     with Session(context(folder), model=HistoryModel((*LINES, EDIT, Say("Once more.")))) as session:
         session.work("Mend add.")
@@ -195,73 +188,34 @@ def test_turns_and_forks(tmp_path: Path) -> None:
 # --- What it must not do
 
 
-def test_nobodys_words_become_a_part_of_the_page(hostile: str) -> None:
+def test_nobodys_words_become_a_part_of_the_page_which_loads_and_runs_nothing(hostile: str) -> None:
     found = read(hostile)
     assert found.tags <= ALLOWED_TAGS
     assert found.attributes <= ALLOWED_ATTRIBUTES
     assert {link[:1] for link in found.links} == {"#"}
     assert hostile.count("<title") == 2  # the page's and the picture's
     assert hostile.count("</style>") == 1
-
-
-def test_page_may_load_and_run_nothing(hostile: str) -> None:
-    (policy,) = re.findall(r'http-equiv="Content-Security-Policy" content="([^"]*)"', hostile)
-    assert re.fullmatch(
-        r"default-src 'none'; style-src 'sha256-[A-Za-z0-9+/]{43}='; base-uri 'none'; form-action 'none'", policy
-    )
     assert hostile.startswith("<!doctype html>")
     assert HOSTILE not in hostile
+    (policy,) = re.findall(r'http-equiv="Content-Security-Policy" content="([^"]*)"', hostile)
+    style = r"style-src 'sha256-[A-Za-z0-9+/]{43}='"
+    assert re.fullmatch(rf"default-src 'none'; {style}; base-uri 'none'; form-action 'none'", policy)
 
 
 def test_secrets_are_taken_out_of_every_part(tmp_path: Path) -> None:
     canary = "kanarie-8471-vogel-29"
     folder = tmp_path / "project"
     hostile_run(folder, f"{canary} <b>")
-    told = page(report_html("", str(folder)))
-    assert canary in told  # nobody said that it is one
-    assert told.count(canary) > 10
-    hidden = page(report_html("", str(folder), secrets=[canary]))
-    assert canary not in hidden
-    assert canary[:12] not in hidden
-
-
-def test_template_s_own_door_cleans_what_came_uncleaned(tmp_path: Path) -> None:
-    canary = "kanarie-8471-vogel-29"
-    folder = project(tmp_path / "project")
     with Session(context(folder), model=HistoryModel((Say("Fine."),)), thread_id=f"{canary} \x1b<b>") as session:
         session.work("What is it?")
+    runs = list_runs(str(folder))
+    assert not isinstance(runs, ToolError)
     assert "\\x1b<b>" in words(page(report_html("", str(folder))))
-    hidden = page(report_html("", str(folder), secrets=[canary]))  # also out of the commands that name the run
-    assert canary not in hidden
-    assert "[redacted secret]" in hidden
-
-
-def dumped(folder: Path) -> list[str]:
-    """All that is in the workspace's database."""
-    with closing(open_file(workspace_folder_path(str(folder)))) as database:
-        return [*database.iterdump()]
-
-
-def test_nothing_is_changed(tmp_path: Path) -> None:
-    folder = project(tmp_path / "project")
-    run_id = cut_off(folder)
-    before = tree(folder)
-    was = dumped(folder)
-    report_html(run_id, str(folder))
-    assert dumped(folder) == was
-    assert tree(folder) == before
-
-
-def test_run_at_work_can_be_looked_at(tmp_path: Path) -> None:
-    folder = project(tmp_path / "project")
-    with Session(context(folder), model=HistoryModel(LINES)) as session:
-        events = session.stream("Mend add.")
-        while type(next(events)).__name__ != "StepDone":
-            pass
-        said = words(page(report_html(session.thread_id, str(folder))))
-        outcome = [*events][-1]
-    assert "It is at work: this page shows what was on the disk when it was made." in said
-    assert type(outcome).__name__ == "Ended"
+    for run in runs:  # the newer one has it in the commands that name the run
+        shown = page(report_html(run.run_id, str(folder)))
+        assert shown.count(canary) > (1 if run is runs[0] else 10)  # nobody said that it is one
+        hidden = page(report_html(run.run_id, str(folder), secrets=[canary]))
+        assert (canary[:12] in hidden, "[redacted secret]" in hidden) == (False, True)
 
 
 RUN = ListedRun(
@@ -310,112 +264,86 @@ def seen(run: ListedRun = RUN, told: History | None = None, root: str = ".") -> 
     return attributes(page_view(run, told or steps(2), root, TEXTS))
 
 
-def commands(run: ListedRun, root: str = ".") -> list[str]:
-    return [command for _, command in seen(run, root=root).commands]
+STANDINGS = {
+    RunState.WORKING: ("calm", "It is at work: this page shows what was on the disk when it was made."),
+    RunState.ASKS: ("calm", "It waits for a person to decide about the calls of its last step."),
+    RunState.CUT_OFF: ("warn", "It was cut off: its process ended before the turn did."),
+    RunState.FORKED: ("calm", "It was forked from another run, and has not gone on yet."),
+    RunState.FINISHED: ("good", ""),
+    RunState.STOPPED: ("warn", ""),
+    RunState.FAILED: ("bad", ""),
+}
+LOOKS = {OutcomeKind.FINISHED: "good", OutcomeKind.BUDGET_STOP: "warn", OutcomeKind.SYSTEM_ERROR: "bad"}
 
 
-def test_end_of_which_no_checkpoint_tells_is_the_one_of_the_list() -> None:
-    undone = replace(RUN, kind="BUDGET_STOP", reason=UNDONE, message="Taken back.", standing=RunState.STOPPED)
-    view = seen(undone)
-    shown = (view.end.kind, view.end.reason, view.end.look, view.end.message.text)
-    assert shown == ("BUDGET_STOP", "undone", "warn", "Taken back.")
-    assert seen(replace(RUN, state="working", kind="", reason="", standing=RunState.CUT_OFF)).end is None
-    assert seen(replace(RUN, kind="", reason="", standing=RunState.FORKED, parent="p" * 32, forked_at=2)).end is None
-
-
-@pytest.mark.parametrize(
-    ("standing", "look", "words"),
-    [
-        (RunState.WORKING, "calm", "It is at work: this page shows what was on the disk when it was made."),
-        (RunState.ASKS, "calm", "It waits for a person to decide about the calls of its last step."),
-        (RunState.CUT_OFF, "warn", "It was cut off: its process ended before the turn did."),
-        (RunState.FORKED, "calm", "It was forked from another run, and has not gone on yet."),
-        (RunState.FINISHED, "good", ""),
-        (RunState.STOPPED, "warn", ""),
-        (RunState.FAILED, "bad", ""),
-    ],
-)
-def test_state_of_a_run_has_its_look_and_its_words(standing: RunState, look: str, words: str) -> None:
-    view = seen(replace(RUN, standing=standing))
-    assert (view.standing, view.look, view.standing_says) == (str(standing), look, words)
-
-
-@pytest.mark.parametrize(
-    ("kind", "look"),
-    [(OutcomeKind.FINISHED, "good"), (OutcomeKind.BUDGET_STOP, "warn"), (OutcomeKind.SYSTEM_ERROR, "bad")],
-)
-def test_end_of_a_run_has_its_look(kind: OutcomeKind, look: str) -> None:
-    ended = history(visit(kind.value, "__end__", after={"outcome": OUTCOME.model_copy(update={"kind": kind})}))
-    (end,) = seen(told=ended).turns[0].ends
-    assert (end.kind, end.look) == (kind.value, look)
-
-
-def test_end_tells_which_of_the_changed_files_are_gone_and_what_was_refused() -> None:
-    marks = (Mark(kind="deleted", path="a.py"), Mark(kind="tests_deleted", path="b.py"), Mark(kind="large", path="c"))
-    facts = {"changed_files": ("a.py", "b.py", "c"), "marks": marks, "refused": ("refused: run_command rm a",)}
+def end_of(**facts: Any) -> Any:
+    """How a turn with this outcome ended, as the page shows it."""
     outcome = OUTCOME.model_copy(update=facts)
-    (end,) = seen(told=history(visit("FINISHED", "__end__", after={"outcome": outcome}))).turns[0].ends
-    assert end.changed == ["a.py (deleted)", "b.py (deleted)", "c"]
-    assert end.refused == ["refused: run_command rm a"]
+    (end,) = seen(told=history(visit(outcome.kind.value, "__end__", after={"outcome": outcome}))).turns[0].ends
+    return end
+
+
+def test_state_and_end_of_a_run_have_their_look_and_their_words() -> None:
+    views = {standing: seen(replace(RUN, standing=standing)) for standing in STANDINGS}
+    assert {standing: (view.look, view.standing_says) for standing, view in views.items()} == STANDINGS
+    assert {kind: end_of(kind=kind).look for kind in LOOKS} == LOOKS
+    undone = replace(RUN, kind="BUDGET_STOP", reason=UNDONE, message="Taken back.", standing=RunState.STOPPED)
+    end = seen(undone).end  # of which no checkpoint tells
+    assert (end.kind, end.reason, end.look, end.message.text) == ("BUDGET_STOP", "undone", "warn", "Taken back.")
+    assert seen(replace(RUN, state="working", kind="", reason="", standing=RunState.CUT_OFF)).end is None
+
+    marks = (Mark(kind="deleted", path="a.py"), Mark(kind="tests_deleted", path="b.py"), Mark(kind="large", path="c"))
+    refused = ("refused: run_command rm a",)
+    end = end_of(changed_files=("a.py", "b.py", "c"), marks=marks, refused=refused)
+    assert (end.changed, end.refused) == (["a.py (deleted)", "b.py (deleted)", "c"], [*refused])
     assert (end.diagnostics, end.ran, end.advice) == (["looked twice"], ["pytest: 2 tests"], "Send more.")
 
 
-@pytest.mark.parametrize(
-    ("changed", "expected"),
-    [
-        ({}, ["chat --run 01234567", "undo 01234567", "fork 01234567 --at 1", "runs show 01234567"]),
-        ({"files": ()}, ["chat --run 01234567", "fork 01234567 --at 1", "runs show 01234567"]),
-        (
-            {"kind": "BUDGET_STOP", "standing": RunState.STOPPED, "files": ()},
-            ["resume 01234567", "chat --run 01234567", "fork 01234567 --at 1", "runs show 01234567"],
-        ),
-        (
-            {"state": "working", "kind": "", "standing": RunState.ASKS, "files": ()},
-            ["resume 01234567", "chat --run 01234567", "fork 01234567 --at 1", "runs show 01234567"],
-        ),
-        (
-            {"state": "working", "kind": "", "standing": RunState.WORKING, "files": ()},
-            ["report 01234567 --force", "fork 01234567 --at 1", "runs show 01234567"],
-        ),
-    ],
+AT_WORK = {"state": "working", "kind": "", "files": ()}
+COMMANDS: tuple[tuple[dict[str, Any], list[str]], ...] = (
+    ({}, ["chat --run 01234567", "undo 01234567"]),
+    ({"files": ()}, ["chat --run 01234567"]),
+    (
+        {"kind": "BUDGET_STOP", "standing": RunState.STOPPED, "files": ()},
+        ["resume 01234567", "chat --run 01234567"],
+    ),
+    ({**AT_WORK, "standing": RunState.ASKS}, ["resume 01234567", "chat --run 01234567"]),
+    ({**AT_WORK, "standing": RunState.WORKING}, ["report 01234567 --force"]),
 )
-def test_commands_of_a_page_are_those_that_its_run_allows(changed: dict[str, Any], expected: list[str]) -> None:
-    assert commands(replace(RUN, **changed)) == [f"mendgraph {command}" for command in expected]
-    assert commands(RUN, root="/w x")[0] == "mendgraph chat --run 01234567 --root '/w x'"
 
 
-@pytest.mark.parametrize(
-    ("time", "words"),
-    [
-        ("2026-11-21T12:00:00+00:00", "2026-11-21 12:00:00 UTC"),
-        ("2026-11-21T01:30:00+02:00", "2026-11-20 23:30:00 UTC"),
-        (datetime(2026, 11, 21, 12, tzinfo=timezone(timedelta(hours=-5))), "2026-11-21 17:00:00 UTC"),
-    ],
-)
-def test_time_on_a_page_is_utc(time: str | datetime, words: str) -> None:
-    assert time_words(time) == words
+def test_commands_of_a_page_are_those_that_its_run_allows() -> None:
+    always = ["fork 01234567 --at 1", "runs show 01234567"]
+    for changed, expected in COMMANDS:
+        commands = [command for _, command in seen(replace(RUN, **changed)).commands]
+        assert commands == [f"mendgraph {command}" for command in (*expected, *always)]
+    assert seen(root="/w x").commands[0][1] == "mendgraph chat --run 01234567 --root '/w x'"
 
 
-@pytest.mark.parametrize(
-    ("seconds", "words"),
-    [
-        (0, "0 ms"),
-        (0.0004, "0.4 ms"),
-        (0.12, "120 ms"),
-        (0.9996, "1.0 s"),
-        (59.9, "59.9 s"),
-        (59.96, "1 min 0 s"),
-        (125, "2 min 5 s"),
-        (3_780, "1 h 3 min"),
-    ],
-)
-def test_duration_on_a_page_is_in_the_largest_unit(seconds: float, words: str) -> None:
-    assert seconds_words(seconds) == words
+TIMES: dict[str | datetime, str] = {
+    "2026-11-21T12:00:00+00:00": "2026-11-21 12:00:00 UTC",
+    "2026-11-21T01:30:00+02:00": "2026-11-20 23:30:00 UTC",
+    datetime(2026, 11, 21, 12, tzinfo=timezone(timedelta(hours=-5))): "2026-11-21 17:00:00 UTC",
+}
+DURATIONS = {
+    0: "0 ms",
+    0.0004: "0.4 ms",
+    0.12: "120 ms",
+    0.9996: "1.0 s",
+    59.9: "59.9 s",
+    59.96: "1 min 0 s",
+    125: "2 min 5 s",
+    3_780: "1 h 3 min",
+}
 
 
-def test_of_many_steps_the_last_are_shown(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("mendgraph.graph.report.page.MOST_STEPS", 8)
-    view = seen(told=steps(20))
+def test_times_are_utc_and_durations_in_the_largest_unit() -> None:
+    assert {time: time_words(time) for time in TIMES} == TIMES
+    assert {seconds: seconds_words(seconds) for seconds in DURATIONS} == DURATIONS
+
+
+def test_of_many_steps_the_last_are_shown() -> None:
+    view = seen(told=steps(MOST_STEPS + 12))
     (turn,) = view.turns
-    assert [step.number for step in turn.steps] == [*range(13, 21)]
-    assert (turn.left_out, view.steps) == (12, 20)
+    assert [step.number for step in turn.steps] == [*range(13, MOST_STEPS + 13)]
+    assert (turn.left_out, view.steps) == (12, MOST_STEPS + 12)

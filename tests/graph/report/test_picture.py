@@ -2,8 +2,6 @@
 
 from itertools import pairwise
 
-import pytest
-
 from mendgraph.graph.machine.routes import TRANSITIONS, Transition
 from mendgraph.graph.report.picture import BOXES, HEIGHT, ROUTES, WIDTH, Route, draw
 
@@ -15,13 +13,12 @@ def test_every_transition_of_the_table_is_drawn_once_and_no_other() -> None:
     assert sorted(edge["transition"] for edge in draw({}, {})["edges"]) == sorted(TRANSITIONS)
 
 
-@pytest.mark.parametrize("transition", ROUTES, ids=lambda each: f"{each.source} {each.label} {each.target}")
-def test_line_leads_from_its_source_to_its_target_along_the_axes(transition: Transition) -> None:
-    route = ROUTES[transition]
-    assert _touches(route.points[0], transition.source)
-    assert _touches(route.points[-1], transition.target)
-    assert all((x == u) != (y == v) for (x, y), (u, v) in pairwise(route.points))
-    assert all(0 <= x <= WIDTH and 0 <= y <= HEIGHT for x, y in (*route.points, route.label))
+def test_lines_lead_from_their_source_to_their_target_along_the_axes() -> None:
+    for transition, route in ROUTES.items():
+        assert _touches(route.points[0], transition.source), transition
+        assert _touches(route.points[-1], transition.target), transition
+        assert all((x == u) != (y == v) for (x, y), (u, v) in pairwise(route.points)), transition
+        assert all(0 <= x <= WIDTH and 0 <= y <= HEIGHT for x, y in (*route.points, route.label)), transition
 
 
 def _touches(point: tuple[int, int], name: str) -> bool:

@@ -2,11 +2,8 @@
 
 from typing import Any
 
-import pytest
-
-from mendgraph.graph.configuration.context import AgentContext
 from mendgraph.graph.report.history import Step
-from mendgraph.graph.report.page import Field, Shown, Texts, call_view, session_bars, step_view, turn_bars
+from mendgraph.graph.report.page import Shown, Texts, call_view, step_view
 from mendgraph.nodes.call_model.budget import APIUsageStats
 from mendgraph.nodes.call_model.ledger import Spending
 from mendgraph.nodes.execute_tools.secrets.redact import Redactor
@@ -74,28 +71,7 @@ def test_step_takes_no_time_between_a_kill_and_the_resumption() -> None:
     assert view.duration == "2.5 s"
 
 
-@pytest.mark.parametrize(
-    ("shown", "working", "title", "state"),
-    [
-        (step(visit("call_model")), True, "the model is at work", "now"),
-        (step(visit("call_model")), False, "cut off while the model was called", "now"),
-        (step(called("SYSTEM_ERROR", reply=None)), False, "no reply", "failed"),
-        (step(called(), visit("parse", "FINISHED"), visit("FINISHED", "__end__")), False, "the answer", "ok"),
-        (
-            step(called(), visit("parse", "heal"), visit("heal", "call_model")),
-            False,
-            "a reply that could not be used",
-            "unusable",
-        ),
-        (step(called()), False, "a reply", "ok"),
-    ],
-)
-def test_what_a_step_is_called(shown: Step, working: bool, title: str, state: str) -> None:
-    view = seen(shown, working=working)
-    assert (view.title, view.state) == (title, state)
-
-
-def test_what_the_machine_and_the_person_did_is_noted() -> None:
+def test_acts_of_the_machine_and_of_the_person_are_noted() -> None:
     permissions = [Permission(rule="r", tool="run_command", subject="pytest", prefix=("pytest",), place="t")]
     ahead = visit("call_model", "parse", after={"reply": ModelReply(preloaded=True)}, taken_up=True)
     guard = visit("guard", "BUDGET_STOP", before={"items": [CALL]}, after={"permissions": permissions})
@@ -122,47 +98,71 @@ def test_reply_that_was_read_as_it_is() -> None:
     assert silent.healing.reply.text == ""
 
 
-def test_what_loop_control_remembers() -> None:
+STEPS: tuple[tuple[Step, bool, str, str], ...] = (
+    (step(visit("call_model")), True, "the model is at work", "now"),
+    (step(visit("call_model")), False, "cut off while the model was called", "now"),
+    (step(called("SYSTEM_ERROR", reply=None)), False, "no reply", "failed"),
+    (step(called(), visit("parse", "FINISHED"), visit("FINISHED", "__end__")), False, "the answer", "ok"),
+    (
+        step(called(), visit("parse", "heal"), visit("heal", "call_model")),
+        *(False, "a reply that could not be used", "unusable"),
+    ),
+    (step(called()), False, "a reply", "ok"),
+)
+
+
+def test_step_is_called_by_what_came_of_it() -> None:
+    views = [seen(shown, working=working) for shown, working, *_ in STEPS]
+    assert [(view.title, view.state) for view in views] == [(title, state) for *_, title, state in STEPS]
+
+
+VERDICTS = {
+    LoopVerdict.OVERRIDE: "The same action came too often: it was refused from here on.",
+    LoopVerdict.PERSISTED: "The refused action was asked for again: the run was ended.",
+    LoopVerdict.BROKEN: "The workspace failed: the run was ended.",
+    LoopVerdict.GAVE_UP: "Too many tries in a row had failed: the run was ended.",
+    LoopVerdict.ANSWERED: "",
+    LoopVerdict.FRESH: "",
+}
+
+
+def loop_of(**record: Any) -> Any:
+    return seen(step(called(), visit("loop_check", "call_model", after={"loop": LoopRecord(**record)}))).loop
+
+
+def test_memory_of_loop_control_is_shown_with_its_verdict() -> None:
     override = OverrideConstraint(signature="s", tool="read_file", target="a.py", repeats=3)
-    record = LoopRecord(
-        recent=(("s",), ("t",), ("s",)), overrides=(override,), verdict=LoopVerdict.OVERRIDE, failed_tries=2
-    )
-    loop = seen(step(called(), visit("loop_check", "call_model", after={"loop": record}))).loop
+    recent = (("s",), ("t",), ("s",))
+    loop = loop_of(recent=recent, overrides=(override,), verdict=LoopVerdict.OVERRIDE, failed_tries=2)
     assert (loop.repeated, loop.failed_tries) == (2, 2)
     assert loop.overrides == ["read_file a.py: asked for 3 times, and refused"]
-    assert loop.says == "The same action came too often: it was refused from here on."
-    fresh = visit("loop_check", "call_model", after={"loop": LoopRecord(recent=(("s",),))})
-    assert seen(step(called(), fresh)).loop is None
-    assert seen(step(called())).loop is None
+    assert {verdict: loop_of(verdict=verdict, failed_tries=1).says for verdict in VERDICTS} == VERDICTS
+    assert loop_of(recent=(("s",),)) is None
 
 
-@pytest.mark.parametrize(
-    ("verdict", "words"),
-    [
-        (LoopVerdict.OVERRIDE, "The same action came too often: it was refused from here on."),
-        (LoopVerdict.PERSISTED, "The refused action was asked for again: the run was ended."),
-        (LoopVerdict.BROKEN, "The workspace failed: the run was ended."),
-        (LoopVerdict.GAVE_UP, "Too many tries in a row had failed: the run was ended."),
-        (LoopVerdict.ANSWERED, ""),
-        (LoopVerdict.FRESH, ""),
-    ],
-)
-def test_verdict_of_loop_control_has_its_words(verdict: LoopVerdict, words: str) -> None:
-    record = LoopRecord(verdict=verdict, failed_tries=1)
-    loop = seen(step(called(), visit("loop_check", "call_model", after={"loop": record}))).loop
-    assert loop.says == words
-
+# --- Calls
 
 NO = denied("workspace_boundary", ToolErrorCode.PERMISSION_DENIED, "It is outside.", ("a.py",))
+STOPPED = denied("ask_before_write", ToolErrorCode.CANCELLED, "Stopped.")
 REFUSED = CallResult(call_id="c", tool="edit_file", result=ToolResult(ok=False, error=NO.error))
 WAS = {"index": 0, "rule": "ask_before_write", "path": "a.py", "arguments": {"path": "a.py"}}
+EDITED = CALL.model_copy(update={"arguments": {"path": "b.py"}})
+PEOPLE: tuple[tuple[dict[str, Any], str], ...] = (
+    ({}, "ask_before_write asked a person, who approved"),
+    ({"item": EDITED}, "ask_before_write asked a person, who edited the arguments and approved"),
+    ({"verdict": NO, "result": REFUSED}, "ask_before_write asked a person, who did not approve"),
+    ({"verdict": STOPPED, "result": None}, "ask_before_write asked a person, who stopped the run"),
+    ({"verdict": None, "result": None}, "ask_before_write asks for it"),
+    ({"verdict": Verdict(kind=VerdictKind.DENY), "was": {}}, "a rule asked a person, who did not approve"),
+)
 
 
 def seen_call(**more: Any) -> Any:
     return attributes(call_view(judged(**more), TEXTS))
 
 
-def test_malformed_call_says_what_is_wrong_with_it() -> None:
+def test_call_says_what_a_person_decided_or_what_is_wrong_with_it() -> None:
+    assert [seen_call(**{"was": WAS, **more}).person for more, _ in PEOPLE] == [words for _, words in PEOPLE]
     wrong = ExtractionError(ExtractionErrorType.INVALID_JSON_SYNTAX, 1, "x", "a comma is missing")
     item = CallError(call_id="c", tool="", raw_arguments="{", error=wrong)
     view = seen_call(item=item, verdict=None, result=None)
@@ -170,91 +170,14 @@ def test_malformed_call_says_what_is_wrong_with_it() -> None:
     assert view.why == "INVALID_JSON_SYNTAX: a comma is missing"
 
 
-@pytest.mark.parametrize(
-    ("more", "words"),
-    [
-        ({}, "ask_before_write asked a person, who approved"),
-        (
-            {"item": CALL.model_copy(update={"arguments": {"path": "b.py"}})},
-            "ask_before_write asked a person, who edited the arguments and approved",
-        ),
-        ({"verdict": NO, "result": REFUSED}, "ask_before_write asked a person, who did not approve"),
-        (
-            {"verdict": denied("ask_before_write", ToolErrorCode.CANCELLED, "Stopped."), "result": None},
-            "ask_before_write asked a person, who stopped the run",
-        ),
-        ({"verdict": None, "result": None}, "ask_before_write asks for it"),
-        ({"verdict": Verdict(kind=VerdictKind.DENY), "was": {}}, "a rule asked a person, who did not approve"),
-    ],
-)
-def test_what_a_person_said(more: dict[str, Any], words: str) -> None:
-    assert seen_call(**{"was": WAS, **more}).person == words
+# --- Texts of others, and counts
 
 
-# --- What others said, as it may stand on a page.
-
-CANARY = "kanarie-8471-vogel"
-SHORT = Texts(Redactor((CANARY,)))
-
-
-def test_long_text_says_how_much_of_it_is_left_out() -> None:
-    assert SHORT.shown("a" * 25, 25) == Shown("a" * 25)
-    assert SHORT.shown("a" * 25, 10) == Shown("a" * 10, 15)
-    assert SHORT.diff("+" + "x" * 9_000)[1] == 1_001
-
-
-def test_secrets_go_before_anything_is_cut() -> None:
-    shown = SHORT.shown(f"0123456789 {CANARY}", 20)
-    assert CANARY[:4] not in shown.text
-    assert SHORT.line(f"key {CANARY}") == "key [redacted secret]"
-
-
-def test_values_by_their_names() -> None:
-    wide = TEXTS
-    many = [*range(100)]
-    fields = wide.fields({"path": "a.py", "empty": "", "none": None, "no": False, "two": "a\nb", "many": many, "": 1})
-    assert fields[:3] == [
-        Field("path", Shown("a.py"), block=False),
-        Field("no", Shown("false"), block=False),
-        Field("two", Shown("a\nb"), block=True),
-    ]
-    assert (fields[3].name, fields[3].block, fields[3].value.text[:10]) == ("many", True, "[\n 0,\n 1,\n")
-    assert fields[4] == Field("", Shown("1"), block=False)
-
-
-def test_lines_of_a_diff() -> None:
-    head = "--- a/x\n+++ b/x\n@@ -1 +1 @@\n"
-    diff = f"{head}-- old\n++ new\n same\n\\ No newline at end of file\n[... 3 more lines of this diff]\n"
-    lines, left_out = TEXTS.diff(diff)
-    assert left_out == 0
-    assert [kind for kind, _ in lines] == ["file", "file", "head", "removed", "added", "same", "note", "note"]
-    assert lines[3] == ("removed", "-- old")
-
-
-BOTH_TURNS = Spending(
-    usage=APIUsageStats(20, 50_000, 1_000, 8), at_turn_start=APIUsageStats(12, 40_000, 900, 0), steps=7, seconds=30.0
-)
-
-
-def test_session_against_its_limits() -> None:
-    spent = BOTH_TURNS.model_copy(update={"cost_usd": 0.25})
-    context = AgentContext(max_calls_per_session=20, max_cost_usd=1.0)
-    assert [tuple(bar.values()) for bar in session_bars(spent, context)] == [
-        ("Model calls", "20", "20", 1.0, "full"),
-        ("Input tokens", "50,000", "100,000", 0.5, "ok"),
-        ("Output tokens", "1,000", "50,000", 0.02, "ok"),
-        ("Cost", "0.2500 USD", "1.0", 0.25, "ok"),
-    ]
-    unpriced = spent.model_copy(update={"unpriced_calls": 2})
-    assert session_bars(unpriced, context)[3]["used"] == "0.2500 USD and 2 calls without a known price"
-
-
-def test_turn_against_its_limits() -> None:
-    context = AgentContext(max_steps=7, max_seconds=60, max_input_tokens_per_turn=20_000)
-    assert [tuple(bar.values()) for bar in turn_bars(BOTH_TURNS, context)] == [
-        ("Model calls", "8", "10", 0.8, "near"),
-        ("Input tokens", "10,000", "20,000", 0.5, "ok"),
-        ("Output tokens", "100", "", None, "ok"),
-        ("Rounds of tools", "7", "7", 1.0, "full"),
-        ("Time in model and tools", "30.0 s", "1 min 0 s", 0.5, "ok"),
-    ]
+def test_text_is_cut_after_its_secrets_are_removed() -> None:
+    canary = "kanarie-8471-vogel"
+    texts = Texts(Redactor((canary,)))
+    assert texts.shown("a" * 25, 25) == Shown("a" * 25)
+    assert texts.shown("a" * 25, 10) == Shown("a" * 10, 15)
+    assert texts.diff("+" + "x" * 9_000)[1] == 1_001
+    assert canary[:4] not in texts.shown(f"0123456789 {canary}", 20).text
+    assert texts.line(f"key {canary}") == "key [redacted secret]"

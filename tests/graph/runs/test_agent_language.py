@@ -1,7 +1,9 @@
+"""Spec 4's agent language: the prompt of a memory, and the invocations of a reply."""
+
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
-import pytest
 from langchain_core.messages import HumanMessage
 
 from mendgraph.graph.runs.agent_language import AgentLanguage, Invocation
@@ -35,28 +37,27 @@ def test_prompt_holds_goals_actions_and_what_the_memory_shows() -> None:
     assert request == {"role": "user", "content": "Read the notes"}
 
 
-@pytest.mark.parametrize(
-    ("reply", "invocations"),
-    [
-        ('tool: read_file({"file_name": "notes.txt"})', [READ]),
-        ('tool: read_file({"file_name": "notes.txt"})\ntool: read_file({"file_name": "notes.txt"})', [READ, READ]),
-        ('{"tool": "read_file", "args": {"file_name": "notes.txt"}}', [READ]),
-        ('{"tool": "read_file", "args": {"file_name": "notes.txt"}, "terminal": false}', [READ]),
-        ('{"terminal": true, "args": {"file_name": "notes.txt"}, "tool": "read_file"}', [READ._replace(terminal=True)]),
-        (
-            '{"tool": "final_answer", "args": {"answer": "hello"}, "terminal": true}',
-            [Invocation("final_answer", {"answer": "hello", "value": None}, terminal=True)],
-        ),
-        ("The notes say hello.", [Invocation("final_answer", {"answer": "The notes say hello."}, terminal=True)]),
-        (
-            'tool: final_answer({"answer": "hello"})',
-            [Invocation("final_answer", {"answer": "hello", "value": None}, terminal=True)],
-        ),
-    ],
-)
-def test_reply_becomes_invocations(reply: str, invocations: list[Invocation]) -> None:
-    understood = LANGUAGE.parse(reply)
-    assert (understood.invocations, understood.errors) == (invocations, [])
+def answer(text: str, **more: None) -> Invocation:
+    return Invocation("final_answer", {"answer": text, **more}, terminal=True)
+
+
+CALL = 'tool: read_file({"file_name": "notes.txt"})'
+REPLIES = {
+    CALL: [READ],
+    f"{CALL}\n{CALL}": [READ, READ],
+    '{"tool": "read_file", "args": {"file_name": "notes.txt"}}': [READ],
+    '{"tool": "read_file", "args": {"file_name": "notes.txt"}, "terminal": false}': [READ],
+    '{"terminal": true, "args": {"file_name": "notes.txt"}, "tool": "read_file"}': [READ._replace(terminal=True)],
+    '{"tool": "final_answer", "args": {"answer": "hello"}, "terminal": true}': [answer("hello", value=None)],
+    "The notes say hello.": [answer("The notes say hello.")],
+    'tool: final_answer({"answer": "hello"})': [answer("hello", value=None)],
+}
+
+
+def test_reply_becomes_invocations() -> None:
+    for reply, invocations in REPLIES.items():
+        understood = LANGUAGE.parse(reply)
+        assert (understood.invocations, understood.errors) == (invocations, []), reply
 
 
 def test_what_cannot_be_read_is_an_error_beside_what_can() -> None:
@@ -65,29 +66,20 @@ def test_what_cannot_be_read_is_an_error_beside_what_can() -> None:
     assert [error.error_type for error in understood.errors] == [ExtractionErrorType.UNKNOWN_TOOL_NAME]
 
 
-@pytest.mark.parametrize(
-    ("replies", "invocations", "asked"),
-    [
-        (['tool: read_file({"file_name": "notes.txt"})'], [READ], 1),
-        (['tool: read_file({"file_name"', 'tool: read_file({"file_name": "notes.txt"})'], [READ], 2),
-        (['tool: read_file({"file_name"', 'tool: read_file({"file_name"', "never asked for"], [], 2),
-    ],
-)
-def test_reply_that_cannot_be_read_is_asked_for_once_more(
-    replies: list[str], invocations: list[Invocation], asked: int
-) -> None:
-    requests: list[list[JsonMap]] = []
-    waiting = iter(replies)
+def test_reply_that_cannot_be_read_is_asked_for_once_more() -> None:
+    cut = 'tool: read_file({"file_name"'
+    for replies, invocations, asked in (([CALL], [READ], 1), ([cut, CALL], [READ], 2), ([cut, cut, "no"], [], 2)):
+        requests: list[list[JsonMap]] = []
+        waiting = iter(replies)
 
-    def model(messages: list[JsonMap]) -> str:
-        requests.append(messages)
-        return next(waiting)
+        def model(messages: list[JsonMap], requests: Any = requests, waiting: Any = waiting) -> str:
+            requests.append(messages)
+            return str(next(waiting))
 
-    understood = LANGUAGE.ask(model, memory_of("Read the notes"))
-    assert (understood.invocations, len(requests)) == (invocations, asked)
-    assert bool(understood.errors) is not bool(invocations)
-    if asked == 2:
-        assert "MISSING_CLOSING_PAREN" in requests[1][-1]["content"]
+        understood = LANGUAGE.ask(model, memory_of("Read the notes"))
+        assert (understood.invocations, len(requests)) == (invocations, asked)
+        assert bool(understood.errors) is not bool(invocations)
+        assert ("MISSING_CLOSING_PAREN" in str(requests[-1][-1]["content"])) is (asked == 2)
 
 
 def test_spec_4s_loop_of_agent_language_environment_and_memory(tmp_path: Path) -> None:

@@ -2,8 +2,7 @@
 
 import hashlib
 import os
-import stat
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -28,21 +27,20 @@ from mendgraph.graph.runs.runs import (
     prune_runs,
     resume_run,
     run_diffs,
-    run_plan,
     steps_of,
     undo_run,
 )
 from mendgraph.nodes.execute_tools.files.change_records import FileEffect, FileState
 from mendgraph.nodes.execute_tools.journal.journal import CallKey, Journal
-from mendgraph.nodes.execute_tools.journal.restoring import Restored, RestoredFile
+from mendgraph.nodes.execute_tools.journal.restoring import Restored
 from mendgraph.nodes.execute_tools.store.database import uses_postgres
-from mendgraph.nodes.execute_tools.store.run_folder import run_folder_path, workspace_folder, workspace_folder_path
+from mendgraph.nodes.execute_tools.store.run_folder import run_folder_path, workspace_folder
 from mendgraph.nodes.execute_tools.store.run_lock import Owner, RunLock
 from mendgraph.nodes.guard.file_rules import FileGuardrailRule
-from mendgraph.nodes.records import ChangeKind, Plan, PlanStatus, PlanStep, StopReason, ToolError, ToolErrorCode
-from tests.broken_stores import make_unusable
+from mendgraph.nodes.records import ToolError, ToolErrorCode
 from tests.doubles.history_model import HistoryModel
 from tests.doubles.replies import Say
+from tests.extent import in_sweeps
 from tests.graph.runs.run_plays import (
     DOWN,
     EDIT,
@@ -59,7 +57,6 @@ from tests.graph.runs.run_plays import (
     tree,
     use,
 )
-from tests.workspace_files import write_files
 
 
 @pytest.fixture
@@ -67,8 +64,11 @@ def folder(tmp_path: Path) -> Path:
     return project(tmp_path / "project")
 
 
-@pytest.fixture
-def in_any_store(any_store: str, folder: Path) -> Path:  # noqa: ARG001 - each test runs with both
+@pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=in_sweeps)])
+def in_any_store(request: pytest.FixtureRequest, folder: Path) -> Path:
+    """A project whose runs are kept in the store of the workspace, and in sweeps in a shared one as well."""
+    if request.param == "postgresql":
+        request.getfixturevalue("shared_store")
     return folder
 
 
@@ -127,14 +127,10 @@ def test_steps_tell_their_calls_and_the_files_that_can_be_taken_back(folder: Pat
 # --- Going on
 
 
-@pytest.mark.parametrize("dies_at", [0, 3, 5])
-def test_run_that_was_cut_off_goes_on_to_the_same_end(folder: Path, tmp_path: Path, dies_at: int) -> None:
-    other = tmp_path / "other"
-    other.mkdir()
-    write_files(other, FILES)
-    (other / "notes.txt").chmod(0o640)
+def test_run_that_was_cut_off_goes_on_to_the_same_end(folder: Path, tmp_path: Path) -> None:
+    other = project(tmp_path / "other")
     whole = played(other)
-    dead = cut_off(folder, dies_at)
+    dead = cut_off(folder, 3)
     result = resume_run("", str(folder), model=HistoryModel(LINES))
     assert isinstance(result, RunResult)
     assert (result.thread_id, tree(folder)) == (dead, tree(other))
@@ -143,7 +139,7 @@ def test_run_that_was_cut_off_goes_on_to_the_same_end(folder: Path, tmp_path: Pa
     assert listed(folder) == [(dead, RunState.FINISHED)]
 
 
-def test_who_resumes_without_being_there_rejects(folder: Path) -> None:
+def test_resume_without_a_person_rejects_the_question(folder: Path) -> None:
     with Session(context(folder, mode="ask"), model=HistoryModel((EDIT,))) as session:
         list(session.stream("Mend add."))
     result = resume_run("", str(folder), model=HistoryModel((EDIT, Say("I may not."))))
@@ -252,7 +248,7 @@ NOTES = "--- a/notes.txt\n+++ /dev/null\n@@ -1 +0,0 @@\n-old\n"
 NEW = "--- /dev/null\n+++ b/pkg/new.py\n@@ -0,0 +1 @@\n+x = 1\n"
 
 
-def test_each_file_has_one_diff_from_before_the_run_to_now(in_any_store: Path) -> None:
+def test_file_has_one_diff_from_before_the_run_to_now(in_any_store: Path) -> None:
     run = played(in_any_store)
     expected = (
         RunDiff("calc.py", CALC),
@@ -283,43 +279,10 @@ def test_file_that_the_rules_deny_is_named_without_its_text(folder: Path) -> Non
     )
 
 
-def test_plan_stands_as_the_model_left_it(folder: Path) -> None:
-    steps = [{"title": "Look", "status": "done"}, {"title": "Mend", "status": "in_progress"}]
-    model = HistoryModel((use(("update_plan", {"steps": steps})), Say("More later.")))
-    with Session(context(folder), model=model) as session:
-        session.work("Fix it")
-        run_id = session.thread_id
-    done, going = PlanStep(title="Look", status=PlanStatus.DONE), PlanStep(title="Mend", status=PlanStatus.IN_PROGRESS)
-    assert run_plan(run_id, str(folder)) == Plan(steps=(done, going))
-    assert run_plan(played(folder).thread_id, str(folder)) == Plan()
-
-
-# --- Taking back
-
-
-def test_undo_restores_the_files_as_they_were(in_any_store: Path) -> None:
-    before = tree(in_any_store)
-    run = played(in_any_store)
-    assert set(tree(in_any_store)) == {"calc.py", "pkg", "pkg/new.py", "docs", "docs/calc.md"}
-    assert undo_run(run.thread_id[:8], str(in_any_store)) == Restored(
-        files=(
-            RestoredFile("calc.py", ChangeKind.EDITED),
-            RestoredFile("docs/calc.md", ChangeKind.DELETED),
-            RestoredFile("notes.txt", ChangeKind.CREATED),
-            RestoredFile("pkg/new.py", ChangeKind.DELETED),
-        ),
-        removed=("docs", "pkg"),
-        steps=(2, 3, 4, 5),
-    )
-    assert tree(in_any_store) == before
-    assert stat.S_IMODE(before["notes.txt"][1]) == 0o640
-    assert undo_run(run.thread_id, str(in_any_store)) == Restored()
-
-
 # --- Forks
 
 
-@pytest.mark.parametrize("at", [0, 3, 5])
+@pytest.mark.parametrize("at", [0, 3])
 def test_fork_begins_with_the_conversation_and_the_files_after_a_step(in_any_store: Path, at: int) -> None:
     trees, run_id = recorded(in_any_store)
     whole = state_of(in_any_store, run_id)
@@ -357,76 +320,22 @@ def test_step_that_no_run_can_begin_after_is_told_with_those_that_there_are(fold
     assert (tree(folder), len(listed(folder))) == (before, 1)
 
 
-ALL: Mapping[str, Callable[[str, str], object]] = {
-    "list": lambda _, root: list_runs(root),
-    "get": get_run,
-    "steps": steps_of,
-    "resume": resume_run,
-    "open": open_run,
-    "undo": undo_run,
-    "fork": lambda run, root: fork_run(run, 0, root),
-    "prune": lambda _, root: prune_runs(root, keep=0),
-}
-OF_ONE_RUN = [name for name in ALL if name not in {"list", "prune"}]
-
-
-@pytest.mark.parametrize("name", OF_ONE_RUN)
-def test_unknown_run_is_an_error_that_says_where_to_look(folder: Path, name: str) -> None:
-    assert error(ALL[name]("zz", str(folder))) == ToolError(
-        code=ToolErrorCode.NOT_FOUND,
-        message="There is no run 'zz' in this workspace: `mendgraph runs` lists those that there are.",
+def test_run_that_is_not_there_or_not_the_only_one_is_an_error_that_says_where_to_look(folder: Path) -> None:
+    none = ToolError(
+        code=ToolErrorCode.NOT_FOUND, message="There are no runs of this folder yet: start the task again."
     )
-
-
-def test_no_run_that_can_go_on_is_told_from_no_run_at_all(folder: Path) -> None:
-    """A command that is killed before its run is stored leaves nothing to resume."""
-    none = "There are no runs of this folder yet: start the task again."
-    assert error(get_run(workspace=str(folder))) == ToolError(code=ToolErrorCode.NOT_FOUND, message=none)
-
-    played(folder)
-    finished = "No run of this workspace can go on: `mendgraph runs` lists those that have finished."
-    assert error(get_run(workspace=str(folder))) == ToolError(code=ToolErrorCode.NOT_FOUND, message=finished)
-
-
-def test_beginning_of_several_ids_is_refused_with_them(folder: Path) -> None:
+    assert error(get_run(workspace=str(folder))) == none
     for run_id in ("abc", "abd"):
         run_task("Look.", context(folder), model=HistoryModel((Say("Done."),)), thread_id=run_id)
+    finished = "No run of this workspace can go on: `mendgraph runs` lists those that have finished."
+    assert error(get_run(workspace=str(folder))).message == finished
     refused = error(get_run("ab", str(folder)))
     assert (refused.code, {*refused.suggestions}) == (ToolErrorCode.INVALID_ARGUMENT, {"abc", "abd"})
-
-
-@pytest.mark.parametrize(
-    ("damage", "name"),
-    [*(("torn", name) for name in ("list", "resume", "fork")), *((damage, "list") for damage in ("newer", "foreign"))],
-)
-def test_store_that_cannot_be_used_is_an_error_that_names_it(
-    folder: Path, monkeypatch: pytest.MonkeyPatch, name: str, damage: str
-) -> None:
-    run = played(folder)
-    said = make_unusable(workspace_folder_path(str(folder)), monkeypatch, damage)
-    refused = error(ALL[name](run.thread_id, str(folder)))
-    assert refused.code is ToolErrorCode.IO_ERROR
-    assert said in refused.message
-
-
-@pytest.mark.parametrize("name", ["undo", "fork", "prune"])
-def test_while_another_run_works_here_nothing_is_changed(folder: Path, name: str) -> None:
-    run, after = played(folder), tree(folder)
-    store_folder = workspace_folder(str(folder))
-    assert isinstance(store_folder, str)
-    with RunLock(store_folder) as lock:
-        assert lock.acquire(Owner("somebody")) is None
-        busy = error(ALL[name](run.thread_id, str(folder)))
-        result = resume_run(run.thread_id, str(folder))
-    assert (busy.code, "somebody" in busy.message, str(os.getpid()) in busy.message) == (
-        ToolErrorCode.UNAVAILABLE,
-        True,
-        True,
-    )
-    assert isinstance(result, RunResult)
-    assert result.outcome.reason is StopReason.WORKSPACE_BUSY
-    assert (tree(folder), listed(folder)) == (after, [(run.thread_id, RunState.FINISHED)])
-    assert not isinstance(ALL[name](run.thread_id, str(folder)), ToolError)
+    unknown = "There is no run 'zz' in this workspace: `mendgraph runs` lists those that there are."
+    calls: list[Callable[[str, str], object]] = [get_run, steps_of, resume_run, open_run, undo_run]
+    calls.append(lambda run, root: fork_run(run, 0, root))
+    for call in calls:
+        assert error(call("zz", str(folder))) == ToolError(code=ToolErrorCode.NOT_FOUND, message=unknown)
 
 
 def test_file_of_which_nothing_was_kept_is_named_without_a_diff(folder: Path) -> None:

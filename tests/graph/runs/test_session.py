@@ -1,6 +1,5 @@
 """A session of turns, and what it gives back."""
 
-import asyncio
 from pathlib import Path
 from typing import Any
 
@@ -11,14 +10,12 @@ from langgraph.checkpoint.memory import InMemorySaver
 from mendgraph.graph.configuration.context import AgentContext
 from mendgraph.graph.machine.redaction import ScrubbingSerializer
 from mendgraph.graph.machine.state import serializer
-from mendgraph.graph.persistence.store import Store
-from mendgraph.graph.runs.events import Asked, Ended, Event, Text
+from mendgraph.graph.runs.events import Asked, Text
 from mendgraph.graph.runs.run import Session
 from mendgraph.graph.runs.runs import list_runs
-from mendgraph.nodes.execute_tools.store.database import StoreError
 from mendgraph.nodes.execute_tools.store.run_folder import workspace_folder_path
 from mendgraph.nodes.execute_tools.store.run_lock import Owner, RunLock
-from mendgraph.nodes.records import OutcomeKind, Protocol, StopReason, ToolError, ToolErrorCode
+from mendgraph.nodes.records import Protocol
 from tests.doubles.replies import Say
 from tests.doubles.scripted_model import ScriptedModel
 from tests.doubles.scripted_server import Chunked, ScriptedServer
@@ -46,17 +43,10 @@ def shape(messages: tuple[AnyMessage, ...]) -> list[str]:
     return [message.type for message in messages]
 
 
-@pytest.fixture
-def in_any_store(any_store: str, folder: Path) -> Path:  # noqa: ARG001 - each test runs with both
-    return folder
-
-
 # --- Turns
 
 
-def test_what_came_of_a_task_is_not_read_back_from_the_disk(
-    in_any_store: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_result_of_a_task_is_not_read_back_from_the_disk(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """To read a long history takes longer than to write its last step. What the disk has is the same."""
     read: list[str] = []
     loads = ScrubbingSerializer.loads_typed
@@ -66,29 +56,13 @@ def test_what_came_of_a_task_is_not_read_back_from_the_disk(
         return loads(self, data)
 
     monkeypatch.setattr(ScrubbingSerializer, "loads_typed", watched)
-    with Session(context(in_any_store), model=told(use(READ), use(EDIT), DONE)) as session:
+    with Session(context(folder), model=told(use(READ), use(EDIT), DONE)) as session:
         list(session.stream(TASK))
         first = session.result()
         assert read == []
-    with Session(context(in_any_store), thread_id=session.thread_id) as again:
+    with Session(context(folder), thread_id=session.thread_id) as again:
         list(again.resume())
         assert (again.result(), bool(read)) == (first, True)
-
-
-def full(*_: object) -> None:
-    raise StoreError("the disk is full")
-
-
-def test_store_that_fails_in_the_middle_ends_the_turn(in_any_store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    async def turn(session: Session) -> Event:
-        return [event async for event in session.astream(TASK)][-1]
-
-    failed = (OutcomeKind.SYSTEM_ERROR, StopReason.STORE_FAILED, "the disk is full")
-    with Session(context(in_any_store), model=told(DONE)) as session, monkeypatch.context() as patch:
-        patch.setattr(type(session._machine.checkpointer), "put", full)
-        for last in ([*session.stream(TASK)][-1], asyncio.run(turn(session))):
-            assert isinstance(last, Ended)
-            assert (last.outcome.kind, last.outcome.reason, last.outcome.message) == failed
 
 
 # --- The workspace is a run's own while it works, and each turn is written down first
@@ -100,36 +74,13 @@ def is_free(folder: Path) -> bool:
         return lock.acquire(Owner("other")) is None
 
 
-@pytest.mark.parametrize(("method", "begin"), [("begin_turn", lambda each: each.stream(TASK)), ("run", Session.resume)])
-def test_store_that_fails_is_why_the_turn_cannot_begin_and_nothing_stays_locked(
-    in_any_store: Path, monkeypatch: pytest.MonkeyPatch, method: str, begin: Any
-) -> None:
-    monkeypatch.setattr(Store, method, full)
-    with Session(context(in_any_store), model=told()) as session:
-        [ended] = begin(session)
-        assert (ended.outcome.reason, ended.outcome.message) == (StopReason.STORE_FAILED, "the disk is full")
-        assert is_free(in_any_store)
-
-
-def test_change_that_cannot_be_brought_to_an_end_is_why_the_turn_cannot_begin(
-    in_any_store: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    refused = ToolError(code=ToolErrorCode.IO_ERROR, message="A change of a.txt cannot be brought to an end yet.")
-    monkeypatch.setattr("mendgraph.graph.runs.session.decide_open_changes", lambda *_: refused)
-    with Session(context(in_any_store), model=told()) as session:
-        [ended] = session.stream(TASK)
-        assert isinstance(ended, Ended)
-        assert (ended.outcome.reason, ended.outcome.message) == (StopReason.WORKSPACE_FAILED, refused.message)
-        assert is_free(in_any_store)
-
-
-def test_with_a_saver_of_the_users_own_nothing_is_written_down_but_the_workspace_is_taken(in_any_store: Path) -> None:
+def test_with_a_saver_of_the_users_own_nothing_is_written_down_but_the_workspace_is_taken(folder: Path) -> None:
     settings: Any = {"model": told(use(EDIT), DONE), "checkpointer": InMemorySaver()}
-    with Session(context(in_any_store, mode="ask"), **settings) as session:
+    with Session(context(folder, mode="ask"), **settings) as session:
         assert isinstance(session.work(TASK), Asked)
-        assert not is_free(in_any_store)
+        assert not is_free(folder)
         session.work_on("approve")
-        assert (is_free(in_any_store), list_runs(in_any_store)) == (True, ())
+        assert (is_free(folder), list_runs(folder)) == (True, ())
 
 
 # --- The history of a thread

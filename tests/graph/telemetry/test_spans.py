@@ -4,7 +4,6 @@ import asyncio
 from typing import Any
 
 import pytest
-from opentelemetry import trace
 from opentelemetry.trace import StatusCode
 
 from mendgraph.graph.telemetry.spans import RunSpan, at_work, observed_call, provider_of, run_observer
@@ -82,22 +81,7 @@ def reply_of(model: Mine, wanted: ModelChoice, *, own: bool = False, in_loop: bo
     return result
 
 
-@pytest.mark.parametrize("in_loop", [False, True], ids=["sync", "async"])
-def test_failed_try_has_its_kind_and_no_words(told: Told, in_loop: bool) -> None:
-    wanted = ModelChoice(model="m", base_url="http://h.example/v1")
-    assert reply_of(Mine(FAILURE), wanted, in_loop=in_loop) is FAILURE
-    chat = told.named("chat m")
-    assert (chat.status.status_code, (chat.attributes or {})["error.type"]) == (StatusCode.ERROR, "timeout")
-    assert "secret words" not in told.text()
-
-
-def test_model_without_a_name_is_told_by_its_reply(told: Told) -> None:
-    reply_of(Mine(ModelReply(model="mine-7b")), ModelChoice(model=None, base_url=None), own=True)
-    chat = told.named("chat").attributes or {}
-    assert (chat["gen_ai.provider.name"], chat["gen_ai.response.model"]) == ("custom", "mine-7b")
-
-
-def test_what_is_part_of_input_and_output_is_told_where_there_is_any(told: Told) -> None:
+def test_parts_of_input_and_output_are_told_where_there_are_any(told: Told) -> None:
     parts: dict[str, Any] = {"cached_tokens": 5, "cache_write_tokens": 3, "reasoning_tokens": 2}
     for more in (parts, {}):
         reply_of(
@@ -109,64 +93,58 @@ def test_what_is_part_of_input_and_output_is_told_where_there_is_any(told: Told)
     assert found == [[5, 3, 2], [None, None, None]]
 
 
-def test_what_is_no_reply_is_an_error(told: Told) -> None:
-    assert reply_of(Mine("nonsense"), ModelChoice(model="m", base_url=None), own=True) == "nonsense"
-    assert (told.named("chat m").attributes or {})["error.type"] == "invalid_reply"
+CALL = ToolCall(call_id="c", tool="mine", arguments={"a": 1}, raw_arguments="{}")
 
 
-@pytest.mark.parametrize(
-    ("provider", "name"),
-    [
-        ("", "openai"),
-        ("openai", "openai"),
-        ("anthropic", "anthropic"),
-        ("bedrock", "aws.bedrock"),
-        ("bedrock_converse", "aws.bedrock"),
-        ("anthropic_bedrock", "aws.bedrock"),
-        ("google_vertexai", "gcp.vertex_ai"),
-        ("google_anthropic_vertex", "gcp.vertex_ai"),
-        ("google_genai", "gcp.gemini"),
-        ("azure_openai", "azure.ai.openai"),
-        ("ibm", "ibm.watsonx.ai"),
-        ("mistralai", "mistral_ai"),
-        ("xai", "x_ai"),
-    ],
-)
-def test_provider_has_the_name_of_the_conventions(provider: str, name: str) -> None:
-    assert provider_of(Endpoint(model="m", provider=provider)) == name
+@pytest.mark.parametrize("in_loop", [False, True], ids=["sync", "async"])
+def test_failed_call_of_a_model_has_its_kind_and_no_words(told: Told, in_loop: bool) -> None:
+    wanted = ModelChoice(model="m", base_url="http://h.example/v1")
+    assert reply_of(Mine(FAILURE), wanted, in_loop=in_loop) is FAILURE
+    chat = told.named("chat m")
+    assert (chat.status.status_code, (chat.attributes or {})["error.type"]) == (StatusCode.ERROR, "timeout")
+    assert "secret words" not in told.text()
 
 
-def test_model_without_a_provider_is_named_after_who_answers() -> None:
+def test_model_of_the_users_own_is_named_by_its_reply(told: Told) -> None:
+    unnamed = ModelChoice(model=None, base_url=None)
+    reply_of(Mine(ModelReply(model="mine-7b")), unnamed, own=True)
+    assert reply_of(Mine("nonsense"), unnamed, own=True) == "nonsense"
+    chat, broken = (span.attributes or {} for span in told.spans if span.name == "chat")
+    assert (chat["gen_ai.provider.name"], chat["gen_ai.response.model"]) == ("custom", "mine-7b")
+    assert broken["error.type"] == "invalid_reply"
+
+
+PROVIDERS = {
+    "": "openai",
+    "openai": "openai",
+    "anthropic": "anthropic",
+    "bedrock": "aws.bedrock",
+    "bedrock_converse": "aws.bedrock",
+    "anthropic_bedrock": "aws.bedrock",
+    "google_vertexai": "gcp.vertex_ai",
+    "google_anthropic_vertex": "gcp.vertex_ai",
+    "google_genai": "gcp.gemini",
+    "azure_openai": "azure.ai.openai",
+    "ibm": "ibm.watsonx.ai",
+    "mistralai": "mistral_ai",
+    "xai": "x_ai",
+}
+
+
+def test_provider_has_the_name_of_the_conventions() -> None:
+    assert {name: provider_of(Endpoint(model="m", provider=name)) for name in PROVIDERS} == PROVIDERS
     assert provider_of(Endpoint(model="local", embedded=True)) == "llama.cpp"
     assert provider_of(None) == "custom"
 
 
-@pytest.mark.parametrize("provider", [trace.ProxyTracerProvider(), trace.NoOpTracerProvider()])
-def test_process_without_a_tracer_observes_nothing(provider: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(trace, "_TRACER_PROVIDER", provider)
-    assert run_observer("t", str) is None
-
-
-CALL = ToolCall(call_id="c", tool="mine", arguments={"a": 1}, raw_arguments="{}")
-
-
-def make(output: ToolOutput) -> None:
-    with observed_call(CALL) as ended:
-        ended(ToolRun("c", "mine", output, attempts=2))
-
-
-def test_failed_call_has_its_code_and_no_words(told: Told) -> None:
+def test_failed_call_of_a_tool_has_its_code_and_no_words(told: Told) -> None:
     failure = ToolOutput.failed(ToolError(code=ToolErrorCode.TIMEOUT, message="secret words"))
-    with begun() as run, at_work(run):
-        make(failure)
-    tool = told.named("execute_tool mine")
-    assert dict(tool.attributes or {}) == {
-        "gen_ai.operation.name": "execute_tool",
-        "gen_ai.tool.name": "mine",
-        "gen_ai.tool.type": "function",
-        "gen_ai.tool.call.id": "c",
-        "gen_ai.conversation.id": "t",
-        "mendgraph.tool.attempts": 2,
-        "error.type": "timeout",
-    }
+    with begun() as run, at_work(run), observed_call(CALL) as ended:
+        ended(ToolRun("c", "mine", failure, attempts=2))
+    tool = told.named("execute_tool mine").attributes or {}
+    assert (tool["mendgraph.tool.attempts"], tool["error.type"]) == (2, "timeout")
     assert "secret words" not in told.text()
+
+
+def test_process_without_a_tracer_observes_nothing() -> None:
+    assert run_observer("t", str) is None

@@ -55,44 +55,6 @@ def decided(
     return answer["decisions"], file.getvalue().splitlines()
 
 
-@pytest.mark.parametrize(
-    ("said", "decision"),
-    [
-        ("y", {"action": "approve"}),
-        (" YES ", {"action": "approve"}),
-        ("a", {"action": "approve_for_run"}),
-        ("all", {"action": "approve_for_run"}),
-        ("n use b.py", {"action": "reject", "reason": "use b.py"}),
-        ("S", {"action": "stop"}),
-    ],
-)
-def test_word_is_an_answer(said: str, decision: JsonMap) -> None:
-    assert decided(Person(said), EDIT)[0] == {"0": {**decision, "digest": "d0"}}
-
-
-def test_diff_and_the_choices_stand_above_the_question() -> None:
-    person = Person("y")
-    _, shown = decided(person, EDIT)
-    head = "? edit_file calc.py: ask_before_write"
-    assert shown == [head, *(f"│ {line}" for line in DIFF.splitlines()), CHOICES]
-    assert person.prompts == ["Allow edit_file calc.py? "]
-
-
-@pytest.mark.parametrize(
-    ("line", "head"),
-    [
-        ("bash -c 'echo $HOME; rm -rf build' it's", "bash -c 'echo $HOME; rm -rf build' it's"),
-        ("make\nin sub", "make in sub"),
-        (f"bash -c '{'x' * 300} > out'", f"bash -c '{'x' * 78}...{'x' * 91} > out'"),
-    ],
-)
-def test_command_is_named_by_its_line(line: str, head: str) -> None:
-    argv: JsonMap = {"kind": "argv", "text": line, "truncated": False}
-    command: JsonMap = {**EDIT, "tool": "run_command", "path": ".", "rule": "ask_before_run", "preview": argv}
-    _, shown = decided(Person("y"), command, width=400)
-    assert shown[0] == f"? run_command {head}: ask_before_run"
-
-
 def test_key_answers_and_lines_give_reasons() -> None:
     keys, lines = Person("n"), Person("use b.py")
     file = io.StringIO()
@@ -102,42 +64,79 @@ def test_key_answers_and_lines_give_reasons() -> None:
     assert (keys.prompts, lines.prompts) == (["Allow edit_file calc.py? "], ["Why not (Enter: no reason)? "])
 
 
-@pytest.mark.parametrize("said", ["", "yikes", "y please", "1", "a calc.py"])
-def test_word_that_means_nothing_is_asked_again(said: str) -> None:
-    person = Person(said, "y")
-    decisions, shown = decided(person, EDIT)
-    assert (decisions["0"]["action"], len(person.prompts)) == ("approve", 2)
-    assert "Please answer with one of the letters; nothing has run." in shown
+YES, NO = {"action": "approve"}, {"action": "reject"}
+ANSWERS: dict[tuple[str, ...], tuple[int, JsonMap]] = {
+    ("y",): (1, YES),
+    (" YES ",): (1, YES),
+    ("a",): (1, {"action": "approve_for_run"}),
+    ("all",): (1, {"action": "approve_for_run"}),
+    ("n use b.py",): (1, {**NO, "reason": "use b.py"}),
+    ("S",): (1, {"action": "stop"}),
+    ("", "y"): (2, YES),
+    ("yikes", "y"): (2, YES),
+    ("y please", "y"): (2, YES),
+    ("1", "y"): (2, YES),
+    ("a calc.py", "y"): (2, YES),
+    (): (1, NO),
+}
+"""What a person says, after how many questions there is an answer, and which; the end of the input rejects."""
 
 
-def test_end_of_the_input_and_endless_noise_reject() -> None:
-    assert decided(Person(), EDIT)[0] == {"0": {"action": "reject", "digest": "d0"}}
+def test_word_is_an_answer_and_anything_else_is_asked_again() -> None:
+    answered = {}
+    for lines in ANSWERS:
+        person = Person(*lines)
+        decisions, shown = decided(person, EDIT)
+        decision = {name: value for name, value in decisions["0"].items() if name != "digest"}
+        assert decisions["0"]["digest"] == "d0"
+        answered[lines] = (len(person.prompts), decision)
+        asked_again = "Please answer with one of the letters; nothing has run." in shown
+        assert asked_again is (len(lines) == 2), lines
+    assert answered == ANSWERS
     noise = Person(*["?!"] * 1_000)
-    assert decided(noise, EDIT)[0] == {"0": {"action": "reject", "digest": "d0"}}
+    assert decided(noise, EDIT)[0] == {"0": {**NO, "digest": "d0"}}
     assert len(noise.prompts) < 100
-
-
-def test_where_there_is_nobody_to_ask_that_is_the_answer() -> None:
     assert decided(None, EDIT, LIKE) == ({"0": {"action": "nobody"}, "2": {"action": "nobody"}}, [])
 
 
-def test_all_like_this_is_not_asked_again() -> None:
+COMMANDS = {
+    "bash -c 'echo $HOME; rm -rf build' it's": "bash -c 'echo $HOME; rm -rf build' it's",
+    "make\nin sub": "make in sub",
+    f"bash -c '{'x' * 300} > out'": f"bash -c '{'x' * 78}...{'x' * 91} > out'",
+}
+
+
+def test_question_shows_the_diff_or_the_command_and_the_choices() -> None:
+    person = Person("y")
+    _, shown = decided(person, EDIT)
+    assert shown == ["? edit_file calc.py: ask_before_write", *(f"│ {line}" for line in DIFF.splitlines()), CHOICES]
+    assert person.prompts == ["Allow edit_file calc.py? "]
+    for line, head in COMMANDS.items():
+        argv: JsonMap = {"kind": "argv", "text": line, "truncated": False}
+        command: JsonMap = {**EDIT, "tool": "run_command", "path": ".", "rule": "ask_before_run", "preview": argv}
+        assert decided(Person("y"), command, width=400)[1][0] == f"? run_command {head}: ask_before_run"
+    cut = {"kind": "arguments", "text": "The call would fail: no.", "truncated": True}
+    _, shown = decided(Person("n x"), {**EDIT, "preview": cut})
+    assert shown[1:3] == ["│ The call would fail: no.", "not all of it is shown here: v shows all arguments"]
+    _, shown = decided(Person("?", "v", "y"), EDIT, width=120)
+    assert [line for line in HELP if line in shown] == list(HELP)
+    assert (f"a would allow: {GRANT}" in shown, '│   "old_str": "a - b",' in shown) == (True, True)
+
+
+# --- Grants
+
+
+def test_grant_for_the_run_is_that_of_one_tool_and_one_rule() -> None:
     person = Person("a")
     decisions, shown = decided(person, EDIT, LIKE)
-    assert decisions == {
-        "0": {"action": "approve_for_run", "digest": "d0"},
-        "2": {"action": "approve_for_run", "digest": "d2"},
-    }
+    grant = {"action": "approve_for_run"}
+    assert decisions == {"0": {**grant, "digest": "d0"}, "2": {**grant, "digest": "d2"}}
     assert (len(person.prompts), shown[-1]) == (1, "  allowed: like the one before")
-    assert [line for line in shown if line.startswith("?")][1] == "? edit_file calc.py (2 of 2): ask_before_write"
-
-
-@pytest.mark.parametrize("other", [{"rule": "env_file"}, {"choices": {"approve_for_run": "edit_file on src"}}])
-def test_grant_for_the_run_is_that_of_one_tool_and_one_rule(other: JsonMap) -> None:
-    person = Person("a", "n no")
-    decisions, _ = decided(person, EDIT, {**LIKE, **other})
-    assert decisions["2"] == {"action": "reject", "reason": "no", "digest": "d2"}
-    assert len(person.prompts) == 2
+    assert "? edit_file calc.py (2 of 2): ask_before_write" in shown
+    for other in ({"rule": "env_file"}, {"choices": {"approve_for_run": "edit_file on src"}}):
+        person = Person("a", "n no")
+        decisions, _ = decided(person, EDIT, {**LIKE, **other})
+        assert (decisions["2"], len(person.prompts)) == ({**NO, "reason": "no", "digest": "d2"}, 2)
 
 
 @pytest.mark.parametrize(("letter", "action"), [("p", "approve_prefix"), ("w", "approve_always")])
@@ -152,21 +151,20 @@ def test_command_may_be_allowed_by_its_prefix_and_for_good(letter: str, action: 
     assert " ".join(shown).count(line) == 2
 
 
-def test_project_configuration_is_asked_for_each_time() -> None:
-    person = Person("a", "y")
-    decisions, shown = decided(person, CONFIG)
+def test_project_configuration_is_asked_for_each_time_and_after_a_stop_nothing_is() -> None:
+    decisions, shown = decided(Person("a", "y"), CONFIG)
     assert decisions["0"]["action"] == "approve"
     assert "A call like this is asked about each time: answer y or n." in shown
     assert not any("[a]ll" in line for line in shown)
-
-
-def test_after_a_stop_nothing_more_is_asked() -> None:
     person = Person("s", "y")
     assert decided(person, EDIT, LIKE)[0] == {"0": {"action": "stop", "digest": "d0"}}
     assert len(person.prompts) == 1
 
 
-def test_arguments_are_changed_in_the_editor() -> None:
+# --- Other arguments
+
+
+def test_arguments_are_changed_in_the_editor_or_in_one_line() -> None:
     seen: list[str] = []
 
     def edit(text: str) -> str:
@@ -174,63 +172,21 @@ def test_arguments_are_changed_in_the_editor() -> None:
         return text.replace("a + b", "b + a")
 
     changed = {**EDIT["arguments"], "new_str": "b + a"}
-    expected = {"0": {"action": "edit", "arguments": changed, "digest": "d0"}}
-    assert decided(Person("e"), EDIT, edit=edit)[0] == expected
+    assert decided(Person("e"), EDIT, edit=edit)[0] == {"0": {"action": "edit", "arguments": changed, "digest": "d0"}}
     assert json.loads(seen[0]) == EDIT["arguments"]
+    for without in (None, lambda _: None):
+        person = Person("e", '{"path": "b.py"}')
+        decisions, _ = decided(person, EDIT, edit=without)
+        assert decisions == {"0": {"action": "edit", "arguments": {"path": "b.py"}, "digest": "d0"}}
+        assert person.prompts[1] == "Arguments: "
 
 
-def test_without_an_editor_they_are_changed_in_one_line() -> None:
-    person = Person("e", '{"path": "b.py"}')
-    assert decided(person, EDIT)[0] == {"0": {"action": "edit", "arguments": {"path": "b.py"}, "digest": "d0"}}
-    assert person.prompts[1] == "Arguments: "
-    assert decided(Person("e", "{}"), EDIT, edit=lambda _: None)[0]["0"]["action"] == "edit"
-
-
-@pytest.mark.parametrize(
-    ("text", "told"),
-    [
-        ("", ""),
-        ("{'a': 1}", "That is no JSON: "),
-        ("[1]", "That is no JSON object"),
-        ("[" * 100_000, "That is no JSON"),
-    ],
-)
-def test_arguments_that_are_no_object_are_asked_again(text: str, told: str) -> None:
-    decisions, shown = decided(Person("e", "y"), EDIT, edit=lambda _: text)
-    assert decisions["0"]["action"] == "approve"
-    assert any(line.startswith(told) for line in shown)
-
-
-def test_help_and_all_arguments_can_be_seen() -> None:
-    _, shown = decided(Person("?", "v", "y"), EDIT, width=120)
-    assert [line for line in HELP if line in shown] == list(HELP)
-    assert f"a would allow: {GRANT}" in shown
-    assert '│   "old_str": "a - b",' in shown
-
-
-def test_what_is_wrong_and_what_is_cut_is_said() -> None:
-    preview = {"kind": "arguments", "text": "The call would fail: no.", "truncated": True}
-    _, shown = decided(Person("n x"), {**EDIT, "preview": preview})
-    assert shown[1:3] == ["│ The call would fail: no.", "not all of it is shown here: v shows all arguments"]
-
-
-def test_nothing_that_a_call_says_can_look_like_a_question_or_steer_the_screen() -> None:
-    evil = "+x\x1b[2J\u202e\rAllow edit_file calc.py? y\n\x85Allow all? " + "w" * 100
-    call = {**EDIT, "path": "a\nAllow? y", "preview": {"kind": "diff", "text": evil, "truncated": False}}
-    _, shown = decided(Person("v", "?", "y"), call, width=40)
-    assert all(line.isprintable() and len(line) <= 39 for line in shown)
-    assert not [line for line in shown if line.startswith("Allow")]
-    assert "│ +x\\x1b[2J\\u202e\\x0dAllow" in "".join(shown).replace("\\r", "\\x0d")
-
-
-@pytest.mark.parametrize("width", [1, 40, 120])
-def test_lines_fit_a_narrow_terminal(width: int) -> None:
-    wide = {**EDIT, "preview": {"kind": "argv", "text": "echo " + "漢字" * 60 + "\tx", "truncated": False}}
-    person = Person("y")
-    _, shown = decided(person, wide, width=width)
-    cells = [sum(2 if ord(each) > 0x2FFF else 1 for each in line) for line in shown]
-    assert max(cells) < max(width, 20)
-    assert len(person.prompts[0]) <= max(width, 20)
+def test_arguments_that_are_no_object_are_asked_again() -> None:
+    wrong = {"": "", "{'a': 1}": "That is no JSON: ", "[1]": "That is no JSON object", "[" * 100_000: "That is no JSON"}
+    for text, told in wrong.items():
+        decisions, shown = decided(Person("e", "y"), EDIT, edit=lambda _, text=text: text)  # type: ignore[misc]
+        assert decisions["0"]["action"] == "approve"
+        assert any(line.startswith(told) for line in shown), text
 
 
 def script(folder: Path, body: str) -> str:
@@ -240,23 +196,36 @@ def script(folder: Path, body: str) -> str:
     return f"'{path}' --wait"
 
 
-def test_text_comes_back_as_it_was_left(tmp_path: Path) -> None:
-    editor = script(
-        tmp_path, f'ls -l "$2" > {tmp_path}/mode; echo "$2" > {tmp_path}/name; echo "new: $(cat "$2")" > "$2"'
-    )
-    assert in_editor({"EDITOR": editor}, "old") == "new: old\n"
-    name = (tmp_path / "name").read_text(encoding="utf-8").strip()
-    assert name.endswith("/arguments.json")
-    assert not Path(name).parent.exists()
-    assert in_editor({"VISUAL": editor, "EDITOR": "false"}, "old") == "new: old\n"
-
-
-def test_it_does_not_learn_where_the_shared_store_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_editor_gets_a_private_file_and_not_the_address_of_the_store(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("MENDGRAPH_STORE_URL", "postgresql://u:plum-51-orchard@h/runs")
-    editor = script(tmp_path, 'env > "$2"')
-    assert "MENDGRAPH_STORE_URL" not in (in_editor({"EDITOR": editor}, "old") or "MENDGRAPH_STORE_URL")
+    editor = script(tmp_path, f'echo "$2" > {tmp_path}/name; env > {tmp_path}/env; echo "new: $(cat "$2")" > "$2"')
+    assert in_editor({"EDITOR": editor}, "old") == "new: old\n"
+    assert in_editor({"VISUAL": editor, "EDITOR": "false"}, "old") == "new: old\n"
+    name = (tmp_path / "name").read_text(encoding="utf-8").strip()
+    assert (name.endswith("/arguments.json"), Path(name).parent.exists()) == (True, False)
+    assert "MENDGRAPH_STORE_URL" not in (tmp_path / "env").read_text(encoding="utf-8")
+    for broken in ("", "   ", "'", "false", "/nowhere/to/be/found", "rm"):
+        assert in_editor({"EDITOR": broken}, "old") is None, broken
 
 
-@pytest.mark.parametrize("editor", ["", "   ", "'", "false", "/nowhere/to/be/found", "rm"])
-def test_no_editor_and_one_that_fails_give_nothing(editor: str) -> None:
-    assert in_editor({"EDITOR": editor}, "old") is None
+# --- What a call may show
+
+
+def test_call_cannot_look_like_a_question_or_steer_the_screen() -> None:
+    evil = "+x\x1b[2J\u202e\rAllow edit_file calc.py? y\n\x85Allow all? " + "w" * 100
+    call = {**EDIT, "path": "a\nAllow? y", "preview": {"kind": "diff", "text": evil, "truncated": False}}
+    _, shown = decided(Person("v", "?", "y"), call, width=40)
+    assert all(line.isprintable() and len(line) <= 39 for line in shown)
+    assert not [line for line in shown if line.startswith("Allow")]
+    assert "│ +x\\x1b[2J\\u202e\\x0dAllow" in "".join(shown).replace("\\r", "\\x0d")
+
+
+def test_question_fits_a_narrow_terminal() -> None:
+    wide = {**EDIT, "preview": {"kind": "argv", "text": "echo " + "漢字" * 60 + "\tx", "truncated": False}}
+    for width in (1, 40, 120):
+        person = Person("y")
+        _, shown = decided(person, wide, width=width)
+        assert max(sum(2 if ord(each) > 0x2FFF else 1 for each in line) for line in shown) < max(width, 20)
+        assert len(person.prompts[0]) <= max(width, 20)

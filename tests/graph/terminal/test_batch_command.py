@@ -3,7 +3,6 @@
 import json
 import os
 import signal
-import threading
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from io import StringIO
@@ -15,10 +14,9 @@ from rich.console import Console
 from mendgraph.graph import cli
 from mendgraph.graph.fleet.batch.batch_folder import BatchEnd, BatchResult, Tally
 from mendgraph.graph.fleet.batch.tasks import TaskResult, TaskUsage, Worked, WorkOrder, failed
-from mendgraph.graph.terminal.batch_command import BatchProgress, exit_code_of_batch, result_line
+from mendgraph.graph.terminal.batch_command import BatchProgress, exit_code_of_batch
 from mendgraph.graph.terminal.process_end import ExitCode
 from mendgraph.nodes.call_model.stop_request import StopRequest
-from mendgraph.nodes.execute_tools.copies.workspace_copies import Pinned
 from mendgraph.nodes.records import OutcomeKind, ToolError, ToolErrorCode
 from tests.graph.fleet.batch.scripted_work import done, waits
 
@@ -37,9 +35,12 @@ def orders(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[WorkOrder]]:
                 return Worked(failed(order, ERROR, "provider_failed"))
             case "limit":
                 return Worked(failed(order, ERROR, "account_limit"))
-            case "wait":
-                threading.Timer(0.05, os.kill, args=(os.getpid(), signal.SIGINT)).start()
-                return waits(order, stop)
+            case "wait" | "twice":
+                os.kill(os.getpid(), signal.SIGINT)
+                result = waits(order, stop)
+                if order.task.prompt == "twice":
+                    os.kill(os.getpid(), signal.SIGINT)
+                return result
             case _:
                 return done(order)
 
@@ -64,7 +65,7 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFi
     return played
 
 
-def test_each_result_is_a_line_and_the_summary_comes_last(run: Run, orders: list[WorkOrder], tmp_path: Path) -> None:
+def test_result_is_a_line_and_the_summary_comes_last(run: Run, orders: list[WorkOrder], tmp_path: Path) -> None:
     code, out, err = run("go fail")
     assert (code, err) == (1, "")
     assert out.splitlines() == [
@@ -84,46 +85,9 @@ def test_programs_get_an_object_on_each_line(run: Run, orders: list[WorkOrder], 
     result, summary = map(json.loads, out.splitlines())
     written = [json.loads(line) for line in Path("there/results.jsonl").read_text().splitlines()]
     assert [TaskResult.model_validate(result)] == [TaskResult.model_validate(line) for line in written]
-    assert summary["folder"] == str(tmp_path / "there")
-    assert (summary["end"], summary["total"], summary["left"], summary["finished"]) == ("complete", 1, 0, 1)
-    (order,) = orders
-    assert json.loads(order.context)["max_steps"] == 3
-    assert order.folder == str(tmp_path / "there" / "work" / "t0")
-
-
-@pytest.mark.usefixtures("orders")
-def test_limit_has_its_own_code(run: Run) -> None:
-    code, out, _ = run("limit go", "--max-tokens", "9")
-    assert code == ExitCode.BUDGET_STOP
-    assert out.splitlines()[0] == "0/2 LEFT t0 account_limit (0 calls, 0.0 s): Too much."
-    assert "2 tasks are left: start the same batch again to go on" in out
-
-
-@pytest.mark.usefixtures("orders")
-@pytest.mark.parametrize("form", [[], ["--json"]])
-def test_ctrl_c_stops_the_tasks_at_work(run: Run, form: list[str]) -> None:
-    code, out, err = run("wait go", *form)
-    assert code == ExitCode.INTERRUPTED
-    assert err == "mendgraph: stopping the tasks at work; Ctrl-C again to stop at once\n"
-    assert "It was stopped by you (Ctrl-C). 2 tasks are left" in out
-
-
-@pytest.mark.usefixtures("orders")
-def test_ctrl_c_before_anything_has_begun_is_told(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    def pressed(*_: object, **__: object) -> None:
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr("mendgraph.graph.fleet.batch.batch.prepare", pressed)
-    code, out, err = run("go", "--json")
-    said = "stopped by you (Ctrl-C) before any task was begun; start the same batch again"
-    assert (code, err) == (ExitCode.INTERRUPTED, f"mendgraph: {said}\n")
-    assert [json.loads(line)["error"]["message"] for line in out.splitlines()] == [said]
-
-
-@pytest.mark.usefixtures("orders")
-def test_where_there_is_a_bar_it_says_that_the_batch_stops(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(BatchProgress, "stopping", lambda *_: True)
-    assert run("wait go", "--json")[2] == ""
+    ended = {"folder": str(tmp_path / "there"), "end": "complete", "total": 1, "left": 0, "finished": 1}
+    assert {name: summary[name] for name in ended} == ended
+    assert (json.loads(orders[0].context)["max_steps"], orders[0].folder) == (3, str(tmp_path / "there/work/t0"))
 
 
 class LeftError(BaseException):
@@ -131,31 +95,46 @@ class LeftError(BaseException):
 
 
 @pytest.mark.usefixtures("orders")
-def test_second_ctrl_c_ends_the_process_at_once(
-    run: Run, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
-) -> None:
-    codes: list[int] = []
+def test_batch_that_ends_early_says_why_and_has_its_code(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    code, out, _ = run("limit go", "--max-tokens", "9")
+    assert (code, out.splitlines()[0]) == (3, "0/2 LEFT t0 account_limit (0 calls, 0.0 s): Too much.")
+    assert "2 tasks are left: start the same batch again to go on" in out
+    code, out, err = run("wait go", "--out", "stopped")
+    assert (code, err) == (130, "mendgraph: stopping the tasks at work; Ctrl-C again to stop at once\n")
+    assert "It was stopped by you (Ctrl-C). 2 tasks are left" in out
 
     def leave(code: int) -> None:
-        codes.append(code)
-        raise LeftError
-
-    def again(self: BatchProgress, by: str) -> bool:
-        os.kill(os.getpid(), signal.SIGINT)
-        return bool(self and by)
+        raise LeftError(code)
 
     monkeypatch.setattr("mendgraph.graph.terminal.process_end.leave_at_once", leave)
-    monkeypatch.setattr(BatchProgress, "stopping", again)
-    with pytest.raises(LeftError):
-        run("wait go", "--json")
-    assert codes == [ExitCode.INTERRUPTED]
-    assert capfd.readouterr().err == "mendgraph: stopped by you (Ctrl-C); start the same batch again to go on\n"
+    with pytest.raises(LeftError, match="130"):
+        run("twice go", "--out", "left")
+
+
+ENDS = (
+    (BatchEnd.COMPLETE, "", Tally(finished=1), ExitCode.FINISHED),
+    (BatchEnd.COMPLETE, "", Tally(stopped=1), ExitCode.FINDINGS),
+    (BatchEnd.LIMIT, "", Tally(), ExitCode.BUDGET_STOP),
+    (BatchEnd.CANCELLED, "SIGTERM", Tally(), ExitCode.TERMINATED),
+    (BatchEnd.CANCELLED, "Ctrl-C", Tally(), ExitCode.INTERRUPTED),
+    (BatchEnd.FAILED, "", Tally(), ExitCode.SYSTEM_ERROR),
+)
+
+
+def test_end_of_a_batch_has_its_code() -> None:
+    ended = [exit_code_of_batch(BatchResult("0a", "/out", end, "", 1, tally), heard) for end, heard, tally, _ in ENDS]
+    assert ended == [code for *_, code in ENDS]
 
 
 @pytest.mark.usefixtures("orders")
-def test_what_copies_lack_is_told(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("mendgraph.graph.fleet.batch.tasks.pin_source", lambda *_: Pinned("", ("No submodules.",)))
-    assert run("go")[2] == "mendgraph: No submodules.\n"
+def test_batch_that_cannot_begin_is_one_line(run: Run) -> None:
+    for words, code, said in (
+        (["--mode", "ask"], 2, 'mode: "ask" needs a person for each change'),
+        (["--out", "."], 4, "is no batch's: it holds 'tasks.jsonl'"),
+        (["--workers", "0"], 2, "--workers"),
+    ):
+        ended, _, err = run("go", *words)
+        assert (ended, len(err.splitlines()), said in err) == (code, 1, True), err
 
 
 @pytest.mark.usefixtures("orders")
@@ -167,35 +146,6 @@ def test_every_problem_of_the_file_is_told(run: Run, tmp_path: Path, capfd: pyte
     assert [line.rpartition("bad.jsonl:")[2][0] for line in err.splitlines()] == ["1", "2"]
     assert [problem["line"] for problem in json.loads(out)["error"]["problems"]] == [1, 2]
     assert not (tmp_path / "bad.batch").exists()
-
-
-@pytest.mark.parametrize(
-    ("words", "code", "said"),
-    [
-        (["--json-lines"], 2, "--json-lines is for what works on a task"),
-        (["--address", "a:1"], 2, "--address is that of a cluster: give --on ray as well"),
-        (["--mode", "ask"], 2, 'mode: "ask" needs a person for each change'),
-        (["--out", "."], 4, "is no batch's: it holds 'tasks.jsonl'"),
-        (["--workers", "0"], 2, "--workers"),
-    ],
-)
-@pytest.mark.usefixtures("orders")
-def test_what_cannot_begin_is_one_line(run: Run, words: list[str], code: int, said: str) -> None:
-    found, _, err = run("go", *words)
-    assert (found, len(err.splitlines())) == (code, 1)
-    assert said in err
-
-
-def test_each_end_has_its_code() -> None:
-    def code(end: BatchEnd, heard: str = "Ctrl-C", **tally: int) -> ExitCode:
-        return exit_code_of_batch(BatchResult("0a", "/out", end, "", 1, Tally(**tally)), heard)
-
-    assert code(BatchEnd.COMPLETE, finished=1) == ExitCode.FINISHED
-    assert code(BatchEnd.COMPLETE, stopped=1) == ExitCode.FINDINGS
-    assert code(BatchEnd.LIMIT) == ExitCode.BUDGET_STOP
-    assert code(BatchEnd.CANCELLED, "SIGTERM") == ExitCode.TERMINATED
-    assert code(BatchEnd.CANCELLED) == ExitCode.INTERRUPTED
-    assert code(BatchEnd.FAILED) == ExitCode.SYSTEM_ERROR
 
 
 # --- How a batch goes, as people see it: in a bar of any width, or a line for each result.
@@ -213,29 +163,27 @@ GOOD = TaskResult(
 BAD = TaskResult(id="b", kind=OutcomeKind.SYSTEM_ERROR, reason="provider_failed", message="No\x1b[31m one.\nThere")
 OPEN = TaskResult(id="c", kind=OutcomeKind.BUDGET_STOP, reason="cancelled", message="The task was stopped.")
 LINES = (
-    "1/3 FINISHED a answered (2 calls, 1.2 s): Changed x.\n"
+    "1/3 FINISHED a answered (2 calls, 1.2 s): Changed x.; in no patch, but in its copy: x.log: git ignores it\n"
     "1/3 SYSTEM_ERROR b provider_failed (0 calls, 0.0 s): No\\x1b[31m one. There\n"
     "1/3 LEFT c cancelled (0 calls, 0.0 s): The task was stopped.\n"
 )
 
 
-def shown(out: Console, err: Console) -> None:
+PARTLY = GOOD.model_copy(update={"left_out": ("x.log: git ignores it",)})
+
+
+def shown(out: Console, err: Console, good: TaskResult) -> None:
     with closing(BatchProgress(out, err)) as progress:
         progress.began(Tally(finished=1), 3)
-        for result in (GOOD, BAD, OPEN):
+        for result in (good, BAD, OPEN):
             progress.task_ended(result)
         assert progress.stopping("by Ctrl-C") is err.is_terminal
 
 
 def test_without_a_terminal_each_result_is_a_plain_line() -> None:
     out, err = StringIO(), StringIO()
-    shown(Console(file=out), Console(file=err))
+    shown(Console(file=out), Console(file=err), PARTLY)
     assert (out.getvalue(), err.getvalue()) == (LINES, "")
-
-
-def test_what_is_in_no_patch_is_told() -> None:
-    result = GOOD.model_copy(update={"left_out": ("x.log: git ignores it",)})
-    assert result_line(result).endswith(": Changed x.; in no patch, but in its copy: x.log: git ignores it")
 
 
 def test_bar_says_how_long_the_rest_takes_though_results_are_rare() -> None:
@@ -250,15 +198,10 @@ def test_bar_says_how_long_the_rest_takes_though_results_are_rare() -> None:
     assert "0:13:30" in err.getvalue()
 
 
-@pytest.mark.parametrize("width", [40, 100])
-def test_at_a_terminal_there_is_a_bar_and_what_went_wrong(width: int) -> None:
+def test_at_a_terminal_there_is_a_bar_and_what_went_wrong() -> None:
     out, err = StringIO(), StringIO()
-    terminal = Console(file=err, force_terminal=True, width=width, no_color=True)
-    shown(Console(file=out, force_terminal=True), terminal)
-    assert out.getvalue() == ""
+    terminal = Console(file=err, force_terminal=True, width=40, no_color=True)
+    shown(Console(file=out, force_terminal=True), terminal, GOOD)
     said = err.getvalue()
-    assert "1/3" in said
-    assert "SYSTEM_ERROR b" in said
-    assert "FINISHED a" not in said
-    assert "[31m" not in said.replace("\\x1b[31m", "")
-    assert "━" in said
+    assert (out.getvalue(), "FINISHED a" in said, "[31m" in said.replace("\\x1b[31m", "")) == ("", False, False)
+    assert [part for part in ("1/3", "SYSTEM_ERROR b", "━") if part not in said] == []

@@ -31,7 +31,10 @@ def edit(old: str, new: str) -> Calls:
 FIX = edit("a - b", "a + b")
 PLAN = Calls(
     [
-        ("update_plan", json.dumps({"steps": [{"title": "mend it", "status": "in_progress"}]})),
+        (
+            "update_plan",
+            json.dumps({"steps": [{"title": "look", "status": "done"}, {"title": "mend", "status": "in_progress"}]}),
+        ),
         ("read_file", '{"path": "calc.py"}'),
     ]
 )
@@ -99,16 +102,13 @@ class Talk(NamedTuple):
 
 
 @asynccontextmanager
-async def talking(folder: Path, editor: Editor, url: str, *words: str) -> AsyncIterator[Talk]:
+async def talking(folder: Path, editor: Editor, url: str) -> AsyncIterator[Talk]:
     """The agent, greeted; it has to end by itself once its input has ended."""
-    env = {**os.environ, **({"OPENAI_BASE_URL": url, "OPENAI_API_KEY": KEY} if url else {})}
-    given = ["acp", *(["--model", "scripted"] if url else []), *words]
+    env = {**os.environ, "OPENAI_BASE_URL": url, "OPENAI_API_KEY": KEY}
     kept = {"stderr": None, "shutdown_timeout": LONG_S}
     client: Any = editor
-    async with spawn_agent_process(client, str(COMMAND), *given, env=env, cwd="/", transport_kwargs=kept) as (
-        agent,
-        process,
-    ):
+    command = (str(COMMAND), "acp", "--model", "scripted")
+    async with spawn_agent_process(client, *command, env=env, cwd="/", transport_kwargs=kept) as (agent, process):
         assert (await agent.initialize(protocol_version=PROTOCOL_VERSION)).protocol_version == PROTOCOL_VERSION
         yield Talk(agent, process, str(folder))
     assert process.returncode == 0
@@ -155,12 +155,6 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def standing(folder: Path) -> list[RunState]:
-    runs = list_runs(str(folder))
-    assert isinstance(runs, tuple)
-    return [run.standing for run in runs]
-
-
 def test_run_is_told_as_it_goes_and_asks_before_it_edits(folder: Path, desk: Desk) -> None:
     editor, place = desk.editor, str(folder / "calc.py")
 
@@ -183,7 +177,9 @@ def test_run_is_told_as_it_goes_and_asks_before_it_edits(folder: Path, desk: Des
     diff = shown[-1].content[1]
     assert (diff.path, diff.new_text) == (place, diff.old_text.replace("a - b", "a + b"))
     plans = [each.entries for each in editor.updates if each.session_update == "plan"]
-    assert [[(step.content, step.status) for step in plan] for plan in plans] == [[("mend it", "in_progress")]]
+    assert [[(step.content, step.status) for step in plan] for plan in plans] == [
+        [("look", "completed"), ("mend", "in_progress")]
+    ]
     said = editor.texts("agent_message_chunk")
     assert said.startswith("It adds now.\n\nFINISHED (answered)")
     assert KEY not in "".join(each.model_dump_json() for each in editor.updates)
@@ -194,80 +190,50 @@ FORGED = (
 )
 
 
-@pytest.mark.parametrize(
-    ("call", "language", "title"),
-    [
-        (Calls([("run_command", json.dumps({"argv": ["sh", "-c", FORGED]}))]), "text", "`sh and 2 arguments of"),
-        (edit("BUG", f"BUG\n{FORGED}"), "diff", "calc.py"),
-        (Calls([("write_file", json.dumps({"path": "![a](b).md", "content": FORGED}))]), "diff", "`![a](b).md`"),
-    ],
+LONG = Calls([("write_file", json.dumps({"path": "long.txt", "content": "x\n" * 1_000}))])
+FORGERIES = (
+    (Calls([("run_command", json.dumps({"argv": ["sh", "-c", FORGED]}))]), "text", "`sh and 2 arguments of"),
+    (edit("BUG", f"BUG\n{FORGED}"), "diff", "calc.py"),
+    (Calls([("write_file", json.dumps({"path": "![a](b).md", "content": FORGED}))]), "diff", "`![a](b).md`"),
 )
-def test_preview_of_forged_markdown_stays_in_its_fence(
-    folder: Path, desk: Desk, call: Calls, language: str, title: str
-) -> None:
+
+
+def test_preview_of_forged_markdown_stays_in_its_fence_and_a_long_one_is_cut(folder: Path, desk: Desk) -> None:
     (folder / "calc.py").write_text("BUG\n", encoding="utf-8")
 
     async def scene(talk: Talk) -> None:
         await talk.ask(await talk.begin("ask"))
 
-    desk.play(folder, [call, Say("I may not.")], scene, ("reject",))
-    [(request, _)] = desk.editor.asked
-    assert request.content is not None
-    rule, opening, *inside, closing = request.content[0].content.text.replace("\n\n", "\n", 1).split("\n")
-    assert rule.replace("_", "").isalpha()
-    assert (opening, closing) == (f"````{language}", "````")
-    assert any("rm -rf src" in line for line in inside)
-    assert not any(line.lstrip("+ ").startswith("````") for line in inside)
-    assert request.title is not None
-    assert request.title.partition(" ")[2].startswith(title)
+    script = [*(call for call, *_ in FORGERIES), LONG, Say("I may not.")]
+    desk.play(folder, script, scene, ("reject",) * 4)
+    *asked, (long, _) = desk.editor.asked
+    for (request, _), (_, language, title) in zip(asked, FORGERIES, strict=True):
+        assert request.content is not None
+        rule, opening, *inside, closing = request.content[0].content.text.replace("\n\n", "\n", 1).split("\n")
+        assert rule.replace("_", "").isalpha()
+        assert (opening, closing) == (f"````{language}", "````")
+        assert any("rm -rf src" in line for line in inside)
+        assert not any(line.lstrip("+ ").startswith("````") for line in inside)
+        assert (request.title or "").partition(" ")[2].startswith(title)
+    assert long.content is not None
+    assert long.content[0].content.text.endswith("\n\nNot all of it is shown here.")
 
 
-def test_call_may_be_rejected_or_allowed_for_the_session(folder: Path, desk: Desk) -> None:
+def test_call_may_be_rejected_or_allowed_for_the_session_with_those_like_it(folder: Path, desk: Desk) -> None:
+    (folder / "b.txt").write_text("b\n", encoding="utf-8")
+    other = ("edit_file", json.dumps({"path": "b.txt", "old_str": "b", "new_str": "c"}))
+
     async def scene(talk: Talk) -> None:
         assert await talk.ask(await talk.begin("ask")) == "end_turn"
         assert (folder / "calc.py").read_text(encoding="utf-8") == f"# {KEY}\n{BUG}"
         assert [desk.editor.of_call(number)[-1].status for number in (0, 1)] == ["failed", "failed"]
         assert await talk.ask(await talk.begin("ask")) == "end_turn"
 
-    script = [FIX, edit("a - b", "b + a"), Say("I may not."), FIX, edit("a + b", "b + a"), Say("Done.")]
-    desk.play(folder, script, scene, ("reject", "reject", "approve_for_run"))
+    refused = [FIX, edit("a - b", "b + a"), Say("I may not.")]
+    allowed = [Calls([*FIX.calls, other]), edit("a + b", "b + a"), Say("Done.")]
+    desk.play(folder, [*refused, *allowed], scene, ("reject", "reject", "approve_for_run"))
     assert (folder / "calc.py").read_text(encoding="utf-8") == f"# {KEY}\n{FIXED.replace('a + b', 'b + a')}"
-    assert len(desk.editor.asked) == 3
-
-
-def test_grant_holds_for_the_like_calls_of_one_reply(folder: Path, desk: Desk) -> None:
-    (folder / "b.txt").write_text("b\n", encoding="utf-8")
-    both = Calls(
-        [
-            ("edit_file", json.dumps({"path": "calc.py", "old_str": "a - b", "new_str": "a + b"})),
-            ("edit_file", json.dumps({"path": "b.txt", "old_str": "b", "new_str": "c"})),
-        ]
-    )
-
-    async def scene(talk: Talk) -> None:
-        assert await talk.ask(await talk.begin("ask")) == "end_turn"
-
-    desk.play(folder, [both, Say("Done.")], scene, ("approve_for_run",))
-    assert len(desk.editor.asked) == 1
-    assert (folder / "b.txt").read_text(encoding="utf-8") == "c\n"
-
-
-def test_long_preview_says_that_it_is_cut_and_a_done_step_is_completed(folder: Path, desk: Desk) -> None:
-    steps = [{"title": "look", "status": "done"}, {"title": "mend", "status": "pending"}]
-    plan = Calls([("update_plan", json.dumps({"steps": steps}))])
-    write = Calls([("write_file", json.dumps({"path": "long.txt", "content": "x\n" * 1_000}))])
-
-    async def scene(talk: Talk) -> None:
-        assert await talk.ask(await talk.begin("ask")) == "end_turn"
-
-    desk.play(folder, [plan, write, Say("Done.")], scene, ("approve",))
-    [(asked, _)] = desk.editor.asked
-    assert asked.content is not None
-    assert asked.content[0].content.text.endswith("\n\nNot all of it is shown here.")
-    plans = [each.entries for each in desk.editor.updates if each.session_update == "plan"]
-    assert [[(step.content, step.status) for step in each] for each in plans] == [
-        [("look", "completed"), ("mend", "pending")]
-    ]
+    assert ((folder / "b.txt").read_text(encoding="utf-8"), len(desk.editor.asked)) == ("c\n", 3)
 
 
 def test_prompt_is_cancelled_in_a_model_call_and_at_a_question(folder: Path, desk: Desk) -> None:
@@ -291,26 +257,6 @@ def test_prompt_is_cancelled_in_a_model_call_and_at_a_question(folder: Path, des
     assert "stopped by the editor" in editor.texts("agent_message_chunk")
     assert len(editor.asked) == 1
     assert (folder / "calc.py").read_text(encoding="utf-8") == f"# {KEY}\n{BUG}"
-
-
-@pytest.mark.parametrize(
-    ("script", "mode", "stands"),
-    [([Stall(2, Say("Let me see what there is."))], "auto", RunState.STOPPED), ([FIX], "ask", RunState.ASKS)],
-)
-def test_client_that_goes_ends_the_agent_and_the_run_can_go_on(
-    script: list[Reply], mode: str, stands: RunState, folder: Path
-) -> None:
-    editor = Editor()
-
-    async def leaves(url: str) -> None:
-        async with asyncio.timeout(LONG_S), talking(folder, editor, url, "--mode", mode) as talk:
-            working = asyncio.ensure_future(talk.ask(await talk.begin()))
-            await editor.heard.wait()
-            working.cancel()
-
-    with ScriptedServer(script) as server:
-        asyncio.run(leaves(server.base_url))
-    assert standing(folder) == [stands]
 
 
 def test_sessions_are_loaded_with_what_was_said_and_may_bring_mcp_servers(folder: Path, desk: Desk) -> None:
@@ -361,7 +307,7 @@ def test_mcp_server_of_the_editor_runs_once_for_its_session_and_is_not_rewritten
     assert (folder / "server.py").read_text(encoding="utf-8") == text
 
 
-def test_what_fails_is_an_error_in_words(folder: Path, desk: Desk) -> None:
+def test_failure_is_an_error_in_words(folder: Path, desk: Desk) -> None:
     """In a session that cannot begin, in a prompt whose model fails, and for what the client gets wrong."""
 
     async def scene(talk: Talk) -> None:
@@ -382,21 +328,24 @@ def test_what_fails_is_an_error_in_words(folder: Path, desk: Desk) -> None:
     desk.play(folder, [Status(401)], scene)
     assert "SYSTEM_ERROR (provider_failed)" in desk.editor.texts("agent_message_chunk")
 
-    async def without_a_model() -> None:
-        async with asyncio.timeout(LONG_S), talking(folder, Editor(), "") as talk:
-            with pytest.raises(RequestError, match="mendgraph model pull"):
-                await talk.begin()
 
-    asyncio.run(without_a_model())
+def test_client_that_goes_ends_the_agent_and_the_run_can_go_on(folder: Path) -> None:
+    editor = Editor()
+
+    async def leaves(url: str) -> None:
+        async with asyncio.timeout(LONG_S), talking(folder, editor, url) as talk:
+            working = asyncio.ensure_future(talk.ask(await talk.begin()))
+            await editor.heard.wait()
+            working.cancel()
+
+    with ScriptedServer([Stall(2, Say("Let me see what there is."))]) as server:
+        asyncio.run(leaves(server.base_url))
+    runs = list_runs(str(folder))
+    assert isinstance(runs, tuple)
+    assert [run.standing for run in runs] == [RunState.STOPPED]
 
 
-def test_person_who_starts_it_is_told_who_does() -> None:
-    done = subprocess.run([COMMAND, "acp"], stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
-    assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr.startswith("mendgraph: an editor starts `mendgraph acp`")
-
-
-def test_what_is_no_message_ends_it_in_words() -> None:
+def test_text_that_is_no_message_ends_it_in_words() -> None:
     done = subprocess.run([COMMAND, "acp"], input="5\n", capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout) == (4, "")
     assert done.stderr == "mendgraph: the editor sent what is no message of the protocol (AttributeError)\n"

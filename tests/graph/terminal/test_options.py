@@ -1,18 +1,27 @@
-"""What the options mean to a run."""
+"""What the options mean to a run, as `mendgraph config --json` tells it."""
 
-from pathlib import Path
+import json
+from typing import Any
 
-import pytest
-
-from mendgraph.graph import cli
-from mendgraph.graph.configuration.context import MAX_CALLS_PER_TURN_LIMIT, AgentContext
-from mendgraph.graph.terminal.options import Options, in_order, settings_of
+from mendgraph.graph.configuration.context import MAX_CALLS_PER_TURN_LIMIT
+from mendgraph.graph.terminal.options import in_order
+from tests.graph.conftest import Command
 
 
-@pytest.mark.parametrize(("calls", "session"), [(1, 100), (100, 100), (MAX_CALLS_PER_TURN_LIMIT, 1000)])
-def test_more_calls_in_a_turn_raise_the_session_as_well(calls: int, session: int) -> None:
-    context = AgentContext(**settings_of({"max_calls_per_turn": calls}))
-    assert (context.max_calls_per_turn, context.max_calls_per_session) == (calls, session)
+def settings(command: Command, *words: str) -> dict[str, Any]:
+    """The settings that come from these options, and the session's limit of calls."""
+    code, out, err = command("config", "--json", *words)
+    assert (code, err) == (0, "")
+    told = json.loads(out)["settings"]
+    named = {
+        name: each["value"] for name, each in told.items() if each["origin"] == "command line" and name != "workspace"
+    }
+    return named | {"max_calls_per_session": told["max_calls_per_session"]["value"]}
+
+
+def test_more_calls_in_a_turn_raise_the_limit_of_the_session(command: Command) -> None:
+    limits = {1: 100, 100: 100, MAX_CALLS_PER_TURN_LIMIT: MAX_CALLS_PER_TURN_LIMIT}
+    assert {n: settings(command, f"--max-calls={n}")["max_calls_per_session"] for n in limits} == limits
 
 
 SPENDING = {
@@ -26,82 +35,40 @@ SPENDING = {
 }
 
 
-@pytest.fixture
-def chosen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[Options]:
-    """The options with which the command line starts runs, none of which it does."""
-    started: list[Options] = []
-
-    def start(options: Options, *_: object, **__: object) -> int:
-        started.append(options)
-        return 0
-
-    monkeypatch.setattr(cli, "_start", start)
-    monkeypatch.chdir(tmp_path)
-    return started
-
-
-@pytest.mark.parametrize("order", [0, 1])
-def test_what_limits_spending_can_be_said_on_the_command_line(chosen: list[Options], order: int) -> None:
+def test_limits_of_spending_and_fallbacks_can_be_set_on_the_command_line(command: Command) -> None:
     words = [word for option, text, _ in SPENDING.values() for word in (option, text)]
     more = ["--fallback", "gpt-x", "--fallback", "m @ https://llm.test/v1"]
-    lines = (["Fix it", *words, *more], [*words, *more, "chat"])
-    assert cli.main(lines[order]) == 0
-    (options,) = chosen
-    context = AgentContext(**options.settings)
-    assert {name: getattr(context, name) for name in SPENDING} == {name: said[2] for name, said in SPENDING.items()}
-    assert context.fallback_models == ("gpt-x", "m @ https://llm.test/v1")
-    assert set(options.given) == {"--fallback", *(option for option, _, _ in SPENDING.values())}
-
-
-@pytest.mark.parametrize(
-    ("words", "problem"),
-    [
-        (["--max-cost-usd", "0.00009"], "greater than or equal to 0.0001"),
-        (["--max-tokens-per-day", str(2**53 + 1)], "less than or equal to 9007199254740992"),
-        (["--account", "a\nb"], "an account's name is empty, or has 1 to 200 printable characters"),
-        (["--fallback", "x @ y"], "Fallback model 1 is none: write"),
-        (["--model", "m", "--fallback", "m"], "Fallback model 1 (m) is in the list already"),
-        (
-            ["--reasoning-effort", "HIGH"],
-            "'HIGH' is not one of 'none', 'minimal', 'low', 'medium', 'high', 'xhigh', 'max'",
-        ),
-    ],
-)
-def test_what_no_run_can_have_is_said_at_once(
-    chosen: list[Options], capsys: pytest.CaptureFixture[str], words: list[str], problem: str
-) -> None:
-    assert cli.main(["Fix it", *words]) == 2
-    assert problem in capsys.readouterr().err
-    assert chosen == []
+    assert settings(command, *words, *more) == {
+        **{name: value for name, (_, _, value) in SPENDING.items()},
+        "fallback_models": ["gpt-x", "m @ https://llm.test/v1"],
+        "max_calls_per_session": 100,
+    }
 
 
 COMMANDS = {"run", "chat", "undo", "model"}
 GENERAL = {"--root": True, "--model": True, "--json": False, "--version": False}
+ORDERED = {
+    "": "",
+    "task": "run -- task",
+    "chat": "chat",
+    "task --json --root a": "--json --root a run -- task",
+    "--root=a task": "--root=a run -- task",
+    "--model x chat": "--model x chat",
+    "--json": "--json run",
+    "--help": "--help",
+    "run --help": "--help run",
+    "-- --task --json": "run -- --task --json",
+    "task --json --root": "--json --root",
+    "model pull --root a": "--root a model pull",
+    "task model": "run -- task model",
+    "--unknown task": "--unknown run -- task",
+    "undo a --skip --json": "--json undo a --skip",
+    "undo a --at=3 --root=b": "--root=b undo a --at=3",
+    "chat --run a --model b": "--model b chat --run a",
+    "undo -- --at --json": "undo -- --at --json",
+    "--at 3 undo a": "--at run -- 3 undo a",
+}
 
 
-@pytest.mark.parametrize(
-    ("line", "ordered"),
-    [
-        ("", ""),
-        ("task", "run -- task"),
-        ("chat", "chat"),
-        ("task --json --root a", "--json --root a run -- task"),
-        ("--root=a task", "--root=a run -- task"),
-        ("--model x chat", "--model x chat"),
-        ("--json", "--json run"),
-        ("--help", "--help"),
-        ("run --help", "--help run"),
-        ("-- --task --json", "run -- --task --json"),
-        ("task --json --root", "--json --root"),
-        ("model pull --root a", "--root a model pull"),
-        ("task model", "run -- task model"),
-        ("--unknown task", "--unknown run -- task"),
-        ("undo a --skip --json", "--json undo a --skip"),
-        ("undo a --at=3 --root=b", "--root=b undo a --at=3"),
-        ("chat --run a --model b", "--model b chat --run a"),
-        ("undo -- --at --json", "undo -- --at --json"),
-        ("--at 3 undo a", "--at run -- 3 undo a"),
-    ],
-)
-def test_order_of_words(line: str, ordered: str) -> None:
-    assert in_order(line.split(), COMMANDS, GENERAL) == ordered.split()
+def test_general_options_may_stand_anywhere_in_a_command_line() -> None:
+    assert {line: " ".join(in_order(line.split(), COMMANDS, GENERAL)) for line in ORDERED} == ORDERED

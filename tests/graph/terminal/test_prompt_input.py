@@ -4,7 +4,6 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
 import pytest
-from prompt_toolkit.buffer import Buffer
 from prompt_toolkit.completion import CompleteEvent
 from prompt_toolkit.document import Document
 from prompt_toolkit.input import PipeInput, create_pipe_input
@@ -15,7 +14,6 @@ from mendgraph.nodes.execute_tools.store.user_files import RequestHistory
 
 FILES = ["README.md", "calc.py", "pkg/calc_words.py", "pkg/new.py", "bad\x1bname.py"]
 COMMANDS = {"/diff": "what was changed; more", "/undo": "take back"}
-PASTED = "\x1b[200~{}\x1b[201~"
 
 
 class Requests(RequestHistory):
@@ -44,50 +42,29 @@ def typed(text: str, *earlier: str) -> str:
         return ask("You: ")
 
 
-@pytest.mark.parametrize(
-    ("keys", "line"),
-    [
-        ("fix it\r", "fix it"),
-        ("one\x1b\rtwo\r", "one\ntwo"),
-        ("one\ntwo\r", "one\ntwo"),
-        ("one\\\rtwo\r", "one\ntwo"),
-        ("a\\b\r", "a\\b"),
-        (PASTED.format("one\r\ntwo\n  three") + "\r", "one\ntwo\n  three"),
-        ("wrong\x03right\r", "right"),
-        ("\x03right\r", "right"),
-        ("\x1b[A\r", "newest"),
-        ("\x1b[A\x1b[A\r", "two\nlines"),
-        ("\x12lin\r\r", "two\nlines"),
-    ],
-)
-def test_what_keys_do(keys: str, line: str) -> None:
-    assert typed(keys, "two\nlines", "newest") == line
+KEYS = {
+    "fix it\r": "fix it",
+    "one\x1b\rtwo\r": "one\ntwo",
+    "one\ntwo\r": "one\ntwo",
+    "one\\\rtwo\r": "one\ntwo",
+    "a\\b\r": "a\\b",
+    "\x1b[200~one\r\ntwo\n  three\x1b[201~\r": "one\ntwo\n  three",
+    "wrong\x03right\r": "right",
+    "\x03right\r": "right",
+    "\x1b[A\r": "newest",
+    "\x1b[A\x1b[A\r": "two\nlines",
+    "\x12lin\r\r": "two\nlines",
+}
 
 
-@pytest.mark.parametrize(
-    ("keys", "line"), [("/di", "/diff"), ("look at @rea", "look at README.md"), ("in pkg/n\t", "in pkg/new.py")]
-)
-def test_tab_completes(keys: str, line: str) -> None:
-    with prompt(Requests()) as (ask, terminal):
-        tabs = iter([] if keys.endswith("\t") else ["\t"])
-
-        def then_tab(_: Buffer) -> None:
-            terminal.send_text(next(tabs, ""))
-
-        def then_enter(buffer: Buffer) -> None:
-            if buffer.text == line:
-                terminal.send_text("\x1b[F\r\r")  # the first one may take the name from the menu
-
-        ask._session.default_buffer.on_completions_changed += then_tab
-        ask._session.default_buffer.on_text_changed += then_enter
-        terminal.send_text(keys)
-        assert ask("You: ") == line
+def test_keys_make_lines_paste_and_look_into_the_history() -> None:
+    assert {keys: typed(keys, "two\nlines", "newest") for keys in KEYS} == KEYS
 
 
-@pytest.mark.parametrize("keys", ["\x03\x03", "wrong\x03\x03", "one\x03two\x03\x03"])
-def test_ctrl_c_leaves_where_it_is_pressed_again(keys: str) -> None:
-    with pytest.raises(KeyboardInterrupt):
-        typed(keys)
+def test_ctrl_c_leaves_where_it_is_pressed_again() -> None:
+    for keys in ("\x03\x03", "wrong\x03\x03", "one\x03two\x03\x03"):
+        with pytest.raises(KeyboardInterrupt):
+            typed(keys)
 
 
 def test_requests_are_kept_without_their_secrets_and_none_twice_in_a_row() -> None:
@@ -105,16 +82,11 @@ def offered(text: str, *, asked: bool = False, files: Sequence[str] = FILES) -> 
     return [(each.text, each.start_position) for each in completer.get_completions(Document(text), event)]
 
 
-def test_commands_are_offered_at_the_beginning_alone() -> None:
+def test_commands_are_offered_at_the_beginning_and_files_after_an_at_sign_or_when_asked_for() -> None:
     assert offered("/") == [("/diff", -1), ("/undo", -1)]
     assert offered("/U") == [("/undo", -2)]
     assert offered("/undo ") == offered("a /") == offered("\n/") == []
-
-
-def test_names_of_files_are_offered_after_an_at_sign_or_when_asked_for() -> None:
-    completer = ChatCompleter(COMMANDS, iter([FILES]).__next__)  # who has the names asks for them once
-    for _ in range(2):
-        assert [each.text for each in completer.get_completions(Document("@REA"), CompleteEvent())] == ["README.md"]
+    assert offered("@REA") == [("README.md", -4)]
     assert offered("see @calc") == [("calc.py", -5), ("pkg/calc_words.py", -5)]
     assert offered("see calc") == offered("mail me@calc") == []
     assert offered("see (CALC", asked=True) == [("calc.py", -4), ("pkg/calc_words.py", -4)]

@@ -3,14 +3,10 @@
 import errno
 import io
 import re
-import signal
-import sqlite3
-import threading
 from collections.abc import Callable
-from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
-from signal import SIGINT
+from signal import SIGINT, SIGTERM, Signals, raise_signal
 from typing import Any
 
 import pytest
@@ -21,10 +17,9 @@ from mendgraph.graph.terminal.answers import Screen
 from mendgraph.graph.terminal.process_end import ExitCode, by_whom
 from mendgraph.graph.terminal.screen import Display
 from mendgraph.graph.terminal.status_line import StatusLine
-from mendgraph.graph.terminal.turns import TOOL_THREAD, Turns, edits_in_blocks, let_tools_tidy_up, resume_once, run_once
+from mendgraph.graph.terminal.turns import Turns, edits_in_blocks, resume_once, run_once
 from mendgraph.nodes.call_model.ledger import RunLimits
 from mendgraph.nodes.call_model.model import Call
-from mendgraph.nodes.execute_tools.store.run_folder import workspace_folder_path
 from mendgraph.nodes.records import ModelReply, ProviderFailure
 from tests.doubles.scripted_model import ScriptedModel
 from tests.graph.terminal.played_terminal import BUG, FIRST_LINE, FIX, READ, Terminal, TerminalFile
@@ -81,10 +76,35 @@ def test_task_is_worked_on_before_the_eyes_of_its_owner(tmp_path: Path) -> None:
     assert terminal.err == f"mendgraph: run {tmp_path.name}\n"
 
 
-SIGNALS = pytest.mark.parametrize(("model", "by"), [(Interrupted, "Ctrl-C"), (TerminatedModel, "SIGTERM")])
+@needs_sandbox
+def test_first_line_of_a_session_names_the_sandbox_once(tmp_path: Path) -> None:
+    terminal = Terminal(tmp_path, ["One.", "Two."])
+    with Turns(terminal.setup) as turns:
+        turns.take("first")
+        turns.take("second")
+    assert terminal.whole_err.startswith(FIRST_LINE)
+    assert terminal.whole_err.count("sandbox") == 1
 
 
-@SIGNALS
+BLOCKS: tuple[tuple[dict[str, Any], dict[str, str], bool], ...] = (
+    ({}, {}, True),
+    ({"protocol": "text", "model": "local"}, {"OPENAI_API_KEY": "k"}, True),
+    ({"model": "gpt"}, {"OPENAI_API_KEY": "k"}, False),
+    ({"model": "qwen2.5-coder:1.5b"}, {"OPENAI_BASE_URL": "http://llm.test/v1"}, True),
+    ({}, {"OPENAI_BASE_URL": "http://llm.test/v1"}, False),
+    ({"edit_form": "blocks"}, {"OPENAI_BASE_URL": "http://llm.test/v1"}, True),
+)
+
+
+def test_small_model_edits_in_blocks() -> None:
+    found = [edits_in_blocks(AgentContext(**context), environment) for context, environment, _ in BLOCKS]
+    assert found == [expected for *_, expected in BLOCKS]
+
+
+# --- Signals
+
+
+@pytest.mark.parametrize(("model", "by"), [(Interrupted, "Ctrl-C"), (TerminatedModel, "SIGTERM")])
 def test_signal_drops_the_model_call_and_ends_the_task_with_an_outcome(
     tmp_path: Path, model: type[Interrupted], by: str
 ) -> None:
@@ -93,10 +113,8 @@ def test_signal_drops_the_model_call_and_ends_the_task_with_an_outcome(
     said = "Changed calc.py; not checked: the run ended before its changes were checked."
     assert f"\nBUDGET_STOP (cancelled): The run was stopped {by_whom(by)}. {said}\n" in terminal.out
     assert f"\nHow to go on: Go on from there with `{terminal.resume}`, or send another message.\n" in terminal.out
-    assert (
-        terminal.err
-        == f"{STOPPING.replace('Ctrl-C', by)}mendgraph: run {tmp_path.name}; go on with: {terminal.resume}\n"
-    )
+    ended = f"mendgraph: run {tmp_path.name}; go on with: {terminal.resume}\n"
+    assert terminal.err == STOPPING.replace("Ctrl-C", by) + ended
 
 
 @pytest.mark.parametrize(
@@ -113,101 +131,37 @@ def test_second_signal_ends_a_task_at_once_and_says_what_was_changed(
     assert terminal.err.removeprefix(STOPPING.replace("Ctrl-C", by)) == said
 
 
-class InterruptedThrice(Interrupted):
-    signals = (SIGINT, SIGINT, SIGINT)
-
-
-def test_status_line_says_that_the_run_stops_and_further_signals_change_nothing(tmp_path: Path) -> None:
-    screen = TerminalFile()
-    terminal = Terminal(tmp_path, [READ, "I wait"], model=InterruptedThrice)
-    assert run_once(replace(terminal.setup, display=with_a_status_line(screen)), "wait") is ExitCode.INTERRUPTED
-    assert STOPPING.strip() in screen.shown
-
-
-@needs_sandbox
-def test_first_line_of_a_session_names_the_sandbox_once(tmp_path: Path) -> None:
-    terminal = Terminal(tmp_path, ["One.", "Two."])
-    with Turns(terminal.setup) as turns:
-        turns.take("first")
-        turns.take("second")
-
-    assert terminal.whole_err.startswith(FIRST_LINE)
-    assert terminal.whole_err.count("sandbox") == 1
-
-
-def test_session_that_runs_no_program_names_no_sandbox(tmp_path: Path) -> None:
-    terminal = Terminal(tmp_path, ["One."], context={"evidence": False})
-    run_once(terminal.setup, "first")
-
-    assert "sandbox" not in terminal.whole_err
-
-
-def test_run_without_a_call_has_used_nothing(tmp_path: Path) -> None:
-    terminal = Terminal(tmp_path, [], context={"max_calls_per_turn": 1, "max_seconds": 0.1, "max_cost_usd": 0.0001})
-    assert run_once(terminal.setup, " ") is not ExitCode.FINISHED
-    assert "API Usage Stats" not in terminal.out
-
-
-def test_calls_of_a_reply_are_not_begun_after_a_signal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("context", [{}, {"mode": "ask"}])
+def test_after_a_signal_no_call_of_a_reply_is_begun_and_nobody_is_asked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, context: dict[str, str]
+) -> None:
     interrupt_late(monkeypatch)
-    terminal = Terminal(tmp_path, [FIX, "Done."])
-    assert run_once(terminal.setup, "Fix add") is ExitCode.BUDGET_STOP
-    assert "→ edit_file calc.py  cancelled: The run was stopped before this call, so it did not run.\n" in terminal.out
-    assert terminal.calc.read_text(encoding="utf-8") == BUG
-
-
-def test_nobody_is_asked_once_the_run_is_to_stop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    interrupt_late(monkeypatch)
-    terminal = Terminal(tmp_path, [FIX, "Done."], said="y", context={"mode": "ask"})
+    terminal = Terminal(tmp_path, [FIX, "Done."], said="y", context=context)
     assert run_once(terminal.setup, "Fix add") is ExitCode.BUDGET_STOP
     assert (terminal.asked, terminal.calc.read_text(encoding="utf-8")) == ([], BUG)
+    told = "→ edit_file calc.py  cancelled: The run was stopped before this call, so it did not run.\n"
+    assert (told in terminal.out) is not bool(context)
 
 
-def test_call_that_nobody_waits_for_any_more_tidies_up_before_the_end() -> None:
-    free, ended = threading.Event(), []
-
-    class Tool(threading.Thread):
-        def join(self, timeout: float | None = None) -> None:
-            free.set()
-            super().join(timeout)
-
-    tool = Tool(target=lambda: ended.append(free.wait()), name=TOOL_THREAD)
-    tool.start()
-    let_tools_tidy_up()
-    assert (ended, tool.is_alive()) == ([True], False)
-
-
-@pytest.mark.parametrize(
-    ("number", "code", "by"),
-    [(signal.SIGINT, ExitCode.INTERRUPTED, "Ctrl-C"), (signal.SIGTERM, ExitCode.TERMINATED, "SIGTERM")],
-)
-def test_signal_at_a_question_ends_the_task_at_once(
-    tmp_path: Path, number: signal.Signals, code: ExitCode, by: str
-) -> None:
+@pytest.mark.parametrize(("number", "code"), [(SIGINT, ExitCode.INTERRUPTED), (SIGTERM, ExitCode.TERMINATED)])
+def test_signal_at_a_question_ends_the_task_at_once(tmp_path: Path, number: Signals, code: ExitCode) -> None:
     terminal = Terminal(tmp_path, [FIX], said="y", context={"mode": "ask"})
 
     def hear(_: str) -> str:
-        signal.raise_signal(number)
+        raise_signal(number)
         raise AssertionError("nothing happened")
 
     assert run_once(replace(terminal.setup, ask=hear), "Fix add") is code
-    assert f"mendgraph: stopped {by_whom(by)}; go on with: {terminal.resume}\n" in terminal.err
+    by = by_whom("Ctrl-C" if number is SIGINT else "SIGTERM")
+    assert f"mendgraph: stopped {by}; go on with: {terminal.resume}\n" in terminal.err
     assert terminal.calc.read_text(encoding="utf-8") == BUG
 
 
-@pytest.mark.parametrize(
-    ("context", "environment", "expected"),
-    [
-        ({}, {}, True),
-        ({"protocol": "text", "model": "local"}, {"OPENAI_API_KEY": "k"}, True),
-        ({"model": "gpt"}, {"OPENAI_API_KEY": "k"}, False),
-        ({"model": "qwen2.5-coder:1.5b"}, {"OPENAI_BASE_URL": "http://llm.test/v1"}, True),
-        ({}, {"OPENAI_BASE_URL": "http://llm.test/v1"}, False),
-        ({"edit_form": "blocks"}, {"OPENAI_BASE_URL": "http://llm.test/v1"}, True),
-    ],
-)
-def test_small_model_edits_in_blocks(context: dict[str, Any], environment: dict[str, str], expected: bool) -> None:
-    assert edits_in_blocks(AgentContext(**context), environment) is expected
+# --- With a status line
+
+
+class InterruptedThrice(Interrupted):
+    signals = (SIGINT, SIGINT, SIGINT)
 
 
 class Watching(ScriptedModel):
@@ -226,21 +180,16 @@ def with_a_status_line(screen: TerminalFile) -> Display:
     return Display(Screen(console, live.write), Screen(console, live.write), live=live)
 
 
-@pytest.mark.parametrize("resumed", [False, True])
-def test_terminal_has_a_status_line_below_the_run_and_nothing_of_it_afterwards(tmp_path: Path, resumed: bool) -> None:
+def test_status_line_stands_below_the_run_and_nothing_of_it_stays(tmp_path: Path) -> None:
     screen, seen = TerminalFile(), list[str]()
     quiet = {"evidence": False}
     played = Terminal(tmp_path, ["I look.\n" + READ, FIX, "It adds now."], model=Watching, context=quiet)
     played.setup.session_options["model"].look = lambda: seen.append(screen.shown[-1])
     setup = replace(played.setup, display=with_a_status_line(screen))
     assert run_once(setup, "Fix add") is ExitCode.FINISHED
-    if resumed:
-        assert resume_once(setup) is ExitCode.FINISHED
-    assert [re.sub(r" · [\d:]+ · ", " · ", line[: line.index(" · in ")]) for line in seen if "calls" in line] == [
-        "waiting for the model · calls 0/10",
-        "waiting for the model · calls 1/10",
-        "waiting for the model · calls 2/10",
-    ]
+    assert resume_once(setup) is ExitCode.FINISHED
+    counts = [re.sub(r" · [\d:]+ · ", " · ", line[: line.index(" · in ")]) for line in seen if "calls" in line]
+    assert counts == [f"waiting for the model · calls {calls}/10" for calls in range(3)]
     assert not [line for line in screen.shown if " · calls " in line]
     assert screen.shown[:4] == [
         "mendgraph: I look.",
@@ -250,17 +199,8 @@ def test_terminal_has_a_status_line_below_the_run_and_nothing_of_it_afterwards(t
     ]
 
 
-def test_what_was_used_before_and_cannot_be_read_is_left_to_the_turn_to_say(tmp_path: Path) -> None:
+def test_status_line_says_that_the_run_stops_and_further_signals_change_nothing(tmp_path: Path) -> None:
     screen = TerminalFile()
-    played = Terminal(tmp_path, ["It adds.", "Not asked."], context={"evidence": False})
-    assert run_once(played.setup, "Does it add?") is ExitCode.FINISHED
-    store = Path(workspace_folder_path(str(tmp_path)), "store.sqlite")
-    with closing(sqlite3.connect(store, isolation_level=None)) as database:
-        database.execute("UPDATE checkpoints SET type = NULL")
-    setup = replace(played.setup, display=with_a_status_line(screen))
-    assert run_once(setup, "And now?") is ExitCode.SYSTEM_ERROR
-    plain = Terminal(tmp_path, [])
-    assert run_once(plain.setup, "And now?") is ExitCode.SYSTEM_ERROR
-    assert screen.shown[:-1] == plain.out.splitlines()
-    assert screen.shown[0].startswith(f"SYSTEM_ERROR (store_failed): The run {tmp_path.name} cannot be read.")
-    assert f"The database {str(store)!r} is damaged (" in screen.shown[0]
+    terminal = Terminal(tmp_path, [READ, "I wait"], model=InterruptedThrice)
+    assert run_once(replace(terminal.setup, display=with_a_status_line(screen)), "wait") is ExitCode.INTERRUPTED
+    assert STOPPING.strip() in screen.shown

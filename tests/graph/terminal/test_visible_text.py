@@ -2,15 +2,13 @@
 
 from itertools import pairwise
 
-import pytest
-from hypothesis import given, settings, strategies as st
+from hypothesis import given, strategies as st
 
 from mendgraph.graph.terminal.screen import VisibleText
 from mendgraph.nodes.language.blocks import read_blocks
 from mendgraph.nodes.language.formats.table import FORMATS
 
 TOOLS = frozenset({"read_file", "edit_file", "edit_blocks"})
-HIDDEN_WORD = "HIDDEN"
 
 READ = 'tool: read_file({"path": "HIDDEN.py"})'
 EDIT = 'tool: edit_file({"path": "HIDDEN.py", "old_str": "f(x)\n  HIDDEN)", "new_str": "{[ \\"HIDDEN\\" \\\\"})'
@@ -60,74 +58,41 @@ PROSE_FORMS = [
     '{"na',
 ]
 
-
-@pytest.mark.parametrize("blocks", [False, True])
-@pytest.mark.parametrize("call", CALL_FORMS)
-def test_prose_is_seen_up_to_a_call(call: str, blocks: bool) -> None:
-    reply = f"I look.\n{call}"
-    assert seen(reply, blocks=blocks) == seen(*reply, blocks=blocks) == "I look.\n"
-
-
-@pytest.mark.parametrize("reply", PROSE_FORMS)
-def test_prose_is_seen_whole(reply: str) -> None:
-    assert seen(reply) == seen(*reply) == reply
-
-
-@pytest.mark.parametrize(
-    ("reply", "expected"),
-    [
-        (f"I fix it.\n{BLOCK}Done.\n", "I fix it.\n"),
-        (f"The new `calc.py`:\n{CODE}Done.", "The new `calc.py`:\n"),
-        ("The new `calc.py`:\n```\nHIDDEN = 1\n```\nDone.", "The new `calc.py`:\n"),
-        ("**calc.py**\n\n```\nHIDDEN = 1\n```\n", ""),
-        ("### File: calc.py\n```\nHIDDEN = 1\n```\n", ""),
-        ("```python calc.py\nHIDDEN = 1\n```\n", ""),
-        ("```python\n# calc.py\nHIDDEN = 1\n```\n", ""),
-        ("Sure, so:\n```python\ndef HIDDEN():\n    return 1\n```\nDone.", "Sure, so:\n"),
-        ("calc.py\n```python\ndef HIDDEN():", ""),
-        ("Run it:\n```sh\npython calc.py\n```\nDone.", "Run it:\n```sh\npython calc.py\n```\nDone."),
-        ("calc.py\nis a file.\n", "calc.py\nis a file.\n"),
-        ("calc.py\n\n``", "calc.py\n\n``"),
-    ],
+IN_BLOCKS = (
+    (f"I fix it.\n{BLOCK}Done.\n", "I fix it.\n"),
+    (f"The new `calc.py`:\n{CODE}Done.", "The new `calc.py`:\n"),
+    ("The new `calc.py`:\n```\nHIDDEN = 1\n```\nDone.", "The new `calc.py`:\n"),
+    ("**calc.py**\n\n```\nHIDDEN = 1\n```\n", ""),
+    ("### File: calc.py\n```\nHIDDEN = 1\n```\n", ""),
+    ("```python calc.py\nHIDDEN = 1\n```\n", ""),
+    ("```python\n# calc.py\nHIDDEN = 1\n```\n", ""),
+    ("Sure, so:\n```python\ndef HIDDEN():\n    return 1\n```\nDone.", "Sure, so:\n"),
+    ("calc.py\n```python\ndef HIDDEN():", ""),
+    ("Run it:\n```sh\npython calc.py\n```\nDone.", "Run it:\n```sh\npython calc.py\n```\nDone."),
+    ("calc.py\nis a file.\n", "calc.py\nis a file.\n"),
+    ("calc.py\n\n``", "calc.py\n\n``"),
 )
-def test_edits_in_blocks_are_hidden_with_the_name_of_their_file(reply: str, expected: str) -> None:
-    assert seen(reply, blocks=True) == seen(*reply, blocks=True) == expected
 
 
-def test_prose_is_seen_as_it_comes() -> None:
-    visible = VisibleText(TOOLS)
-    pieces = [
-        "I",
-        " look",
-        " at it",
-        ".\n",
-        "to",
-        "ol: re",
-        "ad_file({",
-        '"path": "HIDDEN.py"',
-        "})",
-        "\n",
-        "Do",
-        "ne.",
-    ]
-    assert [visible.feed(piece) for piece in pieces] == ["I", " look", " at it", ".\n", *[""] * 8]
-    assert visible.end() == ""
+def test_prose_is_seen_and_calls_and_edits_in_blocks_are_not() -> None:
+    calls = [(f"I look.\n{call}", blocks, "I look.\n") for call in CALL_FORMS for blocks in (False, True)]
+    prose = [(reply, False, reply) for reply in PROSE_FORMS]
+    edits = [(reply, True, expected) for reply, expected in IN_BLOCKS]
+    for reply, blocks, expected in (*calls, *prose, *edits):
+        assert (reply, seen(reply, blocks=blocks)) == (reply, expected)
+        assert (reply, seen(*reply, blocks=blocks)) == (reply, expected)
 
 
-@pytest.mark.parametrize(
-    "start", ["tool:", "```", "~~~", "<tool_call>", '{"name": ', '{"tool": ', '[{"name": ', '[{"tool": ', " `` `"]
-)
-def test_line_with_which_a_call_may_begin_is_held_until_the_reply_ends(start: str) -> None:
-    visible = VisibleText(TOOLS)
-    assert visible.feed(f"I look.\n{start}") == "I look.\n"
-    assert visible.feed("x\nDone.\n") == ""
+HELD = ["tool:", "```", "~~~", "<tool_call>", '{"name": ', '{"tool": ', '[{"name": ', '[{"tool": ', " `` `"]
 
 
-def test_each_reply_begins_anew() -> None:
-    visible = VisibleText(TOOLS)
-    assert visible.feed('tool: read_file({"path": "HIDDEN') + visible.end() == ""
-    assert visible.feed("```python\nx") + visible.end() == "```python\nx"
-    assert visible.feed("Done.") + visible.end() == "Done."
+def test_line_with_which_a_call_may_begin_is_held_until_the_reply_ends() -> None:
+    for start in HELD:
+        visible = VisibleText(TOOLS)
+        pieces = ["I", " look.\n", start, "x\nDone.\n"]
+        assert (start, [visible.feed(piece) for piece in pieces]) == (start, ["I", " look.\n", "", ""])
+        visible.end()
+        assert visible.feed("Done.") + visible.end() == "Done."
 
 
 PROSE = st.sampled_from(
@@ -138,7 +103,6 @@ MORE = ("\n", "\r\n", "\u2028", "```python\n", "calc.py", "def f():", JSON_CALL,
 FRAGMENTS = st.sampled_from([*MARKS, *'()"{}[,\\` ', *MORE])
 
 
-@settings(max_examples=150)
 @given(st.lists(FRAGMENTS | PROSE, max_size=25).map("".join), st.data(), st.booleans())
 def test_how_a_reply_is_cut_makes_no_difference(reply: str, data: st.DataObject, blocks: bool) -> None:
     cuts = data.draw(st.lists(st.integers(0, len(reply)), max_size=8).map(sorted))
@@ -149,8 +113,6 @@ def test_how_a_reply_is_cut_makes_no_difference(reply: str, data: st.DataObject,
 
 
 @given(st.lists(PROSE | st.just(BLOCK) | st.just("```sh\nls\n```"), max_size=6).map("\n".join))
-def test_blocks_hide_what_the_machine_takes_for_an_edit(reply: str) -> None:
-    shown = seen(reply, blocks=True)
-    assert HIDDEN_WORD not in shown
-    edits = read_blocks(reply, ("file.py",)).outcomes
-    assert bool(edits) == (HIDDEN_WORD in reply)
+def test_text_that_the_machine_takes_for_an_edit_is_hidden(reply: str) -> None:
+    assert "HIDDEN" not in seen(reply, blocks=True)
+    assert bool(read_blocks(reply, ("file.py",)).outcomes) == ("HIDDEN" in reply)
