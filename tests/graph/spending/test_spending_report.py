@@ -1,8 +1,6 @@
 """What the spending book knows of days and accounts."""
 
 import os
-import sqlite3
-from contextlib import closing
 from datetime import UTC, date, datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
@@ -86,19 +84,6 @@ def test_day_begins_at_midnight_in_utc(tmp_path: Path) -> None:
     assert spent_by_day(1, str(tmp_path), lambda: east) == [day("b")]
 
 
-def test_what_is_no_book_of_this_version_is_refused(tmp_path: Path) -> None:
-    book(tmp_path, "m", model_used(0.25))
-    path = book_path(tmp_path)
-    with closing(sqlite3.connect(path)) as database:
-        database.execute("PRAGMA user_version = 2")
-    problem = "was written by an older mendgraph (format 2, this one knows 3)"
-    way_out = "move it away, or set MENDGRAPH_DATA_DIR to another folder."
-    assert spent_by_day(7, str(tmp_path)) == ToolError(
-        code=ToolErrorCode.IO_ERROR,
-        message=f"The spending book cannot be read. The database {path!r} {problem}: {way_out}",
-    )
-
-
 def test_what_cannot_be_read_is_told_with_the_remedy(tmp_path: Path) -> None:
     Path(book_path(tmp_path)).write_bytes(b"no database at all, only words " * 100)
     damaged = spent_by_day(7, str(tmp_path))
@@ -164,17 +149,6 @@ def test_settled_entry_is_kept_for_62_days_and_an_open_one_for_ever(
     clock.now += timedelta(days=1)
     reserved(store, entry("newest"))
     assert threads(tmp_path) == ["open", "new", "newest"]
-
-
-def test_old_entries_are_removed_with_each_thousandth_entry(tmp_path: Path, clock: Clock) -> None:
-    with closing(SpendingStore(str(tmp_path), clock)) as store:
-        settled(store, reserved(store, entry("old")), used())
-        clock.now += timedelta(days=100)
-        for _ in range(998):
-            reserved(store, entry("new"))
-        assert threads(tmp_path)[0] == "old"
-        reserved(store, entry("new"))
-        assert threads(tmp_path) == ["new"] * 999
 
 
 def test_nothing_is_forgotten_with_its_entries(
