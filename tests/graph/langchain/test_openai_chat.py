@@ -44,7 +44,7 @@ def said_at_once(message: JsonMap, finish: str = "stop", **more: Any) -> ModelRe
 
 
 @pytest.mark.parametrize("limit", ["max_tokens", "max_completion_tokens"])
-def test_each_field_is_sent_exactly_once(limit: str) -> None:
+def test_field_is_sent_exactly_once(limit: str) -> None:
     """Nothing is sent that was not asked for: some endpoints refuse any temperature, stop word or seed."""
     bodies: list[bytes] = []
 
@@ -123,7 +123,7 @@ def test_calls_are_told_apart_however_a_server_numbers_them(subtests: pytest.Sub
 SIGNED: JsonMap = {"google": {"thought_signature": "abc"}}
 
 
-def test_what_an_endpoint_adds_to_a_call_is_kept_with_it() -> None:
+def test_field_that_an_endpoint_adds_to_a_call_is_kept_with_it() -> None:
     """As Gemini's does, which refuses the next request without it."""
     reply = heard(
         part(0, "x", "f", "", extra_content=SIGNED),
@@ -164,7 +164,7 @@ def counts(reply: ModelReply) -> tuple[int, ...]:
     return tuple(getattr(reply, name) for name in names)
 
 
-def test_each_kind_of_endpoint_counts_in_its_own_words(subtests: pytest.Subtests) -> None:
+def test_usage_is_read_in_the_words_of_each_endpoint(subtests: pytest.Subtests) -> None:
     for usage, timings, expected in COUNTS:
         with subtests.test(usage=usage):
             told = {"usage": usage} | ({} if timings is None else {"timings": timings})

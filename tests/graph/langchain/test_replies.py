@@ -230,7 +230,7 @@ def ask_sealed(listener: Listener | None, **fields: Any) -> ModelReply:
     return reply
 
 
-def test_what_is_heard_is_freed_of_secrets_and_holds_nothing_that_is_the_providers() -> None:
+def test_callbacks_hear_no_secret_and_nothing_that_is_the_providers() -> None:
     listener = Listener()
     reply = ask_sealed(listener)
     told = " ".join(listener.heard)

@@ -30,7 +30,7 @@ def pause_for_ever() -> None:
         time.sleep(0.001)
 
 
-def test_what_is_quick_needs_no_thread() -> None:
+def test_quick_node_needs_no_thread() -> None:
     node = bounded("speak", lambda _: threading.get_ident(), lambda state: state["quick"])
     assert asyncio.run(node.ainvoke({"quick": True})) == threading.get_ident()
     assert asyncio.run(node.ainvoke({"quick": False})) != threading.get_ident()

@@ -85,7 +85,7 @@ DIFFS: list[tuple[tuple[str, JsonMap], str]] = [
 ]
 
 
-def test_each_writing_tool_shows_its_diff(show: Show, subtests: pytest.Subtests) -> None:
+def test_writing_tool_shows_its_diff(show: Show, subtests: pytest.Subtests) -> None:
     for call, text in DIFFS:
         with subtests.test(call=call):
             (preview,) = show(call, read=("a.txt", "calc.py"))

@@ -1,83 +1,51 @@
 """A thread whose older checkpoints were deleted is refused; one whose history a user has edited is not."""
 
 import asyncio
-import sqlite3
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-import psycopg
 import pytest
 from langchain_core.messages import HumanMessage, RemoveMessage
 from langgraph.checkpoint.memory import InMemorySaver
-from langgraph.checkpoint.postgres import PostgresSaver
-from langgraph.checkpoint.sqlite import SqliteSaver
 from langgraph.checkpoint.sqlite.aio import AsyncSqliteSaver
 from langgraph.graph.message import REMOVE_ALL_MESSAGES
 
 from mendgraph import PrunedHistoryError, run_task
 from mendgraph.graph.machine.build import build_graph
-from mendgraph.graph.persistence.postgres_saver import PostgresStoreSaver
 from tests.doubles.replies import Say
 from tests.graph.persistence.any_saver import opened_saver
-from tests.postgres import fresh_database
 from tests.runs.embedding import context, told
 
 THREAD: Any = {"configurable": {"thread_id": "t"}}
 REQUESTS = ("I am Ann.", "I like tea.", "And cake.")
-SAVERS = ("memory", "sqlite", "postgres", "workspace", "shared workspace")
 
 
-@pytest.fixture(params=SAVERS)
+@pytest.fixture(params=["memory", "workspace"])
 def saver(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Any]:
-    """Each saver that keeps the checkpoints of our users: LangGraph's three, and ours in a file and in PostgreSQL."""
+    """LangGraph's, and ours."""
     if request.param == "memory":
         yield InMemorySaver()
-    elif request.param == "sqlite":
-        with closing(sqlite3.connect(":memory:", check_same_thread=False)) as connection:
-            yield SqliteSaver(connection)
-    elif request.param == "postgres":
-        with (
-            fresh_database(request.getfixturevalue("postgres")) as url,
-            PostgresSaver.from_conn_string(url) as saver,
-        ):
-            saver.setup()
-            yield saver
-    else:
-        if request.param == "shared workspace":
-            request.getfixturevalue("shared_store")
-        folder = tmp_path / "records"
-        folder.mkdir()
-        with closing(opened_saver(folder)) as saver:
-            yield saver
+        return
+    folder = tmp_path / "records"
+    folder.mkdir()
+    with closing(opened_saver(folder)) as opened:
+        yield opened
 
 
 def prune(saver: Any, keep: int) -> None:
     """Delete all checkpoints but the newest, with their writes, as a retention job does."""
-    if isinstance(saver, InMemorySaver):
-        checkpoints = saver.storage["t"][""]
-        for name in sorted(checkpoints)[:-keep]:
-            del checkpoints[name]
-            saver.writes.pop(("t", "", name), None)
-        return
-    with _rows(saver) as (rows, writes):
-        names = rows.execute("SELECT checkpoint_id FROM checkpoints ORDER BY checkpoint_id DESC").fetchall()
-        for row in names[keep:]:
-            (name,) = row.values() if isinstance(row, dict) else row
-            for table in ("checkpoints", writes):
-                rows.execute(f"DELETE FROM {table} WHERE checkpoint_id = '{name}'")  # noqa: S608 - our own name
-
-
-@contextmanager
-def _rows(saver: Any) -> Iterator[tuple[Any, str]]:
-    """What executes SQL in the saver's database, and its table of writes."""
-    if isinstance(saver, PostgresStoreSaver) or not isinstance(saver, PostgresSaver):
+    if not isinstance(saver, InMemorySaver):
         with saver.cursor() as cursor:
-            yield cursor, "checkpoint_writes" if isinstance(saver, PostgresSaver) else "writes"
-    else:
-        assert isinstance(saver.conn, psycopg.Connection)
-        yield saver.conn, "checkpoint_writes"
+            for table in ("checkpoints", "writes"):
+                newest = f"SELECT checkpoint_id FROM checkpoints ORDER BY checkpoint_id DESC LIMIT {keep}"  # noqa: S608
+                cursor.execute(f"DELETE FROM {table} WHERE checkpoint_id NOT IN ({newest})")  # noqa: S608 - ours
+        return
+    checkpoints = saver.storage["t"][""]
+    for name in sorted(checkpoints)[:-keep]:
+        del checkpoints[name]
+        saver.writes.pop(("t", "", name), None)
 
 
 def conversation(saver: Any, folder: Path) -> tuple[Any, Any]:
@@ -89,8 +57,8 @@ def conversation(saver: Any, folder: Path) -> tuple[Any, Any]:
     return machine, model
 
 
-def texts(machine: Any, config: Any = THREAD) -> list[str]:
-    return [message.text for message in machine.get_state(config).values["messages"]]
+def texts(machine: Any) -> list[str]:
+    return [message.text for message in machine.get_state(THREAD).values["messages"]]
 
 
 # --- Refused

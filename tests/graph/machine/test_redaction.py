@@ -97,7 +97,7 @@ def test_another_process_refuses_the_call_and_the_model_writes_it_again(folder: 
     assert ONE not in holds(saver)
 
 
-def test_what_a_provider_sealed_goes_back_byte_for_byte() -> None:
+def test_sealed_thoughts_of_a_provider_go_back_byte_for_byte() -> None:
     sealed = {"type": "thinking", "thinking": CODE.format(ONE), "signature": "s1"}
     open_block = {"type": "text", "text": CODE.format(ONE)}
     reply = ModelReply(text=CODE.format(ONE), provider={"content": [sealed, open_block]})
@@ -127,7 +127,7 @@ def same_id(content: str) -> Calls:
     return Calls([("write_file", json.dumps({"path": "a.py", "content": content}), "0")])
 
 
-def test_what_was_approved_is_not_another_call_of_the_same_marks(folder: Path) -> None:
+def test_approval_holds_for_no_other_call_of_the_same_marks(folder: Path) -> None:
     model = ScriptedModel([same_id(CODE.format(ONE)), same_id(CODE.format(TWO)), Say("Done.")])
     graph: Any = build_graph(InMemorySaver(), model=model)
     graph.invoke(**start(folder, mode="ask"))

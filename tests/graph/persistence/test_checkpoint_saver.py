@@ -132,7 +132,7 @@ def made(kind: str) -> Any:
 
 
 @pytest.mark.parametrize(("kind", "strict"), [("server", True), ("encrypted", False)])
-def test_each_record_crosses_a_server(
+def test_records_cross_a_server(
     kind: str, strict: bool, met: list[SerdeEvent], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What a server has stored comes back as it was, and what it shows of it to its clients is the whole of it."""

@@ -167,7 +167,7 @@ STEPS = st.lists(
 
 @settings(max_examples=15, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(STEPS)
-def test_it_is_what_langgraphs_own_saver_finds(plain_saver: SqliteSaver, steps: Any) -> None:
+def test_history_of_a_channel_is_that_of_langgraphs_own_saver(plain_saver: SqliteSaver, steps: Any) -> None:
     """Whatever snapshots and writes there are, and where nothing was counted, as older checkpoints have it."""
     plain_saver.delete_thread("t")
     for number, (snapshots, written, counted) in enumerate(steps):
@@ -178,7 +178,7 @@ def test_it_is_what_langgraphs_own_saver_finds(plain_saver: SqliteSaver, steps: 
         assert found == plain_saver.get_delta_channel_history(config=config_of("t", f"{number:04}"), channels=CHANNELS)
 
 
-def test_what_the_disk_refuses_is_told_and_nothing_is_lost(file_saver: SqliteStoreSaver) -> None:
+def test_full_disk_is_told_and_nothing_is_lost(file_saver: SqliteStoreSaver) -> None:
     saver = file_saver
     put(saver, 1)
     pages = saver.conn.execute("PRAGMA page_count").fetchone()[0]

@@ -195,7 +195,7 @@ def test_run_is_forgotten_with_all_that_is_kept_of_it(store: Store, root: str) -
 # --- Opening
 
 
-def test_what_was_compressed_is_read_by_the_next_one_and_by_the_next_version(
+def test_compressed_values_are_read_by_another_store_and_another_version(
     store: Store, root: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run_machine(store, root, "r1")

@@ -84,7 +84,7 @@ def test_day_begins_at_midnight_in_utc(tmp_path: Path) -> None:
     assert spent_by_day(1, str(tmp_path), lambda: east) == [day("b")]
 
 
-def test_what_cannot_be_read_is_told_with_the_remedy(tmp_path: Path) -> None:
+def test_book_that_cannot_be_read_is_told_with_the_remedy(tmp_path: Path) -> None:
     Path(book_path(tmp_path)).write_bytes(b"no database at all, only words " * 100)
     damaged = spent_by_day(7, str(tmp_path))
     (tmp_path / "file").touch()

@@ -45,7 +45,7 @@ def refusal(path: Path) -> ToolError:
     return error
 
 
-def test_what_was_written_is_known_at_the_next_start(tmp_path: Path) -> None:
+def test_written_results_are_known_at_the_next_start(tmp_path: Path) -> None:
     with opened(tmp_path / "out") as folder:
         name = folder.batch
         folder.begin(TASK)

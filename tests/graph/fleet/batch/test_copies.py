@@ -149,7 +149,7 @@ def test_folder_that_holds_something_else_is_left_alone(place: Path) -> None:
     assert "holds a copy of another workspace or revision" in refusal(other, place / "one")
 
 
-def test_one_copy_is_made_once_by_many(place: Path) -> None:
+def test_copy_that_several_threads_want_is_made_once(place: Path) -> None:
     main, start = repository(place / "main"), threading.Barrier(4)
 
     def make(_: int) -> Any:

@@ -64,7 +64,7 @@ WRONG = [
 ]
 
 
-def test_each_problem_is_told_with_its_line(tmp_path: Path, subtests: pytest.Subtests) -> None:
+def test_problem_is_told_with_its_line(tmp_path: Path, subtests: pytest.Subtests) -> None:
     for line, words in WRONG:
         with subtests.test(words=words):
             assert any(each.startswith(words) for each in problems(tmp_path, line))
@@ -98,7 +98,7 @@ def test_another_task_has_another_hash() -> None:
     assert len({task.sha256, *(task.model_copy(update=change).sha256 for change in changes)}) == 5
 
 
-def test_each_source_is_pinned_once(tmp_path: Path) -> None:
+def test_source_is_pinned_once(tmp_path: Path) -> None:
     root, plain = repository(tmp_path / "root"), tmp_path / "plain"
     plain.mkdir()
     tasks = [task_in("a", root), task_in("b", root), task_in("c", root, "HEAD"), task_in("d", plain)]

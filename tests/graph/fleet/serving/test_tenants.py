@@ -26,7 +26,7 @@ def tenants(text: str) -> Tenants:
     return found
 
 
-def test_what_holds_for_all_holds_for_each_who_says_nothing_else() -> None:
+def test_default_holds_for_each_user_without_another_setting() -> None:
     defaults = '[defaults]\nmodels = ["a", "b"]\nmax_steps = 5\nruns_at_once = 2\n'
     found = tenants(f'{ROOT}{defaults}{ANN}max_steps = 7\n[users.bob]\ntoken_sha256 = []\nmodel = "b"\n')
     context = AgentContext(account="ann", account_days=True, model="a", max_steps=7)
@@ -85,7 +85,7 @@ WRONG = [
 ]
 
 
-def test_each_problem_is_told_with_its_line(subtests: pytest.Subtests) -> None:
+def test_problem_is_told_with_its_line(subtests: pytest.Subtests) -> None:
     for text, words in WRONG:
         with subtests.test(text=text):
             (problem,) = problems(text)
