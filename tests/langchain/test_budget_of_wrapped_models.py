@@ -122,9 +122,9 @@ def test_fallback_of_other_middleware_is_paid_at_its_own_price(inside: bool, loo
 
 
 def test_reply_that_cannot_be_cut_is_refused_before_it_is_sent() -> None:
-    chooses: Any = wrap_model_call(lambda request, handler: handler(request.override(model=large)))
     with ScriptedServer(then=lambda _: Say("Done.")) as server:
         large = model(server, "gpt-4o")
+        chooses: Any = wrap_model_call(lambda request, handler: handler(request.override(model=large)))
         budget: Any = BudgetMiddleware(max_output_tokens_per_call=120)
         with pytest.raises(ValueError, match="cannot limit the reply of gpt-4o that other middleware asks"):
             ask(create_agent(model(server), [], middleware=[budget, chooses]))

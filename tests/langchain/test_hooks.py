@@ -3,6 +3,7 @@
 import asyncio
 import threading
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -322,10 +323,14 @@ ANSWERS: list[tuple[str, Any, str]] = [
 ]
 
 
+def answer(given: Any, _: Any) -> Any:
+    return given
+
+
 def test_answer_of_a_hook_replaces_no_history(tmp_path: Path, subtests: pytest.Subtests) -> None:
     for name, given, problem in ANSWERS:
         with subtests.test(name=name, given=given):
-            run = play(tmp_path, [at(name, lambda _, given=given: given)], READ, DONE)
+            run = play(tmp_path, [at(name, partial(answer, given))], READ, DONE)
             assert run.ended == ("SYSTEM_ERROR", "hook_failed")
             assert run.outcome.message.startswith(f"The hook {name} of Noted ")
             assert problem in run.outcome.message

@@ -6,7 +6,7 @@ import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import pytest
 from langchain_core.documents import Document
@@ -82,7 +82,7 @@ def ran(
     root: Path,
     *calls: tuple[str, JsonMap],
     tools: Sequence[Any],
-    protocol: str = "native",
+    protocol: Literal["text", "native"] = "native",
     asynchronous: bool = False,
     lines: Sequence[Message] = (),
     options: JsonMap | None = None,
@@ -189,7 +189,7 @@ CALLS: Calls = [
 
 
 @ways
-def test_every_kind_of_tool_runs(root: Path, protocol: str, asynchronous: bool) -> None:
+def test_every_kind_of_tool_runs(root: Path, protocol: Literal["text", "native"], asynchronous: bool) -> None:
     done = ran(root, *CALLS, tools=EVERY, protocol=protocol, asynchronous=asynchronous)
     how = "it, awaited" if asynchronous else "it, called"
     texts = ["8", "12", how, "LOUD", '{"word": "w"}', "w", "called Ada", "hello Ada"]
@@ -294,7 +294,9 @@ handled = hot.model_copy(update={"name": "handled", "handle_tool_error": "Try th
 
 
 @ways
-def test_failure_is_a_typed_error_that_the_model_sees(root: Path, protocol: str, asynchronous: bool) -> None:
+def test_failure_is_a_typed_error_that_the_model_sees(
+    root: Path, protocol: Literal["text", "native"], asynchronous: bool
+) -> None:
     tools = [hot, handled, hand_over, ask_somebody, who]
     calls: Calls = [("hot", {}), ("handled", {}), ("hand_over", {}), ("ask_somebody", {}), ("who", {})]
     done = ran(root, *calls, tools=tools, protocol=protocol, asynchronous=asynchronous)
@@ -344,7 +346,7 @@ open_schema = StructuredTool(
 @pytest.mark.filterwarnings("error::UserWarning")
 @ways
 def test_injected_arguments_come_from_the_run_and_never_from_the_model(
-    root: Path, protocol: str, asynchronous: bool
+    root: Path, protocol: Literal["text", "native"], asynchronous: bool
 ) -> None:
     calls: Calls = [("inside", {"word": "w"}), ("open_schema", {"word": "w", "state": {"forged": True}}), ("bare", {})]
     options = {"store": InMemoryStore()}

@@ -8,6 +8,8 @@ from typing import Any
 
 import httpx2
 import pytest
+from langchain_core.language_models.fake_chat_models import FakeListChatModel, GenericFakeChatModel
+from langchain_core.messages import AIMessage
 from langchain_openai import ChatOpenAI
 from pydantic import SecretStr
 
@@ -76,6 +78,15 @@ def test_failed_request_is_sent_once_whatever_the_sdk_would_do() -> None:
         model.learned.streams = False  # so that the SDK itself sends the request
         failed(model)
     assert len(server.requests) == 3
+
+
+def test_fake_models_of_langchain_say_one_reply_after_the_other() -> None:
+    for own in (
+        FakeListChatModel(responses=["a", "b"]),
+        GenericFakeChatModel(messages=iter([AIMessage("a"), AIMessage("b")])),
+    ):
+        model = given_model(own)
+        assert [replied(model).text, replied(model).text] == ["a", "b"]
 
 
 # --- A provider's, by its name
@@ -153,6 +164,36 @@ def test_headers_that_are_meant_for_the_usual_endpoint_go_to_no_other(monkeypatc
         assert headers["user-agent"] == f"mendgraph/{version('mendgraph')}"
         assert not [name for name in headers if name.startswith("x-stainless") and name != "x-stainless-raw-response"]
         assert [value in headers.values() for value in meant] == [is_usual] * 4
+
+
+class AtOnce(httpx2.AsyncBaseTransport):
+    """Answers when so many requests have come; `closed` counts the clients that have closed it."""
+
+    def __init__(self, requests: int) -> None:
+        self.closed, self._all = 0, asyncio.Barrier(requests)
+
+    async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
+        await self._all.wait()
+        return streamed(event({"content": "Hello"}, "stop"))(request)
+
+    async def aclose(self) -> None:
+        self.closed += 1
+
+
+def test_requests_at_once_are_spread_over_clients_and_all_of_them_are_closed() -> None:
+    at_once = 20
+
+    async def twice() -> int:
+        transport = AtOnce(at_once)
+        chat: Any = endpoint_chat(USUAL, PLAIN, verify=False, transport=transport, in_loop=True)
+        model = of(chat, Provider("it", endpoint=True), Learned(), "m")
+        for _ in range(2):
+            replies = await asyncio.gather(*(model.acomplete(CALL, lambda _: None) for _ in range(at_once)))
+            assert all(isinstance(each, ModelReply) for each in replies)
+        await chat.http_clients.aclose()
+        return transport.closed
+
+    assert asyncio.run(twice()) == 3
 
 
 def test_endpoint_on_this_machine_is_asked_without_the_proxy(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -167,7 +167,7 @@ def counts(reply: ModelReply) -> tuple[int, ...]:
 def test_usage_is_read_in_the_words_of_each_endpoint(subtests: pytest.Subtests) -> None:
     for usage, timings, expected in COUNTS:
         with subtests.test(usage=usage):
-            told = {"usage": usage} | ({} if timings is None else {"timings": timings})
+            told: Any = {"usage": usage} | ({} if timings is None else {"timings": timings})
             assert counts(heard({"content": "Hi"}, **told)) == expected
             assert counts(said_at_once({"content": "Hi"}, **told)) == expected
 

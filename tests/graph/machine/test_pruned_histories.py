@@ -12,8 +12,7 @@ from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.checkpoint.sqlite.aio import AsyncSqliteSaver
 from langgraph.graph.message import REMOVE_ALL_MESSAGES
 
-from mendgraph import PrunedHistoryError, run_task
-from mendgraph.graph.machine.build import build_graph
+from mendgraph import PrunedHistoryError, build_graph, run_task
 from tests.doubles.replies import Say
 from tests.graph.persistence.any_saver import opened_saver
 from tests.runs.embedding import context, told

@@ -40,11 +40,8 @@ def saver(any_store: str, tmp_path: Path) -> Iterator[Any]:  # noqa: ARG001 - ea
         yield opened
 
 
-@pytest.mark.parametrize(("durability", "strict"), [("sync", True), ("async", False), ("exit", True)])
-def test_sync_and_async_runs_leave_the_same_thread(
-    saver: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, durability: Any, strict: bool
-) -> None:
-    monkeypatch.setattr("langgraph.checkpoint.serde._msgpack.STRICT_MSGPACK_ENABLED", strict)
+@pytest.mark.parametrize("durability", ["sync", "async", "exit"])
+def test_sync_and_async_runs_leave_the_same_thread(saver: Any, tmp_path: Path, durability: Any) -> None:
     machine = build_graph(saver, model=ScriptedModel([], then=Say("Done.")))
     options: Any = {"context": AgentContext(workspace=str(tmp_path), audit=False), "durability": durability}
     request: Any = {"messages": [HumanMessage("Hi.", id="1")]}

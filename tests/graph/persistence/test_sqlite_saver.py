@@ -2,6 +2,7 @@
 
 import asyncio
 import threading
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
@@ -9,14 +10,23 @@ from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings, strategies as st
+from langchain_core.messages import HumanMessage
 from langchain_core.runnables import RunnableConfig
 from langgraph.checkpoint.base import empty_checkpoint
 from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
 from langgraph.checkpoint.serde.types import _DeltaSnapshot
 from langgraph.checkpoint.sqlite import SqliteSaver
 
+from mendgraph.graph.configuration.context import AgentContext
+from mendgraph.graph.machine.build import build_graph
+from mendgraph.graph.machine.redaction import ScrubbingSerializer
 from mendgraph.graph.persistence.checkpoint_saver import SqliteStoreSaver
+from mendgraph.graph.persistence.store import Store
 from mendgraph.nodes.execute_tools.store.database import StoreError, open_file
+from mendgraph.nodes.records import Protocol
+from tests.doubles.replies import Say
+from tests.doubles.scripted_model import ScriptedModel
+from tests.doubles.tool_use import message_of, use
 from tests.graph.persistence.any_saver import found_rows, opened_saver
 
 CONFIG = RunnableConfig(configurable={"thread_id": "t", "checkpoint_ns": ""})
@@ -93,6 +103,37 @@ def test_only_the_checkpoint_of_a_quick_node_waits_for_the_next_one(
         put(saver, 3, child)
         chain = found_rows(tmp_path, "SELECT checkpoint_id, parent_checkpoint_id FROM checkpoints")
         assert chain == [("0001", None), ("0002", "0001"), ("0003", "0002")]
+
+
+def test_step_of_a_run_is_stored_in_three_transactions_and_little_of_it_twice(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Before its call, before its tools, and after them: one each; the rest of its five checkpoints goes with them."""
+    counted, dumps = Counter[str](), ScrubbingSerializer.dumps_typed
+
+    def counting(self: ScrubbingSerializer, obj: Any) -> tuple[str, bytes]:
+        counted.update(["values"] * (obj is not None))  # None is where to begin, which the flush before may take along
+        return dumps(self, obj)
+
+    monkeypatch.setattr(ScrubbingSerializer, "dumps_typed", counting)
+    for step in range(6):
+        (tmp_path / f"{step}.txt").write_text("text")
+    store = Store(str(tmp_path))
+    assert isinstance(store.saver, SqliteStoreSaver)
+    store.saver.conn.set_trace_callback(lambda sql: counted.update([sql] if sql == "COMMIT" else []))
+    seen = []
+    for steps in (2, 6):
+        counted.clear()
+        lines = [message_of(use(("read_file", {"path": f"{step}.txt"})), Protocol.NATIVE) for step in range(steps)]
+        machine = build_graph(store.saver, model=ScriptedModel([*lines, Say("Done.")]))
+        config = RunnableConfig(configurable={"thread_id": str(steps)})
+        context = AgentContext(workspace=str(tmp_path), audit=False, protocol="native")
+        machine.invoke({"messages": [HumanMessage("Look.")]}, config, context=context, durability="sync")
+        seen.append(Counter(counted))
+    store.close()
+    more = seen[1] - seen[0]
+    assert more["COMMIT"] == 4 * 3
+    assert more["values"] == 4 * (5 + 3)  # the checkpoints, and the writes to the three channels that grow
 
 
 # --- From an event loop

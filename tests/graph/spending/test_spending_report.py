@@ -137,10 +137,16 @@ def threads(base: Path) -> list[str]:
     return [thread for (thread,) in rows(base, "SELECT thread FROM entries ORDER BY number")]
 
 
-def test_settled_entry_is_kept_for_62_days_and_an_open_one_for_ever(
-    store: SpendingStore, tmp_path: Path, clock: Clock, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.fixture
+def always_pruned(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Old entries are removed with each new one, and not with each thousandth."""
     monkeypatch.setattr(spending_store, "_PRUNED_EVERY", 1)
+
+
+@pytest.mark.usefixtures("always_pruned")
+def test_settled_entry_is_kept_for_62_days_and_an_open_one_for_ever(
+    store: SpendingStore, tmp_path: Path, clock: Clock
+) -> None:
     settled(store, reserved(store, entry("settled")), used())
     reserved(store, entry("open"))
     clock.now += timedelta(days=62)
@@ -151,10 +157,8 @@ def test_settled_entry_is_kept_for_62_days_and_an_open_one_for_ever(
     assert threads(tmp_path) == ["open", "new", "newest"]
 
 
-def test_nothing_is_forgotten_with_its_entries(
-    store: SpendingStore, tmp_path: Path, clock: Clock, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(spending_store, "_PRUNED_EVERY", 1)
+@pytest.mark.usefixtures("always_pruned")
+def test_nothing_is_forgotten_with_its_entries(store: SpendingStore, tmp_path: Path, clock: Clock) -> None:
     for _ in range(3):
         settled(store, reserved(store, entry(), NIGHTLY), used())
         clock.now += timedelta(days=63)

@@ -48,6 +48,10 @@ def batch(
     return Batch(tasks, folder, InTurn(work, workers), terms or Terms(), **options)
 
 
+def nobody(order: WorkOrder) -> Worked:
+    pytest.fail(f"{order.task.id} was begun")
+
+
 def spend(folder: BatchFolder, tokens: int, cost: float) -> None:
     """Enter a call into the batch's account."""
     with closing(SpendingStore()) as book:
@@ -104,7 +108,7 @@ def test_no_task_begins_once_the_limit_of_the_batch_is_reached(
     folder: BatchFolder, tokens: int, cost: float, words: str
 ) -> None:
     spend(folder, tokens, cost)
-    result = batch(folder, pytest.fail, terms=CAPPED).run()
+    result = batch(folder, nobody, terms=CAPPED).run()
     assert (result.end, result.left) == (BatchEnd.LIMIT, 2)
     assert result.message.startswith(f"The limit for the whole batch leaves no room for another call: {words}")
 
@@ -114,7 +118,7 @@ def test_no_task_begins_under_a_limit_that_cannot_be_counted(
 ) -> None:
     (tmp_path / "file").touch()
     monkeypatch.setenv("MENDGRAPH_DATA_DIR", str(tmp_path / "file"))
-    result = batch(folder, pytest.fail, terms=CAPPED).run()
+    result = batch(folder, nobody, terms=CAPPED).run()
     assert (result.end, result.message.partition(".")[0]) == (BatchEnd.LIMIT, "The spending book cannot be read")
 
 

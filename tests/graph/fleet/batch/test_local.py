@@ -21,7 +21,6 @@ Use = Callable[[Work], None]
 @pytest.fixture
 def use(monkeypatch: pytest.MonkeyPatch) -> Use:
     """Gives the executors of this process their work."""
-    monkeypatch.setattr(local, "ASKED_EVERY_S", 0.01)
     return lambda work: monkeypatch.setattr(local, "work", work)
 
 
@@ -98,7 +97,10 @@ def test_batch_that_is_left_early_stops_what_is_at_work(use: Use) -> None:
 
 
 def test_worker_process_does_orders_side_by_side_until_it_is_stopped(use: Use) -> None:
-    use(lambda given, stop, _=None: waits(given, stop) if given.task.id == "long" else done(given))
+    def work(given: WorkOrder, stop: StopRequest, _: SessionOptions | None = None) -> Worked:
+        return waits(given, stop) if given.task.id == "long" else done(given)
+
+    use(work)
     ours, its = Pipe()
     serving = threading.Thread(target=local.serve, args=(its,))
     serving.start()

@@ -153,13 +153,13 @@ def test_copy_that_another_process_holds_is_waited_for(
     lock = RunLock(workspace_folder_path(root))
     assert lock.acquire(Owner("somebody")) is None
     free = Waiting(lock.release)
-    same_copy = {"folder": str(tmp_path / "out" / "0a")}
-    assert work(order(tmp_path, model, "0b")._replace(**same_copy), free).result.answer == "Done."
+    copy = str(tmp_path / "out" / "0a")
+    assert work(order(tmp_path, model, "0b")._replace(folder=copy), free).result.answer == "Done."
     assert free.times == 2
     monkeypatch.setattr(working, "LONGEST_BUSY_S", 0.5)
     with lock:
         assert lock.acquire(Owner("somebody")) is None
-        assert work(order(tmp_path, model, "0c")._replace(**same_copy), Waiting()).result.reason == "workspace_busy"
+        assert work(order(tmp_path, model, "0c")._replace(folder=copy), Waiting()).result.reason == "workspace_busy"
 
 
 def test_call_that_needs_an_approval_is_refused(tmp_path: Path, model: ScriptedServer) -> None:
