@@ -41,6 +41,7 @@ ways = pytest.mark.parametrize(("protocol", "asynchronous"), [("text", False), (
 DONE = Say("Done.")
 PNG = {"type": "image", "base64": "iVBORw0KGgo=", "mime_type": "image/png"}
 Calls = list[tuple[str, JsonMap]]
+Wire = Literal["text", "native"]
 WORD = "hunter2-hunter2-hunter2"
 
 
@@ -82,7 +83,7 @@ def ran(
     root: Path,
     *calls: tuple[str, JsonMap],
     tools: Sequence[Any],
-    protocol: Literal["text", "native"] = "native",
+    protocol: Wire = "native",
     asynchronous: bool = False,
     lines: Sequence[Message] = (),
     options: JsonMap | None = None,
@@ -189,7 +190,7 @@ CALLS: Calls = [
 
 
 @ways
-def test_every_kind_of_tool_runs(root: Path, protocol: Literal["text", "native"], asynchronous: bool) -> None:
+def test_every_kind_of_tool_runs(root: Path, protocol: Wire, asynchronous: bool) -> None:
     done = ran(root, *CALLS, tools=EVERY, protocol=protocol, asynchronous=asynchronous)
     how = "it, awaited" if asynchronous else "it, called"
     texts = ["8", "12", how, "LOUD", '{"word": "w"}', "w", "called Ada", "hello Ada"]
@@ -294,9 +295,7 @@ handled = hot.model_copy(update={"name": "handled", "handle_tool_error": "Try th
 
 
 @ways
-def test_failure_is_a_typed_error_that_the_model_sees(
-    root: Path, protocol: Literal["text", "native"], asynchronous: bool
-) -> None:
+def test_failure_is_a_typed_error_that_the_model_sees(root: Path, protocol: Wire, asynchronous: bool) -> None:
     tools = [hot, handled, hand_over, ask_somebody, who]
     calls: Calls = [("hot", {}), ("handled", {}), ("hand_over", {}), ("ask_somebody", {}), ("who", {})]
     done = ran(root, *calls, tools=tools, protocol=protocol, asynchronous=asynchronous)
@@ -346,7 +345,7 @@ open_schema = StructuredTool(
 @pytest.mark.filterwarnings("error::UserWarning")
 @ways
 def test_injected_arguments_come_from_the_run_and_never_from_the_model(
-    root: Path, protocol: Literal["text", "native"], asynchronous: bool
+    root: Path, protocol: Wire, asynchronous: bool
 ) -> None:
     calls: Calls = [("inside", {"word": "w"}), ("open_schema", {"word": "w", "state": {"forged": True}}), ("bare", {})]
     options = {"store": InMemoryStore()}
