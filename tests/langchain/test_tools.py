@@ -248,6 +248,21 @@ def test_wrong_tool_is_named_where_it_is_given(subtests: pytest.Subtests) -> Non
             build_graph(tools=[Echo(), ours], effects={name: Effect.READ})
 
 
+def test_result_of_a_reading_tool_alone_is_kept_for_the_same_call(root: Path) -> None:
+    counted: list[str] = []
+
+    def note(word: str) -> str:
+        """Note a word."""
+        counted.append(word)
+        return word
+
+    calls = ("note", {"word": "a"}), ("note", {"word": "a"})
+    for effect in Effect:
+        counted.clear()
+        done = ran(root, *calls, tools=[note], options={"effects": {"note": effect}})
+        assert (done.told, counted) == (["a", "a"], ["a"] * (1 if effect is Effect.READ else 2)), effect
+
+
 # --- What a tool gives back
 
 
