@@ -1,33 +1,22 @@
 """`BudgetMiddleware` on models that LangChain wraps, and beside middleware that asks again: its limits hold."""
 
 from collections.abc import Callable
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from langchain.agents import create_agent
-from langchain.agents.middleware import (
-    AgentMiddleware,
-    ModelFallbackMiddleware,
-    ModelRequest,
-    ModelRetryMiddleware,
-    wrap_model_call,
-)
+from langchain.agents.middleware import ModelFallbackMiddleware, ModelRetryMiddleware, wrap_model_call
 from langchain.chat_models import init_chat_model
-from langchain_core.language_models import FakeListChatModel, GenericFakeChatModel
+from langchain_core.language_models import GenericFakeChatModel
 from langchain_core.messages import AIMessage
 from langchain_core.runnables import ConfigurableField, RunnableConfig, RunnableLambda
-from langchain_core.runnables.retry import ExponentialJitterParams
 from langchain_openai import ChatOpenAI
 from langgraph.checkpoint.memory import InMemorySaver
 from pydantic import SecretStr
-from tenacity import wait_exponential_jitter
 
 from mendgraph import BudgetMiddleware
-from mendgraph.graph.langchain.wrapped_models import Retried, unwrap
-from mendgraph.nodes.records import JsonMap, StopReason
 from tests.doubles.scripted_server import Say, ScriptedServer, Status
-from tests.langchain.agents import THREAD, ask, both, look
+from tests.langchain.agents import THREAD, ask, look
 
 HALF: RunnableConfig = {"configurable": {"thread_id": "1", "model": "gpt-4o", "which": "large"}}
 MINI_USD = 1_000 * 0.15e-6 + 100 * 0.6e-6
@@ -72,18 +61,15 @@ WRAPPERS: dict[str, tuple[Callable[[ScriptedServer], Any], str]] = {
 
 
 def cost(agent: Any) -> float:
-    spending: JsonMap = agent.get_state(THREAD).values["mendgraph_budget"]["spending"]
+    spending: dict[str, Any] = agent.get_state(THREAD).values["mendgraph_budget"]["spending"]
     usd: float = spending["cost_usd"]
     return usd
 
 
-@both
-@pytest.mark.parametrize("tools", [[], [look]], ids=["without tools", "with tools"])
-@pytest.mark.parametrize("name", WRAPPERS)
-def test_reply_of_a_wrapped_model_is_cut_and_paid_at_the_price_of_the_model_that_answers(
-    name: str, tools: list[Any], loop: bool
-) -> None:
+@pytest.mark.parametrize(("name", "loop"), [(name, bool(number % 2)) for number, name in enumerate(WRAPPERS)])
+def test_reply_of_a_wrapped_model_is_cut_and_paid_at_the_price_of_the_model_that_answers(name: str, loop: bool) -> None:
     wrap, answers = WRAPPERS[name]
+    tools: Any = [look] if loop else []
     with ScriptedServer(then=lambda _: Say("Done.", usage=(1_000, 100))) as server:
         budget = BudgetMiddleware(max_output_tokens_per_call=120, max_cost_usd=1.0)
         agent: Any = create_agent(wrap(server), tools, middleware=[budget], checkpointer=InMemorySaver())
@@ -94,8 +80,8 @@ def test_reply_of_a_wrapped_model_is_cut_and_paid_at_the_price_of_the_model_that
     assert request.get("temperature") == (0.5 if name == "bind" else None)
 
 
-@both
-def test_each_attempt_of_a_wrapper_is_a_call(loop: bool) -> None:
+def test_attempt_of_a_wrapper_is_a_call() -> None:
+    loop = True
     quick: Any = {"wait_exponential_jitter": False}
     with ScriptedServer(then=lambda _: Status(503)) as server:
         twice = model(server).with_retry(stop_after_attempt=2, **quick)
@@ -112,8 +98,7 @@ def test_each_attempt_of_a_wrapper_is_a_call(loop: bool) -> None:
     assert len(server.requests) == 4
 
 
-@both
-@pytest.mark.parametrize("inside", [True, False])
+@pytest.mark.parametrize(("inside", "loop"), [(True, False), (False, True)])
 def test_attempts_of_other_middleware_are_calls_wherever_it_stands(inside: bool, loop: bool) -> None:
     with ScriptedServer(then=lambda _: Status(503)) as server:
         others: Any = [ModelRetryMiddleware(max_retries=9, initial_delay=0), ModelFallbackMiddleware(model(server))]
@@ -124,8 +109,7 @@ def test_attempts_of_other_middleware_are_calls_wherever_it_stands(inside: bool,
     assert len(server.requests) == 5
 
 
-@both
-@pytest.mark.parametrize("inside", [True, False])
+@pytest.mark.parametrize(("inside", "loop"), [(True, True), (False, False)])
 def test_fallback_of_other_middleware_is_paid_at_its_own_price(inside: bool, loop: bool) -> None:
     with ScriptedServer([Status(503), Say("Done.", usage=(1_000, 100))]) as server:
         other: Any = ModelFallbackMiddleware(model(server, "gpt-4o", max_tokens=300))
@@ -137,100 +121,46 @@ def test_fallback_of_other_middleware_is_paid_at_its_own_price(inside: bool, loo
     assert cost(agent) == pytest.approx(LARGE_USD)
 
 
-@both
-def test_reply_that_cannot_be_cut_is_refused_before_it_is_sent(loop: bool) -> None:
-    @wrap_model_call
-    def chooses(request: ModelRequest[Any], handler: Any) -> Any:
-        return handler(request.override(model=large))
-
-    class Chooses(AgentMiddleware[Any, Any, Any]):
-        async def awrap_model_call(self, request: ModelRequest[Any], handler: Any) -> Any:
-            return await handler(request.override(model=large))
-
+def test_reply_that_cannot_be_cut_is_refused_before_it_is_sent() -> None:
     with ScriptedServer(then=lambda _: Say("Done.")) as server:
         large = model(server, "gpt-4o")
-        other: Any = Chooses() if loop else chooses
-        budget = BudgetMiddleware(max_output_tokens_per_call=120)
-        agent: Any = create_agent(model(server), [], middleware=[budget, other])
+        chooses: Any = wrap_model_call(lambda request, handler: handler(request.override(model=large)))
+        budget: Any = BudgetMiddleware(max_output_tokens_per_call=120)
         with pytest.raises(ValueError, match="cannot limit the reply of gpt-4o that other middleware asks"):
-            ask(agent, loop)
+            ask(create_agent(model(server), [], middleware=[budget, chooses]))
         assert not server.requests
-        agent = create_agent(model(server), [], middleware=[other, budget])  # as the error says
-        ask(agent, loop)
+        ask(create_agent(model(server), [], middleware=[chooses, budget]))  # as the error says
         assert server.requests[0]["max_completion_tokens"] == 120
 
 
-@both
-def test_reply_of_an_inner_fallback_that_is_longer_than_what_is_left_ends_the_run(loop: bool) -> None:
-    with ScriptedServer(then=lambda _: Status(503)) as server:
-        other: Any = ModelFallbackMiddleware(model(server, "gpt-4o", max_tokens=300))
-        budget = BudgetMiddleware(max_output_tokens_per_session=200)
-        last = ask(create_agent(model(server), [], middleware=[budget, other]), loop)[-1]
-    assert last.text.startswith("Less is left than the 300 output tokens that the next call to gpt-4o may answer.")
-    assert last.response_metadata["stop"]["reason"] == StopReason.MAX_OUTPUT_TOKENS
+@pytest.mark.parametrize("name", ["max_tokens", "max_completion_tokens"])
+def test_settings_of_other_middleware_pass_no_limit(name: str) -> None:
+    longer: Any = wrap_model_call(
+        lambda request, handler: handler(request.override(model_settings={name: 5_000, "temperature": 0.25}))
+    )
+    with ScriptedServer(then=lambda _: Say("Done.")) as server:
+        outside = BudgetMiddleware(max_output_tokens_per_call=120)
+        ask(create_agent(model(server), [], middleware=[longer, outside]))
+        [request] = server.requests
+        assert (request["max_completion_tokens"], request["temperature"]) == (120, 0.25)
+        assert "max_tokens" not in request
+        inside = BudgetMiddleware(max_output_tokens_per_session=200)
+        last = ask(create_agent(model(server), [], middleware=[inside, longer]))[-1]
+    assert last.text.startswith("Less is left than the 5000 output tokens")
     assert len(server.requests) == 1
 
 
-def test_settings_of_outer_middleware_pass_no_limit() -> None:
-    @wrap_model_call
-    def longer(request: ModelRequest[Any], handler: Any) -> Any:
-        return handler(request.override(model_settings={"max_tokens": 5_000, "temperature": 0.25}))
-
-    with ScriptedServer(then=lambda _: Say("Done.")) as server:
-        other: Any = longer
-        agent: Any = create_agent(
-            model(server), [], middleware=[other, BudgetMiddleware(max_output_tokens_per_call=120)]
-        )
-        ask(agent)
-    [request] = server.requests
-    assert (request["max_completion_tokens"], request["temperature"]) == (120, 0.25)
-    assert "max_tokens" not in request
-
-
-@pytest.mark.parametrize("name", ["max_tokens", "max_completion_tokens"])
-def test_settings_of_inner_middleware_pass_no_limit(name: str) -> None:
-    @wrap_model_call
-    def longer(request: ModelRequest[Any], handler: Any) -> Any:
-        return handler(request.override(model_settings={name: 5_000}))
-
-    with ScriptedServer(then=lambda _: Say("Done.")) as server:
-        other: Any = longer
-        budget = BudgetMiddleware(max_output_tokens_per_session=200)
-        last = ask(create_agent(model(server), [], middleware=[budget, other]))[-1]
-    assert last.text.startswith("Less is left than the 5000 output tokens")
-    assert server.requests == []
-
-
-@pytest.mark.parametrize(
-    ("wrapped", "error"),
-    [
+def test_model_whose_limits_cannot_be_kept_is_refused_with_the_remedy() -> None:
+    rows: list[tuple[Any, str]] = [
         (GenericFakeChatModel(messages=iter([AIMessage("Hi.")])), "replies of GenericFakeChatModel: it has no field"),
         (RunnableLambda(lambda _: AIMessage("Hi.")), "a RunnableLambda hides which model it asks"),
         (init_chat_model(configurable_fields=("model",)), "has no default model here: name one"),
-    ],
-)
-def test_model_whose_limits_cannot_be_kept_is_refused_with_the_remedy(wrapped: Any, error: str) -> None:
-    budget: Any = BudgetMiddleware(max_output_tokens_per_session=500)
-    agent: Any = create_agent(wrapped, [], middleware=[budget])
-    with pytest.raises((TypeError, ValueError), match=error):
-        ask(agent)
-
-
-def test_limit_on_calls_holds_for_a_model_whose_replies_cannot_be_cut() -> None:
+    ]
+    for wrapped, error in rows:
+        agent: Any = create_agent(wrapped, [], middleware=[BudgetMiddleware(max_output_tokens_per_session=500)])
+        with pytest.raises((TypeError, ValueError), match=error):
+            ask(agent)
     fake = GenericFakeChatModel(messages=iter([AIMessage("Hi."), AIMessage("Hi again.")]))
-    agent: Any = create_agent(
-        fake, [], middleware=[BudgetMiddleware(max_calls_per_session=1)], checkpointer=InMemorySaver()
-    )
+    budget: Any = BudgetMiddleware(max_calls_per_session=1)  # a limit on calls holds for any
+    agent = create_agent(fake, [], middleware=[budget], checkpointer=InMemorySaver())
     assert [ask(agent)[-1].text, ask(agent)[-1].text] == ["Hi.", "Limit 'max_calls_per_session' exceeded: 1/1"]
-
-
-@pytest.mark.parametrize("parameters", [{}, {"initial": 2.0, "jitter": 5.0}, {"exp_base": 3.0, "max": 4.0}])
-def test_wait_before_another_attempt_is_that_of_with_retry(
-    parameters: ExponentialJitterParams, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("random.uniform", lambda _, high: high)
-    retried = unwrap(FakeListChatModel(responses=[]).with_retry(exponential_jitter_params=parameters))
-    assert isinstance(retried, Retried)
-    for attempt in range(1, 5):
-        state: Any = SimpleNamespace(attempt_number=attempt)
-        assert retried.wait_s(attempt) == wait_exponential_jitter(**parameters)(state)

@@ -3,6 +3,7 @@
 import asyncio
 import threading
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,12 +16,12 @@ from langchain_openai import ChatOpenAI
 from langgraph.checkpoint.memory import InMemorySaver
 from pydantic import SecretStr
 
-from mendgraph import AgentContext, Effect, RunResult, arun_task, build_graph, default_tools, run_task, serializer, tool
-from mendgraph.graph.langchain import hooks
-from mendgraph.nodes.records import JsonMap
+from mendgraph import AgentContext, Effect, RunResult, arun_task, build_graph, run_task, serializer, tool
 from tests.doubles.model_clock import set_clock
 from tests.doubles.scripted_server import Calls, Reply, Say, ScriptedServer, Status
 from tests.workspace_files import write_files
+
+JsonMap = dict[str, Any]
 
 CALC = {"calc.py": "def add(a, b):\n    return a - b\n", ".env": "TOKEN=abc\n", "notes.txt": "none\n"}
 READ = Calls([("read_file", '{"path": "calc.py"}')], usage=(100, 10))
@@ -44,16 +45,17 @@ class Noted(AgentMiddleware[Any, Any, Any]):
         self.heard.append(hook)
         return self.then(hook, given)
 
-    def before_agent(self, state: Any, runtime: Any) -> Any:  # noqa: ARG002 - LangGraph gives it by this name
+    # LangGraph gives the arguments by name.
+    def before_agent(self, state: Any, runtime: Any) -> Any:  # noqa: ARG002
         return self._note("before_agent", state)
 
-    def before_model(self, state: Any, runtime: Any) -> Any:  # noqa: ARG002 - LangGraph gives it by this name
+    def before_model(self, state: Any, runtime: Any) -> Any:  # noqa: ARG002
         return self._note("before_model", state)
 
-    def after_model(self, state: Any, runtime: Any) -> Any:  # noqa: ARG002 - LangGraph gives it by this name
+    def after_model(self, state: Any, runtime: Any) -> Any:  # noqa: ARG002
         return self._note("after_model", state)
 
-    def after_agent(self, state: Any, runtime: Any) -> Any:  # noqa: ARG002 - LangGraph gives it by this name
+    def after_agent(self, state: Any, runtime: Any) -> Any:  # noqa: ARG002
         return self._note("after_agent", state)
 
     def wrap_model_call(self, request: Any, handler: Any) -> Any:
@@ -188,7 +190,7 @@ def insist(times: int) -> Any:
     return insists
 
 
-def test_each_request_of_a_hook_is_paid_and_none_passes_the_limit(tmp_path: Path) -> None:
+def test_request_of_a_hook_is_paid_and_none_passes_the_limit(tmp_path: Path) -> None:
     run = play(tmp_path / "a", [insist(3)], DONE, DONE, DONE)
     assert (run.ended[0], run.outcome.usage["total_calls"], run.outcome.usage["total_input_tokens"]) == (
         "FINISHED",
@@ -233,7 +235,7 @@ def test_hook_changes_calls_before_they_are_judged_and_not_after(tmp_path: Path)
     assert ("permission_denied" in denied, "abc" in denied) == (True, False)
 
 
-def test_what_has_an_effect_runs_once(tmp_path: Path) -> None:
+def test_tool_with_an_effect_runs_once(tmp_path: Path) -> None:
     @ready_made.wrap_tool_call(name="Twice")
     def twice(request: Any, handler: Any) -> Any:
         handler(request)
@@ -263,21 +265,23 @@ def test_what_has_an_effect_runs_once(tmp_path: Path) -> None:
     assert (run.ended[1], ran) == ("hook_failed", ["post"])
 
 
-@pytest.mark.parametrize("asynchronous", [False, True])
-@pytest.mark.parametrize("name", HOOKS)
-def test_hook_that_raises_ends_the_turn_by_its_name(tmp_path: Path, name: str, asynchronous: bool) -> None:
+def test_hook_that_raises_ends_the_turn_by_its_name(tmp_path: Path, subtests: pytest.Subtests) -> None:
     def breaks(_: Any) -> None:
         raise ValueError("hunter2-hunter2 is wrong")
 
-    outer = Noted("Outer")
-    run = play(tmp_path, [outer, at(name, breaks)], WRITE, DONE, asynchronous=asynchronous, secrets=["hunter2-hunter2"])
-    assert run.ended == ("SYSTEM_ERROR", "hook_failed")
-    assert run.outcome.message.endswith(f"The hook {name} of Noted failed: ValueError: [redacted secret] is wrong.")
-    assert ("after_agent" in outer.heard) == (name != "after_agent")
+    for number, name in enumerate(HOOKS):
+        with subtests.test(name=name):
+            outer = Noted("Outer")
+            options: Any = {"asynchronous": bool(number % 2), "secrets": ["hunter2-hunter2"]}
+            run = play(tmp_path / name, [outer, at(name, breaks)], WRITE, DONE, **options)
+            assert run.ended == ("SYSTEM_ERROR", "hook_failed")
+            words = f"The hook {name} of Noted failed: ValueError: [redacted secret] is wrong."
+            assert run.outcome.message.endswith(words)
+            assert ("after_agent" in outer.heard) == (name != "after_agent")
 
 
 def test_hook_that_hangs_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(hooks, "HOOK_S", 0.2)
+    monkeypatch.setattr("mendgraph.graph.langchain.hooks.HOOK_S", 0.2)
     free = threading.Event()
     try:
         for name in HOOKS:
@@ -307,56 +311,50 @@ def test_hook_may_end_the_turn(tmp_path: Path) -> None:
         assert (run.ended, run.outcome.message) == (("BUDGET_STOP", "cancelled"), "Not on Sundays.")
 
 
-@pytest.mark.parametrize(
-    ("name", "given", "problem"),
-    [
-        ("before_model", {"messages": [RemoveMessage(id="__remove_all__")]}, "adds or removes messages"),
-        ("before_agent", {"messages": [HumanMessage("And this.")]}, "adds or removes messages"),
-        ("after_model", {"messages": [ToolMessage("no", tool_call_id="1")]}, "adds or removes messages"),
-        ("before_model", {"jump_to": "tools"}, 'can only jump to "end"'),
-        ("before_model", {"todos": []}, "it may change messages"),
-        ("before_model", ["x"], "it may change messages"),
-        ("wrap_model_call", "hello", "give back an AIMessage, or a ModelResponse with one"),
-        ("wrap_tool_call", "hello", "give back a ToolMessage with its id"),
-    ],
-)
-def test_what_a_hook_gives_back_replaces_no_history(tmp_path: Path, name: str, given: Any, problem: str) -> None:
-    run = play(tmp_path, [at(name, lambda _: given)], READ, DONE)
-    assert run.ended == ("SYSTEM_ERROR", "hook_failed")
-    assert run.outcome.message.startswith(f"The hook {name} of Noted ")
-    assert problem in run.outcome.message
+ANSWERS: list[tuple[str, Any, str]] = [
+    ("before_model", {"messages": [RemoveMessage(id="__remove_all__")]}, "adds or removes messages"),
+    ("before_agent", {"messages": [HumanMessage("And this.")]}, "adds or removes messages"),
+    ("after_model", {"messages": [ToolMessage("no", tool_call_id="1")]}, "adds or removes messages"),
+    ("before_model", {"jump_to": "tools"}, 'can only jump to "end"'),
+    ("before_model", {"todos": []}, "it may change messages"),
+    ("before_model", ["x"], "it may change messages"),
+    ("wrap_model_call", "hello", "give back an AIMessage, or a ModelResponse with one"),
+    ("wrap_tool_call", "hello", "give back a ToolMessage with its id"),
+]
 
 
-@pytest.mark.parametrize(
-    ("wanted", "problem"),
-    [
-        ({"messages": [AIMessage("", tool_calls=[{"name": "x", "args": {}, "id": "1"}])]}, "no endpoint takes"),
-        ({"tools": [{"type": "function", "function": {"name": "fly"}}]}, "offers fly"),
-        ({"tool_choice": "any"}, "sets tool_choice"),
-        ({"model_settings": {"max_tokens": 10**6}}, "sets model_settings"),
-    ],
-)
-def test_what_a_hook_asks_of_a_model_is_checked(tmp_path: Path, wanted: JsonMap, problem: str) -> None:
-    @ready_made.wrap_model_call
-    def asks(request: Any, handler: Any) -> Any:
-        return handler(request.override(**wanted))
-
-    run = play(tmp_path, [asks], DONE)
-    assert (run.ended, len(run.requests)) == (("SYSTEM_ERROR", "hook_failed"), 0)
-    assert problem in run.outcome.message
+def answer(given: Any, _: Any) -> Any:
+    return given
 
 
-def test_hook_offers_fewer_tools_and_asks_the_models_of_the_run_by_its_handler_alone(tmp_path: Path) -> None:
-    @ready_made.wrap_model_call
-    def fewer(request: Any, handler: Any) -> Any:
-        with pytest.raises(NotImplementedError, match="reserved and paid"):
-            request.model.invoke("hello")
-        return handler(
-            request.override(tools=[each for each in request.tools if "read" in str(each["function"]["name"])])
-        )
+def test_answer_of_a_hook_replaces_no_history(tmp_path: Path, subtests: pytest.Subtests) -> None:
+    for name, given, problem in ANSWERS:
+        with subtests.test(name=name, given=given):
+            run = play(tmp_path, [at(name, partial(answer, given))], READ, DONE)
+            assert run.ended == ("SYSTEM_ERROR", "hook_failed")
+            assert run.outcome.message.startswith(f"The hook {name} of Noted ")
+            assert problem in run.outcome.message
 
-    run = play(tmp_path, [fewer], DONE)
-    assert [each["function"]["name"] for each in run.requests[0]["tools"]] == ["read_file"]
+
+REQUESTS: list[tuple[JsonMap, str]] = [
+    ({"messages": [AIMessage("", tool_calls=[{"name": "x", "args": {}, "id": "1"}])]}, "no endpoint takes"),
+    ({"tools": [{"type": "function", "function": {"name": "fly"}}]}, "offers fly"),
+    ({"tool_choice": "any"}, "sets tool_choice"),
+    ({"model_settings": {"max_tokens": 10**6}}, "sets model_settings"),
+]
+
+
+def test_request_of_a_hook_is_checked(tmp_path: Path, subtests: pytest.Subtests) -> None:
+    for wanted, problem in REQUESTS:
+
+        @ready_made.wrap_model_call
+        def asks(request: Any, handler: Any, wanted: JsonMap = wanted) -> Any:
+            return handler(request.override(**wanted))
+
+        with subtests.test(wanted=wanted):
+            run = play(tmp_path, [asks], DONE)
+            assert (run.ended, len(run.requests)) == (("SYSTEM_ERROR", "hook_failed"), 0)
+            assert problem in run.outcome.message
 
 
 def test_tools_of_a_middleware_are_tools_of_the_machine(tmp_path: Path) -> None:
@@ -391,15 +389,13 @@ REFUSED: list[tuple[Callable[[], Any], str]] = [
 ]
 
 
-@pytest.mark.parametrize(("given", "instead"), REFUSED)
-def test_what_the_machine_does_itself_is_refused_by_name(given: Callable[[], Any], instead: str) -> None:
-    middleware = given()
-    with pytest.raises(ValueError, match=f"middleware: .*{middleware.name}") as caught:
-        build_graph(middleware=[middleware])
-    assert instead in str(caught.value)
-
-
-def test_what_is_no_middleware_is_refused() -> None:
+def test_middleware_that_the_machine_has_itself_is_refused_by_name(subtests: pytest.Subtests) -> None:
+    for given, instead in REFUSED:
+        middleware = given()
+        with subtests.test(name=middleware.name):
+            with pytest.raises(ValueError, match=f"middleware: .*{middleware.name}") as caught:
+                build_graph(middleware=[middleware])
+            assert instead in str(caught.value)
     with pytest.raises(TypeError, match="the class Noted does not fit: give instances of LangChain's AgentMiddleware"):
         build_graph(middleware=[Noted])  # type: ignore[list-item]
     with pytest.raises(ValueError, match="Noted cannot be used here: two have this name"):
@@ -412,17 +408,6 @@ def test_handler_makes_the_retries_of_the_run(tmp_path: Path, waits: list[float]
     run = play(tmp_path, [noted], Status(500), Status(500), DONE, asynchronous=asynchronous, settings=settings)
     assert (run.ended[0], run.outcome.usage["total_calls"], waits) == ("FINISHED", 3, [0.5, 1.0])
     assert noted.heard == ["before_agent", "before_model", "wrap_model_call", "after_model", "after_agent"]
-
-
-def test_model_retry_pays_for_its_retries(tmp_path: Path) -> None:
-    retry = ready_made.ModelRetryMiddleware(max_retries=2, initial_delay=0, jitter=False)
-    run = play(tmp_path, [retry], Status(500), Status(500), DONE)
-    assert (run.ended[0], run.outcome.usage["total_calls"]) == ("FINISHED", 3)
-    run = play(tmp_path, [retry], Status(500), Status(500), DONE, settings={"max_calls_per_turn": 2})
-    assert (run.ended, len(run.requests)) == (("BUDGET_STOP", "max_calls_per_turn"), 2)
-    run = play(tmp_path, [retry], *[Status(500)] * 3)  # its "continue" makes a failure no answer
-    assert run.ended == ("SYSTEM_ERROR", "provider_failed")
-    assert "Model call failed after 3 attempts" in run.outcome.diagnostics[0]
 
 
 def test_model_fallback_asks_the_other_model_inside_the_budget(tmp_path: Path) -> None:
@@ -449,30 +434,6 @@ def test_other_model_of_a_hook_has_the_price_that_the_context_gives(tmp_path: Pa
     assert run.outcome.usage["cost_usd"] == pytest.approx(0.1 + 0.02)
 
 
-def test_tool_retry_runs_a_reading_tool_again_and_a_writing_one_once(tmp_path: Path) -> None:
-    tried: list[str] = []
-
-    @tool(effect=Effect.READ, cacheable=False)
-    def look() -> str:
-        """Look."""
-        tried.append("look")
-        if len(tried) < 6:
-            raise RuntimeError("not yet")
-        return "seen"
-
-    @tool(effect=Effect.WRITE)
-    def post() -> str:
-        """Post."""
-        tried.append("post")
-        raise RuntimeError("never")
-
-    retry = ready_made.ToolRetryMiddleware(max_retries=5, initial_delay=0, jitter=False)
-    tools = (*default_tools(), look, post)
-    assert "seen" in play(tmp_path, [retry], Calls([("look", "{}")]), DONE, tools=tools).told
-    run = play(tmp_path, [retry], Calls([("post", "{}")]), DONE, tools=tools)
-    assert ("never" in run.told, tried.count("post"), run.ended[0]) == (True, 1, "FINISHED")
-
-
 def test_pii_is_taken_out_of_what_is_stored_and_sent(tmp_path: Path) -> None:
     write_files(tmp_path, CALC)
     pii = ready_made.PIIMiddleware("email", strategy="redact", apply_to_output=True)
@@ -487,23 +448,20 @@ def test_pii_is_taken_out_of_what_is_stored_and_sent(tmp_path: Path) -> None:
     assert ended["outcome"].answer == "I wrote to [REDACTED_EMAIL]."
 
 
-def test_context_editing_clears_old_results_of_what_is_shown(tmp_path: Path) -> None:
-    edit = ready_made.ClearToolUsesEdit(trigger=10, keep=0)
-    run = play(tmp_path, [ready_made.ContextEditingMiddleware(edits=[edit])], READ, DONE)
-    assert (run.ended[0], run.told) == ("FINISHED", "[cleared]")
-
-
-def test_dynamic_prompts_work(tmp_path: Path) -> None:
+def test_context_editing_and_dynamic_prompts_work(tmp_path: Path) -> None:
     @ready_made.dynamic_prompt
     def prompt(request: ModelRequest[Any]) -> str:
         return f"There are {len(request.messages)} messages."
 
-    run = play(tmp_path, [prompt], READ, DONE)
+    editing = ready_made.ContextEditingMiddleware(edits=[ready_made.ClearToolUsesEdit(trigger=10, keep=0)])
+    run = play(tmp_path, [editing, prompt], READ, DONE)
+    assert (run.ended[0], run.told) == ("FINISHED", "[cleared]")
     assert run.requests[1]["messages"][0]["content"].endswith("There are 3 messages.")
 
 
-@pytest.mark.parametrize("asynchronous", [False, True])
-@pytest.mark.parametrize("where", ["stop", "before_model", "wrap_tool_call"])
+@pytest.mark.parametrize(
+    ("where", "asynchronous"), [("stop", False), ("stop", True), ("before_model", False), ("wrap_tool_call", True)]
+)
 def test_only_keyboard_interrupt_of_a_tool_or_a_hook_ends_the_process(
     tmp_path: Path, where: str, asynchronous: bool
 ) -> None:

@@ -8,14 +8,11 @@ from typing import Any
 
 import pytest
 from langgraph.checkpoint.memory import InMemorySaver
-from langgraph.errors import GraphRecursionError
-from pydantic import BaseModel
 
-from mendgraph import AccountSpent, AgentStoppedError, BudgetMiddleware, HealingMiddleware, account_spent
+from mendgraph import AccountSpent, AgentStoppedError, BudgetMiddleware, account_spent
 from mendgraph.graph.spending.store import SpendingStore
 from mendgraph.nodes.call_model.ledger import LEAST_CUT_OFF, Entry, RunLimits
-from mendgraph.nodes.records import JsonMap, StopReason
-from tests.doubles.scripted_server import Calls, Disconnect, Empty, Say, ScriptedServer, Stall
+from tests.doubles.scripted_server import Calls, Say, ScriptedServer, Stall
 from tests.langchain.agents import THREAD, agent, ask, both, deep_agent, look
 
 PRICED: dict[str, Any] = {"usd_per_million_input": 10.0, "usd_per_million_output": 100.0}
@@ -28,39 +25,35 @@ def looking() -> ScriptedServer:
     return ScriptedServer(then=lambda _: Calls([("look", f'{{"path": "{next(numbers)}.py"}}')], usage=(1_000, 100)))
 
 
-def spent(made: Any) -> JsonMap:
-    spending: JsonMap = made.get_state(THREAD).values["mendgraph_budget"]["spending"]
+def spent(made: Any) -> dict[str, Any]:
+    spending: dict[str, Any] = made.get_state(THREAD).values["mendgraph_budget"]["spending"]
     return spending
 
 
 @both
 def test_money_is_not_overspent(loop: bool) -> None:
     with looking() as server:
-        with pytest.raises(GraphRecursionError):
-            ask(agent(server), loop)  # which has cost 0.60 USD
-        server.requests.clear()
         made = agent(server, BudgetMiddleware(max_cost_usd=0.09, **PRICED), checkpointer=InMemorySaver())
         last = ask(made, loop)[-1]
     assert last.text.startswith("The next call may cost more than is left of max_cost_usd=0.09")
-    assert last.response_metadata["stop"]["reason"] == StopReason.MAX_COST
+    assert last.response_metadata["stop"]["reason"] == "max_cost"
     assert (len(server.requests), spent(made)["cost_usd"]) == (4, pytest.approx(0.08))
 
 
-@both
-def test_thread_remembers_what_it_has_spent(loop: bool) -> None:
+def test_thread_remembers_what_it_has_spent() -> None:
     saver = InMemorySaver()
     with looking() as server:
         said = []
         for _ in range(3):  # each in a process of its own, as it were
             middleware = BudgetMiddleware(max_calls_per_session=5, max_calls_per_turn=3)
-            said.append(ask(agent(server, middleware, checkpointer=saver), loop)[-1].text)
+            said.append(ask(agent(server, middleware, checkpointer=saver))[-1].text)
     assert said == [
         f"Limit 'max_calls_per_{limit}" for limit in ("turn' exceeded: 3/3", *["session' exceeded: 5/5"] * 2)
     ]
     assert len(server.requests) == 5
 
 
-def test_what_an_older_checkpoint_does_not_know_is_spent_all_the_same() -> None:
+def test_calls_after_an_older_checkpoint_are_spent_all_the_same() -> None:
     with looking() as server:
         made = agent(
             server, BudgetMiddleware(max_calls_per_session=5, max_calls_per_turn=3), checkpointer=InMemorySaver()
@@ -71,19 +64,7 @@ def test_what_an_older_checkpoint_does_not_know_is_spent_all_the_same() -> None:
     assert (last.text, len(server.requests)) == ("Limit 'max_calls_per_turn' exceeded: 3/3", 3)
 
 
-def test_replies_that_are_asked_for_again_and_calls_that_fail_are_paid() -> None:
-    script = [Empty(), Empty(), Say("It has three lines.")]
-    with ScriptedServer([*script, Disconnect()]) as server:
-        budget = BudgetMiddleware(max_calls_per_session=4)
-        made = agent(server, HealingMiddleware(), budget, checkpointer=InMemorySaver())
-        ask(made)
-        assert spent(made)["usage"][0] == 3
-        with pytest.raises(Exception, match="Connection error"):
-            ask(made)
-        assert ask(made)[-1].text == "Limit 'max_calls_per_session' exceeded: 4/4"
-
-
-def test_reply_may_be_no_longer_than_what_is_left() -> None:
+def test_reply_may_be_no_longer_and_no_dearer_than_what_is_left() -> None:
     with looking() as server:
         last = ask(agent(server, BudgetMiddleware(max_output_tokens_per_session=350)))[-1]
         assert last.text == "Limit 'max_output_tokens_per_session' exceeded: 400/350"  # said more than it may
@@ -91,13 +72,13 @@ def test_reply_may_be_no_longer_than_what_is_left() -> None:
         server.requests.clear()
         ask(agent(server, BudgetMiddleware(max_calls_per_turn=2)))
         assert all("max_completion_tokens" not in each for each in server.requests)
-
-
-def test_limit_on_cost_cuts_the_reply_to_what_it_pays_for() -> None:
-    prices: dict[str, Any] = {"usd_per_million_input": 0.0, "usd_per_million_output": 100.0}
-    with looking() as server:
+        server.requests.clear()
+        prices: dict[str, Any] = {"usd_per_million_input": 0.0, "usd_per_million_output": 100.0}
         ask(agent(server, BudgetMiddleware(max_cost_usd=0.035, **prices)))
-    assert [each["max_completion_tokens"] for each in server.requests] == [350, 250, 150, 50]
+        assert [each["max_completion_tokens"] for each in server.requests] == [350, 250, 150, 50]
+        server.requests.clear()
+        assert "no price is known" in ask(agent(server, BudgetMiddleware(max_cost_usd=1.0)))[-1].text
+        assert not server.requests
 
 
 def test_calls_of_a_killed_process_are_paid_by_the_next_turn() -> None:
@@ -142,30 +123,28 @@ def test_account_is_one_for_all_agents() -> None:
         asked = len(server.requests)
         with pytest.raises(AgentStoppedError, match="test_an_account") as stopped:
             ask(agent(server, BudgetMiddleware(**limits, exit_behavior="error")))
-    assert stopped.value.cause.reason is StopReason.ACCOUNT_LIMIT
+    assert stopped.value.cause.reason == "account_limit"
     spent_by = account_spent("test_an_account")
     assert isinstance(spent_by, AccountSpent)
     assert (asked, len(server.requests), spent_by.tokens) == (2, 3, 3_300)
 
 
 @both
-@pytest.mark.parametrize("shared", [True, False])
-def test_subagents_side_by_side_spend_from_the_same_session(loop: bool, shared: bool) -> None:
+def test_subagents_side_by_side_spend_from_the_same_session(loop: bool) -> None:
     task = ("task", '{"description": "Look.", "subagent_type": "scout"}')
     numbers = count()
 
-    def chief_or_scout(request: JsonMap) -> Calls:
+    def chief_or_scout(request: dict[str, Any]) -> Calls:
         is_scout = "You are a scout" in str(request["messages"][0])
         return Calls([("look", f'{{"path": "{next(numbers)}.py"}}')] if is_scout else [task] * 3)
 
     with ScriptedServer(then=chief_or_scout) as server:
         budget = BudgetMiddleware(max_calls_per_session=4)
-        own = [budget if shared else BudgetMiddleware(max_calls_per_session=4)]
         scout: Any = {"name": "scout", "description": "Looks.", "system_prompt": "You are a scout.", "tools": [look]}
-        made = deep_agent(server, budget, subagents=[scout | {"middleware": own}], checkpointer=InMemorySaver())
+        made = deep_agent(server, budget, subagents=[scout | {"middleware": [budget]}], checkpointer=InMemorySaver())
         last = ask(made, loop)[-1]
     assert last.text == "Limit 'max_calls_per_session' exceeded: 4/4"
-    assert len(server.requests) == (4 if shared else 4 + 4 * 3 * 4)
+    assert len(server.requests) == 4
 
 
 def test_call_under_way_beside_another_one_is_reserved_in_full() -> None:
@@ -173,7 +152,7 @@ def test_call_under_way_beside_another_one_is_reserved_in_full() -> None:
     task = ("task", '{"description": "Look.", "subagent_type": "scout"}')
     both_at_once, outcomes = threading.Barrier(2), []
 
-    def chief_or_scout(request: JsonMap) -> Calls | Say:
+    def chief_or_scout(request: dict[str, Any]) -> Calls | Say:
         if "You are a scout" not in str(request["messages"][0]):
             answered = any(each["role"] == "tool" for each in request["messages"])
             return Say("Done.", usage=(10, 5)) if answered else Calls([task] * 2, usage=(10, 5))
@@ -192,31 +171,15 @@ def test_call_under_way_beside_another_one_is_reserved_in_full() -> None:
     assert "both" not in outcomes
 
 
-def test_end_is_one_where_a_structured_response_is_wanted() -> None:
-    class Lines(BaseModel):
-        number: int
-
-    with ScriptedServer(then=lambda _: Calls([("Lines", '{"number": "many"}')])) as server:
-        made = agent(server, BudgetMiddleware(max_calls_per_turn=3), tools=(), response_format=Lines)
-        assert ask(made)[-1].text == "Limit 'max_calls_per_turn' exceeded: 3/3"
-
-
-@pytest.mark.parametrize(
-    ("given", "told"),
-    [
-        ({}, "needs at least one limit, such as max_cost_usd=0.5"),
-        ({"max_usd": 1}, "'max_usd' is no limit of BudgetMiddleware. It takes: account, "),
-        ({"max_calls_per_turn": 0}, "max_calls_per_turn"),
-        ({"max_calls_per_turn": 1, "exit_behavior": "continue"}, "'end' or 'error', not 'continue'"),
-    ],
-)
-def test_what_is_no_limit_is_told(given: JsonMap, told: str) -> None:
-    with pytest.raises(ValueError, match=told):
-        BudgetMiddleware(**given)
+NO_LIMITS: list[tuple[dict[str, Any], str]] = [
+    ({}, "needs at least one limit, such as max_cost_usd=0.5"),
+    ({"max_usd": 1}, "'max_usd' is no limit of BudgetMiddleware. It takes: account, "),
+    ({"max_calls_per_turn": 0}, "max_calls_per_turn"),
+    ({"max_calls_per_turn": 1, "exit_behavior": "continue"}, "'end' or 'error', not 'continue'"),
+]
 
 
-def test_money_is_not_spent_at_an_unknown_price() -> None:
-    with looking() as server:
-        last = ask(agent(server, BudgetMiddleware(max_cost_usd=1.0)))[-1]
-    assert "no price is known" in last.text
-    assert not server.requests
+def test_wrong_limit_is_told() -> None:
+    for given, words in NO_LIMITS:
+        with pytest.raises(ValueError, match=words):
+            BudgetMiddleware(**given)

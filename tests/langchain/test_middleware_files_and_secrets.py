@@ -5,13 +5,12 @@ from typing import Annotated, Any
 
 import pytest
 from langchain.agents import create_agent
-from langchain_core.messages import AIMessage, HumanMessage, ToolMessage
+from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, ToolMessage
 from langchain_core.tools import InjectedToolCallId, tool
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.types import Command
 
-from mendgraph import FileRulesMiddleware, RedactionMiddleware, serializer
-from mendgraph.nodes.guard.file_rules import FileGuardrailRule
+from mendgraph import FileGuardrailRule, FileRulesMiddleware, RedactionMiddleware, serializer
 from tests.doubles.scripted_server import Say, ScriptedServer
 from tests.langchain.agents import chat
 from tests.langchain.coders import FilesystemBackend, asked, called, coder, deep_coder, seen
@@ -50,30 +49,29 @@ def test_secret_file_is_not_read_as_it_is_without_the_rules(root: Path, loop: bo
         assert (results(state), KEY in seen(server)) == ([("error", BLOCKED)], False)
 
 
-@pytest.mark.parametrize(
-    ("call", "rule"),
-    [
-        (("read_file", {"path": "notes.txt"}), "env_file"),
-        (("read_file", {"path": "/etc/passwd"}), "system_path"),
-        (("read_file", {"path": "app.py", "files": {"prod.env": "x"}}), "env_file"),
-        (("read_file", {"path": "a/../../.ssh/id_rsa"}), "sensitive_config"),
-        (
-            ("save", {"edits": [{"filePath": "ok.py", "text": ""}, {"filePath": ".git/config", "text": "x"}]}),
-            "git_internal",
-        ),
-        (("save", {"edits": [{"filePath": ".env.example", "text": "x"}]}), "env_file"),
-    ],
-)
-def test_no_path_argument_is_overlooked_and_nothing_of_a_blocked_call_is_done(
-    root: Path, call: tuple[str, dict[str, Any]], rule: str
-) -> None:
-    with ScriptedServer([called(call), Say("I cannot.")]) as server:
-        [(status, text)] = results(asked(coder(server, root, FileRulesMiddleware(root=str(root))), "Do it."))
-    assert (status, text.startswith(f"Blocked by rule '{rule}'")) == ("error", True)
+BLOCKED_CALLS: list[tuple[tuple[str, dict[str, Any]], str]] = [
+    (("read_file", {"path": "notes.txt"}), "env_file"),
+    (("read_file", {"path": "/etc/passwd"}), "system_path"),
+    (("read_file", {"path": "app.py", "files": {"prod.env": "x"}}), "env_file"),
+    (("read_file", {"path": "a/../../.ssh/id_rsa"}), "sensitive_config"),
+    (
+        ("save", {"edits": [{"filePath": "ok.py", "text": ""}, {"filePath": ".git/config", "text": "x"}]}),
+        "git_internal",
+    ),
+    (("save", {"edits": [{"filePath": ".env.example", "text": "x"}]}), "env_file"),
+]
+
+
+def test_no_path_argument_is_overlooked_and_nothing_of_a_blocked_call_is_done(root: Path) -> None:
+    with ScriptedServer([called(*(call for call, _ in BLOCKED_CALLS)), Say("I cannot.")]) as server:
+        blocked = results(asked(coder(server, root, FileRulesMiddleware(root=str(root))), "Do it."))
+    assert [(status, text.partition(":")[0]) for status, text in blocked] == [
+        ("error", f"Blocked by rule '{rule}'") for _, rule in BLOCKED_CALLS
+    ]
     assert not (root / "ok.py").exists()
 
 
-def test_what_no_rule_blocks_runs_and_rules_and_names_are_ones_own(root: Path) -> None:
+def test_unblocked_call_runs_and_rules_and_names_are_ones_own(root: Path) -> None:
     mine = FileGuardrailRule("mine", "My files", lambda path: path.name == "app.py")
     calls = called(("read_file", {"path": ".env.example"}), ("read_file", {"path": "app.py"}))
     with ScriptedServer(
@@ -84,8 +82,7 @@ def test_what_no_rule_blocks_runs_and_rules_and_names_are_ones_own(root: Path) -
     assert (first, second[0], third[0]) == (("success", "API_KEY=\n"), "error", "error")
 
 
-@pytest.mark.parametrize("name", ["app.py", "./app.py", "{root}/app.py", "link.py"])
-def test_rule_of_ones_own_receives_the_resolved_absolute_path(root: Path, name: str) -> None:
+def test_rule_of_ones_own_receives_the_resolved_absolute_path(root: Path) -> None:
     (root / "link.py").symlink_to("app.py")
     paths: list[Path] = []
 
@@ -94,33 +91,29 @@ def test_rule_of_ones_own_receives_the_resolved_absolute_path(root: Path, name: 
         return path == root / "app.py"
 
     rule = FileGuardrailRule("mine", "Mine", check)
-    calls = called(("read_file", {"path": name.replace("{root}", str(root))}))
-    with ScriptedServer([calls, Say("I cannot.")]) as server:
-        [(status, _)] = results(asked(coder(server, root, FileRulesMiddleware((rule,), root=str(root))), "Do it."))
-    assert (status, root / "app.py" in paths) == ("error", True)
+    names = ("app.py", "./app.py", f"{root}/app.py", "link.py")
+    with ScriptedServer([called(*(("read_file", {"path": name}) for name in names)), Say("I cannot.")]) as server:
+        blocked = results(asked(coder(server, root, FileRulesMiddleware((rule,), root=str(root))), "Do it."))
+    assert [status for status, _ in blocked] == ["error"] * 4
     assert all(path == path.resolve() for path in paths)
 
 
-@both
-@pytest.mark.parametrize(
-    "call",
-    [
+def test_tools_of_deepagents_are_guarded(root: Path) -> None:
+    calls: list[tuple[str, dict[str, Any]]] = [
         ("read_file", {"file_path": "/notes.txt"}),
         ("write_file", {"file_path": "/.env", "content": "x"}),
-        ("edit_file", {"file_path": "/.env", "old_string": "API_KEY", "new_string": "x"}),
+        ("edit_file", {"file_path": "/.env.local", "old_string": "API_KEY", "new_string": "x"}),
         ("grep", {"pattern": "KEY", "path": "/.env"}),
         ("grep", {"pattern": "KEY", "glob": ".env"}),
         ("ls", {"path": "/.git"}),
         ("glob", {"pattern": "*", "path": "/.git"}),
-    ],
-)
-def test_tools_of_deepagents_are_guarded(root: Path, call: tuple[str, dict[str, Any]], loop: bool) -> None:
-    with ScriptedServer([called(call), Say("I cannot.")]) as server:
+    ]
+    with ScriptedServer([called(*calls), Say("I cannot.")]) as server:
         files = FilesystemBackend(root_dir=root, virtual_mode=True)
-        [(status, text)] = results(
-            asked(deep_coder(server, files, FileRulesMiddleware(root=str(root))), "Do it.", loop)
-        )
-        assert (status, "Blocked by rule" in text, KEY in seen(server)) == ("error", True, False)
+        agent = deep_coder(server, files, FileRulesMiddleware(root=str(root)))
+        blocked = results(asked(agent, "Do it."))
+        assert [(status, "Blocked by rule" in text) for status, text in blocked] == [("error", True)] * len(calls)
+        assert KEY not in seen(server)
     assert (root / ".env").read_text(encoding="utf-8") == f"API_KEY={KEY}\n"
 
 
@@ -140,8 +133,7 @@ def stored(saver: InMemorySaver) -> str:
     return repr((saver.storage, saver.blobs, saver.writes))
 
 
-@both
-@pytest.mark.parametrize("deep", [False, True], ids=["create_agent", "create_deep_agent"])
+@pytest.mark.parametrize(("deep", "loop"), [(False, True), (True, False)], ids=["create_agent", "create_deep_agent"])
 def test_secrets_reach_neither_the_model_nor_the_checkpoints_as_they_do_without_the_redaction(
     root: Path, loop: bool, deep: bool
 ) -> None:
@@ -176,53 +168,44 @@ def test_environments_secrets_are_known_and_artifacts_are_cleaned(monkeypatch: p
     assert redaction.wrap_tool_call(None, lambda _: kept).artifact is kept.artifact  # type: ignore[arg-type,union-attr]
 
 
+def noted(call_id: str, *others: BaseMessage) -> Any:
+    """A command of a tool whose own result holds nothing."""
+    return Command(update={"messages": [ToolMessage("Noted.", tool_call_id=call_id), *others]})
+
+
+NOTE: Any = {"name": "note", "args": {"text": KEY}, "id": "2"}
 RETURNS: dict[str, Any] = {
     "a list of messages": lambda call_id: [ToolMessage(KEY, tool_call_id=call_id)],
     "a list of commands": lambda call_id: [
-        Command(update={"messages": [ToolMessage(KEY, tool_call_id=call_id)]}),
+        noted(call_id),
         Command(update={"messages": [HumanMessage(f"Note: {KEY}")]}),
     ],
     "a message as a dict": lambda call_id: Command(
         update={"messages": [{"role": "tool", "content": KEY, "tool_call_id": call_id}]}
     ),
-    "the message of a model": lambda call_id: Command(
-        update={"messages": [ToolMessage("Noted.", tool_call_id=call_id), AIMessage(f"Note: {KEY}")]}
+    "the message of a model": lambda call_id: noted(call_id, AIMessage(f"Note: {KEY}")),
+    "the call of a model": lambda call_id: noted(
+        call_id, AIMessage("", tool_calls=[NOTE]), ToolMessage("Noted.", tool_call_id="2")
     ),
-    "the call of a model": lambda call_id: Command(
-        update={
-            "messages": [
-                ToolMessage("Noted.", tool_call_id=call_id),
-                AIMessage("", tool_calls=[{"name": "note", "args": {"text": KEY}, "id": "2"}]),
-                ToolMessage("Noted.", tool_call_id="2"),
-            ]
-        }
-    ),
-    "the thoughts of a model": lambda call_id: Command(
-        update={
-            "messages": [
-                ToolMessage("Noted.", tool_call_id=call_id),
-                AIMessage("Noted.", additional_kwargs={"reasoning_content": KEY}),
-            ]
-        }
+    "the thoughts of a model": lambda call_id: noted(
+        call_id, AIMessage("Noted.", additional_kwargs={"reasoning_content": KEY})
     ),
     "a name": lambda call_id: ToolMessage("Noted.", tool_call_id=call_id, name=KEY),
 }
 
 
-@pytest.mark.parametrize("form", RETURNS)
-def test_secret_in_each_form_that_a_tool_returns_is_taken_out(form: str) -> None:
-    @tool
-    def note(call_id: Annotated[str, InjectedToolCallId]) -> Any:
-        """Note it."""
-        return RETURNS[form](call_id)
+def test_secret_in_each_form_that_a_tool_returns_is_taken_out(subtests: pytest.Subtests) -> None:
+    for form, answer in RETURNS.items():
 
-    def run(*middleware: Any) -> bool:
-        with ScriptedServer([called(("note", {})), Say("Done.")]) as server:
-            agent = create_agent(chat(server), [note], middleware=list(middleware))
+        @tool
+        def note(call_id: Annotated[str, InjectedToolCallId]) -> Any:
+            """Note it."""
+            return answer(call_id)  # noqa: B023 - it runs before the next one
+
+        with subtests.test(form=form), ScriptedServer([called(("note", {})), Say("Done.")]) as server:
+            agent = create_agent(chat(server), [note], middleware=[RedactionMiddleware()])
             state = asked(agent, "Note it.")
-            return KEY in seen(server) or KEY in str(state["messages"])
-
-    assert (run(), run(RedactionMiddleware())) == (True, False)
+            assert KEY not in seen(server) + str(state["messages"])
 
 
 def test_secret_in_a_name_of_a_person_or_file_is_taken_out() -> None:

@@ -13,9 +13,8 @@ from langchain_core.tools import InjectedToolCallId, StructuredTool, tool
 from pydantic import BaseModel, Field, field_validator, model_validator
 
 from mendgraph import AgentStoppedError, HealingMiddleware
-from mendgraph.nodes.records import StopReason
 from tests.doubles.scripted_server import Calls, Cut, Empty, Refuse, Say, ScriptedServer
-from tests.langchain.agents import agent, ask, both, chat, deep_agent
+from tests.langchain.agents import agent, ask, both, chat
 
 WHOLE = "import os\nprint(os.getcwd())\n"
 WRITE = '{"path": "a.py", "text": "import os\\nprint(os.getcwd())\\n"}'
@@ -49,10 +48,6 @@ def write(files: dict[str, str]) -> Callable[..., str]:
 
 @both
 def test_cut_file_is_not_written(loop: bool, files: dict[str, str], write: Any) -> None:
-    with ScriptedServer([CUT, Say("Done.")]) as server:
-        made = create_agent(chat(server, streaming=True), [write])
-        ask(made, loop)
-        assert files.pop("a.py") == "import os\npri"  # which LangChain has closed
     with ScriptedServer([CUT, Calls([("write", WRITE)]), Say("Done.")]) as server:
         made = create_agent(chat(server, streaming=True), [write], middleware=[HealingMiddleware()])
         messages = ask(made, loop)
@@ -62,23 +57,10 @@ def test_cut_file_is_not_written(loop: bool, files: dict[str, str], write: Any) 
     assert messages[-1].text == "Done."
 
 
-def test_client_that_streams_changes_nothing(files: dict[str, str], write: Any) -> None:
-    broken = Calls([("write", '{"path": "a.py", "text": "import os\\npri')])  # and says that it is whole
-    asked: Any = {"messages": [{"role": "user", "content": "Write."}]}
-    with ScriptedServer([broken, Say("Done.")] * 2) as server:
-        list(agent(server, tools=[write]).stream(asked, stream_mode="messages"))
-        assert files.pop("a.py") == "import os\npri"
-        server.requests.clear()
-        list(agent(server, HealingMiddleware(), tools=[write]).stream(asked, stream_mode="messages"))
-    assert not files
-
-
-def test_what_can_be_read_is_and_what_fits_runs_beside_what_does_not(files: dict[str, str], write: Any) -> None:
+def test_call_in_a_text_is_read_and_fitting_calls_run_beside_others(files: dict[str, str], write: Any) -> None:
     said = Say('{"name": "write", "arguments": {"path": "b.py", "text": "b"}}')
     mixed = Calls([("write", '{"path": "c.py"}'), ("write", '{"path": "d.py", "text": "d"}')])
     with ScriptedServer([said, mixed, Say("Done.")]) as server:
-        assert len(ask(agent(server, tools=[write]))) == 2  # the call in the text is taken for the answer
-        server.requests.clear()
         messages = ask(agent(server, HealingMiddleware(), tools=[write]))
         told = server.requests[2]["messages"]
     assert files == {"b.py": "b", "d.py": "d"}
@@ -130,10 +112,9 @@ def test_call_at_the_end_of_a_thought_runs_where_its_tool_only_reads(name: str, 
     assert messages[-1].text == "Done."
 
 
-@both
-def test_who_does_not_mend_it_is_ended_with_the_errors(loop: bool, write: Any) -> None:
+def test_model_that_does_not_mend_its_reply_is_ended_with_the_errors(write: Any) -> None:
     with ScriptedServer(then=lambda _: Empty()) as server:
-        messages = ask(agent(server, HealingMiddleware(), tools=[write]), loop)
+        messages = ask(agent(server, HealingMiddleware(), tools=[write]))
     assert len(server.requests) == 4
     assert [each.type for each in messages] == ["human", "ai"]
     assert messages[-1].text.startswith(
@@ -142,13 +123,8 @@ def test_who_does_not_mend_it_is_ended_with_the_errors(loop: bool, write: Any) -
     with ScriptedServer(then=lambda _: Calls([("write", '{"path": 1}')])) as server:
         healing = HealingMiddleware(max_schema_repairs=1, exit_behavior="error")
         with pytest.raises(AgentStoppedError, match="text: field required") as stopped:
-            ask(agent(server, healing, tools=[write]), loop)
-    assert (len(server.requests), stopped.value.cause.reason) == (2, StopReason.SCHEMA_REPAIR_EXHAUSTED)
-
-
-def test_refusal_is_not_asked_again() -> None:
-    with ScriptedServer([Refuse("I will not.")]) as server:
-        assert "I will not." in ask(agent(server, HealingMiddleware()))[-1].text
+            ask(agent(server, healing, tools=[write]))
+    assert (len(server.requests), stopped.value.cause.reason) == (2, "schema_repair_exhausted")
 
 
 def test_structured_response_that_was_cut_is_none() -> None:
@@ -157,31 +133,10 @@ def test_structured_response_that_was_cut_is_none() -> None:
 
     cut, whole = Cut("", [("Note", '{"text": "Buy mi')]), Calls([("Note", '{"text": "Buy milk."}')])
     asked: Any = {"messages": [{"role": "user", "content": "Note it."}]}
-    with ScriptedServer([cut, cut, whole]) as server:
+    with ScriptedServer([cut, whole]) as server:
         model = chat(server, streaming=True)
-        assert create_agent(model, response_format=Note).invoke(asked)["structured_response"].text == "Buy mi"
-        healed = create_agent(model, middleware=[HealingMiddleware()], response_format=Note)
+        healed: Any = create_agent(model, middleware=[HealingMiddleware()], response_format=Note)
         assert asyncio.run(healed.ainvoke(asked))["structured_response"].text == "Buy milk."
-
-
-@both
-def test_deep_agent_writes_the_whole_file(loop: bool) -> None:
-    cut = Cut("", [("write_file", '{"file_path": "/a.py", "content": "import os\\npri')])
-    whole = Calls([("write_file", '{"file_path": "/a.py", "content": "import os\\nprint(os.getcwd())\\n"}')])
-    asked: Any = {"messages": [{"role": "user", "content": "Write."}]}
-    written = []
-    for middleware in ([], [HealingMiddleware()]):
-        with ScriptedServer([cut, whole, Say("Done.")]) as server:
-            made = deep_agent(server, *middleware)
-            made = asyncio.run(made.ainvoke(asked)) if loop else made.invoke(asked)
-            written.append(str(made.get("files", {}).get("/a.py")))
-    assert "getcwd" in written[1]
-    assert "getcwd" not in written[0]
-
-
-def test_negative_number_is_told() -> None:
-    with pytest.raises(ValueError, match="0 or more"):
-        HealingMiddleware(max_healing_attempts=-1)
 
 
 class Split(BaseModel):
@@ -211,43 +166,27 @@ class Injected(BaseModel):
     call_id: Annotated[str, InjectedToolCallId]
 
 
-@pytest.mark.parametrize(
-    ("schema", "arguments"),
-    [
-        (Split, '{"tags": "a,b"}'),
-        (Renamed, '{"file_path": "a"}'),
-        (Aliased, '{"userId": "1"}'),
-        (Injected, '{"path": "a"}'),
-    ],
-)
-def test_arguments_that_the_tool_takes_are_not_asked_again(schema: type[BaseModel], arguments: str) -> None:
-    save = StructuredTool(name="save", description="Save.", args_schema=schema, func=lambda **_: "saved")
-    with ScriptedServer([Calls([("save", arguments)]), Say("Done.")]) as server:
-        messages = ask(agent(server, HealingMiddleware(), tools=[save]))
-    assert [each.text for each in messages if each.type == "tool"] == ["saved"]
+FITTING: list[tuple[type[BaseModel], str]] = [
+    (Split, '{"tags": "a,b"}'),
+    (Renamed, '{"file_path": "a"}'),
+    (Aliased, '{"userId": "1"}'),
+    (Injected, '{"path": "a"}'),
+]
 
 
-@pytest.mark.parametrize("schema", [Split, Injected])
-def test_arguments_that_the_tool_refuses_are_asked_again(schema: type[BaseModel]) -> None:
-    save = StructuredTool(name="save", description="Save.", args_schema=schema, func=lambda **_: "saved")
-    with ScriptedServer([Calls([("save", "{}")]), Say("Done.")]) as server:
-        ask(agent(server, HealingMiddleware(), tools=[save]))
-        correction = server.requests[1]["messages"][-1]["content"]
-    assert "field required" in correction
-    assert "call_id" not in correction
+def test_arguments_are_judged_by_the_tool_itself(subtests: pytest.Subtests) -> None:
+    def save(schema: type[BaseModel]) -> StructuredTool:
+        return StructuredTool(name="save", description="Save.", args_schema=schema, func=lambda **_: "saved")
 
-
-def test_refusal_that_the_tool_words_itself_is_left_to_it() -> None:
-    save = StructuredTool(
-        name="save",
-        description="Save.",
-        args_schema=Split,
-        func=lambda **_: "saved",
-        handle_validation_error="My words.",
-    )
-    with ScriptedServer([Calls([("save", "{}")]), Say("Done.")]) as server:
-        messages = ask(agent(server, HealingMiddleware(), tools=[save]))
-    assert [each.text for each in messages if each.type == "tool"] == ["My words."]
+    for schema, arguments in FITTING:
+        with subtests.test(fits=schema), ScriptedServer([Calls([("save", arguments)]), Say("Done.")]) as server:
+            messages = ask(agent(server, HealingMiddleware(), tools=[save(schema)]))
+            assert [each.text for each in messages if each.type == "tool"] == ["saved"]
+    for schema in (Split, Injected):
+        with subtests.test(refuses=schema), ScriptedServer([Calls([("save", "{}")]), Say("Done.")]) as server:
+            ask(agent(server, HealingMiddleware(), tools=[save(schema)]))
+            correction = server.requests[1]["messages"][-1]["content"]
+            assert ("field required" in correction, "call_id" in correction) == (True, False)
 
 
 @both
@@ -272,17 +211,15 @@ def test_tool_that_inner_middleware_adds_is_known(loop: bool, files: dict[str, s
     assert files == {"a.py": WHOLE}
 
 
-@pytest.mark.parametrize(
-    "reply",
-    [
+def test_good_reply_without_text_and_a_refusal_are_left_alone() -> None:
+    for reply in (
         AIMessage([{"type": "image_url", "image_url": {"url": "data:image/png;base64,YQ=="}}]),
         AIMessage("", additional_kwargs={"audio": {"id": "1", "data": "YQ=="}}),
         AIMessage([{"type": "server_tool_use", "id": "1", "name": "web_search", "input": {}}]),
         AIMessage("", response_metadata={"stop_reason": "pause_turn"}),
-    ],
-    ids=["image", "audio", "tool of the provider", "pause"],
-)
-def test_good_reply_without_text_is_left_alone(reply: AIMessage) -> None:
-    model = GenericFakeChatModel(messages=iter([reply]))
-    messages = ask(create_agent(model, [], middleware=[HealingMiddleware()]))
-    assert messages[-1].content == reply.content
+    ):
+        model = GenericFakeChatModel(messages=iter([reply]))
+        messages = ask(create_agent(model, [], middleware=[HealingMiddleware()]))
+        assert messages[-1].content == reply.content
+    with ScriptedServer([Refuse("I will not.")]) as server:
+        assert "I will not." in ask(agent(server, HealingMiddleware()))[-1].text

@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Callable, Iterator
-from itertools import count, permutations
+from itertools import count
 from pathlib import Path
 from typing import Any, Final
 
@@ -17,7 +17,6 @@ from mendgraph import (
     LoopGuardMiddleware,
     RedactionMiddleware,
 )
-from mendgraph.nodes.records import JsonMap
 from tests.doubles.replies import Empty
 from tests.doubles.scripted_server import Reply, Say, ScriptedServer
 from tests.langchain.coders import THREAD, asked, called, coder
@@ -81,10 +80,9 @@ def script(names: tuple[str, ...]) -> list[Reply]:
 @needs_sandbox
 @pytest.mark.parametrize(
     ("names", "loop"),
-    [(names, False) for names in (*permutations(README_STACK), *some_orders_of_all())]
-    + [(tuple(MAKE), True), (tuple(MAKE)[::-1], True)],
+    [(README_STACK, False), (README_STACK[::-1], True), *((names, False) for names in some_orders_of_all())],
 )
-def test_each_middleware_keeps_its_promise_in_every_order(names: tuple[str, ...], loop: bool, tmp_path: Path) -> None:
+def test_middleware_keeps_its_promise_in_every_order(names: tuple[str, ...], loop: bool, tmp_path: Path) -> None:
     files = {"calc.py": code("a - b"), "test_calc.py": TEST, ".env": f"VALUE={WORD}\n", "notes.txt": f"{KEY}\n"}
     for name, text in files.items():
         (tmp_path / name).write_text(text, encoding="utf-8")
@@ -94,7 +92,7 @@ def test_each_middleware_keeps_its_promise_in_every_order(names: tuple[str, ...]
         saver = InMemorySaver()
         agent = coder(server, tmp_path, *(MAKE[name](tmp_path) for name in names), checkpointer=saver)
         state = asked(agent, "Repair add in calc.py: it has to add.", loop)
-        spending: JsonMap = agent.get_state(THREAD).values["mendgraph_budget"]["spending"]
+        spending: dict[str, Any] = agent.get_state(THREAD).values["mendgraph_budget"]["spending"]
         assert state["messages"][-1].text == "Now it adds."
         assert state["verified"]["kind"] == "passed"
         assert len(server.requests) == spending["usage"][0] == len(replies)

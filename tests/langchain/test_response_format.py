@@ -12,11 +12,8 @@ from langgraph.checkpoint.memory import InMemorySaver
 from pydantic import BaseModel, Field, field_validator
 from typing_extensions import TypedDict
 
-from mendgraph.graph.machine.build import build_graph
-from mendgraph.graph.machine.state import serializer
-from mendgraph.graph.runs.run import Session, run_task
-from mendgraph.graph.runs.runs import resume_run
-from mendgraph.nodes.records import JsonMap, OutcomeKind, Protocol, StopReason
+from mendgraph import Session, build_graph, resume_run, run_task, serializer
+from mendgraph.nodes.records import JsonMap, Protocol
 from tests.doubles.replies import Say
 from tests.doubles.scripted_model import ScriptedModel
 from tests.doubles.tool_use import message_of, use
@@ -77,9 +74,8 @@ FORMATS: dict[str, tuple[Any, Any, Any]] = {
 }
 
 
-@pytest.mark.parametrize("name", FORMATS)
-@pytest.mark.parametrize("protocol", Protocol)
-def test_instance_of_what_was_given(name: str, protocol: Protocol, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("name", "protocol"), [*zip(FORMATS, [*Protocol] * 4, strict=True)])
+def test_result_is_an_instance_of_the_given_type(name: str, protocol: Protocol, tmp_path: Path) -> None:
     """In the state and in the result; what is stored, and what `updates` streams, is plain data."""
     given, value, instance = FORMATS[name]
     settings, saver = context(tmp_path, protocol=protocol.value), InMemorySaver(serde=serializer())
@@ -96,65 +92,37 @@ def test_instance_of_what_was_given(name: str, protocol: Protocol, tmp_path: Pat
     assert later.invoke(asked, THREAD)["structured_response"] is None  # a turn that has not finished
 
 
-@pytest.mark.parametrize("protocol", Protocol)
-def test_what_does_not_fit_is_asked_for_again(protocol: Protocol, tmp_path: Path) -> None:
+def test_result_that_does_not_fit_is_asked_for_again_and_ends_with_its_errors(tmp_path: Path) -> None:
     """Also for what only the type's own validators know."""
-    model = answered({"functions": [{"name": "add"}]}, {"functions": []}, FUNCTIONS, protocol=protocol)
-    result = run_task(ASK, context(tmp_path, protocol=protocol.value), model=model, response_format=Report)
+    model = answered({"functions": [{"name": "add"}]}, {"functions": []}, FUNCTIONS)
+    result = run_task(ASK, context(tmp_path), model=model, response_format=Report)
     said = [call.prompt.messages[-1]["content"] for call in model.calls[1:]]
     assert "value.functions.0.line: Field required" in said[0]
     assert "value.functions: Value error, there is at least one function" in said[1]
     assert (result.ok, result.structured) == (True, REPORT)
-
-
-def test_what_never_fits_ends_with_its_errors(tmp_path: Path) -> None:
-    result = run_task(ASK, context(tmp_path), model=answered(*[{"functions": []}] * 3), response_format=Report)
-    assert (result.outcome.kind, result.outcome.reason, result.structured) == (
-        *(OutcomeKind.SYSTEM_ERROR, StopReason.SCHEMA_REPAIR_EXHAUSTED, None),
-    )
-    assert "there is at least one function" in " ".join(result.outcome.diagnostics)
-
-
-@pytest.mark.parametrize("protocol", Protocol)
-def test_model_is_told_of_nested_types(protocol: Protocol, tmp_path: Path) -> None:
-    model = answered(FUNCTIONS, protocol=protocol)
-    run_task(ASK, context(tmp_path, protocol=protocol.value), model=model, response_format=Report)
-    prompt = model.calls[0].prompt
-    if protocol is Protocol.TEXT:
-        assert '"value": {"functions": [Found]}})' in prompt.messages[0]["content"]
-        assert 'Found is {"name": string, "line": integer (counted from 1)}.' in prompt.messages[0]["content"]
-        return
-    (told,) = (each["function"]["parameters"] for each in prompt.tools if each["function"]["name"] == "final_answer")
-    assert told["properties"]["value"]["properties"]["functions"]["items"] == {"$ref": "#/$defs/Found"}
-    assert told["$defs"]["Found"]["properties"].keys() == {"name", "line"}
+    never = run_task(ASK, context(tmp_path), model=answered(*[{"functions": []}] * 3), response_format=Report)
+    assert (never.outcome.reason, never.structured) == ("schema_repair_exhausted", None)
+    assert "there is at least one function" in " ".join(never.outcome.diagnostics)
 
 
 def test_run_that_is_taken_up_keeps_its_schema(tmp_path: Path) -> None:
     """Whoever takes it up gives the type again for an instance, and has plain data else."""
     settings = context(tmp_path)
     with Session(settings, model=ScriptedModel([Say("Hello.")] * 3), response_format=Count) as session:
-        assert session.work(ASK).outcome.kind == OutcomeKind.SYSTEM_ERROR  # type: ignore[union-attr]
+        assert session.work(ASK).outcome.kind == "SYSTEM_ERROR"  # type: ignore[union-attr]
     kept: Any = resume_run(session.thread_id, settings.workspace, model=answered("no", {"count": 1}))
     assert (kept.ok, kept.structured) == (True, {"count": 1})
 
 
-def test_nothing_is_there_where_nothing_was_asked_for(tmp_path: Path) -> None:
-    graph = build_graph(model=answered({"count": 1}), context=context(tmp_path))
-    asked: Any = {"messages": [("user", ASK)]}
-    assert "structured_response" not in graph.invoke(asked)
-
-
-@pytest.mark.parametrize(
-    ("given", "kind", "said"),
-    [
+def test_wrong_format_is_refused_at_once() -> None:
+    rows: list[tuple[Any, type[Exception], str]] = [
         (5, TypeError, "response_format: give a pydantic model, a dataclass, a TypedDict or a JSON schema."),
         ("Report", TypeError, "response_format: give a pydantic model"),
         ({"type": "objekt"}, ValueError, "response_format is not a JSON schema"),
-    ],
-)
-def test_what_is_no_format_is_refused_at_once(given: Any, kind: type[Exception], said: str) -> None:
-    with pytest.raises(kind, match=said):
-        build_graph(response_format=given)
+    ]
+    for given, kind, words in rows:
+        with pytest.raises(kind, match=words):
+            build_graph(response_format=given)
 
 
 # --- The other words of create_agent
@@ -163,7 +131,7 @@ def test_what_is_no_format_is_refused_at_once(given: Any, kind: type[Exception],
 WORDS = "Answer in the language of pirates."
 
 
-@pytest.mark.parametrize("form", [{}, {"protocol": "text"}, {"protocol": "text", "edit_form": "blocks"}])
+@pytest.mark.parametrize("form", [{}, {"protocol": "text", "edit_form": "blocks"}])
 def test_system_prompt_comes_after_what_the_tools_need(form: JsonMap, tmp_path: Path) -> None:
     """It is in each request, and in the stored history nowhere."""
     models = [

@@ -8,7 +8,6 @@ from typing import Any
 import httpx
 import pytest
 
-from mendgraph.nodes.records import JsonMap
 from tests.architecture.product import text_of
 from tests.runs.embedding import REPAIR
 from tests.runs.studio import Studio, told
@@ -21,7 +20,7 @@ DESCRIPTION: str = json.loads(text_of("langgraph.json"))["graphs"]["mendgraph"][
 
 
 @pytest.fixture
-def repairer(studio: Studio, tmp_path: Path) -> Iterator[JsonMap]:
+def repairer(studio: Studio, tmp_path: Path) -> Iterator[dict[str, Any]]:
     """An assistant that repairs the project of the test: what clients of MCP and A2A cannot say, it says."""
     write_files(tmp_path, CALC)
     with told(*REPAIR) as model:
@@ -41,7 +40,7 @@ def called(studio: Studio, path: str, method: str, **params: Any) -> Any:
 
 
 @pytest.mark.usefixtures("repairer")
-def test_it_is_a_tool_of_mcp(studio: Studio, tmp_path: Path) -> None:
+def test_agent_is_a_tool_of_mcp(studio: Studio, tmp_path: Path) -> None:
     tools = {each["name"]: each for each in called(studio, "/mcp", "tools/list")["tools"]}
     assert (tools["mendgraph"]["description"], tools["repairer"]["description"]) == (DESCRIPTION, "Repairs calc.py.")
     assert [*tools["mendgraph"]["inputSchema"]["properties"]] == ["messages"]
@@ -51,7 +50,7 @@ def test_it_is_a_tool_of_mcp(studio: Studio, tmp_path: Path) -> None:
     assert changed_files(tmp_path, CALC) == {"calc.py": MENDED}
 
 
-def test_it_is_an_agent_of_a2a(studio: Studio, repairer: JsonMap, tmp_path: Path) -> None:
+def test_agent_is_an_agent_of_a2a(studio: Studio, repairer: dict[str, Any], tmp_path: Path) -> None:
     [own] = studio.client.assistants.search(graph_id="mendgraph", metadata={"created_by": "system"})
     cards = [
         httpx.get(f"{studio.url}/.well-known/agent-card.json", params={"assistant_id": each}).json()["description"]

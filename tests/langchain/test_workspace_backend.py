@@ -10,7 +10,7 @@ from langchain_core.messages import ToolMessage
 
 from mendgraph import FileGuardrailRule, WorkspaceBackend
 from tests.doubles.scripted_server import Say, ScriptedServer
-from tests.langchain.coders import FilesystemBackend, LocalShellBackend, asked, called, deep_coder
+from tests.langchain.coders import asked, called, deep_coder
 from tests.sandboxes import needs_sandbox, set_sandbox_problem
 
 both = pytest.mark.parametrize("loop", [False, True], ids=["sync", "async"])
@@ -43,10 +43,8 @@ READ = ("read_file", {"file_path": "/plan.txt"})
 
 @needs_sandbox
 @both
-def test_no_link_leads_out_as_it_does_in_the_backends_of_deepagents(root: Path, loop: bool) -> None:
+def test_no_link_leads_out(root: Path, loop: bool) -> None:
     cat = ("execute", {"command": "cat plan.txt link/plan.txt"})
-    [shell] = results(LocalShellBackend(root_dir=root, virtual_mode=True), cat, loop=loop)
-    assert shell.count("outside") == 2
     write = ("write_file", {"file_path": "/link/new.txt", "content": "x"})
     read, wrote, ran = results(WorkspaceBackend(str(root)), READ, write, cat, loop=loop)
     assert "is outside the workspace" in read
@@ -64,24 +62,14 @@ def test_no_link_that_is_put_there_meanwhile_leads_out(root: Path) -> None:
             (root / "src").symlink_to(root.parent / "out")
         return False
 
-    class Swapped(FilesystemBackend):
-        def _resolve_path(self, key: str) -> Path:
-            found = super()._resolve_path(key)
-            swap()
-            return found
-
     read = ("read_file", {"file_path": "/src/plan.txt"})
-    assert "outside" in results(Swapped(root_dir=root, virtual_mode=True), read)[0]
-    (root / "src").unlink()
-    (root / "old").rename(root / "src")
     rule = FileGuardrailRule("swap", "Nothing", lambda path: path.name == "plan.txt" and swap())
     [text] = results(WorkspaceBackend(str(root), rules=(rule,)), read)
     assert ((root / "src").is_symlink(), "outside\n" in text, text.startswith("Error: ")) == (True, False, True)
 
 
 @needs_sandbox
-@both
-def test_deep_agent_works_with_files_and_commands(root: Path, loop: bool) -> None:
+def test_deep_agent_works_with_files_and_commands(root: Path) -> None:
     calls = [
         ("ls", {"path": "/"}),
         ("read_file", {"file_path": "/src/app.py"}),
@@ -91,7 +79,7 @@ def test_deep_agent_works_with_files_and_commands(root: Path, loop: bool) -> Non
         ("grep", {"pattern": "= ", "output_mode": "content"}),
         ("execute", {"command": "cat src/app.py; cat .env; echo bad >&2; exit 3"}),
     ]
-    listed, read, _, _, found, lines, ran = results(WorkspaceBackend(str(root)), *calls, loop=loop)
+    listed, read, _, _, found, lines, ran = results(WorkspaceBackend(str(root)), *calls)
     assert ("/src/" in listed, "x = 1" in read, found) == (True, True, "['/src/app.py']")
     assert ("/src/app.py" in lines, "y = 2" in lines, "KEY" in lines) == (True, True, False)
     assert [each in ran for each in ("x = 3", "KEY=1", "bad", "exit code 3")] == [True, False, True, True]
@@ -151,26 +139,21 @@ def test_reading_listing_and_finding_say_what_there_is_and_what_is_wrong(root: P
     assert backend.id != WorkspaceBackend(str(root)).id
 
 
-@pytest.mark.parametrize(
-    ("pattern", "found"),
-    [
-        ("**/ci.yml", ["/.github/workflows/ci.yml"]),
-        ("*.yml", ["/.github/workflows/ci.yml"]),
-        ("app/[slug]/page.tsx", ["/app/[slug]/page.tsx"]),
-        ("app/**/*.{ts,tsx}", ["/app/(shop)/cart.ts", "/app/[slug]/page.tsx"]),
-        ("/*.tsx", []),
-        ("x" * 600, None),
-    ],
-)
-def test_glob_finds_files_in_dot_folders_and_in_folders_of_routes(
-    tmp_path: Path, pattern: str, found: list[str] | None
-) -> None:
+def test_glob_finds_files_in_dot_folders_and_in_folders_of_routes(tmp_path: Path) -> None:
     """Source: deepagents#3761, where `ls` shows a dot folder and `**/report.md` finds nothing in it."""
     for name in (".github/workflows/ci.yml", "app/[slug]/page.tsx", "app/(shop)/cart.ts", ".git/hooks/ci.yml"):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text("x\n", encoding="utf-8")
-    matches = WorkspaceBackend(str(tmp_path)).glob(pattern).matches
-    assert (matches if matches is None else [each["path"] for each in matches]) == found
+    backend = WorkspaceBackend(str(tmp_path))
+    for pattern, names in {
+        "**/ci.yml": ["/.github/workflows/ci.yml"],
+        "*.yml": ["/.github/workflows/ci.yml"],
+        "app/[slug]/page.tsx": ["/app/[slug]/page.tsx"],
+        "app/**/*.{ts,tsx}": ["/app/(shop)/cart.ts", "/app/[slug]/page.tsx"],
+        "/*.tsx": [],
+    }.items():
+        assert [each["path"] for each in backend.glob(pattern).matches or []] == names
+    assert backend.glob("x" * 600).matches is None
 
 
 @needs_sandbox
@@ -184,12 +167,10 @@ def test_commands_have_limits_and_no_network(root: Path) -> None:
     assert "Network is unreachable" in backend.execute(f'python3 -c "{online}"').output
 
 
-@pytest.mark.parametrize(
-    ("root", "why"), [("gone", "does not exist"), ("/etc", "is a system directory")], indirect=False
-)
-def test_folder_that_is_none_to_work_in_is_refused(root: str, why: str) -> None:
-    with pytest.raises(ValueError, match=why):
-        WorkspaceBackend(root)
+def test_folder_that_is_none_to_work_in_is_refused() -> None:
+    for root, why in (("gone", "does not exist"), ("/etc", "is a system directory")):
+        with pytest.raises(ValueError, match=why):
+            WorkspaceBackend(root)
 
 
 def test_without_a_sandbox_files_work_and_a_command_says_why_it_did_not_run(

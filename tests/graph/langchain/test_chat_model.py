@@ -3,7 +3,6 @@ import sys
 import threading
 import time
 from collections.abc import AsyncIterator, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any
 
@@ -16,7 +15,7 @@ from langchain_openai import ChatOpenAI
 from pydantic import PrivateAttr, SecretStr
 
 from mendgraph.graph.langchain import chat_model
-from mendgraph.graph.langchain.chat_model import ChatModel, less_thought, limit_of
+from mendgraph.graph.langchain.chat_model import ChatModel, less_thought
 from mendgraph.graph.langchain.chat_models import given_model
 from mendgraph.graph.langchain.failures import Provider
 from mendgraph.nodes.call_model.model import Call
@@ -24,7 +23,7 @@ from mendgraph.nodes.call_model.prompts.estimates import MOST_BYTES_PER_TOKEN
 from mendgraph.nodes.call_model.services import unnoticed
 from mendgraph.nodes.records import FinishReason, ModelReply, ProviderErrorKind, ProviderFailure
 from tests.doubles.scripted_server import Chunked, Say, ScriptedServer
-from tests.graph.langchain.asked_models import CALL, Result, ask, at, event, of, streamed, through
+from tests.graph.langchain.asked_models import CALL, ask, at, of
 
 FOR_EVER_S = 30.0
 ENDS_S = 15.0
@@ -144,19 +143,16 @@ class Raising(SyncOnly):
         raise self._error
 
 
-@pytest.mark.parametrize(
-    ("error", "kind"),
-    [
+def test_error_of_a_sync_chat_model_is_its_failure() -> None:
+    for error, kind in (
         (ZeroDivisionError("by zero"), ProviderErrorKind.BAD_REQUEST),
         (ConnectionResetError("gone"), ProviderErrorKind.INCOMPLETE_STREAM),
-    ],
-)
-def test_what_a_sync_chat_model_raises_is_its_failure(error: Exception, kind: ProviderErrorKind) -> None:
-    own = Raising()
-    own._error = error
-    result, _ = ask(given_model(own))
-    assert isinstance(result, ProviderFailure)
-    assert (result.kind, result.received_characters) == (kind, 3)
+    ):
+        own = Raising()
+        own._error = error
+        result, _ = ask(given_model(own))
+        assert isinstance(result, ProviderFailure)
+        assert (result.kind, result.received_characters) == (kind, 3)
 
 
 class Cancelled(Spoken):
@@ -197,82 +193,42 @@ def test_call_that_is_cancelled_takes_its_chat_model_along() -> None:
 # --- What is known of a chat model
 
 
-@pytest.mark.parametrize(
-    ("kind", "taken"), [("image", True), ("file", False), ("audio", True), ("video", None), ("text", None)]
-)
-def test_content_is_taken_as_the_profile_says(kind: str, taken: bool | None) -> None:
+def test_content_and_window_are_those_of_the_profile() -> None:
     profile = {"image_inputs": True, "pdf_inputs": False, "audio_inputs": True, "file_inputs": True, "text_inputs": 1}
     model = of(Spoken(), Provider("it"), profile=profile)
-    assert model.takes(kind) is taken
+    taken = {"image": True, "file": False, "audio": True, "video": None, "text": None}
+    assert {kind: model.takes(kind) for kind in taken} == taken
+    windows: list[Any] = [9, 0, -1, "many", None]
+    models = [of(Spoken(), Provider("it"), profile={"max_input_tokens": tokens}) for tokens in windows]
+    assert [each.window_tokens for each in models] == [9, None, None, None, None]
 
 
-@pytest.mark.parametrize(("said", "tokens"), [(9, 9), (0, None), (-1, None), ("many", None), (None, None)])
-def test_window_is_a_positive_number_of_the_profile(said: Any, tokens: int | None) -> None:
-    assert of(Spoken(), Provider("it"), profile={"max_input_tokens": said}).window_tokens == tokens
-
-
-@pytest.mark.parametrize(
-    ("budget", "limit", "sent"),
-    [
+def test_budget_of_thoughts_leaves_room_for_an_answer() -> None:
+    for budget, limit, sent in (
         (2_000, 2_256, 2_000),
         (2_000, 2_255, 1_999),
         (50_000, 8_192, 7_936),
         (2_000, 1_280, 1_024),
         (2_000, 1_279, None),
         (2_000, 16, None),
-    ],
-)
-def test_budget_of_thoughts_leaves_room_for_an_answer(budget: int, limit: int, sent: int | None) -> None:
-    thinking = {"type": "enabled", "budget_tokens": budget}
-    own = ChatAnthropic(model_name="m", thinking=thinking, max_tokens_to_sample=99_999)  # type: ignore[call-arg]
-    changed = less_thought(own, limit)
-    assert changed.get("thinking", thinking) == (None if sent is None else {**thinking, "budget_tokens": sent})
+    ):
+        thinking: Any = {"type": "enabled", "budget_tokens": budget}
+        own = ChatAnthropic(model_name="m", thinking=thinking, max_tokens_to_sample=99_999)  # type: ignore[call-arg]
+        changed = less_thought(own, limit)
+        assert changed.get("thinking", thinking) == (None if sent is None else {**thinking, "budget_tokens": sent})
 
 
-@pytest.mark.parametrize(
-    ("own", "profile", "limit"),
-    [
-        (None, {}, None),
-        (100, {}, 100),
-        (None, {"max_output_tokens": 50}, 50),
-        (100, {"max_output_tokens": 50}, 50),
-        (40, {"max_output_tokens": 50}, 40),
-        (None, {"max_output_tokens": "many"}, None),
-    ],
-)
-def test_longest_reply_is_the_smaller_one_of_its_settings_and_its_profile(
-    own: int | None, profile: dict[str, Any], limit: int | None
-) -> None:
-    chat = ChatOpenAI(model="m", api_key=SecretStr("k"), max_completion_tokens=own)
-    assert limit_of(chat, profile) == ("max_tokens", limit)
-    assert limit_of(Blocking(), profile) == ("", profile.get("max_output_tokens") if limit else None)
-
-
-@pytest.mark.parametrize(("profile", "sent"), [({}, 0.5), ({"temperature": True}, 0.5), ({"temperature": False}, None)])
-def test_temperature_that_the_profile_excludes_is_not_sent(profile: Any, sent: float | None) -> None:
+def test_temperature_that_the_profile_excludes_is_not_sent() -> None:
     call = CALL.model_copy(update={"prompt": replace(CALL.prompt, temperature=0.5)})
-    with ScriptedServer([Say("Hello")]) as server:
-        own = ChatOpenAI(model="m", base_url=server.base_url, api_key=SecretStr("k"), profile=profile)
-        assert isinstance(ask(given_model(own), call)[0], ModelReply)
-    assert server.requests[0].get("temperature") == sent
-
-
-# --- Connections
-
-
-def test_kept_connection_serves_one_event_loop_after_the_other_and_each_request_is_sent_once() -> None:
+    profiles: list[Any] = [{}, {"temperature": True}, {"temperature": False}]
     with ScriptedServer(then=lambda _: Say("Hello")) as server:
-        model = given_model(ChatOpenAI(model="m", base_url=server.base_url, api_key=SecretStr("k")))
+        for profile in profiles:
+            own = ChatOpenAI(model="m", base_url=server.base_url, api_key=SecretStr("k"), profile=profile)
+            assert isinstance(ask(given_model(own), call)[0], ModelReply)
+    assert [request.get("temperature") for request in server.requests] == [0.5, 0.5, None]
 
-        async def several() -> list[Result]:
-            return await asyncio.gather(*(model.acomplete(CALL, unnoticed) for _ in range(3)))
 
-        told = [each for _ in range(3) for each in asyncio.run(several())]
-        told.append(model.complete(CALL, unnoticed))
-        with ThreadPoolExecutor(4) as pool:
-            told += [each for found in pool.map(lambda _: asyncio.run(several()), range(4)) for each in found]
-    assert [each.text if isinstance(each, ModelReply) else each.message for each in told] == ["Hello"] * len(told)
-    assert len(server.requests) == len(told)
+# --- What ends a call
 
 
 class Exiting(Spoken):
@@ -290,42 +246,18 @@ def test_chat_model_that_wants_to_end_the_program_ends_its_call() -> None:
         assert "SystemExit: set MY_KEY first" in result.message
 
 
-class OfAnotherLoop(Spoken):
-    """Has a kept connection of an event loop that has ended: LangChain shares a client among all loops."""
-
-    async def _astream(self, *_: Any, **__: Any) -> AsyncIterator[ChatGenerationChunk]:
-        raise ConnectionError("broken") from RuntimeError("Event loop is closed")
-        yield piece("Hello")
-
-
-def test_kept_connection_of_an_event_loop_that_has_ended_is_a_broken_one() -> None:
-    result, _ = ask(given_model(OfAnotherLoop()))
-    assert isinstance(result, ProviderFailure)
-    assert result.kind is ProviderErrorKind.CONNECTION
-
-
-def test_text_is_told_as_it_comes_and_half_characters_are_replaced() -> None:
-    reply, said = ask(through(streamed(event({"content": "a\ud800"}), event({"content": "b"}, "stop"))))
-    assert isinstance(reply, ModelReply)
-    assert (reply.text, said) == ("a\ufffdb", ["a\ufffd", "b"])
-
-
-@pytest.mark.parametrize("stream", [True, False], ids=["streamed", "sync"])
-def test_reply_of_endpoint_that_ignores_its_limit_is_cut_at_twice_the_limit(stream: bool) -> None:
-    limit, piece_size = CALL.max_output_tokens, 100
-    bound = 2 * limit * MOST_BYTES_PER_TOKEN
+def test_reply_of_endpoint_that_ignores_its_limit_is_cut_at_twice_the_limit() -> None:
+    piece_size = 100
+    bound = 2 * CALL.max_output_tokens * MOST_BYTES_PER_TOKEN
 
     class Endless(SyncOnly):
         def _stream(self, *_: Any, **__: Any) -> Iterator[ChatGenerationChunk]:
             while True:
                 yield piece("x" * piece_size)
 
-    if stream:
-        with ScriptedServer([Chunked(Say("x" * 10 * bound), size=piece_size)]) as server:
-            result, _ = ask(at(server.base_url), CALL)
-    else:
-        result, _ = ask(given_model(Endless()), CALL)
-
-    assert isinstance(result, ModelReply)
-    assert result.finish_reason is FinishReason.LENGTH
-    assert bound < len(result.text) <= bound + piece_size
+    with ScriptedServer([Chunked(Say("x" * 10 * bound), size=piece_size)]) as server:
+        results = [ask(at(server.base_url))[0], ask(given_model(Endless()))[0]]
+    for result in results:
+        assert isinstance(result, ModelReply)
+        assert result.finish_reason is FinishReason.LENGTH
+        assert bound < len(result.text) <= bound + piece_size

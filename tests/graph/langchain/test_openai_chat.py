@@ -7,7 +7,7 @@ import pytest
 from mendgraph.graph.langchain.failures import Learned
 from mendgraph.nodes.call_model.model import Call
 from mendgraph.nodes.call_model.prompts.prompt import Prompt
-from mendgraph.nodes.records import FinishReason, JsonMap, ModelReply, ProviderErrorKind, ProviderFailure, RawCall
+from mendgraph.nodes.records import FinishReason, JsonMap, ModelReply, ProviderFailure, RawCall
 from tests.graph.langchain.asked_models import CALL, MESSAGES, TOOL, ask, called, event, replied, streamed, through
 
 FULL = Call(
@@ -43,49 +43,46 @@ def said_at_once(message: JsonMap, finish: str = "stop", **more: Any) -> ModelRe
 # --- What is sent
 
 
-@pytest.mark.parametrize(
-    ("base_url", "limit"), [("http://llm.test/v1", "max_tokens"), ("http://llm.test/v1", "max_completion_tokens")]
-)
-@pytest.mark.parametrize("call", [CALL, FULL], ids=["least", "most"])
-def test_each_field_is_sent_exactly_once(base_url: str, limit: str, call: Call) -> None:
-    """Nothing is sent that nobody asked for: some endpoints refuse any temperature, stop word or seed."""
+@pytest.mark.parametrize("limit", ["max_tokens", "max_completion_tokens"])
+def test_field_is_sent_exactly_once(limit: str) -> None:
+    """Nothing is sent that was not asked for: some endpoints refuse any temperature, stop word or seed."""
     bodies: list[bytes] = []
 
     def answer(request: httpx2.Request) -> httpx2.Response:
         bodies.append(request.content)
         return streamed(event({"content": "Hello"}, "stop"))(request)
 
-    replied(through(answer, base_url, Learned(limit)), call)
-    expected: JsonMap = {
+    least: JsonMap = {
         "messages": list(MESSAGES),
         "model": "m",
         "stream": True,
         "stream_options": {"include_usage": True},
         limit: 50,
     }
-    if call is FULL:
-        expected |= {"tools": [TOOL], "stop": ["\ntool_result("], "seed": 7, "temperature": 0.5}
-    [body] = bodies
-    names = [name for name, _ in json.loads(body, object_pairs_hook=list)]
-    assert (json.loads(body), sorted(names)) == (expected, sorted(expected))
+    most = least | {"tools": [TOOL], "stop": ["\ntool_result("], "seed": 7, "temperature": 0.5}
+    for call, expected in ((CALL, least), (FULL, most)):
+        replied(through(answer, learned=Learned(limit)), call)
+        names = [name for name, _ in json.loads(bodies[-1], object_pairs_hook=list)]
+        assert (json.loads(bodies[-1]), sorted(names)) == (expected, sorted(expected))
 
 
 # --- What comes back: text and thoughts
 
 
-@pytest.mark.parametrize(
-    ("deltas", "expected"),
-    [
-        ([{"role": "assistant", "content": ""}, {"content": "Hel"}, {"content": "lo"}], {"text": "Hello"}),
-        ([{"content": "a\ud83d"}, {"content": "\ude00"}], {"text": "a😀"}),
-        ([{"content": [{"type": "text", "text": "Yes"}, {"type": "image"}]}, {"content": None}], {"text": "Yes"}),
-        ([{"refusal": "I "}, {"refusal": "can't."}], {"refusal": "I can't.", "finish_reason": FinishReason.REFUSAL}),
-        ([{"content": "No"}, {}], {"text": "No"}),
-    ],
-    ids=["text", "half characters", "content in parts", "refusal", "empty delta"],
-)
-def test_what_is_said(deltas: list[JsonMap], expected: JsonMap) -> None:
-    assert heard(*deltas).model_copy(update={"seconds": 0.0}) == ModelReply(model="m", **expected)
+TEXTS: list[tuple[list[JsonMap], JsonMap]] = [
+    ([{"role": "assistant", "content": ""}, {"content": "Hel"}, {"content": "lo"}], {"text": "Hello"}),
+    ([{"content": "a\ud83d"}, {"content": "\ude00"}], {"text": "a😀"}),
+    ([{"content": "a\ud800"}, {"content": "b"}], {"text": "a\ufffdb"}),
+    ([{"content": [{"type": "text", "text": "Yes"}, {"type": "image"}]}, {"content": None}], {"text": "Yes"}),
+    ([{"refusal": "I "}, {"refusal": "can't."}], {"refusal": "I can't.", "finish_reason": FinishReason.REFUSAL}),
+    ([{"content": "No"}, {}], {"text": "No"}),
+]
+
+
+def test_text_and_refusal_are_put_together(subtests: pytest.Subtests) -> None:
+    for deltas, expected in TEXTS:
+        with subtests.test(deltas=deltas):
+            assert heard(*deltas).model_copy(update={"seconds": 0.0}) == ModelReply(model="m", **expected)
 
 
 # --- Calls
@@ -100,28 +97,33 @@ def part(index: int | None, call_id: str | None, name: str | None, arguments: An
 F, G = called("x", "f", '{"a": 1}'), called("y", "g", "{}")
 
 
-@pytest.mark.parametrize(
-    ("deltas", "calls"),
-    [
-        ([part(0, "x", "f", ""), part(0, None, None, '{"a"'), part(0, None, None, ": 1}")], (F,)),
-        ([part(0, "x", "f", '{"a": 1}'), part(1, "y", "g", "{}")], (F, G)),
-        ([part(0, "x", "f", '{"a": 1}'), part(0, "y", "g", "{}")], (F, G)),
-        ([part(None, "x", "f", '{"a"'), part(None, None, None, ": 1}"), part(None, "y", "g", "{}")], (F, G)),
-        ([part(0, None, "f", "{}"), part(1, None, "g", "{}")], (called("", "f", "{}"), called("", "g", "{}"))),
-        ([part(0, "x", "f", {"a": 1})], (F,)),
-        ([part(0, "x", "f", None), {"tool_calls": [{"index": 0, "function": None}]}], (called("x", "f", ""),)),
-        ([part(0, 7, "f", '{"a": "x')], (called("7", "f", '{"a": "x'),)),  # type: ignore[arg-type]  # the point of it
-    ],
-    ids=["pieces", "indices", "one index", "no index", "no ids", "an object", "no function", "a number, cut off"],
-)
-def test_servers_number_calls_in_their_own_way(deltas: list[JsonMap], calls: tuple[RawCall, ...]) -> None:
-    assert heard(*deltas, finish="tool_calls").calls == calls
+CALLS: list[tuple[list[JsonMap], tuple[RawCall, ...]]] = [
+    ([part(0, "x", "f", ""), part(0, None, None, '{"a"'), part(0, None, None, ": 1}")], (F,)),
+    ([part(0, "x", "f", '{"a": 1}'), part(1, "y", "g", "{}")], (F, G)),
+    ([part(0, "x", "f", '{"a": 1}'), part(0, "y", "g", "{}")], (F, G)),
+    (
+        [part(0, "x", "f", '{"a"'), part(1, "y", "g", ""), part(0, None, None, ": 1}"), part(1, None, None, "{}")],
+        (F, G),
+    ),
+    ([part(None, "x", "f", '{"a"'), part(None, None, None, ": 1}"), part(None, "y", "g", "{}")], (F, G)),
+    ([part(0, "x", "f", '{"a"'), part(0, "x", "f", ": 1}")], (F,)),
+    ([part(0, None, "f", "{}"), part(1, None, "g", "{}")], (called("", "f", "{}"), called("", "g", "{}"))),
+    ([part(0, "x", "f", {"a": 1})], (F,)),
+    ([part(0, "x", "f", None), {"tool_calls": [{"index": 0, "function": None}]}], (called("x", "f", ""),)),
+    ([part(0, 7, "f", '{"a": "x')], (called("7", "f", '{"a": "x'),)),  # type: ignore[arg-type]  # the point of it
+]
+
+
+def test_calls_are_told_apart_however_a_server_numbers_them(subtests: pytest.Subtests) -> None:
+    for deltas, calls in CALLS:
+        with subtests.test(deltas=deltas):
+            assert heard(*deltas, finish="tool_calls").calls == calls
 
 
 SIGNED: JsonMap = {"google": {"thought_signature": "abc"}}
 
 
-def test_what_an_endpoint_adds_to_a_call_is_kept_with_it() -> None:
+def test_field_that_an_endpoint_adds_to_a_call_is_kept_with_it() -> None:
     """As Gemini's does, which refuses the next request without it."""
     reply = heard(
         part(0, "x", "f", "", extra_content=SIGNED),
@@ -137,14 +139,10 @@ def test_what_an_endpoint_adds_to_a_call_is_kept_with_it() -> None:
 
 # --- What it has cost
 
-COUNTS: list[tuple[JsonMap | None, JsonMap | None, tuple[int, int, int, int, int]]] = [
+SEVEN: JsonMap = {"prompt_tokens": 7, "completion_tokens": 3}
+COUNTS: list[tuple[JsonMap, JsonMap | None, tuple[int, int, int, int, int]]] = [
     (
-        {
-            "prompt_tokens": 7,
-            "completion_tokens": 3,
-            "prompt_tokens_details": {"cached_tokens": 5},
-            "completion_tokens_details": {"reasoning_tokens": 2},
-        },
+        SEVEN | {"prompt_tokens_details": {"cached_tokens": 5}, "completion_tokens_details": {"reasoning_tokens": 2}},
         None,
         (7, 3, 5, 0, 2),
     ),
@@ -153,13 +151,9 @@ COUNTS: list[tuple[JsonMap | None, JsonMap | None, tuple[int, int, int, int, int
         None,
         (7, 3, 4, 2, 0),
     ),
-    ({"prompt_tokens": 7, "completion_tokens": 3, "prompt_cache_hit_tokens": 5}, None, (7, 3, 5, 0, 0)),
-    ({"prompt_tokens": 7, "completion_tokens": 3}, {"cache_n": 5, "prompt_n": 2}, (7, 3, 5, 0, 0)),
-    (
-        {"prompt_tokens": 7, "completion_tokens": 3, "prompt_tokens_details": {"cache_write_tokens": 5}},
-        None,
-        (7, 3, 0, 5, 0),
-    ),
+    (SEVEN | {"prompt_cache_hit_tokens": 5}, None, (7, 3, 5, 0, 0)),
+    (SEVEN, {"cache_n": 5, "prompt_n": 2}, (7, 3, 5, 0, 0)),
+    (SEVEN | {"prompt_tokens_details": {"cache_write_tokens": 5}}, None, (7, 3, 0, 5, 0)),
     ({"prompt_tokens": -7, "completion_tokens": -3}, None, (0, 0, 0, 0, 0)),
     ({"prompt_tokens": "many", "completion_tokens": [3], "prompt_tokens_details": "x"}, None, (0, 0, 0, 0, 0)),
 ]
@@ -170,15 +164,12 @@ def counts(reply: ModelReply) -> tuple[int, ...]:
     return tuple(getattr(reply, name) for name in names)
 
 
-@pytest.mark.parametrize(("usage", "timings", "expected"), COUNTS)
-def test_each_kind_of_endpoint_counts_in_its_own_words(
-    usage: JsonMap | None, timings: JsonMap | None, expected: tuple[int, ...]
-) -> None:
-    told: dict[str, Any] = {
-        name: value for name, value in (("usage", usage), ("timings", timings)) if value is not None
-    }
-    assert counts(heard({"content": "Hi"}, **told)) == expected
-    assert counts(said_at_once({"content": "Hi"}, **told)) == expected
+def test_usage_is_read_in_the_words_of_each_endpoint(subtests: pytest.Subtests) -> None:
+    for usage, timings, expected in COUNTS:
+        with subtests.test(usage=usage):
+            told: Any = {"usage": usage} | ({} if timings is None else {"timings": timings})
+            assert counts(heard({"content": "Hi"}, **told)) == expected
+            assert counts(said_at_once({"content": "Hi"}, **told)) == expected
 
 
 def test_usage_that_counts_up_is_counted_once() -> None:
@@ -222,20 +213,20 @@ def test_answer_in_one_piece_comes_to_the_same() -> None:
 # --- What is no chat completion
 
 
-@pytest.mark.parametrize(
-    "document",
-    [
-        b"data: {bad\n\n",
-        b"data: null\n\n",
-        b'data: {"choices": [null]}\n\n',
-        b'data: {"choices": [{"index": 0, "delta": "Hi"}]}\n\n',
-        b'data: {"error": {"message": "overloaded"}}\n\n',
-        b"data: \xff\n\n",
-    ],
+BAD = (
+    b"data: {bad\n\n",
+    b"data: null\n\n",
+    b'data: {"choices": [null]}\n\n',
+    b'data: {"choices": [{"index": 0, "delta": "Hi"}]}\n\n',
+    b'data: {"error": {"message": "overloaded"}}\n\n',
+    b"data: \xff\n\n",
 )
-@pytest.mark.parametrize("begun", [False, True])
-def test_what_is_no_chat_completion_is_a_failure(document: bytes, begun: bool) -> None:
-    first = [event({"content": "Hello"})] if begun else []
-    result, _ = ask(through(streamed(*first, document)))
-    assert isinstance(result, ProviderFailure)
-    assert result.kind is (ProviderErrorKind.INCOMPLETE_STREAM if begun else ProviderErrorKind.SERVER_ERROR)
+
+
+def test_stream_that_is_no_chat_completion_is_a_failure(subtests: pytest.Subtests) -> None:
+    for document in BAD:
+        for first, kind in (((), "server_error"), ((event({"content": "Hello"}),), "incomplete_stream")):
+            with subtests.test(document=document, kind=kind):
+                result, _ = ask(through(streamed(*first, document)))
+                assert isinstance(result, ProviderFailure)
+                assert result.kind.value == kind

@@ -1,4 +1,4 @@
-"""What `build_graph` takes: a checkpointer, a model, tools and rules of your own; and asking a person."""
+"""What `build_graph` takes: a checkpointer, a model, tools and rules of your own."""
 
 import asyncio
 import copy
@@ -12,24 +12,19 @@ import pytest
 from langchain_core.messages import HumanMessage, ToolMessage
 from langchain_openai import ChatOpenAI
 from langgraph.checkpoint.memory import InMemorySaver
-from langgraph.config import get_store
-from langgraph.store.memory import InMemoryStore
 from langgraph.types import Command
 from pydantic import SecretStr
 
 from mendgraph.graph.configuration.context import AgentContext
 from mendgraph.graph.machine.build import BuildArguments, Machine, build_graph, checked
-from mendgraph.graph.machine.state import serializer
 from mendgraph.graph.runs.run import Session
-from mendgraph.nodes.execute_tools.registry import tool
 from mendgraph.nodes.execute_tools.tools import default_tools
 from mendgraph.nodes.guard.file_rules import DEFAULT_GUARDRAIL_RULES, FileGuardrailRule
-from mendgraph.nodes.records import Effect, JsonMap, OutcomeKind, Protocol, StopReason
+from mendgraph.nodes.records import JsonMap, OutcomeKind, Protocol, StopReason
 from tests.doubles.replies import Say
 from tests.doubles.scripted_model import ScriptedModel
 from tests.doubles.tool_use import Use, message_of, use
-from tests.runs.history import history_problems
-from tests.workspace_files import changed_files, write_files
+from tests.workspace_files import write_files
 
 THREAD: Any = {"configurable": {"thread_id": "t"}}
 FILES = {"a.py": "a = 1\n", "b.py": "b = 1\n", "secret_plan.md": "rob a bank\n"}
@@ -54,78 +49,6 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-# --- Asking a person
-
-
-class Asking:
-    """A run in mode "ask", at the question."""
-
-    def __init__(self, folder: Path, *replies: Use | Say) -> None:
-        self.folder = folder
-        self.model = told(*replies)
-        self.context = AgentContext(workspace=str(folder), mode="ask")
-        self.machine = build_graph(InMemorySaver(serde=serializer()), model=self.model)
-        self.first: JsonMap = self.machine.invoke(ask(), THREAD, context=self.context)
-
-    @property
-    def request(self) -> JsonMap:
-        [question] = self.first["__interrupt__"]
-        return dict(question.value)
-
-    def answer(self, decision: Any) -> JsonMap:
-        """Go on, in a machine of a new process."""
-        machine = build_graph(self.machine.checkpointer, model=self.model)
-        return dict(machine.invoke(Command(resume=decision), THREAD))
-
-    @property
-    def changed(self) -> dict[str, str]:
-        return changed_files(self.folder, FILES)
-
-
-TWO_WRITES = use(write("one.txt"), ("read_file", {"path": "a.py"}), write("two.toml"))
-
-
-def asked(index: int, path: str, rule: str) -> JsonMap:
-    return {"index": index, "tool": "write_file", "path": path, "rule": rule, "arguments": write(path)[1]}
-
-
-def test_reply_asks_one_question_for_all_of_its_calls_and_does_nothing_before(folder: Path) -> None:
-    asking = Asking(folder, TWO_WRITES, DONE)
-    assert asking.request["kind"] == "approval"
-    first, second = asking.request["calls"]
-    assert asked(0, "one.txt", "ask_before_write").items() <= first.items()
-    assert asked(2, "two.toml", "project_config").items() <= second.items()
-    assert (first["preview"]["kind"], list(first["choices"]), second["choices"]) == ("diff", ["approve_for_run"], {})
-    assert (asking.changed, len(asking.model.calls), asking.first.get("outcome")) == ({}, 1, None)
-
-
-@pytest.mark.parametrize(
-    ("decision", "made", "codes"),
-    [
-        ("approve", {"one.txt", "two.toml"}, ["ok", "ok", "ok"]),
-        ("reject", set(), ["permission_denied", "ok", "permission_denied"]),
-        ({"decisions": {0: {"action": "approve"}}}, {"one.txt"}, ["ok", "ok", "permission_denied"]),
-        ({"decisions": {"2": "approve"}}, {"two.toml"}, ["permission_denied", "ok", "ok"]),
-    ],
-)
-def test_person_decides_call_by_call(folder: Path, decision: Any, made: set[str], codes: list[str]) -> None:
-    asking = Asking(folder, TWO_WRITES, DONE)
-    ended = asking.answer(decision)
-    assert set(asking.changed) == made
-    assert [code_of(message) for message in ended["messages"] if isinstance(message, ToolMessage)] == codes
-    assert (ended["outcome"].kind, ended["outcome"].changed_files) == (OutcomeKind.FINISHED, tuple(sorted(made)))
-    assert len(asking.model.calls) == 2
-
-
-def test_without_a_checkpointer_nobody_can_be_asked(folder: Path) -> None:
-    model = told(use(write("new.py")), DONE)
-    context = AgentContext(workspace=str(folder), mode="ask")
-    outcome = build_graph(model=model).invoke(ask(), context=context)["outcome"]
-    assert (outcome.kind, outcome.reason) == (OutcomeKind.SYSTEM_ERROR, StopReason.INVALID_REQUEST)
-    assert "needs a checkpointer" in outcome.message
-    assert model.calls == []
-
-
 # --- Tools and rules of your own
 
 
@@ -146,38 +69,10 @@ def test_rule_of_your_own_denies_by_name_and_by_what_the_name_leads_to(folder: P
     assert "bank" not in str(ended["messages"])
 
 
-# --- What comes from outside
-
-
 def code_of(message: ToolMessage) -> str:
     """The result's error code, or "ok"."""
     result = json.loads(str(message.content))
     return str(result["error"]["code"]) if "error" in result else "ok"
-
-
-# --- A store
-
-
-@tool(effect=Effect.READ, cacheable=False)
-def remember(word: str) -> dict[str, Any]:
-    """Remember a word, and tell those of before."""
-    store = get_store()
-    known = [item.key for item in store.search(("words",))]
-    store.put(("words",), word, {})
-    return {"known": sorted(known)}
-
-
-@pytest.mark.parametrize("loop", [True, False])
-def test_tool_reaches_the_store_from_every_thread(folder: Path, loop: bool) -> None:
-    store, known = InMemoryStore(), []
-    for word in ("one", "two"):
-        model = told(use(("remember", {"word": word})), DONE)
-        machine = build_graph(model=model, tools=(*default_tools(), remember), store=store)
-        settings: Any = {"context": AgentContext(workspace=str(folder))}
-        result: Any = asyncio.run(machine.ainvoke(ask(), **settings)) if loop else machine.invoke(ask(), **settings)
-        known += [json.loads(each.content)["data"]["known"] for each in result["messages"] if each.type == "tool"]
-    assert known == [[], ["one"]]
-    assert sorted(item.key for item in store.search(("words",))) == ["one", "two"]
 
 
 # --- Arguments
@@ -202,12 +97,19 @@ WRONG: tuple[tuple[str, Any, str], ...] = (
 )
 
 
-@pytest.mark.parametrize(("name", "value", "words"), WRONG, ids=[f"{name}-{at}" for at, (name, *_) in enumerate(WRONG)])
-def test_wrong_argument_is_named_with_its_remedy(name: str, value: Any, words: str) -> None:
-    given: dict[str, Any] = {name: value}
+def test_wrong_argument_is_named_with_its_remedy(subtests: pytest.Subtests) -> None:
+    for name, value, words in WRONG:
+        given: dict[str, Any] = {name: value}
+        for make in (build_graph, Session):
+            problem = pytest.raises(TypeError, match=f"^{name}: .*{re.escape(words)}")
+            with subtests.test(name=name, words=words, make=make.__name__), problem:
+                make(**given)
     for make in (build_graph, Session):
-        with pytest.raises(TypeError, match=f"^{name}: .*{re.escape(words)}"):
-            make(**given)
+        with pytest.raises(ValueError, match=r"tools: 2 tools are called 'read_file': give them different names\."):
+            make(tools=[*default_tools(), READ_FILE])
+    wrong: Any = True
+    with pytest.raises(TypeError, match="checkpointer: give a saver, or none to keep the thread"):
+        Session(checkpointer=wrong)
 
 
 def test_context_that_does_not_fit_ends_the_turn_by_name() -> None:
@@ -219,18 +121,6 @@ def test_context_that_does_not_fit_ends_the_turn_by_name() -> None:
     )
 
 
-def test_two_tools_of_one_name_are_refused() -> None:
-    for make in (build_graph, Session):
-        with pytest.raises(ValueError, match=r"tools: 2 tools are called 'read_file': give them different names\."):
-            make(tools=[*default_tools(), READ_FILE])
-
-
-def test_session_keeps_its_thread_somewhere() -> None:
-    wrong: Any = True
-    with pytest.raises(TypeError, match="checkpointer: give a saver, or none to keep the thread"):
-        Session(checkpointer=wrong)
-
-
 def test_key_of_a_chat_model_is_a_secret_and_the_word_that_a_local_server_takes_is_none() -> None:
     def with_key(key: str) -> Any:
         return checked(BuildArguments(model=ChatOpenAI(model="m", api_key=SecretStr(key)), secrets=("mine",))).secrets
@@ -238,14 +128,6 @@ def test_key_of_a_chat_model_is_a_secret_and_the_word_that_a_local_server_takes_
     assert with_key("sk-proj-4f9Qz81LmX2") == ("mine", "sk-proj-4f9Qz81LmX2")
     assert with_key("not-needed") == with_key("lm-studio") == ("mine",)
     assert checked(BuildArguments(model="gpt-5-mini", secrets=("mine",))).secrets == ("mine",)
-
-
-def test_person_may_stop_the_run(folder: Path) -> None:
-    asking = Asking(folder, TWO_WRITES, DONE)
-    ended = asking.answer("stop")
-    assert (ended["outcome"].kind, ended["outcome"].reason) == (OutcomeKind.BUDGET_STOP, StopReason.CANCELLED)
-    assert (asking.changed, len(asking.model.calls)) == ({}, 1)
-    assert history_problems(ended["messages"], Protocol.NATIVE) == []
 
 
 # --- Copies, and entering in the middle
@@ -257,11 +139,8 @@ def test_copy_of_a_built_graph_runs_on_the_same_thread(folder: Path) -> None:
     for each in (copy.copy(machine), copy.deepcopy({"graph": machine})["graph"]):
         assert each.get_state(THREAD).values["outcome"].kind is OutcomeKind.FINISHED
     assert copy.deepcopy(machine).invoke(ask("Again."), THREAD)["outcome"].kind is OutcomeKind.FINISHED
-
-
-def test_pickling_a_built_graph_is_refused_with_its_reason() -> None:
     with pytest.raises(TypeError, match=r"cannot be pickled: .* Call build_graph in the other process"):
-        pickle.dumps(build_graph(model=told(DONE)))
+        pickle.dumps(machine)
 
 
 @pytest.mark.parametrize("node", ["execute_tools", "begin_turn"])

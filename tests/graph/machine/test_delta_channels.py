@@ -1,33 +1,16 @@
 """What a delta channel holds is what a plain reducer would have made of the same writes, however it is read back."""
 
-import sqlite3
 from collections.abc import Sequence
-from contextlib import closing
 from itertools import pairwise
-from typing import Annotated, Any
+from typing import Any
 
-import pytest
 from hypothesis import given, strategies as st
-from langchain_core.messages import AIMessage, AIMessageChunk, AnyMessage, HumanMessage, RemoveMessage
-from langchain_core.runnables import RunnableConfig
+from langchain_core.messages import AIMessage, AnyMessage, HumanMessage, RemoveMessage
 from langgraph.channels.binop import BinaryOperatorAggregate
-from langgraph.checkpoint.base import BaseCheckpointSaver
-from langgraph.checkpoint.memory import InMemorySaver
-from langgraph.checkpoint.sqlite import SqliteSaver
-from langgraph.graph import END, START, StateGraph
 from langgraph.graph.message import REMOVE_ALL_MESSAGES, add_messages
 from langgraph.types import Overwrite
-from typing_extensions import TypedDict
 
-from mendgraph.graph.machine.state import (
-    SNAPSHOT_SHARE,
-    Changes,
-    FilesRead,
-    GrowingChannel,
-    Messages,
-    fold_messages,
-    serializer,
-)
+from mendgraph.graph.machine.state import SNAPSHOT_SHARE, Changes, Messages
 
 IDS = ("a", "b", "c", "d")
 MESSAGES = st.builds(
@@ -78,17 +61,6 @@ def channel_of(kind: Any, frequency: int = 100) -> Any:
 
 # --- Messages without an id
 
-NAMELESS: dict[str, Any] = {
-    "a text": "hello",
-    "a list of texts": ["hello", "hello"],
-    "a pair": ("user", "hello"),
-    "a list of pairs": [("user", "hello"), ("assistant", "hi")],
-    "a map": {"role": "user", "content": "hello"},
-    "a message": HumanMessage("hello"),
-    "a chunk": AIMessageChunk(content="hello"),
-}
-
-
 # --- Snapshots
 
 
@@ -109,37 +81,8 @@ def test_snapshots_are_the_rarer_the_more_there_is() -> None:
 # --- Through the savers
 
 
-def machine(saver: BaseCheckpointSaver[Any], frequency: int) -> Any:
-    """A graph of one node that adds nothing: what it is given is all that its channels hold."""
-    channel = GrowingChannel(fold_messages, snapshot_frequency=frequency)
-
-    class State(TypedDict, total=False):
-        messages: Annotated[list[AnyMessage], channel]
-        files: FilesRead
-        count: int
-
-    builder = StateGraph(State)
-    builder.add_node("count", lambda given: {"count": given.get("count", 0) + 1})
-    builder.add_edge(START, "count")
-    builder.add_edge("count", END)
-    return builder.compile(checkpointer=saver)
-
-
-@pytest.mark.parametrize("in_memory", [True, False])
-def test_request_without_an_id_keeps_the_one_that_it_is_given(in_memory: bool) -> None:
-    config = RunnableConfig(configurable={"thread_id": "t"})
-    with closing(sqlite3.connect(":memory:", check_same_thread=False)) as connection:
-        saver: Any = InMemorySaver() if in_memory else SqliteSaver(connection, serde=serializer())
-        graph = machine(saver, 100)
-        shown = [graph.invoke({"messages": write}, config)["messages"] for write in NAMELESS.values()][-1]
-        read = [graph.get_state(config).values["messages"] for _ in range(3)]
-        assert read == [shown] * 3
-        graph.invoke({"messages": [RemoveMessage(id=shown[0].id)]}, config)
-        assert graph.get_state(config).values["messages"] == shown[1:]
-
-
 @given(WRITES, st.lists(st.integers(0, 8), max_size=3))
-def test_it_is_the_same_however_the_writes_are_batched(drawn: list[Any], cuts: list[int]) -> None:
+def test_channel_holds_the_same_however_the_writes_are_batched(drawn: list[Any], cuts: list[int]) -> None:
     """LangGraph replays the writes of many steps at once, from a snapshot on that may lie anywhere."""
     writes, channel = possible(drawn), channel_of(Messages)
     bounds = [0, *sorted(min(cut, len(writes)) for cut in cuts), len(writes)]

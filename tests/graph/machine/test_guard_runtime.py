@@ -1,21 +1,20 @@
 """What a person is shown of a call is what it would do, and showing it does nothing."""
 
 from collections.abc import Callable
-from hashlib import sha256
 from pathlib import Path
 
 import pytest
 from langchain_core.messages import HumanMessage
 
 from mendgraph.graph.configuration.context import AgentContext
-from mendgraph.graph.machine.guard_runtime import Previewer, with_known_files
+from mendgraph.graph.machine.guard_runtime import Previewer
 from mendgraph.graph.machine.state import AgentState
 from mendgraph.graph.machine.tool_runtime import ToolRuntime
 from mendgraph.nodes.execute_tools.registry import Tool, ToolContext, ToolOutput, tool
 from mendgraph.nodes.execute_tools.tools import default_tools
 from mendgraph.nodes.guard.approvals import Preview
 from mendgraph.nodes.guard.file_rules import DEFAULT_GUARDRAIL_RULES
-from mendgraph.nodes.records import CallError, Effect, ExtractionError, ExtractionErrorType, JsonMap, ToolCall
+from mendgraph.nodes.records import Effect, JsonMap, ToolCall
 from tests.workspace_files import write_files
 
 TEXT = "one\ntwo\nthree\n"
@@ -72,42 +71,41 @@ EDIT = ("edit_file", {"path": "./a.txt", "old_str": "two", "new_str": "2"})
 HEAD = "--- a/a.txt\n+++ b/a.txt\n@@ -1,3 +1,3 @@\n one\n"
 
 
-@pytest.mark.parametrize(
-    ("call", "text"),
-    [
-        (EDIT, f"{HEAD}-two\n+2\n three"),
-        (("write_file", {"path": "new/b.txt", "content": "b\n"}), "--- /dev/null\n+++ b/new/b.txt\n@@ -0,0 +1 @@\n+b"),
-        (("write_file", {"path": "e.txt", "content": ""}), "--- /dev/null\n+++ b/e.txt"),
-        (("delete_file", {"path": "a.txt"}), "--- a/a.txt\n+++ /dev/null\n@@ -1,3 +0,0 @@\n-one\n-two\n-three"),
-        (("move_file", {"path": "a.txt", "target": "c.txt"}), "rename from a.txt\nrename to c.txt"),
-        (
-            ("edit_blocks", {"path": "calc.py", "content": "def add(a, b):\n    return a + b\n"}),
-            "--- a/calc.py\n+++ b/calc.py\n@@ -1,2 +1,2 @@\n def add(a, b):\n-    return a - b\n+    return a + b",
-        ),
-        (("apply_patch", {"patch": PATCH}), PATCHED),
-    ],
-    ids=lambda value: value[0] if isinstance(value, tuple) else "",
-)
-def test_each_writing_tool_shows_its_diff(show: Show, call: tuple[str, JsonMap], text: str) -> None:
-    (preview,) = show(call, read=("a.txt", "calc.py"))
-    assert preview.shown == {"kind": "diff", "text": text, "truncated": False}
-    assert preview.pins
+DIFFS: list[tuple[tuple[str, JsonMap], str]] = [
+    (EDIT, f"{HEAD}-two\n+2\n three"),
+    (("write_file", {"path": "new/b.txt", "content": "b\n"}), "--- /dev/null\n+++ b/new/b.txt\n@@ -0,0 +1 @@\n+b"),
+    (("write_file", {"path": "e.txt", "content": ""}), "--- /dev/null\n+++ b/e.txt"),
+    (("delete_file", {"path": "a.txt"}), "--- a/a.txt\n+++ /dev/null\n@@ -1,3 +0,0 @@\n-one\n-two\n-three"),
+    (("move_file", {"path": "a.txt", "target": "c.txt"}), "rename from a.txt\nrename to c.txt"),
+    (
+        ("edit_blocks", {"path": "calc.py", "content": "def add(a, b):\n    return a + b\n"}),
+        "--- a/calc.py\n+++ b/calc.py\n@@ -1,2 +1,2 @@\n def add(a, b):\n-    return a - b\n+    return a + b",
+    ),
+    (("apply_patch", {"patch": PATCH}), PATCHED),
+]
 
 
-@pytest.mark.parametrize(
-    "call",
-    [
-        ("edit_file", {"path": "no.txt", "old_str": "a", "new_str": "b"}),
-        ("write_file", {"path": "a.txt", "content": "x"}),
-        ("edit_file", {"path": ".env", "old_str": "1", "new_str": "2"}),
-        ("edit_file", {"path": "../x", "old_str": "", "new_str": "2"}),
-        ("edit_file", {"path": "data.bin", "old_str": "x", "new_str": "2"}),
-        ("edit_file", {"nonsense": 1}),
-    ],
-)
-def test_call_that_would_fail_is_not_shown_and_may_change_nothing(show: Show, call: tuple[str, JsonMap]) -> None:
-    (preview,) = show(call)
-    assert (preview.shown["text"], preview.pins) == ("", ())
+def test_writing_tool_shows_its_diff(show: Show, subtests: pytest.Subtests) -> None:
+    for call, text in DIFFS:
+        with subtests.test(call=call):
+            (preview,) = show(call, read=("a.txt", "calc.py"))
+            assert preview.shown == {"kind": "diff", "text": text, "truncated": False}
+            assert preview.pins
+
+
+FAILING: list[tuple[str, JsonMap]] = [
+    ("edit_file", {"path": "no.txt", "old_str": "a", "new_str": "b"}),
+    ("write_file", {"path": "a.txt", "content": "x"}),
+    ("edit_file", {"path": ".env", "old_str": "1", "new_str": "2"}),
+    ("edit_file", {"path": "../x", "old_str": "", "new_str": "2"}),
+    ("edit_file", {"path": "data.bin", "old_str": "x", "new_str": "2"}),
+    ("edit_file", {"nonsense": 1}),
+]
+
+
+def test_call_that_would_fail_is_not_shown_and_may_change_nothing(show: Show) -> None:
+    previews = [show(call)[0] for call in FAILING]
+    assert [(preview.shown["text"], preview.pins) for preview in previews] == [("", ())] * len(FAILING)
 
 
 def test_users_tool_is_never_run_to_be_shown_and_is_bound_to_its_files(show: Show) -> None:
@@ -120,20 +118,20 @@ def test_users_tool_is_never_run_to_be_shown_and_is_bound_to_its_files(show: Sho
     assert other.shown["kind"] == "arguments"
 
 
-@pytest.mark.parametrize(
-    ("arguments", "text"),
-    [
-        ({"argv": ["make", "a b"]}, "make 'a b'"),
-        ({"argv": ["make"], "cwd": "."}, "make"),
-        ({"argv": ["rm", "-r", "x"], "cwd": "src"}, "rm -r x\nin src"),
-    ],
-)
-def test_command_is_shown_as_a_shell_has_it_with_its_folder(show: Show, arguments: JsonMap, text: str) -> None:
-    (preview,) = show(("run_command", arguments))
-    assert preview.shown == {"kind": "argv", "text": text, "truncated": False}
+COMMANDS: list[tuple[JsonMap, str]] = [
+    ({"argv": ["make", "a b"]}, "make 'a b'"),
+    ({"argv": ["make"], "cwd": "."}, "make"),
+    ({"argv": ["rm", "-r", "x"], "cwd": "src"}, "rm -r x\nin src"),
+]
 
 
-def test_what_is_long_is_cut_and_says_so(show: Show) -> None:
+def test_command_is_shown_as_a_shell_has_it_with_its_folder(show: Show) -> None:
+    for arguments, text in COMMANDS:
+        (preview,) = show(("run_command", arguments))
+        assert preview.shown == {"kind": "argv", "text": text, "truncated": False}
+
+
+def test_long_preview_is_cut_and_says_so(show: Show) -> None:
     (lines,) = show(("write_file", {"path": "b.txt", "content": "x\n" * 1_000}))
     assert lines.shown["truncated"]
     assert lines.shown["text"].endswith(" more lines of this diff]")
@@ -163,30 +161,3 @@ def test_known_files_holds_every_name_of_a_file(tmp_path: Path) -> None:
     known = Previewer(gateway, AgentState(context=context)).known_files([named("link"), named("no"), named("../x")])
     assert set(known) == {"link", "a.txt", "no"}
     assert known["link"] == known["a.txt"] != known["no"] == ""
-
-
-BROKEN = CallError(
-    call_id="2", tool="", raw_arguments="", error=ExtractionError(ExtractionErrorType.EMPTY_TOOL_NAME, 1, "", "")
-)
-
-
-def call(tool: str, path: str) -> ToolCall:
-    return ToolCall(call_id="1", tool=tool, arguments={"path": path}, raw_arguments="")
-
-
-@pytest.fixture
-def gateway() -> ToolRuntime:
-    return ToolRuntime(None, DEFAULT_GUARDRAIL_RULES, {}, ())
-
-
-def test_only_files_that_would_be_changed_are_looked_at_and_only_in_mode_ask(
-    gateway: ToolRuntime, tmp_path: Path
-) -> None:
-    (tmp_path / "a.py").write_bytes(b"a")
-    items = [call("delete_file", "a.py"), call("read_file", "b.py"), call("unheard_of", "c.py"), BROKEN]
-    context = AgentContext(workspace=str(tmp_path), mode="ask")
-    hashed = {"a.py": sha256(b"a").hexdigest()}
-    assert with_known_files(gateway, context, {"items": items}) == {"items": items, "known_files": hashed}
-    assert with_known_files(gateway, context, {"items": []}) == {"items": []}
-    auto = AgentContext(workspace=str(tmp_path))
-    assert with_known_files(gateway, auto, {"items": items}) == {"items": items}

@@ -50,49 +50,48 @@ def test_provider_has_one_circuit_for_all_its_runs() -> None:
         assert other is not first
 
 
-@pytest.mark.parametrize(
-    ("said", "name", "price"),
-    [
-        ({}, "local", FREE),
-        ({}, "", FREE),
-        ({"model": "m", "base_url": "http://127.0.0.1:1/v1"}, "", None),
-        ({"model": "my-model"}, "my-model", Price(input=3.0, output=5.0, cached_input=1.0)),
-        ({"model": "nobodys"}, "nobodys", None),
-        ({"usd_per_million_input": 1.0, "usd_per_million_output": 2.0}, "nobodys", Price(input=1.0, output=2.0)),
-        (
-            {"usd_per_million_input": 1.0, "usd_per_million_output": 2.0, "usd_per_million_cached_input": 0.5},
-            "my-model",
-            Price(input=1.0, output=2.0, cached_input=0.5),
-        ),
-    ],
-)
+PAIR = {"usd_per_million_input": 1.0, "usd_per_million_output": 2.0}
+PRICES: list[tuple[dict[str, Any], str, Price | None]] = [
+    ({}, "local", FREE),
+    ({}, "", FREE),
+    ({"model": "m", "base_url": "http://127.0.0.1:1/v1"}, "", None),
+    ({"model": "my-model"}, "my-model", Price(input=3.0, output=5.0, cached_input=1.0)),
+    ({"model": "nobodys"}, "nobodys", None),
+    (PAIR, "nobodys", Price(input=1.0, output=2.0)),
+    (PAIR | {"usd_per_million_cached_input": 0.5}, "my-model", Price(input=1.0, output=2.0, cached_input=0.5)),
+]
+
+
 def test_price_is_the_contexts_or_the_lists_and_never_guessed(
-    said: dict[str, Any], name: str, price: Price | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, subtests: pytest.Subtests
 ) -> None:
     (tmp_path / "own.toml").write_text(OWN_PRICES, "utf-8")
     monkeypatch.setenv(PRICES_VARIABLE, str(tmp_path / "own.toml"))
     for variable in ("OPENAI_API_KEY", "OPENAI_BASE_URL"):
         monkeypatch.delenv(variable, raising=False)
-    with calling() as bound:
-        assert bound.prepare(state(AgentContext(**said))).settings.budget.price_of(name) == price
+    for settings, name, price in PRICES:
+        with subtests.test(settings=settings, name=name), calling() as bound:
+            assert bound.prepare(state(AgentContext(**settings))).settings.budget.price_of(name) == price
 
 
-@pytest.mark.parametrize(
-    ("said", "problem"),
-    [
-        ({"model": "nobodys"}, ""),
-        ({"model": "nobodys", "max_cost_usd": 1.0}, "no price is known for the model 'nobodys'"),
-        ({"model": "nobodys", "max_cost_usd_per_day": 1.0}, "no price is known for the model 'nobodys'"),
-        ({"model": "nobodys", "max_cost_usd_per_account": 1.0}, "no price is known for the model 'nobodys'"),
-        ({"model": "local", "max_cost_usd": 1.0}, ""),
-        ({"model": "local", "max_cost_usd": 1.0, "fallback_models": ("nobodys",)}, "the model 'nobodys'"),
-        ({"model": "m", "max_cost_usd": 1.0, "usd_per_million_input": 1.0, "usd_per_million_output": 1.0}, ""),
-    ],
-)
-def test_limit_on_cost_needs_a_price_for_every_model(said: dict[str, Any], problem: str) -> None:
-    with calling() as bound:
-        found = bound.problem(AgentContext(**said))
-    assert found is None if not problem else problem in (found or "")
+UNKNOWN = "no price is known for the model 'nobodys'"
+PROBLEMS: list[tuple[dict[str, Any], str | None]] = [
+    ({"model": "nobodys"}, None),
+    ({"model": "nobodys", "max_cost_usd": 1.0}, UNKNOWN),
+    ({"model": "nobodys", "max_cost_usd_per_day": 1.0}, UNKNOWN),
+    ({"model": "nobodys", "max_cost_usd_per_account": 1.0}, UNKNOWN),
+    ({"model": "local", "max_cost_usd": 1.0}, None),
+    ({"model": "local", "max_cost_usd": 1.0, "fallback_models": ("nobodys",)}, "the model 'nobodys'"),
+    ({"model": "m", "max_cost_usd": 1.0, **PAIR}, None),
+    ({"model": "m", "fallback_models": ("m",)}, "Fallback model 1 (m) is in the list already: name each model once."),
+]
+
+
+def test_limit_on_cost_needs_a_price_for_every_model(subtests: pytest.Subtests) -> None:
+    for settings, words in PROBLEMS:
+        with subtests.test(settings=settings), calling() as bound:
+            problem = bound.problem(AgentContext(**settings))
+            assert problem is None if words is None else words in (problem or "")
 
 
 # --- What earlier turns have lost
@@ -135,25 +134,16 @@ def test_marked_turn_is_charged_what_earlier_turns_lost_and_keeps_its_own_for_it
     assert (spent.usage, spent.booked) == (APIUsageStats(3, 30, 15, 3), 6)
 
 
-def test_fallback_that_is_the_runs_own_model_is_told() -> None:
-    """Only here is the run's own model known: the context takes its fallbacks one by one."""
-    with calling() as bound:
-        problem = bound.problem(AgentContext(model="m", fallback_models=("m",)))
-    assert problem == "Fallback model 1 (m) is in the list already: name each model once."
+WINDOWS: list[tuple[dict[str, Any], bool, int | None]] = [
+    ({"model": "local"}, True, EMBEDDED_WINDOW),
+    ({"model": "gpt-4o", "base_url": "http://127.0.0.1:1/v1"}, False, 128_000),
+    ({"model": "gpt-4o", "window_tokens": 9_000}, False, 9_000),
+    ({"model": "nobodys", "base_url": "http://127.0.0.1:1/v1"}, False, None),
+]
 
 
-@pytest.mark.parametrize(
-    ("said", "embedded", "tokens"),
-    [
-        ({"model": "local"}, True, EMBEDDED_WINDOW),
-        ({"model": "gpt-4o", "base_url": "http://127.0.0.1:1/v1"}, False, 128_000),
-        ({"model": "gpt-4o", "window_tokens": 9_000}, False, 9_000),
-        ({"model": "nobodys", "base_url": "http://127.0.0.1:1/v1"}, False, None),
-    ],
-)
-def test_window_is_the_contexts_or_known_by_the_models_name(
-    said: dict[str, Any], embedded: bool, tokens: int | None
-) -> None:
-    with calling() as bound:
-        found = bound.prepare(state(AgentContext(**said), Profile(embedded=embedded)))
-    assert found.settings.window_tokens == tokens
+def test_window_is_the_contexts_or_known_by_the_models_name() -> None:
+    for settings, embedded, tokens in WINDOWS:
+        with calling() as bound:
+            prepared = bound.prepare(state(AgentContext(**settings), Profile(embedded=embedded)))
+        assert prepared.settings.window_tokens == tokens

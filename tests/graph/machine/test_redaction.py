@@ -3,7 +3,7 @@
 import base64
 import json
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -72,7 +72,7 @@ def start(folder: Path, **more: Any) -> dict[str, Any]:
     return {"input": {"messages": [HumanMessage("Write it.")]}, "config": CONFIG, "context": context(folder, **more)}
 
 
-def test_it_runs_as_it_was_written_and_is_in_no_checkpoint_update_or_message(folder: Path) -> None:
+def test_literal_runs_as_it_was_written_and_is_in_no_checkpoint_update_or_message(folder: Path) -> None:
     saver = InMemorySaver()
     graph = machine(saver, use(*WRITE), Say(SAID))
     told = list(graph.stream(**start(folder), stream_mode=["updates", "values", "custom", "debug"]))
@@ -85,11 +85,10 @@ def test_it_runs_as_it_was_written_and_is_in_no_checkpoint_update_or_message(fol
     assert SAID.replace(ONE, MARK) in repr(state["outcome"])
 
 
-@pytest.mark.parametrize("node", ["call_model", "parse", "guard"])
-def test_another_process_refuses_the_call_and_the_model_writes_it_again(folder: Path, node: str) -> None:
+def test_another_process_refuses_the_call_and_the_model_writes_it_again(folder: Path) -> None:
     saver = InMemorySaver()
     dying = machine(saver, use(*WRITE[:1]))
-    dying.invoke(**start(folder), interrupt_after=[node])
+    dying.invoke(**start(folder), interrupt_after=["guard"])
     assert not (folder / "a.py").exists()
     state = machine(saver, use(*WRITE[:1]), use(*WRITE[:1])).invoke(None, CONFIG)
     refused = [each.text for each in state["messages"] if each.type == "tool"]
@@ -98,7 +97,7 @@ def test_another_process_refuses_the_call_and_the_model_writes_it_again(folder: 
     assert ONE not in holds(saver)
 
 
-def test_what_a_provider_sealed_goes_back_byte_for_byte() -> None:
+def test_sealed_thoughts_of_a_provider_go_back_byte_for_byte() -> None:
     sealed = {"type": "thinking", "thinking": CODE.format(ONE), "signature": "s1"}
     open_block = {"type": "text", "text": CODE.format(ONE)}
     reply = ModelReply(text=CODE.format(ONE), provider={"content": [sealed, open_block]})
@@ -117,6 +116,7 @@ def test_literal_is_forgotten_with_its_step_and_after_a_thousand_and_twenty_four
         words.hidden(str(number), {"reply": reply}, "reply")
     assert words.written("0", hidden) == hidden  # of the oldest run
     assert (words.written("1", hidden), words.written("1024", hidden)) == (replies[1], replies[1_024])
+    assert words.written("2", None) is None
     words.forget("1")
     assert words.written("1", hidden) == hidden
     assert words.written("2", hidden) == replies[2]
@@ -127,7 +127,7 @@ def same_id(content: str) -> Calls:
     return Calls([("write_file", json.dumps({"path": "a.py", "content": content}), "0")])
 
 
-def test_what_was_approved_is_not_another_call_of_the_same_marks(folder: Path) -> None:
+def test_approval_holds_for_no_other_call_of_the_same_marks(folder: Path) -> None:
     model = ScriptedModel([same_id(CODE.format(ONE)), same_id(CODE.format(TWO)), Say("Done.")])
     graph: Any = build_graph(InMemorySaver(), model=model)
     graph.invoke(**start(folder, mode="ask"))
@@ -173,40 +173,25 @@ def stored(value: Any, serde: SerializerProtocol = SERDE) -> tuple[bytes, Any]:
 # --- Known values
 
 
-@pytest.mark.parametrize(
-    "form",
-    [
-        KNOWN,
-        json.dumps(KNOWN)[1:-1],
-        quote(KNOWN, safe=""),
-        base64.b64encode(KNOWN.encode()).decode(),
-        KNOWN.encode().hex(),
-    ],
-)
-def test_known_value_is_blotted_out_in_each_of_its_forms(form: str) -> None:
-    data, back = stored({"a": [AIMessage(f"x {form} y")], "b": [1, form], form: None})
-    assert form.encode() not in data
-    assert (back["a"][0].content, back["b"][0], list(back.values())[2]) == (f"x {'*' * len(form.encode())} y", 1, None)
+def test_known_value_is_blotted_out_in_each_of_its_forms() -> None:
+    encoded = (base64.b64encode(KNOWN.encode()).decode(), KNOWN.encode().hex())
+    for form in (KNOWN, json.dumps(KNOWN)[1:-1], quote(KNOWN, safe=""), *encoded):
+        data, back = stored({"a": [AIMessage(f"x {form} y")], "b": [1, form], form: None})
+        assert form.encode() not in data
+        mark = "*" * len(form.encode())
+        assert (back["a"][0].content, back["b"][0], list(back.values())[2]) == (f"x {mark} y", 1, None)
 
 
-@pytest.mark.parametrize(
-    "value",
-    [
-        [AIMessage(f"It is {KNOWN}.")],
-        ToolCall(call_id="c", tool="t", arguments={"deep": [{"er": KNOWN}]}, raw_arguments=json.dumps(KNOWN)),
-        AgentContext(workspace=f"/{KNOWN}"),
-        {KNOWN: 1},
-        RuntimeError(KNOWN),
-        KNOWN.encode(),
-    ],
-    ids=lambda value: type(value).__name__,
-)
-def test_known_value_is_in_no_kind_of_value(value: Any) -> None:
-    data, back = stored(value)
-    assert KNOWN.encode() not in data
-    assert json.dumps(KNOWN)[1:-1].encode() not in data
-    assert KNOWN not in repr(back)
-    assert "*" * len(KNOWN) in repr(back) or MARK in repr(back)
+def test_known_value_is_in_no_kind_of_value(subtests: pytest.Subtests) -> None:
+    call = ToolCall(call_id="c", tool="t", arguments={"deep": [{"er": KNOWN}]}, raw_arguments=json.dumps(KNOWN))
+    context = AgentContext(workspace=f"/{KNOWN}")
+    for value in ([AIMessage(f"It is {KNOWN}.")], call, context, {KNOWN: 1}, RuntimeError(KNOWN), KNOWN.encode()):
+        with subtests.test(type=type(value).__name__):
+            data, back = stored(value)
+            assert KNOWN.encode() not in data
+            assert json.dumps(KNOWN)[1:-1].encode() not in data
+            assert KNOWN not in repr(back)
+            assert "*" * len(KNOWN) in repr(back) or MARK in repr(back)
 
 
 @settings(max_examples=40)
@@ -217,7 +202,7 @@ def test_known_value_is_in_no_kind_of_value(value: Any) -> None:
         max_leaves=12,
     )
 )
-def test_what_holds_no_secret_comes_back_as_it_was(value: Any) -> None:
+def test_value_without_a_secret_comes_back_as_it_was(value: Any) -> None:
     plain = serializer().loads_typed(serializer().dumps_typed(value))
     assert stored(value)[1] == plain
 
@@ -235,14 +220,15 @@ REQUESTS: dict[str, Any] = {
 """Every spelling of a request that LangGraph takes."""
 
 
-@pytest.mark.parametrize("request_", REQUESTS.values(), ids=REQUESTS)
-@pytest.mark.parametrize("depth", [0, 1, 2, 5])
-def test_what_a_person_typed_is_stored_without_secrets(request_: Any, depth: int) -> None:
-    value = {"messages": request_}
-    for _ in range(depth):
-        value = {"channel_values": value}
-    data, back = stored(value)
-    assert (SHAPED.encode() in data, SHAPED in repr(back), MARK in repr(back)) == (False, False, True)
+def test_request_is_stored_without_secrets(subtests: pytest.Subtests) -> None:
+    for name, request in REQUESTS.items():
+        for depth in (0, 1, 5):
+            value = {"messages": request}
+            for _ in range(depth):
+                value = {"channel_values": value}
+            with subtests.test(name=name, depth=depth):
+                data, back = stored(value)
+                assert (SHAPED.encode() in data, SHAPED in repr(back), MARK in repr(back)) == (False, False, True)
 
 
 # --- It is still the strict serializer
@@ -254,16 +240,11 @@ def test_no_other_type_is_ever_built(caplog: pytest.LogCaptureFixture) -> None:
         assert SERDE.loads_typed((kind, data)) == {"a": Decimal(1), "b": {"x": 1}}
 
 
-@pytest.mark.parametrize(
-    "value",
-    [10**30, object(), HumanMessage("x", additional_kwargs={"n": 10**30})],
-    ids=["integer", "object", "message"],
-)
-def test_what_has_no_stored_form_is_refused_in_one_sentence(value: Any) -> None:
-    with pytest.raises(
-        StoreError, match=r"^A value cannot be stored with the run \(.+\): it may hold integers of 64 bits"
-    ):
-        SERDE.dumps_typed(value)
+def test_value_without_a_stored_form_is_refused_in_one_sentence() -> None:
+    words = r"^A value cannot be stored with the run \(.+\): it may hold integers of 64 bits"
+    for value in (10**30, object(), HumanMessage("x", additional_kwargs={"n": 10**30})):
+        with pytest.raises(StoreError, match=words):
+            SERDE.dumps_typed(value)
 
 
 # --- What another version wrote
@@ -286,26 +267,29 @@ FOREIGN: dict[str, tuple[bytes, str]] = {
 """Records that this version does not know, and the name that the refusal has."""
 
 
-@pytest.mark.parametrize(("data", "name"), FOREIGN.values(), ids=FOREIGN)
-@pytest.mark.parametrize("wrap", [bytes, in_a_map, in_a_snapshot, in_an_overwrite])
-def test_record_that_this_version_does_not_know_is_refused(
-    data: bytes, name: str, wrap: Callable[[bytes], bytes]
-) -> None:
-    with pytest.raises(StoreError) as caught:
-        SERDE.loads_typed(("msgpack", wrap(data)))
-    said = str(caught.value)
-    assert said.startswith(f"A stored {name} cannot be read (")
-    assert said.endswith("): another version of mendgraph wrote it. Go on with that version, or begin a new run.")
-    assert "\n" not in said
+def test_record_that_this_version_does_not_know_is_refused(subtests: pytest.Subtests) -> None:
+    for what, (data, name) in FOREIGN.items():
+        for wrap in (bytes, in_a_map, in_a_snapshot, in_an_overwrite):
+            with subtests.test(what=what, wrap=wrap.__name__):
+                with pytest.raises(StoreError) as caught:
+                    SERDE.loads_typed(("msgpack", wrap(data)))
+                words = str(caught.value)
+                assert words.startswith(f"A stored {name} cannot be read (")
+                version = "another version of mendgraph wrote it. Go on with that version, or begin a new run."
+                assert words.endswith(f"): {version}")
+                assert "\n" not in words
 
 
-@pytest.mark.parametrize(
-    ("kind", "data"),
-    [("msgpack", b"\xc1"), ("msgpack", b""), ("msgpack+zlib", b"x"), ("new", b""), ("msgpack+new", b"")],
-)
-def test_damaged_bytes_are_refused(kind: str, data: bytes) -> None:
-    with pytest.raises(StoreError, match=r"^A stored value is damaged: .+\.$"):
-        SERDE.loads_typed((kind, data))
+def test_damaged_bytes_are_refused() -> None:
+    for kind, data in (
+        ("msgpack", b"\xc1"),
+        ("msgpack", b""),
+        ("msgpack+zlib", b"x"),
+        ("new", b""),
+        ("msgpack+new", b""),
+    ):
+        with pytest.raises(StoreError, match=r"^A stored value is damaged: .+\.$"):
+            SERDE.loads_typed((kind, data))
 
 
 # --- Compressed
@@ -320,23 +304,14 @@ def test_with_a_dictionary_values_are_compressed_and_come_back() -> None:
     assert len(data) < len(SERDE.dumps_typed(LONG)[1]) / 3
 
 
-@pytest.mark.parametrize("cut", [1, 5, 20])
-def test_compressed_bytes_that_are_cut_off_are_refused(cut: int) -> None:
+def test_compressed_bytes_that_are_cut_off_are_refused() -> None:
     kind, data = PACKED.dumps_typed(b"word " * 200)
-    with pytest.raises(StoreError, match="damaged: its end is missing"):
-        PACKED.loads_typed((kind, data[:-cut]))
+    for cut in (1, 5, 20):
+        with pytest.raises(StoreError, match="damaged: its end is missing"):
+            PACKED.loads_typed((kind, data[:-cut]))
 
 
-def test_what_is_too_large_is_not_stored(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_value_that_is_too_large_is_not_stored(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("mendgraph.graph.machine.redaction.MOST_BYTES", 100)
     with pytest.raises(StoreError, match="it has 202 bytes, and may have 100"):
         SERDE.dumps_typed("x" * 200)
-
-
-def test_literals_of_the_oldest_run_are_forgotten_first(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("mendgraph.graph.machine.redaction.MOST_RUNS", 1)
-    words = WrittenLiterals(Redactor)
-    reply = ModelReply(text=CODE.format(ONE))
-    hidden = [words.hidden(run, {"reply": reply}, "reply")["reply"] for run in ("one", "two")]
-    assert [words.written(run, hidden[0]) for run in ("one", "two")] == [hidden[0], reply]
-    assert words.written("two", None) is None

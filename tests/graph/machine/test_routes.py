@@ -106,26 +106,21 @@ def printed(number: int) -> Message:
     return Say(f'{{"name": "read_file", "arguments": {{"path": "n.txt", "start_line": {number}}}}}')
 
 
-@pytest.mark.parametrize(
-    ("reason", "word"),
-    [(None, "replied"), (StopReason.MAX_STEPS, "budget exhausted"), (StopReason.REFUSED, "provider failed")],
-)
-def test_what_a_call_came_to_leads_on(reason: StopReason | None, word: str) -> None:
-    cause = None if reason is None else StopCause(reason=reason, message="because")
-    assert routes.after_call_model(AgentState(stop=cause)) == word
+def test_result_of_a_model_call_leads_on() -> None:
+    ends = {StopReason.MAX_STEPS: "budget exhausted", StopReason.REFUSED: "provider failed"}
+    assert routes.after_call_model(AgentState(stop=None)) == "replied"
+    for reason, word in ends.items():
+        cause = StopCause(reason=reason, message="because")
+        assert routes.after_call_model(AgentState(stop=cause)) == word
+    for edge in get_args(PendingCall.model_fields["edge"].annotation):
+        context = AgentContext(max_calls_per_turn=1)
+        state = AgentState(pending_call=PendingCall(edge=edge), context=context, spending=Spending())
+        assert routes.after_call_model(state) == edge
+        state["spending"] = Spending(usage=APIUsageStats(1, 0, 0, 1))
+        assert routes.after_call_model(state) == "budget exhausted"
 
 
-@pytest.mark.parametrize("edge", get_args(PendingCall.model_fields["edge"].annotation))
-def test_pending_call_leads_back_by_its_edge(edge: Any) -> None:
-    context = AgentContext(max_calls_per_turn=1)
-    state = AgentState(pending_call=PendingCall(edge=edge), context=context, spending=Spending())
-    assert routes.after_call_model(state) == edge
-    state["spending"] = Spending(usage=APIUsageStats(1, 0, 0, 1))
-    assert routes.after_call_model(state) == "budget exhausted"
-
-
-@pytest.mark.parametrize("calls", [1, 7, 12])
-@pytest.mark.parametrize("speak", [line_of_notes, printed])
+@pytest.mark.parametrize(("speak", "calls"), [(line_of_notes, 1), (line_of_notes, 7), (printed, 7)])
 def test_our_counters_stop_a_run_before_langgraph_does(
     speak: Callable[[int], Message], calls: int, tmp_path: Path
 ) -> None:

@@ -140,30 +140,27 @@ def round_trip(value: Any) -> Any:
     return serializer().loads_typed(serializer().dumps_typed(value))
 
 
-@pytest.fixture(params=[True, False], autouse=True)
-def _strict(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("strict", [True, False])
+def test_listed_types_come_back_as_they_were_and_others_as_plain_data(
+    strict: bool, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, subtests: pytest.Subtests
+) -> None:
     """Whatever LANGGRAPH_STRICT_MSGPACK says (langgraph reads it once, on its import)."""
-    monkeypatch.setattr("langgraph.checkpoint.serde._msgpack.STRICT_MSGPACK_ENABLED", request.param)
-
-
-@pytest.mark.parametrize("value", EXAMPLES, ids=lambda value: type(value).__name__)
-def test_record_comes_back_as_it_was(value: Any) -> None:
-    back = round_trip({"one": value, "many": [value, [value]]})
-    assert back == {"one": value, "many": [value, [value]]}
-    assert type(back["one"]) is type(value)
-    if isinstance(value, BaseModel):
-        assert back["one"].model_dump() == value.model_dump()
+    monkeypatch.setattr("langgraph.checkpoint.serde._msgpack.STRICT_MSGPACK_ENABLED", strict)
+    for value in EXAMPLES:
+        with subtests.test(type=type(value).__name__):
+            back = round_trip({"one": value, "many": [value, [value]]})
+            assert back == {"one": value, "many": [value, [value]]}
+            assert type(back["one"]) is type(value)
+            if isinstance(value, BaseModel):
+                assert back["one"].model_dump() == value.model_dump()
+    with caplog.at_level(logging.CRITICAL):
+        for other in (Unlisted(), UnlistedEnum.A):
+            assert type(round_trip({"x": other})["x"]) in {dict, str, type(None)}
 
 
 def test_there_is_an_example_of_each_type() -> None:
     assert {type(value) for value in EXAMPLES} == {kind for kind in CHECKPOINT_TYPES if not issubclass(kind, Enum)}
     assert len(CHECKPOINT_TYPES) == len(set(CHECKPOINT_TYPES))
-
-
-@pytest.mark.parametrize("value", [Unlisted(), UnlistedEnum.A])
-def test_any_other_type_comes_back_as_plain_data(value: Any, caplog: pytest.LogCaptureFixture) -> None:
-    with caplog.at_level(logging.CRITICAL):
-        assert type(round_trip({"x": value})["x"]) in {dict, str, type(None)}
 
 
 def types_in(hint: Any) -> set[type]:

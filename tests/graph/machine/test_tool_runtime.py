@@ -9,10 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from langchain_core.messages import HumanMessage
 
 from mendgraph.graph.configuration.context import AgentContext
-from mendgraph.graph.machine.build import build_graph
 from mendgraph.graph.machine.tool_runtime import ToolRuntime
 from mendgraph.graph.runs.run import RunResult, run_task
 from mendgraph.nodes.execute_tools.processes.commands import CommandResult, Commands
@@ -76,29 +74,26 @@ def results_of(model: ScriptedModel, call: int) -> list[JsonMap]:
 # --- Roles
 
 
-@pytest.mark.parametrize(
-    ("role", "names"),
-    [
-        (None, NAMES),
-        ("reader", LOOKING),
-        ("editor", EDITING),
-        ("operator", NAMES),
-        ("mine", frozenset({"read_file", "run_checks", "final_answer"})),
-    ],
-)
-def test_role_says_which_tools_there_are(role: str | None, names: frozenset[str], root: Path) -> None:
+def test_role_says_which_tools_there_are(root: Path) -> None:
     known = gateway(roles={"mine": ["read_file"]})
-    assert known.allowed(AgentContext(workspace=str(root), role=role)) == names
+    for role, names in {
+        None: NAMES,
+        "reader": LOOKING,
+        "editor": EDITING,
+        "operator": NAMES,
+        "mine": {"read_file", "run_checks", "final_answer"},
+    }.items():
+        assert known.allowed(AgentContext(workspace=str(root), role=role)) == names
 
 
-@pytest.mark.parametrize("role", [None, "operator", "mine"])
-def test_run_with_writable_paths_starts_no_program(role: str | None, root: Path) -> None:
+def test_run_with_writable_paths_starts_no_program(root: Path) -> None:
     programs = {name for name, spec in SPECS.items() if spec.effect is Effect.EXECUTE}
     known = gateway(roles={"mine": sorted(NAMES)})
-    context = AgentContext(workspace=str(root), role=role, writable_paths=("a.py",), allowed_programs=("make",))
     assert "run_command" in programs
-    assert known.allowed(context) == NAMES - programs
-    assert known.commands(context) is None
+    for role in (None, "operator", "mine"):
+        context = AgentContext(workspace=str(root), role=role, writable_paths=("a.py",), allowed_programs=("make",))
+        assert known.allowed(context) == NAMES - programs
+        assert known.commands(context) is None
 
 
 def test_program_cannot_make_settings_of_the_user_in_the_workspace(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -111,20 +106,15 @@ def test_program_cannot_make_settings_of_the_user_in_the_workspace(root: Path, m
     assert [path.name for path in (root / ".config").rglob("*")] == ["mendgraph"]
 
 
-@pytest.mark.parametrize(
-    ("served", "project_notes", "told_of"), [(False, True, True), (False, False, False), (True, True, False)]
-)
-def test_skills_of_the_user_are_for_the_runs_of_the_user(
-    served: bool, project_notes: bool, told_of: bool, root: Path
-) -> None:
+def test_skills_of_the_user_are_for_the_runs_of_the_user(root: Path) -> None:
     skill = Path.home() / ".agents" / "skills" / "deploy"
     write_files(skill, {"SKILL.md": "---\nname: deploy\ndescription: Deploys.\n---\n"})
     try:
-        known = ToolRuntime(None, DEFAULT_GUARDRAIL_RULES, {}, (), served=served)
-        context = AgentContext(workspace=str(root), project_notes=project_notes)
-        names = [name for folder in known.user_skills(context) for name in folder.names]
-        assert names == ["deploy"] * told_of
-        assert ("read_skill" in known.usable(context)) is told_of
+        for served, notes, told_of in ((False, True, True), (False, False, False), (True, True, False)):
+            known = ToolRuntime(None, DEFAULT_GUARDRAIL_RULES, {}, (), served=served)
+            context = AgentContext(workspace=str(root), project_notes=notes)
+            names = [name for folder in known.user_skills(context) for name in folder.names]
+            assert (names, "read_skill" in known.usable(context)) == (["deploy"] * told_of, told_of)
     finally:
         shutil.rmtree(skill.parent.parent)
 
@@ -147,11 +137,12 @@ def test_tool_has_the_seconds_that_model_calls_have_left(
     assert seen == [pytest.approx(left, abs=1.0)]
 
 
-@pytest.mark.parametrize("field", ["tool_timeouts_s", "tool_quotas", "tool_calls_per_minute"])
-def test_limit_of_an_unknown_tool_ends_the_run_before_it_costs(field: str, root: Path) -> None:
-    result, model = ran(root, DONE, context={field: {"read_fil": 1}})
-    assert (result.outcome.reason, model.calls) == (StopReason.INVALID_REQUEST, [])
-    assert "The context limits a tool that there is not, 'read_fil'. Did you mean read_file" in result.outcome.message
+def test_limit_of_an_unknown_tool_ends_the_run_before_it_costs(root: Path) -> None:
+    for field in ("tool_timeouts_s", "tool_quotas", "tool_calls_per_minute"):
+        result, model = ran(root, DONE, context={field: {"read_fil": 1}})
+        assert (result.outcome.reason, model.calls) == (StopReason.INVALID_REQUEST, []), field
+        words = "The context limits a tool that there is not, 'read_fil'. Did you mean read_file"
+        assert words in result.outcome.message
 
 
 def test_tool_that_the_role_does_not_include_is_not_told_of_and_denied(root: Path) -> None:
@@ -168,25 +159,25 @@ def test_tool_that_the_role_does_not_include_is_not_told_of_and_denied(root: Pat
 # --- What a run has
 
 
-@pytest.mark.parametrize(
-    ("context", "problem", "missing"),
-    [
-        ({}, None, NEEDY),
-        ({"allowed_programs": ("make",)}, None, {"http_get"}),
-        ({"allowed_programs": ("make",)}, "there is no bubblewrap", NEEDY),
-        ({"allowed_hosts": ("docs.python.org",)}, None, {"run_command"}),
-        ({"allowed_programs": ("make",), "allowed_hosts": ("docs.python.org",)}, None, frozenset()),
-        ({"allowed_programs": ("make",), "allowed_hosts": ("a.org",), "role": "editor"}, None, NEEDY),
-    ],
-)
-def test_model_is_told_only_of_tools_that_have_what_they_need(
-    context: JsonMap, problem: str | None, missing: frozenset[str], root: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    set_sandbox_problem(monkeypatch, problem)
-    usable = gateway().usable(AgentContext(workspace=str(root), **context))
-    assert usable == NAMES - missing - {"read_skill", "remember"}
-    _, model = ran(root, DONE, context=context)
-    assert told(model) & NEEDY == NEEDY - missing
+PROGRAM, HOST = {"allowed_programs": ("make",)}, {"allowed_hosts": ("docs.python.org",)}
+MISSING: list[tuple[JsonMap, str | None, frozenset[str]]] = [
+    ({}, None, NEEDY),
+    (PROGRAM, None, frozenset({"http_get"})),
+    (PROGRAM, "there is no bubblewrap", NEEDY),
+    (HOST, None, frozenset({"run_command"})),
+    (PROGRAM | HOST, None, frozenset()),
+    (PROGRAM | HOST | {"role": "editor"}, None, NEEDY),
+]
+
+
+def test_model_is_told_only_of_tools_that_have_what_they_need(root: Path, subtests: pytest.Subtests) -> None:
+    for context, problem, missing in MISSING:
+        with subtests.test(context=context, problem=problem), pytest.MonkeyPatch.context() as patch:
+            set_sandbox_problem(patch, problem)
+            usable = gateway().usable(AgentContext(workspace=str(root), **context))
+            assert usable == NAMES - missing - {"read_skill", "remember"}
+            _, model = ran(root, DONE, context=context)
+            assert told(model) & NEEDY == NEEDY - missing
 
 
 def test_tool_that_cannot_say_which_paths_it_names_is_denied(root: Path) -> None:
@@ -279,44 +270,31 @@ def test_each_call_is_a_line_of_the_log_denied_ones_too(root: Path, tmp_path: Pa
 
 
 def test_run_without_audit_has_no_log(root: Path, tmp_path: Path) -> None:
-    result, _ = ran(root, use(("read_file", {"path": "a.py"}), ("read_file", {"path": ".env"})), DONE)
-    assert result.ok
-    assert len(lines(tmp_path / "data")) == 2
     ran(root, READ, DONE, context={"audit": False})
-    assert len(lines(tmp_path / "data")) == 2
+    assert lines(tmp_path / "data") == []
 
 
 # --- The way to all of that
 
 
-@pytest.mark.parametrize("folder", [".aws", ".ssh/keys", ".CONFIG/gcloud", ".docker.bak/x"])
-def test_no_run_works_in_a_folder_below_which_all_would_be_denied(root: Path, folder: str) -> None:
-    write_files(root / folder, FILES)
-    result, model = ran(root / folder, READ)
-    assert model.calls == []
-    assert result.outcome.message.startswith(f"The workspace '{root / folder}' holds ")
-    assert ran(root, DONE)[0].outcome.kind is OutcomeKind.FINISHED
+def test_no_run_works_in_a_folder_below_which_all_would_be_denied(root: Path) -> None:
+    for folder in (".aws", ".ssh/keys", ".CONFIG/gcloud", ".docker.bak/x"):
+        write_files(root / folder, FILES)
+        result, model = ran(root / folder, READ)
+        assert model.calls == []
+        assert result.outcome.message.startswith(f"The workspace '{root / folder}' holds ")
 
 
-@pytest.mark.parametrize(
-    ("role", "roles", "message"),
-    [
-        ("raeder", {}, "There is no role 'raeder'. Did you mean reader or editor?"),
-        ("x", {"mine": ["read_file"]}, "There is no role 'x'. There are: editor, mine, operator, reader."),
-        (
-            "mine",
-            {"mine": ["raed_file"]},
-            "The role 'mine' names an unknown tool, 'raed_file'. Did you mean read_file or ",
-        ),
-        ("reader", {"reader": ["read_file"]}, "'reader' is built in and cannot be redefined: give yours another name."),
-    ],
-)
-def test_role_that_cannot_be_used_ends_the_run_before_it_costs(
-    role: str, roles: dict[str, list[str]], message: str, root: Path
-) -> None:
-    model = ScriptedModel([])
-    machine = build_graph(model=model, roles=roles)
-    context = AgentContext(workspace=str(root), role=role)
-    outcome = machine.invoke({"messages": [HumanMessage("Look.")]}, context=context)["outcome"]
-    assert (outcome.kind, outcome.reason, model.calls) == (OutcomeKind.SYSTEM_ERROR, StopReason.INVALID_REQUEST, [])
-    assert message in outcome.message
+ROLES: list[tuple[str, dict[str, list[str]], str]] = [
+    ("raeder", {}, "There is no role 'raeder'. Did you mean reader or editor?"),
+    ("x", {"mine": ["read_file"]}, "There is no role 'x'. There are: editor, mine, operator, reader."),
+    ("mine", {"mine": ["raed_file"]}, "The role 'mine' names an unknown tool, 'raed_file'. Did you mean read_file or "),
+    ("reader", {"reader": ["read_file"]}, "'reader' is built in and cannot be redefined: give yours another name."),
+]
+
+
+def test_role_that_cannot_be_used_ends_the_run_before_it_costs(root: Path) -> None:
+    for role, roles, message in ROLES:
+        result, model = ran(root, context={"role": role}, roles=roles)
+        assert (result.outcome.reason, model.calls) == (StopReason.INVALID_REQUEST, [])
+        assert message in result.outcome.message

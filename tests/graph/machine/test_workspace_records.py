@@ -14,14 +14,13 @@ from mendgraph.nodes.execute_tools.store import run_folder
 from mendgraph.nodes.execute_tools.store.run_lock import Owner, RunLock
 from mendgraph.nodes.execute_tools.trace import TraceEvent, TraceSink
 from mendgraph.nodes.records import ToolError, ToolErrorCode
-from tests.broken_stores import make_unusable
 
 OLD, NEW = b"old", b"new"
 KEY = CallKey("run", "task", 1, 0, "write_file", "write", "f" * 64)
 
 
 @pytest.fixture
-def root(any_store: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:  # noqa: ARG001 - with both
+def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     monkeypatch.setenv("MENDGRAPH_DATA_DIR", str(tmp_path / "data"))
     (tmp_path / "root").mkdir()
     return str(tmp_path / "root")
@@ -34,9 +33,8 @@ def folder(root: str) -> str:
     return made
 
 
-def journal_of(root: str, events: list[TraceEvent], records: WorkspaceRecords | None = None, **more: Any) -> Any:
-    sink = TraceSink("run", "1", forward=events.append)
-    with (records or WorkspaceRecords()).journal(root, "run", sink, **{"wanted": True, **more}) as journal:
+def journal_of(root: str, events: list[TraceEvent]) -> Any:
+    with WorkspaceRecords().journal(root, "run", TraceSink("run", "1", forward=events.append), wanted=True) as journal:
         return journal
 
 
@@ -50,29 +48,33 @@ def begin_a_change(folder: str) -> None:
 @pytest.mark.parametrize(
     ("on_disk", "state"), [(OLD, ChangeState.UNDONE), (NEW, ChangeState.DONE), (b"other", ChangeState.FOREIGN)]
 )
-def test_what_was_left_open_is_decided_first_and_said(
+def test_change_that_was_left_open_is_decided_first_and_told_once(
     root: str, folder: str, on_disk: bytes, state: ChangeState
 ) -> None:
     begin_a_change(folder)
     Path(root, "a.txt").write_bytes(on_disk)
     events: list[TraceEvent] = []
-    journal = journal_of(root, events)
-    found = journal.find("run", "task", 0)
-    assert [change.state for change in found.changes] == [state]
+    run = journal_of(root, events).find("run", "task", 0)
+    assert [change.state for change in run.changes] == [state]
     assert [(event.name, event.payload["state"]) for event in events] == [("journal.recovered", state.value)]
     assert Path(root, "a.txt").read_bytes() == on_disk
     events.clear()
-    assert isinstance(journal_of(root, events), Journal)
-    assert events == []
+    assert (isinstance(journal_of(root, events), Journal), events) == (True, [])
 
 
-def test_workspace_is_locked_for_the_step_and_free_after_it(root: str, folder: str) -> None:
+def test_workspace_is_locked_for_the_step_and_free_after_it(
+    root: str, folder: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with WorkspaceRecords().journal(root, "run", TraceSink("run", "1"), wanted=True):
         refused = RunLock(folder).acquire(Owner("other"))
         assert refused is not None
         assert "run 'run'" in refused.message
+    monkeypatch.setattr("mendgraph.graph.machine.workspace.LONGEST_WAIT_S", 0.0)
     with RunLock(folder) as lock:
         assert lock.acquire(Owner("other")) is None
+        busy = journal_of(root, [])  # waits for some time, and is told who works there
+        assert isinstance(busy, ToolError)
+        assert busy.code is ToolErrorCode.UNAVAILABLE
 
 
 def test_change_that_the_disk_does_not_let_end_is_why_there_is_no_journal(
@@ -96,21 +98,3 @@ def test_empty_git_folder_of_a_command_that_was_killed_is_taken_away(
     Path(root, ".git").mkdir()
     assert decide_open_changes(Journal(folder), root) == ()
     assert [path.name for path in Path(root).iterdir()] == left
-
-
-def test_step_that_waits_too_long_is_told_who_works_there(
-    root: str, folder: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("mendgraph.graph.machine.workspace.LONGEST_WAIT_S", 0.0)
-    with RunLock(folder) as lock:
-        assert lock.acquire(Owner("other")) is None
-        busy = journal_of(root, [])
-        assert isinstance(busy, ToolError)
-        assert busy.code is ToolErrorCode.UNAVAILABLE
-
-
-def test_journal_that_cannot_be_read_is_none(root: str, folder: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    said = make_unusable(folder, monkeypatch)
-    refused = journal_of(root, [])
-    assert isinstance(refused, ToolError)
-    assert said in refused.message

@@ -13,7 +13,6 @@ from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.checkpoint.sqlite.aio import AsyncSqliteSaver
 
 from mendgraph.graph.machine.state import own_saver
-from mendgraph.graph.persistence import checkpoint_saver
 from mendgraph.graph.persistence.store import Store
 
 DONE: dict[str, tuple[int, list[str]]] = {
@@ -56,22 +55,11 @@ def judge(made: Made) -> None:
     asyncio.run(all_of_it())
 
 
-@pytest.mark.parametrize("calls", ["async", "sync"])
-def test_saver_of_a_workspace_conforms(
-    any_store: str,  # noqa: ARG001 - each test runs with both
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    calls: str,
-) -> None:
-    async def at_once(work: Callable[[], Any]) -> Any:
-        return work()
-
+def test_saver_of_a_workspace_conforms(any_store: str, tmp_path: Path) -> None:  # noqa: ARG001 - with both
     async def made() -> AsyncGenerator[BaseCheckpointSaver[str], None]:
         with closing(Store(str(tmp_path))) as store:
             yield store.saver
 
-    if calls == "sync":  # the suite knows async calls alone
-        monkeypatch.setattr(checkpoint_saver, "in_thread", at_once)
     judge(made)
 
 

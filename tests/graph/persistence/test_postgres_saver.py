@@ -85,6 +85,21 @@ def test_no_value_is_stored_but_through_our_serializer(saver: PostgresStoreSaver
         )
 
 
+def test_checkpoint_and_what_led_to_it_are_stored_whole_or_not_at_all(
+    saver: PostgresStoreSaver, shared_store: str
+) -> None:
+    parent = put(saver, 1)
+    rows(shared_store, "ALTER TABLE checkpoint_writes ADD CONSTRAINT no CHECK (channel <> 'c')")
+    saver.put_writes(parent, [("a", 1), ("b", 2), ("c", 3)], "task")
+    with pytest.raises(StoreError, match="violates check constraint"):
+        put(saver, 2, parent)
+    assert rows(shared_store, "SELECT checkpoint_id FROM checkpoints") == [("0001",)]
+    assert rows(shared_store, "SELECT * FROM checkpoint_writes") == []
+    saver.put_writes(parent, [("a", 1), ("plan", "p")], "task")
+    put(saver, 2, parent, plan="p")
+    assert rows(shared_store, "SELECT channel FROM checkpoint_writes") == [("a",)]
+
+
 def test_quick_step_is_in_the_database_at_once_and_waits_for_no_disk(shared_store: str) -> None:
     with closing(opened(quick=("quick",))) as saver:
         parent = put(saver, 1)
@@ -102,18 +117,3 @@ def test_quick_step_is_in_the_database_at_once_and_waits_for_no_disk(shared_stor
             put(saver, 3, child)
         assert seen == ["quick", "sure"]
     assert rows(shared_store, "SELECT checkpoint_id FROM checkpoints ORDER BY 1") == [("0001",), ("0002",), ("0003",)]
-
-
-def test_checkpoint_and_what_led_to_it_are_stored_whole_or_not_at_all(
-    saver: PostgresStoreSaver, shared_store: str
-) -> None:
-    parent = put(saver, 1)
-    rows(shared_store, "ALTER TABLE checkpoint_writes ADD CONSTRAINT no CHECK (channel <> 'c')")
-    saver.put_writes(parent, [("a", 1), ("b", 2), ("c", 3)], "task")
-    with pytest.raises(StoreError, match="violates check constraint"):
-        put(saver, 2, parent)
-    assert rows(shared_store, "SELECT checkpoint_id FROM checkpoints") == [("0001",)]
-    assert rows(shared_store, "SELECT * FROM checkpoint_writes") == []
-    saver.put_writes(parent, [("a", 1), ("plan", "p")], "task")
-    put(saver, 2, parent, plan="p")
-    assert rows(shared_store, "SELECT channel FROM checkpoint_writes") == [("a",)]

@@ -45,15 +45,6 @@ def file_saver(tmp_path: Path) -> Iterator[SqliteStoreSaver]:
         yield opened
 
 
-@pytest.fixture
-def store(tmp_path: Path) -> Iterator[Store]:
-    """That of a workspace with six files."""
-    for step in range(6):
-        (tmp_path / f"{step}.txt").write_text("text")
-    with closing(Store(str(tmp_path))) as opened:
-        yield opened
-
-
 def put(saver: Any, number: int, parent: RunnableConfig = CONFIG) -> RunnableConfig:
     child: RunnableConfig = saver.put(parent, {**empty_checkpoint(), "id": f"{number:04}"}, {"step": number}, {})
     return child
@@ -89,34 +80,33 @@ def test_checkpoint_is_stored_in_one_transaction_with_what_led_to_it(
 LOOP: Any = {"source": "loop", "step": 2}
 
 
-@pytest.mark.parametrize(
-    ("metadata", "updated", "waits"),
-    [
-        (LOOP, ["branch:to:quick", "plan"], True),
-        (LOOP, ["branch:to:quick", "branch:to:slow"], False),
-        (LOOP, ["branch:to:slow"], False),
-        (LOOP, ["plan"], False),
-        (LOOP, None, False),
-        ({"source": "update", "step": 2}, ["branch:to:quick"], False),
-    ],
-)
-def test_only_what_a_quick_node_begins_with_waits_for_the_next_checkpoint(
+WAITS: list[tuple[Any, list[str] | None, bool]] = [
+    (LOOP, ["branch:to:quick", "plan"], True),
+    (LOOP, ["branch:to:quick", "branch:to:slow"], False),
+    (LOOP, ["branch:to:slow"], False),
+    (LOOP, ["plan"], False),
+    (LOOP, None, False),
+    ({"source": "update", "step": 2}, ["branch:to:quick"], False),
+]
+
+
+@pytest.mark.parametrize(("metadata", "updated", "waits"), WAITS)
+def test_only_the_checkpoint_of_a_quick_node_waits_for_the_next_one(
     tmp_path: Path, metadata: Any, updated: list[str] | None, waits: bool
 ) -> None:
     with closing(opened_saver(tmp_path, ["quick"])) as saver:
         config = put(saver, 1)
         waiting: Any = {**empty_checkpoint(), "id": "0002", "updated_channels": updated}
         child = saver.put(config, waiting, metadata, {})
-        assert (
-            found_rows(tmp_path, "SELECT checkpoint_id FROM checkpoints") == [("0001",), ("0002",)][: 1 if waits else 2]
-        )
+        stored = found_rows(tmp_path, "SELECT checkpoint_id FROM checkpoints")
+        assert stored == [("0001",), ("0002",)][: 1 if waits else 2]
         put(saver, 3, child)
-        found = found_rows(tmp_path, "SELECT checkpoint_id, parent_checkpoint_id FROM checkpoints")
-        assert found == [("0001", None), ("0002", "0001"), ("0003", "0002")]
+        chain = found_rows(tmp_path, "SELECT checkpoint_id, parent_checkpoint_id FROM checkpoints")
+        assert chain == [("0001", None), ("0002", "0001"), ("0003", "0002")]
 
 
 def test_step_of_a_run_is_stored_in_three_transactions_and_little_of_it_twice(
-    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Before its call, before its tools, and after them: one each; the rest of its five checkpoints goes with them."""
     counted, dumps = Counter[str](), ScrubbingSerializer.dumps_typed
@@ -126,6 +116,9 @@ def test_step_of_a_run_is_stored_in_three_transactions_and_little_of_it_twice(
         return dumps(self, obj)
 
     monkeypatch.setattr(ScrubbingSerializer, "dumps_typed", counting)
+    for step in range(6):
+        (tmp_path / f"{step}.txt").write_text("text")
+    store = Store(str(tmp_path))
     assert isinstance(store.saver, SqliteStoreSaver)
     store.saver.conn.set_trace_callback(lambda sql: counted.update([sql] if sql == "COMMIT" else []))
     seen = []
@@ -137,6 +130,7 @@ def test_step_of_a_run_is_stored_in_three_transactions_and_little_of_it_twice(
         context = AgentContext(workspace=str(tmp_path), audit=False, protocol="native")
         machine.invoke({"messages": [HumanMessage("Look.")]}, config, context=context, durability="sync")
         seen.append(Counter(counted))
+    store.close()
     more = seen[1] - seen[0]
     assert more["COMMIT"] == 4 * 3
     assert more["values"] == 4 * (5 + 3)  # the checkpoints, and the writes to the three channels that grow
@@ -145,39 +139,29 @@ def test_step_of_a_run_is_stored_in_three_transactions_and_little_of_it_twice(
 # --- From an event loop
 
 
-def cancel(
-    saver: Any, patch: pytest.MonkeyPatch, work: Any, error: Exception | None = None, everything: bool = False
+def test_write_that_has_begun_is_made_before_its_cancelled_task_ends(
+    file_saver: SqliteStoreSaver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Cancel this work while it uses the database, or `everything` in its loop; the use then goes on, to its error."""
-    begun, free, setup = threading.Event(), threading.Event(), saver.setup
+    saver, setup = file_saver, file_saver.setup
+    begun, free = threading.Event(), threading.Event()
 
     def slowly() -> None:
         begun.set()
         free.wait()
-        if error is not None:
-            raise error
         setup()
 
     async def cancelled() -> None:
-        task = asyncio.create_task(work())
+        task = asyncio.create_task(saver.aput(CONFIG, {**empty_checkpoint(), "id": "2"}, {"step": 2}, {}))
         await asyncio.to_thread(begun.wait)
-        for each in asyncio.all_tasks() if everything else [task]:
-            _ = each is asyncio.current_task() or each.cancel()
+        task.cancel()
         await asyncio.sleep(0)
         assert not task.done()
         free.set()
         with pytest.raises(asyncio.CancelledError):
             await task
 
-    patch.setattr(saver, "setup", slowly)
+    monkeypatch.setattr(saver, "setup", slowly)
     asyncio.run(cancelled())
-
-
-def test_write_that_has_begun_is_made_before_its_cancelled_task_ends(
-    file_saver: SqliteStoreSaver, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    saver = file_saver
-    cancel(saver, monkeypatch, lambda: saver.aput(CONFIG, {**empty_checkpoint(), "id": "2"}, {"step": 2}, {}))
     assert found_rows(Path(saver._path).parent, "SELECT checkpoint_id FROM checkpoints") == [("2",)]
 
 
@@ -222,9 +206,9 @@ STEPS = st.lists(
 )
 
 
-@settings(max_examples=30, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=15, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(STEPS)
-def test_it_is_what_langgraphs_own_saver_finds(plain_saver: SqliteSaver, steps: Any) -> None:
+def test_history_of_a_channel_is_that_of_langgraphs_own_saver(plain_saver: SqliteSaver, steps: Any) -> None:
     """Whatever snapshots and writes there are, and where nothing was counted, as older checkpoints have it."""
     plain_saver.delete_thread("t")
     for number, (snapshots, written, counted) in enumerate(steps):
@@ -235,7 +219,7 @@ def test_it_is_what_langgraphs_own_saver_finds(plain_saver: SqliteSaver, steps: 
         assert found == plain_saver.get_delta_channel_history(config=config_of("t", f"{number:04}"), channels=CHANNELS)
 
 
-def test_what_the_disk_refuses_is_told_and_nothing_is_lost(file_saver: SqliteStoreSaver) -> None:
+def test_full_disk_is_told_and_nothing_is_lost(file_saver: SqliteStoreSaver) -> None:
     saver = file_saver
     put(saver, 1)
     pages = saver.conn.execute("PRAGMA page_count").fetchone()[0]

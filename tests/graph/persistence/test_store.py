@@ -91,7 +91,7 @@ def only(store: Store) -> RunRecord:
 # --- Turns
 
 
-def test_turn_is_written_down_before_it_begins(store: Store, root: str) -> None:
+def test_turn_is_written_down_when_it_begins_and_when_it_ends(store: Store, root: str, clock: Clock) -> None:
     assert store.begin_turn("r1", "Mend it.", context(root, max_seconds=1.5), "async") == 1
     with closing(Store(root)) as other:
         record = only(other)
@@ -114,10 +114,6 @@ def test_turn_is_written_down_before_it_begins(store: Store, root: str) -> None:
         forked_at=None,
     )
     assert record.context == context(root, max_seconds=1.5)
-
-
-def test_how_it_ended_is_written_down_as_well(store: Store, clock: Clock) -> None:
-    store.begin_turn("r1", "Mend it.", context(), "sync")
     clock.pass_days(0.5)
     store.end_turn("r1", FINISHED)
     record = only(store)
@@ -126,8 +122,8 @@ def test_how_it_ended_is_written_down_as_well(store: Store, clock: Clock) -> Non
     assert (record.created, record.updated) == ("2026-01-01T00:00:00.000+00:00", "2026-01-01T12:00:00.000+00:00")
 
 
-@pytest.mark.parametrize("form", [KNOWN, KNOWN.encode().hex()])
-def test_no_known_secret_is_written_down(store: Store, data_folder: Path, form: str) -> None:
+def test_no_known_secret_is_written_down(store: Store, data_folder: Path) -> None:
+    form = KNOWN.encode().hex()
     store.begin_turn(f"r-{len(form)}", f"Use {form}.", context(base_url=f"http://h/{form}"), "sync")
     store.end_turn(
         f"r-{len(form)}", FINISHED.model_copy(update={"message": form, "answer": form, "changed_files": (form,)})
@@ -199,7 +195,7 @@ def test_run_is_forgotten_with_all_that_is_kept_of_it(store: Store, root: str) -
 # --- Opening
 
 
-def test_what_was_compressed_is_read_by_the_next_one_and_by_the_next_version(
+def test_compressed_values_are_read_by_another_store_and_another_version(
     store: Store, root: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run_machine(store, root, "r1")

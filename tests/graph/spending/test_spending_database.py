@@ -1,7 +1,6 @@
 """The spending book's two databases; a file that cannot be used is in `attacks/test_unusable_books.py`."""
 
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
 
@@ -39,29 +38,6 @@ def test_all_users_and_folders_of_a_database_have_one_book(
         reserved(other, entry("t2"), LIMITED)
     assert rows(tmp_path, "SELECT account, calls, tokens FROM accounts") == [("a", 2, 200)]
     assert list(tmp_path.iterdir()) == []
-
-
-@pytest.mark.usefixtures("shared_store")
-def test_two_hundred_threads_stay_within_one_accounts_day(clock: Clock) -> None:
-    limits = RunLimits(account="a", account_days=True, max_cost_usd_per_day=1.0)
-    used = Used(calls=1, input_tokens=50, output_tokens=30, cost_usd=0.008)
-
-    def work(number: int) -> list[int]:
-        with closing(SpendingStore(None, clock)) as own:
-            made = [own.reserve(entry(f"t{number}", cost=0.01), limits) for _ in range(2)]
-            numbers = [each for each in made if isinstance(each, int)]
-            for each in numbers:
-                own.settle(each, used)
-            assert {each.reason for each in made if isinstance(each, StopCause)} <= {StopReason.DAY_LIMIT}
-        return numbers
-
-    with ThreadPoolExecutor(200) as pool:
-        numbers = [number for made in pool.map(work, range(200)) for number in made]
-    spent = accounts_spent()
-    assert not isinstance(spent, ToolError)
-    assert (len({*numbers}), spent[0].calls) == (len(numbers), len(numbers))
-    assert 100 <= len(numbers) <= 125
-    assert spent[0].cost_usd <= 1.0
 
 
 def test_without_a_server_calls_without_limits_are_made(store: SpendingStore, monkeypatch: pytest.MonkeyPatch) -> None:

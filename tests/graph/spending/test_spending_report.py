@@ -1,8 +1,6 @@
 """What the spending book knows of days and accounts."""
 
 import os
-import sqlite3
-from contextlib import closing
 from datetime import UTC, date, datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
@@ -86,20 +84,7 @@ def test_day_begins_at_midnight_in_utc(tmp_path: Path) -> None:
     assert spent_by_day(1, str(tmp_path), lambda: east) == [day("b")]
 
 
-def test_what_is_no_book_of_this_version_is_refused(tmp_path: Path) -> None:
-    book(tmp_path, "m", model_used(0.25))
-    path = book_path(tmp_path)
-    with closing(sqlite3.connect(path)) as database:
-        database.execute("PRAGMA user_version = 2")
-    problem = "was written by an older mendgraph (format 2, this one knows 3)"
-    way_out = "move it away, or set MENDGRAPH_DATA_DIR to another folder."
-    assert spent_by_day(7, str(tmp_path)) == ToolError(
-        code=ToolErrorCode.IO_ERROR,
-        message=f"The spending book cannot be read. The database {path!r} {problem}: {way_out}",
-    )
-
-
-def test_what_cannot_be_read_is_told_with_the_remedy(tmp_path: Path) -> None:
+def test_book_that_cannot_be_read_is_told_with_the_remedy(tmp_path: Path) -> None:
     Path(book_path(tmp_path)).write_bytes(b"no database at all, only words " * 100)
     damaged = spent_by_day(7, str(tmp_path))
     (tmp_path / "file").touch()
@@ -152,10 +137,16 @@ def threads(base: Path) -> list[str]:
     return [thread for (thread,) in rows(base, "SELECT thread FROM entries ORDER BY number")]
 
 
-def test_settled_entry_is_kept_for_62_days_and_an_open_one_for_ever(
-    store: SpendingStore, tmp_path: Path, clock: Clock, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.fixture
+def always_pruned(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Old entries are removed with each new one, and not with each thousandth."""
     monkeypatch.setattr(spending_store, "_PRUNED_EVERY", 1)
+
+
+@pytest.mark.usefixtures("always_pruned")
+def test_settled_entry_is_kept_for_62_days_and_an_open_one_for_ever(
+    store: SpendingStore, tmp_path: Path, clock: Clock
+) -> None:
     settled(store, reserved(store, entry("settled")), used())
     reserved(store, entry("open"))
     clock.now += timedelta(days=62)
@@ -166,21 +157,8 @@ def test_settled_entry_is_kept_for_62_days_and_an_open_one_for_ever(
     assert threads(tmp_path) == ["open", "new", "newest"]
 
 
-def test_old_entries_are_removed_with_each_thousandth_entry(tmp_path: Path, clock: Clock) -> None:
-    with closing(SpendingStore(str(tmp_path), clock)) as store:
-        settled(store, reserved(store, entry("old")), used())
-        clock.now += timedelta(days=100)
-        for _ in range(998):
-            reserved(store, entry("new"))
-        assert threads(tmp_path)[0] == "old"
-        reserved(store, entry("new"))
-        assert threads(tmp_path) == ["new"] * 999
-
-
-def test_nothing_is_forgotten_with_its_entries(
-    store: SpendingStore, tmp_path: Path, clock: Clock, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(spending_store, "_PRUNED_EVERY", 1)
+@pytest.mark.usefixtures("always_pruned")
+def test_nothing_is_forgotten_with_its_entries(store: SpendingStore, tmp_path: Path, clock: Clock) -> None:
     for _ in range(3):
         settled(store, reserved(store, entry(), NIGHTLY), used())
         clock.now += timedelta(days=63)

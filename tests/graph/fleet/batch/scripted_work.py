@@ -1,7 +1,10 @@
 """Orders, and work that does what a test says: executors are tested without runs."""
 
 from collections.abc import Callable
+from concurrent.futures import Future
+from typing import Any
 
+from mendgraph.graph.fleet.batch.local import Executor
 from mendgraph.graph.fleet.batch.tasks import BatchTask, TaskResult, Worked, WorkOrder, cancelled
 from mendgraph.graph.machine.build import SessionOptions
 from mendgraph.nodes.call_model.stop_request import StopRequest
@@ -25,3 +28,22 @@ def waits(given: WorkOrder, stop: StopRequest, _: SessionOptions | None = None) 
     while not stop.reason:
         stop.wait(60)
     return Worked(cancelled(given, stop.reason))
+
+
+class InTurn(Executor):
+    """Does each order at once, in this thread, as `work` says; a slot is taken until its result was read."""
+
+    def __init__(self, work: Callable[[WorkOrder], Worked] = done, workers: int = 1) -> None:
+        super().__init__(workers, patience_s=0.0)
+        self._work = work
+
+    def _begin(self, order: WorkOrder) -> Future[Any]:
+        future: Future[Any] = Future()
+        future.set_result(self._work(order))
+        return future
+
+    def _ask_to_stop(self, reason: str) -> None:
+        """Nothing is at work between two results."""
+
+    def close(self) -> None:
+        """Nothing is held."""

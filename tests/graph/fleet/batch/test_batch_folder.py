@@ -3,13 +3,24 @@
 import hashlib
 import json
 import os
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from mendgraph.graph.fleet.batch import batch_folder
-from mendgraph.graph.fleet.batch.batch_folder import BatchFolder, Done, open_batch_folder, read_results
+from mendgraph.graph.fleet.batch.batch_folder import (
+    BatchEnd,
+    BatchFolder,
+    BatchResult,
+    Done,
+    Tally,
+    counted,
+    open_batch_folder,
+    read_results,
+    way_to_go_on,
+)
 from mendgraph.graph.fleet.batch.tasks import BatchTask, TaskResult, TaskUsage, Worked
 from mendgraph.nodes.records import OutcomeKind, ToolError, ToolErrorCode
 
@@ -24,27 +35,29 @@ def opened(path: Path) -> BatchFolder:
     return folder
 
 
+def result(name: str, **more: Any) -> Worked:
+    return Worked(RESULT.model_copy(update={"id": name, **more}))
+
+
 def refusal(path: Path) -> ToolError:
-    found = open_batch_folder(str(path), {})
-    assert isinstance(found, ToolError)
-    return found
+    error = open_batch_folder(str(path), {})
+    assert isinstance(error, ToolError)
+    return error
 
 
-def test_what_was_written_is_known_at_the_next_start(tmp_path: Path) -> None:
+def test_written_results_are_known_at_the_next_start(tmp_path: Path) -> None:
     with opened(tmp_path / "out") as folder:
         name = folder.batch
         folder.begin(TASK)
         folder.begin(TASK)
         folder.pin(("/w", ""), "c0ffee")
         written = folder.write(Worked(RESULT, b"diff"))
-        folder.write(Worked(RESULT.model_copy(update={"id": "b"})))
-    assert written.patch == "patches/a.patch"
-    assert written.patch_sha256 == hashlib.sha256(b"diff").hexdigest()
-    assert (tmp_path / "out" / "patches" / "a.patch").read_bytes() == b"diff"
-    assert [*read_results(str(tmp_path / "out"))] == [written, RESULT.model_copy(update={"id": "b"})]
-    assert (tmp_path / "out" / "results.jsonl").read_bytes().isascii()
-    begun = (tmp_path / "out" / "begun.jsonl").read_text().splitlines()
-    assert [*map(json.loads, begun)] == [
+        folder.write(result("b"))
+    assert (written.patch, written.patch_sha256) == ("patches/a.patch", hashlib.sha256(b"diff").hexdigest())
+    assert (tmp_path / "out/patches/a.patch").read_bytes() == b"diff"
+    assert [*read_results(str(tmp_path / "out"))] == [written, result("b").result]
+    assert (tmp_path / "out/results.jsonl").read_bytes().isascii()
+    assert [json.loads(line) for line in (tmp_path / "out/begun.jsonl").read_text().splitlines()] == [
         {"id": "a", "task": TASK.sha256},
         {"workspace": "/w", "revision": "", "commit": "c0ffee"},
     ]
@@ -54,25 +67,24 @@ def test_what_was_written_is_known_at_the_next_start(tmp_path: Path) -> None:
         assert again.begun == {"a": TASK.sha256}
         assert again.pins == {("/w", ""): "c0ffee"}
         assert (again.known_hash("a"), again.known_hash("b"), again.known_hash("c")) == (TASK.sha256, "f00", None)
-    known = json.loads((tmp_path / "out" / "batch.json").read_text())
+    known = json.loads((tmp_path / "out/batch.json").read_text())
     assert known == {"schema": 1, "batch": name, "options": {"workers": 2}}
 
 
 def test_torn_line_is_cut_off(tmp_path: Path) -> None:
     with opened(tmp_path) as folder:
-        folder.begin(TASK)
         whole = folder.write(Worked(RESULT))
-        folder.write(Worked(RESULT.model_copy(update={"id": "b"})))
+        folder.write(result("b"))
     results = tmp_path / "results.jsonl"
     results.write_bytes(results.read_bytes()[:-20])
     assert [*read_results(str(tmp_path))] == [whole]
     with opened(tmp_path) as again:
         assert [*again.done] == ["a"]
-        again.write(Worked(RESULT.model_copy(update={"id": "c"})))
+        again.write(result("c"))
     assert [each.id for each in read_results(str(tmp_path))] == ["a", "c"]
 
 
-def test_disk_that_is_full_leaves_the_results_as_they_were(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_full_disk_leaves_the_results_as_they_were(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     real = os.write
 
     def half(descriptor: int, data: bytes) -> int:
@@ -83,49 +95,35 @@ def test_disk_that_is_full_leaves_the_results_as_they_were(tmp_path: Path, monke
     with opened(tmp_path) as folder:
         folder.write(Worked(RESULT))
         before = (tmp_path / "results.jsonl").read_bytes()
-        monkeypatch.setattr(os, "write", half)
-        with pytest.raises(OSError, match="No space"):
-            folder.write(Worked(RESULT.model_copy(update={"id": "b", "answer": "x" * 20})))
-        monkeypatch.undo()
+        with monkeypatch.context() as patch:
+            patch.setattr(os, "write", half)
+            with pytest.raises(OSError, match="No space"):
+                folder.write(result("b", answer="x" * 20))
         assert (tmp_path / "results.jsonl").read_bytes() == before
         assert [*folder.done] == ["a"]
-
-
-def test_patch_that_cannot_be_written_leaves_nothing(tmp_path: Path) -> None:
-    with opened(tmp_path) as folder:
-        (tmp_path / "patches" / "a.patch").mkdir()
+        (tmp_path / "patches/c.patch").mkdir()
         with pytest.raises(OSError, match="directory"):
-            folder.write(Worked(RESULT, b"diff"))
-    assert [path.name for path in (tmp_path / "patches").iterdir()] == ["a.patch"]
-    assert [*read_results(str(tmp_path))] == []
+            folder.write(result("c")._replace(patch=b"diff"))
+    assert [path.name for path in (tmp_path / "patches").iterdir()] == ["c.patch"]
+    assert [each.id for each in read_results(str(tmp_path))] == ["a"]
 
 
-def test_one_process_works_in_it_at_a_time(tmp_path: Path) -> None:
-    with opened(tmp_path):
-        error = refusal(tmp_path)
+def test_process_that_stands_by_goes_on_when_the_other_one_has_ended(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    at_work, waited = opened(tmp_path), list[float]()
+    error = refusal(tmp_path)
     assert (error.code, f"process {os.getpid()}" in error.message) == (ToolErrorCode.UNAVAILABLE, True)
-    opened(tmp_path).close()
-
-
-def test_standby_waits_until_nobody_works_in_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    at_work, waited = opened(tmp_path / "out"), list[float]()
 
     def end(seconds: float) -> None:
         waited.append(seconds)
         at_work.close()
 
     monkeypatch.setattr(batch_folder, "pause", end)
-    stands_by = open_batch_folder(str(tmp_path / "out"), {}, standby=True)
+    stands_by = open_batch_folder(str(tmp_path), {}, standby=True)
     assert isinstance(stands_by, BatchFolder)
     with stands_by:
         assert (stands_by.batch, len(waited)) == (at_work.batch, 1)
-
-
-def test_folder_of_something_else_is_left_alone(tmp_path: Path) -> None:
-    (tmp_path / "thesis.txt").write_text("mine")
-    error = refusal(tmp_path)
-    assert (error.code, "'thesis.txt'" in error.message) == (ToolErrorCode.CONFLICT, True)
-    assert [path.name for path in tmp_path.iterdir()] == ["thesis.txt"]
 
 
 def test_start_that_was_killed_at_once_is_no_stranger(tmp_path: Path) -> None:
@@ -134,16 +132,36 @@ def test_start_that_was_killed_at_once_is_no_stranger(tmp_path: Path) -> None:
     opened(tmp_path).close()
 
 
-def test_name_that_is_taken_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "out").write_text("")
-    assert "make the batch's folder" in refusal(tmp_path / "out").message
+def in_place_of_the_folder(folder: Path) -> None:
+    folder.rmdir()
+    folder.write_text("")
 
 
-@pytest.mark.parametrize("text", ["", "{}", '{"schema": 2, "batch": "0123456789ab"}', '{"schema": 1, "batch": "../x"}'])
-def test_batch_of_another_version_is_refused(tmp_path: Path, text: str) -> None:
-    (tmp_path / "batch.json").write_text(text)
-    assert "is no file of this version" in refusal(tmp_path).message
-    assert (tmp_path / "batch.json").read_text() == text
+def in_place_of_results(folder: Path) -> None:
+    opened(folder).close()
+    (folder / "results.jsonl").unlink()
+    (folder / "results.jsonl").mkdir()
+
+
+UNUSABLE: list[tuple[Callable[[Path], object], str]] = [
+    (in_place_of_the_folder, "make the batch's folder"),
+    (lambda folder: (folder / "thesis.txt").write_text("mine"), "'thesis.txt'"),
+    (in_place_of_results, "open the batch's folder"),
+    *(
+        (lambda folder, text=text: (folder / "batch.json").write_text(text), "is no file of this version")
+        for text in ("", "{}", '{"schema": 2, "batch": "0123456789ab"}', '{"schema": 1, "batch": "../x"}')
+    ),
+]
+
+
+def test_folder_that_cannot_be_used_is_left_alone(tmp_path: Path) -> None:
+    for number, (spoil, words) in enumerate(UNUSABLE):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        spoil(folder)
+        before = {path: path.read_bytes() for path in folder.rglob("*") if path.is_file() and number != 2}
+        assert words in refusal(folder).message
+        assert {path: path.read_bytes() for path in before} == before
 
 
 @pytest.mark.parametrize(
@@ -161,29 +179,37 @@ def test_line_that_somebody_spoiled_is_named(tmp_path: Path, name: str, line: st
         folder.write(Worked(RESULT))
     with (tmp_path / name).open("a") as file:
         file.write(f"{line}\n")
-    error = refusal(tmp_path)
-    assert f"Line 2 of '{tmp_path / name}' is {what}" in error.message
+    assert f"Line 2 of '{tmp_path / name}' is {what}" in refusal(tmp_path).message
     (tmp_path / name).write_text("")
     opened(tmp_path).close()
 
 
-def test_folder_that_cannot_be_opened_is_an_error(tmp_path: Path) -> None:
-    opened(tmp_path).close()
-    (tmp_path / "results.jsonl").unlink()
-    (tmp_path / "results.jsonl").mkdir()
-    assert "open the batch's folder" in refusal(tmp_path).message
-
-
 def test_names_that_are_no_utf_8_are_escaped_and_can_be_read_again(tmp_path: Path) -> None:
-    odd: dict[str, Any] = {"changed": ("b\udcff.txt",), "answer": "\ud83d", "value": {"\udcfe": ["\udcfd", 1, None]}}
+    odd = result("a", changed=("b\udcff.txt",), answer="\ud83d", value={"\udcfe": ["\udcfd", 1, None]})
+    plain = result("a", changed=("b\\udcff.txt",), answer="\\ud83d", value={"\\udcfe": ["\\udcfd", 1, None]}).result
     with opened(tmp_path) as folder:
-        written = folder.write(Worked(RESULT.model_copy(update=odd)))
-    told: dict[str, Any] = {
-        "changed": ("b\\udcff.txt",),
-        "answer": "\\ud83d",
-        "value": {"\\udcfe": ["\\udcfd", 1, None]},
-    }
-    assert written == RESULT.model_copy(update=told)
-    assert [*read_results(str(tmp_path))] == [written]
-    with opened(tmp_path) as again:
-        assert [*again.done] == [RESULT.id]
+        assert folder.write(odd) == plain
+    assert [*read_results(str(tmp_path))] == [plain]
+
+
+# --- What came of a batch, in numbers and in words
+
+
+def test_results_are_counted_and_added_up() -> None:
+    parts = {"cached_tokens": 1, "reasoning_tokens": 2, "cache_write_tokens": 3}
+    usage = TaskUsage(calls=2, input_tokens=30, output_tokens=4, cost_usd=0.1, **parts)
+    tally = Tally()
+    for kind in (OutcomeKind.FINISHED, OutcomeKind.FINISHED, OutcomeKind.BUDGET_STOP, OutcomeKind.SYSTEM_ERROR):
+        tally.add(Done("", kind, usage))
+    tally.add(Done("", OutcomeKind.FINISHED, TaskUsage(cost_usd=None), refused=True))
+    assert tally == Tally(3, 1, 1, 8, 120, 16, 4, 8, 12, 0.4, 1, refused=1)
+    assert tally.done == 5
+
+
+def test_batch_says_in_words_how_it_ended() -> None:
+    stopped = BatchResult("0a", "/out", BatchEnd.COMPLETE, way_to_go_on(BatchEnd.COMPLETE, "", 0), 2, Tally(1, 1))
+    assert str(stopped).startswith("2 of 2 tasks have results: 1 finished, 1 stopped by a limit. Each task")
+    assert not stopped.ok
+    assert BatchResult("0a", "/out", BatchEnd.COMPLETE, "", 1, Tally(1)).ok
+    assert counted(Tally(1), 1) == "1 of 1 task has a result: 1 finished"
+    assert counted(Tally(3, refused=2), 3) == "3 of 3 tasks have results: 3 finished; something was refused in 2"

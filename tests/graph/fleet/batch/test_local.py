@@ -2,7 +2,7 @@
 
 import os
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from multiprocessing import Pipe
 
 import pytest
@@ -15,29 +15,29 @@ from mendgraph.nodes.call_model.stop_request import StopRequest
 from mendgraph.nodes.records import OutcomeKind
 from tests.graph.fleet.batch.scripted_work import Work, done, order, waits
 
-
-def use(patch: pytest.MonkeyPatch, work: Work) -> None:
-    patch.setattr("mendgraph.graph.fleet.batch.local.work", work)
-    patch.setattr("mendgraph.graph.fleet.batch.local.ASKED_EVERY_S", 0.01)
+Use = Callable[[Work], None]
 
 
-def test_every_order_gives_a_result_and_no_more_are_taken_than_there_are_workers(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+@pytest.fixture
+def use(monkeypatch: pytest.MonkeyPatch) -> Use:
+    """Gives the executors of this process their work."""
+    return lambda work: monkeypatch.setattr(local, "work", work)
+
+
+def test_every_order_gives_a_result_and_no_more_are_taken_than_there_are_workers(use: Use) -> None:
     heard: list[SessionOptions | None] = []
+    taken: list[str] = []
 
     def work(given: WorkOrder, _: StopRequest, options: SessionOptions | None) -> Worked:
         heard.append(options)
         return done(given)
-
-    taken: list[str] = []
 
     def orders() -> Iterator[WorkOrder]:
         for number in range(9):
             taken.append(str(number))
             yield order(str(number))
 
-    use(monkeypatch, work)
+    use(work)
     ends = []
     for worked in ThreadExecutor(3, {"secrets": ("s",)}).run(orders()):
         ends.append(worked.result.id)
@@ -46,8 +46,8 @@ def test_every_order_gives_a_result_and_no_more_are_taken_than_there_are_workers
     assert heard == [{"secrets": ("s",)}] * 9
 
 
-def test_nothing_is_taken_after_a_stop_and_what_is_at_work_ends(monkeypatch: pytest.MonkeyPatch) -> None:
-    use(monkeypatch, waits)
+def test_nothing_is_taken_after_a_stop_and_what_is_at_work_ends(use: Use) -> None:
+    use(waits)
     executor = ThreadExecutor(2)
 
     def orders() -> Iterator[WorkOrder]:
@@ -59,29 +59,27 @@ def test_nothing_is_taken_after_a_stop_and_what_is_at_work_ends(monkeypatch: pyt
     stopper.start()
     results = [worked.result for worked in executor.run(orders())]
     stopper.join()
-    assert sorted(each.id for each in results) == ["a", "b"]
-    assert {each.message for each in results} == {"The task was stopped by the test."}
+    assert sorted((each.id, each.message) for each in results) == [
+        (name, "The task was stopped by the test.") for name in ("a", "b")
+    ]
 
 
-def test_who_does_not_stop_is_left_behind(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_thread_that_does_not_stop_is_left_behind(use: Use) -> None:
     free = threading.Event()
-    ended = threading.Event()
 
     def work(given: WorkOrder, _: StopRequest, __: SessionOptions | None) -> Worked:
         executor.cancel("by the test")
         assert free.wait(60)
-        ended.set()
         return done(given)
 
-    use(monkeypatch, work)
+    use(work)
     executor = ThreadExecutor(1, patience_s=0.05)
     (worked,) = executor.run(iter([order("a")]))
     free.set()
-    assert ended.wait(60)
     assert (worked.result.reason, worked.result.is_final) == ("cancelled", False)
 
 
-def test_who_leaves_early_stops_what_is_at_work(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_batch_that_is_left_early_stops_what_is_at_work(use: Use) -> None:
     stopped = threading.Event()
 
     def work(given: WorkOrder, stop: StopRequest, options: SessionOptions | None) -> Worked:
@@ -91,18 +89,18 @@ def test_who_leaves_early_stops_what_is_at_work(monkeypatch: pytest.MonkeyPatch)
         stopped.set()
         return worked
 
-    use(monkeypatch, work)
+    use(work)
     results = ThreadExecutor(2).run(iter([order("a"), order("b")]))
     assert next(results).result.id == "a"
     results.close()
     assert stopped.is_set()
 
 
-def test_orders_are_done_and_a_stop_is_passed_on(monkeypatch: pytest.MonkeyPatch) -> None:
-    def work(given: WorkOrder, stop: StopRequest) -> Worked:
+def test_worker_process_does_orders_side_by_side_until_it_is_stopped(use: Use) -> None:
+    def work(given: WorkOrder, stop: StopRequest, _: SessionOptions | None = None) -> Worked:
         return waits(given, stop) if given.task.id == "long" else done(given)
 
-    monkeypatch.setattr(local, "work", work)
+    use(work)
     ours, its = Pipe()
     serving = threading.Thread(target=local.serve, args=(its,))
     serving.start()
@@ -133,8 +131,6 @@ while True:
         for order in held:
             connection.send(Worked(cancelled(order, said)))
         held = []
-    elif name.startswith("kill") or (name == "once" and said.tries == 1):
-        os.kill(os.getpid(), 9)
     elif name.startswith("exit"):
         sys.stderr.write("out of luck")
         sys.stderr.flush()
@@ -150,8 +146,15 @@ while True:
 
 @pytest.fixture
 def scripted(monkeypatch: pytest.MonkeyPatch) -> None:
-    program = "import sys; sys.path[:] = {path!r}\n" + PLAY
-    monkeypatch.setattr("mendgraph.graph.fleet.batch.local.PROGRAM", program)
+    monkeypatch.setattr(local, "PROGRAM", "import sys; sys.path[:] = {path!r}\n" + PLAY)
+
+
+def is_running(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return True
 
 
 @pytest.mark.usefixtures("scripted")
@@ -165,53 +168,27 @@ def test_orders_are_spread_over_processes_which_end_with_them() -> None:
     assert sorted(int(each.id) for each in results) == [*range(12)]
     assert {int(each.reason) for each in results} == seen
     assert (len(seen), executor.pids) == (2, ())
-    for pid in seen:
-        with pytest.raises(ProcessLookupError):
-            os.kill(pid, 0)
+    assert not any(map(is_running, seen))
 
 
 @pytest.mark.usefixtures("scripted")
-@pytest.mark.parametrize(
-    ("name", "how"), [("kill", "was killed by the signal 9"), ("exit", "ended with the code 3: out of luck")]
-)
-def test_task_that_kills_its_process_fails_alone_in_the_end(name: str, how: str) -> None:
-    orders = [order("wait"), order(name), order("a"), order("b")]
+def test_task_that_ends_its_process_fails_alone_in_the_end() -> None:
+    orders = [order("wait"), order("exit"), order("a"), order("b")]
     results = {each.result.id: each.result for each in ProcessExecutor(2, 1).run(iter(orders))}
-    bad = results.pop(name)
+    bad = results.pop("exit")
     assert (bad.reason, bad.tries) == ("worker_failed", 3)
+    how = "ended with the code 3: out of luck"
     assert bad.message == f"The process that worked on the task died, 3 times in all; the last one {how}."
     assert {each.kind for each in results.values()} == {OutcomeKind.FINISHED}
     assert {name for name, each in results.items() if each.tries == 1} == {"a", "b"}
 
 
 @pytest.mark.usefixtures("scripted")
-def test_tasks_of_a_process_that_died_share_as_many_others() -> None:
-    orders = [*(order(f"wait{number}") for number in range(4)), order("once")]
-    executor = ProcessExecutor(5, 1)
-    results = [(worked.result, len(executor.pids)) for worked in executor.run(iter(orders))]
-    assert {result.tries for result, _ in results} == {2}
-    assert {count for _, count in results} == {1}
-
-
-@pytest.mark.usefixtures("scripted")
-def test_stop_is_passed_on_and_what_is_to_be_tried_again_is_not() -> None:
-    executor = ProcessExecutor(3, 1, patience_s=1.0)
-    stopper = threading.Timer(0.3, executor.cancel, args=("by the test",))
-    stopper.start()
-    results = {
-        each.result.id: each.result for each in executor.run(iter([order("wait1"), order("wait2"), order("deaf")]))
-    }
-    stopper.join()
-    assert {each.message for each in results.values()} == {"The task was stopped by the test."}
-
-
-@pytest.mark.usefixtures("scripted")
-def test_who_leaves_early_ends_the_processes() -> None:
-    executor = ProcessExecutor(2, 2)
-    results = executor.run(iter([order("a"), order("wait")]))
-    next(results)
+def test_stop_reaches_processes_and_ends_those_that_do_not_hear_it() -> None:
+    executor = ProcessExecutor(2, 1, patience_s=1.0)
+    results = executor.run(iter([order("a"), order("wait"), order("deaf")]))
+    assert next(results).result.id == "a"
     pids = executor.pids
-    results.close()
-    for pid in pids:
-        with pytest.raises(ProcessLookupError):
-            os.kill(pid, 0)
+    executor.cancel("by the test")
+    assert {each.result.message for each in results} == {"The task was stopped by the test."}
+    assert not any(map(is_running, pids))

@@ -1,7 +1,7 @@
 """One task of a batch: begun, resumed, or given the end that it has. Whole batches: `tests/runs/test_batch.py`."""
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,6 @@ from mendgraph.graph.fleet.batch.tasks import BatchTask, Worked, WorkOrder
 from mendgraph.graph.fleet.batch.work import context_of, work
 from mendgraph.graph.machine.build import SessionOptions
 from mendgraph.graph.persistence.store import Store
-from mendgraph.graph.runs.run import Session
 from mendgraph.nodes.call_model.stop_request import StopRequest
 from mendgraph.nodes.execute_tools.copies.workspace_copies import Copy, make_copy
 from mendgraph.nodes.execute_tools.registry import tool
@@ -31,7 +30,7 @@ WRITE = Calls([("write_file", '{"path": "new.txt", "content": "made\\n"}')])
 
 @pytest.fixture(autouse=True)
 def own_records(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setenv("OPENAI_API_KEY", "k")
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-0123456789abcdef")
     monkeypatch.setenv("MENDGRAPH_DATA_DIR", str(tmp_path / "data"))
     (tmp_path / "w").mkdir()
     (tmp_path / "w" / "old.txt").write_text("old\n")
@@ -46,16 +45,20 @@ def model() -> Iterator[ScriptedServer]:
         yield server
 
 
-def order(
-    tmp_path: Path, model: ScriptedServer, settings: Mapping[str, Any] | None = None, **changed: Any
-) -> WorkOrder:
+def order(tmp_path: Path, model: ScriptedServer, batch: str = "0a", **settings: Any) -> WorkOrder:
     task = BatchTask(id="a", prompt="Write it.", workspace=str(tmp_path / "w"))
     usual = {"model": "m", "base_url": model.base_url, "offer": "all", "evidence": False}
-    context = AgentContext(**{**usual, **(settings or {})}).model_dump_json()
-    return WorkOrder("0a", task, context, str(tmp_path / "out" / "a"))._replace(**changed)
+    context = AgentContext(**{**usual, **settings}).model_dump_json()
+    return WorkOrder(batch, task, context, str(tmp_path / "out" / batch))
 
 
-def test_task_is_worked_on_in_its_copy(tmp_path: Path, model: ScriptedServer) -> None:
+def capped(tmp_path: Path, model: ScriptedServer, most: int, batch: str = "0a") -> WorkOrder:
+    """An order of a batch that may use so many tokens."""
+    limits: dict[str, Any] = {"account": "batch/0a", "max_tokens_per_account": most, "max_output_tokens_per_call": 16}
+    return order(tmp_path, model, batch, **limits)
+
+
+def test_task_is_worked_on_in_its_copy_and_its_end_is_given_once_more(tmp_path: Path, model: ScriptedServer) -> None:
     result, patch = work(order(tmp_path, model))
     assert (result.kind, result.answer, result.changed) == (OutcomeKind.FINISHED, "Done.", ("new.txt",))
     assert (result.run_id, result.error, result.resumed) == ("0a-a", None, False)
@@ -64,8 +67,13 @@ def test_task_is_worked_on_in_its_copy(tmp_path: Path, model: ScriptedServer) ->
     assert (Path(result.copy_path) / "new.txt").read_text() == "made\n"
     assert [path.name for path in (tmp_path / "w").iterdir()] == ["old.txt"]
 
+    again = work(order(tmp_path, model))
+    same = {"seconds": again.result.seconds, "resumed": True}
+    assert again == Worked(result.model_copy(update=same), patch)
+    assert len(model.requests) == 2
 
-def test_what_a_patch_cannot_hold_is_named_and_its_copy_kept(tmp_path: Path, model: ScriptedServer) -> None:
+
+def test_file_that_no_patch_can_hold_is_named_and_its_copy_kept(tmp_path: Path, model: ScriptedServer) -> None:
     inner = repository(tmp_path / "inner", {"lib.py": "x = 1\n"})
     main = repository(tmp_path / "main", {"a.txt": "a", ".gitignore": "new.txt\n"})
     git(main, "-c", "protocol.file.allow=always", "submodule", "--quiet", "add", str(inner), "sub")
@@ -77,41 +85,15 @@ def test_what_a_patch_cannot_hold_is_named_and_its_copy_kept(tmp_path: Path, mod
     assert (Path(result.copy_path) / "new.txt").read_text() == "made\n"
 
 
-def test_what_has_ended_is_given_once_more(tmp_path: Path, model: ScriptedServer) -> None:
-    first = work(order(tmp_path, model))
-    again = work(order(tmp_path, model))
-    same = {"seconds": again.result.seconds, "resumed": True}
-    assert again == Worked(first.result.model_copy(update=same), first.patch)
-    assert len(model.requests) == 2
-
-
-def test_run_that_never_took_its_first_step_is_begun(
-    tmp_path: Path, model: ScriptedServer, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def killed(_: Session, __: str) -> None:
-        raise KeyError("the process is gone")
-
-    monkeypatch.setattr(Session, "work", killed)
-    broken = work(order(tmp_path, model)).result
-    assert (broken.reason, broken.error and broken.error.code) == ("worker_failed", ToolErrorCode.IO_ERROR)
-    monkeypatch.undo()
-    monkeypatch.setenv("OPENAI_API_KEY", "k")
-    monkeypatch.setenv("MENDGRAPH_DATA_DIR", str(tmp_path / "data"))
-    assert work(order(tmp_path, model)).result.answer == "Done."
-
-
-def test_surprise_is_told_without_secrets(
-    tmp_path: Path, model: ScriptedServer, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("OPENAI_API_KEY", "sk-0123456789abcdef")
-
-    def surprise(*_: object, **__: object) -> None:
-        raise ValueError("sk-0123456789abcdef is wrong")
-
-    monkeypatch.setattr(working, "make_copy", surprise)
-    result = work(order(tmp_path, model)).result
-    assert "an error that nobody expected (ValueError:" in result.message
-    assert "sk-0123456789abcdef" not in result.message
+def test_run_that_was_killed_before_its_first_checkpoint_is_resumed(tmp_path: Path, model: ScriptedServer) -> None:
+    given = order(tmp_path, model)
+    copy = make_copy(given.task.workspace, "", given.folder)
+    assert isinstance(copy, Copy)
+    store = Store(copy.root)
+    store.begin_turn(given.run_id, given.task.prompt, AgentContext.model_validate_json(given.context), "sync")
+    store.close()
+    result = work(given).result
+    assert (result.answer, result.resumed, len(model.requests)) == ("Done.", True, 2)
 
 
 def test_stop_that_came_before_begins_nothing(tmp_path: Path, model: ScriptedServer) -> None:
@@ -122,56 +104,75 @@ def test_stop_that_came_before_begins_nothing(tmp_path: Path, model: ScriptedSer
     assert not (tmp_path / "out").exists()
 
 
-def test_what_cannot_be_begun_says_why(tmp_path: Path, model: ScriptedServer, monkeypatch: pytest.MonkeyPatch) -> None:
-    lost = order(tmp_path, model)
-    gone = work(lost._replace(task=lost.task.model_copy(update={"workspace": str(tmp_path / "none")}))).result
-    limits = {"max_calls_per_turn": -1}
-    wrong = work(lost._replace(task=lost.task.model_copy(update={"limits": limits}))).result
-    error = ToolError(code=ToolErrorCode.IO_ERROR, message="The store is broken.")
-    monkeypatch.setattr(working, "get_run", lambda *_: error)
-    broken = work(order(tmp_path, model)).result
-    assert [each.reason for each in (gone, wrong, broken)] == ["workspace_failed", "invalid_request", "store_failed"]
-    assert broken.error == error
-
-
-def test_copy_that_somebody_holds_is_waited_for(
+def test_task_that_cannot_be_begun_says_why(
     tmp_path: Path, model: ScriptedServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    root = work(order(tmp_path, model, {"mode": "read-only"})).result.copy_path
+    given = order(tmp_path, model)
+    for change, reason in (
+        ({"workspace": str(tmp_path / "none")}, "workspace_failed"),
+        ({"limits": {"max_calls_per_turn": -1}}, "invalid_request"),
+    ):
+        assert work(given._replace(task=given.task.model_copy(update=change))).result.reason == reason
+
+    surprise: list[ToolError | Exception] = [
+        ToolError(code=ToolErrorCode.IO_ERROR, message="The store is broken."),
+        ValueError("sk-0123456789abcdef is wrong"),
+    ]
+
+    def get_run(*_: object) -> ToolError:
+        answer = surprise.pop(0)
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    monkeypatch.setattr(working, "get_run", get_run)
+    broken, surprised = work(given).result, work(given).result
+    assert (broken.reason, broken.message) == ("store_failed", "The store is broken.")
+    assert surprised.reason == "worker_failed"
+    assert "an error that nobody expected (ValueError:" in surprised.message
+    assert "sk-0123456789abcdef" not in surprised.message
+
+
+class Waiting(StopRequest):
+    """Does not wait, and calls `then` before the second time."""
+
+    def __init__(self, then: Any = lambda: None) -> None:
+        super().__init__()
+        self.times, self.then = 0, then
+
+    def wait(self, seconds: float) -> None:  # noqa: ARG002 - by this name
+        self.times += 1
+        if self.times == 2:
+            self.then()
+
+
+def test_copy_that_another_process_holds_is_waited_for(
+    tmp_path: Path, model: ScriptedServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root = work(order(tmp_path, model, mode="read-only")).result.copy_path
     lock = RunLock(workspace_folder_path(root))
-    waited: list[float] = []
-
-    def wait(_: StopRequest, seconds: float) -> None:
-        waited.append(seconds)
-        if len(waited) == 2:
-            lock.release()
-
-    monkeypatch.setattr(StopRequest, "wait", wait)
     assert lock.acquire(Owner("somebody")) is None
-    other = order(tmp_path, model)._replace(batch="0b")
-    assert work(other).result.answer == "Done."
-    assert len(waited) == 2
+    free = Waiting(lock.release)
+    copy = str(tmp_path / "out" / "0a")
+    assert work(order(tmp_path, model, "0b")._replace(folder=copy), free).result.answer == "Done."
+    assert free.times == 2
     monkeypatch.setattr(working, "LONGEST_BUSY_S", 0.5)
-    monkeypatch.setattr(StopRequest, "wait", lambda _, seconds: waited.append(seconds))
     with lock:
         assert lock.acquire(Owner("somebody")) is None
-        assert work(order(tmp_path, model)._replace(batch="0c")).result.reason == "workspace_busy"
+        assert work(order(tmp_path, model, "0c")._replace(folder=copy), Waiting()).result.reason == "workspace_busy"
 
 
-def test_nobody_approves(tmp_path: Path, model: ScriptedServer) -> None:
-    result = work(order(tmp_path, model, {"mode": "ask"})).result
-    assert result.changed == ()
+def test_call_that_needs_an_approval_is_refused(tmp_path: Path, model: ScriptedServer) -> None:
+    assert work(order(tmp_path, model, mode="ask")).result.changed == ()
     assert "approval_required" in json.dumps([request["messages"] for request in model.requests])
 
 
-def test_higher_cap_lets_a_run_go_on_that_was_begun_under_the_lower_one(tmp_path: Path, model: ScriptedServer) -> None:
-    def under(cap: int) -> WorkOrder:
-        capped = {"account": "batch/0a", "max_tokens_per_account": cap, "max_output_tokens_per_call": 16}
-        return order(tmp_path, model, capped)
-
-    first = work(under(20)).result
+def test_higher_limit_lets_a_run_go_on_that_was_begun_under_the_lower_one(
+    tmp_path: Path, model: ScriptedServer
+) -> None:
+    first = work(capped(tmp_path, model, 20)).result
     assert (first.reason, first.is_final, len(model.requests)) == ("account_limit", False, 0)
-    assert work(under(1_000_000)).result.answer == "Done."
+    assert work(capped(tmp_path, model, 1_000_000)).result.answer == "Done."
 
 
 def test_copy_is_known_in_the_shared_store(
@@ -182,17 +183,6 @@ def test_copy_is_known_in_the_shared_store(
     assert known_workspace_name(workspace_folder_path(root)) == "batch/0a/a"
     other = work(order(tmp_path, model)._replace(batch="0b")).result
     assert (other.reason, other.error and other.error.code) == ("store_failed", ToolErrorCode.CONFLICT)
-
-
-def test_run_that_was_killed_before_its_first_checkpoint_is_resumed(tmp_path: Path, model: ScriptedServer) -> None:
-    given = order(tmp_path, model)
-    copy = make_copy(given.task.workspace, "", given.folder)
-    assert isinstance(copy, Copy)
-    store = Store(copy.root)
-    store.begin_turn(given.run_id, given.task.prompt, AgentContext.model_validate_json(given.context), "sync")
-    store.close()
-    result = work(given).result
-    assert (result.answer, result.resumed, len(model.requests)) == ("Done.", True, 2)
 
 
 def test_step_that_has_begun_is_whole_when_the_run_goes_on(tmp_path: Path) -> None:
@@ -210,16 +200,15 @@ def test_step_that_has_begun_is_whole_when_the_run_goes_on(tmp_path: Path) -> No
     both = Calls([("stop_it", "{}"), *WRITE.calls])
     tools: SessionOptions = {"tools": (*default_tools(), stop_it)}
     with ScriptedServer(then=answer) as model:
-        given = order(tmp_path, model)
-        first = work(given, stop, tools).result
+        first = work(order(tmp_path, model), stop, tools).result
         assert (first.reason, first.is_final, len(model.requests)) == ("cancelled", False, 1)
-        second = work(given, None, tools)
+        second = work(order(tmp_path, model), None, tools)
     assert (second.result.reason, second.result.resumed, len(model.requests)) == ("answered", True, 2)
     assert (Path(first.copy_path) / "new.txt").read_text() == "made\n"
     assert b"+made" in second.patch
 
 
-def test_run_that_was_stopped_goes_on_under_the_new_cap(tmp_path: Path) -> None:
+def test_run_that_was_stopped_goes_on_under_the_new_limit(tmp_path: Path) -> None:
     stop = StopRequest()
 
     def answer(request: JsonMap) -> Reply:
@@ -228,33 +217,27 @@ def test_run_that_was_stopped_goes_on_under_the_new_cap(tmp_path: Path) -> None:
             return WRITE
         return Say("Done.", usage=(20_000, 1))
 
-    def under(cap: int, **changed: Any) -> WorkOrder:
-        capped = {"account": "batch/0a", "max_tokens_per_account": cap, "max_output_tokens_per_call": 16}
-        return order(tmp_path, server, capped, **changed)
-
     with ScriptedServer(then=answer) as server:
-        first = work(under(10_000), stop).result
-        work(under(1_000_000, batch="0b", folder=str(tmp_path / "out" / "b")))
-        last = work(under(1_000_000)).result
+        first = work(capped(tmp_path, server, 10_000), stop).result
+        work(capped(tmp_path, server, 1_000_000, "0b"))
+        last = work(capped(tmp_path, server, 1_000_000)).result
     assert (first.reason, first.is_final) == ("cancelled", False)
     assert (last.kind, last.resumed, last.changed) == (OutcomeKind.FINISHED, True, ("new.txt",))
 
 
-def test_task_has_the_limits_of_its_own_within_the_batchs_context_and_its_words_permit_nothing(
-    tmp_path: Path,
-) -> None:
-    (tmp_path / ".mendgraph.toml").write_text("max_steps = 3\n")  # of a batch's task no such file is read
-    context = AgentContext(max_steps=9, model="m").model_dump_json()
+def test_context_of_a_task_has_its_own_limits_and_reads_no_file_of_its_workspace(tmp_path: Path) -> None:
+    (tmp_path / ".mendgraph.toml").write_text("max_steps = 3\n")
+    (tmp_path / "installed").mkdir()
+    (tmp_path / ".venv").symlink_to("installed")
 
     def limited(limits: dict[str, Any]) -> AgentContext | ToolError:
         task = BatchTask(id="a", prompt="p", workspace="/w").model_copy(update={"limits": limits})
+        context = AgentContext(max_steps=9, model="m").model_dump_json()
         return context_of(WorkOrder("0a", task, context, "/out/a"), str(tmp_path))
 
-    (tmp_path / "installed").mkdir()
-    (tmp_path / ".venv").symlink_to("installed")
-    found = [limited({}), limited({"max_steps": 5})]
     readable = (str(tmp_path / "installed"),)
     fixed: Any = {"workspace": str(tmp_path), "request_permits": False, "readable_folders": readable}
+    found = [limited({}), limited({"max_steps": 5})]
     assert found == [AgentContext(max_steps=most, model="m", **fixed) for most in (9, 5)]
     wrong = limited({"max_steps": 0})
     assert isinstance(wrong, ToolError)

@@ -1,6 +1,10 @@
-"""Locks in memory, as servers of one database have them."""
+"""Locks in memory, as servers of one database have them, and a server's one user."""
 
-from mendgraph.graph.fleet.serving.admission import Locks
+from pathlib import Path
+
+from mendgraph.graph.configuration.context import AgentContext
+from mendgraph.graph.fleet.serving.admission import Admitter, Locks
+from mendgraph.graph.fleet.serving.tenants import Tenant, Tenants
 
 
 class MemoryLocks(Locks):
@@ -19,3 +23,11 @@ class MemoryLocks(Locks):
 
     def is_held(self, name: str) -> bool:
         return name in self.names
+
+
+ANN = Tenant("ann", (), AgentContext(account="ann", max_steps=9), runs_at_once=2)
+
+
+def admitter(root: Path, ann: Tenant = ANN, locks: MemoryLocks | None = None) -> Admitter:
+    """That of a server whose one user is Ann, with her projects below `root`."""
+    return Admitter(Tenants({"ann": ann}, root=str(root)), locks or MemoryLocks())

@@ -11,26 +11,23 @@ from langgraph.types import Command
 from starlette.exceptions import HTTPException
 
 from mendgraph.graph.configuration.context import AgentContext
-from mendgraph.graph.fleet.serving.admission import Admitter, CannotServeError, Place, RunRefusedError, open_admitter
+from mendgraph.graph.fleet.serving.admission import CannotServeError, RunRefusedError, open_admitter
 from mendgraph.graph.fleet.serving.agent import ServedMachine, graph, served
-from mendgraph.graph.fleet.serving.tenants import Tenant, Tenants
+from mendgraph.graph.fleet.serving.tenants import Tenant
 from mendgraph.graph.machine.build import build_graph
 from mendgraph.graph.machine.routes import NODES
 from mendgraph.graph.machine.state import serializer
 from tests.doubles.replies import Say
 from tests.doubles.scripted_server import ScriptedServer
 from tests.doubles.tool_use import use
-from tests.graph.fleet.serving.memory_locks import MemoryLocks
+from tests.graph.fleet.serving.memory_locks import admitter
 from tests.runs.studio import told
 from tests.sandboxes import needs_sandbox
-from tests.scenarios.sample_repair import CALC, EDIT, MENDED, TASK
+from tests.scenarios.sample_repair import TASK
 
-ANN = Tenant("ann", (), AgentContext(account="ann", max_steps=9), runs_at_once=1)
+CONTEXT = AgentContext(account="ann", max_steps=9)
 HELLO = {"messages": [("user", "Hello.")]}
-
-
-def admitter(root: Path, ann: Tenant = ANN) -> Admitter:
-    return Admitter(Tenants({"ann": ann}, root=str(root)), MemoryLocks())
+ASKED = {"messages": [("user", TASK)]}
 
 
 @pytest.fixture
@@ -45,8 +42,15 @@ def folder(tmp_path: Path) -> Path:
 def machine(folder: Path, monkeypatch: pytest.MonkeyPatch) -> ServedMachine:
     """As a server has it, which puts its own saver in."""
     monkeypatch.setenv("OPENAI_API_KEY", "k-1234567890")
-    found = admitter(folder.parent.parent)
+    found = admitter(folder.parent.parent, Tenant("ann", (), CONTEXT, runs_at_once=1))
     return served(build_graph(), lambda: found).copy({"checkpointer": InMemorySaver()})
+
+
+def allow(machine: ServedMachine, root: Path, models: tuple[str, ...] = (), **settings: Any) -> None:
+    """Let Ann have these settings."""
+    own = CONTEXT.model_copy(update={"evidence": False, "read_ahead": False, **settings})
+    found = admitter(root, Tenant("ann", (), own, models))
+    machine.admitter = lambda: found
 
 
 def config(user: str = "ann") -> Any:
@@ -55,22 +59,23 @@ def config(user: str = "ann") -> Any:
 
 def run(machine: ServedMachine, request: Any, user: str = "ann", **context: Any) -> Any:
     async def parts() -> Any:
-        told = machine.astream(request, config(user), context=context, stream_mode="values")
-        return [part async for part in told][-1]
+        stream = machine.astream(request, config(user), context=context, stream_mode="values")
+        return [part async for part in stream][-1]
 
     return asyncio.run(parts())
 
 
-def test_machine_is_served_without_a_saver_of_its_own_and_opens_nothing_yet() -> None:
+def state_of(machine: ServedMachine) -> Any:
+    return asyncio.run(machine.aget_state(config()))
+
+
+def test_machine_is_served_with_the_saver_of_the_server_and_our_serializer(machine: ServedMachine) -> None:
     assert isinstance(graph, ServedMachine)
     assert graph.checkpointer is None
     assert set(graph.get_graph().nodes) == {"__start__", "__end__", *NODES}
     open_admitter.cache_clear()
     with pytest.raises(CannotServeError):
         graph.admitter()
-
-
-def test_servers_saver_gets_our_serializer(machine: ServedMachine) -> None:
     assert isinstance(machine.checkpointer, InMemorySaver)
     assert type(machine.checkpointer.serde) is type(serializer())
     assert machine.copy().checkpointer is machine.checkpointer
@@ -78,27 +83,12 @@ def test_servers_saver_gets_our_serializer(machine: ServedMachine) -> None:
 
 def test_turn_runs_with_what_its_user_may(machine: ServedMachine, folder: Path, tmp_path: Path) -> None:
     with ScriptedServer([Say("Hello, Ann.")]) as model:
-        own = ANN.context.model_copy(update={"base_url": model.base_url, "evidence": False})
-        its = admitter(tmp_path, Tenant("ann", (), own, ("m",)))
-        machine.admitter = lambda: its
+        allow(machine, tmp_path, ("m",), base_url=model.base_url)
         ended = run(machine, HELLO, workspace="website", model="m", max_steps=50)
     assert ended["outcome"].answer == "Hello, Ann."
-    held = asyncio.run(machine.aget_state(config())).values
+    held = state_of(machine).values
     assert (held["context"].workspace, held["context"].max_steps) == (str(folder), 9)
     assert held["run_id"] == "ann/t1"
-
-
-def test_turn_that_asked_goes_on_with_the_answer(machine: ServedMachine, folder: Path, tmp_path: Path) -> None:
-    (folder / "calc.py").write_text(CALC["calc.py"], encoding="utf-8")
-    with told(use(EDIT), Say("Done.")) as model:
-        own = AgentContext(account="ann", base_url=model.base_url, model="m", evidence=False, read_ahead=False)
-        its = admitter(tmp_path, Tenant("ann", (), own))
-        machine.admitter = lambda: its
-        run(machine, {"messages": [("user", TASK)]}, workspace="website", mode="ask")
-        assert (folder / "calc.py").read_text(encoding="utf-8") == CALC["calc.py"]
-        ended = run(machine, Command(resume="approve"))
-    assert ended["outcome"].kind == "FINISHED"
-    assert (folder / "calc.py").read_text(encoding="utf-8") == MENDED
 
 
 @needs_sandbox
@@ -108,12 +98,10 @@ def test_tenant_approves_no_program_that_the_server_does_not_allow(
     (folder / "note.txt").write_text("remember", encoding="utf-8")
     calls = [use(("run_command", {"argv": argv})) for argv in (["cat", "note.txt"], ["ls"])]
     with told(*calls, Say("Done.")) as model:
-        own = AgentContext(account="ann", base_url=model.base_url, model="m", evidence=False, read_ahead=False)
-        its = admitter(tmp_path, Tenant("ann", (), own.model_copy(update={"allowed_programs": ("ls",)})))
-        machine.admitter = lambda: its
-        run(machine, {"messages": [("user", TASK)]}, workspace="website", mode="ask")
-        held = asyncio.run(machine.aget_state(config()))
-        assert [call["arguments"]["argv"] for call in held.interrupts[0].value["calls"]] == [["ls"]]
+        allow(machine, tmp_path, base_url=model.base_url, model="m", allowed_programs=("ls",))
+        run(machine, ASKED, workspace="website", mode="ask")
+        question = state_of(machine).interrupts[0].value
+        assert [call["arguments"]["argv"] for call in question["calls"]] == [["ls"]]
         ended = run(machine, Command(resume="approve"))
     refused, listed = [str(each.content) for each in ended["messages"] if each.type == "tool"]
     assert "'cat' may not be run: allowed are ls." in refused
@@ -121,7 +109,7 @@ def test_tenant_approves_no_program_that_the_server_does_not_allow(
 
 
 @pytest.mark.parametrize(
-    ("user", "context", "said"),
+    ("user", "context", "words"),
     [
         ("bob", {"workspace": "website"}, "Nobody knows who asks"),
         ("ann", {}, "names no project"),
@@ -129,47 +117,43 @@ def test_tenant_approves_no_program_that_the_server_does_not_allow(
     ],
 )
 def test_turn_that_is_not_admitted_ends_at_once(
-    machine: ServedMachine, user: str, context: dict[str, Any], said: str, folder: Path
+    machine: ServedMachine, user: str, context: dict[str, Any], words: str, folder: Path
 ) -> None:
     ended = run(machine, HELLO, user, **context)
     assert (ended["outcome"].kind, ended["outcome"].reason) == ("SYSTEM_ERROR", "invalid_request")
-    assert said in ended["outcome"].message
+    assert words in ended["outcome"].message
     assert list(folder.iterdir()) == []
 
 
 def test_user_without_a_place_is_told(machine: ServedMachine) -> None:
-    place = Place(machine.admitter().locks, ANN, "t0")
-    assert place.take() is None
-    ended = run(machine, HELLO, workspace="website")
-    place.leave()
-    assert (ended["outcome"].kind, ended["outcome"].reason) == ("SYSTEM_ERROR", "workspace_busy")
-
-
-@pytest.mark.parametrize("request_", [HELLO, None])
-def test_beside_another_run_nothing_is_written(machine: ServedMachine, request_: Any) -> None:
     locks = machine.admitter().locks
-    assert locks.take("thread t1")
-    with pytest.raises(RunRefusedError, match="Another run of this thread is at work"):
-        run(machine, request_, workspace="website")
-    locks.leave("thread t1")
-    assert asyncio.run(machine.aget_state(config())).values == {}
+    assert locks.take("run 0 of ann")
+    ended = run(machine, HELLO, workspace="website")
+    assert (ended["outcome"].kind, ended["outcome"].reason) == ("SYSTEM_ERROR", "workspace_busy")
+    with pytest.raises(RunRefusedError, match="ann has 1 run at work on these servers"):
+        run(machine, None)
 
 
-@pytest.mark.parametrize(
-    ("request_", "user", "said"),
-    [
+def test_request_that_may_not_go_on_is_refused_without_a_trace(
+    machine: ServedMachine, subtests: pytest.Subtests
+) -> None:
+    rows: list[tuple[Any, str, str]] = [
         (None, "ann", "There is nothing to go on with"),
         ({}, "ann", "There is nothing to go on with"),
         (Command(resume="approve"), "bob", "Nobody knows who asks"),
         (None, "bob", "Nobody knows who asks"),
         (Command(update={"context": {}}), "ann", "written by its runs alone"),
         (Command(goto="execute_tools"), "ann", "written by its runs alone"),
-    ],
-)
-def test_what_goes_on_is_refused_without_a_trace(machine: ServedMachine, request_: Any, user: str, said: str) -> None:
-    with pytest.raises(RunRefusedError, match=said):
-        run(machine, request_, user)
-    assert asyncio.run(machine.aget_state(config())).values == {}
+    ]
+    for request, user, words in rows:
+        with subtests.test(request=request, user=user), pytest.raises(RunRefusedError, match=words):
+            run(machine, request, user)
+    assert machine.admitter().locks.take("thread t1")
+    for request in (HELLO, None):
+        with pytest.raises(RunRefusedError, match="Another run of this thread is at work"):
+            run(machine, request, workspace="website")
+    machine.admitter().locks.leave("thread t1")
+    assert state_of(machine).values == {}
 
 
 def test_turn_that_was_cut_off_before_it_began_begins(machine: ServedMachine, folder: Path) -> None:
@@ -186,16 +170,8 @@ def test_turn_that_was_cut_off_before_it_began_begins(machine: ServedMachine, fo
     assert list(folder.iterdir()) == []
 
 
-def test_what_goes_on_needs_a_place_as_well(machine: ServedMachine) -> None:
-    place = Place(machine.admitter().locks, ANN, "t0")
-    assert place.take() is None
-    with pytest.raises(RunRefusedError, match="ann has 1 run at work on these servers"):
-        run(machine, None)
-    place.leave()
-
-
 @pytest.mark.parametrize("write", [ServedMachine.aupdate_state, ServedMachine.abulk_update_state])
-def test_nobody_writes_a_thread_but_its_runs(machine: ServedMachine, write: Callable[..., Any]) -> None:
+def test_thread_is_written_by_its_runs_alone(machine: ServedMachine, write: Callable[..., Any]) -> None:
     with pytest.raises(HTTPException) as refused:
         asyncio.run(write(machine, config(), {"context": AgentContext()}, as_node="begin_turn"))
     assert refused.value.status_code == 403

@@ -51,96 +51,89 @@ def server(monkeypatch: pytest.MonkeyPatch) -> Callable[..., TestClient]:
 Server = Callable[..., TestClient]
 
 
-@pytest.mark.parametrize(
-    ("status", "method", "headers", "body"),
-    [
-        (200, "GET", {}, None),
-        (200, "POST", JSON, b"{}"),
-        (200, "POST", {"content-type": "Application/JSON; charset=utf-8"}, b"{}"),
-        (200, "POST", {}, None),
-        (200, "DELETE", {"content-length": "0"}, None),
-        (200, "POST", {**STUDIO, **JSON}, b"{}"),
-        (200, "POST", {"origin": "https://eu.smith.langchain.com", **JSON}, b"{}"),
-        (200, "POST", {"origin": "http://localhost:5173", "sec-fetch-site": "same-site", **JSON}, b"{}"),
-        (200, "POST", {"origin": "http://[::1]:8080", **JSON}, b"{}"),
-        (200, "GET", {"sec-fetch-site": "none", "sec-fetch-dest": "document"}, None),
-        (200, "GET", {"sec-fetch-site": "same-origin"}, None),
-        (200, "GET", {"sec-fetch-site": "cross-site", "sec-fetch-dest": "document"}, None),
-        (200, "GET", {"host": "localhost:2024"}, None),
-        (200, "GET", {"host": "[::1]:2024"}, None),
-        (200, "GET", {"host": "LOCALHOST"}, None),
-        (403, "GET", {"host": "evil.test"}, None),
-        (403, "GET", {"host": "evil.test:2024"}, None),
-        (403, "GET", {"host": ""}, None),
-        (403, "GET", {"host": "127.0.0.1.evil.test"}, None),
-        (403, "GET", {"host": "localhost.evil.test"}, None),
-        (403, "GET", {"host": "localhost@evil.test"}, None),
-        (403, "GET", {"host": "127.0.0.1:2024, evil.test"}, None),
-        (403, "POST", {**EVIL, **JSON}, b"{}"),
-        (403, "POST", EVIL, None),
-        (403, "GET", EVIL, None),
-        (403, "OPTIONS", {**EVIL, "access-control-request-method": "POST"}, None),
-        (403, "POST", {"origin": "null", **JSON}, b"{}"),
-        (403, "POST", {"origin": "", **JSON}, b"{}"),
-        (403, "POST", {"origin": "https://smith.langchain.com.evil.test", **JSON}, b"{}"),
-        (403, "POST", {"origin": "https://evilsmith.langchain.com", **JSON}, b"{}"),
-        (403, "POST", {"origin": "http://smith.langchain.com", **JSON}, b"{}"),
-        (403, "POST", {"origin": "http://127.0.0.1.evil.test", **JSON}, b"{}"),
-        (403, "POST", {"origin": "http://localhost:80@evil.test", **JSON}, b"{}"),
-        (403, "POST", {"origin": "http://10.0.0.1:2024", **JSON}, b"{}"),
-        (403, "GET", {"sec-fetch-site": "cross-site", "sec-fetch-dest": "image"}, None),
-        (403, "GET", {"sec-fetch-site": "same-site", "sec-fetch-dest": "iframe"}, None),
-        (403, "POST", {"sec-fetch-site": "cross-site", "sec-fetch-dest": "document"}, None),
-        (415, "POST", {"content-type": "text/plain"}, b"{}"),
-        (415, "POST", {"content-type": "application/x-www-form-urlencoded"}, b"a=1"),
-        (415, "POST", {"content-type": "multipart/form-data; boundary=application/json"}, b"{}"),
-        (415, "POST", {"content-type": "application/json-seq"}, b"{}"),
-        (415, "POST", {}, b"{}"),
-        (415, "PATCH", {**STUDIO, "content-type": "text/plain"}, b"{}"),
-        (415, "DELETE", {"content-type": "text/plain"}, b"{}"),
-    ],
-)
-def test_request_is_taken_or_refused(
-    server: Server, status: int, method: str, headers: dict[str, str], body: bytes | None
-) -> None:
-    answer = server().request(method, "/", headers=headers, content=body)
-    assert (answer.status_code, answer.text == "ran") == (status, status == 200), answer.text
-    if status == 403:
-        assert [name for name in answer.headers if name.startswith("access-control")] == []
+REQUESTS: list[tuple[int, str, dict[str, str], bytes | None]] = [
+    (200, "GET", {}, None),
+    (200, "POST", JSON, b"{}"),
+    (200, "POST", {"content-type": "Application/JSON; charset=utf-8"}, b"{}"),
+    (200, "POST", {}, None),
+    (200, "DELETE", {"content-length": "0"}, None),
+    (200, "POST", {**STUDIO, **JSON}, b"{}"),
+    (200, "POST", {"origin": "https://eu.smith.langchain.com", **JSON}, b"{}"),
+    (200, "POST", {"origin": "http://localhost:5173", "sec-fetch-site": "same-site", **JSON}, b"{}"),
+    (200, "POST", {"origin": "http://[::1]:8080", **JSON}, b"{}"),
+    (200, "GET", {"sec-fetch-site": "none", "sec-fetch-dest": "document"}, None),
+    (200, "GET", {"sec-fetch-site": "same-origin"}, None),
+    (200, "GET", {"sec-fetch-site": "cross-site", "sec-fetch-dest": "document"}, None),
+    (200, "GET", {"host": "localhost:2024"}, None),
+    (200, "GET", {"host": "[::1]:2024"}, None),
+    (200, "GET", {"host": "LOCALHOST"}, None),
+    (403, "GET", {"host": "evil.test"}, None),
+    (403, "GET", {"host": "evil.test:2024"}, None),
+    (403, "GET", {"host": ""}, None),
+    (403, "GET", {"host": "127.0.0.1.evil.test"}, None),
+    (403, "GET", {"host": "localhost.evil.test"}, None),
+    (403, "GET", {"host": "localhost@evil.test"}, None),
+    (403, "GET", {"host": "127.0.0.1:2024, evil.test"}, None),
+    (403, "POST", {**EVIL, **JSON}, b"{}"),
+    (403, "POST", EVIL, None),
+    (403, "GET", EVIL, None),
+    (403, "OPTIONS", {**EVIL, "access-control-request-method": "POST"}, None),
+    (403, "POST", {"origin": "null", **JSON}, b"{}"),
+    (403, "POST", {"origin": "", **JSON}, b"{}"),
+    (403, "POST", {"origin": "https://smith.langchain.com.evil.test", **JSON}, b"{}"),
+    (403, "POST", {"origin": "https://evilsmith.langchain.com", **JSON}, b"{}"),
+    (403, "POST", {"origin": "http://smith.langchain.com", **JSON}, b"{}"),
+    (403, "POST", {"origin": "http://127.0.0.1.evil.test", **JSON}, b"{}"),
+    (403, "POST", {"origin": "http://localhost:80@evil.test", **JSON}, b"{}"),
+    (403, "POST", {"origin": "http://10.0.0.1:2024", **JSON}, b"{}"),
+    (403, "GET", {"sec-fetch-site": "cross-site", "sec-fetch-dest": "image"}, None),
+    (403, "GET", {"sec-fetch-site": "same-site", "sec-fetch-dest": "iframe"}, None),
+    (403, "POST", {"sec-fetch-site": "cross-site", "sec-fetch-dest": "document"}, None),
+    (415, "POST", {"content-type": "text/plain"}, b"{}"),
+    (415, "POST", {"content-type": "application/x-www-form-urlencoded"}, b"a=1"),
+    (415, "POST", {"content-type": "multipart/form-data; boundary=application/json"}, b"{}"),
+    (415, "POST", {"content-type": "application/json-seq"}, b"{}"),
+    (415, "POST", {}, b"{}"),
+    (415, "PATCH", {**STUDIO, "content-type": "text/plain"}, b"{}"),
+    (415, "DELETE", {"content-type": "text/plain"}, b"{}"),
+]
 
 
-def test_health_checks_need_no_name_of_the_server(server: Server) -> None:
-    assert server().get("/ok", headers={"host": "10.0.0.7:2024"}).status_code != 403
-    assert server().post("/ok", json={}, headers={"host": "10.0.0.7:2024"}).status_code == 403
+def test_request_is_taken_or_refused(server: Server, subtests: pytest.Subtests) -> None:
+    client = server()
+    for status, method, headers, body in REQUESTS:
+        with subtests.test(status=status, method=method, headers=headers):
+            answer = client.request(method, "/", headers=headers, content=body)
+            assert (answer.status_code, answer.text == "ran") == (status, status == 200), answer.text
+            if status == 403:
+                assert [name for name in answer.headers if name.startswith("access-control")] == []
 
 
-@pytest.mark.parametrize(("name", "value"), [("host", "evil.test"), ("origin", "http://evil.test")])
-def test_header_that_is_there_twice_says_nothing(server: Server, name: str, value: str) -> None:
-    right = {"host": "127.0.0.1:2024", "origin": "https://smith.langchain.com"}[name]
-    assert server().get("/", headers=[(name, right), (name, value)]).status_code == 403
+def test_header_that_is_there_twice_says_nothing(server: Server) -> None:
+    for name, right, wrong in (("host", "127.0.0.1:2024", "evil.test"), ("origin", STUDIO["origin"], EVIL["origin"])):
+        assert server().get("/", headers=[(name, right), (name, wrong)]).status_code == 403
 
 
-def test_body_in_chunks_is_a_body(server: Server) -> None:
-    answer = server().post("/", content=iter([b"{}"]), headers={"content-type": "text/plain"})
-    assert answer.status_code == 415
-
-
-def test_studio_is_told_what_it_may_send(server: Server) -> None:
+def test_odd_requests_are_judged_by_the_same_rules(server: Server) -> None:
+    client, elsewhere = server(), {"host": "10.0.0.7:2024"}
+    assert client.get("/ok", headers=elsewhere).status_code != 403  # health checks need no name of the server
+    assert client.post("/ok", json={}, headers=elsewhere).status_code == 403
+    chunks = client.post("/", content=iter([b"{}"]), headers={"content-type": "text/plain"})
+    assert chunks.status_code == 415
     asked = {**STUDIO, "access-control-request-method": "POST", "access-control-request-headers": "content-type"}
-    assert server().options("/", headers=asked).status_code == 200
+    assert client.options("/", headers=asked).status_code == 200
 
 
-@pytest.mark.parametrize(
-    ("headers", "taken"),
-    [({}, True), (STUDIO, True), (EVIL, False), ({"host": "evil.test"}, False), ({"origin": "null"}, False)],
-)
-def test_socket_is_no_way_around(server: Server, headers: dict[str, str], taken: bool) -> None:
-    try:
-        with server().websocket_connect("ws://127.0.0.1:2024/events", headers=headers) as socket:
-            heard = socket.receive_text()
-    except WebSocketDisconnect:
-        heard = ""
-    assert heard == ("hello" if taken else "")
+def test_socket_is_no_way_around(server: Server) -> None:
+    def heard(headers: dict[str, str]) -> str:
+        try:
+            with server().websocket_connect("ws://127.0.0.1:2024/events", headers=headers) as socket:
+                return socket.receive_text()
+        except WebSocketDisconnect:
+            return ""
+
+    assert [heard(headers) for headers in ({}, STUDIO)] == ["hello"] * 2
+    assert [heard(headers) for headers in (EVIL, {"host": "evil.test"}, {"origin": "null"})] == [""] * 3
 
 
 def test_operator_names_other_hosts_and_origins(server: Server) -> None:
@@ -149,16 +142,9 @@ def test_operator_names_other_hosts_and_origins(server: Server) -> None:
     assert named.post("/", json={}, headers={"host": "box.lan:2024", "origin": "https://chat.example"}).text == "ran"
     assert named.post("/", json={}, headers=STUDIO).status_code == 403
     assert named.get("/", headers={"host": "third.lan"}).status_code == 403
-
-
-def test_star_names_no_origin(server: Server) -> None:
-    """It is what the server's CORS says where nobody has thought of it."""
-    everybody = server(LANGGRAPH_HTTP=json.dumps({"cors": {"allow_origins": ["*"]}}))
+    everybody = server(LANGGRAPH_HTTP=json.dumps({"cors": {"allow_origins": ["*"]}}))  # the default of the server
     assert everybody.post("/", json={}, headers=EVIL).status_code == 403
-
-
-def test_address_that_the_server_has_given_itself_is_known(server: Server) -> None:
-    """With `--host` or `--tunnel`, of which `langgraph dev` tells by this variable."""
+    # With `--host` or `--tunnel`, of which `langgraph dev` tells by this variable.
     tunnel = server(LANGGRAPH_API_URL="https://some-words.trycloudflare.com")
     assert tunnel.get("/", headers={"host": "some-words.trycloudflare.com"}).text == "ran"
 

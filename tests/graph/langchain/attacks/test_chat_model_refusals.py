@@ -54,8 +54,8 @@ def without(request: JsonMap) -> JsonMap:
     return {name: value for name, value in request.items() if name != "messages"}
 
 
-@pytest.mark.parametrize(("refusal", "name", "differs"), REFUSALS)
-def test_what_is_refused_is_left_out_at_once_and_from_then_on(refusal: Status, name: str, differs: JsonMap) -> None:
+@pytest.mark.parametrize(("refusal", "name", "differs"), REFUSALS, ids=[name for _, name, _ in REFUSALS])
+def test_refused_parameter_is_left_out_at_once_and_from_then_on(refusal: Status, name: str, differs: JsonMap) -> None:
     def answer(_: JsonMap) -> Reply:
         return refusal if len(server.requests) == 1 else Say("Hello")
 
@@ -72,21 +72,21 @@ def test_what_is_refused_is_left_out_at_once_and_from_then_on(refusal: Status, n
     assert adapted[0]["messages"] == list(shown)
 
 
-@pytest.mark.parametrize(
-    ("status", "kind"),
-    [
-        (refused("too long", code="context_length_exceeded"), "context_overflow"),
-        (refused(DEFAULT, 401, param="temperature"), "authentication"),
-        (refused(DEFAULT, 429, param="temperature"), "rate_limited"),
-        (refused(DEFAULT, 500, param="temperature"), "server_error"),
-        (refused("The conversation has to begin with a person."), "bad_request"),
-    ],
-)
-def test_what_is_about_something_else_is_no_lesson(status: Status, kind: str) -> None:
-    with ScriptedServer([status]) as server:
-        result, _ = ask(at(server.base_url), FULL)
-    assert isinstance(result, ProviderFailure)
-    assert (result.kind.value, len(server.requests)) == (kind, 1)
+ABOUT_SOMETHING_ELSE: list[tuple[Status, str]] = [
+    (refused("too long", code="context_length_exceeded"), "context_overflow"),
+    (refused(DEFAULT, 401, param="temperature"), "authentication"),
+    (refused(DEFAULT, 429, param="temperature"), "rate_limited"),
+    (refused(DEFAULT, 500, param="temperature"), "server_error"),
+    (refused("The conversation has to begin with a person."), "bad_request"),
+]
+
+
+def test_refusal_of_something_else_is_no_lesson(subtests: pytest.Subtests) -> None:
+    for status, kind in ABOUT_SOMETHING_ELSE:
+        with subtests.test(kind=kind), ScriptedServer([status]) as server:
+            result, _ = ask(at(server.base_url), FULL)
+            assert isinstance(result, ProviderFailure)
+            assert (result.kind.value, len(server.requests)) == (kind, 1)
 
 
 def test_endpoint_that_goes_on_refusing_is_given_up() -> None:
@@ -112,56 +112,54 @@ def refusal(message: str, parameter: str = "", status: int | None = 400) -> Refu
     return Refusal(status, message, frozenset(), parameter, None)
 
 
-@pytest.mark.parametrize(
-    ("message", "parameter", "learned"),
-    [
-        ("stop: Extra inputs are not permitted", "stop", "stop"),
-        ("Invalid schema", "response_format.json_schema", "response_format"),
-        ('"auto" tool choice requires --enable-auto-tool-choice and --tool-call-parser to be set', "", TOOLS),
-        ("The conversation must begin with a user's message", "", ""),
-        ("The stopwatch has stopped", "", ""),
-        ("top_k is not supported", "top_k", ""),
-    ],
-)
-def test_what_a_refusal_names_is_left_out(message: str, parameter: str, learned: str) -> None:
-    known = Learned()
-    assert known.learn(refusal(message, parameter), SENT, WANTED) == learned
-    assert known.dropped == ({learned} - {"", TOOLS, STREAM})
-    assert (known.tools, known.streams) == (learned != TOOLS, learned != STREAM)
+WORDS = [
+    ("stop: Extra inputs are not permitted", "stop", "stop"),
+    ("Invalid schema", "response_format.json_schema", "response_format"),
+    ('"auto" tool choice requires --enable-auto-tool-choice and --tool-call-parser to be set', "", TOOLS),
+    ("The conversation must begin with a user's message", "", ""),
+    ("The stopwatch has stopped", "", ""),
+    ("top_k is not supported", "top_k", ""),
+]
 
 
-@pytest.mark.parametrize(
-    ("first", "other", "message"),
-    [
-        (
-            "max_tokens",
-            "max_completion_tokens",
-            "Unsupported parameter: 'max_tokens' is not supported here. Use 'max_completion_tokens' instead.",
-        ),
-        ("max_completion_tokens", "max_tokens", "max_completion_tokens: Extra inputs are not permitted"),
-        ("max_completion_tokens", "max_tokens", "Unrecognized request argument supplied: max_completion_tokens"),
-    ],
-)
-@pytest.mark.parametrize("named", [True, False])
-def test_limit_has_two_names_and_each_is_tried_once(first: str, other: str, message: str, named: bool) -> None:
-    known, refused = Learned(first), refusal(message, first if named else "")
-    assert (known.learn(refused, SENT, WANTED), known.limit_name) == (LIMIT, other)
-    assert (known.learn(refused, SENT, WANTED), known.limit_name) == ("", other)
-    assert known.dropped == frozenset()
+def test_parameter_that_a_refusal_names_is_left_out(subtests: pytest.Subtests) -> None:
+    for message, parameter, name in WORDS:
+        with subtests.test(message=message):
+            known = Learned()
+            assert known.learn(refusal(message, parameter), SENT, WANTED) == name
+            assert known.dropped == ({name} - {"", TOOLS, STREAM})
+            assert (known.tools, known.streams) == (name != TOOLS, name != STREAM)
 
 
-@pytest.mark.parametrize(
-    ("message", "most"),
-    [
-        ("max_tokens is too large: 2048. This model supports at most 1024 completion tokens.", 1024),
-        ("max_tokens: 2048 > 1024, which is the maximum allowed number of output tokens for m", 1024),
-        ("Range of max_tokens should be [1, 1,024]", 1024),
-        ("max_completion_tokens must be below 999_999 for 3 of 4", None),
-        ("max_tokens is odd", None),
-    ],
-)
-def test_limit_that_is_too_large_is_lowered_to_what_the_refusal_allows(message: str, most: int | None) -> None:
-    known = Learned()
-    assert known.learn(refusal(message), SENT, WANTED) == ("" if most is None else "max_tokens")
-    assert (known.limited(WANTED), known.limited(100)) == (most or WANTED, 100)
-    assert known.learn(refusal(message), SENT, WANTED) == ""  # what is repeated teaches nothing
+OLD, NEW = "max_tokens", "max_completion_tokens"
+OTHER_NAME = [
+    (OLD, NEW, "Unsupported parameter: 'max_tokens' is not supported here. Use 'max_completion_tokens' instead."),
+    (NEW, OLD, "max_completion_tokens: Extra inputs are not permitted"),
+    (NEW, OLD, "Unrecognized request argument supplied: max_completion_tokens"),
+]
+
+
+def test_limit_has_two_names_and_each_is_tried_once() -> None:
+    for first, other, message in OTHER_NAME:
+        for parameter in (first, ""):
+            known, told = Learned(first), refusal(message, parameter)
+            assert (known.learn(told, SENT, WANTED), known.limit_name) == (LIMIT, other)
+            assert (known.learn(told, SENT, WANTED), known.limit_name) == ("", other)
+            assert known.dropped == frozenset()
+
+
+LOWER: list[tuple[str, int | None]] = [
+    ("max_tokens is too large: 2048. This model supports at most 1024 completion tokens.", 1024),
+    ("max_tokens: 2048 > 1024, which is the maximum allowed number of output tokens for m", 1024),
+    ("Range of max_tokens should be [1, 1,024]", 1024),
+    ("max_completion_tokens must be below 999_999 for 3 of 4", None),
+    ("max_tokens is odd", None),
+]
+
+
+def test_limit_that_is_too_large_is_lowered_to_what_the_refusal_allows() -> None:
+    for message, most in LOWER:
+        known = Learned()
+        assert known.learn(refusal(message), SENT, WANTED) == ("" if most is None else "max_tokens")
+        assert (known.limited(WANTED), known.limited(100)) == (most or WANTED, 100)
+        assert known.learn(refusal(message), SENT, WANTED) == ""  # what is repeated teaches nothing
