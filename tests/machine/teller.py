@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from mendgraph.nodes.call_model.model import Call
-from mendgraph.nodes.records import ModelReply, ProviderErrorKind, ProviderFailure
+from mendgraph.nodes.records import ModelReply, ProviderFailure
 from tests.doubles.call_model import CallModel
 from tests.doubles.replies import Message, Say
 from tests.doubles.scripted_model import reply_of
@@ -59,8 +59,3 @@ class Teller(CallModel):
         if said.text:
             on_text(said.text)
         return reply_of(said, line.number, call)
-
-
-def busy(kind: ProviderErrorKind = ProviderErrorKind.SERVER_ERROR) -> ProviderFailure:
-    """A failure that may pass."""
-    return ProviderFailure(kind=kind, message="scripted", retry_after_s=0.0)

@@ -3,11 +3,13 @@
 import time
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
-import pytest
 from pydantic import BaseModel
 
+from mendgraph import Effect, RetryableToolError, ToolContext, ToolError
+from mendgraph.documents import ActionRegistry, Engine, EngineConfig, Environment, PathAccess, PathSandbox, TraceSink
 from mendgraph.nodes.execute_tools.call_policy import (
     BreakerConfig,
     CallPolicy,
@@ -16,27 +18,31 @@ from mendgraph.nodes.execute_tools.call_policy import (
     RateLimit,
     RetryPolicy,
 )
-from mendgraph.nodes.execute_tools.engine import Engine, EngineConfig
-from mendgraph.nodes.execute_tools.environment import Environment
-from mendgraph.nodes.execute_tools.files.sandbox import PathAccess, PathSandbox
 from mendgraph.nodes.execute_tools.files.workspace import Workspace
 from mendgraph.nodes.execute_tools.network.url_rules import NetworkRules, judge_url
-from mendgraph.nodes.execute_tools.registry import ActionRegistry, Tool, ToolContext
+from mendgraph.nodes.execute_tools.registry import Tool
 from mendgraph.nodes.execute_tools.secrets.redact import Redactor
-from mendgraph.nodes.execute_tools.tool_run import RetryableToolError
-from mendgraph.nodes.execute_tools.trace import TraceSink
-from mendgraph.nodes.records import Effect, JsonMap, ToolCall, ToolError, ToolErrorCode
-from tests.nodes.execute_tools.action_doubles import Do, echo, fail
+from mendgraph.nodes.records import ToolCall, ToolErrorCode
 
-READER = RetryPolicy(max_retries=2, backoff_s=0, exceptions=(TimeoutError, ConnectionError))
+RETRIES = RetryPolicy(max_retries=2, backoff_s=0, exceptions=(TimeoutError, ConnectionError))
 RULES = CallRules(
-    retries=READER,
+    retries=RETRIES,
     allowed=frozenset({"x", "late", "few", "often"}),
     timeouts={"late": 0.05},
     quotas={"few": 1},
     rate_limits={"often": RateLimit(1, 60)},
 )
-ENDINGS: list[tuple[str, Callable[..., Any]]] = [
+Function = Callable[..., Any]
+
+
+def fail(error: BaseException) -> Function:
+    def function(**_: Any) -> Any:
+        raise error
+
+    return function
+
+
+ENDINGS: list[tuple[str, Function]] = [
     ("x", lambda **_: {"a": 1}),
     ("x", lambda **_: ToolError(code=ToolErrorCode.NOT_FOUND, message="no such file")),
     ("x", fail(ValueError("b must not be 0"))),
@@ -57,16 +63,15 @@ class Anything(BaseModel):
     b: int = 0
 
 
-def by_the_machine(name: str, function: Callable[..., Any]) -> list[tuple[Any, ...]]:
+def by_the_machine(name: str, function: Function) -> list[tuple[Any, ...]]:
     """The action as a tool of a run: ok, reason, kind and retries of two calls, as `tool_runtime` makes them."""
     tool = Tool(name, name, Anything, Effect.READ, lambda _, __: function())
     policy = CallPolicy(RULES, PolicyMemory(lambda: 5.0, BreakerConfig(failures=2)))
     engine = Engine(ActionRegistry([tool]), TraceSink(), EngineConfig(), policy=policy, redactor=Redactor())
     context = ToolContext(Workspace("/", lambda *_: None))
     call = ToolCall(call_id="", tool=name, arguments={"b": 0}, raw_arguments="")
-    runs = [engine.run_sync(call, context) for _ in range(2)]
     found = []
-    for run in runs:
+    for run in [engine.run_sync(call, context) for _ in range(2)]:
         error = run.result.error
         kind = None if error is None else run.error_type or error.code.value
         reason = None if error is None else run.error.partition(":")[2] or error.message
@@ -74,57 +79,51 @@ def by_the_machine(name: str, function: Callable[..., Any]) -> list[tuple[Any, .
     return found
 
 
-def by_the_environment(name: str, function: Callable[..., Any]) -> list[tuple[Any, ...]]:
-    records: list[JsonMap] = []
+def action(name: str, function: Function) -> Any:
+    return SimpleNamespace(name=name, execute=function, effect=Effect.READ)
+
+
+def by_the_environment(name: str, function: Function) -> list[tuple[Any, ...]]:
+    records: list[dict[str, Any]] = []
     environment = Environment(
-        max_retries=2, retry_backoff_s=0, retry_exceptions=READER.exceptions, rules=RULES, logger=records.append,
+        max_retries=2, retry_backoff_s=0, retry_exceptions=RETRIES.exceptions, rules=RULES, logger=records.append,
         breaker=BreakerConfig(failures=2), clock=lambda: 5.0,
     )  # fmt: skip
     for _ in range(2):
-        environment.execute(Do(name, lambda **_: function(), Effect.READ), {"b": 0})
-    return [
-        (
-            record["ok"],
-            "" if record["error_type"] == "TimeoutError" else record["error"],
-            record["error_type"],
-            record["retries"],
-        )
-        for record in records
-    ]
+        environment.execute(action(name, lambda **_: function()), {"b": 0})
+    shown = [tuple(record[each] for each in ("ok", "error", "error_type", "retries")) for record in records]
+    return [(ok, "" if kind == "TimeoutError" else error, kind, retries) for ok, error, kind, retries in shown]
 
 
-@pytest.mark.parametrize("place", range(len(ENDINGS)))
-def test_call_ends_in_the_environment_as_it_ends_in_the_machine(place: int) -> None:
-    name, function = ENDINGS[place]
-    assert by_the_environment(name, function) == by_the_machine(name, function)
+def test_call_ends_in_the_environment_as_it_ends_in_the_machine() -> None:
+    for name, function in ENDINGS:
+        assert by_the_environment(name, function) == by_the_machine(name, function)
 
 
-@pytest.mark.parametrize(
-    "path", ["a.txt", "b/../a.txt", "../a.txt", "out.txt", "/etc/hosts", "~/a.txt", "", "a\x00.txt", "b/../../a.txt"]
-)
-def test_path_is_judged_in_the_environment_as_in_the_machine(tmp_path: Path, path: str) -> None:
+def test_path_is_judged_in_the_environment_as_in_the_machine(tmp_path: Path) -> None:
     base = tmp_path / "base"
     base.mkdir()
     (base / "a.txt").write_text("x")
     (base / "out.txt").symlink_to(tmp_path / "secret.txt")
-    by_the_sandbox = PathSandbox(str(base)).locate(path, PathAccess.READ_FILE)
-    result = Environment(base_dir=str(base)).execute(Do("read_file", echo), {"file_name": path})
-    assert result.ok is not isinstance(by_the_sandbox, ToolError)
-    if isinstance(by_the_sandbox, ToolError):
-        denied = by_the_sandbox.code is ToolErrorCode.PERMISSION_DENIED
-        assert result.error_type == ("PermissionError" if denied else "ValueError")
+    read = action("read_file", lambda **arguments: arguments)
+    paths = ("a.txt", "b/../a.txt", "../a.txt", "out.txt", "/etc/hosts", "~/a.txt", "", "a\x00.txt", "b/../../a.txt")
+    for path in paths:
+        judged = PathSandbox(str(base)).locate(path, PathAccess.READ_FILE)
+        result = Environment(base_dir=str(base)).execute(read, {"file_name": path})
+        kinds = {ToolErrorCode.PERMISSION_DENIED: "PermissionError"}
+        expected = kinds.get(judged.code, "ValueError") if isinstance(judged, ToolError) else None
+        assert result.error_type == expected, path
 
 
-@pytest.mark.parametrize(
-    "url",
-    [
-        "https://a.test", "http://A.test./x", "https://b.test", "https://a.test@b.test", "https://b.test\\@a.test",
-        "file:///a", "//a.test", "http://0x7f.1", "http://[::1]/", "https://x.wild.test", "https://wild.test",
-        "https://a.test/\n", "http://münchen.test", "http://127.0.0.1",
-    ],
-)  # fmt: skip
-def test_address_is_judged_in_the_environment_as_in_the_machine(url: str) -> None:
+def test_address_is_judged_in_the_environment_as_in_the_machine() -> None:
     hosts = ("a.test", "*.wild.test", "127.0.0.1", "münchen.test")
-    judged = judge_url(url, NetworkRules(hosts=hosts))
-    environment = Environment(allow_net=True, allowed_domains=hosts)
-    assert environment.execute(Do("http_get", echo), {"url": url}).ok is not isinstance(judged, ToolError)
+    get = action("http_get", lambda **arguments: arguments)
+    urls = (
+        *("https://a.test", "http://A.test./x", "https://b.test", "https://a.test@b.test", "https://b.test\\@a.test"),
+        *("file:///a", "//a.test", "http://0x7f.1", "http://[::1]/", "https://x.wild.test", "https://wild.test"),
+        *("https://a.test/\n", "http://münchen.test", "http://127.0.0.1"),
+    )
+    for url in urls:
+        judged = judge_url(url, NetworkRules(hosts=hosts))
+        environment = Environment(allow_net=True, allowed_domains=hosts)
+        assert environment.execute(get, {"url": url}).ok is not isinstance(judged, ToolError), url
