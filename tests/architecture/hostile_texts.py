@@ -67,16 +67,16 @@ def hostile_units(pattern: str, flags: int, most: int = 8) -> list[str]:
     return list(dict.fromkeys([*spread, *(f"{unit} " for unit in spread), *common]))
 
 
-def slow_unit(pattern: str, flags: int = 0, *, anchored: bool, longest: int = LONGEST) -> str | None:
+def slow_unit(pattern: str, flags: int = 0, *, anchored: bool) -> str | None:
     """What a text repeats on which the pattern takes longer than it may; None where there is no such text.
 
-    The texts grow by a fourth each time, so that an exponential search is seen before it takes minutes.
+    Short texts grow by two characters, so that an exponential search is seen before it takes minutes.
     """
     if not _is_endless(_parser.parse(pattern, flags)):
         return None
     compiled = re.compile(pattern, flags)
     for unit in hostile_units(pattern, flags):
-        for size in _sizes(longest):
+        for size in _sizes():
             for end in ENDS:
                 text = unit * (size // len(unit) + 1) + end
                 if min(_seconds(compiled, text, anchored=anchored) for _ in range(2)) > MOST_SECONDS:
@@ -93,12 +93,12 @@ def _seconds(compiled: "re.Pattern[str]", text: str, *, anchored: bool) -> float
     return time.thread_time() - begin
 
 
-def _sizes(longest: int) -> Iterator[int]:
+def _sizes() -> Iterator[int]:
     size = 8
-    while size < longest:
+    while size < LONGEST:
         yield size
-        size += max(2, size // 4) if size < 64 else size
-    yield longest
+        size += 2 if size < 64 else size
+    yield LONGEST
 
 
 def _is_endless(node: Any) -> bool:

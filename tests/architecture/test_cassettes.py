@@ -32,7 +32,6 @@ def test_every_cassette_is_named_by_a_test() -> None:
 
 
 def problems(path: Path) -> list[str]:
-    """What makes this cassette unfit to be read by anyone."""
     text = path.read_text(encoding="utf-8")
     cassette = parse(text)
     if not isinstance(cassette, CassetteFile):

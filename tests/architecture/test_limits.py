@@ -71,7 +71,6 @@ def _assignments(node: ast.Module | ast.ClassDef) -> Iterator[tuple[str, ast.exp
 
 
 def _has_number(value: ast.expr) -> bool:
-    """Whether the value is made of numbers."""
     constants = [node.value for node in ast.walk(value) if isinstance(node, ast.Constant)]
     calls = [ast.unparse(node.func) for node in ast.walk(value) if isinstance(node, ast.Call)]
     if set(calls) - {"frozenset"} or any(isinstance(node, ast.JoinedStr | ast.Lambda) for node in ast.walk(value)):

@@ -28,7 +28,6 @@ _PREFIXES: Mapping[Any, str] = {
 
 
 def exported_facts() -> list[str]:
-    """A line for each fact about an exported name."""
     facts = []
     for name in sorted(mendgraph.__all__):
         public = getattr(mendgraph, name)

@@ -42,7 +42,6 @@ def type_name(annotation: Any) -> str:
 
 
 def type_definition(annotation: Any) -> str:
-    """The same of an alias, whose own name says nothing."""
     if annotation is None or annotation is NoneType:
         return "None"
     if isinstance(annotation, EllipsisType):

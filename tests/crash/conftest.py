@@ -25,6 +25,5 @@ def shim_library(pytestconfig: pytest.Config, tmp_path_factory: pytest.TempPathF
 
 @pytest.fixture
 def memory() -> Iterator[Path]:
-    """A folder for the records of runs."""
     with memory_folder() as folder:
         yield folder

@@ -86,7 +86,6 @@ class ForkServer:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """End the server, and close what it was reached by."""
         self._close()
 
     def end(self) -> None:

@@ -78,7 +78,6 @@ class Shim:
         self._library.shim_arm(at or 0, *MODES[how])
 
     def disarm(self) -> None:
-        """Count no further; the figures stay."""
         self._library.shim_disarm()
 
     def clear(self) -> None:
@@ -87,7 +86,6 @@ class Shim:
 
     @property
     def hit(self) -> bool:
-        """Whether the call that it was armed for has come."""
         return bool(self._library.shim_hit())
 
     @property

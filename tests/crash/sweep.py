@@ -14,8 +14,10 @@ fail, though. Of these turning points `make test` visits every 48th, CI each, an
 import os
 import threading
 import traceback
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from itertools import groupby
+from pathlib import Path
 from queue import Empty, SimpleQueue
 from typing import Final, NamedTuple, TypeVar
 
@@ -47,6 +49,13 @@ class Point(NamedTuple):
 
 P = TypeVar("P")
 Failures = dict[int, tuple[str, BaseException]]
+
+
+@contextmanager
+def servers_of(library: Path, module: str) -> Iterator[list[ForkServer]]:
+    """A server for each core; for the few points of `make test` one, as each imports the product."""
+    with ExitStack() as exits:
+        yield [exits.enter_context(ForkServer(library, module)) for _ in range(1 if EXTENT == "some" else 2)]
 
 
 def visited(trace: Sequence[str], *, failing: bool = False) -> list[int]:

@@ -59,11 +59,9 @@ class Place:
         return found
 
     def patches(self) -> dict[str, str]:
-        """The patches by the ids of their tasks."""
         return {path.stem: path.read_text() for path in sorted((self.out / "patches").glob("[!.]*"))}
 
     def calls(self) -> Counter[int]:
-        """How many requests there were for each task."""
         return Counter(map(number_of, self._model.requests))
 
 

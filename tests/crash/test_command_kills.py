@@ -78,7 +78,6 @@ class KillingServer(OpenAIGpt5):
 
 
 def run_command(server: KillingServer, place: Path, *words: str) -> tuple[int, str, str]:
-    """The exit code of the command, and what it wrote."""
     environment = {
         "PATH": os.environ["PATH"],
         "HOME": str(place / "home"),

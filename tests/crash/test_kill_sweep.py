@@ -19,7 +19,7 @@ import pytest
 from tests.crash.fork_server import ForkServer, Played
 from tests.crash.play import AFTER, BEFORE, COMMANDED
 from tests.crash.shim import How
-from tests.crash.sweep import EXTENT, Point, sweep, visited
+from tests.crash.sweep import EXTENT, Point, servers_of, sweep, visited
 from tests.extent import in_sweeps
 from tests.memory_folder import memory_folder
 
@@ -33,13 +33,12 @@ EFFECTS: Final = Counter({"a.txt": 1, "b.txt": 1, "c.txt": 1, "d.txt": 1, "file.
 
 @pytest.fixture(scope="module")
 def servers(shim_library: Path) -> Iterator[list[ForkServer]]:
-    with ForkServer(shim_library, "tests.crash.play") as one, ForkServer(shim_library, "tests.crash.play") as other:
-        yield [one, other]
+    with servers_of(shim_library, "tests.crash.play") as started:
+        yield started
 
 
 @pytest.fixture(scope="module")
 def trace(servers: list[ForkServer], tmp_path_factory: pytest.TempPathFactory) -> tuple[str, ...]:
-    """The calls of a run that nobody disturbs."""
     with memory_folder() as memory:
         place = Place(tmp_path_factory.mktemp("whole"), memory)
         played = servers[0].run("begin", place.argument)
@@ -93,7 +92,6 @@ class Place:
             assert found.get(name) in {BEFORE.get(name), AFTER.get(name)}, name
 
     def check_end(self, told: Mapping[str, Any], played: Sequence[Played]) -> None:
-        """After the run has gone on to its end."""
         assert (told["kind"], told["answer"]) == ("FINISHED", "All done.")
         files = self.files()
         results = [json.loads(text) for kind, text in told["history"] if kind == "tool"]

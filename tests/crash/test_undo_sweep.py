@@ -8,7 +8,7 @@ import pytest
 
 from tests.crash.fork_server import ForkServer
 from tests.crash.shim import How
-from tests.crash.sweep import Point, sweep, visited
+from tests.crash.sweep import Point, servers_of, sweep, visited
 from tests.crash.undo_play import change, prepare
 from tests.extent import LEVEL
 from tests.memory_folder import memory_folder
@@ -30,11 +30,8 @@ class Scene:
 
 @pytest.fixture(scope="module")
 def servers(shim_library: Path) -> Iterator[list[ForkServer]]:
-    with (
-        ForkServer(shim_library, "tests.crash.undo_play") as one,
-        ForkServer(shim_library, "tests.crash.undo_play") as other,
-    ):
-        yield [one, other]
+    with servers_of(shim_library, "tests.crash.undo_play") as started:
+        yield started
 
 
 @pytest.fixture(scope="module")

@@ -201,7 +201,6 @@ class Delivery:
 
 
 def delivery(reply: Reply) -> Delivery:
-    """How `reply` is to be sent."""
     match reply:
         case Slow(seconds, inner):
             return replace(delivery(inner), seconds=seconds)

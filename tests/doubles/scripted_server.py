@@ -119,12 +119,10 @@ class ScriptedServer:
 
     @property
     def base_url(self) -> str:
-        """The address to give to a client, `/v1` included."""
         return f"http://127.0.0.1:{self._listener.server_port}/v1"
 
     @property
     def remaining(self) -> int:
-        """How many scripted replies nobody has asked for."""
         return max(len(self._script) - len(self.requests), 0)
 
     def say_next(self, *replies: Reply | Compute) -> None:

@@ -25,7 +25,6 @@ class Use:
 
 
 def use(*calls: ToolCallScript, usage: Usage = None) -> Use:
-    """Script a reply that makes these calls."""
     return Use(calls, usage)
 
 
@@ -35,7 +34,6 @@ def in_protocol(reply: Use | Reply, protocol: Protocol) -> Reply:
 
 
 def message_of(reply: Use | Message, protocol: Protocol) -> Message:
-    """Write a reply as a message of one protocol."""
     if isinstance(reply, Message):
         return reply
 
@@ -48,7 +46,6 @@ def message_of(reply: Use | Message, protocol: Protocol) -> Message:
 
 
 def arguments_text(arguments: JsonMap | str) -> str:
-    """Write the arguments of a call as compact JSON."""
     if isinstance(arguments, str):
         return arguments
     return json.dumps(arguments, ensure_ascii=False, separators=(",", ":"))

@@ -32,7 +32,6 @@ def take_over(output: object) -> None:
 
 
 def tell(reporter: Any) -> None:
-    """Print the sum, where anything was checked."""
     if _CHECKED["transitions"]:
         failed = len(reporter.stats.get("failed", ()))
         verdict = f"{failed} tests failed" if failed else "no violation"

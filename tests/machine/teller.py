@@ -42,7 +42,6 @@ class Teller(CallModel):
         self._tries = 0
 
     def complete(self, call: Call, on_text: Callable[[str], None]) -> ModelReply | ProviderFailure:
-        """Say the line."""
         self.asked += 1
         shown = str(call.prompt.messages)
         self.heard += [word for word in (SECRET, HIDDEN) if word in shown]

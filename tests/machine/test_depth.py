@@ -74,7 +74,6 @@ def to_depth(
 
 
 def both(folder: Path, letters: tuple[Letter, ...], depth: int, limits: JsonMap | None = None) -> list[Explored]:
-    """The same in the text and in the native protocol."""
     return [to_depth(depth, protocol, folder, letters, limits) for protocol in (Protocol.TEXT, Protocol.NATIVE)]
 
 

@@ -51,7 +51,6 @@ TIGHT = {"max_calls_per_turn": 4, "max_healing_attempts": 1, "repeat_window": 2,
 
 
 def planted(old: str, new: str) -> ModuleType:
-    """`mendgraph.graph.machine.routes` with another text."""
     text = text_of("graph/machine/routes.py")
     assert text.count(old) == 1, "the place where a fault is planted is gone: plant it anew"
     module = ModuleType("planted_routes")

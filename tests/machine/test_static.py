@@ -12,7 +12,6 @@ Arrows = Mapping[str, frozenset[str]]
 
 
 def arrows(machine: Machine) -> Arrows:
-    """Where each node of the compiled graph may lead."""
     drawn = machine.get_graph()
     return {node: frozenset(edge.target for edge in drawn.edges if edge.source == node) for node in drawn.nodes}
 

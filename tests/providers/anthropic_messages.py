@@ -212,7 +212,6 @@ class Anthropic(ProviderServer):
         return (asked.body.get("thinking") or {}).get("type") in ("enabled", "adaptive")
 
     def content(self, turn: Turn) -> list[JsonMap]:
-        """The blocks of a reply; a tool's input is still text."""
         thinks = turn.reply.thinks and self._does_think(turn.asked)
         content: list[JsonMap] = []
         if thinks:

@@ -64,11 +64,9 @@ class ChatServer(ProviderServer):
         return f"call_{state.letters(f'call {position}', 24)}"
 
     def thoughts(self, turn: Turn) -> JsonMap:  # noqa: ARG002 - families that show their thoughts look at the turn
-        """What the message holds of thoughts."""
         return {}
 
     def thought_deltas(self, turn: Turn) -> list[JsonMap]:
-        """The same as a stream brings it."""
         return [{name: piece} for name, text in self.thoughts(turn).items() for piece in pieces(text)]
 
     def finish_reason(self, reply: Reply) -> str:

@@ -112,7 +112,6 @@ class Mistral(ChatServer):
         return {"type": "thinking", "thinking": [{"type": "text", "text": text}]}
 
     def chunks(self, turn: Turn, choices: list[list[JsonMap]]) -> list[bytes]:
-        """Usage is in the chunk that ends the reply."""
         frame = self.frame(turn) | {"object": "chat.completion.chunk"}
         *before, last = [frame | {"choices": one} for one in choices]
         last["choices"][0]["delta"] = {"content": ""}

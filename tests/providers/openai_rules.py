@@ -35,17 +35,14 @@ COMBINATORS: Final = ("oneOf", "anyOf", "allOf", "enum", "not")
 def openai_error(
     message: str, param: str | None = None, code: str | None = None, kind: str = "invalid_request_error"
 ) -> JsonMap:
-    """OpenAI's body of an error."""
     return {"error": {"message": message, "type": kind, "param": param, "code": code}}
 
 
 def refuse(message: str, param: str | None = None, code: str | None = None, *, why: str = "") -> NoReturn:
-    """Refuse the request with status 400."""
     raise RefusedError(400, openai_error(message, param, code), why or param or message)
 
 
 def wrong_openai_key(authorization: str) -> JsonMap:
-    """OpenAI's body for a key that is absent or not known."""
     key = authorization.removeprefix("Bearer ")
     if not key:
         return openai_error(

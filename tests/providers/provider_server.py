@@ -74,11 +74,9 @@ class ProviderServer(ABC):
                 return self._refused(asked, 400, self.error(400, f"malformed request: {error!r}"), "malformed")
 
     def hand_out(self, *secrets: str) -> None:
-        """Remember state that a reply carries."""
         self.secrets_of_state.extend(secret for secret in secrets if secret not in self.secrets_of_state)
 
     def returned(self, asked: Asked) -> list[str]:
-        """The state that a request brings back to the letter."""
         given = list(strings(asked.body))
         return [secret for secret in self.secrets_of_state if any(self.same(secret, text) for text in given)]
 
