@@ -68,9 +68,9 @@ def use(monkeypatch: pytest.MonkeyPatch, module: ModuleType) -> None:
 
 
 def check(folder: Path) -> None:
-    """All sequences to depth five, as `test_depth` checks them."""
+    """All sequences to depth four, as `test_depth` checks them."""
     with Explorer(Protocol.TEXT, folder, LETTERS, TIGHT) as explorer:
-        explore(explorer, 5, check_edge)
+        explore(explorer, 4, check_edge)
 
 
 def test_nothing_is_noticed_where_nothing_was_planted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
