@@ -23,8 +23,8 @@ from tests.crash.sweep import EXTENT, Point, servers_of, sweep, visited
 from tests.extent import in_sweeps
 from tests.memory_folder import memory_folder
 
-SECOND_KILLS: Final = {"some": 2, "turns": 60, "all": 500}[EXTENT]
-SHARED_KILLS: Final = {"some": 2}.get(EXTENT, 20)
+SECOND_KILLS: Final = {"some": 1, "turns": 60, "all": 500}[EXTENT]
+SHARED_KILLS: Final = 20
 NAMING: Final = re.compile(r"(?:rename|link|unlink)\w* (?P<name>\S+)$")
 """The calls by which a name comes to mean another file, or none."""
 EFFECTS: Final = Counter({"a.txt": 1, "b.txt": 1, "c.txt": 1, "d.txt": 1, "file.txt": 1})
@@ -147,6 +147,7 @@ def test_run_that_is_killed_anywhere_goes_on_as_if_nothing_had_been(
     sweep(every, play, servers)
 
 
+@in_sweeps
 def test_run_in_a_shared_store_that_is_killed_goes_on(
     servers: list[ForkServer], shared_store: str, tmp_path: Path, memory: Path
 ) -> None:
