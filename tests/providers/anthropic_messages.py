@@ -9,11 +9,10 @@ llm.js#30 (budget). Those of `tools`, `max_tokens` and `temperature` with thinki
 from itertools import pairwise
 from typing import Any, Final, NoReturn
 
-from mendgraph.nodes.records import JsonMap
 from tests.providers.openrouter import EXPECTED_THINKING
 from tests.providers.provider_server import ProviderServer
 from tests.providers.script import Asked, Reply, State, Turn
-from tests.providers.wire import RefusedError, arguments_of, dumps, names, pieces, sse, tokens
+from tests.providers.wire import JsonMap, RefusedError, arguments_of, dumps, names, pieces, sse, tokens
 
 DOCS: Final = "Please consult our documentation at https://docs.claude.com/en/docs/build-with-claude/extended-thinking"
 KNOWN: Final = names("""

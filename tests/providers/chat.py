@@ -3,10 +3,9 @@
 from abc import abstractmethod
 from typing import Any, ClassVar
 
-from mendgraph.nodes.records import JsonMap
 from tests.providers.provider_server import ProviderServer
 from tests.providers.script import Asked, Reply, State, Turn
-from tests.providers.wire import CREATED, RefusedError, dumps, pieces, sse, tokens
+from tests.providers.wire import CREATED, JsonMap, RefusedError, dumps, pieces, sse, tokens
 
 
 class ChatServer(ProviderServer):

@@ -7,11 +7,10 @@ call brings its `id`; this server knows it by its `call_id` as well.
 
 from typing import Any, ClassVar, Final, NoReturn
 
-from mendgraph.nodes.records import JsonMap
 from tests.providers.openai_rules import openai_error, wrong_openai_key
 from tests.providers.provider_server import ProviderServer
 from tests.providers.script import Asked, Reply, State, Turn
-from tests.providers.wire import CREATED, RefusedError, dumps, names, pieces, sse, tokens
+from tests.providers.wire import CREATED, JsonMap, RefusedError, dumps, names, pieces, sse, tokens
 
 KNOWN: Final = names("""
     background context_management conversation include input instructions max_output_tokens max_tool_calls

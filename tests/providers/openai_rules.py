@@ -8,8 +8,7 @@ Bodies: dataline#172 and morphic#136 (tool messages), llm_wiki#336 (unknown argu
 import re
 from typing import Any, Final, NoReturn
 
-from mendgraph.nodes.records import JsonMap
-from tests.providers.wire import RefusedError, names
+from tests.providers.wire import JsonMap, RefusedError, names
 
 KNOWN: Final = names("""
     messages model audio frequency_penalty function_call functions logit_bias logprobs max_completion_tokens

@@ -16,10 +16,9 @@ from types import TracebackType
 from typing import ClassVar, Literal, Self, cast
 from urllib.parse import parse_qsl, unquote, urlsplit
 
-from mendgraph.nodes.records import JsonMap
 from tests.doubles.listener import ConnectionHandler, Listener
 from tests.providers.script import Asked, Refusal, Reply, State, Turn
-from tests.providers.wire import RefusedError, dumps, strings
+from tests.providers.wire import JsonMap, RefusedError, dumps, strings
 
 
 @dataclass(frozen=True)

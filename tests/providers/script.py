@@ -8,7 +8,7 @@ from base64 import b64encode
 from dataclasses import dataclass, field
 from typing import Literal
 
-from mendgraph.nodes.records import JsonMap
+from tests.providers.wire import JsonMap
 
 BASE_62 = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 

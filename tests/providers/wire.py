@@ -4,7 +4,7 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
-from mendgraph.nodes.records import JsonMap
+JsonMap = dict[str, Any]
 
 CREATED = 1_700_000_000
 
