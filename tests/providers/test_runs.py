@@ -58,7 +58,7 @@ class Played(NamedTuple):
 Way = Callable[[Machine, AgentContext], list[Any]]
 
 
-def context(folder: Path, protocol: str, *, read_ahead: bool = False) -> AgentContext:
+def context(folder: Path, protocol: Any, *, read_ahead: bool = False) -> AgentContext:
     return AgentContext(workspace=str(folder), protocol=protocol, read_ahead=read_ahead, evidence=False)
 
 
