@@ -15,11 +15,6 @@ SIGNS: Final = "a1A _-.,:;/\\\"'`()[]{}<>=@#%*+|~$&?!\n\t\u2026\x00"
 ENDS: Final = ("", "\x00", ".;!\n)x")
 """What stands after the repeated text, so that a match that has come so far fails."""
 
-LONGEST: Final = 32_000
-"""Characters of the longest text. A quadratic search makes half a billion steps there."""
-MOST_SECONDS: Final = 0.1
-"""A linear search takes a few milliseconds there, and thirty where each place is compared with hundreds behind it."""
-
 Tree = Sequence[tuple[Any, Any]]
 
 
@@ -67,8 +62,13 @@ def hostile_units(pattern: str, flags: int, most: int = 8) -> list[str]:
     return list(dict.fromkeys([*spread, *(f"{unit} " for unit in spread), *common]))
 
 
-def slow_unit(pattern: str, flags: int = 0, *, anchored: bool) -> str | None:
+def slow_unit(
+    pattern: str, flags: int = 0, *, anchored: bool, longest: int = 32_000, most_seconds: float = 0.1
+) -> str | None:
     """What a text repeats on which the pattern takes longer than it may; None where there is no such text.
+
+    A linear search of 32,000 characters takes a few milliseconds, or a tenth of a second where it compares each place
+    with two hundred behind it; a quadratic search makes half a billion steps.
 
     Short texts grow by two characters, so that an exponential search is seen before it takes minutes.
     """
@@ -76,10 +76,10 @@ def slow_unit(pattern: str, flags: int = 0, *, anchored: bool) -> str | None:
         return None
     compiled = re.compile(pattern, flags)
     for unit in hostile_units(pattern, flags):
-        for size in _sizes():
+        for size in _sizes(longest):
             for end in ENDS:
                 text = unit * (size // len(unit) + 1) + end
-                if min(_seconds(compiled, text, anchored=anchored) for _ in range(2)) > MOST_SECONDS:
+                if _seconds(compiled, text, anchored=anchored) > most_seconds:
                     return unit
     return None
 
@@ -93,12 +93,12 @@ def _seconds(compiled: "re.Pattern[str]", text: str, *, anchored: bool) -> float
     return time.thread_time() - begin
 
 
-def _sizes() -> Iterator[int]:
+def _sizes(longest: int) -> Iterator[int]:
     size = 8
-    while size < LONGEST:
+    while size < longest:
         yield size
         size += 2 if size < 64 else size
-    yield LONGEST
+    yield longest
 
 
 def _is_endless(node: Any) -> bool:
