@@ -32,7 +32,7 @@ MADE_OF_THEM: Final = {
 KNOWN_SLOW: Final = {
     "mendgraph.nodes.begin_turn.preload._may_be_another": "quadratic in a long word of a file",
     "mendgraph.nodes.execute_tools.tools.checking._ABSENT": "quadratic in a long line of a program's output",
-    "mendgraph.nodes.language.formats.named_json.NAMED_JSON": "the head of gpt-oss, which is compared at one place only",
+    "mendgraph.nodes.language.formats.named_json.NAMED_JSON": "the head of gpt-oss, compared at one place only",
 }
 """Two faults, and what is used in another way than it looks; who mends one takes it out here."""
 
