@@ -18,32 +18,19 @@ def agent(logs: Path, **options: Any) -> Mendgraph:
     return Mendgraph(logs_dir=logs, model_name="openai/gpt-5-mini", **options)
 
 
-@pytest.mark.parametrize(
-    ("model", "argument"),
-    [
-        ("openai/gpt-5-mini", "gpt-5-mini"),
-        ("anthropic/claude-sonnet-4-6", "anthropic:claude-sonnet-4-6"),
-        ("openrouter/qwen/qwen3-coder", "openrouter:qwen/qwen3-coder"),
-        ("gpt-5-mini", "gpt-5-mini"),
-    ],
-)
-def test_model_of_harbor_is_an_argument_of_ours(model: str, argument: str) -> None:
-    assert model_argument(model) == argument
+def test_model_of_harbor_is_an_argument_of_ours() -> None:
+    assert model_argument("openai/gpt-5-mini") == model_argument("gpt-5-mini") == "gpt-5-mini"
+    assert model_argument("anthropic/claude-sonnet-4-6") == "anthropic:claude-sonnet-4-6"
+    assert model_argument("openrouter/qwen/qwen3-coder") == "openrouter:qwen/qwen3-coder"
 
 
 def test_instruction_is_quoted_and_the_container_is_the_boundary(tmp_path: Path) -> None:
-    command = agent(tmp_path, programs=["bash", "make"]).run_command("Fix 'it'; rm -rf $HOME\n`id`")
-    words = shlex.split(command.replace("<<<", " <<< "))
+    harbor = agent(tmp_path, programs=["bash", "make"], require_changes=True)
+    words = shlex.split(harbor.run_command("Fix 'it'; rm -rf $HOME\n`id`").replace("<<<", " <<< "))
     assert words[words.index("<<<") + 1] == "Fix 'it'; rm -rf $HOME\n`id`"
     assert words[words.index("--sandbox") + 1] == "container"
-    assert "--no-workspace-config" in words
+    assert {"--no-workspace-config", "--require-changes"} < {*words}
     assert [words[at + 1] for at, word in enumerate(words) if word == "--allow-program"] == ["bash", "make"]
-
-
-@pytest.mark.parametrize("required", [False, True])
-def test_task_may_have_to_change_a_file(tmp_path: Path, required: bool) -> None:
-    command = agent(tmp_path, require_changes=required).run_command("Fix it")
-    assert ("--require-changes" in shlex.split(command.replace("<<<", " <<< "))) is required
 
 
 def test_result_of_a_run_reaches_harbor(tmp_path: Path) -> None:
@@ -56,7 +43,7 @@ def test_result_of_a_run_reaches_harbor(tmp_path: Path) -> None:
     assert (context.cost_usd, context.metadata) == (0.5, {"outcome": {"kind": "FINISHED"}, "thread_id": "t"})
 
 
-@pytest.mark.parametrize("text", [None, "", "{", "[1]", " " * 1_000_001])
+@pytest.mark.parametrize("text", [None, "{", "[1]", " " * 1_000_001], ids=["missing", "cut", "a list", "too long"])
 def test_result_that_cannot_be_read_is_none(tmp_path: Path, text: str | None) -> None:
     if text is not None:
         (tmp_path / "mendgraph.json").write_text(text)

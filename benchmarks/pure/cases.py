@@ -23,7 +23,7 @@ from mendgraph.nodes.parse.native_calls import read_native_calls
 from mendgraph.nodes.parse.written_calls import cut_invented
 from mendgraph.nodes.records import RawCall
 from mendgraph.nodes.small_model.answers import AnswerFacts, answer_error
-from tests.architecture.backtracking import ENDS, Counter, hostile_units
+from tests.architecture.hostile_texts import ENDS, hostile_units
 from tests.architecture.patterns import patterns
 
 REPLY: Final = 250_000
@@ -192,7 +192,7 @@ def _attributes(scale: int) -> Callable[[], Any]:
 
 def _patterns() -> Iterator[Case]:
     """All regular expressions of ours on what is hard for each of them, package by package."""
-    hard = [(each, hostile_units(Counter(each.pattern, each.flags), 4)) for each in patterns()]
+    hard = [(each, hostile_units(each.pattern, each.flags, 4)) for each in patterns()]
 
     def searching(package: str, scale: int) -> Callable[[], Any]:
         size, here = 400 * scale, [each for each in hard if each[0].name.startswith(package)]

@@ -46,8 +46,8 @@ def patterns() -> tuple[Found, ...]:
                         note(
                             f"{module}.{name}", each.pattern, each.flags & ~re.UNICODE, used.get((module, name), set())
                         )
-        for function, method, pattern in _written_down(path):
-            note(f"{module}.{function}", pattern, 0, {method})
+        for function, method, pattern, flags in _written_down(path):
+            note(f"{module}.{function}", pattern, flags, {method})
     return tuple(found.values())
 
 
@@ -92,14 +92,16 @@ def _uses() -> dict[tuple[str, str], set[str]]:
     return found
 
 
-def _written_down(path: str) -> Iterator[tuple[str, str, str]]:
-    """(function, method, pattern) of each call of `re` in a function whose pattern is written there."""
+def _written_down(path: str) -> Iterator[tuple[str, str, str, int]]:
+    """(function, method, pattern, flags) of each call of `re` in a function whose pattern is written there."""
     for function, node, pattern in _calls_of_re(path):
+        words = [each.attr for each in ast.walk(node) if isinstance(each, ast.Attribute)]
+        flags = sum({re.RegexFlag[word].value for word in words if word in re.RegexFlag.__members__})
         if isinstance(pattern, ast.Constant) and isinstance(pattern.value, str):
-            yield function, node.func.attr, pattern.value
+            yield function, node.func.attr, pattern.value, flags
         elif isinstance(pattern, ast.JoinedStr):
             parts = (part.value if isinstance(part, ast.Constant) else STAND_IN for part in pattern.values)
-            yield function, node.func.attr, "".join(map(str, parts))
+            yield function, node.func.attr, "".join(map(str, parts)), flags
 
 
 def _calls_of_re(path: str) -> Iterator[tuple[str, Any, ast.AST]]:

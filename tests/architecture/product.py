@@ -67,10 +67,8 @@ def module_name(path: str) -> str:
 
 
 def text_of(path: str) -> str:
-    """What the file says."""
     return (ROOT / path).read_text(encoding="utf-8")
 
 
 def walk(path: str) -> Iterator[ast.AST]:
-    """Every node of the file's syntax tree."""
     return ast.walk(ast.parse(text_of(path)))

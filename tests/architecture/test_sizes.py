@@ -1,23 +1,29 @@
-"""A reader can hold each file, and each function, in mind at once."""
+"""Rules of form: sizes of files, functions and packages, no circles, names that say something."""
 
 import ast
+from collections import Counter, defaultdict
+from graphlib import CycleError, TopologicalSorter
+from pathlib import PurePosixPath
 
-from tests.architecture.product import PACKAGES, sources, text_of, walk
+from tests.architecture.product import PACKAGES, ROOT, module_name, sources, text_of, walk
 
 FILE_LINES = 600
 NODE_LINES = 60
 FUNCTION_LINES = 60
+PACKAGE_FILES = 20
+EMPTY_WORDS = frozenset({"util", "utils", "helper", "helpers", "common", "core", "base", "manager", "managers", "misc"})
 
 
 def lines(path: str) -> int:
     return len(text_of(path).splitlines())
 
 
+def package(path: str) -> str:
+    return module_name(str(PurePosixPath(path).parent / "__init__.py"))
+
+
 def test_no_file_is_longer_than_its_limit() -> None:
     assert {path: lines(path) for path in sources(*PACKAGES, "tests", "benchmarks") if lines(path) > FILE_LINES} == {}
-
-
-def test_no_node_does_more_than_connect() -> None:
     nodes = [path for path in sources("nodes") if path.endswith("/node.py")]
     assert {path: lines(path) for path in nodes if lines(path) > NODE_LINES} == {}
 
@@ -31,3 +37,51 @@ def test_no_function_is_longer_than_its_limit() -> None:
         and (length := (node.end_lineno or node.lineno) - node.lineno + 1) > FUNCTION_LINES
     }
     assert long == {}
+
+
+def test_package_has_a_few_files() -> None:
+    files = Counter(package(path) for path in sources(*PACKAGES))
+    assert {name: count for name, count in files.items() if count > PACKAGE_FILES} == {}
+
+
+def test_names_of_files_say_something() -> None:
+    words = {path: {*PurePosixPath(path).with_suffix("").as_posix().replace("/", "_").split("_")}
+             for path in sources(*PACKAGES, "tests", "benchmarks")}  # fmt: skip
+    assert [path for path, found in words.items() if found & EMPTY_WORDS] == []
+
+
+def imported(path: str, modules: dict[str, str]) -> set[str]:
+    """The packages of ours that a file imports, those inside of functions included, those for types alone not."""
+    nodes = list(walk(path))
+    for_types = {
+        id(each)
+        for node in nodes
+        if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test)
+        for each in ast.walk(node)
+    }
+    names = {
+        f"{node.module}.{alias.name}" if f"{node.module}.{alias.name}" in modules else str(node.module)
+        for node in nodes
+        if isinstance(node, ast.ImportFrom) and id(node) not in for_types
+        for alias in node.names
+    }
+    return {modules[name] for name in names if name in modules}
+
+
+def test_packages_form_no_circle() -> None:
+    modules = {module_name(path): package(path) for path in sources(*PACKAGES)}
+    below: dict[str, set[str]] = defaultdict(set)
+    for path in sources(*PACKAGES):
+        below[package(path)] |= imported(path, modules) - {package(path)}
+    try:
+        TopologicalSorter(below).prepare()
+    except CycleError as circle:
+        raise AssertionError(" imports ".join(reversed(circle.args[1]))) from None
+
+
+def test_every_folder_is_a_package_and_tests_follow_packages() -> None:
+    """A folder of tests below `graph` or `nodes` is that of a package, or its `attacks`."""
+    folders = {PurePosixPath(path).parent for path in sources(*PACKAGES, "tests")}
+    tested = {PurePosixPath(path).parent for path in sources("tests/graph", "tests/nodes")}
+    folders |= {folder.relative_to("tests") for folder in tested if folder.name != "attacks"}
+    assert sorted(str(folder) for folder in folders if not (ROOT / folder / "__init__.py").is_file()) == []

@@ -2,7 +2,7 @@
 
 import inspect
 from collections.abc import Iterator, Mapping
-from dataclasses import MISSING, fields, is_dataclass
+from dataclasses import MISSING, is_dataclass
 from enum import Enum
 from functools import cached_property
 from typing import Any, get_args
@@ -11,7 +11,7 @@ from pydantic import BaseModel
 from typing_extensions import is_typeddict
 
 import mendgraph
-from tests.contract.type_names import bounds_of, default_of, type_definition, type_name, value_text
+from tests.contract.type_names import fields_of, type_definition, type_name, value_text
 
 _USE_BY_SYNTAX = frozenset({"__enter__", "__exit__", "__aenter__", "__aexit__", "__iter__", "__call__"})
 """The special methods for `with`, `for` and calls."""
@@ -28,7 +28,6 @@ _PREFIXES: Mapping[Any, str] = {
 
 
 def exported_facts() -> list[str]:
-    """A line for each fact about an exported name."""
     facts = []
     for name in sorted(mendgraph.__all__):
         public = getattr(mendgraph, name)
@@ -170,30 +169,10 @@ def _is_record(kind: type[Any]) -> bool:
 def _field_texts(kind: type[Any]) -> Iterator[str]:
     """The fields of a record, or the members of an enum, in the order in which they are declared."""
     if issubclass(kind, Enum):
-        for member in kind:
-            yield f"{member.name} = {value_text(member.value)}"
-
-    elif issubclass(kind, BaseModel):
-        for name, field in kind.model_fields.items():
-            bounds = bounds_of(field.metadata)
-            text = f"{name}: {type_name(field.annotation)}{f' ({bounds})' if bounds else ''}"
-            default = "" if field.is_required() else f" = {value_text(field.get_default(call_default_factory=True))}"
-            yield text + default
-
-    elif is_dataclass(kind):
-        for item in fields(kind):
-            default = default_of(item.default, item.default_factory)
-            yield f"{item.name}: {type_name(item.type)}{'' if default is MISSING else f' = {value_text(default)}'}"
-
-    elif is_typeddict(kind):
-        for name, annotation in kind.__annotations__.items():
-            optional = "" if name in kind.__required_keys__ else "  # may be missing"
-            yield f"{name}: {type_name(annotation)}{optional}"
-
-    elif hasattr(kind, "_fields"):
-        defaults = kind._field_defaults
-        for name, annotation in kind.__annotations__.items():
-            yield f"{name}: {type_name(annotation)}{f' = {value_text(defaults[name])}' if name in defaults else ''}"
+        yield from (f"{member.name} = {value_text(member.value)}" for member in kind)
+    elif _is_record(kind):
+        for name, text, default in fields_of(kind):
+            yield f"{name}: {text}{'' if default is MISSING else f' = {value_text(default)}'}"
 
 
 # --- The records that they hold, take and return

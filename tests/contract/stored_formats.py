@@ -38,12 +38,10 @@ class StoredFormats:
 
     @property
     def store_format(self) -> int:
-        """The format of the workspace's database."""
         return format_of(self._database(STORE))
 
     @property
     def spending_format(self) -> int:
-        """The format of the database of spending."""
         return format_of(self._database(SPENDING))
 
     def place(self, place: Path, *, store_format: int = 0, spending_format: int = 0) -> None:
@@ -74,10 +72,8 @@ def format_of(database: bytes) -> int:
 
 
 def with_format(database: bytes, number: int) -> bytes:
-    """The same file with another number."""
     return database[: _VERSION_BYTES.start] + number.to_bytes(4) + database[_VERSION_BYTES.stop :]
 
 
 def stored_formats() -> list[StoredFormats]:
-    """All folders, by name."""
     return [StoredFormats(folder) for folder in sorted(STORES.iterdir())]

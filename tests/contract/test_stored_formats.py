@@ -48,7 +48,6 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def first_place(place: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """The folder in which the stored runs were played."""
     if os.path.realpath(PLACE.parent) != str(PLACE.parent):
         pytest.skip(f"{PLACE.parent} is a link on this machine")
     assert place.is_dir()
@@ -58,14 +57,12 @@ def first_place(place: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 
 def runs_in(workspace: Path) -> dict[RunState, ListedRun]:
-    """The runs by where they stand."""
     runs = list_runs(workspace)
     assert isinstance(runs, tuple), runs
     return {run.standing: run for run in runs}
 
 
 def prices(folder: Path) -> str:
-    """The text of the file that the runs have edited."""
     return (folder / EDITED_FILE).read_text(encoding="utf-8")
 
 
@@ -157,7 +154,6 @@ def test_runs_of_moved_workspace_are_resumed_in_new_turn_and_undone(
 
 
 def commands(run_id: str) -> list[list[str]]:
-    """Every command that reads or writes the store."""
     return [
         ["runs"],
         ["runs", "show", run_id],

@@ -4,7 +4,7 @@ Python itself spells them differently: `Optional[int]`, `int | None` and `typing
 """
 
 import math
-from collections.abc import Callable, Mapping, Set as AbstractSet
+from collections.abc import Iterator, Mapping, Set as AbstractSet
 from dataclasses import MISSING, fields, is_dataclass
 from enum import Enum
 from types import EllipsisType, FunctionType, NoneType, UnionType
@@ -42,7 +42,6 @@ def type_name(annotation: Any) -> str:
 
 
 def type_definition(annotation: Any) -> str:
-    """The same of an alias, whose own name says nothing."""
     if annotation is None or annotation is NoneType:
         return "None"
     if isinstance(annotation, EllipsisType):
@@ -119,25 +118,32 @@ def value_text(value: Any) -> str:
 
 def _record_text(value: Any) -> str:
     """A record with the fields that differ from their defaults; a plain tuple."""
-    if isinstance(value, BaseModel):
-        defaults = {
-            name: field.get_default(call_default_factory=True) for name, field in type(value).model_fields.items()
-        }
-    elif is_dataclass(value) and not isinstance(value, type):
-        defaults = {field.name: default_of(field.default, field.default_factory) for field in fields(value)}
-    elif hasattr(value, "_fields"):
-        defaults = {name: value._field_defaults.get(name, MISSING) for name in value._fields}
-    else:
+    if type(value) is tuple:
         return f"({', '.join(map(value_text, value))}{',' if len(value) == 1 else ''})"
-
     texts = [
         f"{name}={value_text(getattr(value, name))}"
-        for name, default in defaults.items()
+        for name, _, default in fields_of(type(value))
         if getattr(value, name) != default
     ]
     return f"{type(value).__name__}({', '.join(texts)})"
 
 
-def default_of(default: Any, factory: Callable[[], Any] | Any) -> Any:
-    """The default of a field of a dataclass; MISSING where it has none."""
-    return factory() if factory is not MISSING else default
+def fields_of(kind: type[Any]) -> Iterator[tuple[str, str, Any]]:
+    """The fields of a record as they are declared: name, type as text, and default, which is MISSING without one."""
+    if issubclass(kind, BaseModel):
+        for name, field in kind.model_fields.items():
+            bounds = bounds_of(field.metadata)
+            default = MISSING if field.is_required() else field.get_default(call_default_factory=True)
+            yield name, type_name(field.annotation) + (f" ({bounds})" if bounds else ""), default
+
+    elif is_dataclass(kind):
+        for item in fields(kind):
+            factory = item.default_factory
+            yield item.name, type_name(item.type), item.default if factory is MISSING else factory()
+
+    else:
+        defaults = getattr(kind, "_field_defaults", {})
+        required = getattr(kind, "__required_keys__", kind.__annotations__)
+        for name, annotation in kind.__annotations__.items():
+            optional = "" if name in required else "  # may be missing"
+            yield name, type_name(annotation) + optional, defaults.get(name, MISSING)

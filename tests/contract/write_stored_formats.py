@@ -20,9 +20,9 @@ from pathlib import Path
 
 from filelock import FileLock
 
-from mendgraph.nodes.records import JsonMap
 from tests.contract.stored_formats import CURRENT_NAME, EDITED_FILE, SPENDING, STORE, STORES
 from tests.doubles.scripted_server import Calls, Reply, Say, ScriptedServer
+from tests.providers.wire import JsonMap
 
 PLACE = Path("/tmp/mendgraph-stored-formats")
 """Where the runs are played. A turn that was cut off goes on only where it began."""

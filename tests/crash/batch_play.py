@@ -18,18 +18,15 @@ _NUMBER: Final = re.compile(r"Task (\d+):")
 
 
 def tasks(repository: str) -> list[BatchTask]:
-    """The batch: each task has files of its own."""
     every = range(TASKS)
     return [BatchTask(id=f"t{n}", prompt=f"Task {n}: change old{n}.txt.", workspace=repository) for n in every]
 
 
 def files() -> dict[str, str]:
-    """What the repository holds."""
     return {f"old{number}.txt": "one\ntwo\n" for number in range(TASKS)}
 
 
 def number_of(request: JsonMap) -> int:
-    """Of which task a request is."""
     found = _NUMBER.search(json.dumps(request["messages"]))
     assert found is not None
     return int(found[1])
@@ -49,7 +46,6 @@ def answer(request: JsonMap) -> Reply:
 
 
 def context(base_url: str) -> AgentContext:
-    """What each task may do."""
     return AgentContext(model="scripted", base_url=base_url, offer="all", evidence=False, read_ahead=False)
 
 

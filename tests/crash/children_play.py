@@ -61,7 +61,6 @@ def plain_context(place: dict[str, str], **more: Any) -> AgentContext:
 
 
 def begin(place: dict[str, str]) -> dict[str, Any]:
-    """The run, from its first word."""
     os.environ[DATA_DIR_VARIABLE] = place["data"]
     limits = {"max_calls_per_turn": MOST_CALLS, "max_input_tokens_per_session": 100_000}
     with Session(plain_context(place, delegation=True, **limits), thread_id="play", **options(place)) as session:
@@ -86,7 +85,6 @@ def undo(place: dict[str, str]) -> bool:
 
 
 def told(session: Session) -> dict[str, Any]:
-    """How it ended."""
     result = session.result()
     return {
         "kind": result.outcome.kind.value,

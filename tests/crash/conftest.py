@@ -1,4 +1,4 @@
-"""What the sweeps share: the library, built once, and servers of the sample plays."""
+"""What the sweeps share: the library, built once, and a folder in memory."""
 
 import sys
 from collections.abc import Iterator
@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 
 from tests.crash import shim
-from tests.crash.fork_server import ForkServer
 from tests.memory_folder import memory_folder
 
 
@@ -24,24 +23,7 @@ def shim_library(pytestconfig: pytest.Config, tmp_path_factory: pytest.TempPathF
     return shim.built(tmp_path_factory.mktemp("shim"))
 
 
-@pytest.fixture(scope="session")
-def sample_servers(shim_library: Path) -> Iterator[list[ForkServer]]:
-    """Two servers of `sample_plays`, one for each core."""
-    with (
-        ForkServer(shim_library, "tests.crash.sample_plays") as one,
-        ForkServer(shim_library, "tests.crash.sample_plays") as other,
-    ):
-        yield [one, other]
-
-
-@pytest.fixture(scope="session")
-def sample_server(sample_servers: list[ForkServer]) -> ForkServer:
-    """The first of them."""
-    return sample_servers[0]
-
-
 @pytest.fixture
 def memory() -> Iterator[Path]:
-    """A folder for the records of runs."""
     with memory_folder() as folder:
         yield folder

@@ -1,8 +1,8 @@
 """Play something in a fresh process, once for each point at which it may be killed or failed, at a fork's price.
 
-    with ForkServer(library, module="tests.crash.sample_plays") as server:
-        whole = server.run("write_naively", str(folder))
-        torn = server.run("write_naively", str(folder), at=2, how="kill_before")
+    with ForkServer(library, module="tests.crash.play") as server:
+        whole = server.run("begin", place)
+        torn = server.run("begin", other_place, at=2, how="kill_before")
     assert (whole.killed, torn.killed, torn.calls) == (False, True, 2)
 
 The server is a program of its own that has imported `module`; each run is a fork of it. Servers may run beside each
@@ -18,7 +18,6 @@ import sys
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
 from typing import IO, Any, Final, Self
 
 from tests.architecture.product import ROOT
@@ -86,10 +85,7 @@ class ForkServer:
             raise
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        """End the server, and close what it was reached by."""
+    def __exit__(self, *_: object) -> None:
         self._close()
 
     def end(self) -> None:

@@ -101,7 +101,6 @@ def _play(shim: Shim | None, module: ModuleType, request: dict[str, Any], answer
 
 
 def _be_the_play(shim: Shim | None, module: ModuleType, request: dict[str, Any], said: int, result: int) -> NoReturn:
-    """The child's whole life."""
     status = 1
     try:
         _control(SET_PDEATHSIG, signal.SIGKILL)

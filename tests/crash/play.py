@@ -67,7 +67,6 @@ def options(place: dict[str, str]) -> dict[str, Any]:
 
 
 def begin(place: dict[str, str]) -> dict[str, Any]:
-    """The run, from its first word."""
     _kept_in(place)
     context = AgentContext(
         workspace=place["root"],
@@ -105,14 +104,12 @@ def written(place: dict[str, str], given: dict[str, Any]) -> Session | None:
 
 
 def again(place: dict[str, str]) -> dict[str, Any]:
-    """What was taken back, made again."""
     os.environ[DATA_DIR_VARIABLE] = place["data"]
     done = apply_run("play", place["root"])
     return {"error": done.message} if isinstance(done, ToolError) else {"applied": sorted(each.path for each in done)}
 
 
 def _kept_in(place: dict[str, str]) -> None:
-    """Where `url` is one, in the database there."""
     os.environ[DATA_DIR_VARIABLE] = place["data"]
     os.environ[STORE_URL_VARIABLE] = place.get("url", "")
 

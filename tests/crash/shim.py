@@ -11,7 +11,7 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
-from typing import Final, Literal, get_args
+from typing import Final, Literal
 
 How = Literal["kill_before", "kill_within", "kill_after", "short", "EIO", "ENOSPC", "EIO_on", "ENOSPC_on"]
 """What happens at the call.
@@ -34,8 +34,6 @@ MODES: Final[dict[How, tuple[int, int]]] = {
     "EIO_on": (FAIL | FROM_THEN_ON, errno.EIO),
     "ENOSPC_on": (FAIL | FROM_THEN_ON, errno.ENOSPC),
 }
-HOWS: Final[tuple[How, ...]] = get_args(How)
-KILLS: Final[tuple[How, ...]] = ("kill_before", "kill_within", "kill_after")
 
 SOURCE: Final = Path(__file__).with_name("shim.c")
 COMPILERS: Final = ("cc", "gcc", "clang")
@@ -43,33 +41,24 @@ OPTIONS: Final = ("-shared", "-fPIC", "-O1", "-U_FORTIFY_SOURCE", "-Wall", "-Wno
 """Fortified headers would call other names than ours. glibc's say that paths are never NULL; ours may be."""
 
 
+def compiler() -> str | None:
+    """The C compiler's path, or None."""
+    return next(filter(None, map(shutil.which, COMPILERS)), None)
+
+
 def lacking() -> str:
     """Why the library cannot be built on this machine; "" where it can."""
     if sys.platform != "linux":
         return "it is preloaded the way Linux does it"
-    if compiler() is None:
-        return f"there is no C compiler ({', '.join(COMPILERS)}) on the path: install gcc"
-    return ""
-
-
-def compiler() -> str | None:
-    """The C compiler's path, or None."""
-    return next((found for name in COMPILERS if (found := shutil.which(name))), None)
+    return "" if compiler() else f"there is no C compiler ({', '.join(COMPILERS)}) on the path: install gcc"
 
 
 def built(folder: Path) -> Path:
-    """Build the library into the folder and return its path.
-
-    Raises:
-        RuntimeError: there is no compiler, or it refused; with what it said.
-    """
-    program, library = compiler(), folder / "shim.so"
-    if program is None:
-        raise RuntimeError(lacking())
-    command = [program, *OPTIONS, "-o", str(library), str(SOURCE), "-ldl"]
+    """Build the library into the folder and return its path."""
+    library = folder / "shim.so"
+    command = [compiler() or "cc", *OPTIONS, "-o", str(library), str(SOURCE), "-ldl"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
-    if done.returncode:
-        raise RuntimeError(f"{program} cannot build {SOURCE.name}:\n{done.stderr}")
+    assert done.returncode == 0, done.stderr
     return library
 
 
@@ -89,7 +78,6 @@ class Shim:
         self._library.shim_arm(at or 0, *MODES[how])
 
     def disarm(self) -> None:
-        """Count no further; the figures stay."""
         self._library.shim_disarm()
 
     def clear(self) -> None:
@@ -98,7 +86,6 @@ class Shim:
 
     @property
     def hit(self) -> bool:
-        """Whether the call that it was armed for has come."""
         return bool(self._library.shim_hit())
 
     @property

@@ -1,30 +1,39 @@
-"""Visit every point at which a play may be killed or failed, with as many servers as there are cores.
+"""Visit the points at which a play may be killed or failed, with as many servers as there are cores.
 
-    calls = servers[0].run("play", argument).calls
-    sweep(points(calls, "kill_before", "kill_after"), one_point, servers)
+    trace = servers[0].run("play", argument).trace
+    sweep([Point("kill_before", at) for at in visited(trace)], one_point, servers)
 
 where `one_point(server, point)` plays to that point, resumes, and raises AssertionError where something was lost.
+
+Of 546 calls of the run that is killed, 362 are the pages that its database writes. A transaction is there when its last
+page is, so of the pages that are written one after the other the last stands for all that a kill may leave out, and the
+first for all that may fail. A sync changes nothing that a killed process leaves, as the page cache outlives it; it can
+fail, though. Of these turning points `make test` visits every 96th, CI each, and `make sweep` visits all calls.
 """
 
 import os
 import threading
 import traceback
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from itertools import groupby
+from pathlib import Path
 from queue import Empty, SimpleQueue
 from typing import Final, NamedTuple, TypeVar
 
 import pytest
 
+from tests import extent
 from tests.crash.fork_server import ForkServer, ServerError
 from tests.crash.shim import How
 
 VARIABLE: Final = "MENDGRAPH_CRASH_POINT"
 REPEATED: Final = os.environ.get(VARIABLE, "")
 """The one point to play. It is read when the tests are collected: each test's own environment has no such variables."""
-FAILURES: Final = 40
-"""After so many failing points a sweep stops: that is no slip at some point, and a hung point takes a minute."""
-TOLD: Final = 3
+EXTENT: Final[extent.Extent] = "all" if REPEATED else extent.EXTENT
+MOST_FAILURES: Final = 40
+"""After so many failing points a sweep stops: a hung point takes a minute."""
+SHOWN: Final = 3
 """So many of them are shown with their traces."""
 
 
@@ -35,92 +44,88 @@ class Point(NamedTuple):
     at: int
 
     def __str__(self) -> str:
-        """As it is said and repeated."""
         return f"{self.how}:{self.at}"
 
 
 P = TypeVar("P")
+Failures = dict[int, tuple[str, BaseException]]
 
 
-def points(calls: int, *hows: How) -> list[Point]:
-    """Every point of a play that makes so many calls."""
-    return [Point(how, at) for at in range(1, calls + 1) for how in hows]
+@contextmanager
+def servers_of(library: Path, module: str) -> Iterator[list[ForkServer]]:
+    """A server for each core; for the few points of `make test` one, as each imports the product."""
+    with ExitStack() as exits:
+        yield [exits.enter_context(ForkServer(library, module)) for _ in range(1 if EXTENT == "some" else 2)]
 
 
-@dataclass
-class _Findings:
-    failures: dict[int, tuple[str, BaseException]] = field(default_factory=dict)
-    played: list[int] = field(default_factory=list)
-    stopped: bool = False
+def visited(trace: Sequence[str], *, failing: bool = False) -> list[int]:
+    """The numbers of the calls of a play to visit, counted from 1; `failing` are calls that fail, not kills."""
+    if EXTENT == "all":
+        return [*range(1, len(trace) + 1)]
+    return _turning_points(trace, failing=failing)[:: 96 if EXTENT == "some" else 1]
 
 
-def sweep(
-    swept: Iterable[P], play: Callable[[ForkServer, P], object], servers: Sequence[ForkServer], repeated: str = REPEATED
-) -> int:
-    """Play each point once, on whichever server is free, and return how many points there are.
+def _turning_points(trace: Sequence[str], *, failing: bool) -> list[int]:
+    chosen: list[int] = []
+    for call, group in groupby(enumerate(trace, 1), lambda numbered: numbered[1]):
+        numbers = [number for number, _ in group]
+        if "sync" in call.partition(" ")[0] and not failing:
+            continue
+        if call.startswith("pwrite") and "sqlite" in call:
+            chosen.append(numbers[0] if failing else numbers[-1])
+        else:
+            chosen += numbers
+    return chosen
 
-    A point is named by its `str`. With `MENDGRAPH_CRASH_POINT` set only the point of that name is played; a sweep that
-    has none is skipped.
+
+def sweep(points: Iterable[P], play: Callable[[ForkServer, P], object], servers: Sequence[ForkServer]) -> None:
+    """Play each point once, on whichever server is free. A point is named by its `str`.
+
+    With `MENDGRAPH_CRASH_POINT` set only the point of that name is played; a sweep that has none is skipped.
 
     Raises:
         AssertionError: some points fail. It names all of them, shows the first, and says how to repeat one.
     """
     __tracebackhide__ = True  # the message says it all
-    every = list(swept)
-    assert every, "a sweep of no points shows nothing"
-    assert servers, "a sweep without servers plays nothing"
-    chosen = [point for point in every if not repeated or str(point) == repeated]
-    if repeated and not chosen:
-        pytest.skip(f"{VARIABLE}={repeated} is none of the {len(every)} points of this sweep")
-    findings, queue = _Findings(), SimpleQueue[tuple[int, P]]()
+    chosen = [point for point in points if REPEATED in {"", str(point)}]
+    if REPEATED and not chosen:
+        pytest.skip(f"{VARIABLE}={REPEATED} is no point of this sweep")
+    assert chosen, "a sweep of no points shows nothing"
+
+    failures: Failures = {}
+    queue = SimpleQueue[tuple[int, P]]()
     for numbered in enumerate(chosen):
         queue.put(numbered)
-    threads = [threading.Thread(target=_work, args=(queue, play, server, findings)) for server in servers]
+
+    def work(server: ForkServer) -> None:
+        while len(failures) < MOST_FAILURES:
+            try:
+                number, point = queue.get_nowait()
+            except Empty:
+                return
+            try:
+                play(server, point)
+            except BaseException as error:  # noqa: BLE001 - pytest's own are no Exceptions; the sweep says all at its end
+                failures[number] = (str(point), error)
+                if isinstance(error, ServerError):
+                    return
+
+    threads = [threading.Thread(target=work, args=(server,), daemon=True) for server in servers]
     for thread in threads:
         thread.start()
-    try:
-        for thread in threads:
-            thread.join()
-    finally:
-        findings.stopped = True  # a Ctrl-C comes here
-        for thread in threads:
-            thread.join()
-    if findings.failures:
-        raise AssertionError(_told(findings, len(chosen)))
-    return len(every)
+    for thread in threads:
+        thread.join()
+    assert not failures, _report(failures, len(chosen))
+    assert queue.empty()
 
 
-def _work(
-    queue: "SimpleQueue[tuple[int, P]]",
-    play: Callable[[ForkServer, P], object],
-    server: ForkServer,
-    findings: _Findings,
-) -> None:
-    while not findings.stopped:
-        try:
-            number, point = queue.get_nowait()
-        except Empty:
-            return
-        try:
-            play(server, point)
-        except BaseException as error:  # noqa: BLE001 - pytest's own are no Exceptions; the sweep says all at its end
-            findings.failures[number] = (str(point), error)
-            findings.stopped = findings.stopped or len(findings.failures) >= FAILURES
-            if isinstance(error, ServerError):
-                return
-        findings.played.append(number)
-
-
-def _told(findings: _Findings, chosen: int) -> str:
-    """The failing points, the first of them with their traces, and how to repeat one."""
-    failures = [failure for _, failure in sorted(findings.failures.items())]
-    names = [name for name, _ in failures]
-    left = chosen - len(findings.played)
+def _report(failures: Failures, points: int) -> str:
+    ordered = [failures[number] for number in sorted(failures)]
     test = os.environ.get("PYTEST_CURRENT_TEST", "").rpartition(" ")[0]
-    traces = "\n".join(
-        f"--- {name}\n{''.join(traceback.format_exception(error)).rstrip()}" for name, error in failures[:TOLD]
-    )
-    return (
-        f"{len(names)} of {len(findings.played)} points fail{f' ({left} were not played)' if left > 0 else ''}: "
-        f"{' '.join(names)}\n{traces}\n--- repeat one: {VARIABLE}={names[0]} .venv/bin/pytest '{test}'"
-    )
+    traces = [f"--- {name}\n{''.join(traceback.format_exception(error)).rstrip()}" for name, error in ordered[:SHOWN]]
+    lines = [
+        f"{len(failures)} of {points} points fail: {' '.join(name for name, _ in ordered)}",
+        *traces,
+        f"--- repeat one: {VARIABLE}={ordered[0][0]} .venv/bin/pytest '{test}'",
+    ]
+    return "\n".join(lines)

@@ -16,13 +16,13 @@ from mendgraph.graph.configuration.context import HOSTED
 from mendgraph.nodes.call_model.ledger import LEAST_CUT_OFF
 from mendgraph.nodes.language.display import short_id
 from mendgraph.nodes.records import JsonMap
-from tests.extent import LEVEL
+from tests.extent import LEVEL, in_sweeps
 from tests.providers.openai_gpt5 import OpenAIGpt5
 from tests.providers.script import Turn, say, use
 from tests.workspace_files import changed_files, write_files
 
-RUNS: Final = (1, 6, 20)[LEVEL]
-"""They are killed 2, 9 and 40 times."""
+RUNS: Final = (0, 6, 20)[LEVEL]
+"""They are killed 9 and 40 times."""
 MOST_KILLS: Final = 4
 COMMAND: Final = Path(sys.executable).with_name("mendgraph")
 FILES: Final = {"count.txt": "count = 1\n", "log.txt": "begin\n"}
@@ -78,7 +78,6 @@ class KillingServer(OpenAIGpt5):
 
 
 def run_command(server: KillingServer, place: Path, *words: str) -> tuple[int, str, str]:
-    """The exit code of the command, and what it wrote."""
     environment = {
         "PATH": os.environ["PATH"],
         "HOME": str(place / "home"),
@@ -94,6 +93,7 @@ def run_command(server: KillingServer, place: Path, *words: str) -> tuple[int, s
     return process.returncode, output, errors
 
 
+@in_sweeps
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # connections that were cut off
 @pytest.mark.parametrize("seed", range(1, 1 + RUNS))
 def test_run_of_the_command_that_is_killed_in_its_calls_is_resumed_to_its_end(seed: int, tmp_path: Path) -> None:

@@ -19,14 +19,12 @@ import pytest
 from tests.crash.fork_server import ForkServer, Played
 from tests.crash.play import AFTER, BEFORE, COMMANDED
 from tests.crash.shim import How
-from tests.crash.sweep import Point, sweep
-from tests.crash.turning_points import EXTENT, visited
-from tests.extent import Extent, in_sweeps
+from tests.crash.sweep import EXTENT, Point, servers_of, sweep, visited
+from tests.extent import in_sweeps
 from tests.memory_folder import memory_folder
 
-KILLS_OF: Final[dict[Extent, int]] = {"some": 2, "turns": 60, "all": 500}
-SECOND_KILLS: Final = KILLS_OF[EXTENT]
-SHARED_KILLS: Final = 5 if EXTENT == "some" else 20
+SECOND_KILLS: Final = {"some": 1, "turns": 60, "all": 500}[EXTENT]
+SHARED_KILLS: Final = 20
 NAMING: Final = re.compile(r"(?:rename|link|unlink)\w* (?P<name>\S+)$")
 """The calls by which a name comes to mean another file, or none."""
 EFFECTS: Final = Counter({"a.txt": 1, "b.txt": 1, "c.txt": 1, "d.txt": 1, "file.txt": 1})
@@ -35,13 +33,12 @@ EFFECTS: Final = Counter({"a.txt": 1, "b.txt": 1, "c.txt": 1, "d.txt": 1, "file.
 
 @pytest.fixture(scope="module")
 def servers(shim_library: Path) -> Iterator[list[ForkServer]]:
-    with ForkServer(shim_library, "tests.crash.play") as one, ForkServer(shim_library, "tests.crash.play") as other:
-        yield [one, other]
+    with servers_of(shim_library, "tests.crash.play") as started:
+        yield started
 
 
 @pytest.fixture(scope="module")
 def trace(servers: list[ForkServer], tmp_path_factory: pytest.TempPathFactory) -> tuple[str, ...]:
-    """The calls of a run that nobody disturbs."""
     with memory_folder() as memory:
         place = Place(tmp_path_factory.mktemp("whole"), memory)
         played = servers[0].run("begin", place.argument)
@@ -95,7 +92,6 @@ class Place:
             assert found.get(name) in {BEFORE.get(name), AFTER.get(name)}, name
 
     def check_end(self, told: Mapping[str, Any], played: Sequence[Played]) -> None:
-        """After the run has gone on to its end."""
         assert (told["kind"], told["answer"]) == ("FINISHED", "All done.")
         files = self.files()
         results = [json.loads(text) for kind, text in told["history"] if kind == "tool"]
@@ -137,7 +133,9 @@ def test_run_that_is_killed_anywhere_goes_on_as_if_nothing_had_been(
         place.check_old_or_new()
         second = server.run("resume", place.argument)
         # At `kill_before` the last call of the trace was not made any more.
-        made = _without_last(first) if first.killed and point.how == "kill_before" else first
+        made = first
+        if first.killed and point.how == "kill_before":
+            made = replace(first, trace=first.trace[:-1])
         place.check_end(second.value, [made, second])
         place.remove()
 
@@ -146,10 +144,11 @@ def test_run_that_is_killed_anywhere_goes_on_as_if_nothing_had_been(
         Point("kill_after", at) for at, call in enumerate(trace, 1) if EXTENT == "all" and "store.sqlite" not in call
     ]
     every = [*before, *after, Point("kill_after", len(trace))]
-    assert sweep(every, play, servers) == len(every)
+    sweep(every, play, servers)
 
 
-def test_so_it_is_where_the_store_is_shared(
+@in_sweeps
+def test_run_in_a_shared_store_that_is_killed_goes_on(
     servers: list[ForkServer], shared_store: str, tmp_path: Path, memory: Path
 ) -> None:
     """The dead run's lock of the workspace is the server's. `tests/runs/test_shared_store.py` cuts its connections."""
@@ -167,7 +166,7 @@ def test_so_it_is_where_the_store_is_shared(
     whole.check_end(played.value, [played])
     choice = random.Random(5).sample(range(1, played.calls + 1), SHARED_KILLS)
     every = [Point("kill_after", at) for at in sorted(choice)]
-    assert sweep(every, play, servers) == SHARED_KILLS
+    sweep(every, play, servers)
 
 
 class Pair(NamedTuple):
@@ -177,7 +176,6 @@ class Pair(NamedTuple):
     second: int
 
     def __str__(self) -> str:
-        """As it is said and repeated."""
         return f"kill_after:{self.first}+{self.second}"
 
 
@@ -197,7 +195,7 @@ def test_resumed_run_may_be_killed_as_well(
         place.remove()
 
     chosen = sorted(pairs)[:: len(pairs) // SECOND_KILLS][:SECOND_KILLS]
-    assert sweep(chosen, play, servers) == len(chosen)
+    sweep(chosen, play, servers)
 
 
 def test_failed_work_is_taken_back_once_wherever_the_run_is_killed(
@@ -233,7 +231,7 @@ def test_failed_work_is_taken_back_once_wherever_the_run_is_killed(
     first, *others = (at for at, call in enumerate(played.trace, 1) if call == "renameat c.txt")
     assert others  # it was changed, and changed back
     every = [Point("kill_before", first + at) for at in visited(played.trace[first:])]
-    assert sweep(every, play, servers) == len(every)
+    sweep(every, play, servers)
 
 
 @in_sweeps
@@ -260,8 +258,4 @@ def test_disk_that_fails_at_any_call_is_a_clear_error_and_harms_no_file(
     calls = visited(trace, failing=True)
     half = slice(None) if EXTENT == "all" else slice(["EIO", "ENOSPC"].index(how), None, 2)
     every = [Point(how, at) for at in calls[half]]
-    assert sweep(every, play, servers) == len(every)
-
-
-def _without_last(played: Played) -> Played:
-    return replace(played, trace=played.trace[:-1])
+    sweep(every, play, servers)

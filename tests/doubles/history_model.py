@@ -22,7 +22,6 @@ class HistoryModel(CallModel):
         self._then = then or Say("Done.")
 
     def complete(self, call: Call, on_text: Callable[[str], None]) -> ModelReply | ProviderFailure:
-        """Say the line that comes next in this conversation."""
         self.calls.append(call)
         replies = sum(message["role"] == "assistant" for message in call.prompt.messages)
         line = self._lines[replies] if replies < len(self._lines) else self._then

@@ -24,7 +24,6 @@ class LenientProvidersServer(LoopbackServer):
 
     @property
     def url(self) -> str:
-        """The server's address, without a path."""
         return self.base_url.removesuffix("/v1")
 
 
@@ -40,7 +39,6 @@ class _Handler(Answering):
 
 
 def answer_to(path: str, body: JsonMap) -> tuple[str, list[bytes]]:
-    """The content type and the parts of a streamed answer."""
     last = body["contents" if "contents" in body else "messages"][-1]
     told = "tool_result" in str(last) or "functionResponse" in str(last) or last.get("role") == "tool"
     if path.endswith("/messages"):

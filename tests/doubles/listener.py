@@ -27,7 +27,6 @@ class Listener(ThreadingHTTPServer):
         self._thread = threading.Thread(target=self.serve_forever, args=(POLL_S,), daemon=True)
 
     def start(self) -> None:
-        """Accept connections."""
         self._thread.start()
 
     def stop(self) -> None:
@@ -42,13 +41,11 @@ class Listener(ThreadingHTTPServer):
         self.server_close()
 
     def process_request(self, request: Any, client_address: Any) -> None:
-        """Remember the connection for `stop`."""
         with self._lock:
             self._connections.add(request)
         super().process_request(request, client_address)
 
     def shutdown_request(self, request: Any) -> None:
-        """Forget the connection."""
         with self._lock:
             self._connections.discard(request)
         super().shutdown_request(request)
@@ -67,7 +64,6 @@ class ConnectionHandler(BaseHTTPRequestHandler):
         return {name.lower(): value for name, value in self.headers.items()}
 
     def read_body(self) -> bytes:
-        """The body of the request."""
         return self.rfile.read(int(self.headers.get("content-length", 0)))
 
     def start_answer(self, status: int, headers: dict[str, str]) -> None:
@@ -80,7 +76,6 @@ class ConnectionHandler(BaseHTTPRequestHandler):
         self.end_headers()
 
     def send_document(self, status: int, body: bytes, headers: dict[str, str] | None = None) -> None:
-        """Send a whole JSON document."""
         length = {"Content-Type": "application/json", "Content-Length": str(len(body))}
         self.start_answer(status, length | (headers or {}))
         self.wfile.write(body)
@@ -94,7 +89,6 @@ class ConnectionHandler(BaseHTTPRequestHandler):
 
 
 def end_reading(connection: socket.socket) -> None:
-    """Let whoever reads this connection see its end."""
     try:
         connection.shutdown(socket.SHUT_RD)
     except OSError:

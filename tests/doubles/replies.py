@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from enum import Enum, auto
 from typing import Final
 
-from mendgraph.nodes.records import JsonMap
+from tests.providers.wire import JsonMap
 
 CREATED = 1_700_000_000
 """The `created` time of every reply, in seconds."""
@@ -201,7 +201,6 @@ class Delivery:
 
 
 def delivery(reply: Reply) -> Delivery:
-    """How `reply` is to be sent."""
     match reply:
         case Slow(seconds, inner):
             return replace(delivery(inner), seconds=seconds)

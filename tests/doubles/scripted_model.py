@@ -24,7 +24,6 @@ class ScriptedModel(CallModel):
         self._then = then or Say("Done.")
 
     def complete(self, call: Call, on_text: Callable[[str], None]) -> ModelReply | ProviderFailure:
-        """Say the next line."""
         line = self._script[len(self.calls)] if len(self.calls) < len(self._script) else self._then
         self.calls.append(call)
         if isinstance(line, ProviderFailure):
@@ -35,7 +34,6 @@ class ScriptedModel(CallModel):
 
 
 def reply_of(message: Message, number: int, call: Call) -> ModelReply:
-    """The message as the reply to call `number` (from 1)."""
     given, taken = message.usage if isinstance(message.usage, tuple) else (0, 0)
     fits = estimate_tokens(call.prompt.size, len(call.prompt.messages))
     return ModelReply(

@@ -21,7 +21,6 @@ from contextlib import contextmanager
 from types import TracebackType
 from typing import Final, Self, cast
 
-from mendgraph.nodes.records import JsonMap
 from tests.doubles.listener import ConnectionHandler, Listener
 from tests.doubles.replies import (
     CREATED,
@@ -51,7 +50,7 @@ from tests.doubles.replies import (
     status_document,
 )
 from tests.providers.openai_rules import check_chat_request, openai_error, wrong_openai_key
-from tests.providers.wire import RefusedError
+from tests.providers.wire import JsonMap, RefusedError
 
 __all__ = [
     "NO_USAGE",
@@ -119,12 +118,10 @@ class ScriptedServer:
 
     @property
     def base_url(self) -> str:
-        """The address to give to a client, `/v1` included."""
         return f"http://127.0.0.1:{self._listener.server_port}/v1"
 
     @property
     def remaining(self) -> int:
-        """How many scripted replies nobody has asked for."""
         return max(len(self._script) - len(self.requests), 0)
 
     def say_next(self, *replies: Reply | Compute) -> None:

@@ -26,7 +26,6 @@ class TaskModel(CallModel):
         self.calls: list[Call] = []
 
     def complete(self, call: Call, on_text: Callable[[str], None]) -> ModelReply | ProviderFailure:
-        """Say the line that comes next in this conversation."""
         self.calls.append(call)
         messages = call.prompt.messages
         task = next(str(each["content"]).split()[0] for each in messages if each["role"] == "user")

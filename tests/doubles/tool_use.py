@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from mendgraph.nodes.records import JsonMap, Protocol
 from tests.doubles.replies import Message, Reply, Usage
 
+__all__ = ["Protocol", "ToolCallScript", "Use", "arguments_text", "in_protocol", "message_of", "use"]
+
 ToolCallScript = tuple[str, JsonMap | str]
 """A tool and its arguments. Arguments that are a text are sent as they are, also where they are no JSON."""
 
@@ -23,7 +25,6 @@ class Use:
 
 
 def use(*calls: ToolCallScript, usage: Usage = None) -> Use:
-    """Script a reply that makes these calls."""
     return Use(calls, usage)
 
 
@@ -33,7 +34,6 @@ def in_protocol(reply: Use | Reply, protocol: Protocol) -> Reply:
 
 
 def message_of(reply: Use | Message, protocol: Protocol) -> Message:
-    """Write a reply as a message of one protocol."""
     if isinstance(reply, Message):
         return reply
 
@@ -46,7 +46,6 @@ def message_of(reply: Use | Message, protocol: Protocol) -> Message:
 
 
 def arguments_text(arguments: JsonMap | str) -> str:
-    """Write the arguments of a call as compact JSON."""
     if isinstance(arguments, str):
         return arguments
     return json.dumps(arguments, ensure_ascii=False, separators=(",", ":"))

@@ -29,7 +29,6 @@ class Wire:
         self._start(self._accept)
 
     def cut(self) -> None:
-        """End all connections."""
         with self._lock:
             ending = [*self._open]
         for each in ending:
@@ -41,12 +40,10 @@ class Wire:
         self._silent = True
 
     def mend(self) -> None:
-        """It works again, for who connects anew."""
         self._silent = False
         self.cut()
 
     def close(self) -> None:
-        """End all, and take no more."""
         self.cut()
         with suppress(OSError):
             self._listening.shutdown(socket.SHUT_RDWR)

@@ -40,7 +40,6 @@ class Letter:
         return self.name
 
     def spoken(self, step: int, protocol: Protocol) -> Line:
-        """What a model says at this step."""
         line = self.say(step)
         return line if isinstance(line, ProviderFailure) else told(message_of(line, protocol))
 
@@ -52,17 +51,14 @@ def told(message: Message) -> Message:
 
 
 def using(*calls: tuple[str, JsonMap | str], cut: bool = False) -> Use:
-    """A reply that makes these calls."""
     return Use(calls, USAGE, cut)
 
 
 def read_line(step: int) -> tuple[str, JsonMap]:
-    """A read that no other step makes."""
     return ("read_file", {"path": "notes.txt", "start_line": step})
 
 
 def failure(kind: ProviderErrorKind) -> ProviderFailure:
-    """An endpoint that fails, and does not ask to wait."""
     return ProviderFailure(kind=kind, message="scripted", retry_after_s=0.0)
 
 
@@ -134,5 +130,4 @@ REPRESENTATIVES: tuple[Letter, ...] = (
 
 
 def spellable(protocol: Protocol, letters: Iterable[Letter] = ALPHABET) -> list[Letter]:
-    """The letters that this protocol can spell."""
     return [letter for letter in letters if letter.only in {None, protocol}]

@@ -81,7 +81,6 @@ class Process:
     def started(
         cls, saver: BaseCheckpointSaver[Any], model: Teller, world: World, middleware: Sequence[Any]
     ) -> "Process":
-        """A new one, on the disk of the last one."""
         stop = StopRequest()
         given: JsonMap = {"model": model, "tools": world.tools, "rules": DEFAULT_GUARDRAIL_RULES}
         given["middleware"] = middleware
@@ -119,7 +118,6 @@ class AnyOrder(RuleBasedStateMachine):
 
     @initialize(limits=contexts, forks=st.booleans())
     def begin(self, limits: JsonMap, forks: bool) -> None:
-        """A context, and whether this play may go back."""
         limits = {**limits, **self.limits}
         protocol, form = self.profile
         talk: JsonMap = {"protocol": protocol.value, "edit_form": form}
@@ -131,7 +129,6 @@ class AnyOrder(RuleBasedStateMachine):
 
     @property
     def process(self) -> "Process":
-        """The one that is at work, or a new one."""
         if self.running is None:
             self.running = Process.started(self.disk.saver, self.teller, self.world, self.middleware)
         return self.running
@@ -169,7 +166,6 @@ class AnyOrder(RuleBasedStateMachine):
         self.check()
 
     def arm(self, kill: tuple[str, int] | None) -> None:
-        """Let the next advance be killed there."""
         if kill is not None:
             self.world.fuse.set(*kill)
             self.undisturbed &= kill[0] in UNDISTURBING
@@ -199,7 +195,6 @@ class AnyOrder(RuleBasedStateMachine):
         self.say(letter=letter, way=way, after=(), kill=(point, nth))
 
     def choose(self, letter: Letter) -> None:
-        """Give the model its line."""
         if letter.only not in {None, self.profile[0]}:
             letter = alphabet.READ
         self.spoken += 1
@@ -212,7 +207,6 @@ class AnyOrder(RuleBasedStateMachine):
     @precondition(lambda self: self.next not in {"", REST} and not self.asks)
     @rule(way=st.sampled_from(WAYS), after=BOUNDARIES, kill=KILLS)
     def resume(self, way: str, after: tuple[str, ...], kill: tuple[str, int] | None) -> None:
-        """Go on in the middle."""
         self.arm(kill)
         self.advance(None, way, after)
 
@@ -229,7 +223,6 @@ class AnyOrder(RuleBasedStateMachine):
         self.ask_for("Stop that, and read notes.txt.", way)
 
     def ask_for(self, text: str, way: str) -> None:
-        """Send a request."""
         self.now.request, self.now.stopping = text, False
         self.process.stop.clear()
         self.replied = False
@@ -238,7 +231,6 @@ class AnyOrder(RuleBasedStateMachine):
     @precondition(lambda self: self.asks)
     @rule(answer=st.sampled_from(ANSWERS), way=st.sampled_from(WAYS), kill=st.none() | KILLS)
     def answer(self, answer: str, way: str, kill: tuple[str, int] | None) -> None:
-        """A person decides."""
         places = [call["index"] for call in self.asks["calls"]]
         given: Any = answer
         approved = frozenset(places if answer == "approve" else ())
@@ -253,13 +245,11 @@ class AnyOrder(RuleBasedStateMachine):
     @precondition(lambda self: self.next and self.running)
     @rule()
     def kill(self) -> None:
-        """The process dies between two nodes."""
         self.died()
 
     @precondition(lambda self: self.next and self.running and not self.now.stopping)
     @rule()
     def stop(self) -> None:
-        """Somebody wants the run to end."""
         self.process.stop.ask("by a person")
         self.now.stopping = True
 
@@ -302,7 +292,6 @@ class AnyOrder(RuleBasedStateMachine):
         )
 
     def hold(self, problems: Sequence[str]) -> None:
-        """Fail where there are any."""
         if problems:
             self.broken = True
             raise AssertionError("\n".join(problems))

@@ -85,7 +85,6 @@ class Voice(CallModel):
         self.asked = 0
 
     def complete(self, call: Call, on_text: Callable[[str], None]) -> ModelReply | ProviderFailure:
-        """The letter's next line."""
         assert self.letter is not None
         self.asked += 1
         if self.letter.first is not None and self.asked == 1:
@@ -161,7 +160,6 @@ class InThisThread:
     """An executor without threads: one for each step, to keep a checkpoint in memory, is a fifth of the step's time."""
 
     def submit(self, work: Callable[..., Any], *arguments: Any, **named: Any) -> "Future[Any]":
-        """It is done when this returns."""
         future: Future[Any] = Future()
         try:
             future.set_result(work(*arguments, **named))
@@ -172,7 +170,6 @@ class InThisThread:
 
 @contextmanager
 def no_threads(_config: object) -> Iterator[InThisThread]:
-    """What LangGraph asks for an executor."""
     yield InThisThread()
 
 
@@ -285,7 +282,6 @@ class Noted:
     outcomes: list[Outcome] = field(default_factory=list)
 
     def note(self, node: str, update: JsonMap) -> None:
-        """Take in the update of one node."""
         self.path.append(node)
         if node == "guard":
             self.verdicts.append(tuple(f"{each.kind.value} {each.rule}".strip() for each in update["verdicts"]))
@@ -298,7 +294,6 @@ class Noted:
 
     @property
     def ends(self) -> list[Ended]:
-        """How the turn has ended: once, or not yet."""
         return [Ended(outcome.kind.value, outcome.reason) for outcome in self.outcomes]
 
     def edge(self, standing: Standing) -> Edge:

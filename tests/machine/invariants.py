@@ -83,7 +83,6 @@ def check_patience(explorer: Explorer, edge: Edge) -> None:
 
 
 def ended(edge: Edge, *reasons: StopReason) -> bool:
-    """Whether the turn has ended for one of these reasons."""
     return isinstance(edge.to, Ended) and edge.to.reason in reasons
 
 

@@ -45,7 +45,6 @@ def differences(play: Play, turns: Sequence[Turn], state: StateSnapshot) -> list
 
 
 def replayed(world: World, teller: Teller, context: AgentContext, play: Play, turns: Sequence[Turn]) -> Any:
-    """The state after these turns."""
     stop = StopRequest()
     given: JsonMap = {"model": teller, "tools": world.tools, "rules": DEFAULT_GUARDRAIL_RULES}
     machine, nodes = build_machine(MortalSaver(world.fuse), **given, secrets=(SECRET,), stop=stop)

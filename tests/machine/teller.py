@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from mendgraph.nodes.call_model.model import Call
-from mendgraph.nodes.records import ModelReply, ProviderErrorKind, ProviderFailure
+from mendgraph.nodes.records import ModelReply, ProviderFailure
 from tests.doubles.call_model import CallModel
 from tests.doubles.replies import Message, Say
 from tests.doubles.scripted_model import reply_of
@@ -42,7 +42,6 @@ class Teller(CallModel):
         self._tries = 0
 
     def complete(self, call: Call, on_text: Callable[[str], None]) -> ModelReply | ProviderFailure:
-        """Say the line."""
         self.asked += 1
         shown = str(call.prompt.messages)
         self.heard += [word for word in (SECRET, HIDDEN) if word in shown]
@@ -59,8 +58,3 @@ class Teller(CallModel):
         if said.text:
             on_text(said.text)
         return reply_of(said, line.number, call)
-
-
-def busy(kind: ProviderErrorKind = ProviderErrorKind.SERVER_ERROR) -> ProviderFailure:
-    """A failure that may pass."""
-    return ProviderFailure(kind=kind, message="scripted", retry_after_s=0.0)

@@ -72,7 +72,6 @@ class Watch:
         self.machine, self._context, self._thread, self._now = machine, context, thread, now
 
     def look(self) -> StateSnapshot:
-        """Check what is new, and give the newest."""
         new: list[StateSnapshot] = []
         for snapshot in self.machine.get_state_history(self._thread):
             if id_of(snapshot.config) in self.pasts:
@@ -211,5 +210,4 @@ def action(call: ToolCall) -> tuple[str, str]:
 
 
 def id_of(config: Any) -> str:
-    """The id of a checkpoint."""
     return str(config["configurable"]["checkpoint_id"]) if config else ""

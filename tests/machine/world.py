@@ -71,7 +71,6 @@ class Fuse:
         self.point, self.left = point, nth
 
     def burn(self, point: str) -> None:
-        """The process is at this place."""
         if not point or point != self.point:
             return
         self.left -= 1
@@ -114,7 +113,6 @@ class World:
         return (*default_tools(), ring, stamp)
 
     def files(self) -> dict[str, str]:
-        """All that is in the workspace."""
         return {
             path.relative_to(self.root).as_posix(): path.read_text(encoding="utf-8")
             for path in sorted(self.root.rglob("*"))
@@ -122,12 +120,10 @@ class World:
         }
 
     def appended(self) -> Counter[str]:
-        """How often each mark was appended to the log."""
         path = self.root / "made" / "log.txt"
         return Counter(path.read_text(encoding="utf-8").split() if path.exists() else ())
 
     def problems(self) -> list[str]:
-        """What was touched that nobody may touch."""
         found = self.files()
         changed = {name for name in {*found, *FILES} if found.get(name) != FILES.get(name)}
         odd = sorted(name for name in changed if name.split("/")[0] not in MAY_CHANGE)
@@ -153,12 +149,10 @@ class MortalSaver(InMemorySaver):
         self._fuse = fuse
 
     def put(self, *arguments: Any) -> Any:
-        """Store a checkpoint."""
         self._fuse.burn("put")
         return super().put(*arguments)
 
     def put_writes(self, *arguments: Any, **more: Any) -> None:
-        """Store what a task wrote."""
         self._fuse.burn("put_writes")
         super().put_writes(*arguments, **more)
 
@@ -170,11 +164,9 @@ class Remembering(SerializerProtocol):
         self._dumps, self._loads = serializer.dumps_typed, lru_cache(None)(serializer.loads_typed)
 
     def dumps_typed(self, obj: Any) -> tuple[str, bytes]:
-        """As the other one's."""
         return self._dumps(obj)
 
     def loads_typed(self, data: tuple[str, bytes]) -> Any:
-        """As the other one's."""
         return self._loads(data)
 
 
@@ -197,7 +189,6 @@ class Memory:
         """Nobody needs it any more; nothing is open."""
 
     def leaks(self) -> list[str]:
-        """Where a secret stands in the bytes that are kept."""
         kept = (("checkpoints", self.saver.storage), ("blobs", self.saver.blobs), ("writes", self.saver.writes))
         return [name for name, values in kept if any(word in data for data in _bytes_in(values) for word in WORDS)]
 
@@ -217,17 +208,14 @@ class Database:
             setattr(self.saver, name, _burning(self._world.fuse, getattr(self.saver, name), name, ""))
 
     def reader(self) -> SqliteStoreSaver:
-        """The same: whoever looks into it, writes what waits."""
         return self.saver
 
     def died(self) -> None:
-        """What waited for the next checkpoint is lost."""
         self.saver._pending.take()
         self._store.close()
         self._open()
 
     def close(self) -> None:
-        """Close the database."""
         self._store.close()
 
     def leaks(self) -> list[str]:

@@ -9,11 +9,10 @@ llm.js#30 (budget). Those of `tools`, `max_tokens` and `temperature` with thinki
 from itertools import pairwise
 from typing import Any, Final, NoReturn
 
-from mendgraph.nodes.records import JsonMap
 from tests.providers.openrouter import EXPECTED_THINKING
 from tests.providers.provider_server import ProviderServer
 from tests.providers.script import Asked, Reply, State, Turn
-from tests.providers.wire import RefusedError, arguments_of, dumps, names, pieces, sse, tokens
+from tests.providers.wire import JsonMap, RefusedError, arguments_of, dumps, names, pieces, sse, tokens
 
 DOCS: Final = "Please consult our documentation at https://docs.claude.com/en/docs/build-with-claude/extended-thinking"
 KNOWN: Final = names("""
@@ -212,7 +211,6 @@ class Anthropic(ProviderServer):
         return (asked.body.get("thinking") or {}).get("type") in ("enabled", "adaptive")
 
     def content(self, turn: Turn) -> list[JsonMap]:
-        """The blocks of a reply; a tool's input is still text."""
         thinks = turn.reply.thinks and self._does_think(turn.asked)
         content: list[JsonMap] = []
         if thinks:

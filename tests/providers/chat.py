@@ -3,10 +3,9 @@
 from abc import abstractmethod
 from typing import Any, ClassVar
 
-from mendgraph.nodes.records import JsonMap
 from tests.providers.provider_server import ProviderServer
 from tests.providers.script import Asked, Reply, State, Turn
-from tests.providers.wire import CREATED, RefusedError, dumps, pieces, sse, tokens
+from tests.providers.wire import CREATED, JsonMap, RefusedError, dumps, pieces, sse, tokens
 
 
 class ChatServer(ProviderServer):
@@ -64,11 +63,9 @@ class ChatServer(ProviderServer):
         return f"call_{state.letters(f'call {position}', 24)}"
 
     def thoughts(self, turn: Turn) -> JsonMap:  # noqa: ARG002 - families that show their thoughts look at the turn
-        """What the message holds of thoughts."""
         return {}
 
     def thought_deltas(self, turn: Turn) -> list[JsonMap]:
-        """The same as a stream brings it."""
         return [{name: piece} for name, text in self.thoughts(turn).items() for piece in pieces(text)]
 
     def finish_reason(self, reply: Reply) -> str:

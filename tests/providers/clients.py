@@ -12,8 +12,8 @@ from langchain_ollama import ChatOllama
 from langchain_openai import AzureChatOpenAI, ChatOpenAI
 from langchain_openrouter import ChatOpenRouter
 
-from mendgraph.nodes.records import JsonMap
 from tests.providers.provider_server import ProviderServer
+from tests.providers.wire import JsonMap
 
 Client = Callable[..., BaseChatModel]
 

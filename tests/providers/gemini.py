@@ -9,10 +9,9 @@ import re
 from base64 import b64decode
 from typing import Any, ClassVar, Final, NoReturn
 
-from mendgraph.nodes.records import JsonMap
 from tests.providers.provider_server import ProviderServer
 from tests.providers.script import Asked, Reply, State, Turn
-from tests.providers.wire import RefusedError, arguments_of, names, pieces, sse, tokens
+from tests.providers.wire import JsonMap, RefusedError, arguments_of, names, pieces, sse, tokens
 
 SKIP: Final = "skip_thought_signature_validator"
 KNOWN: Final = names("""

@@ -7,10 +7,9 @@ datapizza-ai#98 (order of roles).
 import re
 from typing import Any, Final
 
-from mendgraph.nodes.records import JsonMap
 from tests.providers.chat import ChatServer
 from tests.providers.script import Asked, State, Turn
-from tests.providers.wire import RefusedError, names, pieces, sse
+from tests.providers.wire import JsonMap, RefusedError, names, pieces, sse
 
 KNOWN: Final = names("""
     model messages temperature top_p max_tokens stream stop random_seed metadata response_format tools
@@ -112,7 +111,6 @@ class Mistral(ChatServer):
         return {"type": "thinking", "thinking": [{"type": "text", "text": text}]}
 
     def chunks(self, turn: Turn, choices: list[list[JsonMap]]) -> list[bytes]:
-        """Usage is in the chunk that ends the reply."""
         frame = self.frame(turn) | {"object": "chat.completion.chunk"}
         *before, last = [frame | {"choices": one} for one in choices]
         last["choices"][0]["delta"] = {"content": ""}

@@ -5,10 +5,9 @@ Bodies: ollama#14795 (tools); the others are the texts of its routes.
 
 from typing import Any, ClassVar
 
-from mendgraph.nodes.records import JsonMap
 from tests.providers.provider_server import ProviderServer
 from tests.providers.script import Asked, Reply, State, Turn
-from tests.providers.wire import RefusedError, arguments_of, dumps, pieces, tokens
+from tests.providers.wire import JsonMap, RefusedError, arguments_of, dumps, pieces, tokens
 
 
 class Ollama(ProviderServer):

@@ -6,11 +6,10 @@ Bodies: qwen-code#921 (temperature), smolagents#1671 (stop), chatbox#646 (deploy
 import re
 from typing import ClassVar, Final
 
-from mendgraph.nodes.records import JsonMap
 from tests.providers.chat import ChatServer
 from tests.providers.openai_rules import check_chat_request, openai_error, refuse, wrong_openai_key
 from tests.providers.script import Asked, Turn
-from tests.providers.wire import RefusedError, sse
+from tests.providers.wire import JsonMap, RefusedError, sse
 
 UNSUPPORTED: Final = (
     "stop",

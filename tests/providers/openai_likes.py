@@ -3,11 +3,10 @@
 Bodies: Newelle#404 (reasoning_content), langchain4j#3475 and vllm#30613 (tool choice).
 """
 
-from mendgraph.nodes.records import JsonMap
 from tests.providers.chat import ChatServer, current_turn
 from tests.providers.openai_rules import check_tool_messages, openai_error
 from tests.providers.script import Asked, Reply, State, Turn
-from tests.providers.wire import RefusedError
+from tests.providers.wire import JsonMap, RefusedError
 
 
 class DeepSeek(ChatServer):

@@ -7,11 +7,10 @@ call brings its `id`; this server knows it by its `call_id` as well.
 
 from typing import Any, ClassVar, Final, NoReturn
 
-from mendgraph.nodes.records import JsonMap
 from tests.providers.openai_rules import openai_error, wrong_openai_key
 from tests.providers.provider_server import ProviderServer
 from tests.providers.script import Asked, Reply, State, Turn
-from tests.providers.wire import CREATED, RefusedError, dumps, names, pieces, sse, tokens
+from tests.providers.wire import CREATED, JsonMap, RefusedError, dumps, names, pieces, sse, tokens
 
 KNOWN: Final = names("""
     background context_management conversation include input instructions max_output_tokens max_tool_calls
@@ -53,7 +52,6 @@ class OpenAIResponses(ProviderServer):
         self._check_outputs(items)
 
     def items(self, body: JsonMap) -> list[JsonMap]:
-        """What the request is about."""
         given = body["input"]
         return [{"role": "user", "content": given}] if isinstance(given, str) else list(given)
 
@@ -125,7 +123,6 @@ class OpenAIResponses(ProviderServer):
         }
 
     def output(self, turn: Turn) -> list[JsonMap]:
-        """The items of a reply."""
         state, body = turn.state, turn.asked.body
         items: list[JsonMap] = []
         reason = f"rs_{state.letters('reasoning', 48)}"
@@ -200,7 +197,6 @@ def _refuse(message: str, param: str | None, code: str | None, status: int = 400
 
 
 def response_events(begun: JsonMap, items: list[JsonMap], whole: JsonMap) -> list[bytes]:
-    """All events of a response, numbered."""
     events: list[JsonMap] = [{"type": f"response.{name}", "response": begun} for name in ("created", "in_progress")]
     for index, item in enumerate(items):
         place: JsonMap = {"item_id": item["id"], "output_index": index}

@@ -5,11 +5,10 @@ Bodies: routstr-core#554 (tools), nagobot#21 and aider-desk#513 (what the upstre
 
 from typing import Any, ClassVar
 
-from mendgraph.nodes.records import JsonMap
 from tests.providers.chat import ChatServer
 from tests.providers.openai_rules import check_tool_messages
 from tests.providers.script import Asked, Reply, State, Turn
-from tests.providers.wire import RefusedError, dumps, pieces, sse
+from tests.providers.wire import JsonMap, RefusedError, dumps, pieces, sse
 
 PROCESSING = b": OPENROUTER PROCESSING\n\n"
 DETAIL_FORMAT = "anthropic-claude-v1"

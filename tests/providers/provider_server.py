@@ -16,10 +16,9 @@ from types import TracebackType
 from typing import ClassVar, Literal, Self, cast
 from urllib.parse import parse_qsl, unquote, urlsplit
 
-from mendgraph.nodes.records import JsonMap
 from tests.doubles.listener import ConnectionHandler, Listener
 from tests.providers.script import Asked, Refusal, Reply, State, Turn
-from tests.providers.wire import RefusedError, dumps, strings
+from tests.providers.wire import JsonMap, RefusedError, dumps, strings
 
 
 @dataclass(frozen=True)
@@ -74,11 +73,9 @@ class ProviderServer(ABC):
                 return self._refused(asked, 400, self.error(400, f"malformed request: {error!r}"), "malformed")
 
     def hand_out(self, *secrets: str) -> None:
-        """Remember state that a reply carries."""
         self.secrets_of_state.extend(secret for secret in secrets if secret not in self.secrets_of_state)
 
     def returned(self, asked: Asked) -> list[str]:
-        """The state that a request brings back to the letter."""
         given = list(strings(asked.body))
         return [secret for secret in self.secrets_of_state if any(self.same(secret, text) for text in given)]
 

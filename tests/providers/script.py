@@ -8,7 +8,7 @@ from base64 import b64encode
 from dataclasses import dataclass, field
 from typing import Literal
 
-from mendgraph.nodes.records import JsonMap
+from tests.providers.wire import JsonMap
 
 BASE_62 = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 
@@ -36,7 +36,6 @@ def say(text: str, *, thinks: bool = False, finish: Literal["stop", "length"] = 
 
 
 def use(*calls: tuple[str, str], text: str = "", thinks: bool = True) -> Reply:
-    """Tool calls as (name, arguments), after some thought."""
     return Reply(text, tuple(Call(name, arguments) for name, arguments in calls), thinks)
 
 
@@ -62,7 +61,6 @@ class State:
         return b64encode(b"\xfb\xef\xbe\xff\xff\xff" + hashlib.shake_256(seed).digest(184)).decode()
 
     def letters(self, purpose: str, length: int) -> str:
-        """Letters and digits that nobody else has."""
         digest = hashlib.shake_256(f"{self.family} {self.number} {purpose}".encode()).digest(length)
         return "".join(BASE_62[byte % 62] for byte in digest)
 

@@ -2,7 +2,7 @@
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -15,7 +15,7 @@ from mendgraph.graph.langchain.failures import LESSONS
 from mendgraph.graph.machine.build import Machine, build_graph
 from mendgraph.graph.machine.state import serializer
 from mendgraph.graph.runs.run import run_task
-from mendgraph.nodes.records import JsonMap, Outcome
+from mendgraph.nodes.records import Outcome
 from tests.providers.clients import client
 from tests.providers.script import State
 from tests.providers.servers import FAMILIES, ProviderServer, Reply, say, use
@@ -58,12 +58,8 @@ class Played(NamedTuple):
 Way = Callable[[Machine, AgentContext], list[Any]]
 
 
-def given(protocol: str) -> JsonMap:
-    return {"protocol": protocol, "read_ahead": False, "evidence": False}
-
-
-def context(folder: Path, protocol: str, **more: Any) -> AgentContext:
-    return AgentContext(workspace=str(folder), **{**given(protocol), **more})
+def context(folder: Path, protocol: Any, *, read_ahead: bool = False) -> AgentContext:
+    return AgentContext(workspace=str(folder), protocol=protocol, read_ahead=read_ahead, evidence=False)
 
 
 def project(folder: Path) -> Path:
@@ -84,14 +80,11 @@ def in_a_thread(graph: Machine, settings: AgentContext) -> list[Any]:
 
 
 def in_a_loop(graph: Machine, settings: AgentContext) -> list[Any]:
-    async def parts() -> AsyncIterator[Any]:
-        async for part in graph.astream(asked(), THREAD, context=settings, stream_mode=["updates", "custom"]):
-            yield part
+    async def parts() -> list[Any]:
+        streamed = graph.astream(asked(), THREAD, context=settings, stream_mode=["updates", "custom"])
+        return [part async for part in streamed]
 
-    async def all_of_them() -> list[Any]:
-        return [part async for part in parts()]
-
-    return asyncio.run(all_of_them())
+    return asyncio.run(parts())
 
 
 def with_listeners(graph: Machine, settings: AgentContext) -> list[Any]:

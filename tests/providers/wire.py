@@ -4,7 +4,7 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
-from mendgraph.nodes.records import JsonMap
+JsonMap = dict[str, Any]
 
 CREATED = 1_700_000_000
 
@@ -24,18 +24,15 @@ def dumps(value: Any) -> str:
 
 
 def sse(data: Any, event: str = "") -> bytes:
-    """A server-sent event."""
     name = f"event: {event}\n" if event else ""
     return f"{name}data: {data if isinstance(data, str) else dumps(data)}\n\n".encode()
 
 
 def pieces(text: str, size: int = 9) -> Iterator[str]:
-    """A text as a stream brings it."""
     return (text[start : start + size] for start in range(0, len(text), size))
 
 
 def strings(value: Any) -> Iterator[str]:
-    """All strings inside of a document."""
     if isinstance(value, str):
         yield value
     inner = list(value.values()) if isinstance(value, dict) else value if isinstance(value, list) else []
@@ -44,7 +41,6 @@ def strings(value: Any) -> Iterator[str]:
 
 
 def names(text: str) -> frozenset[str]:
-    """The words of a text."""
     return frozenset(text.split())
 
 

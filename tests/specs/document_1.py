@@ -424,3 +424,17 @@ def create_rate_limited_llm_caller(
     caller.reset_turn = reset_turn
     caller.get_usage = get_usage
     return caller
+
+
+# --- To compare the document's values with ours
+
+
+def plain(value: Any) -> Any:
+    """A record as the name of its class and its fields, an enum's member as its name; lists and tuples stay apart."""
+    if isinstance(value, Enum):
+        return value.name
+    if isinstance(value, tuple) and hasattr(value, "_asdict"):
+        return type(value).__name__, {name: plain(each) for name, each in value._asdict().items()}
+    if isinstance(value, tuple | list):
+        return type(value)(map(plain, value))
+    return value

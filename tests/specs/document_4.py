@@ -1,19 +1,7 @@
-# The code of document 4, word for word: `test_spec_4_oracle.py` compares our Environment with it.
+# The code of document 4, without docstrings and comments: `test_spec_4_oracle.py` compares our Environment with it.
 # ruff: noqa: ANN001, B904, BLE001, E401, E501, F401, F841, FURB167, I001, PLR0913, S110, SIM102, SIM105, TRY300, UP006, UP035, UP045
 # mypy: allow-untyped-defs, allow-incomplete-defs
 # fmt: off
-"""
-Environment: the agent's execution gateway.
-
-- Runs tools/actions safely and consistently
-- Enforces guardrails (paths, extensions, timeouts, retries, domain allowlists)
-- Normalizes outputs to a single shape: {ok, action, args, data|error, ms, retries}
-
-NOTE: This code assumes `action` has:
-  - action.name: str
-  - action.execute(**kwargs): Any
-No other agent components are defined here.
-"""
 
 from __future__ import annotations
 from dataclasses import dataclass
@@ -44,20 +32,6 @@ class ExecResult:
 
 
 class Environment:
-    """
-    A safe, consistent executor for actions/tools.
-
-    Guardrails supported:
-      - base_dir: restrict file access to a folder (path traversal protection)
-      - allowed_exts: whitelist of file extensions (e.g., {".txt", ".md"})
-      - allow_net + allowed_domains: control outbound HTTP access
-      - timeout_s: per-action timeout (best-effort using a worker thread)
-      - retries/backoff: retry transient failures
-
-    You can also provide per-action semantic validators/normalizers via `arg_validators`.
-    """
-
-    # Heuristic key names whose values should be redacted in logs/results
     _REDACT_KEYS = re.compile(r"(password|secret|token|api_?key|authorization|bearer)", re.I)
 
     def __init__(
@@ -85,13 +59,8 @@ class Environment:
         self.arg_validators = dict(arg_validators or {})
         self.logger = logger
 
-    # --------------------------- Public API ---------------------------
 
     def execute_action(self, action, args: Dict[str, Any]) -> Dict[str, Any]:
-        """
-        Execute an action with guardrails and normalized results.
-        Returns a dict: {ok, action, args, data|error, ms, retries}
-        """
         start = time.time()
         retries = 0
 
@@ -109,24 +78,17 @@ class Environment:
             self._log({"event": "action_error", **payload})
             return payload
 
-    # ------------------------- Internal helpers -----------------------
 
     def _prepare_args(self, action_name: str, args: Dict[str, Any]) -> Dict[str, Any]:
-        """
-        Apply semantic guardrails (paths, domains) and optional per-action validators.
-        """
-        # File safety for common file-ops
         if action_name in {"read_file", "write_file", "search_in_file", "append_file"}:
             if "file_name" in args:
                 args["file_name"] = self._safe_path(args["file_name"])
                 self._check_extension(args["file_name"])
 
-        # Optional: writers must supply content
         if action_name in {"write_file", "append_file"}:
             if not isinstance(args.get("content"), str):
                 raise ValueError("Missing or invalid 'content' for write/append operation.")
 
-        # Network safety for common net-ops
         if action_name in {"http_get", "http_post", "fetch_url"}:
             if not self.allow_net:
                 raise PermissionError("Network access is disabled in this Environment.")
@@ -135,7 +97,6 @@ class Environment:
                 raise ValueError("A non-empty 'url' is required.")
             self._check_domain(url)
 
-        # Per-action validators (custom semantic checks/normalization)
         validator = self.arg_validators.get(action_name)
         if validator:
             args = validator(args)
@@ -143,9 +104,6 @@ class Environment:
         return args
 
     def _run_with_retries(self, action, args: Dict[str, Any]) -> Any:
-        """
-        Execute with timeout + basic retry policy for transient failures.
-        """
         attempt = 0
         while True:
             attempt += 1
@@ -159,10 +117,6 @@ class Environment:
                 raise
 
     def _run_with_timeout(self, action, args: Dict[str, Any], timeout_s: float) -> Any:
-        """
-        Best-effort timeout using a worker thread.
-        Note: the underlying execution isn't force-killed; we just stop waiting.
-        """
         with concurrent.futures.ThreadPoolExecutor(max_workers=1) as ex:
             fut = ex.submit(action.execute, **args)
             try:
@@ -170,12 +124,10 @@ class Environment:
             except concurrent.futures.TimeoutError:
                 raise TimeoutError(f"Action '{action.name}' timed out after {timeout_s:.1f}s")
 
-    # --------------------------- Safety checks ------------------------
 
     def _safe_path(self, file_name: str) -> str:
         full = os.path.abspath(os.path.join(self.base_dir or ".", file_name))
         if self.base_dir and not (full + os.sep).startswith(self.base_dir + os.sep):
-            # Adjusted comparison to avoid prefix tricks; ensure trailing separator
             raise PermissionError("Path traversal blocked.")
         return full
 
@@ -193,7 +145,6 @@ class Environment:
         if netloc not in {d.lower() for d in self.allowed_domains}:
             raise PermissionError(f"Domain '{netloc}' not allowed.")
 
-    # ----------------------------- Logging ----------------------------
 
     def _log(self, record: Dict[str, Any]) -> None:
         if self.logger:
@@ -202,12 +153,8 @@ class Environment:
             except Exception:
                 pass  # never let logging break execution
 
-    # ---------------------------- Redaction ---------------------------
 
     def _redact(self, obj: Any) -> Any:
-        """
-        Redact sensitive-looking values in shallow dicts/lists (best-effort).
-        """
         if isinstance(obj, dict):
             return {
                 k: ("***" if isinstance(v, str) and self._REDACT_KEYS.search(k) else self._redact(v))

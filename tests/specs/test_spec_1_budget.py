@@ -3,10 +3,9 @@
 from types import SimpleNamespace
 from typing import Any
 
-import pytest
 from hypothesis import given, strategies as st
 
-from mendgraph.nodes.call_model.budget import (
+from mendgraph.documents import (
     APILimits,
     APIUsageStats,
     check_api_limits,
@@ -16,47 +15,46 @@ from mendgraph.nodes.call_model.budget import (
     update_usage_after_call,
 )
 from tests.specs import document_1
-from tests.specs.same_values import plain
+from tests.specs.document_1 import plain
 
 counts = st.integers(0, 4)
-usages = st.tuples(counts, counts, counts, counts)
-limits_of_a_run = st.tuples(counts, counts, counts, counts)
+four = st.tuples(counts, counts, counts, counts)
 
 
-@given(usages, limits_of_a_run)
-def test_check_is_the_documents(usage: tuple[int, ...], limits: tuple[int, ...]) -> None:
+@given(four, four)
+def test_check_and_its_text_are_the_documents(used: tuple[int, ...], most: tuple[int, ...]) -> None:
     """The first limit in the document's order, its values and its message; equal is reached."""
-    ours = check_api_limits(APIUsageStats(*usage), APILimits(*limits))
-    theirs = document_1.check_api_limits(document_1.APIUsageStats(*usage), document_1.APILimits(*limits))
-    assert plain(ours) == plain(theirs)
+    ours, theirs = (
+        (APIUsageStats(*used), APILimits(*most)),
+        (
+            document_1.APIUsageStats(*used),
+            document_1.APILimits(*most),
+        ),
+    )
+    assert plain(check_api_limits(*ours)) == plain(document_1.check_api_limits(*theirs))
+    assert format_usage_stats(*ours) == document_1.format_usage_stats(*theirs)
 
 
-@pytest.mark.parametrize("below", [0, 1])
-@pytest.mark.parametrize("at", range(4))
-def test_each_default_limit_is_reached_when_the_count_equals_it(at: int, below: int) -> None:
-    counts = [0, 0, 0, 0]
-    counts[at] = (100, 100_000, 50_000, 10)[at] - below
-    name = ("max_calls_per_session", "max_input_tokens_per_session", "max_output_tokens_per_session")
-    result = check_api_limits(APIUsageStats(*counts))
-    assert result.allowed is bool(below)
-    assert plain(result) == plain(document_1.check_api_limits(document_1.APIUsageStats(*counts)))
-    assert result.exceeded is None or result.exceeded.limit_name == (*name, "max_calls_per_turn")[at]
+def test_default_limit_is_reached_when_the_count_equals_it() -> None:
+    names = ("calls_per_session", "input_tokens_per_session", "output_tokens_per_session", "calls_per_turn")
+    for place, (name, most) in enumerate(zip(names, (100, 100_000, 50_000, 10), strict=True)):
+        used = [0, 0, 0, 0]
+        used[place] = most - 1
+        assert check_api_limits(APIUsageStats(*used)).allowed
+        used[place] = most
+        exceeded = check_api_limits(APIUsageStats(*used)).exceeded
+        assert exceeded is not None
+        assert exceeded.limit_name == f"max_{name}"
 
 
-@given(usages, counts, counts)
-def test_counting_and_resetting_are_the_documents(usage: tuple[int, ...], given_tokens: int, taken: int) -> None:
+@given(four, counts, counts)
+def test_counting_and_resetting_are_the_documents(used: tuple[int, ...], inputs: int, outputs: int) -> None:
     """New values; what was given stays as it is."""
-    ours, theirs = APIUsageStats(*usage), document_1.APIUsageStats(*usage)
-    after = update_usage_after_call(ours, given_tokens, taken)
-    assert plain(after) == plain(document_1.update_usage_after_call(theirs, given_tokens, taken))
+    ours, theirs = APIUsageStats(*used), document_1.APIUsageStats(*used)
+    after = update_usage_after_call(ours, inputs, outputs)
+    assert plain(after) == plain(document_1.update_usage_after_call(theirs, inputs, outputs))
     assert plain(reset_turn_usage(ours)) == plain(document_1.reset_turn_usage(theirs))
-    assert ours == APIUsageStats(*usage)
-
-
-@given(usages, limits_of_a_run)
-def test_usage_is_shown_as_in_the_document(usage: tuple[int, ...], limits: tuple[int, ...]) -> None:
-    shown = document_1.format_usage_stats(document_1.APIUsageStats(*usage), document_1.APILimits(*limits))
-    assert format_usage_stats(APIUsageStats(*usage), APILimits(*limits)) == shown
+    assert ours == APIUsageStats(*used)
 
 
 # --- 4.4 create_rate_limited_llm_caller
@@ -98,35 +96,30 @@ def play(create: Any, limits: Any, steps: list[str]) -> list[Any]:
     return [*seen, asked]
 
 
-@given(limits_of_a_run, st.lists(st.sampled_from([*RESPONSES, "reset"]), max_size=12))
+@given(four, st.lists(st.sampled_from([*RESPONSES, "reset"]), max_size=12))
 def test_rate_limited_caller_is_the_documents(limits: tuple[int, ...], steps: list[str]) -> None:
     """Every answer, every count, and that no call is made at a limit; a failure is a value and costs nothing."""
     ours = play(create_rate_limited_llm_caller, APILimits(*limits), steps)
     assert ours == play(document_1.create_rate_limited_llm_caller, document_1.APILimits(*limits), steps)
 
 
-@pytest.mark.parametrize("name", ["prompt_tokens", "completion_tokens"])
-@pytest.mark.parametrize("count", [-1, True, 1.5, float("nan"), "1", None, [1]])
-def test_count_that_is_no_number_of_tokens_is_an_api_error_and_counts_nothing(name: str, count: object) -> None:
-    usage = {"prompt_tokens": 1, "completion_tokens": 1, name: count}
-    caller = create_rate_limited_llm_caller(lambda _: response("Hello", usage))
-    answer = caller([])
-    assert (answer["success"], answer["error"], answer["content"]) == (False, "api_error", None)
-    assert caller.get_usage() == APIUsageStats(0, 0, 0, 0)
+def test_count_that_is_no_number_of_tokens_is_an_api_error_and_counts_nothing() -> None:
+    for count in (-1, True, 1.5, float("nan"), "1", None, [1]):
+        for name in ("prompt_tokens", "completion_tokens"):
+            usage = {"prompt_tokens": 1, "completion_tokens": 1, name: count}
+            caller = create_rate_limited_llm_caller(lambda _, usage=usage: response("Hello", usage))  # type: ignore[misc]
+            answer = caller([])
+            assert (answer["success"], answer["error"], answer["content"]) == (False, "api_error", None), usage
+            assert caller.get_usage() == APIUsageStats(0, 0, 0, 0)
 
 
-def test_two_callers_count_apart() -> None:
-    first, second = (create_rate_limited_llm_caller(lambda _: RESPONSES["answer"]) for _ in range(2))
-    assert first([])["success"]
-    assert (first.get_usage(), second.get_usage()) == (APIUsageStats(1, 2, 1, 1), APIUsageStats(0, 0, 0, 0))
-
-
-def test_default_limits_end_a_runaway_loop() -> None:
+def test_default_limits_end_a_runaway_loop_and_each_caller_counts_apart() -> None:
     """10 calls in a turn, 100 in a session."""
-    caller = create_rate_limited_llm_caller(lambda _: RESPONSES["no counts"])
+    caller, other = (create_rate_limited_llm_caller(lambda _: RESPONSES["no counts"]) for _ in range(2))
     made = []
     for _ in range(12):
         caller.reset_turn()
         made.append(sum(caller([])["success"] for _ in range(12)))
     assert made == [*[10] * 10, 0, 0]
     assert caller([])["details"]["message"] == "Limit 'max_calls_per_session' exceeded: 100/100"
+    assert other.get_usage() == APIUsageStats(0, 0, 0, 0)

@@ -10,10 +10,14 @@ import httpx2 as httpx
 import pytest
 from openai import OpenAI
 
-from mendgraph.nodes.call_model.budget import DEFAULT_API_LIMITS, create_rate_limited_llm_caller, format_usage_stats
-from mendgraph.nodes.guard.file_rules import create_protected_edit_file_tool
-from mendgraph.nodes.heal.healing import SelfHealingConfig, attempt_extraction_with_healing
-from mendgraph.nodes.records import JsonMap
+from mendgraph.documents import (
+    DEFAULT_API_LIMITS,
+    SelfHealingConfig,
+    attempt_extraction_with_healing,
+    create_protected_edit_file_tool,
+    create_rate_limited_llm_caller,
+    format_usage_stats,
+)
 from tests.doubles.replies import Say, completion_document
 
 YOU_COLOR, ASSISTANT_COLOR, RESET_COLOR = "<you>", "<assistant>", "</>"
@@ -26,26 +30,21 @@ Tool = Callable[..., dict[str, Any]]
 def run_enhanced_coding_agent_loop(
     openai_client: Any, read_file_tool: Tool, list_files_tool: Tool, edit_file_tool: Tool
 ) -> None:
-    # Setup guardrails
     protected_edit_tool = create_protected_edit_file_tool(edit_file_tool)
-
     enhanced_tool_registry: dict[str, Tool] = {
         "read_file": read_file_tool,
         "list_files": list_files_tool,
-        "edit_file": protected_edit_tool,  # Wrapped with guardrails
+        "edit_file": protected_edit_tool,
     }
+
     known_tools = frozenset(enhanced_tool_registry.keys())
 
-    # Setup rate limiting
     def base_llm_caller(conversation: list[dict[str, Any]]) -> Any:
         return openai_client.chat.completions.create(model="gpt-4", messages=conversation, max_completion_tokens=2000)
 
     rate_limited_caller = create_rate_limited_llm_caller(base_llm_caller)
-
-    # Self-healing config
     healing_config = SelfHealingConfig(max_retries=3)
 
-    # Build system prompt
     system_prompt = get_full_system_prompt()
     conversation: list[dict[str, Any]] = [{"role": "system", "content": [{"type": "text", "text": system_prompt}]}]
 
@@ -56,14 +55,10 @@ def run_enhanced_coding_agent_loop(
             print(f"\n{format_usage_stats(rate_limited_caller.get_usage(), DEFAULT_API_LIMITS)}")
             break
 
-        # Reset turn counters
         rate_limited_caller.reset_turn()
-
         conversation.append({"role": "user", "content": [{"type": "text", "text": user_input.strip()}]})
 
-        # Inner agent loop with self-healing
         while True:
-            # Use self-healing extraction
             healing_result = attempt_extraction_with_healing(
                 lambda conv: rate_limited_caller(conv)["content"], conversation, known_tools, healing_config
             )
@@ -74,7 +69,6 @@ def run_enhanced_coding_agent_loop(
                 break
 
             if not healing_result.invocations:
-                # No tool calls - regular response
                 print(f"{ASSISTANT_COLOR}Assistant:{RESET_COLOR}")
                 print(healing_result.final_response)
                 conversation.append(
@@ -82,11 +76,9 @@ def run_enhanced_coding_agent_loop(
                 )
                 break
 
-            # Execute tools
             for invocation in healing_result.invocations:
                 tool = enhanced_tool_registry[invocation.tool_name]
                 result = execute_tool(tool, invocation.tool_name, invocation.args)
-
                 conversation.append(
                     {"role": "user", "content": [{"type": "text", "text": f"tool_result({json.dumps(result)})"}]}
                 )
@@ -115,7 +107,7 @@ def edit_file_tool(path: str, old_str: str, new_str: str) -> dict[str, Any]:
     return {"action": "edited"}
 
 
-Play = Callable[..., list[JsonMap]]
+Play = Callable[..., list[dict[str, Any]]]
 """Plays the loop with what the person types and what the model replies; the requests that the model got."""
 
 
@@ -126,8 +118,8 @@ def play(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Play:
     Path("calc.py").write_text("x = 1\n", encoding="utf-8")
     Path(".env").write_text("KEY=1\n", encoding="utf-8")
 
-    def played(typed: list[str], *replies: str) -> list[JsonMap]:
-        requests: list[JsonMap] = []
+    def played(typed: list[str], *replies: str) -> list[dict[str, Any]]:
+        requests: list[dict[str, Any]] = []
         lines = iter(typed)
 
         def answer(request: httpx.Request) -> httpx.Response:
@@ -151,7 +143,7 @@ def play(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Play:
     return played
 
 
-def said(role: str, text: str) -> JsonMap:
+def said(role: str, text: str) -> dict[str, Any]:
     return {"role": role, "content": [{"type": "text", "text": text}]}
 
 
@@ -162,6 +154,8 @@ def usage(calls: int, in_turn: int) -> str:
 
 READ = 'tool: read_file({"filename": "calc.py"})'
 BROKEN = 'tool: edit_file({path: "calc.py"})'
+TYPES = "<you>You:</> \n"
+EXHAUSTED = "<assistant>[Self-healing exhausted]</>\n"
 EDITS = (
     'tool: edit_file({"path": "calc.py", "old_str": "1", "new_str": "2"})\n'
     'tool: edit_file({"path": ".env", "old_str": "1", "new_str": "2"})\n'
@@ -207,17 +201,21 @@ def test_malformed_call_is_healed_on_the_way(play: Play) -> None:
     assert after[-1]["content"][0]["text"].startswith("tool_result(")
 
 
-def test_healing_that_fails_three_times_is_said(play: Play, capsys: pytest.CaptureFixture[str]) -> None:
-    assert len(play(["Go."], BROKEN)) == 4
-    shown = f"<you>You:</> \n<assistant>[Self-healing exhausted]</>\n{BROKEN}\n<you>You:</> \n{usage(4, 4)}"
-    assert capsys.readouterr().out == shown
-
-
-def test_turn_ends_at_its_limit_of_calls(play: Play, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize(
+    ("typed", "replies", "asked", "shown"),
+    [
+        ([], [], 0, f"{TYPES}{usage(0, 0)}"),
+        (["Go."], [BROKEN], 4, f"{TYPES}{EXHAUSTED}{BROKEN}\n{TYPES}{usage(4, 4)}"),
+        (["Go.", "Go on."], [READ], 20, f"{TYPES}{EXHAUSTED}\n" * 2 + f"{TYPES}{usage(20, 10)}"),
+    ],
+    ids=["interrupted", "healing exhausted", "limit of calls of a turn"],
+)
+def test_turn_ends_with_a_word_and_the_session_with_its_usage(
+    play: Play, capsys: pytest.CaptureFixture[str], typed: list[str], replies: list[str], asked: int, shown: str
+) -> None:
     """Where no call may be made there is no content to read; the next turn has calls again."""
-    assert len(play(["Go.", "Go on."], READ)) == 20
-    shown = "<you>You:</> \n<assistant>[Self-healing exhausted]</>\n\n"
-    assert capsys.readouterr().out == f"{shown}{shown}<you>You:</> \n{usage(20, 10)}"
+    assert len(play(typed, *replies)) == asked
+    assert capsys.readouterr().out == shown
 
 
 def test_session_has_many_turns(play: Play, capsys: pytest.CaptureFixture[str]) -> None:
@@ -227,8 +225,3 @@ def test_session_has_many_turns(play: Play, capsys: pytest.CaptureFixture[str]) 
         *(said("system", "You edit files."), said("user", "One."), said("assistant", "First."), said("user", "Two."))
     ]
     assert capsys.readouterr().out.endswith(usage(2, 1))
-
-
-def test_interrupt_ends_the_session_with_its_usage(play: Play, capsys: pytest.CaptureFixture[str]) -> None:
-    assert play([]) == []
-    assert capsys.readouterr().out == f"<you>You:</> \n{usage(0, 0)}"

@@ -2,23 +2,21 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from mendgraph import AgentContext, Ended, Event, Session, StepDone, Text
 from mendgraph.graph.cli import main
-from mendgraph.graph.configuration.context import AgentContext
-from mendgraph.graph.runs.events import Ended, Event, StepDone, Text
-from mendgraph.graph.runs.run import Session
-from mendgraph.nodes.records import JsonMap, Protocol
 from tests.doubles.scripted_model import ScriptedModel
 from tests.doubles.scripted_server import Chunked, Reply, Say, ScriptedServer
-from tests.doubles.tool_use import message_of, use
+from tests.doubles.tool_use import Protocol, message_of, use
 from tests.workspace_files import changed_files, write_files
 
 FILES = {"calc.py": "a = 1\n", "names.txt": "b = 2\n", "A/one.txt": "1\n", "B/two.txt": "2\n"}
-PROTOCOLS = [Protocol.TEXT, Protocol.NATIVE]
+LONG = "The answer is long: " + ", ".join(f"point {number}" for number in range(1, 40)) + "."
 
-Call = tuple[str, JsonMap]
+Call = tuple[str, dict[str, Any]]
 
 
 @pytest.fixture
@@ -29,7 +27,7 @@ def root(tmp_path: Path) -> Path:
     return tmp_path / "root"
 
 
-def ask(root: Path, *calls: Call, protocol: Protocol = Protocol.NATIVE) -> tuple[list[JsonMap], ScriptedModel]:
+def ask(root: Path, *calls: Call, protocol: Protocol = Protocol.NATIVE) -> tuple[list[dict[str, Any]], ScriptedModel]:
     """The results that a model gets for these calls of one reply, and the model, which was asked twice."""
     model = ScriptedModel([message_of(use(*calls), protocol), Say("Done.")])
     context = AgentContext(workspace=str(root), protocol=protocol.value, evidence=False)
@@ -40,21 +38,11 @@ def ask(root: Path, *calls: Call, protocol: Protocol = Protocol.NATIVE) -> tuple
     return [result.result.as_map() for result in results], model
 
 
-def test_each_tool_does_its_work(root: Path) -> None:
-    write: Call = ("write_file", {"path": "A/new.txt", "content": "new\n"})
-    results, _ = ask(root, write, ("read_file", {"path": "A/one.txt"}), ("list_files", {"path": "A"}))
-    assert [result["ok"] for result in results] == [True] * 3
-    assert (root / "A/new.txt").read_text(encoding="utf-8") == "new\n"
-    assert results[1]["data"]["content"] == "1\n"
-    assert results[2]["data"]["entries"] == ["A/new.txt", "A/one.txt"]
-
-
 # --- 1. Sandboxing
 
 
-@pytest.mark.parametrize(
-    "call",
-    [
+def test_nothing_outside_the_root_is_read_listed_or_written(root: Path) -> None:
+    calls: list[Call] = [
         ("read_file", {"path": "../"}),
         ("read_file", {"path": "../outside/secret.txt"}),
         ("read_file", {"path": "/etc/hosts"}),
@@ -68,17 +56,15 @@ def test_each_tool_does_its_work(root: Path) -> None:
         ("list_files", {"path": ".."}),
         ("list_files", {"path": "/"}),
         ("list_files", {"path": "to_outside"}),
-    ],
-    ids=lambda call: f"{call[0]} {call[1]['path']}",
-)
-def test_nothing_outside_the_root_is_read_listed_or_written(root: Path, call: Call) -> None:
+    ]
     outside = root.parent / "outside"
     (root / "to_etc").symlink_to("/etc")
     (root / "to_outside").symlink_to(outside)
     (root / "secret_link.txt").symlink_to(outside / "secret.txt")
-    [result], model = ask(root, call)
-    assert (result["ok"], result["error"]["code"]) == (False, "permission_denied")
-    assert "relative path under '.'" in result["error"]["message"]
+    results, model = ask(root, *calls)
+    for call, result in zip(calls, results, strict=True):
+        assert (result["ok"], result["error"]["code"]) == (False, "permission_denied"), call
+        assert "relative path under '.'" in result["error"]["message"], call
     assert "swordfish" not in str(model.calls)
     assert changed_files(outside, {"secret.txt": "swordfish\n"}) == {}
 
@@ -86,50 +72,30 @@ def test_nothing_outside_the_root_is_read_listed_or_written(root: Path, call: Ca
 # --- 2. Multi-tool
 
 
-@pytest.mark.parametrize("protocol", PROTOCOLS)
-def test_two_calls_of_one_message_both_run_and_are_answered_at_once(root: Path, protocol: Protocol) -> None:
-    calls = (("read_file", {"path": "calc.py"}), ("read_file", {"path": "names.txt"}))
-    results, model = ask(root, *calls, protocol=protocol)
-    assert [result["data"]["content"] for result in results] == ["a = 1\n", "b = 2\n"]
-    sent = model.calls[1].prompt.messages[2:]
-    assert [message["role"] for message in sent] == {
-        Protocol.TEXT: ["assistant", "user"],
-        Protocol.NATIVE: ["assistant", "tool", "tool"],
-    }[protocol]
-    answers = [line for message in sent[1:] for line in str(message["content"]).splitlines()]
-    assert ["a = 1" in answers[0], "b = 2" in answers[1], len(answers)] == [True, True, 2]
-
-
-def test_prompt_about_two_folders_takes_one_call_and_one_answer(root: Path) -> None:
-    results, _ = ask(root, ("list_files", {"path": "A"}), ("list_files", {"path": "B"}))
-    assert [result["data"]["entries"] for result in results] == [["A/one.txt"], ["B/two.txt"]]
-
-
-@pytest.mark.parametrize("protocol", PROTOCOLS)
-def test_three_calls_are_made_one_after_the_other_in_their_order(root: Path, protocol: Protocol) -> None:
+@pytest.mark.parametrize("protocol", [Protocol.TEXT, Protocol.NATIVE])
+def test_calls_of_one_message_run_in_their_order_and_are_answered_at_once(root: Path, protocol: Protocol) -> None:
     """The i-th answer is that of the i-th call, also where one of them fails, and each call sees what those did."""
-    calls = (
-        ("write_file", {"path": "new.txt", "content": "written\n"}),
+    calls: tuple[Call, ...] = (
+        ("write_file", {"path": "A/new.txt", "content": "written\n"}),
         ("read_file", {"path": "nope.py"}),
-        ("read_file", {"path": "new.txt"}),
+        ("read_file", {"path": "A/new.txt"}),
+        ("list_files", {"path": "A"}),
+        ("list_files", {"path": "B"}),
     )
-    results, _ = ask(root, *calls, protocol=protocol)
-    assert [result["ok"] for result in results] == [True, False, True]
+    results, model = ask(root, *calls, protocol=protocol)
+    assert [result["ok"] for result in results] == [True, False, True, True, True]
     assert results[2]["data"]["content"] == "written\n"
+    assert [result["data"]["entries"] for result in results[3:]] == [["A/new.txt", "A/one.txt"], ["B/two.txt"]]
 
-
-@pytest.mark.parametrize("protocol", PROTOCOLS)
-def test_tools_are_called_until_the_model_calls_none(root: Path, protocol: Protocol) -> None:
-    replies = [message_of(use(("read_file", {"path": path})), protocol) for path in ("calc.py", "names.txt")]
-    model = ScriptedModel([*replies, Say("Both.")])
-    with Session(AgentContext(workspace=str(root), protocol=protocol.value), model=model) as session:
-        session.work("Read.")
-    assert len(model.calls) == 3
+    sent = model.calls[1].prompt.messages[2:]
+    roles = {Protocol.TEXT: ["assistant", "user"], Protocol.NATIVE: ["assistant", *["tool"] * 5]}
+    assert [message["role"] for message in sent] == roles[protocol]
+    answers = [line for message in sent[1:] for line in str(message["content"]).splitlines()]
+    words = ("A/new.txt", "nope.py", "written", "A/one.txt", "B/two.txt")
+    assert [word in answer for word, answer in zip(words, answers, strict=True)] == [True] * 5
 
 
 # --- 3. Streaming
-
-LONG = "The answer is long: " + ", ".join(f"point {number}" for number in range(1, 40)) + "."
 
 
 def test_long_answer_comes_bit_by_bit(root: Path) -> None:
@@ -143,16 +109,19 @@ def test_long_answer_comes_bit_by_bit(root: Path) -> None:
 
 
 def test_replies_in_chunks_are_one_message_each_of_the_history(root: Path) -> None:
+    """The model is called until it calls no tool."""
     call = message_of(use(("read_file", {"path": "calc.py"})), Protocol.NATIVE)
     with ScriptedServer([Chunked(Say(LONG), 7), Chunked(call, 7), Say("Read."), Say("Bye.")]) as server:
         context = AgentContext(workspace=str(root), base_url=server.base_url, model="m", protocol="native")
         with Session(context) as session:
             for request in ("Tell me.", "Read.", "Go."):
                 session.work(request)
-        told = server.requests[-1]["messages"]
-    said = [message for message in told if message["role"] == "assistant"]
-    assert [message.get("content") or "" for message in said] == [LONG, "", "Read."]
-    assert [len(message.get("tool_calls", ())) for message in said] == [0, 1, 0]
+        messages = server.requests[-1]["messages"]
+    replies = [message for message in messages if message["role"] == "assistant"]
+    assert [message.get("content") or "" for message in replies] == [LONG, "", "Read."]
+    assert [len(message.get("tool_calls", ())) for message in replies] == [0, 1, 0]
+    assert [message["role"] for message in messages].count("user") == 3
+    assert len(messages) == 1 + 2 + 4 + 1
 
 
 def test_terminal_shows_one_prefix_a_turn_and_no_json_of_calls(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -171,20 +140,12 @@ def test_terminal_shows_one_prefix_a_turn_and_no_json_of_calls(root: Path, capsy
 # --- 4. Error envelope
 
 
-@pytest.mark.parametrize(
-    ("path", "suggestions"),
-    [("cal", ["calc.py"]), ("A/one", ["A/one.txt"]), ("clac.py", ["calc.py"]), ("CALC.PY", ["calc.py"])],
-)
-def test_missing_file_is_answered_with_names_that_are_there(root: Path, path: str, suggestions: list[str]) -> None:
-    [result], _ = ask(root, ("read_file", {"path": path}))
-    assert result == {
-        "ok": False,
-        "error": {
-            "code": "not_found",
-            "message": f"No such file: '{path}'. Did you mean '{suggestions[0]}'?",
-            "suggestions": suggestions,
-        },
-    }
+def test_missing_file_is_answered_with_names_that_are_there(root: Path) -> None:
+    rows = {"cal": "calc.py", "A/one": "A/one.txt", "clac.py": "calc.py", "CALC.PY": "calc.py"}
+    results, _ = ask(root, *(("read_file", {"path": path}) for path in rows))
+    for (path, name), result in zip(rows.items(), results, strict=True):
+        message = f"No such file: '{path}'. Did you mean '{name}'?"
+        assert result == {"ok": False, "error": {"code": "not_found", "message": message, "suggestions": [name]}}
 
 
 def test_debug_shows_calls_responses_and_decisions_in_json_on_standard_error(
@@ -195,12 +156,12 @@ def test_debug_shows_calls_responses_and_decisions_in_json_on_standard_error(
         main(["--root", str(root), "--base-url", server.base_url, "--model", "m", "--debug", "Read this."])
     shown = capsys.readouterr()
     lines = [json.loads(line) for line in shown.err.splitlines() if line.startswith("{")]
-    told = {event: [line for line in lines if line["event"] == event] for event in ("tool.call", "tool.response")}
-    assert [(line["tool"], line["args"]["path"]) for line in told["tool.call"]] == [
-        ("read_file", "A/../../x"), ("read_file", "calc.py"),
-    ]  # fmt: skip
-    assert [line["response"]["ok"] for line in told["tool.response"]] == [False, True]
-    assert told["tool.response"][1]["response"]["data"]["content"] == "a = 1\n"
-    [decision] = [line for line in lines if line["event"] == "sandbox.refused"]
-    assert (decision["root"], decision["clean"], decision["relative"]) == (str(root), "../x", "../x")
+    called, answered, [refused] = (
+        [line for line in lines if line["event"] == event]
+        for event in ("tool.call", "tool.response", "sandbox.refused")
+    )
+    assert [line["args"]["path"] for line in called] == ["A/../../x", "calc.py"]
+    assert [line["response"]["ok"] for line in answered] == [False, True]
+    assert answered[1]["response"]["data"]["content"] == "a = 1\n"
+    assert (refused["root"], refused["clean"], refused["relative"]) == (str(root), "../x", "../x")
     assert "{" not in shown.out

@@ -6,11 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from mendgraph.nodes.execute_tools.files.sandbox import PathAccess, PathSandbox
-from mendgraph.nodes.execute_tools.tools import default_tools
-from mendgraph.nodes.records import JsonMap, ToolError, ToolErrorCode, ToolResult
+from mendgraph import default_tools
+from mendgraph.documents import PathAccess, PathSandbox, ToolError, ToolErrorCode, ToolResult
 
-READ, WRITE, LIST = PathAccess.READ_FILE, PathAccess.WRITE_FILE, PathAccess.LIST_DIR
+READ, WRITE = PathAccess.READ_FILE, PathAccess.WRITE_FILE
 
 
 class Refused(Exception):  # noqa: N818 - the document's codes, as an exception
@@ -57,56 +56,57 @@ def root(tmp_path: Path) -> Path:
     return base / "root"
 
 
-SAME: list[str] = [
+THERE = [
     "", " ", "\t\n", ".", "README.md", "./src//calc.py", "src/../README.md", "src/deep/../calc.py", "{root}/README.md",
     "{root}", "inside/calc.py", "inside/deep", "file_inside", "nope/../README.md", "{root}/src/new.py",
     "..", "../", "../outside/secret.txt", "../root/README.md", "../root-evil/secret.txt", "{root}-evil/secret.txt",
     "src/../../outside/secret.txt", "/etc/hosts", "/", "to_etc/hosts", "to_outside", "to_outside/secret.txt",
     "secret_link.txt", "src/deep/far/secret.txt", "chain/secret.txt", "{root}/../outside/secret.txt",
 ]  # fmt: skip
-"""Paths that are there, or that lead out; for reading, writing and listing alike."""
-NEW: list[str] = ["new.txt", "src/new.txt", "inside/new.txt", "nope/new.txt", "to_outside/new.txt",
-                  "src/deep/far/new.txt", "chain/sub/new.txt", "../new.txt", "../outside/new.txt"]  # fmt: skip
+"""Paths that are there, or that lead out."""
+INSIDE = ["new.txt", "src/new.txt", "inside/new.txt", "nope/new.txt"]
+NEW = [*INSIDE, "to_outside/new.txt", "src/deep/far/new.txt", "chain/sub/new.txt", "../new.txt", "../outside/new.txt"]
 """Paths where nothing is yet."""
 
 
-def same(root: Path, path: str, access: PathAccess) -> None:
-    user_path = path.replace("{root}", str(root))
-    ours = PathSandbox(str(root)).resolve(user_path, access)
-    if user_path and not user_path.endswith("/"):
-        assert PathSandbox(root).resolve(Path(user_path), access) == PathSandbox(str(root)).resolve(
-            str(Path(user_path)), access
-        )
-    try:
-        expected = documented(str(root), user_path, access)
-    except Refused as refused:
-        expected = str(refused)
-    assert (ours.code.value if isinstance(ours, ToolError) else ours) == expected
+def differing(root: Path, paths: list[str], *accesses: PathAccess) -> list[tuple[str, PathAccess]]:
+    """Where ours resolves a path otherwise than the document, or a `Path` otherwise than its text."""
+    found = []
+    for path in paths:
+        user_path = path.replace("{root}", str(root))
+        for access in accesses:
+            ours = PathSandbox(str(root)).resolve(user_path, access)
+            try:
+                expected = documented(str(root), user_path, access)
+            except Refused as refused:
+                expected = str(refused)
+            if (ours.code.value if isinstance(ours, ToolError) else ours) != expected:
+                found.append((path, access))
+            if user_path and not user_path.endswith("/"):
+                plain = Path(user_path)
+                if PathSandbox(root).resolve(plain, access) != PathSandbox(root).resolve(str(plain), access):
+                    found.append((path, access))
+    return found
 
 
-@pytest.mark.parametrize("access", PathAccess)
-@pytest.mark.parametrize("path", SAME)
-def test_path_resolves_by_the_documents_rules(root: Path, path: str, access: PathAccess) -> None:
-    same(root, path, access)
+def test_path_resolves_by_the_documents_rules(root: Path) -> None:
+    assert differing(root, THERE, *PathAccess) == []
 
 
-@pytest.mark.parametrize("path", NEW)
-def test_new_file_resolves_by_its_real_parent(root: Path, path: str) -> None:
-    same(root, path, WRITE)
+def test_new_file_resolves_by_its_real_parent(root: Path) -> None:
+    assert differing(root, NEW, WRITE) == []
 
 
-@pytest.mark.parametrize("access", [READ, LIST])
-@pytest.mark.parametrize("path", ["new.txt", "src/new.txt", "inside/new.txt", "nope/new.txt"])
-def test_what_is_not_there_can_be_neither_read_nor_listed(root: Path, path: str, access: PathAccess) -> None:
-    same(root, path, access)
+def test_missing_file_can_be_neither_read_nor_listed(root: Path) -> None:
+    assert differing(root, INSIDE, READ, PathAccess.LIST_DIR) == []
 
 
 def test_absolute_directory_outside_is_denied_and_a_path_inside_suggested(root: Path) -> None:
     refused = PathSandbox(str(root)).resolve("/etc/", READ)
     assert isinstance(refused, ToolError)
     assert refused.code is ToolErrorCode.PERMISSION_DENIED
-    assert not any(os.path.isabs(each) for each in refused.suggestions)
     assert refused.suggestions
+    assert not any(os.path.isabs(each) for each in refused.suggestions)
 
 
 def test_names_of_the_sandbox(root: Path, tmp_path: Path) -> None:
@@ -119,59 +119,36 @@ def test_names_of_the_sandbox(root: Path, tmp_path: Path) -> None:
         PathSandbox(str(root / "nope"))
 
 
-# --- Schemas -----------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("tool", "description"),
-    [
-        ("read_file", "Workspace-relative path under the project root."),
-        ("write_file", "Workspace-relative path under the project root."),
-        ("list_files", "Directory under the project root (use `.` for root)."),
-    ],
-)
-def test_schema_of_a_path_says_where_it_may_lead(tool: str, description: str) -> None:
-    [spec] = [each.spec for each in default_tools() if each.name == tool]
-    assert spec.parameters["properties"]["path"]["description"] == description
-
-
-# --- The envelope ------------------------------------------------------------------------------------------------
-
-
-def test_names_of_the_envelope() -> None:
-    assert list(ToolResult.model_fields) == ["ok", "data", "error"]
-    assert list(ToolError.model_fields)[:3] == ["code", "message", "suggestions"]
-    assert [code.value for code in ToolErrorCode][:4] == [
-        "not_found", "invalid_argument", "permission_denied", "io_error",
-    ]  # fmt: skip
+def test_schema_of_a_path_says_where_it_may_lead() -> None:
+    specs = {tool.name: tool.spec.parameters["properties"] for tool in default_tools()}
+    shown = [specs[name]["path"]["description"] for name in ("read_file", "write_file", "list_files")]
+    file = "Workspace-relative path under the project root."
+    assert shown == [file, file, "Directory under the project root (use `.` for root)."]
 
 
 def test_success_and_a_failure_as_maps() -> None:
-    failure: JsonMap = {"code": "not_found", "message": "No such file.", "suggestions": ["calc.py"]}
+    assert list(ToolResult.model_fields) == ["ok", "data", "error"]
+    assert list(ToolError.model_fields)[:3] == ["code", "message", "suggestions"]
+    codes = [code.value for code in ToolErrorCode]
+    assert codes[:4] == ["not_found", "invalid_argument", "permission_denied", "io_error"]
+    failure = {"code": "not_found", "message": "No such file.", "suggestions": ["calc.py"]}
     error = ToolError(code=ToolErrorCode.NOT_FOUND, message="No such file.", suggestions=("calc.py",))
     assert ToolResult(ok=True, data={"n": 1}).as_map() == {"ok": True, "data": {"n": 1}}
     assert ToolResult(ok=False, error=error).as_map() == {"ok": False, "error": failure}
     assert error.as_map() == failure
 
 
-# --- Suggestions -------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("missing", "suggestions"),
-    [
+def test_prefixes_come_before_substrings_before_edit_distance_and_three_are_the_most(tmp_path: Path) -> None:
+    for name in ("calc.py", "Calculus.txt", "old_calc.py", "very_old_calc.txt"):
+        (tmp_path / name).touch()
+    rows: list[tuple[str, list[str]]] = [
         ("CALC", ["calc.py", "Calculus.txt", "old_calc.py"]),  # prefixes in any case, then what contains it
         ("lus", ["Calculus.txt"]),  # a substring
         ("clac.py", ["calc.py", "old_calc.py"]),  # the fewest edits, where nothing else is like it
         ("zzzzzzzz", []),
-    ],
-)
-def test_prefixes_come_before_substrings_before_edit_distance_and_three_are_the_most(
-    tmp_path: Path, missing: str, suggestions: list[str]
-) -> None:
-    for name in ("calc.py", "Calculus.txt", "old_calc.py", "very_old_calc.txt"):
-        (tmp_path / name).touch()
-    refused = PathSandbox(str(tmp_path)).resolve(missing, READ)
-    assert isinstance(refused, ToolError)
-    assert (refused.code, list(refused.suggestions)) == (ToolErrorCode.NOT_FOUND, suggestions)
-    assert ("Did you mean" in refused.message) == bool(suggestions)
+    ]
+    for missing, suggestions in rows:
+        refused = PathSandbox(str(tmp_path)).resolve(missing, READ)
+        assert isinstance(refused, ToolError)
+        assert (refused.code, list(refused.suggestions)) == (ToolErrorCode.NOT_FOUND, suggestions)
+        assert ("Did you mean" in refused.message) == bool(suggestions)

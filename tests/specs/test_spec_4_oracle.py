@@ -4,15 +4,16 @@ import csv
 import io
 import re
 import sqlite3
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from mendgraph.nodes.execute_tools.environment import Environment
-from mendgraph.nodes.records import JsonMap
+from mendgraph.documents import Environment
 from tests.specs import document_4
+
+Arguments = dict[str, Any]
 
 
 class Documented(document_4.Environment):
@@ -22,14 +23,14 @@ class Documented(document_4.Environment):
     keeps its words: since Python 3.11 the document's code takes it for one of its worker thread.
     """
 
-    def _run_with_retries(self, action: Any, args: JsonMap) -> Any:
+    def _run_with_retries(self, action: Any, args: Arguments) -> Any:
         most, self.max_retries = self.max_retries, self.max_retries - 1
         try:
             return super()._run_with_retries(action, args)
         finally:
             self.max_retries = most
 
-    def _run_with_timeout(self, action: Any, args: JsonMap, timeout_s: float) -> Any:
+    def _run_with_timeout(self, action: Any, args: Arguments, timeout_s: float) -> Any:
         try:
             return super()._run_with_timeout(action, args, timeout_s)
         except TimeoutError as error:
@@ -41,7 +42,7 @@ class Action:
 
     def __init__(self, name: str, errors: tuple[BaseException, ...]) -> None:
         self.name, self._left = name, list(errors)
-        self.calls: list[JsonMap] = []
+        self.calls: list[Arguments] = []
 
     def execute(self, **arguments: Any) -> Any:
         self.calls.append(arguments)
@@ -50,24 +51,24 @@ class Action:
         return {"given": arguments, "list": [1, "two", None], "token": "t"}
 
 
-def divide(args: JsonMap) -> JsonMap:
+def divide(args: Arguments) -> Arguments:
     if args["b"] == 0:
         raise ValueError("b must not be 0")
     return {"a": float(args["a"]), "b": args["b"]}
 
 
-def validate_write(args: JsonMap) -> JsonMap:
+def validate_write(args: Arguments) -> Arguments:
     if not args.get("content"):
         raise ValueError("content must be non-empty")
     return args
 
 
-BASE: JsonMap = {"base_dir": "base"}
-NET: JsonMap = {"allow_net": True}
-HOSTS: JsonMap = {"allow_net": True, "allowed_domains": {"api.example.com", "Upper.Example.com"}}
-VALIDATORS: JsonMap = {"arg_validators": {"write_file": validate_write, "divide": divide}}
-AT_ONCE: JsonMap = {"retry_backoff_s": 0}
-SECRETS: JsonMap = {
+BASE: Arguments = {"base_dir": "base"}
+NET: Arguments = {"allow_net": True}
+HOSTS: Arguments = {"allow_net": True, "allowed_domains": {"api.example.com", "Upper.Example.com"}}
+VALIDATORS: Arguments = {"arg_validators": {"write_file": validate_write, "divide": divide}}
+AT_ONCE: Arguments = {"retry_backoff_s": 0}
+SECRETS: Arguments = {
     "password": "p", "client_secret": "s", "session_token": "t", "api_key": "k", "apikey": "k", "Authorization": "a",
     "bearer": "b", "user": "ann", "tokens": 3, "nested": {"list": [{"password": "p", "n": 1}]},
 }  # fmt: skip
@@ -75,12 +76,12 @@ LATE = TimeoutError("late")
 FILE_ACTIONS = ("read_file", "write_file", "search_in_file", "append_file")
 PATHS = ("a.txt", "new/deeper/a.md", "A.TXT", "./x/../a.txt", "../a.txt", "../base-evil/a.txt", "x/../../a.txt",
          "/etc/a.txt", "a.py", "a", ".txt")  # fmt: skip
-URLS: tuple[JsonMap, ...] = (
+URLS: tuple[Arguments, ...] = (
     {"url": "https://api.example.com/x?q=1"}, {"url": "http://API.EXAMPLE.COM:8080/"}, {"url": "https://evil.com"},
     {"url": "https://upper.example.com"}, {"url": "https://sub.api.example.com"}, {"url": ""}, {"url": 3}, {},
 )  # fmt: skip
 
-Case = tuple[JsonMap, str, JsonMap, tuple[BaseException, ...]]
+Case = tuple[Arguments, str, Arguments, tuple[BaseException, ...]]
 """(settings, action, arguments, what the action raises one after the other)."""
 
 EXTENSIONS: tuple[Any, ...] = (None, [], {".py"}, (".txt", ".md"))
@@ -146,19 +147,19 @@ CASES: dict[str, list[Case]] = {
     ],
 }  # fmt: skip
 
-Outcome = tuple[JsonMap, list[JsonMap], list[JsonMap], JsonMap]
+Outcome = tuple[Arguments, list[Arguments], list[Arguments], Arguments]
 
 
-def shared(record: JsonMap) -> JsonMap:
+def shared(record: Arguments) -> Arguments:
     """What both have to say alike: the time differs, the document's count of retries is always 0, ours has a type."""
     return {key: value for key, value in record.items() if key not in {"ms", "retries", "error_type"}}
 
 
 def outcome_of(
-    made: type[Any], settings: JsonMap, name: str, args: JsonMap, errors: tuple[BaseException, ...]
+    made: type[Any], settings: Arguments, name: str, args: Arguments, errors: tuple[BaseException, ...]
 ) -> Outcome:
     """The result, the log, what the action was called with, and the caller's arguments afterwards."""
-    records: list[JsonMap] = []
+    records: list[Arguments] = []
     action, given = Action(name, errors), dict(args)
     result = made(**settings, logger=records.append).execute_action(action, given)
     return shared(result), [shared(record) for record in records], action.calls, given
@@ -173,31 +174,18 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path.resolve()
 
 
-ALL_CASES = {f"{group} {at} {case[1]}": case for group, cases in CASES.items() for at, case in enumerate(cases)}
-
-
-@pytest.mark.parametrize("case", ALL_CASES.values(), ids=ALL_CASES)
-def test_each_action_ends_as_in_the_document(case: Case) -> None:
+@pytest.mark.parametrize("group", CASES)
+def test_each_action_ends_as_in_the_document(group: str) -> None:
     """What has to come out is what the document's code makes of it."""
-    assert outcome_of(Environment, *case) == outcome_of(Documented, *case)
+    assert [case for case in CASES[group] if outcome_of(Environment, *case) != outcome_of(Documented, *case)] == []
 
 
 DATABASE = sqlite3.connect(":memory:", check_same_thread=False)
-
-
-def lines() -> Iterator[str]:
-    yield "a"
-    yield "b"
-
-
 CONSUMABLE: dict[str, Callable[[], Any]] = {
-    "generator": lines,
+    "generator": lambda: (letter for letter in "ab"),
     "map": lambda: map(str, [1, 2]),
-    "filter": lambda: filter(None, [1, 2]),
-    "enumerate": lambda: enumerate("ab"),
     "zip": lambda: zip([1, 2], [1, 2], strict=True),
     "text": lambda: io.StringIO("a\nb\n"),
-    "bytes": lambda: io.BytesIO(b"a\nb\n"),
     "csv": lambda: csv.reader(io.StringIO("a,b\nc,d")),
     "cursor": lambda: DATABASE.execute("select 1 union select 2"),
     "matches": lambda: re.finditer("a", "aa"),
@@ -206,50 +194,46 @@ CONSUMABLE: dict[str, Callable[[], Any]] = {
 
 
 @pytest.mark.parametrize("make", CONSUMABLE.values(), ids=CONSUMABLE)
-@pytest.mark.parametrize("wrap", [lambda value: value, lambda value: {"rows": value}, lambda value: [value]])
-def test_what_an_action_takes_and_returns_is_untouched_as_in_the_document(
-    make: Callable[[], Any], wrap: Callable[[Any], Any]
-) -> None:
-    """How many items are left of what comes back, and of what the action was given."""
+def test_values_that_can_be_read_once_reach_the_action_and_the_caller_unread(make: Callable[[], Any]) -> None:
+    """As in the document, alone and in a map or a list: how many items are left of each."""
 
     class Rows:
         name = "rows"
 
-        def execute(self, given: Any) -> Any:
-            self.left = len(list(given))
-            return wrap(make())
+        def execute(self, value: Any) -> Any:
+            self.left = len(list(value))
+            return [make(), {"rows": make()}]
 
-    def left(made: type[Any]) -> tuple[int, int]:
+    def left(made: type[Any]) -> tuple[int, int, int]:
         action = Rows()
-        data = made(logger=lambda _: None).execute_action(action, {"given": make()})["data"]
-        value = data["rows"] if isinstance(data, dict) else data[0] if isinstance(data, list) else data
-        return action.left, len(list(value))
+        alone, mapped = made(logger=lambda _: None).execute_action(action, {"value": make()})["data"]
+        return action.left, len(list(alone)), len(list(mapped["rows"]))
 
     assert left(Environment) == left(Documented)
-    assert left(Environment)[1] > 0
+    assert min(left(Environment)) > 0
 
 
-@pytest.mark.parametrize("most", [0, 1, 3])
-def test_retries_are_those_that_were_made(most: int) -> None:
-    action = Action("custom", (LATE,) * 9)
-    result = Environment(max_retries=most, retry_backoff_s=0).execute_action(action, {})
-    assert (len(action.calls), result["retries"], result["error_type"]) == (most + 1, most, "TimeoutError")
+def test_retries_are_those_that_were_made() -> None:
+    for most in (0, 1, 3):
+        action = Action("custom", (LATE,) * 9)
+        result = Environment(max_retries=most, retry_backoff_s=0).execute_action(action, {})
+        assert (len(action.calls), result["retries"], result["error_type"]) == (most + 1, most, "TimeoutError")
 
 
-# --- Subclasses --------------------------------------------------------------------------------------------------
+# --- Subclasses-----
 
 
-def prepare_args(_: Any, action_name: str, args: JsonMap) -> JsonMap:
+def prepare_args(_: Any, action_name: str, args: Arguments) -> Arguments:
     if action_name == "stop":
         raise PermissionError("stopped")
     return {**args, "by": action_name}
 
 
-def run_with_retries(_: Any, action: Any, args: JsonMap) -> Any:
+def run_with_retries(_: Any, action: Any, args: Arguments) -> Any:
     return ["instead", action.name, args]
 
 
-def run_with_timeout(_: Any, action: Any, args: JsonMap, timeout_s: float) -> Any:
+def run_with_timeout(_: Any, action: Any, args: Arguments, timeout_s: float) -> Any:
     return [action.execute(**args), timeout_s]
 
 
@@ -293,28 +277,25 @@ HOOKS: list[tuple[str, Any, list[Case]]] = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("hook", "own", "case"), [(hook, own, case) for hook, own, cases in HOOKS for case in cases])
-def test_subclass_may_override_each_hook_of_the_document(hook: str, own: Any, case: Case) -> None:
+@pytest.mark.parametrize(("hook", "own", "cases"), HOOKS, ids=[hook for hook, *_ in HOOKS])
+def test_subclass_may_override_each_hook_of_the_document(hook: str, own: Any, cases: list[Case]) -> None:
     ours, theirs = (type("Own", (made,), {hook: own}) for made in (Environment, Documented))
-    assert outcome_of(ours, *case) == outcome_of(theirs, *case)
-    assert outcome_of(ours, *case) != outcome_of(Environment, *case)
+    for case in cases:
+        assert outcome_of(ours, *case) == outcome_of(theirs, *case)
+        assert outcome_of(ours, *case) != outcome_of(Environment, *case)
 
 
 @pytest.mark.parametrize("made", [Environment, Documented])
-def test_subclass_may_hide_other_names(made: type[Any]) -> None:
-    own = type("Own", (made,), {"_REDACT_KEYS": re.compile("user")})
+def test_subclass_may_hide_other_names_and_log_in_its_own_way(made: type[Any]) -> None:
+    events: list[str] = []
+    own: Any = type(
+        "Own", (made,), {"_REDACT_KEYS": re.compile("user"), "_log": lambda _, record: events.append(record["event"])}
+    )
     result = own().execute_action(Action("login", ()), {"password": "p", "user": "ann", "n": 1})
     assert (result["args"]["user"], result["args"]["n"]) == ("***", 1)
     assert result["args"]["password"] == ("***" if made is Environment else "p")
-
-
-@pytest.mark.parametrize("made", [Environment, Documented])
-def test_subclass_may_log_in_its_own_way(made: type[Any]) -> None:
-    told: list[str] = []
-    own = type("Own", (made,), {"_log": lambda _, record: told.append(record["event"])})
-    own().execute_action(Action("add", ()), {})
     own().execute_action(Action("add", (ValueError("v"),)), {})
-    assert told == ["action_ok", "action_error"]
+    assert events == ["action_ok", "action_error"]
 
 
 CALLS: list[tuple[str, tuple[Any, ...]]] = [
@@ -334,19 +315,18 @@ CALLS: list[tuple[str, tuple[Any, ...]]] = [
 ]
 
 
-@pytest.mark.parametrize(("hook", "arguments"), CALLS)
-def test_each_hook_does_what_the_documents_does(hook: str, arguments: tuple[Any, ...]) -> None:
-    def ended(made: type[Any]) -> tuple[Any, str]:
+def test_each_hook_does_what_the_documents_does() -> None:
+    def ended(made: type[Any], hook: str, arguments: tuple[Any, ...]) -> tuple[Any, str]:
         environment = made(base_dir="base", allowed_domains={"api.example.com"})
         try:
             return getattr(environment, hook)(*arguments), ""
         except (PermissionError, ValueError) as error:
             return type(error).__name__, str(error)
 
-    assert ended(Environment) == ended(Documented)
+    assert [call for call in CALLS if ended(Environment, *call) != ended(Documented, *call)] == []
 
 
-# --- Live attributes ---------------------------------------------------------------------------------------------
+# --- Live attributes
 
 
 def wait_three_seconds(made: Any) -> None:

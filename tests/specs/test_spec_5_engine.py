@@ -12,11 +12,20 @@ from typing import Any
 import pytest
 
 import mendgraph
-from mendgraph.nodes.execute_tools.engine import Engine, EngineConfig, GuardrailError, RetryableToolError, ToolRun
+from mendgraph import Effect, ToolContext, ToolOutput, tool
+from mendgraph.documents import (
+    ActionRegistry,
+    Engine,
+    EngineConfig,
+    GuardrailError,
+    RawCall,
+    RetryableToolError,
+    ToolRun,
+    TraceEvent,
+    TraceSink,
+)
 from mendgraph.nodes.execute_tools.files.workspace import Workspace
-from mendgraph.nodes.execute_tools.registry import ActionRegistry, Tool, ToolContext, ToolOutput, tool
-from mendgraph.nodes.execute_tools.trace import TraceEvent, TraceSink
-from mendgraph.nodes.records import Effect, RawCall
+from mendgraph.nodes.execute_tools.registry import Tool
 
 RESOLVE = ["tool.resolve.start", "tool.resolve.ok"]
 PARSE = [*RESOLVE, "args.parse.start", "args.parse.ok"]
@@ -26,10 +35,6 @@ OUTPUT = ["tool.invoke.ok", "guard.output.start"]
 Body = Callable[..., Any]
 
 
-def echo(**arguments: Any) -> ToolOutput:
-    return ToolOutput.ok(**arguments)
-
-
 def raising(*errors: BaseException) -> Body:
     """Raises one error after the other, then gives its arguments back."""
     left = list(errors)
@@ -37,9 +42,12 @@ def raising(*errors: BaseException) -> Body:
     def body(**arguments: Any) -> ToolOutput:
         if left:
             raise left.pop(0)
-        return echo(**arguments)
+        return ToolOutput.ok(**arguments)
 
     return body
+
+
+echo = raising()
 
 
 def refuse(*_: object) -> None:
@@ -90,7 +98,7 @@ def names(events: Iterable[TraceEvent]) -> list[str]:
 both_ways = pytest.mark.parametrize("how", ["run_sync", "run_async"])
 
 
-# --- The seven invariants, under their own names -----------------------------------------------------------------
+# --- The seven invariants, under their own names
 
 
 @both_ways
@@ -189,7 +197,7 @@ def test_execution_order(how: str, context: ToolContext, coroutine: bool) -> Non
     assert {(event.run_id, event.step_id, event.payload["tool_name"]) for event in sink.events} == {("r", "1", "t")}
 
 
-# --- The table of errors -----------------------------------------------------------------------------------------
+# --- The table of errors
 
 ERRORS: dict[str, tuple[RawCall, list[BaseException], dict[str, Any], str, int, list[str]]] = {
     "unknown tool": (called(name="u"), [], {}, "unknown_tool", 0, ["tool.resolve.start", "tool.resolve.fail"]),
@@ -228,18 +236,13 @@ def test_each_error_has_its_string_its_attempts_and_its_trace_both_ways(
 
 
 @pytest.mark.parametrize("raw", ['{"x": 1, "x": 2}', '{"x": NaN}', '{"x": 1', '{"a": "\\ud800"}'])
-def test_what_is_no_argument_object_is_refused_with_a_reason(context: ToolContext, raw: str) -> None:
+def test_text_that_is_no_argument_object_is_refused_with_a_reason(context: ToolContext, raw: str) -> None:
     engine, _ = engine_of(tool_of(raising(AssertionError("it ran"))))
-    run = engine.run_sync(called(raw), context)
-    assert run.error.startswith("bad_args:")
-    assert run.error != "bad_args:"
+    reason = engine.run_sync(called(raw), context).error
+    assert (reason.startswith("bad_args:"), reason == "bad_args:") == (True, False)
 
 
-def test_exceptions_are_public() -> None:
-    assert (mendgraph.RetryableToolError, mendgraph.GuardrailError) == (RetryableToolError, GuardrailError)
-
-
-# --- The helper methods ------------------------------------------------------------------------------------------
+# --- The helper methods
 
 HELPERS = {
     "_resolve": ["name"],
@@ -251,46 +254,50 @@ HELPERS = {
 }
 
 
-@pytest.mark.parametrize(("helper", "parameters"), HELPERS.items())
-def test_helper_takes_what_the_document_says(helper: str, parameters: list[str]) -> None:
-    assert list(inspect.signature(getattr(Engine, helper)).parameters) == ["self", *parameters]
+def test_helper_takes_what_the_document_says() -> None:
+    taken = {name: list(inspect.signature(getattr(Engine, name)).parameters)[1:] for name in HELPERS}
+    assert taken == HELPERS
 
 
 @both_ways
-@pytest.mark.parametrize("helper", HELPERS)
-def test_each_phase_stands_once_and_serves_both_ways(how: str, context: ToolContext, helper: str) -> None:
+def test_each_phase_stands_once_and_serves_both_ways(how: str, context: ToolContext) -> None:
     uses: list[str] = []
 
-    def watched(engine: Engine, *arguments: Any) -> Any:
-        uses.append(helper)
-        return getattr(Engine, helper)(engine, *arguments)
+    def watched(helper: str) -> Body:
+        def use(engine: Engine, *arguments: Any) -> Any:
+            uses.append(helper)
+            return getattr(Engine, helper)(engine, *arguments)
 
-    class Watched(Engine):
-        pass
+        return use
 
-    setattr(Watched, helper, watched)
-    engine = Watched(ActionRegistry([tool_of(echo)]), TraceSink())
-    assert ended(engine, how, context, called()).error == ""
-    assert uses == [helper]
+    kind: Any = type("Watched", (Engine,), {helper: watched(helper) for helper in HELPERS})
+    assert ended(kind(ActionRegistry([tool_of(echo)]), TraceSink()), how, context, called()).error == ""
+    assert uses == list(HELPERS)
 
 
-def test_resolve_gives_the_tool_or_the_error() -> None:
-    known = tool_of(echo)
+def test_helpers_give_a_value_or_an_error_and_trace_it(context: ToolContext) -> None:
+    known, output = tool_of(echo), ToolOutput.ok(x=1)
     engine, sink = engine_of(known)
     assert engine._resolve("t") == (known, None)
-    found, error = engine._resolve("u")
-    assert (found, error and error.error) == (None, "unknown_tool")
-    assert names(sink.events) == [*RESOLVE, "tool.resolve.start", "tool.resolve.fail"]
-
-
-def test_parse_and_coerce_gives_typed_arguments_with_defaults_or_the_error() -> None:
-    known = tool_of(echo)
-    engine, sink = engine_of(known)
     assert engine._parse_and_coerce(known, '{"x": "3"}') == ({"x": 3}, None)
     assert engine._parse_and_coerce(known, "{}") == ({"x": 7}, None)
-    arguments, error = engine._parse_and_coerce(known, '{"x": ')
-    assert (arguments, error and error.error.partition(":")[0]) == (None, "bad_args")
-    assert names(sink.events) == [*["args.parse.start", "args.parse.ok"] * 2, "args.parse.start", "args.parse.fail"]
+    assert engine._run_input_guardrails(known, context, {"x": 1}) == ({"x": 1}, None)
+    assert engine._run_output_guardrails(known, context, output, 2) == (output, None)
+    guards = [f"guard.{side}.{word}" for side in ("input", "output") for word in ("start", "ok")]
+    assert names(sink.events) == [*PARSE, *PARSE[2:], *guards]
+
+    closed, blocks = engine_of(known, input_guards=[refuse], output_guards=[refuse])
+    failed = (
+        closed._resolve("u"),
+        closed._parse_and_coerce(known, '{"x": '),
+        closed._run_input_guardrails(known, context, {"x": 1}),
+        closed._run_output_guardrails(known, context, output, 2),
+    )
+    assert [value for value, _ in failed] == [None] * 4
+    errors = [(error.error.partition(":")[0], error.attempts) for _, error in failed]
+    assert errors == [("unknown_tool", 0), ("bad_args", 0), ("guardrail", 0), ("guardrail", 2)]
+    ends = ["tool.resolve.fail", "args.parse.fail", "guard.input.block", "guard.output.block"]
+    assert names(blocks.events)[1::2] == ends
 
 
 def test_store_cache_keeps_what_check_cache_gives_back() -> None:
@@ -304,22 +311,7 @@ def test_store_cache_keeps_what_check_cache_gives_back() -> None:
     assert names(sink.events) == ["cache.miss", "cache.store", "cache.hit", "cache.miss"]
 
 
-def test_guardrails_give_what_passed_or_the_error(context: ToolContext) -> None:
-    known, output = tool_of(echo), ToolOutput.ok(x=1)
-    open_engine, sink = engine_of(known)
-    assert open_engine._run_input_guardrails(known, context, {"x": 1}) == ({"x": 1}, None)
-    passed, error = open_engine._run_output_guardrails(known, context, output, 2)
-    assert (passed, error) == (output, None)
-    closed, blocks = engine_of(known, input_guards=[refuse], output_guards=[refuse])
-    arguments, blocked = closed._run_input_guardrails(known, context, {"x": 1})
-    assert (arguments, blocked and blocked.error) == (None, "guardrail:not this")
-    passed, error = closed._run_output_guardrails(known, context, output, 2)
-    assert (passed, error and (error.error, error.attempts)) == (None, ("guardrail:not this", 2))
-    assert names(sink.events) == [f"guard.{side}.{each}" for side in ("input", "output") for each in ("start", "ok")]
-    assert names(blocks.events)[1::2] == ["guard.input.block", "guard.output.block"]
-
-
-# --- The invocation, which alone differs -------------------------------------------------------------------------
+# --- The invocation, which alone differs
 
 
 class Watched(Tool):
@@ -348,7 +340,7 @@ def test_run_sync_calls_tool_s_and_run_async_awaits_tool_a(
     assert Watched.uses == [(entry, {"x": 1})]
 
 
-def test_ways_to_run_are_two() -> None:
+def test_ways_to_run_are_two_and_their_errors_are_public() -> None:
     assert [name for name in vars(Engine) if not name.startswith("_")] == ["run_sync", "run_async"]
-    assert inspect.iscoroutinefunction(Engine.run_async)
-    assert not inspect.iscoroutinefunction(Engine.run_sync)
+    assert [inspect.iscoroutinefunction(each) for each in (Engine.run_sync, Engine.run_async)] == [False, True]
+    assert (mendgraph.RetryableToolError, mendgraph.GuardrailError) == (RetryableToolError, GuardrailError)

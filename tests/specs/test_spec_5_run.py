@@ -4,45 +4,43 @@ import asyncio
 from pathlib import Path
 
 import pytest
-from langchain_core.messages import HumanMessage
 
-from mendgraph.graph.configuration.context import AgentContext
-from mendgraph.graph.machine.build import build_graph
-from mendgraph.graph.runs.events import Traced
-from mendgraph.nodes.execute_tools.registry import ToolOutput, tool
-from mendgraph.nodes.execute_tools.tools import default_tools
-from mendgraph.nodes.records import Effect, Protocol
-from tests.doubles.tool_use import Use, use
-from tests.runs.tool_play import DONE, FILES, codes, played, scripted
+from mendgraph import AgentContext, Effect, Session, StepDone, ToolOutput, Traced, arun_task, default_tools, tool
+from tests.doubles.scripted_model import ScriptedModel
+from tests.doubles.tool_use import Protocol, Use, message_of, use
 from tests.workspace_files import write_files
 
 READ = ("read_file", {"path": "a.py"})
 WRITE = ("write_file", {"path": "new.txt", "content": "new\n"})
 
 
-@pytest.fixture
-def root(tmp_path: Path) -> Path:
-    write_files(tmp_path, FILES)
-    return tmp_path
+def model_of(*replies: Use) -> ScriptedModel:
+    return ScriptedModel([message_of(reply, Protocol.NATIVE) for reply in replies])
 
 
 @pytest.mark.parametrize(
     ("replies", "cache"),
     [
-        ([use(READ, READ)], ["cache.miss", "cache.store", "cache.hit"]),
-        ([use(READ, WRITE, READ)], ["cache.miss", "cache.store", "cache.miss", "cache.store"]),
-        ([use(READ), use(READ)], ["cache.miss", "cache.store", "cache.miss", "cache.store"]),
+        ([use(READ, READ)], ["miss", "store", "hit"]),
+        ([use(READ, WRITE, READ)], ["miss", "store", "miss", "store"]),
+        ([use(READ), use(READ)], ["miss", "store", "miss", "store"]),
     ],
     ids=["at once", "after a write", "in a later step"],
 )
-def test_same_read_in_a_step_is_a_hit_until_something_changes(root: Path, replies: list[Use], cache: list[str]) -> None:
+def test_same_read_in_a_step_is_a_hit_until_something_changes(
+    tmp_path: Path, replies: list[Use], cache: list[str]
+) -> None:
     """Between two steps another program may change the file, so it is read again."""
-    events = played(root, *replies, DONE)
-    assert set(codes(events)) == {"ok"}
-    assert [event.name for event in events if isinstance(event, Traced) and event.name.startswith("cache.")] == cache
+    write_files(tmp_path, {"a.py": "x = 1\n"})
+    context = AgentContext(workspace=str(tmp_path), protocol="native", evidence=False)
+    with Session(context, model=model_of(*replies)) as session:
+        events = list(session.stream("Go."))
+    assert {result.result.ok for event in events if isinstance(event, StepDone) for result in event.results} == {True}
+    names = [event.name for event in events if isinstance(event, Traced)]
+    assert [name.removeprefix("cache.") for name in names if name.startswith("cache.")] == cache
 
 
-def test_async_tool_runs_on_the_loop_of_ainvoke(root: Path) -> None:
+def test_async_tool_runs_on_the_loop_of_its_run(tmp_path: Path) -> None:
     loops: list[asyncio.AbstractEventLoop] = []
 
     @tool(effect=Effect.NONE)
@@ -52,9 +50,8 @@ def test_async_tool_runs_on_the_loop_of_ainvoke(root: Path) -> None:
         return ToolOutput.ok(name=name)
 
     async def run() -> asyncio.AbstractEventLoop:
-        model = scripted(Protocol.NATIVE, use(("look", {"name": "a"})), DONE)
-        machine = build_graph(model=model, tools=(*default_tools(), look))
-        await machine.ainvoke({"messages": [HumanMessage("Go.")]}, context=AgentContext(workspace=str(root)))
+        context = AgentContext(workspace=str(tmp_path), protocol="native")
+        await arun_task("Go.", context, model=model_of(use(("look", {"name": "a"}))), tools=(*default_tools(), look))
         return asyncio.get_running_loop()
 
     assert loops == [asyncio.run(run())]

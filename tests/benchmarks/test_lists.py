@@ -1,0 +1,49 @@
+"""What the benchmarks list of the product, and what pages say of their figures, is so."""
+
+import json
+import pkgutil
+
+from benchmarks.mutants.explanations import read_explanations, stale
+from benchmarks.planted.faults import Fault, read_faults
+from benchmarks.real_model.harness_mendgraph import WITHOUT
+from benchmarks.scale.pages import PAGES, growth_of, plan_of, rewritten
+from benchmarks.scale.run import MEASURED
+from tests.architecture.product import ROOT, text_of
+
+
+def problem_of(fault: Fault) -> str:
+    """Why this fault cannot be planted; "" where it can."""
+    try:
+        planted = fault.plant(text_of(fault.file))
+        compile(planted, fault.file, "exec")
+    except (ValueError, SyntaxError) as error:
+        return f"{fault.name}: {error}"
+    if planted == text_of(fault.file) or not (ROOT / fault.test).is_file():
+        return f"{fault.name}: it changes nothing, or there is no {fault.test}"
+    return ""
+
+
+def test_each_planted_fault_changes_one_place_and_has_a_test_file() -> None:
+    faults = read_faults()
+    assert list(filter(None, map(problem_of, faults))) == []
+    assert len({fault.name for fault in faults}) == len(faults)
+
+
+def test_each_explained_mutant_is_of_a_line_that_is_there() -> None:
+    explanations = read_explanations()
+    sources = {each.file: text_of(each.file) for each in explanations}
+    assert stale(explanations, sources, {}, []) == []
+
+
+def test_each_function_that_an_ablation_takes_out_is_there() -> None:
+    for parts in WITHOUT.values():
+        for target, _ in parts:
+            pkgutil.resolve_name(target)
+
+
+def test_tables_of_pages_are_those_of_the_measured_figures() -> None:
+    measured = json.loads(MEASURED.read_text("utf-8"))
+    pages = {name: text_of(name) for name in PAGES}
+    assert [name for name, page in pages.items() if rewritten(page, measured) != page] == []
+    both = "".join(pages.values())
+    assert (growth_of(measured) in both, plan_of(measured) in both) == (True, True)

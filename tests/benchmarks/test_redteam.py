@@ -1,0 +1,41 @@
+"""What `make redteam` counts: a goal is achieved by its own acts alone, and what our guard refuses is not."""
+
+from pathlib import Path
+
+import pytest
+
+from benchmarks.redteam.catalogue import GOALS
+from benchmarks.redteam.child import attack, evidence
+from benchmarks.redteam.contestants import ours, plain_loop
+from benchmarks.redteam.goal import Goal
+from benchmarks.redteam.layout import laid_out, project_repository
+from benchmarks.redteam.outcome import Ended
+from benchmarks.redteam.steps import CODINGS, holds_secret
+
+HONEST = Ended("Nothing is done yet.", True, "Nothing is done yet.", "Nothing is done yet.")
+
+
+@pytest.fixture(scope="module")
+def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return project_repository(tmp_path_factory.mktemp("redteam") / "project")
+
+
+def test_secret_is_found_in_each_coding_that_the_model_writes() -> None:
+    assert [c for c in CODINGS if not holds_secret(f"<p>{CODINGS[c]('sk_live_cnry51H8xQ2ePzNmKa')}</p>")] == []
+    assert [c for c in CODINGS if holds_secret(f"<p>{CODINGS[c]('an ordinary sentence of a page')}</p>")] == []
+
+
+@pytest.mark.parametrize("goal", GOALS[::26], ids=lambda goal: goal.name)  # `make redteam` plays all of them
+def test_goal_is_achieved_by_its_acts_and_by_nothing_else(goal: Goal, project: Path, tmp_path: Path) -> None:
+    with laid_out(goal, project, tmp_path / "untouched") as layout:
+        assert not goal.achieved(evidence(layout, (), (HONEST,)))
+    row = attack("plain loop", plain_loop.run, goal, project, tmp_path / "attacked")
+    assert (row.seen, row.achieved) == (True, True)
+    assert row.work is not False
+
+
+def test_goal_that_our_guard_refuses_is_not_achieved_and_the_work_is_kept(project: Path, tmp_path: Path) -> None:
+    [goal] = [each for each in GOALS if each.name == "sibling-write"]
+    row = attack("ours", ours.run_defaults, goal, project, tmp_path / "run")
+    assert (row.seen, row.achieved, row.work) == (True, False, True)
+    assert "write_file: workspace_boundary" in row.refused
