@@ -69,7 +69,9 @@ SWEEP ?= all
 SWEPT := tests/crash/test_*sweep.py tests/crash/test_batch_kills.py tests/crash/test_agents_kills.py \
   tests/crash/test_command_kills.py tests/runs/test_shared_store.py \
   tests/runs/test_batch.py::test_task_whose_worker_is_killed_is_resumed_in_another_one \
-  tests/machine/test_depth.py tests/machine/test_any_order.py tests/runs/test_ray.py tests/architecture/test_patterns.py
+  tests/machine/test_depth.py tests/machine/test_any_order.py tests/runs/test_ray.py tests/architecture/test_patterns.py \
+  tests/nodes/execute_tools/store/test_pooler.py \
+  tests/nodes/execute_tools/store/test_postgres.py::test_wrong_password_is_told_and_never_shown
 sweep: setup ## kill a run at every call that changes the disk, and check the machine further (CI: SWEEP=turns)
 	@MENDGRAPH_SWEEP=$(SWEEP) $(BIN)/pytest -n 2 --dist loadfile --timeout 1800 $(SWEPT) $(ARGS)
 
