@@ -34,11 +34,14 @@ class Terminal:
     def _session_options(self) -> Mapping[str, Any]:
         return self.session_options()
 
-    def run(self, replies: list[Reply], *words: str, request: str = REQUEST) -> int:
+    def run(self, replies: list[Reply], *words: str) -> int:
         with ScriptedServer(replies) as server:
-            options = ("--root", str(self.scene.root), "--base-url", server.base_url, "--model", "m")
-            code = cli.main([*options, "--max-calls", "50", *words, request])
+            code = self.command("--base-url", server.base_url, "--max-calls", "50", *words, REQUEST)
             self.scene.note_requests(server)
+        return code
+
+    def command(self, *words: str) -> int:
+        code = cli.main(["--root", str(self.scene.root), "--model", "m", *words])
         shown = self._capsys.readouterr()
         self.scene.places["stdout"], self.scene.places["stderr"] = shown.out, shown.err
         self.scene.note_files()
@@ -69,12 +72,12 @@ def test_without_redaction_the_terminal_shows_secrets(terminal: Terminal) -> Non
 REFUSED = Status(400, {"error": {"message": f"bad key {PLANTED.endpoint_error}, {PLANTED.variable}", "type": "x"}})
 
 
-def test_failures_are_told_without_secrets(terminal: Terminal) -> None:
+def test_failures_are_told_without_secrets(terminal: Terminal, monkeypatch: pytest.MonkeyPatch) -> None:
     assert (terminal.run([REFUSED], "--debug"), terminal.scene.leaks()) == (4, {})
 
     # It is no address that can be used, so that the whole of it stands in the message.
-    address = f"ftp://ada:{PLANTED.request}@llm.test/v1"
-    assert (terminal.run([], "--base-url", address, request="Look."), terminal.scene.leaks()) == (4, {})
+    monkeypatch.setenv("OPENAI_BASE_URL", f"ftp://ada:{PLANTED.request}@llm.test/v1")
+    assert (terminal.command("Look."), terminal.scene.leaks()) == (4, {})
     assert "is not an address" in str(terminal.scene.places["stdout"])
 
     def fail() -> Mapping[str, Any]:
@@ -82,7 +85,7 @@ def test_failures_are_told_without_secrets(terminal: Terminal) -> None:
 
     terminal.session_options = fail
     for words in ((), ("--debug",), ("--json",)):
-        assert (terminal.run([], *words), terminal.scene.leaks()) == (70, {})
+        assert (terminal.command(*words, "Look."), terminal.scene.leaks()) == (70, {})
 
 
 class _Person(io.StringIO):

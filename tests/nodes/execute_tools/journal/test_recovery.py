@@ -228,7 +228,8 @@ def test_file_of_somebody_else_is_named_in_the_sentence(fresh: Callable[[], Plac
 @pytest.mark.parametrize("kind", ["gone", "torn"])
 def test_without_the_old_file_it_is_restored_from_its_backup(fresh: Callable[[], Place], kind: str) -> None:
     before = fresh().tree()
-    for changes in (TWO, [DeleteFile("d/b", sha(b"b")), WriteFile("a", b"new a", sha(b"a"))]):
+    deleted: list[Change] = [DeleteFile("d/b", sha(b"b")), WriteFile("a", b"new a", sha(b"a"))]
+    for changes in (TWO, deleted):
         place = part_way(fresh, changes)
         [kept] = [path for path in place.root.rglob(f".*k{TEMPORARY_SUFFIX}") if path.stat().st_nlink == 1]
         kept.unlink()

@@ -118,7 +118,8 @@ def test_another_process_is_named_until_it_is_killed(tmp_path: Path) -> None:
     reader, writer = os.pipe()
     other = os.fork()
     if other == 0:
-        RunLock(str(tmp_path)).acquire(Owner("other", os.getpid()))
+        lock = RunLock(str(tmp_path))
+        lock.acquire(Owner("other", os.getpid()))
         os.write(writer, b"held")
         signal.pause()
     try:
