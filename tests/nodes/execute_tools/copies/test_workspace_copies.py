@@ -4,10 +4,8 @@ import stat
 import subprocess
 from pathlib import Path
 
-import pytest
 from hypothesis import given, settings, strategies as st
 
-from mendgraph.nodes.execute_tools.copies import copy_sources
 from mendgraph.nodes.execute_tools.copies.copy_sources import installed_folders
 from mendgraph.nodes.execute_tools.copies.workspace_copies import (
     BEGUN,
@@ -238,14 +236,6 @@ def test_changed_file_of_the_same_size_and_time_is_found(tmp_path: Path) -> None
     path.write_bytes(b"2")
     os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
     assert b"+2" in patch_of(copy)
-
-
-def test_patch_that_is_too_large_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    copy = made(write(tmp_path / "main", {"a": "a"}), tmp_path / "one")
-    write(Path(copy.root), {"b": "a\n" * 1_000})
-    monkeypatch.setattr(copy_sources, "MOST_PATCH_BYTES", 500)
-    message = "io_error: The patch has more than 500 bytes: what was changed is in the copy itself."
-    assert error(compare_copy(copy.folder)) == message
 
 
 def test_comparison_goes_on_after_a_kill_and_is_the_same_once_more(tmp_path: Path) -> None:
