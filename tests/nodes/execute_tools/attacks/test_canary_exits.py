@@ -77,7 +77,7 @@ def test_failures_are_told_without_secrets(terminal: Terminal, monkeypatch: pyte
 
     # It is no address that can be used, so that the whole of it stands in the message.
     monkeypatch.setenv("OPENAI_BASE_URL", f"ftp://ada:{PLANTED.request}@llm.test/v1")
-    assert (terminal.command("Look."), terminal.scene.leaks()) == (4, {})
+    assert (terminal.command("Look here."), terminal.scene.leaks()) == (4, {})
     assert "is not an address" in str(terminal.scene.places["stdout"])
 
     def fail() -> Mapping[str, Any]:
@@ -85,7 +85,7 @@ def test_failures_are_told_without_secrets(terminal: Terminal, monkeypatch: pyte
 
     terminal.session_options = fail
     for words in ((), ("--debug",), ("--json",)):
-        assert (terminal.command(*words, "Look."), terminal.scene.leaks()) == (70, {})
+        assert (terminal.command(*words, "Look here."), terminal.scene.leaks()) == (70, {})
 
 
 class _Person(io.StringIO):
