@@ -36,6 +36,18 @@ def test_bytes_mode_and_owner_are_exact(tmp_path: Path, folder_fd: int) -> None:
             (tmp_path / "t").unlink()
 
 
+def test_file_system_without_hard_links_overwrites_nothing_either(tmp_path: Path, folder_fd: int) -> None:
+    (tmp_path / "t").write_text("new")
+    with failing("link", number=errno.EPERM):
+        name_exclusively(folder_fd, "t", "f")
+    assert {path.name: path.read_text() for path in tmp_path.iterdir()} == {"f": "new"}
+
+    (tmp_path / "t").write_text("newer")
+    with failing("link", number=errno.EMLINK), pytest.raises(FileExistsError):
+        name_exclusively(folder_fd, "t", "f")
+    assert {path.name: path.read_text() for path in tmp_path.iterdir()} == {"f": "new", "t": "newer"}
+
+
 def test_sync_that_fails_is_told_where_the_system_knows_it(folder_fd: int) -> None:
     for number in (errno.EIO, errno.ENOSPC):
         with failing("fsync", number=number), pytest.raises(OSError, match=os.strerror(number)):
