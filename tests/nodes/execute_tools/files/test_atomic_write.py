@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from mendgraph.nodes.execute_tools.files.atomic_write import OpenFolders, sync_folder, write_temporary
+from mendgraph.nodes.execute_tools.files.atomic_write import OpenFolders, name_exclusively, sync_folder, write_temporary
 from mendgraph.nodes.execute_tools.files.handles import closing
 from tests.nodes.execute_tools.files.layout import build
 from tests.nodes.execute_tools.system_calls import failing, replaced
