@@ -73,12 +73,12 @@ def test_folder_in_which_no_command_runs_is_told(place: Place) -> None:
 
 def test_program_that_takes_too_long_is_asked_to_end_and_then_killed(place: Place) -> None:
     mark = unique()
-    result = opened(place.root, grace_s=60.0, sandbox=place.sandbox).run(["sleep", mark], timeout_s=0.5)
+    result = opened(place.root, grace_s=60.0, sandbox=place.sandbox).run(["sleep", mark], timeout_s=1.0)
     assert isinstance(result, CommandResult)
     assert not alive(mark)
-    assert (result.timed_out, result.exit_code, result.signal, result.limit_s) == (True, 143, 15, 0.5)
+    assert (result.timed_out, result.exit_code, result.signal, result.limit_s) == (True, 143, 15, 1.0)
 
-    result = place.result("sh", "-c", f"trap '' TERM; sleep {mark}", timeout_s=0.5)
+    result = place.result("sh", "-c", f"trap '' TERM; sleep {mark}", timeout_s=1.0)
     assert not alive(mark)
     assert (result.timed_out, result.exit_code, result.signal) == (True, 137, 9)
 
