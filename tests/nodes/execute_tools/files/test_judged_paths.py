@@ -9,7 +9,7 @@ from mendgraph.nodes.execute_tools.files.sandbox import HardLinks, JudgedPaths, 
 from mendgraph.nodes.execute_tools.files.workspace import FileContent, Workspace
 from mendgraph.nodes.records import ToolError, ToolErrorCode
 from tests.nodes.execute_tools.files.layout import DENIAL, SECRET, code_of, content, no_env, sha
-from tests.nodes.execute_tools.system_calls import before_each, failing, replaced
+from tests.nodes.execute_tools.system_calls import before_each, replaced
 
 
 def denied(message: str) -> ToolError:
@@ -141,11 +141,11 @@ def test_hard_link_that_is_made_later_is_found_and_the_workspace_gone_through_on
 
 def test_file_is_denied_where_not_every_name_can_be_known(root: Path) -> None:
     os.link(root / "a.py", root / "b.py")
-    with failing("fwalk", number=errno.EACCES):
+    with replaced(fwalk=lambda *_, onerror, **__: onerror(PermissionError(errno.EACCES, "no"))):
         refused = Workspace(str(root), no_env).read_file("b.py")
     assert isinstance(refused, ToolError)
     assert "whether one is denied cannot be told: the workspace cannot be gone through" in refused.message
-    with replaced(fwalk=lambda *_, **__: ()):
+    with replaced(fwalk=lambda *_, onerror, **__: onerror(FileNotFoundError(errno.ENOENT, "")) or ()):
         refused = Workspace(str(root), no_env).read_file("b.py")
     assert isinstance(refused, ToolError)
     assert "it is not where it was a moment ago" in refused.message

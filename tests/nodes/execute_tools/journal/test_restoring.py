@@ -30,7 +30,7 @@ from mendgraph.nodes.execute_tools.journal.restoring import (
     restore,
     restore_plan,
 )
-from mendgraph.nodes.execute_tools.store.database import open_database, transaction
+from mendgraph.nodes.execute_tools.store.database import FILE_NAME, open_database, transaction
 from mendgraph.nodes.records import ChangeKind, ToolError, ToolErrorCode
 from tests.memory_folder import memory_folder
 from tests.nodes.execute_tools.files.journaled_runs import Tree, World, files, swap, tree
@@ -297,6 +297,14 @@ def test_no_link_is_followed_and_what_is_no_file_is_told(world: World) -> None:
     expected = {"link": a_link, "pipe": a_pipe, "d": A_DIRECTORY, "a/x": BELOW_A_FILE, "no": NO_FILE}
     with handles.closing(handles.open_root(str(world.root))) as root:
         assert {path: found_at(root, path) for path in expected} == expected
+
+
+def test_journal_that_cannot_be_used_is_told(world: World) -> None:
+    (world.folder / "records" / FILE_NAME).write_bytes(b"no database" * 100)
+    error = undo(world)
+    assert isinstance(error, ToolError)
+    assert error.code is ToolErrorCode.IO_ERROR
+    assert "is damaged, or no database at all" in error.message
 
 
 # --- Many changes

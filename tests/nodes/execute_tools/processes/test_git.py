@@ -208,6 +208,21 @@ def test_worktree_of_a_killed_process_is_made_anew(tmp_path: Path) -> None:
     assert sorted(os.listdir(main / ".git/worktrees")) == ["another", worktree_name(str(folder))]
 
 
+def test_worktree_that_cannot_be_made_is_told(tmp_path: Path) -> None:
+    main = repository(tmp_path / "main")
+    (main / ".git/worktrees").write_text("in the way")
+    assert error(added(main, tmp_path / "one")).startswith(f"io_error: Git could not make a worktree of '{main}': ")
+
+
+def test_git_that_is_too_old_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    program = tmp_path / "git"
+    program.write_text("#!/bin/sh\nprintf -- '--path-format=absolute\\n.git\\nfalse\\n--show-object-format\\n'\n")
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    message = "The program 'git' is too old for copies of workspaces: install 2.31 or newer."
+    assert error(find_repository(str(tmp_path))) == f"unavailable: {message}"
+
+
 def test_files_that_are_only_on_a_server_are_not_fetched(tmp_path: Path) -> None:
     main = repository(tmp_path / "main")
     git(main, "config", "uploadpack.allowFilter", "true")

@@ -13,6 +13,7 @@ from mendgraph.nodes.execute_tools.store.user_files import (
     MOST_BYTES,
     MOST_SETTINGS_BYTES,
     SETTINGS_FILE,
+    configuration_file,
     hash_of,
     lines_of,
     read_settings_file,
@@ -148,6 +149,20 @@ def test_link_in_place_of_the_mark_is_not_written_through(root: str, tmp_path: P
     mark.symlink_to(victim)
     assert isinstance(trust(root, HASH), ToolError)
     assert victim.read_text() == "mine"
+
+
+def test_user_without_a_home_is_told_and_nothing_is_trusted(root: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def homeless(name: str, appauthor: bool) -> str:
+        raise RuntimeError(name, appauthor)
+
+    monkeypatch.delenv("MENDGRAPH_DATA_DIR")
+    for name in ("user_data_dir", "user_config_dir"):
+        monkeypatch.setattr(f"platformdirs.{name}", homeless)
+    message = "There is no home folder to keep runs in: set MENDGRAPH_DATA_DIR to a folder of your own."
+    assert spending_folder() == ToolError(code=ToolErrorCode.NOT_FOUND, message=message)
+    message = "There is no home folder in which prices.toml could be."
+    assert configuration_file("prices.toml") == ToolError(code=ToolErrorCode.NOT_FOUND, message=message)
+    assert trusted_hash(root) == ""
 
 
 def test_without_a_place_for_records_nothing_is_trusted(root: str, monkeypatch: pytest.MonkeyPatch) -> None:
