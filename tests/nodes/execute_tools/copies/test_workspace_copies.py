@@ -4,6 +4,7 @@ import stat
 import subprocess
 from pathlib import Path
 
+import pytest
 from hypothesis import given, settings, strategies as st
 
 from mendgraph.nodes.execute_tools.copies.copy_sources import installed_folders
@@ -19,7 +20,7 @@ from mendgraph.nodes.execute_tools.copies.workspace_copies import (
 from mendgraph.nodes.records import ToolError
 from tests.memory_folder import memory_folder
 from tests.nodes.execute_tools.processes.git_places import Tree, committed, git, head, repository, tree, write
-from tests.nodes.execute_tools.system_calls import failing, noted
+from tests.nodes.execute_tools.system_calls import before_each, failing, noted
 
 
 def made(workspace: Path, folder: Path, revision: str = "") -> Copy:
@@ -46,6 +47,28 @@ def test_links_lead_to_what_is_installed_and_are_no_change(tmp_path: Path) -> No
     assert compare_copy(copy.folder) == b""
     delete_copy(copy.folder)
     assert all((project / name / "bin/python").exists() for name in names)
+
+
+def test_copy_that_was_begun_of_something_else_is_forgotten(tmp_path: Path) -> None:
+    one, two = repository(tmp_path / "one"), repository(tmp_path / "two")
+
+    def be_killed(_: str, target: str) -> None:
+        if target == FINISHED:
+            raise KeyboardInterrupt
+
+    with before_each("rename", be_killed), pytest.raises(KeyboardInterrupt):
+        make_copy(str(one), "", str(tmp_path / "copy"))
+    assert git(one, "worktree", "list").count("\n") == 2
+    made(two, tmp_path / "copy")
+    assert [git(main, "worktree", "list").count("\n") for main in (one, two)] == [1, 2]
+
+
+def test_folder_that_its_repository_does_not_know_is_copied_as_a_folder(tmp_path: Path) -> None:
+    git(tmp_path, "init", "--quiet")
+    write(tmp_path, {"in/a": "a"})
+    assert tree(Path(made(tmp_path / "in", tmp_path / "copy").root)) == {"a": (False, b"a")}
+    git(tmp_path, "add", "in/a")
+    assert "has no commit yet" in error(make_copy(str(tmp_path / "in"), "", str(tmp_path / "other")))
 
 
 def test_full_disk_is_told(tmp_path: Path) -> None:

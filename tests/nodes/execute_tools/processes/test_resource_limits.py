@@ -64,12 +64,13 @@ def python(place: Place, program: str, *words: str) -> CommandResult:
 
 FORKS = "for each in range(100):\n    if not os.fork():\n        {}\n"
 KEEP = "kept = bytearray(b'x') * 90_000_000; time.sleep(60)"
+DEAD = "memory of a thread whose process looks dead"
 TOO_MUCH = {
     "processes": (f"{FORKS.format('time.sleep(60)')}time.sleep(60)", Limit.PROCESSES),
     "zombies": (f"{FORKS.format('os._exit(0)')}time.sleep(60)", Limit.PROCESSES),
     "memory": (KEEP, Limit.MEMORY),
     "memory of many": (f"{FORKS.replace('100', '9').format(KEEP.replace('90', '9'))}time.sleep(60)", Limit.MEMORY),
-    "memory of a thread whose process looks dead": (
+    DEAD: (
         f"def keep():\n    {KEEP}\nthreading.Thread(target=keep).start(); ctypes.CDLL(None).pthread_exit(None)",
         Limit.MEMORY,
     ),
@@ -81,7 +82,7 @@ TOO_MUCH = {
 
 ROWS = [
     *(("bubblewrap", name) for name in TOO_MUCH),
-    *(("landlock", name) for name in ("processes", "memory of many", "a large file")),
+    *(("landlock", name) for name in ("processes", "memory of many", "a large file", DEAD)),
     ("container", "processes"),
 ]
 """The others share what watches a program and what sets its limits."""

@@ -19,6 +19,7 @@ from mendgraph.nodes.execute_tools.store.postgres import (
     close_postgres,
     connections_to,
     postgres_holder,
+    server_version,
 )
 from mendgraph.nodes.execute_tools.store.postgres_locks import Locks
 from mendgraph.nodes.execute_tools.store.run_lock import Owner
@@ -227,6 +228,12 @@ def test_part_that_grows_gets_what_is_missing_once() -> None:
         close_postgres()
         opened("w", PostgresTables("grown", count, steps[:count], grow=True))
     assert opened().execute("SELECT a FROM grown ORDER BY a").fetchall() == [(1,), (2,)]
+
+
+def test_look_at_an_empty_database_makes_no_tables(empty_store: str) -> None:
+    assert server_version(read_url(empty_store)).split(".")[0].isdigit()
+    with psycopg.connect(empty_store) as connection:
+        assert connection.execute("SELECT 1 FROM pg_namespace WHERE nspname = 'mendgraph'").fetchall() == []
 
 
 TABLES = ("calls", "changes", "effects", "backups", "runs")
