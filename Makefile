@@ -73,7 +73,9 @@ SWEPT := tests/crash/test_*sweep.py tests/crash/test_batch_kills.py tests/crash/
   tests/browser tests/graph/runs/test_run.py::test_run_that_is_left_after_any_event_goes_on_from_there \
   tests/graph/runs/test_runs.py tests/graph/terminal/test_doctor.py::test_shared_store_is_looked_at \
   tests/graph/cassettes/test_plugin.py::test_worker_of_xdist_records_and_reports \
-  tests/test_face.py::test_programs_of_langchain_load_no_other_agents
+  tests/test_face.py::test_programs_of_langchain_load_no_other_agents \
+  tests/nodes/execute_tools/store/test_pooler.py \
+  tests/nodes/execute_tools/store/test_postgres.py::test_wrong_password_is_told_and_never_shown
 sweep: setup ## kill a run at every call that changes the disk, and check the machine further (CI: SWEEP=turns)
 	@MENDGRAPH_SWEEP=$(SWEEP) $(BIN)/pytest -n 2 --dist loadfile --timeout 1800 $(SWEPT) $(ARGS)
 

@@ -1,21 +1,15 @@
 """The doors beside the usual ones: the terminal, approvals, refusals, bugs, models that break their contract."""
 
 import io
-import sqlite3
 import sys
-from collections.abc import Callable
-from contextlib import closing
-from pathlib import Path
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import pytest
 from langgraph.checkpoint.memory import InMemorySaver
-from langgraph.checkpoint.sqlite import SqliteSaver
 
 from mendgraph.graph import cli
 from mendgraph.graph.configuration.context import AgentContext
-from mendgraph.graph.machine.state import serializer
-from mendgraph.graph.runs.events import Asked
 from mendgraph.graph.runs.run import Session
 from mendgraph.nodes.call_model.model import Call
 from mendgraph.nodes.records import ModelReply, OutcomeKind, Protocol, ProviderFailure
@@ -24,66 +18,53 @@ from tests.doubles.replies import Message, Reply, Say, Status
 from tests.doubles.scripted_model import ScriptedModel
 from tests.doubles.scripted_server import ScriptedServer
 from tests.doubles.tool_use import Use, message_of, use
-from tests.nodes.execute_tools.attacks.canaries import PLANTED, everything_below
-from tests.nodes.execute_tools.attacks.canary_scene import (
-    REQUEST,
-    TOOLS,
-    Scene,
-    new_scene,
-    note_requests,
-    note_result,
-    script,
-    without_redaction,
-)
+from tests.nodes.execute_tools.attacks.canary_scene import PLANTED, REQUEST, TOOLS, Scene, no_redaction, scene, script
+
+__all__ = ("no_redaction", "scene")
+
+
+class Terminal:
+    """The command as a person starts it, with the tools of this test."""
+
+    def __init__(self, scene: Scene, capsys: pytest.CaptureFixture[str], patch: pytest.MonkeyPatch) -> None:
+        self.scene, self._capsys = scene, capsys
+        self.session_options: Callable[[], Mapping[str, Any]] = lambda: {"tools": TOOLS}
+        patch.setattr(cli, "_session_options", self._session_options)
+
+    def _session_options(self) -> Mapping[str, Any]:
+        return self.session_options()
+
+    def run(self, replies: list[Reply], *words: str) -> int:
+        with ScriptedServer(replies) as server:
+            code = self.command("--base-url", server.base_url, "--max-calls", "50", *words, REQUEST)
+            self.scene.note_requests(server)
+        return code
+
+    def command(self, *words: str) -> int:
+        code = cli.main(["--root", str(self.scene.root), "--model", "m", *words])
+        shown = self._capsys.readouterr()
+        self.scene.places["stdout"], self.scene.places["stderr"] = shown.out, shown.err
+        self.scene.note_files()
+        return code
 
 
 @pytest.fixture
-def scene(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Scene:
-    """All that a run writes goes below one folder."""
-    return new_scene(tmp_path, monkeypatch)
+def terminal(scene: Scene, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Terminal:
+    return Terminal(scene, capsys, monkeypatch)
 
 
-# --- The terminal
-
-
-def terminal_run(
-    scene: Scene, replies: list[Reply], capsys: pytest.CaptureFixture[str], *words: str, request: str = REQUEST
-) -> int:
-    """The command as a person starts it; `words` are its options."""
-    with ScriptedServer(replies) as server:
-        options = ("--root", str(scene.root), "--base-url", server.base_url, "--model", "m", "--max-calls", "50")
-        code = cli.main([*options, *words, request])
-        note_requests(scene, server)
-    shown = capsys.readouterr()
-    scene.places["stdout"], scene.places["stderr"] = shown.out, shown.err
-    scene.take_files()
-    return code
-
-
-@pytest.fixture
-def own_tools(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The command's sessions have the tools of this test too."""
-    monkeypatch.setattr(cli, "_session_options", lambda: {"tools": TOOLS})
-
-
-@pytest.mark.usefixtures("own_tools")
 @pytest.mark.parametrize(("protocol", "words"), [(Protocol.TEXT, ()), (Protocol.NATIVE, ("--json", "--debug"))])
-def test_terminal_shows_no_secret(
-    scene: Scene, protocol: Protocol, words: tuple[str, ...], capsys: pytest.CaptureFixture[str]
-) -> None:
-    code = terminal_run(scene, script(protocol), capsys, "--protocol", protocol.value, *words)
-    assert (code, scene.leaks()) == (0, {})
-    assert "[redacted secret]" in str(scene.places["stdout"])
+def test_terminal_shows_no_secret(terminal: Terminal, protocol: Protocol, words: tuple[str, ...]) -> None:
+    code = terminal.run(script(protocol), "--protocol", protocol.value, *words)
+    assert (code, terminal.scene.leaks()) == (0, {})
+    assert "[redacted secret]" in str(terminal.scene.places["stdout"])
 
 
-@pytest.mark.usefixtures("own_tools")
-def test_control_without_redaction_the_terminal_leaks(
-    scene: Scene, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    without_redaction(monkeypatch)
-    assert terminal_run(scene, script(Protocol.NATIVE), capsys, "--protocol", "native", "--debug") == 0
-    found = scene.leaks()
-    assert {"stdout", "stderr", "requests", "kept results", "all files"} - set(found) == set()
+@pytest.mark.usefixtures("no_redaction")
+def test_without_redaction_the_terminal_shows_secrets(terminal: Terminal) -> None:
+    assert terminal.run(script(Protocol.NATIVE), "--protocol", "native", "--debug") == 0
+    found = terminal.scene.leaks()
+    assert {"stdout", "stderr", "requests", "all files"} - set(found) == set()
     assert {"streamed", "source_file"} <= found["stdout"]
     assert {"source_file", "json_file", "exception", "endpoint_error"} <= found["stderr"]
 
@@ -91,20 +72,20 @@ def test_control_without_redaction_the_terminal_leaks(
 REFUSED = Status(400, {"error": {"message": f"bad key {PLANTED.endpoint_error}, {PLANTED.variable}", "type": "x"}})
 
 
-def test_run_that_its_endpoint_refuses_tells_no_secret(scene: Scene, capsys: pytest.CaptureFixture[str]) -> None:
-    assert (terminal_run(scene, [REFUSED], capsys, "--debug"), scene.leaks()) == (4, {})
+def test_failures_are_told_without_secrets(terminal: Terminal, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert (terminal.run([REFUSED], "--debug"), terminal.scene.leaks()) == (4, {})
 
-
-def test_address_with_a_login_is_not_shown(
-    scene: Scene, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """It is no address that can be used, so that the whole of it stands in the message."""
+    # It is no address that can be used, so that the whole of it stands in the message.
     monkeypatch.setenv("OPENAI_BASE_URL", f"ftp://ada:{PLANTED.request}@llm.test/v1")
-    code = cli.main(["--root", str(scene.root), "--model", "m", "Look here."])
-    shown = capsys.readouterr()
-    scene.places["stdout"], scene.places["stderr"] = shown.out, shown.err
-    assert (code, scene.leaks()) == (4, {})
-    assert "is not an address" in shown.out
+    assert (terminal.command("Look here."), terminal.scene.leaks()) == (4, {})
+    assert "is not an address" in str(terminal.scene.places["stdout"])
+
+    def fail() -> Mapping[str, Any]:
+        raise RuntimeError(f"{PLANTED.exception} and {PLANTED.variable}")
+
+    terminal.session_options = fail
+    for words in ((), ("--debug",), ("--json",)):
+        assert (terminal.command(*words, "Look here."), terminal.scene.leaks()) == (70, {})
 
 
 class _Person(io.StringIO):
@@ -114,9 +95,7 @@ class _Person(io.StringIO):
         return True
 
 
-def test_preview_of_a_change_shows_no_secret(
-    scene: Scene, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_preview_of_a_change_shows_no_secret(terminal: Terminal, monkeypatch: pytest.MonkeyPatch) -> None:
     """What a call would replace is read from the file, not from what the model said."""
     monkeypatch.setattr(sys, "stdin", _Person("y\ny\n"))
     content = PLANTED.files()["app.py"].replace(PLANTED.source_file, "from the vault")
@@ -126,46 +105,19 @@ def test_preview_of_a_change_shows_no_secret(
         use(("edit_file", {"path": "app.py", "old_str": "retries = 3", "new_str": "retries = 4"})),
     )
     replies: list[Reply] = [*(message_of(step, Protocol.NATIVE) for step in steps), Say("Done.")]
-    code = terminal_run(scene, replies, capsys, "--mode", "ask")
-    assert (code, scene.leaks()) == (0, {})
-    assert "Allow write_file app.py?" in str(scene.places["stderr"])
+    assert (terminal.run(replies, "--mode", "ask"), terminal.scene.leaks()) == (0, {})
+    assert "Allow write_file app.py?" in str(terminal.scene.places["stderr"])
 
 
-def test_what_a_person_says_to_an_approval_is_kept_without_secrets(scene: Scene) -> None:
+def test_words_of_a_person_at_an_approval_are_kept_without_secrets(scene: Scene) -> None:
     edit = use(("edit_file", {"path": "app.py", "old_str": "limit = 10", "new_str": "limit = 20"}))
     replies = [message_of(each, Protocol.NATIVE) for each in (use(("read_file", {"path": "app.py"})), edit)]
-    model = ScriptedModel([*replies, Say("Done.")])
-    with closing(sqlite3.connect(scene.folder / "thread.db", check_same_thread=False)) as database:
-        saver = SqliteSaver(database, serde=serializer())
-        context = AgentContext(workspace=str(scene.root), mode="ask")
-        with Session(context, model=model, checkpointer=saver) as session:
-            assert isinstance(list(session.stream("Edit."))[-1], Asked)
-            reason = f"Use {PLANTED.request} instead, or {PLANTED.variable}."
-            decisions = {"decisions": {"0": {"action": "reject", "reason": reason}}}
-            events = list(session.answer(decisions))
-            result = session.result()
-        scene.places["database"] = everything_below(scene.folder, but=scene.root)
-    note_result(scene, events, result)
-    scene.places["prompts"] = repr(model.calls)
+    reason = f"Use {PLANTED.request} instead, or {PLANTED.variable}."
+    decisions = {"decisions": {"0": {"action": "reject", "reason": reason}}}
+
+    scene.run("Edit.", decisions, model=ScriptedModel([*replies, Say("Done.")]), mode="ask")
     assert scene.leaks() == {}
-    assert "instead, or" in repr(model.calls)
-
-
-def test_bug_is_reported_without_secrets(
-    scene: Scene, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def fail() -> dict[str, Any]:
-        raise RuntimeError(f"{PLANTED.exception} and {PLANTED.variable}")
-
-    monkeypatch.setattr(cli, "_session_options", fail)
-    for words in ((), ("--debug",), ("--json",)):
-        assert cli.main(["--root", str(scene.root), *words, "Look here."]) == 70
-        shown = capsys.readouterr()
-        scene.places[f"{words}: stdout"], scene.places[f"{words}: stderr"] = shown.out, shown.err
-    assert scene.leaks() == {}
-
-
-# --- A model of the user's own
+    assert "instead, or" in str(scene.places["prompts"])
 
 
 class Raising(CallModel):
@@ -176,29 +128,15 @@ class Raising(CallModel):
 
 
 def test_model_that_raises_tells_no_secret(scene: Scene) -> None:
-    with closing(sqlite3.connect(scene.folder / "thread.db", check_same_thread=False)) as database:
-        saver = SqliteSaver(database, serde=serializer())
-        with Session(AgentContext(workspace=str(scene.root)), model=Raising(), checkpointer=saver) as session:
-            events = list(session.stream("Look."))
-            result = session.result()
-        scene.places["database"] = everything_below(scene.folder, but=scene.root)
-    note_result(scene, events, result)
+    result = scene.run("Look.", model=Raising())
     assert (result.outcome.kind, scene.leaks()) == (OutcomeKind.SYSTEM_ERROR, {})
     assert "Raising failed (RuntimeError" in result.outcome.message
 
 
-def test_names_that_a_model_gives_to_calls_are_looked_at_as_well(scene: Scene) -> None:
+def test_names_that_a_model_gives_to_calls_show_no_secret(scene: Scene) -> None:
     """The name of a tool, the id of a call and the name of the model are the endpoint's own words."""
     calls = ((PLANTED.arguments, "{}", PLANTED.reply), ("read_file", '{"path": "app.py"}', PLANTED.variable))
-    model = ScriptedModel([Message(calls=calls, finish_reason="tool_calls"), Say("Done.")])
-    with closing(sqlite3.connect(scene.folder / "thread.db", check_same_thread=False)) as database:
-        saver = SqliteSaver(database, serde=serializer())
-        with Session(AgentContext(workspace=str(scene.root)), model=model, checkpointer=saver) as session:
-            events = list(session.stream("Look."))
-            result = session.result()
-        scene.places["database"] = everything_below(scene.folder, but=scene.root)
-    note_result(scene, events, result)
-    scene.places["prompts"] = repr(model.calls)
+    result = scene.run("Look.", model=ScriptedModel([Message(calls=calls, finish_reason="tool_calls"), Say("Done.")]))
     assert (result.outcome.kind, scene.leaks()) == (OutcomeKind.FINISHED, {})
 
 
@@ -212,19 +150,14 @@ def test_saver_of_the_users_own_is_given_no_secret_of_the_request(scene: Scene) 
     assert "redacted secret" in str(scene.places["saver"])
 
 
-# --- A key of several lines
-
 WHOLE = use(("read_file", {"path": "key.py"}))
 PART = use(("read_file", {"path": "key.py", "start_line": 4, "limit": 1}))
 AROUND = use(("search_files", {"pattern": "limit", "context_lines": 3}))
 MISS = use(("edit_file", {"path": "key.py", "old_str": f"{PLANTED.key_block[:12]}\nlimit = 9", "new_str": "x"}))
 
 
-@pytest.mark.parametrize("step", [PART, AROUND, MISS], ids=["part", "around", "miss"])
-def test_key_block_is_shown_nowhere_not_even_in_part(scene: Scene, step: Use) -> None:
+def test_key_of_several_lines_is_shown_nowhere_not_even_in_part(scene: Scene) -> None:
     (scene.root / "key.py").write_text(PLANTED.key_file(), encoding="utf-8")
-    model = ScriptedModel([*(message_of(each, Protocol.NATIVE) for each in (WHOLE, step)), Say("Done.")])
-    with Session(AgentContext(workspace=str(scene.root)), model=model) as session:
-        note_result(scene, list(session.stream("Look.")), session.result())
-    scene.places["prompts"] = repr(model.calls)
+    steps: tuple[Use, ...] = (WHOLE, PART, AROUND, MISS)
+    scene.run("Look.", model=ScriptedModel([*(message_of(each, Protocol.NATIVE) for each in steps), Say("Done.")]))
     assert scene.leaks() == {}

@@ -80,7 +80,7 @@ def real_file(root: Path, path: str) -> str | None:
 
 @given(example=EXAMPLES)
 @settings(max_examples=50)
-def test_what_is_read_lies_inside_and_is_what_the_real_name_says(example: Example) -> None:
+def test_read_file_lies_inside_and_is_the_one_of_the_real_name(example: Example) -> None:
     with built(example.targets) as root:
         before = picture(root.parent)
         for path in (spelled(root, path) for path in example.paths):
@@ -94,7 +94,7 @@ def test_what_is_read_lies_inside_and_is_what_the_real_name_says(example: Exampl
 
 @given(example=EXAMPLES)
 @settings(max_examples=20)
-def test_what_is_written_lies_inside_and_nothing_else_changes(example: Example) -> None:
+def test_written_file_lies_inside_and_nothing_else_changes(example: Example) -> None:
     with built(example.targets) as root:
         for path in (spelled(root, path) for path in example.paths):
             before = picture(root.parent)

@@ -61,12 +61,6 @@ def test_branch_that_exists_stays_as_it_is(project: Path, tmp_path: Path) -> Non
     assert git(project, "worktree", "list").count("\n") == 1
 
 
-@pytest.mark.parametrize("name", [".venv", "venv", "node_modules"])
-def test_what_is_installed_is_linked(project: Path, tmp_path: Path, name: str) -> None:
-    (project / name).mkdir()
-    assert Path(branch(project, tmp_path / "copy").root, name).readlink() == project / name
-
-
 def test_folder_of_installed_packages_that_is_committed_is_copied(project: Path, tmp_path: Path) -> None:
     write(project, {"node_modules/own.js": "1"})
     git(project, "add", "--force", "node_modules")
@@ -89,56 +83,39 @@ def test_notes_tell_what_is_not_committed(project: Path, tmp_path: Path) -> None
 def test_commit_holds_the_named_files_only(copy: Copy, project: Path) -> None:
     write(Path(copy.root), {"a.txt": "b", "run.log": "l", "new.txt": "n", "other.txt": "o", "staged.txt": "s"})
     git(Path(copy.root), "add", "staged.txt")
+    names = ["a.txt", "run.log", "new.txt"]
+    assert find_left_out(copy, names) == {"run.log": "git ignores it"}
 
-    done = commit_branch(copy, ["a.txt", "run.log", "new.txt"], "Fix it", IDENTITY)
+    done = commit_branch(copy, names, "Fix it", IDENTITY)
 
     assert done == Committed(git(project, "rev-parse", WANTED.branch).strip(), {"run.log": "git ignores it"})
-    assert git(project, "show", "--name-only", "--format=%s by %an", WANTED.branch).splitlines() == [
-        "Fix it by Ada",
-        "",
-        "a.txt",
-        "new.txt",
-    ]
-
-
-def test_commit_of_nothing_is_none(copy: Copy, project: Path) -> None:
-    assert commit_branch(copy, ["a.txt"], "Nothing", IDENTITY) == Committed("", {})
-    assert git(project, "rev-parse", WANTED.branch) == git(project, "rev-parse", "HEAD")
+    log = git(project, "show", "--name-only", "--format=%s by %an", WANTED.branch)
+    assert log == "Fix it by Ada\n\na.txt\nnew.txt\n"
 
 
 def test_branch_without_a_commit_goes_with_its_copy(copy: Copy, project: Path) -> None:
+    assert commit_branch(copy, ["a.txt"], "Nothing", IDENTITY) == Committed("", {})
     assert leave_branch(copy, WANTED.branch) == {}
     assert (branches(project), os.listdir(copy.root)) == (["main"], [])
 
 
-def test_branch_with_a_commit_stays_without_its_copy(copy: Copy, project: Path) -> None:
-    write(Path(copy.root), {"a.txt": "b"})
-    commit_branch(copy, ["a.txt"], "Fix it", IDENTITY)
-
-    assert leave_branch(copy, WANTED.branch) == {}
-    assert (branches(project), os.listdir(copy.root)) == (["main", WANTED.branch], [])
-
-
-@pytest.mark.parametrize("name", ["a.txt", "new.txt"])
-def test_copy_with_a_change_is_not_left(copy: Copy, project: Path, name: str) -> None:
-    write(Path(copy.root), {name: "changed"})
-
-    assert leave_branch(copy, WANTED.branch) == {name: "it was changed by somebody else"}
-    assert (branches(project), Path(copy.root, name).read_text()) == (["main", WANTED.branch], "changed")
-
-
-@pytest.mark.parametrize("name", ["run.log", "build/report.txt"])
-def test_copy_with_a_file_that_git_ignores_is_not_left(copy: Copy, project: Path, name: str) -> None:
-    write(Path(copy.root), {name: "the work of an hour"})
+def test_copy_with_work_that_is_in_no_commit_is_not_left(copy: Copy, project: Path) -> None:
     (project / ".git/info/exclude").write_text("build/\n")
+    work = ["a.txt", "build/report.txt", "new.txt", "run.log"]
+    write(Path(copy.root), dict.fromkeys(work, "the work of an hour"))
 
-    left = leave_branch(copy, WANTED.branch)
+    changed, ignored = "it was changed by somebody else", "git ignores it"
+    assert leave_branch(copy, WANTED.branch) == dict(zip(work, (changed, ignored, changed, ignored), strict=True))
+    assert branches(project) == ["main", WANTED.branch]
+    assert {Path(copy.root, name).read_text() for name in work} == {"the work of an hour"}
 
-    assert left == {name: "git ignores it"}
-    assert Path(copy.root, name).read_text() == "the work of an hour"
+    for name in work[1:]:
+        Path(copy.root, name).unlink()
+        assert name not in leave_branch(copy, WANTED.branch)  # what is left keeps the copy
+    assert Path(copy.root, "a.txt").read_text() == "the work of an hour"
 
 
-def test_copy_with_nothing_but_caches_that_git_ignores_is_left(copy: Copy, project: Path) -> None:
+def test_caches_that_git_ignores_keep_no_copy(copy: Copy, project: Path) -> None:
     (project / ".git/info/exclude").write_text("*.pyc\n.cache/\ntarget\n")
     files = {"pkg/__pycache__/a.cpython-311.pyc": "b", "b.pyc": "b"}
     write(Path(copy.root), {**files, ".cache/CACHEDIR.TAG": "t", ".cache/x": "x", "target/CACHEDIR.TAG": "t"})
@@ -158,7 +135,7 @@ def parent(project: Path, tmp_path: Path) -> Path:
     return project
 
 
-@pytest.mark.parametrize("name", ["vendor/sub/lib.py", "vendor/sub", "vendor"])
+@pytest.mark.parametrize("name", ["vendor/sub/lib.py", "vendor"])
 def test_submodule_is_never_dropped(parent: Path, tmp_path: Path, name: str) -> None:
     copy = branch(parent, tmp_path / "copy")
     (Path(copy.root) / "vendor/sub").rmdir()
@@ -191,6 +168,11 @@ def test_files_with_filters_are_left_out_where_no_program_stores_them(
     assert done.left_out == reasons
     assert git(parent, "show", "--name-only", "--format=", done.id) == "a.txt\n"
     assert leave_branch(copy, WANTED.branch) == reasons
+
+    (Path(copy.root) / "a.bin").unlink()
+    done = commit_branch(copy, ["a.bin"], "Remove it", IDENTITY)
+    assert isinstance(done, Committed)
+    assert git(parent, "show", "--name-status", "--format=", done.id) == "D\ta.bin\n"
 
 
 LFS = """#!{python}
@@ -240,18 +222,3 @@ def test_file_of_lfs_is_committed_by_its_filter(parent: Path, tmp_path: Path, mo
     assert isinstance(done, Committed)
     assert done.left_out == {}
     assert git(parent, "show", f"{done.id}:a.bin") == "pointer of changed"
-
-
-def test_deleted_file_of_lfs_is_deleted_by_the_commit(parent: Path, tmp_path: Path) -> None:
-    copy = branch(parent, tmp_path / "copy")
-    (Path(copy.root) / "a.bin").unlink()
-
-    done = commit_branch(copy, ["a.bin"], "Fix it", IDENTITY)
-
-    assert isinstance(done, Committed)
-    assert git(parent, "show", "--name-status", "--format=", done.id) == "D\ta.bin\n"
-
-
-def test_what_a_patch_cannot_hold_is_known(copy: Copy) -> None:
-    write(Path(copy.root), {"a.txt": "b", "run.log": "l"})
-    assert find_left_out(copy, ["a.txt", "run.log"]) == {"run.log": "git ignores it"}

@@ -1,15 +1,13 @@
+import errno
 import os
-import shutil
 import stat
 import subprocess
 from pathlib import Path
-from typing import Any
 
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from mendgraph.nodes.execute_tools.copies import copy_sources
-from mendgraph.nodes.execute_tools.copies.copy_sources import PrivateGit, installed_folders
+from mendgraph.nodes.execute_tools.copies.copy_sources import installed_folders
 from mendgraph.nodes.execute_tools.copies.workspace_copies import (
     BEGUN,
     FINISHED,
@@ -21,7 +19,8 @@ from mendgraph.nodes.execute_tools.copies.workspace_copies import (
 )
 from mendgraph.nodes.records import ToolError
 from tests.memory_folder import memory_folder
-from tests.nodes.execute_tools.processes.git_places import Tree, committed, git, repository, tree, write
+from tests.nodes.execute_tools.processes.git_places import Tree, committed, git, head, repository, tree, write
+from tests.nodes.execute_tools.system_calls import before_each, failing, noted
 
 
 def made(workspace: Path, folder: Path, revision: str = "") -> Copy:
@@ -35,58 +34,54 @@ def error(found: object) -> str:
     return f"{found.code.value}: {found.message}"
 
 
-@pytest.mark.parametrize("name", [".venv", "venv", "node_modules"])
-def test_link_leads_to_what_is_installed_and_is_no_change(tmp_path: Path, name: str) -> None:
+def test_links_lead_to_what_is_installed_and_are_no_change(tmp_path: Path) -> None:
     """The pattern of the project with its slash does not hide a link."""
-    project = repository(tmp_path / "project", {"a.txt": "a", ".gitignore": f"{name}/\n"})
-    write(project, {f"{name}/bin/python": "1"})
+    names = (".venv", "venv", "node_modules")
+    project = repository(tmp_path / "project", {"a.txt": "a", ".gitignore": "".join(f"{name}/\n" for name in names)})
+    write(project, {f"{name}/bin/python": "1" for name in names})
 
     copy = made(project, tmp_path / "copy")
 
-    assert Path(copy.root, name).readlink() == project / name
-    assert installed_folders(copy.root) == (str(project / name),)
+    assert [Path(copy.root, name).readlink() for name in names] == [project / name for name in names]
+    assert installed_folders(copy.root) == tuple(str(project / name) for name in names)
     assert compare_copy(copy.folder) == b""
     delete_copy(copy.folder)
-    assert (project / name / "bin/python").exists()
+    assert all((project / name / "bin/python").exists() for name in names)
 
 
-def test_copy_that_was_begun_of_something_else_is_forgotten(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_copy_that_was_begun_of_something_else_is_forgotten(tmp_path: Path) -> None:
     one, two = repository(tmp_path / "one"), repository(tmp_path / "two")
 
-    def killed(*_: object) -> None:
-        raise KeyboardInterrupt
+    def be_killed(_: str, target: str) -> None:
+        if target == FINISHED:
+            raise KeyboardInterrupt
 
-    with monkeypatch.context() as patch:
-        patch.setattr("mendgraph.nodes.execute_tools.copies.copy_sources.PrivateGit.make", killed)
-        with pytest.raises(KeyboardInterrupt):
-            make_copy(str(one), "", str(tmp_path / "copy"))
+    with before_each("rename", be_killed), pytest.raises(KeyboardInterrupt):
+        make_copy(str(one), "", str(tmp_path / "copy"))
     assert git(one, "worktree", "list").count("\n") == 2
     made(two, tmp_path / "copy")
     assert [git(main, "worktree", "list").count("\n") for main in (one, two)] == [1, 2]
 
 
-def test_disk_that_refuses_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_folder_that_its_repository_does_not_know_is_copied_as_a_folder(tmp_path: Path) -> None:
+    git(tmp_path, "init", "--quiet")
+    write(tmp_path, {"in/a": "a"})
+    assert tree(Path(made(tmp_path / "in", tmp_path / "copy").root)) == {"a": (False, b"a")}
+    git(tmp_path, "add", "in/a")
+    assert "has no commit yet" in error(make_copy(str(tmp_path / "in"), "", str(tmp_path / "other")))
+
+
+def test_full_disk_is_told(tmp_path: Path) -> None:
     main = repository(tmp_path / "main")
     copy = made(main, tmp_path / "one")
-    write(Path(copy.root), {"a.txt": "b"})
-
-    def full(*_: object, **__: object) -> None:
-        raise OSError(28, "No space left on device")
-
-    with monkeypatch.context() as patch:
-        patch.setattr("mendgraph.nodes.execute_tools.copies.workspace_copies.CopyFolder.write_note", full)
+    with failing("rename", number=errno.ENOSPC):
         assert error(make_copy(str(main), "", str(tmp_path / "two"))).endswith("the disk is full.")
-    with monkeypatch.context() as patch:
-        patch.setattr(PrivateGit, "patch", full)
-        assert (
-            error(compare_copy(copy.folder))
-            == f"io_error: Cannot compare the copy in '{copy.folder}': the disk is full."
-        )
-    with monkeypatch.context() as patch:
-        patch.setattr("mendgraph.nodes.execute_tools.copies.workspace_copies.CopyFolder.empty", full)
-        assert (
-            error(delete_copy(copy.folder)) == f"io_error: Cannot remove the copy in '{copy.folder}': the disk is full."
-        )
+    with failing("unlink", number=errno.ENOSPC):
+        message = f"io_error: Cannot compare the copy in '{copy.folder}': the disk is full."
+        assert error(compare_copy(copy.folder)) == message
+    with failing("listdir", number=errno.ENOSPC):
+        message = f"io_error: Cannot remove the copy in '{copy.folder}': the disk is full."
+        assert error(delete_copy(copy.folder)) == message
     assert (delete_copy(copy.folder), open_copy(copy.folder)) == (None, None)
 
 
@@ -105,7 +100,7 @@ def test_copy_that_was_moved_is_made_anew(tmp_path: Path) -> None:
     assert patch_of(made(main, tmp_path / "two")) != b""
 
 
-def test_what_is_no_copy_is_told(tmp_path: Path) -> None:
+def test_folder_without_a_copy_is_told(tmp_path: Path) -> None:
     folder = str(tmp_path / "one")
     assert (open_copy(folder), delete_copy(folder)) == (None, None)
     assert error(compare_copy(folder)).startswith("not_found: ")
@@ -113,8 +108,8 @@ def test_what_is_no_copy_is_told(tmp_path: Path) -> None:
     assert error(compare_copy(folder)) == f"not_found: There is no finished copy of a workspace in '{folder}'."
     assert delete_copy(folder) is None
     write(tmp_path, {"file": "x"})
-    for found in (make_copy(folder, "", str(tmp_path / "file")), delete_copy(str(tmp_path / "file"))):
-        assert isinstance(found, ToolError)
+    for refused in (make_copy(folder, "", str(tmp_path / "file")), delete_copy(str(tmp_path / "file"))):
+        assert isinstance(refused, ToolError)
     assert tree(tmp_path) == {"file": (False, b"x")}
 
 
@@ -175,7 +170,7 @@ def fill(folder: Path, entries: dict[str, tuple[str, bytes]]) -> None:
             path.chmod(0o755 if kind == "program" else 0o644)
 
 
-@settings(max_examples=12)
+@settings(max_examples=6)
 @given(before=TREES, after=TREES, is_repository=st.booleans())
 def test_patch_makes_the_same_tree_of_another_copy(
     before: dict[str, tuple[str, bytes]], after: dict[str, tuple[str, bytes]], is_repository: bool
@@ -197,7 +192,7 @@ def test_patch_makes_the_same_tree_of_another_copy(
         assert tree(main) == wanted
 
 
-def test_what_was_ignored_stays_out_and_what_was_tracked_stays_in(tmp_path: Path) -> None:
+def test_ignored_file_stays_out_and_tracked_one_stays_in(tmp_path: Path) -> None:
     source = write(tmp_path / "main", {".gitignore": "old.log\nkept/\n", "old.log": "x", "kept/x": "x", "a": "a"})
     copy = made(source, tmp_path / "one")
     write(Path(copy.root), {".gitignore": "a\nnew.log\n", "old.log": "y", "kept/y": "y", "a": "b", "new.log": "z"})
@@ -240,45 +235,21 @@ def test_patch_says_that_a_file_was_renamed_and_holds_every_byte_of_another(tmp_
     assert b"line 1" not in patch
 
 
-def test_note_of_a_copy_is_its_owners_and_on_the_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    events: list[tuple[str, int]] = []
-    fsync, rename = os.fsync, os.rename
+def test_note_of_a_copy_is_its_owners_and_on_the_disk(tmp_path: Path) -> None:
+    with noted("fsync", "rename") as calls:
+        copy = made(write(tmp_path / "main", {"a": "1"}), tmp_path / "one")
 
-    def sync(handle: int) -> None:
-        events.append(("fsync", os.fstat(handle).st_ino))
-        fsync(handle)
-
-    def move(source: str, target: str, **named: int) -> None:
-        rename(source, target, **named)
-        if target == FINISHED:
-            events.append(("rename", 0))
-
-    monkeypatch.setattr(os, "fsync", sync)
-    monkeypatch.setattr(os, "rename", move)
-    copy = made(write(tmp_path / "main", {"a": "1"}), tmp_path / "one")
-
-    note = Path(copy.folder, FINISHED).stat()
-    assert stat.S_IMODE(note.st_mode) == 0o600
-    assert events[-3:] == [("fsync", note.st_ino), ("rename", 0), ("fsync", Path(copy.folder).stat().st_ino)]
+    assert stat.S_IMODE(Path(copy.folder, FINISHED).stat().st_mode) == 0o600
+    assert calls[-3:] == [("fsync", f"{copy.folder}/.{FINISHED}.new"), ("rename", FINISHED), ("fsync", copy.folder)]
 
 
-def test_begun_note_is_taken_away_last(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_begun_note_is_taken_away_last(tmp_path: Path) -> None:
     copy = made(repository(tmp_path / "main"), tmp_path / "one")
-    removed: list[str] = []
-    unlink, rmtree = os.unlink, shutil.rmtree
-
-    def remove_file(name: str, **named: int) -> None:
-        removed.append(name)
-        unlink(name, **named)
-
-    def remove_folder(name: str, **named: Any) -> None:
-        removed.append(name)
-        rmtree(name, **named)
-
-    monkeypatch.setattr(os, "unlink", remove_file)
-    monkeypatch.setattr(shutil, "rmtree", remove_folder)
-    assert delete_copy(copy.folder) is None
-    assert (removed[-1], "workspace" in removed) == (BEGUN, True)
+    with noted("unlink", "rmdir") as calls:
+        assert delete_copy(copy.folder) is None
+    removed = [name for _, name in calls]
+    assert removed[-2:] == [BEGUN, copy.folder]
+    assert removed.index("workspace") < removed.index(BEGUN)
 
 
 def test_changed_file_of_the_same_size_and_time_is_found(tmp_path: Path) -> None:
@@ -288,14 +259,6 @@ def test_changed_file_of_the_same_size_and_time_is_found(tmp_path: Path) -> None
     path.write_bytes(b"2")
     os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
     assert b"+2" in patch_of(copy)
-
-
-def test_patch_that_is_too_large_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    copy = made(write(tmp_path / "main", {"a": "a"}), tmp_path / "one")
-    write(Path(copy.root), {"b": "a\n" * 1_000})
-    monkeypatch.setattr(copy_sources, "MOST_PATCH_BYTES", 500)
-    message = "io_error: The patch has more than 500 bytes: what was changed is in the copy itself."
-    assert error(compare_copy(copy.folder)) == message
 
 
 def test_comparison_goes_on_after_a_kill_and_is_the_same_once_more(tmp_path: Path) -> None:
@@ -310,12 +273,53 @@ def test_comparison_goes_on_after_a_kill_and_is_the_same_once_more(tmp_path: Pat
     assert b"deleted file" not in patch_of(copy)
 
 
-@pytest.mark.parametrize("note", [FINISHED, BEGUN])
-def test_only_a_folder_of_ours_is_emptied(tmp_path: Path, note: str) -> None:
-    ours, other = (
-        write(tmp_path / "ours", {note: "{}", "workspace/deep/file": "x"}),
-        write(tmp_path / "other", {"x": "x"}),
-    )
-    assert delete_copy(str(ours)) is None
+def test_only_a_folder_with_a_copy_is_emptied(tmp_path: Path) -> None:
+    other = write(tmp_path / "other", {"x": "x"})
     assert error(delete_copy(str(other))).startswith("conflict: ")
-    assert (ours.exists(), os.listdir(other)) == (False, ["x"])
+    assert os.listdir(other) == ["x"]
+    for note in (FINISHED, BEGUN):
+        copy = write(tmp_path / "copy", {note: "{}", "workspace/deep/file": "x"})
+        assert (delete_copy(str(copy)), copy.exists()) == (None, False)
+
+
+# --- Sources
+
+
+def test_files_that_git_converts_are_taken_as_they_are(tmp_path: Path) -> None:
+    main = tmp_path / "main"
+    main.mkdir()
+    git(main, "init", "--quiet", "--object-format=sha256")
+    committed(write(main, {"a.txt": "1\n2\n", "b.py": "b\n", ".gitattributes": "*.txt text eol=crlf\n"}))
+    converted = made(main, tmp_path / "one")
+    assert (converted.base, len(converted.base)) == (head(main), 64)
+    assert tree(Path(converted.root))["a.txt"] == (False, b"1\r\n2\r\n")
+    assert compare_copy(converted.folder) == b""
+
+
+def modes(root: Path) -> dict[str, tuple[int, int]]:
+    found = {path.relative_to(root).as_posix(): path.lstat() for path in root.rglob("*") if not path.is_symlink()}
+    return {name: (stat.S_IMODE(status.st_mode), status.st_mtime_ns) for name, status in found.items()}
+
+
+def test_files_folders_links_modes_and_times_are_copied(tmp_path: Path) -> None:
+    main = write(tmp_path / "main", {"a": "a", "d/e/run": "x" * 100_000, "odd \n\udcff": b"\0"})
+    (tmp_path / "outside").write_text("canary")
+    (main / "empty").mkdir()
+    for name, target in (("in", "a"), ("out", str(tmp_path / "outside")), ("up", "../outside"), ("d/dangling", "no")):
+        (main / name).symlink_to(target)
+    (main / "folders").symlink_to("d")
+    (main / "d/e/run").chmod(0o755)
+    (main / "a").chmod(0o600)
+    os.utime(main / "d/e", ns=(1, 2_000_000_003))
+    (main / "d/e").chmod(0o555)
+    copy = made(main, tmp_path / "copy")
+    assert (tree(Path(copy.root)), modes(Path(copy.root))) == (tree(main), modes(main))
+
+
+def test_special_files_and_named_folders_are_left_out(tmp_path: Path) -> None:
+    main = write(tmp_path / "main", {"a": "a", "out/b": "b"})
+    os.mkfifo(main / "pipe")
+    copy = make_copy(str(main), "", str(main / "copy"), without=[str(main / "out"), str(main / "missing")])
+    assert isinstance(copy, Copy)
+    assert copy.notes == ("What is no file or folder was left out, such as 'pipe'.",)
+    assert tree(Path(copy.root)) == {"a": (False, b"a")}

@@ -1,11 +1,7 @@
-"""What a tree of files holds, in full, and system calls that fail."""
+"""What a tree of files holds, in full, and changes of each kind."""
 
-import errno
-import os
 import stat
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 from mendgraph.nodes.execute_tools.files.workspace import Change, DeleteFile, MoveFile, WriteFile
 from tests.nodes.execute_tools.files.layout import sha
@@ -42,16 +38,3 @@ def all_kinds(root: Path) -> list[Change]:
         MoveFile("d.py", "z/d.py", sha(b"d"), b"dd"),
         WriteFile("last.py", b"last"),
     ]
-
-
-def failing(real: Callable[..., Any], nth: int, *, ever_after: bool = False) -> tuple[Callable[..., Any], list[int]]:
-    """The system call, which fails the n-th time, and a list that is as long as it was called often."""
-    calls: list[int] = []
-
-    def call(*args: Any, **named: Any) -> Any:
-        calls.append(1)
-        if len(calls) == nth or (ever_after and len(calls) > nth):
-            raise OSError(errno.EIO, os.strerror(errno.EIO))
-        return real(*args, **named)
-
-    return call, calls

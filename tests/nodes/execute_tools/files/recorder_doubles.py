@@ -6,12 +6,11 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, cast
 
-import pytest
-
 from mendgraph.nodes.execute_tools.files.change_records import ChangeState, FileEffect, RecordedChange
 from mendgraph.nodes.execute_tools.journal.journal import Journal
 from mendgraph.nodes.execute_tools.journal.recovery import Recovered, recover
 from mendgraph.nodes.execute_tools.store.database import StoreError
+from tests.nodes.execute_tools.system_calls import replaced
 
 
 class MemoryJournal:
@@ -121,10 +120,9 @@ def killed_at(nth: int, journal: MemoryJournal) -> Iterator[Callable[[], bool]]:
 
         return call
 
-    with pytest.MonkeyPatch.context() as patch:
-        for name in CHANGING:
-            patch.setattr(os, name, deadly(name, getattr(os, name)))
-        for name in ("intend", "settle"):
-            patch.setattr(journal, name, deadly(name, getattr(journal, name)))
-        with suppress(Killed):
-            yield lambda: calls >= nth
+    for name in ("intend", "settle"):
+        setattr(journal, name, deadly(name, getattr(journal, name)))
+    with replaced(**{name: deadly(name, getattr(os, name)) for name in CHANGING}), suppress(Killed):
+        yield lambda: calls >= nth
+    for name in ("intend", "settle"):
+        delattr(journal, name)

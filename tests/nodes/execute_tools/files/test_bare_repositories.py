@@ -3,11 +3,9 @@
 import subprocess
 from pathlib import Path
 
-import pytest
-
 from mendgraph.nodes.execute_tools.files.workspace import Change, DeleteFile, MoveFile, Workspace, WriteFile
 from mendgraph.nodes.records import ToolError, ToolErrorCode
-from tests.nodes.execute_tools.files.layout import sha
+from tests.nodes.execute_tools.files.layout import allow, sha
 from tests.nodes.execute_tools.processes.git_places import write
 
 HEAD = WriteFile("docs/HEAD", b"ref: refs/heads/main\n")
@@ -27,32 +25,31 @@ def refusal_of(workspace: Workspace, *changes: Change) -> str:
     return done.message
 
 
-@pytest.mark.parametrize(
-    "changes",
-    [
-        (CONFIG, HEAD),
-        (HEAD, CONFIG),
-        (OBJECT, REF, HEAD),
-        (HEAD, OBJECT),
-        (HEAD, REF),
-        (HEAD, COMMON),
-        (COMMON, HEAD),
-        (CONFIG, SPARE, MoveFile("docs/spare", "docs/HEAD", sha(SPARE.data))),
-        (HEAD, SPARE, MoveFile("docs/spare", "docs/config", sha(SPARE.data))),
-        (CONFIG, WriteFile("docs/head", b"")),
-        (CONFIG, WriteFile("docs/../docs/./HEAD", b"")),
-    ],
-)
-def test_last_part_of_bare_repository_is_refused(tmp_path: Path, changes: tuple[Change, ...]) -> None:
-    workspace = Workspace(str(tmp_path), lambda _name, _for_write: None)
-    *before, last = changes
-    for change in before:
-        assert refusal_of(workspace, change) == ""
-    assert "would make 'docs' a git repository" in refusal_of(workspace, last)
+PARTS: list[tuple[Change, ...]] = [
+    (CONFIG, HEAD),
+    (HEAD, CONFIG),
+    (OBJECT, REF, HEAD),
+    (HEAD, OBJECT),
+    (HEAD, REF),
+    (HEAD, COMMON),
+    (COMMON, HEAD),
+    (CONFIG, SPARE, MoveFile("docs/spare", "docs/HEAD", sha(SPARE.data))),
+    (HEAD, SPARE, MoveFile("docs/spare", "docs/config", sha(SPARE.data))),
+    (CONFIG, WriteFile("docs/head", b"")),
+    (CONFIG, WriteFile("docs/../docs/./HEAD", b"")),
+]
+
+
+def test_last_part_of_bare_repository_is_refused(tmp_path: Path) -> None:
+    for number, (*before, last) in enumerate(PARTS):
+        (tmp_path / str(number)).mkdir()
+        workspace = Workspace(str(tmp_path / str(number)), allow)
+        assert [refusal_of(workspace, change) for change in before] == [""] * len(before)
+        assert "would make 'docs' a git repository" in refusal_of(workspace, last), last
 
 
 def test_bare_repository_is_refused_as_one_change(tmp_path: Path) -> None:
-    workspace = Workspace(str(tmp_path), lambda _name, _for_write: None)
+    workspace = Workspace(str(tmp_path), allow)
     assert "would make 'docs' a git repository" in refusal_of(workspace, CONFIG, OBJECT, REF, HEAD)
     assert not (tmp_path / "docs").exists()
 
@@ -60,22 +57,17 @@ def test_bare_repository_is_refused_as_one_change(tmp_path: Path) -> None:
 def test_bare_repository_at_the_root_or_through_a_link_is_refused(tmp_path: Path) -> None:
     write(tmp_path, {"docs/config": "", "config": ""})
     (tmp_path / "link").symlink_to("docs")
-    workspace = Workspace(str(tmp_path), lambda _name, _for_write: None)
+    workspace = Workspace(str(tmp_path), allow)
     assert "would make 'docs' a git repository" in refusal_of(workspace, WriteFile("link/HEAD", b""))
     assert "would make '.' a git repository" in refusal_of(workspace, WriteFile("HEAD", b""))
 
 
-@pytest.fixture
-def bare(tmp_path: Path) -> Path:
-    subprocess.run(["git", "init", "--quiet", "--bare", "--template=", str(tmp_path / "store")], check=True)
-    return tmp_path / "store"
-
-
-def test_bare_repository_that_exists_is_not_changed(tmp_path: Path, bare: Path) -> None:
-    workspace = Workspace(str(tmp_path), lambda _name, _for_write: None)
-    text = (bare / "config").read_bytes()
+def test_bare_repository_that_exists_is_not_changed(tmp_path: Path) -> None:
+    bare = tmp_path / "store"
+    subprocess.run(["git", "init", "--quiet", "--bare", "--template=", str(bare)], check=True)
+    workspace = Workspace(str(tmp_path), allow)
     for change in (
-        WriteFile("store/config", b"", sha(text)),
+        WriteFile("store/config", b"", sha((bare / "config").read_bytes())),
         WriteFile("store/hooks/post-update", b""),
         DeleteFile("store/HEAD", sha((bare / "HEAD").read_bytes())),
     ):
@@ -85,7 +77,7 @@ def test_bare_repository_that_exists_is_not_changed(tmp_path: Path, bare: Path) 
 
 def test_files_that_make_no_repository_are_written(tmp_path: Path) -> None:
     write(tmp_path, {"docs/HEAD": "", "docs/notes": "", "other/config": "", "hooks/a": ""})
-    workspace = Workspace(str(tmp_path), lambda _name, _for_write: None)
+    workspace = Workspace(str(tmp_path), allow)
     for name in ("docs/info", "docs/more/config", "other/objects", "other/refs/a", "hooks/b", "HEAD.md"):
         assert refusal_of(workspace, WriteFile(name, b"")) == ""
     assert refusal_of(workspace, WriteFile("docs/HEAD", b"x", sha(b""))) == ""

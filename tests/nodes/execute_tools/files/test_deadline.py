@@ -2,9 +2,10 @@ import asyncio
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import CancelledError
 from contextvars import ContextVar, copy_context
+from functools import partial
 
 import pytest
 
@@ -18,8 +19,6 @@ from mendgraph.nodes.execute_tools.files.deadline import (
     calls_in_loop,
 )
 
-Bounded = Callable[[float, Callable[[], object]], object]
-
 
 def in_a_thread(seconds: float, function: Callable[[], object]) -> object:
     return call_within(seconds, function)
@@ -31,12 +30,6 @@ def in_a_loop(seconds: float, function: Callable[[], object]) -> object:
 
 def here(seconds: float, function: Callable[[], object]) -> object:
     return call_here(seconds, function, CancellationScope())
-
-
-@pytest.fixture(params=[in_a_thread, in_a_loop, here])
-def bounded(request: pytest.FixtureRequest) -> Bounded:
-    way: Bounded = request.param
-    return way
 
 
 def fail(error: BaseException) -> int:
@@ -55,19 +48,14 @@ def idle_threads() -> int:
     return sum(thread.name == "idle" for thread in threading.enumerate())
 
 
-def test_call_returns_its_result(bounded: Bounded) -> None:
-    assert bounded(5, lambda: 1) == 1
-    assert no_thread_is_left()
-
-
-@pytest.mark.parametrize(
-    "error", [StopIteration(), StopAsyncIteration(), asyncio.CancelledError(), CancelledError(), GeneratorExit()]
-)
-def test_what_would_mean_something_else_elsewhere_becomes_a_runtime_error(error: BaseException) -> None:
-    expected = f"{type(error).__name__} was raised"
+def test_call_returns_its_result_or_raises_what_means_nothing_else() -> None:
+    errors = (StopIteration(), StopAsyncIteration(), asyncio.CancelledError(), CancelledError(), GeneratorExit())
     for way in (in_a_thread, in_a_loop, here):
-        with pytest.raises(RuntimeError, match=expected):
-            way(5, lambda: fail(error))
+        assert way(5, lambda: 1) == 1
+        for error in errors:
+            with pytest.raises(RuntimeError, match=f"{type(error).__name__} was raised"):
+                way(5, partial(fail, error))
+    assert no_thread_is_left()
 
 
 def test_timeout_does_not_wait_for_the_worker() -> None:
@@ -132,25 +120,20 @@ def test_without_a_deadline_the_timer_stays_free_and_the_thread_is_the_callers()
     assert in_a_thread(5, lambda: here(float("inf"), lambda: 1)) == 1
 
 
-@pytest.fixture
-def alarm() -> Iterator[None]:
-    """SIGALRM and its timer are as before afterwards."""
-    yield
-    signal.setitimer(signal.ITIMER_REAL, 0)
-    signal.signal(signal.SIGALRM, signal.SIG_DFL)
-
-
-@pytest.mark.usefixtures("alarm")
-@pytest.mark.parametrize("interval", [0.0, 1.0, 50.0])
-def test_handler_and_a_timer_that_the_call_leaves_stay(interval: float) -> None:
-    def install() -> None:
+def test_handler_and_timer_that_the_call_leaves_stay() -> None:
+    def install(interval: float) -> None:
         signal.signal(signal.SIGALRM, signal.SIG_IGN)
         signal.setitimer(signal.ITIMER_REAL, 50, interval)
 
-    here(5, install)
-    assert signal.getsignal(signal.SIGALRM) is signal.SIG_IGN
-    left, again = signal.getitimer(signal.ITIMER_REAL)
-    assert (left > 5, again) == (True, interval)
+    for interval in (0.0, 1.0, 50.0):
+        try:
+            here(5, partial(install, interval))
+            assert signal.getsignal(signal.SIGALRM) is signal.SIG_IGN
+            left, again = signal.getitimer(signal.ITIMER_REAL)
+            assert (left > 5, again) == (True, interval)
+        finally:
+            signal.setitimer(signal.ITIMER_REAL, 0)
+            signal.signal(signal.SIGALRM, signal.SIG_DFL)
 
 
 def test_timer_that_is_in_use_is_left_alone() -> None:
@@ -162,8 +145,7 @@ def test_timer_that_is_in_use_is_left_alone() -> None:
         signal.signal(signal.SIGALRM, before)
 
 
-def test_after_a_timeout_nothing_changes_any_more(bounded: Bounded) -> None:
-    del bounded
+def test_after_a_timeout_nothing_changes_any_more() -> None:
     for way in (call_here, call_within):
         scope, entered = CancellationScope(), threading.Event()
 
@@ -198,18 +180,7 @@ def test_effect_that_has_begun_is_finished_first() -> None:
     assert done == [True]
 
 
-def test_event_loop_stays_free() -> None:
-    async def both() -> bool:
-        event = threading.Event()
-        waiting = asyncio.ensure_future(await_call(lambda: event.wait(5)))
-        await asyncio.sleep(0)
-        event.set()
-        return await waiting
-
-    assert asyncio.run(both()) is True
-
-
-def test_what_still_runs_in_the_loop_is_cancelled_when_its_thread_is_left() -> None:
+def test_call_in_the_loop_is_cancelled_when_its_thread_is_left() -> None:
     async def wait(begun: asyncio.Event, over: asyncio.Event) -> None:
         begun.set()
         await over.wait()
@@ -227,7 +198,7 @@ def test_what_still_runs_in_the_loop_is_cancelled_when_its_thread_is_left() -> N
     assert asyncio.run(left())
 
 
-def test_what_runs_is_finished_under_a_closed_scope_and_nothing_else_begins() -> None:
+def test_running_effect_is_finished_under_a_closed_scope_and_no_other_begins() -> None:
     step = CancellationScope()
     call = CancellationScope(step)
     step.close()
@@ -237,13 +208,12 @@ def test_what_runs_is_finished_under_a_closed_scope_and_nothing_else_begins() ->
     assert (step.over, call.over) == (False, False)
 
 
-@pytest.mark.parametrize("end", [CancellationScope.close, CancellationScope.revoke])
-def test_pause_ends_with_the_scope(end: Callable[[CancellationScope], None]) -> None:
+def test_pause_ends_with_the_scope() -> None:
     scope = CancellationScope()
     ended: list[bool] = []
     thread = threading.Thread(target=lambda: ended.append(scope.pause(60)))
     thread.start()
-    end(scope)
+    scope.revoke()
     thread.join(10)
     assert ended == [False]
     assert not scope.pause(60)

@@ -1,18 +1,14 @@
 import os
 import shutil
-import socket
 import subprocess
 from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 from tempfile import mkdtemp
-from typing import Any
 
 import pytest
-from hypothesis import given, strategies as st
+from hypothesis import given, settings, strategies as st
 
-from mendgraph.nodes.execute_tools.files import tree_walk
-from mendgraph.nodes.execute_tools.files.handles import closing, open_directory
 from mendgraph.nodes.execute_tools.files.sandbox import JudgedPaths, Place
 from mendgraph.nodes.execute_tools.files.tree_walk import (
     DEEPEST,
@@ -22,10 +18,10 @@ from mendgraph.nodes.execute_tools.files.tree_walk import (
     Entry,
     IgnoreRules,
     judged_entries,
-    read_entries,
 )
 from mendgraph.nodes.execute_tools.files.workspace import Workspace
 from tests.nodes.execute_tools.files.layout import DENIAL, allow, no_env
+from tests.nodes.execute_tools.system_calls import after_each
 
 
 def walked(root: Path, start: str, files: dict[str, str]) -> list[str]:
@@ -84,50 +80,22 @@ def test_walk_ends_at_its_greatest_depth(tmp_path: Path) -> None:
     assert len(walked(tmp_path, ".", {f"{deep}/f": ""})) == DEEPEST
 
 
-def listed(folder: Path, prefix: str = "") -> set[Entry]:
-    with closing(os.open(folder, os.O_RDONLY | os.O_DIRECTORY)) as descriptor:
-        return set(read_entries(descriptor, prefix))
-
-
-def test_each_kind_is_told_apart_and_no_link_is_followed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    os.mkdir("directory")
-    os.mkdir(".GIT")
-    Path("file").write_bytes(b"12345")
-    os.mkfifo("pipe")
-    os.symlink("directory", "link")
-    os.symlink("nowhere", "dangling")
-    with socket.socket(socket.AF_UNIX) as server:
-        server.bind("socket")
-    assert listed(tmp_path, "p/") == {
-        Entry("p/directory", "directory", 0),
-        Entry("p/file", "file", 5),
-        Entry("p/pipe", "other", 0),
-        Entry("p/socket", "other", 0),
-        Entry("p/link", "link", 0),
-        Entry("p/dangling", "link", 0),
-    }
-
-
-def test_directory_that_took_the_place_of_another_is_judged_again_and_listed_under_its_name(
-    root: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_directory_that_moves_while_it_is_opened_is_judged_again_and_listed_under_its_name(root: Path) -> None:
     paths = JudgedPaths(str(root), no_env)
-    assert judged_entries(paths, Place("src", "src")) == [Entry("src/b.py", "file", 6)]
-    assert Entry("a.py", "file", 7) in judged_entries(paths, Place(".", "."))
     with pytest.raises(NotADirectoryError):
         judged_entries(paths, Place("a.py", "a.py"))
 
-    def swapped(name: str) -> None:
-        monkeypatch.setattr(tree_walk, "open_directory", lambda top, _: open_directory(top, (name,)))
+    def listed_when_moved_to(target: str) -> object:
+        def move(name: str, *_: object) -> None:
+            if name == "src" and (root / "src").exists():
+                os.rename(root / "src", root / target)
 
-    swapped(".git")
-    assert judged_entries(paths, Place("src", "src")) == DENIAL
-    monkeypatch.undo()
-    (root / "other").mkdir()
-    (root / "other" / "f").touch()
-    swapped("other")
-    assert judged_entries(paths, Place("src", "src")) == [Entry("other/f", "file", 0)]
+        with after_each("open", move):
+            return judged_entries(paths, Place("src", "src"))
+
+    assert listed_when_moved_to("other") == [Entry("other/b.py", "file", 6)]
+    os.rename(root / "other", root / "src")
+    assert listed_when_moved_to(".git/src") == DENIAL
 
 
 FOLDERS = ("a", "b", "a b", "!a")
@@ -135,33 +103,6 @@ FILES = ("ab", "aa", "*", "a*", "-", " b", "#", "b ", "1")
 PIECES = (*"a/*?!- #\r", "b", "**", "**/", "/**", "\\*", "\\#", "[ab]", "[!a]", "[^b]", "[a-c]", "[]a]", "a**")
 LINES = st.lists(st.lists(st.sampled_from(PIECES), max_size=6).map("".join), max_size=3)
 NAMES = st.tuples(st.lists(st.sampled_from(FOLDERS), max_size=2), st.sampled_from((*FILES, "")))
-
-
-def rules(**files: str) -> IgnoreRules:
-    """Rules as they hold in `sub`, which itself has files as named."""
-    texts = {name.replace("__", "/"): text for name, text in files.items()}
-
-    def read(path: str) -> bytes:
-        return texts.get(path.replace(".gitignore", "ignore"), "").encode()
-
-    return IgnoreRules.above(("sub", "x"), read)
-
-
-@pytest.mark.parametrize(
-    ("found", "path", "kind", "ignored"),
-    [
-        (rules(), "sub/a.log", "file", False),
-        (rules(ignore="*.log"), "sub/a.log", "file", True),
-        (rules(ignore="*.log", sub__ignore="!a.log"), "sub/a.log", "file", False),
-        (rules(sub__ignore="/a.log"), "sub/a.log", "file", True),
-        (rules(sub__ignore="/a.log"), "sub/deep/a.log", "file", False),
-        (rules(ignore="y/"), "sub/y", "directory", True),
-        (rules(ignore="y/"), "sub/y", "file", False),
-        (rules(ignore="\ufeff*.log"), "sub/a.txt", "file", False),
-    ],
-)
-def test_which_names_are_ignored(found: IgnoreRules, path: str, kind: Any, ignored: bool) -> None:
-    assert found.ignores(Entry(path, kind, 0)) is ignored
 
 
 @cache
@@ -185,6 +126,7 @@ def hidden(text: str, parts: Sequence[str], name: str) -> bool:
 
 
 @pytest.mark.skipif(shutil.which("git") is None, reason="there is no git: install it")
+@settings(max_examples=40)
 @given(LINES, st.lists(NAMES, min_size=12, max_size=12))
 def test_verdicts_are_those_of_git(lines: list[str], names: list[tuple[list[str], str]]) -> None:
     text, names = "\n".join(lines), [(parts, name) for parts, name in names if parts or name]
@@ -196,20 +138,18 @@ def test_verdicts_are_those_of_git(lines: list[str], names: list[tuple[list[str]
     assert [hidden(text, parts, name) for parts, name in names] == said
 
 
-@pytest.mark.parametrize(
-    ("line", "parts"),
-    [
+def test_no_pattern_takes_for_ever() -> None:
+    rows = [
         ("*a" * 20 + "b", ["a" * 255]),
         ("**/a*/" * 40 + "b", ["a" * 60] * 60),
         ("**/*a*a" * 30 + "/b", ["a" * 60] * 60),
         ("*[a-z]" * 80 + "1", ["a" * 255]),
-    ],
-)
-def test_no_pattern_takes_for_ever(line: str, parts: list[str]) -> None:
-    assert not hidden(f"{line}\n" * 5, parts, "a" * 255)
+    ]
+    for line, parts in rows:
+        assert not hidden(f"{line}\n" * 5, parts, "a" * 255)
 
 
-def test_what_a_repository_brings_is_bounded_and_the_rest_of_it_hides_nothing() -> None:
+def test_ignore_files_are_bounded_and_the_rest_of_them_hides_nothing() -> None:
     assert hidden("x\n" * (LARGEST_IGNORE_FILE // 2), [], "x")
     assert not hidden("x\n" * (LARGEST_IGNORE_FILE // 2 + 1), [], "x")
     assert hidden("x" * LONGEST_PATTERN, [], "x" * LONGEST_PATTERN)

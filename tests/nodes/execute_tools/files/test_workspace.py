@@ -1,13 +1,25 @@
+import os
 from pathlib import Path
 
 import pytest
 
 from mendgraph.nodes.execute_tools.files.deadline import CancellationScope, ScopeOverError
+from mendgraph.nodes.execute_tools.files.handles import closing, open_root
+from mendgraph.nodes.execute_tools.files.sandbox import JudgedPaths, PathJudge
 from mendgraph.nodes.execute_tools.files.tree_walk import Entry
-from mendgraph.nodes.execute_tools.files.workspace import DeleteFile, FileContent, MoveFile, Workspace, WriteFile
+from mendgraph.nodes.execute_tools.files.workspace import (
+    BeneathReader,
+    DeleteFile,
+    FileContent,
+    MoveFile,
+    OpenedFile,
+    Workspace,
+    WriteFile,
+)
 from mendgraph.nodes.records import ToolError, ToolErrorCode
-from tests.nodes.execute_tools.files.layout import code_of, content, no_env, sha, tree_of
+from tests.nodes.execute_tools.files.layout import allow, code_of, content, no_env, sha, tree_of
 from tests.nodes.execute_tools.files.recorder_doubles import MemoryJournal
+from tests.nodes.execute_tools.system_calls import after_each
 
 
 def test_after_its_time_a_call_changes_no_files(root: Path, workspace: Workspace) -> None:
@@ -68,14 +80,67 @@ def test_directory_is_listed_directories_first_and_without_git(workspace: Worksp
     assert workspace.list_directory("src/") == (Entry("src/b.py", "file", 6),)
 
 
-@pytest.mark.parametrize(
-    ("path", "code"),
-    [
-        ("nope", ToolErrorCode.NOT_FOUND),
-        ("a.py", ToolErrorCode.INVALID_ARGUMENT),
-        (".git", ToolErrorCode.PERMISSION_DENIED),
-    ],
-)
-def test_what_cannot_be_listed(workspace: Workspace, path: str, code: ToolErrorCode) -> None:
-    assert code_of(workspace.list_directory(path)) is code
-    assert list(workspace.walk(path)) == []
+def test_path_that_cannot_be_used_is_neither_read_nor_listed(workspace: Workspace) -> None:
+    denied, invalid, missing = (
+        ToolErrorCode.PERMISSION_DENIED,
+        ToolErrorCode.INVALID_ARGUMENT,
+        ToolErrorCode.NOT_FOUND,
+    )
+    for path, code in (("nope", missing), ("a.py", invalid), (".git", denied)):
+        assert code_of(workspace.list_directory(path)) is code
+        assert list(workspace.walk(path)) == []
+    for path, code in ((".git/config", denied), ("innocent.txt", denied), ("nope.py", missing), ("src", invalid)):
+        assert code_of(workspace.read_file(path)) is code
+        assert code_of(workspace.open_file(path)) is code
+
+
+def test_file_that_is_too_large_is_refused_with_its_size(workspace: Workspace) -> None:
+    assert workspace.read_file("a.py", max_bytes=7) == content("a.py", b"a = 1\r\n")
+    assert workspace.read_file("a.py", max_bytes=6) == ToolError(
+        code=ToolErrorCode.IO_ERROR, message="'a.py' is too large to read at once: 7 bytes, and 6 are allowed."
+    )
+
+
+def test_file_is_read_piece_by_piece(workspace: Workspace) -> None:
+    opened = workspace.open_file("link.py")
+    assert isinstance(opened, OpenedFile)
+    with opened as file:
+        assert (file.path, file.size, file.stream.read(3), file.stream.read()) == ("src/b.py", 6, b"b =", b" 2\n")
+    assert opened.stream.closed
+
+
+# --- Many files, each by its own name
+
+
+def read(root: Path, *names: str, judge: PathJudge = no_env) -> list[bytes | None]:
+    with closing(open_root(str(root))) as handle, BeneathReader(JudgedPaths(str(root), judge), handle) as reader:
+        return [reader.read(name, 100) for name in names]
+
+
+def test_only_regular_files_that_are_allowed_under_all_their_names_are_read(root: Path) -> None:
+    os.link(root / ".env", root / "other.txt")
+    os.link(root / "src" / "b.py", root / "linked.py")
+    os.mkfifo(root / "pipe")
+    assert read(root, "a.py", "src/b.py", "linked.py") == [b"a = 1\r\n", b"b = 2\n", b"b = 2\n"]
+    refused = ("link.py", "out.txt", ".env", "other.txt", "missing", "pipe")
+    assert read(root, *refused) == [None] * len(refused)
+
+
+def test_directory_that_moves_to_a_denied_place_while_it_is_opened_gives_nothing(root: Path) -> None:
+    def move(name: str, *_: object) -> None:
+        if name == "src" and (root / "src").exists():
+            os.rename(root / "src", root / ".git" / "src")
+
+    with after_each("open", move):
+        assert read(root, "src/b.py") == [None]
+
+
+def test_file_with_several_names_that_is_renamed_while_it_is_opened_is_not_read(root: Path) -> None:
+    os.link(root / "src" / "b.py", root / "linked.py")
+
+    def move(name: str, *_: object) -> None:
+        if name == "b.py":
+            os.rename(root / "src" / "b.py", root / "src" / "c.py")
+
+    with after_each("open", move):
+        assert read(root, "src/b.py", judge=allow) == [None]

@@ -1,13 +1,13 @@
 import os
-import pickle
 import re
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import pytest
-from hypothesis import given, settings, strategies as st
+from hypothesis import example, given, settings, strategies as st
 
 from mendgraph.nodes.execute_tools.files.change_records import (
     UNKNOWN_SHA256,
@@ -16,11 +16,19 @@ from mendgraph.nodes.execute_tools.files.change_records import (
     FileState,
     RecordedChange,
 )
-from mendgraph.nodes.execute_tools.journal import journal as module
-from mendgraph.nodes.execute_tools.journal.journal import UNDO_EFFECT, CallKey, Journal, RecordedCall, parent_of
+from mendgraph.nodes.execute_tools.journal.journal import (
+    UNDO_EFFECT,
+    CallKey,
+    Journal,
+    RecordedCall,
+    call_fingerprint,
+    idempotency_key,
+    parent_of,
+)
 from mendgraph.nodes.execute_tools.store.database import Database, StoreError, open_database, transaction, uses_postgres
 from tests.broken_stores import make_unusable
 from tests.nodes.execute_tools.files.layout import sha
+from tests.nodes.execute_tools.system_calls import replaced
 
 KEY = CallKey("run", "task", 3, 0, "write_file", "write", "hash of arguments")
 NO_FILE = FileState()
@@ -52,21 +60,17 @@ def recorded(
 # --- Calls
 
 
-def test_call_is_found_with_what_came_of_it(journal: Journal) -> None:
+def test_call_is_found_with_its_outcome_and_one_that_begins_again_is_another(journal: Journal) -> None:
     call = journal.begin(KEY)
     assert journal.find("run", "task", 0) == RecordedCall(call, KEY, None, ())
     journal.end(call, '{"ok": true}')
     assert journal.find("run", "task", 0) == RecordedCall(call, KEY, '{"ok": true}', ())
 
-
-def test_call_that_begins_again_is_another_one_and_the_changes_of_the_first_stay(journal: Journal) -> None:
     first = recorded(journal, "first")
     second = journal.begin(KEY._replace(arguments_sha256="other"))
-    assert second != first.call
+    assert len({call, first.call, second}) == 3
     assert journal.find("run", "task", 0) == RecordedCall(second, KEY._replace(arguments_sha256="other"), None, ())
     assert journal.changes_of("run") == [first]
-    third = journal.begin(KEY)
-    assert len({first.call, second, third}) == 3
 
 
 def test_calls_of_a_step_are_those_of_its_latest_execution(journal: Journal) -> None:
@@ -133,7 +137,7 @@ def test_intended_change_is_open_until_it_is_settled(journal: Journal) -> None:
     assert journal.open_changes() == []
 
 
-def test_what_a_run_changed_is_what_is_done_from_a_step_on_newest_first(journal: Journal) -> None:
+def test_changes_of_a_run_are_those_that_are_done_from_a_step_on_newest_first(journal: Journal) -> None:
     first = recorded(journal, "1", key=KEY._replace(step=1, execution="a"))
     second = recorded(journal, "2", key=KEY._replace(step=2, execution="b"))
     again = recorded(journal, "3", key=KEY._replace(step=1, execution="c"))
@@ -202,89 +206,95 @@ def test_effects_come_back_as_they_were_whatever_bytes_the_names_are_made_of(
 # --- Backups
 
 
-@pytest.mark.parametrize("damaged", [b"\0", zlib.compress(b"somebody else's")])
-def test_backup_that_is_damaged_is_not_given(journal: Journal, tmp_path: Path, damaged: bytes) -> None:
+def test_damaged_backup_is_not_given(journal: Journal, tmp_path: Path) -> None:
     journal.intend(journal.begin(KEY), "token", [], {sha(b"old"): b"old"}, ())
     assert journal.backup(sha(b"old")) == b"old"
-    with closing(open_database(str(tmp_path))) as database, transaction(database):
-        database.execute("UPDATE backups SET data = ?", (damaged,))
-    assert journal.backup(sha(b"old")) is None
+    for damaged in (b"\0", zlib.compress(b"somebody else's")):
+        with closing(open_database(str(tmp_path))) as database, transaction(database):
+            database.execute("UPDATE backups SET data = ?", (damaged,))
+        assert journal.backup(sha(b"old")) is None
 
 
 # --- Who uses it
 
 
-def test_what_could_not_be_settled_is_settled_before_the_next_change(
-    journal: Journal, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_change_that_could_not_be_settled_is_settled_before_the_next_one(tmp_path: Path) -> None:
+    (tmp_path / "records").mkdir()
+    journal = Journal(str(tmp_path / "records"))
     recorder = journal.recorder(journal.begin(KEY))
     recorder.intend("first", [EFFECT], {}, ())
-    with monkeypatch.context() as patch:
-        patch.setattr(module, "open_database", fail)
-        with pytest.raises(StoreError, match="full"):
-            recorder.settle("first", ChangeState.DONE)
+    os.rename(tmp_path / "records", tmp_path / "away")
+    with pytest.raises(StoreError):
+        recorder.settle("first", ChangeState.DONE)
+
+    os.rename(tmp_path / "away", tmp_path / "records")
     recorder.intend("second", [EFFECT], {}, ())
     assert [change.token for change in journal.open_changes()] == ["second"]
     assert [change.token for change in journal.changes_of("run")] == ["first"]
 
 
-def fail(_: str) -> Database:
-    raise StoreError("the disk is full")
-
-
+@pytest.fixture
 def opened(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """A list of the folders whose database was opened since."""
+    """The folders whose database was opened."""
     found: list[str] = []
 
     def note(folder: str) -> Database:
         found.append(folder)
         return open_database(folder)
 
-    monkeypatch.setattr(module, "open_database", note)
+    monkeypatch.setattr("mendgraph.nodes.execute_tools.journal.journal.open_database", note)
     return found
 
 
-def test_while_it_is_held_the_database_is_opened_once(
-    journal: Journal, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    times = opened(monkeypatch)
+def test_held_database_is_opened_once_and_not_used_by_another_process(tmp_path: Path, opened: list[str]) -> None:
+    journal = Journal(str(tmp_path))
     with journal.held() as held:
         assert held is journal
         first = recorded(journal, "first")
-        assert journal.changes_of("run") == Journal(str(tmp_path)).changes_of("run") == [first]
-        assert len(times) == 2
-        second = recorded(journal, "second")
-    assert len(times) == 2
-    assert journal.changes_of("run") == [second, first]
-    assert len(times) == 3
-    assert vars(pickle.loads(pickle.dumps(journal))).keys() == vars(journal).keys()  # noqa: S301 - our own
-
-
-def test_another_process_does_not_use_what_is_held(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    journal = Journal(str(tmp_path))
-    with journal.held():
-        call, times = journal.begin(KEY), opened(monkeypatch)
-        monkeypatch.setattr(os, "getpid", lambda: -1)
-        journal.intend(call, "token", [EFFECT], {}, ())
-        monkeypatch.undo()
-        assert len(times) == 1
+        call = journal.begin(KEY._replace(place=1))
+        assert len(opened) == 1
+        with replaced(getpid=lambda: -1):
+            journal.intend(call, "token", [EFFECT], {}, ())
+        assert len(opened) == 2
         assert [change.token for change in journal.open_changes()] == ["token"]
+    assert journal.changes_of("run") == [first]
+    assert len(opened) == 3
 
 
-USES: list[Callable[[Journal], object]] = [
-    lambda journal: journal.begin(KEY),
-    lambda journal: journal.changes_of("run"),
-]
-
-
-@pytest.mark.parametrize("use", USES)
-def test_whatever_is_asked_of_a_database_that_cannot_be_used_says_so(
-    use: Callable[[Journal], object], journal: Journal, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_database_that_cannot_be_used_is_named(
+    journal: Journal, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    said = make_unusable(str(tmp_path), monkeypatch)
-    with pytest.raises(StoreError, match=re.escape(said)):
-        use(journal)
+    reason = make_unusable(str(tmp_path), monkeypatch)
+    with pytest.raises(StoreError, match=re.escape(reason)):
+        journal.begin(KEY)
+    with pytest.raises(StoreError, match=re.escape(reason)):
+        journal.changes_of("run")
 
 
-def test_words_for_states_are_a_storage_format() -> None:
-    assert [state.value for state in ChangeState] == ["intended", "done", "undone", "reverted", "foreign"]
+# --- Keys of calls
+
+json_values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
+    max_leaves=8,
+)
+json_maps = st.dictionaries(st.text(), json_values, max_size=4)
+
+
+def test_key_is_the_same_in_every_process_and_version() -> None:
+    """The SHA-256 of ["thread",3,0,"write_file",{"content":"ä","path":"a.py"}], as sha256sum gives it."""
+    assert idempotency_key("thread", 3, 0, "write_file", {"path": "a.py", "content": "ä"}) == (
+        "26c8a5c3b22ba35f09262302f96f364be7000a603db85eb89a84a8320bdfd28a"
+    )
+    prints = [call_fingerprint("a", {"x": 1}), call_fingerprint("b", {"x": 1}), call_fingerprint("a", {"x": 2})]
+    assert len(set(prints)) == 3
+
+
+@settings(max_examples=30)
+@given(json_maps)
+@example({"b": 1, "a": "a\ud83d"})
+@example({"b": 1, "a": 2**64})
+def test_order_of_arguments_does_not_matter(arguments: dict[str, Any]) -> None:
+    backwards = dict(reversed(arguments.items()))
+    assert idempotency_key("t", 1, 2, "tool", backwards) == idempotency_key("t", 1, 2, "tool", arguments)
+    assert call_fingerprint("tool", backwards) == call_fingerprint("tool", arguments)

@@ -1,17 +1,19 @@
 import errno
 import os
+import shutil
 from collections.abc import Iterator
 from contextlib import closing
+from functools import partial
 from pathlib import Path
+from random import Random
 
 import pytest
 
 from mendgraph.nodes.execute_tools.files import handles
 from mendgraph.nodes.execute_tools.files.change_records import ChangeState, FileEffect, FileState, RecordedChange
 from mendgraph.nodes.execute_tools.files.file_changes import MOST_CHANGES
-from mendgraph.nodes.execute_tools.files.workspace import DeleteFile, WriteFile
-from mendgraph.nodes.execute_tools.journal import restoring
-from mendgraph.nodes.execute_tools.journal.journal import UNDO_EFFECT, CallKey
+from mendgraph.nodes.execute_tools.files.workspace import Change, DeleteFile, MoveFile, WriteFile
+from mendgraph.nodes.execute_tools.journal.journal import CallKey
 from mendgraph.nodes.execute_tools.journal.restoring import (
     A_DIRECTORY,
     BELOW_A_FILE,
@@ -31,9 +33,9 @@ from mendgraph.nodes.execute_tools.journal.restoring import (
 from mendgraph.nodes.execute_tools.store.database import FILE_NAME, open_database, transaction
 from mendgraph.nodes.records import ChangeKind, ToolError, ToolErrorCode
 from tests.memory_folder import memory_folder
-from tests.nodes.execute_tools.files.file_trees import failing
-from tests.nodes.execute_tools.files.journaled_runs import Tree, World, swap, tree
+from tests.nodes.execute_tools.files.journaled_runs import Tree, World, files, swap, tree
 from tests.nodes.execute_tools.files.layout import no_env, sha
+from tests.nodes.execute_tools.system_calls import failing, noted
 
 CREATED, EDITED, DELETED = ChangeKind.CREATED, ChangeKind.EDITED, ChangeKind.DELETED
 REMEDY = "Look at what is there. With skip_changed all other files are restored, and these stay as they are."
@@ -110,7 +112,7 @@ def test_other_files_are_restored_where_that_is_wanted(world: World) -> None:
     assert (world.root / "b").read_bytes() == b"b"
 
 
-def test_what_somebody_else_wrote_between_two_changes_is_not_lost(world: World) -> None:
+def test_change_of_somebody_else_between_two_of_the_run_is_not_lost(world: World) -> None:
     world.done(1, WriteFile("a", b"1", A))
     (world.root / "a").write_bytes(b"theirs")
     world.done(2, WriteFile("a", b"2", sha(b"theirs")))
@@ -135,16 +137,17 @@ def test_rules_hold_for_an_undo_as_well(world: World) -> None:
     assert ((world.root / ".env").read_bytes(), (world.root / "a").read_bytes()) == (b"secret", b"a")
 
 
-@pytest.mark.parametrize("damage", ["DELETE FROM backups", "UPDATE backups SET data = x'789c030000000001'"])
-def test_backup_that_is_gone_is_an_error_that_names_the_file(world: World, damage: str) -> None:
+def test_backup_that_is_gone_is_an_error_that_names_the_file(world: World) -> None:
     world.done(1, WriteFile("a", b"A", A), WriteFile("x", b"x"))
-    with closing(open_database(str(world.folder / "records"))) as database, transaction(database):
-        database.execute(damage)
-    assert refused(world) == ToolError(
+    error = ToolError(
         code=ToolErrorCode.IO_ERROR,
         message=f"Nothing was restored. The backup is missing or damaged: 'a'. {REMEDY}",
         suggestions=("a",),
     )
+    for damage in ("UPDATE backups SET data = x'789c030000000001'", "DELETE FROM backups"):
+        with closing(open_database(str(world.folder / "records"))) as database, transaction(database):
+            database.execute(damage)
+        assert refused(world) == error
     done = undo(world, skip_changed=True)
     assert isinstance(done, Restored)
     assert (done.left, (world.root / "x").exists()) == ((LeftFile("a", Obstacle.BACKUP_MISSING),), False)
@@ -168,31 +171,6 @@ def test_no_link_leads_out_of_the_workspace(world: World) -> None:
 # --- How it is written down
 
 
-def test_it_is_recorded_as_a_call_of_its_own_that_is_no_part_of_the_run(world: World) -> None:
-    world.done(4, WriteFile("a", b"A", A))
-    assert isinstance(undo(world, 2), Restored)
-    with closing(open_database(str(world.folder / "records"))) as database:
-        rows = database.execute(
-            "SELECT thread, step, place, tool, outcome, state FROM calls JOIN changes ON calls.id = call"
-            " WHERE effect = ?",
-            (UNDO_EFFECT,),
-        ).fetchall()
-    assert rows == [("run", 2, 0, "undo", '{"restored": 1}', "done")]
-    assert world.journal.changes_of("run") == []
-    assert world.journal.backup(sha(b"A")) == b"A", "what the run had written is kept as well"
-
-
-def sizes(world: World) -> list[int]:
-    """How many files each change of the undo concerned, oldest first."""
-    with closing(open_database(str(world.folder / "records"))) as database:
-        rows = database.execute(
-            "SELECT count(*) FROM effects JOIN changes ON changes.id = change JOIN calls ON calls.id = call"
-            " WHERE effect = ? GROUP BY change ORDER BY change",
-            (UNDO_EFFECT,),
-        ).fetchall()
-    return [size for (size,) in rows]
-
-
 def many(world: World, number: int) -> Tree:
     """A command changes so many files. Gives what was there before."""
     for index in range(number):
@@ -206,7 +184,6 @@ def test_many_files_are_restored_in_changes_of_a_bounded_size(world: World) -> N
     before = many(world, 2 * MOST_CHANGES + 5)
     assert isinstance(undo(world), Restored)
     assert tree(world.root) == before
-    assert sizes(world) == [MOST_CHANGES, MOST_CHANGES, 5]
     after = tree(world.root)
     (world.root / "f400").write_bytes(b"mine")
     (world.root / "f401").unlink()
@@ -223,13 +200,10 @@ def test_many_files_are_restored_in_changes_of_a_bounded_size(world: World) -> N
     assert tree(world.root) == after
 
 
-def test_what_fails_in_the_middle_is_told_and_the_next_one_goes_on(
-    world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_undo_that_fails_in_the_middle_is_told_and_the_next_one_goes_on(world: World) -> None:
     before = many(world, MOST_CHANGES + 5)
-    monkeypatch.setattr(os, "rename", failing(os.rename, MOST_CHANGES + 2)[0])
-    error = undo(world)
-    monkeypatch.undo()
+    with failing("rename", MOST_CHANGES + 2):
+        error = undo(world)
     assert error == ToolError(
         code=ToolErrorCode.IO_ERROR,
         message="Cannot write 'f201': the disk reports an error. Files that were restored before that: 200. Undo again"
@@ -242,14 +216,6 @@ def test_what_fails_in_the_middle_is_told_and_the_next_one_goes_on(
     assert tree(world.root) == before
 
 
-def test_many_bytes_are_restored_in_changes_of_a_bounded_size(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(restoring, "MOST_BYTES", 6)
-    before = many(world, 5)
-    assert isinstance(undo(world), Restored)
-    assert tree(world.root) == before
-    assert sizes(world) == [2, 2, 1]
-
-
 def test_file_that_the_run_has_made_too_large_stays(world: World) -> None:
     world.done(1, WriteFile("a", bytes(10_000_001), A), WriteFile("b", bytes(10_000_000), B))
     assert refused(world).message == f"Nothing was restored. Too large to be replaced: 'a'. {REMEDY}"
@@ -259,53 +225,21 @@ def test_file_that_the_run_has_made_too_large_stays(world: World) -> None:
     assert (world.root / "b").read_bytes() == b"b"
 
 
-def test_file_that_the_run_has_made_read_only_is_restored(world: World) -> None:
-    def write_and_close(root: Path) -> None:
-        (root / "a").write_bytes(b"A")
-        (root / "a").chmod(0o444)
-        (root / "x").write_bytes(b"x")
-        (root / "x").chmod(0o444)
-
-    before = tree(world.root)
-    world.command(1, write_and_close)
-    assert isinstance(undo(world), Restored)
-    assert tree(world.root) == before
-
-
 @pytest.mark.parametrize("number", [errno.EBUSY, errno.EACCES, errno.EPERM, errno.ENOTEMPTY])
-def test_directory_that_cannot_be_taken_away_stays(world: World, monkeypatch: pytest.MonkeyPatch, number: int) -> None:
-    def refuse(name: str, **_: int) -> None:
-        raise OSError(number, os.strerror(number), name)
-
+def test_directory_that_cannot_be_taken_away_stays(world: World, number: int) -> None:
     world.done(1, WriteFile("new/x", b"x"))
-    monkeypatch.setattr(os, "rmdir", refuse)
-    done = undo(world)
+    with failing("rmdir", number=number, ever_after=True):
+        done = undo(world)
     assert isinstance(done, Restored)
     assert (done.files, done.removed) == ((RestoredFile("new/x", DELETED),), ())
     assert os.listdir(world.root / "new") == []
 
 
-def test_removal_of_a_directory_is_on_the_disk(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    events: list[str] = []
-    rmdir = os.rmdir
-
-    def remove(name: str, **named: int) -> None:
-        rmdir(name, **named)
-        events.append(f"rmdir {name}")
-
+def test_removal_of_a_directory_is_on_the_disk(world: World) -> None:
     world.done(1, WriteFile("new/x", b"x"))
-    monkeypatch.setattr(os, "rmdir", remove)
-    monkeypatch.setattr(os, "fsync", lambda handle: events.append(handles.handle_name(handle) or ""))
-    assert isinstance(undo(world), Restored)
-    assert events[-2:] == ["rmdir new", str(world.root)]
-
-
-def test_journal_that_cannot_be_used_is_told(world: World) -> None:
-    (world.folder / "records" / FILE_NAME).write_bytes(b"no database" * 100)
-    error = undo(world)
-    assert isinstance(error, ToolError)
-    assert error.code is ToolErrorCode.IO_ERROR
-    assert "is damaged, or no database at all" in error.message
+    with noted("rmdir", "fsync") as calls:
+        assert isinstance(undo(world), Restored)
+    assert calls[-2:] == [("rmdir", "new"), ("fsync", str(world.root))]
 
 
 IS_A, IS_B, IS_C, IS_D = (FileState(letter, 0o644) for letter in "ABCD")
@@ -332,37 +266,27 @@ NOTHING = RestorePlan((), (), ())
 ONE_EDITED = chain(("f", IS_A, IS_B), ("f", IS_B, IS_C))
 
 
-@pytest.mark.parametrize(
-    ("changes", "now", "expected"),
-    [
-        (ONE_EDITED, IS_C, step(IS_C, IS_A)),
-        (ONE_EDITED, IS_A, NOTHING),
-        (ONE_EDITED, NO_FILE, left(Obstacle.CHANGED_SINCE)),
-        (ONE_EDITED, IS_C._replace(mode=0o600), left(Obstacle.CHANGED_SINCE)),
-        (ONE_EDITED, "a link", left(Obstacle.CHANGED_SINCE, "a link")),
-        (ONE_EDITED, A_DIRECTORY, left(Obstacle.CHANGED_SINCE, A_DIRECTORY)),
-        (chain(("f", NO_FILE, IS_A)), A_DIRECTORY, NOTHING),
-        (chain(("f", IS_A, IS_B), ("f", IS_C, IS_D)), IS_D, left(Obstacle.CHANGED_BETWEEN)),
-        (chain(("f", UNKNOWN, IS_B)), IS_B, left(Obstacle.NOT_KEPT)),
-        (chain(("f", IS_A, UNKNOWN)), IS_A, NOTHING),
-        (chain(("f", IS_A, UNKNOWN), ("f", UNKNOWN, IS_B)), IS_B, step(IS_B, IS_A)),
-        (chain(("f", NO_FILE, FileState("B"))), IS_B, step(IS_B, NO_FILE)),
-        (chain(("f", IS_A, NO_FILE)), NO_FILE, step(NO_FILE, IS_A)),
-        (chain(("f", IS_A, NO_FILE)), BELOW_A_FILE, left(Obstacle.CHANGED_SINCE, BELOW_A_FILE)),
-    ],
-)
-def test_file_that_is_as_the_run_left_it_becomes_what_it_was(
-    changes: list[RecordedChange], now: Found, expected: RestorePlan
-) -> None:
-    assert restore_plan(changes, {"f": now}) == expected
+PLANS: list[tuple[list[RecordedChange], Found, RestorePlan]] = [
+    (ONE_EDITED, IS_C, step(IS_C, IS_A)),
+    (ONE_EDITED, IS_A, NOTHING),
+    (ONE_EDITED, NO_FILE, left(Obstacle.CHANGED_SINCE)),
+    (ONE_EDITED, IS_C._replace(mode=0o600), left(Obstacle.CHANGED_SINCE)),
+    (ONE_EDITED, "a link", left(Obstacle.CHANGED_SINCE, "a link")),
+    (ONE_EDITED, A_DIRECTORY, left(Obstacle.CHANGED_SINCE, A_DIRECTORY)),
+    (chain(("f", NO_FILE, IS_A)), A_DIRECTORY, NOTHING),
+    (chain(("f", IS_A, IS_B), ("f", IS_C, IS_D)), IS_D, left(Obstacle.CHANGED_BETWEEN)),
+    (chain(("f", UNKNOWN, IS_B)), IS_B, left(Obstacle.NOT_KEPT)),
+    (chain(("f", IS_A, UNKNOWN)), IS_A, NOTHING),
+    (chain(("f", IS_A, UNKNOWN), ("f", UNKNOWN, IS_B)), IS_B, step(IS_B, IS_A)),
+    (chain(("f", NO_FILE, FileState("B"))), IS_B, step(IS_B, NO_FILE)),
+    (chain(("f", IS_A, NO_FILE)), NO_FILE, step(NO_FILE, IS_A)),
+    (chain(("f", IS_A, NO_FILE)), BELOW_A_FILE, left(Obstacle.CHANGED_SINCE, BELOW_A_FILE)),
+]
 
 
-def test_files_and_directories_change_places_again(world: World) -> None:
-    before = tree(world.root)
-    world.command(1, lambda root: swap(root, "a/x", b"new"))
-    world.command(2, lambda root: swap(root, "d", b"file"))
-    assert isinstance(undo(world), Restored)
-    assert tree(world.root) == before
+def test_file_that_is_as_the_run_left_it_becomes_what_it_was() -> None:
+    for changes, now, expected in PLANS:
+        assert restore_plan(changes, {"f": now}) == expected, (changes, now)
 
 
 def test_no_link_is_followed_and_what_is_no_file_is_told(world: World) -> None:
@@ -373,3 +297,78 @@ def test_no_link_is_followed_and_what_is_no_file_is_told(world: World) -> None:
     expected = {"link": a_link, "pipe": a_pipe, "d": A_DIRECTORY, "a/x": BELOW_A_FILE, "no": NO_FILE}
     with handles.closing(handles.open_root(str(world.root))) as root:
         assert {path: found_at(root, path) for path in expected} == expected
+
+
+def test_journal_that_cannot_be_used_is_told(world: World) -> None:
+    (world.folder / "records" / FILE_NAME).write_bytes(b"no database" * 100)
+    error = undo(world)
+    assert isinstance(error, ToolError)
+    assert error.code is ToolErrorCode.IO_ERROR
+    assert "is damaged, or no database at all" in error.message
+
+
+# --- Many changes
+
+NAMES = ("a", "b", "d/a", "d/e/a", "n/m/a", "ü/ b", "d")
+CONTENTS = (b"", b"1", b"2\r\n", b"\xff\x00", b"long " * 2000)
+MODES = (0o644, 0o600, 0o755, 0o444)
+
+
+def tool_change(some: Random, root: Path) -> Change:
+    """Something that a tool may do with what is there."""
+    now = files(tree(root))
+    new = WriteFile(some.choice(NAMES), some.choice(CONTENTS))
+    if not now:
+        return new
+    path, data = some.choice(sorted(now)), some.choice(CONTENTS)
+    sha256 = now[path].sha256
+    changes: list[Change] = [
+        new,
+        WriteFile(path, data, sha256),
+        WriteFile(path, data, sha256, some.choice(MODES), even_read_only=True),
+        DeleteFile(path, sha256, even_read_only=True),
+        MoveFile(path, some.choice(NAMES), sha256, some.choice((None, data))),
+    ]
+    return some.choice(changes)
+
+
+def act(some: Random, root: Path) -> None:
+    """Something that only a program does."""
+    name = some.choice(NAMES)
+    match some.choice(("swap", "remove", "chmod", "mkdir")):
+        case "swap":
+            swap(root, name, some.choice(CONTENTS))
+        case "remove":
+            shutil.rmtree(root / name.split("/")[0], ignore_errors=True)
+        case "chmod":
+            for path in filter(Path.is_file, root.rglob("*")):
+                path.chmod(some.choice(MODES))
+        case "mkdir":
+            (root / "made" / name).mkdir(parents=True, exist_ok=True)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_every_file_and_its_mode_is_as_before_many_changes_of_tools_and_programs(world: World, seed: int) -> None:
+    some, before = Random(seed), files(tree(world.root))
+    for number in range(40):
+        if some.random() < 0.2:
+            world.command(number, partial(act, some))
+        else:
+            world.tool(number, *(tool_change(some, world.root) for _ in range(some.choice((1, 1, 2, 3)))))
+    assert isinstance(undo(world), Restored)
+    assert files(tree(world.root)) == before
+    assert undo(world) == Restored()
+
+
+def test_room_that_somebody_else_uses_is_not_made(world: World) -> None:
+    """A command made a directory of a file; then somebody puts a file into it."""
+    world.command(1, lambda root: swap(root, "a/b/c", b"new"))
+    (world.root / "a/theirs").write_bytes(b"theirs")
+    then = tree(world.root)
+    error = undo(world)
+    assert isinstance(error, ToolError)
+    assert (error.suggestions, tree(world.root)) == (("a",), then)
+    done = undo(world, skip_changed=True)
+    assert isinstance(done, Restored)
+    assert done.left == (LeftFile("a", Obstacle.CHANGED_SINCE, "it is a directory now"),)
+    assert (world.root / "a/theirs").read_bytes() == b"theirs"

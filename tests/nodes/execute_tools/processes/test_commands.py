@@ -14,7 +14,6 @@ from pathlib import Path
 import pytest
 
 from mendgraph.nodes.execute_tools.files.deadline import CancellationScope, ScopeOverError
-from mendgraph.nodes.execute_tools.processes import bubblewrap
 from mendgraph.nodes.execute_tools.processes.backends import BACKENDS
 from mendgraph.nodes.execute_tools.processes.commands import (
     CommandResult,
@@ -24,7 +23,7 @@ from mendgraph.nodes.execute_tools.processes.commands import (
     own_installation,
     readable_folders,
 )
-from mendgraph.nodes.execute_tools.processes.processes import Ends, command_limits
+from mendgraph.nodes.execute_tools.processes.processes import Ends
 from mendgraph.nodes.records import ToolError, ToolErrorCode
 from tests.architecture.product import ROOT
 from tests.nodes.execute_tools.processes.command_place import Place, alive, command_place, opened, unique
@@ -36,23 +35,13 @@ def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Place]:
         yield made
 
 
-@pytest.fixture
-def bubblewrap_place(tmp_path: Path) -> Iterator[Place]:
-    with command_place(tmp_path, "bubblewrap") as made:
-        yield made
-
-
-def test_both_outputs_and_the_exit_code(place: Place) -> None:
-    result = place.result("sh", "-c", "echo out; echo err >&2; exit 3")
-    assert (result.exit_code, result.signal, result.timed_out) == (3, 0, False)
-    assert (result.stdout, result.stderr) == (Ends(b"out\n", b"", 4), Ends(b"err\n", b"", 4))
-    assert 0 < result.seconds < result.limit_s == 30.0
-
-
-def test_arguments_are_no_shell_line(place: Place) -> None:
+def test_program_gets_its_arguments_as_they_are_and_its_outputs_are_told(place: Place) -> None:
     words = ["a b", "$HOME", ";true", "*", "é\n", "--", ""]
-    result = place.result("python3", "-c", "import json,sys; print(json.dumps(sys.argv[1:]))", *words)
-    assert json.loads(result.stdout.head) == words
+    program = "import json,sys; print(json.dumps(sys.argv[1:])); sys.stderr.write('err'); sys.exit(3)"
+    result = place.result("python3", "-c", program, *words, timeout_s=1_000.0)
+    assert (result.exit_code, result.signal, result.timed_out) == (3, 0, False)
+    assert (json.loads(result.stdout.head), result.stderr) == (words, Ends(b"err", b"", 3))
+    assert 0 < result.seconds < result.limit_s == 30.0  # more time than the rules allow cannot be asked for
 
 
 def test_program_of_the_workspace_does_not_stand_in_for_one_of_the_system(
@@ -66,61 +55,47 @@ def test_program_of_the_workspace_does_not_stand_in_for_one_of_the_system(
     assert result.stdout.head.startswith(b"git version")
 
 
-@pytest.mark.parametrize(
-    ("cwd", "error"),
-    [
-        ("..", "permission_denied: '..' is outside the workspace. Use a relative path under '.'."),
-        ("out", "permission_denied: 'out' is outside the workspace. Use a relative path under '.'."),
-        (".git", "permission_denied: No command may run in '.git'."),
-        ("to-keys", "permission_denied: No command may run in 'src/keys'."),
-        ("src/a.py", "invalid_argument: 'src/a.py' is a file: a command runs in a directory."),
-        ("sr", "not_found: No such directory: 'sr'. Did you mean 'src'?"),
-    ],
-)
-def test_where_no_command_runs(place: Place, cwd: str, error: str) -> None:
+FORBIDDEN_FOLDERS = {
+    "..": "permission_denied: '..' is outside the workspace. Use a relative path under '.'.",
+    "out": "permission_denied: 'out' is outside the workspace. Use a relative path under '.'.",
+    ".git": "permission_denied: No command may run in '.git'.",
+    "to-keys": "permission_denied: No command may run in 'src/keys'.",
+    "src/a.py": "invalid_argument: 'src/a.py' is a file: a command runs in a directory.",
+    "sr": "not_found: No such directory: 'sr'. Did you mean 'src'?",
+}
+
+
+def test_folder_in_which_no_command_runs_is_told(place: Place) -> None:
     (place.root / "out").symlink_to("/etc")
     (place.root / "to-keys").symlink_to("src/keys")
-    assert place.error("true", cwd=cwd) == error
+    assert {cwd: place.error("true", cwd=cwd) for cwd in FORBIDDEN_FOLDERS} == FORBIDDEN_FOLDERS
 
 
-def test_timeout_leaves_nothing(place: Place) -> None:
+def test_program_that_takes_too_long_is_asked_to_end_and_then_killed(place: Place) -> None:
     mark = unique()
-    result = opened(place.root, grace_s=60.0).run(["sleep", mark], timeout_s=1.0)
+    result = opened(place.root, grace_s=60.0, sandbox=place.sandbox).run(["sleep", mark], timeout_s=1.0)
     assert isinstance(result, CommandResult)
     assert not alive(mark)
     assert (result.timed_out, result.exit_code, result.signal, result.limit_s) == (True, 143, 15, 1.0)
 
-
-def test_program_that_ignores_the_request_to_end_is_killed_after_its_grace(place: Place) -> None:
-    mark = unique()
     result = place.result("sh", "-c", f"trap '' TERM; sleep {mark}", timeout_s=1.0)
     assert not alive(mark)
     assert (result.timed_out, result.exit_code, result.signal) == (True, 137, 9)
 
 
-def test_call_cannot_take_more_time_than_the_rules_allow(place: Place) -> None:
-    assert place.result("true", timeout_s=1_000.0).limit_s == 30.0
+ORPHANS = (
+    "(setsid sh -c 'sleep {mark} & exit 0' &)",
+    "setsid sh -c 'trap \"\" TERM HUP INT; sleep {mark}' > /dev/null 2>&1 < /dev/null &",
+)
+"""A double fork, and one that hears nothing in a group of its own."""
 
 
-def test_command_rules_are_bounded_by_default() -> None:
-    rules = CommandRules()
-    assert (rules.programs, rules.readable) == ((), ())
-    assert (rules.soft_timeout_s, rules.grace_s, rules.max_output_bytes) == (30.0, 0.2, 16_000)
-    assert rules.limits == command_limits()
-
-
-ORPHANS = {
-    "double fork": "(setsid sh -c 'sleep {mark} & exit 0' &); sleep 0.1",
-    "own group, deaf": "setsid sh -c 'trap \"\" TERM HUP INT; sleep {mark}' > /dev/null 2>&1 < /dev/null & sleep 0.1",
-}
-
-
-@pytest.mark.parametrize("script", ORPHANS.values(), ids=ORPHANS)
-def test_what_a_program_leaves_behind_dies_with_it(place: Place, script: str) -> None:
-    mark = unique()
-    place.says(f"{script.format(mark=mark)}; ps -eo args > seen || cat /proc/[0-9]*/cmdline > seen; true")
-    assert mark in (place.root / "seen").read_text()  # it was alive
-    assert not alive(mark)
+def test_processes_that_a_program_leaves_behind_die_with_it(place: Place) -> None:
+    marks = [unique() for _ in ORPHANS]
+    started = "\n".join(script.format(mark=mark) for script, mark in zip(ORPHANS, marks, strict=True))
+    place.says(f"{started}\nsleep 0.1; ps -eo args > seen || cat /proc/[0-9]*/cmdline > seen; true")
+    seen = (place.root / "seen").read_text()
+    assert [(mark in seen, alive(mark)) for mark in marks] == [(True, False)] * 2
 
 
 def test_call_that_was_given_up_starts_nothing_and_its_program_is_killed(place: Place) -> None:
@@ -142,24 +117,11 @@ def test_call_that_was_given_up_starts_nothing_and_its_program_is_killed(place: 
     assert place.result("true").exit_code == 0  # another call may
 
 
-def test_what_cannot_be_started_is_a_typed_error(place: Place) -> None:
-    assert place.error("/no/such/program").startswith(
-        "unavailable: '/no/such/program' could not be started in the sandbox (execvp /no/such/program: "
-    )
-
-
-@pytest.mark.parametrize("argument", ["a\0b", "\ud800"])
-def test_argument_that_is_no_text_is_refused(place: Place, argument: str) -> None:
-    assert place.error("sh", argument).startswith("invalid_argument: ")
-
-
-def test_sandbox_that_is_lost_on_the_way_is_never_gone_without(
-    bubblewrap_place: Place, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    place = bubblewrap_place
-    monkeypatch.setattr(bubblewrap, "bubblewrap_path", lambda: None)
-    assert place.error("sh", "-c", "echo x > made") == f"unavailable: {bubblewrap.NOT_INSTALLED}."
-    assert not (place.root / "made").exists()
+def test_program_that_cannot_be_started_is_a_typed_error(place: Place) -> None:
+    message = "unavailable: '/no/such/program' could not be started in the sandbox (execvp /no/such/program: "
+    assert place.error("/no/such/program").startswith(message)
+    for argument in ("a\0b", "\ud800"):
+        assert place.error("sh", argument).startswith("invalid_argument: ")
 
 
 def test_program_dies_with_an_agent_that_is_killed(place: Place) -> None:
@@ -180,17 +142,6 @@ def test_program_dies_with_an_agent_that_is_killed(place: Place) -> None:
     while alive(f"\nsleep {mark}\n") and time.monotonic() < deadline:
         time.sleep(0.01)
     assert not alive(f"\nsleep {mark}\n")
-
-
-def test_sandbox_that_is_killed_from_outside_is_a_signal(
-    bubblewrap_place: Place, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    place = bubblewrap_place
-    (place.root / "bwrap").write_text("#!/bin/sh\nkill -KILL $$\n")
-    (place.root / "bwrap").chmod(0o700)
-    monkeypatch.setattr(bubblewrap, "bubblewrap_path", lambda: str(place.root / "bwrap"))
-    result = place.result("true")
-    assert (result.exit_code, result.signal, result.timed_out) == (137, 9, False)
 
 
 def test_program_that_may_only_look_changes_nothing(tmp_path: Path) -> None:
@@ -234,11 +185,11 @@ def test_text_in_the_place_of_a_file_opens_nothing_that_is_denied(tmp_path: Path
 RULES = CommandRules(("sh", "tools/own", "/opt/x", "no-such-program"))
 
 
-@pytest.mark.parametrize("name", ["ls", "/usr/bin/sh", "../sh", "SH", "tools/../tools/own", "own", ""])
-def test_program_that_is_not_allowed_is_refused(name: str) -> None:
-    message = f"{name!r} may not be run: allowed are sh, tools/own, /opt/x, no-such-program."
-    refused = ToolError(code=ToolErrorCode.PERMISSION_DENIED, message=message, suggestions=RULES.programs)
-    assert find_program(name, RULES, "/w", "/usr/bin:/bin") == refused
+def test_program_that_is_not_allowed_is_refused() -> None:
+    for name in ("ls", "/usr/bin/sh", "../sh", "SH", "tools/../tools/own", "own", ""):
+        message = f"{name!r} may not be run: allowed are sh, tools/own, /opt/x, no-such-program."
+        refused = ToolError(code=ToolErrorCode.PERMISSION_DENIED, message=message, suggestions=RULES.programs)
+        assert find_program(name, RULES, "/w", "/usr/bin:/bin") == refused
 
 
 def test_where_allowed_programs_are() -> None:
@@ -257,26 +208,20 @@ def test_program_that_is_not_installed() -> None:
     assert found == ToolError(code=ToolErrorCode.NOT_FOUND, message=message)
 
 
-@pytest.mark.parametrize("name", ["/", "relative", "/no/such/folder", "/proc/self", "/dev", "/run", "/sys/kernel"])
-def test_folders_that_cannot_be_shown(name: str) -> None:
-    message = (
-        f"{name!r} cannot be shown to commands: name an existing folder by its absolute path, and none of"
-        " / /dev /proc /run /sys."
-    )
-    found = readable_folders(CommandRules(readable=("/usr", name)))
-    assert found == ToolError(code=ToolErrorCode.INVALID_ARGUMENT, message=message)
+def test_folder_that_cannot_be_shown_is_refused(tmp_path: Path) -> None:
+    service = str(tmp_path / "service")
+    with closing_socket(socket.socket(socket.AF_UNIX)) as listening:
+        listening.bind(service)
+        for name in ("/", "relative", "/no/such/folder", "/proc/self", "/dev", "/run", "/sys/kernel", service):
+            message = (
+                f"{name!r} cannot be shown to commands: name an existing folder by its absolute path, and none of"
+                " / /dev /proc /run /sys."
+            )
+            refused = ToolError(code=ToolErrorCode.INVALID_ARGUMENT, message=message)
+            assert readable_folders(CommandRules(readable=("/usr", name))) == refused
 
 
-def test_socket_cannot_be_shown(tmp_path: Path) -> None:
-    path = str(tmp_path / "service")
-    with closing_socket(socket.socket(socket.AF_UNIX)) as service:
-        service.bind(path)
-        refusal = readable_folders(CommandRules(readable=(path,)))
-    assert isinstance(refusal, ToolError)
-    assert refusal.code is ToolErrorCode.INVALID_ARGUMENT
-
-
-def test_our_python_is_shown_unless_it_is_the_systems_or_holds_a_home(
+def test_own_python_is_shown_unless_it_is_the_systems_or_holds_a_home(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     root = tmp_path.resolve()
@@ -289,16 +234,16 @@ def test_our_python_is_shown_unless_it_is_the_systems_or_holds_a_home(
     assert readable_folders(CommandRules(readable=("~/../link", str(root / "python")))) == (str(root / "python"),)
 
 
-def test_path_has_nothing_of_the_workspace_of_our_virtualenv_or_of_what_is_not_shown(
+def test_path_has_nothing_of_the_workspace_or_of_what_is_not_shown(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     root = tmp_path.resolve()
-    for name in ("work/bin", "own/bin", "shown/tools", "shown/bin", "hidden/bin"):
+    for name in ("work/bin", "shown/tools", "shown/bin", "hidden/bin"):
         (root / name).mkdir(parents=True)
-    monkeypatch.setattr(sys, "prefix", str(root / "own"))
-    asked = ["work/bin", "own/bin", "hidden/bin", "shown/tools", "shownalso"]
-    monkeypatch.setenv("PATH", ":".join((*(f"{root}/{name}" for name in asked), ".", "", "bin", "/usr/sbin")))
-    path = command_environment(f"{root}/work", (f"{root}/shown", f"{root}/own", f"{root}/work"))["PATH"].split(":")
+    asked = ["work/bin", "hidden/bin", "shown/tools", "shownalso"]
+    own = os.path.join(sys.prefix, "bin")
+    monkeypatch.setenv("PATH", ":".join((*(f"{root}/{name}" for name in asked), own, ".", "", "bin", "/usr/sbin")))
+    path = command_environment(f"{root}/work", (f"{root}/shown", sys.prefix, f"{root}/work"))["PATH"].split(":")
     assert path[:3] == [f"{root}/shown/tools", "/usr/sbin", f"{root}/shown/bin"]
     system = {os.path.realpath(f"{place}/{kind}") for place in ("/usr/local", "/usr", "") for kind in ("bin", "sbin")}
     assert sorted(path[1:2] + path[3:]) == sorted(system)

@@ -1,12 +1,11 @@
 import os
-import shutil
 import subprocess
 import sys
 import time
 from pathlib import Path
 
 import pytest
-from hypothesis import given, strategies as st
+from hypothesis import given, settings, strategies as st
 
 from mendgraph.nodes.execute_tools.processes.processes import (
     Ends,
@@ -14,7 +13,6 @@ from mendgraph.nodes.execute_tools.processes.processes import (
     kill_group,
     outputs,
     read_until,
-    ripgrep_path,
     run_process,
     start_process,
 )
@@ -63,27 +61,21 @@ def test_output_without_end_is_cut_and_the_program_stopped(tmp_path: Path) -> No
     assert (len(found.stdout), found.stderr, found.truncated) == (5_000, b"", True)
 
 
-@pytest.mark.parametrize(
-    ("argv", "cwd", "code"),
-    [
+def test_program_that_cannot_start_is_a_typed_error(tmp_path: Path) -> None:
+    rows = [
         (["no-such-program"], ".", ToolErrorCode.NOT_FOUND),
         (["/etc/passwd"], ".", ToolErrorCode.PERMISSION_DENIED),
         (["true"], "nope", ToolErrorCode.NOT_FOUND),
         (["echo", "a\0b"], ".", ToolErrorCode.INVALID_ARGUMENT),
-    ],
-)
-def test_what_cannot_start_is_a_typed_error(tmp_path: Path, argv: list[str], cwd: str, code: ToolErrorCode) -> None:
-    found = run_process(argv, cwd=str(tmp_path / cwd), timeout_s=1, max_output_bytes=10, env={"PATH": "/usr/bin:/bin"})
-    assert isinstance(found, ToolError)
-    assert found.code is code
+    ]
+    for argv, cwd, code in rows:
+        env = {"PATH": "/usr/bin:/bin"}
+        found = run_process(argv, cwd=str(tmp_path / cwd), timeout_s=1, max_output_bytes=10, env=env)
+        assert isinstance(found, ToolError)
+        assert found.code is code
 
 
-def test_ripgrep_is_looked_for_on_the_path_last(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(os, "access", lambda *_: False)
-    monkeypatch.setattr(shutil, "which", lambda _: None)
-    assert ripgrep_path() is None
-
-
+@settings(max_examples=40)
 @given(st.lists(st.binary(max_size=50)), st.integers(min_value=1, max_value=60))
 def test_ends_of_an_output_are_those_of_the_whole_however_it_came(chunks: list[bytes], most: int) -> None:
     kept = Ends(most=most)
@@ -112,19 +104,20 @@ def _refuse() -> None:
     raise RuntimeError("enough")
 
 
-def test_what_a_program_prints_between_two_looks_and_its_end_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As on a busy machine: it prints and ends after there was nothing to read, before it is asked whether it has."""
+class LateProcess(subprocess.Popen[bytes]):
+    """It prints and ends after there was nothing to read, before it is asked whether it has, as on a busy machine."""
+
+    def poll(self) -> int | None:
+        if self.stdin is not None and not self.stdin.closed:
+            self.stdin.close()
+            self.wait(60)
+        return super().poll()
+
+
+def test_last_words_of_a_program_between_two_looks_are_read() -> None:
     program = "import sys; sys.stdin.read(); print('the last word')"
-    with subprocess.Popen([sys.executable, "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
-        poll, printed = process.poll, Ends(most=100)
-
-        def ends() -> int | None:
-            assert process.stdin is not None
-            process.stdin.close()
-            process.wait(60)
-            return poll()
-
-        monkeypatch.setattr(process, "poll", ends)
+    printed = Ends(most=100)
+    with LateProcess([sys.executable, "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
         assert process.stdout is not None
         assert read_until(process, {process.stdout.fileno(): printed.take}, time.monotonic() + 60)
     assert printed.head == b"the last word\n"

@@ -1,5 +1,6 @@
 """No command changes, replaces or makes the settings of mendgraph. Skipped where no sandbox starts."""
 
+import errno
 import fcntl
 import os
 import socket
@@ -12,8 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from mendgraph.nodes.execute_tools.files.handles import closing, open_beneath, open_root
-from mendgraph.nodes.execute_tools.processes import workspace_cover
+from mendgraph.nodes.execute_tools.files.handles import closing, open_root
 from mendgraph.nodes.execute_tools.processes.backends import AUTOMATIC
 from mendgraph.nodes.execute_tools.processes.commands import CommandResult
 from mendgraph.nodes.execute_tools.processes.workspace_cover import (
@@ -27,6 +27,7 @@ from mendgraph.nodes.execute_tools.processes.workspace_cover import (
 from mendgraph.nodes.execute_tools.store.user_files import SETTINGS_FILE, read_settings_file
 from mendgraph.nodes.records import ToolError
 from tests.nodes.execute_tools.processes.command_place import Place, command_place, opened
+from tests.nodes.execute_tools.system_calls import before_each
 
 
 def secret(name: str) -> bool:
@@ -82,71 +83,41 @@ def test_links_are_neither_covered_nor_followed(tmp_path: Path) -> None:
     assert cover_of(root) == Cover(files=["real/a.env"])
 
 
-def closed_to_us(monkeypatch: pytest.MonkeyPatch, failure: type[OSError]) -> None:
-    """Let no folder with "closed" in its name be opened."""
-
-    def refusing(folder: int, parts: tuple[str, ...], flags: int) -> int:
-        if any("closed" in part for part in parts):
-            raise failure
-        return open_beneath(folder, parts, flags)
-
-    monkeypatch.setattr(workspace_cover, "open_beneath", refusing)
-
-
-@pytest.mark.parametrize(
-    ("failure", "folders"), [(PermissionError, ["a/closed", "secrets"]), (FileNotFoundError, ["secrets"])]
-)
+@pytest.mark.parametrize(("number", "folders"), [(errno.EACCES, ["a/closed", "secrets"]), (errno.ENOENT, ["secrets"])])
 def test_folder_that_does_not_open_is_covered_unless_it_is_gone(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, failure: type[OSError], folders: list[str]
+    tmp_path: Path, number: int, folders: list[str]
 ) -> None:
     put(tmp_path, "a/closed/.env", "a/ok", "secrets/closed/.env")
-    closed_to_us(monkeypatch, failure)
-    assert cover_of(tmp_path) == Cover(folders=folders)
+
+    def refuse(name: str, *_: object) -> None:
+        if name == "closed":
+            raise OSError(number, os.strerror(number))
+
+    with before_each("open", refuse):
+        assert cover_of(tmp_path) == Cover(folders=folders)
 
 
-TOO_MUCH = (
-    "unavailable: The workspace has more than {} denied files or folders, {} repositories, or {} folders around them,"
-    " so no command is run in it: move what is not needed out of it."
-)
-TOO_DEEP = "unavailable: The workspace has more than 1 folders below each other, so no command is run in it."
-TOO_LARGE = "timeout: The workspace is too large to be looked through for denied files in the time of one command."
-
-
-@pytest.mark.parametrize(
-    ("name", "most", "seconds", "error"),
-    [
-        ("MOST_COVERED", 1, 60, TOO_MUCH.format(1, 100, 200)),
-        ("MOST_REPOSITORIES", 1, 60, TOO_MUCH.format(1000, 1, 200)),
-        ("MOST_PINNED", 0, 60, TOO_MUCH.format(1000, 100, 0)),
-        ("DEEPEST", 1, 60, TOO_DEEP),
-        ("MOST_COVERED", 2, -1, TOO_LARGE),
-    ],
-)
-def test_what_is_too_much_is_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, most: int, seconds: float, error: str
-) -> None:
-    put(tmp_path, "a/b/c", "1.env", "a/2.env", ".git", "a/.git")
-    monkeypatch.setattr(workspace_cover, name, most)
-    found = cover_of(tmp_path, seconds=seconds)
+def refusal_of(root: Path, seconds: float = 60) -> str:
+    found = cover_of(root, seconds=seconds)
     assert isinstance(found, ToolError)
-    assert f"{found.code.value}: {found.message}" == error
+    return f"{found.code.value}: {found.message}"
 
 
-def test_other_names_of_denied_files_and_of_gits_own_are_hidden(tmp_path: Path) -> None:
-    put(tmp_path, ".env", "secrets/deep/one", ".git/config", "sub/.git", "b/2.env", "ok", "alone.env")
-    for name in (".env", "secrets/deep/one", ".git/config", "sub/.git", "ok"):
-        (tmp_path / f"z-{name.replace('/', '-')}").hardlink_to(tmp_path / name)
-    (tmp_path / "b/3.env").hardlink_to(tmp_path / "b/2.env")
-    assert cover_of(tmp_path) == Cover(
-        repositories=[".git", "sub/.git"],
-        files=[
-            *(".env", "alone.env", "b/2.env", "b/3.env", "z-.env", "z-.git-config"),
-            *("z-secrets-deep-one", "z-sub-.git"),
-        ],
-        folders=["secrets"],
-        texts=[".git/config"],
-        pinned=["sub"],
+def test_workspace_with_too_much_to_cover_is_refused(tmp_path: Path) -> None:
+    put(tmp_path / "files", *(f"{number}.env" for number in range(1_001)))
+    put(tmp_path / "repositories", *(f"{number}/.git" for number in range(101)))
+    put(tmp_path / "pinned", *(f"{number}/a/b/c/.git" for number in range(60)))
+    too_much = (
+        "unavailable: The workspace has more than 1000 denied files or folders, 100 repositories, or 200 folders around"
+        " them, so no command is run in it: move what is not needed out of it."
     )
+    assert {refusal_of(tmp_path / name) for name in ("files", "repositories", "pinned")} == {too_much}
+
+    put(tmp_path / "deep", f"{'a/' * 201}f")
+    too_deep = "The workspace has more than 200 folders below each other, so no command is run in it."
+    assert refusal_of(tmp_path / "deep") == f"unavailable: {too_deep}"
+    too_large = "The workspace is too large to be looked through for denied files in the time of one command."
+    assert refusal_of(tmp_path / "files", seconds=-1) == f"timeout: {too_large}"
 
 
 def put_ways_out(folder: Path) -> None:
@@ -181,16 +152,16 @@ def bubblewrap_place(tmp_path: Path) -> Iterator[Place]:
         yield made
 
 
-@pytest.mark.parametrize("name", ["src/keys/one", "link"])
-def test_denied_file_cannot_be_read_by_any_name(place: Place, name: str) -> None:
+def test_denied_file_cannot_be_read_by_any_name_nor_one_be_put_beside_it(place: Place) -> None:
     (place.root / "link").symlink_to("src/keys/one")
-    for script in (f"cat {name}", f"cat {place.root}/{name}", f"cp {name} copy; cat copy", f"ln {name} hard; cat hard"):
-        assert "canary" not in place.says(script)
-    assert "canary" not in place.says(f"mv src moved; cat {name.replace('src', 'moved')}; mv moved src")
-
-
-def test_denied_folder_looks_empty_and_takes_no_file(place: Place) -> None:
-    assert place.says("ls -A src/keys; echo x > src/keys/new || echo refused").endswith("refused\n")
+    attacks = "; ".join(
+        f"cat {name}; cat $PWD/{name}; cp {name} copy; cat copy; ln {name} hard; cat hard; rm -f copy hard"
+        for name in ("src/keys/one", "link")
+    )
+    moved = "mv src moved; cat moved/keys/one link; mv moved src"
+    said = place.says(f"ls -A src/keys; {attacks}; {moved}; echo x > src/keys/new || echo refused")
+    assert "canary" not in said
+    assert said.endswith("refused\n")
     assert os.listdir(place.root / "src/keys") == ["one"]
 
 
@@ -232,15 +203,13 @@ def test_absent_git_gets_a_placeholder_for_a_while(tmp_path: Path) -> None:
     assert (tmp_path / ".git/config").exists()
 
 
-@pytest.mark.parametrize("pointer", ["", "gitdir: /", "gitdir: ../outside/worktrees/x", "\0"])
-def test_pointer_to_any_other_folder_is_not_followed(tmp_path: Path, pointer: str) -> None:
+def test_pointer_to_any_other_folder_is_not_followed(tmp_path: Path) -> None:
     root = tmp_path / "root"
     root.mkdir()
-    (tmp_path / "outside/worktrees/x").mkdir(parents=True)
-    for name in ("outside/worktrees/x/gitdir", "outside/HEAD"):
-        (tmp_path / name).write_text("x")
-    (root / ".git").write_text(pointer)
-    assert linked_repository(str(root)) is None
+    put(tmp_path / "outside", "worktrees/x/gitdir", "HEAD")
+    for pointer in ("", "gitdir: /", "gitdir: ../outside/worktrees/x", "\0"):
+        (root / ".git").write_text(pointer)
+        assert linked_repository(str(root)) is None
 
 
 def test_repository_cannot_be_made_while_another_run_ends(bubblewrap_place: Place) -> None:
@@ -260,7 +229,7 @@ def test_repository_cannot_be_made_while_another_run_ends(bubblewrap_place: Plac
     assert not (place.root / ".git").exists()
 
 
-def test_what_a_killed_command_left_is_removed_unless_it_is_needed_or_holds_something(tmp_path: Path) -> None:
+def test_placeholder_of_a_killed_command_is_removed_unless_it_is_needed_or_holds_something(tmp_path: Path) -> None:
     (tmp_path / ".git").mkdir()
     with protected(tmp_path):
         remove_placeholder(str(tmp_path))
@@ -281,30 +250,29 @@ def names(root: Path) -> list[str]:
     return sorted(path.name for path in root.iterdir() if path.name.startswith(".mendgraph"))
 
 
-@pytest.mark.parametrize(
-    "attack",
-    [
-        f"echo evil > {SETTINGS_FILE}",
-        f"rm -f {SETTINGS_FILE}; echo evil > {SETTINGS_FILE}",
-        f"mv {SETTINGS_FILE} x; echo evil > {SETTINGS_FILE}",
-        f"ln -sf a {SETTINGS_FILE}",
-        "echo evil > other-name",
-    ],
+ATTACKS = (
+    f"echo evil > {SETTINGS_FILE}",
+    f"rm -f {SETTINGS_FILE}; echo evil > {SETTINGS_FILE}",
+    f"mv {SETTINGS_FILE} x; echo evil > {SETTINGS_FILE}",
+    f"ln -sf a {SETTINGS_FILE}",
+    "echo evil > other-name",
 )
-def test_settings_stay_as_they_are(place: Place, attack: str) -> None:
+
+
+def test_settings_stay_as_they_are(place: Place) -> None:
     path = place.root / SETTINGS_FILE
     path.write_text(TEXT)
     os.link(path, place.root / "other-name")
-    assert TEXT in place.says(f"cat {SETTINGS_FILE}; {attack}")
-    assert (path.read_text(), path.is_symlink(), names(place.root)) == (TEXT, False, [SETTINGS_FILE])
+    for attack in ATTACKS:
+        assert TEXT in place.says(f"cat {SETTINGS_FILE}; {attack}"), attack
+        assert (path.read_text(), path.is_symlink(), names(place.root)) == (TEXT, False, [SETTINGS_FILE]), attack
 
 
-@pytest.mark.parametrize("attack", [f"{make} {SETTINGS_FILE}" for make in ("echo evil >", "ln -s src/a.py")])
-def test_settings_that_a_command_makes_are_set_aside_and_told(place: Place, attack: str) -> None:
-    result = place.result("sh", "-c", attack)
-    assert result.exit_code == 0
-    assert names(place.root) == [f"{SETTINGS_FILE}{UNTRUSTED}"]
-    assert read_settings_file(str(place.root)) is None
+def test_settings_that_a_command_makes_are_set_aside(place: Place) -> None:
+    for attack in ("echo evil >", "ln -sf src/a.py"):
+        assert place.result("sh", "-c", f"{attack} {SETTINGS_FILE}").exit_code == 0
+        assert names(place.root) == [f"{SETTINGS_FILE}{UNTRUSTED}"], attack
+        assert read_settings_file(str(place.root)) is None
 
 
 # --- Folders above protected names
@@ -322,20 +290,17 @@ def nested_repository(root: Path, name: str) -> Path:
     return config
 
 
-@pytest.mark.parametrize(
-    "attack",
-    [
+def test_config_of_nested_repository_survives_attack_on_its_parents(place: Place) -> None:
+    """A rename, the rename of an inner folder, an exchange, a removal."""
+    config = nested_repository(place.root, "lib/inner")
+    for attack in (
         "mv lib .l && cp -r .l lib",
         "mv lib/inner .l && mkdir -p lib/inner/.git",
         f"mkdir spare; python3 -c '{EXCHANGE}'",
         "rm -rf lib; mkdir -p lib/inner/.git",
-    ],
-    ids=["rename", "rename of an inner folder", "exchange", "removal"],
-)
-def test_config_of_nested_repository_survives_attack_on_its_parents(place: Place, attack: str) -> None:
-    config = nested_repository(place.root, "lib/inner")
-    place.says(f"{attack}; printf '{FOREIGN}' > lib/inner/.git/config")
-    assert config.read_text() == "own\n"
+    ):
+        place.says(f"{attack}; printf '{FOREIGN}' > lib/inner/.git/config")
+        assert config.read_text() == "own\n", attack
 
 
 def test_settings_of_folder_below_survive_rename_of_parent(place: Place) -> None:
@@ -357,27 +322,32 @@ def test_files_beside_a_nested_repository_can_be_changed_and_renamed(place: Plac
     )
 
 
-@pytest.mark.parametrize(
-    "attack",
-    [
-        "mkdir -p .config/mendgraph; echo evil > .config/mendgraph/config.toml",
-        "mv .config .c; mkdir -p .config/mendgraph; echo evil > .config/mendgraph/config.toml",
-        "mv .config/mendgraph .c; mkdir -p .config/mendgraph; echo evil > .config/mendgraph/config.toml",
-        "rm -rf .config; ln -s src .config; mkdir src/mendgraph; echo evil > src/mendgraph/config.toml",
-    ],
-    ids=["creation", "rename of grandparent", "rename of parent", "link"],
-)
-@pytest.mark.parametrize("existing", ["", ".config", ".config/mendgraph", ".config/mendgraph/config.toml"])
-def test_user_settings_in_workspace_are_not_made_or_replaced(place: Place, attack: str, existing: str) -> None:
-    settings = place.root / ".config/mendgraph/config.toml"
-    if existing.endswith(".toml"):
-        settings.parent.mkdir(parents=True)
-        settings.write_text(TEXT)
-    elif existing:
-        (place.root / existing).mkdir(parents=True)
-    commands = place.opened(protected=(str(settings),))
-    commands.run(["sh", "-c", attack])
-    assert (settings.read_text() if settings.exists() else "") == (TEXT if existing.endswith(".toml") else "")
+EVIL = "mkdir -p .config/mendgraph; echo evil > .config/mendgraph/config.toml"
+USER_SETTINGS = [
+    ("", EVIL),
+    (".config/mendgraph", EVIL),
+    (".config", f"mv .config .c; {EVIL}"),
+    (".config/mendgraph", f"mv .config .c; {EVIL}"),
+    (".config/mendgraph/config.toml", f"mv .config .c; {EVIL}"),
+    (".config/mendgraph/config.toml", f"mv .config/mendgraph .c; {EVIL}"),
+    ("", "ln -s src .config; mkdir src/mendgraph; echo evil > src/mendgraph/config.toml"),
+    (".config", "rm -rf .config; ln -s src .config; mkdir src/mendgraph; echo evil > src/mendgraph/config.toml"),
+]
+"""What there is, and what a command does: it makes them, renames a folder above them, or makes a link of one."""
+
+
+@pytest.mark.parametrize("sandbox", AUTOMATIC)
+def test_user_settings_in_workspace_are_not_made_or_replaced(tmp_path: Path, sandbox: str) -> None:
+    for number, (existing, attack) in enumerate(USER_SETTINGS):
+        with command_place(tmp_path / str(number), sandbox) as place:
+            settings = place.root / ".config/mendgraph/config.toml"
+            if existing.endswith(".toml"):
+                put(place.root, existing)
+            else:
+                (place.root / existing).mkdir(parents=True, exist_ok=True)
+            place.opened(protected=(str(settings),)).run(["sh", "-c", attack])
+            text = settings.read_text() if settings.exists() else ""
+            assert text == ("x" if existing.endswith(".toml") else ""), (existing, attack)
 
 
 def test_user_settings_made_directly_in_workspace_are_set_aside(place: Place) -> None:
@@ -402,14 +372,8 @@ def test_bare_repository_cannot_be_changed_or_replaced(place: Place) -> None:
 # --- A lock that somebody keeps
 
 
-def test_kept_lock_of_folder_hinders_no_command_in_a_repository(place: Place) -> None:
-    with closing(open_root(str(place.root))) as stranger:
-        fcntl.flock(stranger, fcntl.LOCK_EX)
-        assert place.result("true").exit_code == 0
-
-
-def test_kept_lock_of_folder_without_repository_is_an_error(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(workspace_cover, "LOCK_WAIT_S", 0)
+def test_kept_lock_of_folder_without_repository_is_an_error(bubblewrap_place: Place) -> None:
+    place = bubblewrap_place
     (place.root / ".git/config").unlink()
     (place.root / ".git").rmdir()
     with closing(open_root(str(place.root))) as stranger:
@@ -422,7 +386,8 @@ def test_kept_lock_of_folder_without_repository_is_an_error(place: Place, monkey
     assert place.result("true").exit_code == 0
 
 
-def test_lock_of_a_program_of_another_run_hinders_no_command(place: Place) -> None:
+def test_lock_of_a_program_of_another_run_hinders_no_command(bubblewrap_place: Place) -> None:
+    place = bubblewrap_place
     (place.root / ".git/config").unlink()
     (place.root / ".git").rmdir()
     script = (

@@ -3,7 +3,6 @@
 import errno
 import os
 import stat
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -16,6 +15,7 @@ from mendgraph.nodes.execute_tools.store.run_folder import (
     run_folder_path,
 )
 from mendgraph.nodes.records import ToolError, ToolErrorCode
+from tests.nodes.execute_tools.system_calls import failing, replaced
 
 
 def read(kept: Artifacts, reference: str) -> bytes:
@@ -27,100 +27,75 @@ def read(kept: Artifacts, reference: str) -> bytes:
     return data
 
 
-def test_result_is_kept_and_read_again(tmp_path: Path) -> None:
-    kept = Artifacts(str(tmp_path / "run" / "results"))
-    assert not (tmp_path / "run").exists()
-    assert kept.keep("one\n") == "@result/1"
-    assert kept.keep("zwei é\n") == "@result/2"
-    assert (read(kept, "@result/1"), read(kept, "@result/2")) == (b"one\n", "zwei é\n".encode())
-
-
 # --- What is not kept ------------------------------------------------------------------------------------------
 
 
-def test_bounds(tmp_path: Path) -> None:
+def test_number_of_bytes_that_are_kept_is_bounded(tmp_path: Path) -> None:
     kept = Artifacts(str(tmp_path), max_bytes=10, max_total=25)
     assert kept.keep("é" * 6) is None
     assert [kept.keep("x" * 10), kept.keep("y" * 10)] == ["@result/1", "@result/2"]
     assert [kept.keep("z" * 6), kept.keep("z" * 5), kept.keep("")] == [None, "@result/3", "@result/4"]
     assert kept.keep("z") is None
 
-
-def test_results_are_bounded_by_default(tmp_path: Path) -> None:
-    kept = Artifacts(str(tmp_path))
+    kept = Artifacts(str(tmp_path / "default"))
     assert kept.keep("x" * 10_000_001) is None
     assert kept.keep("x" * 10_000_000) == "@result/1"
-    with (tmp_path / "1.txt").open("r+b") as file:
+    with (tmp_path / "default" / "1.txt").open("r+b") as file:
         file.truncate(99_999_999)
     assert [kept.keep("xx"), kept.keep("x")] == [None, "@result/2"]
 
 
-def full_disk(monkeypatch: pytest.MonkeyPatch) -> None:
-    fdopen = os.fdopen
-
-    def failing(descriptor: int, mode: str) -> object:
-        file = fdopen(descriptor, mode)
-        file.close()
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-
-    monkeypatch.setattr(os, "fdopen", failing)
-
-
-def test_on_a_full_disk_nothing_is_kept_and_nothing_is_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    full_disk(monkeypatch)
-    assert Artifacts(str(tmp_path)).keep("x") is None
+def test_full_disk_leaves_nothing(tmp_path: Path) -> None:
+    with failing("fdopen", number=errno.ENOSPC):
+        assert Artifacts(str(tmp_path)).keep("x") is None
     assert list(tmp_path.iterdir()) == []
 
 
-def link_to(target: str) -> Callable[[Path], None]:
-    return lambda folder: folder.symlink_to(target)
+def test_folder_that_is_none_or_somebody_elses_is_not_used(tmp_path: Path) -> None:
+    for number, target in enumerate(("..", "nowhere", "")):
+        folder = tmp_path / str(number) / "results"
+        folder.parent.mkdir()
+        if target:
+            folder.symlink_to(target)
+        else:
+            folder.touch()
+        kept = Artifacts(str(folder))
+        assert kept.keep("x") is None
+        assert isinstance(kept.open("@result/1"), ToolError)
+        assert list(folder.parent.iterdir()) == [folder]
 
-
-@pytest.mark.parametrize("lay", [Path.touch, link_to(".."), link_to("nowhere")])
-def test_folder_that_is_none_is_not_used(tmp_path: Path, lay: Callable[[Path], None]) -> None:
-    folder = tmp_path / "results"
-    lay(folder)
-    kept = Artifacts(str(folder))
-    assert kept.keep("x") is None
-    assert isinstance(kept.open("@result/1"), ToolError)
-    assert list(tmp_path.iterdir()) == [folder]
-
-
-def test_folder_of_somebody_else_is_not_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    kept = Artifacts(str(tmp_path))
+    (tmp_path / "own").mkdir()
+    kept = Artifacts(str(tmp_path / "own"))
     kept.keep("x")
-    monkeypatch.setattr(os, "geteuid", lambda: tmp_path.stat().st_uid + 1)
-    assert kept.keep("y") is None
-    opened = kept.open("@result/1")
+    with replaced(geteuid=lambda: tmp_path.stat().st_uid + 1):
+        assert kept.keep("y") is None
+        opened = kept.open("@result/1")
     assert isinstance(opened, ToolError)
     assert opened.code is ToolErrorCode.PERMISSION_DENIED
-    assert len(list(tmp_path.iterdir())) == 1
+    assert len(list((tmp_path / "own").iterdir())) == 1
 
 
 # --- What is not opened ----------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("reference", ["@result/3", "../secret"])
-def test_unknown_reference_names_those_that_exist(tmp_path: Path, reference: str) -> None:
+def test_unknown_reference_names_those_that_exist(tmp_path: Path) -> None:
     (tmp_path / "secret").write_text("secret")
     kept = Artifacts(str(tmp_path / "results"))
     kept.keep("a")
     kept.keep("b")
-    opened = kept.open(reference)
-    assert isinstance(opened, ToolError)
-    assert (opened.code, opened.suggestions) == (ToolErrorCode.NOT_FOUND, ("@result/2", "@result/1"))
+    for reference in ("@result/3", "../secret"):
+        opened = kept.open(reference)
+        assert isinstance(opened, ToolError)
+        assert (opened.code, opened.suggestions) == (ToolErrorCode.NOT_FOUND, ("@result/2", "@result/1"))
 
 
-def lay_link(path: Path) -> None:
-    path.symlink_to("/etc/passwd")
-
-
-@pytest.mark.parametrize("lay", [lay_link, os.mkfifo])
-def test_what_is_no_file_is_neither_opened_nor_replaced(tmp_path: Path, lay: Callable[[Path], None]) -> None:
-    lay(tmp_path / "1.txt")
+def test_name_that_is_no_file_is_neither_opened_nor_replaced(tmp_path: Path) -> None:
+    (tmp_path / "1.txt").symlink_to("/etc/passwd")
+    os.mkfifo(tmp_path / "2.txt")
     kept = Artifacts(str(tmp_path))
     assert isinstance(kept.open("@result/1"), ToolError)
-    assert kept.keep("x") == "@result/2"
+    assert isinstance(kept.open("@result/2"), ToolError)
+    assert kept.keep("x") == "@result/3"
 
 
 @pytest.fixture(autouse=True)

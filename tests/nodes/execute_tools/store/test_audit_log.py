@@ -12,6 +12,7 @@ from hypothesis import given, settings, strategies as st
 
 from mendgraph.nodes.execute_tools.store.audit_log import LONGEST_LINE, AuditLog, audit_line
 from mendgraph.nodes.records import Effect
+from tests.nodes.execute_tools.system_calls import failing
 
 
 @pytest.fixture(autouse=True)
@@ -27,11 +28,7 @@ def records(path: Path) -> list[Any]:
     return [json.loads(line) for line in data.split(b"\n")[:-1]]
 
 
-def files(folder: Path) -> dict[str, list[Any]]:
-    return {name: records(folder / name) for name in sorted(os.listdir(folder))}
-
-
-def test_each_event_is_a_line_in_a_private_file(tmp_path: Path) -> None:
+def test_event_is_a_line_in_a_private_file(tmp_path: Path) -> None:
     old = os.umask(0)
     try:
         log = AuditLog(str(tmp_path))
@@ -44,18 +41,18 @@ def test_each_event_is_a_line_in_a_private_file(tmp_path: Path) -> None:
     assert log.lost == 0
 
 
-@pytest.mark.parametrize(
-    ("keep", "found"),
-    [(1, {"audit.jsonl": [8]}), (3, {"audit.jsonl": [8], "audit.jsonl.1": [6, 7], "audit.jsonl.2": [4, 5]})],
-)
-def test_files_are_turned_over_before_they_pass_their_size_and_the_oldest_goes(
-    tmp_path: Path, keep: int, found: dict[str, list[int]]
-) -> None:
-    log = AuditLog(str(tmp_path), max_bytes=2 * len(b'{"n":0}\n'), keep=keep)
-    for number in range(9):
-        log.write({"n": number})
-    assert {name: [each["n"] for each in lines] for name, lines in files(tmp_path).items()} == found
-    assert log.lost == 0
+def test_files_are_turned_over_before_they_pass_their_size_and_the_oldest_goes(tmp_path: Path) -> None:
+    for keep, found in (
+        (1, {"audit.jsonl": [8]}),
+        (3, {"audit.jsonl": [8], "audit.jsonl.1": [6, 7], "audit.jsonl.2": [4, 5]}),
+    ):
+        (tmp_path / str(keep)).mkdir()
+        log = AuditLog(str(tmp_path / str(keep)), max_bytes=2 * len(b'{"n":0}\n'), keep=keep)
+        for number in range(9):
+            log.write({"n": number})
+        written = {path.name: [each["n"] for each in records(path)] for path in (tmp_path / str(keep)).iterdir()}
+        assert written == found
+        assert log.lost == 0
 
 
 def test_log_keeps_three_files_of_five_megabytes_by_default(tmp_path: Path) -> None:
@@ -91,7 +88,7 @@ def test_log_is_not_written_through_a_link(tmp_path: Path, linked: str) -> None:
     assert (outside / "audit.jsonl").read_bytes() == b""
 
 
-def test_what_a_kill_has_torn_spoils_no_other_line(tmp_path: Path) -> None:
+def test_line_that_a_kill_has_torn_spoils_no_other_line(tmp_path: Path) -> None:
     torn = b'{"n":'
     log = AuditLog(str(tmp_path))
     log.write({"n": 0})
@@ -102,22 +99,16 @@ def test_what_a_kill_has_torn_spoils_no_other_line(tmp_path: Path) -> None:
     assert (tmp_path / "audit.jsonl").read_bytes() == b'{"n":0}\n' + torn + b'\n{"n":1}\n{"n":2}\n'
 
 
-@pytest.mark.parametrize("function", ["open", "write", "rename", "fstat"])
-def test_failure_anywhere_is_counted_and_nothing_else_happens(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, function: str
-) -> None:
-    def fail(*_: object, **__: object) -> None:
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-
+def test_failing_call_is_counted_and_nothing_else_happens(tmp_path: Path) -> None:
     log = AuditLog(str(tmp_path), max_bytes=1)
-    log.write({"n": 0})
-    with monkeypatch.context() as patch:
-        patch.setattr(os, function, fail)
-        log.write({"n": 1})
-        log.write({"n": 2})
-    assert log.lost == 2
-    log.write({"n": 3})
-    assert (log.lost, records(tmp_path / "audit.jsonl")) == (2, [{"n": 3}])
+    for lost, function in enumerate(("open", "write", "rename", "fstat")):
+        log.write({"n": 0})
+        with failing(function, number=errno.ENOSPC, ever_after=True):
+            log.write({"n": 1})
+            log.write({"n": 2})
+        assert log.lost == 2 * lost + 2
+        log.write({"n": 3})
+        assert records(tmp_path / "audit.jsonl") == [{"n": 3}], function
 
 
 RANGES = ((0x00, 0x1F), (0x7F, 0x9F), (0x200E, 0x200F), (0x2028, 0x202E), (0x2066, 0x2069), (0xFEFF, 0xFEFF))
@@ -137,22 +128,22 @@ def parsed(record: Any) -> Any:
     return json.loads(audit_line(record))
 
 
-@pytest.mark.parametrize(
-    ("name", "written"),
-    [
-        ('a\n{"event":"forged"}', b'a\\n{\\"event\\":\\"forged\\"}'),
-        ("a\r\x1b[2Jb", b"a\\r\\u001b[2Jb"),
-        ("gpj.\u202efdp", b"gpj.\\u202efdp"),
-        ("a\u2028b\u2029", b"a\\u2028b\\u2029"),
-        ("a\ud83d", b"a\\ud83d"),
-        ("tag\U000e0041", b"tag\\udb40\\udc41"),
-        ("delete \x7f", b"delete \\u007f"),
-    ],
-)
-def test_no_name_forges_a_line_or_steers_a_terminal(name: str, written: bytes) -> None:
-    assert audit_line({"path": name}) == b'{"path":"' + written + b'"}\n'
-    assert audit_line({name: 1}) == b'{"' + written + b'":1}\n'
-    assert parsed({"path": name}) == {"path": name}
+FORGERIES = {
+    'a\n{"event":"forged"}': b'a\\n{\\"event\\":\\"forged\\"}',
+    "a\r\x1b[2Jb": b"a\\r\\u001b[2Jb",
+    "gpj.\u202efdp": b"gpj.\\u202efdp",
+    "a\u2028b\u2029": b"a\\u2028b\\u2029",
+    "a\ud83d": b"a\\ud83d",
+    "tag\U000e0041": b"tag\\udb40\\udc41",
+    "delete \x7f": b"delete \\u007f",
+}
+
+
+def test_no_name_forges_a_line_or_steers_a_terminal() -> None:
+    for name, written in FORGERIES.items():
+        assert audit_line({"path": name}) == b'{"path":"' + written + b'"}\n'
+        assert audit_line({name: 1}) == b'{"' + written + b'":1}\n'
+        assert parsed({"path": name}) == {"path": name}
 
 
 @settings(max_examples=40)
@@ -171,37 +162,31 @@ def _refuse(constant: str) -> None:
     raise AssertionError(constant)
 
 
-@pytest.mark.parametrize(
-    ("value", "shown"),
-    [
+def test_value_that_json_has_no_form_for_is_shown_by_its_type() -> None:
+    rows: list[tuple[Any, Any]] = [
         (b"secret", "<bytes>"),
         (float("-inf"), "<float>"),
         (2**200, 2**200),
         ((1, 2), [1, 2]),
         ({1: "a", None: "b"}, {"1": "a", "None": "b"}),
         ([Effect.READ], ["read"]),
-    ],
-)
-def test_what_json_has_no_form_for_is_shown_by_its_type(value: Any, shown: Any) -> None:
-    assert parsed({"v": value}) == {"v": shown}
-
-
-@pytest.mark.parametrize(
-    "record",
-    [
-        {f"key {number}": "x" * 3_000 for number in range(50)},
-        {"data": "\U000e0041" * 100_000},
-        {"rows": [["\x1b" * 500] * 100] * 100},
-        {f"\U000e0041{number}" * 100: "\U000e0041" * 1_000 for number in range(1_000)},
-        {"deep": json.loads("[" * 500 + "]" * 500)},
-    ],
-    ids=["wide", "astral", "rows", "keys", "deep"],
-)
-def test_no_line_is_longer_than_its_bound(record: dict[str, Any]) -> None:
-    line = audit_line(record)
-    assert len(line) <= LONGEST_LINE
-    assert next(iter(json.loads(line)))[:8] == next(iter(record))[:8]
-
-
-def test_record_that_fights_back_breaks_nothing() -> None:
+    ]
+    for value, shown in rows:
+        assert parsed({"v": value}) == {"v": shown}
     assert audit_line({"v": 10**5_000}) == b'{"unloggable":"ValueError"}\n'
+
+
+LONG: list[dict[str, Any]] = [
+    {f"key {number}": "x" * 3_000 for number in range(50)},
+    {"data": "\U000e0041" * 100_000},
+    {"rows": [["\x1b" * 500] * 100] * 100},
+    {f"\U000e0041{number}" * 100: "\U000e0041" * 1_000 for number in range(1_000)},
+    {"deep": json.loads("[" * 500 + "]" * 500)},
+]
+
+
+def test_no_line_is_longer_than_its_bound() -> None:
+    for record in LONG:
+        line = audit_line(record)
+        assert len(line) <= LONGEST_LINE
+        assert next(iter(json.loads(line)))[:8] == next(iter(record))[:8]

@@ -10,9 +10,10 @@ import psycopg
 import pytest
 
 from mendgraph.nodes.execute_tools.store.database import StoreError, read_url
-from mendgraph.nodes.execute_tools.store.postgres import Connections, OwnConnection, close_postgres
+from mendgraph.nodes.execute_tools.store.postgres import Connections, close_postgres
 from mendgraph.nodes.execute_tools.store.run_lock import Owner
 from mendgraph.nodes.records import OutcomeKind
+from tests.extent import in_sweeps
 from tests.graph.runs.run_plays import listed, played, project, tree
 from tests.postgres import NO_POOLER, pooler
 
@@ -54,7 +55,7 @@ def test_of_many_processes_one_has_the_workspace_until_it_ends(pooled: str) -> N
         one.close()
 
 
-@pytest.mark.usefixtures("pooled")
+@in_sweeps
 def test_runs_end_there_as_everywhere(shared_store: str, tmp_path: Path, pooled: str) -> None:
     folders = [project(tmp_path / name) for name in ("one", "two")]
     assert [played(each).outcome.kind for each in folders] == [OutcomeKind.FINISHED] * 2
@@ -66,9 +67,10 @@ def test_runs_end_there_as_everywhere(shared_store: str, tmp_path: Path, pooled:
         assert (asked[0], direct.execute(idle).fetchall()) == (asked[1], [])
 
 
+@in_sweeps
 def test_pooler_with_too_few_connections_is_told(shared_store: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(OwnConnection, "longest_s", 0.3)
-    monkeypatch.setattr("mendgraph.nodes.execute_tools.store.postgres.LONGEST_RESTART_S", 0.0)
+    for name, seconds in (("OwnConnection.longest_s", 0.3), ("LONGEST_RESTART_S", 0.0)):
+        monkeypatch.setattr(f"mendgraph.nodes.execute_tools.store.postgres.{name}", seconds)
     with (
         pooler(shared_store, 1) as url,
         closing(Connections(read_url(url))) as ours,

@@ -1,6 +1,5 @@
 """The store in PostgreSQL: connections, locks that hold on all machines, tables, and a look that makes nothing."""
 
-import os
 import sqlite3
 import threading
 from collections.abc import Iterator
@@ -11,7 +10,6 @@ from urllib.parse import quote
 import psycopg
 import pytest
 
-from mendgraph.nodes.execute_tools.files.deadline import monotonic_s, pause
 from mendgraph.nodes.execute_tools.store.database import StoreError, open_postgres, postgres_url, read_url, transaction
 from mendgraph.nodes.execute_tools.store.database_schema import FORMAT, SQLITE_TABLES, STORE_TABLES, PostgresTables
 from mendgraph.nodes.execute_tools.store.postgres import (
@@ -25,6 +23,8 @@ from mendgraph.nodes.execute_tools.store.postgres import (
 )
 from mendgraph.nodes.execute_tools.store.postgres_locks import Locks
 from mendgraph.nodes.execute_tools.store.run_lock import Owner
+from tests.extent import in_sweeps
+from tests.nodes.execute_tools.system_calls import replaced
 from tests.postgres import running_postgres
 
 OWNER = Owner("r1", 12, "2026-11-20T13:00:00Z")
@@ -79,20 +79,9 @@ def cut_off(url: str, locks: Locks) -> None:
         admin.execute("SELECT pg_terminate_backend(%s, 60000)", (pid,))
 
 
-def test_one_has_it_at_a_time_and_is_named(elsewhere: Locks) -> None:
-    assert postgres_holder("w") is None
-    assert ours().take("w", OWNER)
-    assert [ours().take("w", OWNER), elsewhere.take("w", OWNER)] == [False, False]
-    assert elsewhere.take("another", Owner("r2"))
-    assert postgres_holder("w") == OWNER
-    ours().release("w")
-    assert postgres_holder("w") is None
-    assert elsewhere.take("w", Owner("r2", 7, "now", "far away"))
-    assert postgres_holder("w") == Owner("r2", 7, "now", "far away")
-    assert not ours().take("w", OWNER)
-
-
-def test_who_is_cut_off_for_a_moment_goes_on(database: PostgresDatabase, elsewhere: Locks, shared_store: str) -> None:
+def test_holder_that_is_cut_off_for_a_moment_goes_on(
+    database: PostgresDatabase, elsewhere: Locks, shared_store: str
+) -> None:
     ours().take("w", OWNER)
     cut_off(shared_store, ours())
     database.execute(INSERT, ("a", b"1"))
@@ -102,7 +91,9 @@ def test_who_is_cut_off_for_a_moment_goes_on(database: PostgresDatabase, elsewhe
     assert elsewhere.take("w", OWNER)
 
 
-def test_who_lost_its_lock_writes_nothing_more(database: PostgresDatabase, elsewhere: Locks, shared_store: str) -> None:
+def test_holder_that_lost_its_lock_writes_nothing_more(
+    database: PostgresDatabase, elsewhere: Locks, shared_store: str
+) -> None:
     ours().take("w", OWNER)
     database.execute(INSERT, ("a", b"1"))
     cut_off(shared_store, ours())
@@ -134,18 +125,19 @@ def test_there_is_no_new_holder_as_long_as_the_old_one_is_writing(
     assert database.execute("SELECT sha256 FROM backups ORDER BY 1").fetchall() == [("a",), ("b",)]
 
 
-def test_server_that_is_gone_is_told_and_holds_nobody_up(
-    database: PostgresDatabase, shared_store: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_server_that_is_gone_is_told_and_holds_nobody_up(database: PostgresDatabase, shared_store: str) -> None:
     ours().take("w", OWNER)
     locks = ours()
     cut_off(shared_store, locks)
-    monkeypatch.setattr(locks.connections, "url", read_url("postgresql://u@127.0.0.1:1/none"))
-    assert locks.epoch("w") == 1
-    with pytest.raises(StoreError, match="cannot be reached"):
-        locks.take("another", OWNER)
-    locks.release("w")
-    assert locks.epoch(database.workspace) is None
+    url, locks.connections.url = locks.connections.url, read_url("postgresql://u@127.0.0.1:1/none")
+    try:
+        assert locks.epoch("w") == 1
+        with pytest.raises(StoreError, match="cannot be reached"):
+            locks.take("another", OWNER)
+        locks.release("w")
+        assert locks.epoch(database.workspace) is None
+    finally:
+        locks.connections.url = url
 
 
 def test_nobody_loses_a_lock_because_nothing_is_asked(elsewhere: Locks, shared_store: str) -> None:
@@ -158,13 +150,10 @@ def test_nobody_loses_a_lock_because_nothing_is_asked(elsewhere: Locks, shared_s
     assert elsewhere._connection.execute("SHOW idle_session_timeout").fetchone() == ("0",)
 
 
-def test_process_that_was_forked_leaves_its_parents_locks_alone(
-    database: PostgresDatabase, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_process_that_was_forked_leaves_its_parents_locks_alone(database: PostgresDatabase) -> None:
     ours().take(database.workspace, OWNER)
     locks = ours()
-    with monkeypatch.context() as patch:
-        patch.setattr(os, "getpid", lambda: -1)
+    with replaced(getpid=lambda: -1):
         locks.release(database.workspace)
         close_postgres()
     assert postgres_holder(database.workspace) == OWNER
@@ -215,17 +204,14 @@ def test_making_that_fails_leaves_nothing_half_made(empty_store: str) -> None:
     opened().execute("SELECT * FROM backups")
 
 
-@pytest.mark.parametrize(
-    ("found", "said"),
-    [
+def test_tables_of_another_version_are_refused(shared_store: str) -> None:
+    opened()
+    for found, reason in (
         (FORMAT + 1, "a newer mendgraph (format {}, this one knows {}): update mendgraph, or name another database."),
         (FORMAT - 1, "an older mendgraph (format {}, this one knows {}): finish its runs with that version, or name"),
-    ],
-)
-def test_tables_of_another_version_are_refused(shared_store: str, found: int, said: str) -> None:
-    opened()
-    run(shared_store, f"UPDATE mendgraph.formats SET format = {found}")  # noqa: S608 - a number
-    assert f"was written by {said.format(found, FORMAT)}" in refusal()
+    ):
+        run(shared_store, f"UPDATE mendgraph.formats SET format = {found}")  # noqa: S608 - a number
+        assert f"was written by {reason.format(found, FORMAT)}" in refusal()
 
 
 def test_schema_of_somebody_elses_is_left_alone(empty_store: str) -> None:
@@ -244,7 +230,7 @@ def test_part_that_grows_gets_what_is_missing_once() -> None:
     assert opened().execute("SELECT a FROM grown ORDER BY a").fetchall() == [(1,), (2,)]
 
 
-def test_where_nobody_has_made_tables_none_are_made(empty_store: str) -> None:
+def test_look_at_an_empty_database_makes_no_tables(empty_store: str) -> None:
     assert server_version(read_url(empty_store)).split(".")[0].isdigit()
     with psycopg.connect(empty_store) as connection:
         assert connection.execute("SELECT 1 FROM pg_namespace WHERE nspname = 'mendgraph'").fetchall() == []
@@ -253,7 +239,7 @@ def test_where_nobody_has_made_tables_none_are_made(empty_store: str) -> None:
 TABLES = ("calls", "changes", "effects", "backups", "runs")
 
 
-def test_each_view_has_the_columns_of_the_table_of_a_file(empty_store: str) -> None:
+def test_views_have_the_columns_of_the_tables_of_a_file(empty_store: str) -> None:
     opened()
     with closing(sqlite3.connect(":memory:")) as own, psycopg.connect(empty_store) as connection:
         own.executescript(";".join(SQLITE_TABLES))
@@ -268,10 +254,6 @@ def test_each_view_has_the_columns_of_the_table_of_a_file(empty_store: str) -> N
 
 
 WORD = "-".join(("plum", "51", "orchard"))
-NO_RIGHTS = (
-    "its user may not do this: GRANT CREATE ON DATABASE, or let another user start mendgraph once, who then has to"
-    " GRANT USAGE ON SCHEMA mendgraph, and SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA mendgraph."
-)
 
 
 @pytest.fixture
@@ -327,7 +309,7 @@ def test_connections_that_died_while_they_lay_idle_are_replaced(connections: Con
     assert [ask(connections) for _ in range(4)] == [(1,)] * 4
 
 
-def test_one_that_is_cut_off_in_the_middle_is_told(connections: Connections, shared_store: str) -> None:
+def test_connection_that_is_cut_off_in_the_middle_is_told(connections: Connections, shared_store: str) -> None:
     with ExitStack() as stack:
         stack.enter_context(connections.lent("BEGIN"))
         others(shared_store, "pg_terminate_backend(pid, 60000)")
@@ -337,23 +319,7 @@ def test_one_that_is_cut_off_in_the_middle_is_told(connections: Connections, sha
     assert ask(connections) == (1,)
 
 
-@pytest.mark.parametrize(
-    ("state", "said"),
-    [
-        ("53100", "its disk is full. Make room and try again."),
-        ("53300", "it has no connection left: raise its max_connections, or run fewer processes."),
-        ("57P01", "the server was stopped, or is starting: try again when it is there."),
-        ("25006", "it may only be read: name its primary server in MENDGRAPH_STORE_URL."),
-        ("42501", NO_RIGHTS),
-        ("42P01", "no: somebody has changed its tables. Put a backup in its place, or use an empty database."),
-        ("22012", "no (SQLSTATE 22012)."),
-    ],
-)
-def test_each_kind_of_refusal_has_its_remedy(connections: Connections, state: str, said: str) -> None:
-    raised = denied(connections, f"DO $$ BEGIN RAISE EXCEPTION 'no' USING ERRCODE = '{state}'; END $$")
-    assert raised == f"The shared store {connections.url.name} cannot be used: {said}"
-
-
+@in_sweeps
 def test_wrong_password_is_told_and_never_shown() -> None:
     with running_postgres() as server:
         with psycopg.connect(server, autocommit=True) as admin:
@@ -371,24 +337,6 @@ def test_wrong_password_is_told_and_never_shown() -> None:
         opened.close()
     assert "cannot be reached" in said
     assert WORD not in said
-
-
-def test_process_has_one_set_for_each_database(shared_store: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    url = read_url(shared_store)
-    mine = connections_to(url)
-    assert connections_to(url) is mine
-    ask(mine)
-    with monkeypatch.context() as patch:
-        patch.setattr(os, "getpid", lambda: -1)
-        theirs = connections_to(url)
-        assert theirs is not mine
-        close_postgres()
-    assert ask(mine) == (1,)
-    close_postgres()
-    latest = monotonic_s() + 30
-    while others(shared_store, "pid") and monotonic_s() < latest:  # the server takes a moment to notice
-        pause(0.01)
-    assert others(shared_store, "pid") == 0
 
 
 def test_text_that_postgresql_cannot_hold_is_stored_without_what_it_refuses(connections: Connections) -> None:

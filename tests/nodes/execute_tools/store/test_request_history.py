@@ -27,7 +27,7 @@ def test_next_chat_knows_the_requests_of_the_one_before(tmp_path: Path, history:
     assert history.problem == ""
 
 
-def test_it_does_not_grow_for_ever(tmp_path: Path, history: RequestHistory) -> None:
+def test_history_does_not_grow_for_ever(tmp_path: Path, history: RequestHistory) -> None:
     history.add("first")
     path = kept(tmp_path, tmp_path / "data")
     path.write_bytes(b'"' + b"x" * 3_000_000 + b'"\n"last"\n')
@@ -50,7 +50,7 @@ def test_newest_requests_stay_and_the_file_is_its_owners(tmp_path: Path, history
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
 
 
-def test_what_is_no_request_is_passed_over(tmp_path: Path, history: RequestHistory) -> None:
+def test_line_that_is_no_request_is_passed_over(tmp_path: Path, history: RequestHistory) -> None:
     history.add("one")
     with kept(tmp_path, tmp_path / "data").open("ab") as file:
         file.write(b'{"not": "a request"}\n"cut off\n\xff\n\n"two"\n')
@@ -58,7 +58,7 @@ def test_what_is_no_request_is_passed_over(tmp_path: Path, history: RequestHisto
     assert history.load() == ["one", "two"]
 
 
-def test_where_nothing_can_be_kept_it_says_why(tmp_path: Path, history: RequestHistory) -> None:
+def test_history_that_cannot_be_kept_is_told_with_the_reason(tmp_path: Path, history: RequestHistory) -> None:
     history.add("one")
     path = kept(tmp_path, tmp_path / "data")
     path.unlink()

@@ -3,6 +3,7 @@ import os
 import re
 import stat
 import time
+from itertools import product
 from pathlib import Path
 
 import pytest
@@ -20,6 +21,7 @@ from mendgraph.nodes.execute_tools.store.run_folder import (
     workspace_folder_path,
 )
 from mendgraph.nodes.records import ToolError, ToolErrorCode
+from tests.nodes.execute_tools.system_calls import noted, replaced
 
 
 @pytest.fixture(autouse=True)
@@ -43,18 +45,20 @@ def refused(path: Path) -> ToolError:
     )
 
 
-@pytest.mark.parametrize("umask", [0o000, 0o077])
-def test_folder_is_made_for_its_owner_alone_and_found_again(tmp_path: Path, umask: int) -> None:
-    base, old = tmp_path / "deep" / "data", os.umask(umask)
-    try:
-        path = run_folder("thread 1", str(base))
-    finally:
-        os.umask(old)
-    assert path == str(base / "runs" / folder_name("thread 1"))
-    assert [mode(each) for each in (base, base / "runs", Path(path))] == [0o700] * 3
-    (Path(path) / "kept").write_text("x")
-    assert run_folder("thread 1", str(base)) == path
-    assert os.listdir(path) == ["kept"]
+def test_folder_is_made_for_its_owner_alone_and_found_again(tmp_path: Path) -> None:
+    for umask in (0o000, 0o077):
+        base, old = tmp_path / str(umask) / "data", os.umask(umask)
+        try:
+            path = run_folder("thread 1", str(base))
+        finally:
+            os.umask(old)
+        assert path == str(base / "runs" / folder_name("thread 1"))
+        assert [mode(each) for each in (base, base / "runs", Path(path))] == [0o700] * 3
+        (Path(path) / "kept").write_text("x")
+        Path(path).chmod(0o755)
+        Path(path).parent.chmod(0o777)
+        assert run_folder("thread 1", str(base)) == path
+        assert ([mode(Path(path)), mode(Path(path).parent)], os.listdir(path)) == ([0o700, 0o700], ["kept"])
 
 
 def test_variable_names_the_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -77,38 +81,25 @@ def test_name_never_changes() -> None:
     assert folder_name("thread 1") == "thread-1-e403d0b0e15639ba"
 
 
-def test_folder_of_ours_that_others_may_enter_is_closed(tmp_path: Path) -> None:
-    path = Path(str(run_folder("t", str(tmp_path))))
-    path.chmod(0o755)
-    path.parent.chmod(0o777)
-    assert run_folder("t", str(tmp_path)) == str(path)
-    assert [mode(path), mode(path.parent)] == [0o700, 0o700]
+def test_new_folder_is_on_the_disk_when_it_is_given(tmp_path: Path) -> None:
+    with noted("fsync") as synced:
+        path = Path(str(run_folder("t", str(tmp_path))))
+    assert synced == [("fsync", str(tmp_path)), ("fsync", str(path.parent))]
 
 
-def test_new_folder_is_on_the_disk_when_it_is_given(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    synced: list[int] = []
-    monkeypatch.setattr(os, "fsync", lambda handle: synced.append(os.fstat(handle).st_ino))
-    path = Path(str(run_folder("t", str(tmp_path))))
-    assert synced == [tmp_path.stat().st_ino, path.parent.stat().st_ino]
-
-
-def test_folder_of_another_user_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_folder_of_another_user_is_refused(tmp_path: Path) -> None:
     (tmp_path / "runs").mkdir(mode=0o700)
-    monkeypatch.setattr(os, "geteuid", lambda: tmp_path.stat().st_uid + 1)
-    assert run_folder("t", str(tmp_path)) == refused(tmp_path / "runs" / folder_name("t"))
+    with replaced(geteuid=lambda: tmp_path.stat().st_uid + 1):
+        assert run_folder("t", str(tmp_path)) == refused(tmp_path / "runs" / folder_name("t"))
     assert os.listdir(tmp_path / "runs") == []
 
 
-@pytest.mark.parametrize(("seconds", "due"), [(3_500, False), (3_700, True)])
-def test_folder_is_due_once_an_hour(tmp_path: Path, seconds: int, due: bool) -> None:
+def test_folder_is_due_once_an_hour(tmp_path: Path) -> None:
     assert is_due(str(tmp_path))
-    assert not is_due(str(tmp_path))
-
-    then = time.time() - seconds
-    os.utime(tmp_path / "retained", (then, then))
-
-    assert is_due(str(tmp_path)) is due
-    assert not is_due(str(tmp_path))
+    for seconds, due in ((0, False), (3_500, False), (3_700, True)):
+        then = time.time() - seconds
+        os.utime(tmp_path / "retained", (then, then))
+        assert is_due(str(tmp_path)) is due
     assert mode(tmp_path / "retained") == 0o600
 
 
@@ -125,25 +116,24 @@ def test_workspace_is_idle_after_a_day_without_a_change(tmp_path: Path) -> None:
     assert idle_workspaces(str(tmp_path / "own")) == []
 
 
-@pytest.mark.parametrize("runs", [True, False], ids=["runs", "thread"])
-@pytest.mark.parametrize("kind", ["link", "file"])
-def test_what_is_no_folder_is_refused_and_stays_as_it_is(tmp_path: Path, kind: str, runs: bool) -> None:
-    (tmp_path / "base" / "runs").mkdir(parents=True)
+def test_path_that_is_no_folder_is_refused_and_stays_as_it_is(tmp_path: Path) -> None:
     outside = tmp_path / "outside"
     outside.mkdir(mode=0o755)
-    path = tmp_path / "base" / "runs" / folder_name("t")
-    place = path.parent if runs else path
-    if runs:
-        place.rmdir()
-    place.symlink_to(outside) if kind == "link" else place.write_text("x")
-    assert run_folder("t", str(tmp_path / "base")) == refused(path)
-    assert (os.listdir(outside), mode(outside)) == ([], 0o755)
+    for number, (kind, is_above) in enumerate(product(("link", "file"), (True, False))):
+        base = tmp_path / str(number)
+        path = base / "runs" / folder_name("t")
+        place = path.parent if is_above else path
+        place.parent.mkdir(parents=True)
+        if kind == "link":
+            place.symlink_to(outside)
+        else:
+            place.write_text("x")
+        assert run_folder("t", str(base)) == refused(path)
+        assert (os.listdir(outside), mode(outside)) == ([], 0o755)
 
 
-def test_what_takes_the_place_of_a_folder_that_was_used_is_refused_and_its_rights_are_kept(tmp_path: Path) -> None:
+def test_link_in_place_of_a_folder_that_was_used_is_refused(tmp_path: Path) -> None:
     path = Path(str(run_folder("t", str(tmp_path))))
-    path.chmod(0o755)
-    assert (run_folder("t", str(tmp_path)), mode(path)) == (str(path), 0o700)
     path.rename(tmp_path / "moved")
     path.symlink_to(tmp_path / "moved")
     assert run_folder("t", str(tmp_path)) == refused(path)
@@ -192,13 +182,17 @@ def test_runs_folder_is_removed_with_all_that_is_in_it(tmp_path: Path) -> None:
     assert (path.exists(), os.listdir(outside), os.path.isdir(str(neighbour))) == (False, ["kept"], True)
 
 
-@pytest.mark.parametrize("kind", ["link", "file"])
-def test_what_is_no_folder_is_not_removed(tmp_path: Path, kind: str) -> None:
+def test_path_that_is_no_folder_is_not_removed(tmp_path: Path) -> None:
     path, outside = Path(run_folder_path("t", str(tmp_path))), tmp_path / "outside"
     path.parent.mkdir()
     outside.mkdir()
     (outside / "kept").write_text("x")
-    path.symlink_to(outside) if kind == "link" else path.write_text("x")
-    with pytest.raises(NotADirectoryError):
-        remove_run_folder("t", str(tmp_path))
-    assert (os.path.lexists(path), os.listdir(outside)) == (True, ["kept"])
+    for target in (outside, ""):
+        if target:
+            path.symlink_to(target)
+        else:
+            path.write_text("x")
+        with pytest.raises(NotADirectoryError):
+            remove_run_folder("t", str(tmp_path))
+        assert (os.path.lexists(path), os.listdir(outside)) == (True, ["kept"])
+        path.unlink()

@@ -3,23 +3,22 @@
 import errno
 import json
 import os
+import signal
 import stat
 import subprocess
-import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
-from mendgraph.nodes.execute_tools.store import run_lock as module
 from mendgraph.nodes.execute_tools.store.database import open_database, read_url
 from mendgraph.nodes.execute_tools.store.postgres import Connections, postgres_holder
 from mendgraph.nodes.execute_tools.store.run_folder import workspace_name
 from mendgraph.nodes.execute_tools.store.run_lock import Owner, RunLock, WorkspaceLock, is_alive, lock_holder
 from mendgraph.nodes.records import ToolError, ToolErrorCode
-from tests.architecture.product import ROOT
 from tests.broken_stores import NOWHERE
+from tests.nodes.execute_tools.system_calls import failing
 
 US = Owner("a1", os.getpid(), "2026-01-02T03:04:05Z")
 
@@ -48,7 +47,7 @@ def test_second_is_told_who_was_first(tmp_path: Path) -> None:
     second.release()
 
 
-def test_whoever_waits_gets_it_when_it_is_left(tmp_path: Path) -> None:
+def test_waiting_run_gets_the_lock_when_it_is_left(tmp_path: Path) -> None:
     lock, begun = RunLock(str(tmp_path)), threading.Event()
     assert lock.acquire(US) is None
 
@@ -64,54 +63,34 @@ def test_whoever_waits_gets_it_when_it_is_left(tmp_path: Path) -> None:
         assert waiting.result(30) is None
 
 
-@pytest.mark.parametrize(
-    "data",
-    [None, b'{"run_id": "a1", "pi', b'{"run_id": "a1", "pid": 0, "since": "x"}', b"[" * 4_000],
-)
-def test_holder_that_cannot_be_read_is_somebody(tmp_path: Path, data: bytes | None) -> None:
+UNREADABLE = (None, b'{"run_id": "a1", "pi', b'{"run_id": "a1", "pid": 0, "since": "x"}', b"[" * 4_000)
+
+
+def test_holder_that_cannot_be_read_is_somebody(tmp_path: Path) -> None:
     written = tmp_path / "run.lock.json"
     with RunLock(str(tmp_path)) as lock:
         assert lock.acquire(US) is None
-        written.unlink()
-        if data is not None:
-            written.write_bytes(data)
-        assert RunLock(str(tmp_path)).acquire(Owner("b2")) == SOMEBODY
+        for data in UNREADABLE:
+            written.unlink(missing_ok=True)
+            if data is not None:
+                written.write_bytes(data)
+            assert RunLock(str(tmp_path)).acquire(Owner("b2")) == SOMEBODY
 
 
-@pytest.mark.parametrize("function", ["open", "write", "rename"])
-def test_lock_whose_holder_cannot_be_written_down_holds_nevertheless(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, function: str
-) -> None:
+@pytest.mark.parametrize("function", ["write", "rename"])
+def test_lock_whose_holder_cannot_be_written_down_holds_nevertheless(tmp_path: Path, function: str) -> None:
     (tmp_path / "run.lock.json").write_text(json.dumps({"run_id": "gone", "pid": os.getpid(), "since": "x"}))
-    real = getattr(os, function)
-
-    def full(*arguments: object, **named: object) -> object:
-        if function != "open" or str(arguments[0]).endswith(".new"):
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-        return real(*arguments, **named)
-
     with RunLock(str(tmp_path)) as lock:
-        with monkeypatch.context() as patch:
-            patch.setattr(os, function, full)
+        with failing(function, number=errno.ENOSPC, ever_after=True):
             assert lock.acquire(US) is None
         assert RunLock(str(tmp_path)).acquire(Owner("b2")) == SOMEBODY
 
 
-def test_what_the_file_system_refuses_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_lock_that_the_file_system_refuses_is_told(tmp_path: Path) -> None:
     (tmp_path / "run.lock").symlink_to("elsewhere")
-    path = str(tmp_path / "run.lock")
-    circle = ToolError(
-        code=ToolErrorCode.INVALID_ARGUMENT, message=f"Cannot lock {path!r}: its symbolic links lead in a circle."
-    )
-    assert RunLock(str(tmp_path)).acquire(US) == circle
-    (tmp_path / "run.lock").unlink()
-
-    def without(*_: object) -> None:
-        raise OSError(errno.ENOSYS, "Function not implemented")
-
-    monkeypatch.setattr("fcntl.flock", without)
-    none = ToolError(code=ToolErrorCode.IO_ERROR, message=f"Cannot lock {path!r}: Function not implemented.")
-    assert RunLock(str(tmp_path)).acquire(US) == none
+    message = f"Cannot lock {str(tmp_path / 'run.lock')!r}: its symbolic links lead in a circle."
+    refused = ToolError(code=ToolErrorCode.INVALID_ARGUMENT, message=message)
+    assert RunLock(str(tmp_path)).acquire(US) == refused
 
 
 def test_holder_that_is_no_more_is_not_named(tmp_path: Path) -> None:
@@ -122,12 +101,9 @@ def test_holder_that_is_no_more_is_not_named(tmp_path: Path) -> None:
         assert RunLock(str(tmp_path)).acquire(Owner("b2")) == SOMEBODY
 
 
-def test_process_of_another_user_is_alive(monkeypatch: pytest.MonkeyPatch) -> None:
-    def forbid(pid: int, number: int) -> None:
-        raise PermissionError(errno.EPERM, os.strerror(errno.EPERM), pid, number)
-
-    monkeypatch.setattr(os, "kill", forbid)
-    assert is_alive(1)
+def test_process_of_another_user_is_alive() -> None:
+    with failing("kill", number=errno.EPERM):
+        assert is_alive(1)
 
 
 def test_released_lock_leaves_no_name_and_lets_nobody_else_read_its_file(tmp_path: Path) -> None:
@@ -138,24 +114,22 @@ def test_released_lock_leaves_no_name_and_lets_nobody_else_read_its_file(tmp_pat
     assert os.listdir(tmp_path) == ["run.lock"]
 
 
-HOLD = """
-import sys
-from mendgraph.nodes.execute_tools.store.run_lock import Owner, RunLock
-lock = RunLock(sys.argv[1])
-assert lock.acquire(Owner("other")) is None
-print("held", flush=True)
-sys.stdin.read()
-"""
-
-
 def test_another_process_is_named_until_it_is_killed(tmp_path: Path) -> None:
-    command = [sys.executable, "-c", HOLD, str(tmp_path)]
-    with subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as other:
-        assert other.stdout is not None
-        assert other.stdout.readline() == "held\n"
+    reader, writer = os.pipe()
+    other = os.fork()
+    if other == 0:
+        lock = RunLock(str(tmp_path))
+        lock.acquire(Owner("other", os.getpid()))
+        os.write(writer, b"held")
+        signal.pause()
+    try:
+        assert os.read(reader, 4) == b"held"
         held = lock_holder(str(tmp_path))
-        other.kill()
-    assert (held.run_id if held else "", held.pid if held else 0) == ("other", other.pid)
+        assert held is not None
+        assert (held.run_id, held.pid) == ("other", other)
+    finally:
+        os.kill(other, signal.SIGKILL)
+        os.waitpid(other, 0)
     assert (tmp_path / "run.lock.json").exists()
     assert lock_holder(str(tmp_path)) is None
 
@@ -170,7 +144,7 @@ def refusal(found: ToolError | None) -> ToolError:
 
 
 @pytest.mark.usefixtures("any_store")
-def test_one_has_it_at_a_time(tmp_path: Path) -> None:
+def test_one_run_has_the_workspace_at_a_time(tmp_path: Path) -> None:
     one, two = WorkspaceLock(str(tmp_path)), WorkspaceLock(str(tmp_path))
     with one:
         assert one.acquire(RUN) is None
@@ -205,24 +179,16 @@ def test_another_machine_that_has_it_is_named_and_nothing_stays_locked_here(shar
     assert lock_holder(str(tmp_path)) is None
 
 
-def test_process_of_this_machine_that_is_no_more_is_waited_for(
-    shared_store: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_process_of_this_machine_that_is_no_more_is_waited_for(shared_store: str, tmp_path: Path) -> None:
     """The server has not noticed yet. Whoever is asked nothing more would be told that a dead run is at work."""
     open_database(str(tmp_path)).close()
     theirs = Connections(read_url(shared_store)).locks
     dead = subprocess.Popen(["true"])
     dead.wait()
     assert theirs.take(str(workspace_name(str(tmp_path))), Owner("r2", dead.pid, FAR.since))
-    with monkeypatch.context() as patch:
-        patch.setattr(module, "pause", lambda _: theirs.connections.close())
-        with WorkspaceLock(str(tmp_path)) as lock:
-            assert lock.acquire(RUN) is None
-    assert theirs.take(str(workspace_name(str(tmp_path))), Owner("r2", dead.pid, FAR.since))
-    with monkeypatch.context() as patch:
-        patch.setattr(module, "_NOTICED_S", 0.0)
-        assert f"process {dead.pid}" in refusal(WorkspaceLock(str(tmp_path)).acquire(RUN)).message
-    theirs.connections.close()
+    threading.Timer(0.2, theirs.connections.close).start()
+    with WorkspaceLock(str(tmp_path)) as lock:
+        assert lock.acquire(RUN) is None
 
 
 def test_store_that_cannot_be_asked_is_told_and_nothing_stays_locked(

@@ -7,14 +7,15 @@ from pathlib import Path
 
 import pytest
 
-from mendgraph.nodes.execute_tools.store import user_files
 from mendgraph.nodes.execute_tools.store.run_folder import spending_folder, workspace_folder_path
 from mendgraph.nodes.execute_tools.store.user_files import (
+    LONGEST_LINE,
     MOST_BYTES,
     MOST_SETTINGS_BYTES,
     SETTINGS_FILE,
     configuration_file,
     hash_of,
+    lines_of,
     read_settings_file,
     read_user_file,
     trust,
@@ -22,6 +23,7 @@ from mendgraph.nodes.execute_tools.store.user_files import (
     write_whole,
 )
 from mendgraph.nodes.records import ToolError, ToolErrorCode
+from tests.nodes.execute_tools.system_calls import noted
 
 
 @pytest.fixture(autouse=True)
@@ -40,39 +42,26 @@ def test_spending_folder_is_made_in_the_data_folder_and_is_its_owners(
     assert stat.S_IMODE((folder / "spending").stat().st_mode) == 0o700
 
 
-def test_without_a_home_there_is_no_spending_folder(monkeypatch: pytest.MonkeyPatch) -> None:
-    def homeless(name: str, appauthor: bool) -> str:
-        raise RuntimeError(name, appauthor)
-
-    monkeypatch.delenv("MENDGRAPH_DATA_DIR", raising=False)
-    monkeypatch.setattr("platformdirs.user_data_dir", homeless)
-    monkeypatch.setattr("platformdirs.user_config_dir", homeless)
-    message = "There is no home folder to keep runs in: set MENDGRAPH_DATA_DIR to a folder of your own."
-    assert spending_folder() == ToolError(code=ToolErrorCode.NOT_FOUND, message=message)
-    message = "There is no home folder in which prices.toml could be."
-    assert configuration_file("prices.toml") == ToolError(code=ToolErrorCode.NOT_FOUND, message=message)
-
-
 # --- Reading
 
 
-@pytest.mark.parametrize(
-    ("name", "code", "reason"),
-    [
-        ("none", ToolErrorCode.NOT_FOUND, "there is no such file or directory"),
-        ("folder", ToolErrorCode.INVALID_ARGUMENT, "it is a directory, and a file is needed"),
-        ("pipe", ToolErrorCode.INVALID_ARGUMENT, "it is not a regular file (a pipe, socket or device)"),
-        ("large", ToolErrorCode.INVALID_ARGUMENT, "it has more than 1,000,000 bytes"),
-        ("latin", ToolErrorCode.INVALID_ARGUMENT, "it is no UTF-8 text (byte 1)"),
-    ],
-)
-def test_what_cannot_be_read_is_an_error(tmp_path: Path, name: str, code: ToolErrorCode, reason: str) -> None:
+UNREADABLE = {
+    "none": (ToolErrorCode.NOT_FOUND, "there is no such file or directory"),
+    "folder": (ToolErrorCode.INVALID_ARGUMENT, "it is a directory, and a file is needed"),
+    "pipe": (ToolErrorCode.INVALID_ARGUMENT, "it is not a regular file (a pipe, socket or device)"),
+    "large": (ToolErrorCode.INVALID_ARGUMENT, "it has more than 1,000,000 bytes"),
+    "latin": (ToolErrorCode.INVALID_ARGUMENT, "it is no UTF-8 text (byte 1)"),
+}
+
+
+def test_file_that_cannot_be_read_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "folder").mkdir()
     os.mkfifo(tmp_path / "pipe")
     (tmp_path / "large").write_bytes(b"x" * (MOST_BYTES + 1))
     (tmp_path / "latin").write_bytes(b"a\xe4b")
-    path = str(tmp_path / name)
-    assert read_user_file(path) == ToolError(code=code, message=f"Cannot read {path!r}: {reason}.")
+    for name, (code, reason) in UNREADABLE.items():
+        path = str(tmp_path / name)
+        assert read_user_file(path) == ToolError(code=code, message=f"Cannot read {path!r}: {reason}.")
 
 
 def test_byte_order_mark_is_no_part_of_the_text(tmp_path: Path) -> None:
@@ -80,28 +69,23 @@ def test_byte_order_mark_is_no_part_of_the_text(tmp_path: Path) -> None:
     assert read_user_file(str(tmp_path / "file")) == "a = 1\n"
 
 
-def test_file_is_replaced_whole_and_on_the_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    path, synced = tmp_path / "file", list[int]()
+def test_file_is_replaced_whole_and_on_the_disk(tmp_path: Path) -> None:
+    path = tmp_path / "file"
     path.write_bytes(b"old")
-    fsync = os.fsync
-
-    def sync(handle: int) -> None:
-        synced.append(os.fstat(handle).st_ino)
-        fsync(handle)
-
-    monkeypatch.setattr(os, "fsync", sync)
-    write_whole(str(path), b"new")
+    with noted("fsync", "replace") as calls:
+        write_whole(str(path), b"new")
 
     assert path.read_bytes() == b"new"
-    assert synced == [path.stat().st_ino, tmp_path.stat().st_ino]
+    assert [name for name, _ in calls] == ["fsync", "replace", "fsync"]
+    assert calls[-1] == ("fsync", str(tmp_path))
     assert os.listdir(tmp_path) == ["file"]
 
 
-def test_line_that_is_too_long_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(user_files, "LONGEST_LINE", 4)
-    assert list(user_files.lines_of(BytesIO(b"123\n12\n1234"), "tasks")) == [b"123\n", b"12\n", b"1234"]
-    with pytest.raises(OSError, match="a line of tasks has more than 4 bytes"):
-        list(user_files.lines_of(BytesIO(b"1234\n"), "tasks"))
+def test_line_that_is_too_long_is_an_error() -> None:
+    lines = lines_of(BytesIO(b"12\n" + b"x" * LONGEST_LINE + b"\n"), "tasks")
+    assert next(lines) == b"12\n"
+    with pytest.raises(OSError, match=f"a line of tasks has more than {LONGEST_LINE:,} bytes"):
+        next(lines)
 
 
 HASH, OTHER = hash_of(b"a"), hash_of(b"b")
@@ -150,11 +134,11 @@ def test_only_the_last_trusted_hash_is_known_until_it_is_forgotten(root: str) ->
     assert trust(root, "") is None
 
 
-@pytest.mark.parametrize("text", ["", "x", HASH[:-1], f"{HASH}\n{OTHER}"])
-def test_damaged_mark_trusts_nothing(root: str, text: str) -> None:
+def test_damaged_mark_trusts_nothing(root: str) -> None:
     trust(root, HASH)
-    Path(workspace_folder_path(root), "trusted-settings").write_text(text)
-    assert trusted_hash(root) == ""
+    for text in ("", "x", HASH[:-1], f"{HASH}\n{OTHER}"):
+        Path(workspace_folder_path(root), "trusted-settings").write_text(text)
+        assert trusted_hash(root) == ""
 
 
 def test_link_in_place_of_the_mark_is_not_written_through(root: str, tmp_path: Path) -> None:
@@ -167,13 +151,21 @@ def test_link_in_place_of_the_mark_is_not_written_through(root: str, tmp_path: P
     assert victim.read_text() == "mine"
 
 
-def test_without_a_place_for_records_nothing_is_trusted(root: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("MENDGRAPH_DATA_DIR", "/dev/null/x")
-    assert isinstance(trust(root, HASH), ToolError)
+def test_user_without_a_home_is_told_and_nothing_is_trusted(root: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def homeless(name: str, appauthor: bool) -> str:
+        raise RuntimeError(name, appauthor)
+
     monkeypatch.delenv("MENDGRAPH_DATA_DIR")
-    monkeypatch.setattr(user_files, "workspace_folder_path", _no_home)
+    for name in ("user_data_dir", "user_config_dir"):
+        monkeypatch.setattr(f"platformdirs.{name}", homeless)
+    message = "There is no home folder to keep runs in: set MENDGRAPH_DATA_DIR to a folder of your own."
+    assert spending_folder() == ToolError(code=ToolErrorCode.NOT_FOUND, message=message)
+    message = "There is no home folder in which prices.toml could be."
+    assert configuration_file("prices.toml") == ToolError(code=ToolErrorCode.NOT_FOUND, message=message)
     assert trusted_hash(root) == ""
 
 
-def _no_home(root: str) -> str:
-    raise RuntimeError(root)
+def test_without_a_place_for_records_nothing_is_trusted(root: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MENDGRAPH_DATA_DIR", "/dev/null/x")
+    assert isinstance(trust(root, HASH), ToolError)
+    assert trusted_hash(root) == ""
