@@ -6,6 +6,7 @@ from pydantic import AliasChoices, BaseModel, ConfigDict, Field, ValidationError
 from mendgraph.nodes.execute_tools.registry import argument_schema, describe_errors, values_without_json_form
 from mendgraph.nodes.execute_tools.tool_schemas import MOST_NODES, plain_schema, shown_schema
 from mendgraph.nodes.records import JsonMap
+from tests.nodes.execute_tools.row_tables import every_row
 
 
 class Step(BaseModel):
@@ -46,8 +47,8 @@ def test_recursive_model_is_cut() -> None:
     assert "$ref" not in str(schema)
 
 
-@pytest.mark.parametrize(
-    ("arguments", "sentences"),
+@every_row(
+    "arguments, sentences",
     [
         ({}, ["path: field required"]),
         ({"path": 1}, ["path: input should be a valid string"]),
@@ -64,8 +65,8 @@ def test_each_mistake_is_one_sentence(arguments: dict[str, Any], sentences: list
     assert errors(Arguments, arguments) == sentences
 
 
-@pytest.mark.parametrize(
-    ("arguments", "sentences"),
+@every_row(
+    "arguments, sentences",
     [
         ({"a": "x", "b": [1, None, {"c": 2.5}]}, []),
         ({"a": "\ud83d"}, ["a: str is not valid UTF-8: surrogates not allowed"]),
@@ -86,8 +87,8 @@ DEFINED: JsonMap = {
 }
 
 
-@pytest.mark.parametrize(
-    ("schema", "plain"),
+@every_row(
+    "schema, plain",
     [
         ({"title": "T", "$id": "x", "type": "string"}, {"type": "string"}),
         ({"properties": {"title": {"title": "T"}, "$ref": {}}}, {"properties": {"title": {}, "$ref": {}}}),
@@ -103,7 +104,7 @@ def test_schema_becomes_plain(schema: JsonMap, plain: JsonMap) -> None:
     assert plain_schema({**schema, **DEFINED}) == plain
 
 
-@pytest.mark.parametrize("reference", ["https://example.com/a.json", "#anchor", 7, "#/$defs/Gone", "#/list/2"])
+@every_row("reference", ["https://example.com/a.json", "#anchor", 7, "#/$defs/Gone", "#/list/2"])
 def test_reference_out_of_the_schema_allows_anything(reference: object) -> None:
     schema = {"properties": {"a": {"$ref": reference}}, "list": [{}, {}], **DEFINED}
     assert plain_schema(schema)["properties"] == {"a": {}}

@@ -14,6 +14,7 @@ from mendgraph.nodes.execute_tools.registry import ActionRegistry, ToolContext, 
 from mendgraph.nodes.execute_tools.tools.read_file import read_file
 from mendgraph.nodes.records import Effect, JsonMap
 from tests.nodes.execute_tools.action_doubles import Do
+from tests.nodes.execute_tools.row_tables import every_row
 
 
 def test_action_sees_by_its_flag_that_its_time_is_over() -> None:
@@ -52,7 +53,7 @@ def peek(file_name: str) -> str:
     return Path(file_name).read_text()
 
 
-@pytest.mark.parametrize(("action", "data"), [(Notebook(), ["hello"]), (peek, "hello")])
+@every_row("action, data", [(Notebook(), ["hello"]), (peek, "hello")])
 def test_what_a_registry_gives_an_environment_executes(tmp_path: Path, action: Any, data: Any) -> None:
     (tmp_path / "notes.txt").write_text("hello")
     registry = ActionRegistry()
@@ -96,7 +97,7 @@ def first_two_numbers(rows: Iterable[int]) -> list[int]:
     return list(itertools.islice(rows, 2))
 
 
-@pytest.mark.parametrize("execute", [first_two, first_two_numbers])
+@every_row("execute", [first_two, first_two_numbers])
 def test_registered_action_takes_an_endless_iterator_untouched(execute: Callable[..., Any]) -> None:
     action = Do("take", execute)
     environment = Environment(actions=ActionRegistry([tool(execute, effect=Effect.READ, name="take")]))

@@ -15,6 +15,7 @@ from mendgraph.nodes.execute_tools.processes import bubblewrap
 from mendgraph.nodes.execute_tools.processes.processes import Limit, ResourceLimits
 from mendgraph.nodes.records import JsonMap, ToolError, ToolErrorCode
 from tests.nodes.execute_tools.processes.command_place import secret
+from tests.nodes.execute_tools.row_tables import every_row
 from tests.sandboxes import open_handles
 
 APP = "def add(a, b):\n    return a - b\n"
@@ -52,14 +53,7 @@ def root(tmp_path: Path) -> Iterator[Path]:
 
 
 def module(path: str, text: str | None, source: str, want: str) -> JsonMap:
-    example: JsonMap = {
-        "source": source,
-        "want": want,
-        "kind": "value",
-        "raises": None,
-        "origin": "task",
-        "options": [],
-    }
+    example = {"source": source, "want": want, "kind": "value", "raises": None, "origin": "task", "options": []}
     return {"path": path, "text": text, "groups": [[example]]}
 
 
@@ -86,7 +80,7 @@ def test_example_that_writes_or_looks_at_what_is_denied_is_unknown(root: Path) -
     assert [each["results"][0][0] for each in found] == ["unknown", "unknown"]
 
 
-def test_example_that_does_not_end(root: Path) -> None:
+def test_example_that_does_not_end_is_given_up(root: Path) -> None:
     text = "def f():\n    while True: print('x')\n"
     checks = opened(root, examples_timeout_s=0.5)
     assert checks.run_examples([module("app.py", text, "f()", "1")]) == [entry("endless")]
@@ -99,8 +93,8 @@ def test_without_a_python_nothing_can_be_run(root: Path, monkeypatch: pytest.Mon
     assert opened(root).run_examples([module("app.py", None, "add(1, 1)", "0")]) == error
 
 
-@pytest.mark.parametrize(
-    ("program", "told"),
+@every_row(
+    "program, told",
     [('#!/bin/sh\n[ -z "$3" ] && exit 0\necho \'[{"own": 1}]\'\n', [{"own": 1}]), ("#!/no/such/thing\n", None)],
 )
 def test_python_of_the_workspace_where_it_starts(tmp_path: Path, program: str, told: list[JsonMap] | None) -> None:
@@ -148,8 +142,8 @@ def test_file_that_is_replaced_stays_a_program(tmp_path: Path) -> None:
     assert (now, then) == (RanTests("./run.sh", failed={"./run.sh": ""}), RanTests("./run.sh"))
 
 
-@pytest.mark.parametrize(
-    ("line", "skipped"),
+@every_row(
+    "line, skipped",
     [
         ("40 passed, 41 skipped in 0.03s", 41),
         ("OK (skipped=3)", 3),
@@ -188,23 +182,20 @@ def test_configured_commands(root: Path) -> None:
     assert list(results[3].failed) == ["touch made"]
 
 
-OUTPUTS = {
-    "FAILED tests/test_a.py::test_b[x y] - assert 1 == 2\nERROR tests/test_c.py\n": [
-        "tests/test_a.py::test_b[x y]",
-        "tests/test_c.py",
-    ],
-    "FAIL: test_b (tests.test_a.Case.test_b)\n": ["test_b (tests.test_a.Case.test_b)"],
-    "test tests::it_works ... FAILED\n": ["tests::it_works"],
-    "    --- FAIL: TestB/x (0.00s)\n": ["TestB/x"],
-    "not ok 1 - adds two # time=1ms\n": ["adds two"],
-    "  \u2716 adds two (1.25ms)\n  \u2715 adds three (3 ms)\n": ["adds two", "adds three"],
-}
+OUTPUTS = [
+    ("FAILED tests/a.py::test_b[x y] - assert 1 == 2\nERROR tests/c.py\n", ["tests/a.py::test_b[x y]", "tests/c.py"]),
+    ("FAIL: test_b (tests.test_a.Case.test_b)\n", ["test_b (tests.test_a.Case.test_b)"]),
+    ("test tests::it_works ... FAILED\n", ["tests::it_works"]),
+    ("    --- FAIL: TestB/x (0.00s)\n", ["TestB/x"]),
+    ("not ok 1 - adds two # time=1ms\n", ["adds two"]),
+    ("  \u2716 adds two (1.25ms)\n  \u2715 adds three (3 ms)\n", ["adds two", "adds three"]),
+]
 
 
-@pytest.mark.parametrize(("output", "names"), OUTPUTS.items())
-def test_tests_that_fail_by_what_a_command_prints(root: Path, output: str, names: list[str]) -> None:
+@every_row("output, names", OUTPUTS)
+def test_failed_tests_are_read_from_the_output_of_a_command(tmp_path: Path, output: str, names: list[str]) -> None:
     command = shlex.join(["sh", "-c", f"printf %s {shlex.quote(output)}; exit 1"])
-    found = opened(root, commands=(command,)).run_command(command)
+    found = opened(tmp_path.resolve(), commands=(command,)).run_command(command)
     assert isinstance(found, RanTests)
     assert list(found.failed) == names
 
@@ -217,8 +208,8 @@ def test_command_that_takes_too_long(root: Path) -> None:
 MAKE = frozenset({".c"})
 
 
-@pytest.mark.parametrize(
-    ("recipe", "found"),
+@every_row(
+    "recipe, found",
     [
         ("true", RanTests("make test")),
         ("echo 'not ok 2 - b' && false", ["b"]),
@@ -240,14 +231,14 @@ def test_command_that_runs_all_tests_of_a_project(tmp_path: Path, recipe: str, f
         assert (list(ran.failed) if isinstance(found, list) else ran) == found
 
 
-@pytest.mark.parametrize(("command", "reason"), [("pytest 'a", "No closing quotation"), ("", "it is empty")])
-def test_what_is_no_command_line(root: Path, command: str, reason: str) -> None:
+@every_row("command, reason", [("pytest 'a", "No closing quotation"), ("", "it is empty")])
+def test_check_that_is_no_command_line_is_refused(root: Path, command: str, reason: str) -> None:
     found = open_checks(str(root), CheckRules((command,)), secret)
     message = f"The check {command!r} is not a command line ({reason}): write it as in a terminal, without pipes."
     assert found == ToolError(code=ToolErrorCode.INVALID_ARGUMENT, message=message)
 
 
-def test_scope_that_is_over(root: Path) -> None:
+def test_check_in_a_scope_that_is_over_does_not_run(root: Path) -> None:
     checks, scope = opened(root, commands=("true",)), CancellationScope()
     assert checks.in_scope(None) is checks
     in_scope = checks.in_scope(scope)
@@ -282,7 +273,7 @@ def test_example_that_takes_too_much(root: Path, code: str, limit: Limit) -> Non
         assert found.message.startswith("The run of the examples ")
 
 
-@pytest.mark.parametrize("code", [code for code, _ in BOMBS.values()], ids=BOMBS)
+@every_row("code", [code for code, _ in BOMBS.values()])
 def test_tests_of_the_project_that_take_too_much(tmp_path: Path, code: str) -> None:
     (tmp_path / "test_app.py").write_text(code + "def test_app():\n    pass\n")
     found = opened(tmp_path.resolve(), limits=SMALL, timeout_s=20.0).run_tests("test_app.py")

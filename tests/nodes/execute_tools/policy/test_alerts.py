@@ -1,5 +1,3 @@
-import pytest
-
 from mendgraph.nodes.execute_tools.policy.alerts import (
     Alert,
     AlertKind,
@@ -8,6 +6,7 @@ from mendgraph.nodes.execute_tools.policy.alerts import (
     observe_reply,
     observe_tool,
 )
+from tests.nodes.execute_tools.row_tables import every_row
 
 
 def tool_alerts(outcomes: str) -> list[int]:
@@ -27,8 +26,8 @@ def costs_of(*amounts: float, unit: str = "tokens", vitals: Vitals | None = None
     return vitals, alerts
 
 
-@pytest.mark.parametrize(
-    ("outcomes", "raised"),
+@every_row(
+    "outcomes, raised",
     [
         ("", []),
         ("x", []),
@@ -81,8 +80,8 @@ def test_dear_call_is_told() -> None:
     assert vitals == Vitals(costs=(100.0, 120.0, 80.0, 100.0, 301.0), cost_unit="tokens", cost_alerted=True)
 
 
-@pytest.mark.parametrize(
-    ("amounts", "raised"),
+@every_row(
+    "amounts, raised",
     [
         ((1, 1, 1, 100), []),  # too few to compare with
         ((1, 1, 1, 1, 3), []),  # not more than three times
