@@ -34,16 +34,7 @@ ODD: Final = (
 )
 JSON_WORDS: Final = (
     *'{}[],:"\\',
-    "[" * 70,
-    '{"a":' * 70,
-    "null",
-    "NaN",
-    "-1",
-    "1e999",
-    str(2**64),
-    "\\ud83d",
-    "\\u0000",
-    "true",
+    *("[" * 70, '{"a":' * 70, "null", "NaN", "-1", "1e999", str(2**64), "\\ud83d", "\\u0000", "true"),
 )
 CALL_WORDS: Final = (
     *("tool:", "tool: ", "(", ")", "({", "})", "```", "````", "~~~", "```python\n", "\n```\n", "<think>", "</think>"),
@@ -106,7 +97,7 @@ def as_bytes(text: str) -> bytes:
 @cache
 def replies() -> tuple[ModelReply, ...]:
     """The recorded replies of all cassettes."""
-    found = (reply_of(each.body) for each in recorded_replies())
+    found = (reply_of(body) for body in recorded_replies())
     return tuple(each for each in found if isinstance(each, ModelReply))
 
 

@@ -6,11 +6,10 @@ and ours, as in a run, but without a socket and without a request.
 
 import asyncio
 import atexit
-import json
 from collections.abc import AsyncIterator, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import httpx2
 import yaml
@@ -23,61 +22,39 @@ from mendgraph.nodes.call_model.endpoint import PLAIN, Endpoint
 from mendgraph.nodes.call_model.model import Call
 from mendgraph.nodes.call_model.prompts.prompt import Prompt
 from mendgraph.nodes.parse.reading import Reader
-from mendgraph.nodes.records import JsonMap, ModelReply, ProviderFailure
+from mendgraph.nodes.records import ModelReply, ProviderFailure
 from tests.cassettes import LIBRARY
 from tests.nodes.parse.readings import BLOCKS, NATIVE, NATIVE_BLOCKS, TEXT
 
-Result = ModelReply | ProviderFailure
-Documents = tuple[JsonMap, ...]
-
 READERS: Final[dict[str, Reader]] = {"text": TEXT, "native": NATIVE, "blocks": BLOCKS, "both": NATIVE_BLOCKS}
-DONE: Final = "[DONE]"
 CALL: Final = Call(prompt=Prompt(messages=({"role": "user", "content": "Hi"},)), max_output_tokens=9, timeout_s=60.0)
-_SEPARATOR: Final = b"\n\n"
 _REQUEST: Final = httpx2.Request("POST", "http://llm.test/v1/chat/completions")
 
 
-class Recorded(NamedTuple):
-    """One streamed answer as the endpoint sent it, under the name of the first cassette that holds it."""
-
-    name: str
-    body: bytes
-
-    @property
-    def documents(self) -> Documents:
-        """Its events but for the one that says it is done."""
-        events = (event.removeprefix(b"data: ") for event in self.body.split(_SEPARATOR) if event.strip())
-        return tuple(json.loads(event) for event in events if event != DONE.encode())
-
-
 @cache
-def recorded_replies() -> tuple[Recorded, ...]:
-    """Every different streamed reply of the cassettes, in the order of their names."""
-    found: dict[bytes, str] = {}
+def recorded_replies() -> tuple[bytes, ...]:
+    """Every different streamed reply of the cassettes, as the endpoint sent it."""
+    found: dict[bytes, None] = {}
     for path in sorted(LIBRARY.rglob("*.yaml")):
-        name = path.relative_to(LIBRARY).with_suffix("").as_posix()
-        interactions = yaml.load(path.read_text(encoding="utf-8"), Loader=yaml.CSafeLoader)["interactions"]
-        for at, interaction in enumerate(interactions):
+        for interaction in yaml.load(path.read_text(encoding="utf-8"), Loader=yaml.CSafeLoader)["interactions"]:
             body = str(interaction["response"]["body"]["string"])
             if body.startswith("data: "):
-                found.setdefault(body.encode(), f"{name} {at}")
-    return tuple(Recorded(name, body) for body, name in found.items())
+                found[body.encode()] = None
+    return tuple(found)
 
 
 # --- From the bytes to a reply
 
 
-class _Line(httpx2.AsyncByteStream):
-    """A body that comes in these parts; the connection may then break."""
+class _Body(httpx2.AsyncByteStream):
+    """A body that comes in these parts."""
 
-    def __init__(self, parts: Iterable[bytes], *, dropped: bool) -> None:
-        self._parts, self._dropped = parts, dropped
+    def __init__(self, parts: Iterable[bytes]) -> None:
+        self._parts = parts
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
         for part in self._parts:
             yield part
-        if self._dropped:
-            raise httpx2.RemoteProtocolError("peer closed connection")
 
 
 @dataclass
@@ -85,10 +62,10 @@ class _Completions:
     """What stands in for the SDK's side of a request: its answer is this body."""
 
     client: AsyncOpenAI
-    line: _Line
+    body: _Body
 
     async def create(self, **_: object) -> AsyncStream[object]:
-        response = httpx2.Response(200, stream=self.line, request=_REQUEST)
+        response = httpx2.Response(200, stream=self.body, request=_REQUEST)
         return AsyncStream[object](cast_to=object, response=response, client=self.client)
 
 
@@ -107,10 +84,10 @@ def _model() -> ChatModel:
     return model
 
 
-async def _hear(parts: Iterable[bytes], *, dropped: bool) -> None:
+async def _hear(parts: Iterable[bytes]) -> None:
     """Let the model hear this body at its next request in this event loop."""
     chat: Any = await _model().loops.get()
-    chat.async_client = _Completions(chat.root_async_client, _Line(parts, dropped=dropped))
+    chat.async_client = _Completions(chat.root_async_client, _Body(parts))
 
 
 async def _reading() -> _Reading:
@@ -118,11 +95,11 @@ async def _reading() -> _Reading:
     return _Reading(request, CALL, _Clock(CALL), lambda _: None)
 
 
-def reader_of(parts: Sequence[bytes], *, dropped: bool = False) -> tuple[ReplyAssembly, Exception | None]:
+def reader_of(parts: Sequence[bytes]) -> tuple[ReplyAssembly, Exception | None]:
     """What was put together of all these parts, and why the reading ended early if it did."""
 
     async def read() -> tuple[ReplyAssembly, Exception | None]:
-        await _hear(parts, dropped=dropped)
+        await _hear(parts)
         reading = await _reading()
         error = await reading.aread()
         return reading.assembly, error
@@ -130,25 +107,11 @@ def reader_of(parts: Sequence[bytes], *, dropped: bool = False) -> tuple[ReplyAs
     return _loop().run(read())
 
 
-def reply_of(*parts: bytes, dropped: bool = False) -> Result:
-    """What a call comes to whose body comes in these parts; `dropped` says that the connection breaks then."""
-    return replies_of([parts], dropped=dropped)[0]
+def reply_of(body: bytes) -> ModelReply | ProviderFailure:
+    """What a call comes to whose answer is this body."""
 
+    async def ask() -> ModelReply | ProviderFailure:
+        await _hear([body])
+        return await _model().acomplete(CALL, lambda _: None)
 
-def replies_of(bodies: Iterable[Sequence[bytes]], *, dropped: bool = False) -> list[Result]:
-    """The same for many calls."""
-
-    async def asked() -> list[Result]:
-        found = []
-        for parts in bodies:
-            await _hear(parts, dropped=dropped)
-            found.append(timeless(await _model().acomplete(CALL, lambda _: None)))
-        return found
-
-    return _loop().run(asked())
-
-
-def timeless(result: Result) -> Result:
-    """The same reply, whatever time it took and whatever limit it had."""
-    bare = {"seconds": 0.0, "allowed_tokens": 0}
-    return result.model_copy(update=bare) if isinstance(result, ModelReply) else result
+    return _loop().run(ask())

@@ -444,9 +444,11 @@ def test_after_its_deadline_a_tool_changes_nothing(context: ToolContext, tmp_pat
             tried.set()
 
     def write(given: ToolContext, _: Nothing) -> None:
-        while given.scope is not None and not given.scope.over:
-            time.sleep(0.01)
-        write_late(given)
+        try:
+            while given.scope is not None and not given.scope.over:
+                time.sleep(0.01)
+        finally:
+            write_late(given)
 
     async def awrite(given: ToolContext, _: Nothing) -> None:
         try:

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from mendgraph.nodes.execute_tools.call_policy import BreakerConfig, CallRules, RateLimit
-from mendgraph.nodes.execute_tools.environment import MOST_LOGGED, MOST_RESULTS, Environment
+from mendgraph.nodes.execute_tools.environment import MOST_LOGGED, Environment
 from mendgraph.nodes.execute_tools.registry import ToolContext, ToolOutput
 from mendgraph.nodes.execute_tools.secrets.redact import MARK
 from mendgraph.nodes.execute_tools.store.audit_log import AuditLog
@@ -229,13 +229,15 @@ def test_key_is_for_one_call_at_a_time() -> None:
     assert len(action.calls) == 1
 
 
-def test_result_of_the_oldest_key_is_forgotten() -> None:
+def test_result_of_the_oldest_key_is_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("mendgraph.nodes.execute_tools.environment.MOST_RESULTS", 2)
     environment, pay = Environment(), Do("pay", lambda: "paid")
-    for key in range(MOST_RESULTS + 1):
-        environment.execute(pay, {}, idempotency_key=str(key))
-    for key in (MOST_RESULTS, 0):
-        environment.execute(pay, {}, idempotency_key=str(key))
-    assert len(pay.calls) == MOST_RESULTS + 2
+    for key in ("a", "b", "b", "c"):
+        environment.execute(pay, {}, idempotency_key=key)
+    made = len(pay.calls)
+    for key in ("c", "a"):
+        environment.execute(pay, {}, idempotency_key=key)
+    assert (made, len(pay.calls)) == (3, 4)
 
 
 def test_alert_is_logged_when_the_error_rate_jumps() -> None:

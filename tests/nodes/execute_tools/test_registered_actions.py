@@ -107,13 +107,9 @@ def test_registered_action_takes_an_endless_iterator_untouched(execute: Callable
 
 
 def test_only_registered_names_are_known_and_none_twice() -> None:
-    environment = Environment(actions=ActionRegistry([Notebook()]))
-    unknown = environment.execute_action("launch_rocket", {"x": 1})
-    assert (unknown["error"], unknown["error_type"]) == (
-        "There is no action 'launch_rocket'. There are: read_file.",
-        "unknown_tool",
-    )
-    assert Environment().execute_action("read_file", {})["error_type"] == "unknown_tool"
+    unknown = Environment(actions=ActionRegistry([Notebook()])).execute_action("launch_rocket", {"x": 1})
+    assert unknown["error"] == "There is no action 'launch_rocket'. There are: read_file."
+    assert unknown["error_type"] == Environment().execute_action("read_file", {})["error_type"] == "unknown_tool"
     with pytest.raises(ValueError, match="Two tools are called 'read_file'"):
         ActionRegistry([Notebook(), peek])
     with pytest.raises(TypeError, match="an action needs a name"):

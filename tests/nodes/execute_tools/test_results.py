@@ -138,9 +138,9 @@ def test_errors_are_bounded_as_well() -> None:
     "data",
     [
         {"a": "é\n" * 100_000, "b": {"c": ["x" * 20_000] * 20}},
-        {"rows": [[1.5] * 300 for _ in range(300)]},
+        {"rows": [[1.5] * 200 for _ in range(200)]},
         {str(number): "x" * 700 for number in range(100)},
-        {"nested": [[[["x" * 99] * 40] * 40] * 40]},
+        {"nested": [[[["x" * 99] * 20] * 20] * 20]},
     ],
 )
 def test_result_always_fits(data: dict[str, Any]) -> None:
@@ -160,7 +160,7 @@ def test_result_of_the_largest_size_is_shown_whole() -> None:
 
 def test_note_of_where_a_result_is_kept_fits_into_its_size() -> None:
     sizes = []
-    for length in range(0, 1_500, 8):
+    for length in range(0, 1_500, 40):
         data = {"text": "y" * 20_000, "a": "x" * 16_000, "b": "x" * 16_000, "c": "x" * 16_000, "d": "x" * length}
         clipped = clip(ToolResult(ok=True, data=data), keep=lambda _: "@result/" + "9" * 6)
         sizes.append(size(clipped))

@@ -3,6 +3,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
+import pytest
+
 from mendgraph.nodes.execute_tools.files.deadline import CancellationScope
 from mendgraph.nodes.execute_tools.files.workspace import Workspace
 from mendgraph.nodes.execute_tools.registry import ActionRegistry, ToolContext, ToolOutput
@@ -274,8 +276,8 @@ def test_arguments_that_a_person_has_edited_count_and_not_the_text_of_the_model(
     assert seen == ([""] if edited else ['{"path": "a.py"}'])
 
 
-@every_row(
-    "pins, code",
+@pytest.mark.parametrize(
+    ("pins", "code"),
     [
         (None, None),
         ((("a.py", "", ""),), None),

@@ -99,7 +99,12 @@ def test_call_that_could_not_be_read_is_written_too(log: RunLog, tmp_path: Path)
 
 
 def test_line_names_the_program_or_the_host(log: RunLog, tmp_path: Path) -> None:
-    asked = [{"argv": ["make", "test"]}, {"argv": ["x" * 500]}, {"url": "https://a.test/3/?q=1"}, {"url": "https://[b"}]
+    asked: list[JsonMap] = [
+        {"argv": ["make", "test"]},
+        {"argv": ["x" * 500]},
+        {"url": "https://a.test/3/?q=1"},
+        {"url": "https://[b"},
+    ]
     for arguments in asked:
         log.cut_off(1, call(**arguments), ALLOW)
     assert [line["target"] for line in lines(tmp_path)] == ["make", "x" * LONGEST_TARGET, "a.test", ""]

@@ -53,7 +53,14 @@ def root(tmp_path: Path) -> Iterator[Path]:
 
 
 def module(path: str, text: str | None, source: str, want: str) -> JsonMap:
-    example = {"source": source, "want": want, "kind": "value", "raises": None, "origin": "task", "options": []}
+    example: JsonMap = {
+        "source": source,
+        "want": want,
+        "kind": "value",
+        "raises": None,
+        "origin": "task",
+        "options": [],
+    }
     return {"path": path, "text": text, "groups": [[example]]}
 
 

@@ -1,6 +1,7 @@
 """The program as it is started, but without a sandbox: what it needs of it is shown in test_checks."""
 
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -29,8 +30,16 @@ def module(path: str, *groups: list[dict[str, Any]], text: str | None = None) ->
 
 
 def start(program: list[str], folder: Path) -> subprocess.CompletedProcess[str]:
+    environment = {**os.environ, "PYTEST_ADDOPTS": "-p no:langsmith_plugin"}  # which takes a second to start
     return subprocess.run(
-        program, capture_output=True, text=True, timeout=60, check=True, cwd=folder, stdin=subprocess.DEVNULL
+        program,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=True,
+        cwd=folder,
+        stdin=subprocess.DEVNULL,
+        env=environment,
     )
 
 

@@ -15,14 +15,15 @@ from mendgraph.nodes.execute_tools.secrets.shapes import SHAPES, shape_spans
 from tests.nodes.execute_tools.row_tables import every_row
 from tests.nodes.execute_tools.secrets.samples import BLOCKS, KEYS
 
-SECRET = """password db_password PASSWD passphrase secret client_secret clientSecret token access_token accessToken
+_CLEAR = """password db_password PASSWD passphrase secret client_secret clientSecret token access_token accessToken
 refresh_tokens auth_token api_key apikey apiKey API-KEY OPENAI_API_KEY authorization Authorization bearer credentials
-private_key aws_secret_access_key cookie Set-Cookie x-api-key db.password my.token passcode""".split()
-HARMLESS = """max_tokens maxTokens min_tokens input_tokens output_tokens total_tokens cached_tokens tokens tokens_used
+private_key aws_secret_access_key cookie Set-Cookie x-api-key db.password my.token passcode"""
+_HARMLESS = """max_tokens maxTokens min_tokens input_tokens output_tokens total_tokens cached_tokens tokens tokens_used
 prompt_tokens token_count tokenCount token_limit token_type token_ids tokenizer tokenize max_token keys key monkey path
-author passed compass arguments tool_name sha256 src/secrets.py token.py docs/api_key.md""".split()
-ABOUT = """password_field tokenUrl token_endpoint PASSWORD_RESET_URL secret_name API_KEY_HEADER cookie_path
-credentials_file password_hash apiKeySecurity tokenExpiresAt passwordMinLength secretRef $token""".split()
+author passed compass arguments tool_name sha256 src/secrets.py token.py docs/api_key.md"""
+_ABOUT = """password_field tokenUrl token_endpoint PASSWORD_RESET_URL secret_name API_KEY_HEADER cookie_path
+credentials_file password_hash apiKeySecurity tokenExpiresAt passwordMinLength secretRef $token"""
+SECRET, HARMLESS, ABOUT = _CLEAR.split(), _HARMLESS.split(), _ABOUT.split()
 
 
 def test_name_is_secret_harmless_or_only_about_a_secret() -> None:

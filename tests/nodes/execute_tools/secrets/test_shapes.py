@@ -12,7 +12,8 @@ def taken(text: str) -> list[str]:
 @every_row("around", ["|", "x = '|'", " |\n", "\\n|\\n", "\\u0022|", "\x1b[31m|\x1b[0m", "?q=%3D|&b"])
 def test_each_key_is_found_as_a_whole(around: str) -> None:
     found = [taken(around.replace("|", key)) for key in KEYS]
-    assert [key for key, spans in zip(KEYS, found, strict=True) if len(spans) != 1 or not spans[0].startswith(key)] == []
+    assert [len(spans) for spans in found] == [1] * len(KEYS)
+    assert [key for key, spans in zip(KEYS, found, strict=True) if not spans[0].startswith(key)] == []
 
 
 def blocks_in(text: str) -> list[str]:

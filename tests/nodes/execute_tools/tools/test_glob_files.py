@@ -1,4 +1,5 @@
 import os
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -98,7 +99,7 @@ def test_pattern_matches_paths() -> None:
 
 def test_very_large_workspace_is_not_walked_to_its_end(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     bench.put({f"{number}": "" for number in range(9)})
-    monkeypatch.setattr("mendgraph.nodes.execute_tools.tools.search_files.MAX_VISITED", 3)
+    monkeypatch.setattr(sys.modules[glob_files.run.__module__], "MAX_VISITED", 3)
     data = bench.data(glob_files, pattern="[2-8]")
     assert (data["paths"], data["has_more"]) == (["2"], True)
 

@@ -12,7 +12,7 @@ from tests.nodes.execute_tools.row_tables import every_row
 
 INVALID, CONFLICT = ToolErrorCode.INVALID_ARGUMENT, ToolErrorCode.CONFLICT
 DENIED, NOT_FOUND = ToolErrorCode.PERMISSION_DENIED, ToolErrorCode.NOT_FOUND
-FILES = {
+FILES: dict[str, str | bytes] = {
     "a.py": "a\nb\n",
     "b.py": "b\n",
     "src/a.py": "",
@@ -35,7 +35,7 @@ REFUSED = [
     (read_file, {"path": "../a"}, DENIED, "outside the workspace"),
     (read_file, {"path": "/etc/hosts"}, DENIED, "outside the workspace"),
     (read_file, {"path": "src"}, INVALID, "directory"),
-    (list_files, {"path": "scr"}, NOT_FOUND, "Did you mean 'src'?"),
+    (list_files, {"path": "scr"}, NOT_FOUND, "Did you mean 'src'"),
     (list_files, {"path": ".."}, DENIED, "outside the workspace"),
     (list_files, {"path": "src/a.py"}, INVALID, "is a file, not a directory"),
     (list_files, {"path": "@result/1"}, INVALID, KEPT),
@@ -44,14 +44,24 @@ REFUSED = [
     (glob_files, {"pattern": "*", "path": "@result/1"}, INVALID, KEPT),
     (glob_files, {"pattern": "*", "path": ".."}, DENIED, "outside the workspace"),
     (glob_files, {"pattern": "*", "path": "a.py"}, INVALID, "a.py"),
-    (search_files, {"pattern": "add("}, INVALID, "(unclosed group). Set literal to true to search for it as plain text"),
+    (
+        search_files,
+        {"pattern": "add("},
+        INVALID,
+        "(unclosed group). Set literal to true to search for it as plain text",
+    ),
     (search_files, {"pattern": "a\nb"}, INVALID, "The pattern spans several lines"),
     (search_files, {"pattern": "a", "glob": MANY}, INVALID, "The glob is too long"),
-    (search_files, {"pattern": "a", "path": "scr"}, NOT_FOUND, "Did you mean 'src'?"),
+    (search_files, {"pattern": "a", "path": "scr"}, NOT_FOUND, "Did you mean 'src'"),
     (search_files, {"pattern": "a", "path": "outside"}, DENIED, "outside the workspace"),
     (search_files, {"pattern": "a", "path": ".env"}, DENIED, ".env is secret"),
     (search_files, {"pattern": "a", "path": "@result/1"}, INVALID, KEPT),
-    (write_file, {"path": "crlf", "content": "same\n"}, INVALID, "'crlf' already has exactly this content, so there is"),
+    (
+        write_file,
+        {"path": "crlf", "content": "same\n"},
+        INVALID,
+        "'crlf' already has exactly this content, so there is",
+    ),
     (write_file, {"path": "c", "content": "x\x00"}, INVALID, "content holds the character U+0000 in line 1"),
     (write_file, {"path": "binary", "content": "x"}, INVALID, "'binary' is a binary file of 3 bytes"),
     (write_file, {"path": ".env", "content": "x"}, DENIED, ".env is secret"),

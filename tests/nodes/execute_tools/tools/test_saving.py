@@ -1,7 +1,5 @@
 """Texts and changes between the tools and the disk."""
 
-from itertools import count
-
 import pytest
 
 from mendgraph.nodes.execute_tools.edits.diffs import unified_diff
@@ -36,6 +34,19 @@ def test_file_that_changes_or_goes_after_it_was_loaded_is_not_written(bench: Ben
     assert isinstance(shown_unread(context, before), ToolError)
 
 
+@pytest.fixture(autouse=True)
+def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """Seconds by which the clock goes on each time that somebody looks at it."""
+    step, now = [0.0], [0.0]
+
+    def look() -> float:
+        now[0] += step[0]
+        return now[0]
+
+    monkeypatch.setattr("mendgraph.nodes.execute_tools.tools.saving.monotonic_s", look)
+    return step
+
+
 def changes_of(**texts: str) -> tuple[FileChange, ...]:
     """What is told of a command that creates these files."""
     made = [
@@ -58,8 +69,7 @@ def test_diffs_are_told_up_to_a_bound() -> None:
     assert sum(len(change.diff) for change in changes) <= MOST_DIFF_CHARACTERS
 
 
-def test_no_more_diffs_are_made_when_the_time_for_them_is_over(monkeypatch: pytest.MonkeyPatch) -> None:
-    ticks = count(0.0, 0.08)
-    monkeypatch.setattr("mendgraph.nodes.execute_tools.tools.saving.monotonic_s", lambda: next(ticks))
+def test_no_more_diffs_are_made_when_the_time_for_them_is_over(clock: list[float]) -> None:
+    clock[0] = 0.08
     changes = changes_of(**dict.fromkeys("abcdefgh", "x\n"))
     assert [bool(changes[0].diff), bool(changes[-1].diff)] == [True, False]

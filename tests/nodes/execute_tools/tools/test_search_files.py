@@ -1,6 +1,6 @@
 import json
 import os
-import time
+import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -10,7 +10,6 @@ import pytest
 from hypothesis import given, strategies as st
 
 from mendgraph.nodes.execute_tools.files.workspace import OpenedFile, Workspace
-from mendgraph.nodes.execute_tools.registry import ToolContext
 from mendgraph.nodes.execute_tools.secrets.redact import MARK
 from mendgraph.nodes.execute_tools.tools.search_files import (
     LINE_CHARACTERS,
@@ -20,7 +19,7 @@ from mendgraph.nodes.execute_tools.tools.search_files import (
     clip,
     search_files,
 )
-from mendgraph.nodes.records import ToolError, ToolErrorCode, ToolResult
+from mendgraph.nodes.records import ToolError, ToolErrorCode
 from tests.nodes.execute_tools.conftest import Bench, deny_env
 from tests.nodes.execute_tools.row_tables import every_row
 from tests.nodes.execute_tools.secrets.samples import BASE64, BLOCKS, MIXED
@@ -104,7 +103,7 @@ def test_many_matches_are_cut(bench: Bench) -> None:
 
 
 def test_without_ripgrep_nothing_is_searched(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("mendgraph.nodes.execute_tools.tools.search_files.ripgrep_path", lambda: None)
+    monkeypatch.setattr(sys.modules[search_files.run.__module__], "ripgrep_path", lambda: None)
     error = bench.error(search_files, pattern="a")
     assert (error.code, "needs ripgrep, which is not installed" in error.message) == (ToolErrorCode.UNAVAILABLE, True)
 
@@ -200,13 +199,13 @@ def test_search_of_many_files_ends_early_and_says_that_there_is_more(bench: Benc
     assert data["has_more"] is True
 
 
-@every_row("timeout_s, pause", [(0.000_1, 0.0), (0.3, 0.4)])
-def test_search_that_takes_too_long_says_what_to_do(bench: Bench, timeout_s: float, pause: float) -> None:
+@pytest.mark.parametrize("part", ["run_process", "search_handles"])
+def test_search_that_takes_too_long_says_what_to_do(bench: Bench, monkeypatch: pytest.MonkeyPatch, part: str) -> None:
     bench.put(FILES)
-    workspace = Watched(bench, before=lambda: time.sleep(pause))
-    result = search_files.s(ToolContext(workspace, timeout_s=timeout_s), pattern="a").result
-    message = f"The search took longer than {timeout_s:g} s: narrow it with path or glob."
-    assert result == ToolResult.failure(ToolErrorCode.TIMEOUT, message)
+    late = ToolError(code=ToolErrorCode.TIMEOUT, message="rg was stopped.")
+    monkeypatch.setattr(sys.modules[search_files.run.__module__], part, lambda *_, **__: late)
+    error = bench.error(search_files, pattern="a")
+    assert error.message == "The search took longer than 10 s: narrow it with path or glob."
 
 
 @every_row("option", ["--glob=!*.py", "--files-without-match", "--invert-match"])
