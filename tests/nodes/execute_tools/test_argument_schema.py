@@ -61,7 +61,7 @@ def test_recursive_model_is_cut() -> None:
         ({"path": "a", "steps": [{"title": "t", "x": 1}]}, ["steps.0.x: unknown argument"]),
     ],
 )
-def test_each_mistake_is_one_sentence(arguments: dict[str, Any], sentences: list[str]) -> None:
+def test_mistake_is_one_sentence(arguments: dict[str, Any], sentences: list[str]) -> None:
     assert errors(Arguments, arguments) == sentences
 
 
@@ -74,7 +74,7 @@ def test_each_mistake_is_one_sentence(arguments: dict[str, Any], sentences: list
         ({"a": 2**64}, ["a: integer exceeds 64-bit range"]),
     ],
 )
-def test_what_no_file_can_hold_is_a_mistake(arguments: dict[str, Any], sentences: list[str]) -> None:
+def test_value_that_no_file_can_hold_is_a_mistake(arguments: dict[str, Any], sentences: list[str]) -> None:
     assert values_without_json_form(arguments) == sentences
 
 

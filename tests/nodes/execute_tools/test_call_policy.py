@@ -210,7 +210,7 @@ def test_timeout_is_retried_only_where_nothing_may_have_changed(effect: Effect) 
     assert (wait is not None) == (effect in {Effect.NONE, Effect.READ})
 
 
-def test_each_retry_waits_longer_until_all_are_used_up() -> None:
+def test_retries_wait_longer_until_all_are_used_up() -> None:
     retrying = policy(CallRules(retries=RetryPolicy(max_retries=3, backoff_s=0.5)))
     waits = [retrying.wait_before_retry(TOOL, RetryableToolError("x"), attempt) for attempt in (1, 2, 3, 4)]
     assert waits == [0.5, 1.0, 1.5, None]
@@ -267,7 +267,7 @@ def test_failures_in_a_row_open_it(clock: Clock) -> None:
 
 
 @every_row("report, waits", [("succeeded", [0.0, 0.0]), ("failed", [10.0, 10.0]), ("abandoned", [0.0, 10.0])])
-def test_one_probe_may_try_and_its_report_decides(report: str, waits: list[float]) -> None:
+def test_probe_may_try_alone_and_its_report_decides(report: str, waits: list[float]) -> None:
     clock = Clock()
     breaker = opened(clock)
     clock.now = 10.0

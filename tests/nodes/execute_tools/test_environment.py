@@ -154,35 +154,6 @@ def circle() -> JsonMap:
     return made
 
 
-class Unnamed:
-    def execute(self) -> str:
-        raise AssertionError
-
-
-class EffectThatFails(Unnamed):
-    name = "x"
-
-    @property
-    def effect(self) -> Effect:
-        raise SystemExit(1)
-
-
-@every_row(
-    "action, args, key, name, kind",
-    [
-        (Unnamed(), {}, "", "<unknown>", "TypeError"),
-        (EffectThatFails(), {}, "", "x", "SystemExit"),
-        (Do("x", echo), None, "", "x", "TypeError"),
-        (Do("x", echo), {"a": object()}, "k", "x", "TypeError"),
-    ],
-)
-def test_action_that_cannot_be_run_is_an_error_and_no_crash(
-    action: Any, args: Any, key: Any, name: str, kind: str
-) -> None:
-    result = Environment().execute(action, args, idempotency_key=key)
-    assert (result.ok, result.action, result.error_type) == (False, name, kind)
-
-
 @every_row(
     "value, told",
     [(Fighting(), "<Fighting>"), (circle(), "<dict>"), (b"\xff", "<bytes>"), ((Path("a"),), ["a"])],
@@ -194,14 +165,6 @@ def test_any_object_goes_in_and_out_as_it_is_and_is_told_by_its_type(value: Any,
     assert (result.ok, result.error, result.args) == (True, None, {"thing": told})
     assert result.data is action.calls[0]["thing"] is value
     assert records[0]["data"] == told
-
-
-@every_row("at", ["action", "logger"])
-def test_interrupt_passes(at: str) -> None:
-    interrupt = fail(KeyboardInterrupt())
-    action = Do("x", interrupt if at == "action" else echo)
-    with pytest.raises(KeyboardInterrupt):
-        Environment(logger=lambda _: interrupt() if at == "logger" else None).execute(action, {})
 
 
 def test_typed_failure_of_a_tool_is_a_failure() -> None:

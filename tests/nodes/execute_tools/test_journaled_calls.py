@@ -226,7 +226,7 @@ def error_of(run: CallResult) -> ToolError:
     return run.result.error
 
 
-def test_each_call_is_recorded_with_what_came_of_it(root: str, journal: Journal) -> None:
+def test_calls_are_recorded_with_what_came_of_them(root: str, journal: Journal) -> None:
     runs = Step(root, READ, WRITE, COUNT).run(journal)
     recorded = journal.calls_of_step("run", 1)
     step = Step(root, READ, WRITE, COUNT)

@@ -5,6 +5,7 @@ import shlex
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from textwrap import indent
 from typing import Any
 
 import pytest
@@ -100,25 +101,31 @@ def test_without_a_python_nothing_can_be_run(root: Path, monkeypatch: pytest.Mon
     assert opened(root).run_examples([module("app.py", None, "add(1, 1)", "0")]) == error
 
 
+def put_python(root: Path, program: str) -> None:
+    """A Python of the workspace's own."""
+    (root / ".venv/bin").mkdir(parents=True)
+    (root / ".venv/bin/python").write_text(program)
+    (root / ".venv/bin/python").chmod(0o755)
+
+
 @every_row(
-    "program, told",
-    [('#!/bin/sh\n[ -z "$3" ] && exit 0\necho \'[{"own": 1}]\'\n', [{"own": 1}]), ("#!/no/such/thing\n", None)],
+    "program, found",
+    [
+        ('#!/bin/sh\n[ -z "$3" ] && exit 0\necho \'[{"own": 1}]\'\n', [{"own": 1}]),
+        ("#!/no/such/thing\n", [entry("passed")]),
+    ],
 )
-def test_python_of_the_workspace_where_it_starts(tmp_path: Path, program: str, told: list[JsonMap] | None) -> None:
-    folder = tmp_path.resolve() / "ws/.venv/bin"
-    folder.mkdir(parents=True)
-    (folder / "python").write_text(program)
-    (folder / "python").chmod(0o755)
-    found = opened(folder.parent.parent).run_examples([module("a.py", "", "1", "1")])
-    assert found == (told or [entry("passed")])
+def test_python_of_the_workspace_is_used_where_it_starts(tmp_path: Path, program: str, found: list[JsonMap]) -> None:
+    put_python(tmp_path, program)
+    assert opened(tmp_path.resolve()).run_examples([module("a.py", "", "1", "1")]) == found
 
 
 RIGHT = APP.replace("-", "+")
 TESTS = "from app import add\ndef test_add():\n    assert add(2, 3) == 5\ndef test_none():\n    assert add(0, 0) == 0\n"
 
 
-def test_test_file_on_the_files_as_they_are_and_as_they_were(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("mendgraph.nodes.execute_tools.evidence.checks._PYTHON", 'exec python3 -S "$@"')
+def test_test_file_runs_on_the_files_as_they_are_and_as_they_were(tmp_path: Path) -> None:
+    put_python(tmp_path, '#!/bin/sh\nexec python3 -S "$@"\n')  # which sees no pytest
     (tmp_path / "app.py").write_text(RIGHT)
     (tmp_path / "new.py").write_text("x = 1\n")
     (tmp_path / "test_app.py").write_text(TESTS)
@@ -258,20 +265,14 @@ def test_check_in_a_scope_that_is_over_does_not_run(root: Path) -> None:
 # --- Code of the workspace that takes more than it may
 
 SMALL = ResourceLimits(processes=20, memory_bytes=120_000_000, scratch_bytes=8_000_000, open_files=64)
-BOMBS = {
-    "processes": (
-        "import os, time\nfor each in range(100): os.fork() or time.sleep(60)\ntime.sleep(60)\n",
-        Limit.PROCESSES,
-    ),
-    "memory": ("import time\nkept = bytearray(b'x') * 200_000_000\ntime.sleep(60)\n", Limit.MEMORY),
-}
+FORKS = "import os, time\nfor each in range(100): os.fork() or time.sleep(60)\ntime.sleep(60)\n"
+HOARDS = "import time\nkept = bytearray(b'x') * 200_000_000\ntime.sleep(60)\n"
 
 
-@pytest.mark.parametrize(("code", "limit"), BOMBS.values(), ids=BOMBS)
-def test_example_that_takes_too_much(root: Path, code: str, limit: Limit) -> None:
-    text = f"def f():\n    {code.replace(chr(10), chr(10) + '    ')}\n"
-    asked = module("app.py", text, "f()", "1")
-    found = opened(root, limits=SMALL, examples_timeout_s=20.0).run_examples([asked])
+@pytest.mark.parametrize(("code", "limit"), [(FORKS, Limit.PROCESSES), (HOARDS, Limit.MEMORY)])
+def test_example_that_takes_too_much_is_ended(root: Path, code: str, limit: Limit) -> None:
+    text = "def f():\n" + indent(code, "    ")
+    found = opened(root, limits=SMALL, examples_timeout_s=20.0).run_examples([module("app.py", text, "f()", "1")])
     if os.getuid() and limit is Limit.PROCESSES:  # the kernel refuses a further one, so that the code fails by itself
         assert found == [entry("unknown", "BlockingIOError: [Errno 11] Resource temporarily unavailable")]
     else:
@@ -280,9 +281,8 @@ def test_example_that_takes_too_much(root: Path, code: str, limit: Limit) -> Non
         assert found.message.startswith("The run of the examples ")
 
 
-@every_row("code", [code for code, _ in BOMBS.values()])
-def test_tests_of_the_project_that_take_too_much(tmp_path: Path, code: str) -> None:
-    (tmp_path / "test_app.py").write_text(code + "def test_app():\n    pass\n")
+def test_tests_of_the_project_that_take_too_much_are_ended(tmp_path: Path) -> None:
+    (tmp_path / "test_app.py").write_text(f"{HOARDS}def test_app():\n    pass\n")
     found = opened(tmp_path.resolve(), limits=SMALL, timeout_s=20.0).run_tests("test_app.py")
     assert isinstance(found, ToolError)
     assert (found.code, found.message.startswith("test_app.py ")) == (ToolErrorCode.RESOURCE_LIMIT, True)

@@ -161,7 +161,7 @@ def test_endless_example_is_told_and_the_rest_is_unknown(bench: Bench) -> None:
     assert found == [["passed", ""], ["endless", ""], ["unknown", ""]]
 
 
-def test_each_process_has_four_gibibytes_of_addresses(bench: Bench) -> None:
+def test_process_has_four_gibibytes_of_addresses(bench: Bench) -> None:
     limit = doc("resource.getrlimit(resource.RLIMIT_AS)", "(4294967296, 4294967296)")
     assert bench.results("import resource\n", [limit]) == [["passed", ""]]
 
@@ -271,7 +271,7 @@ def asked(root: Path, *, changed: Sequence[str] = (), unittest_only: bool = Fals
     return found
 
 
-def test_each_test_with_pytest_whatever_the_project_adds_to_it(bench: Bench) -> None:
+def test_tests_run_with_pytest_whatever_the_project_adds_to_it(bench: Bench) -> None:
     bench.put(app="def add(a, b):\n    return a + b\n", test_app=OLD + "def test_loud(): print('{}')\n")
     (bench.root / "pytest.ini").write_text("[pytest]\naddopts = --cov=app --cov-fail-under=100 -n 2\n")
     found = asked(bench.root)

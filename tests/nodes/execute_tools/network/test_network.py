@@ -36,7 +36,7 @@ def test_document_is_read_with_its_type() -> None:
     assert answer == HttpResponse(200, "http://good.test/a?b", "application/json", '{"a": 1}', 8, cut=False)
 
 
-def test_what_is_sent_is_fixed_and_says_nothing_of_the_user(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_request_is_fixed_and_says_nothing_of_the_user(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HTTP_PROXY", "http://127.0.0.1:9")
     monkeypatch.setenv("ALL_PROXY", "http://127.0.0.1:9")
     cookie = http_answer(status="302 Found", location="/b", set_cookie="a=b", content_length="0")
@@ -88,7 +88,7 @@ def test_redirect_that_is_not_allowed_is_not_followed(location: str, part: str) 
 
 
 @every_row("status", ["301", "302", "303", "307", "308"])
-def test_each_kind_of_redirect_is_followed(status: str) -> None:
+def test_redirect_of_any_kind_is_followed(status: str) -> None:
     away = http_answer(b"", status=f"{status} Elsewhere", location="/b", content_length="0")
     with Listener(lambda head: [away if b" /a " in head else http_answer()]) as listener:
         answer = asking(listener).get("http://good.test/a", 5)
@@ -125,7 +125,7 @@ def test_long_answer_is_cut() -> None:
         (http_answer(b"x", content_encoding="gzip"), "content encoded as 'gzip'"),
     ],
 )
-def test_what_is_no_text_is_refused_with_its_type_and_size(answer: bytes, message: str) -> None:
+def test_answer_that_is_no_text_is_refused_with_its_type_and_size(answer: bytes, message: str) -> None:
     with Listener(answer) as listener:
         code, said = error_of(asking(listener).get("http://good.test/", 5))
     assert code is ToolErrorCode.INVALID_ARGUMENT

@@ -13,7 +13,7 @@ def test_value_is_known_inside_of_base64(before: bytes, after: bytes) -> None:
     assert any(known in text for known in forms_of([VALUE]))
 
 
-def test_each_long_line_of_a_value_is_known() -> None:
+def test_long_lines_of_a_value_are_known() -> None:
     forms = forms_of(["first-line-0123456789\nshort1\nsecond-line-0123456789\n"])
     assert {"first-line-0123456789", "second-line-0123456789"} <= set(forms)
     assert "short1" not in forms

@@ -216,7 +216,7 @@ def test_known_values_stand_before_shapes_and_are_not_shown() -> None:
     assert Redactor([KEY + "!"]).text(f"a {KEY}! b") == f"a {MARK} b"
 
 
-def test_what_comes_together_again_and_again_costs_the_whole_text() -> None:
+def test_value_that_comes_together_again_and_again_costs_the_whole_text() -> None:
     values = ["plugh-4711", *(f"xyzzy{at}{MARK}{at}xyzzy" for at in range(4))]
     text = "xyzzy3xyzzy2xyzzy1xyzzy0plugh-47110xyzzy1xyzzy2xyzzy3xyzzy"
     assert Redactor(values[:4]).text(f"a {text} b") == f"a xyzzy3{MARK}3xyzzy b"
@@ -319,7 +319,7 @@ def test_no_block_of_a_tool_message_holds_a_secret() -> None:
         (f"{BLOCKS[2]}x{BLOCKS[7]}", f"{MARK}\r\n{MARK}\r\n{MARK}x{MARK}\n{MARK}\n{MARK}"),
     ],
 )
-def test_each_line_of_a_block_is_a_mark(text: str, masked: str) -> None:
+def test_lines_of_a_block_are_marks(text: str, masked: str) -> None:
     assert masked_blocks(text) == masked
 
 

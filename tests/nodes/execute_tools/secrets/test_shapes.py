@@ -10,7 +10,7 @@ def taken(text: str) -> list[str]:
 
 
 @every_row("around", ["|", "x = '|'", " |\n", "\\n|\\n", "\\u0022|", "\x1b[31m|\x1b[0m", "?q=%3D|&b"])
-def test_each_key_is_found_as_a_whole(around: str) -> None:
+def test_key_of_any_shape_is_found_as_a_whole(around: str) -> None:
     found = [taken(around.replace("|", key)) for key in KEYS]
     assert [len(spans) for spans in found] == [1] * len(KEYS)
     assert [key for key, spans in zip(KEYS, found, strict=True) if not spans[0].startswith(key)] == []

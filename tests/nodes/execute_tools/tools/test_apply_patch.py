@@ -139,7 +139,7 @@ REFUSED: list[tuple[str, ToolErrorCode, str]] = [
 
 
 @every_row("body, code, message", REFUSED)
-def test_one_file_that_cannot_be_changed_leaves_all_as_they_were(
+def test_file_that_cannot_be_changed_leaves_all_as_they_were(
     bench: Bench, body: str, code: ToolErrorCode, message: str
 ) -> None:
     bench.put({**FILES, ".env": "KEY=1"})

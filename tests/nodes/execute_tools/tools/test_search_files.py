@@ -102,10 +102,26 @@ def test_many_matches_are_cut(bench: Bench) -> None:
     assert data["guidance"] == "there are more matches; narrow the pattern or the path"
 
 
-def test_without_ripgrep_nothing_is_searched(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sys.modules[search_files.run.__module__], "ripgrep_path", lambda: None)
+LATE = ToolError(code=ToolErrorCode.TIMEOUT, message="rg was stopped.")
+NARROW = "The search took longer than 10 s: narrow it with path or glob."
+
+
+@pytest.mark.parametrize(
+    ("part", "answer", "message"),
+    [
+        ("ripgrep_path", None, "needs ripgrep, which is not installed"),
+        ("run_process", LATE, NARROW),
+        ("search_handles", LATE, NARROW),
+    ],
+)
+def test_search_without_ripgrep_or_time_says_what_to_do(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, part: str, answer: Any, message: str
+) -> None:
+    bench.put(FILES)
+    monkeypatch.setattr(sys.modules[search_files.run.__module__], part, lambda *_, **__: answer)
     error = bench.error(search_files, pattern="a")
-    assert (error.code, "needs ripgrep, which is not installed" in error.message) == (ToolErrorCode.UNAVAILABLE, True)
+    assert error.code is (ToolErrorCode.TIMEOUT if answer else ToolErrorCode.UNAVAILABLE)
+    assert message in error.message
 
 
 # --- Two steps: which files, then what is in them
@@ -199,15 +215,6 @@ def test_search_of_many_files_ends_early_and_says_that_there_is_more(bench: Benc
     assert data["has_more"] is True
 
 
-@pytest.mark.parametrize("part", ["run_process", "search_handles"])
-def test_search_that_takes_too_long_says_what_to_do(bench: Bench, monkeypatch: pytest.MonkeyPatch, part: str) -> None:
-    bench.put(FILES)
-    late = ToolError(code=ToolErrorCode.TIMEOUT, message="rg was stopped.")
-    monkeypatch.setattr(sys.modules[search_files.run.__module__], part, lambda *_, **__: late)
-    error = bench.error(search_files, pattern="a")
-    assert error.message == "The search took longer than 10 s: narrow it with path or glob."
-
-
 @every_row("option", ["--glob=!*.py", "--files-without-match", "--invert-match"])
 def test_settings_of_a_persons_ripgrep_do_not_count(
     bench: Bench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, option: str
@@ -218,7 +225,7 @@ def test_settings_of_a_persons_ripgrep_do_not_count(
     assert places(bench, pattern="add") == ["a.py:2:add"]
 
 
-def test_what_is_shown_has_a_bounded_size(bench: Bench) -> None:
+def test_result_has_a_bounded_size(bench: Bench) -> None:
     bench.put({"a": f"{'é' * 300}\n" * 100})
     data = bench.data(search_files, pattern="é", max_results=100)
     size = len(json.dumps(data["matches"], ensure_ascii=False).encode())
