@@ -99,22 +99,6 @@ def test_quota_counts_the_calls_of_the_turn() -> None:
     assert used == {"t": 2, "u": 1}
 
 
-def test_tool_that_keeps_failing_rests_and_is_probed() -> None:
-    clock = Clock()
-    guarded = policy(clock=clock)
-    for _ in range(2):
-        assert guarded.take(TOOL) is None
-        guarded.settle(TOOL, DOWN)
-    message = "t failed too often and rests for 30 s: go on without it."
-    assert guarded.take(TOOL) == refused("t", message, ToolErrorCode.UNAVAILABLE, "CircuitOpenError")
-    assert guarded.take(make(name="u")) is None
-    clock.now += 30
-    assert guarded.take(TOOL) is None
-    assert guarded.take(TOOL) is not None  # one probe at a time
-    guarded.settle(TOOL, OK)
-    assert guarded.take(TOOL) is None
-
-
 def opens(tool: Tool, run: ToolRun | None) -> bool:
     guarded = policy()
     for _ in range(2):
@@ -140,14 +124,18 @@ def test_endpoint_that_is_down_opens_the_circuit_of_its_tool(tool: Tool) -> None
     assert {status for status, run in statuses.items() if opens(tool, run)} == {500, 503}
 
 
-def test_call_that_is_not_taken_leaves_no_probe_behind() -> None:
+def test_tool_that_keeps_failing_rests_and_a_call_that_is_not_taken_leaves_no_probe_behind() -> None:
     clock = Clock()
     guarded = policy(CallRules(rate_limits={"t": RateLimit(3, 1_000)}), clock)
     for _ in range(2):
-        guarded.take(TOOL)
+        assert guarded.take(TOOL) is None
         guarded.settle(TOOL, DOWN)
+    message = "t failed too often and rests for 30 s: go on without it."
+    assert guarded.take(TOOL) == refused("t", message, ToolErrorCode.UNAVAILABLE, "CircuitOpenError")
+    assert guarded.take(make(name="u")) is None
     clock.now += 30
     assert guarded.take(TOOL) is None
+    assert guarded.take(TOOL) is not None  # one probe at a time
     guarded.settle(TOOL, None)  # cut off: no verdict
     for _ in range(2):  # the rate refuses, and the probe's place stays free
         failure = guarded.take(TOOL)

@@ -282,10 +282,10 @@ def test_hunks_have_to_be_in_the_order_of_the_file_and_apart(text: str, first: s
 
 
 def test_very_many_repeated_lines_are_searched_in_bounded_time() -> None:
-    lines = 200_000
+    lines = 40_000
     text = "x\n" * lines
-    assert error_of(text, "-x\n" * 50_000).line == 3
-    assert error_of(text, "-x\n" * 50_000 + "-y\n").line == 3
+    assert error_of(text, "-x\n" * 10_000).line == 3
+    assert error_of(text, "-x\n" * 10_000 + "-y\n").line == 3
     found = error_of(text, "@@ x\n" + "-y\n")
     assert found.message == "the line 'x' after '@@' occurs more than 50 times in 'a.py'."
 

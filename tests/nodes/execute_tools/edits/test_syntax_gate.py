@@ -88,7 +88,7 @@ def test_yaml_is_judged_without_libyaml_too(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr(losses, "_LOADER", yaml.SafeLoader)
     assert syntax_problem("a.yaml", "a: 1\nb: c: d\n") == "line 2: mapping values are not allowed here"
     assert syntax_problem("a.yaml", "é: 1\n---\nb\x01: 2\n") == "line 3: special characters are not allowed"
-    assert syntax_problem("a.yaml", "[" * 1_000) is None
+    assert syntax_problem("a.yaml", "[" * (DEEPEST_YAML + 1)) is None
 
 
 @settings(max_examples=40)

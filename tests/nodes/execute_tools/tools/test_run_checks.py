@@ -98,31 +98,18 @@ NO_TEST = (
 FIX = "Fix the bug in app.py."
 
 
-def test_everything_passes(bench: Bench) -> None:
-    bench.put(
-        {"app.py": APP, "tests/test_app.py": "", "test_app.py": "", "src/lib.py": "x = 1\n", "tests/test_lib.py": ""}
-    )
+COUNTS = ("1 test", "2 tests", "2 tests")
+
+
+def test_examples_tests_and_commands_are_run_in_this_order(bench: Bench) -> None:
+    tests = ("test_app.py", "tests/test_app.py", "tests/test_lib.py")
+    bench.put({"app.py": APP, "src/lib.py": "x = 1\n", **dict.fromkeys(tests, "")})
     checks = Scripted([{**entry(("passed", "")), "lines": [2, 3, 4, 6]}], ("make test",))
     checks.ends = {"test_app.py": RanTests("pytest test_app.py", passed=1, lines={"app.py": [6, 7]})}
     result = ran(bench, checks, "app.py", "src/lib.py", "gone.py", task="Rename old to add")
-    assert result == ToolResult.success(
-        checks="passed",
-        ran=[
-            "1 example of app.py",
-            "pytest test_app.py: 1 test",
-            "pytest tests/test_app.py: 2 tests",
-            "pytest tests/test_lib.py: 2 tests",
-            "make test",
-        ],
-        lines=["app.py:2-4", "app.py:6-7"],
-    )
-    assert [name for name, _ in checks.asked] == [
-        "app.py",
-        "test_app.py",
-        "tests/test_app.py",
-        "tests/test_lib.py",
-        "make test",
-    ]
+    told = ["1 example of app.py", *(f"pytest {test}: {count}" for test, count in zip(tests, COUNTS, strict=True))]
+    assert result == ToolResult.success(checks="passed", ran=[*told, "make test"], lines=["app.py:2-4", "app.py:6-7"])
+    assert [name for name, _ in checks.asked] == ["app.py", *tests, "make test"]
     assert all(10.0 < seconds <= 15.0 for _, seconds in checks.asked)
 
 
@@ -147,17 +134,11 @@ def test_failures_are_told_the_most_telling_first(bench: Bench) -> None:
     assert message(ran(bench, checks)) == ["make test fails.", "make lint does not end within 60 s."]
 
 
-@every_row(
-    "error, told",
-    [
-        ("NameError: name 'x' is not defined", ["app.py cannot be imported: NameError: name 'x' is not defined."]),
-        ("IndexError: no argument", []),
-    ],
-)
-def test_file_that_cannot_be_imported(bench: Bench, error: str, told: list[str]) -> None:
+def test_file_that_cannot_be_imported_is_told_where_that_is_no_lack_of_an_argument(bench: Bench) -> None:
     bench.put({"app.py": APP})
-    result = ran(bench, Scripted([entry(error=error)]), "app.py")
-    assert (message(result) if told else result) == (told or none(NO_TEST))
+    error = "NameError: name 'x' is not defined"
+    assert message(ran(bench, Scripted([entry(error=error)]), "app.py")) == [f"app.py cannot be imported: {error}."]
+    assert ran(bench, Scripted([entry(error="IndexError: no argument")]), "app.py") == none(NO_TEST)
 
 
 @every_row("gated", [True, False])
@@ -229,25 +210,18 @@ def test_tests_are_found_by_their_names_or_by_what_they_import(bench: Bench) -> 
     names = ["tests/test_0.py", "tests/test_1.py", "tests/test_2.py", "tests/a/test_b.py", "tests/test_4.py"]
     assert result.data["ran"] == [f"pytest {name}: 2 tests" for name in names]
     assert [name for name, _ in checks.asked] == names
-    bench.put(
-        {
-            "tax.py": "",
-            "till.py": "import tax\n",
-            "test_shop.py": "from till import pay\n",
-            "test_no.py": "import shop\n",
-        }
-    )
+    bench.put({"tax.py": "", "till.py": "import tax\n", "test_shop.py": "from till import pay\n"})
+    bench.put({"test_no.py": "import shop\n"})
     assert ran(bench, Scripted(), "tax.py").data["ran"] == ["pytest test_shop.py: 2 tests"]
 
 
-@every_row("name", ["make test", "test_app.py"])
-def test_resource_limit_fails_only_what_a_person_asked_for(bench: Bench, name: str) -> None:
+def test_resource_limit_fails_only_what_a_person_asked_for(bench: Bench) -> None:
     bench.put({"app.py": "x = 1\n", "test_app.py": ""})
-    checks = Scripted(commands=("make test",))
-    checks.ends = {name: ToolError(code=ToolErrorCode.RESOURCE_LIMIT, message=f"{name} was stopped")}
-    result = ran(bench, checks, "app.py")
-    told = message(result) if name == "make test" else [result.data["reason"]]
-    assert told == [f"{name} was stopped"]
+    checks, limit = Scripted(commands=("make test",)), ToolErrorCode.RESOURCE_LIMIT
+    checks.ends = {"test_app.py": ToolError(code=limit, message="test_app.py was stopped")}
+    assert ran(bench, checks, "app.py").data["reason"] == "test_app.py was stopped"
+    checks.ends = {"make test": ToolError(code=limit, message="make test was stopped")}
+    assert message(ran(bench, checks, "app.py")) == ["make test was stopped"]
 
 
 # --- What failed before
@@ -397,8 +371,8 @@ def test_examples_that_came_with_the_turn_are_no_evidence(
     assert [name for name, _ in checks.asked if name == "app.py"][:2] == ["app.py"] * 2 * asked
 
 
-@every_row("commands, kind", [((), "none"), (("make",), "passed")])
-def test_of_a_command_nobody_knows_which_lines_it_runs(bench: Bench, commands: tuple[str, ...], kind: str) -> None:
-    checks = Scripted([entry(("passed", ""))], commands)
-    checks.ends = {"tests/test_app.py": RanTests("pytest tests/test_app.py", passed=1), "make": RanTests("make")}
-    assert judged(bench, checks, CHANGED).data["checks"] == kind
+def test_command_counts_although_nobody_knows_which_lines_it_runs(bench: Bench) -> None:
+    for commands, kind in (((), "none"), (("make",), "passed")):
+        checks = Scripted([entry(("passed", ""))], commands)
+        checks.ends = {"tests/test_app.py": RanTests("pytest tests/test_app.py", passed=1), "make": RanTests("make")}
+        assert judged(bench, checks, CHANGED).data["checks"] == kind
