@@ -16,6 +16,7 @@ def every_row(names: str, rows: Iterable[Any]) -> Callable[[Test], Test]:
     """
     fields = [name.strip() for name in names.split(",")]
     table = [row if len(fields) > 1 else (row,) for row in rows]
+    assert table, "the table has no rows"
 
     def decorated(test: Test) -> Test:
         @functools.wraps(test)

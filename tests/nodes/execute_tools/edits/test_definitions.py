@@ -333,7 +333,7 @@ def test_example_with_its_values_is_left_aside() -> None:
         ("x: list[int] = [1]", "x = [2]  # x", "x: list[int] = [2]  # x"),
     ],
 )
-def test_which_unit_stands_for_which(old: str, block: str, new: str | None) -> None:
+def test_unit_of_a_block_stands_for_its_namesake(old: str, block: str, new: str | None) -> None:
     found = replace_definitions(old, block)
     assert (found.text if isinstance(found, Merged) else None) == new
 

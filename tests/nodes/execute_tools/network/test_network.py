@@ -73,7 +73,7 @@ def test_real_connection_to_a_host_that_may_be_private(host: str) -> None:
         ("http://127.0.0.1/", "Domain '127.0.0.1' not allowed"), ("http://2130706433/", "is no host"),
         ("http://good.test@evil.test/", "user name or password"), ("ftp://good.test/", "not http or https"),
         ("file:///etc/passwd", "not http or https"), ("http://good.test\\@evil.test/", "percent-encoded"),
-        ("/\\evil.test/", "percent-encoded"), ("http://[", "is no URL"),
+        ("/\\evil.test/", "percent-encoded"), ("http://[", "is no URL"), ("/a\tb", r"the character '\t'"),
     ],
 )  # fmt: skip
 def test_redirect_that_is_not_allowed_is_not_followed(location: str, part: str) -> None:
