@@ -76,10 +76,8 @@ def test_what_a_registry_gives_an_environment_executes(tmp_path: Path, action: A
 def test_registered_action_has_a_schema_and_arguments_that_do_not_fit_are_refused() -> None:
     registry = ActionRegistry([Notebook()])
     [spec] = registry.specs()
-    assert (spec.parameters["required"], spec.parameters["properties"]["file_name"]) == (
-        ["file_name"],
-        {"type": "string"},
-    )
+    assert spec.parameters["required"] == ["file_name"]
+    assert spec.parameters["properties"]["file_name"] == {"type": "string"}
     registered = registry.get("read_file")
     assert registered is not None
     result = Environment(allowed_exts=None).execute_action(registered, {"name": "a.txt"})

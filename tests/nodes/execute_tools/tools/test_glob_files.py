@@ -69,11 +69,8 @@ def test_absolute_pattern_means_the_place_that_it_names(bench: Bench, tool: Tool
 
 def test_no_match_gives_guidance(bench: Bench) -> None:
     bench.put(FILES)
-    assert bench.data(glob_files, pattern="*.rs") == {
-        "paths": [],
-        "has_more": False,
-        "guidance": "no matches found; try list_files, check alternate naming, or broaden the filters",
-    }
+    guidance = "no matches found; try list_files, check alternate naming, or broaden the filters"
+    assert bench.data(glob_files, pattern="*.rs") == {"paths": [], "has_more": False, "guidance": guidance}
     assert bench.data(glob_files, pattern="*", path=".github")["has_more"] is False
 
 

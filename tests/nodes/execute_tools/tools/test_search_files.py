@@ -88,11 +88,9 @@ def test_lines_of_a_private_key_are_marks(bench: Bench) -> None:
 def test_no_match_gives_guidance(bench: Bench) -> None:
     """Spec 3, How to verify: zero results return the guidance message."""
     bench.put(FILES)
-    assert bench.data(search_files, pattern="nothing like it") == {
-        "matches": [],
-        "has_more": False,
-        "guidance": "no matches found; try list_files, check alternate naming, or broaden the filters",
-    }
+    guidance = "no matches found; try list_files, check alternate naming, or broaden the filters"
+    found = bench.data(search_files, pattern="nothing like it")
+    assert found == {"matches": [], "has_more": False, "guidance": guidance}
 
 
 def test_many_matches_are_cut(bench: Bench) -> None:
