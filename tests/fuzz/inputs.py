@@ -35,23 +35,13 @@ ODD: Final = (
 )
 JSON_WORDS: Final = (
     *'{}[],:"\\',
-    "[" * 70,
-    '{"a":' * 70,
-    "null",
-    "NaN",
-    "-1",
-    "1e999",
-    str(2**64),
-    "\\ud83d",
-    "\\u0000",
-    "true",
+    *("[" * 70, '{"a":' * 70, "null", "NaN", "-1", "1e999", str(2**64), "\\ud83d", "\\u0000", "true"),
 )
 CALL_WORDS: Final = (
     *("tool:", "tool: ", "(", ")", "({", "})", "```", "````", "~~~", "```python\n", "\n```\n", "<think>", "</think>"),
     *('tool_result({"ok":true})', "\nuser: ", "<tool_call>", "</tool_call>", '{"name": "', '", "arguments": {', "'"),
     *('"""',),
-    *("<<<<<<< SEARCH\n", "=======\n", ">>>>>>> REPLACE\n", "calc.py\n", "def f():\n", "path", "content"),
-    *("final_answer",),
+    *("    *("final_answer",),
     *(f'tool: {tool}({{"path": "calc.py"}})\n' for tool in TOOLS),
 )
 
@@ -106,6 +96,7 @@ def as_bytes(text: str) -> bytes:
 
 @cache
 def replies() -> tuple[ModelReply, ...]:
+<<<<<<< HEAD
     """The replies of all recorded runs."""
     found = map(reply_of, recorded_replies())
     return tuple(each for each in found if isinstance(each, ModelReply))

@@ -26,8 +26,6 @@ from tests.nodes.parse.readings import BLOCKS, NATIVE, NATIVE_BLOCKS, TEXT
 from tests.recorded.cassette import read
 from tests.recorded.table import RUNS
 
-Result = ModelReply | ProviderFailure
-
 READERS: Final[dict[str, Reader]] = {"text": TEXT, "native": NATIVE, "blocks": BLOCKS, "both": NATIVE_BLOCKS}
 CALL: Final = Call(prompt=Prompt(messages=({"role": "user", "content": "Hi"},)), max_output_tokens=9, timeout_s=60.0)
 _REQUEST: Final = httpx2.Request("POST", "http://llm.test/v1/chat/completions")
@@ -43,17 +41,15 @@ def recorded_replies() -> tuple[bytes, ...]:
 # --- From the bytes to a reply
 
 
-class _Line(httpx2.AsyncByteStream):
-    """A body that comes in these parts; the connection may then break."""
+class _Body(httpx2.AsyncByteStream):
+    """A body that comes in these parts."""
 
-    def __init__(self, parts: Iterable[bytes], *, dropped: bool) -> None:
-        self._parts, self._dropped = parts, dropped
+    def __init__(self, parts: Iterable[bytes]) -> None:
+        self._parts = parts
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
         for part in self._parts:
             yield part
-        if self._dropped:
-            raise httpx2.RemoteProtocolError("peer closed connection")
 
 
 @dataclass
@@ -61,10 +57,10 @@ class _Completions:
     """What stands in for the SDK's side of a request: its answer is this body."""
 
     client: AsyncOpenAI
-    line: _Line
+    body: _Body
 
     async def create(self, **_: object) -> AsyncStream[object]:
-        response = httpx2.Response(200, stream=self.line, request=_REQUEST)
+        response = httpx2.Response(200, stream=self.body, request=_REQUEST)
         return AsyncStream[object](cast_to=object, response=response, client=self.client)
 
 
@@ -83,10 +79,10 @@ def _model() -> ChatModel:
     return model
 
 
-async def _hear(parts: Iterable[bytes], *, dropped: bool) -> None:
+async def _hear(parts: Iterable[bytes]) -> None:
     """Let the model hear this body at its next request in this event loop."""
     chat: Any = await _model().loops.get()
-    chat.async_client = _Completions(chat.root_async_client, _Line(parts, dropped=dropped))
+    chat.async_client = _Completions(chat.root_async_client, _Body(parts))
 
 
 async def _reading() -> _Reading:
@@ -94,11 +90,11 @@ async def _reading() -> _Reading:
     return _Reading(request, CALL, _Clock(CALL), lambda _: None)
 
 
-def reader_of(parts: Sequence[bytes], *, dropped: bool = False) -> tuple[ReplyAssembly, Exception | None]:
+def reader_of(parts: Sequence[bytes]) -> tuple[ReplyAssembly, Exception | None]:
     """What was put together of all these parts, and why the reading ended early if it did."""
 
     async def read() -> tuple[ReplyAssembly, Exception | None]:
-        await _hear(parts, dropped=dropped)
+        await _hear(parts)
         reading = await _reading()
         error = await reading.aread()
         return reading.assembly, error
@@ -106,25 +102,11 @@ def reader_of(parts: Sequence[bytes], *, dropped: bool = False) -> tuple[ReplyAs
     return _loop().run(read())
 
 
-def reply_of(*parts: bytes, dropped: bool = False) -> Result:
-    """What a call comes to whose body comes in these parts; `dropped` says that the connection breaks then."""
-    return replies_of([parts], dropped=dropped)[0]
+def reply_of(body: bytes) -> ModelReply | ProviderFailure:
+    """What a call comes to whose answer is this body."""
 
+    async def ask() -> ModelReply | ProviderFailure:
+        await _hear([body])
+        return await _model().acomplete(CALL, lambda _: None)
 
-def replies_of(bodies: Iterable[Sequence[bytes]], *, dropped: bool = False) -> list[Result]:
-    """The same for many calls."""
-
-    async def asked() -> list[Result]:
-        found = []
-        for parts in bodies:
-            await _hear(parts, dropped=dropped)
-            found.append(timeless(await _model().acomplete(CALL, lambda _: None)))
-        return found
-
-    return _loop().run(asked())
-
-
-def timeless(result: Result) -> Result:
-    """The same reply, whatever time it took and whatever limit it had."""
-    bare = {"seconds": 0.0, "allowed_tokens": 0}
-    return result.model_copy(update=bare) if isinstance(result, ModelReply) else result
+    return _loop().run(ask())

@@ -1,6 +1,5 @@
 """The finders of places in a file: what is not named stays to the letter, and nothing is found that is not there."""
 
-import difflib
 import re
 from itertools import pairwise
 from typing import Any, Final
@@ -16,7 +15,7 @@ from mendgraph.nodes.execute_tools.edits.patches import (
     parse_patch,
     patched_paths,
 )
-from mendgraph.nodes.execute_tools.files.text_files import dominant_newline, to_unix
+from mendgraph.nodes.execute_tools.files.text_files import to_unix
 from tests.fuzz.inputs import files, fuzz, mutated
 
 BLANKS: Final = re.compile(r"[ \t\r\n]+")
@@ -101,27 +100,3 @@ def test_patch_is_read_or_refused(given: tuple[str, str]) -> None:
             patched = apply_hunks(text, file.hunks, file.path)
             added = sum(len(text) + 2 for hunk in file.hunks for sign, text in hunk.lines if sign == "+")
             assert isinstance(patched, PatchError) or len(patched.text) <= len(text) + added + 2
-
-
-@fuzz(lambda: st.tuples(LINES, LINES))
-def test_difference_is_applied(given: tuple[str, str]) -> None:
-    """The difference of two texts, written as a patch, makes the one of the other, or is refused as ambiguous."""
-    before, after = given
-    old, new = before.splitlines(), after.splitlines()
-    if old == new or [*map(_ended, old)] != old or [*map(_ended, new)] != new or not old or not new:
-        return
-    lines = list(difflib.unified_diff(old, new, lineterm="", n=len(old)))[2:]
-    patch = "\n".join(["*** Begin Patch", "*** Update File: a.py", *lines, "*** End of File", "*** End Patch"])
-    files = parse_patch(patch)
-    assert not isinstance(files, PatchError), files
-    [file] = files
-    assert isinstance(file, UpdatedFile)
-    newline = dominant_newline(before)
-    patched = apply_hunks(newline.join(old) + newline, file.hunks, "a.py")
-    assert not isinstance(patched, PatchError), patched
-    assert patched.text == newline.join(new) + newline
-
-
-def _ended(line: str) -> str:
-    """What a line is without ends that a patch, which knows only one of them, cannot hold."""
-    return "".join(line.splitlines()[:1]) if line else line

@@ -194,7 +194,7 @@ def _clean(text: str) -> str:
 
 
 def _stream_inputs() -> st.SearchStrategy[Any]:
-    bodies = list(map(byte_text, recorded_replies()))
+    bodies = [byte_text(body) for body in recorded_replies()]
     words = (
         *("data: ", "\n\n", "\r\n\r\n", "data: [DONE]\n\n", ": ping\n\n", '"finish_reason": "stop"', '"index": 1'),
         *("null", "{}", "[]"),

@@ -29,6 +29,12 @@ class Bench:
         self.files_read: dict[str, str] = {}
         self.syntax_gate: Literal["off", "report", "refuse"] = "report"
 
+    def renewed(self, number: int) -> "Bench":
+        """Another one beside it, for another row of a table."""
+        root = self.root.with_name(f"{self.root.name}{number}")
+        root.mkdir()
+        return Bench(root)
+
     def put(self, files: Mapping[str, str | bytes]) -> None:
         for name, content in files.items():
             path = self.root / name

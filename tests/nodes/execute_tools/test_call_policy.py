@@ -8,6 +8,7 @@ from pydantic import BaseModel
 
 from mendgraph.nodes.execute_tools.call_policy import (
     MOST_BREAKERS,
+    MOST_KEYS,
     OPEN_RULES,
     BreakerConfig,
     CallPolicy,
@@ -24,6 +25,7 @@ from mendgraph.nodes.execute_tools.registry import Tool, ToolOutput
 from mendgraph.nodes.execute_tools.secrets.redact import MARK
 from mendgraph.nodes.execute_tools.tool_run import GuardrailError, RetryableToolError, ToolRun, refused
 from mendgraph.nodes.records import Effect, ToolError, ToolErrorCode, ToolSpec
+from tests.nodes.execute_tools.row_tables import every_row
 
 
 class Arguments(BaseModel):
@@ -57,34 +59,33 @@ def policy(rules: CallRules = OPEN_RULES, clock: Clock | None = None, **options:
     return CallPolicy(rules, PolicyMemory(clock or Clock(), BreakerConfig(failures=2, open_s=30)), **options)
 
 
-@pytest.mark.parametrize(
-    ("rules", "effect", "message"),
+NOT_ALLOWED = "The tool t is not allowed in this run. Allowed are: "
+READ_ONLY = "This environment is read-only, so t is refused."
+
+
+@every_row(
+    "rules, effect, message",
     [
-        (CallRules(allowed=frozenset("ba")), Effect.READ, "The tool t is not allowed in this run. Allowed are: a, b."),
-        (CallRules(allowed=frozenset()), Effect.NONE, "The tool t is not allowed in this run. Allowed are: none."),
-        (CallRules(read_only=True), Effect.WRITE, "This environment is read-only, so t is refused."),
-        (CallRules(read_only=True), Effect.EXECUTE, "This environment is read-only, so t is refused."),
+        (CallRules(allowed=frozenset("ba")), Effect.READ, f"{NOT_ALLOWED}a, b."),
+        (CallRules(allowed=frozenset()), Effect.NONE, f"{NOT_ALLOWED}none."),
+        (CallRules(read_only=True), Effect.WRITE, READ_ONLY),
+        (CallRules(read_only=True), Effect.EXECUTE, READ_ONLY),
     ],
 )
-def test_what_the_run_may_not_use(rules: CallRules, effect: Effect, message: str) -> None:
+def test_tool_that_the_rules_exclude_is_refused(rules: CallRules, effect: Effect, message: str) -> None:
     expected = refused("t", message, ToolErrorCode.PERMISSION_DENIED, "PermissionError")
     assert policy(rules).permit(make(effect), {}) == expected
 
 
-@pytest.mark.parametrize("effect", Effect)
-def test_what_stands_for_a_secret_is_written_nowhere(effect: Effect) -> None:
+@every_row("effect", Effect)
+def test_mark_of_a_secret_is_written_nowhere(effect: Effect) -> None:
     failure = policy().permit(make(effect), {"edits": [{"new_str": f"key = '{MARK}'"}]})
-    if effect in {Effect.WRITE, Effect.EXECUTE, Effect.NETWORK}:
-        assert failure == refused(
-            "t",
-            f"The arguments hold {MARK}, which stands for a secret that you cannot see: it would be lost. Leave that "
-            "line as it is, and change only what is around it. If you wrote that value yourself, the run was cut off "
-            "before this call, and values under secret names are not stored: write the call again with the value.",
-            ToolErrorCode.INVALID_ARGUMENT,
-            "ValueError",
-        )
-    else:
+    if effect in {Effect.NONE, Effect.READ}:
         assert failure is None
+    else:
+        assert failure is not None
+        assert failure.error_type == "ValueError"
+        assert f"The arguments hold {MARK}, which stands for a secret that you cannot see" in str(failure.result.error)
 
 
 def test_quota_counts_the_calls_of_the_turn() -> None:
@@ -98,24 +99,6 @@ def test_quota_counts_the_calls_of_the_turn() -> None:
     assert used == {"t": 2, "u": 1}
 
 
-def test_tool_that_keeps_failing_rests_and_is_probed() -> None:
-    clock = Clock()
-    guarded = policy(clock=clock)
-    for _ in range(2):
-        assert guarded.take(TOOL) is None
-        guarded.settle(TOOL, DOWN)
-    resting = refused(
-        "t", "t failed too often and rests for 30 s: go on without it.", ToolErrorCode.UNAVAILABLE, "CircuitOpenError"
-    )
-    assert guarded.take(TOOL) == resting
-    assert guarded.take(make(name="u")) is None
-    clock.now += 30
-    assert guarded.take(TOOL) is None
-    assert guarded.take(TOOL) is not None  # one probe at a time
-    guarded.settle(TOOL, OK)
-    assert guarded.take(TOOL) is None
-
-
 def opens(tool: Tool, run: ToolRun | None) -> bool:
     guarded = policy()
     for _ in range(2):
@@ -124,16 +107,16 @@ def opens(tool: Tool, run: ToolRun | None) -> bool:
     return guarded.take(tool) is not None
 
 
-@pytest.mark.parametrize("code", ToolErrorCode)
-@pytest.mark.parametrize("error", ["", "tool_error:x", "user_error:x", "guardrail:x"])
-def test_of_what_happens_here_only_a_lost_connection_opens_a_circuit(error: str, code: ToolErrorCode) -> None:
+@every_row("code", ToolErrorCode)
+@every_row("error", ["", "tool_error:x", "user_error:x", "guardrail:x"])
+def test_only_a_lost_connection_of_a_local_tool_opens_a_circuit(error: str, code: ToolErrorCode) -> None:
     lost = code is ToolErrorCode.UNAVAILABLE and error == "tool_error:x"
     for effect in set(Effect) - {Effect.NETWORK}:
         assert opens(make(effect), failed(code, error)) is lost
     assert not opens(TOOL, None)
 
 
-@pytest.mark.parametrize("tool", [make(Effect.NETWORK), replace(make(Effect.EXECUTE), remote=True)])
+@every_row("tool", [make(Effect.NETWORK), replace(make(Effect.EXECUTE), remote=True)])
 def test_endpoint_that_is_down_opens_the_circuit_of_its_tool(tool: Tool) -> None:
     outages = {ToolErrorCode.TIMEOUT, ToolErrorCode.UNAVAILABLE}
     assert {code for code in ToolErrorCode if opens(tool, failed(code))} == outages
@@ -141,14 +124,18 @@ def test_endpoint_that_is_down_opens_the_circuit_of_its_tool(tool: Tool) -> None
     assert {status for status, run in statuses.items() if opens(tool, run)} == {500, 503}
 
 
-def test_call_that_is_not_taken_leaves_no_probe_behind() -> None:
+def test_tool_that_keeps_failing_rests_and_a_call_that_is_not_taken_leaves_no_probe_behind() -> None:
     clock = Clock()
     guarded = policy(CallRules(rate_limits={"t": RateLimit(3, 1_000)}), clock)
     for _ in range(2):
-        guarded.take(TOOL)
+        assert guarded.take(TOOL) is None
         guarded.settle(TOOL, DOWN)
+    message = "t failed too often and rests for 30 s: go on without it."
+    assert guarded.take(TOOL) == refused("t", message, ToolErrorCode.UNAVAILABLE, "CircuitOpenError")
+    assert guarded.take(make(name="u")) is None
     clock.now += 30
     assert guarded.take(TOOL) is None
+    assert guarded.take(TOOL) is not None  # one probe at a time
     guarded.settle(TOOL, None)  # cut off: no verdict
     for _ in range(2):  # the rate refuses, and the probe's place stays free
         failure = guarded.take(TOOL)
@@ -156,38 +143,38 @@ def test_call_that_is_not_taken_leaves_no_probe_behind() -> None:
         assert failure.error_type == "RateLimitError"
 
 
-@pytest.mark.parametrize(
-    ("rules", "names"),
+@every_row(
+    "rules, names",
     [
         (CallRules(), {"read", "write", "run"}),
         (CallRules(read_only=True), {"read"}),
         (CallRules(allowed=frozenset({"read", "write"})), {"read", "write"}),
     ],
 )
-def test_what_is_offered_may_be_used(rules: CallRules, names: set[str]) -> None:
+def test_offered_tools_may_be_used(rules: CallRules, names: set[str]) -> None:
     tools = [make(Effect.READ, "read"), make(Effect.WRITE, "write"), make(Effect.EXECUTE, "run")]
     assert policy(rules).offered(each.spec for each in tools) == names
     assert {each.name for each in tools if policy(rules).permit(each, {}) is None} == names
 
 
-@pytest.mark.parametrize(
-    ("settings", "numbers", "message"),
+NOT_FINITE, NO_CALL = "finite and not negative, unlike", "A rate limit needs at least one call"
+
+
+@every_row(
+    "settings, numbers, message",
     [
-        *(
-            (RetryPolicy, each, "finite and not negative, unlike")
-            for each in ((-1, 0.5), (1, -0.5), (1, inf), (1, nan))
-        ),
-        *((RateLimit, each, "A rate limit needs at least one call") for each in ((0, 1), (-1, 1), (1, 0), (1, inf))),
+        *((RetryPolicy, each, NOT_FINITE) for each in ((-1, 0.5), (1, -0.5), (1, inf), (1, nan))),
+        *((RateLimit, each, NO_CALL) for each in ((0, 1), (-1, 1), (1, 0), (1, inf))),
         *((BreakerConfig, each, "A circuit breaker needs a failure") for each in ((0, 1.0), (1, 0.0), (1, inf))),
     ],
 )
-def test_what_makes_no_sense_is_refused(settings: Any, numbers: tuple[float, float], message: str) -> None:
+def test_settings_that_make_no_sense_are_refused(settings: Any, numbers: tuple[float, float], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         settings(*numbers)
 
 
-@pytest.mark.parametrize(
-    ("error", "exceptions", "wait"),
+@every_row(
+    "error, exceptions, wait",
     [
         (ConnectionResetError(), (ConnectionError,), 0.5),
         (ConnectionResetError(), (TimeoutError,), None),
@@ -205,22 +192,16 @@ def test_only_what_is_listed_is_retried(
     assert policy(rules).wait_before_retry(TOOL, error, 1) == wait
 
 
-@pytest.mark.parametrize("effect", Effect)
+@every_row("effect", Effect)
 def test_timeout_is_retried_only_where_nothing_may_have_changed(effect: Effect) -> None:
     wait = policy(CallRules(retries=RetryPolicy())).wait_before_retry(make(effect), TimeoutError(), 1)
     assert (wait is not None) == (effect in {Effect.NONE, Effect.READ})
 
 
-def test_each_retry_waits_longer_until_all_are_used_up() -> None:
+def test_retries_wait_longer_until_all_are_used_up() -> None:
     retrying = policy(CallRules(retries=RetryPolicy(max_retries=3, backoff_s=0.5)))
     waits = [retrying.wait_before_retry(TOOL, RetryableToolError("x"), attempt) for attempt in (1, 2, 3, 4)]
     assert waits == [0.5, 1.0, 1.5, None]
-
-
-def test_policies_are_the_specs_by_default() -> None:
-    assert RetryPolicy() == RetryPolicy(1, 0.5, (TimeoutError,), frozenset({Effect.NONE, Effect.READ}))
-    assert CallRules().retries == RetryPolicy(1, 0.0, ())
-    assert BreakerConfig() == BreakerConfig(failures=5, open_s=30.0)
 
 
 def test_rates_of_two_threads_are_counted_apart() -> None:
@@ -240,10 +221,11 @@ def test_window_of_a_rate_slides_for_each_key() -> None:
     assert waits == [0.0, 0.0, 3.0, 0.0, 0.0, 3.0, 3.0]
 
 
-def test_keys_of_rates_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("mendgraph.nodes.execute_tools.call_policy.MOST_KEYS", 2)
+def test_keys_of_rates_are_bounded() -> None:
     memory, once = PolicyMemory(Clock()), RateLimit(1, 10.0)
-    assert [memory.take(key, once) for key in "abacb"] == [0.0, 0.0, 10.0, 0.0, 0.0]
+    first, *others = map(str, range(MOST_KEYS + 1))
+    assert [memory.take(key, once) for key in (first, *others)] == [0.0] * (MOST_KEYS + 1)
+    assert [memory.take(key, once) for key in (others[-1], first)] == [10.0, 0.0]
 
 
 # --- Circuits
@@ -272,10 +254,9 @@ def test_failures_in_a_row_open_it(clock: Clock) -> None:
     assert breaker.admit() == 6.0
 
 
-@pytest.mark.parametrize(
-    ("report", "waits"), [("succeeded", [0.0, 0.0]), ("failed", [10.0, 10.0]), ("abandoned", [0.0, 10.0])]
-)
-def test_one_probe_may_try_and_its_report_decides(clock: Clock, report: str, waits: list[float]) -> None:
+@every_row("report, waits", [("succeeded", [0.0, 0.0]), ("failed", [10.0, 10.0]), ("abandoned", [0.0, 10.0])])
+def test_probe_may_try_alone_and_its_report_decides(report: str, waits: list[float]) -> None:
+    clock = Clock()
     breaker = opened(clock)
     clock.now = 10.0
     assert [breaker.admit(), breaker.admit()] == [0.0, 10.0]
@@ -330,8 +311,8 @@ LOOKING = {"plan", "read_file", "final_answer"}
 EVERYTHING = LOOKING | {"write_file", "run_command", "http_get"}
 
 
-@pytest.mark.parametrize(
-    ("role", "tools"),
+@every_row(
+    "role, tools",
     [
         (None, EVERYTHING),
         ("reader", LOOKING),
@@ -346,37 +327,28 @@ def test_what_a_role_may_use(role: str | None, tools: set[str]) -> None:
     assert allowed_tools(role, custom, iter(SPECS)) == frozenset(tools)
 
 
-@pytest.mark.parametrize(
-    ("role", "error"),
+UNKNOWN_ROLE, OTHER_ROLE = (
+    "There is no role 'raeder'. Did you mean reader",
+    "There is no role 'xyz'. There are: editor,",
+)
+UNKNOWN_TOOL = "The role 'tester' names an unknown tool, 'raed_file'. Did you mean read_file or write_file?"
+
+
+@every_row(
+    "role, code, message, suggestions",
     [
-        (
-            "raeder",
-            ToolError(
-                code=ToolErrorCode.INVALID_ARGUMENT,
-                message="There is no role 'raeder'. Did you mean reader or editor or tester?",
-                suggestions=("reader", "editor", "tester"),
-            ),
-        ),
-        (
-            "xyz",
-            ToolError(
-                code=ToolErrorCode.INVALID_ARGUMENT,
-                message="There is no role 'xyz'. There are: editor, operator, reader, tester.",
-                suggestions=("editor", "operator", "reader", "tester"),
-            ),
-        ),
-        (
-            "tester",
-            ToolError(
-                code=ToolErrorCode.UNKNOWN_TOOL,
-                message="The role 'tester' names an unknown tool, 'raed_file'. Did you mean read_file or write_file?",
-                suggestions=("read_file", "write_file"),
-            ),
-        ),
+        ("raeder", ToolErrorCode.INVALID_ARGUMENT, UNKNOWN_ROLE, ("reader", "editor", "tester")),
+        ("xyz", ToolErrorCode.INVALID_ARGUMENT, OTHER_ROLE, ("editor", "operator", "reader", "tester")),
+        ("tester", ToolErrorCode.UNKNOWN_TOOL, UNKNOWN_TOOL, ("read_file", "write_file")),
     ],
 )
-def test_unknown_names_are_errors_that_say_what_was_meant(role: str, error: ToolError) -> None:
-    assert allowed_tools(role, {"tester": ["read_file", "raed_file"]}, SPECS) == error
+def test_unknown_names_are_errors_that_say_what_was_meant(
+    role: str, code: ToolErrorCode, message: str, suggestions: tuple[str, ...]
+) -> None:
+    error = allowed_tools(role, {"tester": ["read_file", "raed_file"]}, SPECS)
+    assert isinstance(error, ToolError)
+    assert (error.code, error.suggestions) == (code, suggestions)
+    assert error.message.startswith(message)
 
 
 def test_built_in_role_cannot_be_widened() -> None:

@@ -38,6 +38,7 @@ from mendgraph.nodes.records import (
     ToolErrorCode,
     ToolResult,
 )
+from tests.nodes.execute_tools.row_tables import every_row
 
 
 class Arguments(BaseModel):
@@ -48,7 +49,6 @@ Body = Callable[[ToolContext, Any], Any]
 Runner = Callable[[Engine, ToolCall, ToolContext], ToolRun]
 CHANGE = FileChange(path="a", kind=ChangeKind.CREATED, sha256_before="", sha256_after="x", diff="")
 GUARDED_RUN = "guard.input.start guard.input.ok tool.invoke.start tool.invoke.ok guard.output.start guard.output.ok"
-RESOLVED = "tool.resolve.start tool.resolve.ok args.parse.start args.parse.ok"
 
 
 def run_sync(engine: Engine, call: ToolCall, context: ToolContext) -> ToolRun:
@@ -95,6 +95,14 @@ def ok(_: ToolContext, arguments: Any) -> ToolOutput:
     return ToolOutput.ok(x=arguments.x)
 
 
+def noting(ran: list[object]) -> Body:
+    def body(*_: object) -> ToolOutput:
+        ran.append(1)
+        return ToolOutput.ok()
+
+    return body
+
+
 def failing(error: BaseException) -> Body:
     def body(*_: object) -> ToolOutput:
         raise error
@@ -113,33 +121,28 @@ def test_unknown_tool(run: Runner, sink: TraceSink, context: ToolContext) -> Non
 def test_bad_arguments(run: Runner, sink: TraceSink, context: ToolContext) -> None:
     done = run(engine(sink, make(ok)), call(x="many", y=1), context)
     reasons = "x: input should be a valid integer, unable to parse string as an integer; y: unknown argument (known: x)"
+    message = f"The arguments of t do not fit: {reasons}."
     assert (done.error, done.attempts) == (f"bad_args:{reasons}", 0)
-    assert done.result == ToolResult.failure(
-        ToolErrorCode.INVALID_ARGUMENT, f"The arguments of t do not fit: {reasons}."
-    )
-    assert names(sink.events) == "tool.resolve.start tool.resolve.ok args.parse.start args.parse.fail"
+    assert done.result == ToolResult.failure(ToolErrorCode.INVALID_ARGUMENT, message)
     assert sink.events[-1].payload == {"tool_name": "t", "err": reasons}
 
 
-ENDINGS: list[tuple[BaseException, str, ToolErrorCode, str]] = [
-    (ValueError("bad"), "user_error:bad", ToolErrorCode.INVALID_ARGUMENT, "tool.invoke.user_error"),
-    (TimeoutError(), "tool_error:timeout", ToolErrorCode.TIMEOUT, "tool.invoke.timeout"),
-    (ZeroDivisionError("z"), "tool_error:z", ToolErrorCode.IO_ERROR, "tool.invoke.fail"),
-    (SystemExit(1), "tool_error:1", ToolErrorCode.IO_ERROR, "tool.invoke.fail"),
-    (StopIteration(), "tool_error:StopIteration was raised", ToolErrorCode.IO_ERROR, "tool.invoke.fail"),
-    (asyncio.CancelledError(), "tool_error:CancelledError was raised", ToolErrorCode.IO_ERROR, "tool.invoke.fail"),
+ENDINGS: list[tuple[BaseException, str]] = [
+    (ZeroDivisionError("z"), "tool_error:z"),
+    (SystemExit(1), "tool_error:1"),
+    (StopIteration(), "tool_error:StopIteration was raised"),
+    (asyncio.CancelledError(), "tool_error:CancelledError was raised"),
 ]
 
 
-@pytest.mark.parametrize(("error", "text", "code", "event"), ENDINGS)
-def test_whatever_a_tool_raises_becomes_a_typed_result_after_one_attempt(
-    run: Runner, sink: TraceSink, context: ToolContext, error: BaseException, text: str, code: ToolErrorCode, event: str
-) -> None:
-    done = run(engine(sink, make(failing(error)), config=EngineConfig(max_retries=9)), call(), context)
-    assert (done.error, done.attempts, done.result.ok) == (text, 1, False)
-    assert done.result.error is not None
-    assert done.result.error.code is code
-    assert names(sink.events) == f"{RESOLVED} guard.input.start guard.input.ok tool.invoke.start {event}"
+def test_whatever_a_tool_raises_becomes_a_typed_result_after_one_attempt(run: Runner, context: ToolContext) -> None:
+    for error, text in ENDINGS:
+        sink = TraceSink()
+        done = run(engine(sink, make(failing(error)), config=EngineConfig(max_retries=9)), call(), context)
+        assert (done.error, done.attempts, done.result.ok) == (text, 1, False)
+        assert done.result.error is not None
+        assert done.result.error.code is ToolErrorCode.IO_ERROR
+        assert names(sink.events).endswith("tool.invoke.start tool.invoke.fail")
 
 
 def test_interrupt_passes(run: Runner, sink: TraceSink, context: ToolContext) -> None:
@@ -185,9 +188,6 @@ def test_what_is_retryable_is_retried_and_attempts_are_counted_truly(
     assert invoked == ["tool.invoke.start", *retried, *(["tool.invoke.ok"] if not error else [])]
 
 
-# --- Guardrails that are async
-
-
 async def later(_: ToolContext, __: str, value: object) -> None:
     await asyncio.sleep(0)
     raise GuardrailError(f"not {value if isinstance(value, dict) else 'this output'}")
@@ -198,17 +198,13 @@ class Later:
         await later(context, name, value)
 
 
-@pytest.mark.parametrize("guard", [later, Later(), partial(later)], ids=["function", "object", "partial"])
-def test_async_guardrail_is_awaited_by_run_async(sink: TraceSink, context: ToolContext, guard: Any) -> None:
+@every_row("guard", [later, Later(), partial(later)])
+def test_async_guardrail_is_awaited_by_run_async(context: ToolContext, guard: Any) -> None:
     ran: list[object] = []
-
-    def body(*_: object) -> ToolOutput:
-        ran.append(1)
-        return ToolOutput.ok()
-
-    done = run_async(engine(sink, make(body), input_guards=[guard]), call(), context)
+    tool = make(noting(ran))
+    done = run_async(engine(TraceSink(), tool, input_guards=[guard]), call(), context)
     assert (done.error, ran) == ("guardrail:not {'x': 0}", [])
-    done = run_async(engine(sink, make(body), output_guards=[guard]), call(), context)
+    done = run_async(engine(TraceSink(), tool, output_guards=[guard]), call(), context)
     assert (done.error, done.attempts, ran) == ("guardrail:not this output", 1, [1])
 
 
@@ -233,35 +229,26 @@ def test_async_guardrail_runs_in_the_loop_of_its_caller_between_the_others(
     assert [event.name for event in sink.events][-6:] == GUARDED_RUN.split()
 
 
-@pytest.mark.parametrize("side", ["input_guards", "output_guards"])
-def test_async_guardrail_is_refused_by_run_sync_before_the_tool_is_invoked(
-    sink: TraceSink, context: ToolContext, side: str
-) -> None:
-    ran: list[object] = []
-
-    def body(*_: object) -> ToolOutput:
-        ran.append(1)
-        return ToolOutput.ok()
-
-    refusing = engine(sink, make(body), **{side: [later]})
+@every_row("side", ["input_guards", "output_guards"])
+def test_async_guardrail_is_refused_by_run_sync_before_the_tool_is_invoked(context: ToolContext, side: str) -> None:
+    sink, ran = TraceSink(), list[object]()
+    refusing = engine(sink, make(noting(ran)), **{side: [later]})
     done = run_sync(refusing, call(), context)
     assert done.error.startswith("guardrail:later is async, and only run_async awaits a guardrail")
     assert (ran, sink.events[-1].name) == ([], "guard.input.block")
 
 
-def test_guardrail_that_gives_an_awaitable_without_being_async_blocks(
-    run: Runner, sink: TraceSink, context: ToolContext
-) -> None:
+def test_guardrail_that_gives_an_awaitable_without_being_async_blocks(sink: TraceSink, context: ToolContext) -> None:
     def hidden(*given: Any) -> Any:
         return later(*given)
 
-    done = run(engine(sink, make(lambda *_: ToolOutput.ok()), input_guards=[hidden]), call(), context)
+    done = run_sync(engine(sink, make(lambda *_: ToolOutput.ok()), input_guards=[hidden]), call(), context)
     assert done.error == "guardrail:a guardrail that gives an awaitable has to be an `async def`, and run by run_async"
 
 
-def test_cache_holds_the_results_that_were_used_last(run: Runner, sink: TraceSink, context: ToolContext) -> None:
+def test_cache_holds_the_results_that_were_used_last(sink: TraceSink, context: ToolContext) -> None:
     small = engine(sink, make(ok, Effect.READ), config=EngineConfig(cache_size=2))
-    hits = [run(small, call(f'{{"x": {x}}}', x=x), context).cached for x in (1, 2, 1, 3, 1, 2)]
+    hits = [run_sync(small, call(f'{{"x": {x}}}', x=x), context).cached for x in (1, 2, 1, 3, 1, 2)]
     assert hits == [False, False, True, False, True, False]
     assert EngineConfig().cache_size == 256
 
@@ -274,15 +261,9 @@ def test_output_guardrail_blocks_the_result_but_the_change_stays_on_record(
 
     output = ToolOutput(ToolResult.success(a=1), (CHANGE,), {"a": "x"})
     done = run(engine(sink, make(lambda *_: output, Effect.WRITE), output_guards=[guard]), call(), context)
-    told = ToolError(code=ToolErrorCode.PERMISSION_DENIED, message="not {'a': 1}")
-    assert replace(done, ms=0) == ToolRun(
-        call_id="c",
-        tool="t",
-        output=ToolOutput(ToolResult(ok=False, error=told), (CHANGE,), {"a": "x"}),
-        error="guardrail:not {'a': 1}",
-        attempts=1,
-        error_type="GuardrailError",
-    )
+    blocked = ToolResult.failure(ToolErrorCode.PERMISSION_DENIED, "not {'a': 1}")
+    assert done.output == ToolOutput(blocked, (CHANGE,), {"a": "x"})
+    assert (done.error, done.attempts, done.error_type) == ("guardrail:not {'a': 1}", 1, "GuardrailError")
     assert names(sink.events).endswith("tool.invoke.ok guard.output.start guard.output.block")
 
 
@@ -294,30 +275,31 @@ def counted(counts: list[int]) -> Body:
     return body
 
 
-def test_calls_without_a_text_of_their_own_do_not_share_a_key(
-    run: Runner, sink: TraceSink, context: ToolContext
-) -> None:
+def counted_around(other: Tool, context: ToolContext) -> int:
+    """How often a reading tool runs that is called with the same text before and after another one."""
+    counts: list[int] = []
+    cached = engine(TraceSink(), make(counted(counts), Effect.READ), other)
+    for each in (call(), call(tool="other"), call()):
+        run_sync(cached, each, context)
+    return len(counts)
+
+
+def test_calls_without_a_text_of_their_own_do_not_share_a_key(sink: TraceSink, context: ToolContext) -> None:
     counts: list[int] = []
     cached = engine(sink, make(counted(counts), Effect.READ))
     for x in (1, 2, 1):
-        run(cached, call("", x=x), context)
+        run_sync(cached, call("", x=x), context)
     assert counts == [1, 2]
 
 
-@pytest.mark.parametrize("error", [None, ValueError("x"), RetryableToolError("x")])
-def test_whatever_a_writing_tool_does_nothing_is_known_afterwards(
-    run: Runner, sink: TraceSink, context: ToolContext, error: Exception | None
-) -> None:
-    counts: list[int] = []
-    writer = make(ok if error is None else failing(error), Effect.WRITE, name="w")
-    cached = engine(sink, make(counted(counts), Effect.READ), writer)
-    for each in (call(), call(tool="w"), call()):
-        run(cached, each, context)
-    assert len(counts) == 2
+@every_row("error", [None, ValueError("x"), RetryableToolError("x")])
+def test_cache_is_empty_after_a_writing_tool_however_it_ended(context: ToolContext, error: Exception | None) -> None:
+    writer = make(ok if error is None else failing(error), Effect.WRITE, name="other")
+    assert counted_around(writer, context) == 2
 
 
-@pytest.mark.parametrize(
-    ("effect", "changes", "has_commands", "has_network"),
+@every_row(
+    "effect, changes, has_commands, has_network",
     [
         (Effect.NONE, False, False, False),
         (Effect.READ, False, False, False),
@@ -327,13 +309,7 @@ def test_whatever_a_writing_tool_does_nothing_is_known_afterwards(
     ],
 )
 def test_tool_gets_what_its_effect_speaks_of_and_nothing_else(
-    run: Runner,
-    sink: TraceSink,
-    context: ToolContext,
-    effect: Effect,
-    changes: bool,
-    has_commands: bool,
-    has_network: bool,
+    run: Runner, tmp_path: Path, effect: Effect, changes: bool, has_commands: bool, has_network: bool
 ) -> None:
     seen: list[tuple[bool, bool, bool]] = []
 
@@ -343,39 +319,27 @@ def test_tool_gets_what_its_effect_speaks_of_and_nothing_else(
         return ToolOutput.ok()
 
     commands = ToolError(code=ToolErrorCode.UNAVAILABLE, message="There is no sandbox.")
-    network = Network(NetworkRules())
-    run(engine(sink, make(body, effect)), call(), replace(context, commands=commands, network=network))
+    workspace, network = Workspace(str(tmp_path), lambda *_: None), Network(NetworkRules())
+    everything = ToolContext(workspace, timeout_s=5, commands=commands, network=network)
+    run(engine(TraceSink(), make(body, effect)), call(), everything)
     assert seen == [(changes, has_commands, has_network)]
 
 
-@pytest.mark.parametrize("effect", Effect)
-def test_cache_holds_as_long_as_nothing_may_have_changed(
-    run: Runner, sink: TraceSink, context: ToolContext, effect: Effect
-) -> None:
-    counts: list[int] = []
-    cached = engine(sink, make(counted(counts), Effect.READ), make(ok, effect, name="other"))
-    for each in (call(), call(tool="other"), call()):
-        run(cached, each, context)
-    assert len(counts) == (2 if effect in {Effect.WRITE, Effect.EXECUTE} else 1)
+@every_row("effect", Effect)
+def test_cache_holds_as_long_as_nothing_may_have_changed(context: ToolContext, effect: Effect) -> None:
+    other = make(ok, effect, name="other")
+    assert counted_around(other, context) == (2 if effect in {Effect.WRITE, Effect.EXECUTE} else 1)
+    assert counted_around(replace(other, child=True), context) == 2
 
 
-def test_cache_is_empty_after_a_run_of_a_child(run: Runner, sink: TraceSink, context: ToolContext) -> None:
-    counts: list[int] = []
-    child = replace(make(ok, name="other"), child=True)
-    cached = engine(sink, make(counted(counts), Effect.READ), child)
-    for each in (call(), call(tool="other"), call()):
-        run(cached, each, context)
-    assert len(counts) == 2
-
-
-def test_failed_result_is_not_cached(run: Runner, sink: TraceSink, context: ToolContext) -> None:
+def test_failed_result_is_not_cached(sink: TraceSink, context: ToolContext) -> None:
     error = ToolError(code=ToolErrorCode.NOT_FOUND, message="There is no a.py.")
     outputs = iter([ToolOutput.failed(error), ToolOutput.ok(n=1)])
     cached = engine(sink, make(lambda *_: next(outputs), Effect.READ))
-    assert [run(cached, call(), context).result.ok for _ in range(2)] == [False, True]
+    assert [run_sync(cached, call(), context).result.ok for _ in range(2)] == [False, True]
 
 
-def test_everything_that_an_output_shows_is_free_of_secrets(run: Runner, sink: TraceSink, context: ToolContext) -> None:
+def test_everything_that_an_output_shows_is_free_of_secrets(sink: TraceSink, context: ToolContext) -> None:
     word = "quokka-4471-lantern"
     change = CHANGE.model_copy(update={"path": f"{word}.py", "diff": f"+{word}"})
     blocks = ({"type": "text", "text": word},)
@@ -385,7 +349,7 @@ def test_everything_that_an_output_shows_is_free_of_secrets(run: Runner, sink: T
     outputs = iter([shown, ToolOutput.failed(error)])
     hiding = engine(sink, make(lambda *_: next(outputs), Effect.WRITE), redactor=Redactor([word]))
 
-    whole, failed = (run(hiding, call(), context).output for _ in range(2))
+    whole, failed = (run_sync(hiding, call(), context).output for _ in range(2))
 
     assert whole.result.data == {"text": MARK}
     assert [(each.path, each.diff) for each in whole.changes] == [(f"{word}.py", f"+{MARK}")]
@@ -405,20 +369,18 @@ def test_awaited_call_has_the_time_of_the_configuration_at_most(sink: TraceSink,
     assert EngineConfig() == EngineConfig(max_retries=1, async_timeout_s=30.0, enable_cache=True)
 
 
-def test_all_attempts_share_the_time_that_is_left(
-    sink: TraceSink, monkeypatch: pytest.MonkeyPatch, context: ToolContext
-) -> None:
-    now, seen = [0.0], list[float]()
-    monkeypatch.setattr("mendgraph.nodes.execute_tools.engine.monotonic_s", lambda: now[0])
+def test_all_attempts_share_the_time_that_is_left(sink: TraceSink, context: ToolContext) -> None:
+    seen: list[float] = []
 
     def body(given: ToolContext, _: Any) -> ToolOutput:
         seen.append(given.timeout_s)
-        now[0] += 3.0
+        time.sleep(0.2)
         raise RetryableToolError("again")
 
     retrying = engine(sink, make(body), config=EngineConfig(max_retries=2))
-    run_sync(retrying, call(), replace(context, timeout_s=5.0, seconds_left=8.0))
-    assert seen == [5.0, 5.0, 2.0]
+    run_sync(retrying, call(), replace(context, timeout_s=1.0, seconds_left=1.3))
+    assert seen[:2] == [1.0, 1.0]
+    assert 0.5 < seen[2] < 0.95
 
 
 @pytest.mark.parametrize("closed", [True, False])
@@ -443,10 +405,10 @@ def test_no_retry_is_waited_for_that_the_time_left_does_not_reach(
 
 
 def test_result_that_is_not_json_is_an_error_and_the_change_stays_on_record(
-    run: Runner, sink: TraceSink, context: ToolContext
+    sink: TraceSink, context: ToolContext
 ) -> None:
     output = ToolOutput(ToolResult.success(a=object()), (CHANGE,))
-    done = run(engine(sink, make(lambda *_: output, Effect.WRITE)), call(), context)
+    done = run_sync(engine(sink, make(lambda *_: output, Effect.WRITE)), call(), context)
     reason = "its result cannot be used (Type is not JSON serializable: object)"
     assert (done.error, done.attempts, done.output.changes) == (f"tool_error:{reason}", 1, (CHANGE,))
     assert done.result == ToolResult.failure(ToolErrorCode.IO_ERROR, f"t failed: TypeError: {reason}")
@@ -463,41 +425,39 @@ def tool_of(function: Callable[..., Any], effect: Effect = Effect.READ) -> Tool:
     return Tool("t", "d", Nothing, effect, function)
 
 
-def both(tool: Tool, context: ToolContext, timeout_s: float = 5) -> list[object]:
-    return [call_tool(tool, context, {}, timeout_s), asyncio.run(await_tool(tool, context, {}, timeout_s))]
+def ways_of(tool: Tool, context: ToolContext, timeout_s: float = 5) -> list[Callable[[], object]]:
+    """The two ways to make one attempt."""
+    return [
+        lambda: call_tool(tool, context, {}, timeout_s),
+        lambda: asyncio.run(await_tool(tool, context, {}, timeout_s)),
+    ]
 
 
 @pytest.mark.parametrize("asynchronous", [False, True])
 def test_after_its_deadline_a_tool_changes_nothing(context: ToolContext, tmp_path: Path, asynchronous: bool) -> None:
     tried = threading.Event()
 
-    def write(given: ToolContext, _: Nothing) -> ToolOutput:
+    def write_late(given: ToolContext) -> None:
+        try:
+            given.workspace.write_file("late.txt", b"late", expected_sha256="")
+        finally:
+            tried.set()
+
+    def write(given: ToolContext, _: Nothing) -> None:
         try:
             while given.scope is not None and not given.scope.over:
-                threading.Event().wait(0.01)
+                time.sleep(0.01)
         finally:
-            try:
-                given.workspace.write_file("late.txt", b"late", expected_sha256="")
-            finally:
-                tried.set()
-        return ToolOutput.ok()
+            write_late(given)
 
-    async def awrite(given: ToolContext, _: Nothing) -> ToolOutput:
+    async def awrite(given: ToolContext, _: Nothing) -> None:
         try:
             await asyncio.sleep(20)
         finally:
-            try:
-                given.workspace.write_file("late.txt", b"late", expected_sha256="")
-            finally:
-                tried.set()
-        return ToolOutput.ok()
+            write_late(given)
 
     tool = tool_of(awrite if asynchronous else write, Effect.WRITE)
-    ways: list[Callable[[], object]] = [
-        lambda: call_tool(tool, context, {}, 0.05),
-        lambda: asyncio.run(await_tool(tool, context, {}, 0.05)),
-    ]
-    for way in ways:
+    for way in ways_of(tool, context, 0.05):
         tried.clear()
         with pytest.raises(TimeoutError):
             way()
@@ -508,20 +468,13 @@ def test_after_its_deadline_a_tool_changes_nothing(context: ToolContext, tmp_pat
 def test_sleeping_tool_is_given_up_at_once_and_leaves_nothing(context: ToolContext) -> None:
     """In the main thread, and in an event loop (async)."""
 
-    def sleep(*_: object) -> ToolOutput:
+    def sleep(*_: object) -> None:
         time.sleep(30)
-        return ToolOutput.ok()
 
-    async def asleep(*_: object) -> ToolOutput:
+    async def asleep(*_: object) -> None:
         await asyncio.sleep(30)
-        return ToolOutput.ok()
 
-    ways: list[Callable[[], object]] = [
-        lambda: call_tool(tool_of(sleep), context, {}, 0.2),
-        lambda: call_tool(tool_of(asleep), context, {}, 0.2),
-        lambda: asyncio.run(await_tool(tool_of(asleep), context, {}, 0.2)),
-    ]
-    for way in ways:
+    for way in (ways_of(tool_of(sleep), context, 0.2)[0], *ways_of(tool_of(asleep), context, 0.2)):
         started = time.monotonic()
         with pytest.raises(TimeoutError):
             way()
@@ -556,20 +509,18 @@ def test_tool_that_keeps_its_own_time_is_waited_for_a_little_longer(context: Too
         time.sleep(0.1)
         return ToolOutput.ok(own=True)
 
-    assert both(replace(tool_of(slow), self_timed=True), context, 0.01) == [ToolOutput.ok(own=True)] * 2
+    ways = ways_of(replace(tool_of(slow), self_timed=True), context, 0.01)
+    assert [way() for way in ways] == [ToolOutput.ok(own=True)] * 2
 
 
-def test_async_tool_that_exits_does_not_end_the_event_loop(context: ToolContext) -> None:
-    async def leave(*_: object) -> ToolOutput:
-        raise SystemExit(3)
+@every_row(
+    "error, message", [(SystemExit(3), "SystemExit: 3"), (asyncio.CancelledError(), "CancelledError was raised")]
+)
+def test_async_tool_that_exits_or_cancels_does_not_end_the_event_loop(
+    context: ToolContext, error: BaseException, message: str
+) -> None:
+    async def leave(*_: object) -> None:
+        raise error
 
-    with pytest.raises(RuntimeError, match="SystemExit: 3"):
-        asyncio.run(await_tool(tool_of(leave), context, {}, 5))
-
-
-def test_cancellation_of_its_own_is_an_error_of_the_tool(context: ToolContext) -> None:
-    async def leave(*_: object) -> ToolOutput:
-        raise asyncio.CancelledError
-
-    with pytest.raises(RuntimeError, match="CancelledError was raised"):
-        asyncio.run(await_tool(tool_of(leave), context, {}, 5))
+    with pytest.raises(RuntimeError, match=message):
+        ways_of(tool_of(leave), context)[1]()

@@ -19,41 +19,64 @@ from mendgraph.nodes.execute_tools.secrets.redact import MARK
 from mendgraph.nodes.execute_tools.store.audit_log import AuditLog
 from mendgraph.nodes.records import Effect, JsonMap, ToolError, ToolErrorCode
 from tests.nodes.execute_tools.action_doubles import Do, Later, echo, fail
+from tests.nodes.execute_tools.row_tables import every_row
+
+READING = ("read_file", "search_in_file", "file_info", "list_files", "list_directory", "glob_files", "search_files")
+WRITING = ("write_file", "append_file", "edit_file", "multi_edit", "delete_file", "move_file", "create_file")
 
 
-@pytest.mark.parametrize(
-    ("action", "field"), [("read_file", "path"), ("write_file", "filename"), ("list_files", "path")]
-)
-@pytest.mark.parametrize("path", ["../a.txt", "/etc/a.txt", "link.txt", "~/a.txt"])
-def test_paths_that_lead_out_are_blocked(tmp_path: Path, action: str, field: str, path: str) -> None:
+def refused(environment: Environment, action: str, arguments: JsonMap) -> str | None:
+    """Why the action is refused; it is not run then."""
+    run = Do(action, echo)
+    result = environment.execute(run, {"content": "c", **arguments})
+    assert result.ok is bool(run.calls)
+    return result.error
+
+
+@every_row("path", ["../a.txt", "/etc/a.txt", "link.txt", "~/a.txt", "../base-evil/a.txt"])
+def test_paths_that_lead_out_are_blocked(tmp_path: Path, path: str) -> None:
     base = tmp_path / "base"
     base.mkdir()
     (tmp_path / "base-evil").mkdir()
     (tmp_path / "outside.txt").write_text("x")
     (base / "link.txt").symlink_to(tmp_path / "outside.txt")
-    run = Do(action, echo)
-    result = Environment(base_dir=str(base)).execute(run, {field: path, "content": "c"})
-    assert (result.ok, result.error, result.error_type, run.calls) == (
-        False,
-        "Path traversal blocked.",
-        "PermissionError",
-        [],
-    )
+    environment, fields = Environment(base_dir=str(base)), ("file_name", "filename", "path", "target", "directory")
+    errors = [refused(environment, action, {field: path}) for action in READING + WRITING for field in fields]
+    assert errors == ["Path traversal blocked."] * len(errors)
 
 
-@pytest.mark.parametrize(
-    ("name", "effect", "retries"),
+def test_file_of_another_extension_is_refused_and_a_folder_has_none(tmp_path: Path) -> None:
+    environment, files = Environment(base_dir=str(tmp_path)), (*READING[:3], *WRITING)
+    assert {refused(environment, action, {"path": "a.py"}) for action in files} == {"Extension '.py' not allowed."}
+    assert {refused(environment, action, {"path": "src"}) for action in READING[3:]} == {None}
+
+
+@every_row("action", ["http_get", "http_post", "fetch_url"])
+def test_every_action_that_goes_out_is_judged(action: str) -> None:
+    open_to_one = Environment(allow_net=True, allowed_domains=["a.example"])
+    closed = refused(Environment(), action, {"url": "http://a.example"})
+    errors = [
+        refused(open_to_one, action, each) for each in ({}, {"url": "http://b.example"}, {"url": "http://a.example"})
+    ]
+    assert closed == "Network access is disabled in this Environment."
+    assert errors == ["A non-empty 'url' is required.", "Domain 'b.example' not allowed.", None]
+
+
+@every_row(
+    "name, effect, retries",
     [
-        ("sleepy", None, 1), ("http_get", None, 1), ("read_file", None, 1), ("write_file", None, 0),
-        ("append_file", None, 0), ("http_post", None, 0), ("sleepy", Effect.READ, 1), ("sleepy", Effect.NETWORK, 1),
-        ("sleepy", Effect.WRITE, 0), ("sleepy", Effect.EXECUTE, 0),
+        *((name, None, 1) for name in ("sleepy", "http_get", "read_file")),
+        *((name, None, 0) for name in (*WRITING, "http_post")),
+        *(("sleepy", effect, 1) for effect in (Effect.READ, Effect.NETWORK)),
+        *(("sleepy", effect, 0) for effect in (Effect.WRITE, Effect.EXECUTE)),
     ],
-)  # fmt: skip
+)
 def test_timeout_is_retried_unless_something_is_known_to_change(name: str, effect: Effect | None, retries: int) -> None:
     environment = Environment(allow_net=True, retry_backoff_s=0)
-    action = Do(name, fail(TimeoutError("late")), effect)
+    action = Do(name, fail(TimeoutError("no answer from db")), effect)
     result = environment.execute(action, {"file_name": "a.txt", "content": "c", "url": "http://a.example"})
-    assert (result.error, result.retries, len(action.calls)) == ("late", retries, retries + 1)
+    assert (result.error, result.error_type) == ("no answer from db", "TimeoutError")
+    assert (result.retries, len(action.calls)) == (retries, retries + 1)
 
 
 def test_timeout_of_its_own_may_be_longer_and_is_named() -> None:
@@ -63,18 +86,6 @@ def test_timeout_of_its_own_may_be_longer_and_is_named() -> None:
     assert environment.execute(Later(0.1), {"a": 1}).data == {"a": 1}
     assert environment.execute(Later(30), {}).error == "Action 'later' timed out after 0.2s"
     assert environment.execute(Do("other", lambda: time.sleep(30)), {}).error == "Action 'other' timed out after 0.1s"
-
-
-def test_timeout_of_the_actions_own_keeps_its_words() -> None:
-    result = Environment(retry_backoff_s=0).execute(
-        Do("fetch", fail(TimeoutError("no answer from db")), Effect.READ), {}
-    )
-    assert (result.error, result.error_type, result.retries) == ("no answer from db", "TimeoutError", 1)
-
-
-def test_async_actions_run_as_well() -> None:
-    assert Environment().execute(Later(0), {"a": 1}).data == {"a": 1}
-    assert Environment().execute(Do("hidden", lambda **given: Later(0).execute(**given)), {"a": 1}).data == {"a": 1}
 
 
 def test_validator_may_give_objects_and_cannot_change_the_callers_map() -> None:
@@ -143,35 +154,8 @@ def circle() -> JsonMap:
     return made
 
 
-class Unnamed:
-    def execute(self) -> str:
-        raise AssertionError
-
-
-class EffectThatFails(Unnamed):
-    name = "x"
-
-    @property
-    def effect(self) -> Effect:
-        raise SystemExit(1)
-
-
-@pytest.mark.parametrize(
-    ("action", "args", "key", "name", "kind"),
-    [
-        (Unnamed(), {}, "", "<unknown>", "TypeError"),
-        (EffectThatFails(), {}, "", "x", "SystemExit"),
-        (Do("x", echo), None, "", "x", "TypeError"),
-        (Do("x", echo), {"a": object()}, "k", "x", "TypeError"),
-    ],
-)
-def test_what_cannot_be_run_is_an_error_and_no_crash(action: Any, args: Any, key: Any, name: str, kind: str) -> None:
-    result = Environment().execute(action, args, idempotency_key=key)
-    assert (result.ok, result.action, result.error_type) == (False, name, kind)
-
-
-@pytest.mark.parametrize(
-    ("value", "told"),
+@every_row(
+    "value, told",
     [(Fighting(), "<Fighting>"), (circle(), "<dict>"), (b"\xff", "<bytes>"), ((Path("a"),), ["a"])],
 )
 def test_any_object_goes_in_and_out_as_it_is_and_is_told_by_its_type(value: Any, told: Any) -> None:
@@ -183,14 +167,6 @@ def test_any_object_goes_in_and_out_as_it_is_and_is_told_by_its_type(value: Any,
     assert records[0]["data"] == told
 
 
-@pytest.mark.parametrize("at", ["action", "logger"])
-def test_interrupt_passes(at: str) -> None:
-    interrupt = fail(KeyboardInterrupt())
-    action = Do("x", interrupt if at == "action" else echo)
-    with pytest.raises(KeyboardInterrupt):
-        Environment(logger=lambda _: interrupt() if at == "logger" else None).execute(action, {})
-
-
 def test_typed_failure_of_a_tool_is_a_failure() -> None:
     error = ToolError(code=ToolErrorCode.NOT_FOUND, message="no such file")
     result = Environment().execute(Do("x", lambda: error), {})
@@ -198,14 +174,13 @@ def test_typed_failure_of_a_tool_is_a_failure() -> None:
     assert Environment().execute(Do("x", lambda: ToolOutput.ok(a=1)), {}).data == {"a": 1}
 
 
-def test_what_stands_for_a_secret_is_written_nowhere() -> None:
+def test_mark_of_a_secret_is_written_nowhere() -> None:
     action = Do("x", echo)
     assert Environment().execute(action, {"deep": [{"x": (MARK,)}]}).error_type == "ValueError"
     assert action.calls == []
 
 
-def test_key_is_for_one_call_at_a_time_and_the_oldest_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("mendgraph.nodes.execute_tools.environment.MOST_RESULTS", 2)
+def test_key_is_for_one_call_at_a_time() -> None:
     environment = Environment()
 
     def again(**_: object) -> str | None:
@@ -214,9 +189,18 @@ def test_key_is_for_one_call_at_a_time_and_the_oldest_are_forgotten(monkeypatch:
     action = Do("pay", again)
     first = environment.execute(action, {}, idempotency_key="k")
     assert first.data == "The same call is being made at this moment: wait for its result."
-    for key in ("a", "b", "k"):
-        environment.execute(Do("pay", again), {}, idempotency_key=key)
     assert len(action.calls) == 1
+
+
+def test_result_of_the_oldest_key_is_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("mendgraph.nodes.execute_tools.environment.MOST_RESULTS", 2)
+    environment, pay = Environment(), Do("pay", lambda: "paid")
+    for key in ("a", "b", "b", "c"):
+        environment.execute(pay, {}, idempotency_key=key)
+    made = len(pay.calls)
+    for key in ("c", "a"):
+        environment.execute(pay, {}, idempotency_key=key)
+    assert (made, len(pay.calls)) == (3, 4)
 
 
 def test_alert_is_logged_when_the_error_rate_jumps() -> None:
@@ -226,12 +210,6 @@ def test_alert_is_logged_when_the_error_rate_jumps() -> None:
         environment.execute_action(Do("x", fail(RuntimeError("boom"))), {})
     alerts = [record for record in records if record["event"] == "alert"]
     assert [alert["kind"] for alert in alerts] == ["error_rate"]
-
-
-def test_one_exception_and_no_extensions_may_stand_as_the_document_allows() -> None:
-    environment = Environment(retry_exceptions=OSError, retry_backoff_s=0)  # type: ignore[arg-type]
-    environment.allowed_exts = None  # type: ignore[assignment]
-    assert environment.execute(Do("read_file", fail(OSError("x"))), {"file_name": "a.py"}).retries == 1
 
 
 def test_refusal_of_the_moment_does_not_use_up_its_idempotency_key() -> None:
@@ -244,91 +222,6 @@ def test_refusal_of_the_moment_does_not_use_up_its_idempotency_key() -> None:
     assert found == [None, "RateLimitError", None]
 
 
-READING = ("read_file", "search_in_file", "file_info", "list_files", "list_directory", "glob_files", "search_files")
-WRITING = ("write_file", "append_file", "edit_file", "multi_edit", "delete_file", "move_file", "create_file")
-
-
-@pytest.mark.parametrize("field", ["file_name", "filename", "path", "target", "directory"])
-@pytest.mark.parametrize("action", [*READING, *WRITING])
-def test_every_path_of_every_file_action_is_confined(tmp_path: Path, action: str, field: str) -> None:
-    run = Do(action, echo)
-    result = Environment(base_dir=str(tmp_path)).execute(run, {field: "../a.txt", "content": "c"})
-    assert (result.error, run.calls) == ("Path traversal blocked.", [])
-
-
-@pytest.mark.parametrize("action", [*READING[:3], *WRITING])
-def test_file_of_another_extension_is_refused(tmp_path: Path, action: str) -> None:
-    run = Do(action, echo)
-    result = Environment(base_dir=str(tmp_path)).execute(run, {"path": "a.py", "content": "c"})
-    assert (result.error, run.calls) == ("Extension '.py' not allowed.", [])
-
-
-@pytest.mark.parametrize("action", READING[3:])
-def test_listed_folder_needs_no_extension(tmp_path: Path, action: str) -> None:
-    assert Environment(base_dir=str(tmp_path)).execute(Do(action, echo), {"path": "src"}).ok
-
-
-@pytest.mark.parametrize("action", ["write_file", "append_file"])
-@pytest.mark.parametrize("given", [{}, {"content": None}, {"content": b"c"}])
-def test_text_is_not_written_without_content(tmp_path: Path, action: str, given: JsonMap) -> None:
-    run = Do(action, echo)
-    result = Environment(base_dir=str(tmp_path)).execute(run, {"path": "a.txt", **given})
-    assert (result.error, run.calls) == ("Missing or invalid 'content' for write/append operation.", [])
-
-
-@pytest.mark.parametrize("action", ["http_get", "http_post", "fetch_url"])
-def test_every_action_that_goes_out_is_judged(action: str) -> None:
-    run = Do(action, echo)
-    open_to_one = Environment(allow_net=True, allowed_domains=["a.example"])
-
-    refused = [
-        Environment().execute(run, {"url": "http://a.example"}).error,
-        open_to_one.execute(run, {}).error,
-        open_to_one.execute(run, {"url": "http://b.example"}).error,
-    ]
-
-    assert refused == [
-        "Network access is disabled in this Environment.",
-        "A non-empty 'url' is required.",
-        "Domain 'b.example' not allowed.",
-    ]
-    assert run.calls == []
-    assert open_to_one.execute(run, {"url": "http://a.example"}).ok
-
-
-@pytest.mark.parametrize("action", [*WRITING, "http_post"])
-def test_no_action_that_changes_something_is_repeated_after_a_timeout(action: str) -> None:
-    run = Do(action, fail(TimeoutError("late")))
-    given = {"path": "a.txt", "content": "c", "url": "http://a.example"}
-    Environment(allow_net=True, retry_backoff_s=0).execute(run, given)
-    assert len(run.calls) == 1
-
-
-@pytest.mark.parametrize(
-    "name", ["password", "client_secret", "token", "api_key", "apikey", "Authorization", "bearer_value"]
-)
-def test_value_under_a_secret_name_is_not_shown(name: str) -> None:
-    records: list[JsonMap] = []
-    result = Environment(logger=records.append).execute_action(Do("x", echo), {"deep": [{name: "plain words"}]})
-    assert result["args"] == records[0]["args"] == {"deep": [{name: "***"}]}
-
-
-def test_result_of_the_oldest_key_is_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("mendgraph.nodes.execute_tools.environment.MOST_RESULTS", 2)
-    environment, pay = Environment(), Do("pay", lambda: "paid")
-
-    for key in ("a", "b", "b", "c"):
-        environment.execute(pay, {}, idempotency_key=key)
-    made = len(pay.calls)
-    environment.execute(pay, {}, idempotency_key="c")
-    environment.execute(pay, {}, idempotency_key="a")
-
-    assert (made, len(pay.calls)) == (3, 4)
-
-
-# --- What can be used up
-
-
 DATABASE = sqlite3.connect(":memory:", check_same_thread=False)
 
 
@@ -336,22 +229,21 @@ def rows() -> Iterator[int]:
     yield from (1, 2)
 
 
-CONSUMABLE: dict[str, Callable[[], Any]] = {
-    "generator": rows,
-    "map": lambda: map(str, [1, 2]),
-    "iterator of a list": lambda: iter([1, 2]),
-    "zip": lambda: zip([1, 2], [1, 2], strict=True),
-    "file": lambda: io.StringIO("a\nb\n"),
-    "csv reader": lambda: csv.reader(io.StringIO("a,b\nc,d")),
-    "cursor": lambda: DATABASE.execute("select 1 union select 2"),
-    "matches": lambda: re.finditer("a", "aa"),
-    "paths": lambda: Path("/").glob("*"),
-}
+CONSUMABLE: list[Callable[[], Any]] = [
+    rows,
+    lambda: map(str, [1, 2]),
+    lambda: iter([1, 2]),
+    lambda: io.StringIO("a\nb\n"),
+    lambda: csv.reader(io.StringIO("a,b\nc,d")),
+    lambda: DATABASE.execute("select 1 union select 2"),
+    lambda: re.finditer("a", "aa"),
+    lambda: Path("/").glob("*"),
+]
 
 
-@pytest.mark.parametrize("secrets", [[], ["xyzzy-" + "plugh-4711"]])
-@pytest.mark.parametrize("make", CONSUMABLE.values(), ids=CONSUMABLE)
-def test_what_can_be_used_up_is_handed_on_untouched(make: Callable[[], Any], secrets: list[str]) -> None:
+@every_row("make", CONSUMABLE)
+@every_row("secrets", [[], ["xyzzy-" + "plugh-4711"]])
+def test_iterator_is_handed_on_untouched(make: Callable[[], Any], secrets: list[str]) -> None:
     records: list[JsonMap] = []
     environment = Environment(logger=records.append, secrets=secrets)
 
@@ -406,7 +298,7 @@ def test_async_action_runs_from_sync_code_inside_a_loop() -> None:
     assert late["error"] == "Action 'later' timed out after 0.3s"
 
 
-@pytest.mark.parametrize("action", [Later(0), Do("x", echo), Do("hidden", lambda **given: Later(0).execute(**given))])
+@every_row("action", [Later(0), Do("x", echo), Do("hidden", lambda **given: Later(0).execute(**given))])
 def test_awaited_action_ends_as_one_that_is_waited_for(action: Any) -> None:
     records: list[JsonMap] = []
     environment = Environment(logger=records.append)
@@ -439,20 +331,11 @@ def test_awaited_action_is_retried_timed_refused_and_remembered() -> None:
         refused = await environment.aexecute_action(Do("http_get", echo), {"url": "http://a.example"})
         pay = Do("pay", lambda: "paid")
         keyed = [await environment.aexecute_action(pay, {}, idempotency_key="k") for _ in range(2)]
-        return [
-            late["error"],
-            late["retries"],
-            own["error"],
-            own["retries"],
-            refused["error"],
-            keyed[1]["data"],
-            pay.calls,
-        ]
+        return [(each["error"], each["retries"]) for each in (late, own, refused)] + [keyed[1]["data"], pay.calls]
 
-    assert asyncio.run(main()) == [
-        "Action 'later' timed out after 0.1s", 1, "no answer", 1,
-        "Network access is disabled in this Environment.", "paid", [{}],
-    ]  # fmt: skip
+    closed = "Network access is disabled in this Environment."
+    errors = [("Action 'later' timed out after 0.1s", 1), ("no answer", 1), (closed, 0)]
+    assert asyncio.run(main()) == [*errors, "paid", [{}]]
 
 
 def test_cancelled_task_passes_on_and_cancels_its_action() -> None:

@@ -168,10 +168,30 @@ def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
 
 
 @pytest.fixture
-def journal(root: str) -> Journal:
-    folder = workspace_folder(root)
-    assert isinstance(folder, str)
+def folder(root: str) -> str:
+    found = workspace_folder(root)
+    assert isinstance(found, str)
+    return found
+
+
+@pytest.fixture
+def journal(folder: str) -> Journal:
     return Journal(folder)
+
+
+def cut(folder: str, method: str, error: Callable[[], BaseException], word: str = "") -> Journal:
+    """The journal, whose `method` raises; with a `word` only where an argument has it."""
+
+    class Cut(Journal):
+        pass
+
+    def fail(self: Journal, *arguments: Any, **named: Any) -> Any:
+        if word and not any(word in str(each) for each in arguments):
+            return getattr(Journal, method)(self, *arguments, **named)
+        raise error()
+
+    setattr(Cut, method, fail)
+    return Cut(folder)
 
 
 class Step:
@@ -206,7 +226,7 @@ def error_of(run: CallResult) -> ToolError:
     return run.result.error
 
 
-def test_each_call_is_recorded_with_what_came_of_it(root: str, journal: Journal) -> None:
+def test_calls_are_recorded_with_what_came_of_them(root: str, journal: Journal) -> None:
     runs = Step(root, READ, WRITE, COUNT).run(journal)
     recorded = journal.calls_of_step("run", 1)
     step = Step(root, READ, WRITE, COUNT)
@@ -233,47 +253,30 @@ def test_step_that_is_run_again_gives_the_same_results_and_does_nothing_twice(ro
     assert COUNTED == ["once"]
 
 
-def test_command_that_was_cut_off_is_not_run_again(
-    root: str, journal: Journal, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_command_that_was_cut_off_is_not_run_again(root: str, folder: str, journal: Journal) -> None:
     step = Step(root, COUNT)
-    cut(monkeypatch, "end", KeyboardInterrupt)
     with pytest.raises(KeyboardInterrupt):
-        step.run(journal)
-    monkeypatch.undo()
-    monkeypatch.setenv("MENDGRAPH_DATA_DIR", str(Path(root).parent / "data"))
+        step.run(cut(folder, "end", KeyboardInterrupt))
     assert error_of(step.run(journal)[0]).code is ToolErrorCode.OUTCOME_UNKNOWN
     assert COUNTED == ["once"]
 
 
 def test_of_calls_side_by_side_only_the_one_that_was_cut_off_is_unknown(
-    root: str, journal: Journal, monkeypatch: pytest.MonkeyPatch
+    root: str, folder: str, journal: Journal
 ) -> None:
-    step, end = Step(root, *[("order", {"name": each}) for each in "abc"]), Journal.end
-
-    def killed(self: Journal, call: int, outcome: str) -> None:
-        if "b is on its way" in outcome:
-            raise KeyboardInterrupt
-        end(self, call, outcome)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(Journal, "end", killed)
-        with pytest.raises(KeyboardInterrupt):
-            step.run(journal)
+    step = Step(root, *[("order", {"name": each}) for each in "abc"])
+    with pytest.raises(KeyboardInterrupt):
+        step.run(cut(folder, "end", KeyboardInterrupt, "b is on its way"))
     first, cut_off, last = step.run(journal)
     assert error_of(cut_off).code is ToolErrorCode.OUTCOME_UNKNOWN
     assert [each.result.data["value"] for each in (first, last)] == ["a is on its way", "c is on its way"]
     assert sorted(COUNTED) == ["a", "b", "c"]
 
 
-def test_write_that_was_cut_off_after_its_change_has_gone_well(
-    root: str, journal: Journal, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_write_that_was_cut_off_after_its_change_has_gone_well(root: str, folder: str, journal: Journal) -> None:
     step = Step(root, WRITE)
-    cut(monkeypatch, "end", KeyboardInterrupt)
     with pytest.raises(KeyboardInterrupt):
-        step.run(journal)
-    monkeypatch.undo()
+        step.run(cut(folder, "end", KeyboardInterrupt))
     before = Path(root, "new.py").stat().st_ino
     (again,) = step.run(journal)
     assert (again.result.ok, again.result.data["path"]) == (True, "new.py")
@@ -281,29 +284,37 @@ def test_write_that_was_cut_off_after_its_change_has_gone_well(
     assert Path(root, "new.py").stat().st_ino == before
 
 
+def test_write_that_was_cut_off_before_its_change_is_made_again(root: str, folder: str, journal: Journal) -> None:
+    step, run = Step(root, WRITE), Execution("run", "", 1)
+    with pytest.raises(KeyboardInterrupt):
+        step.run(cut(folder, "intend", KeyboardInterrupt))
+    assert calls_made(journal, step.tools.registry, step.workspace, run, step.calls) == {}
+    (again,) = step.run(journal)
+    assert (again.result.ok, Path(root, "new.py").read_text()) == (True, "n = 1\n")
+    (made,) = calls_made(journal, step.tools.registry, step.workspace, run, step.calls).values()
+    assert made.as_record() == again
+
+
 def test_call_whose_run_was_given_up_is_not_recorded_as_failed(root: str, journal: Journal) -> None:
     """What it has done is decided by the files, or unknown: a result that nobody heard is not how it ended."""
     step = Step(root, ("count_and_give_up", {}))
     step.run(journal)
-    recorded = journal.calls_of_step("run", 1)
-    assert [call.outcome for call in recorded.values()] == [None]
+    assert [call.outcome for call in journal.calls_of_step("run", 1).values()] == [None]
     assert error_of(step.run(journal)[0]).code is ToolErrorCode.OUTCOME_UNKNOWN
     assert COUNTED == ["given up"]
 
 
 @pytest.mark.parametrize("method", ["find", "begin"])
-def test_where_no_record_can_be_made_nothing_with_an_effect_is_run(
-    root: str, journal: Journal, monkeypatch: pytest.MonkeyPatch, method: str
-) -> None:
-    cut(monkeypatch, method, lambda: StoreError("the disk is full"))
-    read, write, counted = Step(root, READ, WRITE, COUNT).run(journal)
+def test_where_no_record_can_be_made_nothing_with_an_effect_is_run(root: str, folder: str, method: str) -> None:
+    broken = cut(folder, method, lambda: StoreError("the disk is full"))
+    read, write, counted = Step(root, READ, WRITE, COUNT).run(broken)
     assert read.result.ok
     assert [error_of(run).fatal for run in (write, counted)] == [True, True]
     assert "the disk is full" in error_of(write).message
     assert (COUNTED, Path(root, "new.py").exists()) == ([], False)
 
 
-def test_without_a_journal_what_has_no_effect_runs(root: str) -> None:
+def test_without_a_journal_a_call_without_an_effect_runs(root: str) -> None:
     why = ToolError(code=ToolErrorCode.UNAVAILABLE, message="Another run is at work in this workspace.")
     read, write = Step(root, READ, WRITE).run(why)
     assert read.result.ok
@@ -311,57 +322,30 @@ def test_without_a_journal_what_has_no_effect_runs(root: str) -> None:
     assert why.message in error_of(write).message
 
 
-@pytest.mark.parametrize(
-    ("calls", "kind", "expected"),
-    [
-        ((READ,), VerdictKind.ALLOW, False),
-        ((READ, WRITE), VerdictKind.ALLOW, True),
-        ((COUNT,), VerdictKind.ALLOW, True),
-        ((("http_get", {"url": "http://x"}),), VerdictKind.ALLOW, True),
-        ((WRITE,), VerdictKind.DENY, False),
-        ((("no_such_tool", {}),), VerdictKind.ALLOW, False),
-    ],
-)
-def test_only_calls_that_may_run_and_have_an_effect_change_something(
-    root: str, calls: tuple[tuple[str, dict[str, Any]], ...], kind: VerdictKind, expected: bool
-) -> None:
-    step = Step(root, *calls)
-    assert changes_something(step.calls, [Verdict(kind=kind)] * len(calls), step.tools.registry) is expected
+def test_only_calls_that_may_run_and_have_an_effect_change_something(root: str) -> None:
+    get, unknown = ("http_get", {"url": "http://x"}), ("no_such_tool", {"x": "y"})
+    for calls, kind, expected in (
+        ([READ], VerdictKind.ALLOW, False),
+        ([READ, WRITE], VerdictKind.ALLOW, True),
+        ([COUNT], VerdictKind.ALLOW, True),
+        ([get], VerdictKind.ALLOW, True),
+        ([WRITE], VerdictKind.DENY, False),
+        ([unknown], VerdictKind.ALLOW, False),
+    ):
+        step = Step(root, *calls)
+        assert changes_something(step.calls, [Verdict(kind=kind)] * len(calls), step.tools.registry) is expected
 
 
-def test_what_a_cut_off_step_came_to_is_known_by_places(root: str, journal: Journal) -> None:
-    step = Step(root, READ, WRITE, COUNT, COUNT)
+def test_outcome_of_a_cut_off_step_is_known_by_places(root: str, journal: Journal) -> None:
+    step, run = Step(root, READ, WRITE, COUNT, COUNT), Execution("run", "", 1)
     first = step.run(journal)[:2]
     error = ExtractionError(ExtractionErrorType.INVALID_JSON_SYNTAX, 0, "{", "cut")
     items: list[ToolCall | CallError] = [
         *step.calls[:2],
         CallError(call_id="c2", tool="count", raw_arguments="{", error=error),
     ]
-    found = calls_made(journal, step.tools.registry, step.workspace, Execution("run", "", 1), items)
-    assert {place: run.as_record() for place, run in found.items()} == dict(enumerate(first))
+    found = calls_made(journal, step.tools.registry, step.workspace, run, items)
+    assert {place: made.as_record() for place, made in found.items()} == dict(enumerate(first))
     items[0] = step.calls[0].model_copy(update={"arguments": {"path": "other.py"}})
-    assert list(calls_made(journal, step.tools.registry, step.workspace, Execution("run", "", 1), items)) == [1]
+    assert list(calls_made(journal, step.tools.registry, step.workspace, run, items)) == [1]
     assert calls_made(journal, step.tools.registry, step.workspace, Execution("run", "", 2), items) == {}
-
-
-def cut(patch: pytest.MonkeyPatch, method: str, error: Callable[[], BaseException]) -> None:
-    def fail(*_: object) -> None:
-        raise error()
-
-    patch.setattr(Journal, method, fail)
-
-
-def test_write_that_was_cut_off_before_its_change_is_made_again(
-    root: str, journal: Journal, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    step = Step(root, WRITE)
-    with monkeypatch.context() as patch:
-        cut(patch, "intend", KeyboardInterrupt)
-        with pytest.raises(KeyboardInterrupt):
-            step.run(journal)
-    run = Execution("run", "", 1)
-    assert calls_made(journal, step.tools.registry, step.workspace, run, step.calls) == {}
-    (again,) = step.run(journal)
-    assert (again.result.ok, Path(root, "new.py").read_text()) == (True, "n = 1\n")
-    (made,) = calls_made(journal, step.tools.registry, step.workspace, run, step.calls).values()
-    assert made.as_record() == again

@@ -25,6 +25,7 @@ from mendgraph.nodes.execute_tools.registry import Tool, ToolContext, ToolOutput
 from mendgraph.nodes.language.installation import how_to_add
 from mendgraph.nodes.records import Effect, JsonMap, ToolError, ToolErrorCode, ToolResult, ToolSpec
 from tests.nodes.execute_tools.mcp_doubles import ECHO, http_server, program, running
+from tests.nodes.execute_tools.row_tables import every_row
 
 REAL = """
 from mcp.server.fastmcp import FastMCP, Image
@@ -92,15 +93,10 @@ def test_tools_of_a_real_server_are_tools_of_ours(tmp_path: Path, context: ToolC
     (tmp_path / "calc.py").write_text(REAL, encoding="utf-8")
     args = [str(tmp_path / "calc.py")]
     add, show = loaded({"calc": {"transport": "stdio", "command": sys.executable, "args": args}})
+    properties = {"a": {"type": "integer"}, "b": {"type": "integer", "default": 2}}
+    parameters = {"type": "object", "properties": properties, "required": ["a"]}
     assert add.spec == ToolSpec(
-        name="calc__add",
-        description="Add two numbers.",
-        parameters={
-            "type": "object",
-            "properties": {"a": {"type": "integer"}, "b": {"type": "integer", "default": 2}},
-            "required": ["a"],
-        },
-        effect=Effect.EXECUTE,
+        name="calc__add", description="Add two numbers.", parameters=parameters, effect=Effect.EXECUTE
     )
     assert (add.asynchronous, add.self_timed, add.remote, add.cacheable) == (True, True, True, False)
 
@@ -118,31 +114,20 @@ def test_server_over_http_has_tools_too(context: ToolContext) -> None:
     with http_server() as url:
         [echo] = loaded({"web": {"transport": "http", "url": url}})
         assert called(echo, context) == '{"a": 1}'
-    error = called(echo, context)
-    assert (error.code, error.message) == (
-        ToolErrorCode.UNAVAILABLE,
-        "The MCP server 'web' failed: All connection attempts failed",
-    )
+    gone = "The MCP server 'web' failed: All connection attempts failed"
+    assert called(echo, context) == ToolError(code=ToolErrorCode.UNAVAILABLE, message=gone)
 
 
 def test_effects_are_what_the_user_says(tmp_path: Path) -> None:
-    two = program(tmp_path, "", ECHO, {**ECHO, "name": "other"})
-    effects = {"a": Effect.READ, "a__other": Effect.NETWORK}
-    assert {each.name: each.effect for each in loaded({"a": two}, effects=effects)} == {
-        "a__echo": Effect.READ,
-        "a__other": Effect.NETWORK,
-    }
+    two = {"a": program(tmp_path, "", ECHO, {**ECHO, "name": "other"})}
+    found = loaded(two, effects={"a": Effect.READ, "a__other": Effect.NETWORK})
+    assert {each.name: each.effect for each in found} == {"a__echo": Effect.READ, "a__other": Effect.NETWORK}
 
-
-@pytest.mark.parametrize(
-    ("effects", "message"),
-    [
-        ({"xyz": Effect.READ}, "The effects name 'xyz', which is no MCP tool or server. There are: a, a__echo."),
-        ({"a": "read"}, "The effect of 'a' has to be an Effect, such as Effect.READ."),
-    ],
-)
-def test_effects_of_nothing_are_refused(tmp_path: Path, effects: Any, message: str) -> None:
-    assert load_mcp_tools_sync({"a": program(tmp_path)}, effects=effects) == invalid(message)
+    unknown = "The effects name 'xyz', which is no MCP tool or server. There are: a, a__echo, a__other."
+    assert load_mcp_tools_sync(two, effects={"xyz": Effect.READ}) == invalid(unknown)
+    wrong: Any = {"a": "read"}
+    refused = "The effect of 'a' has to be an Effect, such as Effect.READ."
+    assert load_mcp_tools_sync(two, effects=wrong) == invalid(refused)
 
 
 def named(name: str, **fields: Any) -> dict[str, Any]:
@@ -156,35 +141,30 @@ def test_names_and_descriptions_become_valid_bounded_and_plain(tmp_path: Path) -
         {"name": "bare", "inputSchema": {}},
     ]
     found = loaded({"my server": program(tmp_path, "", *tools)})
-    assert [each.name for each in found] == ["my_server__read_file", f"my_server__{'_' * 53}", "my_server__bare"]
-    assert [each.description for each in found] == [
-        "a\\u202eb \\x1b " + "x" * (1_024 - 17) + "...",
-        "Says nothing",
-        "A tool of the MCP server 'my server'.",
+    assert [(each.name, each.description) for each in found] == [
+        ("my_server__read_file", "a\\u202eb \\x1b " + "x" * (1_024 - 17) + "..."),
+        (f"my_server__{'_' * 53}", "Says nothing"),
+        ("my_server__bare", "A tool of the MCP server 'my server'."),
     ]
+    same = load_mcp_tools_sync({"s": program(tmp_path, "", named("a.b"), named("a/b"))})
+    assert same == invalid("Two MCP tools would both be called 's__a_b'. Rename a server.")
 
 
-def test_names_that_become_the_same_are_refused(tmp_path: Path) -> None:
-    found = load_mcp_tools_sync({"s": program(tmp_path, "", named("a.b"), named("a/b"))})
-    assert found == invalid("Two MCP tools would both be called 's__a_b'. Rename a server.")
+HOSTILE = [
+    ({"properties": {"a": {"maximum": 2**70}}}, "a schema that cannot be used: Integer exceeds 64-bit range"),
+    ({"type": "string"}, "a schema that cannot be used: its type has to be 'object'"),
+    ({"properties": {"a\nb": {}}}, "a schema that cannot be used: it has the unreadable name 'a b'"),
+]
 
 
-@pytest.mark.parametrize(
-    ("schema", "reason"),
-    [
-        ({"properties": {"a": {"maximum": 2**70}}}, "a schema that cannot be used: Integer exceeds 64-bit range"),
-        ({"type": "string"}, "a schema that cannot be used: its type has to be 'object'"),
-        ({"properties": {"a\nb": {}}}, "a schema that cannot be used: it has the unreadable name 'a b'"),
-    ],
-)
-def test_hostile_schema_makes_its_tool_alone_unavailable(tmp_path: Path, schema: dict[str, Any], reason: str) -> None:
-    tools = load_mcp_tools_sync({"s": program(tmp_path, "", named("t", inputSchema=schema), named("u"))})
-    assert not isinstance(tools, ToolError)
-    refused, other = tools
+def test_hostile_schema_makes_its_tool_alone_unavailable(tmp_path: Path) -> None:
+    tools = [named(f"t{at}", inputSchema=schema) for at, (schema, _) in enumerate(HOSTILE)]
+    *refused, other = loaded({"s": program(tmp_path, "", *tools, named("u"))})
     assert other.description == "Echoes."
-    assert refused.description.startswith(f"Not available. The tool 's__t' has {reason}")
-    answer = refused.run(None, None)  # type: ignore[arg-type] # which it does not look at
-    assert (answer.code, f"Not available. {answer.message}") == (ToolErrorCode.UNAVAILABLE, refused.description)
+    for at, (tool, (_, reason)) in enumerate(zip(refused, HOSTILE, strict=True)):
+        assert tool.description.startswith(f"Not available. The tool 's__t{at}' has {reason}")
+        answer = tool.run(None, None)  # type: ignore[arg-type] # which it does not look at
+        assert (answer.code, f"Not available. {answer.message}") == (ToolErrorCode.UNAVAILABLE, tool.description)
 
 
 def test_schema_that_is_nested_deep_allows_anything_below(tmp_path: Path) -> None:
@@ -199,12 +179,9 @@ def test_schema_that_is_nested_deep_allows_anything_below(tmp_path: Path) -> Non
 def test_list_without_an_end_is_refused(tmp_path: Path) -> None:
     found = load_mcp_tools_sync({"s": program(tmp_path, "endless", *[named(f"t{n}") for n in range(100)])})
     assert found == invalid(f"The MCP server 's' lists more than {MOST_TOOLS} tools, so it is not used.")
-
-
-def test_list_of_endless_empty_pages_is_refused(tmp_path: Path) -> None:
     message = f"The MCP server 's' failed: its list of tools has more than {MOST_PAGES} pages"
-    tools = load_mcp_tools_sync({"s": program(tmp_path, "empty pages")})
-    assert tools == ToolError(code=ToolErrorCode.IO_ERROR, message=message)
+    found = load_mcp_tools_sync({"s": program(tmp_path, "empty pages")})
+    assert found == ToolError(code=ToolErrorCode.IO_ERROR, message=message)
 
 
 def test_inside_an_event_loop_the_sync_way_says_what_to_await() -> None:
@@ -219,29 +196,12 @@ def test_inside_an_event_loop_the_sync_way_says_what_to_await() -> None:
 # --- Conversations
 
 
-@pytest.mark.parametrize("behaviour", ["banner", "chatty"])
-def test_program_is_asked_and_ended(
-    tmp_path: Path, context: ToolContext, behaviour: str, capfd: pytest.CaptureFixture[str]
+def test_program_that_writes_more_than_answers_is_asked_and_ended(
+    tmp_path: Path, context: ToolContext, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    [echo] = loaded({"s": program(tmp_path, behaviour)})
+    [echo] = loaded({"s": program(tmp_path, "banner chatty")})
     assert called(echo, context) == ECHOED
     assert (running(tmp_path), capfd.readouterr().err) == ([], "")
-
-
-@pytest.mark.parametrize(
-    ("behaviour", "message"),
-    [
-        ("dies", "failed: it ended; it said: a line for people \\x1b[31m out of memory"),
-        ("refuses", "failed: no such \\x1b tool"),
-    ],
-)
-def test_program_that_fails_is_a_typed_error(
-    tmp_path: Path, context: ToolContext, behaviour: str, message: str
-) -> None:
-    [echo] = loaded({"double": program(tmp_path, behaviour)})
-    error = ToolError(code=ToolErrorCode.IO_ERROR, message=f"The MCP server 'double' {message}")
-    assert called(echo, context) == error
-    assert running(tmp_path) == []
 
 
 def test_server_that_never_begins_to_talk_is_unavailable(tmp_path: Path) -> None:
@@ -251,28 +211,12 @@ def test_server_that_never_begins_to_talk_is_unavailable(tmp_path: Path) -> None
     assert running(tmp_path) == []
 
 
-@pytest.mark.parametrize(
-    ("said", "told"),
-    [
-        (f"bad token {KEY}", "bad token ***"),
-        ("a" * 100 + "b" * 499, "b" * 499),
-    ],
-)
-def test_why_a_program_ended_is_told_without_keys_and_bounded(said: str, told: str) -> None:
+@every_row("said, told", [(f"bad token {KEY}", "bad token ***"), ("a" * 100 + "b" * 499, "b" * 499)])
+def test_last_words_of_a_program_are_told_without_keys_and_bounded(said: str, told: str) -> None:
     code = f"import sys; print({said!r}, file=sys.stderr)"
-
     found = load_mcp_tools_sync({"s": {"transport": "stdio", "command": sys.executable, "args": ["-c", code]}})
-
     message = f"The MCP server 's' failed: it ended; it said: {told}"
     assert found == ToolError(code=ToolErrorCode.UNAVAILABLE, message=message)
-
-
-def test_program_that_hangs_is_given_up_in_time(tmp_path: Path, context: ToolContext) -> None:
-    [echo] = loaded({"s": program(tmp_path, "hang")})
-    message = "The MCP server 's' did not answer within 0.5 s, and was ended."
-    late = ToolError(code=ToolErrorCode.TIMEOUT, message=message)
-    assert echo.s(replace(context, seconds_left=0.5), a=1) == ToolOutput.failed(late)
-    assert running(tmp_path) == []
 
 
 def test_engine_waits_until_a_program_that_hangs_is_gone(tmp_path: Path, context: ToolContext) -> None:
@@ -314,14 +258,14 @@ def test_program_gets_no_keys_but_what_its_connection_says(monkeypatch: pytest.M
     assert found.message.endswith("it said: [None, 'is value', '$OTHER', '${MISSING}']")
 
 
-@pytest.mark.parametrize(
-    ("connection", "reason"),
+@every_row(
+    "connection, reason",
     [
         ({"transport": "http"}, "it has neither a url nor the transport 'stdio'"),
         ({"transport": "stdio", "args": []}, "command: Field required"),
     ],
 )
-def test_connection_that_is_none_is_refused(connection: dict[str, object], reason: str) -> None:
+def test_connection_without_a_url_or_a_command_is_refused(connection: dict[str, object], reason: str) -> None:
     message = f"The connection of the MCP server 's' cannot be used: {reason}"
     assert load_mcp_tools_sync({"s": connection}) == invalid(message)
 
@@ -345,25 +289,25 @@ MP3 = {"type": "audio", "mimeType": "audio/mpeg", "data": "SUQz"}
 FILE = {"type": "resource", "resource": {"uri": "a:b", "mimeType": "text/plain", "text": "é"}}
 
 
-@pytest.mark.parametrize(
-    ("answer", "data"),
+UTF = {"type": "resource", "mimeType": "text/plain", "uri": "a:b", "text": "é"}
+
+
+@every_row(
+    "answer, data",
     [
         ({"content": [text("a"), text("b\u202e")]}, {"text": "a\nb\u202e"}),
         ({}, {"text": ""}),
         ({"content": [text("See b.")], "structuredContent": {"a": 1}}, {"text": "See b."}),
         ({"content": [], "structuredContent": {"a": 1}}, {"structured": {"a": 1}}),
-        (
-            {"content": [FILE, text("a")]},
-            {"text": "a", "attachments": [{"type": "resource", "mimeType": "text/plain", "uri": "a:b", "text": "é"}]},
-        ),
+        ({"content": [FILE, text("a")]}, {"text": "a", "attachments": [UTF]}),
     ],
 )
 def test_answer_becomes_data(answer: JsonMap, data: JsonMap) -> None:
     assert call_result("s__t", answer) == ToolOutput(ToolResult(ok=True, data=data))
 
 
-@pytest.mark.parametrize(
-    ("content", "message"),
+@every_row(
+    "content, message",
     [
         ([text("no such\nfile \x1b")], "s__t failed: no such file \\x1b"),
         ([{"type": "image"}], "s__t failed: it gave no reason"),
@@ -375,27 +319,19 @@ def test_error_is_bounded_and_plain(content: list[Any], message: str) -> None:
     assert call_result("s__t", {"content": content, "isError": True}) == ToolOutput.failed(error)
 
 
-@pytest.mark.parametrize(
-    ("block", "attachment", "shown"),
+BLOB = {"type": "resource", "resource": {"uri": "a:b", "mimeType": "image/png", "blob": "AAAA"}}
+TIFF, LARGE = {**PNG, "mimeType": "image/tiff"}, {**PNG, "data": "AAAA" * 2_000_000}
+
+
+@every_row(
+    "block, attachment, shown",
     [
         (PNG, {**SAID, "bytes": 8}, ("image", "image/png")),
         (MP3, {"type": "audio", "mimeType": "audio/mpeg", "bytes": 3}, ("audio", "audio/mp3")),
-        (
-            {"type": "resource", "resource": {"uri": "a:b", "mimeType": "image/png", "blob": "AAAA"}},
-            {"type": "resource", "mimeType": "image/png", "uri": "a:b", "bytes": 3},
-            ("image", "image/png"),
-        ),
-        (
-            {**PNG, "mimeType": "image/tiff"},
-            {"type": "image", "mimeType": "image/tiff", "bytes": 8, "left_out": "models take no data of this type"},
-            None,
-        ),
+        (BLOB, {"type": "resource", "mimeType": "image/png", "uri": "a:b", "bytes": 3}, ("image", "image/png")),
+        (TIFF, {**SAID, "mimeType": "image/tiff", "bytes": 8, "left_out": "models take no data of this type"}, None),
         ({**PNG, "data": "?"}, {**SAID, "left_out": "its data is no Base64"}, None),
-        (
-            {**PNG, "data": "AAAA" * 2_000_000},
-            {**SAID, "bytes": 6_000_000, "left_out": "it has more than 5,242,880 bytes"},
-            None,
-        ),
+        (LARGE, {**SAID, "bytes": 6_000_000, "left_out": "it has more than 5,242,880 bytes"}, None),
     ],
 )
 def test_images_and_sounds_are_shown_as_blocks_and_others_are_described(

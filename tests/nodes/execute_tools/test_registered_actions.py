@@ -14,6 +14,7 @@ from mendgraph.nodes.execute_tools.registry import ActionRegistry, ToolContext, 
 from mendgraph.nodes.execute_tools.tools.read_file import read_file
 from mendgraph.nodes.records import Effect, JsonMap
 from tests.nodes.execute_tools.action_doubles import Do
+from tests.nodes.execute_tools.row_tables import every_row
 
 
 def test_action_sees_by_its_flag_that_its_time_is_over() -> None:
@@ -52,7 +53,7 @@ def peek(file_name: str) -> str:
     return Path(file_name).read_text()
 
 
-@pytest.mark.parametrize(("action", "data"), [(Notebook(), ["hello"]), (peek, "hello")])
+@every_row("action, data", [(Notebook(), ["hello"]), (peek, "hello")])
 def test_what_a_registry_gives_an_environment_executes(tmp_path: Path, action: Any, data: Any) -> None:
     (tmp_path / "notes.txt").write_text("hello")
     registry = ActionRegistry()
@@ -75,10 +76,8 @@ def test_what_a_registry_gives_an_environment_executes(tmp_path: Path, action: A
 def test_registered_action_has_a_schema_and_arguments_that_do_not_fit_are_refused() -> None:
     registry = ActionRegistry([Notebook()])
     [spec] = registry.specs()
-    assert (spec.parameters["required"], spec.parameters["properties"]["file_name"]) == (
-        ["file_name"],
-        {"type": "string"},
-    )
+    assert spec.parameters["required"] == ["file_name"]
+    assert spec.parameters["properties"]["file_name"] == {"type": "string"}
     registered = registry.get("read_file")
     assert registered is not None
     result = Environment(allowed_exts=None).execute_action(registered, {"name": "a.txt"})
@@ -96,7 +95,7 @@ def first_two_numbers(rows: Iterable[int]) -> list[int]:
     return list(itertools.islice(rows, 2))
 
 
-@pytest.mark.parametrize("execute", [first_two, first_two_numbers])
+@every_row("execute", [first_two, first_two_numbers])
 def test_registered_action_takes_an_endless_iterator_untouched(execute: Callable[..., Any]) -> None:
     action = Do("take", execute)
     environment = Environment(actions=ActionRegistry([tool(execute, effect=Effect.READ, name="take")]))
@@ -106,13 +105,9 @@ def test_registered_action_takes_an_endless_iterator_untouched(execute: Callable
 
 
 def test_only_registered_names_are_known_and_none_twice() -> None:
-    environment = Environment(actions=ActionRegistry([Notebook()]))
-    unknown = environment.execute_action("launch_rocket", {"x": 1})
-    assert (unknown["error"], unknown["error_type"]) == (
-        "There is no action 'launch_rocket'. There are: read_file.",
-        "unknown_tool",
-    )
-    assert Environment().execute_action("read_file", {})["error_type"] == "unknown_tool"
+    unknown = Environment(actions=ActionRegistry([Notebook()])).execute_action("launch_rocket", {"x": 1})
+    assert unknown["error"] == "There is no action 'launch_rocket'. There are: read_file."
+    assert unknown["error_type"] == Environment().execute_action("read_file", {})["error_type"] == "unknown_tool"
     with pytest.raises(ValueError, match="Two tools are called 'read_file'"):
         ActionRegistry([Notebook(), peek])
     with pytest.raises(TypeError, match="an action needs a name"):

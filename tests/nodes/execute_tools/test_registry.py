@@ -10,6 +10,7 @@ from mendgraph.nodes.execute_tools.files.workspace import Workspace
 from mendgraph.nodes.execute_tools.registry import ActionRegistry, ToolContext, ToolOutput, argument_schema, tool
 from mendgraph.nodes.execute_tools.signatures import read_signature
 from mendgraph.nodes.records import Effect, JsonMap, ToolError, ToolSpec
+from tests.nodes.execute_tools.row_tables import every_row
 
 
 class PathArguments(BaseModel):
@@ -78,13 +79,8 @@ def test_registry_finds_by_name(registry: ActionRegistry) -> None:
     assert registry.specs() == (show.spec, _open_ended.spec, later.spec)
 
 
-def test_two_tools_of_one_name_are_a_programming_error() -> None:
-    with pytest.raises(ValueError, match="Two tools are called 'show'"):
-        ActionRegistry([show, show])
-
-
-@pytest.mark.parametrize(
-    ("name", "arguments", "expected"),
+@every_row(
+    "name, arguments, expected",
     [
         ("show", {"path": "a"}, {"path": "a", "limit": 5}),
         ("show", {"filename": "a", "limit": "7"}, {"path": "a", "limit": 7}),
@@ -132,9 +128,6 @@ def test_validator_that_breaks_refuses_the_arguments() -> None:
     assert moody.validate({"x": 1}) == ["the arguments could not be checked (KeyError: 1)"]
 
 
-# --- Functions with a signature of their own
-
-
 @tool(effect=Effect.READ, path_fields=("path",))
 def count_lines(
     context: ToolContext, path: str, encoding: Annotated[Literal["utf-8", "latin-1"], "How it is written."] = "utf-8"
@@ -144,35 +137,13 @@ def count_lines(
     return found if isinstance(found, ToolError) else {"lines": len(found.data.decode(encoding).splitlines())}
 
 
-@tool(effect=Effect.NONE)
-async def add(a: int, b: int = 2, **rest: Any) -> int:
-    """Add two numbers."""
-    await asyncio.sleep(0)
-    return a + b + len(rest)
-
-
 def test_function_with_arguments_of_its_own_is_a_tool(context: ToolContext, tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text("1\n2\n", encoding="utf-8")
-    assert count_lines.spec == ToolSpec(
-        name="count_lines",
-        description="Count the lines of a file.",
-        parameters={
-            "type": "object",
-            "properties": {
-                "path": {"type": "string"},
-                "encoding": {
-                    "type": "string",
-                    "enum": ["utf-8", "latin-1"],
-                    "default": "utf-8",
-                    "description": "How it is written.",
-                },
-            },
-            "required": ["path"],
-            "additionalProperties": False,
-        },
-        effect=Effect.READ,
-        path_fields=("path",),
-    )
+    spec, written = count_lines.spec, {"description": "How it is written.", "default": "utf-8"}
+    assert (spec.name, spec.description, spec.effect) == ("count_lines", "Count the lines of a file.", Effect.READ)
+    assert (spec.path_fields, spec.parameters["required"]) == (("path",), ["path"])
+    encoding = {"type": "string", "enum": ["utf-8", "latin-1"], **written}
+    assert spec.parameters["properties"] == {"path": {"type": "string"}, "encoding": encoding}
     assert count_lines.validate({"file_name": "a.txt"}) == {"path": "a.txt", "encoding": "utf-8"}
     assert count_lines.s(context, path="a.txt") == asyncio.run(count_lines.a(context, filename="a.txt")) == {"lines": 2}
 
@@ -182,20 +153,13 @@ def _paths(arguments: JsonMap) -> list[str]:
     return [str(arguments["a"])]
 
 
-@pytest.mark.parametrize("effect", [None, "read"])
-def test_effect_is_never_guessed(effect: Any) -> None:
-    message = r"A tool has to say its effect, as in @tool\(effect=Effect.READ\); there are Effect.NONE, Effect.READ,"
-    with pytest.raises(TypeError, match=message):
-        tool(_paths, effect=effect)
-
-
-def test_path_fields_that_no_argument_has_are_refused() -> None:
-    message = "'_paths' has no argument 'pth', which its path_fields name: it has arguments"
-    with pytest.raises(TypeError, match=message):
+def test_effect_is_never_guessed_and_path_fields_have_to_exist() -> None:
+    wrong: list[Any] = [None, "read"]
+    for effect in wrong:
+        with pytest.raises(TypeError, match=r"A tool has to say its effect, as in @tool\(effect=Effect.READ\)"):
+            tool(_paths, effect=effect)
+    with pytest.raises(TypeError, match="'_paths' has no argument 'pth', which its path_fields name: it has arguments"):
         tool(effect=Effect.READ, path_fields=("pth",))(_paths)
-
-
-# --- Signatures
 
 
 class Context(ToolContext):
@@ -224,40 +188,34 @@ def called(function: Callable[..., Any], **arguments: Any) -> Any:
     return run(Context(), model.model_validate(arguments))
 
 
-def _first(context: Context, a: int) -> object:
-    return context.name, a
+def test_context_is_found_by_its_type_wherever_it_stands() -> None:
+    def first(context: Context, a: int) -> object:
+        return context.name, a
+
+    def last(a: int, context: Context) -> object:
+        return context.name, a
+
+    def default(a: int = Field(description="A number.")) -> object:
+        return "context", a
+
+    assert [called(function, a=1) for function in (first, last, default)] == [("context", 1)] * 3
 
 
-def _last(a: int, context: Context) -> object:
-    return context.name, a
+def test_single_model_stands_for_all_arguments() -> None:
+    def model_first(point: Point, context: Context) -> object:
+        return context, point.x
 
+    def model_alone(point: Point) -> object:
+        return Context(), point.x
 
-def _default(a: int = Field(description="A number.")) -> object:
-    return "context", a
+    def untyped(context: Any, point: Point) -> object:
+        return context, point.x
 
-
-@pytest.mark.parametrize("function", [_first, _last, _default])
-def test_context_is_found_by_its_type_wherever_it_stands(function: Callable[..., Any]) -> None:
-    assert called(function, a=1) == ("context", 1)
-
-
-def _model_first(point: Point, context: Context) -> object:
-    return context, point.x
-
-
-def _model_alone(point: Point) -> object:
-    return Context(), point.x
-
-
-def _untyped(context: Any, point: Point) -> object:
-    return context, point.x
-
-
-@pytest.mark.parametrize("function", [_model_first, _model_alone, _untyped])
-def test_single_model_stands_for_all_arguments(function: Callable[..., Any]) -> None:
-    model, run = read_signature(function, (), ToolContext)
-    assert model is Point
-    assert run(Context(), Point(x=1)) == (Context(), 1)
+    functions: list[Callable[..., object]] = [model_first, model_alone, untyped]
+    for function in functions:
+        model, run = read_signature(function, (), ToolContext)
+        assert model is Point
+        assert run(Context(), Point(x=1)) == (Context(), 1)
 
 
 def _extras(context: Context, path: str = "", **rest: Any) -> object:
@@ -273,6 +231,7 @@ def test_extras_need_no_type_and_none_takes_the_place_of_the_context() -> None:
     assert argument_schema(read_signature(untyped, (), ToolContext)[0])["additionalProperties"] is True
     with pytest.raises(TypeError, match="context"):
         called(_extras, context="forged")
+    assert [called(_extras, **{name: "a"}) for name in ("path", "filename", "file_name")] == [("a", {})] * 3
 
 
 def test_default_of_none_needs_no_type_of_its_own() -> None:
@@ -280,14 +239,6 @@ def test_default_of_none_needs_no_type_of_its_own() -> None:
         return x
 
     assert (called(implicit), called(implicit, x=None), called(implicit, x=1)) == (None, None, 1)
-
-
-@pytest.mark.parametrize("name", ["path", "filename", "file_name"])
-def test_path_may_be_called_by_each_of_its_names(name: str) -> None:
-    assert called(_extras, **{name: "a.py"}) == ("a.py", {})
-
-
-# --- What is refused
 
 
 def _no_type(x) -> None:  # type: ignore[no-untyped-def]  # noqa: ANN001 - the mistake
@@ -314,17 +265,17 @@ def _unreadable(x: "Nowhere") -> None:  # type: ignore[name-defined]  # noqa: F8
     raise NotImplementedError
 
 
-@pytest.mark.parametrize(
-    ("function", "message"),
-    [
-        (_no_type, "has the parameter 'x' without a type: write `x: str`, or what it is."),
-        (_many, "has a parameter that no schema can name: write `names: list[str]` instead of *names."),
-        (_private, "has a parameter '_x', a name that pydantic keeps for itself: choose another."),
-        (_reserved, "has a parameter 'model_dump', a name that pydantic keeps for itself: choose another."),
-        (_unreadable, "has an annotation that cannot be read (name 'Nowhere' is not defined): import it at run time."),
-        (_callback, "has a parameter of a type without a JSON schema: "),
-    ],
-)
+REFUSED: list[tuple[Callable[..., Any], str]] = [
+    (_no_type, "has the parameter 'x' without a type: write `x: str`, or what it is."),
+    (_many, "has a parameter that no schema can name: write `names: list[str]` instead of *names."),
+    (_private, "has a parameter '_x', a name that pydantic keeps for itself: choose another."),
+    (_reserved, "has a parameter 'model_dump', a name that pydantic keeps for itself: choose another."),
+    (_unreadable, "has an annotation that cannot be read (name 'Nowhere' is not defined): import it at run time."),
+    (_callback, "has a parameter of a type without a JSON schema: "),
+]
+
+
+@every_row("function, message", REFUSED)
 def test_signature_that_says_too_little_is_refused_with_the_remedy(function: Callable[..., Any], message: str) -> None:
     with pytest.raises(TypeError) as caught:
         read_signature(function, (), ToolContext)

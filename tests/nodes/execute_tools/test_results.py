@@ -26,6 +26,7 @@ from mendgraph.nodes.execute_tools.tool_run import (
     unknown_tool,
 )
 from mendgraph.nodes.records import ToolError, ToolErrorCode, ToolResult
+from tests.nodes.execute_tools.row_tables import every_row
 
 ERROR = ToolError(code=ToolErrorCode.NOT_FOUND, message="m")
 
@@ -44,49 +45,36 @@ class Counted:
 PLAIN_FOUND = {"at": "2026-01-02T00:00:00Z", "key": "**********"}
 
 
-@pytest.mark.parametrize(
-    ("value", "expected"),
-    [
-        (ToolOutput.ok(a=(1, 2)), ToolOutput.ok(a=[1, 2])),
-        (
-            ToolOutput(ToolResult.success(code=ToolErrorCode.TIMEOUT), files_read={"a": "b"}),
-            ToolOutput(ToolResult.success(code="timeout"), files_read={"a": "b"}),
-        ),
-        (ToolOutput.failed(ERROR), ToolOutput.failed(ERROR)),
-        (ToolResult.success(a=1), ToolOutput.ok(a=1)),
-        (ERROR, ToolOutput.failed(ERROR)),
-        (None, ToolOutput.ok(value="null")),
-        (b"abc", ToolOutput.ok(value={"type": "bytes", "len": 3})),
-        (float("nan"), ToolOutput.ok(value=None)),
-        (Found(), ToolOutput.ok(**PLAIN_FOUND)),
-        ([Found()], ToolOutput.ok(value=[PLAIN_FOUND])),
-        (Counted(3, (Found(),)), ToolOutput.ok(lines=3, found=[PLAIN_FOUND])),
-        ({"a": Counted(3)}, ToolOutput.ok(a={"lines": 3, "found": []})),
-    ],
-)
-def test_every_shape_becomes_one(value: object, expected: ToolOutput) -> None:
-    assert plain_output(value) == expected
+CODED = ToolOutput(ToolResult.success(code=ToolErrorCode.TIMEOUT), files_read={"a": "b"})
+SHAPES = [
+    (ToolOutput.ok(a=(1, 2)), ToolOutput.ok(a=[1, 2])),
+    (CODED, ToolOutput(ToolResult.success(code="timeout"), files_read={"a": "b"})),
+    (ToolOutput.failed(ERROR), ToolOutput.failed(ERROR)),
+    (ToolResult.success(a=1), ToolOutput.ok(a=1)),
+    (ERROR, ToolOutput.failed(ERROR)),
+    (None, ToolOutput.ok(value="null")),
+    (b"abc", ToolOutput.ok(value={"type": "bytes", "len": 3})),
+    (float("nan"), ToolOutput.ok(value=None)),
+    (Found(), ToolOutput.ok(**PLAIN_FOUND)),
+    ([Found()], ToolOutput.ok(value=[PLAIN_FOUND])),
+    (Counted(3, (Found(),)), ToolOutput.ok(lines=3, found=[PLAIN_FOUND])),
+    ({"a": Counted(3)}, ToolOutput.ok(a={"lines": 3, "found": []})),
+]
 
 
-@pytest.mark.parametrize("value", [object(), {"a": {1: 2}}, "\ud800", 2**64, {"a": object()}, Counted])
-def test_what_is_not_json_is_an_error(value: Any) -> None:
+def test_result_of_any_shape_becomes_an_output() -> None:
+    assert [plain_output(value) for value, _ in SHAPES] == [output for _, output in SHAPES]
+
+
+@every_row("value", [object(), {"a": {1: 2}}, "\ud800", 2**64, {"a": object()}, Counted])
+def test_result_that_is_not_json_is_an_error(value: Any) -> None:
     with pytest.raises(TypeError):
         plain_output(value)
 
 
-@pytest.mark.parametrize(
-    "fields",
-    [
-        {"result": None},
-        {"changes": None},
-        {"changes": ("a.py",)},
-        {"files_read": None},
-        {"files_read": {"a.py": object()}},
-        {"plan": "junk"},
-    ],
-)
-def test_output_with_a_field_of_another_type_is_refused(fields: dict[str, Any]) -> None:
-    odd = replace(ToolOutput.ok(), **fields)
+@every_row("field", [("result", None), ("changes", None), ("changes", ("a.py",)), ("files_read", None), ("plan", "x")])
+def test_output_with_a_field_of_another_type_is_refused(field: tuple[str, Any]) -> None:
+    odd = replace(ToolOutput.ok(), **dict([field]))
     assert not is_usable(odd)
     with pytest.raises(TypeError, match="a field of its ToolOutput is of the wrong type"):
         plain_output(odd)
@@ -129,14 +117,13 @@ def test_long_list_keeps_head_and_tail_and_is_kept_in_its_result() -> None:
     assert orjson.loads(texts[0]) == result.data
 
 
-def test_what_cannot_be_clipped_is_left_out_and_said() -> None:
+def test_result_of_very_many_fields_is_left_out_and_said() -> None:
     clipped = clip(ToolResult(ok=True, data={f"key{number}": "x" * 100 for number in range(10_000)}))
-    assert clipped.data == {
-        "clipped": ["the whole result (1128891 bytes of JSON) was left out; ask for less at a time"]
-    }
+    said = "the whole result (1128891 bytes of JSON) was left out; ask for less at a time"
+    assert clipped.data == {"clipped": [said]}
 
 
-def test_what_cannot_be_kept_is_clipped_and_said() -> None:
+def test_result_that_cannot_be_kept_is_clipped_and_said() -> None:
     clipped = clip(ToolResult(ok=True, data={"a": "a\n" * 40_000}), keep=lambda _: None)
     assert clipped.data["clipped"] == ["a: 63616 of 80000 characters left out", "it could not be kept"]
 
@@ -147,13 +134,13 @@ def test_errors_are_bounded_as_well() -> None:
     assert (len(error.message) < LONGEST_MESSAGE + 100, len(error.suggestions)) == (True, 20)
 
 
-@pytest.mark.parametrize(
+@every_row(
     "data",
     [
         {"a": "é\n" * 100_000, "b": {"c": ["x" * 20_000] * 20}},
-        {"rows": [[1.5] * 300 for _ in range(300)]},
+        {"rows": [[1.5] * 200 for _ in range(200)]},
         {str(number): "x" * 700 for number in range(100)},
-        {"nested": [[[["x" * 99] * 40] * 40] * 40]},
+        {"nested": [[[["x" * 99] * 20] * 20] * 20]},
     ],
 )
 def test_result_always_fits(data: dict[str, Any]) -> None:
@@ -173,7 +160,7 @@ def test_result_of_the_largest_size_is_shown_whole() -> None:
 
 def test_note_of_where_a_result_is_kept_fits_into_its_size() -> None:
     sizes = []
-    for length in range(0, 1_500, 8):
+    for length in range(0, 1_500, 40):
         data = {"text": "y" * 20_000, "a": "x" * 16_000, "b": "x" * 16_000, "c": "x" * 16_000, "d": "x" * length}
         clipped = clip(ToolResult(ok=True, data=data), keep=lambda _: "@result/" + "9" * 6)
         sizes.append(size(clipped))
@@ -192,8 +179,8 @@ LATE = "t took too long and was given up: ask for less at a time."
 REFUSED = "t failed: ConnectionRefusedError: [Errno 111] x"
 
 
-@pytest.mark.parametrize(
-    ("failure", "error", "code", "message"),
+@every_row(
+    "failure, error, code, message",
     [
         (unknown_tool("raed", ("list", "read")), "unknown_tool", Code.UNKNOWN_TOOL, UNKNOWN[0]),
         (unknown_tool("zzz", ("list", "read")), "unknown_tool", Code.UNKNOWN_TOOL, UNKNOWN[1]),
@@ -206,7 +193,9 @@ REFUSED = "t failed: ConnectionRefusedError: [Errno 111] x"
         (raised("t", ConnectionRefusedError(111, "x"), 1), "tool_error:[Errno 111] x", Code.UNAVAILABLE, REFUSED),
     ],
 )
-def test_error_table(failure: ToolRun, error: str, code: ToolErrorCode, message: str) -> None:
+def test_failure_has_its_error_its_code_and_its_message(
+    failure: ToolRun, error: str, code: ToolErrorCode, message: str
+) -> None:
     told = failure.result.error
     assert told is not None
     assert (failure.error, told.code, told.message) == (error, code, message)
@@ -225,44 +214,33 @@ def named_error(name: str) -> Exception:
     return kind("it failed")
 
 
-REQUEST = httpx2.Request("GET", "http://a.example")
-
-
 def code_of(run: ToolRun) -> ToolErrorCode | None:
     return None if run.result.error is None else run.result.error.code
 
 
-@pytest.mark.parametrize(
-    ("error", "outage"),
-    [
-        (httpx2.ConnectError("refused"), True),
-        (httpx2.HTTPStatusError("down", request=REQUEST, response=httpx2.Response(503)), True),
-        (httpx2.HTTPStatusError("gone", request=REQUEST, response=httpx2.Response(404)), False),
-        (httpx2.UnsupportedProtocol("no such protocol"), False),
-        (URLError(ConnectionResetError("reset")), True),
-        (HTTPError("http://a.example", 502, "bad gateway", Message(), None), True),
-        (FileNotFoundError(2, "no such file"), False),
-        (with_code(HTTPStatus.BAD_GATEWAY), True),
-        (with_code(500), True),
-        (with_code(499), False),
-        (httpx2.ConnectTimeout("late"), True),
-        (httpx2.ReadTimeout("late"), True),
-        (httpx2.ReadError("broken"), True),
-        (named_error("Timeout"), True),
-        (named_error("ClientConnectionError"), True),
-        (named_error("ConnectionError"), True),
-        (named_error("gaierror"), True),
-        (named_error("NameError"), False),
-        (URLError(TimeoutError("late")), True),
-        (with_code(1062), False),
-    ],
-)
-def test_endpoint_that_is_down_is_unavailable(error: BaseException, outage: bool) -> None:
-    assert (code_of(raised("t", error, 1)) is ToolErrorCode.UNAVAILABLE) is outage
+REQUEST = httpx2.Request("GET", "http://a.example")
+OUTAGES = [
+    *(httpx2.ConnectError("refused"), httpx2.ConnectTimeout("late"), httpx2.ReadTimeout("late"), httpx2.ReadError("x")),
+    httpx2.HTTPStatusError("down", request=REQUEST, response=httpx2.Response(503)),
+    *(URLError(ConnectionResetError("reset")), URLError(TimeoutError("late"))),
+    HTTPError("http://a.example", 502, "bad gateway", Message(), None),
+    *(with_code(HTTPStatus.BAD_GATEWAY), with_code(500)),
+    *map(named_error, ("Timeout", "ClientConnectionError", "ConnectionError", "gaierror")),
+]
+MISTAKES = [
+    httpx2.HTTPStatusError("gone", request=REQUEST, response=httpx2.Response(404)),
+    *(httpx2.UnsupportedProtocol("no such protocol"), FileNotFoundError(2, "no such file"), named_error("NameError")),
+    *(with_code(499), with_code(1062)),
+]
 
 
-@pytest.mark.parametrize(
-    ("error", "reason"),
+def test_endpoint_that_is_down_is_unavailable() -> None:
+    codes = [(error, code_of(raised("t", error, 1))) for error in (*OUTAGES, *MISTAKES)]
+    assert [error for error, code in codes if code is ToolErrorCode.UNAVAILABLE] == OUTAGES
+
+
+@every_row(
+    "error, reason",
     [
         (RuntimeError("x"), "x"),
         (RuntimeError(), "RuntimeError"),

@@ -16,6 +16,7 @@ from mendgraph.nodes.execute_tools.tool_schemas import LARGEST_SCHEMA, fitted_sc
 from mendgraph.nodes.records import Effect, JsonMap, OutcomeKind, Protocol, ToolSpec
 from tests.doubles.scripted_server import Say, ScriptedServer
 from tests.doubles.tool_use import message_of, use
+from tests.nodes.execute_tools.row_tables import every_row
 
 TEXT: JsonMap = {"type": "string"}
 
@@ -24,27 +25,27 @@ def with_argument(schema: Any) -> JsonMap:
     return {"type": "object", "properties": {"a": schema}}
 
 
+INTEGER: JsonMap = {"type": "integer"}
+PAIR, EITHER = {"type": "array", "items": [TEXT, INTEGER]}, {"type": "array", "items": {"anyOf": [TEXT, INTEGER]}}
+OPTIONAL = {"type": ["string", "null"]}
 SCHEMAS: tuple[tuple[JsonMap, JsonMap, str], ...] = (
-    (
-        with_argument({"type": "array", "items": [TEXT, {"type": "integer"}]}),
-        with_argument({"type": "array", "items": {"anyOf": [TEXT, {"type": "integer"}]}}),
-        "[string|integer]",
-    ),
+    (with_argument(PAIR), with_argument(EITHER), "[string|integer]"),
     (with_argument({"type": "array", "items": True}), with_argument({"type": "array", "items": {}}), "[any]"),
-    (with_argument(True), with_argument({}), "any"),
-    (with_argument({"enum": None}), with_argument({}), "any"),
-    (with_argument({"anyOf": TEXT}), with_argument({}), "any"),
-    (with_argument({"type": None}), with_argument({}), "any"),
-    (with_argument({"$ref": "#/$defs/None"}), with_argument({}), "any"),
-    (with_argument({"$ref": "https://example.test/a.json"}), with_argument({}), "any"),
+    *(
+        (with_argument(odd), with_argument({}), "any")
+        for odd in (
+            *(True, {"enum": None}, {"anyOf": TEXT}, {"type": None}),
+            *({"$ref": "#/$defs/None"}, {"$ref": "https://example.test/a.json"}),
+        )
+    ),
     ({**with_argument({"$ref": "#/$defs/A"}), "$defs": {"A": TEXT}}, with_argument(TEXT), "string"),
     ({**with_argument(TEXT), "required": None}, with_argument(TEXT), "string"),
     ({**with_argument(TEXT), "type": ["object", "null"]}, with_argument(TEXT), "string"),
-    (with_argument({"type": ["string", "null"]}), with_argument({"type": ["string", "null"]}), "string|null"),
+    (with_argument(OPTIONAL), with_argument(OPTIONAL), "string|null"),
 )
 
 
-@pytest.mark.parametrize(("schema", "usable", "told"), SCHEMAS)
+@every_row("schema, usable, told", SCHEMAS)
 def test_schema_is_made_usable_and_can_be_described(schema: JsonMap, usable: JsonMap, told: str) -> None:
     shown = shown_schema(schema)
     assert shown == usable
@@ -52,7 +53,7 @@ def test_schema_is_made_usable_and_can_be_described(schema: JsonMap, usable: Jso
     assert describe_tool(spec) == f'- t({{"a"?: {told}}}): It acts.'
 
 
-@pytest.mark.parametrize("properties", [None, [], {}])
+@every_row("properties", [None, [], {}])
 def test_schema_without_properties_takes_none(properties: Any) -> None:
     assert usable_schema({"properties": properties}) == {"properties": {}, "type": "object"}
 
@@ -75,32 +76,21 @@ def test_schema_of_80_kb_is_shown_as_it_is() -> None:
     assert shown_schema(schema) == schema
 
 
-LARGE: tuple[tuple[str, JsonMap, JsonMap], ...] = (
+ENUM: JsonMap = {"enum": ["x" * 140_000]}
+DEEP = {"type": "object", "properties": {"b": ENUM, "c": TEXT}}
+LARGE: list[tuple[JsonMap, JsonMap]] = [
     (
-        "long descriptions",
         {f"a{n}": {**TEXT, "description": "d" * 1_000} for n in range(200)},
         {f"a{n}": {**TEXT, "description": "d" * 200} for n in range(200)},
     ),
-    (
-        "many descriptions",
-        {f"a{n}": {**TEXT, "description": "d" * 99} for n in range(1_200)},
-        {"a0": TEXT, "a1199": TEXT},
-    ),
-    (
-        "a large part of an optional argument",
-        {"a": {"type": "object", "properties": {"b": {"enum": ["x" * 140_000]}, "c": TEXT}}, "d": TEXT},
-        {"a": {"type": "object", "properties": {"b": {}, "c": TEXT}}, "d": TEXT},
-    ),
-    (
-        "an argument called description",
-        {"description": {"enum": ["x" * 140_000]}, "a": TEXT},
-        {"description": {}, "a": TEXT},
-    ),
-    ("thousands of arguments", {f"a{n}": {"type": "string"} for n in range(6_000)}, {"a0": {}, "a5999": {}}),
-)
+    ({f"a{n}": {**TEXT, "description": "d" * 99} for n in range(1_200)}, {"a0": TEXT, "a1199": TEXT}),
+    ({"a": DEEP, "d": TEXT}, {"a": {**DEEP, "properties": {"b": {}, "c": TEXT}}, "d": TEXT}),
+    ({"description": ENUM, "a": TEXT}, {"description": {}, "a": TEXT}),
+    ({f"a{n}": TEXT for n in range(6_000)}, {"a0": {}, "a5999": {}}),
+]
 
 
-@pytest.mark.parametrize(("properties", "shown"), [each[1:] for each in LARGE], ids=[each[0] for each in LARGE])
+@every_row("properties, shown", LARGE)
 def test_schema_that_is_too_large_loses_descriptions_first_then_large_optional_parts(
     properties: JsonMap, shown: JsonMap
 ) -> None:
@@ -110,10 +100,12 @@ def test_schema_that_is_too_large_loses_descriptions_first_then_large_optional_p
     assert {name: fitted["properties"][name] for name in shown} == shown
 
 
+HUGE: JsonMap = {"type": "object", "properties": {"a": ENUM}, "required": ["a"]}
+
+
 def test_required_argument_is_kept_whole_and_refused_where_it_is_too_large() -> None:
-    schema = {"type": "object", "properties": {"a": {"enum": ["x" * 140_000]}}, "required": ["a"]}
     with pytest.raises(ValueError, match="bytes without all that is optional, and 131072 are the most"):
-        shown_schema(schema)
+        shown_schema(HUGE)
 
 
 class Opaque(BaseModel):
@@ -122,30 +114,31 @@ class Opaque(BaseModel):
     stream: IOBase
 
 
-HUGE: JsonMap = {"type": "object", "properties": {"a": {"enum": ["x" * 140_000]}}, "required": ["a"]}
 UNDESCRIBED: tuple[tuple[Any, str], ...] = (
-    (Opaque, "core_schema.IsInstanceSchema"),
+    (Opaque, "core_schema.IsInstanceSchema"),  # pydantic has no schema of it
     (HUGE, "140"),
     ({"type": "array"}, "'object'"),
 )
 
 
-@pytest.mark.parametrize(("schema", "reason"), UNDESCRIBED, ids=["pydantic has no schema", "too large", "no object"])
-def test_tool_of_langchain_that_cannot_be_described_is_alone_unavailable(
-    schema: Any, reason: str, tmp_path: Path
-) -> None:
-    odd = StructuredTool(name="odd", description="Odd.", args_schema=schema, func=print)
+def test_tool_of_langchain_that_cannot_be_described_is_alone_unavailable(tmp_path: Path) -> None:
+    odd = [
+        StructuredTool(name=f"odd{at}", description="Odd.", args_schema=schema, func=print)
+        for at, (schema, _) in enumerate(UNDESCRIBED)
+    ]
     plain = StructuredTool(name="plain", description="Plain.", args_schema=with_argument(TEXT), func=lambda a: a)
-    script = [message_of(use(("odd", {}), ("plain", {"a": "x"})), Protocol.NATIVE), Say("It is done.")]
-    with ScriptedServer(script) as server:
+    calls = use(*((each.name, {}) for each in odd), ("plain", {"a": "x"}))
+    with ScriptedServer([message_of(calls, Protocol.NATIVE), Say("It is done.")]) as server:
         context = AgentContext(workspace=str(tmp_path), base_url=server.base_url, model="m", evidence=False)
-        result = run_task("Use both.", context, tools=[odd, plain])
-    [described] = [each["function"] for each in server.requests[0]["tools"] if each["function"]["name"] == "odd"]
-    told = [each.text for each in result.messages if isinstance(each, ToolMessage)]
-    assert described["description"].startswith("Not available. The tool 'odd' has a schema that cannot be used: ")
-    assert reason in described["description"]
-    assert '"unavailable"' in told[0]
-    assert told[1] == "x"
+        result = run_task("Use all.", context, tools=[*odd, plain])
+    functions = {each["function"]["name"]: each["function"] for each in server.requests[0]["tools"]}
+    *refused, answer = [each.text for each in result.messages if isinstance(each, ToolMessage)]
+    assert ['"unavailable"' in each for each in refused] == [True] * len(odd)
+    assert answer == "x"
+    for tool, (_, reason) in zip(odd, UNDESCRIBED, strict=True):
+        said = functions[tool.name]["description"]
+        assert said.startswith(f"Not available. The tool '{tool.name}' has a schema that cannot be used: ")
+        assert reason in said
 
 
 @pytest.mark.parametrize("protocol", Protocol)

@@ -21,6 +21,7 @@ from mendgraph.nodes.records import (
     Verdict,
     VerdictKind,
 )
+from tests.nodes.execute_tools.row_tables import every_row
 
 
 def test_events_carry_run_step_and_milliseconds() -> None:
@@ -40,8 +41,8 @@ def test_listener_that_breaks_does_not_break_the_run() -> None:
     assert [event.name for event in sink.events] == ["a"]
 
 
-@pytest.mark.parametrize(
-    ("payload", "kept"),
+@every_row(
+    "payload, kept",
     [
         ({"api_key": "abc"}, {"api_key": "***"}),
         ({"text": "key sk-abcdefghijklmnop1234"}, {"text": "key ***"}),
@@ -82,56 +83,31 @@ def test_call_is_written_with_its_verdict_and_its_end(log: RunLog, tmp_path: Pat
     log.call(3, call(path="a.py", content="x"), ALLOW, done)
     [line] = lines(tmp_path)
     assert len(line.pop("arguments_sha256")) == 64
-    assert line == {
-        "event": "call",
-        "run_id": "t",
-        "step": 3,
-        "tool": "write_file",
-        "path": "a.py",
-        "target": "",
-        "verdict": "allow",
-        "rule": "",
-        "ok": True,
-        "error_type": "",
-        "ms": 7,
-        "attempts": 2,
-        "changed": ["a.py"],
-    }
+    told = {"event": "call", "run_id": "t", "step": 3, "tool": "write_file", "path": "a.py", "target": ""}
+    verdict = {"verdict": "allow", "rule": ""}
+    assert line == {**told, **verdict, "ok": True, "error_type": "", "ms": 7, "attempts": 2, "changed": ["a.py"]}
 
 
 def test_call_that_could_not_be_read_is_written_too(log: RunLog, tmp_path: Path) -> None:
     error = ExtractionError(ExtractionErrorType.INVALID_JSON_SYNTAX, 1, "tool: x(", "cut")
     item = CallError(call_id="c", tool="x", raw_arguments="(\ud800", error=error)
-    refused = ToolResult.failure(ToolErrorCode.INVALID_ARGUMENT, "cut")
-    log.call(
-        1, item, Verdict(kind=VerdictKind.DENY, rule="malformed"), CallResult(call_id="c", tool="x", result=refused)
-    )
+    refused = CallResult(call_id="c", tool="x", result=ToolResult.failure(ToolErrorCode.INVALID_ARGUMENT, "cut"))
+    log.call(1, item, Verdict(kind=VerdictKind.DENY, rule="malformed"), refused)
     [line] = lines(tmp_path)
-    assert (line["tool"], line["verdict"], line["rule"], line["error_type"]) == (
-        "x",
-        "deny",
-        "malformed",
-        "invalid_argument",
-    )
+    told = [line[name] for name in ("tool", "verdict", "rule", "error_type")]
+    assert told == ["x", "deny", "malformed", "invalid_argument"]
 
 
-@pytest.mark.parametrize(
-    ("arguments", "target"),
-    [
-        ({"argv": ["make", "test"]}, "make"),
-        ({"url": "https://docs.python.org/3/?q=1"}, "docs.python.org"),
-        ({"url": "https://[broken"}, ""),
-        ({"argv": ["x" * 500]}, "x" * LONGEST_TARGET),
-    ],
-)
-def test_line_names_the_program_or_the_host(log: RunLog, tmp_path: Path, arguments: JsonMap, target: str) -> None:
-    log.cut_off(1, call(**arguments), ALLOW)
-    assert [line["target"] for line in lines(tmp_path)] == [target]
-
-
-def test_without_a_log_nothing_is_written(tmp_path: Path) -> None:
-    RunLog(None, Redactor(), "t").alert(1, {"kind": "cost"})
-    assert list(tmp_path.iterdir()) == []
+def test_line_names_the_program_or_the_host(log: RunLog, tmp_path: Path) -> None:
+    asked: list[JsonMap] = [
+        {"argv": ["make", "test"]},
+        {"argv": ["x" * 500]},
+        {"url": "https://a.test/3/?q=1"},
+        {"url": "https://[b"},
+    ]
+    for arguments in asked:
+        log.cut_off(1, call(**arguments), ALLOW)
+    assert [line["target"] for line in lines(tmp_path)] == ["make", "x" * LONGEST_TARGET, "a.test", ""]
 
 
 def test_whatever_is_not_our_own_word_is_looked_through(tmp_path: Path) -> None:

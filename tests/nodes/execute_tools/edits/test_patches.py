@@ -2,7 +2,6 @@ import difflib
 from collections.abc import Sequence
 from textwrap import dedent
 
-import pytest
 from hypothesis import example, given, strategies as st
 
 from mendgraph.nodes.execute_tools.edits.patches import (
@@ -18,6 +17,7 @@ from mendgraph.nodes.execute_tools.edits.patches import (
     parse_patch,
     patched_paths,
 )
+from tests.nodes.execute_tools.row_tables import every_row
 
 
 def patch(body: str) -> str:
@@ -54,65 +54,48 @@ WHOLE = """\
 *** End Patch
 """
 
-WHOLE_PARSED: tuple[FilePatch, ...] = (
-    AddedFile("hello.txt", "Hello\n\nworld\n", 2),
-    UpdatedFile(
-        "src/app.py",
-        "src/main.py",
-        (
-            hunk(
-                " first",
-                '-print("Hi")',
-                '+print("Hello")',
-                " ",
-                " last",
-                headers=("class A:", "    def greet():"),
-                line=8,
-            ),
-            hunk("-x", ends_file=True, line=15),
-        ),
-        6,
-    ),
-    DeletedFile("obsolete.txt", 18),
-)
-
 
 def test_patch_with_everything() -> None:
-    assert parse_patch(WHOLE) == WHOLE_PARSED
+    changed = (" first", '-print("Hi")', '+print("Hello")', " ", " last")
+    hunks = hunk(*changed, headers=("class A:", "    def greet():"), line=8), hunk("-x", ends_file=True, line=15)
+    assert parse_patch(WHOLE) == (
+        AddedFile("hello.txt", "Hello\n\nworld\n", 2),
+        UpdatedFile("src/app.py", "src/main.py", hunks, 6),
+        DeletedFile("obsolete.txt", 18),
+    )
 
 
+UPDATE = "*** Update File: a.py\n"
 BODIES: list[tuple[str, tuple[FilePatch, ...]]] = [
     # no first "@@"; Source: codex
-    ("*** Update File: a.py\n-x\n", (updated(hunk("-x")),)),
-    ("*** Update File: a.py\n\n@@\n-x\n", (updated(hunk("-x", line=4)),)),
+    (f"{UPDATE}-x\n", (updated(hunk("-x")),)),
+    (f"{UPDATE}\n@@\n-x\n", (updated(hunk("-x", line=4)),)),
     # an empty line is an empty context line, but not before a marker or the end
-    ("*** Update File: a.py\n@@\n-x\n\n+y\n\n", (updated(hunk("-x", " ", "+y")),)),
+    (f"{UPDATE}@@\n-x\n\n+y\n\n", (updated(hunk("-x", " ", "+y")),)),
+    (f"{UPDATE}@@\n-x\n\n@@\n\n-y\n\n", (updated(hunk("-x"), hunk(" ", "-y", line=6)),)),
+    (f"{UPDATE}-x\n\n*** Delete File: b\n", (updated(hunk("-x")), DeletedFile("b", 5))),
+    (f"{UPDATE}-x\n\n*** End of File\n", (updated(hunk("-x", ends_file=True)),)),
+    # lines that look like a marker, but are of the file
     (
-        "*** Update File: a.py\n@@\n-x\n\n@@\n\n-y\n\n*** Delete File: b\n",
-        (updated(hunk("-x"), hunk(" ", "-y", line=6)), DeletedFile("b", 10)),
-    ),
-    ("*** Update File: a.py\n-x\n\n*** End of File\n", (updated(hunk("-x", ends_file=True)),)),
-    # what looks like a marker, but is a line of the file
-    (
-        "*** Update File: a.py\n *** End Patch\n-*** Add File: x\n+@@ y\n",
+        f"{UPDATE} *** End Patch\n-*** Add File: x\n+@@ y\n",
         (updated(hunk(" *** End Patch", "-*** Add File: x", "+@@ y")),),
     ),
     # line numbers of other diffs
     (
-        "*** Update File: a.py\n@@ -1,3 +1,4 @@ def f():\n-x\n@@ -9 +10 @@\n-y\n",
-        (updated(hunk("-x", headers=("def f():",)), hunk("-y", line=5)),),
+        f"{UPDATE}@@ -1,3 +1,4 @@ f:\n-x\n@@ -9 +10 @@\n-y\n",
+        (updated(hunk("-x", headers=("f:",)), hunk("-y", line=5)),),
     ),
-    # a move alone, an empty file, spaces around markers
-    ("*** Update File: a.py\n*** Move to: b.py\n", (updated(target="b.py"),)),
+    # a move alone, an empty file
+    (f"{UPDATE}*** Move to: b.py\n", (updated(target="b.py"),)),
     ("*** Add File: a.py\n", (AddedFile("a.py", "", 2),)),
     # other line ends than "\n" belong to the line
     ("*** Add File: a\n+x\x0cy\u2028z\n", (AddedFile("a", "x\x0cy\u2028z\n", 2),)),
 ]
 
 
-@pytest.mark.parametrize("newline", ["\n", "\r\n"])
-@pytest.mark.parametrize(("body", "files"), BODIES)
-def test_what_is_read(body: str, files: tuple[FilePatch, ...], newline: str) -> None:
+@every_row("newline", ["\n", "\r\n"])
+@every_row("body, files", BODIES)
+def test_patch_is_read_into_its_files(body: str, files: tuple[FilePatch, ...], newline: str) -> None:
     assert parse_patch(f"*** Begin Patch\n{body}*** End Patch\n".replace("\n", newline)) == files
 
 
@@ -120,6 +103,7 @@ HEADERS = "here a file begins, with '*** Add File:', '*** Update File:' or '*** 
 
 MADE = "a hunk is made of lines that begin with ' ', '-' or '+', after '@@'"
 
+A = "*** Update File: a\n"
 MALFORMED: list[tuple[str, int, str]] = [
     (" \n\n", 1, "a patch begins with '*** Begin Patch', and it is empty."),
     ("\nSure!\n*** Begin Patch", 2, "a patch begins with '*** Begin Patch', not with 'Sure!'."),
@@ -131,33 +115,28 @@ MALFORMED: list[tuple[str, int, str]] = [
         3,
         "nothing may follow '*** End Patch': put all files into one patch.",
     ),
-    (patch("*** Update File: a\n"), 2, "the update of 'a' has no hunks: say what changes."),
+    (patch(A), 2, "the update of 'a' has no hunks: say what changes."),
     (patch("*** Rename File: a\n"), 2, f"{HEADERS} '*** Rename File: a'."),
     (patch("*** Delete File: a\n-x\n"), 3, f"{HEADERS} '-x'."),
     (patch("*** Delete File:\n"), 2, "'*** Delete File:' needs the path of a file after it."),
     (patch("*** Add File: a\n+x\ny\n"), 4, "each line of an added file begins with '+', and this one is 'y'."),
+    (patch(f"{A}x\n"), 3, f"{MADE}, not 'x'."),
+    (patch(f"{A}@@ f\n"), 3, f"{MADE}."),
+    (patch(A + "@@ f\n" * 11 + "-x\n"), 3, "a hunk may have 10 '@@' lines, and this has more."),
     (
-        patch("*** Update File: a\nx\n"),
-        3,
-        "a hunk is made of lines that begin with ' ', '-' or '+', after '@@', not 'x'.",
-    ),
-    (patch("*** Update File: a\n@@ f\n"), 3, f"{MADE}."),
-    (patch("*** Update File: a\n" + "@@ f\n" * 11 + "-x\n"), 3, "a hunk may have 10 '@@' lines, and this has more."),
-    (
-        patch("*** Update File: a\n*** Move to: b\n-x\n*** Add File: b\n"),
+        patch(f"{A}*** Move to: b\n-x\n*** Add File: b\n"),
         5,
         "'b' occurs twice: put all that concerns a file into one section.",
     ),
 ]
 
 
-@pytest.mark.parametrize(("text", "line", "message"), MALFORMED)
-def test_what_is_no_patch(text: str, line: int, message: str) -> None:
-    found = parse_patch(text)
-    assert found == PatchError(line, message)
-    assert isinstance(found, PatchError)
-    assert found.sentence == f"Line {line} of the patch: {message}"
-    assert patched_paths(text) == []
+def test_text_that_is_no_patch_is_refused_with_its_line() -> None:
+    for text, line, message in MALFORMED:
+        found = parse_patch(text)
+        assert found == PatchError(line, message)
+        assert found.sentence == f"Line {line} of the patch: {message}"
+        assert patched_paths(text) == []
 
 
 CALC = """\
@@ -178,6 +157,11 @@ class B:
 """
 
 
+END = "  a\nend\n"
+TWO = "-        x = 1\n+        x = 2\n"
+BRACKET = "def f(\n    a,\n) -> int:\n    x = 1\n\n\ndef g():\n    x = 1\n"
+
+
 def apply(text: str, body: str) -> Patched | PatchError:
     files = parse_patch(f"*** Begin Patch\n*** Update File: a.py\n{body}*** End Patch\n")
     assert not isinstance(files, PatchError), files
@@ -186,96 +170,73 @@ def apply(text: str, body: str) -> Patched | PatchError:
     return apply_hunks(text, file.hunks, file.path)
 
 
-def text_after(text: str, body: str) -> str:
-    found = apply(text, body)
-    assert isinstance(found, Patched), found
-    return found.text
-
-
 def error_of(text: str, body: str) -> PatchError:
     found = apply(text, body)
     assert isinstance(found, PatchError), found
     return found
 
 
-@pytest.mark.parametrize(
-    ("text", "body", "result"),
+@every_row(
+    "text, body, result, tier",
     [
-        ("a\nb\nc\n", "@@\n a\n-b\n+B\n c\n", "a\nB\nc\n"),
-        ("a\nb\nc\n", " a\n+x\n+y\n", "a\nx\ny\nb\nc\n"),
-        ("a\nb\nc\nd\n", "-a\n+A\n@@\n-d\n+D\n", "A\nb\nc\nD\n"),
-        ("", "+x\n", "x\n"),
-        ("a\n", "@@\n+x\n*** End of File\n", "a\nx\n"),
+        ("a\nb\nc\n", "@@\n a\n-b\n+B\n c\n", "a\nB\nc\n", 0),
+        ("a\nb\nc\n", " a\n+x\n+y\n", "a\nx\ny\nb\nc\n", 0),
+        ("a\nb\nc\nd\n", "-a\n+A\n@@\n-d\n+D\n", "A\nb\nc\nD\n", 0),
+        ("", "+x\n", "x\n", 0),
+        ("a\n", "@@\n+x\n*** End of File\n", "a\nx\n", 0),
         # a wrong "*** End of File" does not matter where the lines stand in one place only
-        ("a\nb\n", "-a\n*** End of File\n", "b\n"),
-    ],
-)
-def test_hunk_is_applied_where_it_fits(text: str, body: str, result: str) -> None:
-    assert apply(text, body) == Patched(result, 0)
-
-
-@pytest.mark.parametrize(
-    ("text", "body", "result"),
-    [
-        # line ends: kept on lines that stay, those of the file on new ones
-        ("a\r\nb\r\nc\r\n", " a\n-b\n+x\n+y\n", "a\r\nx\r\ny\r\nc\r\n"),
-        # a last line without line end stays one
-        ("a\nb", "-b\n+x\n", "a\nx"),
-        ("a\r\nb", "-b\n", "a"),
-        # lines are ended by "\n" and nothing else
-        ("a\x0cb\u2028c\nd\n", "-d\n+e\n", "a\x0cb\u2028c\ne\n"),
-    ],
-)
-def test_bytes_outside_of_the_change_are_kept(text: str, body: str, result: str) -> None:
-    assert apply(text, body) == Patched(result, 0)
-
-
-@pytest.mark.parametrize(
-    ("text", "body", "result"),
-    [
-        ("a  \nb\n", " a\n-b\n+c\n", "a  \nc\n"),
-        ("    a\n    b\n", " a\n-b\n+c\n+\n+  d\n", "    a\n    c\n\n      d\n"),
-        ("a\n\n  b\n", "     a\n \n-      b\n+      c\n+\n+d\n", "a\n\n  c\n\nd\n"),
-    ],
-)
-def test_spaces_around_lines_matter_only_where_nothing_else_fits(text: str, body: str, result: str) -> None:
-    assert apply(text, body)[:2] == (result, 1)
-
-
-@pytest.mark.parametrize(
-    ("headers", "line"), [(("class B:",), 12), (("class A:", "    def g(self):"), 6), (("class B", "def f"), 12)]
-)
-def test_headers_lead_to_a_block(headers: Sequence[str], line: int) -> None:
-    body = "".join(f"@@ {each}\n" for each in headers) + "-        x = 1\n+        x = 2\n"
-    lines = CALC.split("\n")
-    lines[line] = "        x = 2"
-    assert text_after(CALC, body) == "\n".join(lines)
-
-
-@pytest.mark.parametrize(
-    ("text", "body", "result"),
-    [
-        # what the hunk before has passed is no place any more
-        ("def f():\n  x\n  y\n  x\n", "@@ def f():\n   x\n-  y\n@@ def f():\n-  x\n+  z\n", "def f():\n  x\n  z\n"),
+        ("a\nb\n", "-a\n*** End of File\n", "b\n", 0),
+        # line ends: kept on lines that stay, those of the file on new ones; a last line without line end stays one
+        ("a\r\nb\r\nc\r\n", " a\n-b\n+x\n+y\n", "a\r\nx\r\ny\r\nc\r\n", 0),
+        ("a\r\nb\nc\n", "-a\n+x\n b\n", "x\r\nb\nc\n", 0),
+        ("a\nb\r\nc\r\n", "-a\n+x\n b\n+y\n", "x\nb\r\ny\r\nc\r\n", 0),
+        ("a\nb", "-b\n+x\n", "a\nx", 0),
+        ("a\r\nb", "-b\n", "a", 0),
+        ("a\x0cb\u2028c\nd\n", "-d\n+e\n", "a\x0cb\u2028c\ne\n", 0),
+        # blanks around lines matter only where nothing else fits
+        ("a  \nb\n", " a\n-b\n+c\n", "a  \nc\n", 1),
+        ("    a\n    b\n", " a\n-b\n+c\n+\n+  d\n", "    a\n    c\n\n      d\n", 1),
+        ("a\n\n  b\n", "     a\n \n-      b\n+      c\n+\n+d\n", "a\n\n  c\n\nd\n", 1),
+        # an empty last line and typographic characters; Source: codex
+        ("a\nb\n", "-a\n+x\n b\n \n", "x\nb\n", None),
+        ("say “hi” \u2013 now\nb\n", ' say "hi" - now\n-b\n+c\n', "say “hi” \u2013 now\nc\n", None),
+        ('say "hi"\nb\n', " say “hi”\n-b\n+c\n", 'say "hi"\nc\n', None),
+        # a place that the hunk before has passed is none any more
+        (
+            "def f():\n  x\n  y\n  x\n",
+            "@@ def f():\n   x\n-  y\n@@ def f():\n-  x\n+  z\n",
+            "def f():\n  x\n  z\n",
+            None,
+        ),
         # the whole line goes before its beginning
-        ("# A B\nx\n# A\nx\n", "@@ # A\n-x\n+y\n", "# A B\nx\n# A\ny\n"),
+        ("# A B\nx\n# A\nx\n", "@@ # A\n-x\n+y\n", "# A B\nx\n# A\ny\n", None),
         # a hunk begins in the block, and may end below it
         (
-            "def f():\n  a\nend\ndef g():\n  a\nend\n",
+            f"def f():\n{END}def g():\n{END}",
             "@@ def f():\n-  a\n+  b\n end\n",
-            "def f():\n  b\nend\ndef g():\n  a\nend\n",
+            f"def f():\n  b\nend\ndef g():\n{END}",
+            None,
         ),
+        # a closing bracket does not end the block
+        (BRACKET, "@@ def f(\n-    x = 1\n+    x = 2\n", BRACKET.replace("1", "2", 1), None),
+        # headers lead to a block
+        (CALC, f"@@ class B:\n{TWO}", CALC[:-32] + CALC[-32:].replace("1", "2"), None),
+        (CALC, f"@@ class A:\n@@     def g(self):\n{TWO}", CALC[:67] + CALC[67:].replace("1", "2", 1), None),
+        (CALC, f"@@ class B\n@@ def f\n{TWO}", CALC[:-32] + CALC[-32:].replace("1", "2"), None),
     ],
 )
-def test_of_several_places_the_headers_and_the_order_leave_one(text: str, body: str, result: str) -> None:
-    assert text_after(text, body) == result
+def test_hunk_is_applied_where_it_fits(text: str, body: str, result: str, tier: int | None) -> None:
+    found = apply(text, body)
+    assert isinstance(found, Patched), found
+    assert found.text == result
+    assert tier is None or found[1] == tier
 
 
 AMBIGUOUS = "add lines around it, or '@@' with the function or class above it, until it fits in one."
 
 
-@pytest.mark.parametrize(
-    ("text", "body", "places"),
+@every_row(
+    "text, body, places",
     [
         (CALC, "-        x = 1\n", "3, 7, 13"),
         (CALC, "@@ def f(self):\n+        y = 1\n", "3, 13"),
@@ -289,52 +250,42 @@ def test_hunk_that_fits_in_several_places_is_refused(text: str, body: str, place
     assert found.suggestions == ()
 
 
-MISSES: list[tuple[str, str, PatchError]] = [
-    (CALC, "@@ class C:\n-x\n", PatchError(3, "the line 'class C:' after '@@' does not occur in 'a.py'.")),
-    (
-        CALC,
-        "@@\n def g(self):\n-    x = 2\n",
-        PatchError(
-            3,
-            "the lines of this hunk do not occur in 'a.py'. The nearest lines are 6-7: the suggestion shows them"
-            " as they are.",
-            ("    def g(self):\n        x = 1",),
-        ),
-    ),
-    (
-        "a\nb\n",
-        "-b\n@@\n-something else\n",
-        PatchError(
-            4,
-            "the lines of this hunk do not occur in 'a.py' from line 3 on, after the hunk before."
-            " Nothing in it is near: read_file it first.",
-        ),
-    ),
-    (
-        "a\nb\n",
-        "@@\n+x\n",
-        PatchError(3, "this hunk only adds lines to 'a.py', and nothing says where: add lines around them."),
-    ),
+NEAR = (
+    "the lines of this hunk do not occur in 'a.py'. The nearest lines are 6-7: the suggestion shows them as they are."
+)
+AFTER = "the lines of this hunk do not occur in 'a.py' from line 3 on, after the hunk before. Nothing in it is near"
+ONLY_ADDS = "this hunk only adds lines to 'a.py', and nothing says where: add lines around them."
+MISSES = [
+    (CALC, "@@ class C:\n-x\n", 3, "the line 'class C:' after '@@' does not occur in 'a.py'.", ()),
+    (CALC, "@@\n def g(self):\n-    x = 2\n", 3, NEAR, ("    def g(self):\n        x = 1",)),
+    ("a\nb\n", "-b\n@@\n-something else\n", 4, AFTER, ()),
+    ("a\nb\n", "@@\n+x\n", 3, ONLY_ADDS, ()),
+    ("“a”\nb\n„a“\nb\n", ' "a"\n-b\n+c\n', 3, "the lines of this hunk do not occur", None),  # alike in two places
 ]
 
 
-@pytest.mark.parametrize(("text", "body", "error"), MISSES)
-def test_hunk_that_fits_nowhere_is_refused(text: str, body: str, error: PatchError) -> None:
-    assert error_of(text, body) == error
+@every_row("text, body, line, message, suggestions", MISSES)
+def test_hunk_that_fits_nowhere_is_refused(
+    text: str, body: str, line: int, message: str, suggestions: tuple[str, ...] | None
+) -> None:
+    found = error_of(text, body)
+    assert found.line == line
+    assert found.message.startswith(message)
+    assert suggestions is None or found.suggestions == suggestions
 
 
-@pytest.mark.parametrize("end", ["", "*** End of File\n"])
-@pytest.mark.parametrize(("text", "first", "second"), [("a\nb\n", "-b\n", "-a\n"), ("a\n", "-a\n+b\n", "-a\n+c\n")])
+@every_row("end", ["", "*** End of File\n"])
+@every_row("text, first, second", [("a\nb\n", "-b\n", "-a\n"), ("a\n", "-a\n+b\n", "-a\n+c\n")])
 def test_hunks_have_to_be_in_the_order_of_the_file_and_apart(text: str, first: str, second: str, end: str) -> None:
     found = error_of(text, f"{first}@@\n{second}{end}")
     assert found.message.startswith("the lines of this hunk do not occur in 'a.py' from line ")
 
 
 def test_very_many_repeated_lines_are_searched_in_bounded_time() -> None:
-    lines = 200_000
+    lines = 40_000
     text = "x\n" * lines
-    assert error_of(text, "-x\n" * 50_000).line == 3
-    assert error_of(text, "-x\n" * 50_000 + "-y\n").line == 3
+    assert error_of(text, "-x\n" * 10_000).line == 3
+    assert error_of(text, "-x\n" * 10_000 + "-y\n").line == 3
     found = error_of(text, "@@ x\n" + "-y\n")
     assert found.message == "the line 'x' after '@@' occurs more than 50 times in 'a.py'."
 
@@ -362,52 +313,20 @@ def rendered(old: Sequence[str], new: Sequence[str], context: int) -> str:
     return "".join(hunks)
 
 
-def joined(lines: Sequence[str], newline: str, *, ended: bool) -> str:
-    return newline.join(lines) + (newline if ended and lines else "")
-
-
 @given(REPEATED, REPEATED, st.integers(0, 20))
 @example(["a", "a"], ["a"], 0)
 def test_diff_of_any_lines_gives_the_new_text_or_is_refused(old: list[str], new: list[str], context: int) -> None:
     body = rendered(old, new, context)
     if not body:
         return
-    found = apply(joined(old, "\n", ended=True), body)
+    found = apply("".join(f"{line}\n" for line in old), body)
     if context == 20 or isinstance(found, Patched):
-        assert found == Patched(joined(new, "\n", ended=True), 0)
+        assert found == Patched("".join(f"{line}\n" for line in new), 0)
     else:
         assert "several places" in found.message or "only adds lines" in found.message
 
 
-def test_closing_bracket_does_not_end_the_block() -> None:
-    text = "def f(\n    a,\n) -> int:\n    x = 1\n\n\ndef g():\n    x = 1\n"
-    assert text_after(text, "@@ def f(\n-    x = 1\n+    x = 2\n") == text.replace("x = 1", "x = 2", 1)
-
-
-# --- What codex bears as well
-
-
-@pytest.mark.parametrize(
-    ("text", "body", "result"),
-    [
-        ("a\nb\n", "-a\n+x\n b\n \n", "x\nb\n"),
-        ("say “hi” \u2013 now\nb\n", ' say "hi" - now\n-b\n+c\n', "say “hi” \u2013 now\nc\n"),
-        ('say "hi"\nb\n', " say “hi”\n-b\n+c\n", 'say "hi"\nc\n'),
-        ("a\r\nb\nc\n", "-a\n+x\n b\n", "x\r\nb\nc\n"),
-        ("a\nb\r\nc\r\n", "-a\n+x\n b\n+y\n", "x\nb\r\ny\r\nc\r\n"),
-    ],
-)
-def test_empty_last_line_typographic_characters_and_the_ends_of_replaced_lines(
-    text: str, body: str, result: str
-) -> None:
-    assert text_after(text, body) == result
-
-
-def test_lines_that_are_alike_in_two_places_are_refused() -> None:
-    assert "do not occur" in error_of("“a”\nb\n„a“\nb\n", ' "a"\n-b\n+c\n').message
-
-
-@pytest.mark.parametrize("start", ["<<EOF", "<<'EOF'", 'apply_patch <<"EOF"', "applypatch <<EOF"])
+@every_row("start", ["<<EOF", "<<'EOF'", 'apply_patch <<"EOF"', "applypatch <<EOF"])
 def test_patch_may_stand_in_a_here_document(start: str) -> None:
     body = "*** Begin Patch\n*** Delete File: a.py\n*** End Patch\n"
     files = parse_patch(f"{start}\n{body}EOF\n")

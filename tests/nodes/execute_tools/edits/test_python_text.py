@@ -1,9 +1,9 @@
 import sys
 
-import pytest
 from hypothesis import given, strategies as st
 
-from mendgraph.nodes.execute_tools.edits.python_text import PythonText, SyntaxProblem, Unit, read_python
+from mendgraph.nodes.execute_tools.edits.python_text import PythonText, SyntaxProblem, read_python
+from tests.nodes.execute_tools.row_tables import every_row
 
 
 def read(text: str) -> PythonText:
@@ -12,12 +12,8 @@ def read(text: str) -> PythonText:
     return found
 
 
-def told(units: tuple[Unit, ...]) -> list[tuple[str, str, int, int]]:
-    return [(unit.key, unit.kind.value, unit.first, unit.last) for unit in units]
-
-
-@pytest.mark.parametrize(
-    ("text", "lines"),
+@every_row(
+    "text, lines",
     [
         ("x = 1\r\ny = 2\r\n", ("x = 1\r\n", "y = 2\r\n")),
         ("x = 1\ry = 2", ("x = 1\r", "y = 2")),
@@ -30,8 +26,8 @@ def test_lines_are_those_of_the_parser(text: str, lines: tuple[str, ...]) -> Non
     assert [(unit.key, unit.first) for unit in found.units] == [("x", 1), ("y", 2)]
 
 
-@pytest.mark.parametrize(
-    ("text", "shown"),
+@every_row(
+    "text, shown",
     [("x = 1\ndef f(:\n", "line 2: invalid syntax"), ("(" * 500, "line 1: too many nested parentheses")],
 )
 def test_problem_is_a_value(text: str, shown: str) -> None:
@@ -40,10 +36,9 @@ def test_problem_is_a_value(text: str, shown: str) -> None:
     assert str(problem) == shown
 
 
-def test_text_that_only_the_tokenizer_rejects_has_its_units() -> None:
-    text = "\x0c\\\r\n"  # from Python 3.12 on the parser rejects it as well
-    found = read_python(text)
-    assert isinstance(found, SyntaxProblem) if sys.version_info >= (3, 12) else told(read(text).units) == []
+def test_text_that_only_the_tokenizer_rejects_has_no_units() -> None:
+    found = read_python("\x0c\\\r\n")  # from Python 3.12 on the parser rejects it as well
+    assert isinstance(found, SyntaxProblem) if sys.version_info >= (3, 12) else read("\x0c\\\r\n").units == ()
 
 
 @given(st.text(alphabet="ab =:()\"'#\n\r\t\\@,;", max_size=40))

@@ -5,6 +5,7 @@ import shlex
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from textwrap import indent
 from typing import Any
 
 import pytest
@@ -15,6 +16,7 @@ from mendgraph.nodes.execute_tools.processes import bubblewrap
 from mendgraph.nodes.execute_tools.processes.processes import Limit, ResourceLimits
 from mendgraph.nodes.records import JsonMap, ToolError, ToolErrorCode
 from tests.nodes.execute_tools.processes.command_place import secret
+from tests.nodes.execute_tools.row_tables import every_row
 from tests.sandboxes import open_handles
 
 APP = "def add(a, b):\n    return a - b\n"
@@ -86,7 +88,7 @@ def test_example_that_writes_or_looks_at_what_is_denied_is_unknown(root: Path) -
     assert [each["results"][0][0] for each in found] == ["unknown", "unknown"]
 
 
-def test_example_that_does_not_end(root: Path) -> None:
+def test_example_that_does_not_end_is_given_up(root: Path) -> None:
     text = "def f():\n    while True: print('x')\n"
     checks = opened(root, examples_timeout_s=0.5)
     assert checks.run_examples([module("app.py", text, "f()", "1")]) == [entry("endless")]
@@ -99,25 +101,31 @@ def test_without_a_python_nothing_can_be_run(root: Path, monkeypatch: pytest.Mon
     assert opened(root).run_examples([module("app.py", None, "add(1, 1)", "0")]) == error
 
 
-@pytest.mark.parametrize(
-    ("program", "told"),
-    [('#!/bin/sh\n[ -z "$3" ] && exit 0\necho \'[{"own": 1}]\'\n', [{"own": 1}]), ("#!/no/such/thing\n", None)],
+def put_python(root: Path, program: str) -> None:
+    """A Python of the workspace's own."""
+    (root / ".venv/bin").mkdir(parents=True)
+    (root / ".venv/bin/python").write_text(program)
+    (root / ".venv/bin/python").chmod(0o755)
+
+
+@every_row(
+    "program, found",
+    [
+        ('#!/bin/sh\n[ -z "$3" ] && exit 0\necho \'[{"own": 1}]\'\n', [{"own": 1}]),
+        ("#!/no/such/thing\n", [entry("passed")]),
+    ],
 )
-def test_python_of_the_workspace_where_it_starts(tmp_path: Path, program: str, told: list[JsonMap] | None) -> None:
-    folder = tmp_path.resolve() / "ws/.venv/bin"
-    folder.mkdir(parents=True)
-    (folder / "python").write_text(program)
-    (folder / "python").chmod(0o755)
-    found = opened(folder.parent.parent).run_examples([module("a.py", "", "1", "1")])
-    assert found == (told or [entry("passed")])
+def test_python_of_the_workspace_is_used_where_it_starts(tmp_path: Path, program: str, found: list[JsonMap]) -> None:
+    put_python(tmp_path, program)
+    assert opened(tmp_path.resolve()).run_examples([module("a.py", "", "1", "1")]) == found
 
 
 RIGHT = APP.replace("-", "+")
 TESTS = "from app import add\ndef test_add():\n    assert add(2, 3) == 5\ndef test_none():\n    assert add(0, 0) == 0\n"
 
 
-def test_test_file_on_the_files_as_they_are_and_as_they_were(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("mendgraph.nodes.execute_tools.evidence.checks._PYTHON", 'exec python3 -S "$@"')
+def test_test_file_runs_on_the_files_as_they_are_and_as_they_were(tmp_path: Path) -> None:
+    put_python(tmp_path, '#!/bin/sh\nexec python3 -S "$@"\n')  # which sees no pytest
     (tmp_path / "app.py").write_text(RIGHT)
     (tmp_path / "new.py").write_text("x = 1\n")
     (tmp_path / "test_app.py").write_text(TESTS)
@@ -148,8 +156,8 @@ def test_file_that_is_replaced_stays_a_program(tmp_path: Path) -> None:
     assert (now, then) == (RanTests("./run.sh", failed={"./run.sh": ""}), RanTests("./run.sh"))
 
 
-@pytest.mark.parametrize(
-    ("line", "skipped"),
+@every_row(
+    "line, skipped",
     [
         ("40 passed, 41 skipped in 0.03s", 41),
         ("OK (skipped=3)", 3),
@@ -188,23 +196,20 @@ def test_configured_commands(root: Path) -> None:
     assert list(results[3].failed) == ["touch made"]
 
 
-OUTPUTS = {
-    "FAILED tests/test_a.py::test_b[x y] - assert 1 == 2\nERROR tests/test_c.py\n": [
-        "tests/test_a.py::test_b[x y]",
-        "tests/test_c.py",
-    ],
-    "FAIL: test_b (tests.test_a.Case.test_b)\n": ["test_b (tests.test_a.Case.test_b)"],
-    "test tests::it_works ... FAILED\n": ["tests::it_works"],
-    "    --- FAIL: TestB/x (0.00s)\n": ["TestB/x"],
-    "not ok 1 - adds two # time=1ms\n": ["adds two"],
-    "  \u2716 adds two (1.25ms)\n  \u2715 adds three (3 ms)\n": ["adds two", "adds three"],
-}
+OUTPUTS = [
+    ("FAILED tests/a.py::test_b[x y] - assert 1 == 2\nERROR tests/c.py\n", ["tests/a.py::test_b[x y]", "tests/c.py"]),
+    ("FAIL: test_b (tests.test_a.Case.test_b)\n", ["test_b (tests.test_a.Case.test_b)"]),
+    ("test tests::it_works ... FAILED\n", ["tests::it_works"]),
+    ("    --- FAIL: TestB/x (0.00s)\n", ["TestB/x"]),
+    ("not ok 1 - adds two # time=1ms\n", ["adds two"]),
+    ("  \u2716 adds two (1.25ms)\n  \u2715 adds three (3 ms)\n", ["adds two", "adds three"]),
+]
 
 
-@pytest.mark.parametrize(("output", "names"), OUTPUTS.items())
-def test_tests_that_fail_by_what_a_command_prints(root: Path, output: str, names: list[str]) -> None:
+@every_row("output, names", OUTPUTS)
+def test_failed_tests_are_read_from_the_output_of_a_command(tmp_path: Path, output: str, names: list[str]) -> None:
     command = shlex.join(["sh", "-c", f"printf %s {shlex.quote(output)}; exit 1"])
-    found = opened(root, commands=(command,)).run_command(command)
+    found = opened(tmp_path.resolve(), commands=(command,)).run_command(command)
     assert isinstance(found, RanTests)
     assert list(found.failed) == names
 
@@ -217,8 +222,8 @@ def test_command_that_takes_too_long(root: Path) -> None:
 MAKE = frozenset({".c"})
 
 
-@pytest.mark.parametrize(
-    ("recipe", "found"),
+@every_row(
+    "recipe, found",
     [
         ("true", RanTests("make test")),
         ("echo 'not ok 2 - b' && false", ["b"]),
@@ -240,14 +245,14 @@ def test_command_that_runs_all_tests_of_a_project(tmp_path: Path, recipe: str, f
         assert (list(ran.failed) if isinstance(found, list) else ran) == found
 
 
-@pytest.mark.parametrize(("command", "reason"), [("pytest 'a", "No closing quotation"), ("", "it is empty")])
-def test_what_is_no_command_line(root: Path, command: str, reason: str) -> None:
+@every_row("command, reason", [("pytest 'a", "No closing quotation"), ("", "it is empty")])
+def test_check_that_is_no_command_line_is_refused(root: Path, command: str, reason: str) -> None:
     found = open_checks(str(root), CheckRules((command,)), secret)
     message = f"The check {command!r} is not a command line ({reason}): write it as in a terminal, without pipes."
     assert found == ToolError(code=ToolErrorCode.INVALID_ARGUMENT, message=message)
 
 
-def test_scope_that_is_over(root: Path) -> None:
+def test_check_in_a_scope_that_is_over_does_not_run(root: Path) -> None:
     checks, scope = opened(root, commands=("true",)), CancellationScope()
     assert checks.in_scope(None) is checks
     in_scope = checks.in_scope(scope)
@@ -260,20 +265,14 @@ def test_scope_that_is_over(root: Path) -> None:
 # --- Code of the workspace that takes more than it may
 
 SMALL = ResourceLimits(processes=20, memory_bytes=120_000_000, scratch_bytes=8_000_000, open_files=64)
-BOMBS = {
-    "processes": (
-        "import os, time\nfor each in range(100): os.fork() or time.sleep(60)\ntime.sleep(60)\n",
-        Limit.PROCESSES,
-    ),
-    "memory": ("import time\nkept = bytearray(b'x') * 200_000_000\ntime.sleep(60)\n", Limit.MEMORY),
-}
+FORKS = "import os, time\nfor each in range(100): os.fork() or time.sleep(60)\ntime.sleep(60)\n"
+HOARDS = "import time\nkept = bytearray(b'x') * 200_000_000\ntime.sleep(60)\n"
 
 
-@pytest.mark.parametrize(("code", "limit"), BOMBS.values(), ids=BOMBS)
-def test_example_that_takes_too_much(root: Path, code: str, limit: Limit) -> None:
-    text = f"def f():\n    {code.replace(chr(10), chr(10) + '    ')}\n"
-    asked = module("app.py", text, "f()", "1")
-    found = opened(root, limits=SMALL, examples_timeout_s=20.0).run_examples([asked])
+@pytest.mark.parametrize(("code", "limit"), [(FORKS, Limit.PROCESSES), (HOARDS, Limit.MEMORY)])
+def test_example_that_takes_too_much_is_ended(root: Path, code: str, limit: Limit) -> None:
+    text = "def f():\n" + indent(code, "    ")
+    found = opened(root, limits=SMALL, examples_timeout_s=20.0).run_examples([module("app.py", text, "f()", "1")])
     if os.getuid() and limit is Limit.PROCESSES:  # the kernel refuses a further one, so that the code fails by itself
         assert found == [entry("unknown", "BlockingIOError: [Errno 11] Resource temporarily unavailable")]
     else:
@@ -282,9 +281,8 @@ def test_example_that_takes_too_much(root: Path, code: str, limit: Limit) -> Non
         assert found.message.startswith("The run of the examples ")
 
 
-@pytest.mark.parametrize("code", [code for code, _ in BOMBS.values()], ids=BOMBS)
-def test_tests_of_the_project_that_take_too_much(tmp_path: Path, code: str) -> None:
-    (tmp_path / "test_app.py").write_text(code + "def test_app():\n    pass\n")
+def test_tests_of_the_project_that_take_too_much_are_ended(tmp_path: Path) -> None:
+    (tmp_path / "test_app.py").write_text(f"{HOARDS}def test_app():\n    pass\n")
     found = opened(tmp_path.resolve(), limits=SMALL, timeout_s=20.0).run_tests("test_app.py")
     assert isinstance(found, ToolError)
     assert (found.code, found.message.startswith("test_app.py ")) == (ToolErrorCode.RESOURCE_LIMIT, True)

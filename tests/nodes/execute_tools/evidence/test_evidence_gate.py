@@ -1,4 +1,3 @@
-from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -8,9 +7,11 @@ from mendgraph.nodes.execute_tools.evidence.evidence_gate import GatePlan, gate_
 from mendgraph.nodes.execute_tools.evidence.examples import ModuleRun, Result, Status
 from mendgraph.nodes.execute_tools.files.deadline import CancellationScope
 from mendgraph.nodes.execute_tools.registry import ToolContext
-from mendgraph.nodes.execute_tools.tools.saving import judged_evidence
-from mendgraph.nodes.records import JsonMap, ToolError
+from mendgraph.nodes.execute_tools.tools.read_file import read_file
+from mendgraph.nodes.execute_tools.tools.write_file import write_file
+from mendgraph.nodes.records import ToolError, ToolErrorCode, ToolResult
 from tests.nodes.execute_tools.conftest import Bench
+from tests.nodes.execute_tools.row_tables import every_row
 
 BEFORE = '''"""Statistics."""
 
@@ -69,24 +70,17 @@ def gone(error: str, *, own: bool = True) -> ModuleRun:
     return ModuleRun((), loaded=False, own=own, error=error)
 
 
-def verdict(task: str, now: Sequence[Result], then: Sequence[Result], after: str = MEDIAN) -> str | None:
-    plan = planned(BEFORE, after, task)
-    others = [PASSED, PASSED]
-    return gate_verdict(plan, run(*now, *others), run(*(then or [UNKNOWN] * 2), *others), 5.0)
+NEW = "    return 0\n\n\ndef new():\n    '''\n    >>> new()\n    3\n    '''\n    return 3\n"
 
 
-@pytest.mark.parametrize(
-    ("old", "new", "chosen"),
+@every_row(
+    "old, new, chosen",
     [
         ("// 2]", "// 3]", ["median([1, 2, 3])", "median([1, 2, 3, 4])", "half(4)", "untouched()"]),
         ("RATE = 2", "RATE = 3", ALL),
         ("x / RATE", "x * RATE", ALL),
         ("return 0", "return 2", ["untouched()", *ALL[:-1]]),
-        (
-            "    return 0\n",
-            "    return 0\n\n\ndef new():\n    '''\n    >>> new()\n    3\n    '''\n    return 3\n",
-            ALL,
-        ),
+        ("    return 0\n", NEW, ALL),
         ("def half", "def halve", ALL[1:]),
         ("2.0", "7.0", None),
         ("Statistics", "Numbers", None),
@@ -94,14 +88,13 @@ def verdict(task: str, now: Sequence[Result], then: Sequence[Result], after: str
         ("return 0", "return (", None),
     ],
 )
-def test_examples_that_are_run_those_of_what_changes_first(old: str, new: str, chosen: list[str] | None) -> None:
+def test_examples_of_changed_definitions_are_run_first(old: str, new: str, chosen: list[str] | None) -> None:
     plan = plan_gate("stats.py", BEFORE, BEFORE.replace(old, new), "Do it", BEFORE)
     assert (None if plan is None else sources(plan)) == chosen
 
 
-@pytest.mark.parametrize("path", ["notes.md", "a.pyi"])
-def test_only_python_is_judged(path: str) -> None:
-    assert plan_gate(path, BEFORE, MEDIAN, FIX, BEFORE) is None
+def test_only_python_is_judged() -> None:
+    assert [plan_gate(path, BEFORE, MEDIAN, FIX, BEFORE) for path in ("notes.md", "a.pyi")] == [None, None]
 
 
 def test_docstring_that_is_changed_as_well_hides_nothing() -> None:
@@ -121,8 +114,8 @@ def test_examples_of_the_task_come_first_and_stand_before_a_docstrings() -> None
 SLUG = "def slug(t):\n    '''\n    >>> slug('A')\n    'a'\n    '''\n    return t\n"
 
 
-@pytest.mark.parametrize(
-    ("task", "own"),
+@every_row(
+    "task, own",
     [
         ("", []),
         ("It needs a docstring.", ["slug('A')"]),
@@ -130,14 +123,14 @@ SLUG = "def slug(t):\n    '''\n    >>> slug('A')\n    'a'\n    '''\n    return t
         ("Fix what is wrong:\n\n>>> slug('A')\n'a'", []),
     ],
 )
-def test_what_a_new_file_brings_itself_counts_where_the_task_says_it(task: str, own: list[str]) -> None:
+def test_example_in_a_new_file_counts_where_the_task_says_so(task: str, own: list[str]) -> None:
     plan = planned(None, SLUG, f"Create slug.py with a function slug: slug('A b') gives 'a-b'. {task}", "slug.py")
     assert (sources(plan), plan.compare) == (["slug('A b')", *own], False)
     failing = gate_verdict(plan, run(PASSED, DIFFERENT), None, 5.0) if own else None
     assert failing == ("slug('A') gives 9, but must give 'a'." if own else None)
 
 
-def test_what_is_known_was_there_before_the_turn_under_its_old_name_or_its_new_one() -> None:
+def test_known_example_was_there_before_the_turn_under_its_old_name_or_its_new_one() -> None:
     changed = BEFORE.replace("    2.5\n", "    3\n")
     plan = planned(changed, changed.replace("// 2]", "// 3]"), FIX, first=BEFORE)
     assert [each.want for each in plan.examples][:2] == ["2\n", "2.5\n"]
@@ -145,8 +138,8 @@ def test_what_is_known_was_there_before_the_turn_under_its_old_name_or_its_new_o
     assert "halve(4)" in sources(renamed)
 
 
-@pytest.mark.parametrize(
-    ("task", "now", "told"),
+@every_row(
+    "task, now, told",
     [
         ("Case does not matter: slug('A') == 'a'", DAMAGED, True),
         ("slug('A') gives 'a'. It is called by app.py.", DAMAGED, True),
@@ -161,8 +154,11 @@ def test_tasks_examples_of_a_new_file(task: str, now: Result, told: bool) -> Non
     assert gate_verdict(plan, run(now), None, 5.0) == (words if told else None)
 
 
-@pytest.mark.parametrize(
-    ("task", "now", "then", "refused"),
+BOTH = "Fix median in stats.py and report.py"
+
+
+@every_row(
+    "task, now, then, refused",
     [
         (FIX, [PASSED, PASSED], [], False),
         (FIX, [PASSED, DIFFERENT], [], True),
@@ -173,17 +169,21 @@ def test_tasks_examples_of_a_new_file(task: str, now: Result, told: bool) -> Non
         (CHANGE, [DIFFERENT, DIFFERENT], [PASSED, DIFFERENT], False),
         (CHANGE, [DAMAGED, UNKNOWN], [PASSED, DIFFERENT], True),
         (CHANGE, [ENDLESS, UNKNOWN], [PASSED, DIFFERENT], True),
-        ("Fix median in stats.py and report.py", [PASSED, DIFFERENT], [PASSED, DIFFERENT], False),
-        ("Fix median in stats.py and report.py", [DIFFERENT, PASSED], [PASSED, PASSED], True),
+        (BOTH, [PASSED, DIFFERENT], [PASSED, DIFFERENT], False),
+        (BOTH, [DIFFERENT, PASSED], [PASSED, PASSED], True),
         ("Write examples for median", [PASSED, DIFFERENT], [PASSED, DIFFERENT], False),
     ],
 )
-def test_what_is_refused(task: str, now: list[Result], then: list[Result], refused: bool) -> None:
-    assert (verdict(task, now, then) is not None) is refused
+def test_edit_is_refused_where_examples_show_that_it_is_wrong(
+    task: str, now: list[Result], then: list[Result], refused: bool
+) -> None:
+    plan, others = planned(BEFORE, MEDIAN, task), [PASSED, PASSED]
+    told = gate_verdict(plan, run(*now, *others), run(*(then or [UNKNOWN] * 2), *others), 5.0)
+    assert (told is not None) is refused
 
 
-@pytest.mark.parametrize(
-    ("task", "refused"),
+@every_row(
+    "task, refused",
     [
         ("median([5]) should be 5", True),
         ("Change median so that median([5]) returns 5", True),
@@ -211,8 +211,8 @@ def test_no_more_than_three_failures_are_told() -> None:
     assert told == " ".join(f"median([{n}]) gives 9, but must give {n}." for n in range(3))
 
 
-@pytest.mark.parametrize(
-    ("after", "before", "told"),
+@every_row(
+    "after, before, told",
     [
         (gone("NameError: name 'List' is not defined"), run(), True),
         (gone("NameError: x"), gone("NameError: x"), False),
@@ -232,44 +232,43 @@ TASK = "add(2, 3) should return 5"
 
 
 class Asked(Checks):
-    """Stands for the checks: remembers what it was asked, and answers what it was told to."""
+    """Stands for the checks, and remembers that it was asked."""
 
-    def __init__(self, answer: list[JsonMap] | ToolError) -> None:
-        self.answer, self.rules = answer, CheckRules()
-        self.asked: list[tuple[Any, ...]] = []
-        self.scopes: list[CancellationScope | None] = []
+    def __init__(self, *, evidence: bool) -> None:
+        self.rules, self.asked = CheckRules(("make test",), evidence=evidence), False
 
     def in_scope(self, scope: CancellationScope | None) -> "Asked":
-        self.scopes.append(scope)
+        assert scope is None
         return self
 
     def run_examples(self, modules: Any, seconds: float = 0.0) -> Any:
-        self.asked.append((modules, seconds))
-        return self.answer
+        self.asked = seconds > 0
+        return [{"loaded": True, "own": True, "error": "", "results": [["different", "1"]]}] * len(modules)
 
 
-def entry(status: str, told: str = "") -> JsonMap:
-    return {"loaded": True, "own": True, "error": "", "results": [[status, told]]}
-
-
-def context(bench: Bench, checks: Checks | ToolError | None, **fields: Any) -> ToolContext:
-    given = {"task": TASK, "gated": True, "timeout_s": 30.0, **fields}
-    return ToolContext(bench.workspace, checks=checks, **given)
-
-
-def test_where_evidence_is_off_no_code_is_run_for_an_edit(bench: Bench) -> None:
-    checks = Asked([entry("different", "1")] * 2)
-    checks.rules = CheckRules(("make test",), evidence=False)
-    assert judged_evidence(context(bench, checks), "calc.py", BARE, WRONG) is None
-    assert checks.asked == []
-
-
-@pytest.mark.parametrize(("after", "refused"), [(WRONG, True), (RIGHT, False), ("from lib import add\n", False)])
-def test_in_the_sandbox(bench: Bench, after: str, refused: bool) -> None:
+def edited(bench: Bench, checks: Checks | ToolError | None, new: str) -> ToolResult:
+    """What comes of an edit that makes this text of `BARE`."""
     bench.put({"calc.py": BARE})
+    files_read = bench.run(read_file, path="calc.py").files_read
+    context = ToolContext(bench.workspace, files_read, checks=checks, task=TASK, gated=True, timeout_s=30.0)
+    result: ToolResult = write_file.s(context, path="calc.py", content=new).result
+    return result
+
+
+@every_row("evidence", [True, False])
+def test_edit_is_judged_where_evidence_is_on(bench: Bench, evidence: bool) -> None:
+    checks = Asked(evidence=evidence)
+    error = edited(bench, checks, WRONG).error
+    assert (checks.asked, error is not None) == (evidence, evidence)
+    assert bench.bytes_of("calc.py").decode() == (BARE if evidence else WRONG)
+
+
+@every_row("after, refused", [(WRONG, True), (RIGHT, False), ("from lib import add\n", False)])
+def test_edit_is_judged_in_the_sandbox(bench: Bench, after: str, refused: bool) -> None:
     checks = open_checks(str(bench.root.resolve()), CheckRules(), lambda _: False)
     if isinstance(checks, ToolError):
         pytest.skip(checks.message)
-    error = judged_evidence(context(bench, checks), "calc.py", BARE, after)
-    assert (error is not None) is refused
+    error = edited(bench, checks, after).error
+    assert (error.code if error else None) == (ToolErrorCode.CHECK_FAILED if refused else None)
+    assert bench.bytes_of("calc.py").decode() == (BARE if refused else after)
     assert [path.name for path in bench.root.rglob("*")] == ["calc.py"]

@@ -1,5 +1,3 @@
-import pytest
-
 from mendgraph.nodes.execute_tools.evidence.examples import (
     Example,
     Kind,
@@ -12,6 +10,7 @@ from mendgraph.nodes.execute_tools.evidence.examples import (
     failures,
     sentence,
 )
+from tests.nodes.execute_tools.row_tables import every_row
 
 CODE = '''"""Of the module.
 
@@ -112,37 +111,33 @@ def test_free_standing_string_is_of_what_it_follows() -> None:
     assert found == [("f", "f(20)", "1"), ("f", "f(21)", "2"), ("Box.get", "f(22)", "1"), ("", "f(23)", "1")]
 
 
-@pytest.mark.parametrize(
-    ("words", "want"),
-    [
-        ("f(1) == 2", "2"),
-        ("- f(1) -> [1, 2]", "[1, 2]"),
-        ("f(1)\u279e {'a': 1}", "{'a': 1}"),
-        ("``f(1)`` => 'a'", "'a'"),
-        ("f(1)  # => (1, 2)", "(1, 2)"),
-        ("f(1) ==> None", "None"),
-        ("It is a sum: f(1) returns 2.", "2"),
-        (">>> f(1) == 2", "2"),
-        (">>> f(1)  # -> 2", "2"),
-        ("| call | returns |\n|---|---|\n| `f(1)` | 2 |", "2"),
-        ("f(1) -> 2 - as in the paper", "2"),
-        (">>> f(1) == 2\nFalse", "False"),
-        ("| call | ms |\n|---|---|\n| f(1) | 2 |", None),
-        ("f(1) -> 3 - 1 = 2", None),
-        ("f(1) -> 1, 2, 3", None),
-        ("f(1) -> 1:30", None),
-        ("f(1) -> 1.41...", None),
-        ("f(1) -> [1, 2, ...]", None),
-        ("f(1) -> ('a')", None),
-        ("2 * f(1) == 4, ~f(2) == 1", None),
-        ("if f(1) == 2: stop", None),
-        ("f(1) = 3 and f(n) = f(n - 1) + 1", None),
-        ("Call f(1).\n\nReturns:\n    None", None),
-        ("f() == 2", None),
-        ("f(a) == 2", None),
-    ],
-)
-def test_what_the_words_say_of_a_call(words: str, want: str | None) -> None:
+SAID = [
+    ("f(1) == 2", "2"),
+    ("- f(1) -> [1, 2]", "[1, 2]"),
+    ("f(1)\u279e {'a': 1}", "{'a': 1}"),
+    ("``f(1)`` => 'a'", "'a'"),
+    ("f(1)  # => (1, 2)", "(1, 2)"),
+    ("f(1) ==> None", "None"),
+    ("It is a sum: f(1) returns 2.", "2"),
+    (">>> f(1) == 2", "2"),
+    (">>> f(1)  # -> 2", "2"),
+    ("| call | returns |\n|---|---|\n| `f(1)` | 2 |", "2"),
+    ("f(1) -> 2 - as in the paper", "2"),
+    (">>> f(1) == 2\nFalse", "False"),
+    *(
+        (words, None)
+        for words in (
+            *("| call | ms |\n|---|---|\n| f(1) | 2 |", "f(1) -> 3 - 1 = 2", "f(1) -> 1, 2, 3", "f(1) -> 1:30"),
+            *("f(1) -> 1.41...", "f(1) -> [1, 2, ...]", "f(1) -> ('a')", "2 * f(1) == 4, ~f(2) == 1"),
+            *("if f(1) == 2: stop", "f(1) = 3 and f(n) = f(n - 1) + 1", "Call f(1).\n\nReturns:\n    None"),
+            *("f() == 2", "f(a) == 2"),
+        )
+    ),
+]
+
+
+@every_row("words, want", SAID)
+def test_words_of_a_docstring_say_what_a_call_gives(words: str, want: str | None) -> None:
     indented = words.replace("\n", "\n    ")
     text = f'def f(a=1):\n    """Do it.\n\n    {indented}\n    """\n    return a\n'
     found = [each for each in docstring_examples(text, in_words=True) if each.want]
@@ -151,13 +146,13 @@ def test_what_the_words_say_of_a_call(words: str, want: str | None) -> None:
     assert [each.source for each in docstring_examples(text, in_words=False) if ">>>" not in words] == []
 
 
-@pytest.mark.parametrize("text", ["def f(:\n", "", 'def f():\n    """\n    >>> 1\n   2\n    """\n', "x = 1\n"])
+@every_row("text", ["def f(:\n", "", 'def f():\n    """\n    >>> 1\n   2\n    """\n', "x = 1\n"])
 def test_text_without_examples(text: str) -> None:
     assert docstring_examples(text, in_words=True) == ()
 
 
-@pytest.mark.parametrize(
-    ("old", "new", "names"),
+@every_row(
+    "old, new, names",
     [
         ("x * RATE", "x + RATE", {"price"}),
         ("RATE = 2", "RATE = 3", {""}),
@@ -174,7 +169,7 @@ def test_definitions_tell_what_an_edit_touches(old: str, new: str, names: set[st
     assert definitions("def f(:\n") == {}
 
 
-def test_what_the_task_says_stands_before_what_a_docstring_says() -> None:
+def test_example_of_the_task_stands_before_that_of_a_docstring() -> None:
     said = Example("price", "price( 1 )", "5", Origin.TASK, Kind.VALUE)
     assert both((said,), ALL[:3]) == (said, ALL[0], ALL[2])
 
@@ -190,52 +185,34 @@ def printed(source: str, want: str = "", raises: str | None = None, name: str = 
 DIFFERENT, RAISED, ENDLESS = Status.DIFFERENT, Status.RAISED, Status.ENDLESS
 
 
-@pytest.mark.parametrize(
-    ("example", "result", "words"),
+TRACEBACK = "Traceback (most recent call last):\nValueError: x\n"
+
+
+@every_row(
+    "example, result, words",
     [
         (task("add(2, 3)", "5"), Result(DIFFERENT, "-1"), "add(2, 3) gives -1, but must give 5."),
-        (
-            task("total([])", "0"),
-            Result(RAISED, "ZeroDivisionError: division by zero"),
-            "total([]) raises ZeroDivisionError: division by zero, but must give 0.",
-        ),
-        (
-            task("f('')", "ValueError", Kind.RAISES),
-            Result(DIFFERENT, "None"),
-            "f('') gives None, but must raise ValueError.",
-        ),
+        (task("f(0)", "0"), Result(RAISED, "KeyError: 0"), "f(0) raises KeyError: 0, but must give 0."),
+        (task("f()", "KeyError", Kind.RAISES), Result(DIFFERENT, "None"), "f() gives None, but must raise KeyError."),
         (task("f(1)", "2"), Result(ENDLESS), "f(1) does not end within 5 s."),
         (printed("f(1)\n", "a\nb\n"), Result(DIFFERENT, ""), "f(1) gives nothing, but must give a / b."),
         (printed("f(1)\n"), Result(DIFFERENT, "3"), "f(1) gives 3, but must give nothing."),
         (
-            printed("f(1)\n", "Traceback (most recent call last):\nValueError: x\n", "ValueError: x\n"),
+            printed("f()\n", TRACEBACK, "ValueError: x\n"),
             Result(DIFFERENT, "3"),
-            "f(1) gives 3, but must raise ValueError: x.",
+            "f() gives 3, but must raise ValueError: x.",
         ),
         (printed("for x in y:\n    f(x)\n", "1"), Result(DIFFERENT, "2"), "for x in y: f(x) gives 2, but must give 1."),
     ],
 )
-def test_failure_in_words(example: Example, result: Result, words: str) -> None:
+def test_failure_is_told_in_words(example: Example, result: Result, words: str) -> None:
     assert sentence(example, result, 5.0) == words
 
 
-def test_first_failure_of_each_group_with_what_goes_before_it() -> None:
-    examples = [
-        printed("s = S()\n"),
-        printed("s.a()\n", "1\n"),
-        printed("s.b()\n", "2\n"),
-        printed("s.c()\n", "3\n"),
-        task("f(1)", "2"),
-    ]
-    results = [
-        Result(Status.PASSED),
-        Result(Status.PASSED),
-        Result(DIFFERENT, "0"),
-        Result(DIFFERENT, "0"),
-        Result(ENDLESS),
-    ]
-    assert failures(examples, results, 5.0) == [
-        (2, "s = S(); s.b() gives 0, but must give 2."),
-        (4, "f(1) does not end within 5 s."),
-    ]
+def test_first_failure_of_each_group_is_told_with_what_goes_before_it() -> None:
+    group = [printed("s = S()\n"), printed("s.a()\n", "1\n"), printed("s.b()\n", "2\n"), printed("s.c()\n", "3\n")]
+    passed, different = Result(Status.PASSED), Result(DIFFERENT, "0")
+    examples, results = [*group, task("f(1)", "2")], [passed, passed, different, different, Result(ENDLESS)]
+    told = [(2, "s = S(); s.b() gives 0, but must give 2."), (4, "f(1) does not end within 5 s.")]
+    assert failures(examples, results, 5.0) == told
     assert failures(examples, [Result()] * 5, 5.0) == []

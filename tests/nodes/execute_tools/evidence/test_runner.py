@@ -1,8 +1,7 @@
 """The program as it is started, but without a sandbox: what it needs of it is shown in test_checks."""
 
-import importlib.util
-import io
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -13,9 +12,8 @@ from unittest.mock import ANY
 import pytest
 
 from mendgraph.nodes.execute_tools.evidence import runner
-from mendgraph.nodes.execute_tools.evidence.runner import LONGEST, answer, load, run_group, run_tests
-
-Results = list[list[str]]
+from mendgraph.nodes.execute_tools.evidence.runner import LONGEST, answer
+from tests.nodes.execute_tools.row_tables import every_row
 
 
 def example(source: str, want: str = "", kind: str = "value", raises: str | None = None, *flags: int) -> dict[str, Any]:
@@ -29,6 +27,20 @@ def doc(source: str, want: str = "", raises: str | None = None, *flags: int) -> 
 
 def module(path: str, *groups: list[dict[str, Any]], text: str | None = None) -> dict[str, Any]:
     return {"path": path, "text": text, "groups": list(groups)}
+
+
+def start(program: list[str], folder: Path) -> subprocess.CompletedProcess[str]:
+    environment = {**os.environ, "PYTEST_ADDOPTS": "-p no:langsmith_plugin"}  # which takes a second to start
+    return subprocess.run(
+        program,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=True,
+        cwd=folder,
+        stdin=subprocess.DEVNULL,
+        env=environment,
+    )
 
 
 class Bench:
@@ -48,16 +60,16 @@ class Bench:
         asked = {"root": str(self.root), "seconds": seconds, "modules": modules}
         request.write_text(json.dumps(asked))
         program = [sys.executable, "-I", "-B", runner.__file__, "examples", str(request)]
-        done = subprocess.run(program, capture_output=True, text=True, timeout=60, check=True, cwd=self.root)
+        done = start(program, self.root)
         assert done.stderr == ""
         found: list[dict[str, Any]] = json.loads(done.stdout)
         return found
 
-    def results(self, code: str, *groups: list[dict[str, Any]], seconds: float = 20.0) -> Results:
+    def results(self, code: str, *groups: list[dict[str, Any]], seconds: float = 20.0) -> list[list[str]]:
         self.put(mod=code)
         (found,) = self.run(module("mod.py", *groups), seconds=seconds)
         assert found["loaded"], found
-        results: Results = found["results"]
+        results: list[list[str]] = found["results"]
         return results
 
 
@@ -83,6 +95,11 @@ def ends(): sys.exit(3)
 def loud(): print("out"); print("err", file=sys.stderr); os.write(1, b"raw"); return 1
 """
 
+NO_FILE = "FileNotFoundError: [Errno 2] No such file or directory: '/nowhere/at/all'"
+NO_MODULE = "ModuleNotFoundError: No module named 'no_such_module_at_all'"
+NOT_THERE = "NameError: name 'not_there' is not defined"
+TRACEBACK = "Traceback (most recent call last):\nValueError: "
+THIRDS = "0.6666666666666666"
 EXAMPLES: list[tuple[dict[str, Any], list[Any]]] = [
     (example("add(2, 3)", "5"), ["different", "-1"]),
     (example("add(2, 3)", "-1"), ["passed", ""]),
@@ -92,14 +109,11 @@ EXAMPLES: list[tuple[dict[str, Any], list[Any]]] = [
     (example("float('nan')", "float('nan')"), ["passed", ""]),
     (example("fail()", "1"), ["raised", "ValueError: no"]),
     (example("unknown()", "1"), ["raised", "NameError: name 'nothing_here' is not defined"]),
-    (example("not_there()", "1"), ["unknown", "NameError: name 'not_there' is not defined"]),
-    (example("add(1, 1)", "not_there"), ["unknown", "NameError: name 'not_there' is not defined"]),
+    (example("not_there()", "1"), ["unknown", NOT_THERE]),
+    (example("add(1, 1)", "not_there"), ["unknown", NOT_THERE]),
     (example("asks()", "1"), ["unknown", "EOFError: EOF when reading a line"]),
-    (
-        example("writes()", "1"),
-        ["unknown", "FileNotFoundError: [Errno 2] No such file or directory: '/nowhere/at/all'"],
-    ),
-    (example("needs()", "1"), ["unknown", "ModuleNotFoundError: No module named 'no_such_module_at_all'"]),
+    (example("writes()", "1"), ["unknown", NO_FILE]),
+    (example("needs()", "1"), ["unknown", NO_MODULE]),
     (example("ends()", "1"), ["raised", "SystemExit: 3"]),
     (example("fail()", "ValueError", "raises"), ["passed", ""]),
     (example("box()", "ValueError", "raises"), ["raised", "mod.Box: shut"]),
@@ -111,41 +125,24 @@ EXAMPLES: list[tuple[dict[str, Any], list[Any]]] = [
     (doc("add(2, 3)", "-1.0"), ["different", "-1"]),
     (doc("print('a  b')", "a b", None, 4), ["passed", ""]),
     (doc("print('a 1 b')", "a ... b"), ["different", "a 1 b"]),
-    (doc("fail()", "Traceback (most recent call last):\nValueError: no", "ValueError: no\n"), ["passed", ""]),
-    (
-        doc("fail()", "Traceback (most recent call last):\nValueError: yes", "ValueError: yes\n"),
-        ["raised", "ValueError: no"],
-    ),
+    (doc("fail()", f"{TRACEBACK}no", "ValueError: no\n"), ["passed", ""]),
+    (doc("fail()", f"{TRACEBACK}yes", "ValueError: yes\n"), ["raised", "ValueError: no"]),
     (doc("fail()", "1"), ["raised", "ValueError: no"]),
-    (doc("not_there", "1"), ["unknown", "NameError: name 'not_there' is not defined"]),
+    (doc("not_there", "1"), ["unknown", NOT_THERE]),
     (doc("add.no", "1"), ["raised", "AttributeError: 'function' object has no attribute 'no'"]),
     (doc("x = 1"), ["passed", ""]),
     (doc("add(2, 3)"), ["unknown", "-1"]),
     (doc("['a', 'b']", '["a",\n "b"]'), ["passed", ""]),
-    ({**example("2 / 3", "0.67"), "origin": "docstring"}, ["unknown", "0.6666666666666666"]),
-    ({**example("2 / 3", "0.66"), "origin": "docstring"}, ["different", "0.6666666666666666"]),
+    ({**example("2 / 3", "0.67"), "origin": "docstring"}, ["unknown", THIRDS]),
+    ({**example("2 / 3", "0.66"), "origin": "docstring"}, ["different", THIRDS]),
     ({**example("iter([1])", "[1]"), "origin": "docstring"}, ["unknown", ANY]),
 ]
 
 
-@pytest.fixture
-def restored(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What loading and running examples changes in a process is undone."""
-    for name, kept in (("path", list(sys.path)), ("meta_path", list(sys.meta_path)), ("modules", dict(sys.modules))):
-        monkeypatch.setattr(sys, name, kept)
-    monkeypatch.setattr(sys, "stdout", sys.stdout)
-    monkeypatch.setattr(sys, "dont_write_bytecode", True)
-
-
-@pytest.mark.usefixtures("restored")
-def test_results_of_examples(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sys, "stdin", io.StringIO())
-    told: list[tuple[str, str]] = []
-    loaded = load(str(bench.root), "mod.py", CODE)
-    for asked, _ in EXAMPLES:
-        run_group([asked], loaded, lambda *each: told.append(each), str(bench.root / "mod.py"))
-    assert told[::2] == [("began", "")] * len(EXAMPLES)
-    assert [[*each] for each in told[1::2]] == [result for _, result in EXAMPLES]
+def test_results_of_examples(bench: Bench) -> None:
+    found = bench.results(CODE, *[[asked] for asked, _ in EXAMPLES])
+    wrong = [(asked["source"], told) for (asked, result), told in zip(EXAMPLES, found, strict=True) if told != result]
+    assert wrong == []
 
 
 def test_copy_that_the_code_makes_of_its_process_tells_nothing(bench: Bench) -> None:
@@ -154,21 +151,17 @@ def test_copy_that_the_code_makes_of_its_process_tells_nothing(bench: Bench) -> 
 
 
 def test_examples_of_a_group_share_their_names_and_others_do_not(bench: Bench) -> None:
-    group = [doc("x = 1"), doc("x", "1")]
-    assert bench.results("", group, [doc("x", "1")]) == [
-        ["passed", ""],
-        ["passed", ""],
-        ["unknown", "NameError: name 'x' is not defined"],
-    ]
+    found = bench.results("", [doc("x = 1"), doc("x", "1")], [doc("x", "1")])
+    assert found == [["passed", ""], ["passed", ""], ["unknown", "NameError: name 'x' is not defined"]]
 
 
-def test_what_does_not_end_is_told_and_the_rest_is_unknown(bench: Bench) -> None:
+def test_endless_example_is_told_and_the_rest_is_unknown(bench: Bench) -> None:
     code = "def f():\n    while True: pass\n"
     found = bench.results(code, [example("1", "1")], [example("f()", "1")], [example("1", "1")], seconds=0.7)
     assert found == [["passed", ""], ["endless", ""], ["unknown", ""]]
 
 
-def test_each_process_has_four_gibibytes_of_addresses(bench: Bench) -> None:
+def test_process_has_four_gibibytes_of_addresses(bench: Bench) -> None:
     limit = doc("resource.getrlimit(resource.RLIMIT_AS)", "(4294967296, 4294967296)")
     assert bench.results("import resource\n", [limit]) == [["passed", ""]]
 
@@ -202,7 +195,7 @@ def test_text_takes_the_place_of_the_file_for_all_who_import_it(bench: Bench) ->
     assert sorted(path.name for path in bench.root.rglob("*")) == ["__init__.py", "a.py", "b.py", "pkg"]
 
 
-def test_file_that_is_not_there_yet(bench: Bench) -> None:
+def test_file_that_is_not_there_yet_is_loaded(bench: Bench) -> None:
     bench.put(pkg____init__="", pkg__a="V = 1\n", top="V = 3\n")
     found = bench.run(
         module("pkg/new.py", [example("V", "1")], text="from .a import V\n"),
@@ -211,12 +204,10 @@ def test_file_that_is_not_there_yet(bench: Bench) -> None:
     assert [each["results"] for each in found] == [[["passed", ""]], [["passed", ""]]]
 
 
-def test_file_with_the_name_of_a_module_of_pythons(bench: Bench) -> None:
-    modules = [
-        module(f"{name}.py", [example("V", "'ours'")], text="V = 'ours'\n")
-        for name in ("types", "calendar", "not-a-name")
-    ]
-    assert [each["results"] for each in bench.run(*modules)] == [[["passed", ""]]] * 3
+def test_file_may_have_the_name_of_a_module_of_pythons(bench: Bench) -> None:
+    names, asked = ("types", "calendar", "not-a-name"), [example("V", "'ours'")]
+    found = bench.run(*[module(f"{name}.py", asked, text="V = 'ours'\n") for name in names])
+    assert [each["results"] for each in found] == [[["passed", ""]]] * 3
 
 
 NOT_LOADED: list[tuple[str, bool, str]] = [
@@ -231,28 +222,26 @@ NOT_LOADED: list[tuple[str, bool, str]] = [
 ]
 
 
-def test_module_that_cannot_be_loaded(bench: Bench) -> None:
+def test_module_that_cannot_be_loaded_says_whether_it_is_its_own_fault(bench: Bench) -> None:
     bench.put(other="missing\n")
-    modules = [module("mod.py", [example("1", "1")], text=code) for code, _, _ in NOT_LOADED]
-    assert bench.run(*modules) == [
-        {"loaded": False, "own": own, "error": error, "results": []} for _, own, error in NOT_LOADED
-    ]
+    found = bench.run(*[module("mod.py", [example("1", "1")], text=code) for code, _, _ in NOT_LOADED])
+    assert [(each["own"], each["error"]) for each in found] == [(own, error) for _, own, error in NOT_LOADED]
+    assert not any(each["loaded"] or each["results"] for each in found)
 
 
-@pytest.mark.parametrize(
-    ("lines", "ended", "entry"),
+BEGAN = b'["loaded", ""]\n["began", ""]\n'
+
+
+@every_row(
+    "lines, ended, entry",
     [
         (b"", True, (False, False, "", [])),
         (b'["own", "x"]\n', True, (False, True, "x", [])),
-        (
-            b'["loaded", ""]\n["began", ""]\n["passed", ""]\n["beg',
-            True,
-            (True, True, "", [["passed", ""], ["unknown", ""]]),
-        ),
-        (b'["loaded", ""]\n["began", ""]\n', False, (True, True, "", [["endless", ""], ["unknown", ""]])),
+        (BEGAN + b'["passed", ""]\n["beg', True, (True, True, "", [["passed", ""], ["unknown", ""]])),
+        (BEGAN, False, (True, True, "", [["endless", ""], ["unknown", ""]])),
     ],
 )
-def test_what_was_told_in_part(lines: bytes, ended: bool, entry: tuple[object, ...]) -> None:
+def test_answer_that_was_cut_off_counts_as_far_as_it_came(lines: bytes, ended: bool, entry: tuple[object, ...]) -> None:
     found = answer(lines, 2, ended=ended)
     assert (found["loaded"], found["own"], found["error"], found["results"]) == entry
 
@@ -278,12 +267,11 @@ def asked(root: Path, *, changed: Sequence[str] = (), unittest_only: bool = Fals
     (root.parent / "request.json").write_text(json.dumps({**ASKED, "changed": [*changed]}))
     isolated = ["-S"] if unittest_only else []  # no installed package is seen
     program = [sys.executable, "-B", *isolated, runner.__file__, "tests", str(root.parent / "request.json")]
-    done = subprocess.run(program, capture_output=True, text=True, timeout=60, check=True, cwd=root)
-    found: dict[str, Any] = json.loads(done.stdout)
+    found: dict[str, Any] = json.loads(start(program, root).stdout)
     return found
 
 
-def test_each_test_with_pytest_whatever_the_project_adds_to_it(bench: Bench) -> None:
+def test_tests_run_with_pytest_whatever_the_project_adds_to_it(bench: Bench) -> None:
     bench.put(app="def add(a, b):\n    return a + b\n", test_app=OLD + "def test_loud(): print('{}')\n")
     (bench.root / "pytest.ini").write_text("[pytest]\naddopts = --cov=app --cov-fail-under=100 -n 2\n")
     found = asked(bench.root)
@@ -302,7 +290,7 @@ def test_each_test_with_pytest_whatever_the_project_adds_to_it(bench: Bench) -> 
     }
 
 
-@pytest.mark.parametrize("runner_module", ["pytest", "unittest"])
+@every_row("runner_module", ["pytest", "unittest"])
 def test_changed_tests_are_told_apart_with_their_lines_and_skips_are_counted(bench: Bench, runner_module: str) -> None:
     cases = (
         "import unittest\nfrom app import add\nclass Case(unittest.TestCase):\n"
@@ -325,7 +313,7 @@ def test_changed_tests_are_told_apart_with_their_lines_and_skips_are_counted(ben
     assert (told["skipped"], told["skip_reason"], list(told["failed"])) == (2, "no docker", unexpected)
 
 
-def test_what_only_pytest_can_run_is_skipped_without_it(bench: Bench) -> None:
+def test_test_that_only_pytest_can_run_is_skipped_without_it(bench: Bench) -> None:
     tests = "async def test_a(): assert 0\ndef test_b(tmp_path): assert 0\ndef test_c(): pass\n"
     bench.put(app=RIGHT, test_app=f"{tests}class TestD:\n    def test_e(self): assert 0\n")
 
@@ -346,46 +334,44 @@ def test_of_a_failure_the_end_is_told_and_of_many_only_the_last_words(bench: Ben
     assert all(len(each) == 300 and each.endswith("end") for each in told[20:])
 
 
-@pytest.mark.parametrize(
-    ("tests", "options", "failed", "error"),
+@every_row(
+    "tests, options, failed, error",
     [
         ("import no_such_module\n", "", ["test_app.py"], ""),
         ("x = 1\n", "", [], "it has no tests"),
         ("def test_a(): pass\n", "--no-such-option", [], "pytest could not start (exit code 4)"),
     ],
 )
-def test_what_pytest_cannot_run(bench: Bench, tests: str, options: str, failed: list[str], error: str) -> None:
+def test_file_that_pytest_cannot_run_says_why(
+    bench: Bench, tests: str, options: str, failed: list[str], error: str
+) -> None:
     bench.put(test_app=tests)
     (bench.root / "pytest.ini").write_text(f"[pytest]\naddopts = {options}\n")
     found = asked(bench.root)
     assert (list(found["failed"]), found["error"], found["passed"]) == (failed, error, 0)
 
 
-@pytest.mark.parametrize(
-    ("app", "tests", "passed", "failed"),
+HELPER = "def test_a(tmp_path): raise ValueError\ndef helper(): raise ValueError\n"
+
+
+@every_row(
+    "app, tests, passed, failed",
     [
-        (RIGHT, PLAIN, 1, []),
         (WRONG, PLAIN, 0, ["test_add"]),
         (RIGHT, UNIT, 1, []),
         (WRONG, UNIT, 0, ["Adding.test_add"]),
         (RIGHT, SKIPPED, 1, []),
         (RIGHT, "import no_such_module\n", 0, ["test_app.py"]),
-        (RIGHT, "def test_a(tmp_path): raise ValueError\ndef helper(): raise ValueError\n", 0, None),
+        (RIGHT, HELPER, 0, None),
     ],
 )
-@pytest.mark.usefixtures("restored")
-def test_without_pytest(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, app: str, tests: str, passed: int, failed: list[str] | None
+def test_tests_are_run_by_unittest_without_pytest(
+    tmp_path: Path, app: str, tests: str, passed: int, failed: list[str] | None
 ) -> None:
-    (tmp_path / "app.py").write_text(app)
-    (tmp_path / "test_app.py").write_text(tests)
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(importlib.util, "find_spec", lambda _: None)
-    found = run_tests(str(tmp_path), {**ASKED, "lines": {}})
-    why = "it has no tests that unittest can run, and pytest is not installed"
-    assert (found["name"], found["passed"], list(found["failed"]), found["error"]) == (
-        "unittest test_app.py",
-        passed,
-        failed or [],
-        why if failed is None else "",
-    )
+    bench = Bench(tmp_path / "ws")
+    bench.root.mkdir()
+    bench.put(app=app, test_app=tests)
+    found = asked(bench.root, unittest_only=True)
+    why = "it has no tests that unittest can run, and pytest is not installed" if failed is None else ""
+    told = (found["name"], found["passed"], list(found["failed"]), found["error"])
+    assert told == ("unittest test_app.py", passed, failed or [], why)

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from mendgraph.nodes.execute_tools.evidence.runners import find_runners
+from tests.nodes.execute_tools.row_tables import every_row
 
 PACKAGE = {"scripts": {"test": "node --test"}}
 
@@ -17,12 +18,18 @@ PACKAGE = {"scripts": {"test": "node --test"}}
 class Places:
     """A workspace, and a home with an interpreter."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, patch: pytest.MonkeyPatch) -> None:
+        self.folder, self.patch = folder, patch
         self.root, self.home = folder / "shop", folder / "home"
+        patch.setenv("HOME", str(self.home))
         self.python = self.home / ".pyenv/versions/3.12"
         for name in ("bin/python3.12", "lib/python3.12/os.py"):
             self.put(self.python / name)
-        self.root.mkdir()
+        self.root.mkdir(parents=True)
+
+    def renewed(self, number: int) -> "Places":
+        """Other ones, for another row of a table."""
+        return Places(self.folder / f"row{number}", self.patch)
 
     def put(self, path: Path, text: str = "") -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -38,11 +45,9 @@ class Places:
 
 @pytest.fixture
 def places(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Places:
-    found = Places(tmp_path.resolve())
-    monkeypatch.setenv("HOME", str(found.home))
     for name in ("XDG_DATA_HOME", "XDG_CACHE_HOME"):
         monkeypatch.delenv(name, raising=False)
-    return found
+    return Places(tmp_path.resolve(), monkeypatch)
 
 
 def mark(root: Path, kind: str) -> str:
@@ -50,7 +55,7 @@ def mark(root: Path, kind: str) -> str:
     return base64.urlsafe_b64encode(hashlib.new(kind, os.fsencode(root)).digest()).decode()[:8]
 
 
-@pytest.mark.parametrize("name", [".venv", "venv", ".tox/py312"])
+@every_row("name", [".venv", "venv", ".tox/py312"])
 def test_environment_in_the_workspace(places: Places, name: str) -> None:
     places.environment(places.root / ".venv", has_pytest=False)
     places.environment(places.root / name)
@@ -60,8 +65,8 @@ def test_environment_in_the_workspace(places: Places, name: str) -> None:
     assert found.readable == (str(places.python),)
 
 
-@pytest.mark.parametrize(
-    ("place", "kind"),
+@every_row(
+    "place, kind",
     [
         (".cache/pypoetry/virtualenvs/shop-{}-py3.12", "sha256"),
         (".local/share/pdm/venvs/shop-{}-3.12", "md5"),
@@ -120,8 +125,8 @@ def test_installation_that_holds_the_home_is_not_shown(places: Places, monkeypat
     assert find_runners(str(places.root)).readable == ()
 
 
-@pytest.mark.parametrize(
-    ("files", "command", "lacks"),
+@every_row(
+    "files, command, lacks",
     [
         ({"package.json": PACKAGE}, "npm test", ""),
         ({"package.json": PACKAGE, "yarn.lock": ""}, "yarn test", "yarn"),

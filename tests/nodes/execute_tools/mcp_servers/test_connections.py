@@ -9,6 +9,7 @@ import pytest
 
 from mendgraph.nodes.execute_tools.mcp_servers.connections import ConnectionSettingsError, McpServer, resolve_server
 from mendgraph.nodes.execute_tools.mcp_servers.executed_files import python_target
+from tests.nodes.execute_tools.row_tables import every_row
 
 PYTHON = sys.executable
 
@@ -19,6 +20,7 @@ def workspace(tmp_path: Path) -> Path:
     for name in ("calc.py", "settings.json", "pkg/__init__.py", "pkg/__main__.py", "app/__main__.py", "lib/x.py"):
         (root / name).parent.mkdir(parents=True, exist_ok=True)
         (root / name).write_text("", encoding="utf-8")
+    (root / "link.py").symlink_to(PYTHON)
     return root
 
 
@@ -32,26 +34,27 @@ def executed_in(workspace: Path, server: McpServer) -> list[str]:
     return [os.path.relpath(each, workspace) for each in server.executes if each.startswith(f"{workspace}/")]
 
 
-@pytest.mark.parametrize(
-    ("args", "resolved", "executed"),
+OPTION = "--settings={}settings.json"
+OPENING = "exec(open('{}calc.py').read())"
+
+
+@every_row(
+    "args, resolved, executed",
     [
-        (["calc.py"], ["{}/calc.py"], ["calc.py"]),
-        (["-X", "dev", "./calc.py", "none.py"], ["-X", "dev", "{}/calc.py", "none.py"], ["calc.py"]),
-        (["-I", "app"], ["-I", "{}/app"], ["app"]),
-        (
-            ["-c", "calc.py", "--settings=settings.json"],
-            ["-c", "calc.py", "--settings={}/settings.json"],
-            ["settings.json"],
-        ),
-        (["-c", "pass", "."], ["-c", "pass", "{}"], []),
-        (["-c", "exec(open('{}/calc.py').read())"], ["-c", "exec(open('{}/calc.py').read())"], []),
+        (["calc.py"], ["{}calc.py"], ["calc.py"]),
+        (["-X", "dev", "./calc.py", "none.py"], ["-X", "dev", "{}calc.py", "none.py"], ["calc.py"]),
+        (["-I", "app"], ["-I", "{}app"], ["app"]),
+        (["-c", "calc.py", OPTION.replace("{}", "")], ["-c", "calc.py", OPTION], ["settings.json"]),
+        (["-c", "pass", "."], ["-c", "pass", "{root}"], []),
+        (["-c", OPENING], ["-c", OPENING], []),
     ],
 )
 def test_file_arguments_become_absolute_and_are_executed(
     workspace: Path, args: list[str], resolved: list[str], executed: list[str]
 ) -> None:
-    server = resolve(workspace, *(each.replace("{}", str(workspace)) for each in args))
-    assert list(server.argv[1:]) == [each.replace("{}", str(workspace)) for each in resolved]
+    server = resolve(workspace, *(each.replace("{}", f"{workspace}/") for each in args))
+    shown = [each.replace("{}", f"{workspace}/").replace("{root}", str(workspace)) for each in resolved]
+    assert list(server.argv[1:]) == shown
     assert executed_in(workspace, server) == executed
 
 
@@ -72,7 +75,7 @@ def test_module_that_python_finds_in_the_workspace_is_executed(
     assert executed_in(workspace, resolve(workspace, *args, env={})) in (["calc.py"], [])
 
 
-@pytest.mark.parametrize("variable", ["PYTHONPATH", "NODE_PATH", "PATH"])
+@every_row("variable", ["PYTHONPATH", "NODE_PATH", "PATH"])
 def test_folder_of_a_search_variable_is_executed(workspace: Path, variable: str) -> None:
     server = resolve(workspace, "-c", "pass", env={variable: "lib"})
     assert (server.env[variable], executed_in(workspace, server)) == (f"{workspace}/lib", ["lib"])
@@ -98,8 +101,8 @@ def test_safe_path_of_python_cannot_be_taken_back(workspace: Path) -> None:
     assert resolve(workspace, "calc.py", env={"PYTHONSAFEPATH": ""}).env["PYTHONSAFEPATH"] == "1"
 
 
-@pytest.mark.parametrize(
-    ("connection", "reason"),
+@every_row(
+    "connection, reason",
     [
         ({"command": "no-such-program"}, "command: there is no program 'no-such-program'"),
         ({"command": "./no-such-program"}, "command: there is no program './no-such-program'"),
@@ -113,7 +116,6 @@ def test_safe_path_of_python_cannot_be_taken_back(workspace: Path) -> None:
 def test_connection_that_the_agent_could_rewrite_is_refused(
     workspace: Path, connection: dict[str, Any], reason: str
 ) -> None:
-    (workspace / "link.py").symlink_to(PYTHON)
     if not reason:
         assert resolve_server("s", {"transport": "stdio", **connection}, str(workspace)).cwd == str(workspace.parent)
         return
@@ -122,8 +124,8 @@ def test_connection_that_the_agent_could_rewrite_is_refused(
     assert str(refusal.value).startswith(reason.replace("{}", str(workspace)))
 
 
-@pytest.mark.parametrize(
-    ("argv", "script", "module"),
+@every_row(
+    "argv, script, module",
     [
         ("python3.12 -W error -B x.py", 4, ""),
         ("uv run python -Im a.b c", 4, "a.b"),
@@ -137,6 +139,6 @@ def test_target_of_python_is_read_from_a_command_line(argv: str, script: int, mo
     assert (target.script, target.module) == (script, module)
 
 
-@pytest.mark.parametrize("argv", ["node x.js", "python", "python -V", "python -m"])
-def test_command_line_without_a_target_of_python_has_none(argv: str) -> None:
-    assert python_target(argv.split()) is None
+def test_command_line_without_a_target_of_python_has_none() -> None:
+    lines = ("node x.js", "python", "python -V", "python -m")
+    assert [python_target(line.split()) for line in lines] == [None] * 4

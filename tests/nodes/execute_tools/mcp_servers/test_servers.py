@@ -42,7 +42,7 @@ def process_ids(folder: Path) -> list[str]:
 
 def test_calls_of_one_session_reach_one_process(tmp_path: Path) -> None:
     echo = load_echo(program(tmp_path))
-    with McpServers() as session:
+    with McpServers() as session, McpServers() as other:
         context = context_of(tmp_path, session)
         assert {call(echo, context) for _ in range(3)} == {'{"name": "echo", "arguments": {"a": 1}}'}
 
@@ -51,14 +51,7 @@ def test_calls_of_one_session_reach_one_process(tmp_path: Path) -> None:
 
         assert len(asyncio.run(call_twice())) == 2
         assert len(process_ids(tmp_path)) == 2  # the other one has listed the tools
-    assert running(tmp_path) == []
-
-
-def test_two_sessions_have_processes_of_their_own(tmp_path: Path) -> None:
-    echo = load_echo(program(tmp_path))
-    with McpServers() as first, McpServers() as second:
-        call(echo, context_of(tmp_path, first))
-        call(echo, context_of(tmp_path, second))
+        call(echo, context_of(tmp_path, other))
         assert len(process_ids(tmp_path)) == 3
     assert running(tmp_path) == []
 
@@ -80,13 +73,18 @@ def test_server_that_ignores_eof_and_sigterm_dies_with_its_children(tmp_path: Pa
     assert running(tmp_path) == []
 
 
-@pytest.mark.parametrize("behaviour", ["dies", "hang"])
-def test_server_that_ended_is_started_again_by_the_next_call(tmp_path: Path, behaviour: str) -> None:
+@pytest.mark.parametrize(
+    ("behaviour", "message"),
+    [
+        ("dies", "The MCP server 's' failed: it ended; it said: a line for people \\x1b[31m out of memory"),
+        ("hang", "The MCP server 's' did not answer within 0.5 s, and was ended."),
+    ],
+)
+def test_server_that_ended_is_started_again_by_the_next_call(tmp_path: Path, behaviour: str, message: str) -> None:
     echo = load_echo(program(tmp_path, behaviour))
     with McpServers() as session:
         context = context_of(tmp_path, session, timeout_s=0.5 if behaviour == "hang" else 30)
-        first, second = call(echo, context), call(echo, context)
-        assert first == second
+        assert [call(echo, context), call(echo, context)] == [message] * 2
         assert len(process_ids(tmp_path)) == 3
     assert running(tmp_path) == []
 

@@ -1,5 +1,3 @@
-import pytest
-
 from mendgraph.nodes.execute_tools.network.url_rules import (
     HostPattern,
     NetworkRules,
@@ -10,6 +8,7 @@ from mendgraph.nodes.execute_tools.network.url_rules import (
     rule_problems,
 )
 from mendgraph.nodes.records import ToolError, ToolErrorCode
+from tests.nodes.execute_tools.row_tables import every_row
 
 RULES = NetworkRules(
     hosts=("good.test", "*.wild.test", "ported.test:8080", "127.0.0.1:8000", "[::1]:8000", "münchen.test"),
@@ -23,32 +22,31 @@ def error_of(url: str, rules: NetworkRules = RULES) -> tuple[ToolErrorCode, str]
     return judged.code, judged.message
 
 
-@pytest.mark.parametrize(
-    ("url", "target"),
-    [
-        ("http://good.test", Target("http", "good.test", 80, "/")),
-        ("https://good.test/a/b?c=d", Target("https", "good.test", 443, "/a/b?c=d")),
-        ("HTTPS://GOOD.test./a", Target("https", "good.test", 443, "/a")),
-        ("http://good.test:443/", Target("http", "good.test", 443, "/")),
-        ("http://good.test?q=http://evil.test/", Target("http", "good.test", 80, "/?q=http://evil.test/")),
-        ("http://good.test/a#b@evil.test/", Target("http", "good.test", 80, "/a")),
-        ("http://good.test/@evil.test/", Target("http", "good.test", 80, "/@evil.test/")),
-        ("http://good.test/ä?ö=%C3%A4", Target("http", "good.test", 80, "/%C3%A4?%C3%B6=%C3%A4")),
-        ('http://good.test/"<>^`{|}', Target("http", "good.test", 80, "/%22%3C%3E%5E%60%7B%7C%7D")),
-        ("http://a.b.wild.test/", Target("http", "a.b.wild.test", 80, "/", private_allowed=True)),
-        ("https://ported.test:8080/", Target("https", "ported.test", 8080, "/")),
-        ("http://127.0.0.1:8000/", Target("http", "127.0.0.1", 8000, "/", private_allowed=True)),
-        ("http://[::1]:8000/", Target("http", "::1", 8000, "/", private_allowed=True)),
-        ("http://MÜNCHEN.test/", Target("http", "xn--mnchen-3ya.test", 80, "/")),
-        ("http://ｇｏｏｄ.test/", Target("http", "good.test", 80, "/")),  # noqa: RUF001 - full-width letters
-    ],
-)
-def test_what_may_be_asked(url: str, target: Target) -> None:
-    assert judge_url(url, RULES) == target
+ALLOWED = [
+    ("http://good.test", Target("http", "good.test", 80, "/")),
+    ("https://good.test/a/b?c=d", Target("https", "good.test", 443, "/a/b?c=d")),
+    ("HTTPS://GOOD.test./a", Target("https", "good.test", 443, "/a")),
+    ("http://good.test:443/", Target("http", "good.test", 443, "/")),
+    ("http://good.test?q=http://evil.test/", Target("http", "good.test", 80, "/?q=http://evil.test/")),
+    ("http://good.test/a#b@evil.test/", Target("http", "good.test", 80, "/a")),
+    ("http://good.test/@evil.test/", Target("http", "good.test", 80, "/@evil.test/")),
+    ("http://good.test/ä?ö=%C3%A4", Target("http", "good.test", 80, "/%C3%A4?%C3%B6=%C3%A4")),
+    ('http://good.test/"<>^`{|}', Target("http", "good.test", 80, "/%22%3C%3E%5E%60%7B%7C%7D")),
+    ("http://a.b.wild.test/", Target("http", "a.b.wild.test", 80, "/", private_allowed=True)),
+    ("https://ported.test:8080/", Target("https", "ported.test", 8080, "/")),
+    ("http://127.0.0.1:8000/", Target("http", "127.0.0.1", 8000, "/", private_allowed=True)),
+    ("http://[::1]:8000/", Target("http", "::1", 8000, "/", private_allowed=True)),
+    ("http://MÜNCHEN.test/", Target("http", "xn--mnchen-3ya.test", 80, "/")),
+    ("http://ｇｏｏｄ.test/", Target("http", "good.test", 80, "/")),  # noqa: RUF001 - full-width letters
+]
 
 
-@pytest.mark.parametrize(
-    ("url", "shown"),
+def test_url_of_a_listed_host_may_be_asked() -> None:
+    assert [judge_url(url, RULES) for url, _ in ALLOWED] == [target for _, target in ALLOWED]
+
+
+@every_row(
+    "url, shown",
     [
         ("http://evil.test/", "evil.test"),
         ("http://good.test.evil.test/", "good.test.evil.test"),
@@ -60,14 +58,14 @@ def test_what_may_be_asked(url: str, target: Target) -> None:
         ("http://[::ffff:7f00:1]:8000/", "::ffff:7f00:1"),
     ],
 )
-def test_host_that_is_not_listed(url: str, shown: str) -> None:
+def test_host_that_is_not_listed_is_denied(url: str, shown: str) -> None:
     known = "good.test, *.wild.test, ported.test:8080, 127.0.0.1:8000, [::1]:8000, münchen.test"
     message = f"Domain '{shown}' not allowed. `allowed_hosts` (`--allow-host`) has: {known}."
     assert error_of(url) == (ToolErrorCode.PERMISSION_DENIED, message)
 
 
-@pytest.mark.parametrize(
-    ("url", "part"),
+@every_row(
+    "url, part",
     [
         ("", "no absolute URL"), ("//good.test/", "no absolute URL"), ("http:good.test", "no absolute URL"),
         ("file:///etc/passwd", "not http or https"), ("http://good.test@evil.test/", "user name or password"),
@@ -83,13 +81,13 @@ def test_host_that_is_not_listed(url: str, shown: str) -> None:
         (f"http://good.test/{'a' * 8000}", "8017 characters; 8000 are the most"),
     ],
 )  # fmt: skip
-def test_what_is_no_url_that_all_readers_agree_on(url: str, part: str) -> None:
+def test_url_that_readers_disagree_on_is_refused(url: str, part: str) -> None:
     code, message = error_of(url)
     assert code is ToolErrorCode.INVALID_ARGUMENT
     assert part in message
 
 
-@pytest.mark.parametrize("host", ["2130706433", "0x7f000001", "0177.0.0.1", "127.1", "1.2.3.0x4"])
+@every_row("host", ["2130706433", "0x7f000001", "0177.0.0.1", "127.1", "1.2.3.0x4"])
 def test_numbers_that_other_readers_take_for_an_address_are_refused(host: str) -> None:
     rules = NetworkRules(hosts=("*",))
     assert error_of(f"http://{host}/", rules)[0] is ToolErrorCode.INVALID_ARGUMENT
@@ -110,54 +108,34 @@ def test_star_is_any_host_on_the_usual_ports_and_none_of_them_private() -> None:
     assert error_of("http://a.test:81/", rules)[0] is ToolErrorCode.PERMISSION_DENIED
 
 
-@pytest.mark.parametrize(
-    ("location", "url"),
+@every_row(
+    "location, url",
     [("/b", "https://good.test/b"), ("../b", "https://good.test/b"), ("http://good.test:80/b#c", "http://good.test/b")],
 )
-def test_where_a_redirect_leads(location: str, url: str) -> None:
+def test_redirect_is_resolved_against_its_page(location: str, url: str) -> None:
     target = judge_redirect(Target("https", "good.test", 443, "/x/y"), location, RULES)
     assert isinstance(target, Target)
     assert target.url == url
 
 
-@pytest.mark.parametrize(
-    ("location", "code", "part"),
-    [
-        ("//evil.test/", ToolErrorCode.PERMISSION_DENIED, "Domain 'evil.test' not allowed."),
-        ("http://good.test@evil.test/", ToolErrorCode.INVALID_ARGUMENT, "user name"),
-        ("/\\evil.test/", ToolErrorCode.INVALID_ARGUMENT, "percent-encoded"),
-        ("http://[", ToolErrorCode.INVALID_ARGUMENT, "is no URL"),
-        ("https://good.test:8443/", ToolErrorCode.PERMISSION_DENIED, "Port 8443"),
-    ],
+ENTRIES = {
+    "Example.COM.": HostPattern("example.com"),
+    "*.example.com:8080": HostPattern("example.com", subdomains=True, port=8080),
+    "*": HostPattern(""),
+    "*:8080": HostPattern("", port=8080),
+    "[::1]:8080": HostPattern("::1", port=8080),
+    "10.0.0.1": HostPattern("10.0.0.1"),
+    "bücher.example": HostPattern("xn--bcher-kva.example"),
+}
+NO_ENTRIES = (
+    *("", "*.", "*.*", "a.*", "**", "*a.test", "http://a.test", "a.test/", "a@b.test", "a.test:", "a.test:0"),
+    *("a.test:70000", "a b.test", "*.10.0.0.1", "*.[::1]", "::1", "127.1", "0x7f.0.0.1", "[::1%lo]", "*.0x1"),
 )
-def test_redirect_is_judged_like_a_url(location: str, code: ToolErrorCode, part: str) -> None:
-    judged = judge_redirect(Target("https", "good.test", 443, "/x"), location, RULES)
-    assert isinstance(judged, ToolError)
-    assert judged.code is code
-    assert judged.message.startswith("'https://good.test/x' redirects to ")
-    assert part in judged.message
 
 
-@pytest.mark.parametrize(
-    ("entry", "pattern"),
-    [
-        ("Example.COM.", HostPattern("example.com")),
-        ("*.example.com:8080", HostPattern("example.com", subdomains=True, port=8080)),
-        ("*", HostPattern("")),
-        ("*:8080", HostPattern("", port=8080)),
-        ("[::1]:8080", HostPattern("::1", port=8080)),
-        ("10.0.0.1", HostPattern("10.0.0.1")),
-        ("bücher.example", HostPattern("xn--bcher-kva.example")),
-        *((entry, None) for entry in ("", "*.", "*.*", "a.*", "**", "*a.test", "http://a.test", "a.test/", "a@b.test")),
-        *(
-            (entry, None)
-            for entry in ("a.test:", "a.test:0", "a.test:70000", "a b.test", "*.10.0.0.1", "*.[::1]", "::1")
-        ),
-        *((entry, None) for entry in ("127.1", "0x7f.0.0.1", "[::1%lo]", "*.0x1")),
-    ],
-)
-def test_entry_of_a_list_of_hosts(entry: str, pattern: HostPattern | None) -> None:
-    assert parse_host_entry(entry) == pattern
+def test_entry_of_a_list_of_hosts_is_read_or_refused() -> None:
+    assert {entry: parse_host_entry(entry) for entry in ENTRIES} == ENTRIES
+    assert [entry for entry in NO_ENTRIES if parse_host_entry(entry) is not None] == []
 
 
 def test_entries_that_can_never_match_are_told() -> None:

@@ -1,5 +1,3 @@
-import pytest
-
 from mendgraph.nodes.execute_tools.policy.alerts import (
     Alert,
     AlertKind,
@@ -8,6 +6,7 @@ from mendgraph.nodes.execute_tools.policy.alerts import (
     observe_reply,
     observe_tool,
 )
+from tests.nodes.execute_tools.row_tables import every_row
 
 
 def tool_alerts(outcomes: str) -> list[int]:
@@ -27,8 +26,8 @@ def costs_of(*amounts: float, unit: str = "tokens", vitals: Vitals | None = None
     return vitals, alerts
 
 
-@pytest.mark.parametrize(
-    ("outcomes", "raised"),
+@every_row(
+    "outcomes, raised",
     [
         ("", []),
         ("x", []),
@@ -48,19 +47,12 @@ def test_alert_is_raised_once_for_each_crossing(outcomes: str, raised: list[int]
 
 
 def test_invalid_replies_are_counted_apart_from_failed_tools() -> None:
-    vitals = Vitals(tools=(False, False, False, False))
-    alerts = []
+    vitals, alerts = Vitals(tools=(False, False, False, False)), list[Alert | None]()
     for _ in range(5):
         vitals, alert = observe_reply(vitals, valid=False)
         alerts.append(alert)
-    assert alerts == [None] * 4 + [
-        Alert(
-            AlertKind.INVALID_REPLIES,
-            "5 of the last 5 replies of the model were invalid: another model or protocol may do better.",
-            value=0.625,
-            threshold=0.5,
-        )
-    ]
+    message = "5 of the last 5 replies of the model were invalid: another model or protocol may do better."
+    assert alerts == [None] * 4 + [Alert(AlertKind.INVALID_REPLIES, message, value=0.625, threshold=0.5)]
     assert vitals == Vitals(tools=(False,) * 4, replies=(False,) * 5, replies_alerted=True)
     tool_alert = observe_tool(vitals, ok=False)[1]
     assert tool_alert is not None
@@ -69,20 +61,14 @@ def test_invalid_replies_are_counted_apart_from_failed_tools() -> None:
 
 def test_dear_call_is_told() -> None:
     vitals, alerts = costs_of(100, 120, 80, 100, 301)
-    assert alerts == [None] * 4 + [
-        Alert(
-            AlertKind.COST,
-            "A model call cost 301 tokens, more than 3 times the median of the last 4 (100 tokens):"
-            " look at what it was sent.",
-            value=301.0,
-            threshold=300.0,
-        )
-    ]
+    compared = "A model call cost 301 tokens, more than 3 times the median of the last 4 (100 tokens)"
+    told = Alert(AlertKind.COST, f"{compared}: look at what it was sent.", value=301.0, threshold=300.0)
+    assert alerts == [None] * 4 + [told]
     assert vitals == Vitals(costs=(100.0, 120.0, 80.0, 100.0, 301.0), cost_unit="tokens", cost_alerted=True)
 
 
-@pytest.mark.parametrize(
-    ("amounts", "raised"),
+@every_row(
+    "amounts, raised",
     [
         ((1, 1, 1, 100), []),  # too few to compare with
         ((1, 1, 1, 1, 3), []),  # not more than three times

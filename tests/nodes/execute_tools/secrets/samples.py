@@ -73,7 +73,10 @@ PARTS = [
     ("//registry.npmjs.org/:_authToken=", "123e4567-e89b-12d3-a456-426614174000", "\n"),
     ("password: b'", "x8K!qP2zzz", "'"), (":secret_token => '", MIXED[:24], "'"),
     ("2026-01-01 INFO login user=bob password=", "hunter2hunter2", " host=a"),
-    ("line one\\nAPI_KEY=", "abcdefgh12", "\\nline"),
+    ("line one\\nAPI_KEY=", "abcdefgh12", "\\nline"), ("postgres://", "me:p@ss1", "@db"),
+    ("Bearer ", "abcdef0123456789", ""), ("bearer\t", "abcdef0123456789", ""),
+    ("'Authorization': 'ApiKey ", MIXED[:20], "'"), ("Basic ", "dXNlcjpwYXNzd29yZA==", ""),
+    ("Cookie: a=b; PHPSESSID=", MIXED[:26], "; c"),
 ]  # fmt: skip
 """What stands before a secret, the secret, and what stands after it."""
 
@@ -136,7 +139,11 @@ BENIGN = [
     "| a | b |\n|-----|-----|\n", "def password(self) -> SecretStr: return SecretStr(self._password)",
     "    token: OAuth2Token", 'token = "Bearer " + token2', "password = password2", "token=secrets.token_urlsafe(32)",
     "if (token=readToken1()) {", "var token=e.target.value1;", "--token <your-token>",
-    "AWS_ACCESS_KEY_ID=<id> AWS_SECRET_ACCESS_KEY=<key>",
+    "AWS_ACCESS_KEY_ID=<id> AWS_SECRET_ACCESS_KEY=<key>", joined("gh~p_") + "x" * 36, joined("xgh~p_") + MIXED[:36],
+    joined("gl~pat-your-token-goes-here"), joined("s~k-ant-api03-...") + "1234567890",
+    joined("s~k-your-api-key-goes-here"),
+    "Basic YToAAWJjZGVm",  # a, a colon and signs that cannot be printed
+    "Basic authentication",
 ]  # fmt: skip
 """What a model reads and has to be able to edit."""
 

@@ -27,6 +27,7 @@ from mendgraph.nodes.execute_tools.secrets.redact import (
 )
 from mendgraph.nodes.execute_tools.secrets.shapes import SHAPES, key_block_spans, open_block
 from mendgraph.nodes.records import ToolError, ToolErrorCode
+from tests.nodes.execute_tools.row_tables import every_row
 from tests.nodes.execute_tools.secrets.samples import (
     BASE64,
     BENIGN,
@@ -42,30 +43,26 @@ from tests.nodes.execute_tools.secrets.ways import HARMLESS, WAYS
 
 NOTHING_KNOWN = Redactor()
 KEY = joined("s~k-abcdefghijkl1234mnop")
+HEADER = "-----BEGIN PRIVATE KEY-----"
+FOOTER = "-----END PRIVATE KEY-----"
 
 
-@pytest.mark.parametrize(("before", "secret", "after"), PARTS)
-def test_only_the_secret_is_taken_out_of_a_text(before: str, secret: str, after: str) -> None:
-    assert NOTHING_KNOWN.text(before + secret + after) == before + MARK + after
-    assert secret not in json.dumps(redact(before + secret + after))
+def test_only_the_secret_is_taken_out_of_a_text() -> None:
+    ways = [*PARTS, *(way for ways in WAYS.values() for way in ways)]
+    assert [way for way in ways if NOTHING_KNOWN.text("".join(way)) != way[0] + MARK + way[2]] == []
+    assert [way for way in PARTS if way[1] in json.dumps(redact("".join(way)))] == []
 
 
-@pytest.mark.parametrize(("before", "secret", "after"), [way for ways in WAYS.values() for way in ways])
-def test_only_the_secret_is_taken_whatever_way_it_stands(before: str, secret: str, after: str) -> None:
-    assert NOTHING_KNOWN.text(before + secret + after) == before + MARK + after
+def test_harmless_text_is_the_same_object() -> None:
+    texts = [*BENIGN, *HARMLESS, *FILE_NAMES, *(f'password = open("{name}")' for name in FILE_NAMES)]
+    assert [text for text in texts if NOTHING_KNOWN.text(text) is not text] == []
+    assert [text for text in texts if NOTHING_KNOWN.content([text, {"x": text}]) != [text, {"x": text}]] == []
+    data = [text.encode() for text in texts]
+    assert [each for each in data if NOTHING_KNOWN.final(each) is not each] == []
 
-
-@pytest.mark.parametrize("text", HARMLESS)
-def test_what_looks_like_such_a_way_is_the_same_object(text: str) -> None:
-    assert NOTHING_KNOWN.text(text) is text
-
-
-@pytest.mark.parametrize("text", [*BENIGN, *FILE_NAMES, *(f'password = open("{name}")' for name in FILE_NAMES)])
-def test_harmless_text_is_the_same_object(text: str) -> None:
-    data = text.encode()
-    assert NOTHING_KNOWN.text(text) is text
-    assert NOTHING_KNOWN.final(data) is data
-    assert NOTHING_KNOWN.content([text, {"x": text}]) == [text, {"x": text}]
+    keyless = [*BENIGN, f"{HEADER} is how a key begins.\n", "-----BEGIN CERTIFICATE-----\n" + BASE64]
+    assert [text for text in keyless if masked_blocks(text) is not text or masked_lines(text)] == []
+    assert first_words(KEY, len(KEY)) is KEY
 
 
 @dataclasses.dataclass(frozen=True)
@@ -74,87 +71,85 @@ class Login:
     password: str
 
 
+def failed(message: str) -> ToolError:
+    return ToolError(code=ToolErrorCode.IO_ERROR, message=message)
+
+
 class Opaque:
     def __repr__(self) -> str:
         return KEY
 
 
-@pytest.mark.parametrize(
-    ("value", "shown"),
-    [
-        (None, None),
-        (True, True),
-        (1.5, 1.5),
-        ((1, "a"), [1, "a"]),
-        ({1: 2}, {"1": 2}),
-        ({"password": "x"}, {"password": "***"}),
-        ({"password": 1234}, {"password": "***"}),
-        ({"password": None, "secret": True}, {"password": None, "secret": True}),
-        ({"credentials": {"user": "me", "list": ["x", 1]}}, {"credentials": {"user": "***", "list": ["***", "***"]}}),
-        ({"max_tokens": 7, "tokenizer": "x"}, {"max_tokens": 7, "tokenizer": "x"}),
-        (Login("me", "hunter2"), {"user": "me", "password": "***"}),
-        (
-            ToolError(code=ToolErrorCode.IO_ERROR, message=KEY),
-            {"code": "io_error", "message": "***", "suggestions": [], "fatal": False},
-        ),
-        (KEY.encode(), "<23 bytes>"),
-        (Opaque(), "<Opaque>"),
-        (Login, "<type>"),
-        ('{"password": "x"}', '{"password": "***"}'),
-        ('{"a":"{\\"pin_token\\":\\"x\\"}"}', '{"a":"{\\"pin_token\\":\\"***\\"}"}'),
-        ('{"password": 1, "n": NaN}', '{"password": "***", "n": "NaN"}'),
-        ('{"password": null}', '{"password": null}'),
-        ("{password: x}", "{password: x}"),
-    ],
-)
-def test_every_record_becomes_a_plain_copy(value: Any, shown: Any) -> None:
-    assert redact(value) == shown
+RECORDS = [
+    (None, None),
+    (True, True),
+    (1.5, 1.5),
+    ((1, "a"), [1, "a"]),
+    ({1: 2}, {"1": 2}),
+    ({"password": "x"}, {"password": "***"}),
+    ({"password": 1234}, {"password": "***"}),
+    ({"password": None, "secret": True}, {"password": None, "secret": True}),
+    ({"credentials": {"user": "me", "list": ["x", 1]}}, {"credentials": {"user": "***", "list": ["***", "***"]}}),
+    ({"max_tokens": 7, "tokenizer": "x"}, {"max_tokens": 7, "tokenizer": "x"}),
+    (Login("me", "hunter2"), {"user": "me", "password": "***"}),
+    (failed(KEY), {"code": "io_error", "message": "***", "suggestions": [], "fatal": False}),
+    (KEY.encode(), "<23 bytes>"),
+    (Opaque(), "<Opaque>"),
+    (Login, "<type>"),
+    ('{"password": "x"}', '{"password": "***"}'),
+    ('{"a":"{\\"pin_token\\":\\"x\\"}"}', '{"a":"{\\"pin_token\\":\\"***\\"}"}'),
+    ('{"password": 1, "n": NaN}', '{"password": "***", "n": "NaN"}'),
+    ('{"password": null}', '{"password": null}'),
+    ("{password: x}", "{password: x}"),
+]
 
 
-@pytest.mark.parametrize(
-    ("value", "shown"),
-    [
-        ({"password": "string", "n": 1}, {"password": "string", "n": 1}),
-        ({"password": "hunter2hunter2", "token": 12345678}, {"password": MARK, "token": 12345678}),
-        ({"credentials": {"user": "me", "value": "x8KqqP2zz1"}}, {"credentials": {"user": "me", "value": MARK}}),
-        ({"tokens": 1, "api_keys": ["x8KqqP2zz1", "none"]}, {"tokens": 1, "api_keys": [MARK, "none"]}),
-        ({"password": {"pattern": "^(?=.*[A-Z0-9]).{8,}$"}}, {"password": {"pattern": "^(?=.*[A-Z0-9]).{8,}$"}}),
-        ({"apiKeySecurity": {"x": "x8KqqP2zz1"}}, {"apiKeySecurity": {"x": "x8KqqP2zz1"}}),
-        ({"password": {"$ref": "#/x8KqqP2zz1"}}, {"password": {"$ref": "#/x8KqqP2zz1"}}),
-        ({"password": {"value": 12345678}, "pin": 1234}, {"password": {"value": MARK}, "pin": 1234}),
-        ({"password": [12345678, 2.5], "api_key": 123456}, {"password": [MARK, 2.5], "api_key": MARK}),
-        ({"name": "DB_PASSWORD", "value": "hunter2hunter2"}, {"name": "DB_PASSWORD", "value": MARK}),
-        ({"Value": ["hunter2hunter2"], "Key": "DbPassword"}, {"Value": [MARK], "Key": "DbPassword"}),
-        ({"name": "secretary", "value": "hunter2hunter2"}, {"name": "secretary", "value": "hunter2hunter2"}),
-        ({"name": "password", "type": "hunter2hunter2"}, {"name": "password", "type": "hunter2hunter2"}),
-        ({"auth": {"user": "me", "pass": "x8KqqP2zz1"}}, {"auth": {"user": "me", "pass": MARK}}),
-        ({"PWD": "/home/a1B2c3D4/x", "db_pwd": "x8KqqP2zz1"}, {"PWD": "/home/a1B2c3D4/x", "db_pwd": MARK}),
-        (["curl", "-u", "me:x8KqqP2zz1", "https://a.test"], ["curl", "-u", MARK, "https://a.test"]),
-        (["/usr/bin/mysql", "-px8KqqP2zz1", "db"], ["/usr/bin/mysql", f"-p{MARK}", "db"]),
-        (["run", "--token", "x8KqqP2zz1"], ["run", "--token", MARK]),
-        (["docker", "run", "-p", "8080:80", "x8KqqP2zz1"], ["docker", "run", "-p", "8080:80", "x8KqqP2zz1"]),
-        ({"hash": f"$2b$12${MIXED[:53]}"}, {"hash": MARK}),
-        ({"content": "password = 'x8KqqP2zz1'"}, {"content": f"password = '{MARK}'"}),
-    ],
-)
-def test_content_keeps_what_does_not_look_secret(value: Any, shown: Any) -> None:
-    assert NOTHING_KNOWN.content(value) == shown
+def test_every_record_becomes_a_plain_copy() -> None:
+    assert [redact(value) for value, _ in RECORDS] == [shown for _, shown in RECORDS]
 
 
-@pytest.mark.parametrize(
-    ("text", "shown"),
-    [
-        ('{"api_keys": ["x8KqqP2zz1"]}', f'{{"api_keys": ["{MARK}"]}}'),
-        ('{"api_keys":["x8KqqP2zz1"]}', f'{{"api_keys":["{MARK}"]}}'),
-        ('{\n    "api_keys": ["x8KqqP2zz1"]\n}\n', f'{{\n  "api_keys": [\n    "{MARK}"\n  ]\n}}'),
-        ('{"p\\u0061ssword": "x8KqqP2zz1"}', f'{{"password": "{MARK}"}}'),
-        (f'["\\u0067{joined("hp~_")}{MIXED[:36]}", "ü"]', f'["{MARK}", "ü"]'),
-        (f'["\\u0067{joined("hp~_")}{MIXED[:36]}", "\\u00fc"]', f'["{MARK}", "\\u00fc"]'),
-        (json.dumps([json.dumps({"api_keys": ["x8KqqP2zz1"]})]), json.dumps([json.dumps({"api_keys": [MARK]})])),
-    ],
-)
-def test_documents_in_json_are_read(text: str, shown: str) -> None:
-    assert NOTHING_KNOWN.text(text) == shown
+CONTENT = [
+    ({"password": "string", "n": 1}, {"password": "string", "n": 1}),
+    ({"password": "hunter2hunter2", "token": 12345678}, {"password": MARK, "token": 12345678}),
+    ({"credentials": {"user": "me", "value": "x8KqqP2zz1"}}, {"credentials": {"user": "me", "value": MARK}}),
+    ({"tokens": 1, "api_keys": ["x8KqqP2zz1", "none"]}, {"tokens": 1, "api_keys": [MARK, "none"]}),
+    ({"password": {"pattern": "^(?=.*[A-Z0-9]).{8,}$"}}, {"password": {"pattern": "^(?=.*[A-Z0-9]).{8,}$"}}),
+    ({"apiKeySecurity": {"x": "x8KqqP2zz1"}}, {"apiKeySecurity": {"x": "x8KqqP2zz1"}}),
+    ({"password": {"$ref": "#/x8KqqP2zz1"}}, {"password": {"$ref": "#/x8KqqP2zz1"}}),
+    ({"password": {"value": 12345678}, "pin": 1234}, {"password": {"value": MARK}, "pin": 1234}),
+    ({"password": [12345678, 2.5], "api_key": 123456}, {"password": [MARK, 2.5], "api_key": MARK}),
+    ({"name": "DB_PASSWORD", "value": "hunter2hunter2"}, {"name": "DB_PASSWORD", "value": MARK}),
+    ({"Value": ["hunter2hunter2"], "Key": "DbPassword"}, {"Value": [MARK], "Key": "DbPassword"}),
+    ({"name": "secretary", "value": "hunter2hunter2"}, {"name": "secretary", "value": "hunter2hunter2"}),
+    ({"name": "password", "type": "hunter2hunter2"}, {"name": "password", "type": "hunter2hunter2"}),
+    ({"auth": {"user": "me", "pass": "x8KqqP2zz1"}}, {"auth": {"user": "me", "pass": MARK}}),
+    ({"PWD": "/home/a1B2c3D4/x", "db_pwd": "x8KqqP2zz1"}, {"PWD": "/home/a1B2c3D4/x", "db_pwd": MARK}),
+    (["curl", "-u", "me:x8KqqP2zz1", "https://a.test"], ["curl", "-u", MARK, "https://a.test"]),
+    (["/usr/bin/mysql", "-px8KqqP2zz1", "db"], ["/usr/bin/mysql", f"-p{MARK}", "db"]),
+    (["run", "--token", "x8KqqP2zz1"], ["run", "--token", MARK]),
+    (["docker", "run", "-p", "8080:80", "x8KqqP2zz1"], ["docker", "run", "-p", "8080:80", "x8KqqP2zz1"]),
+    ({"hash": f"$2b$12${MIXED[:53]}"}, {"hash": MARK}),
+    ({"content": "password = 'x8KqqP2zz1'"}, {"content": f"password = '{MARK}'"}),
+]
+
+
+def test_content_keeps_what_does_not_look_secret() -> None:
+    assert [NOTHING_KNOWN.content(value) for value, _ in CONTENT] == [shown for _, shown in CONTENT]
+
+
+DOCUMENTS = [
+    ('{"api_keys": ["x8KqqP2zz1"]}', f'{{"api_keys": ["{MARK}"]}}'),
+    ('{"api_keys":["x8KqqP2zz1"]}', f'{{"api_keys":["{MARK}"]}}'),
+    ('{\n    "api_keys": ["x8KqqP2zz1"]\n}\n', f'{{\n  "api_keys": [\n    "{MARK}"\n  ]\n}}'),
+    ('{"p\\u0061ssword": "x8KqqP2zz1"}', f'{{"password": "{MARK}"}}'),
+    (f'["\\u0067{joined("hp~_")}{MIXED[:36]}", "ü"]', f'["{MARK}", "ü"]'),
+    (f'["\\u0067{joined("hp~_")}{MIXED[:36]}", "\\u00fc"]', f'["{MARK}", "\\u00fc"]'),
+    (json.dumps([json.dumps({"api_keys": ["x8KqqP2zz1"]})]), json.dumps([json.dumps({"api_keys": [MARK]})])),
+]
+
+
+def test_documents_in_json_are_read() -> None:
+    assert [NOTHING_KNOWN.text(text) for text, _ in DOCUMENTS] == [shown for _, shown in DOCUMENTS]
 
 
 def test_names_alone_make_no_secret_of_unnamed_text() -> None:
@@ -176,7 +171,7 @@ def test_every_door_fails_closed(monkeypatch: pytest.MonkeyPatch) -> None:
         assert redact(value) == PLACEHOLDER
         assert NOTHING_KNOWN.content(value) == MARK
 
-    def broken(*_: object, **__: object) -> None:
+    def broken(*_: object, **__: object) -> int:
         raise ZeroDivisionError
 
     monkeypatch.setattr(Redactor, "spans", broken)
@@ -186,13 +181,17 @@ def test_every_door_fails_closed(monkeypatch: pytest.MonkeyPatch) -> None:
     assert NOTHING_KNOWN.text(unread) == MARK
     assert NOTHING_KNOWN.unnamed(unread) == MARK
     assert NOTHING_KNOWN.final(b"text") == MARK.encode()
+    assert whole_words("one two three", 4, 7) == (MARK, 4, 7)
+    assert redacted_output(ToolOutput.ok(content="never seen"), NOTHING_KNOWN) == ToolOutput.ok(redacted=MARK)
+    stream = RedactedStream(NOTHING_KNOWN)
+    assert [stream.feed("secret words "), stream.feed("end"), stream.close()] == [MARK, "", MARK]
 
 
 VALUE = 'my "own" pass/word+1 ü'
 REDACTOR = Redactor([VALUE, "hunter2", "true", "abc", "password", MARK])
 
 
-@pytest.mark.parametrize(
+@every_row(
     "form",
     [
         VALUE, "hunter2", quote(VALUE), quote(VALUE, safe=""), json.dumps(VALUE)[1:-1],
@@ -210,12 +209,14 @@ def test_known_values_are_taken_out_in_every_encoding(form: str) -> None:
         assert shown.rstrip("=.") == f"see {MARK}"
 
 
-def test_known_values_stand_before_shapes() -> None:
+def test_known_values_stand_before_shapes_and_are_not_shown() -> None:
+    assert "hunter2" not in repr(REDACTOR)
+    assert Redactor(iter(["hunter2"])) == Redactor(("hunter2",))
     assert Redactor([KEY[:12]]).text(f"a {KEY} b") == f"a {MARK} b"
     assert Redactor([KEY + "!"]).text(f"a {KEY}! b") == f"a {MARK} b"
 
 
-def test_what_comes_together_again_and_again_costs_the_whole_text() -> None:
+def test_value_that_comes_together_again_and_again_costs_the_whole_text() -> None:
     values = ["plugh-4711", *(f"xyzzy{at}{MARK}{at}xyzzy" for at in range(4))]
     text = "xyzzy3xyzzy2xyzzy1xyzzy0plugh-47110xyzzy1xyzzy2xyzzy3xyzzy"
     assert Redactor(values[:4]).text(f"a {text} b") == f"a xyzzy3{MARK}3xyzzy b"
@@ -225,14 +226,8 @@ def test_what_comes_together_again_and_again_costs_the_whole_text() -> None:
     assert redactor.final(f"a {text} b".encode()) == MARK.encode()
 
 
-def test_redactor_does_not_show_what_it_knows() -> None:
-    assert "hunter2" not in repr(REDACTOR)
-    assert Redactor(iter(["hunter2"])) == Redactor(("hunter2",))
-    assert hash(Redactor(["hunter2"])) == hash(Redactor(("hunter2",)))
-
-
-@pytest.mark.parametrize(
-    ("data", "shown"),
+@every_row(
+    "data, shown",
     [
         (b"\xff hunter2 \xfe", b"\xff [redacted secret] \xfe"),
         (b'{"password": "other1word1"}', b'{"password": "other1word1"}'),
@@ -277,70 +272,29 @@ def test_no_secret_survives_at_any_depth(value: Any, planted: Any, path: list[st
             assert not any(canary in said for canary in CANARIES)
 
 
-@given(
-    parts=st.lists(
-        st.sampled_from([*KEYS, *("".join(part) for part in PARTS), *BLOCKS, "hunter2", MARK, '"', "\\", "\n"]),
-        max_size=5,
-    ),
-    between=st.sampled_from(["", " ", "=", "hunter2", "@", ":", '"']),
-)
-def test_redacting_a_text_twice_changes_nothing_more(parts: list[str], between: str) -> None:
-    once = REDACTOR.text(between.join(parts))
-    assert REDACTOR.text(once) == once
-    data = REDACTOR.final(between.join(parts).encode())
-    assert REDACTOR.final(data) == data
-
-
 FILLERS = ("=", "='", ": ", "a1B2\\")
 HOSTILE = [
-    *(
-        "eyJ",
-        "abc=",
-        "s" + "k-a",
-        "a-",
-        "https://a:",
-        "-----BEGIN ",
-        "bearer ",
-        "token: x(",
-        "'\\",
-        "hunter",
-        "{",
-        "curl -u ",
-    ),
-    *(
-        'mysql -p "',
-        "login ",
-        "name: api_key ",
-        '"value": "a1B2c3D4" ',
-        "echo a1B2c3 | ",
-        "$6$a1B2$",
-        "identified by '",
-    ),
+    *("eyJ", "abc=", "s" + "k-a", "a-", "https://a:", "-----BEGIN ", "bearer ", "token: x(", "'\\", "hunter", "{"),
+    *("curl -u ", 'mysql -p "', "login ", "name: api_key ", '"value": "a1B2c3D4" ', "echo a1B2c3 | ", "$6$a1B2$"),
     *("identified by '", "MTA4NzY1NDMyMTA5ODc2NTQz.", "token:\n ", "Authorization:\r\n\t", f"{BLOCKS[0][:40]}\n{HEX}"),
     *(word + filler for word in SECRET_WORDS for filler in FILLERS),
     *(word + filler for shape in SHAPES if shape.folded or shape.loose for word in shape.words for filler in FILLERS),
 ]
 
 
-@pytest.mark.parametrize("group", range(4))
-def test_hostile_text_takes_linear_time(group: int) -> None:
+def test_hostile_text_takes_linear_time() -> None:
     """What is quadratic would take minutes here."""
-    for piece in HOSTILE[group::4]:
-        REDACTOR.text(piece * (10_000 // len(piece)))
+    for piece in HOSTILE:
+        REDACTOR.text(piece * (5_000 // len(piece)))
 
 
-@pytest.mark.parametrize("module", [keys, shapes])
+@every_row("module", [keys, shapes])
 def test_no_group_repeats_possessively(module: ModuleType) -> None:
     """Python before 3.11.5 is wrong about such groups (gh-106052), which no later one shows."""
     found = [each for each in vars(module).values() if isinstance(each, re.Pattern)]
     found += [shape.pattern for shape in vars(module).get("SHAPES", ())]
     wrong = re.compile(r"\)(?:[*+?]|\{[0-9,]+\})\+|\(\?>")
     assert [each.pattern for each in found if wrong.search(each.pattern)] == []
-
-
-def test_result_that_cannot_be_looked_through_is_not_shown(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Redactor, "content", lambda *_: MARK)
-    assert redacted_output(ToolOutput.ok(content="x"), REDACTOR) == ToolOutput.ok(redacted=MARK)
 
 
 def test_no_block_of_a_tool_message_holds_a_secret() -> None:
@@ -352,12 +306,8 @@ def test_no_block_of_a_tool_message_holds_a_secret() -> None:
 # --- Parts of texts
 
 
-HEADER = "-----BEGIN PRIVATE KEY-----"
-FOOTER = "-----END PRIVATE KEY-----"
-
-
-@pytest.mark.parametrize(
-    ("text", "masked"),
+@every_row(
+    "text, masked",
     [
         (f"a\n{BLOCKS[0]}\nb\n", f"a\n{MARK}\n{MARK}\n{MARK}\n{MARK}\n{MARK}\nb\n"),
         (f"a = '{BLOCKS[1]}'\n", f"a = '{MARK}'\n"),
@@ -369,19 +319,11 @@ FOOTER = "-----END PRIVATE KEY-----"
         (f"{BLOCKS[2]}x{BLOCKS[7]}", f"{MARK}\r\n{MARK}\r\n{MARK}x{MARK}\n{MARK}\n{MARK}"),
     ],
 )
-def test_each_line_of_a_block_is_a_mark(text: str, masked: str) -> None:
+def test_lines_of_a_block_are_marks(text: str, masked: str) -> None:
     assert masked_blocks(text) == masked
 
 
-@pytest.mark.parametrize(
-    "text", [*BENIGN, f"{HEADER} is how a key begins.\n", "-----BEGIN CERTIFICATE-----\n" + BASE64]
-)
-def test_text_without_a_block_is_the_same_object(text: str) -> None:
-    assert masked_blocks(text) is text
-    assert masked_lines(text) == {}
-
-
-@pytest.mark.parametrize("block", BLOCKS)
+@every_row("block", BLOCKS)
 def test_lines_of_a_block_are_told_by_number(block: str) -> None:
     text = f"one\nKEY = {block}"
     masked = masked_blocks(text).split("\n")
@@ -412,8 +354,8 @@ NAMED = 'password = "x8K!qP2zzz"'
 ONE_LINE_KEY = BLOCKS[0].replace("\n", " ")
 
 
-@pytest.mark.parametrize(
-    ("text", "start", "end", "piece"),
+@every_row(
+    "text, start, end, piece",
     [
         ("one two three", 0, 13, ("one two three", 0, 13)), ("one two three", 0, 3, ("one", 0, 3)),
         ("one two three", 0, 6, ("one ", 0, 4)), ("one two three", 4, 7, ("two", 4, 7)),
@@ -427,21 +369,10 @@ ONE_LINE_KEY = BLOCKS[0].replace("\n", " ")
         (f"a {ONE_LINE_KEY} b", 60, 120, (MARK, 2, 2 + len(ONE_LINE_KEY))),
     ],
 )  # fmt: skip
-def test_pieces(text: str, start: int, end: int, piece: tuple[str, int, int]) -> None:
+def test_piece_of_a_text_ends_between_words_and_around_secrets(
+    text: str, start: int, end: int, piece: tuple[str, int, int]
+) -> None:
     assert whole_words(text, start, end) == piece
-
-
-def test_short_text_is_the_same_object() -> None:
-    text = f"{TOKEN} b"
-    assert first_words(text, len(text)) is text
-
-
-def test_piece_that_cannot_be_looked_through_is_not_shown(monkeypatch: pytest.MonkeyPatch) -> None:
-    def fail(*_: object) -> None:
-        raise RecursionError
-
-    monkeypatch.setattr(Redactor, "spans", fail)
-    assert whole_words("one two three", 4, 7) == (MARK, 4, 7)
 
 
 @given(
@@ -470,7 +401,7 @@ TEXTS = [
 ]
 
 
-def shown(text: str, cuts: list[int], redactor: Redactor = STREAMED) -> list[str]:
+def streamed(text: str, cuts: list[int], redactor: Redactor = STREAMED) -> list[str]:
     stream = RedactedStream(redactor)
     bounds = [0, *sorted(cut % (len(text) + 1) for cut in cuts), len(text)]
     return [*(stream.feed(text[a:b]) for a, b in pairwise(bounds)), stream.close()]
@@ -479,18 +410,7 @@ def shown(text: str, cuts: list[int], redactor: Redactor = STREAMED) -> list[str
 @given(texts=st.lists(st.sampled_from(TEXTS), max_size=5), cuts=st.lists(st.integers(0, 10_000), max_size=20))
 def test_text_is_shown_like_the_whole_however_it_is_cut(texts: list[str], cuts: list[int]) -> None:
     whole = "\n".join(texts)
-    assert "".join(shown(whole, cuts)) == STREAMED.text(whole)
-
-
-def test_stream_that_cannot_be_looked_through_is_not_shown(monkeypatch: pytest.MonkeyPatch) -> None:
-    def broken(*_: object, **__: object) -> int:
-        raise ZeroDivisionError
-
-    stream = RedactedStream(STREAMED)
-    monkeypatch.setattr(Redactor, "spans", broken)
-    assert stream.feed("secret words ") == MARK
-    assert stream.feed("end") == ""
-    assert stream.close() == MARK
+    assert "".join(streamed(whole, cuts)) == STREAMED.text(whole)
 
 
 def test_key_without_an_end_is_looked_at_a_few_times_only(monkeypatch: pytest.MonkeyPatch) -> None:

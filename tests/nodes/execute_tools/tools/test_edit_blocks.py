@@ -1,17 +1,18 @@
 from dataclasses import replace
 
-import pytest
-
 from mendgraph.nodes.execute_tools.registry import ToolContext, ToolOutput
 from mendgraph.nodes.execute_tools.tools.edit_file import edit_blocks
 from mendgraph.nodes.execute_tools.tools.read_file import read_file
 from mendgraph.nodes.records import ChangeKind, FileChange, JsonMap, ToolErrorCode
 from tests.nodes.execute_tools.conftest import Bench
+from tests.nodes.execute_tools.files.layout import tree_of
+from tests.nodes.execute_tools.row_tables import every_row
 
 CALC = "def add(a, b):\n    return a - b\n\n\ndef sub(a, b):\n    return a - b\n"
 FIXED = "def add(a, b):\n    return a + b\n"
 BROKEN = "def add(a, b:\n    return a - b\n\n\ndef sub(a, b):\n    return a - b\n"
 CONFIG = "".join(f"key{number}: {number}\n" for number in range(30))
+EXCERPT = "The block looks like an excerpt of 'config.yaml'"
 
 
 def test_function_is_replaced_by_name(bench: Bench) -> None:
@@ -27,23 +28,23 @@ def test_function_is_replaced_by_name(bench: Bench) -> None:
     assert "-    return a - b\n+    return a + b\n" in change.diff
 
 
-@pytest.mark.parametrize(
-    ("path", "files", "line"),
+@every_row(
+    "path, files, line",
     [
         ("shop.py", {"stock.py": "LIMIT = 3\n"}, "from stock import LIMIT"),
         ("a/shop.py", {"a/__init__.py": "", "a/stock.py": "LIMIT = 3\n"}, "from .stock import LIMIT"),
         ("tests/test_shop.py", {"stock.py": "LIMIT = 3\n"}, "from stock import LIMIT"),
         ("shop.py", {"stock.py": "import shop\nLIMIT = 3\n"}, ""),
         ("a/shop.py", {"a/__init__.py": "", "a/stock.py": "from . import shop\nLIMIT = 3\n"}, ""),
+        ("shop.py", {"stock.py": "LIMIT = 3\n", "store.py": "LIMIT = 4\n"}, ""),
         *(
             ("shop.py", {name: "LIMIT = 3\n"}, "")
-            for name in ("stock.pyi", "my-stock.py", "test_stock.py", "__main__.py")
+            for name in ("stock.pyi", "my-stock.py", "test_stock.py", "stock.txt")
         ),
-        ("shop.py", {"stock.py": "LIMIT = 3\n", "store.py": "LIMIT = 4\n"}, ""),
-        ("shop.py", {"stock.txt": "LIMIT = 3\n"}, ""),
+        ("shop.py", {"__main__.py": "LIMIT = 3\n"}, ""),
     ],
 )
-def test_what_another_file_defines_is_imported_from_there(
+def test_name_that_another_file_defines_is_imported_from_there(
     bench: Bench, path: str, files: dict[str, str], line: str
 ) -> None:
     bench.put(files)
@@ -72,50 +73,34 @@ def test_another_file_is_replaced_as_a_whole_once_it_was_read(bench: Bench) -> N
     assert bench.bytes_of("config.yaml") == (CONFIG + "new: 1\n").replace("\n", "\r\n").encode()
 
 
-@pytest.mark.parametrize(
-    ("path", "content", "message"),
-    [
-        ("calc.py", CALC, "The block is identical to what add, sub in 'calc.py' already has, so nothing would change."),
-        ("calc.py", "def add(\n", "The block is not valid Python (line 1: '(' was never closed)."),
-        ("calc.py", " \n", "content is empty: give the new text."),
-        ("calc.py", "x = '\x00'", "content holds the character U+0000 in line 1"),
-        ("calc.py", "def add(a, b):\n    pass\n", "The block leaves out part of add: line 1 gives add no body."),
-        ("new.py", "def add(:\n", "The block for 'new.py' is not valid Python (line 1: invalid syntax)."),
-        ("binary.py", "x = 1", "'binary.py' is a binary file of 3 bytes"),
-        ("broken.py", FIXED, "The block would drop sub from 'broken.py'. Send the whole text, or use edit_file."),
-        (
-            "broken.py",
-            f"{CALC}x = (\n",
-            "The block for 'broken.py' is not valid Python (line 7: '(' was never closed).",
-        ),
-        ("broken.py", BROKEN, "The block is identical to what 'broken.py' already has, so nothing would change."),
-        (
-            "config.yaml",
-            "key1: 2\n",
-            "The block looks like an excerpt of 'config.yaml': it has 1 lines where the file has 30. Send",
-        ),
-        (
-            "config.yaml",
-            CONFIG + "# ... rest unchanged\n",
-            "The block looks like an excerpt of 'config.yaml': it says `# ... rest unchanged` in place of text.",
-        ),
-    ],
-)
-def test_refusals(bench: Bench, path: str, content: str, message: str) -> None:
-    files = {
-        "calc.py": CALC.encode(),
-        "broken.py": BROKEN.encode(),
-        "config.yaml": CONFIG.encode(),
-        "binary.py": b"a\x00b",
-    }
+REFUSED = [
+    ("calc.py", CALC, "The block is identical to what add, sub in 'calc.py' already has, so nothing would change."),
+    ("calc.py", "def add(\n", "The block is not valid Python (line 1: '(' was never closed)."),
+    ("calc.py", " \n", "content is empty: give the new text."),
+    ("calc.py", "x = '\x00'", "content holds the character U+0000 in line 1"),
+    ("calc.py", "def add(a, b):\n    pass\n", "The block leaves out part of add: line 1 gives add no body."),
+    ("new.py", "def add(:\n", "The block for 'new.py' is not valid Python (line 1: invalid syntax)."),
+    ("binary.py", "x = 1", "'binary.py' is a binary file of 3 bytes"),
+    ("broken.py", FIXED, "The block would drop sub from 'broken.py'. Send the whole text, or use edit_file."),
+    ("broken.py", f"{CALC}x = (\n", "The block for 'broken.py' is not valid Python (line 7: '(' was never closed)."),
+    ("broken.py", BROKEN, "The block is identical to what 'broken.py' already has, so nothing would change."),
+    ("config.yaml", "key1: 2\n", f"{EXCERPT}: it has 1 lines where the file has 30. Send"),
+    ("config.yaml", CONFIG + "# ... rest unchanged\n", f"{EXCERPT}: it says `# ... rest unchanged` in place of text."),
+]
+
+
+@every_row("path, content, message", REFUSED)
+def test_block_that_is_empty_partial_or_wrong_is_refused(bench: Bench, path: str, content: str, message: str) -> None:
+    files: dict[str, str | bytes] = {"calc.py": CALC, "broken.py": BROKEN, "config.yaml": CONFIG, "binary.py": b"a\0b"}
     bench.put(files)
     for name in ("calc.py", "broken.py", "config.yaml"):
         bench.data(read_file, path=name)
+    before = tree_of(bench.root)
     error = bench.error(edit_blocks, path=path, content=content)
     unchanged = message.startswith("The block is identical")
     assert error.code is (ToolErrorCode.UNCHANGED if unchanged else ToolErrorCode.INVALID_ARGUMENT)
     assert error.message.startswith(message)
-    assert {name: bench.bytes_of(name) for name in files} == files
+    assert tree_of(bench.root) == before
 
 
 SHOP = '''\
@@ -159,68 +144,48 @@ JSON = '{\n  "a": 1,\n  "b": {"c": 2}\n}\n'
 NOTES = "# Notes\n\n- one\n- two\n"
 SUM = ("a - b", "a + b")
 TOTAL = ("return -sum", "return sum")
+END = "in self.items)\n"
+RATE = [("RATE = 0.2", "TAX = 0.3"), ("total, RATE", "total, TAX")]
+AMOUNT = f"class Cart:\n    @property\n    def amount(self):\n        {RIGHT.replace('sum', '-sum')}\n"
+NAMED = ("def total", "def amount")
+BASKET = [("class Cart", "class Basket"), ("size = 3", "size = 4"), ("= Cart()", "= Basket()")]
+GONE = (CALC[32:], "")
+
+
+TEXTS: dict[str, str] = {"calc.py": CALC, "shop.py": SHOP, "a.json": JSON, "notes.md": NOTES}
 
 
 def reply(bench: Bench, path: str, task: str, content: str) -> ToolOutput:
     """A block that comes after the file was read, as the block form shows it."""
-    bench.put({"calc.py": CALC, "shop.py": SHOP, "a.json": JSON, "notes.md": NOTES})
+    bench.put(TEXTS)
     context = ToolContext(bench.workspace, bench.run(read_file, path=path).files_read, task=task)
     output: ToolOutput = edit_blocks.s(context, path=path, content=content)
     return output
 
 
+CLEAR = "    def clear(self):\n        self.items = []\n"
 REPLIES = [
-    (
-        "calc.py",
-        "Fix add",
-        f"{FIXED}\n# Example usage:\nresult = add(2, 3)\nprint(result)\n",
-        [SUM],
-        {"changed": ["add"]},
-    ),
+    ("calc.py", "Fix add", f"{FIXED}\n# Example:\nresult = add(2, 3)\nprint(result)\n", [SUM], {"changed": ["add"]}),
     ("shop.py", "Fix total", f"def total(self):\n        {RIGHT}\n", [TOTAL], {"changed": ["Cart.total"]}),
     ("shop.py", "Set RATE to 0.3", "RATE = 0.3\n", [("0.2", "0.3")], {"changed": ["RATE"]}),
     ("shop.py", "Set size to 5", "size = 5\n", [("size = 3", "size = 5")], {"changed": ["Cart.size"]}),
-    (
-        "shop.py",
-        "Add a method clear to Cart.",
-        "    def clear(self):\n        self.items = []\n",
-        [("in self.items)\n", "in self.items)\n\n    def clear(self):\n        self.items = []\n")],
-        {"changed": ["Cart.clear"]},
-    ),
-    (
-        "shop.py",
-        "Rename RATE to TAX and set it to 0.3.",
-        "TAX = 0.3\n",
-        [("RATE = 0.2", "TAX = 0.3"), ("total, RATE", "total, TAX")],
-        {"changed": ["TAX"], "renamed_uses": 1},
-    ),
-    (
-        "shop.py",
-        "Rename the property total of Cart to amount.",
-        f"class Cart:\n    @property\n    def amount(self):\n        {RIGHT.replace('sum', '-sum')}\n",
-        [("def total", "def amount")],
-        {"changed": ["Cart.amount"], "still": ["total at line 30"]},
-    ),
-    (
-        "shop.py",
-        "Rename the class Cart to Basket.",
-        "class Basket:\n    size = 4\n",
-        [("class Cart", "class Basket"), ("size = 3", "size = 4"), ("= Cart()", "= Basket()")],
-        {"renamed_uses": 1},
-    ),
-    ("calc.py", "Remove the unused function sub.", "del sub\n", [(CALC[32:], "")], {"deleted": ["sub"]}),
-    ("calc.py", "Delete sub and fix add.", FIXED, [SUM, (CALC[32:], "")], {"changed": ["add"], "deleted": ["sub"]}),
+    ("shop.py", "Add a method clear to Cart.", CLEAR, [(END, f"{END}\n{CLEAR}")], {"changed": ["Cart.clear"]}),
+    ("shop.py", "Rename RATE to TAX and set it to 0.3.", "TAX = 0.3\n", RATE, {"changed": ["TAX"], "renamed_uses": 1}),
+    ("shop.py", "Rename the property total of Cart to amount.", AMOUNT, [NAMED], {"still": ["total at line 30"]}),
+    ("shop.py", "Rename the class Cart to Basket.", "class Basket:\n    size = 4\n", BASKET, {"renamed_uses": 1}),
+    ("calc.py", "Remove the unused function sub.", "del sub\n", [GONE], {"deleted": ["sub"]}),
+    ("calc.py", "Delete sub and fix add.", FIXED, [SUM, GONE], {"changed": ["add"], "deleted": ["sub"]}),
     ("a.json", "Set a to 2", JSON.replace("1", "2"), [("1", "2")], {"action": "replaced"}),
     ("notes.md", "Add three", NOTES + "- three\n", [("- two\n", "- two\n- three\n")], {"action": "replaced"}),
 ]
 
 
-@pytest.mark.parametrize(("path", "task", "content", "edits", "data"), REPLIES)
-def test_replies_of_a_small_model(
+@every_row("path, task, content, edits, data", REPLIES)
+def test_reply_of_a_small_model_becomes_the_edit_that_it_means(
     bench: Bench, path: str, task: str, content: str, edits: list[tuple[str, str]], data: JsonMap
 ) -> None:
     output = reply(bench, path, task, content)
-    expected = {"calc.py": CALC, "shop.py": SHOP, "a.json": JSON, "notes.md": NOTES}[path]
+    expected = TEXTS[path]
     for old, new in edits:
         assert old in expected
         expected = expected.replace(old, new, 1)
@@ -228,8 +193,8 @@ def test_replies_of_a_small_model(
     assert {**output.result.data, **data} == output.result.data
 
 
-@pytest.mark.parametrize(
-    ("path", "task", "content", "message"),
+@every_row(
+    "path, task, content, message",
     [
         ("calc.py", "Fix sub", "del add\n", "The request does not say to delete add, so nothing was changed."),
         ("calc.py", "Fix add", "return a + b\n", "The block gives only a part of a function (line 1 `return a + b`)."),
@@ -238,13 +203,13 @@ def test_replies_of_a_small_model(
         ("a.json", "Set a to 2", '{\n  "a": 2\n}\n', "The block would drop b, c from 'a.json'."),
     ],
 )
-def test_replies_that_would_destroy_or_say_too_little(
+def test_reply_that_would_destroy_or_says_too_little_is_refused(
     bench: Bench, path: str, task: str, content: str, message: str
 ) -> None:
     error = reply(bench, path, task, content).result.error
     assert error is not None
     assert error.message.startswith(message)
-    assert bench.bytes_of(path).decode() == {"calc.py": CALC, "shop.py": SHOP, "a.json": JSON, "notes.md": NOTES}[path]
+    assert bench.bytes_of(path).decode() == TEXTS[path]
 
 
 def test_definition_is_moved_by_a_block_for_either_file(bench: Bench) -> None:
@@ -264,16 +229,13 @@ def test_definition_is_moved_by_a_block_for_either_file(bench: Bench) -> None:
         changes.extend(output.changes)
         return bench.bytes_of(path).decode()
 
-    assert send("a.py", "def load(text):\n    return 3\n").startswith(
-        "import re\n\nX = 1\n\n\ndef load"
-    )  # it would be lost
+    kept = "import re\n\nX = 1\n\n\ndef load"
+    assert send("a.py", "def load(text):\n    return 3\n").startswith(kept)  # it would be lost
     assert send("b.py", "Y = 2\n") == "Y = 2\n\n\ndef load(text):\n    return 3\n"
     assert send("a.py", "X = 1\n") == "import re\nfrom b import load\n\nX = 1\n\n\nprint(load)\n"
 
 
-def test_what_is_moved_is_not_lost_where_the_other_file_has_a_namesake_and_not_brought_under_its_old_name(
-    bench: Bench,
-) -> None:
+def test_moved_definition_is_not_lost_to_a_namesake_and_not_brought_under_its_old_name(bench: Bench) -> None:
     load, other = "def load():\n    return 1\n", "def load():\n    return 2\n"
     bench.put({"a.py": f"X = 1\nY = 1\n\n\n{load}", "b.py": other, "c.py": load})
     for path in ("a.py", "b.py", "c.py"):
@@ -303,7 +265,7 @@ OLD, NEW = "def add(a, b):\n    return a - b\n", "def add(a, b):\n    return a +
 SEARCH = f"<<<<<<< SEARCH\n{OLD}=======\n{NEW}>>>>>>> REPLACE\n"
 
 
-@pytest.mark.parametrize(
+@every_row(
     "content",
     [
         SEARCH,
@@ -318,7 +280,7 @@ SEARCH = f"<<<<<<< SEARCH\n{OLD}=======\n{NEW}>>>>>>> REPLACE\n"
         f"*** Begin Patch\n*** Update File: calc.py\n@@ def add(a, b):\n{HUNK}*** End Patch\n",
     ],
 )
-@pytest.mark.parametrize("newline", ["\n", "\r\n"])
+@every_row("newline", ["\n", "\r\n"])
 def test_edit_in_another_notation_is_made_exactly(bench: Bench, content: str, newline: str) -> None:
     bench.put({"calc.py": CALC.replace("\n", newline)})
     data = bench.data(edit_blocks, path="calc.py", content=content)
@@ -336,8 +298,8 @@ def test_several_search_blocks_are_made_in_order_and_a_new_file_by_what_is_added
     assert (bench.bytes_of("b.txt"), bench.bytes_of("c.txt")) == (b"one\ntwo\n", b"one\n")
 
 
-@pytest.mark.parametrize(
-    ("content", "message"),
+@every_row(
+    "content, message",
     [
         (SEARCH.replace("a - b", "a * b"), "Line 1 of the block: the lines of this hunk do not occur in 'calc.py'."),
         (SEARCH.replace("def add(a, b):\n", ""), "Line 1 of the block: this hunk fits in several places of 'calc.py'"),
@@ -369,14 +331,10 @@ def test_edit_in_another_notation_that_does_not_fit_changes_nothing(bench: Bench
 
 def test_block_that_differs_in_spaces_is_refused_with_the_lines_as_they_are(bench: Bench) -> None:
     bench.put({"a.txt": "one\n\ttwo\n\tthree\n"})
-    block = (
-        "<<<<<<< SEARCH\none\n=======\n1\n>>>>>>> REPLACE\n<<<<<<< SEARCH\ntwo\nthree\n=======\n2\n>>>>>>> REPLACE\n"
-    )
-    error = bench.error(edit_blocks, path="a.txt", content=block)
-    assert error.message == (
-        "Line 6 of the block: its lines differ from lines 2-3 of 'a.txt' in spaces, quotes or dashes: copy those"
-        " from the suggestion."
-    )
+    block = "<<<<<<< SEARCH\none\n=======\n1\n>>>>>>> REPLACE\n"
+    other = block.replace("one", "two\nthree").replace("1", "2")
+    error = bench.error(edit_blocks, path="a.txt", content=block + other)
+    assert error.message.startswith("Line 6 of the block: its lines differ from lines 2-3 of 'a.txt' in spaces, quotes")
     assert error.suggestions == ("\ttwo\n\tthree",)
 
 

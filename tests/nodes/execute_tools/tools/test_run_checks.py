@@ -1,20 +1,16 @@
 from collections.abc import Collection, Mapping
-from importlib import import_module
 from typing import Any
-
-import pytest
 
 from mendgraph.nodes.execute_tools.evidence.checks import CheckRules, Checks, RanTests
 from mendgraph.nodes.execute_tools.evidence.runners import LOOKED_FOR, Command, Runners
 from mendgraph.nodes.execute_tools.files.deadline import CancellationScope
 from mendgraph.nodes.execute_tools.registry import ToolContext
-from mendgraph.nodes.execute_tools.tools.checking import LONGEST_OUTPUT
 from mendgraph.nodes.execute_tools.tools.run_command import run_checks
 from mendgraph.nodes.records import ChangeKind, FileChange, JsonMap, ToolError, ToolErrorCode, ToolResult
 from mendgraph.nodes.small_model.request_checks import RequestChecks
 from tests.nodes.execute_tools.conftest import Bench
+from tests.nodes.execute_tools.row_tables import every_row
 
-MODULE = import_module("mendgraph.nodes.execute_tools.tools.checking")
 APP = 'def add(a, b):\n    """\n    >>> add(1, 1)\n    2\n    """\n    return a + b\n'
 UNAVAILABLE = ToolError(code=ToolErrorCode.UNAVAILABLE, message="no sandbox")
 NPM = Command("npm test", (".js",))
@@ -76,11 +72,6 @@ class Scripted(Checks):
         return self.before[name] if before else self.ends.get(name, RanTests(name))
 
 
-@pytest.fixture(autouse=True)
-def clock(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(MODULE, "monotonic_s", lambda: 100.0)
-
-
 def ran(bench: Bench, checks: Checks | ToolError | None, *paths: str, task: str = "", **given: Any) -> ToolResult:
     hints = RequestChecks(task) if task else None
     words: dict[str, Any] = {"task": task, "hints": hints}
@@ -107,27 +98,19 @@ NO_TEST = (
 FIX = "Fix the bug in app.py."
 
 
-def test_everything_passes(bench: Bench) -> None:
-    bench.put(
-        {"app.py": APP, "tests/test_app.py": "", "test_app.py": "", "src/lib.py": "x = 1\n", "tests/test_lib.py": ""}
-    )
+COUNTS = ("1 test", "2 tests", "2 tests")
+
+
+def test_examples_tests_and_commands_are_run_in_this_order(bench: Bench) -> None:
+    tests = ("test_app.py", "tests/test_app.py", "tests/test_lib.py")
+    bench.put({"app.py": APP, "src/lib.py": "x = 1\n", **dict.fromkeys(tests, "")})
     checks = Scripted([{**entry(("passed", "")), "lines": [2, 3, 4, 6]}], ("make test",))
     checks.ends = {"test_app.py": RanTests("pytest test_app.py", passed=1, lines={"app.py": [6, 7]})}
     result = ran(bench, checks, "app.py", "src/lib.py", "gone.py", task="Rename old to add")
-    assert result == ToolResult.success(
-        checks="passed",
-        ran=[
-            "1 example of app.py",
-            "pytest test_app.py: 1 test",
-            "pytest tests/test_app.py: 2 tests",
-            "pytest tests/test_lib.py: 2 tests",
-            "make test",
-        ],
-        lines=["app.py:2-4", "app.py:6-7"],
-    )
-    assert checks.asked == [
-        (name, 15.0) for name in ("app.py", "test_app.py", "tests/test_app.py", "tests/test_lib.py", "make test")
-    ]
+    told = ["1 example of app.py", *(f"pytest {test}: {count}" for test, count in zip(tests, COUNTS, strict=True))]
+    assert result == ToolResult.success(checks="passed", ran=[*told, "make test"], lines=["app.py:2-4", "app.py:6-7"])
+    assert [name for name, _ in checks.asked] == ["app.py", *tests, "make test"]
+    assert all(10.0 < seconds <= 15.0 for _, seconds in checks.asked)
 
 
 def test_failures_are_told_the_most_telling_first(bench: Bench) -> None:
@@ -151,20 +134,14 @@ def test_failures_are_told_the_most_telling_first(bench: Bench) -> None:
     assert message(ran(bench, checks)) == ["make test fails.", "make lint does not end within 60 s."]
 
 
-@pytest.mark.parametrize(
-    ("error", "told"),
-    [
-        ("NameError: name 'x' is not defined", ["app.py cannot be imported: NameError: name 'x' is not defined."]),
-        ("IndexError: no argument", []),
-    ],
-)
-def test_file_that_cannot_be_imported(bench: Bench, error: str, told: list[str]) -> None:
+def test_file_that_cannot_be_imported_is_told_where_that_is_no_lack_of_an_argument(bench: Bench) -> None:
     bench.put({"app.py": APP})
-    result = ran(bench, Scripted([entry(error=error)]), "app.py")
-    assert (message(result) if told else result) == (told or none(NO_TEST))
+    error = "NameError: name 'x' is not defined"
+    assert message(ran(bench, Scripted([entry(error=error)]), "app.py")) == [f"app.py cannot be imported: {error}."]
+    assert ran(bench, Scripted([entry(error="IndexError: no argument")]), "app.py") == none(NO_TEST)
 
 
-@pytest.mark.parametrize("gated", [True, False])
+@every_row("gated", [True, False])
 def test_in_a_gated_run_a_file_without_examples_is_loaded(bench: Bench, gated: bool) -> None:
     bench.put({"app.py": "x = 1\n"})
     error = "ImportError: cannot import name 'x' from partially initialized module 'app'"
@@ -199,7 +176,7 @@ def test_where_nothing_can_be_run_the_reason_is_told(bench: Bench) -> None:
     assert ran(bench, checks, "app.py") == none("All tests of test_app.py were skipped.")
 
 
-def test_what_cannot_be_run_is_told_beside_what_passes(bench: Bench) -> None:
+def test_missing_runner_is_told_beside_what_passes(bench: Bench) -> None:
     bench.put({"app.py": APP, "test_app.py": ""})
     checks = Scripted([entry(("passed", ""))])
     checks.ends = {"test_app.py": UNAVAILABLE}
@@ -214,10 +191,10 @@ def test_without_evidence_only_the_configured_commands_are_run(bench: Bench) -> 
     checks = Scripted([entry(("passed", ""))], ("make test",), evidence=False)
     result = ran(bench, checks, "app.py", task="add(2, 3) should return 5.")
     assert result == ToolResult.success(checks="passed", ran=["make test"], lines=[])
-    assert checks.asked == [("make test", 15.0)]
+    assert [name for name, _ in checks.asked] == ["make test"]
 
 
-def test_what_the_task_asks_of_names_needs_no_sandbox(bench: Bench) -> None:
+def test_request_about_names_needs_no_sandbox(bench: Bench) -> None:
     bench.put({"app.py": APP})
     assert message(ran(bench, None, "app.py", task="Delete the function add")) == ["add is still in app.py, line 1."]
 
@@ -233,35 +210,18 @@ def test_tests_are_found_by_their_names_or_by_what_they_import(bench: Bench) -> 
     names = ["tests/test_0.py", "tests/test_1.py", "tests/test_2.py", "tests/a/test_b.py", "tests/test_4.py"]
     assert result.data["ran"] == [f"pytest {name}: 2 tests" for name in names]
     assert [name for name, _ in checks.asked] == names
-    bench.put(
-        {
-            "tax.py": "",
-            "till.py": "import tax\n",
-            "test_shop.py": "from till import pay\n",
-            "test_no.py": "import shop\n",
-        }
-    )
+    bench.put({"tax.py": "", "till.py": "import tax\n", "test_shop.py": "from till import pay\n"})
+    bench.put({"test_no.py": "import shop\n"})
     assert ran(bench, Scripted(), "tax.py").data["ran"] == ["pytest test_shop.py: 2 tests"]
 
 
-def test_only_the_end_of_a_long_output_is_told(bench: Bench) -> None:
-    checks = Scripted(commands=("make",))
-    said = "first\n" + "line\n" * 400 + "x" * 100
-    checks.ends = {"make": RanTests("make", failed={"make": said})}
-    told = message(ran(bench, checks))
-    assert told[0] == "make fails:"
-    assert (told[1], told[-1]) == ("line", "x" * 100)
-    assert len("\n".join(told[1:])) <= LONGEST_OUTPUT
-
-
-@pytest.mark.parametrize("name", ["make test", "test_app.py"])
-def test_what_takes_too_much_fails_only_where_a_person_asked_for_it(bench: Bench, name: str) -> None:
+def test_resource_limit_fails_only_what_a_person_asked_for(bench: Bench) -> None:
     bench.put({"app.py": "x = 1\n", "test_app.py": ""})
-    checks = Scripted(commands=("make test",))
-    checks.ends = {name: ToolError(code=ToolErrorCode.RESOURCE_LIMIT, message=f"{name} was stopped")}
-    result = ran(bench, checks, "app.py")
-    told = message(result) if name == "make test" else [result.data["reason"]]
-    assert told == [f"{name} was stopped"]
+    checks, limit = Scripted(commands=("make test",)), ToolErrorCode.RESOURCE_LIMIT
+    checks.ends = {"test_app.py": ToolError(code=limit, message="test_app.py was stopped")}
+    assert ran(bench, checks, "app.py").data["reason"] == "test_app.py was stopped"
+    checks.ends = {"make test": ToolError(code=limit, message="make test was stopped")}
+    assert message(ran(bench, checks, "app.py")) == ["make test was stopped"]
 
 
 # --- What failed before
@@ -291,7 +251,7 @@ def old_failure(before: str = "test_b") -> Scripted:
     return checks
 
 
-def test_what_failed_already_is_told_and_does_not_count(bench: Bench) -> None:
+def test_failure_of_before_is_told_and_does_not_count(bench: Bench) -> None:
     checks = old_failure()
     result = judged(bench, checks, CHANGED, NEW)
     assert checks.changed == {"app.py": [6]}
@@ -328,8 +288,8 @@ NUMPY, JEST = "ModuleNotFoundError: No module named 'numpy'", "sh: 1: jest: not 
 NEEDS = "test_app.py needs numpy, which is not installed where checks can see it."
 
 
-@pytest.mark.parametrize(
-    ("test", "now", "before", "task", "reason"),
+@every_row(
+    "test, now, before, task, reason",
     [
         ("test_b", NUMPY, {"test_b": NUMPY}, FIX, NEEDS),
         ("test_b", NUMPY, {}, FIX, ""),
@@ -339,7 +299,7 @@ NEEDS = "test_app.py needs numpy, which is not installed where checks can see it
         ("make", "NameError: x", {"make": "2 fail"}, "Add hints.", ""),
     ],
 )
-def test_what_is_missing_counts_where_the_change_needs_it_first(
+def test_missing_package_counts_where_the_change_needs_it_first(
     bench: Bench, test: str, now: str, before: dict[str, str], task: str, reason: str | None
 ) -> None:
     checks = Scripted([entry(("passed", ""))])
@@ -350,7 +310,7 @@ def test_what_is_missing_counts_where_the_change_needs_it_first(
     assert told == {"": now, None: f"{test} {ALREADY}"}.get(reason, f"tests/{reason}")
 
 
-@pytest.mark.parametrize(("manifest", "counts"), [("numpy==2.0\n", False), ("pandas\n", True)])
+@every_row("manifest, counts", [("numpy==2.0\n", False), ("pandas\n", True)])
 def test_package_that_a_changed_manifest_names_may_be_missing(bench: Bench, manifest: str, counts: bool) -> None:
     checks = Scripted([entry(("passed", ""))])
     checks.ends = {"tests/test_app.py": outcome("tests/test_app.py", 1, test_b=NUMPY)}
@@ -360,7 +320,7 @@ def test_package_that_a_changed_manifest_names_may_be_missing(bench: Bench, mani
     assert (message(result)[1] if counts else result.data["reason"]) == (NUMPY if counts else f"tests/{NEEDS}")
 
 
-@pytest.mark.parametrize("changes", [(CHANGED, GONE), (CHANGED.model_copy(update={"sha256_before": "?"}),)])
+@every_row("changes", [(CHANGED, GONE), (CHANGED.model_copy(update={"sha256_before": "?"}),)])
 def test_where_it_is_not_known_what_was_before_all_failures_count(
     bench: Bench, changes: tuple[FileChange, ...]
 ) -> None:
@@ -376,8 +336,8 @@ def test_before_anything_is_changed_only_what_the_task_is_about_is_told(bench: B
     assert message(judged(bench, checks)) == ["make fails."]
 
 
-@pytest.mark.parametrize(
-    ("before", "task", "counts"),
+@every_row(
+    "before, task, counts",
     [
         ("different", "Add hints.", False),
         ("different", "Fix add.", True),
@@ -396,8 +356,8 @@ def test_example_that_failed_already(bench: Bench, before: str, task: str, count
     )
 
 
-@pytest.mark.parametrize("before", [b"def add(a, b):\n    return a - b\n", None])
-@pytest.mark.parametrize(("task", "asked"), [("Mend it.", False), ("Write a docstring.", True)])
+@every_row("before", [b"def add(a, b):\n    return a - b\n", None])
+@every_row("task, asked", [("Mend it.", False), ("Write a docstring.", True)])
 def test_examples_that_came_with_the_turn_are_no_evidence(
     bench: Bench, before: bytes | None, task: str, asked: bool
 ) -> None:
@@ -411,8 +371,8 @@ def test_examples_that_came_with_the_turn_are_no_evidence(
     assert [name for name, _ in checks.asked if name == "app.py"][:2] == ["app.py"] * 2 * asked
 
 
-@pytest.mark.parametrize(("commands", "kind"), [((), "none"), (("make",), "passed")])
-def test_of_a_command_nobody_knows_which_lines_it_runs(bench: Bench, commands: tuple[str, ...], kind: str) -> None:
-    checks = Scripted([entry(("passed", ""))], commands)
-    checks.ends = {"tests/test_app.py": RanTests("pytest tests/test_app.py", passed=1), "make": RanTests("make")}
-    assert judged(bench, checks, CHANGED).data["checks"] == kind
+def test_command_counts_although_nobody_knows_which_lines_it_runs(bench: Bench) -> None:
+    for commands, kind in (((), "none"), (("make",), "passed")):
+        checks = Scripted([entry(("passed", ""))], commands)
+        checks.ends = {"tests/test_app.py": RanTests("pytest tests/test_app.py", passed=1), "make": RanTests("make")}
+        assert judged(bench, checks, CHANGED).data["checks"] == kind

@@ -2,20 +2,27 @@ import json
 import os
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import pytest
 from hypothesis import given, strategies as st
 
 from mendgraph.nodes.execute_tools.files.workspace import OpenedFile, Workspace
 from mendgraph.nodes.execute_tools.secrets.redact import MARK
-from mendgraph.nodes.execute_tools.tools.search_files import LINE_CHARACTERS, MAX_SHOWN_BYTES, clip, search_files
+from mendgraph.nodes.execute_tools.tools.search_files import (
+    LINE_CHARACTERS,
+    MAX_FILE_BYTES,
+    MAX_HANDLES,
+    MAX_SHOWN_BYTES,
+    clip,
+    search_files,
+)
 from mendgraph.nodes.records import ToolError, ToolErrorCode
 from tests.nodes.execute_tools.conftest import Bench, deny_env
+from tests.nodes.execute_tools.row_tables import every_row
 from tests.nodes.execute_tools.secrets.samples import BASE64, BLOCKS, MIXED
-
-MODULE = sys.modules[search_files.run.__module__]
 
 FILES: dict[str, str | bytes] = {
     "a.py": "import os\n\n\ndef add(a, b):\n    return a + b\n",
@@ -39,8 +46,8 @@ def places(bench: Bench, **arguments: Any) -> list[str]:
     return [f"{match['path']}:{match['line']}:{match['text']}" for match in matches]
 
 
-@pytest.mark.parametrize(
-    ("arguments", "found"),
+@every_row(
+    "arguments, found",
     [
         ({"pattern": "def add"}, ["a.py:4:def add(a, b):"]),
         (
@@ -56,7 +63,7 @@ def places(bench: Bench, **arguments: Any) -> list[str]:
         ({"pattern": "add", "path": "empty"}, []),
     ],
 )
-def test_matches(bench: Bench, arguments: dict[str, Any], found: list[str]) -> None:
+def test_search_finds_lines(bench: Bench, arguments: dict[str, Any], found: list[str]) -> None:
     bench.put(FILES)
     (bench.root / "empty").mkdir()
     (bench.root / "link").symlink_to("src")
@@ -81,11 +88,9 @@ def test_lines_of_a_private_key_are_marks(bench: Bench) -> None:
 def test_no_match_gives_guidance(bench: Bench) -> None:
     """Spec 3, How to verify: zero results return the guidance message."""
     bench.put(FILES)
-    assert bench.data(search_files, pattern="nothing like it") == {
-        "matches": [],
-        "has_more": False,
-        "guidance": "no matches found; try list_files, check alternate naming, or broaden the filters",
-    }
+    guidance = "no matches found; try list_files, check alternate naming, or broaden the filters"
+    found = bench.data(search_files, pattern="nothing like it")
+    assert found == {"matches": [], "has_more": False, "guidance": guidance}
 
 
 def test_many_matches_are_cut(bench: Bench) -> None:
@@ -95,153 +100,120 @@ def test_many_matches_are_cut(bench: Bench) -> None:
     assert data["guidance"] == "there are more matches; narrow the pattern or the path"
 
 
+LATE = ToolError(code=ToolErrorCode.TIMEOUT, message="rg was stopped.")
+NARROW = "The search took longer than 10 s: narrow it with path or glob."
+
+
 @pytest.mark.parametrize(
-    ("arguments", "code", "message"),
+    ("part", "answer", "message"),
     [
-        (
-            {"pattern": "add("},
-            ToolErrorCode.INVALID_ARGUMENT,
-            (
-                "The pattern is not a valid regular expression (unclosed group). Set literal to true to search for it"
-                " as plain text."
-            ),
-        ),
-        ({"pattern": "a\nb"}, ToolErrorCode.INVALID_ARGUMENT, "The pattern spans several lines"),
-        ({"pattern": "a", "glob": "{a,b}" * 7}, ToolErrorCode.INVALID_ARGUMENT, "The glob is too long"),
-        ({"pattern": "a", "path": "scr"}, ToolErrorCode.NOT_FOUND, "Did you mean 'src'?"),
-        ({"pattern": "a", "path": "outside"}, ToolErrorCode.PERMISSION_DENIED, "outside the workspace"),
-        ({"pattern": "a", "path": ".env"}, ToolErrorCode.PERMISSION_DENIED, ".env is secret"),
-        (
-            {"pattern": "a", "path": "@result/1"},
-            ToolErrorCode.INVALID_ARGUMENT,
-            '@result/1 is a kept result, not a directory: read_file path="@result/1" reads it.',
-        ),
+        ("ripgrep_path", None, "needs ripgrep, which is not installed"),
+        ("run_process", LATE, NARROW),
+        ("search_handles", LATE, NARROW),
     ],
 )
-def test_what_cannot_be_searched(bench: Bench, arguments: dict[str, Any], code: ToolErrorCode, message: str) -> None:
+def test_search_without_ripgrep_or_time_says_what_to_do(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, part: str, answer: Any, message: str
+) -> None:
     bench.put(FILES)
-    (bench.root / "outside").symlink_to("/etc")
-    error = bench.error(search_files, **arguments)
-    assert error.code is code
+    monkeypatch.setattr(sys.modules[search_files.run.__module__], part, lambda *_, **__: answer)
+    error = bench.error(search_files, pattern="a")
+    assert error.code is (ToolErrorCode.TIMEOUT if answer else ToolErrorCode.UNAVAILABLE)
     assert message in error.message
 
 
-def test_without_ripgrep_nothing_is_searched(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(MODULE, "ripgrep_path", lambda: None)
-    bench.put(FILES)
-    error = bench.error(search_files, pattern="a")
-    assert (error.code, "needs ripgrep, which is not installed" in error.message) == (ToolErrorCode.UNAVAILABLE, True)
+# --- Two steps: which files, then what is in them
 
 
-# --- Two steps: which files, then what is in them --------------------------------------------------------------
-class Opening:
-    """Remembers which files are opened for a search, and lets something happen before the first of them."""
+class Watched(Workspace):
+    """Remembers which files are opened for a search; something happens `before` and `after` the first of them."""
 
-    def __init__(self, bench: Bench, monkeypatch: pytest.MonkeyPatch, before: Callable[[], object] = int) -> None:
+    def __init__(self, bench: Bench, before: Callable[[], object] = int, after: Callable[[], object] = int) -> None:
+        super().__init__(str(bench.root), deny_env)
         self.names: list[str] = []
-        self._before, self._open = before, Workspace.open_file
-        bench.workspace = Workspace(str(bench.root), deny_env)
-        monkeypatch.setattr(bench.workspace, "open_file", self._remember)
-        self._workspace = bench.workspace
+        self._before, self._after = before, after
 
-    def _remember(self, path: str) -> OpenedFile | ToolError:
-        if not self.names:
-            self._before()
+    def open_file(self, path: str) -> OpenedFile | ToolError:
         self.names.append(path)
-        return self._open(self._workspace, path)
+        if len(self.names) == 1:
+            self._before()
+        opened = super().open_file(path)
+        if len(self.names) == 1:
+            self._after()
+        return opened
 
 
-def replaced_by_link(path: Path, target: str) -> Callable[[], None]:
-    def swap() -> None:
-        path.unlink()
-        path.symlink_to(target)
-
-    return swap
+def replace_by_link(bench: Bench, target: str) -> None:
+    (bench.root / "a.txt").unlink()
+    (bench.root / "a.txt").symlink_to(target)
 
 
-@pytest.mark.parametrize("target", ["../outside.txt", "/etc/hostname", ".env", "gone"])
-def test_file_that_was_swapped_for_a_link_is_not_shown(
-    bench: Bench, monkeypatch: pytest.MonkeyPatch, target: str
-) -> None:
+@every_row("target", ["../outside.txt", "/etc/hostname", ".env", "gone"])
+def test_file_that_was_swapped_for_a_link_is_not_shown(bench: Bench, target: str) -> None:
     bench.put({"a.txt": "add\n", "b.txt": "add\n", ".env": "add=secret\n", "../outside.txt": "add secret\n"})
-    Opening(bench, monkeypatch, replaced_by_link(bench.root / "a.txt", target))
+    bench.workspace = Watched(bench, before=lambda: replace_by_link(bench, target))
     assert places(bench, pattern="add") == ["b.txt:1:add"]
 
 
-def test_file_is_searched_as_it_was_opened(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_file_is_searched_as_it_was_opened(bench: Bench) -> None:
     """The name leads outside by the time when the file is read; the handle does not."""
     bench.put({"a.txt": "add\n", "../outside.txt": "add secret\n"})
-    search = MODULE.search_handles
-
-    def late(argv: list[str], files: list[OpenedFile], **named: Any) -> object:
-        replaced_by_link(bench.root / "a.txt", "../outside.txt")()
-        return search(argv, files, **named)
-
-    monkeypatch.setattr(MODULE, "search_handles", late)
+    bench.workspace = Watched(bench, after=lambda: replace_by_link(bench, "../outside.txt"))
     assert places(bench, pattern="add") == ["a.txt:1:add"]
 
 
-def grown(root: Path, file: OpenedFile) -> None:
-    (root / file.path).write_text("limit = 10\n" * 9)
+class Spoiled:
+    """A stream that can be searched, but not looked through for keys afterwards."""
+
+    def __init__(self, stream: BinaryIO, data: bytes | None) -> None:
+        self._data = data
+        self.fileno, self.seek, self.close = stream.fileno, stream.seek, stream.close
+
+    def read(self, _: int) -> bytes:
+        if self._data is None:
+            raise OSError(5, "Input/output error")
+        return self._data
 
 
-def unreadable(_: Path, file: OpenedFile) -> None:
-    folder = os.open("/", os.O_RDONLY)
-    os.dup2(folder, file.stream.fileno())
-    os.close(folder)
+@every_row("data", [None, b"x" * (MAX_FILE_BYTES + 1)])
+def test_file_in_which_no_key_can_be_looked_for_is_not_shown(bench: Bench, data: bytes | None) -> None:
+    class Spoiling(Watched):
+        def open_file(self, path: str) -> OpenedFile | ToolError:
+            opened = super().open_file(path)
+            assert isinstance(opened, OpenedFile)
+            spoiled: Any = Spoiled(opened.stream, data)
+            return replace(opened, stream=spoiled) if path == "a.py" else opened
 
-
-@pytest.mark.parametrize("spoil", [grown, unreadable])
-def test_file_in_which_no_key_can_be_looked_for_any_more_is_not_shown(
-    bench: Bench, monkeypatch: pytest.MonkeyPatch, spoil: Callable[[Path, OpenedFile], None]
-) -> None:
-    real = vars(MODULE)["search_handles"]
-
-    def search(argv: list[str], files: list[OpenedFile], **named: Any) -> object:
-        result = real(argv, files, **named)
-        spoil(bench.root, files[0])
-        return result
-
-    monkeypatch.setattr(MODULE, "MAX_FILE_BYTES", 20)
-    monkeypatch.setattr(MODULE, "search_handles", search)
     bench.put({"a.py": "limit = 10\n", "b.py": "limit = 20\n"})
+    bench.workspace = Spoiling(bench)
     assert places(bench, pattern="limit") == ["b.py:1:limit = 20"]
 
 
-def test_binary_files_and_large_ones_are_passed_over(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(MODULE, "MAX_FILE_BYTES", 1_000)
-    bench.put({"binary": b"add\nadd\x00add\n", "large": "add\n" * 300, "small": "add\n"})
+def test_binary_files_and_large_ones_are_passed_over(bench: Bench) -> None:
+    bench.put({"binary": b"add\nadd\x00add\n", "large": "add\n" * (MAX_FILE_BYTES // 4 + 1), "small": "add\n"})
     assert places(bench, pattern="add") == ["small:1:add"]
     assert places(bench, pattern="add", path="binary") == []
 
 
-def test_no_more_files_are_opened_than_matches_are_wanted(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_more_files_are_opened_than_matches_are_wanted(bench: Bench) -> None:
     bench.put({f"{number:03}": "add\nadd\n" for number in range(50)} | {"00/.env": "add\n", "0.md": "add\n"})
-    opening = Opening(bench, monkeypatch)
+    bench.workspace = watched = Watched(bench)
     data = bench.data(search_files, pattern="add", max_results=3, glob="0*")
     assert [(match["path"], match["line"]) for match in data["matches"]] == [("0.md", 1), ("000", 1), ("000", 2)]
-    assert (data["has_more"], opening.names) == (True, ["0.md", "000", "001", "002"])
+    assert (data["has_more"], watched.names) == (True, ["0.md", "000", "001", "002"])
 
 
-@pytest.mark.parametrize("limit", ["NAMES_BYTES", "MAX_HANDLES"])
-def test_where_the_looking_ends_early_there_is_more(bench: Bench, monkeypatch: pytest.MonkeyPatch, limit: str) -> None:
-    monkeypatch.setattr(MODULE, limit, 20)
-    bench.put({f"{number:02}": "add\n" for number in range(30)})
-    data = bench.data(search_files, pattern="add")
-    assert 0 < len(data["matches"]) < 30
+@every_row(
+    "names", [[f"{at:03}" for at in range(MAX_HANDLES + 1)], [f"{'d' * 200}/" * 4 + str(at) for at in range(70)]]
+)
+def test_search_of_many_files_ends_early_and_says_that_there_is_more(bench: Bench, names: list[str]) -> None:
+    bench.put(dict.fromkeys(names, "add\n"))
+    data = bench.data(search_files, pattern="add", max_results=100)
+    assert 0 < len(data["matches"]) < len(names)
     assert data["has_more"] is True
 
 
-@pytest.mark.parametrize("part", ["run_process", "search_handles"])
-def test_search_that_takes_too_long_says_what_to_do(bench: Bench, monkeypatch: pytest.MonkeyPatch, part: str) -> None:
-    bench.put(FILES)
-    late = ToolError(code=ToolErrorCode.TIMEOUT, message="rg was stopped.")
-    monkeypatch.setattr(MODULE, part, lambda *_, **__: late)
-    error = bench.error(search_files, pattern="a")
-    assert error.message == "The search took longer than 10 s: narrow it with path or glob."
-
-
-@pytest.mark.parametrize("option", ["--glob=!*.py", "--files-without-match", "--invert-match"])
+@every_row("option", ["--glob=!*.py", "--files-without-match", "--invert-match"])
 def test_settings_of_a_persons_ripgrep_do_not_count(
     bench: Bench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, option: str
 ) -> None:
@@ -251,7 +223,7 @@ def test_settings_of_a_persons_ripgrep_do_not_count(
     assert places(bench, pattern="add") == ["a.py:2:add"]
 
 
-def test_what_is_shown_has_a_bounded_size(bench: Bench) -> None:
+def test_result_has_a_bounded_size(bench: Bench) -> None:
     bench.put({"a": f"{'é' * 300}\n" * 100})
     data = bench.data(search_files, pattern="é", max_results=100)
     size = len(json.dumps(data["matches"], ensure_ascii=False).encode())
@@ -269,20 +241,19 @@ def test_names_may_hold_anything_but_what_is_no_text(bench: Bench) -> None:
 TOKEN = "".join(("gh", "p_", MIXED[:36]))
 
 
-@pytest.mark.parametrize(
-    ("line", "at", "clipped"),
-    [
-        ("ab " * 101, 0, "ab " * 100 + "[...]"),
-        ("ab " * 100 + "abc", 301, "[...]" + "ab " * 99 + "abc"),
-        ("ab " * 99 + "a quokka-4471", 0, "ab " * 99 + "a [...]"),
-        ("quokka-4471 b" + " ab" * 99, 300, "[...] b" + " ab" * 99),
-        (f"{'ab ' * 99}{TOKEN} {'ab ' * 99}", 300, f"[...] {'ab ' * 32}{MARK} {'ab ' * 54}[...]"),
-        (f'{"ab " * 99}password = "x8K!qP2zzz", {"ab " * 99}', 411, f'[...]{MARK}", {"ab " * 96}[...]'),
-    ],
-)
-def test_clip(line: str, at: int, clipped: str) -> None:
-    assert clip(line, at) == clipped
-    assert len(clipped) <= LINE_CHARACTERS + 10 + len(MARK)
+CLIPPED = [
+    ("ab " * 101, 0, "ab " * 100 + "[...]"),
+    ("ab " * 100 + "abc", 301, "[...]" + "ab " * 99 + "abc"),
+    ("ab " * 99 + "a quokka-4471", 0, "ab " * 99 + "a [...]"),
+    ("quokka-4471 b" + " ab" * 99, 300, "[...] b" + " ab" * 99),
+    (f"{'ab ' * 99}{TOKEN} {'ab ' * 99}", 300, f"[...] {'ab ' * 32}{MARK} {'ab ' * 54}[...]"),
+    (f'{"ab " * 99}password = "x8K!qP2zzz", {"ab " * 99}', 411, f'[...]{MARK}", {"ab " * 96}[...]'),
+]
+
+
+def test_long_line_is_cut_around_the_match_between_words() -> None:
+    assert [clip(line, at) for line, at, _ in CLIPPED] == [clipped for *_, clipped in CLIPPED]
+    assert all(len(clipped) <= LINE_CHARACTERS + 10 + len(MARK) for *_, clipped in CLIPPED)
 
 
 @given(st.integers(0, 400), st.integers(0, 400), st.integers(0, 830))

@@ -1,19 +1,18 @@
 import stat
 
-import pytest
-
 from mendgraph.nodes.execute_tools.tools.edit_file import edit_file
 from mendgraph.nodes.execute_tools.tools.read_file import read_file
 from mendgraph.nodes.execute_tools.tools.write_file import append_file, write_file
-from mendgraph.nodes.records import ChangeKind, ToolErrorCode
+from mendgraph.nodes.records import ChangeKind
 from tests.nodes.execute_tools.conftest import Bench
+from tests.nodes.execute_tools.row_tables import every_row
 
 
 def test_file_is_created_with_its_folders(bench: Bench) -> None:
     output = bench.run(write_file, path="src/new.py", content="x = 'é'\ny = 2")
     assert output.result.data == {"path": "src/new.py", "action": "created", "bytes": 14, "lines": 2}
     assert bench.bytes_of("src/new.py") == "x = 'é'\ny = 2".encode()
-    assert [change.kind for change in output.changes] == ["created"]
+    assert [change.kind for change in output.changes] == [ChangeKind.CREATED]
 
 
 def test_new_file_has_a_bom_where_its_text_begins_with_one(bench: Bench) -> None:
@@ -23,10 +22,13 @@ def test_new_file_has_a_bom_where_its_text_begins_with_one(bench: Bench) -> None
     assert bench.bytes_of("b.cs") == b"\xef\xbb\xbfclass B;\n"
 
 
-def test_file_that_was_read_may_be_replaced_and_replaced_again(bench: Bench) -> None:
+def test_file_is_shown_before_it_is_replaced_and_keeps_its_mode(bench: Bench) -> None:
     bench.put({"a.py": "old\n"})
     (bench.root / "a.py").chmod(0o755)
-    bench.data(read_file, path="a.py")
+    data = bench.data(write_file, path="a.py", content="new\n")
+    assert (data["content"], data["changed"]) == ("old\n", False)
+    assert bench.bytes_of("a.py") == b"old\n"
+
     data = bench.data(write_file, path="a.py", content="new\n")
     assert data == {"path": "a.py", "action": "overwritten", "bytes": 4, "lines": 1}
     bench.data(write_file, path="a.py", content="newer\n")
@@ -34,29 +36,8 @@ def test_file_that_was_read_may_be_replaced_and_replaced_again(bench: Bench) -> 
     assert stat.S_IMODE((bench.root / "a.py").stat().st_mode) == 0o755
 
 
-def test_file_that_was_not_read_is_shown_and_not_replaced(bench: Bench) -> None:
-    bench.put({"a.py": "old\n"})
-    data = bench.data(write_file, path="a.py", content="new\n")
-    assert (data["content"], data["changed"]) == ("old\n", False)
-    assert bench.bytes_of("a.py") == b"old\n"
-    bench.data(write_file, path="a.py", content="new\n")
-    assert bench.bytes_of("a.py") == b"new\n"
-
-
-def test_file_that_has_changed_since_is_not_replaced(bench: Bench) -> None:
-    bench.put({"a.py": "old\n"})
-    bench.data(read_file, path="a.py")
-    bench.put({"a.py": "theirs\n"})
-    error = bench.error(write_file, path="a.py", content="new\n")
-    assert (error.code, error.message) == (
-        ToolErrorCode.CONFLICT,
-        "'a.py' has changed since it was read: read_file it again, and base your change on what it holds now.",
-    )
-    assert bench.bytes_of("a.py") == b"theirs\n"
-
-
-@pytest.mark.parametrize(
-    ("old", "content", "new"),
+@every_row(
+    "old, content, new",
     [
         (b"a\r\nb\r\n", "a\nc\n", b"a\r\nc\r\n"),
         (b"\xef\xbb\xbfa\n", "c\n", b"\xef\xbb\xbfc\n"),
@@ -73,37 +54,14 @@ def test_bom_and_line_ends_are_kept(bench: Bench, old: bytes, content: str, new:
     assert bench.bytes_of("a") == new
 
 
-@pytest.mark.parametrize(
-    ("path", "content", "code", "message"),
-    [
-        (
-            "a",
-            "same\n",
-            ToolErrorCode.INVALID_ARGUMENT,
-            "'a' already has exactly this content, so there is nothing to write.",
-        ),
-        ("b", "x\x00", ToolErrorCode.INVALID_ARGUMENT, "content holds the character U+0000 in line 1"),
-        ("binary", "x", ToolErrorCode.INVALID_ARGUMENT, "'binary' is a binary file of 3 bytes"),
-        (".env", "x", ToolErrorCode.PERMISSION_DENIED, ".env is secret"),
-    ],
-)
-def test_what_is_not_written(bench: Bench, path: str, content: str, code: ToolErrorCode, message: str) -> None:
-    bench.put({"a": b"same\r\n", "binary": b"a\x00b", "src/a": ""})
-    error = bench.error(write_file, path=path, content=content)
-    assert error.code is code
-    assert message in error.message
-    assert sorted(each.name for each in bench.root.rglob("*")) == ["a", "a", "binary", "src"]
-
-
-def test_file_that_is_not_there_is_made(bench: Bench) -> None:
+def test_file_that_is_appended_to_is_made_where_it_is_not_there(bench: Bench) -> None:
     output = bench.run(append_file, file_name="logs/new.md", content="one")
     assert output.result.data == {"path": "logs/new.md", "action": "created", "start_line": 1, "lines": 1}
     assert bench.bytes_of("logs/new.md") == b"one"
-    assert [change.kind for change in output.changes] == [ChangeKind.CREATED]
 
 
-@pytest.mark.parametrize(
-    ("old", "content", "new", "start_line"),
+@every_row(
+    "old, content, new, start_line",
     [
         (b"one", "two\n", b"one\ntwo\n", 2),
         (b"one\r\ntwo", "three\nfour", b"one\r\ntwo\r\nthree\r\nfour", 3),
@@ -112,7 +70,7 @@ def test_file_that_is_not_there_is_made(bench: Bench) -> None:
         (b"", "two\r\n", b"two\r\n", 1),
     ],
 )
-def test_what_is_there_stays_and_gets_a_line_end(
+def test_appended_text_leaves_the_file_as_it_is_but_for_a_line_end(
     bench: Bench, old: bytes, content: str, new: bytes, start_line: int
 ) -> None:
     bench.put({"a": old})
@@ -120,34 +78,11 @@ def test_what_is_there_stays_and_gets_a_line_end(
     assert bench.bytes_of("a") == new
 
 
-@pytest.mark.parametrize(
-    ("path", "content", "code", "message"),
-    [
-        ("a", "", ToolErrorCode.INVALID_ARGUMENT, "content is empty: there is nothing to append."),
-        (
-            "a",
-            "x\x00",
-            ToolErrorCode.INVALID_ARGUMENT,
-            "content holds the character U+0000 in line 1, which no text file can hold; leave it out.",
-        ),
-        (".env", "x", ToolErrorCode.PERMISSION_DENIED, ".env is secret (for_write=False)."),
-    ],
-)
-def test_what_is_not_added(bench: Bench, path: str, content: str, code: ToolErrorCode, message: str) -> None:
-    bench.put({"a": "same\n", "binary": b"a\x00b", ".env": "KEY=1"})
-    error = bench.error(append_file, path=path, content=content)
-    assert (error.code, error.message) == (code, message)
-    assert sorted(each.name for each in bench.root.rglob("*")) == [".env", "a", "binary"]
-    assert bench.bytes_of("a") == b"same\n"
-
-
 LONG = "".join(f"line {number}\n" for number in range(1, 41))
 
 
-@pytest.mark.parametrize("placeholder", ["# ... rest of the code remains unchanged ...", "...", "// existing code"])
-def test_placeholder_in_place_of_most_of_a_file_is_refused_with_the_lines_that_would_be_lost(
-    bench: Bench, placeholder: str
-) -> None:
+@every_row("placeholder", ["# ... rest of the code remains unchanged ...", "...", "// existing code"])
+def test_placeholder_in_place_of_most_of_a_file_is_refused(bench: Bench, placeholder: str) -> None:
     bench.put({"a.txt": LONG})
     bench.data(read_file, path="a.txt")
     error = bench.error(write_file, path="a.txt", content=f"line 1!\nline 2\n{placeholder}\n")
@@ -155,7 +90,7 @@ def test_placeholder_in_place_of_most_of_a_file_is_refused_with_the_lines_that_w
     assert bench.bytes_of("a.txt") == LONG.encode()
 
 
-def test_loss_decides_and_not_the_sentence_alone(bench: Bench) -> None:
+def test_placeholder_is_written_where_it_loses_nothing(bench: Bench) -> None:
     bench.put({"a.txt": LONG, "b.txt": "...\n" + LONG})
     for path, content in (("a.txt", LONG + "...\n"), ("a.txt", "line 1\n"), ("b.txt", "...\nline 1\n")):
         bench.data(read_file, path=path)
