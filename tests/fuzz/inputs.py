@@ -41,7 +41,8 @@ CALL_WORDS: Final = (
     *("tool:", "tool: ", "(", ")", "({", "})", "```", "````", "~~~", "```python\n", "\n```\n", "<think>", "</think>"),
     *('tool_result({"ok":true})', "\nuser: ", "<tool_call>", "</tool_call>", '{"name": "', '", "arguments": {', "'"),
     *('"""',),
-    *("    *("final_answer",),
+    *("<<<<<<< SEARCH\n", "=======\n", ">>>>>>> REPLACE\n", "calc.py\n", "def f():\n", "path", "content"),
+    *("final_answer",),
     *(f'tool: {tool}({{"path": "calc.py"}})\n' for tool in TOOLS),
 )
 
@@ -96,7 +97,6 @@ def as_bytes(text: str) -> bytes:
 
 @cache
 def replies() -> tuple[ModelReply, ...]:
-<<<<<<< HEAD
     """The replies of all recorded runs."""
     found = map(reply_of, recorded_replies())
     return tuple(each for each in found if isinstance(each, ModelReply))
