@@ -68,8 +68,9 @@ test: setup ## all tests, offline
 SWEEP ?= all
 SWEPT := tests/crash/test_*sweep.py tests/crash/test_batch_kills.py tests/crash/test_agents_kills.py \
   tests/crash/test_command_kills.py tests/runs/test_shared_store.py \
-  tests/runs/test_batch.py::test_task_whose_worker_is_killed_is_resumed_in_another_one \
-  tests/machine/test_depth.py tests/machine/test_any_order.py tests/runs/test_ray.py tests/architecture/test_patterns.py
+  tests/machine/test_depth.py tests/machine/test_any_order.py tests/runs/test_ray.py tests/architecture/test_patterns.py \
+  tests/runs/test_callers_loop.py tests/runs/test_servers.py tests/runs/test_studio.py tests/runs/test_studio_strict.py \
+  tests/runs/test_tmux.py
 sweep: setup ## kill a run at every call that changes the disk, and check the machine further (CI: SWEEP=turns)
 	@MENDGRAPH_SWEEP=$(SWEEP) $(BIN)/pytest -n 2 --dist loadfile --timeout 1800 $(SWEPT) $(ARGS)
 

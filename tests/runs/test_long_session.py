@@ -23,7 +23,7 @@ from mendgraph.nodes.records import (
 )
 from tests.doubles.call_model import CallModel
 
-STEPS = 150
+STEPS = 100
 WINDOW = 16_000
 TASK = "Read every file, then say which of them names the colour ultramarine-4711."
 SUMMARY = {"done": ["read the files so far"], "findings": ["no colour yet"], "left": ["the rest"], "files": []}
@@ -65,7 +65,7 @@ class Reader(CallModel):
     [("text", json.dumps(SUMMARY)), ("native", "I would rather not.")],
     ids=["text", "native with useless summaries"],
 )
-def test_150_steps_in_a_window_of_16_000_tokens(protocol: Any, summary: str, tmp_path: Path) -> None:
+def test_hundred_steps_in_a_window_of_16_000_tokens(protocol: Any, summary: str, tmp_path: Path) -> None:
     for number in range(20):
         (tmp_path / f"file_{number}.txt").write_text("".join(f"{n} {'word ' * 8}\n" for n in range(400)), "utf-8")
     model = Reader(native=protocol == "native", summary=summary)

@@ -121,11 +121,10 @@ def test_endpoint_that_tells_the_truth_passes_no_limit_at_all(
 # --- Processes that die
 
 
-@pytest.mark.parametrize("durability", ["sync", "async"])
-def test_process_that_dies_in_every_call_uses_the_budget_up(data: Path, durability: Any) -> None:
+def test_process_that_dies_in_every_call_uses_the_budget_up(data: Path) -> None:
     root, limits = workspace(data), {"max_calls_per_turn": 4, "max_calls_per_session": 4}
     model = provider(data, root, [Dies()] * 20, limits)
-    outcome = worked(context(root, **limits), model, 1, durability=durability)[0]
+    outcome = worked(context(root, **limits), model, 1, durability="async")[0]
     assert (outcome.kind, outcome.reason) == (OutcomeKind.BUDGET_STOP, StopReason.MAX_CALLS_PER_SESSION)
     assert (len(model.paid), outcome.usage["total_calls"]) == (4, 4)
     assert outcome.usage["total_input_tokens"] == total(model.paid, 0) > 0
@@ -133,7 +132,7 @@ def test_process_that_dies_in_every_call_uses_the_budget_up(data: Path, durabili
     assert outcome.usage["cost_usd"] == pytest.approx(total(model.paid, 2))
 
 
-@pytest.mark.parametrize("dies_at", range(5))
+@pytest.mark.parametrize("dies_at", [0, 3])
 def test_what_was_reserved_for_the_call_that_died_is_charged_once(data: Path, dies_at: int) -> None:
     root = workspace(data)
     moves: list[Move] = [*[STEP] * dies_at, Dies(), *[STEP] * (4 - dies_at), Said("answer")]
@@ -174,7 +173,7 @@ def test_time_travel_gives_nothing_back(data: Path, places: list[int]) -> None:
     assert (model.problems, len(model.paid) <= 12) == ([], True)
 
 
-@pytest.mark.parametrize("at", [1, 2, 3])
+@pytest.mark.parametrize("at", [1, 3])
 def test_fork_begins_with_what_its_run_had_spent_by_then(data: Path, at: int) -> None:
     root = workspace(data)
     model = provider(data, root, [STEP, STEP, STEP, Said("answer")], {})
@@ -194,12 +193,9 @@ def test_fork_begins_with_what_its_run_had_spent_by_then(data: Path, at: int) ->
 # --- Limits of a day and of an account
 
 
-@pytest.mark.parametrize(
-    ("span", "reason"), [("day", StopReason.DAY_LIMIT), ("account", StopReason.ACCOUNT_LIMIT)], ids=["day", "account"]
-)
-@pytest.mark.parametrize(("kind", "maximum"), [("tokens", 24_000), ("cost_usd", 0.15)], ids=["tokens", "cost"])
+@pytest.mark.parametrize(("span", "kind", "maximum"), [("day", "tokens", 24_000), ("account", "cost_usd", 0.15)])
 def test_two_sessions_in_two_workspaces_hold_one_limit(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, maximum: float, span: str, reason: StopReason
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, maximum: float, span: str
 ) -> None:
     limit: JsonMap = {f"max_{kind}_per_{span}": maximum, "account": "a" if span == "account" else ""}
     data = tmp_path / "data"
@@ -237,7 +233,7 @@ def test_two_sessions_in_two_workspaces_hold_one_limit(
     for worker in workers:
         worker.join()
     assert problems == []
-    assert {(each.kind, each.reason) for each in outcomes.values()} == {(OutcomeKind.BUDGET_STOP, reason)}
+    assert {(each.kind, each.reason) for each in outcomes.values()} == {("BUDGET_STOP", f"{span}_limit")}
     entries = book_of(data)
     assert {entry["thread"].partition(" ")[0] for entry in entries} == {"one", "two"}
     tokens, usd = sum(e["input_tokens"] + e["output_tokens"] for e in entries), sum(e["cost_usd"] for e in entries)
@@ -249,11 +245,10 @@ def test_two_sessions_in_two_workspaces_hold_one_limit(
     ("limit", "raised"),
     [
         ({"max_tokens_per_account": 9_000}, {"max_tokens_per_account": 90_000}),
-        ({"max_cost_usd_per_account": 0.06}, {"max_cost_usd_per_account": 0.6}),
-        ({"max_tokens_per_account": 9_000}, {"account": "batch/another"}),
+        ({"max_cost_usd_per_account": 0.06}, {"account": "batch/another"}),
         ({"max_tokens_per_day": 9_000}, {"max_tokens_per_day": 90_000}),
     ],
-    ids=["tokens", "cost", "another account", "day"],
+    ids=["tokens", "another account", "day"],
 )
 def test_run_whose_account_is_full_goes_on_where_it_was_when_its_limit_is_raised(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limit: JsonMap, raised: JsonMap
