@@ -144,7 +144,7 @@ def test_answer_that_cannot_be_read_is_asked_again_runs_nothing_and_ends_nothing
             assert str(answer) in event.request["problem"]
             assert " is no answer. Answer " in event.request["problem"]
             assert event.request["calls"] == calls
-        event = last(now.answer({"decisions": {"0": {"action": "run"}}}))  # type: ignore[dict-item]
+        event = last(now.answer({"decisions": {"0": {"action": "run"}}}))
     assert isinstance(event, Ended)
     assert files(root) == {"calc.py": BUG}
     assert not (root.parent / "rung").exists()

@@ -26,7 +26,7 @@ from mendgraph import (
 )
 from mendgraph.nodes.records import Protocol
 from tests.doubles.scripted_model import ScriptedModel
-from tests.doubles.tool_use import use
+from tests.doubles.tool_use import message_of, use
 from tests.runs.history import history_problems
 from tests.runs.tool_play import DONE, PROTOCOLS, play, reads, scripted
 from tests.sandboxes import set_sandbox_problem
@@ -91,13 +91,16 @@ def test_cancelled_run_returns_at_once_and_changes_nothing_any_more(root: Path) 
 @pytest.mark.parametrize("with_file", [False, True], ids=["gone", "a file now"])
 def test_workspace_that_disappears_is_a_failure_with_a_reason(root: Path, with_file: bool) -> None:
     class Vanishing(ScriptedModel):
+        def __init__(self) -> None:
+            super().__init__([message_of(reads("a.py"), Protocol.NATIVE), DONE])
+
         def complete(self, *arguments: Any) -> Any:
             shutil.rmtree(root, ignore_errors=True)
             if with_file and not root.exists():
                 root.write_text("x", encoding="utf-8")
             return super().complete(*arguments)
 
-    outcome = play(root, model=Vanishing(scripted(Protocol.NATIVE, reads("a.py"))._script)).outcome
+    outcome = play(root, model=Vanishing()).outcome
     assert (outcome.kind, outcome.reason) == ("SYSTEM_ERROR", "workspace_failed")
     assert str(root) in " ".join((outcome.message, *outcome.diagnostics))
 
@@ -130,7 +133,8 @@ def test_tool_is_handed_no_more_than_its_effect_speaks_of(root: Path, monkeypatc
 
 def test_limit_of_a_tool_that_does_not_exist_is_refused(root: Path) -> None:
     for field in ("tool_timeouts_s", "tool_quotas", "tool_calls_per_minute"):
-        outcome = play(root, **{field: {"read_fil": 1}}).outcome
+        limit: dict[str, Any] = {field: {"read_fil": 1}}
+        outcome = play(root, **limit).outcome
         assert outcome.reason == "invalid_request"
         assert outcome.message == (
             "The context limits a tool that there is not, 'read_fil'. Did you mean read_file or read_skill or"

@@ -93,9 +93,10 @@ def test_programs_neither_see_nor_change_what_a_rule_blocks(root: Path, tmp_path
         f" cat {tmp_path}/data/open.txt {tmp_path}/data/private/a.txt; echo 1 > new.private"
     )
     command = use(("run_command", {"argv": ["sh", "-c", script]}))
-    settings = {"allowed_programs": ("sh",), "readable_folders": (str(tmp_path / "data"),)}
+    settings: dict[str, Any] = {"allowed_programs": ("sh",), "readable_folders": (str(tmp_path / "data"),)}
     rules = private(lambda path: "private" in path.parts or path.suffix == ".private")
-    for more in ({"rules": rules}, {"denied_paths": ("private", "*.private")}):
+    ways: tuple[dict[str, Any], ...] = ({"rules": rules}, {"denied_paths": ("private", "*.private")})
+    for more in ways:
         run = play(root, command, DONE, **settings, **more)
         [text] = told(run)
         assert "Ann is here" in text

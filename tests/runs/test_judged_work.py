@@ -57,7 +57,7 @@ def test_run_is_finished_when_its_checks_pass(root: Path) -> None:
 def test_repair_stays_beside_a_test_that_failed_already(root: Path, first: str, task: str, finished: bool) -> None:
     write_files(root, CART)
     edit = use(("edit_file", {"path": "cart.py", "old_str": "sum(items) + 1", "new_str": first}))
-    replies = (reads("cart.py"), edit, *[Say("It is right.")] * 2)
+    replies: tuple[Use | Say, ...] = (reads("cart.py"), edit, *[Say("It is right.")] * 2)
     run = play(root, *replies, request=task, evidence=True, max_failed_tries=2)
     assert (run.outcome.kind == "FINISHED") is finished
     if finished:

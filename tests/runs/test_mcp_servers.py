@@ -118,7 +118,7 @@ def test_file_that_a_server_executes_cannot_be_changed(workspace: Path, mode: st
         event: Any = opened.work("Change tools/server.py.")
         while hasattr(event, "request"):
             asked += [f"{call['tool']} {call['path']}" for call in event.request["calls"]]
-            event = opened.work_on(action)  # type: ignore[arg-type]
+            event = opened.work_on(action)
         read, *changes, called = [json.loads(m.text) for m in opened.result().messages if m.type == "tool"]
     assert (read["ok"], called["ok"]) == (True, True)
     assert [each["error"]["code"] for each in changes] == ["permission_denied"] * len(CHANGES)

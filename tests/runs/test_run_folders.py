@@ -119,9 +119,8 @@ def test_run_without_a_folder_reads_and_changes_nothing(root: Path, no_folder: s
     """With a saver of one's own it may look at files; a large result is cut; what is not recorded is not changed."""
     saver = InMemorySaver(serde=serializer())
     run = ran(root, reads("a.py"), RECITE, DONE, checkpointer=saver)
-    [reason] = [
-        str(event.payload["reason"]) for event in run.events if getattr(event, "name", "") == "audit.unavailable"
-    ]
+    traces = [event for event in run.events if isinstance(event, Traced)]
+    [reason] = [str(event.payload["reason"]) for event in traces if event.name == "audit.unavailable"]
     assert no_folder in reason
     assert run.outcome.kind == "FINISHED"
     cut = run.results[1]

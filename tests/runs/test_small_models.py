@@ -2,6 +2,7 @@
 
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
 import pytest
 from hypothesis import given, settings, strategies as st
@@ -140,7 +141,8 @@ def test_small_model_may_claim_work_that_a_tool_did_elsewhere(tmp_path: Path, ef
         return {"opened": title}
 
     created = use(("create_issue", {"title": "It crashes"})), Say("I have created the issue.")
-    run = play(tmp_path, *created, then=Say("It is not there."), model=SMALL, tools=(create_issue,))
+    request = "Create an issue: it crashes."
+    run = play(tmp_path, *created, request=request, then=Say("It is not there."), model=SMALL, tools=(create_issue,))
     assert len(run.model.calls) == calls
 
 
@@ -148,7 +150,7 @@ def test_small_model_may_claim_work_that_a_tool_did_elsewhere(tmp_path: Path, ef
 def test_model_that_replies_well_pays_nothing_for_the_help_of_weak_ones(tmp_path: Path, protocol: Protocol) -> None:
     documented = BROKEN.replace("return", '"""Add.\n\n    >>> add(2, 3)\n    5\n    """\n    return')
 
-    def repaired(**more: bool | int) -> Played:
+    def repaired(**more: Any) -> Played:
         root = fresh(tmp_path, {"calc.py": documented})
         run = play(root, use(READ), use(EDIT), Say("It adds."), request=TASK, protocol=protocol, **more)
         assert (run.outcome.kind, run.outcome.answer) == ("FINISHED", "It adds."), run.outcome

@@ -69,12 +69,11 @@ def test_threads_have_rates_and_endpoints_have_circuits_of_their_own(
 ) -> None:
     model = scripted(Protocol.NATIVE, reads("a.py"), DONE, reads("a.py"), DONE, reads("b.py"), DONE, *[BUSY] * 5, DONE)
     machine = build_graph(InMemorySaver(serde=serializer()), model=model)
-    asked: Any = {"messages": [HumanMessage("Do it.")]}
     context = AgentContext(workspace=str(root), tool_calls_per_minute={"read_file": 1})
     allowed = []
     for thread in ("one", "two", "one"):
         config: Any = {"configurable": {"thread_id": thread}}
-        machine.invoke(asked, config, context=context)
+        machine.invoke({"messages": [HumanMessage("Do it.")]}, config, context=context)
         [result] = machine.get_state(config).values["results"]
         allowed.append(result.result.ok)
     assert allowed == [True, True, False]
@@ -83,7 +82,8 @@ def test_threads_have_rates_and_endpoints_have_circuits_of_their_own(
     calls = []
     for number, name in enumerate(("one", "one", "two")):
         config = {"configurable": {"thread_id": f"circuit {number}"}}
-        machine.invoke(asked, config, context=AgentContext(workspace=str(root), model=name, provider_retries=4))
+        context = AgentContext(workspace=str(root), model=name, provider_retries=4)
+        machine.invoke({"messages": [HumanMessage("Do it.")]}, config, context=context)
         calls.append(len(model.calls) - 6)
     assert (calls, clock.now) == ([5, 5, 6], 1_000.0)
 
