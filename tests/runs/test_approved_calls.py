@@ -6,17 +6,15 @@ from typing import Any, Literal
 
 import pytest
 
+from mendgraph import AgentContext, Asked, Ended, Event, Session, ToolError, Traced
 from mendgraph.graph import cli
-from mendgraph.graph.configuration.context import AgentContext
 from mendgraph.graph.configuration.permissions import keep_permission, list_permissions
-from mendgraph.graph.runs.events import Asked, Ended, Event, Traced
-from mendgraph.graph.runs.run import Session
 from mendgraph.nodes.guard.permissions import Permission
-from mendgraph.nodes.records import JsonMap, ToolError
 from tests.doubles.replies import Say
 from tests.doubles.scripted_model import ScriptedModel
 from tests.nodes.execute_tools.network.loopback_servers import Listener, http_answer
 from tests.runs.approval_play import asked, last, session
+from tests.runs.tool_play import JsonMap
 from tests.sandboxes import needs_sandbox, set_sandbox_problem
 
 

@@ -6,18 +6,17 @@ from pathlib import Path
 
 import pytest
 
+from mendgraph import TaskResult, ToolError, list_runs, undo_run
 from mendgraph.graph.fleet.batch.batch import Batch, Crew, Terms, prepare
 from mendgraph.graph.fleet.batch.batch_folder import BatchEnd
-from mendgraph.graph.fleet.batch.tasks import TaskResult
-from mendgraph.graph.runs.runs import list_runs, undo_run
-from mendgraph.nodes.records import JsonMap, OutcomeKind, ToolError
 from tests.crash import batch_play
 from tests.crash.batch_play import number_of
 from tests.doubles.replies import Calls, Reply, Say, Stall
 from tests.doubles.scripted_server import ScriptedServer
 from tests.runs.batching import patched, played, repository, some
+from tests.runs.tool_play import JsonMap
 
-FINISHED = OutcomeKind.FINISHED
+FINISHED = "FINISHED"
 CALLS = 3
 """Model calls of each task."""
 
@@ -65,7 +64,7 @@ def test_run_that_a_limit_has_ended_keeps_its_end(tmp_path: Path, model: Scripte
     tasks = some(project, 1, limits={"max_calls_per_turn": 2, "max_calls_per_session": 2})
     first = played(tasks, tmp_path / "out", model.base_url)
     (stopped,) = first.results()
-    assert (stopped.kind, stopped.reason) == (OutcomeKind.BUDGET_STOP, "max_calls_per_session")
+    assert (stopped.kind, stopped.reason) == ("BUDGET_STOP", "max_calls_per_session")
     assert stopped.patch == "patches/t0.patch"
     assert (first.ok, first.end, first.tally.stopped) == (False, BatchEnd.COMPLETE, 1)
     (tmp_path / "out" / "results.jsonl").write_text("")

@@ -12,12 +12,11 @@ from mendgraph.graph.runs.agent_language import AgentLanguage
 from mendgraph.nodes.execute_tools.registry import ActionRegistry
 from mendgraph.nodes.execute_tools.tools.read_file import read_file
 from mendgraph.nodes.language.formats.table import FORMAT_OF, FORMATS
-from mendgraph.nodes.records import JsonMap
 from tests.doubles.replies import Calls, Message, Say
 from tests.doubles.scripted_model import ScriptedModel
 from tests.doubles.scripted_server import ScriptedServer
 from tests.langchain.agents import agent, ask
-from tests.runs.tool_play import fresh
+from tests.runs.tool_play import JsonMap, fresh
 from tests.workspace_files import write_files
 
 CODE = "def add(a, b):\n    return a + b\n"

@@ -15,9 +15,9 @@ from langchain_core.tracers.context import register_configure_hook
 
 from mendgraph import AgentContext, BudgetMiddleware, HealingMiddleware, build_graph, run_task
 from mendgraph.nodes.call_model.window import SUMMARY_SYSTEM
-from mendgraph.nodes.records import JsonMap
 from tests.doubles.scripted_server import Calls, Chunked, Reply, Say, ScriptedServer, Status
 from tests.langchain.agents import chat, look
+from tests.runs.tool_play import JsonMap
 from tests.workspace_files import write_files
 
 WORD = "hunter2-hunter2-hunter2"

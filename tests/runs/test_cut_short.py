@@ -24,11 +24,10 @@ from mendgraph import (
     serializer,
     tool,
 )
-from mendgraph.nodes.records import Protocol
 from tests.doubles.scripted_model import ScriptedModel
 from tests.doubles.tool_use import message_of, use
 from tests.runs.history import history_problems
-from tests.runs.tool_play import DONE, PROTOCOLS, play, reads, scripted
+from tests.runs.tool_play import DONE, PROTOCOLS, Protocol, play, reads, scripted
 from tests.sandboxes import set_sandbox_problem
 from tests.workspace_files import write_files
 

@@ -17,9 +17,13 @@ from langgraph.graph import START, StateGraph
 from mendgraph import (
     AgentContext,
     BatchTask,
+    Effect,
     FileGuardrailRule,
+    Outcome,
+    Restored,
     Session,
     ToolContext,
+    ToolError,
     ToolOutput,
     apply_run,
     build_graph,
@@ -33,11 +37,11 @@ from mendgraph import (
 from mendgraph.graph.cli import main
 from mendgraph.graph.machine.state import AgentState
 from mendgraph.nodes.execute_tools.edits.diffs import NO_FILE, Version, file_change
-from mendgraph.nodes.execute_tools.journal.restoring import Restored
-from mendgraph.nodes.records import Effect, Outcome, Protocol, StopReason, ToolError, ToolErrorCode
+from mendgraph.nodes.records import ToolErrorCode
 from tests.doubles.replies import Say
 from tests.doubles.scripted_model import ScriptedModel
 from tests.doubles.tool_use import message_of, use
+from tests.runs.tool_play import Protocol
 from tests.workspace_files import write_files
 
 BEFORE = {"notes.txt": "one\ntwo\nthree\n", "other.txt": "other\n"}
@@ -115,7 +119,7 @@ def by_their_graph(root: Path) -> Outcome:
 @pytest.mark.parametrize("run", [by_task, by_their_graph])
 def test_failed_work_is_taken_back_kept_applied_and_undone(root: Path, run: Callable[[Path], Outcome]) -> None:
     outcome = run(root)
-    assert (outcome.reason, outcome.changed_files) == (StopReason.CHECKS_FAILED, ())
+    assert (outcome.reason, outcome.changed_files) == ("checks_failed", ())
     assert outcome.restored == ("made/new.txt", "notes.txt", "other.txt")
     assert files(root) == BEFORE
     assert not (root / "made").exists()

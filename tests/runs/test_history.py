@@ -2,8 +2,8 @@
 
 from langchain_core.messages import AIMessage, AnyMessage, HumanMessage, SystemMessage, ToolMessage
 
-from mendgraph.nodes.records import Protocol
 from tests.runs.history import history_problems
+from tests.runs.tool_play import Protocol
 
 ASK = HumanMessage("Read.")
 ANSWER = AIMessage("Done.")

@@ -18,14 +18,14 @@ from langchain_core.messages import HumanMessage
 from langgraph.checkpoint.base import BaseCheckpointSaver
 from langgraph.checkpoint.memory import InMemorySaver
 
-from mendgraph.graph.configuration.context import AgentContext
-from mendgraph.graph.machine.build import Machine, build_graph
+from mendgraph import AgentContext, Outcome, build_graph, serializer
+from mendgraph.graph.machine.build import Machine
 from mendgraph.graph.machine.routes import NODES, recursion_limit
-from mendgraph.graph.machine.state import serializer
-from mendgraph.nodes.records import JsonMap, Outcome, OutcomeKind, Protocol, Verdict, VerdictKind
+from mendgraph.nodes.records import OutcomeKind, Verdict, VerdictKind
 from tests.doubles.scripted_model import ScriptedModel
 from tests.runs.history import history_problems
 from tests.runs.models import FILES, HIDDEN, Story, contexts, stories, tight_tokens
+from tests.runs.tool_play import JsonMap, Protocol
 from tests.workspace_files import changed_files, write_files
 
 MAY_CHANGE = {"calc.py", "notes.txt", "new", "new.py"}

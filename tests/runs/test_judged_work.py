@@ -6,10 +6,9 @@ from typing import Any
 import pytest
 
 from mendgraph import default_tools
-from mendgraph.nodes.records import JsonMap, Verification
 from tests.doubles.replies import Say
 from tests.doubles.tool_use import Use, use
-from tests.runs.tool_play import PROTOCOLS, fresh, play, reads
+from tests.runs.tool_play import PROTOCOLS, JsonMap, fresh, play, reads
 from tests.sandboxes import needs_sandbox, set_sandbox_problem
 from tests.workspace_files import write_files
 
@@ -40,7 +39,8 @@ def write(text: str, path: str = "notes.txt") -> Use:
 @needs_sandbox
 def test_run_is_finished_when_its_checks_pass(root: Path) -> None:
     run = play(root, READ, write("wrong"), DONE, write("right"), DONE, checks=(CHECK,), evidence=True)
-    assert (run.outcome.kind, run.outcome.verified) == ("FINISHED", Verification(kind="passed", ran=(CHECK,)))
+    verified = run.outcome.verified
+    assert (run.outcome.kind, verified.kind, verified.ran) == ("FINISHED", "passed", (CHECK,))
     assert (run.outcome.message, run.outcome.answer) == (f"Changed notes.txt; passed: {CHECK}.", "The notes are right.")
     assert [CHECK in run.sent(call) for call in range(5)] == [False, False, False, True, True]
 

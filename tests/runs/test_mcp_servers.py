@@ -11,11 +11,10 @@ import pytest
 from langchain_core.messages import HumanMessage
 
 from mendgraph import AgentContext, ToolError, arun_task, build_graph, default_tools, load_mcp_tools_sync
-from mendgraph.nodes.records import Protocol
 from tests.doubles.scripted_model import ScriptedModel
 from tests.doubles.tool_use import use
 from tests.nodes.execute_tools.mcp_doubles import ECHO, PROGRAM, running
-from tests.runs.tool_play import play, scripted, session
+from tests.runs.tool_play import Protocol, play, scripted, session
 from tests.sandboxes import needs_sandbox
 
 CALL: tuple[str, dict[str, Any]] = ("s__echo", {"a": 1})

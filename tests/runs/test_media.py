@@ -14,10 +14,10 @@ from langgraph.checkpoint.memory import InMemorySaver
 from pydantic import PrivateAttr
 
 from mendgraph import AgentContext, build_graph
-from mendgraph.nodes.records import Protocol
 from tests.doubles.replies import Message, Say, Status
 from tests.doubles.scripted_server import ScriptedServer
 from tests.doubles.tool_use import message_of, use
+from tests.runs.tool_play import Protocol
 
 IMAGE = {"type": "image_url", "image_url": {"url": "data:image/png;base64,AAAA"}}
 VIDEO = {"type": "video", "base64": "AAAA", "mime_type": "video/mp4"}

@@ -11,20 +11,17 @@ from langchain_core.messages import HumanMessage
 from langgraph.store.base import BaseStore
 from langgraph.store.memory import InMemoryStore
 
+from mendgraph import AgentContext, Asked, Session, ToolError, arun_task, build_graph, run_task
 from mendgraph.graph import cli
-from mendgraph.graph.configuration.context import AgentContext
 from mendgraph.graph.configuration.loading import widening
-from mendgraph.graph.machine.build import build_graph
 from mendgraph.graph.machine.memory import Memory
 from mendgraph.graph.persistence.store import MEMORY_FILE, own_memory
-from mendgraph.graph.runs.events import Asked
-from mendgraph.graph.runs.run import Session, arun_task, run_task
 from mendgraph.nodes.execute_tools.secrets.redact import Redactor
 from mendgraph.nodes.execute_tools.store.run_folder import workspace_folder_path
-from mendgraph.nodes.records import Protocol, ToolError
 from tests.doubles.replies import Say
 from tests.doubles.scripted_model import ScriptedModel
 from tests.doubles.tool_use import message_of, use
+from tests.runs.tool_play import Protocol
 
 KEY = "ghp_" + "a8F3kLq9ZxT2vB7nM4cR6wY1pD5sH0jG2uE8"
 NOTE = "The tests need `make db` first."

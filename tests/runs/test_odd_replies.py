@@ -18,11 +18,11 @@ from langgraph.checkpoint.memory import InMemorySaver
 
 from mendgraph import AgentContext, Effect, Outcome, ToolContext, build_graph, default_tools, serializer, tool
 from mendgraph.nodes.parse.reading import MOST_CALLS
-from mendgraph.nodes.records import JsonMap, Protocol
 from tests.doubles.replies import Calls, Message, Say, Status
 from tests.doubles.scripted_model import ScriptedModel
 from tests.doubles.scripted_server import ScriptedServer
 from tests.runs.history import history_problems
+from tests.runs.tool_play import JsonMap, Protocol
 from tests.workspace_files import changed_files, write_files
 
 FILES = {"a.py": "x = 1\n"}

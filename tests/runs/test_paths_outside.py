@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from mendgraph.nodes.records import CallResult, JsonMap, Protocol
+from mendgraph.nodes.records import CallResult
 from tests.doubles.replies import Say
 from tests.doubles.tool_use import use
-from tests.runs.tool_play import PROTOCOLS, Line, play, results_of
+from tests.runs.tool_play import PROTOCOLS, JsonMap, Line, Protocol, play, results_of
 from tests.workspace_files import changed_files, write_files
 
 FILES = {"notes.txt": "ours\n", "src/calc.py": "def add(a, b):\n    return a - b\n"}

@@ -6,16 +6,13 @@ from typing import Any
 
 import pytest
 
-from mendgraph.graph.configuration.context import AgentContext
+from mendgraph import AgentContext, Session, Traced
 from mendgraph.graph.machine.tool_runtime import ToolRuntime
-from mendgraph.graph.runs.events import Traced
-from mendgraph.graph.runs.run import Session
 from mendgraph.nodes.language.project_notes import INTRODUCTION, ProjectNotes, notes_text
-from mendgraph.nodes.records import OutcomeKind, Protocol
 from tests.doubles.replies import Say
 from tests.doubles.scripted_model import ScriptedModel
 from tests.doubles.tool_use import message_of, use
-from tests.runs.tool_play import play
+from tests.runs.tool_play import Protocol, play
 from tests.workspace_files import write_files
 
 READ = use(("read_file", {"path": "a.txt"}))
@@ -36,7 +33,7 @@ def work(root: Path, *tasks: str, script: Any = (), **settings: Any) -> tuple[li
         for task in tasks or ("What is this?",):
             events = list(session.stream(task))
             told += [(each.name, dict(each.payload)) for each in events if isinstance(each, Traced)]
-        assert session.result().outcome.kind is OutcomeKind.FINISHED
+        assert session.result().outcome.kind == "FINISHED"
     sent = [[str(message["content"]) for message in call.prompt.messages] for call in model.calls]
     return sent, [each for each in told if each[0].startswith("notes.")]
 

@@ -13,7 +13,6 @@ from langchain_core.messages import HumanMessage
 
 from mendgraph import AgentContext, Outcome, build_graph, run_task
 from mendgraph.nodes.call_model.window import SUMMARY_SYSTEM
-from mendgraph.nodes.records import JsonMap
 from tests.doubles.model_clock import set_clock
 from tests.doubles.scripted_server import (
     NO_USAGE,
@@ -33,6 +32,7 @@ from tests.doubles.scripted_server import (
     Status,
     Think,
 )
+from tests.runs.tool_play import JsonMap
 from tests.workspace_files import write_files
 
 KEY = "sk-hunter2-hunter2-hunter2"

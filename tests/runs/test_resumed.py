@@ -15,12 +15,11 @@ from langgraph.checkpoint.memory import InMemorySaver
 
 from mendgraph import AgentContext, Asked, Ended, RunResult, Session, Text, Traced, list_runs, open_run, serializer
 from mendgraph.nodes.call_model.model import Call
-from mendgraph.nodes.records import Protocol
 from tests.doubles.history_model import HistoryModel
 from tests.doubles.replies import Say
 from tests.doubles.tool_use import Use, message_of, use
 from tests.graph.runs import run_plays
-from tests.runs.tool_play import play, reads, scripted, session as open_session
+from tests.runs.tool_play import Protocol, play, reads, scripted, session as open_session
 from tests.workspace_files import write_files
 
 FILES = {"a.py": "a = 1\n", "b.py": "b = 2\n", "sub/c.txt": "c\n", ".env": "A=1\n"}

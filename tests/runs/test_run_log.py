@@ -10,11 +10,9 @@ from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.metrics.export import InMemoryMetricReader, MetricsData
 
 from mendgraph import Outcome, report_html
-from mendgraph.nodes.execute_tools.store.run_folder import folder_name
-from mendgraph.nodes.records import Protocol
 from tests.doubles.replies import Say
 from tests.doubles.tool_use import use
-from tests.runs.tool_play import DONE, PROTOCOLS, Line, play, reads
+from tests.runs.tool_play import DONE, PROTOCOLS, Line, Protocol, play, reads
 from tests.workspace_files import write_files
 
 BROKEN = use(("read_file", '{"path": a.py}'))
@@ -27,8 +25,8 @@ def logged(folder: Path, *lines: Line, **more: Any) -> tuple[Outcome, list[dict[
     """The outcome of a run with these replies, and its log."""
     write_files(folder / "root", FILES)
     result = play(folder / "root", *lines, **more).result
-    text = (folder / "data" / "runs" / folder_name(result.thread_id) / "audit.jsonl").read_text(encoding="utf-8")
-    records = [json.loads(line) for line in text.splitlines()]
+    [log] = (folder / "data" / "runs").glob("*/audit.jsonl")
+    records = [json.loads(line) for line in log.read_text(encoding="utf-8").splitlines()]
     assert {record["run_id"] for record in records} == {result.thread_id}
     assert all(record["time"] and isinstance(record["step"], int) for record in records)
     return result.outcome, records

@@ -14,11 +14,11 @@ from langgraph_sdk.errors import ConflictError
 from psycopg import sql
 
 from mendgraph.graph.fleet.serving.middleware import MOST_OPEN
-from mendgraph.nodes.records import JsonMap
 from tests.doubles.replies import Say, Stall
 from tests.doubles.tool_use import use
 from tests.extent import in_sweeps
 from tests.runs.servers import SECRET, Server, Servers, token, wait_for
+from tests.runs.tool_play import JsonMap
 from tests.scenarios.sample_repair import CALC, EDIT, MENDED, READ, TASK
 from tests.workspace_files import changed_files
 

@@ -25,12 +25,12 @@ from mendgraph import (
     undo_run,
 )
 from mendgraph.graph.persistence.checkpoint_saver import SqliteStoreSaver
-from mendgraph.nodes.execute_tools.store.run_folder import DATA_DIR_VARIABLE, workspace_folder_path
+from mendgraph.nodes.execute_tools.store.run_folder import workspace_folder_path
 from mendgraph.nodes.execute_tools.store.run_lock import Owner, RunLock
-from mendgraph.nodes.records import Protocol
 from tests.doubles.history_model import HistoryModel
 from tests.doubles.replies import Say
 from tests.doubles.tool_use import Use, message_of, use
+from tests.runs.tool_play import Protocol
 from tests.workspace_files import write_files
 
 MAKE = use(("write_file", {"path": "new.txt", "content": "made\n"}))
@@ -40,7 +40,7 @@ DONE = Say("All done.")
 
 @pytest.fixture
 def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setenv(DATA_DIR_VARIABLE, str(tmp_path / "data"))
+    monkeypatch.setenv("MENDGRAPH_DATA_DIR", str(tmp_path / "data"))
     write_files(tmp_path / "root", {"a.txt": "old\n"})
     return tmp_path / "root"
 
@@ -189,7 +189,7 @@ def test_run_without_a_home_says_which_variable_to_set(root: Path, monkeypatch: 
     def homeless(*_: object, **__: object) -> str:
         raise RuntimeError("Could not determine home directory.")
 
-    monkeypatch.delenv(DATA_DIR_VARIABLE)
+    monkeypatch.delenv("MENDGRAPH_DATA_DIR")
     monkeypatch.setattr("platformdirs.user_data_dir", homeless)
     with session(root, DONE) as opened:
         ended = outcome(list(opened.stream("Do it.")))

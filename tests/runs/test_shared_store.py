@@ -15,8 +15,7 @@ from urllib.parse import quote, unquote
 import psycopg
 import pytest
 
-from mendgraph.graph.runs.run import RunResult, run_task
-from mendgraph.graph.runs.runs import list_runs, resume_run
+from mendgraph import RunResult, list_runs, resume_run, run_task
 from mendgraph.nodes.call_model.model import Call
 from mendgraph.nodes.execute_tools.files.deadline import pause
 from mendgraph.nodes.execute_tools.journal.journal import Journal
@@ -24,7 +23,7 @@ from mendgraph.nodes.execute_tools.store.database import read_url
 from mendgraph.nodes.execute_tools.store.postgres import MOST_CONNECTIONS, Connections, close_postgres, connections_to
 from mendgraph.nodes.execute_tools.store.run_folder import give_workspace_name, workspace_folder, workspace_name
 from mendgraph.nodes.execute_tools.store.run_lock import Owner
-from mendgraph.nodes.records import ModelReply, OutcomeKind, ProviderFailure, StopReason
+from mendgraph.nodes.records import ModelReply, OutcomeKind, ProviderFailure
 from tests.doubles.history_model import HistoryModel
 from tests.doubles.replies import Say
 from tests.doubles.wire import Wire
@@ -61,8 +60,8 @@ def ended(result: object) -> tuple[OutcomeKind, str]:
     return result.outcome.kind, result.outcome.reason
 
 
-FINISHED = (OutcomeKind.FINISHED, StopReason.ANSWERED)
-FAILED = (OutcomeKind.SYSTEM_ERROR, StopReason.STORE_FAILED)
+FINISHED = (OutcomeKind.FINISHED, "answered")
+FAILED = (OutcomeKind.SYSTEM_ERROR, "store_failed")
 
 
 # --- Many at once
@@ -233,7 +232,7 @@ def test_who_lost_the_workspace_changes_nothing_more_and_the_other_one_goes_on(
     assert result.outcome.message.startswith("This process lost its lock on the workspace")
     assert tree(folder) == trees[0]
     busy = resume_run("r", str(folder), model=HistoryModel(LINES))
-    assert ended(busy) == (OutcomeKind.SYSTEM_ERROR, StopReason.WORKSPACE_BUSY)
+    assert ended(busy) == (OutcomeKind.SYSTEM_ERROR, "workspace_busy")
     elsewhere.release(str(workspace_name(str(workspace_folder(str(folder))))))
     elsewhere.connections.close()
     assert ended(resume_run("r", str(folder), model=HistoryModel(LINES))) == FINISHED
@@ -254,13 +253,13 @@ def test_thread_is_at_work_on_one_machine_and_goes_on_on_another_when_that_is_ki
     with stalled_endpoint("I think hard") as base_url, mendgraph(there, base_url, "--json", "Look here.") as other:
         run = first_run(folder, other.pid)
         busy = resume_run(run, str(folder), model=HistoryModel((Say("Hi."),)))
-        assert ended(busy) == (OutcomeKind.SYSTEM_ERROR, StopReason.WORKSPACE_BUSY)
+        assert ended(busy) == (OutcomeKind.SYSTEM_ERROR, "workspace_busy")
         assert isinstance(busy, RunResult)
         assert f"process {other.pid}" in busy.outcome.message
         other.send(signal.SIGKILL)
         other.end()
     result = resume_run(run, str(folder), model=HistoryModel((Say("Hi."),)))
-    while isinstance(result, RunResult) and result.outcome.reason is StopReason.WORKSPACE_BUSY:
+    while isinstance(result, RunResult) and result.outcome.reason == "workspace_busy":
         result = resume_run(run, str(folder), model=HistoryModel((Say("Hi."),)))  # the server hears of the end at once
     assert ended(result) == FINISHED
     assert shared_store

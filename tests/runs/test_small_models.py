@@ -7,14 +7,13 @@ from typing import Any
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from mendgraph import AgentContext, Ended, Outcome, Session, tool
+from mendgraph import AgentContext, Effect, Ended, Outcome, Session, tool
 from mendgraph.nodes.call_model.prompts.block_prompt import foreign_lines
 from mendgraph.nodes.language.blocks import render_file
-from mendgraph.nodes.records import Effect, Protocol
 from tests.doubles.replies import Say
 from tests.doubles.scripted_model import ScriptedModel
 from tests.doubles.tool_use import use
-from tests.runs.tool_play import PROTOCOLS, Played, fresh, play, reads
+from tests.runs.tool_play import PROTOCOLS, Played, Protocol, fresh, play, reads
 from tests.scenarios.sample_repair import BROKEN, EDIT, READ, TASK
 from tests.workspace_files import changed_files, write_files
 

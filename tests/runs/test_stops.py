@@ -12,12 +12,11 @@ import pytest
 
 from mendgraph import Effect, Ended, ToolContext, ToolOutput, tool
 from mendgraph.graph.terminal.process_end import by_whom
-from mendgraph.nodes.records import Protocol
 from tests.doubles.replies import Reply, Say, Slow, Status
 from tests.doubles.scripted_server import ScriptedServer
 from tests.doubles.tool_use import message_of, use
 from tests.runs.stopping import mendgraph, stalled_endpoint, stopping
-from tests.runs.tool_play import scripted, session
+from tests.runs.tool_play import Protocol, scripted, session
 from tests.sandboxes import needs_sandbox, without_first_line
 from tests.workspace_files import write_files
 

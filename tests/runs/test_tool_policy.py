@@ -11,12 +11,23 @@ import pytest
 from langchain_core.messages import HumanMessage
 from langgraph.checkpoint.memory import InMemorySaver
 
-from mendgraph import AgentContext, Alerted, Ended, Event, Waiting, build_graph, serializer, tool
-from mendgraph.nodes.execute_tools.store.run_folder import folder_name
-from mendgraph.nodes.records import Effect, Protocol, ProviderErrorKind, ProviderFailure
+from mendgraph import AgentContext, Alerted, Effect, Ended, Event, Waiting, build_graph, serializer, tool
+from mendgraph.nodes.records import ProviderErrorKind, ProviderFailure
 from tests.doubles.model_clock import set_clock
 from tests.doubles.tool_use import Use, use
-from tests.runs.tool_play import DONE, FILES, PROTOCOLS, codes, play, reads, results_of, scripted, session, shown
+from tests.runs.tool_play import (
+    DONE,
+    FILES,
+    PROTOCOLS,
+    Protocol,
+    codes,
+    play,
+    reads,
+    results_of,
+    scripted,
+    session,
+    shown,
+)
 from tests.workspace_files import write_files
 
 BUSY = ProviderFailure(kind=ProviderErrorKind.SERVER_ERROR, message="The endpoint failed.")
@@ -203,8 +214,9 @@ def test_errors_of_tools_are_told_once_for_each_time_that_they_go_up(root: Path,
         Alerted("error_rate", message, 0.625, 0.5),
         Alerted("error_rate", later, 0.625, 0.5),
     ]
-    log = (tmp_path / "data" / "runs" / folder_name(run.result.thread_id) / "audit.jsonl").read_text(encoding="utf-8")
-    logged = [line["message"] for line in map(json.loads, log.splitlines()) if line["event"] == "alert"]
+    [log] = (tmp_path / "data" / "runs").glob("*/audit.jsonl")
+    lines = map(json.loads, log.read_text(encoding="utf-8").splitlines())
+    logged = [line["message"] for line in lines if line["event"] == "alert"]
     assert logged == [message, later]
 
 

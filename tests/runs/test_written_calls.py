@@ -12,15 +12,14 @@ from typing import Any
 
 import pytest
 
-from mendgraph import AgentContext, Outcome
+from mendgraph import DEFAULT_GUARDRAIL_RULES, AgentContext, Outcome
 from mendgraph.graph.machine.tool_runtime import ToolRuntime
-from mendgraph.nodes.guard.file_rules import DEFAULT_GUARDRAIL_RULES
 from mendgraph.nodes.heal.healing import SelfHealingConfig, attempt_extraction_with_healing
-from mendgraph.nodes.records import JsonMap, Profile, Protocol
+from mendgraph.nodes.records import Profile
 from tests.doubles.replies import Message, Say
 from tests.doubles.tool_use import Use, use
 from tests.runs.history import history_problems
-from tests.runs.tool_play import PROTOCOLS, fresh, play as play_run, reads, results_of
+from tests.runs.tool_play import PROTOCOLS, JsonMap, Protocol, fresh, play as play_run, reads, results_of
 from tests.workspace_files import changed_files
 
 FILES = {"a.py": "x = 1\n", "b.py": "y = 1\n", "notes.md": "n\n"}
