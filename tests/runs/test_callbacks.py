@@ -14,10 +14,8 @@ from langchain_core.messages import AIMessageChunk, HumanMessage
 from langchain_core.tracers.context import register_configure_hook
 
 from mendgraph import AgentContext, BudgetMiddleware, HealingMiddleware, build_graph, run_task
-from mendgraph.nodes.call_model.window import SUMMARY_SYSTEM
-from tests.doubles.scripted_server import Calls, Chunked, Reply, Say, ScriptedServer, Status
+from tests.doubles.scripted_server import Calls, Chunked, Say, ScriptedServer, Status
 from tests.langchain.agents import chat, look
-from tests.runs.tool_play import JsonMap
 from tests.workspace_files import write_files
 
 WORD = "hunter2-hunter2-hunter2"
@@ -42,29 +40,6 @@ def streamed(run: AgentContext, *, asynchronous: bool) -> list[AIMessageChunk]:
     else:
         parts = list(build_graph().stream(asked, context=run, stream_mode="messages"))
     return [message for message, _ in parts if isinstance(message, AIMessageChunk)]
-
-
-def test_summary_is_not_shown_as_a_reply(tmp_path: Path) -> None:
-    write_files(tmp_path, {"big.txt": "".join(f"{number} {'word ' * 12}\n" for number in range(400))})
-    asked: list[str] = []
-
-    def answer(request: JsonMap) -> Reply:
-        messages = request["messages"]
-        system = messages[0]["content"]
-        asked.append(system)
-        if system == SUMMARY_SYSTEM:
-            return Say(json.dumps({"done": ["SUMMED UP"], "findings": [], "left": [], "files": []}))
-        call = json.dumps({"path": "big.txt", "start_line": len(asked), "limit": 1})
-        return Calls([("read_file", call)], text="I look once more. " * 60)
-
-    with ScriptedServer(then=answer) as server:
-        run = context(
-            tmp_path, server.base_url, window_tokens=6_000, max_output_tokens_per_call=300, max_calls_per_turn=30
-        )
-        text = "".join(chunk.text for chunk in streamed(run, asynchronous=False))
-    assert SUMMARY_SYSTEM in asked
-    assert "I look once more." in text
-    assert "UP" not in text
 
 
 @pytest.mark.parametrize("asynchronous", [False, True])

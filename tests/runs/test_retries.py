@@ -18,7 +18,7 @@ from mendgraph.nodes.call_model.model import Call
 from mendgraph.nodes.records import ModelReply, ProviderErrorKind, ProviderFailure, RawCall
 from tests.doubles.call_model import CallModel
 from tests.doubles.model_clock import set_clock
-from tests.doubles.scripted_server import Calls, Say, ScriptedServer, Status
+from tests.doubles.scripted_server import Calls, Reply, Say, ScriptedServer, Status
 from tests.graph.runs.run_plays import Killed, state_of
 
 DOWN = Status(503)
@@ -37,7 +37,7 @@ def _key(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def context(folder: Path, server: ScriptedServer, **settings: Any) -> AgentContext:
     (folder / "calc.py").write_text("x = 1\n", encoding="utf-8")
-    off = {"evidence": False, "read_ahead": False}
+    off: dict[str, Any] = {"evidence": False, "read_ahead": False}
     return AgentContext(workspace=str(folder), model="model-1", base_url=server.base_url, **off, **settings)
 
 
@@ -137,7 +137,7 @@ def test_stop_ends_a_wait_and_resume_makes_the_call_as_if_nothing_had_been(in_lo
 
 def test_run_is_forked_before_the_first_try_of_a_call(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     set_clock(monkeypatch)
-    script = [DOWN, READ, DOWN, DOWN, DONE]
+    script: list[Reply] = [DOWN, READ, DOWN, DOWN, DONE]
     with ScriptedServer(script) as server, Session(context(tmp_path, server)) as session:
         session.work("Is all well?")
     steps = steps_of(session.thread_id, tmp_path)
