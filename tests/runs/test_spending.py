@@ -250,11 +250,11 @@ def test_two_sessions_in_two_workspaces_hold_one_limit(
 @pytest.mark.parametrize(
     ("limit", "raised"),
     [
-        ({"max_tokens_per_account": 9_000}, {"max_tokens_per_account": 90_000}),
-        ({"max_cost_usd_per_account": 0.06}, {"account": "batch/another"}),
+        ({"max_cost_usd_per_account": 0.06}, {"max_cost_usd_per_account": 0.6}),
+        ({"max_tokens_per_account": 9_000}, {"account": "batch/another"}),
         ({"max_tokens_per_day": 9_000}, {"max_tokens_per_day": 90_000}),
     ],
-    ids=["tokens", "another account", "day"],
+    ids=["cost", "another account", "day"],
 )
 def test_run_whose_account_is_full_goes_on_where_it_was_when_its_limit_is_raised(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limit: JsonMap, raised: JsonMap
