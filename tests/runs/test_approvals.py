@@ -26,7 +26,7 @@ def root(tmp_path: Path) -> Path:
     return folder
 
 
-def test_one_question_holds_two_writes_and_a_command(root: Path) -> None:
+def test_question_holds_two_writes_and_a_command(root: Path) -> None:
     with session(root, THREE) as now:
         calls = asked(now.stream("Fix add"))
     shown = [(call["tool"], call["path"], call["rule"], call["preview"]["kind"], call["choices"]) for call in calls]
@@ -41,7 +41,7 @@ def test_one_question_holds_two_writes_and_a_command(root: Path) -> None:
     assert files(root) == {"calc.py": BUG}
 
 
-def test_one_is_approved_one_edited_and_one_rejected(root: Path) -> None:
+def test_call_is_approved_another_edited_and_a_third_rejected(root: Path) -> None:
     with session(root, THREE, "Done.") as now:
         asked(now.stream("Fix add"))
         events = list(now.answer(ANSWER))
@@ -94,7 +94,7 @@ def test_edits_of_one_file_are_shown_one_after_the_other_and_run_apart(root: Pat
     assert files(root) == {"calc.py": BUG.replace("-", "+")}
 
 
-def test_what_is_allowed_for_the_run_is_asked_once_and_not_in_another_thread(root: Path) -> None:
+def test_tool_allowed_for_the_run_is_asked_about_once_and_again_in_another_thread(root: Path) -> None:
     with session(root, APPEND % "a", APPEND % "b", "Done.", "Fine.") as now:
         asked(now.stream("Log"))
         assert isinstance(last(now.answer("approve_for_run")), Ended)

@@ -173,7 +173,7 @@ def test_prefix_is_allowed_for_the_run_and_other_commands_are_asked_about(root: 
 
 @needs_sandbox
 @pytest.mark.parametrize("mode", ["ask", "auto"])
-def test_what_is_allowed_for_good_runs_in_later_runs_of_this_workspace(
+def test_program_allowed_for_good_runs_in_later_runs_of_this_workspace(
     root: Path, mode: Literal["ask", "auto"]
 ) -> None:
     with keeping(root, command(*LOG), "Done.") as now:

@@ -38,9 +38,7 @@ def project(tmp_path: Path) -> Path:
     return repository(tmp_path / "repository")
 
 
-def test_each_task_has_a_result_a_run_and_a_patch_that_applies(
-    tmp_path: Path, model: ScriptedServer, project: Path
-) -> None:
+def test_task_has_a_result_a_run_and_a_patch_that_applies(tmp_path: Path, model: ScriptedServer, project: Path) -> None:
     heard: list[TaskResult] = []
     out = tmp_path / "out"
     done = played(some(project, 4), out, model.base_url, workers=4, processes=2, on_result=heard.append)
@@ -123,7 +121,7 @@ def test_batch_that_is_stopped_goes_on(tmp_path: Path, project: Path, monkeypatc
     assert second.resumed
 
 
-def test_what_a_task_was_refused_is_counted_over_all_starts(tmp_path: Path, project: Path) -> None:
+def test_refusals_of_a_task_are_counted_over_all_starts(tmp_path: Path, project: Path) -> None:
     agents = Calls([("write_file", '{"path": "AGENTS.md", "content": "x"}')])
     for _ in range(2):
         with ScriptedServer([agents, Say("Done.")]) as server:

@@ -58,7 +58,7 @@ def test_secret_that_a_model_repeats_is_not_shown(
     assert json.loads(arguments) == {"path": "[redacted secret].txt"}
 
 
-def test_what_is_meant_for_the_runs_endpoint_does_not_go_to_a_fallback(
+def test_headers_meant_for_the_runs_endpoint_do_not_go_to_a_fallback(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("OPENAI_CUSTOM_HEADERS", f"X-Gateway-Key: {WORD}")

@@ -151,7 +151,7 @@ def charge(context: ToolContext) -> str:
     return "charged"
 
 
-def test_each_call_has_a_key_of_its_own_which_is_the_same_for_the_same_step(root: Path) -> None:
+def test_call_has_a_key_of_its_own_which_is_the_same_for_the_same_step(root: Path) -> None:
     KEYS.clear()
     for _ in range(2):
         model, saver = scripted(Protocol.NATIVE, use(("charge", {}), ("charge", {}))), InMemorySaver(serde=serializer())

@@ -265,7 +265,7 @@ def test_child_without_an_answer_names_what_it_has_changed(root: Path) -> None:
     assert outcome.changed_files == ("a.txt",)
 
 
-def test_whoever_stops_the_run_ends_its_children(root: Path) -> None:
+def test_stop_of_the_run_ends_its_children(root: Path) -> None:
     def stop(task: str, replies: int) -> None:
         if task == "B" and replies == 1:
             opened.stop()

@@ -190,7 +190,7 @@ def test_files_that_cannot_be_restored_are_told(root: Path, monkeypatch: pytest.
     assert files(root) == BEFORE
 
 
-def test_what_somebody_else_has_changed_stays_and_is_named(root: Path) -> None:
+def test_file_that_somebody_else_has_changed_stays_and_is_named(root: Path) -> None:
     """Also said: that nobody knows what a tool of other effects did beside it."""
     outcome = run_task("Do it.", context(root), thread_id="play", **options("meddle")).outcome
     assert outcome.message.endswith(
@@ -201,7 +201,7 @@ def test_what_somebody_else_has_changed_stays_and_is_named(root: Path) -> None:
     assert files(root) == {**BEFORE, "notes.txt": "mine\n"}
 
 
-def test_what_a_tool_changed_past_the_record_is_named(root: Path) -> None:
+def test_file_that_a_tool_changed_past_the_record_is_named(root: Path) -> None:
     outcome = run_task("Do it.", context(root), thread_id="play", **options("unrecorded")).outcome
     assert "but for 'past.txt' (Changed by a command or tool, and what it held was not recorded)" in outcome.message
     assert outcome.changed_files == ("past.txt",)

@@ -247,7 +247,7 @@ def placed(found: Any, place: Sequence[str | int], value: Any) -> Any:
 
 @settings(max_examples=15, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.sampled_from(PLACES), JSON, st.booleans(), st.booleans())
-def test_whatever_stands_where_every_run_has_one_end(
+def test_run_has_one_end_whatever_stands_where_in_its_reply(
     folder: Path, place: tuple[str | int, ...], value: Any, streamed: bool, is_async: bool
 ) -> None:
     said = "delta" if streamed else "message"

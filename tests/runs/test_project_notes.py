@@ -89,7 +89,7 @@ def test_secrets_and_what_nobody_sees_are_left_out(root: Path) -> None:
     assert sent[0][1].count("</project_notes>") == 1
 
 
-def test_what_is_no_text_of_the_workspace_is_not_read(root: Path, tmp_path: Path) -> None:
+def test_notes_that_are_no_text_of_the_workspace_are_not_read(root: Path, tmp_path: Path) -> None:
     (tmp_path / "outside.md").write_text("canary\n")
     (root / "AGENTS.md").symlink_to(tmp_path / "outside.md")
     os.mkfifo(root / "CLAUDE.md")

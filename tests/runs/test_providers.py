@@ -314,7 +314,7 @@ KINDS: tuple[tuple[Reply, str, str], ...] = (
 )
 
 
-def test_each_kind_of_reply_has_its_own_end(tmp_path: Path, waits: list[float]) -> None:
+def test_kinds_of_replies_have_their_own_ends(tmp_path: Path, waits: list[float]) -> None:
     for reply, kind, reason in KINDS:
         ended = both(tmp_path, waits, [reply] * 10)
         assert (ended.outcome.kind, ended.outcome.reason, ended.waits) == (kind, reason, []), reply

@@ -116,7 +116,7 @@ def test_run_that_is_cut_off_anywhere_ends_as_if_nothing_had_been(
     assert cut_off(workspace(places), lines, after, max_calls_per_turn=limit) == expected
 
 
-def test_one_run_is_cut_off_after_every_third_of_its_events(places: Path) -> None:
+def test_run_with_all_tools_is_cut_off_after_every_third_of_its_events(places: Path) -> None:
     lines: list[Use | Say] = [use(*CALLS[:5]), use(*CALLS[5:9]), use(*CALLS[9:]), Say("All done.")]
     left, expected = whole(workspace(places), lines)
     found = [cut_off(workspace(places), lines, after) for after in left[::3]]

@@ -210,7 +210,7 @@ def test_wire_through_which_nothing_comes_ends_the_run_in_time_and_nothing_is_lo
 
 
 @in_sweeps
-def test_who_lost_the_workspace_changes_nothing_more_and_the_other_one_goes_on(
+def test_process_that_lost_the_workspace_changes_nothing_more_and_another_goes_on(
     shared_store: str, folder: Path, tmp_path: Path
 ) -> None:
     whole = project(tmp_path / "whole")

@@ -139,7 +139,7 @@ def test_process_that_dies_in_every_call_uses_the_budget_up(data: Path) -> None:
 
 
 @pytest.mark.parametrize("dies_at", [0, 3])
-def test_what_was_reserved_for_the_call_that_died_is_charged_once(data: Path, dies_at: int) -> None:
+def test_reservation_of_a_call_that_died_is_charged_once(data: Path, dies_at: int) -> None:
     root = workspace(data)
     moves: list[Move] = [*[STEP] * dies_at, Dies(), *[STEP] * (4 - dies_at), Said("answer")]
     model = provider(data, root, moves, {})

@@ -91,7 +91,7 @@ def test_run_is_watched_step_by_step(studio: Studio, tmp_path: Path) -> None:
 
 
 @in_sweeps
-def test_each_field_has_help_a_default_and_its_limits(studio: Studio) -> None:
+def test_fields_have_help_defaults_and_limits(studio: Studio) -> None:
     [assistant] = studio.client.assistants.search(graph_id="mendgraph")
     found: Any = studio.client.assistants.get_schemas(assistant["assistant_id"])
     assert set(found["input_schema"]["properties"]) == {"messages"}
@@ -231,7 +231,7 @@ ANSWERS: tuple[tuple[Any, dict[str, str], tuple[str, str]], ...] = (
 
 
 @in_sweeps
-def test_each_answer_does_what_it_says(studio: Studio, tmp_path: Path) -> None:
+def test_answers_of_a_person_do_what_they_say(studio: Studio, tmp_path: Path) -> None:
     """All at once, as several people at one server; nothing is changed before the answer."""
 
     def play(number: int) -> tuple[Any, Any, tuple[str, str]]:

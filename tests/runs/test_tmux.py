@@ -53,7 +53,7 @@ def test_without_colours_there_are_none(tmp_path: Path) -> None:
 
 
 @in_sweeps
-def test_one_key_answers_a_question(tmp_path: Path) -> None:
+def test_single_key_answers_a_question(tmp_path: Path) -> None:
     """Also the arrow keys are keys, which say nothing; a reason is a line."""
     with terminal(tmp_path, [FIX, FIX, FIX, DONE], "--mode", "ask", "Fix add") as (tmux, calc, _):
         tmux.wait("Allow edit_file calc.py?")

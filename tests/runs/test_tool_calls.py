@@ -87,7 +87,7 @@ def test_patch_with_a_denied_file_in_it_changes_nothing(root: Path, protocol: Pr
     assert changed_files(root, FILES) == {"a.py": "a = 2\n", "d.py": "d = 4\n"}
 
 
-def test_each_way_to_change_a_denied_file_is_denied_by_guard(root: Path) -> None:
+def test_denied_file_is_denied_to_all_tools_that_change_files(root: Path) -> None:
     run = play(root, use(*CHANGES), DONE, offer="all")
     assert run.rules == ["env_file"] * len(CHANGES)
     assert run.codes == ["permission_denied"] * len(CHANGES)
