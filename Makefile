@@ -68,9 +68,10 @@ test: setup ## all tests, offline
 SWEEP ?= all
 SWEPT := tests/crash/test_*sweep.py tests/crash/test_batch_kills.py tests/crash/test_agents_kills.py \
   tests/crash/test_command_kills.py tests/crash/test_approval_kills.py tests/runs/test_shared_store.py \
-  tests/runs/test_batch.py::test_task_whose_worker_is_killed_is_resumed_in_another_one \
   tests/machine/test_depth.py tests/machine/test_any_order.py tests/runs/test_ray.py tests/architecture/test_patterns.py \
-  tests/browser tests/graph/runs/test_run.py::test_run_that_is_left_after_any_event_goes_on_from_there \
+  tests/runs/test_callers_loop.py tests/runs/test_servers.py tests/runs/test_studio.py tests/runs/test_studio_strict.py \
+  tests/runs/test_tmux.py tests/browser \
+  tests/graph/runs/test_run.py::test_run_that_is_left_after_any_event_goes_on_from_there \
   tests/graph/runs/test_runs.py tests/graph/terminal/test_doctor.py::test_shared_store_is_looked_at \
   tests/graph/cassettes/test_plugin.py::test_worker_of_xdist_records_and_reports \
   tests/test_face.py::test_programs_of_langchain_load_no_other_agents \

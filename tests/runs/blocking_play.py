@@ -38,10 +38,7 @@ def in_the_kernel() -> None:
 HOW: Final = {"python": in_python, "c": in_c, "kernel": in_the_kernel}
 WHERE: Final[dict[str, tuple[Any, str]]] = {
     "tool": (Workspace, "list_directory"),
-    "begin_turn": (bound_nodes, "begin_turn"),
-    "parse": (bound_nodes, "parse"),
     "guard": (bound_nodes, "judge_calls"),
-    "loop_check": (bound_nodes, "check"),
     "view": (RunView, "show"),
 }
 NODE_S: Final = 8

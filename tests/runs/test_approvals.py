@@ -1,21 +1,18 @@
 """A person answers in the middle of a run: what was shown is what runs, once, and the model is told the truth."""
 
-import asyncio
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Literal
 
 import pytest
 
-from mendgraph.graph.runs.events import Asked, Denied, Ended, Event
-from mendgraph.graph.runs.runs import Forked, fork_run
-from mendgraph.nodes.records import OutcomeKind, StopReason, ToolErrorCode
+from mendgraph import Asked, Denied, Ended, Event, Forked, fork_run
 from tests.runs.approval_play import AFTER, ANSWER, BUG, THREE, asked, files, last, session
 
 APPEND = 'tool: append_file({"path": "log.txt", "content": "%s"})'
 
 
-def denied_of(events: Iterable[Event]) -> list[tuple[str, ToolErrorCode | None]]:
+def denied_of(events: Iterable[Event]) -> list[tuple[str, str | None]]:
     """The tools that were denied, and why."""
     denied = [each for each in events if isinstance(each, Denied)]
     return [(each.tool, each.verdict.error.code if each.verdict.error else None) for each in denied]
@@ -29,7 +26,7 @@ def root(tmp_path: Path) -> Path:
     return folder
 
 
-def test_one_question_holds_two_writes_and_a_command(root: Path) -> None:
+def test_question_holds_two_writes_and_a_command(root: Path) -> None:
     with session(root, THREE) as now:
         calls = asked(now.stream("Fix add"))
     shown = [(call["tool"], call["path"], call["rule"], call["preview"]["kind"], call["choices"]) for call in calls]
@@ -44,7 +41,7 @@ def test_one_question_holds_two_writes_and_a_command(root: Path) -> None:
     assert files(root) == {"calc.py": BUG}
 
 
-def test_one_is_approved_one_edited_and_one_rejected(root: Path) -> None:
+def test_call_is_approved_another_edited_and_a_third_rejected(root: Path) -> None:
     with session(root, THREE, "Done.") as now:
         asked(now.stream("Fix add"))
         events = list(now.answer(ANSWER))
@@ -53,12 +50,12 @@ def test_one_is_approved_one_edited_and_one_rejected(root: Path) -> None:
     assert isinstance(events[-1], Ended)
     assert files(root) == AFTER
     assert not (root.parent / "rung").exists()
-    assert denied_of(events) == [("ring", ToolErrorCode.PERMISSION_DENIED)]
+    assert denied_of(events) == [("ring", "permission_denied")]
     assert history[1] == THREE
     assert '"notice":"A person changed content of this call before it ran.","ran_with":{"content":"two"}' in history[2]
     assert "A person did not approve this call: too loud." in history[2]
     assert isinstance(again, Ended)
-    assert again.outcome.reason is StopReason.INVALID_REQUEST
+    assert again.outcome.reason == "invalid_request"
 
 
 def test_another_process_may_answer_and_asks_again_what_was_not_answered(root: Path) -> None:
@@ -78,21 +75,9 @@ def test_answer_for_a_file_that_changed_meanwhile_runs_nothing_on_it(root: Path,
         (root / "calc.py").write_text("# new\n" + BUG, encoding="utf-8")
         each = {str(call["index"]): {"action": "approve", "digest": call["digest"]} for call in calls}
         events = list(now.answer("approve" if answer == "approve" else {"decisions": each}))
-    assert denied_of(events) == [("edit_file", ToolErrorCode.CONFLICT)]
+    assert denied_of(events) == [("edit_file", "conflict")]
     assert files(root) == {"calc.py": "# new\n" + BUG, "log.txt": "one"}
     assert (root.parent / "rung").read_text(encoding="utf-8") == "bell loud\n"
-
-
-def test_who_is_asked_again_after_a_change_is_shown_it_and_may_allow_it(root: Path) -> None:
-    with session(root, THREE) as now:
-        asked(now.stream("Fix add"))
-    (root / "calc.py").write_text("# new\n" + BUG, encoding="utf-8")
-    with session(root, "Done.") as later:
-        calls = asked(later.resume())
-        assert " # new\n" in calls[0]["preview"]["text"]
-        each = {str(call["index"]): {"action": "approve", "digest": call["digest"]} for call in calls}
-        last(later.answer({"decisions": each}))
-    assert files(root)["calc.py"] == "# new\n" + BUG.replace("-", "+")
 
 
 def test_edits_of_one_file_are_shown_one_after_the_other_and_run_apart(root: Path) -> None:
@@ -109,16 +94,7 @@ def test_edits_of_one_file_are_shown_one_after_the_other_and_run_apart(root: Pat
     assert files(root) == {"calc.py": BUG.replace("-", "+")}
 
 
-def test_edit_that_would_fail_is_not_asked_about(root: Path) -> None:
-    reply = 'tool: edit_file({"path": "calc.py", "old_str": "nowhere to be found", "new_str": "y"})'
-    with session(root, reply, "Done.", "Nothing was changed.") as now:
-        events = list(now.stream("Fix add"))
-        assert "Nothing was changed: 'calc.py' was not read yet." in now.result().messages[2].text
-    assert not any(isinstance(each, Asked) for each in events)
-    assert files(root) == {"calc.py": BUG}
-
-
-def test_what_is_allowed_for_the_run_is_asked_once_and_not_in_another_thread(root: Path) -> None:
+def test_tool_allowed_for_the_run_is_asked_about_once_and_again_in_another_thread(root: Path) -> None:
     with session(root, APPEND % "a", APPEND % "b", "Done.", "Fine.") as now:
         asked(now.stream("Log"))
         assert isinstance(last(now.answer("approve_for_run")), Ended)
@@ -159,29 +135,19 @@ def test_denied_path_cannot_be_reached_by_an_edit(root: Path) -> None:
 UNREADABLE: list[object] = [None, True, {}, [], 7, "yes", {"0": "approve"}]
 
 
-@pytest.mark.parametrize("answer", [*UNREADABLE, {"decisions": {"0": {"action": "run"}}}])
-def test_answer_that_cannot_be_read_is_asked_again_runs_nothing_and_ends_nothing(root: Path, answer: object) -> None:
-    with session(root, THREE, "I may not.") as now:
-        calls = asked(now.stream("Fix add"))
-        for _ in range(2 if answer in UNREADABLE else 0):
-            event = last(now.answer(answer))  # type: ignore[arg-type]  # as a program may send it
-            assert isinstance(event, Asked)
-            assert str(answer) in event.request["problem"]
-            assert " is no answer. Answer " in event.request["problem"]
-            assert event.request["calls"] == calls
-        event = last(now.answer(answer))  # type: ignore[arg-type]
-    assert isinstance(event, Ended)
-    assert event.outcome.kind in {OutcomeKind.FINISHED, OutcomeKind.SYSTEM_ERROR}
+def test_answer_that_cannot_be_read_is_asked_again_runs_nothing_and_ends_nothing(root: Path) -> None:
+    for number, answer in enumerate(UNREADABLE):
+        with session(root, THREE, "I may not.", thread=f"t{number}") as now:
+            calls = asked(now.stream("Fix add"))
+            for _ in range(2):
+                event = last(now.answer(answer))  # type: ignore[arg-type]  # as a program may send it
+                assert isinstance(event, Asked)
+                assert str(answer) in event.request["problem"]
+                assert " is no answer. Answer " in event.request["problem"]
+                assert event.request["calls"] == calls
+            assert isinstance(last(now.answer(answer)), Ended)  # type: ignore[arg-type]
     assert files(root) == {"calc.py": BUG}
     assert not (root.parent / "rung").exists()
-
-
-def test_after_an_answer_that_is_none_the_calls_may_still_be_approved(root: Path) -> None:
-    with session(root, APPEND % "a", "Done.") as now:
-        asked(now.stream("Log"))
-        asked(now.answer(True))  # type: ignore[arg-type]  # LangGraph's `Command(resume=True)`
-        assert isinstance(last(now.answer("approve")), Ended)
-    assert files(root)["log.txt"] == "a"
 
 
 EDIT = 'tool: edit_file({"path": "calc.py", "old_str": "a - b", "new_str": "a + b"})'
@@ -190,7 +156,6 @@ EDIT = 'tool: edit_file({"path": "calc.py", "old_str": "a - b", "new_str": "a + 
 @pytest.mark.parametrize(
     ("answer", "said", "message"),
     [
-        ("reject", "I was not allowed to.", "No file was changed: you refused edit_file calc.py."),
         ("reject", "I have updated calc.py.", "No file was changed: you refused edit_file calc.py."),
         ("nobody", "It has to be approved.", "No file was changed: nobody could be asked to approve "),
     ],
@@ -204,14 +169,6 @@ def test_after_a_no_the_outcome_says_what_was_refused_whatever_the_answer_says(
     assert isinstance(event, Ended)
     assert (event.outcome.reason, event.outcome.answer) == ("answered", said)
     assert event.outcome.message.startswith(message)
-
-
-def test_where_nobody_can_be_asked_each_refusal_has_a_code_of_its_own(root: Path) -> None:
-    with session(root, THREE, "I may not.") as now:
-        asked(now.stream("Fix add"))
-        events = list(now.answer("nobody"))
-    codes = [each.verdict.error.code for each in events if isinstance(each, Denied) and each.verdict.error]
-    assert codes == [ToolErrorCode.APPROVAL_REQUIRED] * 3
 
 
 def test_secrets_and_control_signs_are_not_shown(root: Path) -> None:
@@ -241,18 +198,5 @@ def test_answer_that_came_for_the_question_before_allows_nothing(root: Path) -> 
         answer = {"decisions": {"0": {"action": "approve", "digest": first["digest"]}}}
         asked(now.answer(answer))
         events = list(now.answer(answer))
-    assert denied_of(events)[0] == ("append_file", ToolErrorCode.CONFLICT)
+    assert denied_of(events)[0] == ("append_file", "conflict")
     assert files(root)["log.txt"] == "a"
-
-
-def test_event_loop_is_not_blocked_and_answers_alike(root: Path) -> None:
-    async def play() -> None:
-        now = session(root, THREE, "Done.")
-        try:
-            assert isinstance([event async for event in now.astream("Fix add")][-1], Asked)
-            assert isinstance([event async for event in now.aanswer(ANSWER)][-1], Ended)
-        finally:
-            await now.aclose()
-
-    asyncio.run(play())
-    assert files(root) == AFTER

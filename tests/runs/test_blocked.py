@@ -10,19 +10,18 @@ from pathlib import Path
 
 import pytest
 
+from mendgraph import AgentContext, Session
 from mendgraph.graph import cli
-from mendgraph.graph.configuration.context import AgentContext
 from mendgraph.graph.machine import build as compiled
-from mendgraph.graph.runs.run import Session
 from mendgraph.graph.terminal.process_end import ExitCode
-from mendgraph.nodes.records import OutcomeKind, Protocol, StopReason
 from tests.doubles.replies import Say
 from tests.doubles.scripted_model import ScriptedModel
 from tests.doubles.scripted_server import ScriptedServer
 from tests.doubles.tool_use import message_of, use
 from tests.runs import blocking_play
 from tests.runs.blocking_play import BEGUN, HOW, NODE_S, WHERE
-from tests.runs.stopping import Process, mendgraph
+from tests.runs.stopping import mendgraph
+from tests.runs.tool_play import Protocol
 from tests.workspace_files import write_files
 
 LISTING = message_of(use(("list_files", {"path": "."})), Protocol.NATIVE)
@@ -68,21 +67,17 @@ def resumed(root: Path, server: ScriptedServer, monkeypatch: pytest.MonkeyPatch)
     return said
 
 
-@pytest.mark.parametrize("how", ["python", "kernel"])
-def test_tool_ends_at_its_time(root: Path, server: ScriptedServer, how: str) -> None:
+def test_tool_ends_at_its_time(root: Path, server: ScriptedServer) -> None:
     words = ("--max-seconds", "5", "Look here.")
-    with mendgraph(root, server.base_url, *words, main=play(how, "tool")) as running:
+    with mendgraph(root, server.base_url, *words, main=play("kernel", "tool")) as running:
         assert running.end() == ExitCode.BUDGET_STOP
     assert "BUDGET_STOP (wall_clock)" in running.out
 
 
-@pytest.mark.parametrize(("how", "where"), [("kernel", "begin_turn"), ("python", "guard")])
-def test_node_ends_at_its_time(
-    root: Path, server: ScriptedServer, resumed: Callable[[], str], how: str, where: str
-) -> None:
-    with mendgraph(root, server.base_url, "Look here.", main=play(how, where)) as running:
+def test_node_ends_at_its_time(root: Path, server: ScriptedServer, resumed: Callable[[], str]) -> None:
+    with mendgraph(root, server.base_url, "Look here.", main=play("python", "guard")) as running:
         assert running.end() == ExitCode.SYSTEM_ERROR
-    assert f"The step {where} did not end within {NODE_S} s: `mendgraph resume` tries it again." in running.out
+    assert f"The step guard did not end within {NODE_S} s: `mendgraph resume` tries it again." in running.out
     assert "mendgraph: Done." in resumed()
 
 
@@ -96,41 +91,27 @@ def test_code_that_nothing_can_interrupt_ends_with_the_process(
 
 
 @pytest.mark.parametrize(
-    ("how", "where", "number", "code"),
-    [
-        ("kernel", "tool", signal.SIGINT, ExitCode.INTERRUPTED),
-        ("python", "guard", signal.SIGTERM, ExitCode.TERMINATED),
-        ("kernel", "view", signal.SIGTERM, ExitCode.TERMINATED),
-    ],
+    ("where", "number", "code"),
+    [("tool", signal.SIGINT, ExitCode.INTERRUPTED), ("view", signal.SIGTERM, ExitCode.TERMINATED)],
 )
 def test_second_signal_ends_the_process(
-    root: Path,
-    server: ScriptedServer,
-    resumed: Callable[[], str],
-    how: str,
-    where: str,
-    number: signal.Signals,
-    code: ExitCode,
+    root: Path, server: ScriptedServer, resumed: Callable[[], str], where: str, number: signal.Signals, code: ExitCode
 ) -> None:
-    with mendgraph(root, server.base_url, "Look here.", main=play(how, where)) as running:
+    with mendgraph(root, server.base_url, "Look here.", main=play("kernel", where)) as running:
         wait_until_it_blocks(root)
-        _send_twice(running, number)
+        running.send(number)
+        time.sleep(0.5)  # two that come at once are one
+        running.send(number)
         assert running.end() == code
     assert "go on with: mendgraph resume" in running.err
     assert "mendgraph: Done." in resumed()
 
 
-def _send_twice(running: Process, number: signal.Signals) -> None:
-    running.send(number)
-    time.sleep(0.5)  # two that come at once are one
-    running.send(number)
-
-
-def test_in_the_main_thread_of_a_program_a_node_ends_as_well(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_node_ends_in_the_main_thread_of_a_program_as_well(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     place, name = WHERE["guard"]
     monkeypatch.setattr(compiled, "NODE_S", 0.2)
     monkeypatch.setattr(place, name, lambda *_: HOW["python"]())
     with Session(AgentContext(workspace=str(root), protocol="native"), model=ScriptedModel([LISTING])) as session:
         session.work("Look.")
         outcome = session.result().outcome
-    assert (outcome.kind, outcome.reason) == (OutcomeKind.SYSTEM_ERROR, StopReason.WALL_CLOCK)
+    assert (outcome.kind, outcome.reason) == ("SYSTEM_ERROR", "wall_clock")

@@ -7,22 +7,18 @@ import pytest
 from langchain_core.messages import AIMessage, HumanMessage
 from langgraph.checkpoint.memory import InMemorySaver
 
-from mendgraph import HealingMiddleware
-from mendgraph.graph.configuration.context import AgentContext
-from mendgraph.graph.machine.build import build_graph
+from mendgraph import AgentContext, HealingMiddleware, build_graph
 from mendgraph.graph.runs.agent_language import AgentLanguage
 from mendgraph.nodes.execute_tools.registry import ActionRegistry
 from mendgraph.nodes.execute_tools.tools.read_file import read_file
-from mendgraph.nodes.language.formats.call_format import CallFormat
 from mendgraph.nodes.language.formats.table import FORMAT_OF, FORMATS
-from mendgraph.nodes.records import JsonMap, OutcomeKind, StopReason
 from tests.doubles.replies import Calls, Message, Say
 from tests.doubles.scripted_model import ScriptedModel
 from tests.doubles.scripted_server import ScriptedServer
 from tests.langchain.agents import agent, ask
+from tests.runs.tool_play import JsonMap, fresh
 from tests.workspace_files import write_files
 
-EACH_FORMAT = pytest.mark.parametrize("form", FORMATS, ids=lambda form: form.name)
 CODE = "def add(a, b):\n    return a + b\n"
 QWEN = FORMAT_OF["qwen3_coder"]
 
@@ -37,31 +33,30 @@ def run(folder: Path, *replies: Message, request: str = "Write new.py.", **setti
     return {**state, "calls": calls, "model": model}
 
 
-@EACH_FORMAT
-def test_call_in_any_format_changes_the_file_and_is_a_native_call_of_the_history(
-    form: CallFormat, tmp_path: Path
-) -> None:
-    call = form.example("write_file", {"path": "new.py", "content": CODE})
-    state = run(tmp_path, Say(f"I write it.\n\n{call}"), Say("It is written."))
-    outcome = state["outcome"]
-    assert (outcome.kind, outcome.changed_files) == (OutcomeKind.FINISHED, ("new.py",))
-    assert (tmp_path / "new.py").read_text() == CODE
-    assert (state["calls"], state["messages"][1].content) == (["write_file"], "I write it.")
-    assert outcome.usage["replies_in_format"] == {form.name: 1}
+def test_call_in_any_format_changes_the_file_and_is_a_native_call_of_the_history(tmp_path: Path) -> None:
+    for form in FORMATS:
+        root = fresh(tmp_path, {})
+        call = form.example("write_file", {"path": "new.py", "content": CODE})
+        state = run(root, Say(f"I write it.\n\n{call}"), Say("It is written."))
+        outcome = state["outcome"]
+        assert (outcome.kind, outcome.changed_files) == ("FINISHED", ("new.py",)), form.name
+        assert (root / "new.py").read_text() == CODE
+        assert (state["calls"], state["messages"][1].content) == (["write_file"], "I write it.")
+        assert outcome.usage["replies_in_format"] == {form.name: 1}
 
 
-@EACH_FORMAT
-def test_file_that_is_read_and_written_back_smuggles_no_call(form: CallFormat, tmp_path: Path) -> None:
-    smuggled = form.example("write_file", {"path": "smuggled.txt", "content": "x"})
-    closing = form.example("write_file", {"path": "a", "content": "MIDDLE"}).partition("MIDDLE")[2]
-    text = f"# Notes\n{closing}\n{smuggled}\nEnd.\n"
-    write_files(tmp_path, {"notes.md": text})
-    reading = Calls([("read_file", '{"path": "notes.md"}')])
-    back = Say(form.example("write_file", {"path": "copy.md", "content": text}))
-    state = run(tmp_path, reading, back, Say("It is copied."), request="Copy notes.md to copy.md.")
-    assert not (tmp_path / "smuggled.txt").exists()
-    assert not (tmp_path / "copy.md").exists() or (tmp_path / "copy.md").read_text() == text
-    assert state["calls"][0] == "read_file"
+def test_file_that_is_read_and_written_back_smuggles_no_call(tmp_path: Path) -> None:
+    for form in FORMATS:
+        smuggled = form.example("write_file", {"path": "smuggled.txt", "content": "x"})
+        closing = form.example("write_file", {"path": "a", "content": "MIDDLE"}).partition("MIDDLE")[2]
+        text = f"# Notes\n{closing}\n{smuggled}\nEnd.\n"
+        root = fresh(tmp_path, {"notes.md": text})
+        reading = Calls([("read_file", '{"path": "notes.md"}')])
+        back = Say(form.example("write_file", {"path": "copy.md", "content": text}))
+        state = run(root, reading, back, Say("It is copied."), request="Copy notes.md to copy.md.")
+        assert not (root / "smuggled.txt").exists(), form.name
+        assert not (root / "copy.md").exists() or (root / "copy.md").read_text() == text
+        assert state["calls"][0] == "read_file"
 
 
 def test_markup_that_stands_in_a_file_which_was_shown_does_not_run(tmp_path: Path) -> None:
@@ -80,7 +75,7 @@ def test_question_about_a_format_is_answered_with_a_mark(tmp_path: Path) -> None
     state = run(tmp_path, Say(answer), request="How do I write a Hermes tool call?")
     outcome = state["outcome"]
     assert (outcome.kind, outcome.answer, outcome.quotes, state["calls"]) == (
-        OutcomeKind.FINISHED,
+        "FINISHED",
         answer,
         "hermes",
         [],
@@ -114,22 +109,22 @@ def test_call_behind_an_invented_result_gets_an_error(tmp_path: Path) -> None:
     assert "a is 2" not in state["messages"][1].content
 
 
-@pytest.mark.parametrize(
-    "reply",
-    [
-        '{"name": "delete_everything", "arguments": {}}',
-        '{tool: "delete_everything", args: {}, terminal: true}',
-        '{"terminal": true, "tool": "delete_everything", "args": {}}',
-        '{"tool": "delete_everything", "terminal": false}',
-        '{"thought": "It has to go.", "tool": "delete_everything", "args": {}, "terminal": false}',
-        '{"action": "delete_everything", "action_input": {}}',
-        QWEN.example("delete_everything", {}),
-    ],
+UNKNOWN = (
+    '{"name": "delete_everything", "arguments": {}}',
+    '{tool: "delete_everything", args: {}, terminal: true}',
+    '{"terminal": true, "tool": "delete_everything", "args": {}}',
+    '{"tool": "delete_everything", "terminal": false}',
+    '{"thought": "It has to go.", "tool": "delete_everything", "args": {}, "terminal": false}',
+    '{"action": "delete_everything", "action_input": {}}',
+    QWEN.example("delete_everything", {}),
 )
-def test_call_of_an_unknown_tool_is_never_the_answer(reply: str, tmp_path: Path) -> None:
-    outcome = run(tmp_path, *[Say(reply)] * 4)["outcome"]
-    assert (outcome.kind, outcome.reason) == (OutcomeKind.SYSTEM_ERROR, StopReason.HEALING_EXHAUSTED)
-    assert "delete_everything" in outcome.diagnostics[0]
+
+
+def test_call_of_an_unknown_tool_is_never_the_answer(tmp_path: Path) -> None:
+    for reply in UNKNOWN:
+        outcome = run(tmp_path, *[Say(reply)] * 4)["outcome"]
+        assert (outcome.kind, outcome.reason) == ("SYSTEM_ERROR", "healing_exhausted"), reply
+        assert "delete_everything" in outcome.diagnostics[0]
 
 
 def test_call_behind_the_thought_of_its_object_runs(tmp_path: Path) -> None:
@@ -143,7 +138,7 @@ def test_terminal_call_is_run_and_ends_the_work(protocol: str, tmp_path: Path) -
     write = '{"tool": "write_file", "args": {"path": "new.py", "content": "a = 1\\n"}, "terminal": true}'
     state = run(tmp_path, Say(write), Say("Never asked for."), protocol=protocol)
     outcome = state["outcome"]
-    assert (outcome.kind, outcome.changed_files, len(state["model"].calls)) == (OutcomeKind.FINISHED, ("new.py",), 1)
+    assert (outcome.kind, outcome.changed_files, len(state["model"].calls)) == ("FINISHED", ("new.py",), 1)
 
 
 def test_terminal_call_that_fails_ends_nothing(tmp_path: Path) -> None:
@@ -165,9 +160,9 @@ def test_model_whose_calls_only_come_as_text_that_cannot_be_read_goes_on_in_the_
     asked: Any = {"messages": [HumanMessage("Write new.py.")]}
     outcome = graph.invoke(asked, thread, context=context)["outcome"]
     if not goes_on:
-        assert (outcome.reason, len(model.calls)) == (StopReason.HEALING_EXHAUSTED, 4)
+        assert (outcome.reason, len(model.calls)) == ("healing_exhausted", 4)
         return
-    assert (outcome.kind, outcome.changed_files) == (OutcomeKind.FINISHED, ("new.py",))
+    assert (outcome.kind, outcome.changed_files) == ("FINISHED", ("new.py",))
     graph.invoke({"messages": [HumanMessage("Is it all?")]}, thread, context=context)
     assert [bool(call.prompt.tools) for call in model.calls] == [True] * 4 + [False] * 3
 

@@ -13,13 +13,8 @@ from langchain_core.callbacks import BaseCallbackHandler, UsageMetadataCallbackH
 from langchain_core.messages import AIMessageChunk, HumanMessage
 from langchain_core.tracers.context import register_configure_hook
 
-from mendgraph import BudgetMiddleware, HealingMiddleware
-from mendgraph.graph.configuration.context import AgentContext
-from mendgraph.graph.machine.build import build_graph
-from mendgraph.graph.runs.run import run_task
-from mendgraph.nodes.call_model.window import SUMMARY_SYSTEM
-from mendgraph.nodes.records import JsonMap
-from tests.doubles.scripted_server import Calls, Chunked, Reply, Say, ScriptedServer, Status
+from mendgraph import AgentContext, BudgetMiddleware, HealingMiddleware, build_graph, run_task
+from tests.doubles.scripted_server import Calls, Chunked, Say, ScriptedServer, Status
 from tests.langchain.agents import chat, look
 from tests.workspace_files import write_files
 
@@ -48,30 +43,6 @@ def streamed(run: AgentContext, *, asynchronous: bool) -> list[AIMessageChunk]:
 
 
 @pytest.mark.parametrize("asynchronous", [False, True])
-def test_summary_is_not_shown_as_a_reply(tmp_path: Path, asynchronous: bool) -> None:
-    write_files(tmp_path, {"big.txt": "".join(f"{number} {'word ' * 12}\n" for number in range(400))})
-    asked: list[str] = []
-
-    def answer(request: JsonMap) -> Reply:
-        messages = request["messages"]
-        system = messages[0]["content"]
-        asked.append(system)
-        if system == SUMMARY_SYSTEM:
-            return Say(json.dumps({"done": ["SUMMED UP"], "findings": [], "left": [], "files": []}))
-        call = json.dumps({"path": "big.txt", "start_line": len(asked), "limit": 1})
-        return Calls([("read_file", call)], text="I look once more. " * 60)
-
-    with ScriptedServer(then=answer) as server:
-        run = context(
-            tmp_path, server.base_url, window_tokens=6_000, max_output_tokens_per_call=300, max_calls_per_turn=30
-        )
-        text = "".join(chunk.text for chunk in streamed(run, asynchronous=asynchronous))
-    assert SUMMARY_SYSTEM in asked
-    assert "I look once more." in text
-    assert "UP" not in text
-
-
-@pytest.mark.parametrize("asynchronous", [False, True])
 def test_secret_that_a_model_repeats_is_not_shown(
     tmp_path: Path, asynchronous: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -87,7 +58,7 @@ def test_secret_that_a_model_repeats_is_not_shown(
     assert json.loads(arguments) == {"path": "[redacted secret].txt"}
 
 
-def test_what_is_meant_for_the_runs_endpoint_does_not_go_to_a_fallback(
+def test_headers_meant_for_the_runs_endpoint_do_not_go_to_a_fallback(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("OPENAI_CUSTOM_HEADERS", f"X-Gateway-Key: {WORD}")
@@ -100,10 +71,7 @@ def test_what_is_meant_for_the_runs_endpoint_does_not_go_to_a_fallback(
     assert WORD not in repr(other.headers)
 
 
-@pytest.mark.parametrize("asynchronous", [False, True])
-def test_callbacks_hear_no_secret_of_a_request(
-    asynchronous: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_callbacks_hear_no_secret_of_a_request(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     class Listener(BaseCallbackHandler):
         def on_chain_start(self, serialized: Any, inputs: Any, **_: Any) -> None:
             heard.append(repr((serialized, inputs)))
@@ -113,11 +81,7 @@ def test_callbacks_hear_no_secret_of_a_request(
     config: Any = {"callbacks": [Listener()]}
     asked: Any = {"messages": [HumanMessage(f"Look for {WORD}.")]}
     with ScriptedServer([Say("Done.")]) as server:
-        run, machine = context(tmp_path, server.base_url), build_graph()
-        if asynchronous:
-            asyncio.run(machine.ainvoke(asked, config, context=run))
-        else:
-            machine.invoke(asked, config, context=run)
+        build_graph().invoke(asked, config, context=context(tmp_path, server.base_url))
     assert "Look for [redacted secret]." in heard[0]
     assert WORD not in "".join(heard)
 
@@ -162,8 +126,9 @@ register_configure_hook(ContextVar("test_callbacks_variable", default=None), Tru
 EACH_ONCE = {"model begins": 2, "model ends": 2, "tool begins": 1, "tool ends": 1}
 
 
-@pytest.mark.parametrize("way", ["sync", "async", "stream"])
-@pytest.mark.parametrize("kind", ["instance", "name", "create_agent"])
+@pytest.mark.parametrize(
+    ("kind", "way"), [("instance", "async"), ("name", "sync"), ("name", "stream"), ("create_agent", "sync")]
+)
 def test_callbacks_hear_each_call_once_wherever_they_come_from(
     kind: str, way: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

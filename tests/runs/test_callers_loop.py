@@ -4,10 +4,12 @@ import asyncio
 import gc
 import os
 import signal
+import socket
 import threading
 import warnings
-from collections.abc import Awaitable, Callable, Iterator
-from itertools import count
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from itertools import count, product
 from pathlib import Path
 from typing import Any
 
@@ -17,16 +19,14 @@ from langchain_core.messages import HumanMessage
 from langgraph.graph import START, MessagesState, StateGraph
 
 from mendgraph import AgentContext, Outcome, arun_task, build_graph, run_task
-from tests.runs.chat_servers import ANSWER, PROVIDERS, ChatServer, chat_server
+from tests.doubles.scripted_server import Say, ScriptedServer
+from tests.extent import LEVEL
+from tests.providers.clients import client
+from tests.providers.servers import FAMILIES, ProviderServer, say
 
-REQUEST = "What does a.py assign?"
+REQUEST, ANSWER = "What does a.py assign?", "It assigns x."
 WAIT_S = 30.0
-
-
-@pytest.fixture
-def server() -> Iterator[ChatServer]:
-    with chat_server() as endpoint:
-        yield endpoint
+PROVIDERS = ("openai_gpt5", "ollama", "anthropic")
 
 
 class Project:
@@ -35,14 +35,18 @@ class Project:
     Each run has a workspace of its own.
     """
 
-    def __init__(self, server: ChatServer, provider: str, source: str, folder: Path, retries: int | None) -> None:
-        self.chat = server.chat(provider, retries=retries)
+    def __init__(self, server: ProviderServer, source: str, folder: Path, retries: int) -> None:
+        options: dict[str, Any] = {} if server.family == "ollama" else {"max_retries": retries}
+        self.chat = client(server, **options)
         self.model: BaseChatModel | None = None
+        self._named: dict[str, Any] = {}
         if source == "instance":
-            self.model = server.chat(provider, retries=retries)
+            self.model = client(server, **options)
         elif source == "shared instance":
             self.model = self.chat
-        self._named = server.named(provider) if source == "name" else {}
+        else:
+            provider = server.family.removesuffix("_gpt5")
+            self._named = {"model": f"{provider}:{server.model}", "base_url": server.url}
         self._folder, self._numbers = folder, count()
 
     def context(self) -> AgentContext:
@@ -170,43 +174,49 @@ def in_forked_child(project: Project) -> list[str]:
     return [*answers, project.run(), asyncio.run(project.arun())]
 
 
+WAYS: tuple[Callable[[Project], list[str]], ...] = (
+    sync,
+    in_one_loop,
+    in_uvloop,
+    in_several_loops,
+    in_running_loop,
+    in_threads,
+    in_forked_child,
+)
+SOURCES = (("name", 0), ("instance", 2), ("instance", 0), ("shared instance", 2), ("shared instance", 0))
+COMBINATIONS = (
+    [*product(WAYS, PROVIDERS, SOURCES)]
+    if LEVEL
+    else [
+        (way, PROVIDERS[number % len(PROVIDERS)], SOURCES[(number + more) % len(SOURCES)])
+        for number, way in enumerate(WAYS)
+        for more in (0, 2)
+    ]
+)
+"""All of them in `make sweep`, as faults came from combinations; otherwise each way, provider and source."""
+
+
 @pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
-@pytest.mark.parametrize(
-    ("source", "retries"),
-    [("name", 0), ("instance", None), ("instance", 0), ("shared instance", None), ("shared instance", 0)],
-)
-@pytest.mark.parametrize("provider", PROVIDERS)
-@pytest.mark.parametrize(
-    "way",
-    [sync, in_one_loop, in_uvloop, in_several_loops, in_running_loop, in_threads, in_forked_child],
-    ids=lambda way: way.__name__,
-)
+@pytest.mark.parametrize(("way", "provider", "source"), COMBINATIONS)
 def test_project_and_runs_use_the_same_endpoint(
     way: Callable[[Project], list[str]],
     provider: str,
-    source: str,
-    retries: int | None,
-    server: ChatServer,
+    source: tuple[str, int],
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setenv("OPENAI_API_KEY", "none")
-    monkeypatch.setenv("ANTHROPIC_API_KEY", "none")
-    answers = way(Project(server, provider, source, tmp_path, retries))
+    with FAMILIES[provider]([say(ANSWER)]) as server:
+        for name in ("OPENAI_API_KEY", "ANTHROPIC_API_KEY"):
+            monkeypatch.setenv(name, server.key)
+        answers = way(Project(server, source[0], tmp_path, source[1]))
     assert answers == [ANSWER] * len(answers)
+    assert server.refusals == []
 
 
-@pytest.mark.parametrize("provider", PROVIDERS)
-@pytest.mark.parametrize("source", ["name", "instance"])
-def test_connections_are_kept_within_a_loop_and_closed_with_it(
-    source: str, provider: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("OPENAI_API_KEY", "none")
-    monkeypatch.setenv("ANTHROPIC_API_KEY", "none")
-    with chat_server() as server, warnings.catch_warnings(record=True) as caught:
+def test_connections_are_kept_within_a_loop_and_closed_with_it(tmp_path: Path) -> None:
+    with ScriptedServer(then=lambda _: Say(ANSWER)) as server, warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", ResourceWarning)
-        project = Project(server, provider, source, tmp_path, None)
-        graph = build_graph(model=project.model, context=project.context())
+        graph = build_graph(context=AgentContext(workspace=str(tmp_path), model="m", base_url=server.base_url))
 
         async def turns() -> None:
             for _ in range(3):
@@ -218,3 +228,29 @@ def test_connections_are_kept_within_a_loop_and_closed_with_it(
             graph.invoke({"messages": [HumanMessage(REQUEST)]})
     gc.collect()
     assert [str(each.message) for each in caught if "socket" in str(each.message).lower()] == []
+
+
+class SilentEndpoint:
+    """An endpoint that takes one request, never answers, and knows when the client has closed the connection."""
+
+    def __init__(self) -> None:
+        self._socket = socket.create_server(("127.0.0.1", 0))
+        self.base_url = f"http://127.0.0.1:{self._socket.getsockname()[1]}/v1"
+        self.client_closed = threading.Event()
+        threading.Thread(target=self._serve, daemon=True).start()
+
+    def _serve(self) -> None:
+        with self._socket, self._socket.accept()[0] as connection, suppress(ConnectionError):
+            while connection.recv(65_536):
+                pass
+        self.client_closed.set()
+
+
+@pytest.mark.parametrize("in_loop", [False, True], ids=["sync", "async"])
+def test_request_abandoned_at_its_deadline_closes_its_connection(in_loop: bool, tmp_path: Path) -> None:
+    endpoint = SilentEndpoint()
+    settings: Any = {"base_url": endpoint.base_url, "request_timeout_s": 0.2, "provider_retries": 0}
+    context = AgentContext(workspace=str(tmp_path), model="m", **settings)
+    result = asyncio.run(arun_task(REQUEST, context)) if in_loop else run_task(REQUEST, context)
+    assert result.outcome.kind == "SYSTEM_ERROR"
+    assert endpoint.client_closed.wait(30)

@@ -4,7 +4,6 @@ import asyncio
 import shutil
 import threading
 import time
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -13,40 +12,38 @@ import pytest
 from langchain_core.messages import HumanMessage
 from langgraph.checkpoint.memory import InMemorySaver
 
-from mendgraph.graph.configuration.context import AgentContext
-from mendgraph.graph.machine.build import build_graph
-from mendgraph.graph.machine.state import serializer
-from mendgraph.graph.runs.run import arun_task, run_task
-from mendgraph.nodes.execute_tools.registry import ToolContext, ToolOutput, tool
-from mendgraph.nodes.execute_tools.tools import default_tools
-from mendgraph.nodes.records import Effect, OutcomeKind, Protocol, StopReason
-from tests.doubles.replies import Say
-from tests.doubles.scripted_model import Line, ScriptedModel
+from mendgraph import (
+    AgentContext,
+    Effect,
+    ToolContext,
+    ToolOutput,
+    arun_task,
+    build_graph,
+    default_tools,
+    run_task,
+    serializer,
+    tool,
+)
+from tests.doubles.scripted_model import ScriptedModel
 from tests.doubles.tool_use import message_of, use
 from tests.runs.history import history_problems
+from tests.runs.tool_play import DONE, PROTOCOLS, Protocol, play, reads, scripted
 from tests.sandboxes import set_sandbox_problem
 from tests.workspace_files import write_files
-
-FILES = {"a.py": "a = 1\n"}
 
 
 @pytest.fixture
 def root(tmp_path: Path) -> Path:
-    write_files(tmp_path / "root", FILES)
+    write_files(tmp_path / "root", {"a.py": "a = 1\n"})
     return tmp_path / "root"
 
 
-def told(*calls: Any) -> ScriptedModel:
-    return ScriptedModel([message_of(use(*calls), Protocol.NATIVE), Say("Done.")])
-
-
-@pytest.mark.parametrize("protocol", Protocol)
+@pytest.mark.parametrize("protocol", PROTOCOLS)
 def test_step_that_nobody_answered_for_does_not_get_the_results_of_the_one_before(
     root: Path, protocol: Protocol
 ) -> None:
-    read, write = ("read_file", {"path": "a.py"}), ("write_file", {"path": "n.txt", "content": "x"})
-    script = [message_of(use(call), protocol) for call in (read, write)]
-    machine = build_graph(InMemorySaver(serde=serializer()), model=ScriptedModel([*script, Say("Done.")]))
+    model = scripted(protocol, reads("a.py"), use(("write_file", {"path": "n.txt", "content": "x"})), DONE)
+    machine = build_graph(InMemorySaver(serde=serializer()), model=model)
     thread: Any = {"configurable": {"thread_id": "t"}}
     context = AgentContext(workspace=str(root), mode="ask", protocol=protocol.value, read_ahead=False)
     asked = machine.invoke({"messages": [HumanMessage("Do it.")]}, thread, context=context)
@@ -67,16 +64,16 @@ BEGUN = threading.Event()
 def late(context: ToolContext, name: str) -> ToolOutput:
     """Wait, then write."""
     BEGUN.set()
-    time.sleep(1.5)
+    time.sleep(0.5)
     context.workspace.write_file(name, b"late", expected_sha256="")
     return ToolOutput.ok()
 
 
 def test_cancelled_run_returns_at_once_and_changes_nothing_any_more(root: Path) -> None:
     async def cancelled() -> None:
-        model = told(("late", {"name": "late.txt"}), ("write_file", {"path": "second.txt", "content": "x"}))
-        context = AgentContext(workspace=str(root))
-        run = asyncio.ensure_future(arun_task("Go.", context, model=model, tools=(*default_tools(), late)))
+        calls = use(("late", {"name": "late.txt"}), ("write_file", {"path": "second.txt", "content": "x"}))
+        options: Any = {"model": scripted(Protocol.NATIVE, calls), "tools": (*default_tools(), late)}
+        run = asyncio.ensure_future(arun_task("Go.", AgentContext(workspace=str(root)), **options))
         await asyncio.to_thread(BEGUN.wait, 10)
         run.cancel()
         await run
@@ -93,8 +90,8 @@ def test_cancelled_run_returns_at_once_and_changes_nothing_any_more(root: Path) 
 @pytest.mark.parametrize("with_file", [False, True], ids=["gone", "a file now"])
 def test_workspace_that_disappears_is_a_failure_with_a_reason(root: Path, with_file: bool) -> None:
     class Vanishing(ScriptedModel):
-        def __init__(self, script: Sequence[Line]) -> None:
-            super().__init__(script)
+        def __init__(self) -> None:
+            super().__init__([message_of(reads("a.py"), Protocol.NATIVE), DONE])
 
         def complete(self, *arguments: Any) -> Any:
             shutil.rmtree(root, ignore_errors=True)
@@ -102,17 +99,15 @@ def test_workspace_that_disappears_is_a_failure_with_a_reason(root: Path, with_f
                 root.write_text("x", encoding="utf-8")
             return super().complete(*arguments)
 
-    model = Vanishing([message_of(use(("read_file", {"path": "a.py"})), Protocol.NATIVE), Say("Done.")])
-    outcome = run_task("Read a.py", AgentContext(workspace=str(root)), model=model).outcome
-    assert (outcome.kind, outcome.reason) == (OutcomeKind.SYSTEM_ERROR, StopReason.WORKSPACE_FAILED)
+    outcome = play(root, model=Vanishing()).outcome
+    assert (outcome.kind, outcome.reason) == ("SYSTEM_ERROR", "workspace_failed")
     assert str(root) in " ".join((outcome.message, *outcome.diagnostics))
 
 
-@pytest.mark.parametrize("thread", [123, uuid4(), True, "a/../b"])
-def test_whatever_a_thread_is_called_the_run_ends(root: Path, thread: Any) -> None:
-    model = told(("read_file", {"path": "a.py"}))
-    result = run_task("Read a.py", AgentContext(workspace=str(root)), model=model, thread_id=thread)
-    assert (result.outcome.kind, result.thread_id) == (OutcomeKind.FINISHED, str(thread))
+def test_run_ends_whatever_its_thread_is_called(root: Path) -> None:
+    for thread in (123, uuid4(), True, "a/../b"):
+        run = play(root, reads("a.py"), thread_id=thread)
+        assert (run.outcome.kind, run.result.thread_id) == ("FINISHED", str(thread))
 
 
 @tool(effect=Effect.READ)
@@ -127,24 +122,23 @@ def sneaky(context: ToolContext) -> ToolOutput:
 
 def test_tool_is_handed_no_more_than_its_effect_speaks_of(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     set_sandbox_problem(monkeypatch, None)
-    model = told(("sneaky", {}))
-    context = AgentContext(workspace=str(root), allowed_programs=("make",), allowed_hosts=("example.com",))
-    result = run_task("Go.", context, model=model, tools=(*default_tools(), sneaky))
-    assert result.outcome.kind is OutcomeKind.FINISHED
-    said = str(result.messages[2].content)
-    assert said.count("may change no file") == 2
-    assert '"commands":true,"network":true' in said.replace(" ", "")
+    allowed: Any = {"allowed_programs": ("make",), "allowed_hosts": ("example.com",)}
+    run = play(root, use(("sneaky", {})), DONE, tools=(sneaky,), **allowed)
+    [result] = run.results
+    assert str(result).count("may change no file") == 2
+    assert (result["data"]["commands"], result["data"]["network"]) == (True, True)
     assert not (root / "s.txt").exists()
 
 
-@pytest.mark.parametrize("field", ["tool_timeouts_s", "tool_quotas", "tool_calls_per_minute"])
-def test_limit_of_a_tool_that_there_is_not_binds_nobody_and_is_refused(root: Path, field: str) -> None:
-    context = AgentContext.model_validate({"workspace": str(root), field: {"read_fil": 1}})
-    outcome = run_task("Go.", context, model=told()).outcome
-    assert (outcome.kind, outcome.reason) == (OutcomeKind.SYSTEM_ERROR, StopReason.INVALID_REQUEST)
-    assert outcome.message == (
-        "The context limits a tool that there is not, 'read_fil'. Did you mean read_file or read_skill or edit_file?"
-    )
+def test_limit_of_a_tool_that_does_not_exist_is_refused(root: Path) -> None:
+    for field in ("tool_timeouts_s", "tool_quotas", "tool_calls_per_minute"):
+        limit: dict[str, Any] = {field: {"read_fil": 1}}
+        outcome = play(root, **limit).outcome
+        assert outcome.reason == "invalid_request"
+        assert outcome.message == (
+            "The context limits a tool that there is not, 'read_fil'. Did you mean read_file or read_skill or"
+            " edit_file?"
+        )
 
 
 KEYS: list[str] = []
@@ -157,10 +151,10 @@ def charge(context: ToolContext) -> str:
     return "charged"
 
 
-def test_each_call_has_a_key_of_its_own_which_is_the_same_for_the_same_step(root: Path) -> None:
+def test_call_has_a_key_of_its_own_which_is_the_same_for_the_same_step(root: Path) -> None:
     KEYS.clear()
     for _ in range(2):
-        model, saver = told(("charge", {}), ("charge", {})), InMemorySaver(serde=serializer())
+        model, saver = scripted(Protocol.NATIVE, use(("charge", {}), ("charge", {}))), InMemorySaver(serde=serializer())
         tools = (*default_tools(), charge)
         run_task("Go.", AgentContext(workspace=str(root)), model=model, tools=tools, thread_id="t", checkpointer=saver)
     first, second, third, fourth = KEYS

@@ -12,17 +12,23 @@ from langchain_core.messages import HumanMessage
 from langchain_core.tools import tool
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.prebuilt import ToolRuntime
-from langgraph.types import Command
 
-from mendgraph.graph.configuration.context import AgentContext
-from mendgraph.graph.machine.build import build_graph
-from mendgraph.graph.machine.state import serializer
-from mendgraph.graph.runs.events import Asked, Ended, OfChild, StepDone, Text, ToolStarted
-from mendgraph.graph.runs.run import Session
-from mendgraph.graph.runs.runs import prune_runs, undo_run
-from mendgraph.nodes.execute_tools.store.run_folder import DATA_DIR_VARIABLE
-from mendgraph.nodes.execute_tools.tools import default_tools
-from mendgraph.nodes.records import JsonMap, OutcomeKind, StopReason, ToolError
+from mendgraph import (
+    AgentContext,
+    Asked,
+    Ended,
+    OfChild,
+    Session,
+    StepDone,
+    Text,
+    ToolError,
+    ToolStarted,
+    build_graph,
+    default_tools,
+    prune_runs,
+    serializer,
+    undo_run,
+)
 from tests.doubles.model_clock import set_clock
 from tests.doubles.replies import Say
 from tests.doubles.task_model import TaskModel
@@ -35,16 +41,16 @@ FILES = {"a.txt": "a\n", "sub/b.txt": "b\n"}
 
 @pytest.fixture
 def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setenv(DATA_DIR_VARIABLE, str(tmp_path / "data"))
+    monkeypatch.setenv("MENDGRAPH_DATA_DIR", str(tmp_path / "data"))
     write_files(tmp_path / "root", FILES)
     return tmp_path / "root"
 
 
-def explore(task: str) -> tuple[str, JsonMap]:
+def explore(task: str) -> tuple[str, dict[str, Any]]:
     return ("delegate", {"task": task})
 
 
-def write(task: str, *paths: str) -> tuple[str, JsonMap]:
+def write(task: str, *paths: str) -> tuple[str, dict[str, Any]]:
     return ("delegate", {"task": task, "mode": "write", "paths": list(paths)})
 
 
@@ -56,7 +62,7 @@ def done(text: str = "Done.") -> Say:
     return Say(text, usage=USED)
 
 
-def parent(*calls: tuple[str, JsonMap]) -> tuple[Use | Say, ...]:
+def parent(*calls: tuple[str, dict[str, Any]]) -> tuple[Use | Say, ...]:
     return (use(*calls, usage=USED), done("All done."))
 
 
@@ -69,7 +75,7 @@ def session(root: Path, model: TaskModel, **more: Any) -> Session:
     return Session(context(root, **more), model=model, thread_id="t")
 
 
-def results(opened: Session) -> list[JsonMap]:
+def results(opened: Session) -> list[dict[str, Any]]:
     return [json.loads(message.text) for message in opened.result().messages if message.type == "tool"]
 
 
@@ -137,13 +143,12 @@ def test_writers_of_the_same_file_work_one_after_the_other(root: Path) -> None:
 @pytest.mark.parametrize(
     ("limits", "reason"),
     [
-        ({"max_calls_per_turn": 9}, "max_calls"),
         ({"max_calls_per_session": 9}, "max_calls"),
         ({"max_output_tokens_per_session": 90}, "max_output_tokens"),
         ({"max_cost_usd": 0.9, "usd_per_million_input": 0, "usd_per_million_output": 10_000}, "max_cost"),
     ],
 )
-def test_run_and_its_children_never_pass_a_limit_together(root: Path, limits: JsonMap, reason: str) -> None:
+def test_run_and_its_children_never_pass_a_limit_together(root: Path, limits: dict[str, Any], reason: str) -> None:
     """Three children that would never end share what is left, in each turn of the session."""
     read = use(("read_file", {"path": "a.txt"}), usage=USED)
     others = [use(("list_files", {"path": name}), usage=USED) for name in ("sub", ".", "sub/", "./sub", "./")]
@@ -158,17 +163,17 @@ def test_run_and_its_children_never_pass_a_limit_together(root: Path, limits: Js
         told, usage, outcome = results(opened), opened.usage(), opened.result().outcome
     assert [each["error"]["code"] for each in told] == ["resource_limit"] * 3, told
     assert reason in told[0]["error"]["message"]
-    assert outcome.kind is OutcomeKind.FINISHED
+    assert outcome.kind == "FINISHED"
     assert usage["total_calls"] == len(model.calls) <= 9
     assert usage["total_output_tokens"] <= 90
 
 
-@pytest.mark.parametrize("said", [5, "words", {"type": "text"}])
-def test_what_a_tool_streams_disturbs_no_run_and_no_child(root: Path, said: Any) -> None:
+def test_words_that_a_tool_streams_disturb_no_run_and_no_child(root: Path) -> None:
     @tool
     def tick(runtime: ToolRuntime) -> str:
         """Say something while it runs."""
-        runtime.stream_writer(said)
+        for said in (5, "words", {"type": "text"}):
+            runtime.stream_writer(said)
         return "tock"
 
     lines = {"MAIN": parent(("tick", {}), explore("A")), "A": (use(("tick", {}), usage=USED), done("tick, tock"))}
@@ -185,27 +190,6 @@ def test_run_without_a_checkpointer_has_children_as_well(root: Path) -> None:
     model = TaskModel({"MAIN": parent(explore("A"), explore("B")), "A": (done("a"),), "B": (done("b"),)})
     values = build_graph(model=model).invoke({"messages": [HumanMessage("MAIN")]}, context=context(root))
     assert [json.loads(each.text)["data"]["answer"] for each in values["messages"] if each.type == "tool"] == ["a", "b"]
-
-
-def test_budget_that_is_too_small_has_no_children(root: Path) -> None:
-    model = TaskModel({"MAIN": parent(explore("A"), explore("B"))})
-    with session(root, model, max_calls_per_turn=3) as opened:
-        opened.work("MAIN")
-        assert [each["error"]["code"] for each in results(opened)] == ["resource_limit"] * 2
-    assert len(model.calls) == 2
-
-
-def test_quota_and_the_roles_of_the_run_hold_for_its_children(root: Path) -> None:
-    lines = {
-        "MAIN": parent(explore("A"), explore("B"), explore("C")),
-        **{task: (use(("read_file", {"path": "a.txt"}), usage=USED), done()) for task in "ABC"},
-    }
-    model = TaskModel(lines)
-    with session(root, model, tool_quotas={"delegate": 2, "read_file": 1}) as opened:
-        opened.work("MAIN")
-        assert [each["ok"] for each in results(opened)] == [True, True, False]
-    assert sum("A" in str(call.prompt.messages) or "C" in str(call.prompt.messages) for call in model.calls) > 0
-    assert not any(str(message["content"]).startswith("C") for call in model.calls for message in call.prompt.messages)
 
 
 def test_children_share_what_the_run_has_left_of_a_quota(root: Path) -> None:
@@ -266,14 +250,6 @@ def test_child_has_a_part_of_the_budget_and_may_change_its_own_paths(
         assert (of_child.mode, of_child.writable_paths) == ("auto" if paths else "read-only", paths)
 
 
-def test_child_has_the_words_of_the_run_for_its_system_prompt(root: Path) -> None:
-    model = TaskModel({"MAIN": parent(explore("LOOK")), "LOOK": (done(),)})
-    with session(root, model, system_prompt="Write like Hemingway.") as opened:
-        opened.work("MAIN")
-    systems = [str(call.prompt.messages[0]["content"]) for call in model.calls]
-    assert ["Write like Hemingway." in each for each in systems] == [True] * 3
-
-
 def test_child_without_an_answer_names_what_it_has_changed(root: Path) -> None:
     lines = {
         "MAIN": parent(write("ONE", "a.txt")),
@@ -289,7 +265,7 @@ def test_child_without_an_answer_names_what_it_has_changed(root: Path) -> None:
     assert outcome.changed_files == ("a.txt",)
 
 
-def test_whoever_stops_the_run_ends_its_children(root: Path) -> None:
+def test_stop_of_the_run_ends_its_children(root: Path) -> None:
     def stop(task: str, replies: int) -> None:
         if task == "B" and replies == 1:
             opened.stop()
@@ -300,7 +276,7 @@ def test_whoever_stops_the_run_ends_its_children(root: Path) -> None:
     with session(root, model) as opened:
         ended = opened.work("MAIN")
         assert isinstance(ended, Ended)
-        assert ended.outcome.reason is StopReason.CANCELLED
+        assert ended.outcome.reason == "cancelled"
         assert {each["error"]["code"] for each in results(opened)} <= {"cancelled", "loop_override"} | {"child_failed"}
         assert opened.usage()["total_calls"] == len(model.calls)
         made = len(model.calls)
@@ -335,12 +311,11 @@ def test_event_loop_that_cancels_the_run_cancels_its_children(root: Path, given:
     assert asyncio.run(cancelled()) <= 1
     assert len(model.calls) < 60
     values = asyncio.run(graph.ainvoke(given, thread, context=context(root)))
-    assert values["outcome"].kind is OutcomeKind.FINISHED
+    assert values["outcome"].kind == "FINISHED"
     assert len(model.calls) <= values["spending"].usage.total_calls <= 40 + 40 * (given is not None)
 
 
-@pytest.mark.parametrize("way", ["session", "graph"])
-def test_question_of_a_child_reaches_the_person(root: Path, way: str) -> None:
+def test_question_of_a_child_reaches_the_person(root: Path) -> None:
     lines = {
         "MAIN": parent(write("ONE", "a.txt"), explore("LOOK"), write("TWO", "sub")),
         "LOOK": (done("Nothing."),),
@@ -349,31 +324,18 @@ def test_question_of_a_child_reaches_the_person(root: Path, way: str) -> None:
     }
     model = TaskModel(lines)
     asked: list[str] = []
-    if way == "graph":
-        graph = build_graph(InMemorySaver(serde=serializer()), model=model)
-        thread: Any = {"configurable": {"thread_id": "1"}}
-        given: Any = {"messages": [HumanMessage("MAIN")]}
-        while True:
-            values = graph.invoke(given, thread, context=context(root, mode="ask"))
-            if "__interrupt__" not in values:
-                break
-            asked += [call["tool"] for each in values["__interrupt__"] for call in each.value["calls"]]
-            given = Command(resume="approve")
-        assert values["outcome"].changed_files == ("a.txt", "sub/b.txt")
-    else:
-        with session(root, model, mode="ask") as opened:
-            last = opened.work("MAIN")
-            while isinstance(last, Asked):
-                asked += [call["tool"] for call in last.request["calls"]]
-                last = opened.work_on("approve" if len(asked) == 1 else "reject")
-        assert (root / "sub/b.txt").read_text() == "b\n"
+    with session(root, model, mode="ask") as opened:
+        last = opened.work("MAIN")
+        while isinstance(last, Asked):
+            asked += [call["tool"] for call in last.request["calls"]]
+            last = opened.work_on("approve" if len(asked) == 1 else "reject")
     assert asked == ["edit_file", "edit_file"]
-    assert (root / "a.txt").read_text() == "A\n"
+    assert (root / "a.txt").read_text() + (root / "sub/b.txt").read_text() == "A\nb\n"
     assert len(model.calls) == 7
 
 
 @pytest.mark.parametrize("own", [{"mode": "read-only"}, {"writable_paths": ("sub",)}])
-def test_nobody_is_given_files_that_the_run_may_not_change(root: Path, own: JsonMap) -> None:
+def test_child_is_given_no_files_that_the_run_may_not_change(root: Path, own: dict[str, Any]) -> None:
     lines = {"MAIN": parent(write("ONE", "./a.txt")), "ONE": (edit("a.txt", "a", "A"), done())}
     with session(root, TaskModel(lines), **own) as opened:
         opened.work("MAIN")

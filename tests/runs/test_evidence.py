@@ -8,16 +8,15 @@ from typing import Any
 
 import pytest
 
-from mendgraph import AgentContext, Session, run_task
-from mendgraph.graph.runs.events import Ended
-from mendgraph.nodes.records import Outcome, OutcomeKind, Protocol, StopReason
+from mendgraph import AgentContext, Ended, Outcome, Session
 from tests.doubles.replies import Say
-from tests.doubles.scripted_model import ScriptedModel
-from tests.doubles.tool_use import Use, message_of, use
+from tests.doubles.tool_use import Use, use
+from tests.runs.tool_play import PROTOCOLS, play, reads, scripted
 from tests.sandboxes import needs_sandbox
 from tests.workspace_files import write_files
 
 pytestmark = needs_sandbox
+needs_make = pytest.mark.skipif(shutil.which("make") is None, reason="there is no make")
 
 DONE = Say("Done.")
 WRONG, RIGHT, OTHER = "return a - b", "return a + b", "return a * b"
@@ -30,8 +29,7 @@ def case(name: str, call: str, value: int) -> str:
 
 
 ZERO, SUM, NEG = case("zero", "add(0, 0)", 0), case("sum", "add(2, 3)", 5), case("neg", "neg(1)", -1)
-DOUBLE = case("double", "double(2)", 4)
-DOUBLE_CODE = "\n\ndef double(a):\n    return 2 * a\n"
+ONES, DOUBLE = case("ones", "add(0, 0)", 0), case("double", "double(2)", 4)
 
 
 def write(path: str, text: str) -> Use:
@@ -42,157 +40,143 @@ def edit(old: str, new: str, path: str = "calc.py") -> Use:
     return use(("edit_file", {"path": path, "old_str": old, "new_str": new}))
 
 
-def read(path: str) -> Use:
-    return use(("read_file", {"path": path}))
-
-
-def settings(root: Path, **more: Any) -> AgentContext:
-    return AgentContext(workspace=str(root), protocol="native", read_ahead=False, max_calls_per_turn=20, **more)
-
-
 def finish(root: Path, *replies: Use | Say, files: Mapping[str, str] | None = None, **more: Any) -> Outcome:
     """The end of a run in a workspace with these files, in which the model makes these calls and answers."""
     write_files(root, {"calc.py": CALC, **(files or {})})
-    model = ScriptedModel([message_of(reply, Protocol.NATIVE) for reply in (*replies, DONE)])
-    return run_task("Work on the project.", settings(root, **more), model=model).outcome
+    settings = {"evidence": True, "max_calls_per_turn": 20, **more}
+    return play(root, *replies, DONE, request="Work on the project.", **settings).outcome
 
 
-FIX = (read("calc.py"), edit(WRONG, RIGHT))
-CHANGE = (read("calc.py"), edit(WRONG, OTHER))
+FIX = (reads("calc.py"), edit(WRONG, RIGHT))
+CHANGE = (reads("calc.py"), edit(WRONG, OTHER))
+
+PAIR_TEST = "from pair import pair\n\n\ndef test_pair():\n    assert pair(1) == (1, 1)\n"
+INHERITED = f"import unittest\n\nimport calc\n\n\nclass Base:\n{ZERO}\n\nclass T(Base, unittest.TestCase):\n    pass\n"
+SUPPORT = "import calc\n\n\ndef check(test):\n    test.assertEqual(calc.add(0, 0), 0)\n"
+SUPPORTED = HEAD.replace("import calc", "from tests.numbers import check")
+SUPPORTED += "    def test_zero(self):\n        check(self)\n"
+OLD = {
+    "calc.py": "from old import minus\n\n\ndef add(a, b):\n    return minus(a, b)\n",
+    "old.py": "def minus(a, b):\n    return a - b\n",
+}
+SKIPPED = "".join(f"    @unittest.skip('no docker')\n{case(str(number), 'add(0, 0)', 1)}" for number in (1, 2))
+
+Case = tuple[tuple[Use, ...], dict[str, str], str, str]
+CASES: dict[str, Case] = {
+    "a new test that passes on the old files": (
+        (*CHANGE, write("test_calc.py", HEAD + ZERO)),
+        {},
+        "indistinct",
+        "not verified: 1 test passes; T.test_zero does not distinguish before from after.",
+    ),
+    "a new test that fails on the old files": (
+        (*FIX, write("test_calc.py", HEAD + SUM + ZERO)),
+        {},
+        "passed",
+        "2 tests pass; T.test_sum failed before the change; T.test_zero does not distinguish before from after.",
+    ),
+    "a test of new code": (
+        (
+            reads("calc.py"),
+            edit("return 0 - a\n", "return 0 - a\n\n\ndef double(a):\n    return 2 * a\n"),
+            write("test_calc.py", HEAD + DOUBLE),
+        ),
+        {},
+        "passed",
+        "1 test passes; T.test_double tests new code.",
+    ),
+    "a test of a new module": (
+        (write("pair.py", "def pair(a):\n    return a, a\n"), write("test_pair.py", PAIR_TEST)),
+        {},
+        "passed",
+        "test_pair tests new code",
+    ),
+    "an existing test that failed before": (
+        (*FIX, reads("test_calc.py"), edit(NEG, NEG + ZERO, "test_calc.py")),
+        {"test_calc.py": HEAD + SUM + NEG},
+        "passed",
+        "T.test_sum failed before the change; T.test_zero does not distinguish",
+    ),
+    "an existing test that runs a changed line": (
+        (*CHANGE, reads("test_calc.py"), edit(ZERO, ZERO + ONES, "test_calc.py")),
+        {"test_calc.py": HEAD + ZERO},
+        "passed",
+        "T.test_ones does not distinguish",
+    ),
+    "an existing test that runs no changed line": (
+        (*CHANGE, reads("test_calc.py"), edit(NEG, NEG + ONES, "test_calc.py")),
+        {"test_calc.py": HEAD + NEG},
+        "indistinct",
+        "T.test_ones does not distinguish",
+    ),
+    "an inherited test": (
+        (*CHANGE, write("test_calc.py", INHERITED)),
+        {},
+        "indistinct",
+        "T.test_zero does not distinguish",
+    ),
+    "support of the tests, which stays when the old code is put back": (
+        (*CHANGE, write("tests/numbers.py", SUPPORT), write("tests/test_calc.py", SUPPORTED)),
+        {"tests/__init__.py": ""},
+        "indistinct",
+        "T.test_zero does not distinguish",
+    ),
+    "a deleted module that the old code needs": (
+        (
+            reads("calc.py"),
+            write("calc.py", CALC),
+            edit(WRONG, RIGHT),
+            use(("delete_file", {"path": "old.py"})),
+            write("test_calc.py", HEAD + SUM),
+        ),
+        OLD,
+        "passed",
+        "T.test_sum did not run on the files before the session's first change",
+    ),
+    "skipped tests": (FIX, {"test_calc.py": HEAD + SUM + SKIPPED}, "passed", "1 test passes, 2 skipped: no docker."),
+}
 
 
-def test_new_test_that_passes_on_the_old_files_verifies_nothing(tmp_path: Path) -> None:
-    outcome = finish(tmp_path, *CHANGE, write("test_calc.py", HEAD + ZERO))
-
-    assert (outcome.kind, outcome.verified.kind) == (OutcomeKind.FINISHED, "indistinct")
-    assert (outcome.verified.ran, outcome.verified.indistinct) == (("unittest test_calc.py: 1 test",), ("T.test_zero",))
-    assert "not verified: 1 test passes; T.test_zero does not distinguish before from after." in outcome.message
+@pytest.mark.parametrize("name", CASES)
+def test_own_test_verifies_as_far_as_it_distinguishes_the_change(tmp_path: Path, name: str) -> None:
+    replies, files, kind, message = CASES[name]
+    outcome = finish(tmp_path, *replies, files=files)
+    assert (outcome.kind, outcome.verified.kind) == ("FINISHED", kind)
+    assert message in outcome.message
 
 
 def test_where_checks_are_required_a_test_that_distinguishes_nothing_is_none(tmp_path: Path) -> None:
     outcome = finish(tmp_path, *CHANGE, write("test_calc.py", HEAD + ZERO), require_checks=True)
-
-    assert (outcome.kind, outcome.reason) == (OutcomeKind.SYSTEM_ERROR, StopReason.NOT_CHECKED)
+    assert (outcome.kind, outcome.reason) == ("SYSTEM_ERROR", "not_checked")
     assert outcome.message.startswith("This run has to be checked, and no test that passes distinguishes its changes. ")
 
 
-@pytest.mark.parametrize("require_checks", [False, True])
-def test_tests_alone_do_not_distinguish_and_nobody_is_blamed(tmp_path: Path, require_checks: bool) -> None:
-    outcome = finish(tmp_path, write("test_calc.py", HEAD + NEG), require_checks=require_checks)
-
-    assert (outcome.kind, outcome.verified.kind) == (OutcomeKind.FINISHED, "indistinct")
+def test_tests_alone_do_not_distinguish_and_nobody_is_blamed(tmp_path: Path) -> None:
+    outcome = finish(tmp_path, write("test_calc.py", HEAD + NEG), require_checks=True)
+    assert (outcome.kind, outcome.verified.kind) == ("FINISHED", "indistinct")
     assert "1 test passes; T.test_neg does not distinguish before from after." in outcome.message
     assert "not verified" not in outcome.message
 
 
-def test_test_that_fails_on_the_old_files_verifies(tmp_path: Path) -> None:
-    outcome = finish(tmp_path, *FIX, write("test_calc.py", HEAD + SUM + ZERO))
-
-    assert (outcome.kind, outcome.verified.kind) == (OutcomeKind.FINISHED, "passed")
-    assert (outcome.verified.failed_before, outcome.verified.indistinct) == (("T.test_sum",), ("T.test_zero",))
-    assert (
-        "2 tests pass; T.test_sum failed before the change; T.test_zero does not distinguish before from after."
-        in outcome.message
-    )
-
-
-def test_test_of_new_code_is_named_as_such(tmp_path: Path) -> None:
-    added = edit("return 0 - a\n", f"return 0 - a\n{DOUBLE_CODE}")
-    outcome = finish(tmp_path, read("calc.py"), added, write("test_calc.py", HEAD + DOUBLE))
-
-    assert (outcome.verified.kind, outcome.verified.new_code) == ("passed", ("T.test_double",))
-    assert "1 test passes; T.test_double tests new code." in outcome.message
-
-
-def test_test_of_a_new_module_is_one_of_new_code(tmp_path: Path) -> None:
-    test = "from pair import pair\n\n\ndef test_pair():\n    assert pair(1) == (1, 1)\n"
-    outcome = finish(tmp_path, write("pair.py", "def pair(a):\n    return a, a\n"), write("test_pair.py", test))
-
-    assert (outcome.verified.kind, outcome.verified.new_code) == ("passed", ("test_pair",))
-
-
-def test_existing_test_that_failed_before_is_named(tmp_path: Path) -> None:
-    outcome = finish(
-        tmp_path,
-        *FIX,
-        read("test_calc.py"),
-        edit(NEG, NEG + ZERO, "test_calc.py"),
-        files={"test_calc.py": HEAD + SUM + NEG},
-    )
-
-    assert (outcome.verified.kind, outcome.verified.failed_before) == ("passed", ("T.test_sum",))
-    assert outcome.verified.indistinct == ("T.test_zero",)
-
-
-@pytest.mark.parametrize(("existing", "kind"), [(ZERO, "passed"), (NEG, "indistinct")], ids=["runs it", "does not"])
-def test_existing_test_verifies_where_it_runs_a_changed_line(tmp_path: Path, existing: str, kind: str) -> None:
-    added = case("ones", "add(0, 0)", 0)
-    outcome = finish(
-        tmp_path,
-        *CHANGE,
-        read("test_calc.py"),
-        edit(existing, existing + added, "test_calc.py"),
-        files={"test_calc.py": HEAD + existing},
-    )
-
-    assert (outcome.verified.kind, outcome.verified.indistinct) == (kind, ("T.test_ones",))
-
-
-def test_inherited_test_is_changed_with_its_class(tmp_path: Path) -> None:
-    base = f"import unittest\n\nimport calc\n\n\nclass Base:\n{ZERO}\n\nclass T(Base, unittest.TestCase):\n    pass\n"
-    outcome = finish(tmp_path, *CHANGE, write("test_calc.py", base))
-
-    assert (outcome.verified.kind, outcome.verified.indistinct) == ("indistinct", ("T.test_zero",))
-
-
-def test_support_of_the_tests_stays_when_the_old_code_is_put_back(tmp_path: Path) -> None:
-    test = (
-        HEAD.replace("import calc", "from tests.numbers import check")
-        + "    def test_zero(self):\n        check(self)\n"
-    )
-    support = "import calc\n\n\ndef check(test):\n    test.assertEqual(calc.add(0, 0), 0)\n"
-    files = {"tests/__init__.py": ""}
-    outcome = finish(
-        tmp_path, *CHANGE, write("tests/numbers.py", support), write("tests/test_calc.py", test), files=files
-    )
-
-    assert (outcome.verified.kind, outcome.verified.indistinct) == ("indistinct", ("T.test_zero",))
-
-
 def test_old_files_are_those_before_the_first_change_of_the_session(tmp_path: Path) -> None:
     write_files(tmp_path, {"calc.py": CALC})
-    replies: tuple[Use | Say, ...] = (*FIX, DONE, write("test_calc.py", HEAD + SUM), DONE)
-    model = ScriptedModel([message_of(reply, Protocol.NATIVE) for reply in replies])
-
-    with Session(settings(tmp_path), model=model, thread_id="t") as session:
-        for request in ("Fix add.", "Add a test."):
-            *_, last = session.stream(request)
-
+    model = scripted(PROTOCOLS[1], *FIX, DONE, write("test_calc.py", HEAD + SUM), DONE)
+    context = AgentContext(workspace=str(tmp_path), protocol="native", read_ahead=False)
+    with Session(context, model=model) as session:
+        session.work("Fix add.")
+        last = session.work("Add a test.")
     assert isinstance(last, Ended)
-    assert last.outcome.verified.kind == "passed"
     assert last.outcome.verified.failed_before == ("T.test_sum",)
 
 
-def test_what_needs_a_deleted_module_is_told_as_unknown(tmp_path: Path) -> None:
-    files = {
-        "calc.py": "from old import minus\n\n\ndef add(a, b):\n    return minus(a, b)\n",
-        "old.py": "def minus(a, b):\n    return a - b\n",
-    }
-    outcome = finish(
-        tmp_path,
-        read("calc.py"),
-        write("calc.py", CALC),
-        edit(WRONG, RIGHT),
-        use(("delete_file", {"path": "old.py"})),
-        write("test_calc.py", HEAD + SUM),
-        files=files,
-    )
+# --- Commands, and where the run has changed what selects or runs its checks
 
-    assert (outcome.verified.kind, outcome.verified.failed_before, outcome.verified.indistinct) == ("passed", (), ())
-    assert "T.test_sum did not run on the files before the session's first change" in outcome.message
+SHELL = {"add.sh": "add() { echo $(($1 - $2)); }\n", "test_add.sh": ". ./add.sh\nadd 2 3 | grep -qx 5\n"}
+MAKEFILE = {"Makefile": "test:\n\tsh test_add.sh\n"}
+PLUS, TIMES = (edit("$1 - $2", f"$1 {sign} $2", "add.sh") for sign in "+*")
 
 
-@pytest.mark.skipif(shutil.which("make") is None, reason="there is no make")
+@needs_make
 @pytest.mark.parametrize(
     ("test", "others", "kind"),
     [
@@ -205,52 +189,43 @@ def test_what_needs_a_deleted_module_is_told_as_unknown(tmp_path: Path) -> None:
 def test_command_runs_again_on_the_old_files_where_its_tests_changed(
     tmp_path: Path, test: str, others: dict[str, str], kind: str
 ) -> None:
-    files = {"add.sh": "add() { echo $(($1 - $2)); }\n", "Makefile": "test:\n\tsh test_add.sh\n", **others}
-    outcome = finish(
-        tmp_path,
-        read("add.sh"),
-        edit("$1 - $2", "$1 + $2", "add.sh"),
-        write("test_add.sh", f". ./add.sh\n{test}\n"),
-        files=files,
-    )
-
+    files = {"add.sh": SHELL["add.sh"], **MAKEFILE, **others}
+    outcome = finish(tmp_path, reads("add.sh"), PLUS, write("test_add.sh", f". ./add.sh\n{test}\n"), files=files)
     assert (outcome.verified.kind, outcome.verified.ran) == (kind, ("make test",))
     assert bool(outcome.verified.indistinct) is ("0 0" in test)
 
 
 def test_command_of_the_person_verifies_where_it_passes_with_the_old_tests(tmp_path: Path) -> None:
     added = (*CHANGE, write("test_calc.py", HEAD + ZERO))
-
     one = finish(tmp_path / "one", *added, checks=("grep -q test_zero test_calc.py",))
     two = finish(tmp_path / "two", *added, checks=("grep -q def calc.py",))
-
     assert (one.verified.kind, two.verified.kind) == ("indistinct", "passed")
 
 
-def test_skipped_tests_are_counted_with_their_reason(tmp_path: Path) -> None:
-    skipped = "".join(f"    @unittest.skip('no docker')\n{case(str(number), 'add(0, 0)', 1)}" for number in (1, 2))
-    outcome = finish(tmp_path, *FIX, files={"test_calc.py": HEAD + SUM + skipped})
-
-    assert (outcome.verified.kind, outcome.verified.skipped, outcome.verified.skip_reason) == ("passed", 2, "no docker")
-    assert "1 test passes, 2 skipped: no docker." in outcome.message
-
-
-# --- Where the run has changed what selects or runs its checks
-
-SHELL = {"add.sh": "add() { echo $(($1 - $2)); }\n", "test_add.sh": ". ./add.sh\nadd 2 3 | grep -qx 5\n"}
-OTHERWISE = (read("add.sh"), edit("$1 - $2", "$1 * $2", "add.sh"), read("Makefile"))
-
-
-@pytest.mark.skipif(shutil.which("make") is None, reason="there is no make")
+@needs_make
 @pytest.mark.parametrize("command", ["make test", "make -s test"], ids=["of the project", "of the person"])
 def test_command_that_passes_only_with_the_changed_makefile_verifies_nothing(tmp_path: Path, command: str) -> None:
-    files = {**SHELL, "Makefile": "test:\n\tsh test_add.sh\n"}
     more: dict[str, Any] = {} if command == "make test" else {"checks": (command,), "evidence": False}
-
-    outcome = finish(tmp_path, *OTHERWISE, edit("sh test_add.sh", "true", "Makefile"), files=files, **more)
-
-    assert (outcome.kind, outcome.verified.kind) == (OutcomeKind.FINISHED, "none")
+    changes = (reads("add.sh", "Makefile"), TIMES, edit("sh test_add.sh", "true", "Makefile"))
+    outcome = finish(tmp_path, *changes, files={**SHELL, **MAKEFILE}, **more)
+    assert (outcome.kind, outcome.verified.kind) == ("FINISHED", "none")
     assert f"not checked: {command} does not pass with Makefile as before" in outcome.message
+
+
+@needs_make
+def test_command_that_passes_with_the_old_makefile_verifies(tmp_path: Path) -> None:
+    changes = (reads("add.sh", "Makefile"), PLUS, edit("test:", "clean:\n\ntest:", "Makefile"))
+    outcome = finish(tmp_path, *changes, files={**SHELL, **MAKEFILE})
+    assert (outcome.verified.kind, outcome.verified.ran) == ("passed", ("make test",))
+
+
+@needs_make
+def test_settings_that_are_gone_leave_nothing_verified(tmp_path: Path) -> None:
+    files = {**SHELL, "GNUmakefile": MAKEFILE["Makefile"], "Makefile": "test:\n\ttrue\n"}
+    deleted = use(("delete_file", {"path": "GNUmakefile"}))
+    outcome = finish(tmp_path, reads("add.sh", "GNUmakefile"), TIMES, deleted, files=files)
+    assert (outcome.kind, outcome.verified.kind) == ("FINISHED", "none")
+    assert "nothing is verified: GNUmakefile was deleted, and its old version cannot be run" in outcome.message
 
 
 HOOK = "def pytest_pyfunc_call(pyfuncitem):\n    return True\n"
@@ -258,16 +233,19 @@ FIXTURE = "import pytest\n\n\n@pytest.fixture\ndef two():\n    return 2\n"
 PROJECT = Path(__file__).parents[2]
 """What the plugin of pytest needs that is installed with this project."""
 SUM_TEST = "import calc\n\n\ndef test_sum():\n    assert calc.add(2, 3) == 5\n"
+TWO_TEST = SUM_TEST + "\n\ndef test_two(two):\n    assert calc.add(two, 3) == 5\n"
 
 
 @pytest.mark.parametrize(
-    ("work", "conftest", "test", "kind", "message"),
+    ("changes", "kind", "message"),
     [
-        (CHANGE, HOOK, "", "none", "test_calc.py::test_sum does not pass with conftest.py as before"),
         (
-            FIX,
-            FIXTURE,
-            "\n\ndef test_two(two):\n    assert calc.add(two, 3) == 5\n",
+            (*CHANGE, write("conftest.py", HOOK)),
+            "none",
+            "test_calc.py::test_sum does not pass with conftest.py as before",
+        ),
+        (
+            (*FIX, write("conftest.py", FIXTURE), reads("test_calc.py"), write("test_calc.py", TWO_TEST)),
             "passed",
             "2 tests pass; test_calc.py::test_two does not pass with conftest.py as before",
         ),
@@ -275,42 +253,9 @@ SUM_TEST = "import calc\n\n\ndef test_sum():\n    assert calc.add(2, 3) == 5\n"
     ids=["a hook that passes all", "a fixture of a new test"],
 )
 def test_tests_of_pytest_also_run_with_the_old_conftest(
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    work: tuple[Use, ...],
-    conftest: str,
-    test: str,
-    kind: str,
-    message: str,
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, changes: tuple[Use, ...], kind: str, message: str
 ) -> None:
     monkeypatch.setenv("VIRTUAL_ENV", sys.prefix)
-    changes = (*work, write("conftest.py", conftest), read("test_calc.py"), write("test_calc.py", SUM_TEST + test))
-
-    files = {"test_calc.py": SUM_TEST}
-    outcome = finish(tmp_path, *(changes if test else changes[:-2]), files=files, readable_folders=(str(PROJECT),))
-
+    outcome = finish(tmp_path, *changes, files={"test_calc.py": SUM_TEST}, readable_folders=(str(PROJECT),))
     assert outcome.verified.kind == kind
     assert message in outcome.message
-
-
-@pytest.mark.skipif(shutil.which("make") is None, reason="there is no make")
-def test_command_that_passes_with_the_old_makefile_verifies(tmp_path: Path) -> None:
-    files = {**SHELL, "Makefile": "test:\n\tsh test_add.sh\n"}
-    mended = (read("add.sh"), edit("$1 - $2", "$1 + $2", "add.sh"), read("Makefile"))
-
-    outcome = finish(tmp_path, *mended, edit("test:", "clean:\n\ntest:", "Makefile"), files=files)
-
-    assert (outcome.verified.kind, outcome.verified.ran) == ("passed", ("make test",))
-
-
-@pytest.mark.skipif(shutil.which("make") is None, reason="there is no make")
-def test_settings_that_are_gone_leave_nothing_verified(tmp_path: Path) -> None:
-    files = {**SHELL, "GNUmakefile": "test:\n\tsh test_add.sh\n", "Makefile": "test:\n\ttrue\n"}
-    deleted = use(("delete_file", {"path": "GNUmakefile"}))
-
-    outcome = finish(
-        tmp_path, read("add.sh"), edit("$1 - $2", "$1 * $2", "add.sh"), read("GNUmakefile"), deleted, files=files
-    )
-
-    assert (outcome.kind, outcome.verified.kind) == (OutcomeKind.FINISHED, "none")
-    assert "nothing is verified: GNUmakefile was deleted, and its old version cannot be run" in outcome.message

@@ -5,11 +5,9 @@ tools in a fresh workspace.
 """
 
 import asyncio
-import sqlite3
 import tempfile
 from collections import deque
-from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -19,18 +17,15 @@ from hypothesis import HealthCheck, Phase, event, given, settings, strategies as
 from langchain_core.messages import HumanMessage
 from langgraph.checkpoint.base import BaseCheckpointSaver
 from langgraph.checkpoint.memory import InMemorySaver
-from langgraph.checkpoint.sqlite import SqliteSaver
 
-from mendgraph.graph.configuration.context import AgentContext
-from mendgraph.graph.machine.build import Machine, build_graph
+from mendgraph import AgentContext, Outcome, build_graph, serializer
+from mendgraph.graph.machine.build import Machine
 from mendgraph.graph.machine.routes import NODES, recursion_limit
-from mendgraph.graph.machine.state import serializer
-from mendgraph.nodes.records import JsonMap, Outcome, OutcomeKind, Protocol, StopReason, Verdict, VerdictKind
-from tests.doubles.replies import Say
+from mendgraph.nodes.records import OutcomeKind, Verdict, VerdictKind
 from tests.doubles.scripted_model import ScriptedModel
-from tests.doubles.tool_use import use
 from tests.runs.history import history_problems
 from tests.runs.models import FILES, HIDDEN, Story, contexts, stories, tight_tokens
+from tests.runs.tool_play import JsonMap, Protocol
 from tests.workspace_files import changed_files, write_files
 
 MAY_CHANGE = {"calc.py", "notes.txt", "new", "new.py"}
@@ -163,10 +158,6 @@ def invoke(machine: Machine, run: Run) -> None:
     machine.invoke(request(), run.config, context=run.context)
 
 
-def ainvoke(machine: Machine, run: Run) -> None:
-    asyncio.run(machine.ainvoke(request(), run.config, context=run.context))
-
-
 def stream(machine: Machine, run: Run) -> None:
     deque(machine.stream(request(), run.config, context=run.context, stream_mode=["messages", "custom", "updates"]))
 
@@ -191,7 +182,7 @@ def resumed_after_every_step(machine: Machine, run: Run) -> None:
 def test_every_way_of_running_gives_the_same(tmp_path: Path, story: Story, profile: Profile, limits: JsonMap) -> None:
     ends = [
         end_of(Run.prepared(story, profile, limits, fresh(tmp_path)), way)
-        for way in (invoke, ainvoke, stream, astream, resumed_after_every_step)
+        for way in (invoke, stream, astream, resumed_after_every_step)
     ]
     assert ends == ends[:1] * len(ends)
 
@@ -227,73 +218,6 @@ def way_of(run: Run) -> tuple[list[str], list[tuple[str, str]], tuple[str, str],
             if node in TERMINALS:
                 ending = (update["outcome"].kind.value, update["outcome"].reason.value)
     return path, verdicts, ending, changed_files(run.folder, FILES)
-
-
-# --- A turn that was given up, and counters
-
-
-@rich
-@given(story=stories(), profile=st.sampled_from(PROFILES[:2]), steps=st.integers(1, 12))
-def test_new_request_may_come_at_any_time(tmp_path: Path, story: Story, profile: Profile, steps: int) -> None:
-    run = Run.prepared(story, profile, {}, fresh(tmp_path))
-    machine = run.machine()
-    machine.invoke(request(), run.config, context=run.context, interrupt_after=NODES)
-    for _ in range(steps):
-        if machine.get_state(run.config).next:
-            machine.invoke(None, run.config, interrupt_after=NODES)
-    ended = build_graph(run.saver, model=ScriptedModel([Say("Yes.")])).invoke(
-        request("Are you there?"), run.config, context=run.context
-    )
-    assert (ended["outcome"].kind, ended["outcome"].answer) == (OutcomeKind.FINISHED, "Yes.")
-    for snapshot in machine.get_state_history(run.config):
-        assert history_problems(snapshot.values.get("messages", []), profile.protocol) == []
-
-
-READS = [use(("read_file", {"path": "notes.txt", "start_line": line}), usage=(100, 10)) for line in (1, 2, 3)]
-
-
-def test_counters_survive_a_resume(tmp_path: Path) -> None:
-    """A process that stops after each step and starts again has spent as much as one that does not."""
-    limits: JsonMap = {"max_calls_per_turn": 3, "read_ahead": False}
-    whole = Run.prepared(Story(tuple(READS)), PROFILES[0], limits, fresh(tmp_path))
-    invoke(whole.machine(), whole)
-    parted = Run.prepared(Story(tuple(READS)), PROFILES[0], limits, fresh(tmp_path))
-    lines, _ = parted.story.script(Protocol.TEXT)
-    sent: Any = request()
-    spent, steps = 0, 0
-    while True:
-        with reopened(tmp_path / "threads.sqlite") as saver:
-            machine = build_graph(saver, model=ScriptedModel(lines[spent:]))
-            context = parted.context if sent else None
-            machine.invoke(sent, parted.config, context=context, interrupt_after=NODES)
-            sent, steps = None, steps + 1
-            state = machine.get_state(parted.config)
-            spent = state.values["spending"].usage.total_calls
-            if not state.next:
-                break
-    expected = whole.machine().get_state(whole.config).values["outcome"]
-    assert state.values["outcome"].reason is expected.reason is StopReason.MAX_CALLS_PER_TURN
-    assert without_seconds(state.values["outcome"].usage) == without_seconds(expected.usage)
-    assert steps == 2 + 5 * 3
-
-
-def test_threads_do_not_share_counters(tmp_path: Path) -> None:
-    limits: JsonMap = {"max_calls_per_session": 4, "mode": "read-only"}
-    run = Run.prepared(Story(tuple(READS)), PROFILES[0], limits, fresh(tmp_path))
-    with reopened(tmp_path / "threads.sqlite") as saver:
-        calls = []
-        for thread in ("a", "b", "a"):
-            machine = build_graph(saver, model=ScriptedModel([Say("Yes.")]))
-            config: Any = run.config | {"configurable": {"thread_id": thread}}
-            calls.append(machine.invoke(request(), config, context=run.context)["outcome"].usage["total_calls"])
-    assert calls == [1, 1, 2]
-
-
-@contextmanager
-def reopened(path: Path) -> Iterator[SqliteSaver]:
-    """The threads' file, as a new process opens it."""
-    with closing(sqlite3.connect(path, check_same_thread=False)) as connection:
-        yield SqliteSaver(connection, serde=serializer())
 
 
 def without_seconds(usage: JsonMap) -> JsonMap:

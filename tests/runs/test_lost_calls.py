@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
+from mendgraph import Outcome
 from mendgraph.nodes.call_model.ledger import LEAST_CUT_OFF
-from mendgraph.nodes.records import Outcome, OutcomeKind, StopReason
 from tests.crash.fork_server import ForkServer
 from tests.runs.lost_calls_play import DURABILITY, TOKENS
 from tests.runs.spending_play import book_of
@@ -52,7 +52,7 @@ def counted(folder: Path, outcome: Outcome) -> tuple[int, int, int]:
 
 def test_calls_that_were_lost_before_the_first_checkpoint_are_charged(server: ForkServer, tmp_path: Path) -> None:
     [outcome] = worked(server, tmp_path, ("d", "Do it."), ("d", ""), ("a", ""))
-    assert (outcome.kind, outcome.answer) == (OutcomeKind.FINISHED, "All is well.")
+    assert (outcome.kind, outcome.answer) == ("FINISHED", "All is well.")
     assert counted(tmp_path, outcome) == (3, 3, 2 * MOST_OUTPUT + TOKENS[1])
 
 
@@ -60,9 +60,9 @@ def test_no_kill_gives_the_budget_of_a_turn_back(server: ForkServer, tmp_path: P
     plays = (("ca", "Do it."), ("cd", "Go on."), ("d", ""), ("d", ""), ("", ""))
     first, last = worked(server, tmp_path, *plays)
     assert (first.kind, last.kind, last.reason) == (
-        OutcomeKind.FINISHED,
-        OutcomeKind.BUDGET_STOP,
-        StopReason.MAX_CALLS_PER_TURN,
+        "FINISHED",
+        "BUDGET_STOP",
+        "max_calls_per_turn",
     )
     assert counted(tmp_path, last) == (6, 4, 3 * TOKENS[1] + 3 * MOST_OUTPUT)
 
@@ -73,12 +73,12 @@ def test_kills_in_calls_of_a_reasoning_model_leave_the_budget_for_its_answer(
     """Its reply may be as long as the whole budget, which each call reserves."""
     plays = (("cd", "Do it."), ("d", ""), ("cd", ""), ("ca", ""))
     [outcome] = worked(server, tmp_path, *plays, reasoning_effort="low")
-    assert (outcome.kind, outcome.answer) == (OutcomeKind.FINISHED, "All is well.")
+    assert (outcome.kind, outcome.answer) == ("FINISHED", "All is well.")
     assert counted(tmp_path, outcome) == (7, 7, 3 * LEAST_CUT_OFF + 4 * TOKENS[1])
 
 
 def test_process_that_is_killed_in_a_wait_has_its_other_tries_left(server: ForkServer, tmp_path: Path) -> None:
     [outcome] = worked(server, tmp_path, ("bw", "Do it."), ("b", ""), durability="sync")
-    assert (outcome.kind, outcome.reason) == (OutcomeKind.SYSTEM_ERROR, StopReason.PROVIDER_FAILED)
+    assert (outcome.kind, outcome.reason) == ("SYSTEM_ERROR", "provider_failed")
     assert outcome.diagnostics == ("provider error: rate_limited (3 tries)",)
     assert (outcome.usage["total_calls"], outcome.usage["total_input_tokens"]) == (3, 0)

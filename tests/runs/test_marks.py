@@ -2,18 +2,15 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
-import pytest
-
-from mendgraph.graph.configuration.context import AgentContext
-from mendgraph.graph.report.page import report_html
-from mendgraph.graph.runs.run import RunResult, run_task
+from mendgraph import RunResult, report_html
 from mendgraph.graph.terminal.output_lines import outcome_lines, result_object
-from mendgraph.nodes.execute_tools.processes.backends import sandbox_problem
-from mendgraph.nodes.records import Mark, OutcomeKind, Protocol
+from mendgraph.nodes.records import Mark
 from tests.doubles.replies import Say
-from tests.doubles.scripted_model import ScriptedModel
-from tests.doubles.tool_use import Use, message_of, use
+from tests.doubles.tool_use import Use, use
+from tests.runs.tool_play import fresh, play, reads as read
+from tests.sandboxes import needs_sandbox
 from tests.workspace_files import write_files
 
 TEST = "from calc import add\n\n\ndef test_add():\n    assert add(2, 3) == 5\n    assert add(0, 0) == 0\n"
@@ -23,10 +20,6 @@ FILES = {
     "tests/test_calc.py": TEST,
     "pyproject.toml": "[tool.pytest.ini_options]\naddopts = '-q'\n",
 }
-
-
-def read(path: str) -> Use:
-    return use(("read_file", {"path": path}))
 
 
 def delete(path: str) -> Use:
@@ -41,90 +34,85 @@ def move(path: str, target: str) -> Use:
     return use(("move_file", {"path": path, "target": target}))
 
 
-def ran(root: Path, *replies: Use, words: str = "Repair add, and ignore some tests.", **context: object) -> RunResult:
+def ran(root: Path, *replies: Use, words: str = "Repair add, and ignore some tests.", **more: Any) -> RunResult:
     write_files(root, FILES)
-    model = ScriptedModel([*(message_of(each, Protocol.NATIVE) for each in replies), Say("Done: add adds now.")])
-    settings = {"workspace": str(root), "protocol": "native", "evidence": False, "read_ahead": False, **context}
-    return run_task(words, AgentContext.model_validate(settings), model=model)
+    return play(root, *replies, Say("Done: add adds now."), request=words, **more).result
 
 
-@pytest.mark.parametrize(
-    ("replies", "said", "marks"),
-    [
-        ((read("calc.py"), delete("calc.py")), "Deleted calc.py", {("deleted", "calc.py")}),
-        (
-            (read("calc.py"), delete("calc.py"), read("notes.txt"), write("notes.txt", "new\n")),
-            "Changed notes.txt; deleted calc.py",
-            {("deleted", "calc.py")},
-        ),
-        (
-            (read("tests/test_calc.py"), delete("tests/test_calc.py")),
-            "Tests deleted: tests/test_calc.py",
-            {("tests_deleted", "tests/test_calc.py")},
-        ),
-        (
-            (read("tests/test_calc.py"), write("tests/test_calc.py", TEST.replace("assert", "_ ="))),
-            "Changed tests/test_calc.py; tests weakened: tests/test_calc.py (2 assertions fewer)",
-            {("tests_weakened", "tests/test_calc.py")},
-        ),
-        (
-            (move("tests/test_calc.py", "tests/unit/test_sums.py"),),
-            "Changed tests/unit/test_sums.py; deleted tests/test_calc.py",
-            {("deleted", "tests/test_calc.py")},
-        ),
-        (
-            (move("tests/test_calc.py", "attic/calc.py"),),
-            "Changed attic/calc.py; tests deleted: tests/test_calc.py",
-            {("tests_deleted", "tests/test_calc.py")},
-        ),
-        (
-            (read("pyproject.toml"), write("pyproject.toml", FILES["pyproject.toml"].replace("-q", "--ignore=tests"))),
-            "Changed pyproject.toml; tests ignored: pyproject.toml (--ignore=tests)",
-            {("tests_ignored", "pyproject.toml")},
-        ),
-        (
-            (read("notes.txt"), delete("notes.txt"), write("notes.txt", "old\n"), write("b.txt", "x\n")),
-            "Changed b.txt",
-            set(),
-        ),
-    ],
+ENDS: tuple[tuple[tuple[Use, ...], str, set[tuple[str, str]]], ...] = (
+    ((read("calc.py"), delete("calc.py")), "Deleted calc.py", {("deleted", "calc.py")}),
+    (
+        (read("calc.py"), delete("calc.py"), read("notes.txt"), write("notes.txt", "new\n")),
+        "Changed notes.txt; deleted calc.py",
+        {("deleted", "calc.py")},
+    ),
+    (
+        (read("tests/test_calc.py"), delete("tests/test_calc.py")),
+        "Tests deleted: tests/test_calc.py",
+        {("tests_deleted", "tests/test_calc.py")},
+    ),
+    (
+        (read("tests/test_calc.py"), write("tests/test_calc.py", TEST.replace("assert", "_ ="))),
+        "Changed tests/test_calc.py; tests weakened: tests/test_calc.py (2 assertions fewer)",
+        {("tests_weakened", "tests/test_calc.py")},
+    ),
+    (
+        (move("tests/test_calc.py", "tests/unit/test_sums.py"),),
+        "Changed tests/unit/test_sums.py; deleted tests/test_calc.py",
+        {("deleted", "tests/test_calc.py")},
+    ),
+    (
+        (move("tests/test_calc.py", "attic/calc.py"),),
+        "Changed attic/calc.py; tests deleted: tests/test_calc.py",
+        {("tests_deleted", "tests/test_calc.py")},
+    ),
+    (
+        (read("pyproject.toml"), write("pyproject.toml", FILES["pyproject.toml"].replace("-q", "--ignore=tests"))),
+        "Changed pyproject.toml; tests ignored: pyproject.toml (--ignore=tests)",
+        {("tests_ignored", "pyproject.toml")},
+    ),
+    (
+        (read("notes.txt"), delete("notes.txt"), write("notes.txt", "old\n"), write("b.txt", "x\n")),
+        "Changed b.txt",
+        set(),
+    ),
 )
-def test_it_says_what_became_of_files(
-    tmp_path: Path, replies: tuple[Use, ...], said: str, marks: set[tuple[str, str]]
-) -> None:
-    result = ran(tmp_path / "root", *replies)
-    assert result.outcome.kind is OutcomeKind.FINISHED
-    assert result.outcome.message == f"{said}; not checked: evidence is off, and no check is configured."
-    assert {(each.kind, each.path) for each in result.outcome.marks} == marks
-    assert result.answer == "Done: add adds now."
+
+
+def test_outcome_says_what_became_of_files(tmp_path: Path) -> None:
+    for replies, said, marks in ENDS:
+        result = ran(fresh(tmp_path, {}), *replies)
+        assert result.outcome.kind == "FINISHED"
+        assert result.outcome.message == f"{said}; not checked: evidence is off, and no check is configured."
+        assert {(each.kind, each.path) for each in result.outcome.marks} == marks
+        assert result.answer == "Done: add adds now."
 
 
 CI = "on: push\njobs:\n  test:\n    steps:\n      - uses: actions/checkout@v6 # v6.0.2\n      - run: make test\n"
 
 
-@pytest.mark.parametrize(
-    ("path", "after", "marked"),
-    [
-        (".github/workflows/ci.yml", CI.replace("@v6 # v6.0.2", "@3d3c42e5 # v7.0.0"), False),
-        (".github/workflows/ci.yml", CI.replace("@v6 # v6.0.2", "@v7"), False),
-        (".github/workflows/ci.yml", CI.replace("actions/checkout@v6", "actions/other@v6"), True),
-        (".github/workflows/ci.yml", CI.replace("make test", "make tests"), True),
-        (".github/workflows/new.yml", CI, True),
-        (".pre-commit-config.yaml", "repos:\n- repo: https://example.org/a\n  rev: 2.0\n", False),
-        (".pre-commit-config.yaml", "repos:\n- repo: https://example.org/b\n  rev: 1.0\n", True),
-        (".github/CONTRIBUTING.md", "# How to\n", False),
-    ],
+CI_CHANGES = (
+    (".github/workflows/ci.yml", CI.replace("@v6 # v6.0.2", "@3d3c42e5 # v7.0.0"), False),
+    (".github/workflows/ci.yml", CI.replace("@v6 # v6.0.2", "@v7"), False),
+    (".github/workflows/ci.yml", CI.replace("actions/checkout@v6", "actions/other@v6"), True),
+    (".github/workflows/ci.yml", CI.replace("make test", "make tests"), True),
+    (".github/workflows/new.yml", CI, True),
+    (".pre-commit-config.yaml", "repos:\n- repo: https://example.org/a\n  rev: 2.0\n", False),
+    (".pre-commit-config.yaml", "repos:\n- repo: https://example.org/b\n  rev: 1.0\n", True),
+    (".github/CONTRIBUTING.md", "# How to\n", False),
 )
-def test_new_version_of_what_ci_uses_is_no_mark(tmp_path: Path, path: str, after: str, marked: bool) -> None:
-    root = tmp_path / "root"
-    settings = "repos:\n- repo: https://example.org/a\n  rev: 1.0\n"
-    write_files(root, {".github/workflows/ci.yml": CI, ".pre-commit-config.yaml": settings})
-    result = ran(root, read(path), write(path, after))
-    assert result.changed_files == (path,)
-    assert [mark.kind for mark in result.outcome.marks] == ["runs_later"] * marked
 
 
-def test_what_the_request_does_not_name_is_told_where_it_names_files(tmp_path: Path) -> None:
+def test_new_version_of_an_action_of_ci_is_no_mark(tmp_path: Path) -> None:
+    hooks = "repos:\n- repo: https://example.org/a\n  rev: 1.0\n"
+    for path, after, marked in CI_CHANGES:
+        root = fresh(tmp_path, {".github/workflows/ci.yml": CI, ".pre-commit-config.yaml": hooks})
+        result = ran(root, read(path), write(path, after))
+        assert result.changed_files == (path,)
+        assert [mark.kind for mark in result.outcome.marks] == ["runs_later"] * marked, (path, after)
+
+
+def test_change_that_the_request_does_not_name_is_told_where_it_names_files(tmp_path: Path) -> None:
     written = (write(path, "A = 1\n") for path in ("new.py", "docs/b.py", "src/c.py"))
     result = ran(
         tmp_path / "root", read("calc.py"), *written, delete("calc.py"), words="Write new.py and files in src/."
@@ -137,7 +125,7 @@ def test_what_the_request_does_not_name_is_told_where_it_names_files(tmp_path: P
     ]
 
 
-def test_it_is_told_in_the_terminal_in_json_and_in_the_report(tmp_path: Path) -> None:
+def test_marks_are_told_in_the_terminal_in_json_and_in_the_report(tmp_path: Path) -> None:
     root = tmp_path / "root"
     result = ran(root, read("calc.py"), delete("calc.py"))
     [line] = outcome_lines(result.outcome)
@@ -153,10 +141,9 @@ def test_it_is_told_in_the_terminal_in_json_and_in_the_report(tmp_path: Path) ->
     assert "calc.py (deleted)" in page
 
 
+@needs_sandbox
 def test_file_of_which_only_a_program_knows_what_it_held(tmp_path: Path) -> None:
     """Also of links and large files; what a change lets run later is told of new files and of old ones."""
-    if sandbox_problem() is not None:
-        pytest.skip("no sandbox for commands here")
     program = (
         "import os; os.remove('tests/test_calc.py'); os.symlink('../notes.txt', 'tests/link.txt');"
         "os.symlink('/etc/hosts', 'out'); open('zeros.bin', 'wb').write(bytes(20_000_000));"

@@ -10,21 +10,14 @@ from typing import Any
 import pytest
 from langchain_core.messages import HumanMessage
 
-from mendgraph.graph.configuration.context import AgentContext
-from mendgraph.graph.machine.build import build_graph
-from mendgraph.graph.runs.run import RunResult, Session, arun_task, run_task
-from mendgraph.nodes.execute_tools.mcp_servers.servers import McpServers
-from mendgraph.nodes.execute_tools.mcp_tools import load_mcp_tools_sync
-from mendgraph.nodes.execute_tools.processes.backends import choose_sandbox
-from mendgraph.nodes.execute_tools.registry import Tool
-from mendgraph.nodes.execute_tools.tools import default_tools
-from mendgraph.nodes.guard.approvals import Action
-from mendgraph.nodes.records import JsonMap, Protocol, ToolError
+from mendgraph import AgentContext, ToolError, arun_task, build_graph, default_tools, load_mcp_tools_sync
 from tests.doubles.scripted_model import ScriptedModel
-from tests.doubles.tool_use import message_of, use
+from tests.doubles.tool_use import use
 from tests.nodes.execute_tools.mcp_doubles import ECHO, PROGRAM, running
+from tests.runs.tool_play import Protocol, play, scripted, session
+from tests.sandboxes import needs_sandbox
 
-CALL: tuple[str, JsonMap] = ("s__echo", {"a": 1})
+CALL: tuple[str, dict[str, Any]] = ("s__echo", {"a": 1})
 EVIL = "open('evil', 'w').close()\n"
 
 
@@ -43,23 +36,20 @@ def workspace(tmp_path: Path) -> Path:
     return root
 
 
-def load(workspace: Path) -> tuple[Tool, ...]:
+def load(workspace: Path) -> tuple[Any, ...]:
     connection = {"transport": "stdio", "command": sys.executable, "args": ["tools/server.py"]}
     tools = load_mcp_tools_sync({"s": connection}, workspace=str(workspace))
     assert not isinstance(tools, ToolError), tools.message
-    return (*default_tools(), *tools)
+    return tools
 
 
-def context_of(workspace: Path, **more: Any) -> AgentContext:
-    return AgentContext(workspace=str(workspace), evidence=False, read_ahead=False, **more)
+def options(workspace: Path, *calls: tuple[str, dict[str, Any]]) -> tuple[AgentContext, dict[str, Any]]:
+    context = AgentContext(workspace=str(workspace), evidence=False, read_ahead=False)
+    return context, {"model": calling(*calls), "tools": (*default_tools(), *load(workspace))}
 
 
-def scripted(*calls: tuple[str, JsonMap]) -> ScriptedModel:
-    return ScriptedModel([message_of(use(call), Protocol.NATIVE) for call in calls])
-
-
-def results(result: RunResult) -> list[JsonMap]:
-    return [json.loads(str(message.content)) for message in result.messages if message.type == "tool"]
+def calling(*calls: tuple[str, dict[str, Any]]) -> ScriptedModel:
+    return scripted(Protocol.NATIVE, *(use(call) for call in calls))
 
 
 def starts(workspace: Path) -> int:
@@ -68,32 +58,39 @@ def starts(workspace: Path) -> int:
 
 
 def test_session_starts_a_server_once_and_ends_it(workspace: Path) -> None:
-    with Session(context_of(workspace), model=scripted(CALL, CALL), tools=load(workspace)) as session:
-        session.work("Call it.")
-        session.work("Call it again.")
-        assert [each["ok"] for each in results(session.result())] == [True, True]
-        assert starts(workspace) == 2
+    """It ends also where the program fails in between."""
+
+    def work() -> None:
+        with session(workspace, calling(CALL, CALL), tools=load(workspace)) as opened:
+            opened.work("Call it.")
+            opened.work("Call it again.")
+            told = [json.loads(message.text) for message in opened.result().messages if message.type == "tool"]
+            assert [each["ok"] for each in told] == [True, True]
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        work()
+    assert starts(workspace) == 2
     assert running(workspace.parent) == []
 
 
-def test_async_run_ends_its_server(workspace: Path) -> None:
-    options: Any = {"model": scripted(CALL, CALL), "tools": load(workspace)}
-    result = asyncio.run(arun_task("Call it.", context_of(workspace), **options))
-    assert [each["ok"] for each in results(result)] == [True, True]
+def test_graph_without_a_session_ends_a_server_with_its_turn(workspace: Path) -> None:
+    context, given = options(workspace, CALL, CALL)
+    build_graph(**given).invoke({"messages": [HumanMessage("Call it.")]}, context=context)
     assert starts(workspace) == 2
     assert running(workspace.parent) == []
 
 
 def test_cancelled_run_ends_its_server(workspace: Path) -> None:
     write_server(workspace, "hang")
-    options: Any = {"model": scripted(CALL), "tools": load(workspace)}
+    context, given = options(workspace, CALL)
 
     def wait_for_start() -> None:
         while starts(workspace) < 2:
             time.sleep(0.01)
 
     async def cancel() -> None:
-        task = asyncio.ensure_future(arun_task("Call it.", context_of(workspace), **options))
+        task = asyncio.ensure_future(arun_task("Call it.", context, **given))
         await asyncio.to_thread(wait_for_start)
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
@@ -102,87 +99,57 @@ def test_cancelled_run_ends_its_server(workspace: Path) -> None:
     assert running(workspace.parent) == []
 
 
-def test_failed_session_ends_its_server(workspace: Path) -> None:
-    def fail() -> None:
-        with Session(context_of(workspace), model=scripted(CALL), tools=load(workspace)) as session:
-            session.work("Call it.")
-            raise ZeroDivisionError
-
-    with pytest.raises(ZeroDivisionError):
-        fail()
-    assert starts(workspace) == 2
-    assert running(workspace.parent) == []
-
-
-def test_graph_without_a_session_ends_a_server_with_its_turn(workspace: Path) -> None:
-    graph = build_graph(model=scripted(CALL, CALL), tools=load(workspace))
-    graph.invoke({"messages": [HumanMessage("Call it.")]}, context=context_of(workspace))
-    assert starts(workspace) == 2
-    assert running(workspace.parent) == []
-
-
-@pytest.mark.parametrize(("mode", "action"), [("auto", None), ("ask", "approve"), ("ask", "approve_for_run")])
-@pytest.mark.parametrize(
-    "call",
-    [
-        ("edit_file", {"path": "tools/server.py", "old_str": "import json", "new_str": f"{EVIL}import json"}),
-        ("write_file", {"path": "tools/../TOOLS/server.py", "content": EVIL}),
-        ("write_file", {"path": "link", "content": EVIL}),
-        ("apply_patch", {"patch": "*** Begin Patch\n*** Delete File: tools/server.py\n*** End Patch"}),
-    ],
+CHANGES: tuple[tuple[str, dict[str, Any]], ...] = (
+    ("edit_file", {"path": "tools/server.py", "old_str": "import json", "new_str": f"{EVIL}import json"}),
+    ("write_file", {"path": "tools/../TOOLS/server.py", "content": EVIL}),
+    ("write_file", {"path": "link", "content": EVIL}),
+    ("apply_patch", {"patch": "*** Begin Patch\n*** Delete File: tools/server.py\n*** End Patch"}),
 )
-def test_file_that_a_server_executes_cannot_be_changed(
-    workspace: Path, mode: str, action: Action | None, call: tuple[str, JsonMap]
-) -> None:
+
+
+@pytest.mark.parametrize(("mode", "action"), [("auto", "reject"), ("ask", "approve"), ("ask", "approve_for_run")])
+def test_file_that_a_server_executes_cannot_be_changed(workspace: Path, mode: str, action: str) -> None:
     before = (workspace / "tools" / "server.py").read_bytes()
-    asked: list[Any] = []
-
-    def approve(request: Any) -> Action:
-        asked.append([each["tool"] for each in request["calls"]])
-        return action or "reject"
-
-    read = ("read_file", {"path": "tools/server.py"})
-    options: Any = {"model": scripted(read, call, CALL), "tools": load(workspace), "approve": approve}
-    result = run_task("Change tools/server.py.", context_of(workspace, mode=mode), **options)
-    answers = results(result)
-    assert answers[0]["ok"]
-    assert answers[1]["error"]["code"] == "permission_denied"
-    if "TOOLS" not in str(call[1].get("path")):
-        assert "executes outside of the sandbox" in answers[1]["error"]["message"]
-    assert answers[2]["ok"]
+    asked: list[str] = []
+    calls = (("read_file", {"path": "tools/server.py"}), *CHANGES, CALL)
+    tools = load(workspace)
+    with session(workspace, calling(*calls), tools=tools, mode=mode, offer="all") as opened:
+        event: Any = opened.work("Change tools/server.py.")
+        while hasattr(event, "request"):
+            asked += [f"{call['tool']} {call['path']}" for call in event.request["calls"]]
+            event = opened.work_on(action)
+        read, *changes, called = [json.loads(m.text) for m in opened.result().messages if m.type == "tool"]
+    assert (read["ok"], called["ok"]) == (True, True)
+    assert [each["error"]["code"] for each in changes] == ["permission_denied"] * len(CHANGES)
+    assert "executes outside of the sandbox" in changes[0]["error"]["message"]
     assert (workspace / "tools" / "server.py").read_bytes() == before
-    assert ["s__echo"] in asked or mode == "auto"
-    assert [call[0]] not in asked or call[1].get("path") == "link"  # where a link leads is found out by the tool
+    # Where a link leads is found out by the tool, so that a person may be asked about it.
+    assert {name for name in asked if not name.startswith("s__echo")} <= {
+        "write_file link",
+        "write_file tools/server.py",
+    }
+    assert any(name.startswith("s__echo") for name in asked) is (mode == "ask")
 
 
-@pytest.mark.skipif(isinstance(choose_sandbox(), ToolError), reason="no sandbox starts")
-@pytest.mark.parametrize(
-    "script",
-    [
-        "echo evil > tools/server.py",
-        "rm tools/server.py",
-        "mv tools/server.py tools/other.py",
-        "ln tools/server.py other.py && echo evil > other.py",
-        "cp /etc/passwd new && mv new tools/server.py",
-        "chmod 777 tools/server.py",
-        "mv tools other",
-    ],
+SCRIPTS = (
+    "echo evil > tools/server.py",
+    "rm tools/server.py",
+    "mv tools/server.py tools/other.py",
+    "ln tools/server.py other.py && echo evil > other.py",
+    "cp /etc/passwd new && mv new tools/server.py",
+    "chmod 777 tools/server.py",
+    "mv tools other",
 )
-def test_program_cannot_change_a_file_that_a_server_executes(workspace: Path, script: str) -> None:
+
+
+@needs_sandbox
+def test_program_cannot_change_a_file_that_a_server_executes(workspace: Path) -> None:
     before = (workspace / "tools" / "server.py").read_bytes()
-    calls = (("run_command", {"argv": ["sh", "-c", f"cat tools/server.py >/dev/null && {script}"]}), CALL)
-    options: Any = {"model": scripted(*calls), "tools": load(workspace)}
-    result = run_task("Run it.", context_of(workspace, allowed_programs=("sh",)), **options)
-    ran, called = results(result)
-    assert ran["data"]["exit_code"] != 0
+    commands = [
+        ("run_command", {"argv": ["sh", "-c", f"cat tools/server.py >/dev/null && {each}"]}) for each in SCRIPTS
+    ]
+    run = play(workspace, model=calling(*commands, CALL), tools=load(workspace), allowed_programs=("sh",))
+    *ran, called = run.results
+    assert [each["data"]["exit_code"] != 0 for each in ran] == [True] * len(SCRIPTS)
     assert called["ok"]
     assert (workspace / "tools" / "server.py").read_bytes() == before
-
-
-def test_session_without_mcp_tools_starts_no_thread(workspace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def fail(_: McpServers) -> None:
-        raise AssertionError("a loop was started")
-
-    monkeypatch.setattr(McpServers, "_running_loop", fail)
-    result = run_task("Read.", context_of(workspace), model=scripted(("read_file", {"path": "link"}), ("x", {})))
-    assert results(result)[0]["ok"]

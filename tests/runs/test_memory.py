@@ -11,20 +11,17 @@ from langchain_core.messages import HumanMessage
 from langgraph.store.base import BaseStore
 from langgraph.store.memory import InMemoryStore
 
+from mendgraph import AgentContext, Asked, Session, ToolError, arun_task, build_graph, run_task
 from mendgraph.graph import cli
-from mendgraph.graph.configuration.context import AgentContext
 from mendgraph.graph.configuration.loading import widening
-from mendgraph.graph.machine.build import build_graph
-from mendgraph.graph.machine.memory import MOST_BYTES, MOST_NOTES, Memory
+from mendgraph.graph.machine.memory import Memory
 from mendgraph.graph.persistence.store import MEMORY_FILE, own_memory
-from mendgraph.graph.runs.events import Asked
-from mendgraph.graph.runs.run import Session, arun_task, run_task
 from mendgraph.nodes.execute_tools.secrets.redact import Redactor
 from mendgraph.nodes.execute_tools.store.run_folder import workspace_folder_path
-from mendgraph.nodes.records import Protocol, ToolError
 from tests.doubles.replies import Say
 from tests.doubles.scripted_model import ScriptedModel
 from tests.doubles.tool_use import message_of, use
+from tests.runs.tool_play import Protocol
 
 KEY = "ghp_" + "a8F3kLq9ZxT2vB7nM4cR6wY1pD5sH0jG2uE8"
 NOTE = "The tests need `make db` first."
@@ -135,24 +132,6 @@ def test_without_a_store_that_works_the_run_goes_on_and_says_so(root: Path, stor
     assert "remember" not in str(played.calls[0].prompt)
 
 
-def test_oldest_notes_go(root: Path) -> None:
-    store = InMemoryStore()
-    memory = Memory(store, str(root))
-    memory.remember("x" * 300, str)
-    for number in range(MOST_NOTES - 1):
-        memory.remember(f"Note {number}", str)
-    memory.remember("Note 0", str)
-    assert [len(_notes(store, root)), _notes(store, root)[-1].text] == [MOST_NOTES, "Note 0"]
-    assert memory.remember(f"The key: {KEY}", Redactor().text) == "The key: [redacted secret]"
-    for number in range(12):
-        memory.remember(f"{number} " + "y" * 390, str)
-    left = [note.text for note in _notes(store, root)]
-    assert left[-1].startswith("11 ")
-    assert sum(map(len, left)) <= MOST_BYTES < sum(map(len, left)) + 400
-    store.put(memory.namespace, "theirs", {"text": "z" * 1_000, "at": "9"})
-    assert "z" not in str([note.text for note in _notes(store, root)])
-
-
 def test_memory_holds_forty_notes_of_four_hundred_bytes_and_four_thousand_bytes_in_all(root: Path) -> None:
     many, long = Memory(InMemoryStore(), str(root)), Memory(InMemoryStore(), str(root))
     for number in range(41):
@@ -171,16 +150,10 @@ def test_memory_holds_forty_notes_of_four_hundred_bytes_and_four_thousand_bytes_
     assert "A note has 1 to 400 bytes, and this one 401" in refused.message
 
 
-def test_notes_of_one_workspace_are_not_those_of_another_in_the_same_store(root: Path, tmp_path: Path) -> None:
-    store = InMemoryStore()
-    Memory(store, str(root)).remember(NOTE, str)
-    assert [note.text for note in _notes(store, root)] == [NOTE]
-    assert Memory(store, str(tmp_path / "other")).notes() == []
-
-
 def test_note_is_kept_on_one_line_without_invisible_characters(root: Path) -> None:
     memory = Memory(InMemoryStore(), str(root))
     assert memory.remember("Use\u200b make\n  db.\u202e", str) == "Use make db."
+    assert memory.remember(f"The key: {KEY}", Redactor().text) == "The key: [redacted secret]"
     refused = memory.remember("\u200b\n", str)
     assert isinstance(refused, ToolError)
     assert "and this one 0" in refused.message

@@ -16,18 +16,13 @@ from langchain_core.outputs import ChatGeneration, ChatResult
 from langchain_openai import ChatOpenAI
 from langgraph.checkpoint.memory import InMemorySaver
 
-from mendgraph.graph.configuration.context import AgentContext
-from mendgraph.graph.machine.build import build_machine
-from mendgraph.graph.machine.state import serializer
-from mendgraph.nodes.execute_tools.registry import Tool, ToolContext, tool
-from mendgraph.nodes.execute_tools.tools import default_tools
-from mendgraph.nodes.guard.file_rules import DEFAULT_GUARDRAIL_RULES
+from mendgraph import AgentContext, Effect, Outcome, ToolContext, build_graph, default_tools, serializer, tool
 from mendgraph.nodes.parse.reading import MOST_CALLS
-from mendgraph.nodes.records import Effect, JsonMap, Outcome, Protocol
 from tests.doubles.replies import Calls, Message, Say, Status
 from tests.doubles.scripted_model import ScriptedModel
 from tests.doubles.scripted_server import ScriptedServer
 from tests.runs.history import history_problems
+from tests.runs.tool_play import JsonMap, Protocol
 from tests.workspace_files import changed_files, write_files
 
 FILES = {"a.py": "x = 1\n"}
@@ -145,19 +140,12 @@ class Run:
     """What a run came to: each call's tool and verdict, the outcomes, and whether its history is as it should be."""
 
     def __init__(
-        self, model: BaseChatModel, folder: Path, *, is_async: bool, tools: Sequence[Tool] = (), **settings: Any
+        self, model: BaseChatModel, folder: Path, *, is_async: bool, tools: Sequence[Any] = (), **settings: Any
     ) -> None:
-        machine, nodes = build_machine(
-            InMemorySaver(serde=serializer()),
-            model=model,
-            tools=[*default_tools(), *tools],
-            rules=DEFAULT_GUARDRAIL_RULES,
-        )
+        machine = build_graph(InMemorySaver(serde=serializer()), model=model, tools=[*default_tools(), *tools])
         off = {"evidence": False, "read_ahead": False, "provider_retries": 0}
-        base: JsonMap = {"protocol": "native", **off}
-        context = AgentContext(workspace=str(folder), **{**base, **settings})
+        context = AgentContext(workspace=str(folder), **{"protocol": "native", **off, **settings})
         config: Any = {"configurable": {"thread_id": "t"}}
-        request: Any = {"messages": [HumanMessage("Read a.py.")]}
         self.told: list[str] = []
         self.messages: list[str] = []
         self.outcomes: list[Outcome] = []
@@ -165,18 +153,16 @@ class Run:
         async def play(given: Any) -> None:
             async for part in machine.astream(given, config, context=context, stream_mode="updates"):
                 self._note(part)
-            await nodes.aclose()
-
-        def play_here(given: Any) -> None:
-            for part in machine.stream(given, config, context=context, stream_mode="updates"):
-                self._note(part)
-            nodes.close()
 
         def begin(given: Any) -> None:
-            asyncio.run(play(given)) if is_async else play_here(given)
+            if is_async:
+                asyncio.run(play(given))
+                return
+            for part in machine.stream(given, config, context=context, stream_mode="updates"):
+                self._note(part)
 
         try:
-            begin(request)
+            begin({"messages": [HumanMessage("Read a.py.")]})
         except KeyboardInterrupt:
             begin(None)
         state = machine.get_state(config).values
@@ -261,7 +247,7 @@ def placed(found: Any, place: Sequence[str | int], value: Any) -> Any:
 
 @settings(max_examples=15, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.sampled_from(PLACES), JSON, st.booleans(), st.booleans())
-def test_whatever_stands_where_every_run_has_one_end(
+def test_run_has_one_end_whatever_stands_where_in_its_reply(
     folder: Path, place: tuple[str | int, ...], value: Any, streamed: bool, is_async: bool
 ) -> None:
     said = "delta" if streamed else "message"
@@ -313,10 +299,7 @@ def unchecked(**fields: Any) -> AIMessage:
 OWN: JsonMap = {"name": "read_file", "args": {"path": "a.py"}, "id": "c1", "type": "tool_call"}
 
 
-@pytest.mark.parametrize("is_async", [False, True], ids=["sync", "async"])
-@pytest.mark.parametrize(
-    ("fields", "told"),
-    [
+MODELS: tuple[tuple[JsonMap, Any], ...] = (
         ({"tool_calls": [OWN, {**OWN, "id": 7}]}, [*RAN, *RAN]),
         ({"tool_calls": [OWN, {**OWN, "id": None}, OWN]}, [*RAN, *RAN, *RAN]),
         ({"tool_calls": [OWN, "read_file"]}, [*RAN, *UNNAMED]),
@@ -331,30 +314,30 @@ OWN: JsonMap = {"name": "read_file", "args": {"path": "a.py"}, "id": "c1", "type
         ({"tool_calls": [OWN], "content": [None, 3, {"type": "text", "text": 4}]}, ...),
         ({"tool_calls": [OWN], "additional_kwargs": None}, ...),
         ({"tool_calls": [OWN], "response_metadata": 3}, ...),
-    ],
 )  # fmt: skip
-def test_chat_model_may_say_what_it_likes(folder: Path, fields: JsonMap, told: Any, is_async: bool) -> None:
-    """Where `told` is left open, the reply may as well be a failure of its provider: one that says why."""
-    run = Run(Odd(said=[unchecked(**fields), AIMessage("Done.")]), folder, is_async=is_async)
-    found, reason = run.ended()
-    assert reason == ("provider_failed" if found is FAILED else "answered")
-    assert found in ([RAN, FAILED] if told is ... else [told])
+"""Where the calls are left open, the reply may as well be a failure of its provider: one that says why."""
+
+
+@pytest.mark.parametrize("is_async", [False, True], ids=["sync", "async"])
+def test_chat_model_may_say_what_it_likes(folder: Path, is_async: bool) -> None:
+    for fields, told in MODELS:
+        run = Run(Odd(said=[unchecked(**fields), AIMessage("Done.")]), folder, is_async=is_async)
+        found, reason = run.ended()
+        assert reason == ("provider_failed" if found is FAILED else "answered"), fields
+        assert found in ([RAN, FAILED] if told is ... else [told]), fields
 
 
 # --- Many calls of one reply
 
 
-@pytest.mark.parametrize("is_async", [False, True], ids=["sync", "async"])
 @pytest.mark.parametrize("protocol", ["native", "text"])
-def test_of_many_calls_the_first_ones_run_and_each_of_the_others_is_told(
-    folder: Path, protocol: str, is_async: bool
-) -> None:
+def test_of_many_calls_the_first_ones_run_and_each_of_the_others_is_told(folder: Path, protocol: str) -> None:
     count = 2 * MOST_CALLS + 3
     calls = [("read_file", json.dumps({"path": "a.py", "start_line": at + 1}), "same") for at in range(count)]
     first: Message = Calls(calls)
     if protocol == "text":
         first = Say("\n".join(f"tool: read_file({arguments})" for _, arguments, _ in calls))
-    run = Run(ScriptedModel([first]), folder, is_async=is_async, protocol=protocol)
+    run = Run(ScriptedModel([first]), folder, is_async=protocol == "text", protocol=protocol)
     assert run.ended()[1] == "answered"
     assert len(run.told) == count
     over = "TOO_MANY_CALLS: Not run: a reply may hold 64 calls at most. Send it again."
@@ -364,8 +347,7 @@ def test_of_many_calls_the_first_ones_run_and_each_of_the_others_is_told(
 # --- Time
 
 
-@pytest.mark.parametrize("is_async", [False, True], ids=["sync", "async"])
-def test_step_of_many_calls_ends_with_the_time_of_its_run(folder: Path, is_async: bool) -> None:
+def test_step_of_many_calls_ends_with_the_time_of_its_run(folder: Path) -> None:
     begun: list[float] = []
 
     @tool(effect=Effect.NONE)
@@ -377,15 +359,14 @@ def test_step_of_many_calls_ends_with_the_time_of_its_run(folder: Path, is_async
 
     waits = [json.dumps({"seconds": seconds}) for seconds in (0.2, 60, 60, 0.2)]
     script = Calls([("wait", arguments, f"c{at}") for at, arguments in enumerate(waits)])
-    run = Run(ScriptedModel([script]), folder, is_async=is_async, tools=[wait], max_seconds=2.0)
+    run = Run(ScriptedModel([script]), folder, is_async=False, tools=[wait], max_seconds=1.0)
     assert run.ended() == (FAILED, "wall_clock")
     assert (sorted(begun), run.told) == ([0.2, 60], ["wait ok", *["wait timeout"] * 3])
     used_up = "The time of this turn is used up, so this call did not run."
     assert [message == used_up for message in run.messages] == [False, False, True, True]
 
 
-@pytest.mark.parametrize("is_async", [False, True], ids=["sync", "async"])
-def test_step_that_is_taken_up_again_has_the_time_that_is_left(folder: Path, is_async: bool) -> None:
+def test_step_that_is_taken_up_again_has_the_time_that_is_left(folder: Path) -> None:
     begun: list[float] = []
     left: list[float] = []
 
@@ -401,7 +382,7 @@ def test_step_that_is_taken_up_again_has_the_time_that_is_left(folder: Path, is_
 
     waits = [json.dumps({"seconds": seconds}) for seconds in (1.5, 0, 60, 0.2)]
     script = Calls([("wait", arguments, f"c{at}") for at, arguments in enumerate(waits)])
-    run = Run(ScriptedModel([script]), folder, is_async=is_async, tools=[wait], max_seconds=2.0)
+    run = Run(ScriptedModel([script]), folder, is_async=True, tools=[wait], max_seconds=2.0)
     assert run.ended() == (FAILED, "wall_clock")
     assert begun == [1.5, 0, 60]
     assert left[-1] <= 0.5

@@ -11,12 +11,8 @@ from typing import Any
 import pytest
 from langchain_core.messages import HumanMessage
 
-from mendgraph.graph.configuration.context import AgentContext
-from mendgraph.graph.machine.build import build_machine
-from mendgraph.graph.machine.routes import recursion_limit
+from mendgraph import AgentContext, Outcome, build_graph, run_task
 from mendgraph.nodes.call_model.window import SUMMARY_SYSTEM
-from mendgraph.nodes.guard.file_rules import DEFAULT_GUARDRAIL_RULES
-from mendgraph.nodes.records import JsonMap, Outcome, OutcomeKind, StopReason
 from tests.doubles.model_clock import set_clock
 from tests.doubles.scripted_server import (
     NO_USAGE,
@@ -36,6 +32,7 @@ from tests.doubles.scripted_server import (
     Status,
     Think,
 )
+from tests.runs.tool_play import JsonMap
 from tests.workspace_files import write_files
 
 KEY = "sk-hunter2-hunter2-hunter2"
@@ -103,33 +100,26 @@ def _ended(
 
 
 def _run(context: AgentContext) -> tuple[Any, list[JsonMap]]:
-    machine, nodes = build_machine(None, model=None, tools=None, rules=DEFAULT_GUARDRAIL_RULES)
     values: Any = {}
     parts: list[Any] = []
-    try:
-        for mode, part in machine.stream(*_asked(context), context=context, stream_mode=["values", "custom"]):
-            values = part if mode == "values" else values
-            parts += [part] if mode == "custom" else []
-    finally:
-        nodes.close()
+    for mode, part in build_graph().stream(*_asked(context), context=context, stream_mode=["values", "custom"]):
+        values = part if mode == "values" else values
+        parts += [part] if mode == "custom" else []
     return values, parts
 
 
 async def _arun(context: AgentContext) -> tuple[Any, list[JsonMap]]:
-    machine, nodes = build_machine(None, model=None, tools=None, rules=DEFAULT_GUARDRAIL_RULES)
     values: Any = {}
     parts: list[Any] = []
-    try:
-        async for mode, part in machine.astream(*_asked(context), context=context, stream_mode=["values", "custom"]):
-            values = part if mode == "values" else values
-            parts += [part] if mode == "custom" else []
-    finally:
-        await nodes.aclose()
+    stream = build_graph().astream(*_asked(context), context=context, stream_mode=["values", "custom"])
+    async for mode, part in stream:
+        values = part if mode == "values" else values
+        parts += [part] if mode == "custom" else []
     return values, parts
 
 
 def _asked(context: AgentContext) -> tuple[Any, Any]:
-    return {"messages": [HumanMessage(TASK)]}, {"recursion_limit": recursion_limit(context.max_calls_per_turn)}
+    return {"messages": [HumanMessage(TASK)]}, {"recursion_limit": 20 * context.max_calls_per_turn}
 
 
 def timeless(outcome: Outcome) -> Outcome:
@@ -137,69 +127,99 @@ def timeless(outcome: Outcome) -> Outcome:
     return outcome.model_copy(update={"usage": usage})
 
 
-def finished(ended: Ended) -> tuple[OutcomeKind, str, int]:
+def finished(ended: Ended) -> tuple[str, str, int]:
     return ended.outcome.kind, ended.outcome.answer, ended.outcome.usage["total_calls"]
 
 
 # --- What passes
 
-
-@pytest.mark.parametrize(
-    ("first", "waited"),
-    [
-        (Status(429, headers={"Retry-After": "7"}), [7.0]),
-        (Status(429, headers={"Retry-After": "0"}), [0.0]),
-        (Status(429), [0.5]),
-        (Status(500), [0.5]),
-        (Status(503, headers={"Retry-After": "30"}), [30.0]),
-        (Status(529, body="overloaded"), [0.5]),
-        (Status(408), [0.5]),
-        (Disconnect(0), [0.5]),
-        (Disconnect(2), [0.5]),
-        (Disconnect(1, reset=True), [0.5]),
-        (NoFinish("All is"), [0.5]),
-        (CutAt(120, Chunked(FINE, 3)), [0.5]),
-    ],
-    ids=repr,
+PASSING: tuple[tuple[Reply, float], ...] = (
+    (Status(429, headers={"Retry-After": "7"}), 7.0),
+    (Status(429, headers={"Retry-After": "0"}), 0.0),
+    (Status(429), 0.5),
+    (Status(500), 0.5),
+    (Status(503, headers={"Retry-After": "30"}), 30.0),
+    (Status(529, body="overloaded"), 0.5),
+    (Status(408), 0.5),
+    (Disconnect(0), 0.5),
+    (Disconnect(2), 0.5),
+    (Disconnect(1, reset=True), 0.5),
+    (NoFinish("All is"), 0.5),
+    (CutAt(120, Chunked(FINE, 3)), 0.5),
 )
-def test_what_may_pass_is_waited_for_and_tried_again(
-    first: Reply, waited: list[float], tmp_path: Path, waits: list[float]
-) -> None:
-    ended = both(tmp_path, waits, [first, FINE])
-    assert (finished(ended), ended.waits) == ((OutcomeKind.FINISHED, "All is well.", 2), waited)
-    assert [each["model"] for each in ended.usage] == ["model-1", "model-1"]
-    assert ended.requests[0][0] == ended.requests[0][1]
 
 
-def test_transient_failure_is_retried_twice_unless_the_context_says_otherwise(
-    tmp_path: Path, waits: list[float]
-) -> None:
-    script: Script = [Status(503), Status(503), Status(503), FINE]
-    failed = both(tmp_path, waits, script)
-    assert (failed.outcome.kind, failed.outcome.reason) == (OutcomeKind.SYSTEM_ERROR, StopReason.PROVIDER_FAILED)
-    assert (failed.waits, len(failed.requests[0])) == ([0.5, 1.0], 3)
-    ended = both(tmp_path, waits, script, provider_retries=3)
-    assert (finished(ended), ended.waits) == ((OutcomeKind.FINISHED, "All is well.", 4), [0.5, 1.0, 2.0])
+def test_failure_that_may_pass_is_waited_for_and_tried_again(tmp_path: Path, waits: list[float]) -> None:
+    for first, waited in PASSING:
+        ended = both(tmp_path, waits, [first, FINE])
+        assert (finished(ended), ended.waits) == (("FINISHED", "All is well.", 2), [waited]), first
+        assert [each["model"] for each in ended.usage] == ["model-1", "model-1"]
+        assert ended.requests[0][0] == ended.requests[0][1]
 
 
 def test_wait_that_is_too_long_is_not_waited_for(tmp_path: Path, waits: list[float]) -> None:
     ended = both(tmp_path, waits, [Status(429, headers={"Retry-After": "31"}), FINE])
-    assert (ended.outcome.kind, ended.outcome.reason) == (OutcomeKind.SYSTEM_ERROR, StopReason.PROVIDER_FAILED)
+    assert (ended.outcome.kind, ended.outcome.reason) == ("SYSTEM_ERROR", "provider_failed")
     assert (ended.waits, len(ended.requests[0])) == ([], 1)
 
 
 @pytest.mark.parametrize("stalls", [Stall(2, Chunked(FINE, 3)), Drip(2, Chunked(FINE, 3))], ids=["silent", "comments"])
 def test_reply_that_stops_coming_is_given_up_and_tried_again(stalls: Reply, tmp_path: Path, waits: list[float]) -> None:
     ended = both(tmp_path, waits, [stalls, FINE], idle_timeout_s=0.15, request_timeout_s=30.0)
-    assert (finished(ended), ended.waits) == ((OutcomeKind.FINISHED, "All is well.", 2), [0.5])
+    assert (finished(ended), ended.waits) == (("FINISHED", "All is well.", 2), [0.5])
     assert ended.outcome.usage["total_input_tokens"] > 100  # the estimate of the first, as its endpoint had begun
 
 
 def test_reply_that_never_begins_is_given_up(tmp_path: Path, waits: list[float]) -> None:
     ended = both(tmp_path, waits, [Stall(0)], request_timeout_s=0.15, provider_retries=0)
-    assert (ended.outcome.kind, ended.outcome.reason) == (OutcomeKind.SYSTEM_ERROR, StopReason.PROVIDER_FAILED)
+    assert (ended.outcome.kind, ended.outcome.reason) == ("SYSTEM_ERROR", "provider_failed")
     assert "did not answer in time" in ended.outcome.message
     assert ended.outcome.diagnostics == ("provider error: timeout",)
+
+
+# --- What does not pass
+
+UNPAID: JsonMap = {"error": {"message": "You exceeded your current quota.", "code": "insufficient_quota"}}
+LASTING: tuple[tuple[Reply, str, str], ...] = (
+    (Disconnect(0), "cannot be reached", "connection (3 tries)"),
+    (Disconnect(2), "broke off", "incomplete_stream (3 tries)"),
+    (NoFinish("All is"), "broke off", "incomplete_stream (3 tries)"),
+    (Status(503), "scripted status 503", "server_error (3 tries)"),
+    (Status(429), "too many requests", "rate_limited (3 tries)"),
+    (Status(429, UNPAID), "has no credit left", "authentication"),
+    (Status(429, json.dumps([UNPAID])), "has no credit left", "authentication"),
+    (Status(401), "OPENAI_API_KEY", "authentication"),
+    (Status(404), "--model", "model_unavailable"),
+    (Status(400), "refuses the request", "bad_request"),
+)
+
+
+def test_failure_that_does_not_pass_ends_the_run(tmp_path: Path, waits: list[float]) -> None:
+    for bad, words, diagnostics in LASTING:
+        ended = both(tmp_path, waits, [bad] * 3)
+        assert (ended.outcome.kind, ended.outcome.reason) == ("SYSTEM_ERROR", "provider_failed"), bad
+        assert ended.outcome.diagnostics == (f"provider error: {diagnostics}",)
+        assert len(ended.requests[0]) == (3 if "3 tries" in diagnostics else 1)
+        assert words in ended.outcome.message
+        assert "\n" not in ended.outcome.message
+
+
+def test_address_without_its_v1_is_found_out_once(tmp_path: Path, waits: list[float]) -> None:
+    """Whoever names the host alone is understood; a server that is no such endpoint is told where most of them are."""
+    context = AgentContext(workspace=str(tmp_path), model="scripted")
+    with ScriptedServer([Calls([("list_directory", "{}")]), FINE]) as server:
+        host = server.base_url.removesuffix("/v1")
+        outcome = run_task(TASK, context.model_copy(update={"base_url": host})).outcome
+    assert (outcome.answer, server.paths) == ("All is well.", ["/chat/completions", *["/v1/chat/completions"] * 2])
+    with ScriptedServer([Status(200, {"error": "Unexpected endpoint or method."})] * 3) as server:
+        host = server.base_url.removesuffix("/v1")
+        outcome = run_task(TASK, context.model_copy(update={"base_url": host})).outcome
+    assert f"Most servers answer below /v1: try {host}/v1." in outcome.message
+    with ScriptedServer([FINE]) as server:
+        update = {"base_url": server.base_url, "model": None}
+        outcome = run_task(TASK, context.model_copy(update=update)).outcome
+    assert (outcome.answer, server.requests[0]["model"]) == ("All is well.", "scripted")
+    assert waits == [0.5, 1.0]
 
 
 # --- Other models
@@ -208,7 +228,7 @@ def test_reply_that_never_begins_is_given_up(tmp_path: Path, waits: list[float])
 def test_after_its_tries_the_next_model_answers(tmp_path: Path, waits: list[float]) -> None:
     ended = both(tmp_path, waits, [Status(500)] * 3, [READ, FINE])
     # each call begins with the run's own model, whose circuit is open after five failures: its last try is not sent
-    assert finished(ended) == (OutcomeKind.FINISHED, "All is well.", 3 + 1 + 2 + 1)
+    assert finished(ended) == ("FINISHED", "All is well.", 3 + 1 + 2 + 1)
     assert [len(requests) for requests in ended.requests] == [5, 2]
     assert ended.requests[1][0] == ended.requests[0][0]
     assert [each["model"] for each in ended.usage] == [*["model-1"] * 3, "model-2", *["model-1"] * 3, "model-2"]
@@ -218,60 +238,42 @@ def test_after_its_tries_the_next_model_answers(tmp_path: Path, waits: list[floa
 def test_key_that_is_refused_is_named_and_never_shown(tmp_path: Path, waits: list[float]) -> None:
     quoted = {"error": {"message": f"Incorrect API key provided: {KEY}.", "code": "invalid_api_key"}}
     ended = both(tmp_path, waits, [Status(401, quoted)])
-    assert (ended.outcome.reason, ended.waits, len(ended.requests[0])) == (StopReason.PROVIDER_FAILED, [], 1)
+    assert (ended.outcome.reason, ended.waits, len(ended.requests[0])) == ("provider_failed", [], 1)
     assert "check OPENAI_API_KEY" in ended.outcome.message
 
 
-@pytest.mark.parametrize("status", [401, 402, 403])
-def test_refused_key_lets_the_next_model_answer(status: int, tmp_path: Path, waits: list[float]) -> None:
-    ended = both(tmp_path, waits, [Status(status)], [FINE])
-    assert (finished(ended), ended.waits) == ((OutcomeKind.FINISHED, "All is well.", 2), [])
-    assert [each["input_tokens"] for each in ended.usage] == [0, 100]
+def test_refused_key_lets_the_next_model_answer(tmp_path: Path, waits: list[float]) -> None:
+    for status in (401, 402, 403):
+        ended = both(tmp_path, waits, [Status(status)], [FINE])
+        assert (finished(ended), ended.waits) == (("FINISHED", "All is well.", 2), []), status
+        assert [each["input_tokens"] for each in ended.usage] == [0, 100]
 
 
 def test_key_of_a_fallback_is_named_by_its_host(tmp_path: Path, waits: list[float]) -> None:
     ended = both(tmp_path, waits, [Status(404)], [Status(403)])
-    assert ended.outcome.reason is StopReason.PROVIDER_FAILED
     assert "check MENDGRAPH_API_KEY_127_0_0_1" in ended.outcome.message
     assert ended.outcome.diagnostics == ("model-1: model unavailable; model-2 at 127.0.0.1: authentication",)
 
 
-def test_what_is_wrong_with_the_request_goes_to_nobody_else(tmp_path: Path, waits: list[float]) -> None:
+def test_request_that_is_wrong_goes_to_no_other_model(tmp_path: Path, waits: list[float]) -> None:
     ended = both(tmp_path, waits, [Status(400)], [FINE])
-    assert (ended.outcome.reason, [len(requests) for requests in ended.requests]) == (
-        StopReason.PROVIDER_FAILED,
-        [1, 0],
-    )
+    assert (ended.outcome.reason, [len(requests) for requests in ended.requests]) == ("provider_failed", [1, 0])
 
 
 # --- A window that is too small
 
 
-def test_overflow_leads_to_one_compaction_and_one_more_try(tmp_path: Path, waits: list[float]) -> None:
-    ended = both(tmp_path, waits, [*[READ] * 2, READ_ON, READ_ON2, Status(400, OVERFLOW), FINE])
-    assert (finished(ended), ended.waits) == ((OutcomeKind.FINISHED, "All is well.", 6), [])
-    assert [told["kind"] for told in ended.compactions] == ["cleared"]
-    refused, sent = (len(json.dumps(messages)) for messages in ended.requests[0][-2:])
-    assert sent < 0.7 * refused
-    assert len(ended.messages) == 1 + 2 * 4
-
-
-READ_ON = Calls([("read_file", '{"path":"big.txt","start_line":121,"limit":120}')], usage=(100, 10))
-READ_ON2 = Calls([("read_file", '{"path":"big.txt","start_line":241,"limit":120}')], usage=(100, 10))
-
-
 def test_second_overflow_is_a_typed_stop(tmp_path: Path, waits: list[float]) -> None:
-    ended = both(tmp_path, waits, [READ, READ_ON, READ_ON2, *[Status(400, OVERFLOW)] * 5])
-    assert (ended.outcome.kind, ended.outcome.reason) == (OutcomeKind.SYSTEM_ERROR, StopReason.CONTEXT_OVERFLOW)
+    on = [Calls([("read_file", f'{{"path":"big.txt","start_line":{at},"limit":120}}')]) for at in (121, 241)]
+    ended = both(tmp_path, waits, [READ, *on, *[Status(400, OVERFLOW)] * 5])
+    assert (ended.outcome.kind, ended.outcome.reason) == ("SYSTEM_ERROR", "context_overflow")
     assert (len(ended.requests[0]), len(ended.compactions)) == (5, 1)
 
-
-def test_where_nothing_can_be_left_out_an_overflow_is_a_typed_stop(tmp_path: Path, waits: list[float]) -> None:
-    ended = both(tmp_path, waits, [Status(400, OVERFLOW)] * 5)
-    assert (ended.outcome.kind, ended.outcome.reason) == (OutcomeKind.SYSTEM_ERROR, StopReason.CONTEXT_OVERFLOW)
-    assert (len(ended.requests[0]), ended.compactions) == (1, [])
-    assert "nothing more can be left out" in ended.outcome.message
-    assert "longer than the model's window" in ended.outcome.diagnostics[-1]
+    nothing_to_clear = both(tmp_path, waits, [Status(400, OVERFLOW)] * 5)
+    assert nothing_to_clear.outcome.reason == "context_overflow"
+    assert (len(nothing_to_clear.requests[0]), nothing_to_clear.compactions) == (1, [])
+    assert "nothing more can be left out" in nothing_to_clear.outcome.message
+    assert "longer than the model's window" in nothing_to_clear.outcome.diagnostics[-1]
 
 
 def test_summary_is_paid_and_told_like_any_call(tmp_path: Path, waits: list[float]) -> None:
@@ -291,7 +293,7 @@ def test_summary_is_paid_and_told_like_any_call(tmp_path: Path, waits: list[floa
     ended = both(
         tmp_path, waits, [answer] * 30, window_tokens=6_000, max_output_tokens_per_call=300, max_calls_per_turn=30
     )
-    assert finished(ended)[:2] == (OutcomeKind.FINISHED, "All is well.")
+    assert finished(ended)[:2] == ("FINISHED", "All is well.")
     assert "summary" in [each["purpose"] for each in ended.usage]
     assert ended.outcome.usage["total_calls"] == len(ended.usage) == len(ended.requests[0])
     assert ended.outcome.usage["total_input_tokens"] == sum(each["input_tokens"] for each in ended.usage)
@@ -301,63 +303,47 @@ def test_summary_is_paid_and_told_like_any_call(tmp_path: Path, waits: list[floa
 
 # --- Replies of every kind
 
-
-@pytest.mark.parametrize(
-    ("reply", "kind", "reason"),
-    [
-        (Refuse("I will not."), OutcomeKind.SYSTEM_ERROR, StopReason.REFUSED),
-        (Filtered("All"), OutcomeKind.SYSTEM_ERROR, StopReason.REFUSED),
-        (Think("Let me see."), OutcomeKind.SYSTEM_ERROR, StopReason.EMPTY_REPLY),
-        (Say(""), OutcomeKind.SYSTEM_ERROR, StopReason.EMPTY_REPLY),
-        (Cut("All is"), OutcomeKind.SYSTEM_ERROR, StopReason.HEALING_EXHAUSTED),
-        (Think("Let me see.", "All is well."), OutcomeKind.FINISHED, StopReason.ANSWERED),
-        (Say("All is well.", usage=NO_USAGE), OutcomeKind.FINISHED, StopReason.ANSWERED),
-    ],
-    ids=repr,
+KINDS: tuple[tuple[Reply, str, str], ...] = (
+    (Refuse("I will not."), "SYSTEM_ERROR", "refused"),
+    (Filtered("All"), "SYSTEM_ERROR", "refused"),
+    (Think("Let me see."), "SYSTEM_ERROR", "empty_reply"),
+    (Say(""), "SYSTEM_ERROR", "empty_reply"),
+    (Cut("All is"), "SYSTEM_ERROR", "healing_exhausted"),
+    (Think("Let me see.", "All is well."), "FINISHED", "answered"),
+    (Say("All is well.", usage=NO_USAGE), "FINISHED", "answered"),
 )
-def test_each_kind_of_reply_has_its_own_end(
-    reply: Reply, kind: OutcomeKind, reason: StopReason, tmp_path: Path, waits: list[float]
-) -> None:
-    ended = both(tmp_path, waits, [reply] * 10)
-    assert (ended.outcome.kind, ended.outcome.reason, ended.waits) == (kind, reason, [])
-    assert ended.outcome.usage["total_input_tokens"] == sum(each["input_tokens"] for each in ended.usage) > 0
 
 
-def test_cached_tokens_are_reported_where_the_endpoint_tells_them(tmp_path: Path, waits: list[float]) -> None:
-    told: JsonMap = {"prompt_tokens": 100, "completion_tokens": 10, "prompt_tokens_details": {"cached_tokens": 60}}
-    prices = {"usd_per_million_input": 10.0, "usd_per_million_output": 20.0, "usd_per_million_cached_input": 1.0}
-    ended = both(tmp_path, waits, [Say("All is well.", usage=told)], **prices)
-    cost = (40 * 10.0 + 60 * 1.0 + 10 * 20.0) / 1_000_000
-    assert (ended.outcome.usage["cached_tokens"], ended.outcome.usage["cost_usd"]) == (60, pytest.approx(cost))
-    assert [(each["cached_tokens"], each["purpose"]) for each in ended.usage] == [(60, "reply")]
+def test_kinds_of_replies_have_their_own_ends(tmp_path: Path, waits: list[float]) -> None:
+    for reply, kind, reason in KINDS:
+        ended = both(tmp_path, waits, [reply] * 10)
+        assert (ended.outcome.kind, ended.outcome.reason, ended.waits) == (kind, reason, []), reply
+        assert ended.outcome.usage["total_input_tokens"] == sum(each["input_tokens"] for each in ended.usage) > 0
+        cut = "The model's reply was still cut at the token limit after 3 retries."
+        assert (ended.outcome.message == cut) is (reason == "healing_exhausted")
 
 
-@pytest.mark.parametrize(
-    ("counts", "cached", "written", "reasoning"),
-    [
-        ({"cached_tokens": 60, "cache_write_tokens": 30}, 60, 30, 0),
-        ({"cached_tokens": 150}, 100, 0, 0),
-        ({"cache_write_tokens": 150}, 0, 100, 0),
-        ({"cached_tokens": 60, "cache_write_tokens": 80}, 60, 40, 0),
-        ({"cached_tokens": 100, "cache_write_tokens": 100}, 100, 0, 0),
-        ({"cached_tokens": -5, "cache_write_tokens": -5, "reasoning_tokens": -5}, 0, 0, 0),
-        ({"reasoning_tokens": 50}, 0, 0, 10),
-    ],
+PARTS: tuple[tuple[JsonMap, tuple[int, int, int]], ...] = (
+    ({"cached_tokens": 60, "cache_write_tokens": 30}, (60, 30, 0)),
+    ({"cached_tokens": 150}, (100, 0, 0)),
+    ({"cache_write_tokens": 150}, (0, 100, 0)),
+    ({"cached_tokens": 60, "cache_write_tokens": 80}, (60, 40, 0)),
+    ({"cached_tokens": 100, "cache_write_tokens": 100}, (100, 0, 0)),
+    ({"cached_tokens": -5, "cache_write_tokens": -5, "reasoning_tokens": -5}, (0, 0, 0)),
+    ({"reasoning_tokens": 50}, (0, 0, 10)),
 )
-def test_parts_of_the_input_and_output_never_exceed_the_whole(
-    counts: JsonMap, cached: int, written: int, reasoning: int, tmp_path: Path, waits: list[float]
-) -> None:
-    of_output = {name: counts[name] for name in counts.keys() & {"reasoning_tokens"}}
-    of_input = {name: count for name, count in counts.items() if name not in of_output}
-    told: JsonMap = {"prompt_tokens": 100, "completion_tokens": 10}
-    told |= {"prompt_tokens_details": of_input, "completion_tokens_details": of_output}
+
+
+def test_parts_of_the_input_and_output_never_exceed_the_whole(tmp_path: Path, waits: list[float]) -> None:
     prices = {"usd_per_million_input": 10.0, "usd_per_million_output": 20.0}
     prices |= {"usd_per_million_cached_input": 1.0, "usd_per_million_cache_write": 100.0}
-    usage = both(tmp_path, waits, [Say("All is well.", usage=told)], **prices).outcome.usage
-    assert (usage["cached_tokens"], usage["cache_write_tokens"], usage["reasoning_tokens"]) == (
-        cached,
-        written,
-        reasoning,
-    )
-    cost = ((100 - cached - written) * 10.0 + cached * 1.0 + written * 100.0 + 10 * 20.0) / 1_000_000
-    assert usage["cost_usd"] == pytest.approx(cost)
+    for counts, (cached, written, reasoning) in PARTS:
+        of_output = {name: counts[name] for name in counts.keys() & {"reasoning_tokens"}}
+        of_input = {name: count for name, count in counts.items() if name not in of_output}
+        told: JsonMap = {"prompt_tokens": 100, "completion_tokens": 10}
+        told |= {"prompt_tokens_details": of_input, "completion_tokens_details": of_output}
+        usage = both(tmp_path, waits, [Say("All is well.", usage=told)], **prices).outcome.usage
+        parts = usage["cached_tokens"], usage["cache_write_tokens"], usage["reasoning_tokens"]
+        assert parts == (cached, written, reasoning), counts
+        cost = ((100 - cached - written) * 10.0 + cached * 1.0 + written * 100.0 + 10 * 20.0) / 1_000_000
+        assert usage["cost_usd"] == pytest.approx(cost)

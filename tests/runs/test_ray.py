@@ -14,13 +14,12 @@ from typing import Final, NamedTuple
 import psycopg
 import pytest
 
+from mendgraph import TaskResult
 from mendgraph.graph.fleet.batch.batch_folder import read_results
 from mendgraph.graph.fleet.batch.local import ASKED_EVERY_S
-from mendgraph.graph.fleet.batch.tasks import TaskResult
 from mendgraph.nodes.execute_tools.files.deadline import monotonic_s, pause
 from mendgraph.nodes.execute_tools.store.database import STORE_URL_VARIABLE
-from mendgraph.nodes.execute_tools.store.run_folder import DATA_DIR_VARIABLE, known_workspace_name
-from mendgraph.nodes.records import JsonMap, OutcomeKind
+from mendgraph.nodes.execute_tools.store.run_folder import known_workspace_name
 from tests.crash.batch_play import number_of
 from tests.doubles.replies import Calls, Reply, Say
 from tests.doubles.scripted_server import ScriptedServer
@@ -28,6 +27,7 @@ from tests.extent import in_sweeps
 from tests.postgres import fresh_database
 from tests.runs.batching import patched
 from tests.runs.ray_nodes import RayNodes, ray_nodes
+from tests.runs.tool_play import JsonMap
 from tests.workspace_files import write_files
 
 pytest.importorskip("ray", reason="Ray is missing: `uv sync --extra ray` installs it")
@@ -92,7 +92,7 @@ def place(postgres: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[P
     disks = (base / "first", base / "second")
     with fresh_database(postgres) as url:
         environments = [
-            {STORE_URL_VARIABLE: url, DATA_DIR_VARIABLE: f"{disk}/data", "OPENAI_API_KEY": "k"} for disk in disks
+            {STORE_URL_VARIABLE: url, "MENDGRAPH_DATA_DIR": f"{disk}/data", "OPENAI_API_KEY": "k"} for disk in disks
         ]
         with ray_nodes(environments) as nodes:
             yield Place(nodes, url, disks)
@@ -145,7 +145,7 @@ def command(tmp_path: Path, place: Place, base_url: str, count: int) -> Command:
     environment = {
         **os.environ,
         STORE_URL_VARIABLE: place.store,
-        DATA_DIR_VARIABLE: f"{tmp_path}/data",
+        "MENDGRAPH_DATA_DIR": f"{tmp_path}/data",
         "OPENAI_API_KEY": "k",
     }
     return Command([*words.split(), "--address", place.nodes.address], environment, out, project)
@@ -173,7 +173,7 @@ def test_node_is_lost_in_the_middle_and_its_runs_go_on_elsewhere(
     assert (process.returncode, "raylet" in said + complained) == (0, False), (said, complained)
     results = batch.results()
     assert sorted(results) == [*range(TASKS)]
-    assert {result.kind for result in results.values()} == {OutcomeKind.FINISHED}
+    assert {result.kind for result in results.values()} == {"FINISHED"}
     assert {number for number, result in results.items() if result.tries == 2 and result.resumed} == lost
     assert {number for number, result in results.items() if result.tries == 1 and not result.resumed} == (
         {*range(TASKS)} - lost

@@ -11,17 +11,15 @@ from typing import Any
 import pytest
 from hypothesis import given, settings, strategies as st
 from langchain_core.messages import AIMessageChunk
+from langgraph.checkpoint.memory import InMemorySaver
 
-from mendgraph.graph.configuration.context import AgentContext
-from mendgraph.graph.runs.events import Ended, Text, Traced
-from mendgraph.graph.runs.run import RunResult, Session
-from mendgraph.graph.runs.runs import RunState, list_runs, open_run
+from mendgraph import AgentContext, Asked, Ended, RunResult, Session, Text, Traced, list_runs, open_run, serializer
 from mendgraph.nodes.call_model.model import Call
-from mendgraph.nodes.records import Protocol, StopReason
 from tests.doubles.history_model import HistoryModel
 from tests.doubles.replies import Say
-from tests.doubles.scripted_model import Line
 from tests.doubles.tool_use import Use, message_of, use
+from tests.graph.runs import run_plays
+from tests.runs.tool_play import Protocol, play, reads, scripted, session as open_session
 from tests.workspace_files import write_files
 
 FILES = {"a.py": "a = 1\n", "b.py": "b = 2\n", "sub/c.txt": "c\n", ".env": "A=1\n"}
@@ -118,18 +116,15 @@ def test_run_that_is_cut_off_anywhere_ends_as_if_nothing_had_been(
     assert cut_off(workspace(places), lines, after, max_calls_per_turn=limit) == expected
 
 
-EVERYTHING: list[Use | Say] = [use(*CALLS[:5]), use(*CALLS[5:9]), use(*CALLS[9:]), Say("All done.")]
+def test_run_with_all_tools_is_cut_off_after_every_third_of_its_events(places: Path) -> None:
+    lines: list[Use | Say] = [use(*CALLS[:5]), use(*CALLS[5:9]), use(*CALLS[9:]), Say("All done.")]
+    left, expected = whole(workspace(places), lines)
+    found = [cut_off(workspace(places), lines, after) for after in left[::3]]
+    assert found == [expected] * len(left[::3])
 
 
-def test_one_run_is_cut_off_after_every_other_of_its_events(places: Path) -> None:
-    left, expected = whole(workspace(places), EVERYTHING)
-    found = [cut_off(workspace(places), EVERYTHING, after) for after in left[::2]]
-    assert found == [expected] * len(left[::2])
-
-
-@pytest.fixture
-def handed_over_late(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Threads hand over what they came to a moment after they have ended, as they do on a machine with much to do."""
+def test_reply_that_has_come_is_not_asked_for_again(places: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where threads hand over what they came to a moment after their end, as on a machine with much to do."""
     hand_over: Callable[[Future[Any]], None] = Future._invoke_callbacks  # type: ignore[attr-defined]
 
     def late(future: Future[Any]) -> None:
@@ -137,10 +132,6 @@ def handed_over_late(monkeypatch: pytest.MonkeyPatch) -> None:
         hand_over(future)
 
     monkeypatch.setattr(Future, "_invoke_callbacks", late)
-
-
-@pytest.mark.usefixtures("handed_over_late")
-def test_reply_that_has_come_is_not_asked_for_again(places: Path) -> None:
     lines: list[Use | Say] = [use(CALLS[0]), Say("All done.")]
     left, expected = whole(workspace(places), lines)
     assert [cut_off(workspace(places), lines, after) for after in left] == [expected] * len(left)
@@ -151,7 +142,7 @@ class Wordy(HistoryModel):
 
     blocks = True
 
-    def __init__(self, lines: Sequence[Line]) -> None:
+    def __init__(self, lines: Sequence[Say]) -> None:
         super().__init__(lines)
 
     def chunks(self, call: Call) -> Iterator[AIMessageChunk]:
@@ -171,22 +162,65 @@ def test_reply_that_is_dropped_ends_the_run_and_is_asked_for_again_at_once(place
         assert next(stream) == Text(text="Well. ")
         stream.close()
         left = opened.result().outcome
-        assert (left.reason, left.message, left.usage["total_calls"]) == (
-            StopReason.CANCELLED,
-            "The run was stopped by the program, which closed the stream.",
-            1,
-        )
+    assert left.message == "The run was stopped by the program, which closed the stream."
+    assert (left.reason, left.usage["total_calls"]) == ("cancelled", 1)
     listed = list_runs(str(root))
     assert isinstance(listed, tuple), listed
-    (known,) = listed
-    assert (known.standing, known.kind, known.reason) == (RunState.STOPPED, "BUDGET_STOP", "cancelled")
+    assert [(run.standing, run.kind, run.reason) for run in listed] == [("stopped", "BUDGET_STOP", "cancelled")]
     taken_up = open_run("", str(root), model=model)
     assert isinstance(taken_up, Session), taken_up
     with taken_up:
         *_, last = taken_up.resume()
-        assert isinstance(last, Ended)
-        assert (last.outcome.reason, last.outcome.answer, last.outcome.usage["total_calls"]) == (
-            StopReason.ANSWERED,
-            "All done.",
-            2,
-        )
+    assert isinstance(last, Ended)
+    assert (last.outcome.answer, last.outcome.usage["total_calls"]) == ("All done.", 2)
+
+
+@pytest.mark.parametrize("edits", [True, False])
+def test_resumed_run_need_not_change_a_file_again(tmp_path: Path, edits: bool) -> None:
+    write_files(tmp_path, FILES)
+    first = use(CALLS[2]) if edits else reads("a.py")
+    settings: dict[str, Any] = {"require_changes": True, "thread_id": "r"}
+    run = play(tmp_path, first, max_calls_per_turn=1, **settings)
+    assert (run.outcome.kind, bool(run.result.changed_files)) == ("BUDGET_STOP", edits)
+    with open_session(tmp_path, scripted(Protocol.NATIVE), max_calls_per_turn=5, **settings) as later:
+        list(later.resume())
+        assert later.result().outcome.reason == ("answered" if edits else "nothing_changed")
+
+
+# --- In another folder: the folder where the run began is not touched any more
+
+
+def test_resumed_run_works_in_the_new_folder_only(tmp_path: Path) -> None:
+    old, saver = run_plays.project(tmp_path / "old"), InMemorySaver(serde=serializer())
+    run_id = run_plays.cut_off(old, 2, checkpointer=saver)
+    new = shutil.copytree(old, tmp_path / "new")
+    before = run_plays.tree(old)
+
+    context, model = run_plays.context(new), HistoryModel(run_plays.LINES)
+    with Session(context, model=model, checkpointer=saver, thread_id=run_id) as moved:
+        *_, end = moved.resume()
+    assert isinstance(end, Ended)
+    assert end.outcome.kind == "FINISHED"
+    assert run_plays.tree(old) == before
+    assert (new / "pkg" / "new.py").read_text(encoding="utf-8") == "x = 1\n"
+
+
+def test_approval_of_a_moved_run_is_refused_until_it_is_resumed(tmp_path: Path) -> None:
+    old, saver = run_plays.project(tmp_path / "old"), InMemorySaver(serde=serializer())
+    lines = (run_plays.EDIT, run_plays.EDIT, Say("It adds now."))  # the first one is never approved
+    with Session(run_plays.context(old, mode="ask"), model=HistoryModel(lines), checkpointer=saver) as asking:
+        assert isinstance(asking.work("Mend add."), Asked)
+    new = shutil.copytree(old, tmp_path / "new")
+    before = run_plays.tree(old)
+
+    context, run_id = run_plays.context(new, mode="ask"), asking.thread_id
+    with Session(context, model=HistoryModel(lines), checkpointer=saver, thread_id=run_id) as moved:
+        *_, refusal = moved.answer("approve")
+        assert isinstance(refusal, Ended)
+        assert refusal.outcome.message == "The workspace has moved since the approval was requested: resume the run."
+        assert run_plays.tree(new) == before
+        assert isinstance([*moved.resume()][-1], Asked)
+        *_, end = moved.answer("approve")
+    assert isinstance(end, Ended)
+    assert end.outcome.changed_files == ("calc.py",)
+    assert run_plays.tree(old) == before

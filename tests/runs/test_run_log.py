@@ -9,33 +9,27 @@ from opentelemetry import metrics
 from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.metrics.export import InMemoryMetricReader, MetricsData
 
-from mendgraph import report_html
-from mendgraph.graph.runs.events import Ended
-from mendgraph.nodes.execute_tools.store.run_folder import folder_name
-from mendgraph.nodes.records import JsonMap, Outcome, OutcomeKind, Protocol, StopReason
+from mendgraph import Outcome, report_html
 from tests.doubles.replies import Say
 from tests.doubles.tool_use import use
-from tests.runs.tool_play import DONE, PROTOCOLS, Line, reads, scripted, session
+from tests.runs.tool_play import DONE, PROTOCOLS, Line, Protocol, play, reads
 from tests.workspace_files import write_files
 
 BROKEN = use(("read_file", '{"path": a.py}'))
 MISFIT = use(("read_file", {"pth": 1}))
 FILES = {"a.py": "a = 1\n", "long.txt": "line\n" * 900}
+SECRET = "sk-" + "abcdefghijklmnop1234"
 
 
-def logged(
-    folder: Path, *lines: Line, protocol: Protocol = Protocol.NATIVE, **more: Any
-) -> tuple[Outcome, list[JsonMap]]:
+def logged(folder: Path, *lines: Line, **more: Any) -> tuple[Outcome, list[dict[str, Any]]]:
     """The outcome of a run with these replies, and its log."""
     write_files(folder / "root", FILES)
-    with session(folder / "root", scripted(protocol, *lines), protocol, **more) as opened:
-        ended = opened.work("Do it.")
-        thread = opened.thread_id
-    assert isinstance(ended, Ended)
-    text = (folder / "data" / "runs" / folder_name(thread) / "audit.jsonl").read_text(encoding="utf-8")
-    records = [json.loads(line) for line in text.splitlines()]
-    assert all(record["run_id"] == thread and record["time"] and isinstance(record["step"], int) for record in records)
-    return ended.outcome, records
+    result = play(folder / "root", *lines, **more).result
+    [log] = (folder / "data" / "runs").glob("*/audit.jsonl")
+    records = [json.loads(line) for line in log.read_text(encoding="utf-8").splitlines()]
+    assert {record["run_id"] for record in records} == {result.thread_id}
+    assert all(record["time"] and isinstance(record["step"], int) for record in records)
+    return result.outcome, records
 
 
 @pytest.fixture(autouse=True)
@@ -72,8 +66,7 @@ def test_healed_calls_are_logged_with_their_errors_and_counted(
     [error] = log[0]["errors"]
     assert (error["kind"], "JSON parse error" in error["details"]) == ("INVALID_JSON_SYNTAX", True)
     assert (log[-1]["kind"], log[-1]["reason"]) == ("FINISHED", "answered")
-    assert outcome.usage["replies_asked_again"] == 2
-    assert outcome.usage["replies_healed"] == 1
+    assert (outcome.usage["replies_asked_again"], outcome.usage["replies_healed"]) == (2, 1)
     assert counts(reader) == {"mendgraph.asked_again": 2, "mendgraph.healed": 1}
 
 
@@ -87,74 +80,51 @@ def test_calls_in_another_format_are_logged_as_rescued_and_end_the_corrections(t
 
 @pytest.mark.parametrize(
     ("line", "reason", "kind"),
-    [
-        (MISFIT, StopReason.SCHEMA_REPAIR_EXHAUSTED, "INVALID_ARGUMENTS"),
-        (BROKEN, StopReason.HEALING_EXHAUSTED, "INVALID_JSON_SYNTAX"),
-    ],
+    [(MISFIT, "schema_repair_exhausted", "INVALID_ARGUMENTS"), (BROKEN, "healing_exhausted", "INVALID_JSON_SYNTAX")],
 )
 def test_validation_diagnostics_of_a_system_error_are_logged(
-    tmp_path: Path, line: Line, reason: StopReason, kind: str
+    tmp_path: Path, line: Line, reason: str, kind: str
 ) -> None:
     outcome, log = logged(tmp_path, *[line] * 4)
     end = log[-1]
-    assert (end["event"], end["kind"], end["reason"]) == ("end", "SYSTEM_ERROR", reason.value)
+    assert (end["event"], end["kind"], end["reason"]) == ("end", "SYSTEM_ERROR", reason)
     assert end["diagnostics"] == list(outcome.diagnostics)
     assert kind in end["diagnostics"][0]
     assert "replies_healed" not in outcome.usage
 
 
-def test_malformed_call_beside_others_is_logged_with_its_problem(tmp_path: Path) -> None:
+def test_malformed_call_beside_others_is_logged_with_its_problem_and_without_secrets(tmp_path: Path) -> None:
     mixed = use(("read_file", {"path": "a.py"}), ("read_file", {"pth": 1}))
-    _, log = logged(tmp_path, mixed, DONE)
-    calls = [record for record in log if record["event"] == "call"]
-    assert [call["verdict"] for call in calls] == ["allow", "deny"]
-    assert ("problem" in calls[0], calls[1]["problem"]["kind"]) == (False, "INVALID_ARGUMENTS")
+    _, log = logged(tmp_path, use(("read_file", f'{{"path": {SECRET}}}')), mixed, DONE)
+    assert [record["event"] for record in log] == ["asked_again", "healed", "call", "call", "end"]
+    assert SECRET not in json.dumps(log)
+    good, bad = log[2:4]
+    assert (good["verdict"], "problem" in good) == ("allow", False)
+    assert (bad["verdict"], bad["problem"]["kind"]) == ("deny", "INVALID_ARGUMENTS")
 
 
 def test_repeated_signature_the_override_and_the_end_are_logged_and_counted(
     tmp_path: Path, reader: InMemoryMetricReader
 ) -> None:
-    outcome, log = logged(tmp_path, *[reads("a.py")] * 4)
+    outcome, log = logged(tmp_path, *[reads("long.txt")] * 4)
     assert [record["event"] for record in log] == ["call", "call", "call", "override", "call", "repeated", "end"]
     override, repeated, end = log[3], log[5], log[6]
-    assert (override["tool"], override["target"], override["repeats"], override["step"]) == ("read_file", "a.py", 3, 3)
+    assert (override["tool"], override["target"], override["repeats"]) == ("read_file", "long.txt", 3)
     assert (repeated["signature"], repeated["repeats"]) == (override["signature"], 4)
     assert (log[4]["verdict"], log[4]["rule"]) == ("deny", "loop_override")
     assert (end["kind"], end["reason"]) == ("SYSTEM_ERROR", "loop_persisted")
     assert override["signature"] in end["diagnostics"][0]
-    assert (outcome.usage["loops"], outcome.usage["loop_overrides"]) == (2, 1)
-    assert counts(reader) == {"mendgraph.loops": 2, "mendgraph.overrides": 1}
-
-
-def test_truncated_reads_are_counted(tmp_path: Path, reader: InMemoryMetricReader) -> None:
-    outcome, _ = logged(tmp_path, reads("long.txt", "a.py"), DONE)
-    assert outcome.usage["truncated_reads"] == 1
-    assert counts(reader) == {"mendgraph.truncated": 1}
-
-
-def test_run_without_calls_logs_its_end(tmp_path: Path) -> None:
-    _, log = logged(tmp_path, Say("Hello."))
-    assert [(record["event"], record["kind"]) for record in log] == [("end", "FINISHED")]
-
-
-def test_run_that_ends_at_a_limit_logs_its_end(tmp_path: Path) -> None:
-    stopped, log = logged(tmp_path, reads("a.py"), reads("b.py"), max_calls_per_turn=1)
-    assert stopped.kind is OutcomeKind.BUDGET_STOP
-    assert (log[-1]["event"], log[-1]["reason"]) == ("end", stopped.reason.value)
-
-
-def test_secret_in_what_is_logged_of_a_reply_is_masked(tmp_path: Path) -> None:
-    secret = "sk-" + "abcdefghijklmnop1234"
-    _, log = logged(tmp_path, use(("read_file", f'{{"path": {secret}}}')), DONE)
-    assert secret not in json.dumps(log)
-    assert log[0]["event"] == "asked_again"
+    assert {name: outcome.usage[name] for name in ("loops", "loop_overrides", "truncated_reads")} == {
+        "loops": 2,
+        "loop_overrides": 1,
+        "truncated_reads": 3,
+    }
+    assert counts(reader) == {"mendgraph.loops": 2, "mendgraph.overrides": 1, "mendgraph.truncated": 3}
 
 
 def test_report_has_the_counts_of_the_turn(tmp_path: Path) -> None:
     write_files(tmp_path / "root", FILES)
-    with session(tmp_path / "root", scripted(Protocol.NATIVE, BROKEN, *[reads("long.txt")] * 3, DONE)) as opened:
-        opened.work("Do it.")
-        thread = opened.thread_id
-    page = report_html(thread, str(tmp_path / "root"))
+    run = play(tmp_path / "root", BROKEN, *[reads("long.txt")] * 3, DONE)
+    page = report_html(run.result.thread_id, str(tmp_path / "root"))
     for name, count in {"replies healed": 1, "loops": 1, "loop overrides": 1, "truncated reads": 3}.items():
         assert f"<strong>{count}</strong> <span>{name}</span>" in page, name

@@ -14,10 +14,11 @@ from langgraph_sdk.errors import ConflictError
 from psycopg import sql
 
 from mendgraph.graph.fleet.serving.middleware import MOST_OPEN
-from mendgraph.nodes.records import JsonMap
 from tests.doubles.replies import Say, Stall
 from tests.doubles.tool_use import use
+from tests.extent import in_sweeps
 from tests.runs.servers import SECRET, Server, Servers, token, wait_for
+from tests.runs.tool_play import JsonMap
 from tests.scenarios.sample_repair import CALC, EDIT, MENDED, READ, TASK
 from tests.workspace_files import changed_files
 
@@ -60,6 +61,7 @@ def test_turns_alternate_and_a_question_is_answered_elsewhere(servers: Servers) 
         assert [each["type"] for each in servers.state("ann", server, thread)["values"]["messages"]] == kinds
 
 
+@in_sweeps
 def test_run_whose_server_was_killed_goes_on_at_another_server(servers: Servers) -> None:
     folder = servers.project("ann", "counter", COUNT)
     thread = servers.thread("ann", servers.first)
@@ -81,6 +83,7 @@ def test_run_whose_server_was_killed_goes_on_at_another_server(servers: Servers)
     assert servers.ask("ann", servers.first, thread, "Hi.", workspace="counter")["outcome"]["answer"] == "Hello again."
 
 
+@in_sweeps
 def test_run_whose_server_was_killed_is_resumed_by_the_command(servers: Servers) -> None:
     folder = servers.project("ann", "resumed", COUNT)
     thread = servers.thread("ann", servers.first)
@@ -105,6 +108,7 @@ def test_run_whose_server_was_killed_is_resumed_by_the_command(servers: Servers)
     servers.first.wait()
 
 
+@in_sweeps
 def test_run_that_is_cancelled_leaves_its_thread_to_the_next_one_anywhere(servers: Servers) -> None:
     servers.project("ann", "slow", CALC)
     thread = servers.thread("ann", servers.first)
@@ -153,6 +157,7 @@ def test_users_see_nothing_of_each_other(servers: Servers) -> None:
     assert servers.state("ann", servers.first, thread)["values"]["outcome"]["answer"] == "Done."
 
 
+@in_sweeps
 def test_of_many_requests_at_once_a_thread_takes_one_after_another(servers: Servers) -> None:
     """Whoever comes in between the middleware's look and the machine's lock is refused there, and writes nothing."""
     servers.project("ann", "crowd", CALC)
@@ -174,6 +179,7 @@ def test_of_many_requests_at_once_a_thread_takes_one_after_another(servers: Serv
     assert said == ["human", "ai"] * taken
 
 
+@in_sweeps
 def test_followers_leave_the_others_their_connections(servers: Servers) -> None:
     servers.project("ann", "followed", CALC)
     thread = servers.thread("ann", servers.first)
@@ -193,17 +199,7 @@ def test_followers_leave_the_others_their_connections(servers: Servers) -> None:
         assert servers.client("cleo", servers.first).threads.search() is not None
 
 
-def test_what_went_wrong_is_said_by_the_run(servers: Servers) -> None:
-    thread = servers.thread("ann", servers.first)
-    with httpx.Client(base_url=servers.first.url, headers={"Authorization": f"Bearer {token('ann')}"}) as ann:
-        assert "outcome" not in ann.post(f"/threads/{thread}/runs/wait", json={"assistant_id": "mendgraph"}).json()
-        [run] = ann.get(f"/threads/{thread}/runs").json()
-        assert (run["status"], run["error_message"]) == ("error", "There is nothing to go on with: send a request.")
-        broken = ann.get(f"/threads/{thread}/runs?limit={10**20}")
-        assert broken.status_code >= 400
-        assert "SELECT" not in broken.text
-
-
+@in_sweeps
 def test_nobody_is_let_in_without_a_token(servers: Servers) -> None:
     for header in ({}, {"Authorization": "Bearer of bad news, for everybody who guesses"}):
         with httpx.Client(base_url=servers.first.url, headers=header) as client:
@@ -213,6 +209,7 @@ def test_nobody_is_let_in_without_a_token(servers: Servers) -> None:
             assert client.get("/health").status_code == 200
 
 
+@in_sweeps
 def test_client_cannot_say_who_it_is(servers: Servers) -> None:
     thread = servers.thread("bob", servers.first)
     refused: list[JsonMap] = [
@@ -234,6 +231,7 @@ def test_client_cannot_say_who_it_is(servers: Servers) -> None:
         assert bob.put("/store/items", json={"namespace": ["ann"], "key": "a", "value": {}}).status_code == 404
 
 
+@in_sweeps
 def test_no_table_holds_a_secret_and_a_deleted_thread_leaves_no_checkpoint(servers: Servers) -> None:
     """Neither ours, nor the engine's, nor those of the checkpointer that it brings."""
     servers.project("cleo", "secret", CALC)
@@ -260,6 +258,7 @@ def test_no_table_holds_a_secret_and_a_deleted_thread_leaves_no_checkpoint(serve
     assert left == (0,)
 
 
+@in_sweeps
 def test_runs_at_once_and_a_days_tokens_are_counted_over_both_servers(servers: Servers) -> None:
     servers.project("bob", "busy", CALC)
     threads = [servers.thread("bob", each) for each in (servers.first, servers.second)]

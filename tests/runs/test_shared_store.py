@@ -15,19 +15,19 @@ from urllib.parse import quote, unquote
 import psycopg
 import pytest
 
-from mendgraph.graph.runs.run import RunResult, run_task
-from mendgraph.graph.runs.runs import list_runs, resume_run
+from mendgraph import RunResult, list_runs, resume_run, run_task
 from mendgraph.nodes.call_model.model import Call
 from mendgraph.nodes.execute_tools.files.deadline import pause
 from mendgraph.nodes.execute_tools.journal.journal import Journal
-from mendgraph.nodes.execute_tools.store.database import StoreError, read_url
+from mendgraph.nodes.execute_tools.store.database import read_url
 from mendgraph.nodes.execute_tools.store.postgres import MOST_CONNECTIONS, Connections, close_postgres, connections_to
 from mendgraph.nodes.execute_tools.store.run_folder import give_workspace_name, workspace_folder, workspace_name
 from mendgraph.nodes.execute_tools.store.run_lock import Owner
-from mendgraph.nodes.records import ModelReply, OutcomeKind, ProviderFailure, StopReason
+from mendgraph.nodes.records import ModelReply, OutcomeKind, ProviderFailure
 from tests.doubles.history_model import HistoryModel
 from tests.doubles.replies import Say
 from tests.doubles.wire import Wire
+from tests.extent import in_sweeps
 from tests.graph.runs.run_plays import LINES, context, listed, played, project, tree, use
 from tests.postgres import SETTINGS, _wait_for, _who, postgres_programs, running_postgres
 from tests.runs.stopping import mendgraph, stalled_endpoint
@@ -60,13 +60,14 @@ def ended(result: object) -> tuple[OutcomeKind, str]:
     return result.outcome.kind, result.outcome.reason
 
 
-FINISHED = (OutcomeKind.FINISHED, StopReason.ANSWERED)
-FAILED = (OutcomeKind.SYSTEM_ERROR, StopReason.STORE_FAILED)
+FINISHED = (OutcomeKind.FINISHED, "answered")
+FAILED = (OutcomeKind.SYSTEM_ERROR, "store_failed")
 
 
 # --- Many at once
 
 
+@in_sweeps
 def test_fifty_runs_at_once_share_few_connections(shared_store: str, tmp_path: Path) -> None:
     folders = [tmp_path / str(number) for number in range(50)]
     for each in folders:
@@ -126,6 +127,7 @@ class Server:
             self._again.wait(60)
 
 
+@in_sweeps
 def test_server_that_stops_in_the_middle_is_waited_for_and_then_ends_the_run_and_nothing_is_lost(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -165,10 +167,11 @@ def test_server_that_stops_in_the_middle_is_waited_for_and_then_ends_the_run_and
             server.close()
 
 
-CUTS = range(90, 450, 15 if os.environ.get("MENDGRAPH_SWEEP") else 90)
+CUTS = range(90, 450, 15)
 """What of all that a run sends to the server, once it is at work, does not arrive, or is not answered."""
 
 
+@in_sweeps
 @pytest.mark.parametrize("late", [False, True])
 def test_run_whose_wire_is_cut_goes_on_wherever_that_is(
     shared_store: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, late: bool
@@ -187,6 +190,7 @@ def test_run_whose_wire_is_cut_goes_on_wherever_that_is(
         assert (steps, sum(message.text == "It adds now." for message in result.messages)) == ([5, 4, 3, 2], 1), at
 
 
+@in_sweeps
 def test_wire_through_which_nothing_comes_ends_the_run_in_time_and_nothing_is_lost(
     shared_store: str, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -205,23 +209,8 @@ def test_wire_through_which_nothing_comes_ends_the_run_in_time_and_nothing_is_lo
         close_postgres()
 
 
-def test_lock_is_not_given_back_on_a_wire_that_is_known_to_be_silent(
-    shared_store: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("mendgraph.nodes.execute_tools.store.postgres.LONGEST_WAIT_S", 0.5)
-    with closing(Wire(shared_store)) as wire:
-        connections = Connections(read_url(wire.url))
-        assert connections.locks.take("w", Owner("r"))
-        with pytest.raises(StoreError), connections.lent() as connection:  # noqa: PT012
-            wire.hang()
-            connection.execute("SELECT 1")
-        sent = wire.sent
-        connections.locks.release("w")
-        assert wire.sent == sent
-        connections.close()
-
-
-def test_who_lost_the_workspace_changes_nothing_more_and_the_other_one_goes_on(
+@in_sweeps
+def test_process_that_lost_the_workspace_changes_nothing_more_and_another_goes_on(
     shared_store: str, folder: Path, tmp_path: Path
 ) -> None:
     whole = project(tmp_path / "whole")
@@ -243,7 +232,7 @@ def test_who_lost_the_workspace_changes_nothing_more_and_the_other_one_goes_on(
     assert result.outcome.message.startswith("This process lost its lock on the workspace")
     assert tree(folder) == trees[0]
     busy = resume_run("r", str(folder), model=HistoryModel(LINES))
-    assert ended(busy) == (OutcomeKind.SYSTEM_ERROR, StopReason.WORKSPACE_BUSY)
+    assert ended(busy) == (OutcomeKind.SYSTEM_ERROR, "workspace_busy")
     elsewhere.release(str(workspace_name(str(workspace_folder(str(folder))))))
     elsewhere.connections.close()
     assert ended(resume_run("r", str(folder), model=HistoryModel(LINES))) == FINISHED
@@ -264,13 +253,13 @@ def test_thread_is_at_work_on_one_machine_and_goes_on_on_another_when_that_is_ki
     with stalled_endpoint("I think hard") as base_url, mendgraph(there, base_url, "--json", "Look here.") as other:
         run = first_run(folder, other.pid)
         busy = resume_run(run, str(folder), model=HistoryModel((Say("Hi."),)))
-        assert ended(busy) == (OutcomeKind.SYSTEM_ERROR, StopReason.WORKSPACE_BUSY)
+        assert ended(busy) == (OutcomeKind.SYSTEM_ERROR, "workspace_busy")
         assert isinstance(busy, RunResult)
         assert f"process {other.pid}" in busy.outcome.message
         other.send(signal.SIGKILL)
         other.end()
     result = resume_run(run, str(folder), model=HistoryModel((Say("Hi."),)))
-    while isinstance(result, RunResult) and result.outcome.reason is StopReason.WORKSPACE_BUSY:
+    while isinstance(result, RunResult) and result.outcome.reason == "workspace_busy":
         result = resume_run(run, str(folder), model=HistoryModel((Say("Hi."),)))  # the server hears of the end at once
     assert ended(result) == FINISHED
     assert shared_store
@@ -312,19 +301,16 @@ def test_neither_the_password_nor_a_secret_is_in_the_database_or_in_what_is_told
 
 
 @pytest.mark.usefixtures("any_store")
-@pytest.mark.parametrize("thread", ["a:b", "é\ue000", "'; DROP TABLE runs; --", "%s?"])
-def test_any_name_and_any_text_come_back(folder: Path, thread: str) -> None:
+def test_any_name_and_any_text_come_back(folder: Path, any_store: str) -> None:
     request = "Look \ue000 at it: 'x' %s ?"
-    result = run_task(request, context(folder), model=HistoryModel((Say("Done \ue000 it."),)), thread_id=thread)
-    assert ended(result) == FINISHED
-    runs = list_runs(str(folder))
-    assert isinstance(runs, tuple)
-    (run,) = runs
-    assert (run.run_id, run.request, run.standing, result.messages[0].text) == (thread, request, "finished", request)
+    for thread in ("a:b", "é\ue000", "'; DROP TABLE runs; --", "%s?"):
+        result = run_task(request, context(folder), model=HistoryModel((Say("Done \ue000 it."),)), thread_id=thread)
+        assert ended(result) == FINISHED
+        runs = list_runs(str(folder))
+        assert isinstance(runs, tuple)
+        assert (runs[0].run_id, runs[0].request, runs[0].standing) == (thread, request, "finished")
+        assert result.messages[0].text == request
 
-
-@pytest.mark.usefixtures("any_store")
-def test_name_that_no_file_can_hold_is_a_failed_run_and_no_crash(folder: Path, any_store: str) -> None:
     result = run_task("Look.", context(folder), model=HistoryModel((Say("Done."),)), thread_id="\ud800")
     assert ended(result) == (FINISHED if any_store == "postgresql" else FAILED)
 

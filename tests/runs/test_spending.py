@@ -11,19 +11,25 @@ from hypothesis import example, given, settings, strategies as st
 from langchain_core.messages import HumanMessage
 from langgraph.checkpoint.memory import InMemorySaver
 
-from mendgraph.graph.configuration.context import AgentContext
-from mendgraph.graph.machine.build import build_graph
-from mendgraph.graph.machine.state import serializer
-from mendgraph.graph.runs.events import Ended
-from mendgraph.graph.runs.run import RunResult, Session
-from mendgraph.graph.runs.runs import Forked, fork_run, resume_run
-from mendgraph.graph.spending.store import SpendingStore, account_spent
-from mendgraph.nodes.execute_tools.store.run_folder import DATA_DIR_VARIABLE
-from mendgraph.nodes.records import JsonMap, OutcomeKind, StopReason
+from mendgraph import (
+    AgentContext,
+    Ended,
+    Forked,
+    RunResult,
+    Session,
+    account_spent,
+    build_graph,
+    fork_run,
+    resume_run,
+    serializer,
+)
+from mendgraph.graph.spending.store import SpendingStore
+from mendgraph.nodes.records import OutcomeKind
 from tests.doubles.model_clock import set_clock
 from tests.doubles.replies import Say
 from tests.doubles.scripted_server import ScriptedServer
 from tests.runs.spending_play import LIMITS, MOVES, PRICES, Dies, Move, Provider, Said, book_of, total, worked
+from tests.runs.tool_play import JsonMap
 from tests.workspace_files import write_files
 
 NUMBERS = count()
@@ -35,7 +41,7 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """A data folder with a spending book of its own."""
     folder = tmp_path_factory.mktemp("data")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv(DATA_DIR_VARIABLE, str(folder))
+        patch.setenv("MENDGRAPH_DATA_DIR", str(folder))
         set_clock(patch)
         open_book()
         yield folder
@@ -121,20 +127,19 @@ def test_endpoint_that_tells_the_truth_passes_no_limit_at_all(
 # --- Processes that die
 
 
-@pytest.mark.parametrize("durability", ["sync", "async"])
-def test_process_that_dies_in_every_call_uses_the_budget_up(data: Path, durability: Any) -> None:
+def test_process_that_dies_in_every_call_uses_the_budget_up(data: Path) -> None:
     root, limits = workspace(data), {"max_calls_per_turn": 4, "max_calls_per_session": 4}
     model = provider(data, root, [Dies()] * 20, limits)
-    outcome = worked(context(root, **limits), model, 1, durability=durability)[0]
-    assert (outcome.kind, outcome.reason) == (OutcomeKind.BUDGET_STOP, StopReason.MAX_CALLS_PER_SESSION)
+    outcome = worked(context(root, **limits), model, 1, durability="async")[0]
+    assert (outcome.kind, outcome.reason) == (OutcomeKind.BUDGET_STOP, "max_calls_per_session")
     assert (len(model.paid), outcome.usage["total_calls"]) == (4, 4)
     assert outcome.usage["total_input_tokens"] == total(model.paid, 0) > 0
     assert outcome.usage["total_output_tokens"] == total(model.paid, 1) == 4 * 2_048
     assert outcome.usage["cost_usd"] == pytest.approx(total(model.paid, 2))
 
 
-@pytest.mark.parametrize("dies_at", range(5))
-def test_what_was_reserved_for_the_call_that_died_is_charged_once(data: Path, dies_at: int) -> None:
+@pytest.mark.parametrize("dies_at", [0, 3])
+def test_reservation_of_a_call_that_died_is_charged_once(data: Path, dies_at: int) -> None:
     root = workspace(data)
     moves: list[Move] = [*[STEP] * dies_at, Dies(), *[STEP] * (4 - dies_at), Said("answer")]
     model = provider(data, root, moves, {})
@@ -174,7 +179,7 @@ def test_time_travel_gives_nothing_back(data: Path, places: list[int]) -> None:
     assert (model.problems, len(model.paid) <= 12) == ([], True)
 
 
-@pytest.mark.parametrize("at", [1, 2, 3])
+@pytest.mark.parametrize("at", [1, 3])
 def test_fork_begins_with_what_its_run_had_spent_by_then(data: Path, at: int) -> None:
     root = workspace(data)
     model = provider(data, root, [STEP, STEP, STEP, Said("answer")], {})
@@ -194,17 +199,14 @@ def test_fork_begins_with_what_its_run_had_spent_by_then(data: Path, at: int) ->
 # --- Limits of a day and of an account
 
 
-@pytest.mark.parametrize(
-    ("span", "reason"), [("day", StopReason.DAY_LIMIT), ("account", StopReason.ACCOUNT_LIMIT)], ids=["day", "account"]
-)
-@pytest.mark.parametrize(("kind", "maximum"), [("tokens", 24_000), ("cost_usd", 0.15)], ids=["tokens", "cost"])
+@pytest.mark.parametrize(("span", "kind", "maximum"), [("day", "tokens", 24_000), ("account", "cost_usd", 0.15)])
 def test_two_sessions_in_two_workspaces_hold_one_limit(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, maximum: float, span: str, reason: StopReason
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, maximum: float, span: str
 ) -> None:
     limit: JsonMap = {f"max_{kind}_per_{span}": maximum, "account": "a" if span == "account" else ""}
     data = tmp_path / "data"
     data.mkdir()
-    monkeypatch.setenv(DATA_DIR_VARIABLE, str(data))
+    monkeypatch.setenv("MENDGRAPH_DATA_DIR", str(data))
     open_book()
     both, roots = threading.Barrier(2), [tmp_path / "one", tmp_path / "two"]
     outcomes: dict[str, Any] = {}
@@ -237,7 +239,7 @@ def test_two_sessions_in_two_workspaces_hold_one_limit(
     for worker in workers:
         worker.join()
     assert problems == []
-    assert {(each.kind, each.reason) for each in outcomes.values()} == {(OutcomeKind.BUDGET_STOP, reason)}
+    assert {(each.kind, each.reason) for each in outcomes.values()} == {("BUDGET_STOP", f"{span}_limit")}
     entries = book_of(data)
     assert {entry["thread"].partition(" ")[0] for entry in entries} == {"one", "two"}
     tokens, usd = sum(e["input_tokens"] + e["output_tokens"] for e in entries), sum(e["cost_usd"] for e in entries)
@@ -248,17 +250,16 @@ def test_two_sessions_in_two_workspaces_hold_one_limit(
 @pytest.mark.parametrize(
     ("limit", "raised"),
     [
-        ({"max_tokens_per_account": 9_000}, {"max_tokens_per_account": 90_000}),
         ({"max_cost_usd_per_account": 0.06}, {"max_cost_usd_per_account": 0.6}),
         ({"max_tokens_per_account": 9_000}, {"account": "batch/another"}),
         ({"max_tokens_per_day": 9_000}, {"max_tokens_per_day": 90_000}),
     ],
-    ids=["tokens", "cost", "another account", "day"],
+    ids=["cost", "another account", "day"],
 )
 def test_run_whose_account_is_full_goes_on_where_it_was_when_its_limit_is_raised(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limit: JsonMap, raised: JsonMap
 ) -> None:
-    monkeypatch.setenv(DATA_DIR_VARIABLE, str(tmp_path / "data"))
+    monkeypatch.setenv("MENDGRAPH_DATA_DIR", str(tmp_path / "data"))
     root, before = tmp_path / "work", context(tmp_path / "work", account="batch/nightly", account_days=True, **limit)
     write_files(root, {"notes.txt": "one\n" * 50})
     (tmp_path / "data").mkdir()
@@ -270,7 +271,7 @@ def test_run_whose_account_is_full_goes_on_where_it_was_when_its_limit_is_raised
     assert next(iter(limit)) in stopped.message
     assert "of the account 'batch/nightly' together" in stopped.message
     if "max_tokens_per_day" not in limit:
-        assert stopped.reason is StopReason.ACCOUNT_LIMIT
+        assert stopped.reason == "account_limit"
         assert stopped.how_to_go_on == "Raise it, or name another: `mendgraph resume --account NAME`."
     with Session(before, model=model, thread_id=root.name) as again:
         list(again.resume())
@@ -295,4 +296,4 @@ def test_provider_that_reports_next_to_nothing_is_charged_with_the_fewest_tokens
     outcomes = [result.outcome for result in results if isinstance(result, Ended)]
     words = [sum(len(str(each["content"]).split()) for each in request["messages"]) for request in server.requests]
     assert outcomes[0].usage["total_input_tokens"] == words[0] // 2
-    assert (outcomes[-1].kind, outcomes[-1].reason) == (OutcomeKind.BUDGET_STOP, StopReason.MAX_INPUT_TOKENS)
+    assert (outcomes[-1].kind, outcomes[-1].reason) == (OutcomeKind.BUDGET_STOP, "max_input_tokens")

@@ -10,23 +10,17 @@ from typing import Any
 
 import pytest
 
-from mendgraph.graph.configuration.context import AgentContext
-from mendgraph.graph.runs.events import Ended
-from mendgraph.graph.runs.run import Session
+from mendgraph import Effect, Ended, ToolContext, ToolOutput, tool
 from mendgraph.graph.terminal.process_end import by_whom
-from mendgraph.nodes.execute_tools.registry import ToolContext, ToolOutput, tool
-from mendgraph.nodes.execute_tools.tools import default_tools
-from mendgraph.nodes.records import Effect, Outcome, OutcomeKind, Protocol, StopReason
 from tests.doubles.replies import Reply, Say, Slow, Status
-from tests.doubles.scripted_model import ScriptedModel
 from tests.doubles.scripted_server import ScriptedServer
 from tests.doubles.tool_use import message_of, use
 from tests.runs.stopping import mendgraph, stalled_endpoint, stopping
+from tests.runs.tool_play import Protocol, scripted, session
 from tests.sandboxes import needs_sandbox, without_first_line
 from tests.workspace_files import write_files
 
 FILES = {"a.py": "a = 1\n"}
-SIGNALS = pytest.mark.parametrize(("number", "by"), [(signal.SIGINT, "Ctrl-C"), (signal.SIGTERM, "SIGTERM")])
 
 
 @pytest.fixture
@@ -42,39 +36,36 @@ def said(by: str) -> str:
 # --- As processes
 
 
-@SIGNALS
-def test_while_the_model_is_waited_for(root: Path, number: signal.Signals, by: str) -> None:
+def test_signal_while_the_model_is_waited_for(root: Path) -> None:
     def waiting(_: Any) -> Reply:
-        running.send(number)
+        running.send(signal.SIGINT)
         return Slow(60, Say("Too late."))
 
     with ScriptedServer([waiting]) as server, mendgraph(root, server.base_url, "Look here.") as running:
         assert running.end() == 3
-    assert (said(by) in running.out, "Too late" in running.out) == (True, False)
-    assert without_first_line(running.err).startswith(stopping(by))
+    assert (said("Ctrl-C") in running.out, "Too late" in running.out) == (True, False)
+    assert without_first_line(running.err).startswith(stopping("Ctrl-C"))
     assert "How to go on: Go on from there with `mendgraph resume " in running.out
 
 
-@SIGNALS
-def test_while_a_reply_streams(root: Path, number: signal.Signals, by: str) -> None:
+def test_signal_while_a_reply_streams(root: Path) -> None:
     with stalled_endpoint("I think hard") as base_url, mendgraph(root, base_url, "Look here.") as running:
         running.wait_for_out("I think ")
-        running.send(number)
+        running.send(signal.SIGTERM)
         assert running.end() == 3
-    assert f"hard\n{said(by)}" in running.out
-    assert without_first_line(running.err).startswith(stopping(by))
+    assert f"hard\n{said('SIGTERM')}" in running.out
+    assert without_first_line(running.err).startswith(stopping("SIGTERM"))
 
 
-@SIGNALS
-def test_while_an_endpoint_is_left_alone(root: Path, number: signal.Signals, by: str) -> None:
+def test_signal_while_an_endpoint_is_left_alone(root: Path) -> None:
     busy = Status(503, headers={"Retry-After": "30"})
     with ScriptedServer([busy]) as server, mendgraph(root, server.base_url, "Look here.") as running:
         running.wait_for_out("Trying again in 30 s\n")
-        running.send(number)
+        running.send(signal.SIGINT)
         assert running.end() == 3
         assert len(server.requests) == 1
-    assert said(by) in running.out
-    assert without_first_line(running.err).startswith(stopping(by))
+    assert said("Ctrl-C") in running.out
+    assert without_first_line(running.err).startswith(stopping("Ctrl-C"))
 
 
 WORK = "echo > begun; while [ ! -e go ]; do sleep 0.02; done; echo > done"
@@ -95,17 +86,16 @@ def wait_for(path: Path) -> None:
 
 
 @needs_sandbox
-@SIGNALS
-def test_while_a_tool_works(root: Path, number: signal.Signals, by: str) -> None:
+def test_signal_while_a_tool_works(root: Path) -> None:
     with working() as server, mendgraph(root, server.base_url, "--allow-program", "sh", "Work here.") as running:
         wait_for(root / "begun")
-        running.send(number)
-        running.wait_for_err(stopping(by))
+        running.send(signal.SIGTERM)
+        running.wait_for_err(stopping("SIGTERM"))
         (root / "go").touch()
         assert running.end() == 3
         assert len(server.requests) == 1
     assert sorted(os.listdir(root)) == ["a.py", "begun", "done", "go"]
-    assert said(by) in running.out
+    assert said("SIGTERM") in running.out
     assert "→ write_file next.txt  cancelled: The run was stopped before this call, so it did not run.\n" in running.out
 
 
@@ -114,7 +104,6 @@ def test_while_a_tool_works(root: Path, number: signal.Signals, by: str) -> None
     ("numbers", "code", "by"),
     [
         ((signal.SIGINT, signal.SIGINT), 130, "Ctrl-C"),
-        ((signal.SIGTERM, signal.SIGTERM), 143, "SIGTERM"),
         ((signal.SIGTERM, signal.SIGINT), 143, "Ctrl-C"),
     ],
 )
@@ -134,14 +123,14 @@ def test_second_signal_does_not_wait_for_the_tool(
     assert sorted(os.listdir(root)) == ["a.py", "begun"]
 
 
-@SIGNALS
-def test_at_the_prompt_of_a_chat(root: Path, number: signal.Signals, by: str) -> None:
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 0), (signal.SIGTERM, 143)])
+def test_signal_at_the_prompt_of_a_chat(root: Path, number: signal.Signals, code: int) -> None:
     with ScriptedServer([Say("Hello.")]) as server, mendgraph(root, server.base_url, "chat") as running:
         running.wait_for_out("You: ")
         running.say("hi\n")
         running.wait_for_out("You: ")
         running.send(number)
-        assert running.end() == {"Ctrl-C": 0, "SIGTERM": 143}[by]
+        assert running.end() == code
     assert "API Usage Stats:\n  Calls: 1/180" in running.out
     assert "stop" not in running.err
 
@@ -160,24 +149,14 @@ def stopped_meanwhile(context: ToolContext, name: str) -> ToolOutput:
     return ToolOutput.ok()
 
 
-def session(root: Path, *script: Any, **context: Any) -> Session:
-    model = ScriptedModel([line if isinstance(line, Say) else message_of(line, Protocol.NATIVE) for line in script])
-    tools = (*default_tools(), stopped_meanwhile)
-    return Session(AgentContext(workspace=str(root), **context), model=model, tools=tools)
-
-
-def outcome_of(events: Any) -> Outcome:
-    *_, last = events
-    assert isinstance(last, Ended)
-    return last.outcome
-
-
 WORKING = use(("stopped_meanwhile", {"name": "a.txt"}), ("write_file", {"path": "b.txt", "content": "x"}))
 
 
-@pytest.mark.parametrize("way", ["call", "thread", "signal"])
+@pytest.mark.parametrize("way", ["thread", "signal"])
 def test_program_may_stop_its_own_run_from_anywhere(root: Path, way: str) -> None:
-    with session(root, WORKING, Say("Never."), Say("And now?")) as running:
+    model = scripted(Protocol.NATIVE, WORKING, Say("Hello."), Say("And now?"))
+    with session(root, model, tools=(stopped_meanwhile,)) as running:
+        running.stop("while nothing runs")
         handled = threading.Event()
 
         def handle(*_: object) -> None:
@@ -191,26 +170,22 @@ def test_program_may_stop_its_own_run_from_anywhere(root: Path, way: str) -> Non
                     return
             pytest.fail("nobody handled the signal")
 
-        before = signal.signal(signal.SIGUSR1, handle)
-
         def in_a_thread() -> None:
             thread = threading.Thread(target=running.stop)
             thread.start()
             thread.join()
 
-        stops: dict[str, Callable[[], None]] = {"call": running.stop, "thread": in_a_thread, "signal": by_signal}
-        CLOSES.append(stops[way])
+        before = signal.signal(signal.SIGUSR1, handle)
+        CLOSES.append(by_signal if way == "signal" else in_a_thread)
         try:
-            outcome = outcome_of(running.stream("Work."))
+            *_, ended = running.stream("Work.")
         finally:
             signal.signal(signal.SIGUSR1, before)
-        assert (outcome.kind, outcome.reason) == (OutcomeKind.BUDGET_STOP, StopReason.CANCELLED)
+        assert isinstance(ended, Ended)
+        outcome = ended.outcome
+        assert (outcome.kind, outcome.reason) == ("BUDGET_STOP", "cancelled")
         assert (outcome.message, outcome.usage["total_calls"]) == ("The run was stopped by the program.", 1)
         assert sorted(os.listdir(root)) == ["a.py", "a.txt"]
-        assert outcome_of(running.stream("And then?")).kind is OutcomeKind.FINISHED
-
-
-def test_stop_while_nothing_runs_stops_nothing(root: Path) -> None:
-    with session(root, Say("Hello.")) as running:
-        running.stop("by somebody")
-        assert outcome_of(running.stream("Hi.")).kind is OutcomeKind.FINISHED
+        *_, ended = running.stream("And then?")
+        assert isinstance(ended, Ended)
+        assert ended.outcome.kind == "FINISHED"

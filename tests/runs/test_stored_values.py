@@ -8,16 +8,13 @@ from typing import Any
 import pytest
 from langchain_core.messages import HumanMessage
 
-from mendgraph.graph.configuration.context import AgentContext
-from mendgraph.graph.machine.build import build_graph
+from mendgraph import AgentContext, build_graph
 from mendgraph.graph.persistence.store import Store
 from mendgraph.nodes.execute_tools.store.database import StoreError
-from mendgraph.nodes.records import Correction, OutcomeKind
 from tests.doubles.replies import Calls, Message, Say
 from tests.doubles.scripted_model import ScriptedModel
 
 BIG = "1" + "0" * 30
-CONFIG: Any = {"configurable": {"thread_id": "t"}}
 
 
 @pytest.fixture
@@ -31,61 +28,52 @@ def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Store]:
 
 
 def played(store: Store, root: Path, script: list[Message], request: Any = "Hi.", **settings: Any) -> Any:
-    """The state after a turn as it was returned; what is stored is the same."""
+    """The state after a turn of a new thread as it was returned; what is stored is the same."""
     machine = build_graph(store.saver, model=ScriptedModel(script))
+    config: Any = {"configurable": {"thread_id": repr((script, request))[:100]}}
     context = AgentContext(workspace=str(root / "project"), audit=False, **{"protocol": "native"} | settings)
-    returned = machine.invoke({"messages": [HumanMessage(request)]}, CONFIG, context=context)
-    stored = machine.get_state(CONFIG).values
+    returned = machine.invoke({"messages": [HumanMessage(request)]}, config, context=context)
+    stored = machine.get_state(config).values
     assert {name: stored[name] for name in returned} == returned
     return stored
 
 
-WORDS: dict[str, tuple[Any, str]] = {
-    "half a character": ("a\ud800b", "a\ufffdb"),
-    "two halves": ("a\ud83d\ude00b", "a😀b"),
-    "a part of a message": ([{"type": "text", "text": "a\ud800"}], "a\ufffd"),
-}
-
-
-@pytest.mark.parametrize(("said", "stored"), WORDS.values(), ids=WORDS)
-def test_half_characters_of_a_person_are_replaced_before_anybody_works_with_them(
+@pytest.mark.parametrize(
+    ("said", "stored"),
+    [
+        ("a\ud800b", "a\ufffdb"),
+        ("two \ud83d\ude00 halves", "two 😀 halves"),
+        ([{"type": "text", "text": "a\ud800"}], "a\ufffd"),
+    ],
+    ids=["half a character", "two halves", "a part of a message"],
+)
+def test_half_characters_are_replaced_before_anybody_works_with_them(
     store: Store, tmp_path: Path, said: Any, stored: str
 ) -> None:
+    """Those of a person, and of a model."""
     assert played(store, tmp_path, [], said)["messages"][0].text == stored
+    if isinstance(said, str):
+        values = played(store, tmp_path, [Say(said)])
+        assert (values["messages"][-1].content, values["outcome"].answer) == (stored, stored)
 
 
-def test_half_characters_of_a_model_are_replaced(store: Store, tmp_path: Path) -> None:
-    """Those that stand there as they are, in calls as well; how they may be written in JSON is told below."""
-    values = played(store, tmp_path, [Say("a\ud800b")])
-    assert (values["messages"][-1].content, values["outcome"].answer) == ("a\ufffdb", "a\ufffdb")
+ARGUMENTS = (
+    '{"path": "\\ud800"}',
+    '{"pa\\udfff": "a.txt"}',
+    f'{{"path": "a.txt", "limit": {BIG}}}',
+    f'{{"path": "a.txt", "limit": -{BIG}}}',
+    f'{{"path": {{"a": [{BIG}]}}}}',
+)
 
 
-ARGUMENTS = {
-    "half a character": '{"path": "\\ud800"}',
-    "half a character in a name": '{"pa\\udfff": "a.txt"}',
-    "an integer beyond 64 bits": f'{{"path": "a.txt", "limit": {BIG}}}',
-    "a negative one": f'{{"path": "a.txt", "limit": -{BIG}}}',
-    "one deep inside": f'{{"path": {{"a": [{BIG}]}}}}',
-}
-
-
-WAYS = [(protocol, arguments) for protocol in ("native", "text") for arguments in ARGUMENTS.values()]
-
-
-@pytest.mark.parametrize(("protocol", "arguments"), WAYS)
-def test_arguments_that_cannot_be_stored_are_a_malformed_call(
-    store: Store, tmp_path: Path, protocol: Any, arguments: str
-) -> None:
-    reply = Calls([("read_file", arguments)]) if protocol == "native" else Say(f"tool: read_file({arguments})")
-    model_saw: list[Correction] = []
-    machine = build_graph(store.saver, model=ScriptedModel([reply]))
-    context = AgentContext(workspace=str(tmp_path / "project"), audit=False, protocol=protocol)
-    request: Any = {"messages": [HumanMessage("Hi.")]}
-    for part in machine.stream(request, CONFIG, context=context, stream_mode="updates"):
-        model_saw += part.get("heal", {}).get("corrections", ())
-    assert [type(each) for each in model_saw] == [Correction]
-    assert "INVALID_JSON_SYNTAX" in model_saw[0].prompt
-    assert machine.get_state(CONFIG).values["outcome"].kind is OutcomeKind.FINISHED
+@pytest.mark.parametrize("protocol", ["native", "text"])
+def test_arguments_that_cannot_be_stored_are_a_malformed_call(store: Store, tmp_path: Path, protocol: str) -> None:
+    for arguments in ARGUMENTS:
+        reply = Calls([("read_file", arguments)]) if protocol == "native" else Say(f"tool: read_file({arguments})")
+        values = played(store, tmp_path, [reply], protocol=protocol)
+        [correction] = values["healing_attempts"]
+        assert "INVALID_JSON_SYNTAX" in correction.corrective_prompt, arguments
+        assert values["outcome"].kind == "FINISHED"
 
 
 @pytest.mark.parametrize(

@@ -1,36 +1,33 @@
 """What a person sees and says in LangGraph Studio, and a client over the wire: the server that `make studio` starts."""
 
 import json
-import threading
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
 from langchain_core.messages import HumanMessage
-from langgraph.graph import START, MessagesState, StateGraph
 from langgraph.pregel.remote import RemoteGraph
 from langgraph.types import Command
 
-from mendgraph.graph.configuration.context import AgentContext
+from mendgraph import AgentContext
 from mendgraph.graph.machine.routes import NODES, TRANSITIONS
 from mendgraph.nodes.execute_tools.processes.backends import sandbox_problem
-from mendgraph.nodes.records import JsonMap, Protocol
 from tests.doubles.replies import Say
 from tests.doubles.scripted_server import ScriptedServer
 from tests.doubles.tool_use import in_protocol, use
-from tests.runs.embedding import REPAIR, THREAD, saver, workspace
+from tests.extent import in_sweeps
+from tests.runs.embedding import REPAIR, workspace
 from tests.runs.studio import Studio, told
+from tests.runs.tool_play import JsonMap, Protocol
 from tests.scenarios.sample_repair import CALC, DONE, EDIT, MENDED, READ, TASK
 from tests.workspace_files import changed_files, write_files
 
 pytestmark = pytest.mark.studio
 
 
+@in_sweeps
 def test_graph_is_drawn_whole(studio: Studio) -> None:
     [assistant] = studio.client.assistants.search(graph_id="mendgraph")
     drawn: Any = studio.client.assistants.get_graph(assistant["assistant_id"])
@@ -62,16 +59,7 @@ def test_thread_is_run_and_goes_on(studio: Studio, tmp_path: Path) -> None:
     assert studio.complaints() == []
 
 
-def test_notes_for_later_runs_are_kept_in_the_servers_store(studio: Studio, tmp_path: Path) -> None:
-    with told(use(("remember", {"text": "Use make."})), DONE, Say("I know.")) as model:
-        for task in ("Look around.", "And now?"):
-            studio.run(studio.thread(), tmp_path, model, input=studio.request(task), context={"memory": True})
-        assert "- Use make." in str(model.requests[2]["messages"])
-    found: Any = studio.client.store.search_items(("mendgraph", "memory"))
-    assert [each["value"]["text"] for each in found["items"]] == ["Use make."]
-    assert studio.complaints() == []
-
-
+@in_sweeps
 def test_run_is_watched_step_by_step(studio: Studio, tmp_path: Path) -> None:
     write_files(tmp_path, CALC)
     thread: Any = studio.client.threads.create()
@@ -101,26 +89,14 @@ def test_run_is_watched_step_by_step(studio: Studio, tmp_path: Path) -> None:
 
 # --- The form
 
-REFUSED = "There is no request: send a person's message, with text in it."
-BLOCKS = [{"type": "text", "text": "What is "}, {"type": "text", "text": "this?"}]
 
-
-def schemas(studio: Studio) -> dict[str, Any]:
-    """The fields of each schema of the graph, as the server describes them."""
+@in_sweeps
+def test_fields_have_help_defaults_and_limits(studio: Studio) -> None:
     [assistant] = studio.client.assistants.search(graph_id="mendgraph")
     found: Any = studio.client.assistants.get_schemas(assistant["assistant_id"])
-    return {name: found[f"{name}_schema"]["properties"] for name in ("context", "input", "output", "state")}
-
-
-def test_client_gives_messages_and_gets_what_came_of_them(studio: Studio) -> None:
-    found = schemas(studio)
-    assert set(found["input"]) == {"messages"}
-    assert set(found["output"]) == {"messages", "outcome", "structured_response", "changes", "plan", "spending"}
-    assert set(found["state"]) > {"messages", "outcome", "verdicts", "loop"}
-
-
-def test_each_field_has_help_a_default_and_its_limits(studio: Studio) -> None:
-    fields = schemas(studio)["context"]
+    assert set(found["input_schema"]["properties"]) == {"messages"}
+    assert set(found["state_schema"]["properties"]) > {"messages", "outcome", "verdicts", "loop"}
+    fields = found["context_schema"]["properties"]
     assert set(fields) == set(AgentContext.model_fields)
     assert [name for name, field in fields.items() if not field.get("description")] == []
     assert [name for name, field in fields.items() if "default" not in field] == []
@@ -134,35 +110,6 @@ def test_each_field_has_help_a_default_and_its_limits(studio: Studio) -> None:
     assert (fields["max_calls_per_turn"]["minimum"], fields["max_calls_per_turn"]["maximum"]) == (1, 1_000)
     assert fields["mode"]["enum"] == ["read-only", "ask", "auto"]
     AgentContext.model_validate({name: field["default"] for name, field in fields.items()})
-
-
-@pytest.mark.parametrize(
-    ("messages", "text"),
-    [
-        ("What is this?", "What is this?"),
-        (["What is this?"], "What is this?"),
-        ({"role": "user", "content": "What is this?"}, "What is this?"),
-        ([{"type": "human", "content": BLOCKS}], "What is this?"),
-        ([{"type": "human", "content": ""}], None),
-        ([{"type": "human", "content": []}], None),
-        ([{"type": "ai", "content": "I say something."}], None),
-        ([], None),
-    ],
-    ids=str,
-)
-def test_message_may_be_text_or_blocks(messages: Any, text: str | None) -> None:
-    """As `langgraph dev` hands it on: it calls the graph with what it was sent."""
-    from langgraph.checkpoint.memory import InMemorySaver
-
-    from mendgraph.graph.machine.build import build_graph
-
-    with told(Say("A folder.")) as model:
-        context = AgentContext(base_url=model.base_url, model="m", read_ahead=False, evidence=False)
-        config: Any = {"configurable": {"thread_id": "t"}}
-        ended: Any = build_graph(InMemorySaver()).invoke({"messages": messages}, config, context=context)
-        asked = [request["messages"][-1]["content"] for request in model.requests]
-    assert asked == ([] if text is None else [text])
-    assert ended["outcome"].message == (REFUSED if text is None else "No file was changed.")
 
 
 CONTEXTS: tuple[tuple[JsonMap, str], ...] = (
@@ -182,6 +129,7 @@ CONTEXTS: tuple[tuple[JsonMap, str], ...] = (
 )
 
 
+@in_sweeps
 def test_context_that_does_not_fit_is_refused_by_name(studio: Studio, tmp_path: Path) -> None:
     """No call is made for any of them, and no secret is repeated."""
     with told() as model:
@@ -234,6 +182,7 @@ def test_client_has_no_other_way_to_a_wider_context(studio: Studio, tmp_path: Pa
     assert (theirs.requests, list(tmp_path.iterdir())) == ([], [])
 
 
+@in_sweeps
 def test_setting_that_does_not_exist_is_never_ignored(studio: Studio) -> None:
     """As `configurable` neither, where what servers and clients put there beside it is no setting."""
     asked = studio.request("Hi.")
@@ -247,6 +196,7 @@ def test_setting_that_does_not_exist_is_never_ignored(studio: Studio) -> None:
     assert ended[1]["outcome"]["answer"] == "Hello."
 
 
+@in_sweeps
 def test_relative_workspace_is_one_of_the_servers_own_folder(studio: Studio) -> None:
     thread = studio.thread()
     (studio.log.parent / "inside").mkdir()
@@ -280,7 +230,8 @@ ANSWERS: tuple[tuple[Any, dict[str, str], tuple[str, str]], ...] = (
 """What a person answers to `edit_file` and `write_file`, the files that are changed by then, and how the run ends."""
 
 
-def test_each_answer_does_what_it_says(studio: Studio, tmp_path: Path) -> None:
+@in_sweeps
+def test_answers_of_a_person_do_what_they_say(studio: Studio, tmp_path: Path) -> None:
     """All at once, as several people at one server; nothing is changed before the answer."""
 
     def play(number: int) -> tuple[Any, Any, tuple[str, str]]:
@@ -302,6 +253,7 @@ def test_each_answer_does_what_it_says(studio: Studio, tmp_path: Path) -> None:
     assert studio.complaints() == []
 
 
+@in_sweeps
 def test_question_that_nobody_answers_is_dropped_by_the_next_message(studio: Studio, tmp_path: Path) -> None:
     """So it is by "Mark as Resolved" in a chat page, which sends the thread to its end."""
     write_files(tmp_path, CALC)
@@ -316,94 +268,13 @@ def test_question_that_nobody_answers_is_dropped_by_the_next_message(studio: Stu
     assert studio.complaints() == []
 
 
-def test_run_that_is_cancelled_in_a_tool_leaves_files_whole_and_the_thread_usable(
-    studio: Studio, tmp_path: Path
-) -> None:
-    write_files(tmp_path, CALC)
-    thread = studio.thread()
-    with slow_site(studio.site_port) as (url, asked, released), ThreadPoolExecutor(1) as person:
-        calls = use(NEW, ("http_get", {"url": url}), EDIT)
-        host = url.removeprefix("http://").rstrip("/")
-        context = {"allowed_hosts": [host], "allowed_private_hosts": [host], "offer": "all"}
-        with told(calls, Say("Here I am.")) as model:
-            begun: Any = studio.client.runs.create(
-                thread["thread_id"],
-                "mendgraph",
-                input=studio.request(TASK),
-                context=studio.context(tmp_path, model, context),
-            )
-            assert asked.wait(60)
-            cancelled = person.submit(
-                studio.client.runs.cancel, thread["thread_id"], begun["run_id"], wait=True, action="interrupt"
-            )
-            cancelled.result(60)
-            released.set()
-            left = changed_files(tmp_path, CALC)
-            last = studio.run(thread, tmp_path, model, input=studio.request("Are you there?"))
-    assert left == {"new.txt": "one\n"}
-    assert changed_files(tmp_path, CALC) == left
-    assert (last["outcome"]["answer"], studio.client.runs.get(thread["thread_id"], begun["run_id"])["status"]) == (
-        "Here I am.",
-        "interrupted",
-    )
-    messages = [(each["type"], each["content"]) for each in last["messages"]]
-    assert [kind for kind, _ in messages] == ["human", "ai", "tool", "tool", "tool", "human", "ai"]
-    assert studio.complaints() == []
-
-
-@contextmanager
-def slow_site(port: int) -> Iterator[tuple[str, threading.Event, threading.Event]]:
-    """A page that is not answered before the second event; the first says that somebody asks for it."""
-    asked, released = threading.Event(), threading.Event()
-
-    class Slow(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            asked.set()
-            released.wait(60)
-            self.close_connection = True
-
-        def log_message(self, *_: Any) -> None:
-            pass
-
-    with ThreadingHTTPServer(("127.0.0.1", port), Slow) as server:
-        thread = threading.Thread(target=server.serve_forever, args=(0.01,))
-        thread.start()
-        try:
-            yield f"http://127.0.0.1:{server.server_port}/", asked, released
-        finally:
-            released.set()
-            server.shutdown()
-            thread.join()
-
-
 # --- What is shown of a run
 
-SECRET: tuple[str, JsonMap] = ("read_file", {"path": ".env"})
 RUN: tuple[str, JsonMap] = ("run_command", {"argv": ["true"]})
 SEARCH: tuple[str, JsonMap] = ("search_files", {"pattern": "return"})
 
 
-def test_verdicts_healing_and_loops_are_told_in_words(studio: Studio, tmp_path: Path) -> None:
-    write_files(tmp_path, CALC | {".env": "TOKEN=1\n"})
-    thread = studio.thread()
-    replies = (use(SECRET), Say("tool: read_file({"), use(READ), use(READ), use(READ), Say("It subtracts."))
-    with told(*replies) as model:
-        ended = studio.run(thread, tmp_path, model, input=studio.request(TASK))
-    past: Any = studio.client.threads.get_history(thread["thread_id"], limit=100)
-    seen = [state["values"] for state in reversed(past)]
-    denied = [each for values in seen for each in values.get("verdicts") or [] if each["kind"] == "deny"]
-    assert {(each["rule"], each["path"], each["error"]["code"]) for each in denied} >= {
-        ("env_file", ".env", "permission_denied")
-    }
-    [healing] = seen[-1]["healing_attempts"]
-    assert "MISSING_CLOSING_PAREN" in healing["corrective_prompt"]
-    assert healing["errors"][0]["line_content"] == "tool: read_file({"
-    loops = dict.fromkeys(values["loop"]["verdict"] for values in seen if values.get("loop"))
-    assert list(loops) == ["fresh", "override"]
-    assert ended["outcome"]["answer"] == "It subtracts."
-    assert studio.complaints() == []
-
-
+@in_sweeps
 def test_nothing_blocks_the_server(studio: Studio, tmp_path: Path) -> None:
     """A search, an edit and a command that a person approves, and the embedded model, which is not there."""
 
@@ -445,14 +316,7 @@ def repairing() -> ScriptedServer:
     return ScriptedServer([in_protocol(reply, Protocol.NATIVE) for reply in REPAIR])
 
 
-def test_agent_in_a_server_is_called_like_one_here(studio: Studio, tmp_path: Path) -> None:
-    remote = RemoteGraph("mendgraph", sync_client=studio.client)
-    with repairing() as server:
-        result: Any = remote.invoke(ASKED, context=studio.context(workspace(tmp_path), server))
-    assert (result["outcome"]["kind"], result["messages"][-1]["content"]) == ("FINISHED", "add now adds.")
-    assert changed_files(tmp_path, CALC) == {"calc.py": MENDED}
-
-
+@in_sweeps
 def test_question_in_a_server_is_answered_here(studio: Studio, tmp_path: Path) -> None:
     remote = RemoteGraph("mendgraph", sync_client=studio.client)
     thread: Any = {"configurable": {"thread_id": studio.thread()["thread_id"]}}
@@ -464,22 +328,4 @@ def test_question_in_a_server_is_answered_here(studio: Studio, tmp_path: Path) -
         assert changed_files(tmp_path, CALC) == {}
         result: Any = remote.invoke(Command(resume="approve"), thread, context=context)
     assert result["outcome"]["kind"] == "FINISHED"
-    assert changed_files(tmp_path, CALC) == {"calc.py": MENDED}
-
-
-def test_agent_in_a_server_is_a_node_of_a_graph_here(studio: Studio, tmp_path: Path) -> None:
-    """A node calls it, so that the context that it gets is the node's to say."""
-    remote = RemoteGraph("mendgraph", sync_client=studio.client)
-
-    def coder(state: MessagesState) -> Any:
-        asked: Any = {"messages": state["messages"]}
-        result: Any = remote.invoke(asked, context=studio.context(workspace(tmp_path), server))
-        return {"messages": [("ai", result["outcome"]["answer"])]}
-
-    builder: Any = StateGraph(MessagesState)
-    builder.add_node("coder", coder)
-    builder.add_edge(START, "coder")
-    with repairing() as server:
-        result = builder.compile(checkpointer=saver()).invoke(ASKED, THREAD)
-    assert result["messages"][-1].text == "add now adds."
     assert changed_files(tmp_path, CALC) == {"calc.py": MENDED}

@@ -6,14 +6,15 @@ from typing import Any
 
 import pytest
 
-from mendgraph.nodes.records import JsonMap
 from tests.doubles.replies import Say
 from tests.doubles.tool_use import use
+from tests.extent import in_sweeps
 from tests.runs.studio import Studio, client_of, operated, told
+from tests.runs.tool_play import JsonMap
 from tests.scenarios.sample_repair import CALC, DONE, EDIT, MENDED, READ, TASK
 from tests.workspace_files import changed_files, write_files
 
-pytestmark = pytest.mark.studio
+pytestmark = [pytest.mark.studio, in_sweeps]
 
 SECRET: tuple[str, JsonMap] = ("read_file", {"path": ".env"})
 PLAN: tuple[str, JsonMap] = ("update_plan", {"steps": [{"title": "mend"}]})

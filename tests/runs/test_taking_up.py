@@ -10,10 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from mendgraph import Asked, ListedRun, RunState, Session, get_run
 from mendgraph.graph import cli
-from mendgraph.graph.runs.events import Asked
-from mendgraph.graph.runs.run import Session
-from mendgraph.graph.runs.runs import ListedRun, RunState, get_run
 from mendgraph.nodes.execute_tools.store.run_folder import workspace_folder
 from mendgraph.nodes.execute_tools.store.run_lock import Owner, RunLock
 from tests.doubles.history_model import HistoryModel
@@ -24,6 +22,13 @@ from tests.sandboxes import without_first_line
 
 Run = Callable[..., tuple[int, str, str]]
 MENDED = "def add(a, b):\n    return a + b\n"
+
+
+class Person(io.StringIO):
+    """The input of a terminal, at which somebody has typed this."""
+
+    def isatty(self) -> bool:
+        return True
 
 
 @pytest.fixture
@@ -37,8 +42,9 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def run(folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
     """Runs the command on a model that says these lines: exit code, standard output, standard error."""
 
-    def called(*words: str, lines: tuple[Line, ...] = LINES) -> tuple[int, str, str]:
+    def called(*words: str, lines: tuple[Line, ...] = LINES, typed: io.StringIO | None = None) -> tuple[int, str, str]:
         monkeypatch.setattr(cli, "_session_options", lambda: {"model": HistoryModel(lines)})
+        monkeypatch.setattr(sys, "stdin", typed or io.StringIO())
         code = cli.main(words)
         shown = capsys.readouterr()
         return code, shown.out, without_first_line(shown.err)
@@ -89,73 +95,55 @@ def test_run_that_a_limit_ended_says_how_to_go_on_and_does(run: Run, folder: Pat
     assert not (folder / "notes.txt").exists()
 
 
-@pytest.mark.parametrize("forked", [True, False])
-def test_run_whose_endpoint_was_down_again_and_again_goes_on_as_if_it_had_not(
-    run: Run, folder: Path, forked: bool
-) -> None:
-    if forked:
-        done = played(folder).thread_id
-        _, out, _ = run("fork", done, "--at", "1")
-        command = said(out)
-    else:
-        code, _, err = run("Mend add.", lines=(LINES[0], DOWN))
-        command = said(err)
-        assert code == 4
-    for _ in range(3):
-        code, _, err = run(*command, lines=(DOWN,) * 9)
-        assert (code, said(err)) == (4, command)
+def test_run_whose_endpoint_was_down_again_and_again_goes_on_as_if_it_had_not(run: Run, folder: Path) -> None:
+    """Its fork as well."""
+    code, _, err = run("Mend add.", lines=(LINES[0], DOWN))
+    assert code == 4
+    command = said(err)
+    code, _, err = run(*command, lines=(DOWN,) * 9)
+    assert (code, said(err)) == (4, command)
     code, _, _ = run(*command)
-    assert (code, set(tree(folder))) == (0, {"calc.py", "pkg", "pkg/new.py", "docs", "docs/calc.md"})
-    assert listed(folder)[0][1] is RunState.FINISHED
+    after = tree(folder)
+    assert (code, set(after)) == (0, {"calc.py", "pkg", "pkg/new.py", "docs", "docs/calc.md"})
+    ((done, state),) = listed(folder)
+    assert state is RunState.FINISHED
 
-
-def test_fork_goes_on_with_what_it_says(run: Run, folder: Path) -> None:
-    done, after = played(folder).thread_id, tree(folder)
     _, out, _ = run("fork", done[:8], "--at", "2")
     assert (folder / "calc.py").read_text(encoding="utf-8") == MENDED
-    assert run(*said(out))[0] == 0
-    assert tree(folder) == after
+    code, _, err = run(*said(out), lines=(DOWN,) * 9)
+    assert (code, run(*said(err))[0], tree(folder)) == (4, 0, after)
     assert run("undo", done[:8])[0] == 4
 
 
-def test_chat_is_taken_up_where_it_was_left(run: Run, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sys, "stdin", io.StringIO("Hello\n"))
-    code, out, err = run("chat", "--max-calls", "7", lines=(Say("Hi."),))
+def test_chat_is_taken_up_where_it_was_left(run: Run, folder: Path) -> None:
+    code, out, err = run("chat", "--max-calls", "7", lines=(Say("Hi."),), typed=io.StringIO("Hello\n"))
     command = said(err)
     assert (code, command[:2]) == (0, ["chat", "--run"])
-    monkeypatch.setattr(sys, "stdin", io.StringIO("Mend add.\n"))
-    code, out, err = run(*command, lines=(Say("Hi."), EDIT, Say("Mended.")))
+    lines = (Say("Hi."), EDIT, Say("Mended."))
+    code, out, err = run(*command, lines=lines, typed=io.StringIO("Mend add.\n"))
     assert (code, (folder / "calc.py").read_text(encoding="utf-8"), said(err)) == (0, MENDED, command)
     assert "usage: 2/7 calls" in out
-    monkeypatch.setattr(sys, "stdin", io.StringIO("Thanks.\n"))
-    assert "usage: 1/9 calls" in run(*command, "--max-calls", "9", lines=())[1]
+    assert "usage: 1/9 calls" in run(*command, "--max-calls", "9", lines=(), typed=io.StringIO("Thanks.\n"))[1]
     known = get_run(command[-1], str(folder))
     assert isinstance(known, ListedRun)
     assert (known.turns, known.context.max_calls_per_turn) == (3, 9)
 
 
-def test_question_that_nobody_answered_is_asked_again(run: Run, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    class Person(io.StringIO):
-        def isatty(self) -> bool:
-            return True
-
+def test_question_that_nobody_answered_is_asked_again(run: Run, folder: Path) -> None:
     with Session(context(folder, mode="ask"), model=HistoryModel((EDIT,))) as session:
-        assert isinstance([*session.stream("Mend add.")][-1], Asked)
+        assert isinstance(session.work("Mend add."), Asked)
     assert listed(folder) == [(session.thread_id, RunState.ASKS)]
-    monkeypatch.setattr(sys, "stdin", Person("y\n"))
-    code, _, err = run("resume", lines=(EDIT, Say("Mended.")))
+    code, _, err = run("resume", lines=(EDIT, Say("Mended.")), typed=Person("y\n"))
     assert (code, (folder / "calc.py").read_text(encoding="utf-8")) == (0, MENDED)
     assert "Allow edit_file calc.py? " in err
 
 
-@pytest.mark.parametrize("durability", [None, "async", "exit"])
+@pytest.mark.parametrize("durability", [None, "exit"])
 def test_durability_is_that_of_the_first_turn(run: Run, folder: Path, durability: str | None) -> None:
     chosen = ["--durability", durability] if durability else []
     assert run("Mend add.", "--max-calls", "3", *chosen)[0] == 3
-    stopped = get_run("", str(folder))
-    assert isinstance(stopped, ListedRun)
     assert run("resume", lines=())[0] == 0
-    found = get_run(stopped.run_id, str(folder))
+    found = get_run(listed(folder)[0][0], str(folder))
     assert isinstance(found, ListedRun)
     assert (found.durability, found.standing) == (durability or "sync", RunState.FINISHED)
 
@@ -170,7 +158,7 @@ def test_run_that_could_not_begin_is_none_to_go_on_with(run: Run, folder: Path) 
     assert (code, err, "nightly" in out, "resume" in shown, listed(folder)) == (4, "", True, False, [])
 
 
-def test_nothing_of_a_run_is_said_but_one_line(run: Run, folder: Path) -> None:
+def test_command_says_one_line_of_a_run_that_needs_nothing(run: Run, folder: Path) -> None:
     assert re.fullmatch(r"mendgraph: run [0-9a-f]{8}\n", run("Mend add.")[2])
     assert [each for each in run("Mend add.", "--json")[2].splitlines() if each.startswith("mendgraph")] == []
     assert len(listed(folder)) == 2

@@ -1,20 +1,24 @@
 """What a person sees and does at a real terminal: mendgraph in tmux, on a scripted endpoint."""
 
 import re
+import shutil
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
+import pytest
+
 from tests.doubles.replies import Calls, Reply, Say
 from tests.doubles.scripted_server import ScriptedServer
-from tests.runs.tmux import Tmux, needs_tmux
+from tests.extent import in_sweeps
+from tests.graph.runs.run_plays import played, project
+from tests.runs.tmux import COMMAND, Tmux, needs_tmux
 
 pytestmark = needs_tmux
 
 BUG = "def add(a, b):\n    return a - b\n"
 FIXED = BUG.replace("-", "+")
 FIX = Calls([("edit_file", '{"path": "calc.py", "old_str": "a - b", "new_str": "a + b"}')])
-SPOIL = Calls([("edit_file", '{"path": "calc.py", "old_str": "a + b", "new_str": "a * b"}')])
 DONE = Say("It adds now. I changed the sign in calc.py, so that the function returns the sum.")
 
 
@@ -33,6 +37,7 @@ def terminal(
             yield tmux, project / "calc.py", server
 
 
+@in_sweeps
 def test_without_colours_there_are_none(tmp_path: Path) -> None:
     with terminal(tmp_path, [FIX, DONE], "chat", no_color="1") as (tmux, _, _):
         tmux.wait("You:")
@@ -47,7 +52,8 @@ def test_without_colours_there_are_none(tmp_path: Path) -> None:
     assert not re.search("\x1b\\[[0-9;:]*(?:3[0-9]|4[0-9]|9[0-7]|10[0-7])[0-9;:]*m", shown)
 
 
-def test_one_key_answers_a_question(tmp_path: Path) -> None:
+@in_sweeps
+def test_single_key_answers_a_question(tmp_path: Path) -> None:
     """Also the arrow keys are keys, which say nothing; a reason is a line."""
     with terminal(tmp_path, [FIX, FIX, FIX, DONE], "--mode", "ask", "Fix add") as (tmux, calc, _):
         tmux.wait("Allow edit_file calc.py?")
@@ -64,14 +70,7 @@ def test_one_key_answers_a_question(tmp_path: Path) -> None:
         assert calc.read_text(encoding="utf-8") == FIXED
 
 
-def test_end_of_the_input_at_a_question_rejects(tmp_path: Path) -> None:
-    with terminal(tmp_path, [FIX, DONE], "--mode", "ask", "Fix add") as (tmux, calc, _):
-        tmux.wait("Allow edit_file calc.py?")
-        tmux.press("C-d")
-        tmux.wait("you refused edit_file calc.py")
-        assert calc.read_text(encoding="utf-8") == BUG
-
-
+@in_sweeps
 def test_narrow_terminal_tears_nothing(tmp_path: Path) -> None:
     with terminal(tmp_path, [FIX, DONE], "chat", width=40) as (tmux, calc, _):
         tmux.wait("You:")
@@ -87,29 +86,6 @@ def test_narrow_terminal_tears_nothing(tmp_path: Path) -> None:
     help_lines = whole[whole.index("/add") : whole.index("You: Fix add")].splitlines()
     assert max(map(len, help_lines)) <= 40
     assert "→ edit_file calc.py  1 replacement\n" in whole
-
-
-def test_person_approves_one_change_and_rejects_another(tmp_path: Path) -> None:
-    script = [FIX, DONE, SPOIL, Say("Then I leave it.")]
-    with terminal(tmp_path, script, "chat", "--mode", "ask") as (tmux, calc, server):
-        tmux.wait("You:")
-        tmux.type("Fix add", "Enter")
-        asked = tmux.wait("[y]es")
-        assert "-    return a - b" in asked or "-a - b" in asked
-        assert calc.read_text(encoding="utf-8") == BUG
-        tmux.type("y", "Enter")
-        tmux.wait("FINISHED (answered): Changed calc.py;")
-        assert calc.read_text(encoding="utf-8") == FIXED
-        tmux.wait("You:", 2)
-        tmux.type("Multiply", "Enter")
-        tmux.wait("[y]es", 2)
-        tmux.type("n it has to add", "Enter")
-        tmux.wait("Then I leave it.")
-        tmux.wait("You:", 3)
-        tmux.type("/exit", "Enter")
-        assert tmux.exit_code() == 0
-        assert calc.read_text(encoding="utf-8") == FIXED
-        assert "it has to add" in str(server.requests[-1]["messages"][-1])
 
 
 def test_chat_at_a_terminal(tmp_path: Path) -> None:
@@ -149,3 +125,35 @@ def test_chat_at_a_terminal(tmp_path: Path) -> None:
     assert "(I ran `echo $((6*7))`, exit code 0. It printed, at its end:\n42\n)\n\nAnd now?" in str(
         server.requests[3]["messages"][-1]["content"]
     )
+
+
+BASH = shutil.which("bash")
+
+
+@in_sweeps
+@pytest.mark.skipif(BASH is None, reason="bash is not installed: install it")
+def test_tab_completes_in_bash(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MENDGRAPH_DATA_DIR", str(tmp_path / "data"))
+    folder = project(tmp_path / "project")
+    played(folder)
+    before = _files(tmp_path / "data")
+    path = {"PATH": f"{COMMAND.parent}:/usr/bin:/bin", "PS1": "$ ", "MENDGRAPH_DATA_DIR": str(tmp_path / "data")}
+    with Tmux(folder, "--norc", "--noprofile", "-i", environment=path, program=Path(str(BASH))) as tmux:
+        tmux.wait("$")
+        tmux.type('bind "set bell-style none"; eval "$(mendgraph --show-completion)"; echo re""ady', "Enter")
+        tmux.wait("\nready")
+        tmux.type("mendgraph --mode re", "Tab")
+        tmux.wait("mendgraph --mode read-only")
+        tmux.press("C-u")
+        tmux.type("mendgraph --root pk", "Tab")
+        shown = tmux.wait("mendgraph --root pkg/")
+        tmux.press("C-u")
+        tmux.type("exit", "Enter")
+        tmux.exit_code()
+    assert "Traceback" not in shown
+    assert _files(tmp_path / "data") == before
+
+
+def _files(folder: Path) -> dict[str, int]:
+    """Every file with the time of its last change."""
+    return {str(path): path.stat().st_mtime_ns for path in folder.rglob("*")}

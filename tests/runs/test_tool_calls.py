@@ -14,18 +14,20 @@ from langchain.agents.middleware import wrap_tool_call
 from langchain_core.messages import HumanMessage
 from langgraph.checkpoint.memory import InMemorySaver
 
-from mendgraph.graph.configuration.context import AgentContext
-from mendgraph.graph.machine.build import build_graph
-from mendgraph.graph.machine.state import serializer
-from mendgraph.graph.runs.events import Asked, Denied, Event, ToolStarted, Traced
+from mendgraph import (
+    AgentContext,
+    Effect,
+    ToolContext,
+    ToolStarted,
+    Traced,
+    build_graph,
+    default_tools,
+    serializer,
+    tool,
+)
 from mendgraph.nodes.execute_tools.files.deadline import ScopeOverError
-from mendgraph.nodes.execute_tools.registry import ToolContext, tool
-from mendgraph.nodes.execute_tools.store.run_folder import folder_name
-from mendgraph.nodes.execute_tools.tools import default_tools
-from mendgraph.nodes.records import Effect, JsonMap, Protocol
 from tests.doubles.tool_use import Use, use
-from tests.runs.tool_play import DONE, FILES, PROTOCOLS, codes, played, reads, scripted, session, shown
-from tests.sandboxes import needs_sandbox
+from tests.runs.tool_play import DONE, FILES, PROTOCOLS, JsonMap, Protocol, play, reads, scripted
 from tests.workspace_files import changed_files, write_files
 
 
@@ -38,46 +40,6 @@ def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 # --- Permissions
-
-
-def rules_of(events: list[Event]) -> list[str]:
-    return [event.verdict.rule for event in events if isinstance(event, Denied)]
-
-
-RUN = ("run_command", {"argv": ["make"]})
-GET = ("http_get", {"url": "http://nowhere.invalid/"})
-
-
-@pytest.mark.parametrize("protocol", PROTOCOLS)
-def test_read_only_run_starts_no_program(root: Path, protocol: Protocol) -> None:
-    context: JsonMap = {"mode": "read-only", "allowed_programs": ("make",)}
-    events = played(root, use(RUN), DONE, protocol=protocol, **context)
-    assert (rules_of(events), codes(events)) == (["read_only"], ["permission_denied"])
-
-
-@pytest.mark.parametrize("protocol", PROTOCOLS)
-@pytest.mark.parametrize(
-    ("call", "rule", "approved"),
-    [
-        pytest.param(RUN, "ask_before_run", "ok", marks=needs_sandbox),
-        (GET, "ask_before_network", "io_error"),
-    ],
-)
-def test_person_is_asked_before_a_program_runs_and_before_the_network_is_used(
-    root: Path, protocol: Protocol, call: tuple[str, JsonMap], rule: str, approved: str
-) -> None:
-    told = []
-    for answer in ("reject", "approve"):
-        model = scripted(protocol, use(call), DONE)
-        with session(root, model, protocol, mode="ask") as opened:
-            asked = list(opened.stream("Do it."))[-1]
-            assert isinstance(asked, Asked)
-            [each] = asked.request["calls"]
-            assert (each["tool"], each["rule"]) == (call[0], rule)
-            told.append((codes(list(opened.answer(answer))), shown(model)))
-    (rejected, why), (ran, result) = told
-    assert (rejected, ran) == (["permission_denied"], [approved])
-    assert why != result
 
 
 HARMLESS = """*** Begin Patch
@@ -98,42 +60,37 @@ DENIED = """*** Begin Patch
 -A=1
 +A=2
 *** End Patch"""
+PATCHES = (
+    (DENIED, "env_file"),
+    (DENIED.replace(".env", "sub/../.env"), "env_file"),
+    (DENIED.replace(".env", "../e.py"), "workspace_boundary"),
+    (HARMLESS.replace("Add File: d.py", "Add File: .git/hooks/x"), "git_internal"),
+    (HARMLESS.replace("a.py", "a.py\n*** Move to: .env"), "env_file"),
+)
+CHANGES: tuple[tuple[str, JsonMap], ...] = (
+    ("move_file", {"path": "a.py", "target": ".env.local"}),
+    ("move_file", {"path": ".env", "target": "d.py"}),
+    ("delete_file", {"path": ".env"}),
+    ("append_file", {"path": ".env", "content": "B=2\n"}),
+    ("multi_edit", {"path": ".env", "edits": [{"old_str": "A=1", "new_str": "A=2"}]}),
+)
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
-@pytest.mark.parametrize(
-    ("patch", "rules", "results", "changed"),
-    [
-        (HARMLESS, [], ["ok"], {"a.py": "a = 2\n", "d.py": "d = 4\n"}),
-        (DENIED, ["env_file"], ["permission_denied"], {}),
-        (DENIED.replace(".env", "sub/../.env"), ["env_file"], ["permission_denied"], {}),
-        (DENIED.replace(".env", "../e.py"), ["workspace_boundary"], ["permission_denied"], {}),
-        (HARMLESS.replace("Add File: d.py", "Add File: .git/hooks/x"), ["git_internal"], ["permission_denied"], {}),
-        (HARMLESS.replace("a.py", "a.py\n*** Move to: .env"), ["env_file"], ["permission_denied"], {}),
-    ],
-)
-def test_patch_with_a_denied_file_in_it_changes_nothing(
-    root: Path, protocol: Protocol, patch: str, rules: list[str], results: list[str], changed: dict[str, str]
-) -> None:
-    events = played(root, use(("apply_patch", {"patch": patch})), DONE, protocol=protocol, edit_form="patch")
-    assert (rules_of(events), codes(events)) == (rules, results)
-    assert changed_files(root, FILES) == changed
+def test_patch_with_a_denied_file_in_it_changes_nothing(root: Path, protocol: Protocol) -> None:
+    for patch, rule in PATCHES:
+        run = play(root, use(("apply_patch", {"patch": patch})), DONE, protocol=protocol, edit_form="patch")
+        assert (run.rules, run.codes) == ([rule], ["permission_denied"]), patch
+        assert changed_files(root, FILES) == {}
+    run = play(root, use(("apply_patch", {"patch": HARMLESS})), DONE, protocol=protocol, edit_form="patch")
+    assert (run.rules, run.codes) == ([], ["ok"])
+    assert changed_files(root, FILES) == {"a.py": "a = 2\n", "d.py": "d = 4\n"}
 
 
-@pytest.mark.parametrize(
-    "call",
-    [
-        ("move_file", {"path": "a.py", "target": ".env.local"}),
-        ("move_file", {"path": ".env", "target": "d.py"}),
-        ("delete_file", {"path": ".env"}),
-        ("append_file", {"path": ".env", "content": "B=2\n"}),
-        ("multi_edit", {"path": ".env", "edits": [{"old_str": "A=1", "new_str": "A=2"}]}),
-    ],
-    ids=["move_file to it", "move_file from it", "delete_file", "append_file", "multi_edit"],
-)
-def test_each_way_to_change_a_denied_file_is_denied_by_guard(root: Path, call: tuple[str, JsonMap]) -> None:
-    events = played(root, use(call), DONE)
-    assert (rules_of(events), codes(events)) == (["env_file"], ["permission_denied"])
+def test_denied_file_is_denied_to_all_tools_that_change_files(root: Path) -> None:
+    run = play(root, use(*CHANGES), DONE, offer="all")
+    assert run.rules == ["env_file"] * len(CHANGES)
+    assert run.codes == ["permission_denied"] * len(CHANGES)
     assert changed_files(root, FILES) == {}
 
 
@@ -179,20 +136,8 @@ def ainvoked(machine: Any, request: Any, config: Any, context: AgentContext) -> 
     return list(asyncio.run(machine.ainvoke(request, config, context=context, stream_mode="custom")))
 
 
-def streamed(machine: Any, request: Any, config: Any, context: AgentContext) -> list[JsonMap]:
-    return list(machine.stream(request, config, context=context, stream_mode="custom"))
-
-
-def astreamed(machine: Any, request: Any, config: Any, context: AgentContext) -> list[JsonMap]:
-    async def collected() -> list[JsonMap]:
-        stream = machine.astream(request, config, context=context, stream_mode="custom")
-        return [part async for part in stream]
-
-    return asyncio.run(collected())
-
-
 Way = Callable[[Any, Any, Any, AgentContext], list[JsonMap]]
-WAYS: tuple[Way, ...] = (invoked, ainvoked, streamed, astreamed)
+WAYS: tuple[Way, ...] = (invoked, ainvoked)
 
 
 def traces(parts: list[JsonMap], folder: Path) -> Trace:
@@ -232,12 +177,12 @@ def test_every_way_to_run_it_gives_the_same_trace_the_same_log_and_the_same_file
         config: Any = {"configurable": {"thread_id": "t"}}
         context = AgentContext(workspace=str(root), protocol=protocol.value, evidence=False)
         parts = way(machine, {"messages": [HumanMessage("Do it.")]}, config, context)
-        log = (place / "data" / "runs" / folder_name("t") / "audit.jsonl").read_text(encoding="utf-8")
-        lines = [without_times(json.loads(line)) for line in log.splitlines()]
+        [log] = (place / "data" / "runs").glob("*/audit.jsonl")
+        lines = [without_times(json.loads(line)) for line in log.read_text(encoding="utf-8").splitlines()]
         said = [str(message.content) for message in machine.get_state(config).values["messages"]]
         found.append((traces(parts, place), lines, changed_files(root, {**FILES, "link": ""}), said))
     first = found[0]
-    assert [each == first for each in found] == [True] * 4
+    assert [each == first for each in found] == [True] * len(WAYS)
     trace, lines, files, said = first
     assert (files["a.py"], files["d/d.py"], files["c.py"]) == ("a = 7\n", "d = 4\n", "")
     calls = [line["tool"] for line in lines if line["event"] == "call"]
@@ -251,10 +196,8 @@ def names(trace: Trace) -> Iterator[str]:
 
 
 def test_way_of_one_call_is_traced_in_spec_5s_order(root: Path) -> None:
-    model = scripted(Protocol.NATIVE, reads("a.py"), DONE)
-    parts = streamed(
-        build_graph(model=model), {"messages": [HumanMessage("Do it.")]}, None, AgentContext(workspace=str(root))
-    )
+    machine = build_graph(model=scripted(Protocol.NATIVE, reads("a.py"), DONE))
+    parts = invoked(machine, {"messages": [HumanMessage("Do it.")]}, None, AgentContext(workspace=str(root)))
     assert list(names(traces(parts, root))) == [
         *("model.usage", "tool.resolve.start", "tool.resolve.ok", "args.parse.start", "args.parse.ok", "cache.miss"),
         *("guard.input.start", "guard.input.ok", "tool.invoke.start", "tool.invoke.ok", "guard.output.start"),
@@ -263,10 +206,10 @@ def test_way_of_one_call_is_traced_in_spec_5s_order(root: Path) -> None:
 
 
 def test_what_guard_denied_never_reaches_the_engine(root: Path) -> None:
-    events = played(root, reads(".env"), DONE)
-    assert codes(events) == ["permission_denied"]
-    assert [event for event in events if isinstance(event, ToolStarted)] == []
-    assert {event.name for event in events if isinstance(event, Traced)} == {"model.usage"}
+    run = play(root, reads(".env"), DONE)
+    assert run.codes == ["permission_denied"]
+    assert [event for event in run.events if isinstance(event, ToolStarted)] == []
+    assert {event.name for event in run.events if isinstance(event, Traced)} == {"model.usage"}
 
 
 # --- Async tools
@@ -297,24 +240,19 @@ class Waiting:
         return heard
 
 
-async def waited(
-    root: Path, way: str, act: Callable[[Waiting, "asyncio.Task[Any]"], Awaitable[None]], **more: Any
-) -> Any:
+async def waited(root: Path, act: Callable[[Waiting, "asyncio.Task[Any]"], Awaitable[None]], **more: Any) -> Any:
     """The last state of a run whose tool waits, while `act` is done beside it in the loop; and the tool."""
     waiting = Waiting(asyncio.get_running_loop().create_future())
     model = scripted(Protocol.NATIVE, use(("listen", {}), ("read_file", {"path": "a.py"})), DONE)
     machine: Any = build_graph(InMemorySaver(serde=serializer()), model=model, tools=(*default_tools(), waiting.tool))
     config: Any = {"configurable": {"thread_id": "t"}}
-    given = ({"messages": [HumanMessage("Do it.")]}, config)
+    request = {"messages": [HumanMessage("Do it.")]}
     context = AgentContext(workspace=str(root), evidence=False, **more)
 
     async def run() -> None:
         WORD.set("the word")
-        if way == "ainvoke":
-            await machine.ainvoke(*given, context=context)
-        else:
-            async for _ in machine.astream(*given, context=context):
-                pass
+        async for _ in machine.astream(request, config, context=context):
+            pass
 
     task = asyncio.ensure_future(run())
     await waiting.begun.wait()
@@ -324,25 +262,23 @@ async def waited(
     return (await machine.aget_state(config)).values, waiting
 
 
-@pytest.mark.parametrize("way", ["ainvoke", "astream"])
-def test_async_tool_runs_in_the_loop_of_its_run(root: Path, way: str) -> None:
+def test_async_tool_runs_in_the_loop_of_its_run(root: Path) -> None:
     async def say(waiting: Waiting, _: object) -> None:
         waiting.said.set_result("is given")
 
-    state, waiting = asyncio.run(waited(root, way, say))
+    state, waiting = asyncio.run(waited(root, say))
     told = [json.loads(str(each.content)) for each in state["messages"] if each.type == "tool"]
     assert told[0]["data"] == {"value": "the word is given"}
     assert waiting.seen == [threading.current_thread().name]
     assert (told[1]["ok"], state["outcome"].kind.value) == (True, "FINISHED")
 
 
-@pytest.mark.parametrize("way", ["ainvoke", "astream"])
-def test_cancelled_run_cancels_its_async_tool_which_changes_nothing_any_more(root: Path, way: str) -> None:
+def test_cancelled_run_cancels_its_async_tool_which_changes_nothing_any_more(root: Path) -> None:
     async def cancel(waiting: Waiting, task: "asyncio.Task[Any]") -> None:
         task.cancel()
         await waiting.ended.wait()
 
-    state, waiting = asyncio.run(waited(root, way, cancel))
+    state, waiting = asyncio.run(waited(root, cancel))
     assert waiting.seen == ["cancelled"]
     assert (state.get("results"), (root / "late.txt").exists()) == ([], False)
 
@@ -351,7 +287,7 @@ def test_async_tool_that_is_too_slow_is_given_up_and_the_run_goes_on(root: Path)
     async def nothing(_waiting: Waiting, _task: object) -> None:
         pass
 
-    state, waiting = asyncio.run(waited(root, "ainvoke", nothing, tool_timeout_s=0.05))
+    state, waiting = asyncio.run(waited(root, nothing, tool_timeout_s=0.05))
     told = [json.loads(str(each.content)) for each in state["messages"] if each.type == "tool"]
     assert (told[0]["error"]["code"], told[1]["ok"], waiting.seen) == ("timeout", True, ["cancelled"])
     assert state["outcome"].kind.value == "FINISHED"
@@ -376,15 +312,6 @@ def test_sync_tool_does_not_keep_the_loop_waiting(root: Path) -> None:
 
     messages = asyncio.run(run())["messages"]
     assert [json.loads(each.content)["data"] for each in messages if each.type == "tool"] == [{"value": True}]
-
-
-# --- The same read again
-
-
-def test_each_call_of_a_limited_tool_counts(root: Path) -> None:
-    model = scripted(Protocol.NATIVE, reads("a.py"), reads("a.py"), DONE)
-    with session(root, model, tool_quotas={"read_file": 1}) as opened:
-        assert codes([*opened.stream("Do it.")]) == ["ok", "rate_limited"]
 
 
 # --- Calls side by side
@@ -426,20 +353,15 @@ def results(
     return [json.loads(str(each.content)) for each in messages if each.type == "tool"]
 
 
-@pytest.mark.parametrize(("name", "way"), [*(("meet", way) for way in WAYS), ("join", ainvoked), ("join", astreamed)])
-@pytest.mark.parametrize("effect", [Effect.NONE, Effect.READ, Effect.NETWORK])
-def test_calls_that_change_nothing_here_run_side_by_side_and_come_back_in_order(
-    root: Path, name: str, way: Way, effect: Effect
-) -> None:
-    calls = [(name, {"name": each}) for each in "abc"]
-    told = results(root, way, Meeting(3, effect).tools, *calls, allowed_hosts=("example.org",))
-    assert [each["data"] for each in told] == [{"value": f"{each} met"} for each in "abc"]
-
-
-def test_calls_that_count_against_a_limit_run_in_their_order(root: Path) -> None:
-    calls = [("meet", {"name": each}) for each in "abc"]
-    told = results(root, invoked, Meeting(1).tools, *calls, tool_quotas={"meet": 2})
-    assert [each["ok"] for each in told] == [True, True, False]
+def test_calls_that_change_nothing_here_run_side_by_side_and_come_back_in_order(root: Path) -> None:
+    for name, way, effect in (
+        ("meet", invoked, Effect.READ),
+        ("meet", ainvoked, Effect.NONE),
+        ("join", ainvoked, Effect.NETWORK),
+    ):
+        calls = [(name, {"name": each}) for each in "abc"]
+        told = results(root, way, Meeting(3, effect).tools, *calls, allowed_hosts=("example.org",))
+        assert [each["data"] for each in told] == [{"value": f"{each} met"} for each in "abc"], (name, effect)
 
 
 def test_call_that_fails_beside_others_leaves_them_alone(root: Path) -> None:
@@ -459,33 +381,30 @@ def passing(request: Any, handler: Any) -> Any:
     return handler(request)
 
 
-@pytest.mark.parametrize("way", [invoked, ainvoked])
-@pytest.mark.parametrize(
-    ("effect", "more", "together"),
-    [
-        (Effect.READ, {}, True),
-        (Effect.WRITE, {}, False),
-        (Effect.EXECUTE, {}, False),
-        (Effect.READ, {"middleware": [passing]}, False),
-        (Effect.READ, {"tool_quotas": {"first": 5}}, False),
-        (Effect.READ, {"tool_calls_per_minute": {"second": 5}}, False),
-    ],
+IN_TURNS: tuple[tuple[Effect, JsonMap, bool], ...] = (
+    (Effect.READ, {}, True),
+    (Effect.WRITE, {}, False),
+    (Effect.EXECUTE, {}, False),
+    (Effect.READ, {"middleware": [passing]}, False),
+    (Effect.READ, {"tool_quotas": {"first": 5}}, False),
+    (Effect.READ, {"tool_calls_per_minute": {"second": 5}}, False),
 )
-def test_one_after_the_other_run_calls_with_an_effect_here_with_middleware_and_with_limits(
-    root: Path, way: Way, effect: Effect, more: JsonMap, together: bool
-) -> None:
-    begun = threading.Event()
 
-    @tool(effect=Effect.READ)
-    def first() -> bool:
-        """Whether the second one has begun."""
-        return begun.wait(5 if together else 0.1)
 
-    @tool(effect=effect)
-    def second() -> bool:
-        """Begin."""
-        begun.set()
-        return True
+def test_calls_with_an_effect_here_with_middleware_or_with_limits_run_one_after_the_other(root: Path) -> None:
+    for number, (effect, more, together) in enumerate(IN_TURNS):
+        begun, way = threading.Event(), WAYS[number % 2]
 
-    told = results(root, way, (first, second), ("first", {}), ("second", {}), **more)
-    assert [each["data"]["value"] for each in told] == [together, True]
+        @tool(effect=Effect.READ)
+        def first() -> bool:
+            """Whether the second one has begun."""
+            return begun.wait(5 if together else 0.1)  # noqa: B023 - of this round
+
+        @tool(effect=effect)
+        def second() -> bool:
+            """Begin."""
+            begun.set()  # noqa: B023 - of this round
+            return True
+
+        told = results(root, way, (first, second), ("first", {}), ("second", {}), **more)
+        assert [each["data"]["value"] for each in told] == [together, True], more

@@ -1,13 +1,17 @@
 """Scenarios of answers without a change: the outcome's first line says so, and no word of an answer matters."""
 
-from mendgraph.nodes.records import OutcomeKind, StopReason
-from tests.doubles.replies import Say
+from mendgraph.nodes.records import OutcomeKind, Protocol, StopReason
+from tests.doubles.replies import Say, Think
 from tests.doubles.tool_use import use
-from tests.scenarios.sample_repair import CALC, DONE, EDIT, MENDED, TASK
+from tests.scenarios.sample_repair import CALC, DONE, EDIT, MENDED, READ, TASK
 from tests.scenarios.scenario import Expectation, Scenario, Turn
 
 UNCHANGED = Expectation(message="No file was changed.")
 CANNOT = Say("add cannot be mended without knowing what it is for.")
+CLAIM = "I have fixed it."
+BACK = ("edit_file", {"path": "calc.py", "old_str": "a + b", "new_str": "a - b"})
+THOUGHT = Think("Hm. So.")
+ALOUD = Say('<think>\nI could say:\ntool: delete_file({"path": "calc.py"})\n</think>\n\nAll is well.')
 
 ANSWERS: tuple[Scenario, ...] = (
     Scenario(
@@ -68,5 +72,67 @@ ANSWERS: tuple[Scenario, ...] = (
         turns=(Turn(TASK, (DONE, use(EDIT), DONE)),),
         expected=Expectation(files={"calc.py": MENDED}),
         resumed=True,
+    ),
+    Scenario(
+        name="changes_that_cancel_out",
+        story="The run has to change a file. The model changes one and changes it back, so the run fails.",
+        files=CALC,
+        settings={"require_changes": True},
+        turns=(Turn(TASK, (use(READ), use(EDIT, BACK, ("final_answer", {"answer": CLAIM})))),),
+        expected=Expectation(
+            kind=OutcomeKind.SYSTEM_ERROR,
+            reason=StopReason.NOTHING_CHANGED,
+            message="This run has to change a file, and its changes cancel out. No file was changed.",
+        ),
+    ),
+    Scenario(
+        name="change_required_of_a_reader",
+        story="A run that may change nothing cannot have to change a file. It is refused before anything is spent.",
+        files=CALC,
+        settings={"require_changes": True, "mode": "read-only"},
+        turns=(Turn(TASK),),
+        expected=Expectation(kind=OutcomeKind.SYSTEM_ERROR, reason=StopReason.INVALID_REQUEST, message="read-only"),
+    ),
+    Scenario(
+        name="claim_of_a_small_model",
+        story="A small model says three times that it has fixed the file, and is told twice that nothing was changed."
+        " No claim fails a run.",
+        files=CALC,
+        settings={"model": "qwen2.5-coder:1.5b", "read_ahead": True},
+        turns=(Turn("Fix calc.py", (Say(CLAIM),) * 3),),
+        expected=Expectation(
+            message="No file was changed.",
+            shown=("No file was changed, so what this answer says has not happened.",),
+        ),
+        protocols=(Protocol.TEXT,),
+    ),
+    Scenario(
+        name="thoughts_alone",
+        story="A reply that only thinks is no reply. The model is asked to answer or to call a tool, and answers.",
+        files=CALC,
+        turns=(Turn("Is all well?", (THOUGHT, Say("All is well."))),),
+        expected=Expectation(
+            message="All is well.",
+            shown=(
+                "THOUGHT_ONLY_REPLY: The reply was only thought",
+                "You only thought. Now answer, or make the tool call.",
+            ),
+        ),
+    ),
+    Scenario(
+        name="thoughts_for_ever",
+        story="The model only thinks, four times. The run gives up.",
+        files=CALC,
+        turns=(Turn("Is all well?", (THOUGHT,) * 4),),
+        expected=Expectation(
+            kind=OutcomeKind.SYSTEM_ERROR, reason=StopReason.EMPTY_REPLY, message="The model still only thought"
+        ),
+    ),
+    Scenario(
+        name="call_in_a_thought",
+        story="A thought holds a call that deletes a file. It does not run, and the history does not remember it.",
+        files=CALC,
+        turns=(Turn("Is all well?", (ALOUD,)),),
+        expected=Expectation(message="All is well."),
     ),
 )

@@ -22,6 +22,7 @@ OTHER_LINES = use(("read_file", {"path": "lines.txt", "start_line": 2, "limit": 
 WHOLE_FILE = ("write_file", {"path": "calc.py", "content": MENDED})
 MISS = use(("edit_file", {"path": "calc.py", "old_str": "return a * b", "new_str": "return a + b"}))
 RENAME = ("edit_file", {"path": "calc.py", "old_str": "def add", "new_str": "def plus"})
+TWO_NAMES = ("calc.py", "./calc.py", "calc.py", "./calc.py")
 PRICES: JsonMap = {"usd_per_million_input": 1.0, "usd_per_million_output": 10.0}
 
 
@@ -29,6 +30,11 @@ PRICES: JsonMap = {"usd_per_million_input": 1.0, "usd_per_million_output": 10.0}
 def publish(name: str) -> ToolError:
     """Publish the package."""
     return ToolError(code=ToolErrorCode.IO_ERROR, message=f"Cannot publish {name!r}: the disk is full.", fatal=True)
+
+
+def reads(*names: str) -> Use:
+    """Read these files."""
+    return use(*(("read_file", {"path": name}) for name in names))
 
 
 def line(number: int, usage: tuple[int, int] | None = MODEST) -> Use:
@@ -145,6 +151,20 @@ LIMITS: tuple[Scenario, ...] = (
         **PRICES,
     ),
     Scenario(
+        name="quota_of_a_tool",
+        story="A tool may be called twice in a turn, and another one not at all. A denied call does not count. The next"
+        " turn begins anew.",
+        files={"a.py": "a = 1\n", "b.py": "b = 2\n", "c.py": "c = 3\n", ".env": "A=1\n"},
+        settings={"tool_quotas": {"read_file": 2, "list_files": 0}},
+        turns=(
+            Turn("Look.", (reads(".env", "a.py"), reads("b.py", "c.py"), use(("list_files", {})), DONE)),
+            Turn("Once more.", (reads("c.py"), DONE)),
+        ),
+        expected=Expectation(
+            shown=("The quota of read_file is used up: it may be called 2 times. Go on with what you have.",)
+        ),
+    ),
+    Scenario(
         name="healing_pays",
         story="Corrections count as model calls: the limit ends the run before healing is exhausted.",
         files=CALC,
@@ -191,6 +211,25 @@ LOOPS: tuple[Scenario, ...] = (
         turns=(Turn(TASK, (use(READ),) * 4),),
         expected=failed(StopReason.LOOP_PERSISTED, "read_file on 'calc.py'"),
         resumed=True,
+    ),
+    Scenario(
+        name="one_file_under_two_names",
+        story="The model reads one file under two names. That is one action, and its repetition is a loop.",
+        files=CALC,
+        turns=(Turn("Read it.", tuple(use(("read_file", {"path": path})) for path in TWO_NAMES)),),
+        expected=failed(StopReason.LOOP_PERSISTED, "read_file on 'calc.py'"),
+    ),
+    Scenario(
+        name="pages_and_loops_as_set",
+        story="The run sets pages of three lines, and two overrides of a loop before it ends.",
+        files={"a.txt": "1\n2\n3\n4\n"},
+        settings={"read_max_lines": 3, "loop_override_retries": 2},
+        turns=(Turn("Read it.", (use(("read_file", {"path": "a.txt"})),) * 5),),
+        expected=Expectation(
+            kind=OutcomeKind.SYSTEM_ERROR,
+            reason=StopReason.LOOP_PERSISTED,
+            shown=('"lines_shown":3,"lines_remaining":1,"has_more":true',),
+        ),
     ),
 )
 
