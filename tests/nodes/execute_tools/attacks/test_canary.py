@@ -39,7 +39,7 @@ def session_run(scene: Scene, protocol: Protocol) -> None:
 def cassette_run(scene: Scene, protocol: Protocol) -> None:
     """The same while its endpoint is recorded."""
     with ScriptedServer(script(protocol)) as server, recorded(server.base_url) as tape:
-        over_a_database(scene, protocol, tape.base_url)
+        scene.run(REQUEST, base_url=tape.base_url, model="m", protocol=protocol.value)
     # What an endpoint says is recorded as it was said, so only what we sent is looked for.
     requests = [json.dumps(json.loads(each.request), ensure_ascii=False) for each in tape.exchanges]
     scene.places = {"cassette": "\n".join(requests)}
