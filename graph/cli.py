@@ -89,10 +89,10 @@ def options(  # noqa: PLR0913, PLR0917 - typer reads the options from the signat
     if os.path.isdir(report) or not os.path.isdir(os.path.dirname(report) or "."):
         context.fail(f"--pr-body {pr_body!r} is no file in a folder that is there: make the folder, and name a file")
     given = tuple(
-        each.opts[0]
-        for each in context.command.params
-        if each.name not in _FOR_EVERY_COMMAND
-        and getattr(context.get_parameter_source(str(each.name)), "name", "") == "COMMANDLINE"
+        param.opts[0]
+        for param in context.command.params
+        if param.name not in _FOR_EVERY_COMMAND
+        and getattr(context.get_parameter_source(str(param.name)), "name", "") == "COMMANDLINE"
     )
     context.obj = opt.Options(
         root,
@@ -224,8 +224,8 @@ def acp(context: typer.Context) -> int:
     if find_spec("acp") is None:
         raise RefusedError(ExitCode.SYSTEM_ERROR, f"`mendgraph acp` needs {how_to_add('acp')}")
     if not all(stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode) for mode in (os.fstat(0).st_mode, os.fstat(1).st_mode)):
-        said = "an editor starts `mendgraph acp` and speaks with it over pipes: docs/editor.md says how to set it up"
-        raise RefusedError(ExitCode.USAGE_ERROR, said)
+        message = "an editor starts `mendgraph acp` and speaks with it over pipes: docs/editor.md says how to set it up"
+        raise RefusedError(ExitCode.USAGE_ERROR, message)
     from mendgraph.graph.configuration.context import AgentContext
     from mendgraph.graph.terminal.editor import EditorAgent, serve_editor
 
@@ -250,12 +250,12 @@ def schema(
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command and return its exit code. `arguments` default to those of the process."""
-    given = sys.argv[1:] if arguments is None else list(arguments)
+    argv = sys.argv[1:] if arguments is None else list(arguments)
     process_end.make_streams_writable()
-    code = _run(given)
+    code = _run(argv)
     if code in {ExitCode.INTERRUPTED, ExitCode.TERMINATED} and arguments is None:
         process_end.leave_at_once(code)
-    return code if given or opt.at_terminal() else ExitCode.USAGE_ERROR
+    return code if argv or opt.at_terminal() else ExitCode.USAGE_ERROR
 
 
 def _run(given: Sequence[str]) -> int:
@@ -266,8 +266,8 @@ def _run(given: Sequence[str]) -> int:
     except RefusedError as refusal:
         return process_end.fail(given, refusal)
     except typer.TyperException as error:
-        said = one_line(error.format_message().replace("Value error, ", ""), 300).rstrip(".")
-        return process_end.fail(given, RefusedError(ExitCode.USAGE_ERROR, f"{said}; see `mendgraph --help`"))
+        message = one_line(error.format_message().replace("Value error, ", ""), 300).rstrip(".")
+        return process_end.fail(given, RefusedError(ExitCode.USAGE_ERROR, f"{message}; see `mendgraph --help`"))
     except (BrokenPipeError, SystemExit):  # typer turns the first into the second
         return process_end.close_output()
     except OSError as error:
@@ -299,8 +299,8 @@ def _take_up(chosen: opt.Options, run: str, work: "Callable[[Setup], int]", *, e
     known = found(get_run(run or (place.run if place else ""), str(chosen.root)))
     if known.standing is RunState.FINISHED and not even_finished and place is None:
         talk = chat_command(known.run_id, str(chosen.root))
-        said = f"run {short_id(known.run_id)} has finished; ask it more with: {talk}"
-        sys.stderr.write(f"mendgraph: {one_line(said, 1_000)}\n")
+        message = f"run {short_id(known.run_id)} has finished; ask it more with: {talk}"
+        sys.stderr.write(f"mendgraph: {one_line(message, 1_000)}\n")
         return ExitCode.FINISHED
     taken_up = replace(
         chosen,

@@ -144,7 +144,11 @@ def secret_variable(exchanges: Sequence[Exchange], environment: Mapping[str, str
     "" where there is none. The secret itself is not repeated.
     """
     secrets = {name: forms_of(known_values({name: value})) for name, value in environment.items()}
-    forms = [(name, form.encode("utf-8", "surrogateescape")) for name, found in secrets.items() for form in found]
+    forms = [
+        (name, form.encode("utf-8", "surrogateescape"))
+        for name, forms_of_secret in secrets.items()
+        for form in forms_of_secret
+    ]
     for number, exchange in enumerate(exchanges, start=1):
         for side, body in (("request", exchange.request), ("reply", exchange.response)):
             for name, form in forms:
@@ -182,14 +186,14 @@ def context_on(settings: Mapping[str, str], given: JsonMap, workspace: str, base
         ValidationError: what is given is no context.
     """
     pinned = {name: settings[name] for name in REPLAYED if name in settings}
-    known: JsonMap = {"base_url": base_url, "evidence": False, **pinned, **given}
-    return AgentContext.model_validate({**known, "workspace": workspace})
+    defaults: JsonMap = {"base_url": base_url, "evidence": False, **pinned, **given}
+    return AgentContext.model_validate({**defaults, "workspace": workspace})
 
 
 def only_headers(headers: Mapping[str, Any], allowed: Iterable[str]) -> dict[str, str]:
     """The headers that a cassette keeps, in lower case, each with all of its values."""
-    kept = frozenset(allowed)
-    return {name.lower(): _joined(value) for name, value in headers.items() if name.lower() in kept}
+    allowed_names = frozenset(allowed)
+    return {name.lower(): _joined(value) for name, value in headers.items() if name.lower() in allowed_names}
 
 
 # --- Reading
@@ -197,7 +201,7 @@ def only_headers(headers: Mapping[str, Any], allowed: Iterable[str]) -> dict[str
 _Headers = Annotated[
     dict[str, str],
     BeforeValidator(
-        lambda value: {name.lower(): _joined(each) for name, each in value.items()} if isinstance(value, dict) else {}
+        lambda value: {name.lower(): _joined(item) for name, item in value.items()} if isinstance(value, dict) else {}
     ),
 ]
 
@@ -262,13 +266,13 @@ def _is_foreign(document: Any) -> bool:
 def _cassette_of(document: Any) -> CassetteFile | str:
     """The cassette, or in words what is wrong with the document, and where."""
     try:
-        found = _Document.model_validate(document)
+        parsed = _Document.model_validate(document)
     except ValidationError as error:
         first = error.errors(include_input=False, include_url=False)[0]
         place = ".".join(map(str, first["loc"])) or "the top level"
         return f"is no cassette of version {VERSION}: {first['msg']} in {place}"
-    exchanges = tuple(map(_exchange_of, found.interactions))
-    return CassetteFile(recorded_from=found.recorded_from, settings=found.settings, exchanges=exchanges)
+    exchanges = tuple(map(_exchange_of, parsed.interactions))
+    return CassetteFile(recorded_from=parsed.recorded_from, settings=parsed.settings, exchanges=exchanges)
 
 
 def _exchange_of(interaction: _Interaction) -> Exchange:
@@ -396,10 +400,10 @@ def cassette_name(node_id: str, chosen: str = "") -> str:
     module, _, test = node_id.partition("::")
     function, bracket, parameters = test.partition("[")
     name = chosen or _safe(function.replace("::", "."), exact=True)
-    own = parameters.removesuffix("]")
+    parameter = parameters.removesuffix("]")
     if bracket:
         # Some file systems do not tell capital letters from small ones, and parameters often differ in nothing else.
-        name = f"{name}-{_safe(own, exact=own == own.lower())}"
+        name = f"{name}-{_safe(parameter, exact=parameter == parameter.lower())}"
     parts = [part for part in module.removesuffix(".py").replace("\\", "/").split("/") if part not in ("", ".", "..")]
     return f"{'/'.join(parts)}/{_bounded(name)}{SUFFIX}"
 

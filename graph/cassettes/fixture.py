@@ -227,13 +227,13 @@ class ReplayedCassette(Cassette):
         return host in self._allowed or (bool(self._tape.passed_on) and is_loopback(host))
 
     def _explain(self, host: str) -> str:
-        told = (
+        message = (
             f"the test tried to reach {host!r} while {self.name} is replayed: give the client "
             "`mendgraph_cassette.base_url`, or name the host in the marker's `allow_hosts`"
         )
-        if told not in self._blocked:
-            self._blocked.append(told)
-        return told
+        if message not in self._blocked:
+            self._blocked.append(message)
+        return message
 
 
 class RecordedCassette(Cassette):
@@ -250,10 +250,10 @@ class RecordedCassette(Cassette):
         if not exchanges:
             return f"nothing was said to a model, so {self.name} was not written: {_USE}"
         others = {name: value for name, value in os.environ.items() if not self._found or value != self.api_key}
-        held = cassette_file.secret_variable(exchanges, others)
-        if held:
+        secret = cassette_file.secret_variable(exchanges, others)
+        if secret:
             return (
-                f"{held}, so {self.name} was not written: keep it out of the prompt and of what the agent reads, or"
+                f"{secret}, so {self.name} was not written: keep it out of the prompt and of what the agent reads, or"
                 " unset the variable where it is no secret, and record again"
             )
         origin, settings = self._said_by()
@@ -288,9 +288,9 @@ def load(path: str, name: str, *, foreign: bool = False) -> cassette_file.Casset
     if isinstance(text, ToolError):
         missing = text.code is ToolErrorCode.NOT_FOUND
         return f"{text.message}: record it with `pytest --mendgraph-record=missing`" if missing else text.message
-    found = cassette_file.secrets_in(text)
-    if found:
-        places = ", ".join(f"line {line} holds a secret" for line in found[:5])
+    secrets = cassette_file.secrets_in(text)
+    if secrets:
+        places = ", ".join(f"line {line} holds a secret" for line in secrets[:5])
         remedy = "Revoke it, remove it from the file and its history, and record again"
         return f"{name} is not played: {places}. {remedy}"
     cassette = cassette_file.parse(text, name, foreign=foreign)

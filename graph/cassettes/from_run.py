@@ -98,9 +98,9 @@ def cassette_from_run(
         start = files_at_start(store.folder, str(check_workspace(workspace)), stored.run_id, denied)
         return start if isinstance(start, ToolError) else (stored, start)
 
-    if isinstance(found := with_store(workspace, kept), ToolError):
-        return found
-    stored, start = found
+    if isinstance(result := with_store(workspace, kept), ToolError):
+        return result
+    stored, start = result
     name = name or f"run_{re.sub(r'[^a-z0-9]', '_', stored.run_id[:8].lower())}"
     if not re.fullmatch(r"[a-z0-9_]+", name):
         return invalid(f"A test cannot be named {name!r}: take small letters, digits and underscores.")
@@ -163,12 +163,12 @@ def read_run(saver: BaseCheckpointSaver[Any], run_id: str) -> StoredRun | ToolEr
             f"The run has {len(requests)} requests and {len(outcomes)} ends: a turn of it was cut off, and what was"
             " said in it is not known. Take a run whose turns have all ended."
         )
-    begun = next(snapshot.values for snapshot in history if snapshot.next == ("call_model",))
-    calls = [item for each in history if each.next == ("guard",) for item in each.values["items"]]
+    first_state = next(snapshot.values for snapshot in history if snapshot.next == ("call_model",))
+    calls = [item for snapshot in history if snapshot.next == ("guard",) for item in snapshot.values["items"]]
     named = {*(final.get("files_read") or {}), *_named(calls)}
     replies = tuple(_replies(history))
     return StoredRun(
-        run_id, begun["context"], begun["profile"], requests, replies, outcomes, messages, frozenset(named)
+        run_id, first_state["context"], first_state["profile"], requests, replies, outcomes, messages, frozenset(named)
     )
 
 
@@ -180,7 +180,7 @@ def _stored(store: Store, run: str) -> StoredRun | ToolError:
             f"The run was forked from {record.parent[:8]}, whose steps are not its own: take a run that is no fork."
         )
     stored = read_run(store.saver, record.run_id)
-    ends: list[StopReason] = [] if isinstance(stored, ToolError) else [each.reason for each in stored.outcomes]
+    ends: list[StopReason] = [] if isinstance(stored, ToolError) else [outcome.reason for outcome in stored.outcomes]
     outside = next((reason for reason in ends if reason.from_outside), None)
     if outside is not None:
         return invalid(f"The run ended with {outside.value}, which is not the model's doing and does not repeat.")
@@ -226,8 +226,8 @@ def _texts(value: Any) -> Iterator[str]:
     if isinstance(value, str):
         yield value
     elif isinstance(value, Mapping | Sequence):
-        for each in value.values() if isinstance(value, Mapping) else value:
-            yield from _texts(each)
+        for item in value.values() if isinstance(value, Mapping) else value:
+            yield from _texts(item)
 
 
 # --- Its workspace at the start
@@ -246,15 +246,15 @@ class StartFiles:
         paths = {path for path in there if self.workspace.denied(path) is None and path not in self.before}
         paths |= {path for path, data in self.before.items() if data is not None}
         files: dict[str, bytes] = {}
-        left = MOST_BYTES
+        remaining = MOST_BYTES
         for path in sorted(filter(wanted, paths)):
             data = self.before.get(path)
             content = FileContent.of(path, data) if data is not None else self.workspace.read_file(path, MOST_BYTES)
             if isinstance(content, ToolError):
                 return content
             files[path] = content.data
-            left -= len(content.data)
-            if len(files) > MOST_FILES or left < 0:
+            remaining -= len(content.data)
+            if len(files) > MOST_FILES or remaining < 0:
                 return invalid(
                     f"The run needs more than {MOST_FILES} files or {MOST_BYTES:,} bytes of its workspace, more than is"
                     " kept beside a test. Let a .gitignore name what it does not need, or run the task in a smaller"
@@ -287,9 +287,9 @@ def _secret_in(files: Files) -> ToolError | None:
     redactor = Redactor(tuple(known_values(os.environ)))
     for path, data in files.items():
         text = data.decode("utf-8", "replace")
-        found = cassette_file.secrets_in(text)
-        if found or redactor.unnamed(text) != text:
-            what = f"a secret in line {found[0]}" if found else "a secret of the environment"
+        secrets = cassette_file.secrets_in(text)
+        if secrets or redactor.unnamed(text) != text:
+            what = f"a secret in line {secrets[0]}" if secrets else "a secret of the environment"
             message = (
                 f"{quoted(path)} holds {what}, and the test would need the file: take the secret out of it, or let a"
                 " .gitignore name it, and run the task again."
@@ -329,13 +329,13 @@ def _made(stored: StoredRun, start: StartFiles, library: str) -> Made | ToolErro
     )
     if isinstance(few, ToolError):
         return few
-    made = _played(stored, few)
-    if isinstance(made, Made):
-        return made
+    result = _played(stored, few)
+    if isinstance(result, Made):
+        return result
     every = start.read(lambda path: is_own(path) or is_named(path))
     if isinstance(every, ToolError):
-        return made.model_copy(update={"message": f"{made.message} {every.message}"})
-    return made if every == few else _played(stored, every)
+        return result.model_copy(update={"message": f"{result.message} {every.message}"})
+    return result if every == few else _played(stored, every)
 
 
 def _played(stored: StoredRun, files: Files) -> Made | ToolError:
@@ -352,18 +352,20 @@ def _played(stored: StoredRun, files: Files) -> Made | ToolError:
     cassette = cassette_file.CassetteFile(
         recorded_from=f"run {stored.run_id[:8]}", settings=settings, exchanges=tuple(reciter.exchanges)
     )
-    given = settings_in_test(context, settings)
+    fixture_settings = settings_in_test(context, settings)
     with ReplayServer(cassette) as server:
-        again = _play(stored, files, lambda folder: cassette_file.context_on(settings, given, folder, server.base_url))
+        again = _play(
+            stored, files, lambda folder: cassette_file.context_on(settings, fixture_settings, folder, server.base_url)
+        )
     if server.misses:
-        asked = server.misses[0].partition("What usually")[0].strip()
-        return _unrepeated(f"in another folder it asks for something else: {asked}")
+        request = server.misses[0].partition("What usually")[0].strip()
+        return _unrepeated(f"in another folder it asks for something else: {request}")
     if isinstance(again, ToolError):
         return again
     if server.unplayed:
         return _unrepeated(f"what was said was not asked for again: {server.player.unplayed[0]}")
-    left = {path: data for path, data in after.items() if files.get(path) != data}
-    return Made(cassette, given, files, left, tuple(path for path in files if path not in after))
+    changed_files = {path: data for path, data in after.items() if files.get(path) != data}
+    return Made(cassette, fixture_settings, files, changed_files, tuple(path for path in files if path not in after))
 
 
 def _at(folder: str, server: LoopbackServer) -> JsonMap:
@@ -398,7 +400,7 @@ def _play(stored: StoredRun, files: Files, context: Callable[[str], AgentContext
         if difference:
             return _unrepeated(difference)
         found = (workspace.read_file(entry.path) for entry in workspace.walk() if entry.kind == "file")
-        contents = islice((each for each in found if isinstance(each, FileContent)), 2 * MOST_FILES)
+        contents = islice((content for content in found if isinstance(content, FileContent)), 2 * MOST_FILES)
         return {content.path: content.data for content in contents}
 
 
@@ -408,8 +410,8 @@ def _context(stored: StoredRun) -> AgentContext:
     Other models and limits of many runs play no part in a replay.
     """
     context, profile = stored.context, stored.profile
-    said = next((reply.model for reply in stored.replies if reply.model), "unnamed")
-    named = context.model if context.model and context.model != EMBEDDED_MODEL else said
+    model_name = next((reply.model for reply in stored.replies if reply.model), "unnamed")
+    named = context.model if context.model and context.model != EMBEDDED_MODEL else model_name
     changes = {
         "model": embedded_weights().model if profile.embedded else split_provider(named)[1],
         "use_responses_api": None,
@@ -470,16 +472,16 @@ def _write(root: str, contents: Files, beside: str, *, force: bool) -> ToolError
     workspace = Workspace(root, lambda *_: None)
     changes: list[Change] = []
     for path, data in contents.items():
-        there = workspace.read_file(path) if workspace.exists(path) else None
-        if isinstance(there, ToolError):
-            return there
-        if there and not force and there.data != data:
+        current = workspace.read_file(path) if workspace.exists(path) else None
+        if isinstance(current, ToolError):
+            return current
+        if current and not force and current.data != data:
             message = f"{quoted(os.path.join(root, path))} is there already: take another --name, or --force."
             return ToolError(code=ToolErrorCode.CONFLICT, message=message)
-        changes.append(WriteFile(path, data, expected_sha256=there.sha256 if there else ""))
+        changes.append(WriteFile(path, data, expected_sha256=current.sha256 if current else ""))
     old = [entry.path for entry in workspace.walk(beside) if entry.kind == "file" and entry.path not in contents]
     read = (workspace.read_file(path) for path in old)
-    changes += [DeleteFile(each.path, each.sha256) for each in read if isinstance(each, FileContent)]
+    changes += [DeleteFile(content.path, content.sha256) for content in read if isinstance(content, FileContent)]
     return _change(workspace, changes)
 
 
@@ -502,7 +504,9 @@ def settings_in_test(context: AgentContext, pinned: Mapping[str, str]) -> JsonMa
 def render_test(name: str, stored: StoredRun, made: Made) -> str:
     """The text of the test file."""
     outcome, has_files = stored.outcomes[-1], bool(made.before or made.left)
-    given = [f"{name}={_text(each) if isinstance(each, str) else repr(each)}" for name, each in made.given.items()]
+    settings = [
+        f"{name}={_text(value) if isinstance(value, str) else repr(value)}" for name, value in made.given.items()
+    ]
     lines = [
         f'"""The run {stored.run_id[:8]} once more, on what its model said."""',
         "",
@@ -517,7 +521,7 @@ def render_test(name: str, stored: StoredRun, made: Made) -> str:
         f"def test_{name}(mendgraph_cassette, tmp_path):",
         *(['    files = Path(mendgraph_cassette.path).parent / "files"'] if has_files else []),
         *(['    shutil.copytree(files / "before", tmp_path, dirs_exist_ok=True)'] if made.before else []),
-        f"    with Session(mendgraph_cassette.context({', '.join(['tmp_path', *given])})) as session:",
+        f"    with Session(mendgraph_cassette.context({', '.join(['tmp_path', *settings])})) as session:",
         *(f"        session.work({_text(request)})" for request in stored.requests),
         "        outcome = session.result().outcome",
         f'    assert (outcome.kind, outcome.reason) == ("{outcome.kind.value}", "{outcome.reason.value}")',

@@ -77,9 +77,9 @@ class Player:
             return f"{first}: all of its {len(self._played)} exchanges have been played{sent}.{self._hint()}"
         ways = [self._differs(index, method, path, body) for index in left]
         _, index, lines = min(zip(map(len, ways), left, ways, strict=True))
-        shown = "".join(f"\n  {line}" for line in lines)
+        listing = "".join(f"\n  {line}" for line in lines)
         which = "The exchange" if len(left) == 1 else "The nearest exchange"
-        return f"{first}. {which} that is left is number {index + 1} of {len(self._played)}:{shown}{self._hint()}"
+        return f"{first}. {which} that is left is number {index + 1} of {len(self._played)}:{listing}{self._hint()}"
 
     def _differs(self, index: int, method: str, path: str, body: bytes) -> list[str]:
         exchange = self.cassette.exchanges[index]
@@ -97,8 +97,8 @@ class Player:
 
     def _line(self, index: int) -> str:
         exchange = self.cassette.exchanges[index]
-        told = _conversation_end(parsed(exchange.request))
-        return f"number {index + 1} of {len(self._played)}: {exchange.method} {exchange.path}{told}"
+        conversation_end = _conversation_end(parsed(exchange.request))
+        return f"number {index + 1} of {len(self._played)}: {exchange.method} {exchange.path}{conversation_end}"
 
 
 def _is_place(exchange: cassette_file.Exchange, method: str, path: str) -> bool:
@@ -191,15 +191,19 @@ def _text_or_bytes(content: bytes) -> str | bytes:
 
 def conversation(body: Any) -> list[JsonMap]:
     """The messages of a request, whichever API it is for; none where it has no list of maps for them."""
-    found = (body[key] for key in CONVERSATIONS if key in body) if isinstance(body, dict) else ()
-    return next((each for each in found if isinstance(each, list) and all(isinstance(one, dict) for one in each)), [])
+    conversations = (body[key] for key in CONVERSATIONS if key in body) if isinstance(body, dict) else ()
+    return next(
+        (each for each in conversations if isinstance(each, list) and all(isinstance(one, dict) for one in each)), []
+    )
 
 
 def text_of(message: JsonMap) -> str:
     """What a message says, in one line; its blocks or parts one after the other."""
     content = message.get("content") or message.get("parts") or ""
     blocks = content if isinstance(content, list) else [content]
-    texts = (each.get("text") or each.get("content") or each if isinstance(each, dict) else each for each in blocks)
+    texts = (
+        block.get("text") or block.get("content") or block if isinstance(block, dict) else block for block in blocks
+    )
     return " ".join(" ".join(map(str, texts)).split())
 
 
@@ -209,13 +213,17 @@ def _of_values(at: str, ours: Any, theirs: Any) -> Iterator[str]:
         if ours != theirs:
             yield _of_texts(at or "the body", ours, theirs)
         return
-    left, right = (dict(enumerate(each)) if isinstance(each, list) else each for each in (ours, theirs))
-    if not isinstance(left, dict) or not isinstance(right, dict) or isinstance(ours, list) != isinstance(theirs, list):
+    ours_by_key, right = (dict(enumerate(side)) if isinstance(side, list) else side for side in (ours, theirs))
+    if (
+        not isinstance(ours_by_key, dict)
+        or not isinstance(right, dict)
+        or isinstance(ours, list) != isinstance(theirs, list)
+    ):
         if repr(ours) != repr(theirs):  # which tells 1 from True and from 1.0
             yield f"{at or 'the body'}: {_worded('recorded', ours)}, {_worded('sent', theirs)}"
         return
-    for key in {**left, **right}:
-        one, other = left.get(key, _ABSENT), right.get(key, _ABSENT)
+    for key in {**ours_by_key, **right}:
+        one, other = ours_by_key.get(key, _ABSENT), right.get(key, _ABSENT)
         who = _who(one if other is _ABSENT else other) if at in CONVERSATIONS else ""
         place = f"{at}[{key}]{who}" if isinstance(ours, list) else f"{at}.{key}" if at else key
         yield from _of_values(place, one, other)
@@ -227,15 +235,17 @@ def _who(message: Any) -> str:
 
 def _of_texts(at: str, ours: str, theirs: str) -> str:
     """The first line in which two texts differ, and of that line the part around the first letter that does."""
-    left, right = ours.split("\n"), theirs.split("\n")
-    number = parting(left, right)
-    if len(left) > 1 or len(right) > 1:
+    our_lines, right = ours.split("\n"), theirs.split("\n")
+    number = parting(our_lines, right)
+    if len(our_lines) > 1 or len(right) > 1:
         at = f"{at}, line {number + 1}"
-    if number >= len(left) or number >= len(right):
-        longer, word, other = (left, "recorded", "sent") if len(left) > len(right) else (right, "sent", "recorded")
+    if number >= len(our_lines) or number >= len(right):
+        longer, word, other = (
+            (our_lines, "recorded", "sent") if len(our_lines) > len(right) else (right, "sent", "recorded")
+        )
         return f"{at}: {word} {_short(longer[number])}, and what was {other} ends before it"
-    start = parting(left[number], right[number])
-    return f"{at}: recorded {around(left[number], start)}, sent {around(right[number], start)}"
+    start = parting(our_lines[number], right[number])
+    return f"{at}: recorded {around(our_lines[number], start)}, sent {around(right[number], start)}"
 
 
 def parting(one: Any, other: Any) -> int:
@@ -318,8 +328,10 @@ def recorded(base_url: str = "", *, scrub: Scrub = cassette_file.scrubbed, skip:
     `base_url` ends where `/chat/completions` begins; the tape's may be set later, when the endpoint is known.
     """
     tape = Tape(base_url)
-    with _recorder("all", tape, skip).use_cassette("recording") as taken:
-        tape.tell = lambda: [exchange_of(asked, said, tape.base_url, scrub) for asked, said in taken.data]
+    with _recorder("all", tape, skip).use_cassette("recording") as recorder:
+        tape.tell = lambda: [
+            exchange_of(request, response, tape.base_url, scrub) for request, response in recorder.data
+        ]
         yield tape
 
 
@@ -412,10 +424,10 @@ def _can_play(player: Player, tape: Tape, request: Any) -> bool:
     if tape.heard(request) is None:
         return False
     if not hasattr(request, "answered_by"):
-        found = player.take(request.method.upper(), request.path, _body_of(request))
-        if isinstance(found, str):
-            raise CassetteMissError(found)
-        request.answered_by = found
+        exchange = player.take(request.method.upper(), request.path, _body_of(request))
+        if isinstance(exchange, str):
+            raise CassetteMissError(exchange)
+        request.answered_by = exchange
     return True
 
 

@@ -59,48 +59,48 @@ class CassetteSession:
         hosts = arguments.pop("allow_hosts", ())
         name = self._name(item)
         path = os.path.join(self.folder, *name.split("/"))
-        shown = os.path.relpath(path, self.root).replace(os.sep, "/")
+        relative_path = os.path.relpath(path, self.root).replace(os.sep, "/")
         owner = self._owners.get(name, item.nodeid)
         if owner != item.nodeid:
-            _fail(f"{shown} is also the cassette of {owner}: give one of the two another name")
+            _fail(f"{relative_path} is also the cassette of {owner}: give one of the two another name")
         if self.mode == "all" or (self.mode == "missing" and not os.path.exists(path)):
 
             def find() -> fixture.Source:
-                found = fixture.find_source(arguments)
-                return _fail(f"{shown} cannot be recorded: {found}") if isinstance(found, str) else found
+                source = fixture.find_source(arguments)
+                return _fail(f"{relative_path} cannot be recorded: {source}") if isinstance(source, str) else source
 
-            return fixture.RecordedCassette(path, shown, find)
-        cassette = fixture.load(path, shown, foreign=self._foreign)
+            return fixture.RecordedCassette(path, relative_path, find)
+        cassette = fixture.load(path, relative_path, foreign=self._foreign)
         if isinstance(cassette, str):
             _fail(cassette)
-        return fixture.ReplayedCassette(path, shown, cassette, hosts)
+        return fixture.ReplayedCassette(path, relative_path, cassette, hosts)
 
     def _name(self, item: pytest.Item) -> str:
         from mendgraph.graph.cassettes.cassette_file import cassette_name, is_name
 
-        own = [name for mark in item.own_markers if mark.name == FIXTURE for name in _names(mark)]
-        chosen = own[0] if own and is_name(own[0]) else ""
+        names = [name for mark in item.own_markers if mark.name == FIXTURE for name in _names(mark)]
+        chosen = names[0] if names and is_name(names[0]) else ""
         return cassette_name(item.nodeid, chosen)
 
     def _arguments(self, item: pytest.Item) -> dict[str, Any]:
         """What the test's markers say beside a name, the nearest first; the test fails where they say nonsense."""
         from mendgraph.graph.cassettes.cassette_file import is_name
 
-        said: dict[str, Any] = {}
+        arguments: dict[str, Any] = {}
         for mark in item.iter_markers(FIXTURE):
             names = _names(mark)
             if names and (mark not in item.own_markers or len(names) > 1 or not is_name(names[0])):
                 _fail(f"{names!r} is no name of a cassette: {_NAMES}")
             unknown = sorted(set(mark.kwargs) - ARGUMENTS - {"name"})
             if unknown:
-                known = ", ".join(sorted(ARGUMENTS | {"name"}))
-                _fail(f"the marker {FIXTURE} takes {known}, not {', '.join(unknown)}")
-            said = {**mark.kwargs, **said}
-        said.pop("name", None)
-        hosts = said.get("allow_hosts", ())
+                known_names = ", ".join(sorted(ARGUMENTS | {"name"}))
+                _fail(f"the marker {FIXTURE} takes {known_names}, not {', '.join(unknown)}")
+            arguments = {**mark.kwargs, **arguments}
+        arguments.pop("name", None)
+        hosts = arguments.get("allow_hosts", ())
         if not isinstance(hosts, (list, tuple, set, frozenset)) or not all(isinstance(host, str) for host in hosts):
             _fail(f"allow_hosts of the marker {FIXTURE} is a list of host names, not {hosts!r}")
-        return said
+        return arguments
 
 
 def _fail(problem: str) -> NoReturn:

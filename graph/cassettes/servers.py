@@ -228,16 +228,16 @@ class Reciter(LoopbackServer):
         """The next exchange; None where the run had no further reply."""
         if not self._left:
             return None
-        said = streamed_reply(self._left.popleft(), self._model, len(self.exchanges) + 1)
-        known, headers = known_values(os.environ), {"content-type": "text/event-stream"}
+        reply_document = streamed_reply(self._left.popleft(), self._model, len(self.exchanges) + 1)
+        secrets, headers = known_values(os.environ), {"content-type": "text/event-stream"}
         self.exchanges.append(
             Exchange(
                 method="POST",
                 path=path,
-                request=scrubbed(body, known),
+                request=scrubbed(body, secrets),
                 status=200,
                 headers=headers,
-                response=scrubbed(said, known),
+                response=scrubbed(reply_document, secrets),
             )
         )
         return self.exchanges[-1]
@@ -246,18 +246,18 @@ class Reciter(LoopbackServer):
 class _Reciting(Answering):
     def answer(self, body: bytes) -> None:
         """Say what comes next."""
-        said = self.owner.recite(self.path, body)
-        if said is None:
+        reply = self.owner.recite(self.path, body)
+        if reply is None:
             self.refuse(MISSED, "The run had no further reply.")
         else:
-            self.send(said.status, said.headers, said.response)
+            self.send(reply.status, reply.headers, reply.response)
 
 
 def streamed_reply(reply: ModelReply, model: str, number: int) -> bytes:
     """The reply as a stream of events; `number` counts the exchanges from 1."""
     head = {"id": f"chatcmpl-{number}", "object": "chat.completion.chunk", "created": 1_700_000_000}
-    whole = ({**head, "model": reply.model or model, **document} for document in _documents(reply))
-    events = [f"data: {json.dumps(document, ensure_ascii=False)}\n\n" for document in whole]
+    complete = ({**head, "model": reply.model or model, **document} for document in _documents(reply))
+    events = [f"data: {json.dumps(document, ensure_ascii=False)}\n\n" for document in complete]
     return "".join([*events, "data: [DONE]\n\n"]).encode()
 
 
@@ -278,8 +278,8 @@ def _documents(reply: ModelReply) -> Iterator[JsonMap]:
             "total_tokens": reply.input_tokens + reply.output_tokens,
         }
         details = {"cached_tokens": reply.cached_tokens, "cache_write_tokens": reply.cache_write_tokens}
-        if told := {name: count for name, count in details.items() if count}:
-            usage["prompt_tokens_details"] = told
+        if nonzero := {name: count for name, count in details.items() if count}:
+            usage["prompt_tokens_details"] = nonzero
         if reply.reasoning_tokens:
             usage["completion_tokens_details"] = {"reasoning_tokens": reply.reasoning_tokens}
         yield {"choices": [], "usage": usage}

@@ -60,8 +60,8 @@ def _names_in(value: object) -> Iterator[str]:
     if isinstance(value, dict):
         yield from map(str, value)
     if isinstance(value, dict | list | tuple):
-        for each in value.values() if isinstance(value, dict) else value:
-            yield from _names_in(each)
+        for item in value.values() if isinstance(value, dict) else value:
+            yield from _names_in(item)
 
 
 class AgentContext(Record):
@@ -427,8 +427,8 @@ class AgentContext(Record):
             json.dumps(settings)
         except (TypeError, ValueError, RecursionError):
             raise ValueError("only JSON values can be given here: strings, numbers, lists and objects") from None
-        if own := settings.keys() & AgentContext.model_fields.keys():
-            raise ValueError(f"{min(own)!r} cannot be given here: it is a setting of its own")
+        if setting_names := settings.keys() & AgentContext.model_fields.keys():
+            raise ValueError(f"{min(setting_names)!r} cannot be given here: it is a setting of its own")
         if key := next((name for name in _names_in(settings) if is_secret_key(name)), ""):
             raise ValueError(f"{key!r} holds a key: set it in the environment, or give a chat model with model=...")
         return settings
@@ -443,7 +443,7 @@ class AgentContext(Record):
     @field_validator("allowed_extensions")
     @classmethod
     def _with_a_dot(cls, extensions: tuple[str, ...]) -> tuple[str, ...]:
-        kinds = tuple(f".{each.removeprefix('.').lower()}" for each in extensions)
+        kinds = tuple(f".{extension.removeprefix('.').lower()}" for extension in extensions)
         for kind in kinds:
             if not re.fullmatch(r"\.[^./\s]+", kind):
                 raise ValueError(f"{kind!r} is no extension: name them like .py or .md, without inner dots")
@@ -470,9 +470,9 @@ class AgentContext(Record):
     @field_validator("fallback_models")
     @classmethod
     def _usable_fallbacks(cls, fallbacks: tuple[str, ...]) -> tuple[str, ...]:
-        found = models_in_order(None, None, fallbacks)
-        if isinstance(found, str):
-            raise ValueError(found)  # noqa: TRY004 - what pydantic tells of a field
+        models = models_in_order(None, None, fallbacks)
+        if isinstance(models, str):
+            raise ValueError(models)  # noqa: TRY004 - what pydantic tells of a field
         return fallbacks
 
     def price(self) -> Price | None:

@@ -53,11 +53,11 @@ def program_problem(entry: str) -> str | None:
     """What is wrong with this as the name or the path of one program, None where nothing is."""
     if _ONE_PROGRAM.fullmatch(entry):
         return None
-    words, shown = entry.split(), ascii(entry) if not entry.isprintable() else repr(entry)
+    words, display = entry.split(), ascii(entry) if not entry.isprintable() else repr(entry)
     remedy = "give a name such as make, or a path such as .venv/bin/pytest"
     if words and _ONE_PROGRAM.fullmatch(words[0]):
         remedy = f"give the program alone, {words[0]!r}"
-    cut = shown if len(shown) <= _LONGEST else f"{shown[: _LONGEST - 3]}..."
+    cut = display if len(display) <= _LONGEST else f"{display[: _LONGEST - 3]}..."
     return f"{cut} is not one program: {remedy}"
 
 
@@ -69,11 +69,11 @@ class Document(NamedTuple):
 
     def line(self, path: Sequence[str]) -> int:
         """The line of the innermost of these keys that is found as one, from 1 on; 0 where none is."""
-        found = 0
+        line_number = 0
         for key in path:
-            rest = enumerate(self.lines[max(found - 1, 0) :], max(found, 1))
-            found = next((number for number, line in rest if key in _keys_of(line)), found)
-        return found
+            rest = enumerate(self.lines[max(line_number - 1, 0) :], max(line_number, 1))
+            line_number = next((number for number, line in rest if key in _keys_of(line)), line_number)
+        return line_number
 
 
 def _keys_of(line: str) -> list[str]:
@@ -114,7 +114,7 @@ class Problem:
 
     def __str__(self) -> str:
         """In one line, as compilers say it."""
-        place = ":".join(str(each) for each in (self.file, self.line, self.column) if each)
+        place = ":".join(str(part) for part in (self.file, self.line, self.column) if part)
         return f"{place}: {self.message}"
 
 
@@ -143,7 +143,7 @@ def first_problems(problems: Iterable[Problem], file: str) -> tuple[Problem, ...
     """The first `MOST_PROBLEMS` by their lines; where there are more, the last one says so."""
     found = [*islice(problems, MOST_PROBLEMS + 1)]
     more = [Problem(file, MORE_PROBLEMS)] if len(found) > MOST_PROBLEMS else []
-    return (*sorted(found[:MOST_PROBLEMS], key=lambda each: (each.line, each.field)), *more)
+    return (*sorted(found[:MOST_PROBLEMS], key=lambda problem: (problem.line, problem.field)), *more)
 
 
 def _problems(document: Document, file: str) -> Iterator[Problem]:
@@ -177,8 +177,8 @@ def _secret_problem(name: str, value: Any) -> str:
     """A file is copied and committed; what stands in one is no secret any more."""
     from mendgraph.nodes.execute_tools.secrets.redact import Redactor
 
-    said = json.dumps(value, default=str, ensure_ascii=False)
-    if Redactor().text(said) == said:
+    rendered = json.dumps(value, default=str, ensure_ascii=False)
+    if Redactor().text(rendered) == rendered:
         return ""
     return f"{name} holds what looks like a secret: {_KEY_REMEDY}"
 
@@ -191,16 +191,16 @@ def value_problems(values: Mapping[str, Any]) -> Iterator[tuple[tuple[str, ...],
             texts[name] = json.dumps(value)
         except TypeError:
             yield (name,), f"{name} should be no date or time. {_help(name)}"
-    said = ", ".join(f"{json.dumps(name)}: {text}" for name, text in texts.items())
+    rendered = ", ".join(f"{json.dumps(name)}: {text}" for name, text in texts.items())
     wrong: set[str] = set()
     try:
-        AgentContext.model_validate_json(f"{{{said}}}", strict=True)
+        AgentContext.model_validate_json(f"{{{rendered}}}", strict=True)
     except ValidationError as error:
-        for each in error.errors(include_url=False, include_context=False, include_input=False):
-            path = tuple(map(str, each["loc"]))
+        for detail in error.errors(include_url=False, include_context=False, include_input=False):
+            path = tuple(map(str, detail["loc"]))
             if path and path[0] not in wrong:  # what concerns several fields is judged when all files are known
                 wrong.add(path[0])
-                yield path, f"{_in_words(path, each['msg'])} {_help(path[0])}"
+                yield path, f"{_in_words(path, detail['msg'])} {_help(path[0])}"
     for name in texts.keys() - wrong:
         for message in _further(name, values[name]):
             yield (name,), f"{name}: {message}"
@@ -270,32 +270,41 @@ def load_configuration(
     file may set is seen from them as well. They are no part of the result.
     """
     variables = os.environ if environment is None else environment
-    user, own = read_user_settings(variables), read_workspace_settings(workspace) if workspace_file else Settings()
-    problems = [each for found in (user, own) if isinstance(found, tuple) for each in found]
-    if isinstance(user, tuple) or isinstance(own, tuple):
+    user, workspace_settings = (
+        read_user_settings(variables),
+        read_workspace_settings(workspace) if workspace_file else Settings(),
+    )
+    problems = [problem for found in (user, workspace_settings) if isinstance(found, tuple) for problem in found]
+    if isinstance(user, tuple) or isinstance(workspace_settings, tuple):
         return tuple(problems)
-    taken = [name for name, variable in _ENVIRONMENT.items() if variables.get(variable, "").strip()]
-    base = {name: value for name, value in user.values.items() if name not in taken}
+    variables_set = [name for name, variable in _ENVIRONMENT.items() if variables.get(variable, "").strip()]
+    base = {name: value for name, value in user.values.items() if name not in variables_set}
     profile = {} if defaults is None else defaults
     below = _context({**profile, **base}, user.file)
     if isinstance(below, Problem):
         return (below,)
-    new = {name: value for name, value in own.values.items() if name not in taken}
-    trusted = bool(own.sha256) and user_files.trusted_hash(workspace) == own.sha256
+    new = {name: value for name, value in workspace_settings.values.items() if name not in variables_set}
+    trusted = bool(workspace_settings.sha256) and user_files.trusted_hash(workspace) == workspace_settings.sha256
     merged = overlay(base, new)
     values = {name: merged[name] for name in new}
     untrusted = () if trusted else needing_trust(values, below, base.keys())
     if untrusted:
         return tuple(
-            Problem(own.file, f"{name} needs your trust: {REMEDY}", own.lines[name], field=name) for name in untrusted
+            Problem(
+                workspace_settings.file,
+                f"{name} needs your trust: {REMEDY}",
+                workspace_settings.lines[name],
+                field=name,
+            )
+            for name in untrusted
         )
-    whole = _context({**profile, **merged}, own.file or user.file)
-    if isinstance(whole, Problem):
-        return (whole,)
-    origins = {name: Origin(_ENVIRONMENT[name]) for name in taken}
-    for settings, values in ((user, base), (own, new)):
+    context = _context({**profile, **merged}, workspace_settings.file or user.file)
+    if isinstance(context, Problem):
+        return (context,)
+    origins = {name: Origin(_ENVIRONMENT[name]) for name in variables_set}
+    for settings, values in ((user, base), (workspace_settings, new)):
         origins |= {name: Origin(settings.file, settings.lines[name]) for name in values}
-    files = tuple(each.file for each in (user, own) if each.file)
+    files = tuple(each.file for each in (user, workspace_settings) if each.file)
     return Configuration(merged, origins, files)
 
 
@@ -306,22 +315,22 @@ def load_context(workspace: StrPath = ".", *, workspace_file: bool = True, **set
     a line, each with file, line and field. With `workspace_file=False` the folder's own `.mendgraph.toml` is left out.
     """
     workspace = os.fspath(workspace)
-    found = load_configuration(workspace, workspace_file=workspace_file)
-    if isinstance(found, tuple):
-        return ToolError(code=ToolErrorCode.INVALID_ARGUMENT, message="\n".join(map(str, found)))
-    made = _context(overlay(found.values, {**settings, "workspace": workspace}), "the settings")
-    if isinstance(made, Problem):
-        return invalid(made.message)
-    return made
+    configuration = load_configuration(workspace, workspace_file=workspace_file)
+    if isinstance(configuration, tuple):
+        return ToolError(code=ToolErrorCode.INVALID_ARGUMENT, message="\n".join(map(str, configuration)))
+    context = _context(overlay(configuration.values, {**settings, "workspace": workspace}), "the settings")
+    if isinstance(context, Problem):
+        return invalid(context.message)
+    return context
 
 
 def read_user_settings(environment: Mapping[str, str]) -> Settings | tuple[Problem, ...]:
     """What the user's own file sets; nothing where there is none."""
     named = environment.get(CONFIG_VARIABLE)
-    found = None if named == "" else _users_file(FILE_NAME, named, CONFIG_VARIABLE)
-    if found is None:
+    source = None if named == "" else _users_file(FILE_NAME, named, CONFIG_VARIABLE)
+    if source is None:
         return Settings()
-    path, text = found
+    path, text = source
     if isinstance(text, ToolError):
         return (Problem(shown(path), text.message),)
     return parse_settings(text, shown(path))
@@ -356,8 +365,8 @@ def read_workspace_settings(workspace: str) -> Settings | tuple[Problem, ...]:
     except UnicodeDecodeError as error:
         line = data.count(b"\n", 0, error.start) + 1
         return (Problem(user_files.SETTINGS_FILE, f"this is no UTF-8 text (byte {error.start})", line),)
-    found = parse_settings(text, user_files.SETTINGS_FILE)
-    return found if isinstance(found, tuple) else replace(found, sha256=user_files.hash_of(data))
+    settings = parse_settings(text, user_files.SETTINGS_FILE)
+    return settings if isinstance(settings, tuple) else replace(settings, sha256=user_files.hash_of(data))
 
 
 def shown(path: str) -> str:
@@ -388,8 +397,8 @@ def user_places() -> tuple[str, ...]:
     """The absolute names of the user's own files of settings, prices and permissions, whether they are there or not."""
     usual = (user_files.configuration_file(name) for name in (FILE_NAME, PRICES_FILE, PERMISSIONS_FILE))
     named = (os.environ.get(variable, "") for variable in (CONFIG_VARIABLE, PRICES_VARIABLE))
-    files = (each for each in (*usual, *named) if isinstance(each, str) and each)
-    return tuple(os.path.abspath(os.path.expanduser(each)) for each in files)
+    files = (name for name in (*usual, *named) if isinstance(name, str) and name)
+    return tuple(os.path.abspath(os.path.expanduser(file)) for file in files)
 
 
 # --- What a workspace's own file may set by itself: preferences that the user has not, and less than the user allows
@@ -404,7 +413,8 @@ _RULES: Final[Mapping[str, Callable[[Any, Any], bool]]] = {
     "more": lambda new, old: set(old) <= set(new),
     "part": lambda new, old: set(new) <= set(old),
     "extensions": lambda new, old: (
-        bool(new) and (not old or {each.lstrip(".").lower() for each in new} <= {each.lstrip(".") for each in old})
+        bool(new)
+        and (not old or {suffix.lstrip(".").lower() for suffix in new} <= {suffix.lstrip(".") for suffix in old})
     ),
     "places": lambda new, old: bool(new) and not (old and outside(new, old)),
     "limits": lambda new, old: all(name in new and new[name] <= most for name, most in old.items()),
@@ -474,9 +484,9 @@ def load_prices() -> PriceList | ToolError:
     """
     ours = resources.files("mendgraph.nodes.call_model").joinpath(PRICES_FILE).read_text(encoding="utf-8")
     shipped = parse_prices(ours, f"{PRICES_FILE} of mendgraph")
-    found = _users_file(PRICES_FILE, os.environ.get(PRICES_VARIABLE), PRICES_VARIABLE)
-    if isinstance(shipped, ToolError) or found is None:
+    source = _users_file(PRICES_FILE, os.environ.get(PRICES_VARIABLE), PRICES_VARIABLE)
+    if isinstance(shipped, ToolError) or source is None:
         return shipped
-    path, text = found
-    own = text if isinstance(text, ToolError) else parse_prices(text, quoted(path))
-    return own if isinstance(own, ToolError) else {**shipped, **own}
+    path, text = source
+    prices = text if isinstance(text, ToolError) else parse_prices(text, quoted(path))
+    return prices if isinstance(prices, ToolError) else {**shipped, **prices}

@@ -48,21 +48,21 @@ def narrowed(asked: Mapping[str, Any], most: Allowance, folder: str) -> AgentCon
     `asked` are the fields that the request sets, its `workspace` having led to `folder`. Limits are the smaller of
     both; whatever else would be more than the client may have is refused.
     """
-    wanted = {name: value for name, value in asked.items() if name != "workspace"}
+    wanted_fields = {name: value for name, value in asked.items() if name != "workspace"}
     try:
-        given, base = AgentContext.model_validate(wanted), most.context
-        taken = {name: _plain(getattr(given, name)) for name in wanted}
+        requested, base = AgentContext.model_validate(wanted_fields), most.context
+        taken = {name: _plain(getattr(requested, name)) for name in wanted_fields}
         for name in _SMALLER & taken.keys():
-            both = (taken[name], getattr(base, name))
-            taken[name] = min((each for each in both if each is not None), default=None)
-        whole = overlay(base.model_dump(), taken)
-        taken = {name: whole[name] for name in taken}
+            pair = (taken[name], getattr(base, name))
+            taken[name] = min((limit for limit in pair if limit is not None), default=None)
+        merged = overlay(base.model_dump(), taken)
+        taken = {name: merged[name] for name in taken}
         form, patterns = taken.get("response_format"), "`pattern` or `patternProperties`"
         if form != base.response_format and _has_patterns(form):
             return refusal(f"response_format may have no {patterns} on this server: leave them out.")
         if what := ", ".join(_wider(taken, most)):
             return refusal(most.refusal.replace("{}", what))
-        return AgentContext.model_validate({**whole, "workspace": folder})
+        return AgentContext.model_validate({**merged, "workspace": folder})
     except ValidationError as error:
         path, message = first_error(error)
         return refusal(f"The request's context does not fit: {path or 'context'}: {message}.")
@@ -106,21 +106,21 @@ def _may_name(model: str | None, most: Allowance) -> bool:
     """
     if most.models is not None or model is None:
         return model in (most.models or ())
-    asked, own = (split_provider(each or "")[0] or "openai" for each in (model, most.context.model))
-    return "://" not in model and (most.context.base_url is None or asked == own)
+    provider, own_provider = (split_provider(name or "")[0] or "openai" for name in (model, most.context.model))
+    return "://" not in model and (most.context.base_url is None or provider == own_provider)
 
 
 def _has_patterns(schema: Any) -> bool:
     """Whether a JSON schema brings regular expressions: one can keep a whole server busy for years."""
-    left = [schema]
-    while left:
-        value = left.pop()
+    pending = [schema]
+    while pending:
+        value = pending.pop()
         if isinstance(value, dict):
             if isinstance(value.get("pattern"), str) or "patternProperties" in value:
                 return True
-            left.extend(value.values())
+            pending.extend(value.values())
         elif isinstance(value, list):
-            left.extend(value)
+            pending.extend(value)
     return False
 
 
@@ -159,20 +159,20 @@ def client_context(given: object, bound: AgentContext | None) -> object:
     most = operator_allowance() if bound is None else _allowance(bound, _BUILT)
     if isinstance(most, StopCause):
         return most
-    asked = {name: value for name, value in fields_set(given).items() if not _is_left_as_it_is(name, value, most)}
-    folder = _folder(asked.get("workspace", "."), most.context.workspace)
-    return folder if isinstance(folder, StopCause) else narrowed(asked, most, folder)
+    requested = {name: value for name, value in fields_set(given).items() if not _is_left_as_it_is(name, value, most)}
+    folder = _folder(requested.get("workspace", "."), most.context.workspace)
+    return folder if isinstance(folder, StopCause) else narrowed(requested, most, folder)
 
 
 @lru_cache(1)
 def operator_allowance() -> Allowance | StopCause:
     """The most that clients of this process may ask for, which is read once; why nothing is allowed."""
-    found = load_context(os.environ.get(ROOT_VARIABLE) or ".", workspace_file=False)
-    if isinstance(found, ToolError):
-        return refusal(f"This server's settings are wrong: {found.message}")
+    context = load_context(os.environ.get(ROOT_VARIABLE) or ".", workspace_file=False)
+    if isinstance(context, ToolError):
+        return refusal(f"This server's settings are wrong: {context.message}")
     path = os.environ.get(CONFIG_VARIABLE, configuration_file(FILE_NAME))
     where = f"in {quoted(path)}" if path and isinstance(path, str) else f"in a file that {CONFIG_VARIABLE} names"
-    return _allowance(found, f"{where} and start the server again, or {_BUILT}")
+    return _allowance(context, f"{where} and start the server again, or {_BUILT}")
 
 
 def _allowance(context: AgentContext, where: str) -> Allowance:

@@ -23,20 +23,20 @@ def list_permissions(workspace: str = "") -> tuple[Permission, ...] | ToolError:
     data = path if isinstance(path, ToolError) else read_bytes(path)
     if isinstance(data, ToolError):
         return () if data.code is ToolErrorCode.NOT_FOUND else data
-    kept = _read(data, str(path))
-    if isinstance(kept, ToolError):
-        return kept
-    return tuple(each for each in kept if workspace in ("", each.place))
+    permissions = _read(data, str(path))
+    if isinstance(permissions, ToolError):
+        return permissions
+    return tuple(permission for permission in permissions if workspace in ("", permission.place))
 
 
 def keep_permission(permission: Permission) -> ToolError | None:
     """Keep one more for later runs in its workspace."""
-    return _exchange(lambda kept: list(dict.fromkeys([*kept, permission])))
+    return _exchange(lambda permissions: list(dict.fromkeys([*permissions, permission])))
 
 
 def remove_permissions(ids: Sequence[str]) -> ToolError | None:
     """Remove those with these ids."""
-    return _exchange(lambda kept: [each for each in kept if each.id not in ids])
+    return _exchange(lambda permissions: [permission for permission in permissions if permission.id not in ids])
 
 
 def _exchange(change: Callable[[Sequence[Permission]], list[Permission]]) -> ToolError | None:
@@ -45,10 +45,10 @@ def _exchange(change: Callable[[Sequence[Permission]], list[Permission]]) -> Too
         return path
 
     def changed(data: bytes) -> bytes | ToolError:
-        kept = _read(data, path)
-        if isinstance(kept, ToolError):
-            return kept
-        permissions = [each.model_dump(mode="json") for each in change(kept)]
+        stored = _read(data, path)
+        if isinstance(stored, ToolError):
+            return stored
+        permissions = [permission.model_dump(mode="json") for permission in change(stored)]
         return f"{json.dumps({'permissions': permissions}, indent=2)}\n".encode()
 
     return exchange(path, changed)
@@ -56,7 +56,7 @@ def _exchange(change: Callable[[Sequence[Permission]], list[Permission]]) -> Too
 
 def _read(data: bytes, path: str) -> list[Permission] | ToolError:
     try:
-        held = json.loads(data or b'{"permissions": []}')
-        return TypeAdapter(list[Permission]).validate_python(held["permissions"])
+        document = json.loads(data or b'{"permissions": []}')
+        return TypeAdapter(list[Permission]).validate_python(document["permissions"])
     except (ValueError, KeyError, TypeError, RecursionError, ValidationError):
         return invalid(f"{quoted(path)} is no list of permissions: mend it, or move it away.")

@@ -85,24 +85,24 @@ class Unattended(NamedTuple):
 
     def _take_away(self, branch: str, commit: workspace_copies.Committed, files: int) -> Published:
         """Take the worktree away, unless it holds what is not committed."""
-        said = "Nothing is committed"
+        message = "Nothing is committed"
         if commit.id:
             count = count_of(files - len(commit.left_out), "file")
-            said = f"Committed {count} to the branch {branch} ({commit.id[:9]})"
-        left = workspace_copies.leave_branch(self.copy, branch)
-        if left and not isinstance(left, ToolError):
-            return Published(branch, commit.id, self.root, f"{said}; {_left_words(left, self.root)}")
-        problem = left if isinstance(left, ToolError) else None
+            message = f"Committed {count} to the branch {branch} ({commit.id[:9]})"
+        left_out = workspace_copies.leave_branch(self.copy, branch)
+        if left_out and not isinstance(left_out, ToolError):
+            return Published(branch, commit.id, self.root, f"{message}; {_left_words(left_out, self.root)}")
+        problem = left_out if isinstance(left_out, ToolError) else None
         if not commit.id:
             return Published("", "", "", "Nothing was changed: there is no commit, and no branch", problem)
-        return Published(branch, commit.id, "", said, problem)
+        return Published(branch, commit.id, "", message, problem)
 
 
 def _left_words(left: Mapping[str, str], root: str) -> str:
     """Which files stay in the worktree, by their reasons."""
     parts = []
     for reason in dict.fromkeys(left.values()):
-        names = [quoted(name) for name, each in left.items() if each == reason]
+        names = [quoted(name) for name, reason_left in left.items() if reason_left == reason]
         parts.append(f"{listed(names)} in {root} {'stays' if len(names) == 1 else 'stay'} there, as {reason}")
     return "; ".join(parts)
 
@@ -113,16 +113,20 @@ def begin(workspace: str, task: str, run_id: str, *, commit: bool, report: str) 
     The error says what is missing: a repository, a commit in it, somebody in whose name to commit.
     """
     path = os.path.abspath(workspace)
-    for found in (find_identity(path) if commit else None, workspace_folder(path)):
-        if isinstance(found, ToolError):
-            return found
+    for problem in (find_identity(path) if commit else None, workspace_folder(path)):
+        if isinstance(problem, ToolError):
+            return problem
     task = Redactor(known_values(os.environ)).text(task)
     words = "-".join(re.findall(r"[a-z0-9]+", task.lower())[:6])[:40]
     name = f"{words}-{short_id(run_id)}".strip("-")
     folder = os.path.join(os.path.abspath(data_folder()), _WORKTREES, name)
-    wanted = workspace_copies.Wanted(f"mendgraph/{name}", task, commit, report)
-    made = workspace_copies.make_branch(path, folder, wanted)
-    return made if isinstance(made, ToolError) else Unattended(made.root, made, wanted)
+    commit_request = workspace_copies.Wanted(f"mendgraph/{name}", task, commit, report)
+    branch_result = workspace_copies.make_branch(path, folder, commit_request)
+    return (
+        branch_result
+        if isinstance(branch_result, ToolError)
+        else Unattended(branch_result.root, branch_result, commit_request)
+    )
 
 
 def taken_up(root: str) -> Unattended | None:

@@ -177,9 +177,9 @@ class BudgetMiddleware(ModelCallMiddleware, StoppingMiddleware):
             return await self._ask_again(model, request, bill, heard, send, apart)
 
         first: BaseException | None = None
-        for each in model.models:
+        for single in model.models:
             try:
-                return await self._ask(each, request, bill, heard, send, apart)
+                return await self._ask(single, request, bill, heard, send, apart)
             except _RefusedCallError:
                 raise
             except model.errors as error:
@@ -204,15 +204,15 @@ class BudgetMiddleware(ModelCallMiddleware, StoppingMiddleware):
         self, model: Single, request: Asked, bill: "_Bill", heard: Heard, send: Send, apart: Apart
     ) -> Answered:
         chat = model.chat
-        field, own = limit_of(chat, chat.profile or {})
+        field, own_limit = limit_of(chat, chat.profile or {})
         if self._calls.cuts and not field:
             raise ValueError(
                 f"BudgetMiddleware cannot limit the replies of {type(chat).__name__}: it has no field such as"
                 " max_tokens. Use limits on calls or input tokens, or a chat model with such a field."
             )
-        wanted = self._calls.limits.max_output_tokens_per_call or own or REPLY_TOKENS
-        most = await apart(bill.reserve, name_of(chat), min(wanted, own or wanted))
-        if field and (most < own if own else self._calls.cuts):
+        reply_tokens = self._calls.limits.max_output_tokens_per_call or own_limit or REPLY_TOKENS
+        most = await apart(bill.reserve, name_of(chat), min(reply_tokens, own_limit or reply_tokens))
+        if field and (most < own_limit if own_limit else self._calls.cuts):
             chat = with_settings(chat, {field: most, **less_thought(chat, most)})
         arguments = chat._get_invocation_params(**model.settings)  # noqa: SLF001 - as LangChain does
         bill.expect({**traced(chat, model.settings), LIMITS: reply_limits(arguments)})
@@ -354,8 +354,8 @@ class _Bill:
         name, most = self._name, self._most
         if not is_expected:
             name = str(about.get("ls_model_name") or "").removeprefix("models/")
-            said = (about.get("ls_max_tokens"), *about[LIMITS].values())
-            most = max((each for each in said if isinstance(each, int)), default=0)
+            limits = (about.get("ls_max_tokens"), *about[LIMITS].values())
+            most = max((limit for limit in limits if isinstance(limit, int)), default=0)
         if self._calls.cuts and not most:
             raise _RefusedCallError(
                 ValueError(
@@ -376,10 +376,10 @@ def _no_model(_: object) -> Never:
 
 
 def _opened(state: Any) -> Scope:
-    kept = state.get("mendgraph_budget")
-    if not kept:
+    budget = state.get("mendgraph_budget")
+    if not budget:
         return uuid4().hex, ledger.Spending()
-    return kept["thread"], ledger.Spending.model_validate(kept["spending"])
+    return budget["thread"], ledger.Spending.model_validate(budget["spending"])
 
 
 def _kept(thread: str, spending: ledger.Spending) -> dict[str, Any]:
@@ -391,5 +391,5 @@ def _prompt(request: Asked) -> Prompt:
     messages = [*([request.system_message] if request.system_message else []), *request.messages]
     return Prompt(
         tuple(as_map(message, native=True) for message in messages),
-        tuple(each if isinstance(each, dict) else convert_to_openai_tool(each) for each in request.tools),
+        tuple(tool if isinstance(tool, dict) else convert_to_openai_tool(tool) for tool in request.tools),
     )

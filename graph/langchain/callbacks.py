@@ -134,8 +134,8 @@ class Report:
 
     def last_tokens(self) -> list[JsonMap]:
         """What it is called with at the end."""
-        rest = self._stream.close()
-        chunks = [AIMessageChunk(content=rest)] if rest else []
+        last_chunks = self._stream.close()
+        chunks = [AIMessageChunk(content=last_chunks)] if last_chunks else []
         return [self._token(chunk) for chunk in (*chunks, _last(self._assembly.reply(0.0), self._begin_text))]
 
     def _token(self, chunk: AIMessageChunk) -> JsonMap:
@@ -200,11 +200,13 @@ def _last(reply: ModelReply | None, begin_text: Callable[[], Stream]) -> AIMessa
     if reply is None:
         return AIMessageChunk(content="")
 
-    whole = partial(_whole, begin_text=begin_text)
+    complete = partial(_whole, begin_text=begin_text)
     return AIMessageChunk(
         content="",
         tool_call_chunks=[
-            tool_call_chunk(name=whole(call.tool), args=whole(call.arguments), id=whole(call.call_id), index=index)
+            tool_call_chunk(
+                name=complete(call.tool), args=complete(call.arguments), id=complete(call.call_id), index=index
+            )
             for index, call in enumerate(reply.calls)
         ],
         usage_metadata=UsageMetadata(
@@ -214,8 +216,8 @@ def _last(reply: ModelReply | None, begin_text: Callable[[], Stream]) -> AIMessa
             input_token_details={"cache_read": reply.cached_tokens, "cache_creation": reply.cache_write_tokens},
             output_token_details={"reasoning": reply.reasoning_tokens},
         ),
-        additional_kwargs={"refusal": whole(reply.refusal)} if reply.refusal else {},
-        response_metadata={"finish_reason": reply.finish_reason.value, "model_name": whole(reply.model)},
+        additional_kwargs={"refusal": complete(reply.refusal)} if reply.refusal else {},
+        response_metadata={"finish_reason": reply.finish_reason.value, "model_name": complete(reply.model)},
     )
 
 

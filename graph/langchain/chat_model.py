@@ -96,15 +96,15 @@ class ChatModel(Model):
     @property
     def window_tokens(self) -> int | None:
         """The model's window in tokens, None where its package does not say."""
-        said = self.profile.get("max_input_tokens")
-        return said if isinstance(said, int) and said > 0 else None
+        window = self.profile.get("max_input_tokens")
+        return window if isinstance(window, int) and window > 0 else None
 
     def takes(self, kind: str) -> bool | None:
         """Whether the model takes content of this kind, such as "image"; None where neither its package nor it says."""
         if kind in self.learned.refused_media:
             return False
-        said = self.profile.get({"file": "pdf_inputs"}.get(kind, f"{kind}_inputs"))
-        return said if isinstance(said, bool) else None
+        supports = self.profile.get({"file": "pdf_inputs"}.get(kind, f"{kind}_inputs"))
+        return supports if isinstance(supports, bool) else None
 
     def close(self) -> None:
         """Close the connections of sync calls."""
@@ -177,20 +177,20 @@ class ChatModel(Model):
     def _media_to_leave_out(self, refusal: failures.Refusal, call: Call, without: frozenset[str]) -> str:
         """What results hold that the model may have refused, such as "image"; "" where a person's request holds it."""
         messages = call.prompt.chat_messages
-        request = next((each for each in reversed(messages) if is_request(each)), None)
-        asked = () if request is None else media_of(request)
-        for kind in (kind for each in messages for kind in media_of(each)):
+        request = next((message for message in reversed(messages) if is_request(message)), None)
+        media = () if request is None else media_of(request)
+        for kind in (kind for message in messages for kind in media_of(message)):
             unknown = kind not in without and self.takes(kind) is None
-            if unknown and kind not in asked and failures.may_be_about(refusal, kind):
+            if unknown and kind not in media and failures.may_be_about(refusal, kind):
                 return kind
         return ""
 
     def _failure(self, error: Exception, clock: "_Clock", call: Call) -> ProviderFailure:
         failure = failures.describe_failure(error, self.provider, begun=clock.begun)
-        said = failure.message
+        message = failure.message
         if failure.kind is ProviderErrorKind.BAD_REQUEST and any(map(media_of, call.prompt.chat_messages)):
-            said = f"{said} The request holds images or files, which this model may not take."
-        return failure.model_copy(update={"received_characters": clock.characters, "message": said})
+            message = f"{message} The request holds images or files, which this model may not take."
+        return failure.model_copy(update={"received_characters": clock.characters, "message": message})
 
     def _request(self, chat: BaseChatModel, call: Call, media: frozenset[str] = frozenset()) -> Request:
         chat, prompt, learned = with_settings(chat, self.settings), call.prompt, self.learned
@@ -262,8 +262,8 @@ class ChatModel(Model):
         return [SystemMessage([{"type": "text", "text": system.text, **_CACHED}]), *others]
 
     def _bound(self, chat: BaseChatModel, prompt: Prompt) -> JsonMap:
-        known, options = self._tools
-        if known is not prompt.tools:
+        bound_tools, options = self._tools
+        if bound_tools is not prompt.tools:
             tools = list(prompt.tools)
             if _is_googles(chat):  # whose package warns at each call of a keyword that it leaves out by itself
                 tools = _closed(tools)
@@ -303,8 +303,8 @@ class _Clock:
 
     def next_look(self) -> float:
         """When to look at `left` again: before the first part, silence may begin at any time."""
-        left = max(0.0, self.left())
-        return left if self._idle_s is None else min(left, self._idle_s)
+        remaining_s = max(0.0, self.left())
+        return remaining_s if self._idle_s is None else min(remaining_s, self._idle_s)
 
     def overdue(self) -> failures.ReplyTimeoutError:
         if self._silent_end is not None and self._silent_end < self._started + self._total_s:
@@ -414,8 +414,8 @@ class _Reading:
 
     def _report(self) -> Report:
         request, call = self._request, self._call
-        shown, scrub = call.prompt.chat_messages, call.scrub or PlainText
-        return Report(request.chat, request.callbacks, shown, self.assembly, scrub, quiet=call.quiet)
+        messages, scrub = call.prompt.chat_messages, call.scrub or PlainText
+        return Report(request.chat, request.callbacks, messages, self.assembly, scrub, quiet=call.quiet)
 
     def _texts(self) -> Generator[str]:
         chat, messages, options = self._request.chat, self._request.messages, self._request.options
@@ -491,8 +491,8 @@ def limit_of(chat: BaseChatModel, profile: Mapping[str, Any]) -> tuple[str, int 
     None where neither its settings nor its package's `profile` say.
     """
     name = next((each for each in LIMIT_FIELDS if each in type(chat).model_fields), "")
-    own = (getattr(chat, name, None) if name else None, profile.get("max_output_tokens"))
-    return name, min((tokens for tokens in own if isinstance(tokens, int) and tokens > 0), default=None)
+    limits = (getattr(chat, name, None) if name else None, profile.get("max_output_tokens"))
+    return name, min((tokens for tokens in limits if isinstance(tokens, int) and tokens > 0), default=None)
 
 
 def less_thought(chat: BaseChatModel, limit: int) -> JsonMap:
@@ -524,5 +524,5 @@ def _caches_by_breakpoints(chat: BaseChatModel) -> bool:
 
 def _closed(value: Any) -> Any:
     if isinstance(value, dict):
-        return {name: _closed(each) for name, each in value.items() if name != "additionalProperties"}
-    return [_closed(each) for each in value] if isinstance(value, list) else value
+        return {name: _closed(item) for name, item in value.items() if name != "additionalProperties"}
+    return [_closed(item) for item in value] if isinstance(value, list) else value

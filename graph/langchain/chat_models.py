@@ -82,8 +82,8 @@ class ChatModels:
         if not endpoint.model:
             return self._models.get(_key(endpoint, options))
         with self._lock:
-            made = self._made(endpoint, options)
-        return made if isinstance(made, ChatModel) else None
+            chat = self._made(endpoint, options)
+        return chat if isinstance(chat, ChatModel) else None
 
     def connect(self, wanted: endpoints.ModelChoice, *, waiting: bool = True) -> ChatModel | ProviderFailure | None:
         """Find the endpoint, start the embedded model where it is that, and return a chat model that answers calls.
@@ -115,16 +115,16 @@ class ChatModels:
         key = _key(endpoint, options)
         if key in self._models:
             return self._models[key]
-        made = provider_model(endpoint, options) if endpoint.provider else endpoint_model(endpoint, options)
-        if isinstance(made, ChatModel) and not (endpoint.model or endpoint.provider):
-            served = served_models(made)
+        chat = provider_model(endpoint, options) if endpoint.provider else endpoint_model(endpoint, options)
+        if isinstance(chat, ChatModel) and not (endpoint.model or endpoint.provider):
+            served = served_models(chat)
             chosen = served if isinstance(served, ProviderFailure) else endpoints.choose_served_model(served)
             if isinstance(chosen, ProviderFailure):
                 return chosen
-            made = endpoint_model(endpoint.model_copy(update={"model": chosen}), options)
-        if isinstance(made, ChatModel):
-            self._models[key] = made
-        return made
+            chat = endpoint_model(endpoint.model_copy(update={"model": chosen}), options)
+        if isinstance(chat, ChatModel):
+            self._models[key] = chat
+        return chat
 
     def close(self) -> None:
         """Close the connections of sync calls, and forget the chat models."""
@@ -150,8 +150,8 @@ def given_model(chat: BaseChatModel) -> ChatModel:
     limit_name = failures.NEW_LIMIT
     name, thinks = name_of(chat), _thinks(chat)
     keys = [value.get_secret_value() for _, value in chat if isinstance(value, SecretStr)]
-    shown = f"{name} through {type(chat).__name__}" if name else type(chat).__name__
-    provider = failures.Provider(shown, next(iter(chat.lc_secrets.values()), ""), keys)
+    display = f"{name} through {type(chat).__name__}" if name else type(chat).__name__
+    provider = failures.Provider(display, next(iter(chat.lc_secrets.values()), ""), keys)
     has_tools = type(chat).bind_tools is not BaseChatModel.bind_tools
     has_tools = has_tools and (chat.profile or {}).get("tool_calling") is not False
     learned = failures.LESSONS.setdefault(
@@ -268,9 +268,9 @@ def endpoint_chat(
 
     `transport` answers in place of the network.
     """
-    known = {name for name in options.model_kwargs if name in ChatOpenAI.model_fields}
-    given = {name: value for name, value in options.model_kwargs.items() if name in known}
-    body = {name: value for name, value in options.model_kwargs.items() if name not in known}
+    known_fields = {name for name in options.model_kwargs if name in ChatOpenAI.model_fields}
+    field_values = {name: value for name, value in options.model_kwargs.items() if name in known_fields}
+    body = {name: value for name, value in options.model_kwargs.items() if name not in known_fields}
     http = _http_clients(endpoint, {"verify": verify, "trust_env": trust_env, "transport": transport}, in_loop=in_loop)
     responses = options.use_responses_api
     if responses is None and not _is_openai(endpoint):
@@ -287,19 +287,19 @@ def endpoint_chat(
         openai_proxy="",
         extra_body=body or None,
         **http,
-        **given,
+        **field_values,
     )
 
 
 def _http_clients(endpoint: endpoints.Endpoint, connection: JsonMap, *, in_loop: bool) -> JsonMap:
     """The clients of a chat model for an endpoint, as its settings; `connection` says how they connect."""
-    own = endpoint.key_variable == endpoints.USUAL_KEY and not endpoint.embedded
+    is_default_endpoint = endpoint.key_variable == endpoints.USUAL_KEY and not endpoint.embedded
     agent = f"mendgraph/{_version('mendgraph')}"
 
     def as_we_are(request: httpx2.Request) -> None:
         """Say who asks, and to endpoints that are not the run's own nothing of what is meant for that one."""
         for name in set(request.headers) - {_RAW_RESPONSE}:
-            if name.startswith("x-stainless-") or (not own and name not in _PLAIN_HEADERS):
+            if name.startswith("x-stainless-") or (not is_default_endpoint and name not in _PLAIN_HEADERS):
                 del request.headers[name]
         request.headers["user-agent"] = agent
 
@@ -363,9 +363,9 @@ def _set_up(model: ChatModel, single: Single, options: endpoints.ModelOptions) -
     """The user's own chat model with a run's settings: those that it has, and others for each of its requests."""
     chat = single.chat
     effort = {} if options.reasoning_effort is None else {"reasoning_effort": options.reasoning_effort}
-    wanted: JsonMap = {**single.settings, **options.model_kwargs, **effort}
-    settings = {name: value for name, value in wanted.items() if name in type(chat).model_fields}
-    others = {name: value for name, value in wanted.items() if name not in settings}
+    arguments: JsonMap = {**single.settings, **options.model_kwargs, **effort}
+    settings = {name: value for name, value in arguments.items() if name in type(chat).model_fields}
+    others = {name: value for name, value in arguments.items() if name not in settings}
     if isinstance(chat, BaseChatOpenAI):
         body = {name: value for name, value in others.items() if name not in REQUEST_OPTIONS}
         others = {name: value for name, value in others.items() if name in REQUEST_OPTIONS}

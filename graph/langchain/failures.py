@@ -84,24 +84,24 @@ class Refusal(NamedTuple):
 
 def read_refusal(error: BaseException) -> Refusal:
     """What this exception, or one that it came from, says of its cause."""
-    status, said, wish = None, None, None
-    for each in chain_of(error):
-        response = getattr(each, "response", None)
-        status = status or _status(each, response)
-        said = said if said is not None else _body(each, response)
+    status, details, wish = None, None, None
+    for cause in chain_of(error):
+        response = getattr(cause, "response", None)
+        status = status or _status(cause, response)
+        details = details if details is not None else _body(cause, response)
         with suppress(Exception):  # what has no headers
-            headers: Any = getattr(response, "headers", None) or getattr(each, "headers", None)
+            headers: Any = getattr(response, "headers", None) or getattr(cause, "headers", None)
             wish = wish if wish is not None else retry_after_s(str(headers.get("retry-after") or ""))
-    if isinstance(said, list):  # of Gemini
-        said = next((each for each in said if isinstance(each, dict)), None)
-    inner = said.get("error", said) if isinstance(said, dict) else said
+    if isinstance(details, list):  # of Gemini
+        details = next((detail for detail in details if isinstance(detail, dict)), None)
+    inner = details.get("error", details) if isinstance(details, dict) else details
     fields = inner if isinstance(inner, dict) else {}
     # The single faults of a request, as FastAPI and pydantic tell them, and Mistral inside of its message.
     nested = fields.get("message")
     listed = fields.get("detail") or (nested.get("detail") if isinstance(nested, dict) else None)
     if isinstance(listed, list) and listed and isinstance(listed[0], dict):
         loc = [str(part) for part in listed[0].get("loc", ()) if part != "body"]
-        message = "; ".join(f"{'.'.join(map(str, each.get('loc', ())))}: {each.get('msg')}" for each in listed[:3])
+        message = "; ".join(f"{'.'.join(map(str, item.get('loc', ())))}: {item.get('msg')}" for item in listed[:3])
         return Refusal(status, message, frozenset(), loc[0] if loc else "", wish)
     told = nested or fields.get("detail") or (inner if isinstance(inner, str) else None) or str(error).strip()
     codes = frozenset(str(fields[name]) for name in ("code", "type", "status") if fields.get(name))
@@ -109,13 +109,13 @@ def read_refusal(error: BaseException) -> Refusal:
 
 
 def _status(error: BaseException, response: Any) -> int | None:
-    told = (
+    candidates = (
         getattr(error, "status_code", None),
         getattr(error, "code", None),
         getattr(response, "status_code", None),
         response.get("ResponseMetadata", {}).get("HTTPStatusCode") if isinstance(response, dict) else None,
     )
-    return next((each for each in told if isinstance(each, int) and 300 <= each < 600), None)
+    return next((code for code in candidates if isinstance(code, int) and 300 <= code < 600), None)
 
 
 def _body(error: BaseException, response: Any) -> Any:
@@ -160,14 +160,14 @@ def describe_failure(error: Exception, provider: Provider, *, begun: bool = Fals
     """Turn an exception of one call into a typed failure; `begun` says that a part of the reply had come."""
     if isinstance(error, CallFailedError):
         return error.failure
-    error = next((each for each in chain_of(error) if isinstance(each, ReplyLimitError)), error)
+    error = next((cause for cause in chain_of(error) if isinstance(cause, ReplyLimitError)), error)
     refusal = read_refusal(error)
     answered = refusal.status is not None or bool(refusal.codes)
     kind = _kind(refusal) if answered else _kind_without_status(error, provider)
     template, detail = _MESSAGES[kind], _detail(error, refusal, kind, provider, answered=answered)
     if refusal.status == HTTPStatus.PAYMENT_REQUIRED or refusal.codes & _BILLING:
         template = _NO_CREDIT
-    if any(isinstance(each, ssl.SSLCertVerificationError) for each in chain_of(error)):
+    if any(isinstance(cause, ssl.SSLCertVerificationError) for cause in chain_of(error)):
         kind, template = Kind.MODEL_UNAVAILABLE, _BAD_CERTIFICATE
     elif begun and kind in {Kind.CONNECTION, Kind.SERVER_ERROR}:
         kind, template = Kind.INCOMPLETE_STREAM, _MESSAGES[Kind.INCOMPLETE_STREAM]
@@ -239,8 +239,8 @@ def _kind(refusal: Refusal) -> Kind:
 
 
 def _kind_without_status(error: Exception, provider: Provider) -> Kind:
-    for each in chain_of(error):
-        for kind in type(each).__mro__:
+    for cause in chain_of(error):
+        for kind in type(cause).__mro__:
             if kind.__name__ in _CLASSES:
                 return _CLASSES[kind.__name__]
     if _is_overflow(str(error)):
@@ -254,8 +254,8 @@ def _is_bad_document(error: Exception, provider: Provider) -> bool:
 
 
 def _is_overflow(message: str) -> bool:
-    said = _LINK.sub("", message)
-    return bool(_OVERFLOW.search(said)) and not _NO_OVERFLOW.search(said)
+    text = _LINK.sub("", message)
+    return bool(_OVERFLOW.search(text)) and not _NO_OVERFLOW.search(text)
 
 
 _CAUSES: Final = {
@@ -270,11 +270,13 @@ def _detail(error: Exception, refusal: Refusal, kind: Kind, provider: Provider, 
     first = refusal.message.splitlines()[0]
     if answered:
         return first
-    for each in chain_of(error):
-        if isinstance(each, ssl.SSLCertVerificationError):
-            return f"its TLS certificate is refused: {getattr(each, 'verify_message', '') or 'it is not to be trusted'}"
-        if type(each).__name__ in _CAUSES:
-            return _CAUSES[type(each).__name__]
+    for cause in chain_of(error):
+        if isinstance(cause, ssl.SSLCertVerificationError):
+            return (
+                f"its TLS certificate is refused: {getattr(cause, 'verify_message', '') or 'it is not to be trusted'}"
+            )
+        if type(cause).__name__ in _CAUSES:
+            return _CAUSES[type(cause).__name__]
     if kind is Kind.SERVER_ERROR and _is_bad_document(error, provider):
         return f"it sent no chat completion: {'no object' if isinstance(error, AttributeError) else first}"
     return first if kind in {Kind.CONNECTION, Kind.TIMEOUT} or provider.endpoint else f"{type(error).__name__}: {first}"
@@ -302,10 +304,10 @@ def chain_of(error: BaseException) -> Iterator[BaseException]:
     for _ in range(_DEEPEST):
         if not waiting:
             return
-        each = waiting.pop(0)
-        yield each
-        waiting += each.exceptions if isinstance(each, BaseExceptionGroup) else ()
-        waiting += [came for came in (each.__cause__ or each.__context__,) if came]
+        current = waiting.pop(0)
+        yield current
+        waiting += current.exceptions if isinstance(current, BaseExceptionGroup) else ()
+        waiting += [origin for origin in (current.__cause__ or current.__context__,) if origin]
 
 
 # --- What a model at an endpoint does not take
@@ -376,19 +378,19 @@ class Learned:
         return name
 
     def _named(self, refusal: Refusal, sent: Collection[str], limit: int) -> str:
-        said = refusal.message
-        if TOOLS in sent and (refusal.parameter == TOOLS or _NO_TOOLS.search(said)) and refusal.status is not None:
+        message = refusal.message
+        if TOOLS in sent and (refusal.parameter == TOOLS or _NO_TOOLS.search(message)) and refusal.status is not None:
             return TOOLS
         if refusal.status not in (400, 422):  # the provider does not call the request itself wrong
             return ""
-        if STREAM in sent and (refusal.parameter == STREAM or _NO_STREAM.search(said)):
+        if STREAM in sent and (refusal.parameter == STREAM or _NO_STREAM.search(message)):
             return STREAM
         parameter = refusal.parameter.partition(".")[0]
         if named := next((name for name in sent if name == parameter != LIMIT), ""):
             return named
-        if any(name == parameter or _mentions(said, name) for name in LIMIT_NAMES):
-            return self._of_the_limit(said, limit)
-        return next((name for name in sent if name not in {TOOLS, STREAM} and _mentions(said, name)), "")
+        if any(name == parameter or _mentions(message, name) for name in LIMIT_NAMES):
+            return self._of_the_limit(message, limit)
+        return next((name for name in sent if name not in {TOOLS, STREAM} and _mentions(message, name)), "")
 
     def _of_the_limit(self, said: str, limit: int) -> str:
         """Its name is refused, so the other one is tried; or its value, so the largest number below it is taken."""
@@ -399,7 +401,7 @@ class Learned:
             self._limit_names.add(other)
             self.limit_name = other
             return LIMIT
-        numbers = (int(re.sub(r"\D", "", found)) for found in _NUMBER.findall(said))
+        numbers = (int(re.sub(r"\D", "", number)) for number in _NUMBER.findall(said))
         allowed = max((number for number in numbers if LEAST_LIMIT <= number < self.limited(limit)), default=None)
         if allowed is None:
             return ""

@@ -99,8 +99,8 @@ def check_middleware(given: Sequence[object]) -> None:
         why = next((INSTEAD[kind.__name__] for kind in type(each).__mro__ if kind.__name__ in INSTEAD), "")
         if names.count(each.name) > 1:
             why = "two have this name"
-        elif own := sorted(set(each.state_schema.__annotations__) - set(types.AgentState.__annotations__)):
-            why = why or f"the state has no {', '.join(own)} (state_schema): use an attribute, or runtime.store"
+        elif own_fields := sorted(set(each.state_schema.__annotations__) - set(types.AgentState.__annotations__)):
+            why = why or f"the state has no {', '.join(own_fields)} (state_schema): use an attribute, or runtime.store"
         for hook in (*HOOKS, *(f"a{name}" for name in HOOKS)):
             if jumps := sorted(set(getattr(getattr(each, hook), "__can_jump_to__", ())) - {"end"}):
                 why = f'{hook} jumps to {jumps[0]!r}, and can only jump to "end"'
@@ -180,7 +180,7 @@ class _Step:
     async def call(self, each: Any, name: str, last: Any, given: Any) -> Any:
         """What a hook makes of its request and its handler, or of the state and the runtime."""
         before, self.at = self.at, f"{name} of {each.name}"
-        plain, own, wraps = _own(each, name), _own(each, f"a{name}"), name.startswith("wrap")
+        plain, async_form, wraps = _own(each, name), _own(each, f"a{name}"), name.startswith("wrap")
         loop = asyncio.get_running_loop()
 
         def handler(request: Any) -> Any:
@@ -193,8 +193,8 @@ class _Step:
             return future.result()
 
         try:
-            if own and (self.in_loop or not plain):
-                result = await own(given, last)
+            if async_form and (self.in_loop or not plain):
+                result = await async_form(given, last)
             else:
                 result = await await_call(partial(plain, given, handler if wraps else last))
             return self.accepted(result) if wraps else self.take(result)
@@ -209,14 +209,14 @@ class _Step:
 
     async def chain(self, name: str, handler: Handler, request: Any) -> Any:
         """What the handler with the hooks of this name around it makes of a request; the first is the outermost."""
-        for each in reversed(self.of(name)):
-            handler = partial(self.call, each, name, handler)
+        for hook in reversed(self.of(name)):
+            handler = partial(self.call, hook, name, handler)
         return await handler(request)
 
     async def all(self, name: str) -> None:
         """Call the hooks of this name one after the other, those after a step in reverse."""
-        for each in self.of(name)[:: -1 if name.startswith("after") else 1]:
-            await self.call(each, name, self.runtime, {"messages": deepcopy(self.messages)})
+        for hook in self.of(name)[:: -1 if name.startswith("after") else 1]:
+            await self.call(hook, name, self.runtime, {"messages": deepcopy(self.messages)})
 
     def accepted(self, result: Any) -> Any:
         raise NotImplementedError
@@ -228,9 +228,9 @@ class _Step:
             self.fail('gave back what it may not: it may change messages, and jump to "end"')
         if (jump := update.get("jump_to")) not in {None, "end"}:
             self.fail(f'jumps to {jump!r}, and can only jump to "end"')
-        said, given = f"The hook {self.at} ended the turn.", update.get("messages") or []
+        said, messages = f"The hook {self.at} ended the turn.", update.get("messages") or []
         places = {message.id: place for place, message in enumerate(self.messages)}
-        for message in convert_to_messages(given if isinstance(given, list) else [given]):
+        for message in convert_to_messages(messages if isinstance(messages, list) else [messages]):
             place = places.get(message.id)
             old = None if place is None else self.messages[place]
             if place is None and jump and isinstance(message, AIMessage):
@@ -297,7 +297,7 @@ class _ModelStep(_Step):
         for name in ("tool_choice", "response_format", "model_settings"):
             if getattr(request, name):
                 self.fail(f"sets {name}: AgentContext says how the model is asked (model_kwargs, response_format)")
-        names = [each["function"]["name"] if isinstance(each, dict) else each.name for each in request.tools]
+        names = [tool["function"]["name"] if isinstance(tool, dict) else tool.name for tool in request.tools]
         if unknown := sorted(set(names) - set(self._tools)):
             self.fail(f"offers {unknown[0]}, which is no tool of this call: give it to build_graph(tools=...)")
         was = {id(copied): message for copied, message in zip(self._shown, self.messages, strict=True)}
@@ -332,16 +332,16 @@ class _ModelStep(_Step):
 
     def _read(self, message: AIMessage) -> records.ModelReply:
         """A message as a reply: the one that came, with what a hook has changed of it, or one that a hook wrote."""
-        reply, came = self._replies.get(message.id, (records.ModelReply(), None))
-        if came and (message.content, _calls(message)) == (came.content, _calls(came)):
+        reply, usage = self._replies.get(message.id, (records.ModelReply(), None))
+        if usage and (message.content, _calls(message)) == (usage.content, _calls(usage)):
             return reply
         assembly, clean = ReplyAssembly(), self.redactor.unnamed
         assembly.take(message)
-        if (said := assembly.reply(0.0)) is None:
+        if (assembled := assembly.reply(0.0)) is None:
             self.fail("gave back a reply that is not complete")
-        changed: JsonMap = {"text": clean(said.text), "provider": {}}
-        if came is None or _calls(message) != _calls(came):
-            calls = [call.model_copy(update={"arguments": clean(call.arguments)}) for call in said.calls]
+        changed: JsonMap = {"text": clean(assembled.text), "provider": {}}
+        if usage is None or _calls(message) != _calls(usage):
+            calls = [call.model_copy(update={"arguments": clean(call.arguments)}) for call in assembled.calls]
             ended = records.FinishReason.TOOL_CALLS if calls else records.FinishReason.STOP
             changed |= {"calls": tuple(calls), "finish_reason": ended}
         return reply.model_copy(update=changed)
@@ -351,13 +351,17 @@ def _message(reply: records.ModelReply) -> AIMessage:
     """A reply as a hook is shown it; a call whose arguments are no JSON is an invalid one."""
     functions = [(call.call_id, {"name": call.tool, "arguments": call.arguments or "{}"}) for call in reply.calls]
     calls, broken = default_tool_parser([{"id": name, "function": function} for name, function in functions])
-    given, taken = reply.input_tokens, reply.output_tokens
+    input_tokens, output_tokens = reply.input_tokens, reply.output_tokens
     return AIMessage(
         reply.text,
         id=uuid4().hex,
         tool_calls=calls,
         invalid_tool_calls=broken,
-        usage_metadata={"input_tokens": given, "output_tokens": taken, "total_tokens": given + taken},
+        usage_metadata={
+            "input_tokens": input_tokens,
+            "output_tokens": output_tokens,
+            "total_tokens": input_tokens + output_tokens,
+        },
         response_metadata={"finish_reason": reply.finish_reason.value, "model_name": reply.model},
     )
 
@@ -382,18 +386,18 @@ class _ToolStep(_Step):
         return await self.chain("wrap_tool_call", self._handle, request)
 
     async def _handle(self, request: Any) -> ToolMessage:
-        call, wanted = self._call, request.tool_call
-        if (wanted["name"], wanted["args"]) != (call.tool, call.arguments):
+        call, tool_call = self._call, request.tool_call
+        if (tool_call["name"], tool_call["args"]) != (call.tool, call.arguments):
             self.fail("changes a call that guard has judged: after_model may change the calls of a reply before that")
         if self._begun and self._once:
             self.fail(f"ran {call.tool} a second time: a tool that has an effect runs once for each call")
         self._begun = True
         async with self.handling():
-            self._ran = ran = await await_call(self._run)
-        if not self._once and ran.error.startswith(("tool_error:", "user_error:")):
-            raise HandlerError(ran.reason)
-        status: Any = "success" if ran.result.ok else "error"
-        text = render_native_result(ran.as_record())
+            self._ran = result = await await_call(self._run)
+        if not self._once and result.error.startswith(("tool_error:", "user_error:")):
+            raise HandlerError(result.reason)
+        status: Any = "success" if result.result.ok else "error"
+        text = render_native_result(result.as_record())
         return ToolMessage(text, tool_call_id=call.call_id, name=call.tool, status=status)
 
     def accepted(self, result: Any) -> Any:
@@ -439,7 +443,7 @@ class Hooks:
 
     def of(self, name: str) -> list[Any]:
         """Those that have this hook, sync or async."""
-        return [each for each in self._all if _own(each, name) or _own(each, f"a{name}")]
+        return [hook for hook in self._all if _own(hook, name) or _own(hook, f"a{name}")]
 
     async def call_model(
         self, state: Any, model: BaseChatModel | str, tools: Sequence[records.ToolSpec], send: Send, *, in_loop: bool
@@ -469,8 +473,8 @@ class Hooks:
             def run_it() -> ToolRun:
                 return run(call, replace(context, seconds_left=end - monotonic_s()))
 
-            given = (call, run_it, self, state, context.seconds_left)
-            step = _ToolStep(*given, once=once, in_loop=in_loop is not None)
+            arguments = (call, run_it, self, state, context.seconds_left)
+            step = _ToolStep(*arguments, once=once, in_loop=in_loop is not None)
             try:
                 return step.ran(await step.within(step.message()))
             except (HandlerError, TurnEndedError):
@@ -509,8 +513,8 @@ class Hooks:
             failed = {"kind": records.OutcomeKind.SYSTEM_ERROR, "answer": "", "value": None, **dict(end)}
             failed |= {"diagnostics": (before,), "how_to_go_on": end.reason.how_to_go_on}
             return {**update, "outcome": outcome.model_copy(update=failed)}
-        *_, told = step.messages
-        step.changed[told.id] = told
-        if outcome.kind is records.OutcomeKind.FINISHED and told.text != last.text:
-            outcome = outcome.model_copy(update={"answer": told.text})
+        *_, call_arguments = step.messages
+        step.changed[call_arguments.id] = call_arguments
+        if outcome.kind is records.OutcomeKind.FINISHED and call_arguments.text != last.text:
+            outcome = outcome.model_copy(update={"answer": call_arguments.text})
         return {**update, "messages": [*step.changed.values()], "outcome": outcome}

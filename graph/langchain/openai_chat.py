@@ -110,18 +110,18 @@ class KeepsExtras(BaseChatOpenAI, defer_build=True):
         self, chunk: JsonMap, default_chunk_class: type, base_generation_info: JsonMap | None
     ) -> ChatGenerationChunk | None:
         usage = usage_of(chunk.get("usage"), chunk.get("timings"))
-        choice, kept = _choice(chunk), JsonMap()
+        choice, message = _choice(chunk), JsonMap()
         plain = {**chunk, "usage": None, "choices": []}
         index = choice.get("index") if choice else None
         if choice is not None and not (isinstance(index, int) and index > 0):  # which is part of another reply
             delta = _object(choice.get("delta") or {}, "delta")
-            known, kept = _read(delta)
-            plain["choices"] = [{**choice, "delta": {**known, "tool_calls": _call_parts(delta) or None}}]
-        made = super()._convert_chunk_to_generation_chunk(plain, default_chunk_class, base_generation_info)
-        if made is not None and isinstance(made.message, AIMessageChunk):
-            made.message.usage_metadata = usage
-            made.message.additional_kwargs |= kept
-        return made
+            extras, message = _read(delta)
+            plain["choices"] = [{**choice, "delta": {**extras, "tool_calls": _call_parts(delta) or None}}]
+        fields = super()._convert_chunk_to_generation_chunk(plain, default_chunk_class, base_generation_info)
+        if fields is not None and isinstance(fields.message, AIMessageChunk):
+            fields.message.usage_metadata = usage
+            fields.message.additional_kwargs |= message
+        return fields
 
     def _create_chat_result(self, response: Any, generation_info: JsonMap | None = None) -> ChatResult:
         document = response if isinstance(response, dict) else response.model_dump(warnings=False)
@@ -130,14 +130,14 @@ class KeepsExtras(BaseChatOpenAI, defer_build=True):
         choice = _choice(document)
         if choice is None:
             raise ValueError("its choices are empty")
-        said = _object(choice.get("message"), "message")
-        known, kept = _read(said)
+        converted = _object(choice.get("message"), "message")
+        known, fields = _read(converted)
         plain = {**document, "usage": None, "choices": [{**choice, "message": known}]}
         result = super()._create_chat_result(plain, generation_info)
         message = result.generations[0].message
         if isinstance(message, AIMessage):
             extras = _Extras()
-            message.additional_kwargs |= extras.without_pieces(kept) | extras.rest()
+            message.additional_kwargs |= extras.without_pieces(fields) | extras.rest()
             message.usage_metadata = usage_of(document.get("usage"), document.get("timings"))
             # As raw text: LangChain would decode their arguments, and take `false` for {}.
             message.invalid_tool_calls = [
@@ -148,7 +148,7 @@ class KeepsExtras(BaseChatOpenAI, defer_build=True):
                     args=part["function"]["arguments"],
                     error=None,
                 )
-                for part in _call_parts(said)
+                for part in _call_parts(converted)
             ]
         return result
 
@@ -158,8 +158,8 @@ REQUEST_OPTIONS: Final = {"extra_headers": "headers", "extra_query": "params", "
 
 
 def _body(payload: JsonMap) -> JsonMap:
-    whole = {**payload, **(payload.get("extra_body") or {})}
-    return {name: value for name, value in whole.items() if name not in REQUEST_OPTIONS and name != "extra_body"}
+    extras = {**payload, **(payload.get("extra_body") or {})}
+    return {name: value for name, value in extras.items() if name not in REQUEST_OPTIONS and name != "extra_body"}
 
 
 def _post_options(payload: JsonMap, *, by_model: bool) -> JsonMap:
@@ -206,8 +206,8 @@ class _PartReader:
         """
         if self._is_empty:
             raise ValueError("its stream is empty")
-        if rest := self._extras.rest():
-            yield AIMessageChunk(content="", additional_kwargs=rest)
+        if body := self._extras.rest():
+            yield AIMessageChunk(content="", additional_kwargs=body)
 
 
 class Clients:
@@ -390,12 +390,14 @@ def _plain_part(document: JsonMap) -> PlainPart | None:
         return None
     if any(value is not None and name not in _PLAIN for name, value in delta.items()):
         return None
-    said, calls = delta.get("content"), _parts(delta)
-    if not isinstance(said, str | None) or any(type(each) is not dict or each.keys() - _CALL_FIELDS for each in calls):
+    rest_of_calls, calls = delta.get("content"), _parts(delta)
+    if not isinstance(rest_of_calls, str | None) or any(
+        type(call) is not dict or call.keys() - _CALL_FIELDS for call in calls
+    ):
         return None
     parts = _call_parts(delta) if calls else ()
-    pieces = [(each["index"], each["id"], *each["function"].values()) for each in parts]
-    return PlainPart(said or "", pieces)
+    pieces = [(part["index"], part["id"], *part["function"].values()) for part in parts]
+    return PlainPart(rest_of_calls or "", pieces)
 
 
 _PLAIN: Final = frozenset({"role", "content", "tool_calls"})
@@ -426,8 +428,8 @@ def media_after_results(messages: Iterable[JsonMap]) -> list[JsonMap]:
             media = []
         content = message["content"]
         if message["role"] == "tool" and isinstance(content, list):
-            said = "".join(each["text"] for each in content if each["type"] == "text")
-            media += [each for each in content if each["type"] != "text"]
+            said = "".join(text["text"] for text in content if text["type"] == "text")
+            media += [block for block in content if block["type"] != "text"]
             message = {**message, "content": said or "It follows the results."}  # noqa: PLW2901 - as it is sent
         sent.append(message)
     return [*sent, {"role": "user", "content": media}] if media else sent
@@ -435,14 +437,14 @@ def media_after_results(messages: Iterable[JsonMap]) -> list[JsonMap]:
 
 def usage_of(usage: Any, timings: Any) -> UsageMetadata | None:
     """An endpoint's own count of tokens; None where it tells none. Caches are counted in another place by each kind."""
-    usage, timings = (each if isinstance(each, Mapping) else {} for each in (usage, timings))
+    usage, timings = (block if isinstance(block, Mapping) else {} for block in (usage, timings))
     if not usage and not timings:
         return None
-    given = countable(usage.get("prompt_tokens") or usage.get("input_tokens"))
-    taken = countable(usage.get("completion_tokens") or usage.get("output_tokens"))
+    mapping = countable(usage.get("prompt_tokens") or usage.get("input_tokens"))
+    input_tokens = countable(usage.get("completion_tokens") or usage.get("output_tokens"))
     read = usage.get("prompt_tokens_details")
     details = usage.get("completion_tokens_details")
-    read, details = (each if isinstance(each, Mapping) else {} for each in (read, details))
+    read, details = (output_tokens if isinstance(output_tokens, Mapping) else {} for output_tokens in (read, details))
     cached = (
         read.get("cached_tokens"),
         usage.get("cache_read_input_tokens"),
@@ -451,9 +453,9 @@ def usage_of(usage: Any, timings: Any) -> UsageMetadata | None:
     )
     written = (read.get("cache_write_tokens"), usage.get("cache_creation_input_tokens"))
     return UsageMetadata(
-        input_tokens=given,
-        output_tokens=taken,
-        total_tokens=given + taken,
+        input_tokens=mapping,
+        output_tokens=input_tokens,
+        total_tokens=mapping + input_tokens,
         input_token_details=InputTokenDetails(cache_read=_first(cached), cache_creation=_first(written)),
         output_token_details=OutputTokenDetails(reasoning=countable(details.get("reasoning_tokens"))),
     )
@@ -476,28 +478,28 @@ def _choice(document: JsonMap) -> JsonMap | None:
 
 def _read(delta: JsonMap) -> tuple[JsonMap, JsonMap]:
     """A part of a reply, or a whole message, but for its calls: as LangChain takes it, and what is kept beside that."""
-    said, thought = _texts(delta.get("content"))
-    kept: JsonMap = {}
+    content, thought = _texts(delta.get("content"))
+    extras: JsonMap = {}
     for name in (REASONING, "reasoning"):
         if text := text_of(delta.get(name)) + (thought if name == REASONING else ""):
-            kept[name] = text
+            extras[name] = text
             break
     if delta.get("refusal"):
-        kept["refusal"] = str(delta["refusal"])
+        extras["refusal"] = str(delta["refusal"])
     if isinstance(delta.get(REASONING_DETAILS), list):
-        kept[REASONING_DETAILS] = delta[REASONING_DETAILS]
+        extras[REASONING_DETAILS] = delta[REASONING_DETAILS]
     parts = [part for part in _parts(delta) if isinstance(part, dict)]
     if added := [(part, {k: v for k, v in part.items() if k not in _CALL_FIELDS and v is not None}) for part in parts]:
-        kept[TOOL_CALL_EXTRAS] = [{"at": _at(part), "fields": fields} for part, fields in added if fields]
-    return {**delta, "role": "assistant", "content": said, "tool_calls": None, "function_call": None}, kept
+        extras[TOOL_CALL_EXTRAS] = [{"at": _at(part), "fields": fields} for part, fields in added if fields]
+    return {**delta, "role": "assistant", "content": content, "tool_calls": None, "function_call": None}, extras
 
 
 def _parts(delta: JsonMap) -> list[Any]:
     """The calls, or parts of calls, as they came. A null is none, and one that stands alone is no list's."""
-    said = delta.get("tool_calls")
-    if not said and delta.get("function_call"):  # of the API before tools
-        said = {"function": delta["function_call"]}
-    parts = said if isinstance(said, list) else [said] if said else []
+    calls = delta.get("tool_calls")
+    if not calls and delta.get("function_call"):  # of the API before tools
+        calls = {"function": delta["function_call"]}
+    parts = calls if isinstance(calls, list) else [calls] if calls else []
     return [part for part in parts if part is not None]
 
 
@@ -512,15 +514,15 @@ def _call_part(part: Any, place: int) -> JsonMap:
         function = fields
     if not isinstance(function, dict):
         function = {"arguments": function}
-    name, said = function.get("name"), text_of(function.get("arguments"))
-    named = {"name": name if name is None else text_of(name), "arguments": said}
+    name, arguments = function.get("name"), text_of(function.get("arguments"))
+    named = {"name": name if name is None else text_of(name), "arguments": arguments}
     return {**_at(fields), "type": "function", "function": named}
 
 
 def _at(part: JsonMap) -> JsonMap:
-    given, index = part.get("id"), part.get("index")
+    call_id, index = part.get("id"), part.get("index")
     return {
-        "id": None if given is None or isinstance(given, dict | list) else str(given),
+        "id": None if call_id is None or isinstance(call_id, dict | list) else str(call_id),
         "index": index if isinstance(index, int | str) else None,
     }
 
@@ -529,10 +531,10 @@ def _texts(content: Any) -> tuple[str, str]:
     if not isinstance(content, list):
         return text_of(content), ""
     parts = [part if isinstance(part, dict) else {"type": "text", "text": part} for part in content]
-    said = (text_of(part.get("text")) for part in parts if part.get("type") == "text")
+    texts = (text_of(part.get("text")) for part in parts if part.get("type") == "text")
     thinking = (part.get("thinking") for part in parts if part.get("type") == "thinking")
     thought = (_texts(part)[0] if isinstance(part, list) else text_of(part) for part in thinking)
-    return "".join(said), "".join(thought)
+    return "".join(texts), "".join(thought)
 
 
 def text_of(value: Any) -> str:
@@ -559,14 +561,14 @@ class _Extras:
 
     def without_pieces(self, kept: JsonMap) -> JsonMap:
         """What is kept of a part, without what is kept here."""
-        for each in kept.get(TOOL_CALL_EXTRAS) or ():
-            call_id = each["at"]["id"] or self.ids.get(each["at"]["index"])
+        for extra in kept.get(TOOL_CALL_EXTRAS) or ():
+            call_id = extra["at"]["id"] or self.ids.get(extra["at"]["index"])
             if call_id:
-                self._calls.setdefault(str(call_id), {}).update(each["fields"])
+                self._calls.setdefault(str(call_id), {}).update(extra["fields"])
         return {name: value for name, value in kept.items() if name != TOOL_CALL_EXTRAS}
 
     def rest(self) -> JsonMap:
         """What has been taken out so far and was not given back yet."""
-        kept: JsonMap = {TOOL_CALL_EXTRAS: self._calls} if self._calls else {}
+        extras: JsonMap = {TOOL_CALL_EXTRAS: self._calls} if self._calls else {}
         self._calls = {}
-        return kept
+        return extras

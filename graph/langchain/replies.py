@@ -90,9 +90,9 @@ class ReplyAssembly:
             if message.text:
                 self._text.append(message.text)
             return message.text
-        said, thought = message.text, thoughts_of(message)
-        if said:
-            self._text.append(said)
+        content, thought = message.text, thoughts_of(message)
+        if content:
+            self._text.append(content)
         if thought:
             self._thoughts.append(thought)
         if message.usage_metadata:
@@ -109,7 +109,7 @@ class ReplyAssembly:
         else:
             self._whole = message
             self._calls += map(_whole_call, (*message.tool_calls, *message.invalid_tool_calls))
-        return said
+        return content
 
     def _take_rich(self, chunk: AIMessageChunk) -> None:
         added = dict(chunk.additional_kwargs)
@@ -134,8 +134,8 @@ class ReplyAssembly:
 
     def _take_metadata(self, told: Mapping[str, Any]) -> None:
         self.has_provider = self.has_provider or "model_provider" in told
-        said = (told[name] for name in _FINISH_FIELDS if isinstance(told.get(name), str) and told[name])
-        self.finish_reason = str(next(said, self.finish_reason))
+        reasons = (told[name] for name in _FINISH_FIELDS if isinstance(told.get(name), str) and told[name])
+        self.finish_reason = str(next(reasons, self.finish_reason))
         details = told.get("incomplete_details")
         if isinstance(details, dict) and details.get("reason"):
             self.finish_reason = str(details["reason"])
@@ -155,12 +155,12 @@ class ReplyAssembly:
 
     def reply(self, seconds: float) -> ModelReply | None:
         """The whole reply, or None when it ended before its provider said that it was complete."""
-        said = _FINISH.get(self.finish_reason.lower().replace("-", "_"))
-        if said is None and self._is_whole():
-            said = FinishReason.TOOL_CALLS if self._calls else FinishReason.STOP
+        reason = _FINISH.get(self.finish_reason.lower().replace("-", "_"))
+        if reason is None and self._is_whole():
+            reason = FinishReason.TOOL_CALLS if self._calls else FinishReason.STOP
         if not self.finish_reason and not self.has_provider:
-            said = FinishReason.TOOL_CALLS if self._calls else FinishReason.STOP
-        finish = FinishReason.REFUSAL if self.refusal and said else said
+            reason = FinishReason.TOOL_CALLS if self._calls else FinishReason.STOP
+        finish = FinishReason.REFUSAL if self.refusal and reason else reason
         if finish is None:
             return None
         return ModelReply(
@@ -211,13 +211,13 @@ def _counts(usage: UsageMetadata | None) -> JsonMap:
     """The provider's own counts. A negative one would give budget back, and what is no number says nothing: 0."""
     if usage is None:
         return {}
-    given, taken = countable(usage.get("input_tokens")), countable(usage.get("output_tokens"))
+    input_tokens, output_tokens = countable(usage.get("input_tokens")), countable(usage.get("output_tokens"))
     read, details = usage.get("input_token_details") or {}, usage.get("output_token_details") or {}
-    parts = [countable(each) for name, each in read.items() if name.startswith(("cache_creation", "ephemeral"))]
+    parts = [countable(count) for name, count in read.items() if name.startswith(("cache_creation", "ephemeral"))]
     return {
-        "input_tokens": given,
-        "output_tokens": taken,
+        "input_tokens": input_tokens,
+        "output_tokens": output_tokens,
         "cached_tokens": countable(read.get("cache_read")),
         "cache_write_tokens": sum(parts),
-        "reasoning_tokens": min(countable(details.get("reasoning")), taken),
+        "reasoning_tokens": min(countable(details.get("reasoning")), output_tokens),
     }

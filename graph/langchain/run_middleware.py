@@ -179,11 +179,11 @@ def _reply_of(message: Any, parts: ReplyAssembly | None) -> records.ModelReply:
 
 def _tool_names(tools: Iterable[Any]) -> Iterator[str]:
     """The names in a request's list of tools, in the forms of OpenAI, Anthropic, Google and Bedrock."""
-    for each in tools:
-        if not isinstance(each, dict):
+    for tool in tools:
+        if not isinstance(tool, dict):
             continue
-        yield from _tool_names(each.get("function_declarations") or ())
-        named = next((each[key] for key in ("function", "toolSpec") if isinstance(each.get(key), dict)), each)
+        yield from _tool_names(tool.get("function_declarations") or ())
+        named = next((tool[key] for key in ("function", "toolSpec") if isinstance(tool.get(key), dict)), tool)
         if isinstance(named.get("name"), str):
             yield named["name"]
 
@@ -263,9 +263,9 @@ class LoopGuardMiddleware(StoppingMiddleware):
         if step is None or step.id == seen:
             return None
         after = state["messages"][state["messages"].index(step) + 1 :]
-        results = {each.tool_call_id: each for each in after if isinstance(each, ToolMessage)}
+        results = {message.tool_call_id: message for message in after if isinstance(message, ToolMessage)}
         worked = {name: result.status == "success" for name, result in results.items()}
-        calls = [self._signed(each) for each in step.tool_calls if each["id"] in results]
+        calls = [self._signed(tool_call) for tool_call in step.tool_calls if tool_call["id"] in results]
         record = repetition.check_progress(
             record,
             tuple(name for *_, name in calls),
@@ -279,9 +279,9 @@ class LoopGuardMiddleware(StoppingMiddleware):
             },
         )
         notices = [(results[call.call_id], repetition.override_notice(record, name)) for call, _, name in calls]
-        told: dict[str, Any] = {"messages": [_with_notice(result, notice) for result, notice in notices if notice]}
+        update: dict[str, Any] = {"messages": [_with_notice(result, notice) for result, notice in notices if notice]}
         cause = repetition.loop_stop(record, self._config)
-        return _remembered(record, step) | (self.end(cause) if cause else told)
+        return _remembered(record, step) | (self.end(cause) if cause else update)
 
     def wrap_tool_call(
         self, request: types.ToolCallRequest, handler: Callable[[types.ToolCallRequest], ToolAnswer]
@@ -305,18 +305,18 @@ class LoopGuardMiddleware(StoppingMiddleware):
 
     def _refused(self, request: types.ToolCallRequest) -> ToolMessage | None:
         call, _, signature = self._signed(request.tool_call)
-        same = [each for each in _memory(request.state)[0].overrides if each.signature == signature]
+        same = [override for override in _memory(request.state)[0].overrides if override.signature == signature]
         error = refuse_repeat(same[0]).error if same else None
         return _failed_call(call.call_id, call.tool, error) if error else None
 
 
 def _last_answer(state: Any) -> AIMessage | None:
-    return next((each for each in reversed(state["messages"]) if isinstance(each, AIMessage)), None)
+    return next((message for message in reversed(state["messages"]) if isinstance(message, AIMessage)), None)
 
 
 def _memory(state: Any) -> tuple[records.LoopRecord, str | None]:
-    kept = state.get("mendgraph_loop") or {"record": {}, "seen": None}
-    return records.LoopRecord.model_validate(kept["record"]), kept["seen"]
+    memory = state.get("mendgraph_loop") or {"record": {}, "seen": None}
+    return records.LoopRecord.model_validate(memory["record"]), memory["seen"]
 
 
 def _remembered(record: records.LoopRecord, step: AIMessage | None) -> dict[str, Any]:
@@ -324,8 +324,8 @@ def _remembered(record: records.LoopRecord, step: AIMessage | None) -> dict[str,
 
 
 def _with_notice(result: ToolMessage, notice: records.JsonMap) -> ToolMessage:
-    text, said = json.dumps({"override": notice}, ensure_ascii=False), result.content
-    return result.model_copy(update={"content": f"{said}\n{text}" if isinstance(said, str) else [*said, text]})
+    text, content = json.dumps({"override": notice}, ensure_ascii=False), result.content
+    return result.model_copy(update={"content": f"{content}\n{text}" if isinstance(content, str) else [*content, text]})
 
 
 # --- Healing
@@ -377,8 +377,11 @@ class HealingMiddleware(ModelCallMiddleware, StoppingMiddleware):
         """The nodes `parse` and `heal`, with each reply between them."""
         state: Any = {"profile": _NATIVE, "step": len(request.state["messages"]), "corrections": []}
         while True:
-            failed = [(AIMessage(each.reply or "(empty)"), HumanMessage(each.prompt)) for each in state["corrections"]]
-            messages = [*request.messages, *(each for pair in failed for each in pair)]
+            failed = [
+                (AIMessage(correction.reply or "(empty)"), HumanMessage(correction.prompt))
+                for correction in state["corrections"]
+            ]
+            messages = [*request.messages, *(message for pair in failed for message in pair)]
             response = await send(request.override(messages=messages))
             reply = heard.reply(response)
             is_cut = reply.finish_reason is records.FinishReason.LENGTH
@@ -398,12 +401,14 @@ class HealingMiddleware(ModelCallMiddleware, StoppingMiddleware):
 
 def _reader(request: Asked, heard: Heard) -> Reader:
     """What reads a reply to the request: the tools that the model was offered, and how each judges its arguments."""
-    tools = {each.name: each for each in request.tools if isinstance(each, BaseTool)}
-    others = [each.get("function", each).get("name") for each in request.tools if isinstance(each, dict)]
-    wanted = request.response_format
-    wanted = ToolStrategy(wanted.schema) if isinstance(wanted, AutoStrategy) else wanted
-    if isinstance(wanted, ToolStrategy):
-        others += [each.name for each in wanted.schema_specs]
+    tools = {tool.name: tool for tool in request.tools if isinstance(tool, BaseTool)}
+    others = [tool.get("function", tool).get("name") for tool in request.tools if isinstance(tool, dict)]
+    response_format = request.response_format
+    response_format = (
+        ToolStrategy(response_format.schema) if isinstance(response_format, AutoStrategy) else response_format
+    )
+    if isinstance(response_format, ToolStrategy):
+        others += [spec.name for spec in response_format.schema_specs]
 
     def validate(name: str, arguments: records.JsonMap) -> records.JsonMap | list[str]:
         return _problems(tools[name], arguments) or arguments if name in tools else arguments
@@ -411,12 +416,12 @@ def _reader(request: Asked, heard: Heard) -> Reader:
     def schema_of(name: str) -> records.JsonMap:
         return convert_to_openai_tool(tools[name])["function"]["parameters"] if name in tools else {}
 
-    known = frozenset([*tools, *filter(None, others), *heard.offered])
-    effects = {name: (each.metadata or {}).get("effect") for name, each in tools.items()}
+    known_names = frozenset([*tools, *filter(None, others), *heard.offered])
+    effects = {name: (tool.metadata or {}).get("effect") for name, tool in tools.items()}
     looking = frozenset(name for name in tools if effects[name] in _LOOKING or (not effects[name] and is_reading(name)))
     return Reader(
         _NATIVE,
-        known,
+        known_names,
         validate,
         lambda _: [],
         schema_of=schema_of,
@@ -448,7 +453,7 @@ def _argument_names(schema: Any) -> set[str]:
     """The names by which the fields of a model are given."""
     if not isinstance(schema, type) or not issubclass(schema, BaseModel):
         return set()
-    aliases = {each.alias for each in schema.model_fields.values() if each.alias}
+    aliases = {field.alias for field in schema.model_fields.values() if field.alias}
     return aliases | schema.model_fields.keys()
 
 
@@ -457,7 +462,7 @@ def _has_other_content(message: Any) -> bool:
     if message.response_metadata.get("stop_reason") == "pause_turn" or message.additional_kwargs.get("audio"):
         return True
     blocks = message.content if isinstance(message.content, list) else []
-    return any(isinstance(each, dict) and each.get("type") not in _WORDS for each in blocks)
+    return any(isinstance(block, dict) and block.get("type") not in _WORDS for block in blocks)
 
 
 _READING: Final = frozenset({"ls", "glob", "grep"})  # tools of deepagents, beside those that the Environment knows
@@ -473,19 +478,19 @@ def _rewritten(
 ) -> Answered:
     """The response with the calls that were read; the same one where LangChain has read them, too."""
     message = response.result[0]
-    made = [each for each in items if isinstance(each, records.ToolCall)]
-    calls = [NativeCall(name=each.tool, args=each.arguments, id=each.call_id, type="tool_call") for each in made]
-    broken = [each for each in items if isinstance(each, records.CallError)]
+    calls_read = [item for item in items if isinstance(item, records.ToolCall)]
+    calls = [NativeCall(name=each.tool, args=each.arguments, id=each.call_id, type="tool_call") for each in calls_read]
+    broken = [item for item in items if isinstance(item, records.CallError)]
     if not isinstance(message, AIMessage) or (not broken and calls == message.tool_calls):
         return response
     invalid, results = [], []
     for call in broken:
-        said = f"{call.error.error_type.name}: {call.error.details}"
+        problem = f"{call.error.error_type.name}: {call.error.details}"
         # Endpoints refuse a history with broken JSON in it.
         invalid.append(
-            InvalidToolCall(name=call.tool, args="{}", id=call.call_id, error=said, type="invalid_tool_call")
+            InvalidToolCall(name=call.tool, args="{}", id=call.call_id, error=problem, type="invalid_tool_call")
         )
-        error = records.ToolError(code=records.ToolErrorCode.INVALID_ARGUMENT, message=said)
+        error = records.ToolError(code=records.ToolErrorCode.INVALID_ARGUMENT, message=problem)
         results.append(_failed_call(call.call_id, call.tool, error))
     read: dict[str, Any] = {"tool_calls": calls, "invalid_tool_calls": invalid}
     if reply.text != message.text:

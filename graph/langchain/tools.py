@@ -59,9 +59,9 @@ def as_tools(given: Iterable[object], effects: Mapping[str, Effect]) -> tuple[To
     """
     given = tuple(given)
     tools = tuple(each if isinstance(each, Tool) else _tool_of(each, effects) for each in given)
-    foreign = [made.name for made, each in zip(tools, given, strict=True) if made is not each]
-    if taken := next((each.name for each in default_tools() if each.name in foreign), ""):
-        raise ValueError(f"tools: {taken!r} is the name of a built-in tool: give yours another name.")
+    foreign = [made.name for made, original in zip(tools, given, strict=True) if made is not original]
+    if clash := next((each.name for each in default_tools() if each.name in foreign), ""):
+        raise ValueError(f"tools: {clash!r} is the name of a built-in tool: give yours another name.")
     for name in effects.keys() - foreign:
         if any(each.name == name for each in tools):
             raise ValueError(f"effects: the tool {name!r} says its effect itself, in @tool(effect=...): leave it out.")
@@ -89,12 +89,14 @@ def _tool_of(given: object, effects: Mapping[str, Effect]) -> Tool:
 
 
 def _effect(name: str, effects: Mapping[str, Effect], metadata: Mapping[str, Any]) -> Effect:
-    said = effects.get(name, metadata.get("effect", Effect.EXECUTE))
+    effect = effects.get(name, metadata.get("effect", Effect.EXECUTE))
     try:
-        return Effect(said)
+        return Effect(effect)
     except ValueError:
-        known = ", ".join(f"Effect.{each.name}" for each in Effect)
-        raise ValueError(f"tools: the effect of {name!r} is {said!r}, which there is not; there are {known}.") from None
+        effect_names = ", ".join(f"Effect.{each.name}" for each in Effect)
+        raise ValueError(
+            f"tools: the effect of {name!r} is {effect!r}, which there is not; there are {effect_names}."
+        ) from None
 
 
 def _adapted(given: BaseTool, effects: Mapping[str, Effect]) -> Tool:
@@ -115,7 +117,7 @@ def _adapted(given: BaseTool, effects: Mapping[str, Effect]) -> Tool:
             name, f"The tool {name!r} has a schema that cannot be used: {one_line(str(error), 500)}"
         )
     paths = tuple(metadata.get("path_fields", ()))
-    if unknown := [each for each in paths if each not in schema["properties"]]:
+    if unknown := [path for path in paths if path not in schema["properties"]]:
         raise ValueError(f"tools: {name!r} has no argument {unknown[0]!r}, which its path_fields name.")
 
     def run(context: ToolContext, values: BaseModel) -> ToolAnswer:
@@ -134,15 +136,15 @@ def _adapted(given: BaseTool, effects: Mapping[str, Effect]) -> Tool:
 
     # LangChain would call what is not async in a thread of its own, which nobody can give up.
     if isinstance(given, StructuredTool | SimpleTool):
-        in_loop, here = given.coroutine is not None, given.func is not None
+        in_loop, has_sync = given.coroutine is not None, given.func is not None
     else:
-        in_loop, here = type(given)._arun is not BaseTool._arun, True  # noqa: SLF001 - said nowhere else
+        in_loop, has_sync = type(given)._arun is not BaseTool._arun, True  # noqa: SLF001 - said nowhere else
     return Tool(
         name=name,
         description=" ".join(given.description.split()),
         arguments=arguments,
         effect=effect,
-        run=run if here else arun,
+        run=run if has_sync else arun,
         arun=arun if in_loop else None,
         path_fields=paths,
         cacheable=effect is Effect.READ,
@@ -159,8 +161,8 @@ def _undumped(given: BaseTool) -> BaseTool:
         for field, about in fields.items()
         if (get_origin(about.annotation) or about.annotation) is ToolRuntime
     }
-    made = runtime and create_model(given.name, __base__=schema, **runtime)
-    return given.model_copy(update={"args_schema": made}) if made else given
+    model = runtime and create_model(given.name, __base__=schema, **runtime)
+    return given.model_copy(update={"args_schema": model}) if model else given
 
 
 def _arguments(given: BaseTool) -> tuple[type[BaseModel], JsonMap]:
@@ -172,14 +174,16 @@ def _arguments(given: BaseTool) -> tuple[type[BaseModel], JsonMap]:
         schema = raw if isinstance(raw, dict) else convert_to_openai_function(given).get("parameters", {})
         return OpenArguments, shown_schema(schema)
     whole: Any = given.get_input_schema()
-    own = whole.model_fields.keys() == shown.model_fields.keys()  # the model that is shown has no validators
+    has_no_validators = (
+        whole.model_fields.keys() == shown.model_fields.keys()
+    )  # the model that is shown has no validators
     fields: Any = {
         # `x: int = None` means it.
         field: (about.annotation if about.default is not None else about.annotation | None, about)
         for field, about in whole.model_fields.items()
-        if field in shown.model_fields and (not own or about.default is None)
+        if field in shown.model_fields and (not has_no_validators or about.default is None)
     }
-    model = create_model(given.name, __base__=whole if own else None, **fields)
+    model = create_model(given.name, __base__=whole if has_no_validators else None, **fields)
     return model, argument_schema(model)
 
 
@@ -191,12 +195,12 @@ def _call(
     runtime, state = get_runtime(), dict(context.state)
     if reply := state.get("reply"):
         calls: Any = [
-            {"name": each.tool, "args": each.arguments, "id": each.call_id, "type": "tool_call"}
-            for each in state["items"]
-            if isinstance(each, ToolCall)
+            {"name": item.tool, "args": item.arguments, "id": item.call_id, "type": "tool_call"}
+            for item in state["items"]
+            if isinstance(item, ToolCall)
         ]
         state["messages"] = [*state["messages"], AIMessage(reply.text, tool_calls=calls)]
-    told: Any = ToolRuntime(
+    tool_runtime: Any = ToolRuntime(
         state=state,
         context=state.get("context"),
         config=config,
@@ -206,10 +210,10 @@ def _call(
         execution_info=runtime.execution_info,
         server_info=runtime.server_info,
     )
-    said = values.model_dump(mode="json", exclude_defaults=True)
-    call: Any = {"name": given.name, "args": said, "id": context.call_id, "type": "tool_call"}
+    content = values.model_dump(mode="json", exclude_defaults=True)
+    call: Any = {"name": given.name, "args": content, "id": context.call_id, "type": "tool_call"}
     try:  # the node itself would wait for a tool that was given up
-        return {**node._inject_tool_args(call, told, given)}, config  # noqa: SLF001
+        return {**node._inject_tool_args(call, tool_runtime, given)}, config  # noqa: SLF001
     except KeyError as error:
         raise ToolException(f"it asks for {error} of the state, which has {', '.join(sorted(state))}") from error
 
@@ -222,8 +226,10 @@ def _answer(name: str, made: Any) -> ToolAnswer:
         )
     if made.status == "error":
         return ToolError(code=ToolErrorCode.IO_ERROR, message=made.text or f"{name} failed.")
-    said = made.content
-    blocks = [] if isinstance(said, str) else [{"type": "text", "text": e} if isinstance(e, str) else e for e in said]
+    content = made.content
+    blocks = (
+        [] if isinstance(content, str) else [{"type": "text", "text": e} if isinstance(e, str) else e for e in content]
+    )
     plain = tuple(orjson.loads(orjson.dumps(blocks)))  # TypeError: a block holds what no checkpoint can
     return ToolOutput(ToolResult(ok=True, data={"text": made.text}), blocks=plain, artifact=_as_json(made.artifact))
 

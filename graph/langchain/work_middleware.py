@@ -92,12 +92,12 @@ class FileRulesMiddleware(types.AgentMiddleware[types.AgentState[Any], Any, Any]
         """The texts in `value` that stand under a path's name; all of them where the value itself is `named` so."""
         if isinstance(value, dict):
             yield from map(str, value) if named else ()
-            for name, each in value.items():
+            for name, item in value.items():
                 ours = name in self._path_arguments or _PATH_ARGUMENT.fullmatch(str(name)) is not None
-                yield from self._paths(each, named=ours)
+                yield from self._paths(item, named=ours)
         elif isinstance(value, list | tuple):
-            for each in value:
-                yield from self._paths(each, named=named)
+            for item in value:
+                yield from self._paths(item, named=named)
         elif named and isinstance(value, str):
             yield value
 
@@ -283,27 +283,27 @@ class EvidenceMiddleware(ModelCallMiddleware):
 
     def _verified(self, files: tuple[watch.CommandChange, ...]) -> Verification:
         """What the checks say of changed files."""
-        kept = {each.before.sha256: each.before_data for each in files}
-        changes, paths = file_changes(watch.CommandChanges(files)), [each.path for each in files]
+        contents = {file.before.sha256: file.before_data for file in files}
+        changes, paths = file_changes(watch.CommandChanges(files)), [file.path for file in files]
         call = ToolCall(call_id="", tool="run_checks", arguments={"paths": paths[:MOST_CHECKED]}, raw_arguments="")
-        context = replace(self._context, changes=changes, backup=kept.get)
+        context = replace(self._context, changes=changes, backup=contents.get)
         return verification(call, self._engine.run_sync(call, context).result, paths) or Verification()
 
 
 def _request_id(messages: Sequence[AnyMessage]) -> str | None:
     """The id of the last message of a person."""
-    return next((each.id for each in reversed(messages) if is_request(each)), None)
+    return next((message.id for message in reversed(messages) if is_request(message)), None)
 
 
 def _is_turn(turn: JsonMap, messages: Sequence[AnyMessage]) -> bool:
     """Whether the turn that is remembered is the one that ends: its request is the last, or is summarized."""
     request = turn["request"]
-    return _request_id(messages) == request or all(each.id != request for each in messages)
+    return _request_id(messages) == request or all(message.id != request for message in messages)
 
 
 def _is_answer_of_model(turn: JsonMap, state: Any) -> bool:
     """Whether the agent ends with what the model itself has answered, word for word."""
-    last = next((each for each in reversed(state["messages"]) if isinstance(each, AIMessage)), None)
+    last = next((message for message in reversed(state["messages"]) if isinstance(message, AIMessage)), None)
     if state.get("jump_to") == "end":  # which other middleware has set in the step before
         return False
     if last is None or (last.tool_calls and state.get("structured_response") is None):

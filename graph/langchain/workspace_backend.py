@@ -77,18 +77,18 @@ class WorkspaceBackend(protocol.SandboxBackendProtocol):
 
     def ls(self, path: str) -> protocol.LsResult:
         """What is in a directory."""
-        found = self._workspace.list_directory(_name(path))
-        if isinstance(found, ToolError):
-            return protocol.LsResult(error=found.message)
-        return protocol.LsResult(entries=list(map(_info, found)))
+        entries = self._workspace.list_directory(_name(path))
+        if isinstance(entries, ToolError):
+            return protocol.LsResult(error=entries.message)
+        return protocol.LsResult(entries=list(map(_info, entries)))
 
     def read(self, file_path: str, offset: int = 0, limit: int = 2000) -> protocol.ReadResult:
         """Lines of a text file, without private keys, or all bytes of another one; of at most 10 MB."""
-        if isinstance(found := self._workspace.read_file(_name(file_path)), ToolError):
-            return protocol.ReadResult(error=found.message)
-        if (text := decode_text(found.data)) is not None:
+        if isinstance(file := self._workspace.read_file(_name(file_path)), ToolError):
+            return protocol.ReadResult(error=file.message)
+        if (text := decode_text(file.data)) is not None:
             return slice_read_response(create_file_data(masked_blocks(text.text)), offset, limit)
-        return protocol.ReadResult(file_data=create_file_data(b64encode(found.data).decode(), encoding="base64"))
+        return protocol.ReadResult(file_data=create_file_data(b64encode(file.data).decode(), encoding="base64"))
 
     def write(self, file_path: str, content: str) -> protocol.WriteResult:
         """Create a text file, or replace one."""
@@ -97,8 +97,8 @@ class WorkspaceBackend(protocol.SandboxBackendProtocol):
 
     def edit(self, file_path: str, old_string: str, new_string: str, replace_all: bool = False) -> protocol.EditResult:
         """Replace a text that stands once in the file, or all of them with `replace_all`."""
-        given = {"old_str": old_string, "new_str": new_string, "replace_all": replace_all}
-        error, data = self._run("edit_file", file_path, **given)
+        arguments = {"old_str": old_string, "new_str": new_string, "replace_all": replace_all}
+        error, data = self._run("edit_file", file_path, **arguments)
         return protocol.EditResult(error, None if error else file_path, data.get("replacements"))
 
     def delete(self, file_path: str) -> protocol.DeleteResult:
@@ -111,9 +111,9 @@ class WorkspaceBackend(protocol.SandboxBackendProtocol):
     ) -> protocol.GrepResult:
         """The lines that hold a plain text."""
         most = min(max(max_count or MAX_RESULTS, 1), MAX_RESULTS)
-        given = {"pattern": pattern, "glob": glob or "", "literal": True, "max_results": most}
-        error, data = self._run("search_files", path or "/", **given)
-        lines: list[Any] = [{**each, "path": f"/{each['path']}"} for each in data.get("matches", ())]
+        arguments = {"pattern": pattern, "glob": glob or "", "literal": True, "max_results": most}
+        error, data = self._run("search_files", path or "/", **arguments)
+        lines: list[Any] = [{**match, "path": f"/{match['path']}"} for match in data.get("matches", ())]
         return protocol.GrepResult(error, None if error else lines, data.get("has_more", False))
 
     def glob(self, pattern: str, path: str | None = None) -> protocol.GlobResult:
@@ -127,24 +127,27 @@ class WorkspaceBackend(protocol.SandboxBackendProtocol):
             return protocol.GlobResult(f"The pattern {quoted(pattern[:80])} {problem}.")
         name = _name(path or "/")
         files = [entry for entry in self._workspace.walk(name) if entry.kind == "file"]
-        found: list[Entry] = []
+        matches: list[Entry] = []
         for glob in globs:  # the first meaning that matches anything counts
-            found = found or [entry for entry in files if glob.matches(entry.path.removeprefix(f"{name}/"))]
-        readable = [entry for entry in found if self._workspace.denied(entry.path) is None]
+            matches = matches or [entry for entry in files if glob.matches(entry.path.removeprefix(f"{name}/"))]
+        readable = [entry for entry in matches if self._workspace.denied(entry.path) is None]
         return protocol.GlobResult(matches=[_info(entry) for entry in readable])
 
     def upload_files(self, files: list[tuple[str, bytes]]) -> list[protocol.FileUploadResponse]:
         """Write the files, each for itself."""
-        known = [getattr(self._workspace.read_file(_name(path)), "sha256", "") for path, _ in files]
+        hashes = [getattr(self._workspace.read_file(_name(path)), "sha256", "") for path, _ in files]
         write = self._workspace.write_file
-        done = [write(_name(path), data, expected_sha256=old) for (path, data), old in zip(files, known, strict=True)]
-        return [protocol.FileUploadResponse(path, _standard(each)) for (path, _), each in zip(files, done, strict=True)]
+        done = [write(_name(path), data, expected_sha256=old) for (path, data), old in zip(files, hashes, strict=True)]
+        return [
+            protocol.FileUploadResponse(path, _standard(result)) for (path, _), result in zip(files, done, strict=True)
+        ]
 
     def download_files(self, paths: list[str]) -> list[protocol.FileDownloadResponse]:
         """The bytes of the files, of at most 10 MB each."""
-        found = [(path, self._workspace.read_file(_name(path))) for path in paths]
+        contents = [(path, self._workspace.read_file(_name(path))) for path in paths]
         return [
-            protocol.FileDownloadResponse(path, getattr(each, "data", None), _standard(each)) for path, each in found
+            protocol.FileDownloadResponse(path, getattr(content, "data", None), _standard(content))
+            for path, content in contents
         ]
 
     def execute(self, command: str, *, timeout: int | None = None) -> protocol.ExecuteResponse:
@@ -154,18 +157,18 @@ class WorkspaceBackend(protocol.SandboxBackendProtocol):
             return protocol.ExecuteResponse(commands.message, 126)  # as a shell has it for what it cannot run
         if isinstance(done := commands.run(["sh", "-c", command], timeout_s=timeout or None), ToolError):
             return protocol.ExecuteResponse(done.message, 126)
-        said = list(filter(None, map(output_text, (done.stdout, done.stderr))))
+        outputs = list(filter(None, map(output_text, (done.stdout, done.stderr))))
         if done.timed_out or done.limit:
-            said.append(str(done.limit or f"The command was stopped after {done.limit_s:g} s."))
+            outputs.append(str(done.limit or f"The command was stopped after {done.limit_s:g} s."))
         cut = bool(done.stdout.left_out or done.stderr.left_out)
-        return protocol.ExecuteResponse("\n".join(said), 124 if done.timed_out else done.exit_code, cut)
+        return protocol.ExecuteResponse("\n".join(outputs), 124 if done.timed_out else done.exit_code, cut)
 
     def _run(self, tool: str, path: str, **arguments: Any) -> tuple[str | None, JsonMap]:
         """The error and the data of one of our own tools; what the file holds now counts as read."""
         now = self._workspace.read_file(_name(path))
-        known = {now.path: now.sha256} if isinstance(now, FileContent) else {}
+        hashes = {now.path: now.sha256} if isinstance(now, FileContent) else {}
         call = ToolCall(call_id="", tool=tool, arguments={"path": _name(path), **arguments}, raw_arguments="")
-        result = self._engine.run_sync(call, ToolContext(self._workspace, known)).result
+        result = self._engine.run_sync(call, ToolContext(self._workspace, hashes)).result
         return (result.error.message if result.error else None), result.data
 
 

@@ -103,7 +103,7 @@ def unwrap(model: Any, config: RunnableConfig | None = None) -> Wrapped:
     if isinstance(model, RunnableWithFallbacks):
         if model.exception_key is not None:
             raise TypeError("with_fallbacks(exception_key=...) is for chains whose input is a dict: leave it out")
-        return InOrder(tuple(unwrap(each, config) for each in model.runnables), model.exceptions_to_handle)
+        return InOrder(tuple(unwrap(runnable, config) for runnable in model.runnables), model.exceptions_to_handle)
     if type(model).__name__ == _CONFIGURABLE:
         return unwrap(_configured(model, config))
     raise TypeError(f"a {type(model).__name__} hides which model it asks, so no limit can be kept: {_ACCEPTED}")
@@ -122,7 +122,7 @@ def run_models(model: Any, config: RunnableConfig | None = None) -> tuple[Single
         for name in single.settings.keys() & _DECIDED.keys():
             raise TypeError(f"bind({name}=...) is for the machine to decide: {_DECIDED[name]}")
         handlers: Any = getattr(single.chat.callbacks, "handlers", single.chat.callbacks) or ()
-        if any(isinstance(each, RootListenersTracer | AsyncRootListenersTracer) for each in handlers):
+        if any(isinstance(handler, RootListenersTracer | AsyncRootListenersTracer) for handler in handlers):
             raise TypeError(
                 "the listeners of with_listeners hear one call, and a run makes many: give a callback handler, as in"
                 " with_config(callbacks=[...])"
@@ -148,8 +148,8 @@ def _check_errors(model: Wrapped) -> None:
                 "with_fallbacks(exceptions_to_handle=...) chooses by exceptions, and a run by kinds of failures: leave"
                 " it out"
             )
-        for each in model.models:
-            _check_errors(each)
+        for single in model.models:
+            _check_errors(single)
 
 
 def singles(model: Wrapped) -> Iterator[Single]:
@@ -159,8 +159,8 @@ def singles(model: Wrapped) -> Iterator[Single]:
     elif isinstance(model, Retried):
         yield from singles(model.model)
     else:
-        for each in model.models:
-            yield from singles(each)
+        for single in model.models:
+            yield from singles(single)
 
 
 def with_arguments(model: Single, arguments: Mapping[str, Any]) -> Single:
@@ -171,7 +171,7 @@ def with_arguments(model: Single, arguments: Mapping[str, Any]) -> Single:
     for name, value in arguments.items():
         if name in LIMIT_FIELDS and limit:
             update[limit] = value
-        elif name in _NAMES and (names := [each for each in reversed(_NAMES) if each in fields]):
+        elif name in _NAMES and (names := [limit_name for limit_name in reversed(_NAMES) if limit_name in fields]):
             update |= {names[0]: value, "profile": None}
         elif name in SAMPLING and name in fields:
             update[name] = value
@@ -208,7 +208,7 @@ def _with(model: Wrapped, arguments: Mapping[str, Any], config: RunnableConfig) 
     if isinstance(model, Retried):
         return model._replace(model=_with(model.model, arguments, config))
     if isinstance(model, InOrder):
-        return model._replace(models=tuple(_with(each, arguments, config) for each in model.models))
+        return model._replace(models=tuple(_with(single, arguments, config) for single in model.models))
     chat, added = model.chat, JsonMap()
     if tags := config.get("tags"):
         added["tags"] = [*(chat.tags or ()), *tags]

@@ -159,16 +159,16 @@ class BoundNodes:
 
     def begin_turn(self, state: AgentState, runtime: Runtime[AgentContext]) -> Update:
         """Store the turn's context, start its counters, and check what can be checked before anything is spent."""
-        given = given_context(self._asked(runtime), self._bound, state.get("context"))
-        if isinstance(given, StopCause):
-            return self._refused(state, given)
-        context = given if isinstance(given, AgentContext) else AgentContext()
-        kept = state.get("system_prompt") if context is state.get("context") else None
+        context_source = given_context(self._asked(runtime), self._bound, state.get("context"))
+        if isinstance(context_source, StopCause):
+            return self._refused(state, context_source)
+        context = context_source if isinstance(context_source, AgentContext) else AgentContext()
+        prompt = state.get("system_prompt") if context is state.get("context") else None
         context = context.model_copy(update=self._own)
-        words = [context.system_prompt] if context.system_prompt or not kept else kept
+        words = [context.system_prompt] if context.system_prompt or not prompt else prompt
         root = check_workspace(context.workspace)
         problem = root.message if isinstance(root, ToolError) else self._context_problem(context, root)
-        problem = problem if isinstance(given, AgentContext) else given
+        problem = problem if isinstance(context_source, AgentContext) else context_source
         folder = {} if isinstance(root, ToolError) else {"workspace": root}
         context = context.model_copy(update={"system_prompt": "", **folder, **self._of_strangers(runtime)})
         run_id = run_id_of(runtime) or state.get("run_id") or uuid4().hex
@@ -276,11 +276,11 @@ class BoundNodes:
 
     def parse(self, state: AgentState) -> Update:
         """Read the reply."""
-        said, ready = self._as_written(state, "reply"), self._models.prepared(state)
+        reply, ready = self._as_written(state, "reply"), self._models.prepared(state)
         reader = reply_reader(self._tools, state, ready and ready.tools)
-        update = with_known_files(self._tools, state["context"], parse(said, reader))
+        update = with_known_files(self._tools, state["context"], parse(reply, reader))
         formats = {item.format for item in update["items"] if isinstance(item, ToolCall) and item.format}
-        cut = "reply" in update and not formats and was_cut(said.get("reply") or ModelReply(), update["reply"])
+        cut = "reply" in update and not formats and was_cut(reply.get("reply") or ModelReply(), update["reply"])
         update = self._tools.words.hidden(state["run_id"], update, "reply", "items", "errors", "answer")
         if (state.get("reply") or ModelReply()).preloaded:
             return update
@@ -293,8 +293,8 @@ class BoundNodes:
 
     def is_quickly_read(self, state: AgentState) -> bool:
         """Whether `parse` takes a moment and asks no disk: for a short reply without blocks that heals nothing."""
-        said = state.get("reply") or ModelReply()
-        size = len(said.text) + len(said.reasoning) + sum(len(call.arguments) for call in said.calls)
+        reply = state.get("reply") or ModelReply()
+        size = len(reply.text) + len(reply.reasoning) + sum(len(call.arguments) for call in reply.calls)
         plain = state["context"].mode != "ask" and state["profile"].edit_form is not EditForm.BLOCKS
         plain = plain and not state.get("corrections")  # whose end is written into the log
         return plain and size <= QUICKLY_READ and self._models.prepared(state) is not None
@@ -355,7 +355,7 @@ class BoundNodes:
             context.workspace,
         )
         update["messages"] = [  # a result may hold an image that the model does not take
-            without_media(each, self._models.refused_media(context, each)) for each in update["messages"]
+            without_media(message, self._models.refused_media(context, message)) for message in update["messages"]
         ]
         self._tools.words.forget(state["run_id"])
         paid = not (state.get("reply") or ModelReply()).preloaded
@@ -389,10 +389,10 @@ class BoundNodes:
             or "first_step" not in state
         ):
             return self._given_up(state, OutcomeKind.SYSTEM_ERROR, cause)
-        taken = self._tools.take_back(state, get_stream_writer())
-        cause = cause.model_copy(update={"message": f"{cause.message} {taken.sentence}"})
-        update = self._given_up(state, OutcomeKind.SYSTEM_ERROR, cause, taken.restored)
-        return {**update, "changes": [*taken.changes]}
+        changes = self._tools.take_back(state, get_stream_writer())
+        cause = cause.model_copy(update={"message": f"{cause.message} {changes.sentence}"})
+        update = self._given_up(state, OutcomeKind.SYSTEM_ERROR, cause, changes.restored)
+        return {**update, "changes": [*changes.changes]}
 
     def _given_up(
         self, state: AgentState, kind: OutcomeKind, cause: StopCause | None, restored: Sequence[str] = ()
@@ -423,7 +423,7 @@ class BoundNodes:
         if not (self.servers_outlive_turns or self._of_child):
             self._tools.end_servers(state.get("run_id", ""))
         if self._name:  # as create_agent does: others find by it who said what
-            update["messages"] = [each.model_copy(update={"name": self._name}) for each in update["messages"]]
+            update["messages"] = [message.model_copy(update={"name": self._name}) for message in update["messages"]]
         return update
 
     async def end_turn(self, state: AgentState, update: Update, *, in_loop: bool) -> Update:
@@ -435,19 +435,19 @@ class BoundNodes:
 
         LangGraph's servers say who they are in each run's configuration, where no client can take it away.
         """
-        given: object = runtime.context
-        if isinstance(given, Admission) or self._of_child or not (self._served or runtime.server_info):
-            return given
+        context_value: object = runtime.context
+        if isinstance(context_value, Admission) or self._of_child or not (self._served or runtime.server_info):
+            return context_value
 
-        if given is None and not runtime.server_info:  # a server makes a context of it
-            given = configurable_settings(get_config().get("configurable", {}))
-        allowed = client_context(given, self._bound)
+        if context_value is None and not runtime.server_info:  # a server makes a context of it
+            context_value = configurable_settings(get_config().get("configurable", {}))
+        allowed = client_context(context_value, self._bound)
         return Admission(allowed, "") if isinstance(allowed, StopCause) else allowed
 
     def _of_strangers(self, runtime: Runtime[AgentContext]) -> JsonMap:
         """What a context has where the words of a request may be somebody's who is not the user."""
-        given: object = runtime.context
-        served = isinstance(given, Admission) or self._served or bool(runtime.server_info)
+        context_value: object = runtime.context
+        served = isinstance(context_value, Admission) or self._served or bool(runtime.server_info)
         return {"request_permits": False} if served or os.environ.get("GITHUB_ACTIONS") else {}
 
     def _children(
@@ -458,8 +458,12 @@ class BoundNodes:
             return None
         from mendgraph.graph.machine.children import Children, Surroundings
 
-        config, write, given = get_config(), get_stream_writer(), cast("object", get_runtime(AgentContext).context)
-        owner = given.owner if isinstance(given, Admission) else None
+        config, write, context_value = (
+            get_config(),
+            get_stream_writer(),
+            cast("object", get_runtime(AgentContext).context),
+        )
+        owner = context_value.owner if isinstance(context_value, Admission) else None
 
         def children(used: dict[str, int], records: WorkspaceRecords) -> Children:
             compiled = partial(self._compiled_for_children, records)
@@ -471,8 +475,8 @@ class BoundNodes:
         nodes, tools, models = copy(self), copy(self._tools), copy(self._models)
         vars(tools).update(records=records)
         vars(models).update(_stop=stop)
-        own = {name: value for name, value in self._own.items() if name == "system_prompt"}
-        vars(nodes).update(_tools=tools, _models=models, _stop=stop, _of_child=True, _own=own)
+        overrides = {name: value for name, value in self._own.items() if name == "system_prompt"}
+        vars(nodes).update(_tools=tools, _models=models, _stop=stop, _of_child=True, _own=overrides)
         return self.compile and self.compile(nodes)
 
     @contextmanager

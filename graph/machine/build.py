@@ -87,11 +87,11 @@ class AgentGraph(Machine):
 
     def _resolve_checkpointer(self, config: RunnableConfig) -> BaseCheckpointSaver[Any] | None:
         """The machine's own checkpointer, or the one that the graph around it lends it."""
-        found = super()._resolve_checkpointer(config)
-        if found is None:
+        saver = super()._resolve_checkpointer(config)
+        if saver is None:
             return None
-        allow_records(found)
-        return refuse_pruned_histories(found)
+        allow_records(saver)
+        return refuse_pruned_histories(saver)
 
     def get_context_jsonschema(self) -> JsonMap | None:
         """The form of the context, from which no server takes out of a request what it does not know."""
@@ -100,17 +100,17 @@ class AgentGraph(Machine):
 
     def stream(self, input: Any, config: RunnableConfig | None = None, **options: Any) -> Iterator[Any]:  # noqa: A002
         """Run; the parts are LangGraph's own."""
-        own = _own_limit(config or {})
+        limit = _own_limit(config or {})
         options["context"] = read_context(options.get("context"))
-        parts = super().stream(self._clean(input), own, **options)
-        return _observed(self._observer(own), parts) if _TRACING in sys.modules else parts
+        parts = super().stream(self._clean(input), limit, **options)
+        return _observed(self._observer(limit), parts) if _TRACING in sys.modules else parts
 
     def astream(self, input: Any, config: RunnableConfig | None = None, **options: Any) -> AsyncIterator[Any]:  # noqa: A002
         """Run without blocking the event loop."""
-        own = _own_limit(config or {})
+        limit = _own_limit(config or {})
         options["context"] = read_context(options.get("context"))
-        parts = super().astream(self._clean(input), own, **options)
-        return _aobserved(self._observer(own), parts) if _TRACING in sys.modules else parts
+        parts = super().astream(self._clean(input), limit, **options)
+        return _aobserved(self._observer(limit), parts) if _TRACING in sys.modules else parts
 
     def _observer(self, config: RunnableConfig) -> Callable[[], RunSpan | None]:
         """Who observes the run, once it begins; its id is that of the thread, "" where it is made then."""
@@ -142,7 +142,7 @@ class AgentGraph(Machine):
                 ' it has decided. Send {"messages": [...]}, or Command(resume=...) to answer an interrupt.'
             )
         messages = given.get("messages") if isinstance(given, dict) else None
-        if not isinstance(messages, list) or not all(isinstance(each, BaseMessage) for each in messages):
+        if not isinstance(messages, list) or not all(isinstance(message, BaseMessage) for message in messages):
             return given
         clean = scrubbed(messages, self.scrub)
         return given if clean is None else {**given, "messages": clean}
@@ -151,7 +151,7 @@ class AgentGraph(Machine):
 def _ends(goto: Any) -> bool:
     """Whether a command goes nowhere, or to the end, as a client does that drops a question."""
     targets = goto if isinstance(goto, Sequence) and not isinstance(goto, str) else [goto]
-    return all(each in (None, END) for each in targets)
+    return all(target in (None, END) for target in targets)
 
 
 def _own_limit(config: RunnableConfig) -> RunnableConfig:
@@ -323,8 +323,8 @@ class BuildArguments(NamedTuple):
         """What every run's context has of these, whatever context it is given; it is kept with the run."""
         prompt = self.system_prompt.text if isinstance(self.system_prompt, SystemMessage) else self.system_prompt
         form = None if self.response_format is None else read_format(self.response_format).json_schema
-        found = {"system_prompt": prompt, "response_format": form}
-        return {name: value for name, value in found.items() if value is not None}
+        options = {"system_prompt": prompt, "response_format": form}
+        return {name: value for name, value in options.items() if value is not None}
 
 
 class MachineOptions(TypedDict, total=False):
@@ -365,7 +365,7 @@ def checked(given: BuildArguments) -> BuildArguments:
         from mendgraph.graph.langchain.hooks import check_middleware
 
         check_middleware(given.middleware)
-        if added := [tool for each in given.middleware for tool in getattr(each, "tools", ())]:
+        if added := [tool for hook in given.middleware for tool in getattr(hook, "tools", ())]:
             given = given._replace(tools=(*(default_tools() if given.tools is None else given.tools), *added))
     for name, (fits, remedy) in _FIT.items():
         value = getattr(given, name)
@@ -373,7 +373,7 @@ def checked(given: BuildArguments) -> BuildArguments:
             kind = f"the class {value.__name__}" if isinstance(value, type) else f"a {type(value).__name__}"
             raise TypeError(f"{name}: {kind} does not fit: give {remedy}.")
     given.fields()  # which refuses what no answer can have
-    if given.effects or any(not isinstance(each, Tool) for each in given.tools or ()):
+    if given.effects or any(not isinstance(tool, Tool) for tool in given.tools or ()):
         from mendgraph.graph.langchain.tools import as_tools  # what it imports takes time
 
         given = given._replace(tools=as_tools(given.tools or (), given.effects))
@@ -392,45 +392,45 @@ def checked(given: BuildArguments) -> BuildArguments:
 
 
 def _each(values: Any, kind: type, *, of: type[Any] = Sequence) -> bool:
-    return isinstance(values, of) and not isinstance(values, str) and all(isinstance(each, kind) for each in values)
+    return isinstance(values, of) and not isinstance(values, str) and all(isinstance(value, kind) for value in values)
 
 
 _FIT: Final[Mapping[str, tuple[Callable[[Any], bool], str]]] = {
     "checkpointer": (
-        lambda given: isinstance(given, BaseCheckpointSaver | bool | None),
+        lambda value: isinstance(value, BaseCheckpointSaver | bool | None),
         "a checkpoint saver of LangGraph, such as InMemorySaver(), entered where it is a context manager",
     ),
     "model": (
-        lambda given: isinstance(given, Runnable | None) or (isinstance(given, str) and bool(given.strip())),
+        lambda value: isinstance(value, Runnable | None) or (isinstance(value, str) and bool(value.strip())),
         'a chat model of LangChain such as ChatAnthropic(model="..."), or a name such as "anthropic:claude-sonnet-4-6"',
     ),
     "tools": (
-        lambda given: given is None or _each(given, object),
+        lambda value: value is None or _each(value, object),
         "a sequence of tools, as in (*default_tools(), mine)",
     ),
-    "effects": (lambda given: isinstance(given, Mapping), 'effects by name of a tool, as in {"look_up": Effect.READ}'),
+    "effects": (lambda value: isinstance(value, Mapping), 'effects by name of a tool, as in {"look_up": Effect.READ}'),
     "rules": (
-        lambda given: (
-            not isinstance(given, FileGuardrailRule)
-            and _each(given, FileGuardrailRule)
-            and all(callable(rule.check) for rule in given)
+        lambda value: (
+            not isinstance(value, FileGuardrailRule)
+            and _each(value, FileGuardrailRule)
+            and all(callable(rule.check) for rule in value)
         ),
         "a sequence of FileGuardrailRule(name, description, check), as in (*DEFAULT_GUARDRAIL_RULES, mine)",
     ),
     "roles": (
-        lambda given: isinstance(given, Mapping) and all(_each(each, str, of=Collection) for each in given.values()),
+        lambda value: isinstance(value, Mapping) and all(_each(item, str, of=Collection) for item in value.values()),
         'collections of names of tools by role, as in {"clerk": ("read_file",)}',
     ),
     "arg_validators": (
-        lambda given: isinstance(given, Mapping) and all(callable(validator) for validator in given.values()),
+        lambda value: isinstance(value, Mapping) and all(callable(validator) for validator in value.values()),
         'functions by name of a tool, as in {"write_file": validate_write}',
     ),
-    "secrets": (lambda given: _each(given, str, of=Collection), "a sequence of texts, as in (token,)"),
-    "store": (lambda given: isinstance(given, BaseStore | None), "a store of LangGraph, such as InMemoryStore()"),
-    "context": (lambda given: isinstance(given, AgentContext | None), "AgentContext(workspace=..., ...)"),
-    "name": (lambda given: given is None or (isinstance(given, str) and bool(given.strip())), 'a text, as in "coder"'),
+    "secrets": (lambda value: _each(value, str, of=Collection), "a sequence of texts, as in (token,)"),
+    "store": (lambda value: isinstance(value, BaseStore | None), "a store of LangGraph, such as InMemoryStore()"),
+    "context": (lambda value: isinstance(value, AgentContext | None), "AgentContext(workspace=..., ...)"),
+    "name": (lambda value: value is None or (isinstance(value, str) and bool(value.strip())), 'a text, as in "coder"'),
     "system_prompt": (
-        lambda given: isinstance(given, str | SystemMessage | None),
+        lambda value: isinstance(value, str | SystemMessage | None),
         "a text or a SystemMessage, which is said after the words that the tools need",
     ),
 }
@@ -515,32 +515,32 @@ def build_machine(
     `stop` is how somebody may let a run end early. With `served` every context is a client's, on any server. With
     `kept_permissions` what a person allows for good is kept in the user's settings, and taken up.
     """
-    given = BuildArguments(checkpointer, **arguments)
-    form = None if given.response_format is None else read_format(given.response_format)
-    own_tools = cast("Sequence[Tool] | None", given.tools)
+    arguments_given = BuildArguments(checkpointer, **arguments)
+    form = None if arguments_given.response_format is None else read_format(arguments_given.response_format)
+    own_tools = cast("Sequence[Tool] | None", arguments_given.tools)
     tools = ToolRuntime(
         own_tools,
-        tuple(given.rules),
-        given.roles,
-        given.secrets,
+        tuple(arguments_given.rules),
+        arguments_given.roles,
+        arguments_given.secrets,
         form,
-        arg_validators=given.arg_validators,
+        arg_validators=arguments_given.arg_validators,
         served=served,
         kept_permissions=kept_permissions,
     )
     nodes = BoundNodes(
-        given.model,
+        arguments_given.model,
         tools,
         stop,
-        given.context,
+        arguments_given.context,
         served=served,
-        middleware=given.middleware,
-        name=given.name,
-        own=given.fields(),
+        middleware=arguments_given.middleware,
+        name=arguments_given.name,
+        own=arguments_given.fields(),
     )
-    of_children = given._replace(checkpointer=None, store=None, response_format=None, middleware=())
+    of_children = arguments_given._replace(checkpointer=None, store=None, response_format=None, middleware=())
     nodes.compile = partial(_compiled, of_children, None)
-    return _compiled(given, form, nodes), nodes
+    return _compiled(arguments_given, form, nodes), nodes
 
 
 def _compiled(given: BuildArguments, form: ResponseFormat | None, nodes: BoundNodes) -> Machine:
@@ -568,9 +568,9 @@ def _compiled(given: BuildArguments, form: ResponseFormat | None, nodes: BoundNo
         builder.add_conditional_edges(source, Route(router), routes.path_map(source))
     if form is not None:
         builder.channels["structured_response"] = StructuredChannel(form)
-    streams = [made for each in given.middleware for made in each.transformers] or None
+    streams = [made for transformer in given.middleware for made in transformer.transformers] or None
     name = given.name or "mendgraph"
     compiled = builder.compile(given.checkpointer, store=given.store, name=name, transformers=streams)
     bound = vars(compiled.with_config(recursion_limit=routes.recursion_limit(MAX_CALLS_PER_TURN_LIMIT)))
-    made = {name: value for name, value in bound.items() if name != "__orig_class__"}
-    return AgentGraph(scrub=nodes.scrub, secrets=given.secrets, **made)
+    attributes = {name: value for name, value in bound.items() if name != "__orig_class__"}
+    return AgentGraph(scrub=nodes.scrub, secrets=given.secrets, **attributes)

@@ -106,18 +106,18 @@ class Children:
             if most is not None and most < least.get(name, 1):
                 message = f"What this run has left of {name} is too little for children: do this part yourself."
                 return ToolError(code=ToolErrorCode.RESOURCE_LIMIT, message=message)
-        used, words = self._used, "".join(self._around.state.get("system_prompt") or ())
-        quotas = {name: max(0, most - used.get(name, 0)) // children for name, most in context.tool_quotas.items()}
+        spending, words = self._used, "".join(self._around.state.get("system_prompt") or ())
+        quotas = {name: max(0, most - spending.get(name, 0)) // children for name, most in context.tool_quotas.items()}
         return {**part, "tool_quotas": quotas, "system_prompt": words}
 
     def _together(self, children: Mapping[int, tuple[str, AgentContext]]) -> dict[int, Mapping[str, Any]]:
         """Run these side by side; their states when they have ended. Whatever ends this wait ends them as well."""
         around, stop, ends = self._around, StopRequest(), dict[int, Mapping[str, Any]]()
-        asked = around.stop
+        stop_requested = around.stop
 
         def ask() -> None:
-            if asked is not None:
-                stop.ask(asked.reason, in_step=asked.in_step)
+            if stop_requested is not None:
+                stop.ask(stop_requested.reason, in_step=stop_requested.in_step)
 
         machine = around.compile(stop)
         options = {place: self._arguments(place, *child) for place, child in children.items()}
@@ -134,14 +134,14 @@ class Children:
         async def all_of_them() -> list[BaseException | None]:
             return await asyncio.gather(*map(afollow, children), return_exceptions=True)
 
-        with asked.told(ask) if asked else nullcontext():
+        with stop_requested.told(ask) if stop_requested else nullcontext():
             if around.in_loop is not None:
                 errors: Sequence[BaseException | None] = around.in_loop(all_of_them())
             else:
                 with ThreadPoolExecutor(len(children)) as pool:
-                    begun = [pool.submit(copy_context().run, follow, place) for place in children]
+                    futures = [pool.submit(copy_context().run, follow, place) for place in children]
                     try:
-                        errors = [each.exception() for each in begun]
+                        errors = [future.exception() for future in futures]
                     except BaseException:
                         stop.ask("with the run that it is a part of")
                         raise
@@ -153,15 +153,17 @@ class Children:
     def _arguments(self, place: int, task: str, context: AgentContext) -> dict[str, Any]:
         """A child as LangGraph runs it: a numbered subgraph of the step, at the same place whenever it runs again."""
         around, state = self._around, self._around.state
-        own = around.config["configurable"]
-        pad = replace(own[_SCRATCHPAD], subgraph_counter=lambda: 0)  # which numbers those that come as they like
-        where = {"checkpoint_ns": f"{own['checkpoint_ns']}|{state.get('step', 0)}|{place}", _SCRATCHPAD: pad}
+        configurable = around.config["configurable"]
+        pad = replace(
+            configurable[_SCRATCHPAD], subgraph_counter=lambda: 0
+        )  # which numbers those that come as they like
+        where = {"checkpoint_ns": f"{configurable['checkpoint_ns']}|{state.get('step', 0)}|{place}", _SCRATCHPAD: pad}
         limit = routes.recursion_limit(
             context.max_calls_per_turn, context.provider_retries, len(context.fallback_models)
         )
         return {
             "input": {"messages": [task_of(task, state["messages"])]},
-            "config": {**around.config, "configurable": {**own, **where}, "recursion_limit": limit},
+            "config": {**around.config, "configurable": {**configurable, **where}, "recursion_limit": limit},
             "context": context if around.owner is None else Admission(context, around.owner),
             "stream_mode": ["custom", "updates", "values"],
         }
@@ -171,8 +173,8 @@ class Children:
             ends[place] = part
         elif mode == "custom" or "__interrupt__" not in part:  # which its run puts to the person
             step = self._around.state.get("step", 0)
-            told = {"type": "child", "place": f"{step}.{place + 1}", "task": task, "mode": mode, "part": part}
-            self._around.write(told)
+            event = {"type": "child", "place": f"{step}.{place + 1}", "task": task, "mode": mode, "part": part}
+            self._around.write(event)
 
 
 def _relative(paths: Sequence[str], context: AgentContext) -> list[str]:
@@ -187,8 +189,12 @@ def in_turns(paths: Mapping[int, Sequence[str]], *, alone: bool) -> list[list[in
     """
     rows: list[list[int]] = []
     row_of: dict[int, int] = {}
-    for place, own in paths.items():
-        before = [row_of[other] for other in row_of if own and paths[other] and (alone or _overlap(own, paths[other]))]
+    for place, change_paths in paths.items():
+        before = [
+            row_of[other]
+            for other in row_of
+            if change_paths and paths[other] and (alone or _overlap(change_paths, paths[other]))
+        ]
         row_of[place] = max(before, default=-1) + 1
         rows += [[]] * (row_of[place] == len(rows))
         rows[row_of[place]] = [*rows[row_of[place]], place]
@@ -206,11 +212,13 @@ def refusal(context: AgentContext, paths: Sequence[str]) -> ToolError | None:
     message = "This run may look at files but not change them, so its children may not either: ask for mode 'explore'."
     if context.mode == "read-only":
         return ToolError(code=ToolErrorCode.PERMISSION_DENIED, message=message)
-    own = context.writable_paths
-    denied = outside(paths, own) if own else []
+    writable = context.writable_paths
+    denied = outside(paths, writable) if writable else []
     if not denied:
         return None
-    message = f"This run may not change {quoted(denied[0])}, so a child may not either: name paths in {listed(own)}."
+    message = (
+        f"This run may not change {quoted(denied[0])}, so a child may not either: name paths in {listed(writable)}."
+    )
     return ToolError(code=ToolErrorCode.PERMISSION_DENIED, message=message)
 
 
@@ -220,9 +228,9 @@ def child_context(context: AgentContext, paths: Sequence[str], part: JsonMap) ->
     The checks of the whole work are its run's to make, once all parts are there.
     """
     required = {"checks": (), "require_checks": False, "require_changes": False}
-    own = {"delegation": False, "response_format": None, **required}
+    overrides = {"delegation": False, "response_format": None, **required}
     writable = {"writable_paths": tuple(paths)} if paths else {"mode": "read-only"}
-    return context.model_copy(update={**own, **writable, **part})
+    return context.model_copy(update={**overrides, **writable, **part})
 
 
 def output_of(outcome: Outcome, values: Mapping[str, Any]) -> ToolOutput:
@@ -232,8 +240,11 @@ def output_of(outcome: Outcome, values: Mapping[str, Any]) -> ToolOutput:
     if outcome.kind is OutcomeKind.FINISHED:
         data |= {"answer": outcome.answer, "ended": outcome.kind.value}
         if outcome.changed_files:
-            known = outcome.verified.model_dump(mode="json", exclude_defaults=True)
-            data |= {"changed_files": list(outcome.changed_files), "verified": {"kind": outcome.verified.kind, **known}}
+            verification = outcome.verified.model_dump(mode="json", exclude_defaults=True)
+            data |= {
+                "changed_files": list(outcome.changed_files),
+                "verified": {"kind": outcome.verified.kind, **verification},
+            }
         return ToolOutput(ToolResult(ok=True, data=data), changes)
     code = ToolErrorCode.RESOURCE_LIMIT if outcome.reason.is_limit else ToolErrorCode.CHILD_FAILED
     code = ToolErrorCode.CANCELLED if outcome.reason is StopReason.CANCELLED else code

@@ -110,17 +110,21 @@ def _permitted(
 ) -> list[Verdict]:
     """The verdicts of mode "auto", in which calls that the user has allowed in this workspace count as approved."""
     context, judged = state["context"], list(verdicts)
-    kept = tools.kept_permissions(context)
-    for index, item in enumerate(items if kept else ()):
+    permissions = tools.kept_permissions(context)
+    for index, item in enumerate(items if permissions else ()):
         spec = tools.specs.get(item.tool)
         if not isinstance(item, ToolCall) or spec is None or verdicts[index].kind is not VerdictKind.ALLOW:
             continue
         rule = ASKED.get(spec.effect, "")
-        subject = tools.subject(state, item, listed=False) if any(each.rule == rule for each in kept) else ""
+        subject = (
+            tools.subject(state, item, listed=False)
+            if any(permission.rule == rule for permission in permissions)
+            else ""
+        )
         if isinstance(subject, ToolError):
             continue
         matter = matter_of(item, subject, context.workspace)
-        if any(covers(each, rule, item.tool, matter) for each in kept):
+        if any(covers(permission, rule, item.tool, matter) for permission in permissions):
             judged[index] = verdicts[index].model_copy(update={"rule": rule})
     return judged
 
@@ -134,7 +138,7 @@ def is_judged_by_words(tools: ToolRuntime, state: AgentState) -> bool:
             return False
         targets = [plain_target(named, context.workspace) for named in paths_of_call(item, spec, tools.paths_of)]
         rules, root = tools.rules(context), context.workspace
-        if any(each is None or judge_path(each, False, rules, root) for each in targets):
+        if any(target is None or judge_path(target, False, rules, root) for target in targets):
             return False
     return not state.get("loop", LoopRecord()).overrides
 
@@ -149,18 +153,18 @@ class Previewer:
     def __call__(self, calls: Mapping[int, ToolCall]) -> dict[int, Preview]:
         """What each call would do, in order. A call that would fail says so, and leaves the files to the next one."""
         dry = DryWorkspace.of(self._tools.workspace(self._state["context"]))
-        known = dict(self._state.get("files_read") or {})
-        return {index: self._preview(call, dry, known) for index, call in calls.items()}
+        hashes = dict(self._state.get("files_read") or {})
+        return {index: self._preview(call, dry, hashes) for index, call in calls.items()}
 
     def known_files(self, calls: Sequence[ToolCall]) -> dict[str, str]:
         """The hashes of the files that these calls name, by each of their names; "" where there is none."""
         dry = DryWorkspace.of(self._tools.workspace(self._state["context"]))
-        found: dict[str, str] = {}
+        texts: dict[str, str] = {}
         for named in {path for call in calls for path in self._named(call)}:
             real = dry.real_name(named)
             if real:
-                found[named] = found[real] = dry.on_disk(real)
-        return found
+                texts[named] = texts[real] = dry.on_disk(real)
+        return texts
 
     def _preview(self, call: ToolCall, dry: DryWorkspace, known: dict[str, str]) -> Preview:
         tool = self._tools.registry.get(call.tool)
@@ -185,15 +189,19 @@ class Previewer:
             output = call_tool(tool, self._context(dry, known), call.arguments, SECONDS)
         except Exception:  # noqa: BLE001 - the call runs, changes nothing, and says itself what is wrong
             return Preview(NO_PREVIEW.shown, names, ())
-        made = dry.made[before:]
+        changes = dry.made[before:]
         if not isinstance(output, ToolOutput) or output.result.error is not None:
             return Preview(NO_PREVIEW.shown, names, ())
         known.update(output.files_read)
-        if not made:
+        if not changes:
             return Preview(NO_PREVIEW.shown, names, ())
-        text = "".join(map(_diff, made))
-        pins = tuple((each.path, each.sha256, change_mark(each.before, each.after, each.target)) for each in made)
-        changed = dict.fromkeys([*(each.name for each in made), *(each.target for each in made if each.target), *names])
+        text = "".join(map(_diff, changes))
+        pins = tuple(
+            (change.path, change.sha256, change_mark(change.before, change.after, change.target)) for change in changes
+        )
+        changed = dict.fromkeys(
+            [*(change.name for change in changes), *(change.target for change in changes if change.target), *names]
+        )
         return Preview(self._shown("diff", text), tuple(changed), pins)
 
     def _context(self, dry: DryWorkspace, known: Mapping[str, str]) -> ToolContext:
@@ -213,7 +221,7 @@ class Previewer:
         spec = self._tools.specs.get(call.tool)
         for name in spec.path_fields if spec else ():
             value = call.arguments.get(name)
-            yield from (each for each in (value if isinstance(value, list) else [value]) if isinstance(each, str))
+            yield from (item for item in (value if isinstance(value, list) else [value]) if isinstance(item, str))
         yield from self._tools.paths_of(call)
 
     def _shown(self, kind: Literal["diff", "argv", "arguments"], text: str) -> ShownPreview:
@@ -236,7 +244,8 @@ def _visible(line: str) -> str:
     if line.isprintable():
         return line
     return "".join(
-        each if each.isprintable() or each == "\t" else each.encode("unicode_escape").decode() for each in line
+        character if character.isprintable() or character == "\t" else character.encode("unicode_escape").decode()
+        for character in line
     )
 
 

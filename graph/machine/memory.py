@@ -60,21 +60,21 @@ class Memory:
         return self._done(partial(self._forget, ids))
 
     def _notes(self, store: BaseStore) -> list[Note]:
-        found = store.search(self.namespace, limit=10 * MOST_NOTES)  # somebody else may have added some
-        told = [Note(each.key, str(each.value.get("text", "")), str(each.value.get("at", ""))) for each in found]
+        entries = store.search(self.namespace, limit=10 * MOST_NOTES)  # somebody else may have added some
+        told = [Note(entry.key, str(entry.value.get("text", "")), str(entry.value.get("at", ""))) for entry in entries]
         return _newest(sorted(told, key=lambda note: note.at))
 
     def _remember(self, text: str, store: BaseStore) -> str:
         note = Note(sha256(text.encode("utf-8", "replace")).hexdigest()[:8], text, datetime.now(UTC).isoformat())
-        others = [each for each in self._notes(store) if each.id != note.id]
-        kept = _newest([*others, note])
+        others = [other for other in self._notes(store) if other.id != note.id]
+        newest = _newest([*others, note])
         store.put(self.namespace, note.id, {"text": note.text, "at": note.at}, index=False)
-        self._forget([each.id for each in others if each not in kept], store)
+        self._forget([other.id for other in others if other not in newest], store)
         return text
 
     def _forget(self, ids: Iterable[str], store: BaseStore) -> None:
-        for each in ids:
-            store.delete(self.namespace, each)
+        for note_id in ids:
+            store.delete(self.namespace, note_id)
 
     def _done(self, work: Callable[[BaseStore], Done]) -> Done | ToolError:
         if self._store is None:
@@ -89,10 +89,10 @@ class Memory:
 
 def _newest(notes: list[Note]) -> list[Note]:
     """Those of the notes that may stay; what is no note of ours is left out."""
-    left, kept = MOST_BYTES, list[Note]()
+    space, kept = MOST_BYTES, list[Note]()
     for note in reversed(notes[-MOST_NOTES:]):
-        left -= _size(note.text)
-        if left >= 0 and 0 < _size(note.text) <= LONGEST_NOTE:
+        space -= _size(note.text)
+        if space >= 0 and 0 < _size(note.text) <= LONGEST_NOTE:
             kept.insert(0, note)
     return kept
 

@@ -189,8 +189,8 @@ class ModelRuntime:
         if spending is None and parent_of(run_id)[0] != run_id:  # whose name nobody else has
             spending = ledger.Spending()
         if spending is None:
-            begun = self.book.begun(thread) if marked else None
-            spending = ledger.Spending(booked=self.book.newest() if begun is None else begun)
+            started = self.book.begun(thread) if marked else None
+            spending = ledger.Spending(booked=self.book.newest() if started is None else started)
         until = self.book.begun(thread, turn=True) if marked else None
         return ledger.charge_lost(spending, *self.book.lost(thread, spending.booked, until))
 
@@ -199,14 +199,14 @@ class ModelRuntime:
         if context.price() is None and isinstance(self._prices, ToolError):
             return self._prices.message
         limits = context.limits()
-        found = models_in_order(self._name(context), context.base_url, context.fallback_models)
+        models = models_in_order(self._name(context), context.base_url, context.fallback_models)
         if self._given is not None and context.fallback_models:
             return (
                 "fallback_models are not asked beside a chat model of your own: give model.with_fallbacks([...]), or"
                 ' name the first one as well, such as "anthropic:claude-sonnet-4-6".'
             )
-        if isinstance(found, str) and self._given is None:
-            return found
+        if isinstance(models, str) and self._given is None:
+            return models
         for choice in self._choices(context):
             name = choice.model or ""
             cause = ledger.unknown_price(limits, self._price(context, name), name)
@@ -328,17 +328,19 @@ class ModelRuntime:
                 GivenChoice(model=given or context.model, base_url=context.base_url, options=options, place=place)
                 for place, given in enumerate(self._models.given_names)
             )
-        found = models_in_order(name, context.base_url, context.fallback_models, options)
+        models = models_in_order(name, context.base_url, context.fallback_models, options)
         return (
-            (ModelChoice(model=name, base_url=context.base_url, options=options),) if isinstance(found, str) else found
+            (ModelChoice(model=name, base_url=context.base_url, options=options),)
+            if isinstance(models, str)
+            else models
         )
 
     def _name(self, context: AgentContext) -> str | None:
         return self._named or context.model or named_model(context.base_url, os.environ)
 
     def _endpoint(self, context: AgentContext) -> Endpoint | None:
-        found = find_endpoint(self._name(context), context.base_url, os.environ)
-        return None if isinstance(found, ProviderFailure) else found
+        endpoint = find_endpoint(self._name(context), context.base_url, os.environ)
+        return None if isinstance(endpoint, ProviderFailure) else endpoint
 
     def _known(self, context: AgentContext) -> "ChatModel | None":
         return self._models.known(self._name(context), context.base_url, context.model_options())
@@ -363,8 +365,8 @@ class ModelRuntime:
 
     def _price(self, context: AgentContext, name: str) -> ledger.Price | None:
         """What the context says of every model; else the embedded one is free, and others cost what the list says."""
-        if (said := context.price()) is not None:
-            return said
+        if (price := context.price()) is not None:
+            return price
         if self._given is None and (name == EMBEDDED_MODEL or (not name and self._is_embedded(context))):
             return ledger.FREE
         return None if isinstance(self._prices, ToolError) else ledger.find_price(self._prices, name)
@@ -376,8 +378,8 @@ class ModelRuntime:
         if profile.embedded:
             return EMBEDDED_WINDOW
         known = self._known(context)
-        said = known.window_tokens if known else None
-        return said or find_profile(self._model_name(context)).window_tokens
+        window = known.window_tokens if known else None
+        return window or find_profile(self._model_name(context)).window_tokens
 
 
 def book_thread(context: AgentContext, run_id: str) -> str:

@@ -96,8 +96,8 @@ def _rules_with(url: str, context: AgentContext) -> "NetworkRules":
 def kept_words(permissions: Sequence[Permission]) -> dict[str, list[str]]:
     """The commands and hosts that are allowed for good, by the tool."""
     words = defaultdict[str, list[str]](list)
-    for each in permissions:
-        words[each.tool].append(shlex.join(each.prefix) or each.subject)
+    for permission in permissions:
+        words[permission.tool].append(shlex.join(permission.prefix) or permission.subject)
     return words
 
 

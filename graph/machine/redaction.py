@@ -46,10 +46,10 @@ class CurrentRedactor:
     def now(self) -> Redactor:
         """The same one for as long as the environment is the same."""
         encoded: dict[bytes, bytes] = vars(os.environ)["_data"]  # to decode it takes longer than a node
-        known = self._known
-        if known is None or known[0] != encoded:
-            known = self._known = encoded.copy(), _redactor((*self._secrets, *known_values(os.environ.copy())))
-        return known[1]
+        secrets = self._known
+        if secrets is None or secrets[0] != encoded:
+            secrets = self._known = encoded.copy(), _redactor((*self._secrets, *known_values(os.environ.copy())))
+        return secrets[1]
 
 
 @lru_cache(maxsize=8)
@@ -68,15 +68,15 @@ class WrittenLiterals:
 
     def hidden(self, run_id: str, update: Mapping[str, Any], *channels: str) -> dict[str, Any]:
         """What a node returned, with marks for literals in these channels; replies and calls are remembered."""
-        found = {name: self._hidden(run_id, update[name]) for name in channels if update.get(name)}
-        return {**update, **found}
+        cleaned = {name: self._hidden(run_id, update[name]) for name in channels if update.get(name)}
+        return {**update, **cleaned}
 
     def written(self, run_id: str, value: Value) -> Value:
         """A reply, a call or a list of calls as the model wrote it, or as it is where that is not known any more."""
         if not self._kept:
             return value
         if isinstance(value, list):
-            return [self.written(run_id, each) for each in value]  # type: ignore[return-value]
+            return [self.written(run_id, item) for item in value]  # type: ignore[return-value]
         if not isinstance(value, ModelReply | ToolCall):
             return value
         key = _key(value)
@@ -89,12 +89,14 @@ class WrittenLiterals:
 
     def _hidden(self, run_id: str, value: Any) -> Any:
         if isinstance(value, list):
-            return [self._hidden(run_id, each) for each in value]
+            return [self._hidden(run_id, item) for item in value]
         clean = _clean(value, self._redactor())
         if isinstance(value, ModelReply | ToolCall) and MARK in (key := _key(clean)):
             with self._lock:
-                kept = self._kept.setdefault(run_id, {})
-                kept[key] = value if kept.get(key, value) == value else clean  # marks of two meanings have none
+                redactors = self._kept.setdefault(run_id, {})
+                redactors[key] = (
+                    value if redactors.get(key, value) == value else clean
+                )  # marks of two meanings have none
                 self._kept.move_to_end(run_id)
                 while len(self._kept) > MOST_RUNS:
                     self._kept.popitem(last=False)
@@ -114,11 +116,11 @@ def _clean(value: Any, redactor: Redactor) -> Any:
         provider = without_secrets(value.provider, redactor.text, keep_sealed=True)
         return value.model_copy(update={**fields, "provider": provider})
     if isinstance(value, BaseModel):
-        return value.model_copy(update={name: _clean(each, redactor) for name, each in value})
+        return value.model_copy(update={name: _clean(item, redactor) for name, item in value})
     if isinstance(value, tuple) and hasattr(value, "_fields"):
-        return type(value)(*(_clean(each, redactor) for each in value))
+        return type(value)(*(_clean(item, redactor) for item in value))
     if isinstance(value, list | tuple):
-        return type(value)(_clean(each, redactor) for each in value)
+        return type(value)(_clean(item, redactor) for item in value)
     return redactor.content(value) if isinstance(value, Mapping) else value
 
 
@@ -158,7 +160,7 @@ class ScrubbingSerializer(JsonPlusSerializer):
         With a `dictionary`, bytes that most values are made of, values are compressed; it is needed to read them again.
         """
         super().__init__(allowed_msgpack_modules=types)
-        self._types = {(each.__module__, each.__qualname__): each for each in types}
+        self._types = {(cls.__module__, cls.__qualname__): cls for cls in types}
         self._redactor, self._dictionary = redactor, dictionary
         self._short = lru_cache(_SHORT_TEXTS)(redactor.text)
         self._known = tuple(form.encode("utf-8", "surrogatepass") for form in redactor.forms)
@@ -209,12 +211,12 @@ class ScrubbingSerializer(JsonPlusSerializer):
 
     def _decompressed(self, data: bytes) -> bytes:
         packer = zlib.decompressobj(zdict=self._dictionary)
-        whole = packer.decompress(data, MOST_BYTES)
+        unpacked = packer.decompress(data, MOST_BYTES)
         if not packer.eof:
             raise zlib.error(
-                "its end is missing" if len(whole) < MOST_BYTES else f"it has more than {MOST_BYTES:,} bytes"
+                "its end is missing" if len(unpacked) < MOST_BYTES else f"it has more than {MOST_BYTES:,} bytes"
             )
-        return whole
+        return unpacked
 
     def _unpacked(self, data: bytes, refusals: list[UnreadableValueError]) -> Any:
         def built(code: int, inner: bytes) -> Any:
@@ -255,9 +257,9 @@ class ScrubbingSerializer(JsonPlusSerializer):
         if isinstance(value, str):
             return self._redactor.text(value) if len(value) > _SHORT else self._short(value)
         if depth and type(value) in {list, tuple}:  # a named tuple is a record of ours
-            return type(value)(self._without_secrets(each, depth - 1) for each in value)
+            return type(value)(self._without_secrets(item, depth - 1) for item in value)
         if depth and isinstance(value, dict):
-            return {key: self._without_secrets(each, depth - 1) for key, each in value.items()}
+            return {key: self._without_secrets(item, depth - 1) for key, item in value.items()}
         if depth and isinstance(value, Overwrite | _DeltaSnapshot):
             return type(value)(self._without_secrets(value.value, depth - 1))
         return value

@@ -42,8 +42,8 @@ def after_heal(open_log: OpenLog, state: AgentState, update: Update) -> Counts:
 
 def after_tools(update: Update, specs: Mapping[str, ToolSpec]) -> Counts:
     """Results of tools that read, which show a part of what there is."""
-    read = [each for each in update["results"] if each.tool in specs and specs[each.tool].effect is Effect.READ]
-    return {"truncated": sum(_is_truncated(each.result.data) for each in read)}
+    read = [result for result in update["results"] if result.tool in specs and specs[result.tool].effect is Effect.READ]
+    return {"truncated": sum(_is_truncated(result.result.data) for result in read)}
 
 
 def after_loop_check(open_log: OpenLog, state: AgentState, update: Update) -> Counts:

@@ -53,7 +53,7 @@ def _judge_of(
 
     context, messages = state["context"], state["messages"]
     attempts = state.get("healing_attempts") or []
-    acting = {each.name for each in tools.specs.values() if each.effect in {Effect.EXECUTE, Effect.NETWORK}}
+    acting = {spec.name for spec in tools.specs.values() if spec.effect in {Effect.EXECUTE, Effect.NETWORK}}
     acting -= {COMMAND_TOOL, NETWORK_TOOL}
     # Others may have done what a request to go on asks for, and tools of the user's may have done it elsewhere.
     elsewhere = is_resuming(turn.request) or said_since(messages) or used_tools(messages) & acting

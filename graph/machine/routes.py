@@ -172,20 +172,20 @@ class _Word(str):
 
 def path_map(source: str) -> dict[Hashable, str]:
     """The words that the router of a node may say, and where each leads: LangGraph's `path_map`."""
-    found: dict[Hashable, str] = {}
-    for each in TRANSITIONS:
-        if each.source == source:
-            word = _Word(each.label)
-            word.shown = ", ".join(_words(source, each.target))
-            found[word] = each.target
-    return found
+    edges: dict[Hashable, str] = {}
+    for edge in TRANSITIONS:
+        if edge.source == source:
+            word = _Word(edge.label)
+            word.shown = ", ".join(_words(source, edge.target))
+            edges[word] = edge.target
+    return edges
 
 
 def mermaid() -> str:
     """The machine as a Mermaid flowchart, for the README: words that lead the same way share an arrow."""
     shape = {"__start__": "__start__([START])", "__end__": "__end__([END])"}
     lines = ["flowchart TD"]
-    for source, target in dict.fromkeys((each.source, each.target) for each in TRANSITIONS):
+    for source, target in dict.fromkeys((edge.source, edge.target) for edge in TRANSITIONS):
         label = "<br>".join(_words(source, target))
         arrow = f" -->|{label}| " if label else " --> "
         lines.append(f"    {shape.get(source, source)}{arrow}{shape.get(target, target)}")
@@ -193,4 +193,4 @@ def mermaid() -> str:
 
 
 def _words(source: str, target: str) -> list[str]:
-    return [each.label for each in TRANSITIONS if (each.source, each.target) == (source, target)]
+    return [edge.label for edge in TRANSITIONS if (edge.source, edge.target) == (source, target)]

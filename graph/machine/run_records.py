@@ -92,7 +92,7 @@ def run_record(row: tuple[Any, ...]) -> RunRecord:
         raise StoreError(message) from error
 
 
-_COLUMNS: Final = tuple(each.name for each in fields(RunRecord))
+_COLUMNS: Final = tuple(field.name for field in fields(RunRecord))
 
 
 def resuming_request(request: str, *, undone: bool = False) -> str:
@@ -115,16 +115,16 @@ def find_run(wanted: str, records: Iterable[RunRecord]) -> RunRecord | ToolError
     """The run with this id, or the only one whose id begins so; an error names those that could be meant."""
     if not wanted:
         return invalid("No run is named: give its id, or the beginning of it. `mendgraph runs` lists them.")
-    known = {record.run_id: record for record in records}
-    if wanted in known:
-        return known[wanted]
-    meant = [run_id for run_id in known if run_id.startswith(wanted)]
+    records_by_id = {record.run_id: record for record in records}
+    if wanted in records_by_id:
+        return records_by_id[wanted]
+    meant = [run_id for run_id in records_by_id if run_id.startswith(wanted)]
     if len(meant) == 1:
-        return known[meant[0]]
+        return records_by_id[meant[0]]
     if meant:
         return invalid(f"{len(meant)} runs of this workspace begin with {wanted!r}: give more of the id.", *meant[:3])
     message = f"There is no run {wanted!r} in this workspace: `mendgraph runs` lists those that there are."
-    return ToolError(code=ToolErrorCode.NOT_FOUND, message=message, suggestions=closest_names(wanted, known))
+    return ToolError(code=ToolErrorCode.NOT_FOUND, message=message, suggestions=closest_names(wanted, records_by_id))
 
 
 def old_runs(records: Sequence[RunRecord], keep: int, oldest: datetime, *, unfinished: bool) -> list[str]:
@@ -147,17 +147,17 @@ def outlived(records: Sequence[RunRecord], sizes: Mapping[str, int], context: Ag
     """
     doomed: list[str] = []
     if context.keep_days is not None:
-        kept = timedelta(days=context.keep_days)
+        keep_for = timedelta(days=context.keep_days)
         ended = [record for record in records[1:] if record.state == "ended" and record.kind]
-        doomed += old_runs(ended, 0, now - max(kept, timedelta(days=30)), unfinished=True)
-        doomed += old_runs(records, 1, now - kept, unfinished=False)
+        doomed += old_runs(ended, 0, now - max(keep_for, timedelta(days=30)), unfinished=True)
+        doomed += old_runs(records, 1, now - keep_for, unfinished=False)
     if context.keep_runs is not None:
         doomed += old_runs(records, context.keep_runs, now, unfinished=False)
-    left = sum(size for run, size in sizes.items() if run not in doomed)
+    remaining = sum(size for run, size in sizes.items() if run not in doomed)
     for run in reversed(old_runs(records, 1, now, unfinished=False)):
-        if context.keep_mb is not None and left > context.keep_mb * 1_000_000 and run not in doomed:
+        if context.keep_mb is not None and remaining > context.keep_mb * 1_000_000 and run not in doomed:
             doomed.append(run)
-            left -= sizes.get(run, 0)
+            remaining -= sizes.get(run, 0)
     return [*dict.fromkeys(doomed)]
 
 

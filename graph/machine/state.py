@@ -76,25 +76,25 @@ def fold_messages(messages: list[Any], writes: Sequence[Any]) -> list[Any]:
 
     Messages that came without an id (as texts, pairs or maps) get one that is the same at every reading.
     """
-    held: Any = messages
+    value: Any = messages
     known = _ids(messages)
     if known is None:
-        held = _named(messages, ())
+        value = _named(messages, ())
     for write in writes:
-        named = _named(write, held)
-        ids = [each.id for each in named]
-        known = _ids(held) if known is None else known
+        named = _named(write, value)
+        ids = [message.id for message in named]
+        known = _ids(value) if known is None else known
         if (
             known is None
             or not known.isdisjoint(ids)
             or len({*ids}) < len(ids)
-            or any(isinstance(each, RemoveMessage | BaseMessageChunk) for each in named)
+            or any(isinstance(message, RemoveMessage | BaseMessageChunk) for message in named)
         ):
-            held, known = add_messages(held, named), None  # type: ignore[arg-type]
+            value, known = add_messages(value, named), None  # type: ignore[arg-type]
         else:  # what takes nobody's place comes after all that is there
-            held = [*held, *named]
+            value = [*value, *named]
             known.update(ids)
-    return list(held)
+    return list(value)
 
 
 def append(items: list[Item], writes: Sequence[Sequence[Item]]) -> list[Item]:
@@ -104,7 +104,7 @@ def append(items: list[Item], writes: Sequence[Sequence[Item]]) -> list[Item]:
 
 def merge(entries: Mapping[str, Item], writes: Sequence[Mapping[str, Item]]) -> dict[str, Item]:
     """The entries, with those of the writes over them."""
-    return {name: item for each in (entries, *writes) for name, item in each.items()}
+    return {name: item for write in (entries, *writes) for name, item in write.items()}
 
 
 Messages = Annotated[list[AnyMessage], GrowingChannel(fold_messages, snapshot_frequency=FEWEST_WRITES)]
@@ -134,18 +134,18 @@ def _named(write: Any, before: Sequence[Any]) -> list[BaseMessage]:
     written = write if isinstance(write, list) else [write]
     if all(isinstance(each, BaseMessage) and each.id is not None for each in written):
         return written
-    taken = [each.id for each in before]
+    taken_ids = [each.id for each in before]
     named: list[BaseMessage] = []
     for message in convert_to_messages(written):
-        named.append(message if message.id else message.model_copy(update={"id": _new_id(message, taken)}))
-        taken.append(named[-1].id)
+        named.append(message if message.id else message.model_copy(update={"id": _new_id(message, taken_ids)}))
+        taken_ids.append(named[-1].id)
     return named
 
 
 def _new_id(message: BaseMessage, taken: Sequence[str | None]) -> str:
-    said = f"{taken[-1] if taken else ''} {message.model_dump_json()}"
-    numbered = (str(uuid5(_NAMES, f"{number} {said}")) for number in count(len(taken)))
-    return next(each for each in numbered if each not in taken)
+    content = f"{taken[-1] if taken else ''} {message.model_dump_json()}"
+    numbered = (str(uuid5(_NAMES, f"{number} {content}")) for number in count(len(taken)))
+    return next(number for number in numbered if number not in taken)
 
 
 # --- Channels
@@ -156,7 +156,7 @@ class ContextChannel(LastValue[AgentContext]):
 
     def update(self, values: Sequence[AgentContext]) -> bool:
         """Take the value; InvalidUpdateError for one that no node has made."""
-        if not all(isinstance(each, AgentContext) for each in values):
+        if not all(isinstance(value, AgentContext) for value in values):
             raise InvalidUpdateError("A thread's context cannot be written: send another one with the next request.")
         return super().update(values)
 
@@ -273,7 +273,7 @@ def serializer(secrets: Sequence[str] = (), dictionary: bytes = b"", types: Sequ
     return ScrubbingSerializer(redactor, (*CHECKPOINT_TYPES, *types), dictionary)
 
 
-_STORED = {(each.__module__, each.__qualname__) for each in CHECKPOINT_TYPES}
+_STORED = {(cls.__module__, cls.__qualname__) for cls in CHECKPOINT_TYPES}
 _BEGINNINGS = tuple(b"".join(map(ormsgpack.packb, name)) for name in _STORED)
 """What follows the first byte of a stored record of ours: its module and its name."""
 
@@ -354,12 +354,12 @@ def refuse_pruned_histories(saver: BaseCheckpointSaver[Any]) -> BaseCheckpointSa
     last_read: dict[str, CheckpointTuple | None] = {}  # LangGraph reads a checkpoint, and then its histories
 
     def get_tuple(config: RunnableConfig) -> CheckpointTuple | None:
-        found = last_read["tuple"] = saver.get_tuple(config)
-        return found
+        stored = last_read["tuple"] = saver.get_tuple(config)
+        return stored
 
     async def aget_tuple(config: RunnableConfig) -> CheckpointTuple | None:
-        found = last_read["tuple"] = await saver.aget_tuple(config)
-        return found
+        stored = last_read["tuple"] = await saver.aget_tuple(config)
+        return stored
 
     def get_delta_channel_history(*, config: RunnableConfig, channels: Sequence[str]) -> _Histories:
         last = last_read.pop("tuple", None)
@@ -384,8 +384,8 @@ def refuse_pruned_histories(saver: BaseCheckpointSaver[Any]) -> BaseCheckpointSa
 def _is_of(found: CheckpointTuple | None, config: RunnableConfig) -> bool:
     """Whether this is the checkpoint that `config` names."""
     names = ("thread_id", "checkpoint_ns", "checkpoint_id")
-    wanted = [str(config["configurable"].get(name, "")) for name in names]
-    return found is not None and wanted == [str(found.config["configurable"].get(name, "")) for name in names]
+    ids = [str(config["configurable"].get(name, "")) for name in names]
+    return found is not None and ids == [str(found.config["configurable"].get(name, "")) for name in names]
 
 
 def _without_snapshot(histories: _Histories) -> list[str]:

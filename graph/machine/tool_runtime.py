@@ -131,25 +131,25 @@ class ToolRuntime:
         `remember` are added, unless tools of the user's have their names.
         """
         self.response_format = response_format
-        given = default_tools() if tools is None else tuple(tools)
-        names = {each.name for each in given}
-        own = (read_skill, remember) if read_file.name in names else (remember,)
-        added = [each for each in own if each.name not in names]
-        self._served, self._own = served, {each.name for each in added}
+        tools_given = default_tools() if tools is None else tuple(tools)
+        names = {tool.name for tool in tools_given}
+        own_tools = (read_skill, remember) if read_file.name in names else (remember,)
+        added = [tool for tool in own_tools if tool.name not in names]
+        self._served, self._own = served, {tool.name for tool in added}
         self.keep_permission = keep_permission if kept_permissions else None
-        self.registry = ActionRegistry((*given, *added), arg_validators)
+        self.registry = ActionRegistry((*tools_given, *added), arg_validators)
         self.specs = {spec.name: spec for spec in self.registry.specs()}
         # Our own that look at files take a moment, so they stay in order; so does their trace.
-        quick = {id(each) for each in default_tools() if each.effect is not Effect.NETWORK}
-        self._waiting = {each.name for each in given if _changes_nothing_here(each) and id(each) not in quick}
+        quick = {id(tool) for tool in default_tools() if tool.effect is not Effect.NETWORK}
+        self._waiting = {tool.name for tool in tools_given if _changes_nothing_here(tool) and id(tool) not in quick}
         self._rules = rules
         self._roles, self._redactor = dict(roles), CurrentRedactor(secrets)
         self.words = WrittenLiterals(self._redactor.now)
         self.records = WorkspaceRecords()
         self._memory = PolicyMemory(monotonic_s, BreakerConfig())
         self._opened: dict[tuple[object, ...], Any] = {}
-        self._executed = tuple(dict.fromkeys(name for each in given for name in each.executes))
-        self._has_remote_tools = any(each.remote for each in given)
+        self._executed = tuple(dict.fromkeys(name for tool in tools_given for name in tool.executes))
+        self._has_remote_tools = any(tool.remote for tool in tools_given)
         self._servers: dict[str, McpServers] = {}
 
     def redactor(self) -> Redactor:
@@ -162,7 +162,7 @@ class ToolRuntime:
         if isinstance(allowed, ToolError):
             return allowed
         named = self._roles.get(context.role or "", allowed)
-        denied = {each for each in allowed if self._is_child(each) and not (context.delegation and each in named)}
+        denied = {name for name in allowed if self._is_child(name) and not (context.delegation and name in named)}
         if context.writable_paths:  # no sandbox holds a program to them
             denied |= {name for name in allowed if self.specs[name].effect is Effect.EXECUTE}
         return allowed - denied
@@ -183,12 +183,12 @@ class ToolRuntime:
         return names - {name for name in self._own if not needs[name]}
 
     def _permits(self, context: AgentContext, tool: str) -> bool:
-        return any(each.tool == tool for each in self.kept_permissions(context))
+        return any(permission.tool == tool for permission in self.kept_permissions(context))
 
     def user_skills(self, context: AgentContext) -> tuple[SkillFolder, ...]:
         """The user's own skills, as far as a run is told of them."""
-        told = context.project_notes and read_skill.name in self._own & self.names(context)
-        return user_skills(context.workspace, self._rules) if told and not self._served else ()
+        lists_skills = context.project_notes and read_skill.name in self._own & self.names(context)
+        return user_skills(context.workspace, self._rules) if lists_skills and not self._served else ()
 
     def _remember(self, store: BaseStore | None, context: AgentContext, text: str) -> str | ToolError:
         return Memory(store, context.workspace).remember(text, self.redactor().text)
@@ -197,8 +197,12 @@ class ToolRuntime:
         """The tools that the model of a run is told of, by the mode, the role and the permissions of the run."""
         specs = [*self.specs.values()]
         if context.delegation:
-            specs = [each.model_copy(update={"offered": each.offered or self._is_child(each.name)}) for each in specs]
-        usable, asks, kept = self.usable(context), context.mode == "ask", kept_words(self.kept_permissions(context))
+            specs = [spec.model_copy(update={"offered": spec.offered or self._is_child(spec.name)}) for spec in specs]
+        usable, asks, permissions = (
+            self.usable(context),
+            context.mode == "ask",
+            kept_words(self.kept_permissions(context)),
+        )
         if profile.small:  # which takes each tool that it sees for a hint
             listed = {COMMAND_TOOL: context.allowed_programs, NETWORK_TOOL: context.allowed_hosts}
             usable -= self._own | {name for name, allowed in listed.items() if not allowed}
@@ -210,8 +214,12 @@ class ToolRuntime:
             usable=usable,
             few=context.offer == "few",
             notes={
-                COMMAND_TOOL: allowed_words("", (*context.allowed_programs, *kept.get(COMMAND_TOOL, ())), asks=asks),
-                NETWORK_TOOL: allowed_words(" hosts", (*context.allowed_hosts, *kept.get(NETWORK_TOOL, ())), asks=asks),
+                COMMAND_TOOL: allowed_words(
+                    "", (*context.allowed_programs, *permissions.get(COMMAND_TOOL, ())), asks=asks
+                ),
+                NETWORK_TOOL: allowed_words(
+                    " hosts", (*context.allowed_hosts, *permissions.get(NETWORK_TOOL, ())), asks=asks
+                ),
             },
         )
         return tuple(offered)
@@ -283,8 +291,8 @@ class ToolRuntime:
         """What the user has allowed in each run in this workspace; nothing where that is not to be taken up."""
         if self.keep_permission is None:
             return ()
-        kept = list_permissions(context.workspace)
-        return () if isinstance(kept, ToolError) else kept
+        permissions = list_permissions(context.workspace)
+        return () if isinstance(permissions, ToolError) else permissions
 
     def checks(self, context: AgentContext) -> Checks | ToolError | None:
         """What the work of the run is judged by; None where nothing is, and why it cannot where no sandbox starts."""
@@ -351,22 +359,22 @@ class ToolRuntime:
         sink = TraceSink(
             execution.run_id, str(execution.step), forward=partial(_forward, write), redactor=self.redactor()
         )
-        used = dict(state.get("tool_counts", {}))
+        counts = dict(state.get("tool_counts", {}))
         rules, thread = context.calls(self.names(context)), parent_of(execution.run_id)[0]
-        policy = CallPolicy(rules, self._memory, scope=thread, used=used)
+        policy = CallPolicy(rules, self._memory, scope=thread, used=counts)
         config = EngineConfig(async_timeout_s=max([context.tool_timeout_s, *context.tool_timeouts_s.values()]))
         engine = DelegatingEngine(self.registry, sink, config, policy=policy, redactor=sink.redactor)
         run: Run = engine.run_sync if in_loop is None else partial(self._run_in_loop, engine, in_loop)
         settled = results_of_denied(state["items"], state["verdicts"])
         delegates = children is not None and any(self._is_child(item.tool) for item in state["items"])
-        wanted = delegates or changes_something(state["items"], state["verdicts"], self.registry)
+        changes_files = delegates or changes_something(state["items"], state["verdicts"], self.registry)
         spending = state["spending"]
-        with self.records.journal(context.workspace, execution.run_id, sink, wanted=wanted) as journal:
+        with self.records.journal(context.workspace, execution.run_id, sink, wanted=changes_files) as journal:
             folder = run_folder(thread)
             row = None
             if children is not None and delegates:
-                held = isinstance(journal, Journal)
-                row = children(used, self.records.for_children(context.workspace) if held else self.records)
+                has_journal = isinstance(journal, Journal)
+                row = children(counts, self.records.for_children(context.workspace) if has_journal else self.records)
             using = StepResources(
                 run=wrap(run) if wrap else run,
                 registry=self.registry,
@@ -385,7 +393,7 @@ class ToolRuntime:
         for place, verdict in enumerate(state["verdicts"]):  # what has no verdict is denied
             update["results"][place] = edited_result(state["items"][place], verdict, update["results"][place])
         seconds = spending.seconds + update.pop("seconds")
-        return {**update, "tool_counts": used, "spending": spending.model_copy(update={"seconds": seconds})}
+        return {**update, "tool_counts": counts, "spending": spending.model_copy(update={"seconds": seconds})}
 
     def take_back(self, state: AgentState, write: Write) -> TakenBack:
         """Restore the files as they were before the turn, whose work has failed; a kill meanwhile is gone on from."""
@@ -419,13 +427,13 @@ class ToolRuntime:
         """What a run has to do without, and why, by the name of the event that says so."""
         folder, records = run_folder(parent_of(run_id)[0]), workspace_folder(context.workspace)
         commands = self.commands(context) if context.allowed_programs else None
-        found = {
+        definitions = {
             "commands.unavailable": commands,
             "evidence.unavailable": self.checks(context),
             "audit.unavailable": folder,
             "journal.unavailable": records,
         }
-        return {name: why.message for name, why in found.items() if isinstance(why, ToolError)}
+        return {name: why.message for name, why in definitions.items() if isinstance(why, ToolError)}
 
     def unknown_tools(self, context: AgentContext) -> str:
         """What is wrong with the tools that the context names, "" where nothing is: a limit that binds nobody."""
@@ -488,7 +496,7 @@ class ToolRuntime:
             network = Network(context.network())
         request = last_request(state.get("messages") or []) if state["profile"].small else ""
         # A thread may go on in another workspace; what it has kept stays with the one that it was found in.
-        kept = f"results-{sha256(context.workspace.encode('utf-8', 'surrogatepass')).hexdigest()[:16]}"
+        folder_name = f"results-{sha256(context.workspace.encode('utf-8', 'surrogatepass')).hexdigest()[:16]}"
         return ToolContext(
             workspace=self.workspace(context, partial(sink.emit, "sandbox.refused"), scope_of(state)),
             files_read=state.get("files_read", {}),
@@ -496,7 +504,7 @@ class ToolRuntime:
             timeout_s=context.tool_timeout_s,
             max_lines=context.read_max_lines,
             seconds_left=inf if limit is None else limit - spending.seconds,
-            kept=Artifacts(join(folder, kept)) if isinstance(folder, str) else None,
+            kept=Artifacts(join(folder, folder_name)) if isinstance(folder, str) else None,
             commands=self.commands(context, scope_of(state)),
             network=network,
             scope=scope,
@@ -560,8 +568,8 @@ def foreign_to(state: AgentState) -> frozenset[str]:
         return frozenset()
     messages = state.get("messages") or []
     view = view_turn(messages)
-    asked = (each.text for each in messages if is_request(each))
-    return foreign_lines("\n".join([*asked, *view.files, *view.files.values(), *view.found]))
+    message = (each.text for each in messages if is_request(each))
+    return foreign_lines("\n".join([*message, *view.files, *view.files.values(), *view.found]))
 
 
 def _forward(write: Write, event: TraceEvent) -> None:

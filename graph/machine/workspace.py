@@ -91,8 +91,10 @@ class WorkspaceFiles(NamedTuple):
     def skills(self) -> Iterator[SkillFolder]:
         """The folders of skills of the workspace."""
         for path in filter(self.workspace.exists, SKILL_FOLDERS):
-            found = self.workspace.list_directory(path)
-            names = () if isinstance(found, ToolError) else tuple(basename(e.path) for e in found if e.kind != "file")
+            entries = self.workspace.list_directory(path)
+            names = (
+                () if isinstance(entries, ToolError) else tuple(basename(e.path) for e in entries if e.kind != "file")
+            )
             yield SkillFolder(path, names, partial(self._skill_head, path))
 
     def _skill_head(self, folder: str, name: str, most: int) -> bytes | ToolError | None:
@@ -101,9 +103,11 @@ class WorkspaceFiles(NamedTuple):
 
 def user_skills(workspace: str, rules: tuple[FileGuardrailRule, ...]) -> tuple[SkillFolder, ...]:
     """The user's folders of skills, but those of the workspace itself, whose real name is given."""
-    own = [join(workspace, path) for path in SKILL_FOLDERS]
-    there = user_skill_folders(own)
-    return tuple(SkillFolder(path, names, partial(_skill_head, path, rules), users=True) for path, names in there)
+    own_folders = [join(workspace, path) for path in SKILL_FOLDERS]
+    user_folders = user_skill_folders(own_folders)
+    return tuple(
+        SkillFolder(path, names, partial(_skill_head, path, rules), users=True) for path, names in user_folders
+    )
 
 
 def open_skill(
@@ -114,7 +118,7 @@ def open_skill(
         workspace = _skill(folder.path, rules, name) if name in folder.names else None
         if workspace is not None and workspace.exists(SKILL_FILE):
             return workspace
-    meant = closest_names(name, [each for folder in folders for each in folder.names])
+    meant = closest_names(name, [name_below for folder in folders for name_below in folder.names])
     return ToolError(code=ToolErrorCode.NOT_FOUND, message=f"The user has no skill {name!r}.", suggestions=tuple(meant))
 
 
@@ -134,18 +138,18 @@ def own_rules(workspace: str, records: tuple[str, ...], settings: tuple[str, ...
 
     Those are the folders of `records` of its runs, and the user's `settings`.
     """
-    found = (
+    problem = (
         FileGuardrailRule("run_records", "The agent's own records of its runs", _Inside.of(workspace, records)),
         FileGuardrailRule("user_settings", "The user's own settings of the agent", _Inside.of(workspace, settings)),
     )
-    return tuple(rule for rule in found if rule.check != _Inside(frozenset()))
+    return tuple(rule for rule in problem if rule.check != _Inside(frozenset()))
 
 
 @lru_cache(maxsize=128)
 def executed_rules(workspace: str, files: tuple[str, ...]) -> tuple[FileGuardrailRule, ...]:
     """What keeps the agent from changing those of the files, named by absolute names, that lie in the workspace."""
-    whole = join(workspace, "")
-    inside = tuple(relpath(each, whole) for each in files if each.startswith(whole))
+    root_prefix = join(workspace, "")
+    inside = tuple(relpath(file, root_prefix) for file in files if file.startswith(root_prefix))
     return (executed_rule(inside),) if inside else ()
 
 
@@ -154,7 +158,9 @@ def denied_rules(patterns: tuple[str, ...]) -> tuple[FileGuardrailRule, ...]:
     """The rule that denies what these patterns of `.gitignore` name, whatever their letters' case; none for none."""
     if not patterns:
         return ()
-    lines = ("/".join(map(folded, each.removeprefix("." * each.startswith("./")).split("/"))) for each in patterns)
+    lines = (
+        "/".join(map(folded, pattern.removeprefix("." * pattern.startswith("./")).split("/"))) for pattern in patterns
+    )
     return (FileGuardrailRule("denied_paths", "Files that denied_paths names", _Denied(IgnoreRules.of(lines))),)
 
 
@@ -174,10 +180,12 @@ class _Inside(NameCheck):
 
     @classmethod
     def of(cls, workspace: str, places: tuple[str, ...]) -> Self:
-        whole = join(workspace, "")
-        real = {join(realpath(dirname(each)), basename(each)) for each in places} | {realpath(each) for each in places}
-        inside = (relpath(each, whole) for each in real if each.startswith(whole))
-        return cls(frozenset(folded_parts(PurePosixPath(each)) for each in inside))
+        root_prefix = join(workspace, "")
+        real = {join(realpath(dirname(place)), basename(place)) for place in places} | {
+            realpath(place) for place in places
+        }
+        inside = (relpath(path, root_prefix) for path in real if path.startswith(root_prefix))
+        return cls(frozenset(folded_parts(PurePosixPath(path)) for path in inside))
 
     def __call__(self, path: Path) -> bool:
         parts = folded_parts(path)
@@ -265,9 +273,14 @@ class WorkspaceRecords:
                     commands = journal.commands(run_id, first_step)
                     changes = tuple(describe_effect(files, journal, effect) for effect in effects)
                     paths = tuple(change.path for change in changes)
-                    others = [path for path in changed if path not in {*paths, *(each.path for each in done.left)}]
-                    left = (*done.left, *(restoring.LeftFile(path, restoring.Obstacle.NOT_KEPT) for path in others))
-                    return TakenBack(restoring.words_of_failed_work(paths, left, commands, run_id), paths, changes)
+                    others = [path for path in changed if path not in {*paths, *(file.path for file in done.left)}]
+                    left_files = (
+                        *done.left,
+                        *(restoring.LeftFile(path, restoring.Obstacle.NOT_KEPT) for path in others),
+                    )
+                    return TakenBack(
+                        restoring.words_of_failed_work(paths, left_files, commands, run_id), paths, changes
+                    )
             except StoreError as error:
                 done = ToolError(code=ToolErrorCode.IO_ERROR, message=str(error))
         why = done.message if isinstance(done, ToolError) else ""
@@ -285,7 +298,7 @@ def first_hashes(workspace: str, run_id: str) -> dict[str, str]:
     """The hashes of what the files that a run has changed held before its first change, "" for new ones."""
     with suppress(StoreError):
         changes = Journal(workspace_folder_path(workspace)).changes_of(run_id)
-        return {each.path: each.before.sha256 for change in changes for each in reversed(change.effects)}
+        return {effect.path: effect.before.sha256 for change in changes for effect in reversed(change.effects)}
     return {}
 
 
@@ -316,9 +329,9 @@ def _marks_of_tests(files: Workspace, changes: Mapping[str, tuple[str, str]]) ->
     texts = {
         path: _texts(files, path, *hashes) for path, hashes in tests.items() if hashes[1] or hashes[0] not in moved
     }
-    less = weakened({path: each for path, each in texts.items() if each is not None})
-    for path, both in texts.items():
-        if not tests[path][1] and (path in less or both is None):
+    less = weakened({path: text for path, text in texts.items() if text is not None})
+    for path, contents in texts.items():
+        if not tests[path][1] and (path in less or contents is None):
             yield Mark(kind="tests_deleted", path=path)
         elif path in less:
             yield Mark(kind="tests_weakened", path=path, detail=less[path])
@@ -340,24 +353,24 @@ def _only_pins(files: Workspace, path: str, old: str, new: str) -> bool:
 
 def _texts(files: Workspace, path: str, old: str, new: str) -> tuple[str, str] | None:
     """The file before and after, "" where it was not there; None where that is not known, or is no text."""
-    found = files.read_file(path) if new else FileContent.of(path, b"")
-    both = (kept_content(files.root, old) if old else b""), None if isinstance(found, ToolError) else found.data
-    before, after = (None if data is None or len(data) > LARGEST_TEXT else text_of(data) for data in both)
+    file = files.read_file(path) if new else FileContent.of(path, b"")
+    contents = (kept_content(files.root, old) if old else b""), None if isinstance(file, ToolError) else file.data
+    before, after = (None if data is None or len(data) > LARGEST_TEXT else text_of(data) for data in contents)
     return None if before is None or after is None else (before, after)
 
 
 def decide_open_changes(journal: Journal, workspace: str) -> tuple[Recovered, ...] | ToolError:
     """How each change that was cut off has ended; IO_ERROR where one could not be brought to an end."""
     try:
-        found = recover(journal, workspace)
+        recovered = recover(journal, workspace)
         if journal.commands(cut_off=True):
             remove_placeholder(workspace)
     except StoreError as error:
         return ToolError(code=ToolErrorCode.IO_ERROR, message=str(error))
-    for each in found:
-        if each.state is ChangeState.INTENDED:
-            return ToolError(code=ToolErrorCode.IO_ERROR, message=each.sentence)
-    return found
+    for change in recovered:
+        if change.state is ChangeState.INTENDED:
+            return ToolError(code=ToolErrorCode.IO_ERROR, message=change.sentence)
+    return recovered
 
 
 def _opened(stack: ExitStack, folder: str, workspace: str, sink: TraceSink) -> Journal | ToolError:
@@ -366,8 +379,8 @@ def _opened(stack: ExitStack, folder: str, workspace: str, sink: TraceSink) -> J
         journal = stack.enter_context(Journal(folder).held())
     except StoreError as error:
         return ToolError(code=ToolErrorCode.IO_ERROR, message=str(error))
-    if isinstance(found := decide_open_changes(journal, workspace), ToolError):
-        return found
-    for each in found:
-        sink.emit("journal.recovered", {"state": each.state.value, "reason": each.sentence})
+    if isinstance(decided := decide_open_changes(journal, workspace), ToolError):
+        return decided
+    for change in decided:
+        sink.emit("journal.recovered", {"state": change.state.value, "reason": change.sentence})
     return journal

@@ -82,8 +82,8 @@ class PendingRows:
         may come after the checkpoint that holds it, and is not stored either then.
         """
         with self._lock:
-            held = next((held for passed, held in self._passed if passed == place), ())
-            if not all(channel in held for channel, _ in writes):
+            channels = next((held for passed, held in self._passed if passed == place), ())
+            if not all(channel in channels for channel, _ in writes):
                 self._writes.setdefault(place, []).append((task, path, tuple(writes)))
 
     def add_checkpoint(self, parent: Place, values: Mapping[str, Any], *rows: Statement) -> None:
@@ -91,13 +91,13 @@ class PendingRows:
 
         Raises StoreError: something of what it does not hold has no stored form.
         """
-        held = {name for name, value in values.items() if not isinstance(value, _DeltaSnapshot)}
+        channels = {name for name, value in values.items() if not isinstance(value, _DeltaSnapshot)}
         with self._lock:
             led_to_it = self._writes.pop(parent, [])
-            self._passed.append((parent, held))
-        statements = [self._statement(parent, *each, held) for each in led_to_it]
+            self._passed.append((parent, channels))
+        statements = [self._statement(parent, *write, channels) for write in led_to_it]
         with self._lock:
-            self._rows.extend(each for each in (*statements, *rows) if each[1])
+            self._rows.extend(row for row in (*statements, *rows) if row[1])
 
     def take(self) -> list[Statement]:
         """All that waits, which waits no more, in an order in which it may be written.
@@ -108,7 +108,7 @@ class PendingRows:
             waiting, rows = dict(self._writes), [*self._rows]
             self._writes.clear()
             self._rows.clear()
-        return rows + [self._statement(place, *each) for place, written in waiting.items() for each in written]
+        return rows + [self._statement(place, *write) for place, written in waiting.items() for write in written]
 
     def _statement(
         self, place: Place, task: str, path: str, writes: Sequence[Write], held: Collection[str] = ()
@@ -186,15 +186,20 @@ class StoreSaver(BaseCheckpointSaver[str]):
         self.flush()
         with self._undamaged(config):
             inner = None if config is None else self._inner(config)
-            return iter([self._outer(each) for each in super().list(inner, filter=filter, before=before, limit=limit)])
+            return iter(
+                [
+                    self._outer(checkpoint)
+                    for checkpoint in super().list(inner, filter=filter, before=before, limit=limit)
+                ]
+            )
 
     @database.once_more
     def get_tuple(self, config: RunnableConfig) -> CheckpointTuple | None:
         """A checkpoint, the newest one where `config` names none."""
         self.flush()
         with self._undamaged(config):
-            found = super().get_tuple(self._inner(config))
-            return None if found is None else self._outer(found)
+            checkpoint = super().get_tuple(self._inner(config))
+            return None if checkpoint is None else self._outer(checkpoint)
 
     @database.once_more
     def get_delta_channel_history(
@@ -242,8 +247,8 @@ class StoreSaver(BaseCheckpointSaver[str]):
 
     async def alist(self, config: RunnableConfig | None, **which: Any) -> AsyncIterator[CheckpointTuple]:
         """As `list`."""
-        for found in await in_thread(lambda: self.list(config, **which)):
-            yield found
+        for checkpoint in await in_thread(lambda: self.list(config, **which)):
+            yield checkpoint
 
     aget_tuple, aput, aput_writes = _threaded("get_tuple"), _threaded("put"), _threaded("put_writes")
     adelete_thread, aget_delta_channel_history = _threaded("delete_thread"), _threaded("get_delta_channel_history")
@@ -264,8 +269,8 @@ def config_of(place: Place) -> RunnableConfig:
 
 def is_quick(checkpoint: Checkpoint, metadata: CheckpointMetadata, quick: Collection[str]) -> bool:
     """Whether nothing but these nodes begins with the checkpoint, so that a machine that stops then loses nothing."""
-    begun = {name for name in checkpoint.get("updated_channels") or () if name.startswith(_BRANCH)}
-    return metadata.get("source") == "loop" and bool(begun) and begun <= {f"{_BRANCH}{node}" for node in quick}
+    branches = {name for name in checkpoint.get("updated_channels") or () if name.startswith(_BRANCH)}
+    return metadata.get("source") == "loop" and bool(branches) and branches <= {f"{_BRANCH}{node}" for node in quick}
 
 
 # --- A workspace's own file
@@ -368,13 +373,15 @@ class SqliteStoreSaver(StoreSaver, SqliteSaver):
         """Store a checkpoint, and the writes that led to it as far as it does not hold what they wrote itself."""
         parent = place_of(config)
         kind, data = self.serde.dumps_typed(checkpoint)
-        told = json.dumps(get_checkpoint_metadata(config, metadata), ensure_ascii=False).encode("utf-8", "ignore")
-        own = parent._replace(checkpoint=checkpoint["id"])
-        row = (*own, parent.checkpoint or None, kind, data, told)
+        metadata_text = json.dumps(get_checkpoint_metadata(config, metadata), ensure_ascii=False).encode(
+            "utf-8", "ignore"
+        )
+        own_place = parent._replace(checkpoint=checkpoint["id"])
+        row = (*own_place, parent.checkpoint or None, kind, data, metadata_text)
         self._pending.add_checkpoint(parent, checkpoint["channel_values"], (_PUT, [row]))
         if not is_quick(checkpoint, metadata, self._quick):
             self.flush()
-        return config_of(own)
+        return config_of(own_place)
 
     def _history(self, config: RunnableConfig, channels: Sequence[str]) -> Mapping[str, DeltaChannelHistory]:
         """Each channel's last snapshot, its `seed`, and its writes from then on, oldest first.
@@ -387,23 +394,25 @@ class SqliteStoreSaver(StoreSaver, SqliteSaver):
         newest_first: list[_Stored] = []
         with self.cursor(transaction=False) as walk, closing(self.conn.cursor()) as look:
             for ancestor, metadata in walk.execute(_LINE, place._asdict()):
-                here = (place.thread, place.namespace, ancestor)
-                written = [each for row in look.execute(_WRITES, here) if (each := _Stored(*row)).channel in sought]
+                place_values = (place.thread, place.namespace, ancestor)
+                written = [
+                    write for row in look.execute(_WRITES, place_values) if (write := _Stored(*row)).channel in sought
+                ]
                 newest_first += sorted(
-                    written, key=lambda each: writes_sort_key(each.task_path, each.task, each.idx), reverse=True
+                    written, key=lambda write: writes_sort_key(write.task_path, write.task, write.idx), reverse=True
                 )
                 counted = json.loads(metadata or "{}").get("counters_since_delta_snapshot") or {}
                 if sought <= counted.keys():  # since their last snapshot: this checkpoint holds none of them
                     continue
-                values = self._load(look.execute(_CHECKPOINT, here).fetchone()).get("channel_values") or {}
+                values = self._load(look.execute(_CHECKPOINT, place_values).fetchone()).get("channel_values") or {}
                 for channel in sought & values.keys():
                     histories[channel]["seed"] = values[channel]
                 sought -= values.keys()
                 if not sought:
                     break
-            for each in reversed(newest_first):
-                value = self._load((each.kind, each.data))
-                histories[each.channel]["writes"].append((each.task, each.channel, value))
+            for write in reversed(newest_first):
+                value = self._load((write.kind, write.data))
+                histories[write.channel]["writes"].append((write.task, write.channel, value))
         return histories
 
     def get_next_version(self, current: str | None, channel: None) -> str:  # noqa: ARG002 - LangGraph's signature

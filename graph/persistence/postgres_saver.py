@@ -108,17 +108,17 @@ class PostgresStoreSaver(StoreSaver, PostgresSaver):
         """Store a checkpoint, and the writes that led to it as far as it does not hold what they wrote itself."""
         place = place_of(config)
         parent = place._replace(thread=self._stored(place.thread))
-        own = parent._replace(checkpoint=checkpoint["id"])
+        own_place = parent._replace(checkpoint=checkpoint["id"])
         values = checkpoint["channel_values"]
         written = {name: version for name, version in new_versions.items() if name in values}
-        blobs = self._dump_blobs(own.thread, own.namespace, values, written)
-        told = _json(get_serializable_checkpoint_metadata(config, metadata))
-        row = (*own, parent.checkpoint or None, _json({**checkpoint, "channel_values": {}}), told)
+        blobs = self._dump_blobs(own_place.thread, own_place.namespace, values, written)
+        metadata_text = _json(get_serializable_checkpoint_metadata(config, metadata))
+        row = (*own_place, parent.checkpoint or None, _json({**checkpoint, "channel_values": {}}), metadata_text)
         self._pending.add_checkpoint(
             parent, values, (self.UPSERT_CHECKPOINT_BLOBS_SQL, [*blobs]), (self.UPSERT_CHECKPOINTS_SQL, [row])
         )
         self._flush(quick=is_quick(checkpoint, metadata, self._quick))
-        return config_of(own._replace(thread=place.thread))
+        return config_of(own_place._replace(thread=place.thread))
 
     def delete_thread(self, thread_id: str) -> None:
         """Delete all that is stored of a thread."""

@@ -129,10 +129,10 @@ class Store:
         clean, now = self._clean(request), self._time()
         values = (now, clean, self._stored(context), durability, run_id)
         with self.saver.cursor() as cursor:
-            begun = cursor.execute(_BEGIN_NEXT_TURN, values).fetchall()
-            if not begun:
-                begun = cursor.execute(_BEGIN_FIRST_TURN, (*values, now, bounded(clean))).fetchall()
-        return int(begun[0][0])
+            next_turns = cursor.execute(_BEGIN_NEXT_TURN, values).fetchall()
+            if not next_turns:
+                next_turns = cursor.execute(_BEGIN_FIRST_TURN, (*values, now, bounded(clean))).fetchall()
+        return int(next_turns[0][0])
 
     def take_up(self, run_id: str) -> None:
         """Write down that the run's last turn is at work again."""
@@ -141,17 +141,17 @@ class Store:
 
     def mark_undone(self, run_id: str) -> None:
         """Write down that a run that could go on was taken back: whoever goes on with it has to know."""
-        said = (OutcomeKind.BUDGET_STOP.value, UNDONE, "What it changed was taken back.")
+        result = (OutcomeKind.BUDGET_STOP.value, UNDONE, "What it changed was taken back.")
         with self.saver.cursor() as cursor:
             cursor.execute(
                 "UPDATE runs SET state = 'ended', kind = ?, reason = ?, message = ? WHERE run_id = ? AND kind <> ?",
-                (*said, run_id, OutcomeKind.FINISHED.value),
+                (*result, run_id, OutcomeKind.FINISHED.value),
             )
 
     def end_turn(self, run_id: str, outcome: Outcome) -> None:
         """Write down how the run's turn ended."""
-        said = (outcome.kind, outcome.reason, bounded(outcome.message), bounded(outcome.answer))
-        values = (*map(self._clean, said), self._clean(json.dumps(outcome.changed_files)))
+        result = (outcome.kind, outcome.reason, bounded(outcome.message), bounded(outcome.answer))
+        values = (*map(self._clean, result), self._clean(json.dumps(outcome.changed_files)))
         with self.saver.cursor() as cursor:
             cursor.execute(_END_TURN, (self._time(), *values, run_id))
 
@@ -313,19 +313,19 @@ def _words_of_checkpoints() -> Mapping[str, Any]:
     from mendgraph.nodes.begin_turn.turn_start import FRESH_TURN
 
     nodes = {node: {f"branch:to:{node}": "00000001"} for node in NODES}
-    branches = [name for each in nodes.values() for name in each]
+    branches = [name for node in nodes.values() for name in node]
     return {
         "records": [
             (
-                each.__module__,
-                each.__qualname__,
+                cls.__module__,
+                cls.__qualname__,
                 {
                     name: "" if field.is_required() else field.get_default(call_default_factory=True)
-                    for name, field in each.model_fields.items()
+                    for name, field in cls.model_fields.items()
                 },
             )
-            for each in CHECKPOINT_TYPES
-            if issubclass(each, BaseModel)
+            for cls in CHECKPOINT_TYPES
+            if issubclass(cls, BaseModel)
         ],
         "messages": [
             HumanMessage("", id="1"),

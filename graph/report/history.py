@@ -55,10 +55,10 @@ class Visit:
     @property
     def transition(self) -> routes.Transition | None:
         """The edge by which the run left it; None where it has not, and for one that the table does not know."""
-        found = [each for each in routes.TRANSITIONS if (each.source, each.target) == (self.node, self.target)]
+        edges = [edge for edge in routes.TRANSITIONS if (edge.source, edge.target) == (self.node, self.target)]
         pending = self.after.get("pending_call")
         why = pending.edge if pending else routes.LOOP_ENDS.get((self.after.get("loop") or LoopRecord()).verdict)
-        return next((each for each in found if len(found) == 1 or each.label == why), None)
+        return next((edge for edge in edges if len(edges) == 1 or edge.label == why), None)
 
 
 @dataclass(frozen=True)
@@ -100,7 +100,7 @@ def _delegates(snapshot: StateSnapshot) -> bool:
 
 def _children(saver: BaseCheckpointSaver[Any], run_id: str) -> Iterator[tuple[tuple[int, int], History]]:
     """Of a call that was made twice, as after time travel, the later child."""
-    every = (each.config["configurable"]["checkpoint_ns"] for each in saver.list(thread_config(run_id)))
+    every = (snapshot.config["configurable"]["checkpoint_ns"] for snapshot in saver.list(thread_config(run_id)))
     for namespace in reversed([*dict.fromkeys(every)]):
         parent, step = parent_of(f"{run_id}|{namespace}")
         if parent == run_id:
@@ -109,9 +109,9 @@ def _children(saver: BaseCheckpointSaver[Any], run_id: str) -> Iterator[tuple[tu
 
 def _visits(snapshots: Sequence[StateSnapshot]) -> Iterator[Visit]:
     """A checkpoint says what runs next; the one that follows from it, what came of that."""
-    known = {_id(each.config): each for each in snapshots}
+    by_id = {_id(snapshot.config): snapshot for snapshot in snapshots}
     for after in snapshots:
-        before = known.get(_id(after.parent_config))
+        before = by_id.get(_id(after.parent_config))
         if before is not None and before.next and _follows(before, after):
             yield _visit(before, after.next[0] if after.next else END, after)
     if snapshots[-1].next:
@@ -126,14 +126,14 @@ def _visit(before: StateSnapshot, target: str, after: StateSnapshot | None) -> V
         ended=_time(after) if after else None,
         before=before.values,
         after=after.values if after else {},
-        asked=tuple(each.value for each in before.interrupts if isinstance(each.value, Mapping)),
+        asked=tuple(interrupt.value for interrupt in before.interrupts if isinstance(interrupt.value, Mapping)),
         taken_up=_source(before) in {"update", "fork"},
     )
 
 
 def _follows(before: StateSnapshot, after: StateSnapshot) -> bool:
     """Whether exactly one node ran between them: with durability exit only a turn's end is stored."""
-    numbers = [int((each.metadata or {}).get("step", -1)) for each in (before, after)]
+    numbers = [int((snapshot.metadata or {}).get("step", -1)) for snapshot in (before, after)]
     return _source(after) == "loop" and numbers[1] == numbers[0] + 1
 
 
@@ -217,15 +217,15 @@ class Step:
         items = ({**guard.before, **guard.after}).get("items") or ()
         verdicts = list(guard.after.get("verdicts") or ())
         results = list((self.of("execute_tools") or guard).after.get("results") or ())
-        asked: dict[Any, Mapping[str, Any]] = {}
+        requests: dict[Any, Mapping[str, Any]] = {}
         for call in (call for question in guard.asked for call in question.get("calls") or ()):
-            asked.setdefault(call.get("index"), call)  # who edits a call may be asked about it once more
+            requests.setdefault(call.get("index"), call)  # who edits a call may be asked about it once more
         return tuple(
             Judged(
                 item=item,
                 verdict=verdicts[at] if at < len(verdicts) else None,
                 result=results[at] if len(results) == len(items) else None,
-                was=asked.get(at),
+                was=requests.get(at),
                 child=self.children.get(at),
             )
             for at, item in enumerate(items)
@@ -272,8 +272,8 @@ def course_of(history: History, *, begun: bool = True) -> Course:
     for step in (step for turn in turns for step in turn.steps):
         children = ((place, child) for (number, place), child in history.children.items() if number == step.number)
         step.children = {place: course_of(child) for place, child in children}
-    own = [turn for turn in turns if turn.number]
-    for turn, request in zip(reversed(own), reversed(history.requests), strict=False):
+    own_turns = [turn for turn in turns if turn.number]
+    for turn, request in zip(reversed(own_turns), reversed(history.requests), strict=False):
         turn.request = request  # a fork has its parent's requests as well: the last ones are those of its own turns
     return Course(
         turns=tuple(turns) if begun else (),
@@ -294,8 +294,8 @@ def _sort_in(visit: Visit, turns: list[Turn]) -> None:
     if visit.node in TERMINALS and isinstance(outcome, Outcome):
         turn.outcomes.append(outcome)
     if visit.node == "call_model" and not (turn.steps and visit.before.get("pending_call")):
-        known = (visit.after or visit.before).get("step", 0)
+        step_number = (visit.after or visit.before).get("step", 0)
         failed = visit.after.get("reply") is None
-        turn.steps.append(Step(number=known + 1 if failed else known, turn=turn.number))
+        turn.steps.append(Step(number=step_number + 1 if failed else step_number, turn=turn.number))
     if turn.steps and visit.node != "begin_turn":
         turn.steps[-1].visits.append(visit)

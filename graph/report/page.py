@@ -122,13 +122,13 @@ class Texts:
 
         A line is `added`, `removed`, `same`, or `file`, `head` and `note`, which are about it.
         """
-        shown = self.shown(diff.removesuffix("\n"))
+        text = self.shown(diff.removesuffix("\n"))
         kinds = {"+": "added", "-": "removed", "@": "head", "\\": "note", "[": "note"}
         lines = []
-        for number, line in enumerate(shown.text.split("\n")):
+        for number, line in enumerate(text.text.split("\n")):
             heading = number < 2 and line.startswith(("--- ", "+++ "))
             lines.append(("file" if heading else kinds.get(line[:1], "same"), line))
-        return lines, shown.left_out
+        return lines, text.left_out
 
     def _field(self, name: str, value: Any) -> Field:
         text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, indent=1, default=str)
@@ -146,9 +146,9 @@ def seconds_words(seconds: float) -> str:
         return f"{seconds * 1_000:.0f} ms" if seconds >= 0.001 or not seconds else f"{seconds * 1_000:.1f} ms"
     if seconds < 59.95:
         return f"{seconds:.1f} s"
-    minutes, rest = divmod(round(seconds), 60)
+    minutes, seconds_left = divmod(round(seconds), 60)
     hours, minutes_left = divmod(minutes, 60)
-    return f"{hours} h {minutes_left} min" if hours else f"{minutes} min {rest} s"
+    return f"{hours} h {minutes_left} min" if hours else f"{minutes} min {seconds_left} s"
 
 
 def time_words(time: str | datetime) -> str:
@@ -176,8 +176,8 @@ def report_html(run: str = "", workspace: StrPath = ".", *, secrets: Sequence[st
     Returns:
         The page; NOT_FOUND or INVALID_ARGUMENT where no single run is meant, IO_ERROR where the store cannot be read.
     """
-    made = make_report(run, workspace, secrets=secrets)
-    return made if isinstance(made, ToolError) else made[1]
+    report_made = make_report(run, workspace, secrets=secrets)
+    return report_made if isinstance(report_made, ToolError) else report_made[1]
 
 
 def make_report(run: str = "", workspace: StrPath = ".", *, secrets: Sequence[str] = ()) -> tuple[str, str] | ToolError:
@@ -188,13 +188,13 @@ def make_report(run: str = "", workspace: StrPath = ".", *, secrets: Sequence[st
         if not listed:
             return ToolError(code=ToolErrorCode.NOT_FOUND, message="There are no runs of this folder yet.")
         run = listed[0].run_id
-    if isinstance(found := get_run(run, workspace), ToolError):
-        return found
-    history = with_store(workspace, lambda store: read_history(store.saver, found.run_id))
+    if isinstance(run_record := get_run(run, workspace), ToolError):
+        return run_record
+    history = with_store(workspace, lambda store: read_history(store.saver, run_record.run_id))
     if isinstance(history, ToolError):
         return history
     redactor = CurrentRedactor(secrets).now()
-    return found.run_id, _rendered(page_view(found, history, str(workspace), Texts(redactor)), redactor)
+    return run_record.run_id, _rendered(page_view(run_record, history, str(workspace), Texts(redactor)), redactor)
 
 
 def _rendered(view: JsonMap, redactor: Redactor) -> str:
@@ -231,7 +231,7 @@ def page_view(run: ListedRun, history: History, root: str, texts: Texts) -> Json
         "facts": [(name, texts.line(value, 500)) for name, value in _facts(run, context, course)],
         "settings": _settings(context, texts),
         "picture": draw(course.edges, course.visited, course.at),
-        "edges": [{**each._asdict(), "count": course.edges.get(each, 0)} for each in TRANSITIONS],
+        "edges": [{**edge._asdict(), "count": course.edges.get(edge, 0)} for edge in TRANSITIONS],
         "turns": _turns(course, texts, working=run.standing is RunState.WORKING),
         "steps": len(course.steps),
         "totals": _totals(run, spending, course),
@@ -239,7 +239,7 @@ def page_view(run: ListedRun, history: History, root: str, texts: Texts) -> Json
             ("The last turn", turn_bars(spending, context)),
             ("The whole session", session_bars(spending, context)),
         ],
-        "plan": [(each.status.value.replace("_", " "), texts.line(each.title)) for each in plan.steps],
+        "plan": [(step.status.value.replace("_", " "), texts.line(step.title)) for step in plan.steps],
         "files": [texts.line(path, 500) for path in run.files],
         "commands": [(what, command_line(root, *words)) for what, *words in _commands(run, course)],
         "gaps": list(_gaps(run, course)),
@@ -249,11 +249,11 @@ def page_view(run: ListedRun, history: History, root: str, texts: Texts) -> Json
 
 
 def _facts(run: ListedRun, context: AgentContext, course: Course) -> list[tuple[str, str]]:
-    said = {step.reply.model for step in course.steps if step.reply and step.reply.model}
+    models = {step.reply.model for step in course.steps if step.reply and step.reply.model}
     facts = [
         ("Begun", time_words(run.created)),
         ("Last at work", time_words(run.updated)),
-        ("Model", ", ".join(sorted(said)) or context.model or "found from the environment"),
+        ("Model", ", ".join(sorted(models)) or context.model or "found from the environment"),
         ("Mode", context.mode),
         ("Run", run.run_id),
         ("Workspace", context.workspace),
@@ -263,8 +263,8 @@ def _facts(run: ListedRun, context: AgentContext, course: Course) -> list[tuple[
 
 
 def _settings(context: AgentContext, texts: Texts) -> list[tuple[str, str]]:
-    given = context.model_dump(mode="json", exclude_defaults=True, exclude={"workspace", "mode", "model"})
-    return [(field.name, texts.line(field.value.text, 500)) for field in texts.fields(given)]
+    settings = context.model_dump(mode="json", exclude_defaults=True, exclude={"workspace", "mode", "model"})
+    return [(field.name, texts.line(field.value.text, 500)) for field in texts.fields(settings)]
 
 
 def _totals(run: ListedRun, spending: Spending, course: Course) -> list[tuple[str, str]]:
@@ -286,13 +286,13 @@ def _turns(course: Course, texts: Texts, *, working: bool) -> list[JsonMap]:
     for turn in course.turns:
         places = range(at + 1, at + len(turn.steps) + 1)
         at += len(turn.steps)
-        shown = [(place, step) for place, step in zip(places, turn.steps, strict=True) if place > left_out]
+        steps_shown = [(place, step) for place, step in zip(places, turn.steps, strict=True) if place > left_out]
         turns.append(
             {
                 "number": turn.number,
                 "request": texts.shown(turn.request or ""),
-                "steps": [step_view(step, place, scale, texts, working=working) for place, step in shown],
-                "left_out": len(turn.steps) - len(shown),
+                "steps": [step_view(step, place, scale, texts, working=working) for place, step in steps_shown],
+                "left_out": len(turn.steps) - len(steps_shown),
                 "ends": [_end(outcome, texts) for outcome in turn.outcomes],
             }
         )
@@ -307,23 +307,23 @@ def _last_end(run: ListedRun, history: History, course: Course, texts: Texts) ->
     last: Outcome | None = ends[-1] if ends else history.values.get("outcome")
     if last is not None and last.reason.value == run.reason:
         return _end(last, texts)
-    told: JsonMap = {name: [] for name in ("diagnostics", "value", "ran", "refused")}
-    told |= {"kind": run.kind, "reason": run.reason, "look": _LOOKS.get(run.kind, "warn"), "advice": ""}
-    told |= {"message": texts.shown(run.message), "changed": [texts.line(path, 500) for path in run.changed]}
-    return told | {"answer": None if run.answer == run.message else texts.shown(run.answer)}
+    details: JsonMap = {name: [] for name in ("diagnostics", "value", "ran", "refused")}
+    details |= {"kind": run.kind, "reason": run.reason, "look": _LOOKS.get(run.kind, "warn"), "advice": ""}
+    details |= {"message": texts.shown(run.message), "changed": [texts.line(path, 500) for path in run.changed]}
+    return details | {"answer": None if run.answer == run.message else texts.shown(run.answer)}
 
 
 def _end(outcome: Outcome, texts: Texts) -> JsonMap:
-    gone = {each.path for each in outcome.marks if each.kind in {"deleted", "tests_deleted"}}
+    gone = {mark.path for mark in outcome.marks if mark.kind in {"deleted", "tests_deleted"}}
     return {
         "kind": outcome.kind.value,
         "reason": outcome.reason.value,
         "look": _LOOKS[outcome.kind.value],
         "message": texts.shown(outcome.message),
-        "diagnostics": [texts.line(each, 1_000) for each in outcome.diagnostics],
+        "diagnostics": [texts.line(diagnostic, 1_000) for diagnostic in outcome.diagnostics],
         "value": [] if outcome.value is None else texts.fields({"value": outcome.value}),
-        "ran": [texts.line(each, 500) for each in (*outcome.verified.ran, *outcome.verified.lines)],
-        "refused": [texts.line(each, 500) for each in outcome.refused],
+        "ran": [texts.line(line, 500) for line in (*outcome.verified.ran, *outcome.verified.lines)],
+        "refused": [texts.line(refusal, 500) for refusal in outcome.refused],
         "answer": None if outcome.answer == outcome.message else texts.shown(outcome.answer),
         "changed": [texts.line(path, 500) + " (deleted)" * (path in gone) for path in outcome.changed_files],
         "advice": texts.line(outcome.how_to_go_on, 2_000),
@@ -417,7 +417,7 @@ def step_view(step: Step, at: int, scale: tuple[float, int], texts: Texts, *, wo
     (was, now), (inputs, outputs) = step.spending, step.tokens
     tries, cost = now.usage.total_calls - was.usage.total_calls, now.cost_usd - was.cost_usd
     priced = tries and cost and now.unpriced_calls == was.unpriced_calls
-    reply, calls = step.reply, [call_view(each, texts) for each in step.calls]
+    reply, calls = step.reply, [call_view(call, texts) for call in step.calls]
     return {
         "anchor": f"step-{at}",
         "number": step.number,
@@ -494,9 +494,9 @@ def _notes(step: Step, tries: int, texts: Texts) -> list[str]:
         notes.append(f"{count_of(tries, 'call')} of the model: retries, fallbacks and summaries count as well.")
     if guard := step.of("guard"):
         before = guard.before.get("permissions") or ()
-        new = [each.allows for each in guard.after.get("permissions") or () if each not in before]
+        new = [permission.allows for permission in guard.after.get("permissions") or () if permission not in before]
         notes += [f"A person allowed for the rest of the run: {texts.line(', '.join(new))}."] if new else []
-    stop = next((each for visit in step.visits if isinstance(each := visit.after.get("stop"), StopCause)), None)
+    stop = next((cause for visit in step.visits if isinstance(cause := visit.after.get("stop"), StopCause)), None)
     if stop is not None:
         notes.append(f"The run ended here: {texts.line(stop.message, 500)}")
     return notes
@@ -508,16 +508,16 @@ def _healing(step: Step, texts: Texts) -> JsonMap | None:
     if visit is None:
         return None
     errors = [
-        f"{each.error_type.name}{f' in line {each.line_number}' if each.line_number else ''}: {each.details}"
-        for each in visit.before.get("errors") or ()
+        f"{error.error_type.name}{f' in line {error.line_number}' if error.line_number else ''}: {error.details}"
+        for error in visit.before.get("errors") or ()
     ]
     attempts: Sequence[HealingAttempt] = visit.after.get("healing_attempts") or ()
     new = len(attempts) > len(visit.before.get("healing_attempts") or ())
     reply = visit.before.get("reply")
-    said = reply.text or "\n".join(f"{call.tool}({call.arguments})" for call in reply.calls) if reply else ""
+    content = reply.text or "\n".join(f"{call.tool}({call.arguments})" for call in reply.calls) if reply else ""
     return {
         "errors": list(map(texts.line, errors)),
-        "reply": texts.shown(said),
+        "reply": texts.shown(content),
         "prompt": texts.shown(attempts[-1].corrective_prompt if new else ""),
         "rescued": visit.target == "guard",
     }
@@ -529,11 +529,11 @@ def _loop(step: Step, texts: Texts) -> JsonMap | None:
     if loop is None:
         return None
     overrides = [
-        texts.line(f"{each.tool} {each.target}".strip() + f": asked for {each.repeats} times, and refused")
-        for each in loop.overrides
+        texts.line(f"{override.tool} {override.target}".strip() + f": asked for {override.repeats} times, and refused")
+        for override in loop.overrides
     ]
     last = loop.recent[-1] if loop.recent else ()
-    repeated = max((sum(each in signatures for signatures in loop.recent) for each in last), default=0)
+    repeated = max((sum(signature in signatures for signatures in loop.recent) for signature in last), default=0)
     says = _LOOP_WORDS.get(loop.verdict, "")
     if not (says or overrides or loop.failed_tries or repeated > 1):
         return None
@@ -556,7 +556,7 @@ def call_view(call: Judged, texts: Texts) -> JsonMap:
     """
     item, verdict, result = call.item, call.verdict, call.result
     arguments: Mapping[str, Any] = item.arguments if isinstance(item, ToolCall) else {"text": item.raw_arguments}
-    diffs = [(each, *texts.diff(each.diff)) for each in (result.changes if result else ())]
+    diffs = [(change, *texts.diff(change.diff)) for change in (result.changes if result else ())]
     state = "unknown" if result is None else "ok" if result.result.ok else "failed"
     return {
         "tool": texts.line(item.tool, 80) or "a malformed call",

@@ -135,11 +135,11 @@ def draw(edges: Mapping[Transition, int], visited: Mapping[str, int], at: str = 
     ]
     drawn = [
         {
-            "transition": each,
-            "path": "M" + "L".join(f"{x} {y}" for x, y in ROUTES[each].points),
-            "label": ROUTES[each].label,
-            "count": edges.get(each, 0),
+            "transition": edge,
+            "path": "M" + "L".join(f"{x} {y}" for x, y in ROUTES[edge].points),
+            "label": ROUTES[edge].label,
+            "count": edges.get(edge, 0),
         }
-        for each in sorted(TRANSITIONS, key=lambda each: edges.get(each, 0) > 0)
+        for edge in sorted(TRANSITIONS, key=lambda edge: edges.get(edge, 0) > 0)
     ]
     return {"nodes": nodes, "edges": drawn, "width": WIDTH, "height": HEIGHT}

@@ -60,14 +60,14 @@ class AgentLanguage:
 
     def __init__(self, actions: ActionRegistry, goals: Sequence[str] = ()) -> None:
         """`goals` are sentences that stand in the system prompt; the request itself is a message of the Memory."""
-        own = [tool for spec in actions.specs() if (tool := actions.get(spec.name)) is not None]
+        tools = [tool for spec in actions.specs() if (tool := actions.get(spec.name)) is not None]
         answering = [] if actions.get(ANSWER_TOOL) else [final_answer]
-        self._actions, self._goals, self._profile = ActionRegistry([*own, *answering]), tuple(goals), Profile()
+        self._actions, self._goals, self._profile = ActionRegistry([*tools, *answering]), tuple(goals), Profile()
         self._terminal = {spec.name for spec in self._actions.specs() if spec.terminal}
-        known = self._actions.names()
+        names = self._actions.names()
         schemas = {spec.name: spec.parameters for spec in self._actions.specs()}
         self._reader = Reader(
-            self._profile, known, self._actions.validate, check_answer=lambda _: [], schema_of=schemas.__getitem__
+            self._profile, names, self._actions.validate, check_answer=lambda _: [], schema_of=schemas.__getitem__
         )
 
     def construct(self, memory: Memory, corrections: Sequence[Correction] = ()) -> list[JsonMap]:
@@ -76,8 +76,8 @@ class AgentLanguage:
         bare = prompt(history=[])
         goals = "\n".join(["", "", "Goals:", *(f"- {goal}" for goal in self._goals)]) if self._goals else ""
         besides = estimate_tokens(bare.size + len(goals.encode("utf-8", "replace")), len(bare.messages))
-        front, *rest = prompt(history=memory.shown(besides)).messages
-        return [{**front, "content": f"{front['content']}{goals}"}, *rest]
+        front, *others = prompt(history=memory.shown(besides)).messages
+        return [{**front, "content": f"{front['content']}{goals}"}, *others]
 
     def parse(self, reply: str) -> Understood:
         """What a reply means. A plain answer is the invocation of `final_answer`; no call is dropped."""
@@ -93,11 +93,11 @@ class AgentLanguage:
 
         A result is what `Environment.execute_action` gives. A malformed call is told its own error.
         """
-        given = iter(results)
-        told = [_result_of(item, given) for item in understood.items]
-        if not told:
+        result_values = iter(results)
+        result_lines = [_result_of(item, result_values) for item in understood.items]
+        if not result_lines:
             return [AIMessage(understood.reply.text)]
-        return settle_exchange(understood.reply, understood.items, told, Protocol.TEXT)
+        return settle_exchange(understood.reply, understood.items, result_lines, Protocol.TEXT)
 
     def _read(self, said: str) -> tuple[Understood, list[Correction]]:
         reply = ModelReply(text=said)
@@ -109,15 +109,15 @@ class AgentLanguage:
         ends = bool(items) and isinstance(items[-1], ToolCall) and items[-1].implied
         items = items[:-1] if ends else items
         calls = [
-            Invocation(each.tool, each.arguments, each.tool in self._terminal)
-            for each in items
-            if isinstance(each, ToolCall)
+            Invocation(item.tool, item.arguments, item.tool in self._terminal)
+            for item in items
+            if isinstance(item, ToolCall)
         ]
         if ends:
             calls[-1] = calls[-1]._replace(terminal=True)
         if read["answer"] is not None and not items:
             calls = [Invocation(ANSWER_TOOL, {"answer": read["answer"].text}, terminal=True)]
-        errors = read["errors"] or [each.error for each in items if isinstance(each, CallError)]
+        errors = read["errors"] or [item.error for item in items if isinstance(item, CallError)]
         return Understood(read["reply"], calls, errors, items), read.get("corrections") or []
 
 
@@ -125,10 +125,10 @@ def _result_of(item: ToolCall | CallError, results: Iterator[JsonMap]) -> CallRe
     if isinstance(item, CallError):
         failure = ToolResult.failure(ToolErrorCode.INVALID_ARGUMENT, item.error.details)
         return CallResult(call_id=item.call_id, tool=item.tool, result=failure)
-    given = next(results, {"ok": False, "error": "This call was not run.", "error_type": ToolErrorCode.CANCELLED})
-    if given["ok"]:
-        safe = _REDACTOR.content(json_like(given["data"]))
+    result = next(results, {"ok": False, "error": "This call was not run.", "error_type": ToolErrorCode.CANCELLED})
+    if result["ok"]:
+        safe = _REDACTOR.content(json_like(result["data"]))
         data = safe if isinstance(safe, dict) else {"value": safe}
         return CallResult(call_id=item.call_id, tool=item.tool, result=ToolResult(ok=True, data=data))
-    code = next((code for code in ToolErrorCode if code == given.get("error_type")), ToolErrorCode.IO_ERROR)
-    return CallResult(call_id=item.call_id, tool=item.tool, result=ToolResult.failure(code, str(given["error"])))
+    code = next((code for code in ToolErrorCode if code == result.get("error_type")), ToolErrorCode.IO_ERROR)
+    return CallResult(call_id=item.call_id, tool=item.tool, result=ToolResult.failure(code, str(result["error"])))

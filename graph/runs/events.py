@@ -238,7 +238,7 @@ class EventReader:
             return
         for node, update in part.items():
             if node == "__interrupt__":
-                yield from (Asked(request=asked.value) for asked in update)
+                yield from (Asked(request=approval.value) for approval in update)
             elif isinstance(update, Mapping):
                 yield from self._update(node, update)
 
@@ -253,13 +253,15 @@ class EventReader:
                 yield Alerted(kind, message, value, threshold)
             case {"type": "child", "place": place, "task": task, "mode": mode, "part": inner}:
                 reader = self._children.setdefault(place, EventReader())
-                yield from (OfChild(place, task, each) for each in reader.read(mode, inner))
+                yield from (OfChild(place, task, event) for event in reader.read(mode, inner))
             case {"type": "trace", "name": name, "payload": payload, "run_id": run_id, "step_id": step, "ms": ms}:
                 if name == "tool.invoke.start":
                     yield from self._started(str(payload.get("tool_name", "")))
                 elif name in _OF_MODEL_CALLS:
-                    known, values = _OF_MODEL_CALLS[name], {**payload, "step": int(step)}
-                    yield known(**{each.name: values[each.name] for each in fields(known)})
+                    event_type, values = _OF_MODEL_CALLS[name], {**payload, "step": int(step)}
+                    yield event_type(
+                        **{event_field.name: values[event_field.name] for event_field in fields(event_type)}
+                    )
                 yield Traced(name, payload, run_id, step, ms)
 
     def _started(self, tool: str) -> Iterator[Event]:

@@ -124,7 +124,7 @@ def file_diff(path: str, before: bytes | None, after: bytes | None, *, whole: bo
     With `whole` it may have any length.
     """
     try:
-        old, new = (None if each is None else each.decode() for each in (before, after))
+        old, new = (None if content is None else content.decode() for content in (before, after))
     except UnicodeDecodeError:
         return None
     return unified_diff(path, old, new, whole=whole)
@@ -134,8 +134,8 @@ def _net_diff(changes: list[FileChange], kept: Callable[[str, str], bytes | None
     first, last = changes[0], changes[-1]
     before = kept(first.path, first.sha256_before) if first.sha256_before else None
     after = kept(last.path, last.sha256_after) if last.sha256_after else None
-    known = after is not None and (before is not None or not first.sha256_before)
-    net = file_diff(last.path, before, after) if known and len(changes) > 1 else None
+    is_known = after is not None and (before is not None or not first.sha256_before)
+    net = file_diff(last.path, before, after) if is_known and len(changes) > 1 else None
     diff = "".join(change.diff for change in changes) if net is None else net
     only_ends = not diff and before is not None and after is not None and b"\r" in before + after
     return f"{last.path}: line ends changed\n" if only_ends else diff

@@ -13,10 +13,10 @@ def state_words(standing: str, reason: str) -> str:
 
 def when_words(time: str, now: datetime, zone: tzinfo | None = None) -> str:
     """An ISO time as `today 13:05`, `Nov 20 13:05` or `2025-11-20`; `zone` is the local one by default."""
-    there, here = datetime.fromisoformat(time).astimezone(zone), now.astimezone(zone)
-    if there.date() == here.date():
-        return f"today {there:%H:%M}"
-    return f"{there:%b %d %H:%M}" if there.year == here.year else f"{there:%Y-%m-%d}"
+    then, today = datetime.fromisoformat(time).astimezone(zone), now.astimezone(zone)
+    if then.date() == today.date():
+        return f"today {then:%H:%M}"
+    return f"{then:%b %d %H:%M}" if then.year == today.year else f"{then:%Y-%m-%d}"
 
 
 def resume_command(run_id: str, root: str) -> str:

@@ -125,13 +125,13 @@ def get_run(run: str = "", workspace: StrPath = ".") -> ListedRun | ToolError:
 
     def get(store: Store) -> ListedRun | ToolError:
         runs = () if run else store.runs()
-        found = store.run(run or next((each.run_id for each in runs if each.resumable), ""))
-        if isinstance(found, ToolError) and not run:
+        stored_run = store.run(run or next((run_summary.run_id for run_summary in runs if run_summary.resumable), ""))
+        if isinstance(stored_run, ToolError) and not run:
             message = "No run of this workspace can go on: `mendgraph runs` lists those that have finished."
             if not runs:
                 message = "There are no runs of this folder yet: start the task again."
             return ToolError(code=ToolErrorCode.NOT_FOUND, message=message)
-        return found if isinstance(found, ToolError) else _listed(store, [found])[0]
+        return stored_run if isinstance(stored_run, ToolError) else _listed(store, [stored_run])[0]
 
     return with_store(workspace, get)
 
@@ -172,14 +172,16 @@ def run_diffs(
     """
 
     def diffs(store: Store) -> tuple[RunDiff, ...] | ToolError:
-        if isinstance(found := _journaled(store, run), ToolError):
-            return found
+        if isinstance(journaled := _journaled(store, run), ToolError):
+            return journaled
         files = judged_workspace(str(check_workspace(workspace)), rules)
         with Journal(store.folder).held() as journal:
-            if attempt and (undone := restoring.taken_back(journal, found)):
+            if attempt and (undone := restoring.taken_back(journal, journaled)):
                 return tuple(_undone_diff(journal, files, effect) for effect in undone)
-            found_diffs = (_diff(journal, files, effect) for effect in restoring.net_effects(journal.changes_of(found)))
-            return tuple(each for each in found_diffs if each is not None)
+            found_diffs = (
+                _diff(journal, files, effect) for effect in restoring.net_effects(journal.changes_of(journaled))
+            )
+            return tuple(diff for diff in found_diffs if diff is not None)
 
     return with_store(workspace, diffs)
 
@@ -204,10 +206,10 @@ def open_run(run: str = "", workspace: StrPath = ".", **options: Any) -> "Sessio
     """A session of a run that is known, to `resume` it or to send it the next request; otherwise as `resume_run`."""
     from mendgraph.graph.runs.session import Session
 
-    if isinstance(found := get_run(run, workspace), ToolError):
-        return found
-    context = found.context.model_copy(update={"workspace": str(check_workspace(workspace))})
-    return Session(context, **{"thread_id": found.run_id, "durability": found.durability, **options})
+    if isinstance(stored_run := get_run(run, workspace), ToolError):
+        return stored_run
+    context = stored_run.context.model_copy(update={"workspace": str(check_workspace(workspace))})
+    return Session(context, **{"thread_id": stored_run.run_id, "durability": stored_run.durability, **options})
 
 
 def undo_run(
@@ -225,12 +227,12 @@ def undo_run(
     """
 
     def undo(store: Store, root: str) -> restoring.Restored | ToolError:
-        if isinstance(found := _journaled(store, run), ToolError):
-            return found
+        if isinstance(journaled := _journaled(store, run), ToolError):
+            return journaled
         files = judged_workspace(root, rules)
-        restored = restoring.restore(Journal(store.folder), files, found, from_step, skip_changed=skip_changed)
+        restored = restoring.restore(Journal(store.folder), files, journaled, from_step, skip_changed=skip_changed)
         if isinstance(restored, restoring.Restored):
-            store.mark_undone(found)
+            store.mark_undone(journaled)
         return restored
 
     return with_store_alone(workspace, "mendgraph undo", undo)
@@ -247,9 +249,9 @@ def apply_run(
     """
 
     def apply(store: Store, root: str) -> tuple[restoring.RestoredFile, ...] | ToolError:
-        if isinstance(found := _journaled(store, run), ToolError):
-            return found
-        return restoring.apply_again(Journal(store.folder), judged_workspace(root, rules), found)
+        if isinstance(journaled := _journaled(store, run), ToolError):
+            return journaled
+        return restoring.apply_again(Journal(store.folder), judged_workspace(root, rules), journaled)
 
     return with_store_alone(workspace, "mendgraph apply", apply)
 
@@ -284,10 +286,10 @@ def fork_run(
         new = uuid4().hex
         copy_artifacts(parent.run_id, new)
         machine.update_state(thread_config(new), {**values, "run_id": new}, as_node=TO_THE_CALL)
-        asked = requests_of(values)[-1]
-        number = str(asked.id).rpartition("-")[2]  # see `REQUEST_ID`
+        request = requests_of(values)[-1]
+        number = str(request.id).rpartition("-")[2]  # see `REQUEST_ID`
         turns, context = int(number) if number.isdecimal() else 0, values["context"].model_dump_json()
-        store.add_fork(new, replace(parent, turns=turns, request=asked.text, stored_context=context), at)
+        store.add_fork(new, replace(parent, turns=turns, request=request.text, stored_context=context), at)
         return Forked(new, parent.run_id, restored)
 
     return with_store_alone(workspace, "mendgraph fork", fork)
@@ -348,8 +350,8 @@ def with_store_alone(workspace: StrPath, who: str, use: Callable[[Store, str], D
 
 def _with_run(run: str, workspace: StrPath, use: Callable[[Store, RunRecord], Done]) -> Done | ToolError:
     def with_found(store: Store) -> Done | ToolError:
-        found = store.run(run)
-        return found if isinstance(found, ToolError) else use(store, found)
+        stored_run = store.run(run)
+        return stored_run if isinstance(stored_run, ToolError) else use(store, stored_run)
 
     return with_store(workspace, with_found)
 
@@ -359,7 +361,7 @@ def _listed(store: Store, records: Iterable[RunRecord]) -> tuple[ListedRun, ...]
     at_work = holder.run_id if holder else ""
 
     def listed(record: RunRecord, journal: Journal) -> ListedRun:
-        written = {each.name: getattr(record, each.name) for each in fields(RunRecord)}
+        written = {field.name: getattr(record, field.name) for field in fields(RunRecord)}
         files = sorted({effect.path for change in journal.changes_of(record.run_id) for effect in change.effects})
         return ListedRun(**written, standing=_standing(store, record, at_work), files=tuple(files))
 
@@ -381,18 +383,18 @@ def _standing(store: Store, record: RunRecord, at_work: str) -> RunState:
 
 def _journaled(store: Store, run: str) -> str | ToolError:
     """The id of a run that is written down, or that a graph of the user's ran; its settings may be damaged."""
-    found = find_run(run, store.runs())
-    if isinstance(found, RunRecord):
-        return found.run_id
-    meant = [each for each in Journal(store.folder).threads() if run and each.startswith(run)]
-    return meant[0] if len(meant) == 1 else found
+    stored_run = find_run(run, store.runs())
+    if isinstance(stored_run, RunRecord):
+        return stored_run.run_id
+    meant = [thread for thread in Journal(store.folder).threads() if run and thread.startswith(run)]
+    return meant[0] if len(meant) == 1 else stored_run
 
 
 def _undone_diff(journal: Journal, files: Workspace, effect: FileEffect) -> RunDiff:
     from mendgraph.graph.runs.run_result import file_diff
 
     denied = files.denied(effect.path)
-    attempt, before = (journal.backup(each.sha256) if each.sha256 else None for each in effect[1:])
+    attempt, before = (journal.backup(sha256.sha256) if sha256.sha256 else None for sha256 in effect[1:])
     diff = "" if denied else file_diff(effect.path, before, attempt, whole=True)
     problem = denied.message if denied else "it is not a text file, or the text is the same"
     return RunDiff(effect.path, diff or "", "" if diff else problem)
@@ -452,25 +454,27 @@ def thread_config(run_id: str, namespace: str = "") -> "RunnableConfig":
 
 def read_steps(history: "Iterable[StateSnapshot]", changed: Mapping[int, tuple[str, ...]]) -> tuple[RunStep, ...]:
     """The steps in order. `history` is newest first, as LangGraph gives it; `changed` are files by their step."""
-    found: dict[int, RunStep] = {}
+    steps_by_number: dict[int, RunStep] = {}
     turn = 0
     for snapshot in reversed([*history]):
         values = snapshot.values
         number = values.get("step", 0)
-        step = found.get(number) or RunStep(number, StepKind.START, max(1, turn))
+        step = steps_by_number.get(number) or RunStep(number, StepKind.START, max(1, turn))
         if snapshot.next == ("begin_turn",):
             turn += 1
         elif snapshot.next == CALLING:
-            found[number] = replace(step, can_fork=True)
+            steps_by_number[number] = replace(step, can_fork=True)
         elif snapshot.next == ("heal",):
-            found[number] = replace(step, kind=StepKind.UNUSABLE, calls=())
+            steps_by_number[number] = replace(step, kind=StepKind.UNUSABLE, calls=())
         elif snapshot.next == ("guard",):
-            found[number] = replace(step, kind=StepKind.CALLS, calls=tuple(values["items"]))
+            steps_by_number[number] = replace(step, kind=StepKind.CALLS, calls=tuple(values["items"]))
         elif snapshot.next == ("FINISHED",) and values["reading"] is Reading.ANSWER:
-            found[number] = replace(step, kind=StepKind.ANSWER, calls=())
+            steps_by_number[number] = replace(step, kind=StepKind.ANSWER, calls=())
     for number in changed:
-        found.setdefault(number, RunStep(number, StepKind.UNKNOWN))
-    return tuple(replace(found[number], changed=changed.get(number, ())) for number in sorted(found))
+        steps_by_number.setdefault(number, RunStep(number, StepKind.UNKNOWN))
+    return tuple(
+        replace(steps_by_number[number], changed=changed.get(number, ())) for number in sorted(steps_by_number)
+    )
 
 
 def call_after(history: "Iterable[StateSnapshot]", step: int) -> "StateSnapshot | ToolError":
@@ -480,12 +484,12 @@ def call_after(history: "Iterable[StateSnapshot]", step: int) -> "StateSnapshot 
         for snapshot in history
         if snapshot.next == CALLING and snapshot.values.get("pending_call") is None
     ]
-    found = next((snapshot for number, snapshot in due if number == step), None)
-    if found is not None:
-        return found
-    known = tuple(map(str, sorted({number for number, _ in due})))
+    snapshot_at = next((snapshot for number, snapshot in due if number == step), None)
+    if snapshot_at is not None:
+        return snapshot_at
+    step_names = tuple(map(str, sorted({number for number, _ in due})))
     where = "no checkpoint of it is left at which a model call was due"
-    if known:
-        where = f"it can be after {'one of the steps' if known[1:] else 'step'} {', '.join(known)}"
+    if step_names:
+        where = f"it can be after {'one of the steps' if step_names[1:] else 'step'} {', '.join(step_names)}"
     message = f"The run cannot be forked after step {step}: {where}."
-    return ToolError(code=ToolErrorCode.NOT_FOUND, message=message, suggestions=known)
+    return ToolError(code=ToolErrorCode.NOT_FOUND, message=message, suggestions=step_names)

@@ -95,14 +95,17 @@ class Session:
         thread_id, self._durability = options.pop("thread_id", None), options.pop("durability", "sync")
         kept_permissions = options.pop("kept_permissions", False)
         arguments: dict[str, Any] = {**options}
-        given = checked(BuildArguments(context=context, **arguments))
-        checkpointer = given.checkpointer
+        arguments_checked = checked(BuildArguments(context=context, **arguments))
+        checkpointer = arguments_checked.checkpointer
         if isinstance(checkpointer, bool):
             raise TypeError("checkpointer: give a saver, or none to keep the thread in the workspace's own database.")
         context = context or AgentContext()
-        if isinstance(given.model, str):  # which is kept with the run, so that a resume asks it again
-            context, given = context.model_copy(update={"model": given.model}), given._replace(model=None)
-        context = context.model_copy(update=given.fields())
+        if isinstance(arguments_checked.model, str):  # which is kept with the run, so that a resume asks it again
+            context, arguments_checked = (
+                context.model_copy(update={"model": arguments_checked.model}),
+                arguments_checked._replace(model=None),
+            )
+        context = context.model_copy(update=arguments_checked.fields())
         self.thread_id = str(thread_id) if thread_id else uuid4().hex
         self._reader = EventReader()
         root = check_workspace(context.workspace)
@@ -117,15 +120,15 @@ class Session:
         kept: Any = checkpointer
         if checkpointer is None and self._root is not None:
             try:
-                store = Store(self._root, given.secrets)
+                store = Store(self._root, arguments_checked.secrets)
                 self._store, kept = store, store.saver  # which opens it
             except StoreError as error:
                 self._failure = error
         self._memory = None
-        if context.memory and given.store is None and self._root is not None:
+        if context.memory and arguments_checked.store is None and self._root is not None:
             try:
                 self._memory = memory_store(self._root)
-                given = given._replace(store=self._memory)
+                arguments_checked = arguments_checked._replace(store=self._memory)
             except StoreError as error:
                 self._failure = error
         self._last: Event | None = None
@@ -134,10 +137,10 @@ class Session:
         self._result: RunResult | None = None
         self._values: Mapping[str, Any] = {}
         self._stop = StopRequest()
-        saver = InMemorySaver(serde=serializer(given.secrets)) if kept is None else kept
-        given = given._replace(checkpointer=saver, context=None)
+        saver = InMemorySaver(serde=serializer(arguments_checked.secrets)) if kept is None else kept
+        arguments_checked = arguments_checked._replace(checkpointer=saver, context=None)
         self._machine, self._nodes = build_machine(
-            **given._asdict(), stop=self._stop, kept_permissions=kept_permissions
+            **arguments_checked._asdict(), stop=self._stop, kept_permissions=kept_permissions
         )
         self._nodes.servers_outlive_turns = True
 
@@ -234,18 +237,18 @@ class Session:
     def _begin(self, request: str) -> TurnStart | StopCause:
         if not isinstance(request, str):
             raise TypeError(f"request: {type(request).__name__} is no text: say in words what is wanted.")
-        if isinstance(begun := self._take(self.scrub(request)), StopCause):
-            return begun
+        if isinstance(started := self._take(self.scrub(request)), StopCause):
+            return started
         self._reader = EventReader()
-        if begun.request_id:
-            first = begun.request_id == f"{run_records.REQUEST_ID}1"
+        if started.request_id:
+            first = started.request_id == f"{run_records.REQUEST_ID}1"
             self._nodes.mark_turn(self.context, self.thread_id, first=first)
-        return asking(begun)
+        return asking(started)
 
     def _answered(self, decisions: Mapping[str, Any] | str) -> TurnStart | StopCause:
         """Somebody may have asked in another process, which is gone: then the workspace has to be taken again."""
-        if isinstance(begun := self._take(), StopCause):
-            return begun
+        if isinstance(started := self._take(), StopCause):
+            return started
         state = self._machine.get_state(self._config())
         if not state.interrupts:
             self._release()
@@ -259,28 +262,30 @@ class Session:
 
     def _begin_again(self, *, anew: bool = False) -> TurnStart | StopCause:
         """Take the turn up again, as its own state says: see `ResumePlan`."""
-        if isinstance(begun := self._take(), StopCause):
-            return begun
+        if isinstance(started := self._take(), StopCause):
+            return started
         values = self._machine.get_state(self._config()).values
-        if not values and not begun.request:
+        if not values and not started.request:
             self._release()
             return _impossible("There is nothing to go on with: this thread has no request yet. Send it one.")
         self._reader = EventReader.taking_up(values)
         anew = anew or self._began_elsewhere(values)
-        match run_records.resume_plan(values, begun.request_id, undone=begun.undone, anew=anew):
+        match run_records.resume_plan(values, started.request_id, undone=started.undone, anew=anew):
             case run_records.ResumePlan.NOTHING:
                 return TurnStart(ended=values["outcome"])
             case run_records.ResumePlan.NEW_TURN:
-                task = begun.request or next((each.text for each in reversed(run_records.requests_of(values))), "")
+                task = started.request or next(
+                    (message.text for message in reversed(run_records.requests_of(values))), ""
+                )
                 self._at_work = False
                 restored = values.get("outcome") is not None and bool(values["outcome"].restored)
-                return self._begin(run_records.resuming_request(task, undone=begun.undone or restored))
+                return self._begin(run_records.resuming_request(task, undone=started.undone or restored))
             case run_records.ResumePlan.GO_BACK:
                 start = TurnStart(config=self._before_the_stop(values))
             case run_records.ResumePlan.GO_ON:
                 start = TurnStart()
             case run_records.ResumePlan.SEND_AGAIN:
-                start = asking(begun)
+                start = asking(started)
         if self._store is not None:
             self._store.take_up(self.thread_id)
         return start
@@ -293,11 +298,11 @@ class Session:
     def _before_the_stop(self, values: Mapping[str, Any]) -> RunnableConfig | None:
         """The checkpoint before the model call that did not happen; what has been spent since stays spent."""
         history = self._machine.get_state_history(self._config())
-        found = next((snapshot for snapshot in history if snapshot.next == run_records.CALLING), None)
-        if found is None:
+        snapshot_at = next((snapshot for snapshot in history if snapshot.next == run_records.CALLING), None)
+        if snapshot_at is None:
             return None
         return self._machine.update_state(
-            found.config, {"spending": values["spending"], "pending_call": None}, as_node=run_records.TO_THE_CALL
+            snapshot_at.config, {"spending": values["spending"], "pending_call": None}, as_node=run_records.TO_THE_CALL
         )
 
     def _opened(self, begin: Begin, *, new: bool) -> TurnStart | Ended:
@@ -385,7 +390,9 @@ class Session:
             for mode, part in parts if self._in_node else ():
                 deque(self._read(mode, part), maxlen=0)
                 if mode == "updates":
-                    ending = ending or any(isinstance(each, Mapping) and each.get("stop") for each in part.values())
+                    ending = ending or any(
+                        isinstance(values, Mapping) and values.get("stop") for values in part.values()
+                    )
                     if not ending:
                         break
             if isinstance(self._last, Ended):
@@ -415,8 +422,8 @@ class Session:
     def _finish(self, outcome: Outcome) -> None:
         """Write down how the turn ended, keep what came of it, and leave the workspace."""
         with suppress(StoreError):  # the checkpoint tells it as well
-            known = self._record()
-            if self._store is not None and known is not None and known.state == "working":
+            record = self._record()
+            if self._store is not None and record is not None and record.state == "working":
                 self._store.end_turn(self.thread_id, outcome)
                 self._store.retain(self.context)
         self._release()
@@ -473,17 +480,17 @@ class Session:
         with self._beginning:
             if self._at_work:
                 return AT_WORK
-            taken = self._lock_all()
-            self._at_work = taken is None
-        if taken is not None:
-            return taken
+            locks = self._lock_all()
+            self._at_work = locks is None
+        if locks is not None:
+            return locks
         try:
-            begun = self._last_turn() if request is None else self._new_turn(request)
+            started = self._last_turn() if request is None else self._new_turn(request)
         except StoreError as error:
-            begun = given_up(error)
-        if isinstance(begun, StopCause):
+            started = given_up(error)
+        if isinstance(started, StopCause):
             self._release()
-        return begun
+        return started
 
     def _new_turn(self, request: str) -> Begun | StopCause:
         if self._store is None:
@@ -494,15 +501,17 @@ class Session:
         return Begun(request, f"{run_records.REQUEST_ID}{self._turns}")
 
     def _last_turn(self) -> Begun:
-        known = self._record()
-        if known is None:
+        record = self._record()
+        if record is None:
             return Begun("", "")
-        self._turns = known.turns
-        return Begun(known.request, f"{run_records.REQUEST_ID}{known.turns}", undone=known.reason == run_records.UNDONE)
+        self._turns = record.turns
+        return Begun(
+            record.request, f"{run_records.REQUEST_ID}{record.turns}", undone=record.reason == run_records.UNDONE
+        )
 
     def _record(self) -> run_records.RunRecord | None:
-        found = self._store.run(self.thread_id) if self._store else None
-        return found if isinstance(found, run_records.RunRecord) else None
+        stored_run = self._store.run(self.thread_id) if self._store else None
+        return stored_run if isinstance(stored_run, run_records.RunRecord) else None
 
     def _release(self) -> None:
         """Leave the workspace to others."""

@@ -138,13 +138,13 @@ def _triggers() -> Mapping[str, tuple[str, str]]:
 
 
 def _sqlite_tables() -> Iterator[str]:
-    yield from (each.format(**SQLITE) for each in _TABLES)
+    yield from (statement.format(**SQLITE) for statement in _TABLES)
     for name, (event, statements) in _triggers().items():
         yield f"CREATE TRIGGER {name} AFTER {event} ON entries WHEN {_CALLS} BEGIN {statements} END"
 
 
 def _postgres_tables() -> Iterator[str]:
-    yield from (each.format(**POSTGRES) for each in _TABLES)
+    yield from (statement.format(**POSTGRES) for statement in _TABLES)
     for name, (event, statements) in _triggers().items():
         body = f"LANGUAGE plpgsql SET search_path = mendgraph, pg_temp AS $$ BEGIN {statements} RETURN NULL; END $$"
         yield f"CREATE FUNCTION {name}() RETURNS trigger {body}"

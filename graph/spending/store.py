@@ -67,14 +67,14 @@ def _insert(
 
     Without `calls` it is a mark, which is settled at once.
     """
-    at, (fits, asked) = _time(now), condition
+    at, (fits, amount) = _time(now), condition
     tokens = countable(entry.input_tokens), countable(entry.output_tokens)
     about = (entry.thread, entry.model, entry.purpose, day_of(now), at, None if calls else at)
-    values = (*about, calls, *tokens, entry.cost_usd, account, *asked)
+    values = (*about, calls, *tokens, entry.cost_usd, account, *amount)
     statement = _INSERT.format(condition=fits)
     if isinstance(database, sqlite3.Connection):  # with RETURNING the file would be locked until the row is read
-        made = database.execute(statement, values)
-        return made.lastrowid if made.rowcount else None
+        result = database.execute(statement, values)
+        return result.lastrowid if result.rowcount else None
     row = database.execute(f"{statement} RETURNING number", values).fetchone()
     return None if row is None else int(row[0])
 
@@ -114,18 +114,18 @@ class _Cap(NamedTuple):
 
 def _caps(entry: Entry, limits: RunLimits, now: datetime) -> Iterator[_Cap]:
     """The limits that there are; an account that is full is told before a day, which ends."""
-    day, own = day_of(now), limits.account if limits.account_days else ""
-    which = "day = ? AND account = ?" if own else "day = ?"
+    day, account = day_of(now), limits.account if limits.account_days else ""
+    which = "day = ? AND account = ?" if account else "day = ?"
     for span, table, where, who in (
         ("account", "accounts", "account = ?", (limits.account,)),
-        ("day", "days", which, (day, own) if own else (day,)),
+        ("day", "days", which, (day, account) if account else (day,)),
     ):
         tokens = countable(entry.input_tokens + entry.output_tokens)
-        for column, asked in (("tokens", tokens), ("cost_usd", entry.cost_usd or 0.0)):
+        for column, amount in (("tokens", tokens), ("cost_usd", entry.cost_usd or 0.0)):
             most = getattr(limits, f"max_{column}_per_{span}")
             if most is not None:
                 added = _SUM.format(column=column, table=table, which=where)
-                yield _Cap(span, added, who, asked, most, in_usd=column == "cost_usd")
+                yield _Cap(span, added, who, amount, most, in_usd=column == "cost_usd")
 
 
 def _condition(caps: Sequence[_Cap]) -> Condition:
@@ -148,8 +148,8 @@ def locked_accounts(limits: RunLimits) -> tuple[str, ...]:
 def _refusal(database: Database, caps: Sequence[_Cap], limits: RunLimits, now: datetime) -> StopCause | None:
     """The limit of the day or of the account into which the call does not fit."""
     for cap in caps:
-        (used,) = database.execute(cap.sum, cap.who).fetchone()
-        if full := cap.full(float(used) if cap.in_usd else int(used)):
+        (total,) = database.execute(cap.sum, cap.who).fetchone()
+        if full := cap.full(float(total) if cap.in_usd else int(total)):
             return _stop(full, cap, limits, now)
     return None
 
@@ -225,8 +225,8 @@ class SpendingStore:
     def begun(self, thread: str, *, turn: bool = False) -> int | None:
         """The number with which the thread, or its last `turn`, began; None where nobody has marked it."""
         with self._noted(), self._database() as database:
-            found = database.execute(_BEGUN, (thread, BEGINNING, TURN if turn else BEGINNING)).fetchone()
-            return cast("int | None", found[0])
+            row = database.execute(_BEGUN, (thread, BEGINNING, TURN if turn else BEGINNING)).fetchone()
+            return cast("int | None", row[0])
         return None
 
     def lost(self, thread: str, after: int, until: int | None = None) -> tuple[Used, int]:
@@ -248,8 +248,8 @@ class SpendingStore:
                 self._asked.clear()
             self._asked.add(thread)
             if last is not None:
-                used = Used(**dict(zip(Used.model_fields, sums, strict=True)))
-                return used.model_copy(update={"cost_usd": None}) if unpriced else used, int(last)
+                usage = Used(**dict(zip(Used.model_fields, sums, strict=True)))
+                return usage.model_copy(update={"cost_usd": None}) if unpriced else usage, int(last)
         return Used(), after
 
     def reserve(self, entry: Entry, limits: RunLimits) -> int | StopCause:
@@ -266,8 +266,8 @@ class SpendingStore:
             cause = self._failed(error)
             if not caps:
                 return 0
-            held = "No limit of a day or an account can be held without it."
-            return cause.model_copy(update={"message": f"{cause.message} {held}"})
+            consequence = "No limit of a day or an account can be held without it."
+            return cause.model_copy(update={"message": f"{cause.message} {consequence}"})
         if number % _PRUNED_EVERY == 0:
             with self._noted(), self._database() as database, self._book.entering(database):
                 database.execute(_PRUNE, (day_of(now) - KEPT_DAYS,))
@@ -282,8 +282,13 @@ class SpendingStore:
         """
         if number:
             counts = (used.input_tokens, used.output_tokens, used.cached_tokens)
-            rest = (used.cost_usd, used.seconds, countable(used.reasoning_tokens), countable(used.cache_write_tokens))
-            self._settled.append((_time(self._utc()), used.calls, *map(countable, counts), *rest, number))
+            amounts = (
+                used.cost_usd,
+                used.seconds,
+                countable(used.reasoning_tokens),
+                countable(used.cache_write_tokens),
+            )
+            self._settled.append((_time(self._utc()), used.calls, *map(countable, counts), *amounts, number))
             if (entry := self._reserved.pop(number, None)) is not None and entry.is_passed_by(used):
                 self.flush()
 

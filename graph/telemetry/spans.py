@@ -142,14 +142,14 @@ class RunSpan:
 
     def _stopped(self, outcome: Outcome) -> None:
         """The kind and the reason of the end, never its words."""
-        said = {
+        attributes = {
             "mendgraph.outcome.kind": outcome.kind.value,
             "mendgraph.outcome.reason": outcome.reason.value,
             "mendgraph.outcome.verified": outcome.verified.kind if outcome.changed_files else "",
             "mendgraph.changed_files": len(outcome.changed_files),
             "mendgraph.session.cost_usd": outcome.usage.get("cost_usd"),
         }
-        self.span.set_attributes(_known(said))
+        self.span.set_attributes(_known(attributes))
         if outcome.kind is OutcomeKind.SYSTEM_ERROR:
             _fail(self.span, outcome.reason.value)
 

@@ -40,9 +40,9 @@ def table(rows: Sequence[Sequence[str]], right: Collection[int] = ()) -> list[st
 
 def clock(seconds: float) -> str:
     """A duration as 0:05, 12:34 or 1:02:03."""
-    minutes, rest = divmod(round(seconds), 60)
+    minutes, seconds_left = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)
-    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
+    return f"{hours}:{minutes:02}:{seconds_left:02}" if hours else f"{minutes}:{seconds_left:02}"
 
 
 class Screen:
@@ -69,9 +69,9 @@ class Screen:
     def line(self, text: str, style: str = "") -> None:
         """Write a line of its own."""
         self.end_line()
-        shown = plain(text.replace("\r\n", "\n").removesuffix("\r"))
-        coloured = Style.parse(style).render(shown, color_system=self._colours) if style else shown
-        self._put(f"{shown}\n", f"{coloured}\n")
+        text_shown = plain(text.replace("\r\n", "\n").removesuffix("\r"))
+        coloured = Style.parse(style).render(text_shown, color_system=self._colours) if style else text_shown
+        self._put(f"{text_shown}\n", f"{coloured}\n")
 
     def end_line(self) -> None:
         """End the line that was begun, if there is one."""
@@ -127,5 +127,5 @@ def _strict(value: Any) -> Any:
     if isinstance(value, float):
         return value if math.isfinite(value) else None
     if isinstance(value, Mapping):
-        return {_strict(str(key)): _strict(each) for key, each in value.items()}
-    return [_strict(each) for each in value] if isinstance(value, list | tuple) else value
+        return {_strict(str(key)): _strict(item) for key, item in value.items()}
+    return [_strict(item) for item in value] if isinstance(value, list | tuple) else value

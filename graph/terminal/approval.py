@@ -118,7 +118,7 @@ class _Question:
         yield from self._fitted(Line(f"? {self.what}{place}: {one_line(self.call['rule'] + why)}", "bold yellow"), "")
         shown = self.call["preview"]
         text = plain(shown["text"])
-        lines = diff_lines([text]) if shown["kind"] == "diff" else (Line(each) for each in text.split("\n"))
+        lines = diff_lines([text]) if shown["kind"] == "diff" else (Line(part) for part in text.split("\n"))
         for line in lines:
             yield from self._fitted(line)
         if shown["truncated"]:
@@ -138,19 +138,19 @@ class _Question:
         return CallDecision(action="reject")
 
     def _decided(self, said: str) -> CallDecision | None:
-        word, _, rest = said.partition(" ")
-        if word.lower() in {*_LASTING, "all"} and not rest:
+        word, _, argument = said.partition(" ")
+        if word.lower() in {*_LASTING, "all"} and not argument:
             return self._lasting(word[0].lower())
         match word.lower():
-            case "y" | "yes" if not rest:
+            case "y" | "yes" if not argument:
                 return CallDecision(action="approve")
-            case "e" | "edit" if not rest:
+            case "e" | "edit" if not argument:
                 return self._edited()
             case "n" | "no":
-                return CallDecision(action="reject", reason=rest.strip() or self._reason())
-            case "s" | "stop" if not rest:
+                return CallDecision(action="reject", reason=argument.strip() or self._reason())
+            case "s" | "stop" if not argument:
                 return CallDecision(action="stop")
-            case "v" | "view" if not rest:
+            case "v" | "view" if not argument:
                 for line in json.dumps(self.call["arguments"], indent=2, ensure_ascii=False).split("\n"):
                     self._say(line, bar=_BAR)
             case "?" | "h" | "help":

@@ -97,13 +97,13 @@ def _work(chosen: opt.Options, batch: "Batch") -> int:
 
     for sentence in batch.notes:
         typer.echo(f"mendgraph: {one_line(sentence, LONGEST_LINE)}", err=True)
-    shown = BatchProgress(Console(), Console(stderr=True), as_json=chosen.as_json)
+    progress = BatchProgress(Console(), Console(stderr=True), as_json=chosen.as_json)
     try:
-        with _signals(batch, shown) as heard:
-            shown.began(batch.tally, batch.total)
-            result = batch.run(shown.task_ended)
+        with _signals(batch, progress) as heard:
+            progress.began(batch.tally, batch.total)
+            result = batch.run(progress.task_ended)
     finally:
-        shown.close()
+        progress.close()
     _tell_end(chosen, result)
     return exit_code_of_batch(result, *heard[:1])
 
@@ -124,8 +124,8 @@ def _tell_end(chosen: opt.Options, result: "BatchResult") -> None:
 
     tally = result.tally
     if chosen.as_json:
-        known = {"batch": result.batch, "folder": result.folder, "end": result.end.value, "message": result.message}
-        write_object({**known, "total": result.total, "left": result.left, **asdict(tally)})
+        summary = {"batch": result.batch, "folder": result.folder, "end": result.end.value, "message": result.message}
+        write_object({**summary, "total": result.total, "left": result.left, **asdict(tally)})
         return
     unpriced = f" (and {count_of(tally.unpriced, 'task')} without a known price)" if tally.unpriced else ""
     cost = f", {usd(tally.cost_usd)}{unpriced}" if tally.cost_usd else ""
@@ -167,12 +167,12 @@ def _signals(batch: "Batch", shown: "BatchProgress") -> Iterator[list[str]]:
 
 def result_line(result: "TaskResult") -> str:
     """A result in one line: its end, its task, why, and what it took."""
-    said = f": {result.message}" if result.message else ""
+    ending = f": {result.message}" if result.message else ""
     if result.left_out:
-        said += f"; in no patch, but in its copy: {listed(result.left_out)}"
+        ending += f"; in no patch, but in its copy: {listed(result.left_out)}"
     took = f" ({count_of(result.usage.calls, 'call')}, {result.seconds:.1f} s)"
     state = result.kind.value if result.is_final else "LEFT"
-    return one_line(f"{state} {result.id} {result.reason}{took}{said}", _LONGEST_RESULT)
+    return one_line(f"{state} {result.id} {result.reason}{took}{ending}", _LONGEST_RESULT)
 
 
 class BatchProgress:

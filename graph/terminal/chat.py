@@ -127,22 +127,22 @@ def begin_of_last_change(steps: Sequence[RunStep]) -> int | None:
 
 
 def _diff(turns: Turns, _: Sequence[str]) -> CommandAnswer | ToolError:
-    found, scrub = _found(run_diffs(turns.session.thread_id, turns.context.workspace), ()), turns.session.scrub
-    if isinstance(found, ToolError):
-        return found
-    lines = [line for each in found for line in _of_diff(each, scrub)] or [Line("no file is changed")]
-    return CommandAnswer(lines, {"diff": [{**asdict(each), "diff": scrub(each.diff)} for each in found]})
+    diffs, scrub = _found(run_diffs(turns.session.thread_id, turns.context.workspace), ()), turns.session.scrub
+    if isinstance(diffs, ToolError):
+        return diffs
+    lines = [line for diff in diffs for line in _of_diff(diff, scrub)] or [Line("no file is changed")]
+    return CommandAnswer(lines, {"diff": [{**asdict(diff), "diff": scrub(diff.diff)} for diff in diffs]})
 
 
 def _of_diff(found: RunDiff, scrub: Callable[[str], str]) -> Sequence[Line]:
     since = [Line(f"{one_line(found.path)} was changed since by somebody else; both are shown", "yellow")]
-    shown = [Line(one_line(f"{found.path}: {found.problem}", 500), "yellow")] if found.problem else []
-    return [*since * found.changed_since, *shown, *diff_lines([scrub(found.diff)] * bool(found.diff))]
+    lines = [Line(one_line(f"{found.path}: {found.problem}", 500), "yellow")] if found.problem else []
+    return [*since * found.changed_since, *lines, *diff_lines([scrub(found.diff)] * bool(found.diff))]
 
 
 def _usage(turns: Turns, _: Sequence[str]) -> CommandAnswer:
-    used, lines = turns.usage()
-    return CommandAnswer(lines, {"usage": used})
+    usage, lines = turns.usage()
+    return CommandAnswer(lines, {"usage": usage})
 
 
 def _plan(turns: Turns, _: Sequence[str]) -> CommandAnswer | ToolError:
@@ -170,9 +170,9 @@ def _model(turns: Turns, words: Sequence[str]) -> CommandAnswer | ToolError:
     address = _address(endpoint.base_url)
     named = (endpoint.full_name or "the one that the endpoint serves") + (f" at {address}" if address else "")
     named = f"local ({embedded_weights().model}, on this machine)" if endpoint.embedded else named
-    told = f"{named}, from the next turn on" if words else named
+    model_label = f"{named}, from the next turn on" if words else named
     value = {"model": endpoint.full_name or None, "base_url": address, "embedded": endpoint.embedded}
-    return CommandAnswer([Line(one_line(f"model: {told}", 500))], {"model": value})
+    return CommandAnswer([Line(one_line(f"model: {model_label}", 500))], {"model": value})
 
 
 def _mode(turns: Turns, words: Sequence[str]) -> CommandAnswer | ToolError:
@@ -192,16 +192,16 @@ def _add(turns: Turns, words: Sequence[str]) -> CommandAnswer | ToolError:
         return invalid("/add takes the name of a file: /add README.md")
     rules = (*DEFAULT_GUARDRAIL_RULES, *denied_rules(context.denied_paths))
     files = judged_workspace(context.workspace, rules, allowed_extensions=frozenset(context.allowed_extensions))
-    if isinstance(found := files.read_file(path), ToolError):
-        return found
-    said = Line(one_line(f"{path} ({len(found.data):,} bytes) is read with the next request", 500))
-    return CommandAnswer([said], {"add": {"path": path}}, note=f"(Read './{path}' first.)")
+    if isinstance(file := files.read_file(path), ToolError):
+        return file
+    line = Line(one_line(f"{path} ({len(file.data):,} bytes) is read with the next request", 500))
+    return CommandAnswer([line], {"add": {"path": path}}, note=f"(Read './{path}' first.)")
 
 
 def _clear(turns: Turns, _: Sequence[str]) -> CommandAnswer:
     turns.use(turns.context, anew=True)
-    said = Line("a new conversation begins; `mendgraph runs` lists the one before")
-    return CommandAnswer([said], {"clear": {"thread_id": turns.session.thread_id}})
+    line = Line("a new conversation begins; `mendgraph runs` lists the one before")
+    return CommandAnswer([line], {"clear": {"thread_id": turns.session.thread_id}})
 
 
 def run_shell(turns: Turns, command: str) -> CommandAnswer | ToolError:
@@ -251,8 +251,8 @@ def _problem(context: AgentContext, endpoint: Endpoint | ProviderFailure) -> str
         return endpoint.message
     if endpoint.embedded and weights_status().state is not WeightsState.READY:
         return "The embedded model is not on this machine: `mendgraph model pull` fetches it. The model stays as it is."
-    found = models_in_order(context.model, context.base_url, context.fallback_models)
-    return found if isinstance(found, str) else ""
+    models = models_in_order(context.model, context.base_url, context.fallback_models)
+    return models if isinstance(models, str) else ""
 
 
 def _address(url: str) -> str:
@@ -265,11 +265,13 @@ def _help(_: Turns, __: Sequence[str]) -> CommandAnswer:
     width = terminal_width() or 80
     lines = [
         line
-        for each in COMMANDS.values()
-        for line in textwrap.wrap(each.help, width, initial_indent=f"{each.usage:<16}", subsequent_indent=" " * 16)
+        for command in COMMANDS.values()
+        for line in textwrap.wrap(
+            command.help, width, initial_indent=f"{command.usage:<16}", subsequent_indent=" " * 16
+        )
     ]
     hints = [line for hint in KEYS for line in textwrap.wrap(hint, width, subsequent_indent="  ")]
-    value = [{"name": each.name, "usage": each.usage, "help": each.help} for each in COMMANDS.values()]
+    value = [{"name": command.name, "usage": command.usage, "help": command.help} for command in COMMANDS.values()]
     return CommandAnswer([Line(line) for line in (*lines, "", *hints)], {"help": value})
 
 
@@ -288,8 +290,8 @@ def _exit(turns: Turns, _: Sequence[str]) -> CommandAnswer:
 
 
 COMMANDS: Final[Mapping[str, SlashCommand]] = {
-    each.name: each
-    for each in (
+    command.name: command
+    for command in (
         SlashCommand("/add", "FILE", "read a file with the next request", _add),
         SlashCommand("/diff", "", "what this run has changed in files", _diff),
         SlashCommand("/undo", "[STEP]", "take back the last changes of files, or those from a step on", _undo),
@@ -330,12 +332,12 @@ def terminal_prompt(turns: Turns, display: Display) -> ReadLine:
     ask = PromptInput(
         history, turns.session.scrub, ChatCompleter(commands, partial(_files, turns.context)), colours=colours
     )
-    told: list[str] = []
+    notices: list[str] = []
     display.out.line(f"mendgraph chat in {one_line(root)}; /help lists the commands", "dim")
 
     def read(prompt: str) -> str:
-        if history.problem and not told:
-            told.append(history.problem)
+        if history.problem and not notices:
+            notices.append(history.problem)
             display.err.line(f"mendgraph: requests are not kept for the next chat: {history.problem}")
         display.out.line("")
         return ask(prompt)
@@ -361,12 +363,12 @@ def chat(setup: Setup, open_prompt: OpenPrompt | None = None) -> ExitCode:
             request = as_request(line, attended=setup.ask is not None)
             if request is None:
                 thread = turns.session.thread_id
-                told = run_command(turns, line)
-                _show(setup.display, told)
+                answer = run_command(turns, line)
+                _show(setup.display, answer)
                 notes = notes if turns.session.thread_id == thread else ""
-                if isinstance(told, CommandAnswer):
-                    notes += f"{told.note}\n\n" if told.note and told.note not in notes else ""
-                    if told.leave:
+                if isinstance(answer, CommandAnswer):
+                    notes += f"{answer.note}\n\n" if answer.note and answer.note not in notes else ""
+                    if answer.leave:
                         break
             elif request.strip():
                 turns.take(notes + request)
@@ -383,8 +385,8 @@ def _show(display: Display, told: CommandAnswer | ToolError) -> None:
         if display.as_json:
             display.write_object("error", {"error": {**told.as_map(), "message": message}})
     elif not display.as_json:
-        for each in told.lines:
-            display.out.line(*each)
+        for line_shown in told.lines:
+            display.out.line(*line_shown)
     else:
         for event in told.value:  # the name of what is in it
             display.write_object(event, dict(told.value))
@@ -393,5 +395,5 @@ def _show(display: Display, told: CommandAnswer | ToolError) -> None:
 def _files(context: AgentContext) -> list[str]:
     """The files of the workspace that may be named to a model, without what git ignores."""
     files = judged_workspace(context.workspace, (*DEFAULT_GUARDRAIL_RULES, *denied_rules(context.denied_paths)))
-    found = islice(files.walk(), MOST_NAMES)
-    return [entry.path for entry in found if entry.kind == "file" and files.denied(entry.path) is None]
+    entries = islice(files.walk(), MOST_NAMES)
+    return [entry.path for entry in entries if entry.kind == "file" and files.denied(entry.path) is None]

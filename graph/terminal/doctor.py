@@ -89,7 +89,7 @@ def examine(
         settings = merged(read.values, settings)
         files = ", ".join(read.files)
         configured = Finding(Status.OK if files else Status.OFF, files or "no file; the defaults hold")
-    found = made(
+    findings = made(
         {
             "packages": packages,
             "model": lambda: choice(settings, os.environ),
@@ -108,38 +108,38 @@ def examine(
         PATIENCE_S,
     )
     scrub = Redactor(known_values(os.environ)).text
-    return tuple(replace(each, found=scrub(each.found), remedy=scrub(each.remedy)) for each in found)
+    return tuple(replace(finding, found=scrub(finding.found), remedy=scrub(finding.remedy)) for finding in findings)
 
 
 def made(checks: Mapping[str, Callable[[], Finding]], patience_s: float) -> list[Finding]:
     """What the checks give, in order. One that raises, or is not done in time, is a problem of its own."""
     workers = {name: Worker(contextvars.copy_context(), check) for name, check in checks.items()}
     until = monotonic() + patience_s
-    found = []
+    findings = []
     for name, worker in workers.items():
         try:
             error = worker.outcome.exception(max(0.0, until - monotonic()))
         except TimeoutError:
             one = Finding(Status.PROBLEM, f"no answer within {patience_s:g} s", "see what hangs, and try again")
         else:
-            said = f"this could not be checked ({type(error).__name__}: {error})"
+            problem = f"this could not be checked ({type(error).__name__}: {error})"
             remedy = "mend what it names; if that is nothing, please report it"
-            one = worker.outcome.result() if error is None else Finding(Status.PROBLEM, said, remedy)
-        found.append(replace(one, name=name))
-    return found
+            one = worker.outcome.result() if error is None else Finding(Status.PROBLEM, problem, remedy)
+        findings.append(replace(one, name=name))
+    return findings
 
 
 def report(findings: Iterable[Finding]) -> dict[str, Any]:
     """The findings for programs; `ok`: none is a problem."""
     listed = list(findings)
-    return {"ok": all(each.status is not Status.PROBLEM for each in listed), "checks": [*map(asdict, listed)]}
+    return {"ok": all(finding.status is not Status.PROBLEM for finding in listed), "checks": [*map(asdict, listed)]}
 
 
 def summary(findings: Iterable[Finding]) -> str:
     """The last line: how many problems and warnings there are."""
-    counts = Counter(each.status for each in findings)
-    told = [(counts[Status.PROBLEM], "problem"), (counts[Status.WARNING], "warning")]
-    return ", ".join(count_of(count, word) for count, word in told if count) or "all is well"
+    counts = Counter(finding.status for finding in findings)
+    counted = [(counts[Status.PROBLEM], "problem"), (counts[Status.WARNING], "warning")]
+    return ", ".join(count_of(count, word) for count, word in counted if count) or "all is well"
 
 
 # --- Packages and programs
@@ -169,12 +169,12 @@ def sandbox(kind: str) -> Finding:
 def tests(root: str) -> Finding:
     """What runs the project's tests in the sandbox, to check what a run has changed."""
     checked = check_workspace(root)
-    found = Runners() if isinstance(checked, ToolError) else find_runners(checked)
-    if not found.told:
+    runners = Runners() if isinstance(checked, ToolError) else find_runners(checked)
+    if not runners.told:
         return Finding(Status.OFF, f"no test runner was found (looked for {LOOKED_FOR})")
-    lacking = any(each.lacks for each in found.commands)
+    lacking = any(command.lacks for command in runners.commands)
     remedy = "install what is missing; until then these tests are not run" if lacking else ""
-    return Finding(Status.WARNING if lacking else Status.OK, found.told, remedy)
+    return Finding(Status.WARNING if lacking else Status.OK, runners.told, remedy)
 
 
 def ripgrep() -> Finding:
@@ -185,10 +185,10 @@ def ripgrep() -> Finding:
 
 
 def _version(program: str) -> str:
-    ran = run_process([program, "--version"], cwd="/", timeout_s=PROGRAM_S, max_output_bytes=10_000)
-    if not isinstance(ran, ProcessResult) or ran.exit_code != 0:
+    process = run_process([program, "--version"], cwd="/", timeout_s=PROGRAM_S, max_output_bytes=10_000)
+    if not isinstance(process, ProcessResult) or process.exit_code != 0:
         return ""
-    first = next(iter(ran.stdout.decode(errors="replace").splitlines()), "")
+    first = next(iter(process.stdout.decode(errors="replace").splitlines()), "")
     return re.sub(r"\s+", " ", first).strip()
 
 
@@ -200,65 +200,65 @@ _ADDRESS_AND_KEY: Final = ("OPENAI_BASE_URL", "OPENAI_API_KEY")
 
 def choice(settings: Mapping[str, Any], environment: Mapping[str, str]) -> Finding:
     """Which endpoint a run would use, and what decided that."""
-    found = _endpoint(settings, environment)
-    if isinstance(found, ProviderFailure):
-        return Finding(Status.PROBLEM, "no model can be chosen", found.message)
+    endpoint = _endpoint(settings, environment)
+    if isinstance(endpoint, ProviderFailure):
+        return Finding(Status.PROBLEM, "no model can be chosen", endpoint.message)
     variable = deciding_variable(settings.get("base_url"), environment)
     set_here = [variable] if variable else [name for name in _ADDRESS_AND_KEY if environment.get(name, "").strip()]
     why = f"{' and '.join(set_here)} set" if set_here else "nothing else is set"
     if settings.get("base_url") or settings.get("model"):
         why = "options or configuration name it"
-    if found.embedded:
+    if endpoint.embedded:
         return Finding(Status.OK, f"the embedded local model: {why}")
-    if found.provider:
-        return _of_a_provider(found, settings, why)
-    url = found.base_url or USUAL_URL
-    has_key = found.api_key.get_secret_value() != NO_KEY
-    key = f"a key from {found.key_variable}" if has_key else "no key"
-    said = f"{found.model or 'the one model that it serves'} at {url} with {key}: {why}"
+    if endpoint.provider:
+        return _of_a_provider(endpoint, settings, why)
+    url = endpoint.base_url or USUAL_URL
+    has_key = endpoint.api_key.get_secret_value() != NO_KEY
+    key = f"a key from {endpoint.key_variable}" if has_key else "no key"
+    said = f"{endpoint.model or 'the one model that it serves'} at {url} with {key}: {why}"
     parts = urlsplit(url)
     if parts.hostname in LOOPBACK_HOSTS or (has_key and parts.scheme != "http"):
         return Finding(Status.OK, said)
     tls = "use https: your files and any key go over the network in clear text"
     return Finding(
-        Status.WARNING, said, tls if parts.scheme == "http" else f"if it wants a key, set {found.key_variable}"
+        Status.WARNING, said, tls if parts.scheme == "http" else f"if it wants a key, set {endpoint.key_variable}"
     )
 
 
 def answer(settings: Mapping[str, Any], environment: Mapping[str, str]) -> Finding:
     """Whether the endpoint answers, and serves the model: one `GET /models`, which costs nothing."""
-    found = _endpoint(settings, environment)
-    if isinstance(found, ProviderFailure):
+    endpoint = _endpoint(settings, environment)
+    if isinstance(endpoint, ProviderFailure):
         return Finding(Status.OFF, "not asked: no model can be chosen")
-    if found.embedded or found.provider:
-        return Finding(Status.OFF, f"not asked: {found.provider or 'the embedded model'} has none of ours")
-    served = _served(found, settings)
+    if endpoint.embedded or endpoint.provider:
+        return Finding(Status.OFF, f"not asked: {endpoint.provider or 'the embedded model'} has none of ours")
+    served = _served(endpoint, settings)
     if isinstance(served, ProviderFailure):
         if served.kind is ProviderErrorKind.MODEL_UNAVAILABLE:  # the list is not there, and not the model
             return Finding(Status.WARNING, f"it answers, but lists no models ({served.message})", "")
-        return Finding(Status.PROBLEM, served.message, _remedy(served, found))
+        return Finding(Status.PROBLEM, served.message, _remedy(served, endpoint))
     named = ", ".join(sorted(served)[:5]) + (", ..." if len(served) > 5 else "")
-    if not found.model and len(served) != 1:
+    if not endpoint.model and len(served) != 1:
         return Finding(Status.PROBLEM, f"it serves {len(served)} models ({named})", "choose one with --model")
-    if found.model and found.model not in served:
+    if endpoint.model and endpoint.model not in served:
         remedy = f"choose one of these with --model: {named or 'there is none'}"
-        return Finding(Status.WARNING, f"it answers, but does not list {found.model}", remedy)
-    return Finding(Status.OK, f"it answers, and serves {found.model or served[0]}")
+        return Finding(Status.WARNING, f"it answers, but does not list {endpoint.model}", remedy)
+    return Finding(Status.OK, f"it answers, and serves {endpoint.model or served[0]}")
 
 
 def weights(settings: Mapping[str, Any], environment: Mapping[str, str]) -> Finding:
     """Whether the embedded model is in place; `mendgraph model status` reads it whole."""
-    found = _endpoint(settings, environment)
-    wanted = isinstance(found, Endpoint) and found.embedded
-    bad = Status.PROBLEM if wanted else Status.OFF
+    endpoint = _endpoint(settings, environment)
+    is_embedded = isinstance(endpoint, Endpoint) and endpoint.embedded
+    bad = Status.PROBLEM if is_embedded else Status.OFF
     spec, path = embedded_weights(), weights_path()
     try:
         size = os.stat(path).st_size
     except OSError:
         return Finding(bad, f"not there ({path})", "`mendgraph model pull` fetches it (1.1 GB)")
     if size != spec.size_bytes:
-        said = f"{size:,} of {spec.size_bytes:,} bytes ({path})"
-        return Finding(bad, said, "`mendgraph model pull` fetches it again")
+        size_text = f"{size:,} of {spec.size_bytes:,} bytes ({path})"
+        return Finding(bad, size_text, "`mendgraph model pull` fetches it again")
     if find_spec("xllamacpp") is None:
         return Finding(bad, "the weights are there, but xllamacpp is not", f"it needs {how_to_add('local')}")
     return Finding(Status.OK, f"{size / 1e9:.1f} GB, size is right ({path})")
@@ -272,13 +272,13 @@ def _of_a_provider(found: Endpoint, settings: Mapping[str, Any], why: str) -> Fi
     """Whether the provider's package is there and can be set up as the run does it, its key included."""
     from mendgraph.graph.langchain.chat_models import provider_model
 
-    made = provider_model(found, AgentContext.model_construct(**settings).model_options())
-    if isinstance(made, ProviderFailure):
-        return Finding(Status.PROBLEM, f"{found.full_name} cannot be used", made.message)
-    variable = made.provider.key_variable
-    if variable and not any(made.provider.keys):
-        return Finding(Status.WARNING, f"{made.provider.name} with no key: {why}", f"if it wants a key, set {variable}")
-    return Finding(Status.OK, f"{made.provider.name}: {why}")
+    chat = provider_model(found, AgentContext.model_construct(**settings).model_options())
+    if isinstance(chat, ProviderFailure):
+        return Finding(Status.PROBLEM, f"{found.full_name} cannot be used", chat.message)
+    variable = chat.provider.key_variable
+    if variable and not any(chat.provider.keys):
+        return Finding(Status.WARNING, f"{chat.provider.name} with no key: {why}", f"if it wants a key, set {variable}")
+    return Finding(Status.OK, f"{chat.provider.name}: {why}")
 
 
 def _served(endpoint: Endpoint, settings: Mapping[str, Any]) -> list[str] | ProviderFailure:
@@ -309,18 +309,18 @@ _ELSEWHERE = f"set {DATA_DIR_VARIABLE} to a folder of your own"
 
 def data() -> Finding:
     """The folder that all is kept in. It is not made by looking at it."""
-    folder = there = os.path.abspath(data_folder())
-    while not os.path.lexists(there):
-        there = os.path.dirname(there)
-    if not os.path.isdir(there) or not os.access(there, os.W_OK | os.X_OK):
-        return Finding(Status.PROBLEM, f"{there} cannot be written", f"allow yourself to write it, or {_ELSEWHERE}")
-    free = shutil.disk_usage(there).free
-    found = f"{folder}{'' if there == folder else ' (made by the first run)'}, {free / 1e9:.1f} GB free"
+    folder = existing = os.path.abspath(data_folder())
+    while not os.path.lexists(existing):
+        existing = os.path.dirname(existing)
+    if not os.path.isdir(existing) or not os.access(existing, os.W_OK | os.X_OK):
+        return Finding(Status.PROBLEM, f"{existing} cannot be written", f"allow yourself to write it, or {_ELSEWHERE}")
+    free = shutil.disk_usage(existing).free
+    description = f"{folder}{'' if existing == folder else ' (made by the first run)'}, {free / 1e9:.1f} GB free"
     if free < LEAST_BYTES:
-        return Finding(Status.PROBLEM, found, f"make room, or {_ELSEWHERE}")
+        return Finding(Status.PROBLEM, description, f"make room, or {_ELSEWHERE}")
     if free < SOME_BYTES:
-        return Finding(Status.WARNING, found, "make room: `mendgraph runs prune` forgets old runs")
-    return Finding(Status.OK, found)
+        return Finding(Status.WARNING, description, "make room: `mendgraph runs prune` forgets old runs")
+    return Finding(Status.OK, description)
 
 
 def workspace(root: str, *, read_only: bool) -> Finding:
@@ -373,7 +373,7 @@ def _of_file(path: str) -> Finding:
         if number != FORMAT:
             reason, _, remedy = str(other_format(path, number, FORMAT, _ELSEWHERE)).rstrip(".").rpartition(": ")
             return Finding(Status.PROBLEM, reason, remedy)
-        if (whole := asked("PRAGMA quick_check(1)")) != "ok":
-            raise sqlite3.DatabaseError(whole)
+        if (check := asked("PRAGMA quick_check(1)")) != "ok":
+            raise sqlite3.DatabaseError(check)
         runs = count_of(asked("SELECT count(*) FROM runs"), "run")
     return Finding(Status.OK, f"{path}: whole, {runs}, {os.path.getsize(path) / 1e6:.1f} MB")

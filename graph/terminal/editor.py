@@ -87,7 +87,7 @@ class _Kept:
     turn: "_Turn | None" = None
 
     def modes(self) -> schema.SessionModeState:
-        known = [schema.SessionMode(id=each, name=each, description=_MODES[each]) for each in _MODES]
+        known = [schema.SessionMode(id=mode, name=mode, description=_MODES[mode]) for mode in _MODES]
         return schema.SessionModeState(current_mode_id=self.context.mode, available_modes=known)
 
 
@@ -119,10 +119,10 @@ class EditorAgent:
         """Begin a session in the folder `cwd`; an error says what keeps its model from answering."""
         with _in_words():
             root = found(check_workspace(cwd))
-            kept = await self._keep(self._context_for(root), mcp_servers or ())
+            session = await self._keep(self._context_for(root), mcp_servers or ())
         session_id = uuid4().hex
-        self._sessions[session_id] = kept
-        return schema.NewSessionResponse(session_id=session_id, modes=kept.modes())
+        self._sessions[session_id] = session
+        return schema.NewSessionResponse(session_id=session_id, modes=session.modes())
 
     async def load_session(
         self, cwd: str, session_id: str, mcp_servers: Servers = (), **_: Any
@@ -131,40 +131,40 @@ class EditorAgent:
         self._refuse_at_work(session_id)
         with _in_words():
             root = found(check_workspace(cwd))
-            known = found(get_run(session_id, root))
-            if known.run_id != session_id:  # the beginning of an id, which is enough on the command line
+            run_record = found(get_run(session_id, root))
+            if run_record.run_id != session_id:  # the beginning of an id, which is enough on the command line
                 raise RequestError(_WRONG, f"There is no session {session_id!r} in {root}: list those that are there.")
-            context = AgentContext(**{**known.context.model_dump(), **self._given, "workspace": root})
+            context = AgentContext(**{**run_record.context.model_dump(), **self._given, "workspace": root})
             messages = found(with_store(root, partial(_messages, session_id)))
-            kept = await self._keep(context, mcp_servers or ())
+            session = await self._keep(context, mcp_servers or ())
         if (before := self._sessions.get(session_id)) is not None:
             await asyncio.to_thread(before.servers.close)
-        self._sessions[session_id] = kept
-        visible = _visible((tool.name for tool in kept.tools), context)
+        self._sessions[session_id] = session
+        visible = _visible((tool.name for tool in session.tools), context)
         for message in messages:
             if is_request(message):
                 await self._client.session_update(session_id, helpers.update_user_message_text(message.text))
-            elif message.type == "ai" and (said := visible.feed(message.text) + visible.end()).strip():
-                await self._client.session_update(session_id, helpers.update_agent_message_text(said))
-        return schema.LoadSessionResponse(modes=kept.modes())
+            elif message.type == "ai" and (text := visible.feed(message.text) + visible.end()).strip():
+                await self._client.session_update(session_id, helpers.update_agent_message_text(text))
+        return schema.LoadSessionResponse(modes=session.modes())
 
     async def list_sessions(self, cwd: str | None = None, **_: Any) -> schema.ListSessionsResponse:
         """The runs of a folder, the newest first."""
         with _in_words():
             root = found(check_workspace(cwd or "."))
             runs = found(list_runs(root))
-        told = [
-            schema.SessionInfo(cwd=root, session_id=each.run_id, title=each.task[:200], updated_at=each.updated)
-            for each in runs
+        updates = [
+            schema.SessionInfo(cwd=root, session_id=run.run_id, title=run.task[:200], updated_at=run.updated)
+            for run in runs
         ]
-        return schema.ListSessionsResponse(sessions=told)
+        return schema.ListSessionsResponse(sessions=updates)
 
     async def set_session_mode(self, mode_id: str, session_id: str, **_: Any) -> schema.SetSessionModeResponse:
         """What the session may do, from its next prompt on."""
-        kept = self._session(session_id)
+        session = self._session(session_id)
         if mode_id not in _MODES:
             raise RequestError(_WRONG, f"There is no mode {mode_id!r}: choose one of {', '.join(_MODES)}.")
-        kept.context = kept.context.model_copy(update={"mode": mode_id})
+        session.context = session.context.model_copy(update={"mode": mode_id})
         return schema.SetSessionModeResponse()
 
     async def prompt(self, prompt: Sequence[Any], session_id: str, **_: Any) -> schema.PromptResponse:
@@ -194,12 +194,12 @@ class EditorAgent:
 
     async def end(self) -> bool:
         """Stop what is at work, and give it some seconds to end; whether all of it has ended."""
-        turns = [kept.turn for kept in self._sessions.values() if kept.turn is not None]
+        turns = [session.turn for session in self._sessions.values() if session.turn is not None]
         for turn in turns:
             turn.stop("by the editor, which has ended")
         tasks = {turn.task for turn in turns if turn.task is not None}
         ended = not (tasks and (await asyncio.wait(tasks, timeout=GRACE_S))[1])
-        await asyncio.gather(*(asyncio.to_thread(kept.servers.close) for kept in self._sessions.values()))
+        await asyncio.gather(*(asyncio.to_thread(session.servers.close) for session in self._sessions.values()))
         return ended
 
     def _session(self, session_id: str) -> _Kept:
@@ -208,7 +208,7 @@ class EditorAgent:
         return self._sessions[session_id]
 
     def _refuse_at_work(self, session_id: str) -> None:
-        if (kept := self._sessions.get(session_id)) is not None and kept.turn is not None:
+        if (session := self._sessions.get(session_id)) is not None and session.turn is not None:
             raise RequestError(_FAILED, "This session is at work on another prompt: wait for its end, or cancel it.")
 
     async def _keep(self, context: AgentContext, servers: Sequence[Any]) -> _Kept:
@@ -219,7 +219,7 @@ class EditorAgent:
         if problem is not None and not isinstance(problem, Endpoint):
             raise RequestError(_FAILED, problem.message)
         running = McpServers()
-        connections = {each.name: _connection(each) for each in servers}
+        connections = {server.name: _connection(server) for server in servers}
         try:
             tools = await load_session_tools(running, connections, context.workspace)
         except BaseException:
@@ -260,9 +260,9 @@ class _Turn:
         """Work on the request, told as it goes, and say how it ended."""
         while notes:
             await self._tell(helpers.update_agent_thought_text(notes.pop(0)))
-        asked = await self._follow(self.session.astream(request))
-        while asked is not None:
-            asked = await self._follow(self.session.aanswer(await self._decide(asked)))
+        requests = await self._follow(self.session.astream(request))
+        while requests is not None:
+            requests = await self._follow(self.session.aanswer(await self._decide(requests)))
         result = self.session.result()
         for update in self._end(result):
             await self._tell(update)
@@ -299,8 +299,8 @@ class _Turn:
             self._in_reply = False
             if isinstance(event, CallsRead | Rescued):
                 self._calls = event.calls
-                shown = [call for call in event.calls if isinstance(call, records.ToolCall) and not call.implied]
-                for call in (each for each in shown if self.tools[each.tool].effect in _KINDS):
+                calls_shown = [call for call in event.calls if isinstance(call, records.ToolCall) and not call.implied]
+                for call in (call_shown for call_shown in calls_shown if self.tools[call_shown.tool].effect in _KINDS):
                     self._shown.add(call.call_id)
                     yield helpers.start_tool_call(self._id(call), status="pending", **self._about(call))
             elif isinstance(event, StepDone):
@@ -308,8 +308,8 @@ class _Turn:
                 if event.plan is not None and event.plan != self._plan:
                     self._plan = event.plan
                     steps = event.plan.model_dump(mode="json")["steps"]
-                    done = [{**each, "status": each["status"].replace("done", "completed")} for each in steps]
-                    yield helpers.update_plan(helpers.plan_entry(each["title"], status=each["status"]) for each in done)
+                    done = [{**step, "status": step["status"].replace("done", "completed")} for step in steps]
+                    yield helpers.update_plan(helpers.plan_entry(step["title"], status=step["status"]) for step in done)
             elif (note := note_of(event)) is not None:
                 yield helpers.update_agent_thought_text(f"{note.text}\n")
 
@@ -328,7 +328,7 @@ class _Turn:
             "title": f"{call.tool} {inline_code(target)}" if target else call.tool,
             "kind": _KINDS[tool.effect],
             "locations": [
-                schema.ToolCallLocation(path=os.path.join(root, each)) for each in paths if isinstance(each, str)
+                schema.ToolCallLocation(path=os.path.join(root, path)) for path in paths if isinstance(path, str)
             ],
             "raw_input": call.arguments,
         }
@@ -345,8 +345,8 @@ class _Turn:
     def _diff(self, change: records.FileChange) -> Any:
         """The file before and after, whole; its diff as text where somebody has changed it since."""
         hashes = (change.sha256_before, change.sha256_after)
-        held = [self.session.file_content(change.path, each) if each else b"" for each in hashes]
-        old, new = (None if each is None else each.decode(errors="replace") for each in held)
+        contents = [self.session.file_content(change.path, digest) if digest else b"" for digest in hashes]
+        old, new = (None if content is None else content.decode(errors="replace") for content in contents)
         if old is None or new is None:
             return _text(fenced(change.diff, "diff"))
         path = os.path.join(self.session.context.workspace, change.path)
@@ -390,9 +390,9 @@ class _Turn:
             *lasting,
             schema.PermissionOption(option_id="reject", name="Reject", kind="reject_once"),
         ]
-        item, shown = cast("records.ToolCall", self._calls[call["index"]]), call["preview"]
-        text = fenced(shown["text"], "diff" if shown["kind"] == "diff" else "text")
-        text += "\n\nNot all of it is shown here." if shown["truncated"] else ""
+        item, preview = cast("records.ToolCall", self._calls[call["index"]]), call["preview"]
+        text = fenced(preview["text"], "diff" if preview["kind"] == "diff" else "text")
+        text += "\n\nNot all of it is shown here." if preview["truncated"] else ""
         why = f": {inline_code(call['why'])}" if call.get("why") else ""
         about = schema.ToolCallUpdate(
             tool_call_id=self._id(item),
@@ -426,9 +426,9 @@ def request_text(blocks: Sequence[Any], root: str) -> str:
 def _connection(server: Any) -> dict[str, Any]:
     """The client's MCP server as `load_mcp_tools` takes it."""
     if isinstance(server, schema.McpServerStdio):
-        env = {each.name: each.value for each in server.env}
+        env = {variable.name: variable.value for variable in server.env}
         return {"transport": "stdio", "command": server.command, "args": server.args, "env": env}
-    headers = {each.name: each.value for each in server.headers}
+    headers = {header.name: header.value for header in server.headers}
     return {"transport": "streamable_http", "url": server.url, "headers": headers}
 
 
@@ -483,5 +483,5 @@ async def _serve(agent: EditorAgent) -> None:
         let_tools_tidy_up()
         leave_at_once(ExitCode.FINISHED)
     if not listening.cancelled() and (problem := listening.exception()) is not None:
-        said = f"the editor sent what is no message of the protocol ({type(problem).__name__})"
-        raise RefusedError(ExitCode.SYSTEM_ERROR, said)
+        problem_text = f"the editor sent what is no message of the protocol ({type(problem).__name__})"
+        raise RefusedError(ExitCode.SYSTEM_ERROR, problem_text)

@@ -33,9 +33,9 @@ _Function = TypeVar("_Function", bound=Callable[..., Any])
 def takes_settings(command: _Function) -> _Function:
     """Give a command, in place of its `**settings`, an option for each field of `AgentContext` that has one."""
     signature = inspect.signature(command)
-    own = [each for each in signature.parameters.values() if each.kind is not each.VAR_KEYWORD]
-    made = signature.replace(parameters=[*own, *map(_parameter, _OF_FIELDS)])
-    command.__signature__ = made  # type: ignore[attr-defined]  # where inspect looks first
+    parameter = [each for each in signature.parameters.values() if each.kind is not each.VAR_KEYWORD]
+    new_signature = signature.replace(parameters=[*parameter, *map(_parameter, _OF_FIELDS)])
+    command.__signature__ = new_signature  # type: ignore[attr-defined]  # where inspect looks first
     return command
 
 
@@ -46,9 +46,9 @@ def _parameter(name: str) -> inspect.Parameter:
     repeated = get_origin(kind) is tuple
     bounds: dict[str, Any] = {}
     about = field.description or ""
-    for each in field.metadata:
-        bounds |= {"min": each.ge} if isinstance(each, annotated_types.Ge) else {}
-        bounds |= {"max": each.le} if isinstance(each, annotated_types.Le) and each.le != MOST else {}
+    for item in field.metadata:
+        bounds |= {"min": item.ge} if isinstance(item, annotated_types.Ge) else {}
+        bounds |= {"max": item.le} if isinstance(item, annotated_types.Le) and item.le != MOST else {}
     if repeated:
         about = f"Once for each: {about[:1].lower()}{about[1:]}".replace("allowed_hosts", "--allow-host")
     elif field.default not in {None, ""}:
@@ -80,9 +80,9 @@ def settings_of(given: Mapping[str, Any]) -> dict[str, Any]:
     if settings.get("fallback_models"):
         from mendgraph.nodes.call_model.endpoint import models_in_order
 
-        found = models_in_order(settings.get("model"), settings.get("base_url"), settings["fallback_models"])
-        if isinstance(found, str):
-            raise typer.BadParameter(found, param_hint="'--fallback'")
+        models = models_in_order(settings.get("model"), settings.get("base_url"), settings["fallback_models"])
+        if isinstance(models, str):
+            raise typer.BadParameter(models, param_hint="'--fallback'")
     if (calls := settings.get("max_calls_per_turn")) is not None:
         settings["max_calls_per_session"] = max(calls, MIN_CALLS_PER_SESSION)
     return settings
@@ -269,9 +269,9 @@ class TaskGroup(TyperGroup):
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Hand the words on in the order that the parser expects."""
         general = {
-            name: not getattr(each, "is_flag", True)
-            for each in self.params
-            for name in (*each.opts, *each.secondary_opts)  # a switch's second name, such as --no-evidence
+            name: not getattr(param, "is_flag", True)
+            for param in self.params
+            for name in (*param.opts, *param.secondary_opts)  # a switch's second name, such as --no-evidence
         }
         ordered = in_order(args, set(self.commands), general)
         if ordered[-1:] == [_TASK_COMMAND] != args[-1:] and (ctx.resilient_parsing or at_terminal()):
@@ -300,17 +300,21 @@ def in_order(arguments: Sequence[str], commands: Collection[str], general: Mappi
     options: list[str] = []
     words: list[str] = []
     literal: list[str] = []
-    rest = iter(arguments)
-    for argument in rest:
-        own = words[:1] != [_TASK_COMMAND] and not set(words[:1]).isdisjoint(commands)
+    remaining = iter(arguments)
+    for argument in remaining:
+        is_command = words[:1] != [_TASK_COMMAND] and not set(words[:1]).isdisjoint(commands)
         if argument == "--":
-            literal = [*rest]
-        elif argument == "-" or not argument.startswith("-") or (own and argument.partition("=")[0] not in general):
+            literal = [*remaining]
+        elif (
+            argument == "-"
+            or not argument.startswith("-")
+            or (is_command and argument.partition("=")[0] not in general)
+        ):
             words.append(argument)
         else:
             options.append(argument)
             if general.get(argument, False):
-                value = [*islice(rest, 1)]
+                value = [*islice(remaining, 1)]
                 if not value:
                     return options
                 options += value

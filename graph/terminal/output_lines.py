@@ -93,7 +93,9 @@ def commit_message(task: str, result: "RunResult", models: Sequence[str]) -> str
     first = next(filter(str.strip, task.splitlines()), task)
     ended = "In its last turn: " * (not result.changed_files) + [*outcome_lines(result.outcome)][-1].text
     by = ", by ".join([f"Run {result.run_id} of mendgraph", *[", ".join(models)] * bool(models)]) + "."
-    return "\n".join((_inert(first, 72), "", *(textwrap.fill(_inert(each, 1_000), 72) for each in (ended, by)), ""))
+    return "\n".join(
+        (_inert(first, 72), "", *(textwrap.fill(_inert(paragraph, 1_000), 72) for paragraph in (ended, by)), "")
+    )
 
 
 def pull_request(
@@ -124,9 +126,9 @@ def _inert(text: str, limit: int) -> str:
 
 def _quoted(text: str, language: str = "text") -> str:
     """The text as a block of code, which nothing in it can end."""
-    shown = plain("\n".join(text.splitlines()))
-    shown = shown if len(shown) <= _MOST_QUOTED else f"{shown[: _MOST_QUOTED - 3]}..."
-    return fenced(shown, language)
+    text_lines = plain("\n".join(text.splitlines()))
+    text_lines = text_lines if len(text_lines) <= _MOST_QUOTED else f"{text_lines[: _MOST_QUOTED - 3]}..."
+    return fenced(text_lines, language)
 
 
 # --- Events as JSON lines
@@ -144,8 +146,8 @@ def event_name(kind: type) -> str:
 
 def event_as_map(event: Event, scrub: Callable[[str], str]) -> JsonMap:
     """One event as JSON values, without secrets: its name, then its fields."""
-    told = {"event": event_name(type(event)), **plain_values(event, scrub)}
-    return {**told, "inner": event_as_map(event.inner, scrub)} if isinstance(event, OfChild) else told
+    event_map = {"event": event_name(type(event)), **plain_values(event, scrub)}
+    return {**event_map, "inner": event_as_map(event.inner, scrub)} if isinstance(event, OfChild) else event_map
 
 
 def plain_values(value: Any, scrub: Callable[[str], str], name: str = "") -> Any:
@@ -158,10 +160,10 @@ def plain_values(value: Any, scrub: Callable[[str], str], name: str = "") -> Any
         return scrub(value)
     named = _fields_of(value)
     if named is not None:
-        shown = redact(named) if name in _RECORDS else named
-        return {scrub(str(key)): plain_values(each, scrub, str(key)) for key, each in shown.items()}
+        plain_map = redact(named) if name in _RECORDS else named
+        return {scrub(str(key)): plain_values(item, scrub, str(key)) for key, item in plain_map.items()}
     if isinstance(value, list | tuple | set | frozenset):
-        return [plain_values(each, scrub) for each in value]
+        return [plain_values(item, scrub) for item in value]
     return f"<{type(value).__name__}>"
 
 
@@ -171,7 +173,7 @@ def _fields_of(value: Any) -> Mapping[Any, Any] | None:
     if isinstance(value, BaseModel):
         return {name: getattr(value, name) for name in type(value).model_fields}
     if is_dataclass(value):
-        return {each.name: getattr(value, each.name) for each in fields(value)}
+        return {field_of_value.name: getattr(value, field_of_value.name) for field_of_value in fields(value)}
     return value._asdict() if isinstance(value, tuple) and hasattr(value, "_asdict") else None
 
 
@@ -215,17 +217,17 @@ def usage_lines(usage: JsonMap, limits: APILimits, account: Account) -> Iterator
     calls = usage.get("calls_in_current_turn", 0)
     if not calls:
         return
-    whole = calls == usage.get("total_calls", calls)
-    parts = usage if whole else {}
+    is_complete = calls == usage.get("total_calls", calls)
+    parts = usage if is_complete else {}
     words = [
         f"{calls}/{limits.max_calls_per_turn} calls",
         _input_words(usage.get("input_tokens_in_current_turn", 0), parts),
         output_words(usage.get("output_tokens_in_current_turn", 0), parts.get("reasoning_tokens", 0)),
         f"{usage.get('seconds_in_current_turn', 0):.1f} s",
-        *(cost_words(usage.get("cost_usd"), account.unpriced) if whole else []),
+        *(cost_words(usage.get("cost_usd"), account.unpriced) if is_complete else []),
     ]
     yield Line(f"usage: {', '.join(words)}", "dim")
-    if not whole:
+    if not is_complete:
         yield session_line(usage, limits, account)
 
 
@@ -261,8 +263,8 @@ def compaction_words(event: Compacted) -> str:
 
 def _input_words(tokens: int, parts: Mapping[str, int]) -> str:
     cached, written = parts.get("cached_tokens", 0), parts.get("cache_write_tokens", 0)
-    told = [f"{cached:,} cached"] * bool(cached) + [f"{written:,} written to the cache"] * bool(written)
-    return f"{tokens:,} tokens in" + (f" ({', '.join(told)})" if told else "")
+    cache_parts = [f"{cached:,} cached"] * bool(cached) + [f"{written:,} written to the cache"] * bool(written)
+    return f"{tokens:,} tokens in" + (f" ({', '.join(cache_parts)})" if cache_parts else "")
 
 
 # --- The runs of a folder
@@ -294,9 +296,9 @@ def run_lines(runs: Sequence["ListedRun"], width: int | None, now: datetime, zon
     rows = table([("RUN", "WHEN", "STATE", "TURNS", "FILES"), *cells])
     room = _LONGEST_TASK if width is None else max(width - cell_len(rows[0]) - 2, _LEAST_FOR_THE_TASK)
     tasks = ["TASK", *(one_line(run.task, _LONGEST_TASK) for run in runs)]
-    shown = [task if cell_len(task) <= room else set_cell_size(task, room - 3).rstrip() + "..." for task in tasks]
+    task_cells = [task if cell_len(task) <= room else set_cell_size(task, room - 3).rstrip() + "..." for task in tasks]
     styles = ["bold", *(_STYLES.get(run.standing, "") for run in runs)]
-    return [Line(f"{row}  {task}", style) for row, task, style in zip(rows, shown, styles, strict=True)]
+    return [Line(f"{row}  {task}", style) for row, task, style in zip(rows, task_cells, styles, strict=True)]
 
 
 # --- One run
@@ -325,7 +327,7 @@ def run_details(run: "ListedRun", steps: Sequence["RunStep"], now: datetime, zon
         "context": one_line(", ".join(chosen), 1_000),
     }
     styles = {"state": _STYLES.get(run.standing, "")}
-    about = [Line(f"{name}: {said}", styles.get(name, "")) for name, said in parts.items() if said]
+    about = [Line(f"{name}: {value_text}", styles.get(name, "")) for name, value_text in parts.items() if value_text]
     return [Line(one_line(f"run {run.run_id}"), "bold"), *about, Line(""), *_step_lines(steps)]
 
 
@@ -342,7 +344,7 @@ def _step_lines(steps: Sequence["RunStep"]) -> list[Line]:
         calls = [one_line(f"{call.tool or 'a malformed call'} {_target(call)}").rstrip() for call in step.calls]
         first, *more = calls or [_KINDS[step.kind]]
         lines.append(Line(f"{step.number:>{size}}  {'yes ' if step.can_fork else '-   '}  {first}"))
-        lines += [Line(f"{'':>{size}}        {each}") for each in more]
+        lines += [Line(f"{'':>{size}}        {line}") for line in more]
         lines += [Line(f"{'':>{size}}        changed: {one_line(path)}", "dim") for path in step.changed]
     return lines
 
@@ -365,12 +367,12 @@ def _target(call: Any) -> str:
 
 def run_object(run: "ListedRun") -> JsonMap:
     """A run with all that is known of it; `state` is where it stands now."""
-    known = asdict(run)
+    run_map = asdict(run)
     for name in ("standing", "changed", "stored_context"):
-        del known[name]
+        del run_map[name]
     context = json.loads(run.stored_context)
     more = {"state": str(run.standing), "can_go_on": run.resumable, "files": list(run.files), "context": context}
-    return known | more
+    return run_map | more
 
 
 def step_object(step: "RunStep") -> JsonMap:
@@ -461,7 +463,11 @@ def object_schema() -> JsonMap:
 
 def line_schema() -> JsonMap:
     """The schema of each line of `--json-lines`."""
-    kinds = [_line(each.__name__, each.__doc__, get_type_hints(each)) for each in get_args(Event) if each is not Ended]
+    kinds = [
+        _line(event_class.__name__, event_class.__doc__, get_type_hints(event_class))
+        for event_class in get_args(Event)
+        if event_class is not Ended
+    ]
     kinds += [_line(key.title(), about, {key: kind}) for key, (kind, about) in _CHAT.items()]
     ended = _line("Ended", "The turn is over; the last line of a task.", {"result": ResultObject})
     return _schema("What `mendgraph --json-lines` writes: each line is one of these objects.", ended, *kinds)
@@ -480,8 +486,9 @@ def _object(name: str, about: str | None, fields_of_it: Mapping[str, Any]) -> An
 
 def _schema(title: str, *kinds: Any) -> JsonMap:
     either: Any = Union[kinds]  # noqa: UP007
-    made = TypeAdapter[Any](either).json_schema(mode="serialization")
-    if (found := made["$defs"].get(ExtractionError.__name__)) is not None:  # a tuple, which is a map among our values
-        named = dict(zip(ExtractionError._fields, found["prefixItems"], strict=True))
-        made["$defs"][ExtractionError.__name__] = {"type": "object", "properties": named, "required": [*named]}
-    return {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": title, "version": SCHEMA, **made}
+    schema = TypeAdapter[Any](either).json_schema(mode="serialization")
+    definition = schema["$defs"].get(ExtractionError.__name__)  # a tuple, which is a map among our values
+    if definition is not None:
+        named = dict(zip(ExtractionError._fields, definition["prefixItems"], strict=True))
+        schema["$defs"][ExtractionError.__name__] = {"type": "object", "properties": named, "required": [*named]}
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": title, "version": SCHEMA, **schema}

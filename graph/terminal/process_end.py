@@ -82,7 +82,7 @@ def fail(words: Sequence[str], refusal: RefusedError) -> int:
 
     `words` are those of the command line, which may be what is wrong: `--json` or `--json-lines` asks for the object.
     """
-    lines = [f"mendgraph: {each}" for each in refusal.message.split("\n")]
+    lines = [f"mendgraph: {part}" for part in refusal.message.split("\n")]
     typer.echo("\n".join([*lines, *refusal.named]), err=True)
     if "--json" in words or "--json-lines" in words:
         error = {**(refusal.error or {"code": refusal.code.name.lower()}), "message": refusal.message}
@@ -110,20 +110,20 @@ def loaded(value: "Found | tuple[Problem, ...]") -> Found:
     """The settings or tasks that were read; RefusedError, with each problem on its own line, where files are wrong."""
     if not isinstance(value, tuple):
         return value
-    error = {"code": ExitCode.USAGE_ERROR.name.lower(), "problems": [asdict(each) for each in value]}
-    lines = "\n".join(one_line(str(each), LONGEST_LINE) for each in value)
+    error = {"code": ExitCode.USAGE_ERROR.name.lower(), "problems": [asdict(problem) for problem in value]}
+    lines = "\n".join(one_line(str(problem), LONGEST_LINE) for problem in value)
     raise RefusedError(ExitCode.USAGE_ERROR, lines, error)
 
 
 def refusal_words(error: ToolError) -> tuple[str, list[str]]:
     """What an error says, with what it may have meant, and the lines that name what stands in the way."""
     message = one_line(error.message.replace("skip_changed", "--skip-changed"), 2_000)
-    named = [one_line(each) for each in error.suggestions]
+    named = [one_line(suggestion) for suggestion in error.suggestions]
     if error.code in _WRONG_WORD:
-        meant = [each for each in named if each not in message]
+        meant = [alternative for alternative in named if alternative not in message]
         return message + (f" Did you mean {' or '.join(meant)}?" if meant else ""), []
     more = [f"  and {len(named) - _MOST_NAMED} more"] if named[_MOST_NAMED:] else []
-    return message, [*(f"  {each}" for each in named[:_MOST_NAMED]), *more]
+    return message, [*(f"  {alternative}" for alternative in named[:_MOST_NAMED]), *more]
 
 
 def bug(error: Exception, *, debug: bool) -> RefusedError:

@@ -69,15 +69,15 @@ class ChatCompleter(Completer):
         """What may stand in place of the word before the cursor."""
         before = document.text_before_cursor
         if before.startswith("/") and not re.search(r"\s", before):
-            for name, said in self._commands.items():
+            for name, help_text in self._commands.items():
                 if name.startswith(before.casefold()):
-                    yield Completion(name, -len(before), display_meta=said.partition(";")[0])
+                    yield Completion(name, -len(before), display_meta=help_text.partition(";")[0])
             return
         at = _AT.search(before)
         word = at or _WORD.search(before)
         if word is not None and (at or (complete_event.completion_requested and word.group())):
-            begun = word.group().removeprefix("@") if at else word.group()
-            for path in self._matching(begun):
+            typed = word.group().removeprefix("@") if at else word.group()
+            for path in self._matching(typed):
                 yield Completion(path, -len(word.group()), display=plain(path))
 
     def _matching(self, begun: str) -> list[str]:
@@ -109,7 +109,7 @@ class PromptInput:
         """`terminal` is that of the process by default."""
         self._completer = completer
         self._leaving = False
-        given, shown = terminal or (None, None)
+        input_stream, output_stream = terminal or (None, None)
         self._session: PromptSession[str] = PromptSession(
             history=KeptHistory(requests, scrub),
             completer=completer,
@@ -123,8 +123,8 @@ class PromptInput:
             enable_suspend=True,
             rprompt=lambda: [("class:hint", "Ctrl-C again or Ctrl-D leaves." * self._leaving)],
             include_default_pygments_style=False,
-            input=given,
-            output=shown,
+            input=input_stream,
+            output=output_stream,
         )
         self._session.default_buffer.on_text_changed += self._stays
         # A prompt that knows where it stands fills the screen to its bottom, with empty lines.

@@ -49,9 +49,9 @@ def show(context: typer.Context, run: opt.Run, patch: opt.Patch = False) -> int:
     from mendgraph.graph.terminal.output_lines import run_details, run_object, step_object
 
     chosen = options_without_a_task(context)
-    shown, steps = found(get_run(run, str(chosen.root))), found(steps_of(run, str(chosen.root)))
-    value = {**run_object(shown), "steps": [*map(step_object, steps)]}
-    return answer(value, run_details(shown, steps, datetime.now(UTC)), as_json=chosen.as_json)
+    run_record, steps = found(get_run(run, str(chosen.root))), found(steps_of(run, str(chosen.root)))
+    value = {**run_object(run_record), "steps": [*map(step_object, steps)]}
+    return answer(value, run_details(run_record, steps, datetime.now(UTC)), as_json=chosen.as_json)
 
 
 def _show_patch(context: typer.Context, run: str) -> int:
@@ -60,10 +60,17 @@ def _show_patch(context: typer.Context, run: str) -> int:
     from mendgraph.nodes.execute_tools.secrets.redact import Redactor, known_values
 
     chosen, scrub = options_without_a_task(context), Redactor(known_values(os.environ)).text
-    diffs = [(each, scrub(each.diff)) for each in found(run_diffs(run, str(chosen.root), attempt=True))]
-    said = [line for each, diff in diffs for line in diff_lines([diff or f"{each.path}: {each.problem}"])]
-    value = {"diff": [{**asdict(each), "diff": diff} for each, diff in diffs]}
-    return answer(value, said or [Line("no file is changed")], as_json=chosen.as_json)
+    diffs = [
+        (diff_of_file, scrub(diff_of_file.diff))
+        for diff_of_file in found(run_diffs(run, str(chosen.root), attempt=True))
+    ]
+    lines = [
+        line
+        for diff_of_file, diff in diffs
+        for line in diff_lines([diff or f"{diff_of_file.path}: {diff_of_file.problem}"])
+    ]
+    value = {"diff": [{**asdict(diff_of_file), "diff": diff} for diff_of_file, diff in diffs]}
+    return answer(value, lines or [Line("no file is changed")], as_json=chosen.as_json)
 
 
 @app.command()
@@ -84,9 +91,9 @@ def prune(
     chosen = options_without_a_task(context)
     done = found(prune_runs(str(chosen.root), keep=keep, older_than_days=older_than, unfinished=unfinished))
     names = ", ".join(map(short_id, done.run_ids))
-    said = f"removed {count_of(len(done.run_ids), 'run')}, {done.freed_bytes / 1e6:.1f} MB"
+    message = f"removed {count_of(len(done.run_ids), 'run')}, {done.freed_bytes / 1e6:.1f} MB"
     value = {"removed": list(done.run_ids), "freed_bytes": done.freed_bytes}
-    return answer(value, [Line(said + (f": {names}" if names else ""))], as_json=chosen.as_json)
+    return answer(value, [Line(message + (f": {names}" if names else ""))], as_json=chosen.as_json)
 
 
 def undo(
@@ -114,12 +121,15 @@ def apply(context: typer.Context, run: opt.Run) -> int:
     chosen = options_without_a_task(context)
     done = found(apply_run(run, str(chosen.root)))
     steps = steps_of(run, str(chosen.root))
-    known = steps if isinstance(steps, tuple) else ()  # a graph of the user's is not written down
-    step = max((each.number for each in known if {file.path for file in done} <= {*each.changed}), default=0)
+    run_steps = steps if isinstance(steps, tuple) else ()  # a graph of the user's is not written down
+    step = max(
+        (step_record.number for step_record in run_steps if {file.path for file in done} <= {*step_record.changed}),
+        default=0,
+    )
     # Earlier turns of the run stay as they are.
     undo = command_line(str(chosen.root), "undo", short_id(run), *(["--from-step", str(step)] if step > 1 else []))
-    lines = [*(Line(one_line(f"{each.kind} {each.path}")) for each in done), Line(f"take it back with: {undo}")]
-    value = {"applied": [{"path": each.path, "kind": str(each.kind)} for each in done], "undo": undo}
+    lines = [*(Line(one_line(f"{change.kind} {change.path}")) for change in done), Line(f"take it back with: {undo}")]
+    value = {"applied": [{"path": change.path, "kind": str(change.kind)} for change in done], "undo": undo}
     return answer(
         value, lines if done else [Line("nothing to apply: the files hold it already")], as_json=chosen.as_json
     )
@@ -135,8 +145,8 @@ def fork(context: typer.Context, run: opt.Run, at: opt.AtStep, skip_changed: opt
     chosen = options_without_a_task(context)
     done = found(fork_run(run, at, str(chosen.root), skip_changed=skip_changed))
     resume = resume_command(done.run_id, str(chosen.root))
-    begun = f"run {short_id(done.run_id)} begins where run {short_id(done.parent)} was after step {at}"
-    lines = [*restored_lines(done.restored), Line(f"{begun}; go on with: {resume}")]
+    message = f"run {short_id(done.run_id)} begins where run {short_id(done.parent)} was after step {at}"
+    lines = [*restored_lines(done.restored), Line(f"{message}; go on with: {resume}")]
     value = {"run_id": done.run_id, "parent": done.parent, "at": at, "resume": resume}
     return answer({**value, **restored_object(done.restored)}, lines, as_json=chosen.as_json)
 
@@ -202,8 +212,8 @@ def report(
     folder = found(check_workspace(folder) if output else run_folder(run_id))
     write_file(folder, name, html, force=force or not output)
     path = os.path.join(folder, name)
-    said = Line(f"report of run {one_line(short_id(run_id))}: {one_line(path, LONGEST_LINE)}")
-    return answer({"run_id": run_id, "path": path, "bytes": len(html)}, [said], as_json=chosen.as_json)
+    line = Line(f"report of run {one_line(short_id(run_id))}: {one_line(path, LONGEST_LINE)}")
+    return answer({"run_id": run_id, "path": path, "bytes": len(html)}, [line], as_json=chosen.as_json)
 
 
 # --- Cassettes
@@ -225,11 +235,11 @@ def from_run(
 
     chosen = options_without_a_task(context)
     folder = None if output is None else str(output)
-    made = found(cassette_from_run(run, str(chosen.root), folder=folder, name=name, force=force))
-    wrote = [Line(one_line(f"wrote {path}", LONGEST_LINE)) for path in made.paths[:2]]
-    what = f"{count_of(made.exchanges, 'exchange')}, {count_of(made.files, 'file')}, ends {made.end}"
-    said = Line(f"run {short_id(made.run_id)}: {what}; replay it with: {one_line(made.command, 2_000)}")
-    return answer(asdict(made), [*wrote, said], as_json=chosen.as_json)
+    cassette = found(cassette_from_run(run, str(chosen.root), folder=folder, name=name, force=force))
+    wrote = [Line(one_line(f"wrote {path}", LONGEST_LINE)) for path in cassette.paths[:2]]
+    what = f"{count_of(cassette.exchanges, 'exchange')}, {count_of(cassette.files, 'file')}, ends {cassette.end}"
+    line = Line(f"run {short_id(cassette.run_id)}: {what}; replay it with: {one_line(cassette.command, 2_000)}")
+    return answer(asdict(cassette), [*wrote, line], as_json=chosen.as_json)
 
 
 @memories.callback(invoke_without_command=True)
@@ -242,9 +252,9 @@ def memory(context: typer.Context) -> int:
     chosen = options_without_a_task(context)
     with own_memory(str(chosen.root)) as kept:
         notes = found(kept.notes())
-    lines = [Line(one_line(f"{each.id} {each.at[:10]} {each.text}", LONGEST_LINE)) for each in notes]
-    said = lines or [Line("Nothing is remembered in this folder.")]
-    return answer([each._asdict() for each in notes], said, as_json=chosen.as_json)
+    lines = [Line(one_line(f"{note.id} {note.at[:10]} {note.text}", LONGEST_LINE)) for note in notes]
+    lines_shown = lines or [Line("Nothing is remembered in this folder.")]
+    return answer([note._asdict() for note in notes], lines_shown, as_json=chosen.as_json)
 
 
 @memories.command()
@@ -256,7 +266,7 @@ def forget(context: typer.Context, note: opt.Note = "", everything: opt.Everythi
 
     chosen = options_without_a_task(context)
     with own_memory(str(chosen.root)) as kept:
-        ids = [each.id for each in found(kept.notes()) if everything or each.id == note]
+        ids = [note_shown.id for note_shown in found(kept.notes()) if everything or note_shown.id == note]
         if note and not ids:
             message = f"There is no note {note!r}: `mendgraph memory` lists them."
             found(ToolError(code=ToolErrorCode.NOT_FOUND, message=message))

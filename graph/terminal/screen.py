@@ -73,12 +73,12 @@ class VisibleText:
 
     def end(self) -> str:
         """What was held when the reply ended, if it holds no call and no edit; the next piece begins another reply."""
-        text, held = self._text, self._text[self._shown :]
+        text, pending = self._text, self._text[self._shown :]
         self._restart()
         edits = self._blocks and read_blocks(text, (_UNNAMED_FILE,)).outcomes
         markups = recognise(text, ToolSchemas(self._known_tools))
-        calls = extract_in_order(text, self._known_tools) or any(not each.quoted for each in markups)
-        return "" if edits or calls else held
+        calls = extract_in_order(text, self._known_tools) or any(not markup.quoted for markup in markups)
+        return "" if edits or calls else pending
 
     def _may_begin_a_call(self, line: str, complete: bool) -> bool:
         start = "".join(line.split())
@@ -86,7 +86,7 @@ class VisibleText:
             return False
         if self._blocks and _MAYBE_PATH.fullmatch(line):
             return True
-        if any(each.startswith(start) or start.startswith(each) for each in _STARTS):
+        if any(mark.startswith(start) or start.startswith(mark) for mark in _STARTS):
             return True
         return self._markers.may_begin_line(start, complete=complete)
 
@@ -203,9 +203,9 @@ class RunView:
                 self._debug(event.name, dict(event.payload))
             elif event.name in _UNAVAILABLE:
                 self._warn(f"{_UNAVAILABLE[event.name]}: {event.payload.get('reason', '')}")
-            for each in event.payload.get("files", ()) if event.name == "notes.read" else ():
-                cut = ", the rest left out" if each.get("cut") else ""
-                self._note(f"→ {one_line(each['path'])}  {count_of(each['lines'], 'line')} of notes{cut}", "dim")
+            for file in event.payload.get("files", ()) if event.name == "notes.read" else ():
+                cut = ", the rest left out" if file.get("cut") else ""
+                self._note(f"→ {one_line(file['path'])}  {count_of(file['lines'], 'line')} of notes{cut}", "dim")
         elif not isinstance(event, events.ToolStarted | events.Paid):
             self.end_reply()
             self._show_note(event)
@@ -283,8 +283,8 @@ class RunView:
         target = target_of(call.arguments) if isinstance(call, ToolCall) else ""
         what = one_line(f"{result.tool} {target}")
         if error is not None and error.code in _REFUSALS:
-            told = {"tool": result.tool, "target": target, "code": error.code.value, "message": error.message}
-            self.refused.append(told)
+            failure = {"tool": result.tool, "target": target, "code": error.code.value, "message": error.message}
+            self.refused.append(failure)
             if error not in self._blocked:
                 self._note(f"⛔ {what}: {one_line(error.message, 300)}", "red")
         elif error is not None or result.tool != "final_answer":

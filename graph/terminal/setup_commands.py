@@ -79,8 +79,10 @@ def config(context: typer.Context) -> int:
     chosen = options_without_events(context)
     read = configure(context)
     values = AgentContext(**{"workspace": str(chosen.root), **context.obj.settings}).model_dump(mode="json")
-    variables = {name: os.environ.get(each.name) for name, each in read.origins.items()}
-    values |= {name: Redactor().text(said) for name, said in variables.items() if said is not None}  # without a login
+    variables = {name: os.environ.get(origin_name.name) for name, origin_name in read.origins.items()}
+    values |= {
+        name: Redactor().text(setting_value) for name, setting_value in variables.items() if setting_value is not None
+    }  # without a login
     given = dict.fromkeys(["workspace", *chosen.settings], Origin(CALLER))
     origins = {**dict.fromkeys(values, Origin(DEFAULT)), **read.origins, **given}
     settings = {
@@ -105,14 +107,17 @@ def trust(context: typer.Context, forget: opt.Forget = False) -> int:
     from mendgraph.nodes.execute_tools.store import user_files
 
     chosen = options_without_events(context)
-    own = Settings() if forget else loaded(read_workspace_settings(str(chosen.root)))
-    if not own.file and not forget:
+    workspace_settings = Settings() if forget else loaded(read_workspace_settings(str(chosen.root)))
+    if not workspace_settings.file and not forget:
         message = f"There is no {user_files.SETTINGS_FILE} in this folder to trust."
         found(ToolError(code=ToolErrorCode.NOT_FOUND, message=message))
-    sha256 = own.sha256 if own.file else ""
+    sha256 = workspace_settings.sha256 if workspace_settings.file else ""
     found(user_files.trust(str(chosen.root), sha256))
-    sets = [Line(one_line(f"  {name} = {_as_toml(value)}", LONGEST_LINE)) for name, value in own.values.items()]
-    lines = [Line(f"trusted {own.file} as it is now; it sets"), *sets]
+    sets = [
+        Line(one_line(f"  {name} = {_as_toml(value)}", LONGEST_LINE))
+        for name, value in workspace_settings.values.items()
+    ]
+    lines = [Line(f"trusted {workspace_settings.file} as it is now; it sets"), *sets]
     if forget:
         lines = [Line(f"{user_files.SETTINGS_FILE} of this folder is not trusted any more")]
     return answer({"trusted": bool(sha256), "sha256": sha256}, lines, as_json=chosen.as_json)
@@ -142,9 +147,9 @@ def doctor(context: typer.Context, offline: Offline = False) -> int:
     chosen = options_without_events(context)
     root = str(chosen.root)
     findings = examine(root, chosen.settings, offline=offline, workspace_file=chosen.workspace_file)
-    told = report(findings)
-    answer(told, finding_lines(findings), as_json=chosen.as_json)
-    return ExitCode.FINISHED if told["ok"] else ExitCode.FINDINGS
+    report_map = report(findings)
+    answer(report_map, finding_lines(findings), as_json=chosen.as_json)
+    return ExitCode.FINISHED if report_map["ok"] else ExitCode.FINDINGS
 
 
 def finding_lines(findings: "Sequence[Finding]") -> Iterator[Line]:
@@ -152,11 +157,11 @@ def finding_lines(findings: "Sequence[Finding]") -> Iterator[Line]:
     from mendgraph.graph.terminal.doctor import summary
 
     width = max((len(each.name) for each in findings), default=0)
-    for each in findings:
-        head = f"{each.status.value:<8} {each.name:<{width}}  "
-        yield Line(head + one_line(each.found, _LONGEST), _STYLES[each.status.value])
-        if each.remedy:
-            yield Line(" " * len(head) + f"-> {one_line(each.remedy, _LONGEST)}")
+    for finding in findings:
+        head = f"{finding.status.value:<8} {finding.name:<{width}}  "
+        yield Line(head + one_line(finding.found, _LONGEST), _STYLES[finding.status.value])
+        if finding.remedy:
+            yield Line(" " * len(head) + f"-> {one_line(finding.remedy, _LONGEST)}")
     yield Line(summary(findings), "bold")
 
 
@@ -178,8 +183,8 @@ def pull(context: typer.Context) -> int:
         code = ExitCode.INTERRUPTED if pulled.interrupted else ExitCode.SYSTEM_ERROR
         raise RefusedError(code, plain(pulled.message))
     how = "was already there" if pulled.source == "cache" else "is in place and verified"
-    said = Line(f"the model {how}: {pulled.path} ({_gigabytes(pulled.size_bytes)})")
-    return answer(asdict(pulled), [said], as_json=chosen.as_json)
+    line = Line(f"the model {how}: {pulled.path} ({_gigabytes(pulled.size_bytes)})")
+    return answer(asdict(pulled), [line], as_json=chosen.as_json)
 
 
 @model_app.command()
@@ -193,9 +198,9 @@ def status(context: typer.Context) -> int:
     size = f"{_gigabytes(there.bytes_present)} of {_gigabytes(there.bytes_expected)}"
     remedy = "" if there.state is WeightsState.READY else ": run `mendgraph model pull`"
     extra = "installed" if has_server else f"not installed; it is {how_to_add('local')}"
-    said = (f"weights: {there.state.value} ({size}){remedy}", f"file: {there.path}", f'extra "local": {extra}')
+    lines = (f"weights: {there.state.value} ({size}){remedy}", f"file: {there.path}", f'extra "local": {extra}')
     value = {**asdict(there), "extra_installed": has_server, "usable": usable}
-    answer(value, map(Line, said), as_json=chosen.as_json)
+    answer(value, map(Line, lines), as_json=chosen.as_json)
     return ExitCode.FINISHED if usable else ExitCode.SYSTEM_ERROR
 
 
@@ -212,11 +217,11 @@ def serve(
     server = why_unavailable() or start_local_server(weights_path(), port=port)
     if isinstance(server, ProviderFailure):
         raise RefusedError(ExitCode.SYSTEM_ERROR, plain(server.message))
-    said = f"serving {server.model} on {server.base_url} until Ctrl-C; use it with OPENAI_BASE_URL={server.base_url}"
+    message = f"serving {server.model} on {server.base_url} until Ctrl-C; use it with OPENAI_BASE_URL={server.base_url}"
     try:
         answer(
             {"base_url": server.base_url, "model": server.model},
-            [Line(f"{said} and --model {server.model}")],
+            [Line(f"{message} and --model {server.model}")],
             as_json=chosen.as_json,
         )
         raise RefusedError(ExitCode.SYSTEM_ERROR, f"the model server ended by itself (exit code {server.wait()})")
@@ -268,11 +273,14 @@ def permissions(context: typer.Context) -> int:
 
     chosen = options_without_a_task(context)
     kept = found(list_permissions())
-    rows = [("ID", "FOLDER", "ALLOWED"), *((each.id, plain(each.place), each.allows) for each in kept)]
+    rows = [
+        ("ID", "FOLDER", "ALLOWED"),
+        *((permission.id, plain(permission.place), permission.allows) for permission in kept),
+    ]
     first, *lines = (Line(row.rstrip()) for row in table(rows))
-    value = [{"id": each.id, **each.model_dump(mode="json")} for each in kept]
-    shown = [first._replace(style="bold"), *lines] if kept else [Line("Nothing is allowed for good.")]
-    return answer(value, shown, as_json=chosen.as_json)
+    value = [{"id": permission.id, **permission.model_dump(mode="json")} for permission in kept]
+    lines_shown = [first._replace(style="bold"), *lines] if kept else [Line("Nothing is allowed for good.")]
+    return answer(value, lines_shown, as_json=chosen.as_json)
 
 
 @permissions_app.command()
@@ -283,14 +291,14 @@ def remove(context: typer.Context, ids: opt.PermissionIds = None, everything: op
     from mendgraph.graph.configuration.permissions import list_permissions, remove_permissions
 
     chosen = options_without_a_task(context)
-    known = [each.id for each in found(list_permissions())]
-    wanted = known if everything else list(ids or ())
-    if unknown := [each for each in wanted if each not in known]:
+    known_ids = [permission.id for permission in found(list_permissions())]
+    wanted_ids = known_ids if everything else list(ids or ())
+    if unknown := [permission_id for permission_id in wanted_ids if permission_id not in known_ids]:
         message = f"There is no permission {unknown[0]!r}: `mendgraph permissions` lists them."
         found(ToolError(code=ToolErrorCode.NOT_FOUND, message=message))
-    found(remove_permissions(wanted))
-    said = Line(f"removed {count_of(len(wanted), 'permission')}")
-    return answer({"removed": wanted}, [said], as_json=chosen.as_json)
+    found(remove_permissions(wanted_ids))
+    line = Line(f"removed {count_of(len(wanted_ids), 'permission')}")
+    return answer({"removed": wanted_ids}, [line], as_json=chosen.as_json)
 
 
 # --- usage
@@ -305,28 +313,28 @@ def usage(context: typer.Context, days: opt.Days = 7) -> int:
 
     chosen = options_without_a_task(context)
     spent = found(spent_by_day(days))
-    return answer([each.model_dump(mode="json") for each in spent], day_lines(spent), as_json=chosen.as_json)
+    return answer([day.model_dump(mode="json") for day in spent], day_lines(spent), as_json=chosen.as_json)
 
 
 def day_lines(spent: Sequence["ModelDay"]) -> list[Line]:
     """A table with a line for each model of each day."""
     rows = [
         (
-            str(each.day),
-            one_line(each.model) or "(the default)",
-            f"{each.calls:,}",
-            f"{each.input_tokens:,}",
-            f"{each.cached_tokens:,}",
-            f"{each.output_tokens:,}",
-            _money(each.cost_usd, each.unpriced_calls),
+            str(day.day),
+            one_line(day.model) or "(the default)",
+            f"{day.calls:,}",
+            f"{day.input_tokens:,}",
+            f"{day.cached_tokens:,}",
+            f"{day.output_tokens:,}",
+            _money(day.cost_usd, day.unpriced_calls),
         )
-        for each in spent
+        for day in spent
     ]
     if not rows:
         return [Line("No model was called in this time.")]
     head = ("DAY", "MODEL", "CALLS", "IN", "CACHED", "OUT", "COST")
     first, *lines = table([head, *rows], right=range(2, len(head) - 1))
-    unsettled = sum(each.unsettled for each in spent)
+    unsettled = sum(day.unsettled for day in spent)
     counted = f"Not settled: {count_of(unsettled, 'call')}, under way or killed, counted as reserved until resumed."
     notes = [Line(counted, "dim")] if unsettled else []
     return [Line(first.rstrip(), "bold"), *(Line(line.rstrip()) for line in lines), *notes]

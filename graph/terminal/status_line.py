@@ -61,13 +61,13 @@ class StatusLine:
 
     def begin(self, used: Mapping[str, Any], *, same_turn: bool = False) -> None:
         """Begin a turn, or go on with the one that was cut off. `used` is what the session has used before."""
-        own: Mapping[str, Any] = used if same_turn else {}
-        self._begun_s = self._now() - float(own.get("seconds_in_current_turn", 0.0))
+        turn_usage: Mapping[str, Any] = used if same_turn else {}
+        self._begun_s = self._now() - float(turn_usage.get("seconds_in_current_turn", 0.0))
         self._doing = _WAITING
-        self._step = own.get("steps_in_current_turn", 0) + 1
+        self._step = turn_usage.get("steps_in_current_turn", 0) + 1
         self._cost: float | None = used.get("cost_usd", 0.0)
         self._session = {name: used.get(f"total_{name}", 0) for name in _COUNTED}
-        self._turn = {name: own.get(f"{name}_in_current_turn", 0) for name in _COUNTED}
+        self._turn = {name: turn_usage.get(f"{name}_in_current_turn", 0) for name in _COUNTED}
 
     def note(self, event: events.Event) -> None:
         """Note an event. What is written next brings it to the line."""
@@ -94,8 +94,8 @@ class StatusLine:
             counts["calls"] += 1
             counts["input_tokens"] += paid.input_tokens
             counts["output_tokens"] += paid.output_tokens
-        known = self._cost is not None and paid.cost_usd is not None
-        self._cost = (self._cost or 0.0) + (paid.cost_usd or 0.0) if known else None
+        is_priced = self._cost is not None and paid.cost_usd is not None
+        self._cost = (self._cost or 0.0) + (paid.cost_usd or 0.0) if is_priced else None
 
     @contextmanager
     def shown(self) -> Iterator[None]:
@@ -165,9 +165,9 @@ class StatusLine:
 
     def _tightest(self, name: str) -> str:
         """The count of turn or session of which the least is left, against its limit."""
-        used = self._turn[name], self._session[name]
-        limited = [(count, limit) for count, limit in zip(used, self._most[name], strict=True) if limit is not None]
-        count, limit = min(limited, key=lambda each: each[1] - each[0])
+        counts = self._turn[name], self._session[name]
+        limited = [(count, limit) for count, limit in zip(counts, self._most[name], strict=True) if limit is not None]
+        count, limit = min(limited, key=lambda pair: pair[1] - pair[0])
         return f"{amount(count)}/{amount(limit)}"
 
 
@@ -180,5 +180,5 @@ def amount(number: int) -> str:
 
 
 def _dollars(spent: float | None, limit: float | None) -> str:
-    shown = "$?" if spent is None else f"${spent:.2f}" if spent >= 0.01 or not spent else f"${spent:.4f}"
-    return f"{shown}/${limit:.2f}" if limit else shown
+    cost_text = "$?" if spent is None else f"${spent:.2f}" if spent >= 0.01 or not spent else f"${spent:.4f}"
+    return f"{cost_text}/${limit:.2f}" if limit else cost_text

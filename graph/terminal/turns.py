@@ -172,8 +172,10 @@ def run_once(setup: Setup, request: str) -> ExitCode:
 def resume_once(setup: Setup, *, anew: bool = False) -> ExitCode:
     """Go on with the thread that `session_options` name, and show its end; `anew`: in a new turn, by its options."""
     place = taken_up(setup.context.workspace)
-    own = place is not None and setup.session_options["thread_id"].startswith(place.run)  # others may run there too
-    with Turns(replace(setup, unattended=place if own else None)) as turns:
+    is_own_run = place is not None and setup.session_options["thread_id"].startswith(
+        place.run
+    )  # others may run there too
+    with Turns(replace(setup, unattended=place if is_own_run else None)) as turns:
         return turns.show_run(turns.take_up(anew=anew))
 
 
@@ -239,9 +241,9 @@ class Turns:
         if self._status is not None:
             self._status.begin(self._used_before(), same_turn=same_turn)
         try:
-            asked = self._runner.run(self._show(events))
-            while asked is not None:
-                asked = self._runner.run(self._show(self.session.aanswer(self._answer(asked))))
+            answers = self._runner.run(self._show(events))
+            while answers is not None:
+                answers = self._runner.run(self._show(self.session.aanswer(self._answer(answers))))
         except (KeyboardInterrupt, asyncio.CancelledError):  # by the second signal
             code = ExitCode.TERMINATED if self.terminated else ExitCode.INTERRUPTED
             self._show_interruption(code)
@@ -259,21 +261,21 @@ class Turns:
 
     def _publish(self, result: RunResult, unattended: Unattended) -> Published:
         """Commit what an unattended run has changed, as it wants, and write its report."""
-        wanted, kept, used = unattended.wanted, self._kept(), result.outcome.usage
-        models = dict.fromkeys(each.model for each in self._view.account.paid)
-        message = self.session.scrub(commit_message(wanted.task, result, [*models]))
-        files = kept.files if kept else result.changed_files  # of all turns
+        change_wanted, record, used = unattended.wanted, self._kept(), result.outcome.usage
+        models = dict.fromkeys(payment.model for payment in self._view.account.paid)
+        message = self.session.scrub(commit_message(change_wanted.task, result, [*models]))
+        files = record.files if record else result.changed_files  # of all turns
         checked = result.outcome.verified.kind in {"passed", "indistinct"} or not self.context.require_checks
         published = unattended.publish(files, finished=result.ok, checked=checked, message=message)
-        if wanted.report:
+        if change_wanted.report:
             model = ["--model", self.context.model] if self.context.model else []
             lines = (*usage_lines(used, self._api, self._view.account), *usage_block(used, self._api))
-            report = pull_request(wanted.task, unattended.copy.base, model, result, files, lines)
+            report = pull_request(change_wanted.task, unattended.copy.base, model, result, files, lines)
             report = self.session.scrub(report)
-            if wanted.report == "-":
+            if change_wanted.report == "-":
                 sys.stdout.write(report)
             else:
-                folder, name = os.path.split(os.path.abspath(wanted.report))
+                folder, name = os.path.split(os.path.abspath(change_wanted.report))
                 try:
                     write_file(found(check_workspace(folder)), name, report.encode(errors="replace"), force=True)
                 except RefusedError as refusal:  # the end is told all the same
@@ -285,7 +287,7 @@ class Turns:
         """What the session has used: counters, and lines for a person."""
         used = self.session.usage()
         cost = cost_words(used.get("cost_usd"), self._view.account.unpriced)
-        costs = [Line(f"  Cost: {each.removeprefix('cost ')}") for each in cost]
+        costs = [Line(f"  Cost: {cost_part.removeprefix('cost ')}") for cost_part in cost]
         return used, [Line(""), *usage_block(used, self._api), *costs]
 
     def show_run(self, code: ExitCode) -> ExitCode:
@@ -301,9 +303,9 @@ class Turns:
             self._show_last(chat=True)
 
     def _show_last(self, *, chat: bool) -> None:
-        if kept := self._kept():
-            on = chat_command(kept.run_id, self._root) if chat else self._resume(kept)
-            self._display.err.line(f"mendgraph: run {short_id(kept.run_id)}" + (f"; go on with: {on}" if on else ""))
+        if record := self._kept():
+            on = chat_command(record.run_id, self._root) if chat else self._resume(record)
+            self._display.err.line(f"mendgraph: run {short_id(record.run_id)}" + (f"; go on with: {on}" if on else ""))
 
     def _used_before(self) -> Mapping[str, Any]:
         """What the session has used; nothing where that cannot be read, which the turn itself will say."""
@@ -315,8 +317,8 @@ class Turns:
         self.session.stop(by)  # of the session that there is by then: see `use`
 
     def _kept(self) -> ListedRun | None:
-        known = get_run(self.session.thread_id, self._root)
-        return None if isinstance(known, ToolError) else known
+        run_record = get_run(self.session.thread_id, self._root)
+        return None if isinstance(run_record, ToolError) else run_record
 
     def _resume(self, kept: ListedRun) -> str | None:
         """The command that goes on with the run; None where it has given its answer."""
@@ -354,8 +356,8 @@ class Turns:
         self._begun = True
 
         context, facts = self.context, []
-        if resumed and (kept := self._kept()) and kept.resumable:
-            facts.append(f"resumes run {short_id(kept.run_id)} ({one_line(kept.task, 60)})")
+        if resumed and (record := self._kept()) and record.resumable:
+            facts.append(f"resumes run {short_id(record.run_id)} ({one_line(record.task, 60)})")
         if "model" not in self.setup.session_options:  # a program's own needs no name
             facts.append(_model_words(context, self.setup.environment))
         if context.evidence or context.checks or context.allowed_programs:
@@ -368,17 +370,17 @@ class Turns:
     def _show_end(self, result: RunResult, published: Published | None = None) -> None:
         outcome = result.outcome
         if self._display.as_json:
-            kept = self._kept()
-            resume = self._resume(kept) if kept else None
+            record = self._kept()
+            resume = self._resume(record) if record else None
             used = {**self._view.account.as_map(), "refused": self._view.refused}
-            shown = result_object(result, used, self._log(), resume)
-            shown |= dict(zip(Published._fields, published[:3], strict=False)) if published else {}
-            self._display.write_object("ended", {"result": shown} if self._display.json_lines else shown)
+            result_map = result_object(result, used, self._log(), resume)
+            result_map |= dict(zip(Published._fields, published[:3], strict=False)) if published else {}
+            self._display.write_object("ended", {"result": result_map} if self._display.json_lines else result_map)
             return
-        if (kept := self._kept()) and (on := self._resume(kept)):  # an advised command is that of this run
-            advice, run = outcome.how_to_go_on.replace("mendgraph resume", on), short_id(kept.run_id)
-            said = outcome.message.replace(f"mendgraph apply {run}", command_line(self._root, "apply", run))
-            outcome = outcome.model_copy(update={"how_to_go_on": advice, "message": said})
+        if (record := self._kept()) and (on := self._resume(record)):  # an advised command is that of this run
+            advice, run = outcome.how_to_go_on.replace("mendgraph resume", on), short_id(record.run_id)
+            message = outcome.message.replace(f"mendgraph apply {run}", command_line(self._root, "apply", run))
+            outcome = outcome.model_copy(update={"how_to_go_on": advice, "message": message})
         self._view.answer(outcome.answer)
         self._view.lines(*[Line("")] * bool(result.diffs), *diff_lines(result.diffs))
         self._view.lines(*outcome_lines(outcome), *usage_lines(outcome.usage, self._api, self._view.account))
@@ -403,8 +405,8 @@ class Turns:
         self._view.end_reply()
         files = ", ".join(dict.fromkeys(change.path for change in self._view.changes))
         done = f"; changed before that: {files}" if files else ""
-        kept = self._kept()
-        resume = self._resume(kept) if kept else resume_command(self.session.thread_id, self._root)
+        record = self._kept()
+        resume = self._resume(record) if record else resume_command(self.session.thread_id, self._root)
         on = f"; go on with: {resume}" if resume else ""
         message = f"stopped {by_whom(self._signals.last)}{done}{on}"
         self._display.err.line(f"mendgraph: {message}")

@@ -31,12 +31,12 @@ def begin_turn(state: BeginTurnState, using: TurnResources) -> dict[str, Any]:
     messages = scrubbed(messages, using.scrub) or messages
     request = messages[at].text if at >= 0 else ""
     items = [] if using.problem else cut_off_items(state)
-    made: Made = using.calls_made(items) if items and state.get("verdicts") else ({}, {})
+    call_results: Made = using.calls_made(items) if items and state.get("verdicts") else ({}, {})
     if items:
-        messages = close_step(messages, state, made[0], using.specs, using.root)
+        messages = close_step(messages, state, call_results[0], using.specs, using.root)
     update: dict[str, Any] = {**FRESH_TURN, "changes": using.replace([]), "plan": state.get("plan") or Plan()}
     # The empty map adds nothing; snapshots of a channel are taken where it is written.
-    update |= {"profile": using.profile, "files_read": dict(made[1])}
+    update |= {"profile": using.profile, "files_read": dict(call_results[1])}
     if not request.strip() or is_answered(given, state.get("outcome")):
         problem = problem or "There is no request: send a person's message, with text in it."
     repaired = None if problem else handed_on(messages)

@@ -117,39 +117,39 @@ def _related(request: str, paths: Sequence[str], files: Files) -> list[str]:
     A word counts the more the fewer files have it, and twice in a file's name; so does what is quoted, as a string.
     """
     quoted = _QUOTED.findall(request)
-    held: dict[str, Counter[str]] = {}
+    words_by_file: dict[str, Counter[str]] = {}
     for path in paths:
         text = _text(files.head(path, MAX_FEW_BYTES))
-        strings = [each for each in quoted if f'"{each}"' in text or f"'{each}'" in text]
-        held[path] = Counter(_words(f"{path} {text}") + strings)
-    having, asked = Counter(chain.from_iterable(held.values())), {*_words(request), *quoted}
+        strings = [string for string in quoted if f'"{string}"' in text or f"'{string}'" in text]
+        words_by_file[path] = Counter(_words(f"{path} {text}") + strings)
+    having, sought = Counter(chain.from_iterable(words_by_file.values())), {*_words(request), *quoted}
 
     def weight(path: str) -> tuple[float, int]:
-        shared, name = asked & held[path].keys(), _words(path.rpartition("/")[2])
+        shared, name = sought & words_by_file[path].keys(), _words(path.rpartition("/")[2])
         worth = sum((1 + (word in name)) * log(1 + len(paths) / having[word]) for word in shared)
-        return worth, sum(held[path][word] for word in shared)
+        return worth, sum(words_by_file[path][word] for word in shared)
 
-    best = sorted((path for path in paths if asked & held[path].keys()), key=weight, reverse=True)
+    best = sorted((path for path in paths if sought & words_by_file[path].keys()), key=weight, reverse=True)
     most = MOST_RELATED if is_question(request) else 1
     return _within(best, files.size_of, MAX_FEW_BYTES)[:most][::-1]
 
 
 def _words(text: str) -> list[str]:
     """The words of a text or a name, without those that say nothing."""
-    found = (word.lower()[:_STEM] for word in _WORD.findall(text))
-    return [word for word in found if len(word) > 2 and not _FILLERS.fullmatch(word)]
+    stems = (word.lower()[:_STEM] for word in _WORD.findall(text))
+    return [word for word in stems if len(word) > 2 and not _FILLERS.fullmatch(word)]
 
 
 def located(paths: Iterable[str], files: Files) -> Iterator[str]:
     """The files that a request means by these paths: by its whole path, or else the only one of this name anywhere."""
-    known: list[str] | None = None
+    readable: list[str] | None = None
     for path in paths:
         if files.exists(path):
             yield path
             continue
-        if known is None:
-            known = [each for each, _ in islice(files.readable(), MOST_LOOKED_AT)]
-        same = [each for each in known if each.endswith(f"/{path}")]
+        if readable is None:
+            readable = [each for each, _ in islice(files.readable(), MOST_LOOKED_AT)]
+        same = [each for each in readable if each.endswith(f"/{path}")]
         yield from same[:1] if len(same) == 1 else ()
 
 
@@ -165,27 +165,31 @@ def preload(
     of a definition is carried out: there is nothing left to ask a model.
     """
     words, output = without_output(request)
-    spoken, told = [*located(named_paths(words), files)], [*located(reversed(told_paths(output)), files)]
-    named = list(dict.fromkeys([*spoken, *told]))[:MAX_NAMED_FILES]
-    shown = _within(named, files.size_of, MAX_SMALL_BYTES if profile.small else MAX_BYTES)
+    spoken, named_in_output = [*located(named_paths(words), files)], [*located(reversed(told_paths(output)), files)]
+    named = list(dict.fromkeys([*spoken, *named_in_output]))[:MAX_NAMED_FILES]
+    small_enough = _within(named, files.size_of, MAX_SMALL_BYTES if profile.small else MAX_BYTES)
     if output:
-        shown.reverse()  # the likeliest one last
+        small_enough.reverse()  # the likeliest one last
     if profile.edit_form is not EditForm.BLOCKS:
-        return read_ahead(shown) if shown else None
-    if made := _renamed(request, files):
-        return made
-    asked, tests = is_question(words), list[str]()
-    wanted = bool(output) or asks_for_a_change(request) or reports_a_problem(request)
-    known = _within([path for path in before if files.exists(path)], files.size_of, MAX_FEW_BYTES)
-    if wanted and not asked and all(map(IS_TEST.search, shown)):
-        shown += known if output or not orders_a_change(words) else []  # a new order may be about something else
-    if asked or (not shown and wanted):
+        return read_ahead(small_enough) if small_enough else None
+    if renamed_file := _renamed(request, files):
+        return renamed_file
+    is_asked, tests = is_question(words), list[str]()
+    is_work = bool(output) or asks_for_a_change(request) or reports_a_problem(request)
+    earlier = _within([path for path in before if files.exists(path)], files.size_of, MAX_FEW_BYTES)
+    if is_work and not is_asked and all(map(IS_TEST.search, small_enough)):
+        small_enough += (
+            earlier if output or not orders_a_change(words) else []
+        )  # a new order may be about something else
+    if is_asked or (not small_enough and is_work):
         few = few_files(files.readable())
-        meant, tests = (few, []) if few or shown else meant_files(request, files)
-        shown = [*(path for path in meant if path not in shown), *shown][-MAX_NAMED_FILES:] or known
-    code = [path for path in shown if path.endswith((".py", ".pyi"))] if checked and not asked else []
-    names = [] if shown else named_identifiers(request)[:MAX_NAMES]
-    return read_ahead(shown, [*code, *tests] if checked else [], names)
+        meant, tests = (few, []) if few or small_enough else meant_files(request, files)
+        small_enough = [*(path for path in meant if path not in small_enough), *small_enough][
+            -MAX_NAMED_FILES:
+        ] or earlier
+    code = [path for path in small_enough if path.endswith((".py", ".pyi"))] if checked and not is_asked else []
+    names = [] if small_enough else named_identifiers(request)[:MAX_NAMES]
+    return read_ahead(small_enough, [*code, *tests] if checked else [], names)
 
 
 _NAME = r"(?:the )?(?:function |class |method )?(?!everywhere\b)[`'\"]?([^\W\d]\w*)[`'\"]?(?:\(\))?"
@@ -214,7 +218,7 @@ def _renamed(request: str, files: Files) -> ModelReply | None:
     words = {path: {*_NAMES.findall(text)} for path, text in texts.items()}
     having = [path for path in texts if old in words[path]]
     holders = [path for path in having for name in _DEFINED.findall(texts[path]) if name == old]
-    if len(holders) != 1 or any(new in each for each in words.values()) or {old, new} & _TAKEN:
+    if len(holders) != 1 or any(new in word for word in words.values()) or {old, new} & _TAKEN:
         return None
     if not {place, also} - {None} <= {holders[0], holders[0].rpartition("/")[2]}:
         return None
@@ -252,13 +256,13 @@ def _text(data: object) -> str:
 
 def _within(paths: Sequence[str], size_of: Callable[[str], int], most: int) -> list[str]:
     """Those of these files that fit together into so many bytes, the first ones first; the model may ask for others."""
-    kept: list[str] = []
+    parts: list[str] = []
     for path in paths:
         size = size_of(path)
         if size <= most:
             most -= size
-            kept.append(path)
-    return kept
+            parts.append(path)
+    return parts
 
 
 def read_ahead(paths: Sequence[str], checked: Sequence[str] = (), names: Sequence[str] = ()) -> ModelReply:

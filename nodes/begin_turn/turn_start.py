@@ -154,8 +154,8 @@ def is_answered(messages: Sequence[AnyMessage], outcome: Outcome | None) -> bool
     """Whether nothing was said since the thread's last turn: its own last words are the last message."""
     if outcome is None or not messages or not isinstance(messages[-1], AIMessage):
         return False
-    said = messages[-1].text
-    return said == (outcome.answer or "Done.") or said.startswith(f"{outcome.kind.value} (")
+    request = messages[-1].text
+    return request == (outcome.answer or "Done.") or request.startswith(f"{outcome.kind.value} (")
 
 
 def handed_on(messages: Sequence[AnyMessage]) -> list[AnyMessage] | None:
@@ -176,11 +176,11 @@ def without_refused_media(
 
     Else one image would keep a thread from ever going on.
     """
-    refused = [using.refused_media(each) for each in messages]
+    refused = [using.refused_media(message) for message in messages]
     if not any(refused):
         return None, messages
     problem = media_problem(refused[place_of_request(messages)], using.model_name())
-    return problem or None, [without_media(each, kinds) for each, kinds in zip(messages, refused, strict=True)]
+    return problem or None, [without_media(message, kinds) for message, kinds in zip(messages, refused, strict=True)]
 
 
 def scrubbed(messages: Sequence[AnyMessage], text: Callable[[str], str]) -> list[AnyMessage] | None:
@@ -221,7 +221,7 @@ def read_notes(known: Sequence[ProjectNotes], request: str, files: Files, using:
     """What the project's notes say as this turn begins; nothing where they say what the turn before knows."""
     notes, unread = find_notes(request, files.head, using.scrub, using.most_notes)
     skills, left_out = find_skills(using.skills, using.scrub, using.most_notes // 2)
-    notes = (*notes, *remembered([using.scrub(each) for each in using.remembered]), *skills)
+    notes = (*notes, *remembered([using.scrub(note) for note in using.remembered]), *skills)
     for path, reason in (*unread, *left_out):
         using.tell("notes.unread", {"path": path, "reason": reason})
     if notes == tuple(known):

@@ -227,7 +227,9 @@ def models_in_order(
     choices = [ModelChoice(model=model, base_url=base_url, options=options)]
     for place, text in enumerate(fallbacks, start=1):
         choice = _read_fallback(text, base_url)
-        if isinstance(choice, ModelChoice) and choice.breaker_key in {each.breaker_key for each in choices}:
+        if isinstance(choice, ModelChoice) and choice.breaker_key in {
+            model_choice.breaker_key for model_choice in choices
+        }:
             choice = f"({choice.name}) is in the list already: name each model once."
         if isinstance(choice, str):
             return f"Fallback model {place} {choice}"
@@ -243,9 +245,9 @@ def _read_fallback(text: str, base_url: str | None) -> ModelChoice | str:
     if not name or not is_name or (at and (provider or name == EMBEDDED_MODEL or not is_address(url))):
         return "is none: write `model`, `local`, `provider:model`, or `model @ https://host/v1`."
     if not at:
-        own = name != EMBEDDED_MODEL and provider in {"", "openai"}
-        return ModelChoice(model=name, base_url=base_url if own else None)
+        is_foreign = name != EMBEDDED_MODEL and provider in {"", "openai"}
+        return ModelChoice(model=name, base_url=base_url if is_foreign else None)
     if "@" in urlsplit(url).netloc:
         return f"may hold no user name or password: put the key into {key_variable_of(url)}."
-    own = base_url is not None and same_origin(url, base_url)
-    return ModelChoice(model=name, base_url=url, key_variable="" if own else key_variable_of(url))
+    is_foreign = base_url is not None and same_origin(url, base_url)
+    return ModelChoice(model=name, base_url=url, key_variable="" if is_foreign else key_variable_of(url))

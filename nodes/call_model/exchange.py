@@ -170,16 +170,16 @@ def is_only_thought(reply: records.ModelReply) -> bool:
     """Whether a reply ended at its token limit before the model had said anything: its thoughts took all the room."""
     if reply.finish_reason is not records.FinishReason.LENGTH or reply.calls:
         return False
-    said = without_thoughts(reply)
-    return not said.text.strip() and bool(said.reasoning or reply.reasoning_tokens)
+    answer = without_thoughts(reply)
+    return not answer.text.strip() and bool(answer.reasoning or reply.reasoning_tokens)
 
 
 def thought_too_long(allowed: int, room: int) -> records.StopCause:
     """Why a run ends whose model thinks longer than its chat model was `allowed` to, or than the call had `room`."""
-    own = 0 < allowed < room
-    message = f"The model's thoughts took all {allowed if own else room:,} output tokens of its reply, " + (
+    has_own_limit = 0 < allowed < room
+    message = f"The model's thoughts took all {allowed if has_own_limit else room:,} output tokens of its reply, " + (
         "which is the limit of the chat model itself. Raise its max_tokens where it is set, or lower reasoning_effort."
-        if own
+        if has_own_limit
         else "which is what its budget allowed. Raise max_output_tokens_per_call or max_output_tokens_per_session, or "
         "lower reasoning_effort."
     )
@@ -232,29 +232,29 @@ def build_prompt(
     stop = SMALL_STOP if profile.small and not native else ()
     temperature = SMALL_TEMPERATURE if temperature is None and profile.small else temperature
     if profile.edit_form is records.EditForm.BLOCKS:
-        made = block_prompt.block_request(
+        blocks = block_prompt.block_request(
             specs, history, corrections, native=native, asked=asked_again, most_tokens=most_tokens
         )
-        if profile.small and made.failed_tries >= block_prompt.LAST_TRY:
+        if profile.small and blocks.failed_tries >= block_prompt.LAST_TRY:
             temperature = max(temperature or 0.0, block_prompt.RETRY_TEMPERATURE)
-        return replace(made, stop=stop, temperature=temperature)
+        return replace(blocks, stop=stop, temperature=temperature)
     offered = shown.tools(specs)
     system = NATIVE_SYSTEM if native else TEXT_SYSTEM.format(tools=offered.lines)
     front = message_of("system", system)
     sent = shown.messages(history, native=native)
-    asked = [
+    questions = [
         message
-        for each in corrections
-        for message in (message_of("assistant", each.reply or "(empty)"), message_of("user", each.prompt))
+        for correction in corrections
+        for message in (message_of("assistant", correction.reply or "(empty)"), message_of("user", correction.prompt))
     ]
     return Prompt(
-        messages=(front, *(message.map for message in sent), *asked),
+        messages=(front, *(message.map for message in sent), *questions),
         tools=offered.maps if native else (),
         stop=stop,
         temperature=temperature,
         known=Known(
-            (from_map(front), *(each.message for each in sent), *map(from_map, asked)),
-            size_of(front) + sum(each.size for each in sent) + sum(map(size_of, asked)),
+            (from_map(front), *(message.message for message in sent), *map(from_map, questions)),
+            size_of(front) + sum(message.size for message in sent) + sum(map(size_of, questions)),
             offered.size if native else 0,
         ),
     )
@@ -287,7 +287,7 @@ class Fitting:
         self.is_too_long, self.rounds, self._refused = pending.is_too_long, pending.summaries, bool(pending.overflow)
         self._is_summed_up = pending.summaries > 0
         self._known = min(
-            (each for each in (settings.window_tokens, self.window.tokens) if each is not None), default=None
+            (window for window in (settings.window_tokens, self.window.tokens) if window is not None), default=None
         )
         output = settings.budget.limits.max_output_tokens_per_call
         share = 0 if self._known is None else self._known // OUTPUT_SHARE
@@ -334,10 +334,10 @@ class Fitting:
 
     def _in_blocks(self) -> Request | records.StopCause:
         """The block form is made anew for each request, and omits what does not fit; after a refusal half of it."""
-        state, known = self._state, self._known
+        state, known_limits = self._state, self._known
         most = None
-        if known is not None:
-            most = known // 2 if self._refused else max(known - self._output, 1)
+        if known_limits is not None:
+            most = known_limits // 2 if self._refused else max(known_limits - self._output, 1)
         prompt = _prompt(state, self._settings, self._specs, state["messages"], most)
         # A model that has stepped down has failed in another form: loop control counts its tries in this one.
         if prompt.failed_tries > block_prompt.LAST_TRY and not state["profile"].steps_down:
@@ -390,11 +390,11 @@ class Fitting:
 def _used_up(state: CallModelState) -> records.StopCause:
     """Why a run ends whose model would have to be asked in words that it was asked in before."""
     failures = view_turn(state["messages"]).failures
-    said = (*failures, *(correction.prompt for correction in state.get("corrections") or ()))
+    notices = (*failures, *(correction.prompt for correction in state.get("corrections") or ()))
     return records.StopCause(
         reason=records.StopReason.EDITS_FAILED,
         message=f"No reply could be used after {block_prompt.LAST_TRY + 1} tries.",
-        diagnostics=said[-1:],
+        diagnostics=notices[-1:],
     )
 
 
@@ -433,15 +433,15 @@ def _prompt(
         prompt = _with_words(prompt, words)
     if profile.protocol is records.Protocol.TEXT:
         return prompt
-    told: CallModelState = {**state, "profile": profile.model_copy(update={"protocol": records.Protocol.TEXT})}
-    return replace(prompt, without_tools=partial(_prompt, told, settings, specs, view, most_tokens))
+    text_state: CallModelState = {**state, "profile": profile.model_copy(update={"protocol": records.Protocol.TEXT})}
+    return replace(prompt, without_tools=partial(_prompt, text_state, settings, specs, view, most_tokens))
 
 
 def _with_words(prompt: Prompt, words: str) -> Prompt:
     """The prompt with the user's own words after ours, which say how tools are called."""
     front, *others = prompt.messages
     front = {**front, "content": f"{front['content']}\n\n{words}"}
-    if (known := prompt.known) is not None:
-        size = known.size - size_of(prompt.messages[0]) + size_of(front)
-        known = known._replace(messages=(from_map(front), *known.messages[1:]), size=size)
-    return replace(prompt, messages=(front, *others), known=known)
+    if (hidden_text := prompt.known) is not None:
+        size = hidden_text.size - size_of(prompt.messages[0]) + size_of(front)
+        hidden_text = hidden_text._replace(messages=(from_map(front), *hidden_text.messages[1:]), size=size)
+    return replace(prompt, messages=(front, *others), known=hidden_text)

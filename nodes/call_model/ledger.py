@@ -107,8 +107,8 @@ def find_price(prices: PriceList, model: str) -> Price | None:
     """
     provider, colon, name = model.partition(":")
     named = (f"{provider}/{name}", f"{_TABLES.get(provider, provider)}/{name}") if colon else ()
-    tried = (each for whole in (model, *named) for each in (whole, _DATE.sub("", whole)))
-    return next((prices[each] for each in tried if each in prices), None)
+    tried = (candidate for full_name in (model, *named) for candidate in (full_name, _DATE.sub("", full_name)))
+    return next((prices[candidate] for candidate in tried if candidate in prices), None)
 
 
 def cost_of(
@@ -170,13 +170,13 @@ def unknown_price(limits: RunLimits, price: Price | None, model: str = "") -> St
         (StopReason.DAY_LIMIT, "max_cost_usd_per_day", limits.max_cost_usd_per_day),
         (StopReason.ACCOUNT_LIMIT, "max_cost_usd_per_account", limits.max_cost_usd_per_account),
     )
-    found = next(((reason, name) for reason, name, maximum in capped if maximum is not None), None)
-    if price is not None or found is None:
+    capped_by = next(((reason, name) for reason, name, maximum in capped if maximum is not None), None)
+    if price is not None or capped_by is None:
         return None
-    reason, name = found
-    asked = f"the model {model!r}" if model else "the model"
+    reason, name = capped_by
+    label = f"the model {model!r}" if model else "the model"
     message = (
-        f"Limit '{name}' cannot be held: no price is known for {asked}. Add it to prices.toml in the configuration"
+        f"Limit '{name}' cannot be held: no price is known for {label}. Add it to prices.toml in the configuration"
         f" folder, or to the file that {PRICES_VARIABLE} names; or leave {name} empty."
     )
     return StopCause(reason=reason, message=message)
@@ -478,8 +478,8 @@ def reserve(
         return StopCause(reason=StopReason.MAX_INPUT_TOKENS, message=message)
     if output_left < MIN_OUTPUT_TOKENS:
         return StopCause(reason=StopReason.MAX_OUTPUT_TOKENS, message=f"Only {output_left} output tokens are left.")
-    wanted = (each for each in (limits.max_output_tokens_per_call, most_output) if each is not None)
-    most = min((output_left, *wanted))
+    limits_given = (limit for limit in (limits.max_output_tokens_per_call, most_output) if limit is not None)
+    most = min((output_left, *limits_given))
     affordable = _affordable_output(spending, limits, estimated_input, price, most)
     if affordable < min(MIN_OUTPUT_TOKENS, most):
         message = f"The next call may cost more than is left of max_cost_usd={limits.max_cost_usd}."
@@ -534,7 +534,7 @@ def _affordable_output(
     """How many output tokens the money allows, `most` at most; `most` where there is no price or no cap."""
     if price is None or limits.max_cost_usd is None:
         return most
-    left = limits.max_cost_usd - spending.cost_usd - most_cost(price, estimated_input, 0)
-    if left < 0 or left >= most_cost(price, 0, most):
-        return 0 if left < 0 else most
-    return int(left / price.output * 1_000_000)
+    cost_left = limits.max_cost_usd - spending.cost_usd - most_cost(price, estimated_input, 0)
+    if cost_left < 0 or cost_left >= most_cost(price, 0, most):
+        return 0 if cost_left < 0 else most
+    return int(cost_left / price.output * 1_000_000)

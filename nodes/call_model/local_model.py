@@ -175,8 +175,8 @@ def _first_words(process: subprocess.Popen[bytes], log: IO[bytes], timeout_s: fl
     with suppress(subprocess.TimeoutExpired):
         process.wait(STOP_TIMEOUT_S)
     log.seek(0)
-    said = " ".join(log.readline(300).decode(errors="replace").split())
-    return "", _LOG_PREFIX.sub("", said) or f"exit code {process.poll()}"
+    first_line = " ".join(log.readline(300).decode(errors="replace").split())
+    return "", _LOG_PREFIX.sub("", first_line) or f"exit code {process.poll()}"
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:

@@ -181,16 +181,16 @@ class PaidCall:
 
     def _charge(self, sent: effects.Sent | effects.Stopped) -> None:
         reply = sent.result if isinstance(sent, effects.Sent) and isinstance(sent.result, ModelReply) else None
-        used = self._used(sent, self._leave)
+        usage = self._used(sent, self._leave)
         if reply is not None and reply.input_tokens > 0 and not reply.without_tools:
             prompt = self.request.prompt
             self.spending = ledger.measured(self.spending, prompt.size, len(prompt.messages), reply.input_tokens)
-        self.spending = ledger.charge(self.spending, used)
+        self.spending = ledger.charge(self.spending, usage)
         if self._number:
             self.spending = self.spending.model_copy(update={"booked": max(self._number, self.spending.booked)})
-        self._services.settle(self._number, used)
+        self._services.settle(self._number, usage)
         name = (reply.model if reply else "") or self.choice.name
-        report = {"purpose": self.request.purpose, "model": name, **used.model_dump(exclude={"calls"})}
+        report = {"purpose": self.request.purpose, "model": name, **usage.model_dump(exclude={"calls"})}
         self._services.on_tell("model.usage", report)
         if reply is not None and reply.adapted:
             self._services.on_tell("model.adapted", {"model": name, "without": list(reply.adapted)})
@@ -242,7 +242,7 @@ class PaidCall:
         waited for where there is a next model.
         Source of the jitter: Brooker, "Exponential Backoff And Jitter", equal jitter.
         """
-        wished, left = failure.retry_after_s, self._seconds_left
+        wished, seconds_left = failure.retry_after_s, self._seconds_left
         is_open = not failure.sent and not self._is_last
         retries = self._budget.retries if self.request.purpose == "reply" else 0
         if failure.kind not in effects.TRANSIENT or self._attempt > retries or is_open:
@@ -252,7 +252,7 @@ class PaidCall:
         doubled = min(FIRST_WAIT_S * 2.0 ** min(self._attempt - 1, 16), LONGEST_WAIT_S)
         # In this order, NaN becomes 0.
         wait = doubled / 2 * (1.0 + self._budget.jitter()) if wished is None else max(0.0, wished)
-        if self._before.waited_s + wait > MOST_WAITED_S or (left is not None and wait >= left):
+        if self._before.waited_s + wait > MOST_WAITED_S or (seconds_left is not None and wait >= seconds_left):
             return None
         return wait
 
@@ -279,8 +279,8 @@ class PaidCall:
 
     def _out_of_time(self, failure: ProviderFailure) -> StopCause | None:
         """The turn's own limit, where that and not the endpoint's patience ended the wait for a reply."""
-        left = self._seconds_left
-        if failure.kind is not ProviderErrorKind.TIMEOUT or left is None or left > 0:
+        seconds_left = self._seconds_left
+        if failure.kind is not ProviderErrorKind.TIMEOUT or seconds_left is None or seconds_left > 0:
             return None
         seconds, limit = round(self.spending.seconds, 6), self._budget.limits.max_seconds
         return StopCause(reason=StopReason.WALL_CLOCK, message=f"Limit 'max_seconds' exceeded: {seconds}/{limit}")

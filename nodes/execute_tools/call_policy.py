@@ -39,8 +39,8 @@ class RetryPolicy:
 
     def __post_init__(self) -> None:
         if self.max_retries < 0 or not 0 <= self.backoff_s < float("inf"):
-            given = f"{self.max_retries} and {self.backoff_s}"
-            raise ValueError(f"Retries and their backoff are finite and not negative, unlike {given}.")
+            settings_given = f"{self.max_retries} and {self.backoff_s}"
+            raise ValueError(f"Retries and their backoff are finite and not negative, unlike {settings_given}.")
 
 
 MOST_KEYS = 10_000
@@ -218,8 +218,8 @@ class CallPolicy:
     def permit(self, tool: Tool, arguments: JsonMap) -> ToolRun | None:
         """Why this tool may not be used in this run, or not with what stands for a secret; None if it may."""
         if self._rules.allowed is not None and tool.name not in self._rules.allowed:
-            known = ", ".join(sorted(self._rules.allowed)) or "none"
-            message = f"The tool {tool.name} is not allowed in this run. Allowed are: {known}."
+            names_allowed = ", ".join(sorted(self._rules.allowed)) or "none"
+            message = f"The tool {tool.name} is not allowed in this run. Allowed are: {names_allowed}."
             return refused(tool.name, message, ToolErrorCode.PERMISSION_DENIED, "PermissionError")
         if self._rules.read_only and tool.effect in CHANGING:
             message = f"This environment is read-only, so {tool.name} is refused."
@@ -332,9 +332,9 @@ def allowed_tools(
         return frozenset({spec.name for spec in specs if spec.effect in BUILT_IN_ROLES[role]} | ending)
     if role not in custom:
         return _unknown(ToolErrorCode.INVALID_ARGUMENT, f"There is no role {role!r}.", role, [*BUILT_IN_ROLES, *custom])
-    known = {spec.name for spec in specs}
-    for name in sorted(set(custom[role]) - known):
-        return _unknown(ToolErrorCode.UNKNOWN_TOOL, f"The role {role!r} names an unknown tool, {name!r}.", name, known)
+    names = {spec.name for spec in specs}
+    for name in sorted(set(custom[role]) - names):
+        return _unknown(ToolErrorCode.UNKNOWN_TOOL, f"The role {role!r} names an unknown tool, {name!r}.", name, names)
     return frozenset(set(custom[role]) | ending)
 
 

@@ -341,9 +341,11 @@ class Engine:
         self._emit("tool.invoke.start", tool)
         while True:
             attempt += 1
-            left = min(self._policy.timeout_s(tool, context.timeout_s), context.seconds_left + started - monotonic_s())
+            remaining_s = min(
+                self._policy.timeout_s(tool, context.timeout_s), context.seconds_left + started - monotonic_s()
+            )
             try:
-                value, error = yield _Attempt(tool, context, arguments, max(0.001, left))
+                value, error = yield _Attempt(tool, context, arguments, max(0.001, remaining_s))
             finally:
                 if tool.effect in CHANGING or tool.child:  # nothing that was read is known to hold any more
                     with self._cache_lock:
@@ -465,8 +467,8 @@ def _first_refusal(tool: Tool, checks: Sequence[Callable[[], None]], attempts: i
 
 
 def _redacted(data: JsonMap, redactor: Redactor) -> JsonMap:
-    found = redactor.content(data)
-    return found if isinstance(found, dict) else {"redacted": found}
+    redacted = redactor.content(data)
+    return redacted if isinstance(redacted, dict) else {"redacted": redacted}
 
 
 def redacted_output(output: ToolOutput, redactor: Redactor) -> ToolOutput:
@@ -478,9 +480,9 @@ def redacted_output(output: ToolOutput, redactor: Redactor) -> ToolOutput:
         result = ToolResult(ok=False, error=error)
     else:
         result = ToolResult(ok=output.result.ok, data=_redacted(output.result.data, redactor))
-    changes = tuple(each.model_copy(update={"diff": text(each.diff)}) for each in output.changes)
+    changes = tuple(change.model_copy(update={"diff": text(change.diff)}) for change in output.changes)
     if plan is not None:
         plan = Plan(steps=tuple(PlanStep(title=text(step.title) or "-", status=step.status) for step in plan.steps))
-    blocks = output.blocks and tuple(_redacted(each, redactor) for each in output.blocks)
+    blocks = output.blocks and tuple(_redacted(block, redactor) for block in output.blocks)
     artifact = None if output.artifact is None else redactor.content(output.artifact)
     return replace(output, result=result, changes=changes, plan=plan, blocks=blocks, artifact=artifact)

@@ -239,10 +239,10 @@ class Environment:
         return ended or _Request(action, name, arguments, key, mark, started)
 
     def _registered(self, name: str) -> Tool:
-        known = self._actions.names() if self._actions is not None else frozenset[str]()
+        action_names = self._actions.names() if self._actions is not None else frozenset[str]()
         if self._actions is None or (registered := self._actions.get(name)) is None:
             raise ActionError(
-                f"There is no action {name!r}. There are: {', '.join(sorted(known)) or 'none'}.", "unknown_tool"
+                f"There is no action {name!r}. There are: {', '.join(sorted(action_names)) or 'none'}.", "unknown_tool"
             )
         return registered
 
@@ -409,7 +409,7 @@ class Environment:
         return os.path.normpath(os.path.join(sandbox.root, place.real))
 
     def _check_extension(self, full_path: str) -> None:
-        if extension_denial(full_path, {each.lower() for each in self.allowed_exts or ()}) is not None:
+        if extension_denial(full_path, {extension.lower() for extension in self.allowed_exts or ()}) is not None:
             raise PermissionError(f"Extension '{os.path.splitext(full_path)[1]}' not allowed.")
 
     def _check_domain(self, url: str) -> None:
@@ -442,15 +442,15 @@ class Environment:
 
         def unnamed(value: Any) -> Any:
             if isinstance(value, list):
-                return [unnamed(each) for each in value]
+                return [unnamed(item) for item in value]
             if not isinstance(value, dict):
                 return value
             return {
-                key: PLACEHOLDER if isinstance(each, str) and self._REDACT_KEYS.search(key) else unnamed(each)
-                for key, each in value.items()
+                key: PLACEHOLDER if isinstance(item, str) and self._REDACT_KEYS.search(key) else unnamed(item)
+                for key, item in value.items()
             }
 
-        fields = {key: json_like(each) for key, each in obj.items()} if isinstance(obj, dict) else json_like(obj)
+        fields = {key: json_like(item) for key, item in obj.items()} if isinstance(obj, dict) else json_like(obj)
         return unnamed(self._redactor.value(fields))
 
     def _permit(self, tool: Tool) -> None:

@@ -143,12 +143,12 @@ async def list_mcp_tools(
             return invalid(
                 f"The MCP server {quoted(server.name)} lists more than {MOST_TOOLS} tools, so it is not used."
             )
-        for each in offered:
-            name = re.sub(r"[^A-Za-z0-9_-]", "_", f"{server.name}__{each.name}")[:LONGEST_NAME]
+        for tool in offered:
+            name = re.sub(r"[^A-Za-z0-9_-]", "_", f"{server.name}__{tool.name}")[:LONGEST_NAME]
             if name in tools:
                 return invalid(f"Two MCP tools would both be called {name!r}. Rename a server.")
             try:
-                tools[name] = _tool(name, server, each, effects)
+                tools[name] = _tool(name, server, tool, effects)
             except ValueError as error:
                 tools[name] = unavailable_tool(name, str(error), server.executes)
 
@@ -203,7 +203,7 @@ def _tool(name: str, server: McpServer, offered: "types.Tool", effects: Mapping[
         schema = shown_schema(_bounded(offered.inputSchema))
     except (TypeError, ValueError, RecursionError) as error:
         raise ValueError(f"The tool {name!r} has a schema that cannot be used: {error}.") from error
-    said = one_line(offered.description or offered.title or "", LONGEST_DESCRIPTION)
+    description = one_line(offered.description or offered.title or "", LONGEST_DESCRIPTION)
 
     async def run(context: ToolContext, arguments: OpenArguments) -> ToolAnswer:
         question = partial(_call, tool=offered.name, arguments=arguments.model_extra or {})
@@ -217,7 +217,7 @@ def _tool(name: str, server: McpServer, offered: "types.Tool", effects: Mapping[
 
     return Tool(
         name=name,
-        description=said or f"A tool of the MCP server {quoted(server.name)}.",
+        description=description or f"A tool of the MCP server {quoted(server.name)}.",
         arguments=OpenArguments,
         effect=effects.get(name, effects.get(server.name, Effect.EXECUTE)),
         run=run,
@@ -231,7 +231,7 @@ def _tool(name: str, server: McpServer, offered: "types.Tool", effects: Mapping[
 def _bounded(node: Any, left: int = DEEPEST_SCHEMA) -> Any:
     """A schema with its descriptions made plain, open below `left` levels. ValueError where a name cannot be read."""
     if isinstance(node, list):
-        return [_bounded(each, left - 1) for each in node]
+        return [_bounded(item, left - 1) for item in node]
     if not isinstance(node, Mapping):
         return node
     if left <= 0:
@@ -270,8 +270,8 @@ def call_result(name: str, answer: Mapping[str, Any]) -> ToolOutput:
     blocks: list[JsonMap] = answer.get("content") or []
     text = "\n".join(str(block["text"]) for block in blocks if block["type"] == "text")
     if answer.get("isError"):
-        said = one_line(text, LONGEST_ERROR) or "it gave no reason"
-        return ToolOutput.failed(ToolError(code=ToolErrorCode.IO_ERROR, message=f"{name} failed: {said}"))
+        reason = one_line(text, LONGEST_ERROR) or "it gave no reason"
+        return ToolOutput.failed(ToolError(code=ToolErrorCode.IO_ERROR, message=f"{name} failed: {reason}"))
 
     data: JsonMap = {"text": text}
     if not text and answer.get("structuredContent") is not None:

@@ -501,13 +501,13 @@ def describe_errors(error: ValidationError, names: Sequence[str], *, but: Collec
 
 def values_without_json_form(arguments: JsonMap) -> list[str]:
     """One sentence for each argument that no file or checkpoint can hold: lone surrogates, integers beyond 64 bits."""
-    found: list[str] = []
+    sentences: list[str] = []
     for name, value in arguments.items():
         try:
             orjson.dumps(value)
         except TypeError as error:
-            found.append(f"{name}: {_lowered(str(error))}")
-    return found
+            sentences.append(f"{name}: {_lowered(str(error))}")
+    return sentences
 
 
 def _sentence(kind: str, location: Sequence[int | str], message: str, names: Sequence[str]) -> str:

@@ -41,15 +41,17 @@ def read_signature(
         not context and (first in {"ctx", "context"} or len(parameters) == 2) and hints.get(first, Any) in {Any, object}
     ):
         context = first  # spec 5's form, `(ctx, ...)`
-    fields = [each for each in parameters.values() if each.name != context and each.kind not in _VARIADIC]
-    extras = any(each.kind is inspect.Parameter.VAR_KEYWORD for each in parameters.values())
+    fields = [
+        parameter for parameter in parameters.values() if parameter.name != context and parameter.kind not in _VARIADIC
+    ]
+    extras = any(parameter.kind is inspect.Parameter.VAR_KEYWORD for parameter in parameters.values())
     whole = hints.get(fields[0].name) if len(fields) == 1 and not extras else None
     if isinstance(whole, type) and issubclass(whole, BaseModel) and fields[0].default is inspect.Parameter.empty:
         return whole, _called_with_model(function, context, fields[0].name)
-    if any(each.kind is inspect.Parameter.VAR_POSITIONAL for each in parameters.values()):
+    if any(parameter.kind is inspect.Parameter.VAR_POSITIONAL for parameter in parameters.values()):
         raise _refusal(function, "a parameter that no schema can name: write `names: list[str]` instead of *names")
     model = _model_of(function, fields, hints, path_fields, extras=extras)
-    names = [name for name, each in parameters.items() if each.kind not in _VARIADIC]
+    names = [name for name, parameter in parameters.items() if parameter.kind not in _VARIADIC]
 
     @wraps(function)
     def run(given: Any, arguments: BaseModel) -> Any:
@@ -76,8 +78,8 @@ def _model_of(
 ) -> type[BaseModel]:
     """A model with a field for each argument, closed unless the function takes `**extras`."""
     definitions: dict[str, Any] = {}
-    for each in fields:
-        name, default = each.name, each.default
+    for field in fields:
+        name, default = field.name, field.default
         if name not in hints:
             raise _refusal(function, f"the parameter {name!r} without a type: write `{name}: str`, or what it is")
         if name.startswith("_") or (name.startswith("model_") and hasattr(BaseModel, name)):
@@ -107,8 +109,8 @@ def _described(hint: Any) -> Any:
     texts = [note for note in notes if isinstance(note, str)]
     if not texts:
         return hint
-    rest = [note for note in notes if not isinstance(note, str)]
-    return Annotated[(base, Field(description=" ".join(texts)), *rest)]
+    metadata = [note for note in notes if not isinstance(note, str)]
+    return Annotated[(base, Field(description=" ".join(texts)), *metadata)]
 
 
 def _called_with_model(function: Callable[..., Any], context: str, name: str) -> Callable[[Any, Any], Any]:

@@ -193,19 +193,19 @@ def _run(
     row: Mapping[int, ToolCall], verdicts: Sequence[Verdict], using: StepResources, done: StepDone, *, gated: bool
 ) -> dict[int, CallResult]:
     """Run the calls of these places side by side, or a single one in this thread; `done` takes in what they did."""
-    left = using.context.seconds_left - done.seconds
-    if left <= 0:
+    remaining_s = using.context.seconds_left - done.seconds
+    if remaining_s <= 0:
         return {place: _not_run(call, ToolErrorCode.TIMEOUT, OUT_OF_TIME) for place, call in row.items()}
     context = replace(
         using.context,
         files_read={**using.context.files_read, **done.files_read},
         plan=done.plan,
         changes=(*using.context.changes, *done.changes),
-        timeout_s=min(using.context.timeout_s, left),
-        seconds_left=left,
+        timeout_s=min(using.context.timeout_s, remaining_s),
+        seconds_left=remaining_s,
         gated=gated,
     )
-    begun = monotonic_s()
+    started_s = monotonic_s()
     if len(row) == 1:
         runs = [_run_call(place, call, verdicts[place], using, context) for place, call in row.items()]
     else:
@@ -219,12 +219,12 @@ def _run(
             scope.revoke()
             raise
         runs = [worker.outcome.result() for worker in workers]
-    took = (monotonic_s() - begun, *(ran.ms / 1_000 for ran in runs))  # what ran before a kill took its time then
+    took = (monotonic_s() - started_s, *(run.ms / 1_000 for run in runs))  # what ran before a kill took its time then
     done.seconds += max(took)
-    for ran in runs:
-        done.changes += ran.output.changes
-        done.files_read.update(ran.output.files_read)
-        done.plan = ran.output.plan or done.plan
+    for run in runs:
+        done.changes += run.output.changes
+        done.files_read.update(run.output.files_read)
+        done.plan = run.output.plan or done.plan
     return {place: ran.as_record() for place, ran in zip(row, runs, strict=True)}
 
 
@@ -232,8 +232,8 @@ def _row(waiting: Sequence[tuple[int, ToolCall]], using: StepResources) -> dict[
     """The next calls that may run side by side. One that is made again waits: what it gives may be known by then."""
     row: dict[int, ToolCall] = {}
     for place, call in waiting:
-        known = ((other.tool, other.arguments) for other in row.values())
-        if not using.beside(call) or (call.tool, call.arguments) in known:
+        calls = ((other.tool, other.arguments) for other in row.values())
+        if not using.beside(call) or (call.tool, call.arguments) in calls:
             break
         row[place] = call
     return row
@@ -248,8 +248,8 @@ def _run_call(place: int, call: ToolCall, verdict: Verdict, using: StepResources
     key = idempotency_key(execution.run_id, execution.step, place, call.tool, call.arguments)
     context = replace(context, workspace=workspace, idempotency_key=key, call_id=call.call_id)
     with using.observe(call) as ended:
-        record, ran = _recorded(place, call, using, workspace)
-        if ran is None:
+        record, run = _recorded(place, call, using, workspace)
+        if run is None:
             written = using.as_written(call)
             if verdict.edited:  # by a person: it is not what its text says
                 written = written.model_copy(update={"raw_arguments": ""})
@@ -257,10 +257,10 @@ def _run_call(place: int, call: ToolCall, verdict: Verdict, using: StepResources
                 context = using.permit(written, context)
             if record and isinstance(using.journal, Journal):
                 context = replace(context, workspace=workspace.recorded(using.journal.recorder(record)))
-            ran = using.run(written, context)
-            _note_outcome(place, call, using, record, ran)
-        ended(ran)
-    return ran
+            run = using.run(written, context)
+            _note_outcome(place, call, using, record, run)
+        ended(run)
+    return run
 
 
 def _is_child(call: ToolCall, using: StepResources) -> bool:
@@ -270,15 +270,15 @@ def _is_child(call: ToolCall, using: StepResources) -> bool:
 
 def _run_children(row: Mapping[int, ToolCall], using: StepResources, done: StepDone) -> dict[int, CallResult]:
     """Run the calls of these places side by side. Nothing is recorded of them: each child has records of its own."""
-    context, left = using.context, using.context.seconds_left - done.seconds
-    if left <= 0 or using.children is None:
+    context, remaining_s = using.context, using.context.seconds_left - done.seconds
+    if remaining_s <= 0 or using.children is None:
         return {place: _not_run(call, ToolErrorCode.TIMEOUT, OUT_OF_TIME) for place, call in row.items()}
-    begun = monotonic_s()
+    started_s = monotonic_s()
     written = {place: using.as_written(call) for place, call in row.items()}
-    runs, seconds = using.children(written, replace(context, seconds_left=left))
-    done.seconds += max(monotonic_s() - begun, seconds)
-    for ran in runs:
-        done.changes += ran.output.changes
+    runs, seconds = using.children(written, replace(context, seconds_left=remaining_s))
+    done.seconds += max(monotonic_s() - started_s, seconds)
+    for run in runs:
+        done.changes += run.output.changes
     return {place: ran.as_record() for place, ran in zip(row, runs, strict=True)}
 
 
@@ -294,22 +294,22 @@ def _recorded(place: int, call: ToolCall, using: StepResources, workspace: Works
     if isinstance(journal, Journal):
         key = using.execution.key(place, call, tool)
         try:
-            known = journal.find(key.thread, key.execution, key.place)
-            ran = (
+            change_recorded = journal.find(key.thread, key.execution, key.place)
+            run = (
                 None
-                if known is None or known.key != key
-                else resumed(call, tool, known, partial(describe_effect, workspace, journal))
+                if change_recorded is None or change_recorded.key != key
+                else resumed(call, tool, change_recorded, partial(describe_effect, workspace, journal))
             )
-            if ran is not None:
-                return 0, ran
+            if run is not None:
+                return 0, run
             return (journal.begin(key) if tool.effect in JOURNALED else 0), None
         except StoreError as error:
             why = ToolError(code=ToolErrorCode.IO_ERROR, message=str(error))
     if why is None or tool.effect not in JOURNALED:
         return 0, None
     message = f"{call.tool} was not run, because its effect could not be recorded: {why.message}"
-    told = ToolError(code=why.code, message=message, fatal=why.code is not ToolErrorCode.UNAVAILABLE)
-    return 0, ToolRun(call.call_id, call.tool, ToolOutput.failed(told), error=f"tool_error:{message}")
+    refusal = ToolError(code=why.code, message=message, fatal=why.code is not ToolErrorCode.UNAVAILABLE)
+    return 0, ToolRun(call.call_id, call.tool, ToolOutput.failed(refusal), error=f"tool_error:{message}")
 
 
 def _note_outcome(place: int, call: ToolCall, using: StepResources, record: int, ran: ToolRun) -> None:
@@ -355,16 +355,19 @@ def calls_made(
     Raises:
         StoreError: the journal cannot be read.
     """
-    found: dict[int, ToolRun] = {}
-    for place, known in journal.calls_of_step(execution.run_id, execution.step).items():
+    runs_found: dict[int, ToolRun] = {}
+    for place, calls_recorded in journal.calls_of_step(execution.run_id, execution.step).items():
         call = items[place] if place < len(items) else None
-        tool = registry.get(known.key.tool)
+        tool = registry.get(calls_recorded.key.tool)
         if not isinstance(call, ToolCall) or tool is None:
             continue
-        same = known.key.arguments_sha256 == call_fingerprint(call.tool, call.arguments)
-        if same and (ran := resumed(call, tool, known, partial(describe_effect, workspace, journal))) is not None:
-            found[place] = ran
-    return found
+        same = calls_recorded.key.arguments_sha256 == call_fingerprint(call.tool, call.arguments)
+        if (
+            same
+            and (run := resumed(call, tool, calls_recorded, partial(describe_effect, workspace, journal))) is not None
+        ):
+            runs_found[place] = run
+    return runs_found
 
 
 def resumed(
@@ -379,7 +382,7 @@ def resumed(
         with suppress(ValidationError):  # of another version
             return replace(_runs().validate_json(recorded.outcome), call_id=call.call_id, tool=call.tool)
     name = call.tool
-    done = [describe(each) for each in _in_state(recorded, ChangeState.DONE)]
+    done = [describe(change) for change in _in_state(recorded, ChangeState.DONE)]
     paths = ", ".join(dict.fromkeys(change.path for change in done))
     foreign = ", ".join(dict.fromkeys(effect.path for effect in _in_state(recorded, ChangeState.FOREIGN)))
     if foreign:
@@ -411,8 +414,8 @@ def resumed(
 
 
 def _ended(call: ToolCall, error: ToolError, done: Sequence[FileChange] = ()) -> ToolRun:
-    known = {change.path: change.sha256_after for change in done}
-    output = replace(ToolOutput.failed(error), changes=tuple(done), files_read=known)
+    hashes = {change.path: change.sha256_after for change in done}
+    output = replace(ToolOutput.failed(error), changes=tuple(done), files_read=hashes)
     return ToolRun(call.call_id, call.tool, output, error=f"tool_error:{error.message}", attempts=1)
 
 
@@ -424,8 +427,8 @@ def describe_effect(workspace: Workspace, journal: Journal, effect: FileEffect) 
     """The effect on one file. The diff is "" where a version is binary, or is not at hand any more."""
     before, after = effect.before.sha256, effect.after.sha256
     old = journal.backup(before) if before else None
-    found = workspace.read_file(effect.path) if after else None
-    new = found.data if isinstance(found, FileContent) and found.sha256 == after else None
+    file = workspace.read_file(effect.path) if after else None
+    new = file.data if isinstance(file, FileContent) and file.sha256 == after else None
     return file_change(
         effect.path.encode(errors="backslashreplace").decode(),
         Version(before, None if old is None else text_of(old)),

@@ -75,8 +75,10 @@ class ToolRun:
 def unknown_tool(name: str, known: Iterable[str]) -> ToolRun:
     """No tool has this name."""
     meant, remedy = meant_or_known(name, known)
-    told = ToolError(code=ToolErrorCode.UNKNOWN_TOOL, message=f"There is no tool {name!r}. {remedy}", suggestions=meant)
-    return ToolRun("", name, ToolOutput.failed(told), "unknown_tool", error_type="LookupError")
+    error = ToolError(
+        code=ToolErrorCode.UNKNOWN_TOOL, message=f"There is no tool {name!r}. {remedy}", suggestions=meant
+    )
+    return ToolRun("", name, ToolOutput.failed(error), "unknown_tool", error_type="LookupError")
 
 
 def meant_or_known(name: str, known: Iterable[str]) -> tuple[tuple[str, ...], str]:
@@ -132,18 +134,18 @@ def reason_of(error: BaseException) -> str:
         text = str.__str__(str(error))
     except Exception:  # noqa: BLE001 - an exception whose text fails is still an exception
         return kind
-    shown = str(redact(first_words(text, LONGEST_REASON, PLACEHOLDER)))
-    if shown or not text:
-        return shown or kind
+    reason = str(redact(first_words(text, LONGEST_REASON, PLACEHOLDER)))
+    if reason or not text:
+        return reason or kind
     return f"{kind} (its text is one word of {len(text)} characters, too long to be shown)"
 
 
 def http_status(answer: object) -> int | None:
     """The HTTP status that an answer carries, or an exception of a client of the network; None where there is none."""
-    said: Any = answer if isinstance(answer, dict) else getattr(answer, "__dict__", {})
-    inner = getattr(said.get("response"), "__dict__", {})
-    found = (part.get(name) for part in (said, inner) for name in ("status_code", "status", "code"))
-    return next((int(each) for each in found if isinstance(each, int) and 100 <= each < 600), None)
+    response_fields: Any = answer if isinstance(answer, dict) else getattr(answer, "__dict__", {})
+    inner = getattr(response_fields.get("response"), "__dict__", {})
+    codes = (part.get(name) for part in (response_fields, inner) for name in ("status_code", "status", "code"))
+    return next((int(code) for code in codes if isinstance(code, int) and 100 <= code < 600), None)
 
 
 def _is_outage(error: BaseException) -> bool:
@@ -199,7 +201,7 @@ def _as_output(value: object) -> ToolOutput:
     if isinstance(value, BaseModel):
         value = value.model_dump(mode="json")
     elif is_dataclass(value) and not isinstance(value, type):
-        value = {each.name: getattr(value, each.name) for each in fields(value)}
+        value = {field.name: getattr(value, field.name) for field in fields(value)}
     elif isinstance(value, Mapping):
         value = dict(value)
     elif value is None:
@@ -234,16 +236,16 @@ def clip(result: ToolResult, keep: Keep | None = None) -> ToolResult:
         return result
     data, cuts = {}, [f"the whole result ({size} bytes of JSON) was left out; ask for less at a time"]
     for characters, items in _STEPS:
-        found: list[str] = []
-        smaller = _clipped(result.data, "", characters, items, found)
-        if len(orjson.dumps({**smaller, "clipped": found[:MOST_SUGGESTIONS]})) <= LARGEST_RESULT - _ROOM:
-            data, cuts = smaller, found[:MOST_SUGGESTIONS]
+        lines: list[str] = []
+        smaller = _clipped(result.data, "", characters, items, lines)
+        if len(orjson.dumps({**smaller, "clipped": lines[:MOST_SUGGESTIONS]})) <= LARGEST_RESULT - _ROOM:
+            data, cuts = smaller, lines[:MOST_SUGGESTIONS]
             break
     if keep is not None:
         # The text that was cut, where it is the only one, as it is; else the fields of the result below each other.
         text = result.data.get(cuts[0].partition(":")[0]) if len(cuts) == 1 else None
-        whole = text if isinstance(text, str) else orjson.dumps(result.data, option=orjson.OPT_INDENT_2).decode()
-        reference = keep(whole)
+        rendered = text if isinstance(text, str) else orjson.dumps(result.data, option=orjson.OPT_INDENT_2).decode()
+        reference = keep(rendered)
         cuts.append("it could not be kept" if reference is None else f'all of it: read_file path="{reference}"')
     return ToolResult(ok=True, data={**data, "clipped": cuts})
 
@@ -257,14 +259,14 @@ def _clipped(value: Any, where: str, characters: int, items: int, cuts: list[str
         return _head_and_tail(value, characters)
     if isinstance(value, dict):
         inner = f"{where}." if where else ""
-        return {key: _clipped(each, f"{inner}{key}", characters, items, cuts) for key, each in value.items()}
+        return {key: _clipped(item, f"{inner}{key}", characters, items, cuts) for key, item in value.items()}
     if not isinstance(value, list):
         return value
     if len(value) > items:
         head = items - items // 2
         cuts.append(f"{where}: {len(value) - items} of {len(value)} items left out after item {head}")
         value = [*value[:head], *value[len(value) - items // 2 :]]
-    return [_clipped(each, f"{where}[{index}]", characters, items, cuts) for index, each in enumerate(value)]
+    return [_clipped(item, f"{where}[{index}]", characters, items, cuts) for index, item in enumerate(value)]
 
 
 def _head_and_tail(text: str, characters: int) -> str:

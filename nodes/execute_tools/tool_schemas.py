@@ -57,14 +57,14 @@ def usable_schema(schema: Mapping[str, Any]) -> JsonMap:
     A tuple of `items` becomes one schema for any of them, and `required` that stands among the properties moves up.
     Nothing is raised but RecursionError.
     """
-    made = _usable(dict(schema))
+    usable = _usable(dict(schema))
     properties = schema.get("properties")
     misplaced = properties.get("required") if isinstance(properties, dict) else None
     if isinstance(misplaced, list):
-        made.setdefault("required", [name for name in misplaced if isinstance(name, str)])
+        usable.setdefault("required", [name for name in misplaced if isinstance(name, str)])
     types = schema.get("type")
     other = isinstance(types, str) and types != "object"
-    return {"properties": {}, **made, "type": types if other else "object"}
+    return {"properties": {}, **usable, "type": types if other else "object"}
 
 
 def _usable(node: Any) -> JsonMap:
@@ -72,29 +72,31 @@ def _usable(node: Any) -> JsonMap:
     if not isinstance(node, dict):
         return {"not": {}} if node is False else {}
 
-    made: JsonMap = {}
+    usable: JsonMap = {}
     for key, value in node.items():
         if key in _MAPS:
             if isinstance(value, dict):
-                made[key] = {name: _usable(each) for name, each in value.items() if not isinstance(each, list)}
+                usable[key] = {
+                    name: _usable(subschema) for name, subschema in value.items() if not isinstance(subschema, list)
+                }
         elif key == "items":
             several = isinstance(value, list)
-            made[key] = {"anyOf": [_usable(each) for each in value]} if several else _usable(value)
+            usable[key] = {"anyOf": [_usable(subschema) for subschema in value]} if several else _usable(value)
         elif key in _LISTS:
             if isinstance(value, list) and value:
-                made[key] = [_usable(each) for each in value]
+                usable[key] = [_usable(subschema) for subschema in value]
         elif key in _SCHEMAS:
-            made[key] = value if isinstance(value, bool) else _usable(value)
+            usable[key] = value if isinstance(value, bool) else _usable(value)
         elif _is_of_its_kind(key, value):
-            made[key] = value
-    return made
+            usable[key] = value
+    return usable
 
 
 def _is_of_its_kind(key: str, value: Any) -> bool:
     if key in _NAMES:
-        return isinstance(value, list) and (key == "enum" or all(isinstance(each, str) for each in value))
+        return isinstance(value, list) and (key == "enum" or all(isinstance(item, str) for item in value))
     if key == "type":
-        return isinstance(value, str) or (isinstance(value, list) and all(isinstance(each, str) for each in value))
+        return isinstance(value, str) or (isinstance(value, list) and all(isinstance(item, str) for item in value))
     return True
 
 
@@ -106,23 +108,23 @@ def plain_schema(schema: Mapping[str, Any]) -> JsonMap:
     Raises:
         RecursionError: the schema is nested too deep.
     """
-    left = MOST_NODES
+    nodes_left = MOST_NODES
 
     def plain(node: Any, seen: tuple[str, ...]) -> Any:
-        nonlocal left
-        left -= 1
+        nonlocal nodes_left
+        nodes_left -= 1
         if isinstance(node, list):
-            return [plain(each, seen) for each in node]
+            return [plain(item, seen) for item in node]
         if not isinstance(node, dict):
             return node
-        if left < 0:
+        if nodes_left < 0:
             return {}
 
         if "$ref" in node:
             reference = str(node["$ref"])
-            rest = {key: value for key, value in node.items() if key != "$ref"}
+            siblings = {key: value for key, value in node.items() if key != "$ref"}
             target = _referred(schema, reference)
-            return {} if reference in seen else plain({**target, **rest}, (*seen, reference))
+            return {} if reference in seen else plain({**target, **siblings}, (*seen, reference))
         return {key: part(key, value, seen) for key, value in node.items() if key not in _SILENT}
 
     def part(key: str, value: Any, seen: tuple[str, ...]) -> Any:
@@ -130,9 +132,10 @@ def plain_schema(schema: Mapping[str, Any]) -> JsonMap:
             return value
         if key in _MAPS and isinstance(value, dict):  # true allows anything, false nothing
             named = {
-                name: {} if each is True else {"not": {}} if each is False else each for name, each in value.items()
+                name: {} if subschema is True else {"not": {}} if subschema is False else subschema
+                for name, subschema in value.items()
             }
-            return {name: plain(each, seen) for name, each in named.items()}
+            return {name: plain(subschema, seen) for name, subschema in named.items()}
         return plain(value, seen)
 
     shown: JsonMap = plain(schema, ())
@@ -174,7 +177,7 @@ def fitted_schema(schema: JsonMap) -> JsonMap:
 
 def _with_short_descriptions(node: Any, characters: int) -> Any:
     if isinstance(node, list):
-        return [_with_short_descriptions(each, characters) for each in node]
+        return [_with_short_descriptions(item, characters) for item in node]
     if not isinstance(node, dict):
         return node
 
@@ -190,7 +193,7 @@ def _with_short_descriptions(node: Any, characters: int) -> Any:
 def _without_large_parts(node: Any, most: int) -> Any:
     """The schema, in which optional properties of more than `most` bytes allow anything; the inner ones are first."""
     if isinstance(node, list):
-        return [_without_large_parts(each, most) for each in node]
+        return [_without_large_parts(item, most) for item in node]
     if not isinstance(node, dict):
         return node
 

@@ -148,19 +148,19 @@ def digest_of(call: ToolCall, preview: Preview) -> str:
 
 def read_decision(answer: object, index: int) -> Decision:
     """What the answer says of this call."""
-    said: object = {"action": answer}
+    answer_map: object = {"action": answer}
     if not isinstance(answer, str):
         decisions = answer.get("decisions") if isinstance(answer, Mapping) else None
         if not isinstance(decisions, Mapping):
             return Decision("reject", UNREADABLE)
-        said = decisions.get(str(index), decisions.get(index))
-        if said is None:
+        answer_map = decisions.get(str(index), decisions.get(index))
+        if answer_map is None:
             return Decision("reject", UNANSWERED)
-    fields: Mapping[str, Any] = said if isinstance(said, Mapping) else {"action": said}
+    fields: Mapping[str, Any] = answer_map if isinstance(answer_map, Mapping) else {"action": answer_map}
     action, reason, digest = fields.get("action"), fields.get("reason"), fields.get("digest")
     arguments: Any = fields.get("arguments")
-    known = isinstance(action, str) and action in ACTIONS and isinstance(digest, str | None)
-    if not known or (action == "edit" and not isinstance(arguments, Mapping)):
+    is_action = isinstance(action, str) and action in ACTIONS and isinstance(digest, str | None)
+    if not is_action or (action == "edit" and not isinstance(arguments, Mapping)):
         return Decision("reject", UNREADABLE)
     edited = {str(name): value for name, value in arguments.items()} if action == "edit" else None
     return Decision(cast("Action", action), reason if isinstance(reason, str) else "", edited, digest or "")
@@ -234,17 +234,17 @@ def settle_with_person(
     """All verdicts, none of which asks any more. Where the person says stop, nothing of the reply may run."""
     settled = Settled(list(items), list(verdicts))
     open_calls: dict[int, _Waiting] = {}
-    for index, each in _waiting(settled, specs, hands).items():
-        if each.preview.pins == ():
+    for index, waiting in _waiting(settled, specs, hands).items():
+        if waiting.preview.pins == ():
             # It cannot do anything now, which is its result, and it may not do anything later.
-            settled.verdicts[index] = _allowed(each.verdict, ())
-        elif each.is_permitted:
-            settled.verdicts[index] = _allowed(each.verdict, None)  # on whatever the file holds
+            settled.verdicts[index] = _allowed(waiting.verdict, ())
+        elif waiting.is_permitted:
+            settled.verdicts[index] = _allowed(waiting.verdict, None)  # on whatever the file holds
         else:
-            open_calls[index] = each
+            open_calls[index] = waiting
     if not open_calls:
         return settled
-    request = ApprovalRequest(kind="approval", calls=[each.asked for each in open_calls.values()])
+    request = ApprovalRequest(kind="approval", calls=[call.asked for call in open_calls.values()])
     for _ in range(MOST_ASKED):
         answer = hands.ask(request)
         decisions = {index: read_decision(answer, index) for index in open_calls}
@@ -253,7 +253,7 @@ def settle_with_person(
         how = 'Answer "approve" or "reject" for all calls, or {"decisions": {INDEX: {"action": ...}}}.'
         request["problem"] = f"{shown(repr(answer), 100)} is no answer. {how}"
     if any(each.action == "stop" for each in decisions.values()):
-        return Settled(settled.items, [_stopped(each) for each in settled.verdicts])
+        return Settled(settled.items, [_stopped(verdict) for verdict in settled.verdicts])
     for index, decision in decisions.items():
         _settle(index, open_calls[index], decision, settled, hands)
     _pin_edits(settled, hands)
@@ -292,7 +292,7 @@ def _waiting(settled: Settled, specs: Mapping[str, ToolSpec], hands: Hands) -> d
         else:
             matters[index] = matter_of(call, subject, hands.workspace)
     previews = hands.preview(calls) if calls else {}
-    found: dict[int, _Waiting] = {}
+    waiting_calls: dict[int, _Waiting] = {}
     for index, call in calls.items():
         preview, spec, verdict = previews.get(index, NO_PREVIEW), specs[call.tool], settled.verdicts[index]
         writes = spec.effect is Effect.WRITE
@@ -300,10 +300,10 @@ def _waiting(settled: Settled, specs: Mapping[str, ToolSpec], hands: Hands) -> d
         rule = PROJECT_CONFIG_RULE.name if why else verdict.rule
         verdict = verdict.model_copy(update={"path": (*preview.names, verdict.path)[0], "rule": rule})
         matter = matters[index]
-        permitted = any(covers(each, rule, call.tool, matter, hands.thread) for each in hands.permissions)
-        kept = hands.workspace if hands.keep is not None else ""
-        choices = permissions_for(rule, call, spec, matter, thread=hands.thread, workspace=kept)
-        asked = AskedCall(
+        permitted = any(covers(permission, rule, call.tool, matter, hands.thread) for permission in hands.permissions)
+        workspace = hands.workspace if hands.keep is not None else ""
+        choices = permissions_for(rule, call, spec, matter, thread=hands.thread, workspace=workspace)
+        asked_call = AskedCall(
             index=index,
             tool=call.tool,
             path=verdict.path,
@@ -311,11 +311,11 @@ def _waiting(settled: Settled, specs: Mapping[str, ToolSpec], hands: Hands) -> d
             why=why,
             arguments=call.arguments,
             preview=preview.shown,
-            choices={answer: each.allows for answer, each in choices.items()},
+            choices={answer: choice.allows for answer, choice in choices.items()},
             digest=digest_of(call, preview),
         )
-        found[index] = _Waiting(call, verdict, preview, choices, permitted, asked)
-    return found
+        waiting_calls[index] = _Waiting(call, verdict, preview, choices, permitted, asked_call)
+    return waiting_calls
 
 
 def _calls(settled: Settled, chosen: Callable[[Verdict], bool]) -> dict[int, ToolCall]:
@@ -324,9 +324,9 @@ def _calls(settled: Settled, chosen: Callable[[Verdict], bool]) -> dict[int, Too
 
 
 def _settle(index: int, each: _Waiting, decision: Decision, settled: Settled, hands: Hands) -> None:
-    asked, allowed = each.verdict, _allowed(each.verdict, each.preview.pins)
+    verdict, allowed = each.verdict, _allowed(each.verdict, each.preview.pins)
     if decision.action in {"reject", "nobody"}:
-        settled.verdicts[index] = _rejected(asked, decision)
+        settled.verdicts[index] = _rejected(verdict, decision)
     elif refusal := _outdated(each, decision, hands):
         settled.verdicts[index] = refusal
     elif decision.arguments is None:
@@ -445,7 +445,7 @@ def page_answer(answer: object, asked: Sequence[AskedCall]) -> object:
     listed = answer.get("decisions") if isinstance(answer, Mapping) else answer
     if not isinstance(listed, list) or not listed or (listed is answer and len(listed) > 1):
         return answer
-    if not all(isinstance(each, Mapping) and "type" in each for each in listed):
+    if not all(isinstance(decision, Mapping) and "type" in decision for decision in listed):
         return answer
     if listed is answer:  # one word for all calls
         listed = [] if listed[0]["type"] == "edit" and len(asked) > 1 else listed * len(asked)
@@ -460,9 +460,9 @@ def _page_request(call: Mapping[str, Any]) -> JsonMap:
     about = f" {inline_code(call['path'])}" if call.get("path") else ""
     text = str(preview.get("text", ""))
     kind = "diff" if preview.get("kind") == "diff" else "text"
-    shown = f"\n\n{fenced(text, kind)}" if text else ""
+    block = f"\n\n{fenced(text, kind)}" if text else ""
     why = f": {inline_code(call['why'])}" if call.get("why") else ""
-    description = f"{call['tool']}{about} ({call['rule']}{why}){shown}"
+    description = f"{call['tool']}{about} ({call['rule']}{why}){block}"
     return {"name": call["tool"], "args": call["arguments"], "description": description}
 
 
@@ -477,7 +477,7 @@ def _from_page(call: AskedCall, said: Mapping[str, Any]) -> JsonMap:
     if isinstance(tool, str) and tool not in {"", call["tool"]}:
         why = f"the call was changed to another tool, {tool}, which cannot be done here"
         return {"action": "reject", "reason": why}
-    typed = {name: _typed(call["arguments"].get(name, ""), each) for name, each in arguments.items()}
+    typed = {name: _typed(call["arguments"].get(name, ""), argument) for name, argument in arguments.items()}
     return {"action": action, "arguments": typed}
 
 

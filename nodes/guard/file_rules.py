@@ -100,9 +100,9 @@ def plain_path(path: PurePath) -> str:
 
 def _expression(patterns: Sequence[str]) -> re.Pattern[str]:
     """What finds one of the patterns at the end of a plain path."""
-    whole = "|".join(_part(pattern) for pattern in patterns if pattern[0] != "*") or "(?!)"
+    expression = "|".join(_part(pattern) for pattern in patterns if pattern[0] != "*") or "(?!)"
     endings = "|".join(_part(pattern[1:]) for pattern in patterns if pattern[0] == "*") or "(?!)"
-    return re.compile(rf"(?:^|/)\.?(?:{whole})|(?:{endings})")
+    return re.compile(rf"(?:^|/)\.?(?:{expression})|(?:{endings})")
 
 
 def _part(pattern: str) -> str:

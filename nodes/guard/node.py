@@ -45,6 +45,6 @@ def judge_step(
 def _ask(request: approvals.ApprovalRequest) -> object:
     from langgraph.types import interrupt
 
-    shown = {**request, **approvals.page_fields(request["calls"])}
-    answer: object = interrupt(shown, response_schema=approvals.response_schema())
+    page_request = {**request, **approvals.page_fields(request["calls"])}
+    answer: object = interrupt(page_request, response_schema=approvals.response_schema())
     return approvals.page_answer(answer, request["calls"])

@@ -80,8 +80,8 @@ def covers(permission: Permission, rule: str, tool: str, matter: Matter, thread:
         return False
     if not matter.name:
         return permission.prefix == ()
-    whole = permission.scope == "thread" and permission.prefix == matter.name
-    return whole or permission.prefix == matter.prefix
+    covers_name = permission.scope == "thread" and permission.prefix == matter.name
+    return covers_name or permission.prefix == matter.prefix
 
 
 def permissions_for(
@@ -91,7 +91,7 @@ def permissions_for(
     if not thread or rule == PROJECT_CONFIG_RULE.name:
         return {}
     named = (matter.subject, *matter.name, *(matter.prefix or ()))
-    if any(shown(each) != each for each in named):  # two that are cut alike would look like one
+    if any(shown(name) != name for name in named):  # two that are cut alike would look like one
         return {}
 
     def permission(prefix: tuple[str, ...], scope: Literal["thread", "workspace"], place: str) -> Permission:
@@ -154,7 +154,7 @@ _STARTING: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
 
 def command_prefix(name: str, arguments: Sequence[object]) -> tuple[str, ...] | None:
     """The words that a simple command begins with, such as `ls`, `git log` or `npm run build`; None for others."""
-    words = [str(each) for each in arguments]
+    words = [str(argument) for argument in arguments]
     options = words[: words.index("--")] if "--" in words and name in _OF_SCRIPTS else words
     if any(word.startswith(_STARTING.get(name, ())) for word in options):
         return None

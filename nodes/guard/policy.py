@@ -107,9 +107,9 @@ def edited_result(item: Item, verdict: Verdict, result: CallResult) -> CallResul
     if error is None:
         data = {**result.result.data, "changed_by_person": {"notice": notice, "ran_with": arguments}}
         return result.model_copy(update={"result": ToolResult(ok=True, data=data)})
-    ran = json.dumps(arguments, ensure_ascii=False)
-    told = error.model_copy(update={"message": f"{notice} It ran with {ran}. {error.message}"})
-    return result.model_copy(update={"result": ToolResult(ok=False, error=told)})
+    arguments_text = json.dumps(arguments, ensure_ascii=False)
+    error_told = error.model_copy(update={"message": f"{notice} It ran with {arguments_text}. {error.message}"})
+    return result.model_copy(update={"result": ToolResult(ok=False, error=error_told)})
 
 
 def _short(value: object) -> object:
@@ -241,10 +241,10 @@ def judge_content(relative_path: str, rules: Rules) -> Callable[[bytes], ToolErr
         return None
 
     def judge(data: bytes) -> ToolError | None:
-        held = file_rules.secret_content(path, data)
-        if held is None:
+        denial = file_rules.secret_content(path, data)
+        if denial is None:
             return None
-        blocked = f"Blocked by rule '{rule.name}': {rule.description} ({shown(relative_path)} holds {held})"
+        blocked = f"Blocked by rule '{rule.name}': {rule.description} ({shown(relative_path)} holds {denial})"
         return ToolError(code=ToolErrorCode.PERMISSION_DENIED, message=f"{blocked}. Go on without this file.")
 
     return judge
@@ -252,10 +252,10 @@ def judge_content(relative_path: str, rules: Rules) -> Callable[[bytes], ToolErr
 
 def judge_workspace(root: str, rules: Rules) -> str | None:
     """Why no run may work in the folder of this absolute real name, or None: all below it would be denied by name."""
-    held = file_rules.SENSITIVE_FILES.held(PurePath(root))
-    if held is None or all(rule.name != _SENSITIVE for rule in rules):
+    denial = file_rules.SENSITIVE_FILES.held(PurePath(root))
+    if denial is None or all(rule.name != _SENSITIVE for rule in rules):
         return None
-    return f"The workspace '{shown(root)}' holds {held}: choose a project folder."
+    return f"The workspace '{shown(root)}' holds {denial}: choose a project folder."
 
 
 def paths_of_call(call: ToolCall, spec: ToolSpec, paths_of: PathsOf) -> list[object]:
@@ -287,7 +287,7 @@ def _judge_files(targets: Sequence[str], spec: ToolSpec, config: GuardConfig) ->
         for_write = spec.effect is Effect.WRITE
         violations = _violations(target, config.rules, config.root, for_write=for_write)
         if violations:
-            told = tuple(violation._replace(file_path=shown(target)) for violation in violations)
+            violations_told = tuple(violation._replace(file_path=shown(target)) for violation in violations)
             description = violations[0].rule_description
             reason = _reason(violations, target) or f"{description[:1].lower()}{description[1:]}"
             unnamed = _NOT_NAMED if violations[0].rule_name == scopes.PROTECTED_RULE else ""
@@ -296,7 +296,7 @@ def _judge_files(targets: Sequence[str], spec: ToolSpec, config: GuardConfig) ->
                 rule=violations[0].rule_name,
                 error=_error_of(violations, target),
                 path=target,
-                blocked=file_rules.format_guardrail_violations(file_rules.GuardrailResult(False, told))
+                blocked=file_rules.format_guardrail_violations(file_rules.GuardrailResult(False, violations_told))
                 if for_write
                 else "",
                 refused=refused_words(reason + unnamed) if for_write else "",
@@ -341,10 +341,10 @@ def refuse_repeat(override: OverrideConstraint) -> Verdict:
 
 
 def _violations(target: str, rules: Rules, root: str, *, for_write: bool) -> tuple[file_rules.GuardrailViolation, ...]:
-    known = len(file_rules.DEFAULT_GUARDRAIL_RULES)
-    if target.startswith("/") or rules[:known] != file_rules.DEFAULT_GUARDRAIL_RULES:
+    rule_count = len(file_rules.DEFAULT_GUARDRAIL_RULES)
+    if target.startswith("/") or rules[:rule_count] != file_rules.DEFAULT_GUARDRAIL_RULES:
         return _violated(target, rules, root, for_write=for_write)
-    return _violated_by_default(target, for_write) + _violated(target, rules[known:], root, for_write=for_write)
+    return _violated_by_default(target, for_write) + _violated(target, rules[rule_count:], root, for_write=for_write)
 
 
 @lru_cache(maxsize=1_024)
@@ -362,8 +362,8 @@ def _violated(target: str, rules: Rules, root: str, *, for_write: bool) -> tuple
         return violations
     waived = [file_rules.is_env_file] * file_rules.is_readable_template(path)
     waived += [file_rules.is_sensitive_config] * file_rules.is_readable_login(path)
-    kept = tuple(rule for rule in rules if not file_rules.is_for_changes(rule) and rule.check not in waived)
-    return file_rules.violations_of(path, kept, root)
+    rules_kept = tuple(rule for rule in rules if not file_rules.is_for_changes(rule) and rule.check not in waived)
+    return file_rules.violations_of(path, rules_kept, root)
 
 
 def _error_of(violations: Sequence[file_rules.GuardrailViolation], target: str) -> ToolError:
@@ -378,7 +378,7 @@ def _reason(violations: Sequence[file_rules.GuardrailViolation], target: str) ->
     """What the tables say of a file that is denied; "" for nothing."""
     path = PurePath(target)
     tables = (file_rules.KEY_FILES, file_rules.SENSITIVE_FILES, file_rules.PACKAGE_LOGINS)
-    held = next(filter(None, (table.held(path) for table in tables)), None)
-    if held is None and violations[0].rule_name == scopes.PROTECTED_RULE:
-        held = scopes.Scope(strict=True).protection(target)
-    return held or ""
+    denial = next(filter(None, (table.held(path) for table in tables)), None)
+    if denial is None and violations[0].rule_name == scopes.PROTECTED_RULE:
+        denial = scopes.Scope(strict=True).protection(target)
+    return denial or ""

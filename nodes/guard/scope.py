@@ -178,9 +178,9 @@ class Scope:
         """Why this call may not take the file away; "" where it may, or does not."""
         patch = call.arguments.get("patch")
         marks = (f"*** Delete File: {path}\n", f"*** Update File: {path}\n*** Move to: ")
-        taken = call.tool == "delete_file" or (call.tool == "move_file" and call.arguments.get("path") == path)
-        taken = taken or any(mark in f"{patch}\n" for mark in marks)
-        return "a file that would be gone" if self.strict and taken and not self.permits(path) else ""
+        removes = call.tool == "delete_file" or (call.tool == "move_file" and call.arguments.get("path") == path)
+        removes = removes or any(mark in f"{patch}\n" for mark in marks)
+        return "a file that would be gone" if self.strict and removes and not self.permits(path) else ""
 
 
 def _words(request: str) -> set[str]:

@@ -134,8 +134,8 @@ def attempt_extraction_with_healing(
 
 def _what_happened(errors: Sequence[ExtractionError], failures: int, tries: str) -> str:
     """The sentence at the end of a run whose replies could not be used, by the first error of the last reply."""
-    said = _SAID.get(errors[0].error_type, _UNREAD) if errors else _UNREAD
-    return said.format(still="still " if failures else "") + (f" after {failures} {tries}." if failures else ".")
+    advice = _SAID.get(errors[0].error_type, _UNREAD) if errors else _UNREAD
+    return advice.format(still="still " if failures else "") + (f" after {failures} {tries}." if failures else ".")
 
 
 def _diagnostic(error: ExtractionError) -> str:

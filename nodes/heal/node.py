@@ -53,5 +53,5 @@ def heal(state: HealState, config: SelfHealingConfig, *, may_switch: bool = Fals
         if exhausted and native and {error.error_type for error in errors} == {ExtractionErrorType.MISSING_TOOL_PREFIX}:
             return {"profile": state["profile"].model_copy(update={"protocol": Protocol.TEXT}), "corrections": []}
         return {"stop": attempt}
-    said = "\n".join(filter(None, [reply.text, *(f"{call.tool}({call.arguments})" for call in reply.calls)]))
-    return {"corrections": [*corrections, correction_of(attempt, said)], "healing_attempts": [*attempts, attempt]}
+    reply_text = "\n".join(filter(None, [reply.text, *(f"{call.tool}({call.arguments})" for call in reply.calls)]))
+    return {"corrections": [*corrections, correction_of(attempt, reply_text)], "healing_attempts": [*attempts, attempt]}

@@ -130,8 +130,8 @@ def read_blocks(text: str, shown_files: Sequence[str], request: str | None = Non
         if foreign or body in EXAMPLE_EDITS.values():
             whose = "what changes" if foreign else path
             wrong = f"This block is the example's. Write the new text of {whose}, or answer in words."
-        elif path not in named_paths(request or "") and (shown := _namesakes(path, shown_files)):
-            wrong = f"{path} was not shown, but {' and '.join(shown)}. Send the block again under its whole path."
+        elif path not in named_paths(request or "") and (namesakes := _namesakes(path, shown_files)):
+            wrong = f"{path} was not shown, but {' and '.join(namesakes)}. Send the block again under its whole path."
         if wrong:
             invalid = ExtractionErrorType.INVALID_ARGUMENTS
             outcomes.append(ExtractionError(invalid, part.line, heading or part.title, wrong))
@@ -159,10 +159,10 @@ def _target(part: Passage, heading: str, shown_files: Sequence[str], *, ordered:
     body, info = part.text, part.title[len(language) :] or (part.title if part.title in shown_files else "")
     named = _path_in(heading, shown_files) or _path_in(info, shown_files)
     if named is None:
-        first, _, rest = body.partition("\n")
+        first, _, following = body.partition("\n")
         comment = _NAMING.match(first)
         named = _path_in(first[comment.end() :], shown_files) if comment else None
-        body = body if named is None else rest
+        body = body if named is None else following
     quoted = language in _QUOTED_LANGUAGES
     if named is None:
         change = _DEFINITION.search(body) or (ordered and _IMPORTS.fullmatch(body))
@@ -174,7 +174,7 @@ def _target(part: Passage, heading: str, shown_files: Sequence[str], *, ordered:
 
 def _namesakes(path: str, shown_files: Sequence[str]) -> list[str]:
     """The shown files that a bare name may be short for, none where it is the name of one."""
-    return [] if path in shown_files else [shown for shown in shown_files if basename(shown) == path]
+    return [] if path in shown_files else [file for file in shown_files if basename(file) == path]
 
 
 def _path_in(text: str, shown_files: Sequence[str]) -> str | None:
@@ -186,7 +186,7 @@ def _path_in(text: str, shown_files: Sequence[str]) -> str | None:
     bare = _LABEL.sub("", text.strip().strip("*#`: "), count=1).strip("*`: ")
     if bare in shown_files or _PATH.fullmatch(bare):
         return bare.removeprefix("./")
-    names = {basename(shown) for shown in shown_files}
+    names = {basename(file) for file in shown_files}
     if absolute := [path for path in named_paths(text) if path.startswith("/") and basename(path) in names]:
         return absolute[0]
     quoted = re.findall(r"`([^`]+)`", text)

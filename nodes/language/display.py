@@ -31,8 +31,10 @@ def plain(text: str) -> str:
     if text.isascii() and text.isprintable():
         return text
     return "".join(
-        each if each in _KEPT or category(each) not in _UNSAFE else each.encode("unicode_escape").decode("ascii")
-        for each in text
+        character
+        if character in _KEPT or category(character) not in _UNSAFE
+        else character.encode("unicode_escape").decode("ascii")
+        for character in text
     )
 
 
@@ -61,10 +63,10 @@ def without_middle(text: str, limit: int) -> str:
 
 def fenced(text: str, language: str = "text") -> str:
     """The text as a fenced code block of Markdown, whose fence is longer than any run of backticks in the text."""
-    shown = plain("\n".join(text.splitlines()))
-    runs = re.findall("`+", shown)
+    one_line_text = plain("\n".join(text.splitlines()))
+    runs = re.findall("`+", one_line_text)
     fence = "`" * max(3, *(len(run) + 1 for run in runs), 0)
-    return f"{fence}{language}\n{shown}\n{fence}"
+    return f"{fence}{language}\n{one_line_text}\n{fence}"
 
 
 def inline_code(text: str) -> str:
@@ -90,9 +92,9 @@ def count_of(number: int, noun: str, plural: str = "") -> str:
 
 def listed(names: Iterable[str], most: int = 5) -> str:
     """`a.py, b.py`: the first of these names, each once and on one line, and how many more there are."""
-    known = list(dict.fromkeys(names))
-    shown, more = ", ".join(one_line(name) for name in known[:most]), len(known) - most
-    return f"{shown} and {more:,} more" if more > 0 else shown
+    unique = list(dict.fromkeys(names))
+    listing, more = ", ".join(one_line(name) for name in unique[:most]), len(unique) - most
+    return f"{listing} and {more:,} more" if more > 0 else listing
 
 
 def usd(amount: float) -> str:
@@ -179,8 +181,8 @@ def _moved(names: Mapping[str, str]) -> str:
 
 
 def _page(data: Mapping[str, Any]) -> str:
-    shown, remaining = data["lines_shown"], data.get("lines_remaining", 0)
-    return count_of(shown, "line") + (f", {remaining:,} more" if remaining else "")
+    count_shown, remaining = data["lines_shown"], data.get("lines_remaining", 0)
+    return count_of(count_shown, "line") + (f", {remaining:,} more" if remaining else "")
 
 
 def _edit(data: Mapping[str, Any]) -> str:
@@ -197,12 +199,12 @@ def _ended(data: Mapping[str, Any]) -> str:
 def _patched(data: Mapping[str, Any]) -> str:
     files = data["files"]
     more = f" and {len(files) - _LISTED_FILES} more" if len(files) > _LISTED_FILES else ""
-    return ", ".join(f"{each['action']} {_moved(each)}" for each in files[:_LISTED_FILES]) + more
+    return ", ".join(f"{file['action']} {_moved(file)}" for file in files[:_LISTED_FILES]) + more
 
 
 def _checked(data: Mapping[str, Any]) -> str:
-    ran, reason = ", ".join(data.get("ran", ())), data.get("reason", "")
-    return ". ".join(filter(None, (f"{ran} passed" if ran else "not checked", reason)))
+    tests_run, reason = ", ".join(data.get("ran", ())), data.get("reason", "")
+    return ". ".join(filter(None, (f"{tests_run} passed" if tests_run else "not checked", reason)))
 
 
 def _more(data: Mapping[str, Any]) -> str:

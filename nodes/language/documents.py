@@ -80,7 +80,7 @@ def read_yaml(text: str) -> Any:
 def _toml_problem(said: str, text: str) -> DocumentProblem:
     """What tomllib said: a message, and "(at line 1, column 2)" or "(at end of document)" after it."""
     message, _, place = said.rpartition(" (at ")
-    numbers = [int(each) for each in _NUMBER.findall(place)]
+    numbers = [int(number) for number in _NUMBER.findall(place)]
     if not numbers:
         return DocumentProblem(f"{message} at the end of the file", text.count("\n") + 1)
     return DocumentProblem(message, *numbers)
@@ -89,7 +89,7 @@ def _toml_problem(said: str, text: str) -> DocumentProblem:
 def is_deep(value: Any, left: int) -> bool:
     """Whether tables and arrays stand in each other more often than this."""
     inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
-    return left < 0 or any(is_deep(each, left - 1) for each in inner)
+    return left < 0 or any(is_deep(item, left - 1) for item in inner)
 
 
 def _yaml_problem(events: Any) -> DocumentProblem | None:
@@ -132,14 +132,14 @@ def _yaml_loader() -> Any:
                 raise yaml.constructor.ConstructorError(None, None, str(error), node.start_mark) from None
 
         def construct_mapping(self, node: Any, deep: bool = False) -> Any:
-            found = super().construct_mapping(node, deep)
-            if len(found) < len(node.value):
+            mapping = super().construct_mapping(node, deep)
+            if len(mapping) < len(node.value):
                 values = [key.value for key, _ in node.value if isinstance(key, yaml.ScalarNode)]
                 twice = next((value for value in values if values.count(value) > 1), "")
                 raise yaml.constructor.ConstructorError(
                     None, None, f"the key {twice[:60]!r} is there twice", node.start_mark
                 )
-            return found
+            return mapping
 
     return Loader
 

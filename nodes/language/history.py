@@ -89,10 +89,10 @@ def settle_exchange(
     `specs` tell which arguments are paths; what lies below `root`, the workspace's real name, is kept relative to it,
     also where a program has printed it.
     """
-    said = [(item, result) for item, result in zip(items, results, strict=True) if _is_told(item, result)]
-    if items and not said:
+    pairs = [(item, result) for item, result in zip(items, results, strict=True) if _is_told(item, result)]
+    if items and not pairs:
         return []
-    items, results = [item for item, _ in said], [_with_relative_output(result, specs, root) for _, result in said]
+    items, results = [item for item, _ in pairs], [_with_relative_output(result, specs, root) for _, result in pairs]
     if reply.preloaded and protocol is Protocol.NATIVE:
         return [AIMessage(READ_AHEAD), _in_text(results)]
     if protocol is Protocol.TEXT:
@@ -131,7 +131,7 @@ def settle_exchange(
 def _in_text(results: Sequence[CallResult]) -> HumanMessage:
     """The message of the results, whose images and files come after the lines."""
     lines = render_text_results(results)
-    media = [each for result in results for each in result.blocks or () if each.get("type") != "text"]
+    media = [block for result in results for block in result.blocks or () if block.get("type") != "text"]
     content: Any = [{"type": "text", "text": lines}, *media] if media else lines
     return HumanMessage(content, name=RESULT_MESSAGE_NAME)
 
@@ -141,12 +141,12 @@ def _native_content(result: CallResult) -> Any:
     if result.blocks is None or not result.result.ok:
         return render_native_result(result)
     data = result.result.data
-    whole = data.keys() == {"text"}
-    said = "".join(str(each.get("text", "")) for each in result.blocks if each.get("type") == "text")
-    if result.blocks and whole and said == data["text"]:
+    is_text_only = data.keys() == {"text"}
+    said = "".join(str(block.get("text", "")) for block in result.blocks if block.get("type") == "text")
+    if result.blocks and is_text_only and said == data["text"]:
         return list(result.blocks)
-    text = data["text"] if whole else render_native_result(result)
-    media = [each for each in result.blocks if each.get("type") != "text"]
+    text = data["text"] if is_text_only else render_native_result(result)
+    media = [block for block in result.blocks if block.get("type") != "text"]
     return [{"type": "text", "text": text}, *media] if media else text
 
 
@@ -182,7 +182,7 @@ def _is_block(item: ToolCall) -> bool:
 
 def _relative(value: object, root: str) -> object:
     if isinstance(value, list):
-        return [_relative(each, root) for each in value]
+        return [_relative(item, root) for item in value]
     if value == root:
         return "."
     if not isinstance(value, str) or not value.startswith(f"{root.rstrip('/')}/"):
@@ -197,16 +197,16 @@ def _with_relative_output(result: CallResult, specs: Mapping[str, ToolSpec], roo
     if len(root) < 2 or spec is None or spec.effect is not Effect.EXECUTE:
         return result
     paths = re.compile(rf"(?<![\w./~-]){re.escape(root)}(?:/(?=[\w.])|(?![\w-]|\.\w))")
-    told = result.result
+    tool_result = result.result
 
     def relative(value: object) -> object:
         if isinstance(value, str):
-            return paths.sub(lambda found: "" if found[0].endswith("/") else ".", value)
-        return [relative(each) for each in value] if isinstance(value, list) else value
+            return paths.sub(lambda match: "" if match[0].endswith("/") else ".", value)
+        return [relative(item) for item in value] if isinstance(value, list) else value
 
-    error = told.error and told.error.model_copy(update={"message": relative(told.error.message)})
-    data = {name: relative(value) for name, value in told.data.items()}
-    return result.model_copy(update={"result": told.model_copy(update={"data": data, "error": error})})
+    error = tool_result.error and tool_result.error.model_copy(update={"message": relative(tool_result.error.message)})
+    data = {name: relative(value) for name, value in tool_result.data.items()}
+    return result.model_copy(update={"result": tool_result.model_copy(update={"data": data, "error": error})})
 
 
 def _sendable(tool: str) -> str:
@@ -236,13 +236,13 @@ def _as_sent(item: ToolCall | CallError) -> JsonMap:
 def is_request(message: AnyMessage) -> bool:
     """Is this a person's message, and not one that carries results or hands the conversation on?"""
     is_answer = message.type in {"ai", "tool"}  # a long turn has hundreds of them, which isinstance is slow with
-    own = (RESULT_MESSAGE_NAME, HANDOFF_MESSAGE_NAME)
-    return not is_answer and isinstance(message, HumanMessage) and message.name not in own
+    names = (RESULT_MESSAGE_NAME, HANDOFF_MESSAGE_NAME)
+    return not is_answer and isinstance(message, HumanMessage) and message.name not in names
 
 
 def last_request(messages: Sequence[AnyMessage]) -> str:
     """What the person asked for last, "" where nobody did."""
-    return next((each.text for each in reversed(messages) if is_request(each)), "")
+    return next((message.text for message in reversed(messages) if is_request(message)), "")
 
 
 _ASKED: Final = "asked"
@@ -255,15 +255,15 @@ def task_of(task: str, messages: Sequence[AnyMessage]) -> HumanMessage:
 
 def asked_in(messages: Sequence[AnyMessage]) -> str:
     """All that the person has asked for in this thread."""
-    return "\n".join(each.response_metadata.get(_ASKED, each.text) for each in messages if is_request(each))
+    return "\n".join(message.response_metadata.get(_ASKED, message.text) for message in messages if is_request(message))
 
 
 def results_in(messages: Sequence[AnyMessage]) -> Iterator[JsonMap]:
     """What the model was shown of tools, as `parse_text_results` has it; the task of a child is such a result."""
     for message in messages:
         if isinstance(message, ToolMessage):
-            told = loads(message.text) or {"data": message.text}
-            yield {"ok": message.status != "error", **told, "tool": message.name}
+            data = loads(message.text) or {"data": message.text}
+            yield {"ok": message.status != "error", **data, "tool": message.name}
         elif message.name == RESULT_MESSAGE_NAME:
             yield from parse_text_results(message.text)
         elif _ASKED in message.response_metadata:
@@ -362,16 +362,16 @@ def state_of(message: AIMessage) -> JsonMap:
     """What is to be kept of a message beside its text and calls; {} where that is nothing, or is no JSON."""
     state: JsonMap = {}
     content = message.content
-    if not isinstance(content, str) and any(isinstance(each, str) or each.get("type") != "text" for each in content):
-        state["content"] = [{"type": "text", "text": each} if isinstance(each, str) else each for each in content]
-    kept = {name: value for name, value in message.additional_kwargs.items() if name not in _NOT_KEPT and value}
-    if kept:
-        state["additional_kwargs"] = kept
+    if not isinstance(content, str) and any(isinstance(block, str) or block.get("type") != "text" for block in content):
+        state["content"] = [{"type": "text", "text": block} if isinstance(block, str) else block for block in content]
+    extras = {name: value for name, value in message.additional_kwargs.items() if name not in _NOT_KEPT and value}
+    if extras:
+        state["additional_kwargs"] = extras
     if not state:
         return {}
-    told = {name: message.response_metadata[name] for name in _METADATA if name in message.response_metadata}
+    metadata = {name: message.response_metadata[name] for name in _METADATA if name in message.response_metadata}
     try:
-        restored: JsonMap = orjson.loads(orjson.dumps({**state, "response_metadata": told}))
+        restored: JsonMap = orjson.loads(orjson.dumps({**state, "response_metadata": metadata}))
     except TypeError:
         return {}
     return restored
@@ -386,28 +386,28 @@ def joined_details(pieces: Iterable[JsonMap]) -> list[JsonMap]:
     places: dict[Any, JsonMap] = {}
     for piece in pieces:
         key = (piece.get("index"), piece.get("type"))
-        known = places.get(key) if piece.get("index") is not None else None
-        if known is None:
-            known = places[key] = dict(piece)
-            joined.append(known)
+        position = places.get(key) if piece.get("index") is not None else None
+        if position is None:
+            position = places[key] = dict(piece)
+            joined.append(position)
             continue
         for name, value in piece.items():
             if name in {"text", "summary", "data"} and isinstance(value, str):
-                known[name] = (known.get(name) or "") + value
+                position[name] = (position.get(name) or "") + value
             elif value is not None:
-                known[name] = value
+                position[name] = value
     return joined
 
 
 def thoughts_of(message: AIMessage) -> str:
     """The words of a message that are thoughts, as far as it tells them."""
     content = message.content
-    blocks = [] if isinstance(content, str) else [each for each in content if isinstance(each, dict)]
-    said = [
-        str(each.get("thinking") or each.get("reasoning") or "") for each in blocks if each.get("type") in _THOUGHTS
+    blocks = [] if isinstance(content, str) else [block for block in content if isinstance(block, dict)]
+    texts = [
+        str(block.get("thinking") or block.get("reasoning") or "") for block in blocks if block.get("type") in _THOUGHTS
     ]
     field = message.additional_kwargs.get(REASONING) or message.additional_kwargs.get("reasoning")
-    return "".join([*said, field if isinstance(field, str) else ""])
+    return "".join([*texts, field if isinstance(field, str) else ""])
 
 
 def with_state(reply: ModelReply, calls: list[NativeToolCall], changed: Mapping[str, JsonMap]) -> AIMessage:
@@ -431,21 +431,23 @@ def _content(
     blocks: list[JsonMap], text: str, ids: Collection[str | None], changed: Mapping[str, JsonMap]
 ) -> list[Any]:
     said = "".join(str(block.get("text", "")) for block in blocks if block.get("type") == "text")
-    kept: list[Any] = []
+    blocks_kept: list[Any] = []
     for block in blocks:
         if block.get("type") == "text" and said != text:
             continue
         call_id = _call_id(block)
         if call_id is None:
-            kept.append(block)
+            blocks_kept.append(block)
         elif call_id in changed:
-            kept.append(_with_arguments(block, changed[call_id]))
+            blocks_kept.append(_with_arguments(block, changed[call_id]))
         elif call_id in ids:
-            kept.append(block)
+            blocks_kept.append(block)
     if text and said != text:
-        first_call = next((place for place, block in enumerate(kept) if _call_id(block) is not None), len(kept))
-        kept.insert(first_call, {"type": "text", "text": text})
-    return kept
+        first_call = next(
+            (place for place, block in enumerate(blocks_kept) if _call_id(block) is not None), len(blocks_kept)
+        )
+        blocks_kept.insert(first_call, {"type": "text", "text": text})
+    return blocks_kept
 
 
 def _call_id(block: JsonMap) -> str | None:
@@ -501,11 +503,11 @@ def _cleaned(value: Any, clean: Callable[[str], str], whole: Collection[str] = _
     if isinstance(value, str):
         return clean(value)
     if isinstance(value, list):
-        return [_cleaned(each, clean, whole) for each in value]
+        return [_cleaned(item, clean, whole) for item in value]
     if isinstance(value, dict):
         return {
-            key: each if key in whole else _cleaned(each, clean, () if key in _ARGUMENTS else whole)
-            for key, each in value.items()
+            key: item if key in whole else _cleaned(item, clean, () if key in _ARGUMENTS else whole)
+            for key, item in value.items()
         }
     return value
 
@@ -522,24 +524,26 @@ def media_of(message: AnyMessage) -> tuple[str, ...]:
     """What a person's message or a result holds beside text, such as an image: each kind once, in order."""
     if isinstance(message.content, str) or not isinstance(message, HumanMessage | ToolMessage):
         return ()
-    blocks = (each for each in message.content if isinstance(each, dict))
+    blocks = (block for block in message.content if isinstance(block, dict))
     return tuple(dict.fromkeys(kind for kind in map(_kind, blocks) if kind != "text"))
 
 
 def in_openai_form(message: AnyMessage) -> list[JsonMap] | None:
     """The blocks of such a message as OpenAI's; None where one of them, such as a video, has no such form."""
     try:
-        found: list[JsonMap] = convert_to_openai_messages([message], text_format="block")[0]["content"]
+        openai_blocks: list[JsonMap] = convert_to_openai_messages([message], text_format="block")[0]["content"]
     except (ValueError, LookupError, TypeError, AttributeError):
         return None
-    return found
+    return openai_blocks
 
 
 def without_media(message: AnyMessage, kinds: Collection[str]) -> AnyMessage:
     """The message with a note in place of each block of these kinds; the message itself where it has none."""
     if not kinds or isinstance(message.content, str):
         return message
-    content = [each if isinstance(each, str) or _kind(each) not in kinds else _note(each) for each in message.content]
+    content = [
+        block if isinstance(block, str) or _kind(block) not in kinds else _note(block) for block in message.content
+    ]
     return message.model_copy(update={"content": content})
 
 
@@ -556,9 +560,9 @@ def media_problem(kinds: Sequence[str], model: str) -> str:
     """Why a request with these kinds of content cannot be worked on; "" where there are none."""
     if not kinds:
         return ""
-    held = " and ".join(f"content of the kind {kind!r}" for kind in kinds)
+    media = " and ".join(f"content of the kind {kind!r}" for kind in kinds)
     named = model or "the model"
-    return f"The request holds {held}, which {named} does not take: say it in words, or choose a model that does."
+    return f"The request holds {media}, which {named} does not take: say it in words, or choose a model that does."
 
 
 # --- Thoughts that an endpoint sends as text
@@ -584,9 +588,9 @@ def without_thoughts(reply: ModelReply) -> ModelReply:
     comes before a closing tag on a line of its own, outside of code fences, is a thought.
     """
     text, thoughts = reply.text, list[str]()
-    while found := _THOUGHT.match(text):
-        thoughts.append(found["said"] or found["words"] or "")
-        text = text[found.end() :]
+    while thought := _THOUGHT.match(text):
+        thoughts.append(thought["said"] or thought["words"] or "")
+        text = text[thought.end() :]
     if not thoughts and (end := _END.search(text)) and text.count("```", 0, end.start()) % 2 == 0:
         thoughts, text = [text[: end.start()]], text[end.end() :]
     text = _LEFTOVERS.sub("", text)

@@ -50,18 +50,18 @@ def _uv_tool() -> tuple[str, set[str], set[str]] | None:
     """
     try:
         receipt = tomllib.loads(Path(sys.prefix, "uv-receipt.toml").read_text("utf-8"))
-        requirements = {each["name"]: each for each in receipt["tool"]["requirements"]}
-        own = requirements.pop(_NAME)
-        source = own.get("directory") or own.get("editable") or _NAME
-        return str(source), set(own.get("extras", [])), set(requirements)
+        requirements = {requirement["name"]: requirement for requirement in receipt["tool"]["requirements"]}
+        own_requirement = requirements.pop(_NAME)
+        source = own_requirement.get("directory") or own_requirement.get("editable") or _NAME
+        return str(source), set(own_requirement.get("extras", [])), set(requirements)
     except (OSError, ValueError, KeyError, TypeError):
         return None
 
 
 def _uv_tool_command(source: str, extras: set[str], packages: set[str]) -> str:
-    wanted = f"{source}[{','.join(sorted(extras))}]" if extras else source
+    requirement_wanted = f"{source}[{','.join(sorted(extras))}]" if extras else source
     beside = "".join(f" --with {name}" for name in sorted(packages))
-    return f"uv tool install {shlex.quote(wanted)}{beside}"
+    return f"uv tool install {shlex.quote(requirement_wanted)}{beside}"
 
 
 def _installer() -> str:

@@ -42,14 +42,14 @@ def named_paths(request: str) -> list[str]:
     request = _ESCAPED.sub(r"\1", request)
     plain = (match.group() for match in _PATH.finditer(request))
     quoted = (match["path"] for match in _QUOTED.finditer(request) if " " in match["path"] or match["path"][:2] == "./")
-    found = dict.fromkeys(path.removeprefix("./").rstrip(".") for path in chain(quoted, plain))
-    return [path for path in found if path]
+    paths = dict.fromkeys(path.removeprefix("./").rstrip(".") for path in chain(quoted, plain))
+    return [path for path in paths if path]
 
 
 def named_identifiers(request: str) -> list[str]:
     """Words that are names in code, each once, in order: in backquotes, with `_` or inner capitals, or called."""
-    found = (match["quoted"] or match["plain"] for match in _IDENTIFIER.finditer(request))
-    return list(dict.fromkeys(found))
+    identifiers = (match["quoted"] or match["plain"] for match in _IDENTIFIER.finditer(request))
+    return list(dict.fromkeys(identifiers))
 
 
 def names_elsewhere(path: str) -> bool:
@@ -114,8 +114,8 @@ def reference_of(number: int) -> str:
 
 def number_of(reference: str) -> int | None:
     """The number of the kept result that is meant, or None for what is no reference."""
-    found = _REFERENCE.fullmatch(reference)
-    return int(found[1]) if found else None
+    match = _REFERENCE.fullmatch(reference)
+    return int(match[1]) if match else None
 
 
 def is_reference(path: str) -> bool:
@@ -131,9 +131,9 @@ def only_read(reference: str) -> str:
 def unknown_reference(reference: str, numbers: Sequence[int]) -> ToolError:
     """NOT_FOUND; `numbers` are those of the results that were kept, and the latest are named."""
     names = tuple(reference_of(number) for number in sorted(numbers, reverse=True)[:_SHOWN])
-    there = f"The latest are {', '.join(names)}." if names else "None was kept in this run: make the call again."
+    latest = f"The latest are {', '.join(names)}." if names else "None was kept in this run: make the call again."
     return ToolError(
-        code=ToolErrorCode.NOT_FOUND, message=f"No kept result is called {reference}. {there}", suggestions=names
+        code=ToolErrorCode.NOT_FOUND, message=f"No kept result is called {reference}. {latest}", suggestions=names
     )
 
 
@@ -235,9 +235,9 @@ _INDENTED = re.compile(r"(?:\n[ \t]+\S.*)+")
 
 def without_output(request: str) -> tuple[str, str]:
     """A request without the output of tests or of a program that was pasted into it, and that output, "" for none."""
-    if not (told := [*_TOLD.finditer(request)]):
+    if not (outputs := [*_TOLD.finditer(request)]):
         return request, ""
-    lines = [*told, *_AROUND.finditer(request)]
+    lines = [*outputs, *_AROUND.finditer(request)]
     start, end = min(line.start() for line in lines), max(line.end() for line in lines)
     if code := _INDENTED.match(request, end):
         end = code.end()
@@ -246,8 +246,8 @@ def without_output(request: str) -> tuple[str, str]:
 
 def told_paths(output: str) -> list[str]:
     """The files that pasted output speaks of, each once: tests first, then the others, the last frame's last."""
-    told = [line for line in _TOLD.finditer(output) if line.lastgroup]
-    paths = [line["test"] for line in told if line["test"]]
-    paths += [line["frame"] or line["file"] for line in told if not line["test"]]
+    output_lines = [line for line in _TOLD.finditer(output) if line.lastgroup]
+    paths = [line["test"] for line in output_lines if line["test"]]
+    paths += [line["frame"] or line["file"] for line in output_lines if not line["test"]]
     last = {path.removeprefix("./"): at for at, path in enumerate(paths) if "site-packages/" not in path}
     return sorted(last, key=lambda path: (not IS_TEST.search(path), last[path]))

@@ -82,8 +82,8 @@ def _block(notes: ProjectNotes) -> str:
     text = _MARK.sub("&lt;", visible(notes.text)).strip("\n")
     if notes.path in _SAID:
         return "\n".join([f'<{MARK} of="{path}">', _SAID[notes.path], text, f"</{MARK}>"])
-    rest = ["[the file goes on; read it where you need the rest]"] if notes.cut else []
-    return "\n".join([f'<{MARK} file="{path}">', text, *rest, f"</{MARK}>"])
+    notice = ["[the file goes on; read it where you need the rest]"] if notes.cut else []
+    return "\n".join([f'<{MARK} file="{path}">', text, *notice, f"</{MARK}>"])
 
 
 # --- Which files are told, and how much of them
@@ -130,11 +130,11 @@ def find_notes(
             text = _note_text(path, data) if isinstance(data, bytes) else data
             if isinstance(text, ToolError):
                 unread.append((path, text.message))
-            elif text is not None and (shown := scrub(text).strip()):
-                kept = _cut_at_line(shown, most)
-                if kept:
-                    notes.append(ProjectNotes(path=path, text=kept, cut=kept != shown))
-                    most -= len(kept.encode("utf-8", "replace"))
+            elif text is not None and (scrubbed := scrub(text).strip()):
+                cut_text = _cut_at_line(scrubbed, most)
+                if cut_text:
+                    notes.append(ProjectNotes(path=path, text=cut_text, cut=cut_text != scrubbed))
+                    most -= len(cut_text.encode("utf-8", "replace"))
                 break
     return tuple(notes), unread
 
@@ -211,20 +211,20 @@ def find_skills(
     for folder in folders if most else ():
         for name in sorted(folder.names)[:MOST_SKILLS]:
             path, data = f"{folder.path}/{name}/{SKILL_FILE}", folder.head(name, MOST_READ + 1)
-            said = _description(name, path, data) if isinstance(data, bytes) else data
-            if isinstance(said, ToolError):
-                unread.append((path, said.message))
-            elif said is not None:
+            description = _description(name, path, data) if isinstance(data, bytes) else data
+            if isinstance(description, ToolError):
+                unread.append((path, description.message))
+            elif description is not None:
                 how = f"read_skill {name}" if folder.users else f"read_file {path}"
-                lines.setdefault((folder.users, name), f"- {name} ({how}): {_short(scrub(said))}")
+                lines.setdefault((folder.users, name), f"- {name} ({how}): {_short(scrub(description))}")
     text = "\n".join(lines.values())
-    kept = _cut_at_line(text, most)
-    return (ProjectNotes(path=SKILLS, text=kept, cut=kept != text),) if kept else (), unread
+    cut_text = _cut_at_line(text, most)
+    return (ProjectNotes(path=SKILLS, text=cut_text, cut=cut_text != text),) if cut_text else (), unread
 
 
 def remembered(notes: Sequence[str]) -> tuple[ProjectNotes, ...]:
     """What earlier runs noted, the oldest first, as one note, or none."""
-    text = "\n".join(f"- {' '.join(visible(each).split())}" for each in notes)
+    text = "\n".join(f"- {' '.join(visible(note).split())}" for note in notes)
     return (ProjectNotes(path=MEMORY, text=text),) if text else ()
 
 
@@ -233,10 +233,10 @@ def _description(folder: str, path: str, data: bytes) -> str | ToolError:
     text = _note_text(path, data)
     if isinstance(text, ToolError):
         return text
-    found = _FRONTMATTER.match(text)
-    values = read_yaml(found[1]) if found else None
+    frontmatter = _FRONTMATTER.match(text)
+    values = read_yaml(frontmatter[1]) if frontmatter else None
     fields = values if isinstance(values, dict) else {}
-    said, fits = fields.get("description"), len(folder) <= 64 and _SKILL_NAME.fullmatch(folder)
+    description, fits = fields.get("description"), len(folder) <= 64 and _SKILL_NAME.fullmatch(folder)
     problems = {
         f"it has more than {MOST_READ:,} bytes": len(data) > MOST_READ,
         "it holds characters that nobody sees": text != _LINE_ENDS.sub("\n", data.decode("utf-8-sig", "replace")),
@@ -244,10 +244,10 @@ def _description(folder: str, path: str, data: bytes) -> str | ToolError:
         "its `name` has to be its folder's, of small letters, digits and single hyphens": (
             fields.get("name") != folder or not fits or folder != folder.lower()
         ),
-        "it has no `description`": not isinstance(said, str) or not said.strip(),
+        "it has no `description`": not isinstance(description, str) or not description.strip(),
     }
     reason = next((reason for reason, holds in problems.items() if holds), "")
-    return invalid(f"{path!r} is not read as a skill: {reason}.") if reason else " ".join(str(said).split())
+    return invalid(f"{path!r} is not read as a skill: {reason}.") if reason else " ".join(str(description).split())
 
 
 def _short(text: str) -> str:

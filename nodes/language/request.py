@@ -186,21 +186,27 @@ class Request:
 
     def speaks_of_others(self, path: str) -> bool:
         """Whether it names other Python files than this one, which may have to change as well."""
-        own = posixpath.basename(path)
-        return any(posixpath.basename(each) != own for each in self.files)
+        base_name = posixpath.basename(path)
+        return any(posixpath.basename(file) != base_name for file in self.files)
 
     def deletions(self, names: Collection[str], path: str = "") -> set[str]:
         """Those of `names` (`load`, `Cart.total`) that are to go; where a file is named, from that of `path`.
 
         A method may be called by its last name where only one of the names ends with it.
         """
-        known, own = _by_mention(names, path), posixpath.basename(path)
-        found = {each.name for each in self.moves if path and each.name in names and each.leaves(path)}
+        mentioned, base_name = _by_mention(names, path), posixpath.basename(path)
+        moved_names = {move.name for move in self.moves if path and move.name in names and move.leaves(path)}
         for listed in self._lists:
-            files = ({posixpath.basename(file) for file in each.files.difference(names)} for each in listed)
-            here = (each for each, named in zip(listed, files, strict=True) if not own or not named or own in named)
-            found.update(takewhile(bool, (_meant(each, known) for each in here)))
-        return found
+            files = (
+                {posixpath.basename(file) for file in deletion_list.files.difference(names)} for deletion_list in listed
+            )
+            deletion_list = (
+                each
+                for each, named in zip(listed, files, strict=True)
+                if not base_name or not named or base_name in named
+            )
+            moved_names.update(takewhile(bool, (_meant(deletion_list, mentioned) for deletion_list in deletion_list)))
+        return moved_names
 
 
 @lru_cache(maxsize=16)
@@ -212,7 +218,7 @@ def read_request(request: str) -> Request:
     expected: list[Expectation] = []
     moves: list[Move] = []
     lists: list[tuple[_Deletion, ...]] = []
-    for sentence in (each.strip() for each in _SENTENCE.split(request) if len(each) <= _LONGEST):
+    for sentence in (part.strip() for part in _SENTENCE.split(request) if len(part) <= _LONGEST):
         for match in _rename_matches(sentence):
             old, new = (name.rpartition(".")[2] for name in match.groups())
             if _is_name(old) and _is_name(new) and old != new and not any(map(_FILE.fullmatch, match.groups())):
@@ -226,16 +232,16 @@ def read_request(request: str) -> Request:
     if not _PART.search(request) and any(each.name in {"it", "that", "this"} for each in deleted):
         files = frozenset(_FILE.findall(request))
         lists += ((_Deletion("".join(names), "", "", files),) for names in _UNUSED.findall(request))
-    for each in deleted:
-        if _is_name(each.name) and _KIND.search(each.words) and _is_anywhere(each.place):
-            expected.append(Expectation(each.name))
-    wanted = () if _KEPT.search(request) else tuple(expected)
+    for deletion in deleted:
+        if _is_name(deletion.name) and _KIND.search(deletion.words) and _is_anywhere(deletion.place):
+            expected.append(Expectation(deletion.name))
+    names_wanted = () if _KEPT.search(request) else tuple(expected)
     return Request(
         **kinds,
         files=frozenset(_PYTHON_FILE.findall(request)),
         renames=renames,
         moves=() if _KEPT.search(request) else tuple(moves),
-        expectations=wanted,
+        expectations=names_wanted,
         flags=frozenset(match[1] for match in _FLAG.finditer(request) if not _negated(request, match.start())),
         _lists=tuple(lists),
     )
@@ -244,10 +250,10 @@ def read_request(request: str) -> Request:
 def _moves(text: str) -> Iterator[Move]:
     """`move load and save from app.py to io.py`, `put the class Cart into cart.py and import it from there`."""
     for match in _MOVE.finditer(text):
-        for each in _LISTED.finditer(match["names"]) if not _negated(text, match.start()) else ():
-            if _is_name(each[1]):
-                certain = bool(_KIND.search(match["names"]) or named_identifiers(each[0]))
-                yield Move(each[1], match["old"] or "", match["new"], certain)
+        for match_of_name in _LISTED.finditer(match["names"]) if not _negated(text, match.start()) else ():
+            if _is_name(match_of_name[1]):
+                certain = bool(_KIND.search(match["names"]) or named_identifiers(match_of_name[0]))
+                yield Move(match_of_name[1], match["old"] or "", match["new"], certain)
 
 
 def _listed(text: str, at: int, files: frozenset[str]) -> Iterator[_Deletion]:
@@ -275,7 +281,7 @@ def _is_certain(text: str, match: re.Match[str]) -> bool:
     place, middle = _FROM.match(text, match.end()), _FROM.match(text, match.end(1))
     if "." in match[1] or _LOCAL.search(match[0]) or not (place or _END.match(text, match.end())):
         return False
-    return all(_is_anywhere(each[1]) for each in (place, middle) if each)
+    return all(_is_anywhere(part[1]) for part in (place, middle) if part)
 
 
 def _is_anywhere(place: str) -> bool:
@@ -284,14 +290,14 @@ def _is_anywhere(place: str) -> bool:
 
 def _by_mention(names: Collection[str], path: str) -> Mapping[str, str]:
     """How each name may be called: as it is, with the module before it, or by its last part where that is clear."""
-    found = {name: name for name in names}
+    by_mention = {name: name for name in names}
     stem = posixpath.splitext(posixpath.basename(path))[0]
     lasts = [name.rpartition(".")[2] for name in names]
     for name, last in zip(names, lasts, strict=True):
-        found.setdefault(f"{stem}.{name}", name)
+        by_mention.setdefault(f"{stem}.{name}", name)
         if lasts.count(last) == 1:
-            found.setdefault(last, name)
-    return found
+            by_mention.setdefault(last, name)
+    return by_mention
 
 
 def _meant(deletion: _Deletion, known: Mapping[str, str]) -> str:
@@ -303,7 +309,7 @@ def _meant(deletion: _Deletion, known: Mapping[str, str]) -> str:
     if place and f"{place}.{deletion.name}" in known:
         return known[f"{place}.{deletion.name}"]
     if "method" in deletion.words:
-        methods = {each for each in known.values() if each.endswith(f".{deletion.name}")}
+        methods = {full_name for full_name in known.values() if full_name.endswith(f".{deletion.name}")}
         name = methods.pop() if len(methods) == 1 else name if "." in deletion.name else ""
     return name if _is_anywhere(place) or place == name.partition(".")[0] != name else ""
 

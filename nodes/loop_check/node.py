@@ -41,8 +41,8 @@ def check(
     if not_taken := repetition.answer_stop(loop, answer, changed, config):
         loop = loop.model_copy(update={"verdict": LoopVerdict.GAVE_UP})
     blocks = profile.edit_form is EditForm.BLOCKS  # whose requests show no call, and say how to go on
-    told = repetition.with_notices(items, results, {} if blocks else signatures, loop)
-    exchange = settle_exchange(reply, items, told, profile.protocol, specs, root)
+    results_told = repetition.with_notices(items, results, {} if blocks else signatures, loop)
+    exchange = settle_exchange(reply, items, results_told, profile.protocol, specs, root)
     update: dict[str, Any] = {"loop": loop, "messages": exchange}
     if lower := repetition.stepped_down(profile, loop):
         update["profile"] = lower

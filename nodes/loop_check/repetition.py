@@ -160,13 +160,13 @@ def check_progress(
     steps, standing = (*record.recent, signatures), record.overrides
     if changed:
         steps, standing = tuple(tuple(name for name in step if name in changed) for step in steps), ()
-    overrides = {each.signature: each for each in standing}
+    overrides = {override.signature: override for override in standing}
     outcomes = {name: outcome for name, outcome in outcomes.items() if name not in overrides}  # which were refused
     news = _news(record, outcomes) - {*changed}
     steps = (*(tuple(name for name in step if name not in news) for step in steps[:-1]), steps[-1])
     looping = _repeated(steps, config)
     if overrides.keys().isdisjoint(steps[-1]) and not {*steps[-1]} <= {*looping}:
-        overrides = {name: each.model_copy(update={"obeyed": True}) for name, each in overrides.items()}
+        overrides = {name: override.model_copy(update={"obeyed": True}) for name, override in overrides.items()}
     for name in {*steps[-1]} & overrides.keys():
         overrides[name] = overrides[name].model_copy(update={"repeats": overrides[name].repeats + 1})
     for name in looping:
@@ -178,8 +178,8 @@ def check_progress(
     if any(_persists(override, config) for override in touched):
         verdict = LoopVerdict.PERSISTED
     recent = tuple(past for past in steps if past)[-max(config.span, LONGEST_CYCLE * config.threshold) :]
-    known = tuple(dict.fromkeys((*record.outcomes, *outcomes.items())))[-MOST_OUTCOMES:]
-    update = {"recent": recent, "outcomes": known, "overrides": tuple(overrides.values()), "verdict": verdict}
+    outcomes_known = tuple(dict.fromkeys((*record.outcomes, *outcomes.items())))[-MOST_OUTCOMES:]
+    update = {"recent": recent, "outcomes": outcomes_known, "overrides": tuple(overrides.values()), "verdict": verdict}
     return record.model_copy(update=update)
 
 
@@ -329,18 +329,18 @@ def with_notices(
     `signatures` are those of the calls by their place. A result that has data gets the notice as data; a failure gets
     its sentence added, for a failure is all that its reader looks at.
     """
-    told = []
+    notices = []
     for place, (item, result) in enumerate(zip(items, results, strict=True)):
         notice, error = override_notice(loop, signatures.get(place, "")), result.result.error
         advice = _miss_advice(item, loop) if isinstance(item, ToolCall) and is_miss(error) else ""
-        said = result.result
+        tool_result = result.result
         if error is not None and (notice or advice):
             message = " ".join(filter(None, [error.message, advice, notice["message"] if notice else ""]))
-            said = ToolResult(ok=False, error=error.model_copy(update={"message": message}))
+            tool_result = ToolResult(ok=False, error=error.model_copy(update={"message": message}))
         elif notice:
-            said = ToolResult(ok=True, data={**said.data, "override": notice})
-        told.append(result.model_copy(update={"result": said}))
-    return told
+            tool_result = ToolResult(ok=True, data={**tool_result.data, "override": notice})
+        notices.append(result.model_copy(update={"result": tool_result}))
+    return notices
 
 
 def _miss_advice(call: ToolCall, loop: LoopRecord) -> str:
@@ -426,10 +426,10 @@ def verification(call: ToolCall, result: ToolResult, changed: Sequence[str]) -> 
         failed: Literal["contradicted", "none"] = "contradicted" if error.code is ToolErrorCode.CHECK_FAILED else "none"
         return None if error.code is ToolErrorCode.CANCELLED else Verification(kind=failed, reason=error.message)
     unseen = [path for path in changed if path not in call.arguments.get("paths", ())]
-    known = {name: data[name] for name in Verification.model_fields if name in data}
+    fields = {name: data[name] for name in Verification.model_fields if name in data}
     reason = f"no check looked at {listed(unseen)}" if unseen else str(data.get("reason", ""))
     kind = "none" if unseen else data.get("checks", "none")
-    return Verification.model_validate({**known, "kind": kind, "reason": reason})
+    return Verification.model_validate({**fields, "kind": kind, "reason": reason})
 
 
 def answer_stop(

@@ -74,17 +74,17 @@ def read_format(given: Any) -> ResponseFormat:
     """
     given = given if isinstance(given, type | Mapping) else getattr(given, "schema", given)
     if isinstance(given, Mapping):
-        found = ResponseFormat(dict(given))
+        form = ResponseFormat(dict(given))
     else:
         try:
             adapter: TypeAdapter[Any] = TypeAdapter(given)
-            found = ResponseFormat(adapter.json_schema(), adapter)
+            form = ResponseFormat(adapter.json_schema(), adapter)
         except (PydanticUserError, NameError) as error:
             kinds = "a pydantic model, a dataclass, a TypedDict or a JSON schema"
             raise TypeError(f"response_format: give {kinds}. {str(error).splitlines()[0]}") from None
-    if problem := schema_problem(found.json_schema):
+    if problem := schema_problem(form.json_schema):
         raise ValueError(problem)
-    return found
+    return form
 
 
 def answer_problems(answer: Answer, schema: dict[str, Any] | None, built: ResponseFormat | None = None) -> list[str]:
@@ -108,8 +108,8 @@ def _problems_of_type(value: Any, built: ResponseFormat) -> list[str]:
     try:
         built.build(value)
     except ValidationError as error:
-        found = error.errors(include_url=False, include_context=False, include_input=False)
-        return [f"{'.'.join(map(str, ('value', *each['loc'])))}: {each['msg']}" for each in found]
+        details = error.errors(include_url=False, include_context=False, include_input=False)
+        return [f"{'.'.join(map(str, ('value', *detail['loc'])))}: {detail['msg']}" for detail in details]
     except Exception as error:  # noqa: BLE001 - a user's validator may fail in any way, and the run goes on
         return [f"value: {type(error).__name__}: {error}"]
     return []
@@ -123,8 +123,8 @@ def _misfits(schema: dict[str, Any], value: Any) -> list[str] | str:
 
     try:
         Draft202012Validator.check_schema(schema)
-        found = Draft202012Validator(schema, registry=Registry()).iter_errors(value)
-        errors = sorted(found, key=lambda error: error.json_path)
+        problems = Draft202012Validator(schema, registry=Registry()).iter_errors(value)
+        errors = sorted(problems, key=lambda error: error.json_path)
     except SchemaError as error:
         return f"response_format is not a JSON schema: {error.message}"
     except (Unresolvable, RecursionError) as error:  # a reference leads nowhere, or to itself

@@ -101,8 +101,10 @@ def read_reply(reply: ModelReply, step: int, reader: Reader) -> ReplyReading:
     if not items:
         return _judged_answer(reply, quotes, step, reader)
     if all(isinstance(item, CallError) for item in items):
-        told = items[: MOST_CALLS + 1]  # what is beyond says the same of each
-        return ReplyReading(Reading.MALFORMED, items, [item.error for item in told if isinstance(item, CallError)])
+        items_read = items[: MOST_CALLS + 1]  # what is beyond says the same of each
+        return ReplyReading(
+            Reading.MALFORMED, items, [item.error for item in items_read if isinstance(item, CallError)]
+        )
 
     formats = [item.format for item in items if isinstance(item, ToolCall) and not item.implied]
     if all(formats):
@@ -224,40 +226,40 @@ def _read_calls(reply: ModelReply, step: int, reader: Reader) -> tuple[list[Read
     answered = any(call.tool == ANSWER_TOOL for call in native)
     plain = native_protocol and (bool(native) or not blocks)
     written = read_written(text, reader.tools, reader.texts, answered=answered, native=plain)
-    made = [call.outcome[:2] for call in native]
-    calls = [call for call in written.calls if call.outcome[:2] not in made]
-    kept = None
+    outcomes = [call.outcome[:2] for call in native]
+    calls = [call for call in written.calls if call.outcome[:2] not in outcomes]
+    text_kept = None
     if any(call.format and isinstance(call.outcome, ToolInvocation) for call in calls) and not edits:
-        kept = written.prose if native_protocol else with_lines(written.prose, calls)
-    if kept is not None and not native_protocol:
+        text_kept = written.prose if native_protocol else with_lines(written.prose, calls)
+    if text_kept is not None and not native_protocol:
         calls = on_their_lines(written.prose, calls)
 
     if plain:
-        return [*native, *_numbered(calls, prefix, native)], "", kept, written.quotes
+        return [*native, *_numbered(calls, prefix, native)], "", text_kept, written.quotes
     edits = edits if not native else []
     said = prose if not calls else ""
     calls = [call for call in calls if not _is_heading(call, [edit.outcome for edit in edits], reader)]
-    both = sorted([*calls, *edits], key=lambda call: call.line_number)
-    return [*_numbered(both, prefix, native), *native], said, kept, written.quotes
+    in_order = sorted([*calls, *edits], key=lambda call: call.line_number)
+    return [*_numbered(in_order, prefix, native), *native], said, text_kept, written.quotes
 
 
 def _edits(text: str, reader: Reader) -> tuple[list[ReadCall], str, str]:
     """The edits of a reply in block form, the prose around them, and the text without their blocks."""
-    said = extract_in_order(text, reader.known_tools, fenced=False)
-    if not said and whole_calls(text, reader.tools):
+    extracted = extract_in_order(text, reader.known_tools, fenced=False)
+    if not extracted and whole_calls(text, reader.tools):
         return [], "", text
-    plain = without_lines(text, [(call.line_number + 1, call.end_line) for call in said])
-    found = read_blocks(plain, reader.shown_files, reader.turn.request or None)
-    both = zip(found.outcomes, found.lines, strict=True)
-    taken = [(edit, lines) for edit, lines in both if not _holds_call(edit, reader)]
-    rest = without_lines(text, [lines for _, lines in taken])
+    plain = without_lines(text, [(call.line_number + 1, call.end_line) for call in extracted])
+    blocks = read_blocks(plain, reader.shown_files, reader.turn.request or None)
+    pairs = zip(blocks.outcomes, blocks.lines, strict=True)
+    edits_taken = [(edit, lines) for edit, lines in pairs if not _holds_call(edit, reader)]
+    remaining_text = without_lines(text, [lines for _, lines in edits_taken])
     if is_question(reader.turn.request):
-        return [], "", rest
+        return [], "", remaining_text
     edits = []
-    for edit, _ in taken:
+    for edit, _ in edits_taken:
         body = edit.line_content if isinstance(edit, ExtractionError) else str(edit.args["content"])
         edits.append(ReadCall(EDIT_TOOL, body, edit))
-    return edits, found.prose, rest
+    return edits, blocks.prose, remaining_text
 
 
 def _holds_call(edit: ToolInvocation | ExtractionError, reader: Reader) -> bool:
@@ -272,13 +274,13 @@ def _is_heading(line: ReadCall, edits: Sequence[ToolInvocation | ExtractionError
     if not edits or not isinstance(line.outcome, ToolInvocation) or line.outcome.args.keys() != {"path"}:
         return False
     path = line.outcome.args["path"]
-    known = line.tool == "read_file" and (path in reader.shown_files or path in named_paths(reader.turn.request))
-    return known or any(isinstance(edit, ToolInvocation) and edit.args["path"] == path for edit in edits)
+    is_shown = line.tool == "read_file" and (path in reader.shown_files or path in named_paths(reader.turn.request))
+    return is_shown or any(isinstance(edit, ToolInvocation) and edit.args["path"] == path for edit in edits)
 
 
 def _numbered(calls: Sequence[ReadCall], prefix: str, others: Sequence[ReadCall]) -> list[ReadCall]:
-    taken = {call.call_id for call in others}
-    free = (name for index in count() if (name := f"{prefix}_{index}") not in taken)
+    ids = {call.call_id for call in others}
+    free = (name for index in count() if (name := f"{prefix}_{index}") not in ids)
     return [call._replace(call_id=call_id) for call, call_id in zip(calls, free, strict=False)]
 
 
@@ -344,9 +346,9 @@ def _judged_answer(reply: ModelReply, quotes: str, step: int, reader: Reader) ->
     answer = Answer(text=reply.text.strip(), quotes=quotes)
     problems = reader.check_answer(answer)
     if reader.profile.edit_form is EditForm.BLOCKS:
-        found = read_blocks(answer.text, reader.shown_files)
+        blocks = read_blocks(answer.text, reader.shown_files)
         asked_of = (f"/{answer.text.strip('`*: ')}".endswith(f"/{path}") for path in named_paths(reader.turn.request))
-        if (found.outcomes and not found.prose) or any(asked_of):
+        if (blocks.outcomes and not blocks.prose) or any(asked_of):
             problems = [*problems, "this shows a file instead of answering"]
     if problems:
         kind = ExtractionErrorType.INVALID_ANSWER
@@ -356,8 +358,8 @@ def _judged_answer(reply: ModelReply, quotes: str, step: int, reader: Reader) ->
     paths = paths_to_check(reader.turn)
     if paths is None:
         return ReplyReading(Reading.ANSWER, [], [], answer)
-    given = _implied(ANSWER_TOOL, {"answer": answer.text, "value": answer.value}, f"call_{step}_answer")
-    return ReplyReading(Reading.CALLS, [_implied_checks(paths, step), given], [])
+    answer_call = _implied(ANSWER_TOOL, {"answer": answer.text, "value": answer.value}, f"call_{step}_answer")
+    return ReplyReading(Reading.CALLS, [_implied_checks(paths, step), answer_call], [])
 
 
 def _malformed(errors: list[ExtractionError]) -> ReplyReading:

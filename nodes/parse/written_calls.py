@@ -72,13 +72,13 @@ def read_written(
         return Written(lines, text, quotes)
 
     if answered:
-        markups = [each for each in markups if not text.startswith(("```", "~~~"), each.start)]
-    calls = [each for each in markups if not each.quoted]
-    quotes = quotes or next((each.format for each in markups if each.quoted), "")
+        markups = [markup for markup in markups if not text.startswith(("```", "~~~"), markup.start)]
+    calls = [markup for markup in markups if not markup.quoted]
+    quotes = quotes or next((markup.format for markup in markups if markup.quoted), "")
     invented = _invention(text, markups, tools.names)
-    prose = without_markup(text[:invented], [each for each in calls if invented is None or each.start < invented])
+    prose = without_markup(text[:invented], [call for call in calls if invented is None or call.start < invented])
     if quotes and not calls and not lines and not plain.strip():
-        calls = [each._replace(quoted=False, problem=_ONLY_QUOTED) for each in markups]
+        calls = [markup._replace(quoted=False, problem=_ONLY_QUOTED) for markup in markups]
 
     refused = _shown_calls(text, calls, texts)
     foreign: list[ReadCall] = []
@@ -92,8 +92,8 @@ def read_written(
         foreign += _read_calls(each, text, line, tools, reason)
         at, line = each.end, line + text.count("\n", each.start, each.end)
     last_calls = [] if text[at:].strip() else foreign[first_of_last:]
-    both = sorted([*lines, *foreign], key=lambda call: call.line_number) if lines else foreign
-    return Written(both, prose, quotes, last_calls)
+    in_order = sorted([*lines, *foreign], key=lambda call: call.line_number) if lines else foreign
+    return Written(in_order, prose, quotes, last_calls)
 
 
 def _names_a_tool(call: ReadCall, tools: ToolSchemas) -> bool:
@@ -104,7 +104,7 @@ def _names_a_tool(call: ReadCall, tools: ToolSchemas) -> bool:
 def _unless_shown(call: ReadCall, text: str, texts: Callable[[], Sequence[str]]) -> ReadCall:
     """A `tool:` line, malformed where it stands in a text that the model was shown."""
     lines = "\n".join(text.splitlines()[call.line_number - 1 : call.end_line]).strip()
-    if not any(lines in shown for shown in texts()):
+    if not any(lines in text_shown for text_shown in texts()):
         return call
     details = f"The tool call does not run: {_SHOWN}. Nothing of it was executed. {_QUOTE_IT}"
     error = ExtractionError(ExtractionErrorType.MISSING_TOOL_PREFIX, call.line_number, lines[:200], details)
@@ -137,19 +137,19 @@ def _shown_calls(text: str, calls: Sequence[Markup], texts: Callable[[], Sequenc
 
     Of a raw value it is not known where it ends if what stands between two values was shown: all of them are refused.
     """
-    written = [each for each in calls if each.calls][:_MOST_CHECKED]
-    shown = "\0".join(texts()) if written else ""
-    if not shown:
+    written = [call for call in calls if call.calls][:_MOST_CHECKED]
+    texts_shown = "\0".join(texts()) if written else ""
+    if not texts_shown:
         return set()
-    places = [place for each in written for call in each.calls for place in call.values]
+    places = [place for written_call in written for call in written_call.calls for place in call.values]
     joints = [text[end:start].strip() for (_, end), (start, _) in pairwise(places)]
-    if any(joint and joint in shown for joint in joints):
+    if any(joint and joint in texts_shown for joint in joints):
         return {each.start for each in written if any(call.values for call in each.calls)}
     refused = set()
-    for each in written:
-        last = max((end for call in each.calls for _, end in call.values), default=each.end)
-        if text[each.start : last].strip() in shown:
-            refused.add(each.start)
+    for written_call in written:
+        last = max((end for call in written_call.calls for _, end in call.values), default=written_call.end)
+        if text[written_call.start : last].strip() in texts_shown:
+            refused.add(written_call.start)
     return refused
 
 
@@ -178,11 +178,11 @@ def kept_part(reply: ModelReply, known_tools: frozenset[str]) -> ModelReply:
     """
     if reply.calls or not reply.text:
         return reply
-    kept = cut_invented(reply.text, known_tools)
-    if kept == reply.text:
+    text_kept = cut_invented(reply.text, known_tools)
+    if text_kept == reply.text:
         return reply
     finish = FinishReason.STOP if reply.finish_reason is FinishReason.LENGTH else reply.finish_reason
-    return reply.model_copy(update={"text": kept.rstrip(), "finish_reason": finish})
+    return reply.model_copy(update={"text": text_kept.rstrip(), "finish_reason": finish})
 
 
 def was_cut(said: ModelReply, kept: ModelReply) -> bool:
@@ -199,7 +199,7 @@ def cut_invented(text: str, known_tools: frozenset[str]) -> str:
     """
     markups = recognise(text, ToolSchemas(known_tools))
     place = _invention(text, markups, known_tools)
-    if place is None or any(each.start > place and not each.quoted for each in markups):
+    if place is None or any(markup.start > place and not markup.quoted for markup in markups):
         return text
     return text[:place]
 
@@ -208,7 +208,7 @@ def _invention(text: str, markups: Sequence[Markup], known_tools: frozenset[str]
     """Where a reply begins to invent."""
     plain = masked(text, markups) if markups else text
     ends = {call.line_number: call.end_line for call in extract_in_order(plain, known_tools)}
-    first_end = next((each.end for each in markups if not each.quoted), len(text))
+    first_end = next((markup.end for markup in markups if not markup.quoted), len(text))
     at, inside, fence, called = 0, 0, "", False
     for number, line in enumerate(plain.splitlines(keepends=True), start=1):
         inside = ends.get(number, inside)

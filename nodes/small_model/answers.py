@@ -46,8 +46,8 @@ def _problem(answer: str, facts: AnswerFacts) -> str:
     if (meant and _claims_a_change(answer)) or (facts.first and _claims_own_work(answer)):
         return f"{NOTHING_HAPPENED} {_HONESTLY}" if facts.hindered else NOTHING_HAPPENED
 
-    wanted = reported or facts.faulty or orders_a_change(request)
-    return NOTHING_DONE if wanted and not facts.hindered else ""
+    is_change_wanted = reported or facts.faulty or orders_a_change(request)
+    return NOTHING_DONE if is_change_wanted and not facts.hindered else ""
 
 
 _DONE = (

@@ -68,10 +68,10 @@ class RequestChecks(NamedTuple):
         if not trees:
             return []
 
-        asked = read_request(self.request)
+        request_read = read_request(self.request)
         modules = frozenset(module_of(path) for path in trees)
         sentences: list[str] = []
-        for expected in asked.expectations:
+        for expected in request_read.expectations:
             for path, tree in trees.items():
                 if lines := sorted(set(_use_lines(tree, expected.gone, modules))):
                     sentences.append(f"{expected.gone} is still in {path}, line {_numbers(lines)}.")
@@ -79,9 +79,9 @@ class RequestChecks(NamedTuple):
                 sentences.append(f"{expected.defined} is not defined in {' or '.join(trees)}.")
 
         code = "\n".join(texts.values()).replace("-", "_")  # an option's name may be that of a parameter
-        flags = (flag for flag in sorted(asked.flags) if flag.replace("-", "_") not in code)
+        flags = (flag for flag in sorted(request_read.flags) if flag.replace("-", "_") not in code)
         sentences += (f"--{flag} is not in {' or '.join(texts)}." for flag in flags)
-        for move in asked.moves:
+        for move in request_read.moves:
             sentences += _not_moved(move, trees)
         return sentences
 
@@ -98,14 +98,14 @@ class RequestChecks(NamedTuple):
         if _TO_PASS.search(request):
             return {*already}
 
-        asked, words = read_request(request), frozenset(re.findall(r"\w+", request))
+        request_read, words = read_request(request), frozenset(re.findall(r"\w+", request))
         subjects = words.intersection(defined)
-        insists = (asked.repairs or asked.creates) and before.failed.keys() <= now.failed.keys()
+        insists = (request_read.repairs or request_read.creates) and before.failed.keys() <= now.failed.keys()
 
         def counts(test: str) -> bool:
             if test in request or words & _names_of(test, now.name):
                 return True
-            about = asked.repairs and (not subjects or any(subject in test for subject in subjects))
+            about = request_read.repairs and (not subjects or any(subject in test for subject in subjects))
             return insists and test != now.name and (test in now.near or about)
 
         return {*filter(counts, already)}
@@ -114,8 +114,8 @@ class RequestChecks(NamedTuple):
         """What the request is sure to change, and the `changed` files are not; "" for nothing, or in doubt."""
         request, _ = without_output(self.request)
         to_change = [path for path, old in files_to_change(request).items() if exists(path) is old]
-        if left := [path for path in to_change if not any(is_file(other, path) for other in changed)]:
-            return f"The request names {listed(left)}, which {'were' if left[1:] else 'was'} not changed."
+        if unchanged := [path for path in to_change if not any(is_file(other, path) for other in changed)]:
+            return f"The request names {listed(unchanged)}, which {'were' if unchanged[1:] else 'was'} not changed."
         return "All files are as they were before." if not changed and orders_a_change(request) else ""
 
 
@@ -136,11 +136,11 @@ def _not_moved(move: Move, trees: Mapping[str, ast.Module]) -> Iterator[str]:
     """Where a definition that is moved still is, or is taken from; not of which file, where several may be meant."""
     name, new = move.name, module_of(move.new)
     holders = [path for path, tree in trees.items() if name in _top_names(tree)]
-    left = [path for path in holders if move.leaves(path)]
-    if move.old or len(left) == 1:
-        yield from (f"{name} is still defined in {path}." for path in left)
-    taken = any(each for tree in trees.values() for each in _imports_of(tree, name, {new}))
-    if (move.certain or taken) and not any(is_file(path, move.new) for path in holders):
+    paths_left = [path for path in holders if move.leaves(path)]
+    if move.old or len(paths_left) == 1:
+        yield from (f"{name} is still defined in {path}." for path in paths_left)
+    is_imported = any(import_found for tree in trees.values() for import_found in _imports_of(tree, name, {new}))
+    if (move.certain or is_imported) and not any(is_file(path, move.new) for path in holders):
         yield f"{name} is not defined in {move.new}."
     olds = {module_of(path) for path in ([move.old] if move.old else {*trees} - {*holders}) if "__init__" not in path}
     for path, tree in trees.items():
@@ -149,18 +149,18 @@ def _not_moved(move: Move, trees: Mapping[str, ast.Module]) -> Iterator[str]:
 
 
 def _top_names(tree: ast.Module) -> set[str]:
-    targets = (each for node in tree.body for each in getattr(node, "targets", [getattr(node, "target", node)]))
-    return {getattr(each, "id", "") or getattr(each, "name", "") for each in targets}
+    targets = (target for node in tree.body for target in getattr(node, "targets", [getattr(node, "target", node)]))
+    return {getattr(target, "id", "") or getattr(target, "name", "") for target in targets}
 
 
 def _imports_of(tree: ast.Module, name: str, modules: AbstractSet[str]) -> Iterator[int]:
     """Where a name is imported from one of these modules, or used as an attribute of one that is imported."""
     nodes = [*ast.walk(tree)]
     imports = (node for node in nodes if isinstance(node, ast.Import | ast.ImportFrom))
-    bound = {each.asname or each.name for node in imports for each in node.names}
+    bound = {alias.asname or alias.name for node in imports for alias in node.names}
     for node in nodes:
         if isinstance(node, ast.ImportFrom) and (node.module or "").rpartition(".")[2] in modules:
-            yield from (node.lineno for each in node.names if each.name == name)
+            yield from (node.lineno for alias in node.names if alias.name == name)
         elif isinstance(node, ast.Attribute) and node.attr == name and getattr(node.value, "id", "") in bound & modules:
             yield node.lineno
 
@@ -173,19 +173,25 @@ def _use_lines(tree: ast.Module, name: str, modules: frozenset[str]) -> Iterator
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda) and name in _own_variables(node):
             continue
         waiting.extend(ast.iter_child_nodes(node))
-        used = name in (getattr(node, "id", ""), getattr(node, "name", ""))
-        used |= isinstance(node, ast.ImportFrom) and any(alias.name == name for alias in node.names)
+        is_used = name in (getattr(node, "id", ""), getattr(node, "name", ""))
+        is_used |= isinstance(node, ast.ImportFrom) and any(alias.name == name for alias in node.names)
         if isinstance(node, ast.Attribute) and node.attr == name:
-            used = getattr(node.value, "id", "") in modules | {"self", "cls"}
-        if used and not isinstance(node, ast.alias):
+            is_used = getattr(node.value, "id", "") in modules | {"self", "cls"}
+        if is_used and not isinstance(node, ast.alias):
             yield getattr(node, "lineno", 0)
 
 
 def _own_variables(node: ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda) -> set[str]:
     inner = [*ast.walk(node)]
-    outer = {name for each in inner if isinstance(each, ast.Global | ast.Nonlocal) for name in each.names}
-    stored = {each.id for each in inner if isinstance(each, ast.Name) and isinstance(each.ctx, ast.Store)}
-    return {each.arg for each in ast.walk(node.args) if isinstance(each, ast.arg)} | (stored - outer)
+    outer = {
+        name for inner_node in inner if isinstance(inner_node, ast.Global | ast.Nonlocal) for name in inner_node.names
+    }
+    stored = {
+        inner_node.id
+        for inner_node in inner
+        if isinstance(inner_node, ast.Name) and isinstance(inner_node.ctx, ast.Store)
+    }
+    return {argument.arg for argument in ast.walk(node.args) if isinstance(argument, ast.arg)} | (stored - outer)
 
 
 def _names_of(test: str, command: str) -> frozenset[str]:
@@ -241,21 +247,21 @@ def files_to_change(request: str) -> dict[str, bool]:
     the file that something is moved from, and of the one that gets a test.
     """
     sentences = SENTENCES.split(_QUOTED_FILE.sub(r"\1", request))
-    kept = {path for each in sentences if _UNSURE.search(each) for path in named_paths(each)}
-    found: dict[str, bool] = {}
+    paths_kept = {path for each in sentences if _UNSURE.search(each) for path in named_paths(each)}
+    expected: dict[str, bool] = {}
     for sentence in sentences if orders_a_change(request) else ():
         order, lists = ORDER.match(sentence), [*_FILES.finditer(sentence)]
         if order is None or not lists:
             continue
         verb = order[0].split()[-1]
         tests = [path for path in _INTO.findall(sentence) if IS_TEST.search(path)] if _TESTED.match(sentence) else []
-        told = _FROM.findall(sentence)[:1] if verb.lower() == "move" else tests if len(tests) == 1 else []
-        found |= {path: True for path in told if path not in kept}
-        used = lists if verb.lower() == "rename" else lists[:1]
-        head = verb + sentence[order.end() : used[-1].start()].removesuffix("both ").rstrip()
-        files = [path for each in used for path in _FILE_NAME.findall(each[0]) if path not in kept]
+        targets = _FROM.findall(sentence)[:1] if verb.lower() == "move" else tests if len(tests) == 1 else []
+        expected |= {path: True for path in targets if path not in paths_kept}
+        lists_used = lists if verb.lower() == "rename" else lists[:1]
+        head = verb + sentence[order.end() : lists_used[-1].start()].removesuffix("both ").rstrip()
+        files = [path for match in lists_used for path in _FILE_NAME.findall(match[0]) if path not in paths_kept]
         several = len(files) > 1 and not any(map(IS_TEST.search, files))
-        if not _CONTEXT.search(head) and not _ONWARDS.match(sentence, used[-1].end()):
-            made = _TO_MAKE.fullmatch(head) is not None
-            found |= dict.fromkeys(files, not made) if made or (several and _TO_CHANGE.fullmatch(head)) else {}
-    return found
+        if not _CONTEXT.search(head) and not _ONWARDS.match(sentence, lists_used[-1].end()):
+            is_made = _TO_MAKE.fullmatch(head) is not None
+            expected |= dict.fromkeys(files, not is_made) if is_made or (several and _TO_CHANGE.fullmatch(head)) else {}
+    return expected

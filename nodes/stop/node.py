@@ -40,8 +40,8 @@ def finish(state: StopState, usage: JsonMap, *, checking: bool = True, changing:
     outcome = finished(answer, changes, usage, loop, checking=checking, changing=changing)
     reply = state.get("reply") or ModelReply()
     is_reply = not reply.calls and reply.text.strip() == answer.text
-    said = AIMessage(answer.text, id=reply.message_id if is_reply else None)
-    return {"outcome": outcome, "messages": [said if answer.text else written_here(outcome.answer or "Done.")]}
+    message = AIMessage(answer.text, id=reply.message_id if is_reply else None)
+    return {"outcome": outcome, "messages": [message if answer.text else written_here(outcome.answer or "Done.")]}
 
 
 def is_failed_work(state: StopState) -> bool:

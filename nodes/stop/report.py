@@ -54,12 +54,12 @@ def finished(
     verified = loop.verified or Verification(reason=_NO_CHECK_RAN if checking else _CHECKS_OFF)
     loop = loop.model_copy(update={"verified": verified})
     outcome = stopped(OutcomeKind.FINISHED, cause, Plan(), changes, usage, loop)
-    said = answer.text or (f"{_deeds(outcome.changed_files, outcome.marks)}." if outcome.changed_files else "")
-    message = outcome.message or (NO_FILE_CHANGED if changing else said or "Done.")
+    answer_text = answer.text or (f"{_deeds(outcome.changed_files, outcome.marks)}." if outcome.changed_files else "")
+    message = outcome.message or (NO_FILE_CHANGED if changing else answer_text or "Done.")
     if answer.quotes and (outcome.message or changing):
         message += " The answer quotes a tool call, which did not run."
-    known = {"message": message, "answer": said, "value": answer.value, "quotes": answer.quotes}
-    return outcome.model_copy(update=known)
+    parts = {"message": message, "answer": answer_text, "value": answer.value, "quotes": answer.quotes}
+    return outcome.model_copy(update=parts)
 
 
 def stopped(
@@ -72,12 +72,12 @@ def stopped(
     restored: Sequence[str] = (),
 ) -> Outcome:
     """The outcome of a run that ended before its answer. `cause` is what the deciding node said."""
-    left = [step.title for step in plan.steps if step.status is not PlanStatus.DONE]
+    open_steps = [step.title for step in plan.steps if step.status is not PlanStatus.DONE]
     changed = net_changes(changes)
     files = tuple(path for path in changed if path not in restored)
-    told = {each.path for each in loop.marks if each.kind == "tests_deleted"}
-    gone = [Mark(kind="deleted", path=path) for path in files if not changed[path][1] and path not in told]
-    marks = (*gone, *(each for each in loop.marks if each.path in files))
+    paths_told = {mark.path for mark in loop.marks if mark.kind == "tests_deleted"}
+    gone = [Mark(kind="deleted", path=path) for path in files if not changed[path][1] and path not in paths_told]
+    marks = (*gone, *(mark for mark in loop.marks if mark.path in files))
     failed = Verification(kind="contradicted", reason=" ".join(cause.diagnostics[-1:]))
     unknown = failed if cause.reason is StopReason.CHECKS_FAILED else _CUT_SHORT
     verified = (loop.verified or unknown) if changed else Verification()
@@ -95,7 +95,7 @@ def stopped(
         restored=tuple(restored),
         verified=verified,
         usage=usage,
-        how_to_go_on=(f"Left: {'; '.join(left)}. " if left else "") + cause.reason.how_to_go_on,
+        how_to_go_on=(f"Left: {'; '.join(open_steps)}. " if open_steps else "") + cause.reason.how_to_go_on,
     )
 
 
@@ -139,18 +139,18 @@ def changes_words(
 
 def _deeds(files: Sequence[str], marks: Sequence[Mark]) -> str:
     """What was done to files, and what their marks say: "Changed a.py; deleted b.py; runs later: conftest.py"."""
-    told: dict[str, list[str]] = {}
-    for each in marks:
-        told.setdefault(each.kind, []).append(f"{each.path} ({each.detail})" if each.detail else each.path)
-    gone, unnamed = told.pop("deleted", []), told.pop("not_named", [])
-    left = [path for path in files if path not in {*gone, *told.get("tests_deleted", [])}]
-    changed, beside = ([path for path in left if (path in unnamed) is other] for other in (False, True))
+    paths_by_kind: dict[str, list[str]] = {}
+    for mark in marks:
+        paths_by_kind.setdefault(mark.kind, []).append(f"{mark.path} ({mark.detail})" if mark.detail else mark.path)
+    gone, unnamed = paths_by_kind.pop("deleted", []), paths_by_kind.pop("not_named", [])
+    paths_left = [path for path in files if path not in {*gone, *paths_by_kind.get("tests_deleted", [])}]
+    changed, beside = ([path for path in paths_left if (path in unnamed) is other] for other in (False, True))
     clauses = [f"changed {listed(changed)}"] * bool(changed)
     clauses += [f"changed, not named in the request: {listed(beside, MOST_TOLD)}"] * bool(beside)
     clauses += [f"deleted {listed(gone, MOST_TOLD)}"] * bool(gone)
-    clauses += [f"{kind.replace('_', ' ')}: {listed(said, MOST_TOLD)}" for kind, said in told.items()]
-    whole = "; ".join(clauses)
-    return whole[0].upper() + whole[1:]
+    clauses += [f"{kind.replace('_', ' ')}: {listed(paths, MOST_TOLD)}" for kind, paths in paths_by_kind.items()]
+    summary = "; ".join(clauses)
+    return summary[0].upper() + summary[1:]
 
 
 def _passed(verified: Verification) -> list[str]:
@@ -158,7 +158,7 @@ def _passed(verified: Verification) -> list[str]:
     counts: Counter[str] = Counter()
     for match in filter(None, map(_COUNT.search, verified.ran)):
         counts[match[2]] += int(match[1])
-    others = listed([each for each in verified.ran if not _COUNT.search(each)])
+    others = listed([command for command in verified.ran if not _COUNT.search(command)])
     words = [f"{count_of(number, noun)} {'passes' if number == 1 else 'pass'}" for noun, number in counts.items()]
     words += [f"passed: {others}"] * bool(others)
     if verified.skipped:

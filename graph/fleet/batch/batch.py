@@ -175,8 +175,8 @@ class Batch:
             if self._remove:
                 self._clear(result.id)
         elif result.reason in LIMIT_REACHED:
-            own = self._terms.is_capped and result.reason == StopReason.ACCOUNT_LIMIT
-            self._limit = self._limit or (self._used_up(any_room=False) if own else result.message)
+            is_own_limit = self._terms.is_capped and result.reason == StopReason.ACCOUNT_LIMIT
+            self._limit = self._limit or (self._used_up(any_room=False) if is_own_limit else result.message)
         return result
 
     def _is_over(self) -> bool:
@@ -280,15 +280,15 @@ def prepare(
         The batch, whose folder is the caller's to close; every problem of the task file; or why it cannot begin.
     """
     file = os.fspath(tasks) if isinstance(tasks, str | os.PathLike) else ""
-    known = read_task_file(file) if file else _given(cast("Iterable[BatchTask]", tasks))
-    problems = known if isinstance(known, tuple) else numbered(known, file or _A_LIST)
-    if isinstance(known, tuple) or problems:
+    task_lines = read_task_file(file) if file else _given(cast("Iterable[BatchTask]", tasks))
+    problems = task_lines if isinstance(task_lines, tuple) else numbered(task_lines, file or _A_LIST)
+    if isinstance(task_lines, tuple) or problems:
         return problems
     path = os.path.abspath(out or os.path.splitext(file)[0] + OUT_SUFFIX)
     folder = batch_folder.open_batch_folder(path, _noted(terms, crew), standby=standby)
     if isinstance(folder, ToolError):
         return folder
-    sources = _pinned(known, folder, file or _A_LIST)
+    sources = _pinned(task_lines, folder, file or _A_LIST)
     if not isinstance(sources, Sources):
         folder.close()
         return sources
@@ -296,7 +296,7 @@ def prepare(
     if not isinstance(executor, Executor):
         folder.close()
         return executor
-    every = [task for task, _ in known]
+    every = [task for task, _ in task_lines]
     return Batch(every, folder, executor, terms, remove_copies=remove_copies, notes=sources.notes)
 
 
@@ -307,15 +307,15 @@ def _pinned(
     changed = changed_since(folder, [task for task, _ in known])
     if changed is not None:
         return changed
-    found = find_sources([each for each in known if each.task.id not in folder.done], folder.pins, file)
-    if isinstance(found, Sources):
+    sources = find_sources([line for line in known if line.task.id not in folder.done], folder.pins, file)
+    if isinstance(sources, Sources):
         try:
-            for source, commit in found.pins.items():
+            for source, commit in sources.pins.items():
                 if commit:
                     folder.pin(source, commit)
         except OSError as error:
             return os_failure(error, "write in", folder.path)
-    return found
+    return sources
 
 
 def check_crew(crew: Crew, options: SessionOptions) -> BuildArguments:
@@ -329,13 +329,13 @@ def check_crew(crew: Crew, options: SessionOptions) -> BuildArguments:
             raise ValueError(f"{name}: {count!r} is no number from 1 to {MOST_WORKERS:,}.")
     if crew.on not in {None, "ray"}:
         raise ValueError(f'on: {crew.on!r} is unknown: give "ray", or nothing for this machine.')
-    given: dict[str, Any] = dict(options)
-    if given.get("thread_id") or given.get("checkpointer") is not None:
+    arguments: dict[str, Any] = dict(options)
+    if arguments.get("thread_id") or arguments.get("checkpointer") is not None:
         raise ValueError("thread_id, checkpointer: each task of a batch has a thread and a store of its own.")
-    named = ", ".join(name for name in _NOT_SENT if given.get(name) and not isinstance(given[name], str))
+    named = ", ".join(name for name in _NOT_SENT if arguments.get(name) and not isinstance(arguments[name], str))
     if named and (crew.on is not None or crew.processes > 1):
         raise ValueError(f"{named}: these cannot be sent to other processes: give processes=1, and no `on`.")
-    return checked(BuildArguments(**{name: given[name] for name in BuildArguments._fields if name in given}))
+    return checked(BuildArguments(**{name: arguments[name] for name in BuildArguments._fields if name in arguments}))
 
 
 def terms_problem(terms: Terms, crew: Crew) -> str | None:
@@ -344,16 +344,16 @@ def terms_problem(terms: Terms, crew: Crew) -> str | None:
         AgentContext(max_cost_usd_per_account=terms.max_cost_usd, max_tokens_per_account=terms.max_tokens)
     except ValidationError as error:
         return problems_of(error)[0]
-    whole = terms.context
-    if whole.mode == "ask":
+    context = terms.context
+    if context.mode == "ask":
         return 'mode: "ask" needs a person for each change, whom a batch does not have: use "auto" or "read-only"'
     if crew.processes > 1 and crew.on is None:
-        endpoint = find_endpoint(whole.model, whole.base_url, os.environ)
+        endpoint = find_endpoint(context.model, context.base_url, os.environ)
         if isinstance(endpoint, Endpoint) and endpoint.embedded:
             return "processes: the embedded model would be loaded by each of them: leave this at 1, or name an endpoint"
-    if whole.account and terms.is_capped:
+    if context.account and terms.is_capped:
         return (
-            f"account: a limit for the whole batch is counted on an account of the batch's own, and {whole.account!r}"
+            f"account: a limit for the whole batch is counted on an account of the batch's own, and {context.account!r}"
             " is set: omit one of the two"
         )
     return None
@@ -432,12 +432,12 @@ def _executor(crew: Crew, terms: Terms, folder: str, options: SessionOptions | N
 
 
 def _given(tasks: Iterable[BatchTask]) -> list[ReadTask]:
-    found = [*tasks]
-    for task in found:
+    tasks_left = [*tasks]
+    for task in tasks_left:
         if not isinstance(task, BatchTask):
             kind = type(task).__name__
             raise TypeError(f"tasks: {kind} is no BatchTask: give BatchTask(id=..., prompt=..., workspace=...).")
-    return [ReadTask(absolute(task, os.getcwd()), number) for number, task in enumerate(found, 1)]
+    return [ReadTask(absolute(task, os.getcwd()), number) for number, task in enumerate(tasks_left, 1)]
 
 
 def _noted(terms: Terms, crew: Crew) -> dict[str, Any]:

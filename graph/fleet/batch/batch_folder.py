@@ -184,8 +184,8 @@ def _open(folder: BatchFolder, options: Mapping[str, Any]) -> ToolError | None:
     data = read_bytes(file)
     if isinstance(data, ToolError) and data.code is not ToolErrorCode.NOT_FOUND:
         return data
-    known = {"schema": _SCHEMA, "batch": secrets.token_hex(6)} if isinstance(data, ToolError) else _json(data)
-    match known:
+    header = {"schema": _SCHEMA, "batch": secrets.token_hex(6)} if isinstance(data, ToolError) else _json(data)
+    match header:
         case {"schema": int(schema), "batch": str(name)} if schema == _SCHEMA and name.isalnum():
             folder.batch = name
         case _:
@@ -204,10 +204,10 @@ def _open(folder: BatchFolder, options: Mapping[str, Any]) -> ToolError | None:
 def _json(data: bytes) -> object:
     """What the text holds; None where it is no JSON."""
     try:
-        found: object = json.loads(data)
+        document: object = json.loads(data)
     except (ValueError, RecursionError):
         return None
-    return found
+    return document
 
 
 def _read_done(folder: BatchFolder) -> ToolError | None:
@@ -243,15 +243,15 @@ def _unreadable(folder: BatchFolder, name: str, line: int, what: str) -> ToolErr
 
 def _whole_lines(descriptor: int, name: str) -> Iterator[bytes]:
     """The lines of the file; what follows the last line end was torn by a kill, and is cut off."""
-    whole = 0
+    total = 0
     with os.fdopen(os.dup(descriptor), "rb") as file:
         file.seek(0)
         for line in lines_of(file, name):
             if line.endswith(b"\n"):
-                whole += len(line)
+                total += len(line)
                 yield line
-    if os.fstat(descriptor).st_size > whole:
-        os.ftruncate(descriptor, whole)
+    if os.fstat(descriptor).st_size > total:
+        os.ftruncate(descriptor, total)
         os.fsync(descriptor)
 
 
@@ -260,8 +260,8 @@ def _as_text(value: Any) -> Any:
     if isinstance(value, str):
         return value.encode(errors="backslashreplace").decode()
     if isinstance(value, dict):
-        return {_as_text(name): _as_text(each) for name, each in value.items()}
-    return [_as_text(each) for each in value] if isinstance(value, list) else value
+        return {_as_text(name): _as_text(item) for name, item in value.items()}
+    return [_as_text(item) for item in value] if isinstance(value, list) else value
 
 
 def _append(descriptor: int, value: JsonMap) -> None:

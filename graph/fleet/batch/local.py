@@ -192,8 +192,8 @@ class ProcessExecutor(Executor):
 
     def _begin(self, order: WorkOrder) -> Future[Any]:
         self._crew = [each for each in self._crew if not each.end]
-        alike = [each for each in self._crew if each.tries == order.tries]
-        worker = min(alike, key=lambda each: len(each.futures), default=None)
+        alike = [equals for equals in self._crew if equals.tries == order.tries]
+        worker = min(alike, key=lambda candidate: len(candidate.futures), default=None)
         if worker is None or (worker.futures and (order.tries == MOST_TRIES or len(alike) < self._processes)):
             worker = _WorkerProcess(order.tries)
             self._crew.append(worker)
@@ -267,8 +267,8 @@ class _WorkerProcess:
         how = self._ended()
         self._errors.seek(-min(_LAST_WORDS, self._errors.seek(0, os.SEEK_END)), os.SEEK_END)
         text = " ".join(self._errors.read().decode(errors="replace").split())
-        for each in (self._errors, self._connection, self._socket):
-            each.close()
+        for resource in (self._errors, self._connection, self._socket):
+            resource.close()
         with self._turn:
             self.end = f"{how}: {Redactor(known_values(os.environ)).text(text)}" if text else how
         for future in self.futures.values():

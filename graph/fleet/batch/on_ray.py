@@ -68,17 +68,17 @@ def ray_executor(
     """
     if isinstance(names := needed(context), ToolError):
         return names
-    given = (address or os.environ.get("RAY_ADDRESS", "")).strip()
-    own = given in {"", "local"}
-    if not own and not uses_postgres():
+    cluster = (address or os.environ.get("RAY_ADDRESS", "")).strip()
+    is_local = cluster in {"", "local"}
+    if not is_local and not uses_postgres():
         return invalid(f"The nodes of a cluster share one store: set {STORE_URL_VARIABLE}, here and on each node.")
     before = os.environ.get(_AUTH_MODE)
-    ray = _connect("local" if own else given)
+    ray = _connect("local" if is_local else cluster)
     if isinstance(ray, ToolError):
         return ray
     executor = RayExecutor(ray, workers, auth_mode=before)
     try:
-        problem = executor.look(names if own else (*names, STORE_URL_VARIABLE), folder)
+        problem = executor.look(names if is_local else (*names, STORE_URL_VARIABLE), folder)
     except BaseException:
         executor.close()
         raise
@@ -110,19 +110,19 @@ class RayExecutor(Executor):
 
         errors = self._ray.exceptions
         nodes = [node for node in self._ray.nodes() if node["Alive"] and node["Resources"].get("CPU", 0)]
-        asked = [
+        requested = [
             self._submit("look", names, folder, num_cpus=0, scheduling_strategy=at)
             for at in (NodeAffinitySchedulingStrategy(node["NodeID"], False) for node in nodes)
         ]
         answered = 0
-        for node, reference in zip(nodes, asked, strict=True):
+        for node, reference in zip(nodes, requested, strict=True):
             try:
-                found = self._ray.get(reference, timeout=_LOOKED_WITHIN_S)
+                status = self._ray.get(reference, timeout=_LOOKED_WITHIN_S)
             except (errors.NodeDiedError, errors.TaskUnschedulableError):
                 continue  # it is lost, and the head has not noticed yet
             except errors.RayError as error:
                 return _unavailable(f"The node {node['NodeManagerAddress']} does not answer ({type(error).__name__}).")
-            problem = _other_version(found) if isinstance(found, str) else found
+            problem = _other_version(status) if isinstance(status, str) else status
             if problem is not None:
                 return ToolError.model_validate(problem)
             answered += 1
@@ -153,7 +153,7 @@ class RayExecutor(Executor):
         self._references.pop(order.task.id, None)
         errors = self._ray.exceptions
         try:
-            found = future.result()
+            result = future.result()
         except errors.TaskCancelledError:
             return Worked(cancelled(order, self._reason or "by somebody who cancelled it in Ray"))
         except errors.RayTaskError as error:  # of it the type alone: its text has what a program on the node put there
@@ -163,7 +163,7 @@ class RayExecutor(Executor):
             return Worked(failed(order, problem, WORKER_FAILED))
         except errors.RayError as error:
             raise WorkerDiedError(f"with {type(error).__name__}") from error
-        return found if isinstance(found, Worked) else Worked(failed(order, _other_version(found), WORKER_FAILED))
+        return result if isinstance(result, Worked) else Worked(failed(order, _other_version(result), WORKER_FAILED))
 
     def _ask_to_stop(self, reason: str) -> None:  # noqa: ARG002 - Ray hands none on
         if not self._asked_s or monotonic_s() >= self._asked_s + _AGAIN_S:  # a node repeats it by itself
@@ -185,14 +185,16 @@ def needed(context: AgentContext) -> tuple[str, ...] | ToolError:
     if isinstance(choices, str):
         return ()
     at = [
-        (each.base_url, find_endpoint(each.model, each.base_url, os.environ, key_variable=each.key_variable))
-        for each in choices
+        (choice.base_url, find_endpoint(choice.model, choice.base_url, os.environ, key_variable=choice.key_variable))
+        for choice in choices
     ]
-    used = [(given, each) for given, each in at if isinstance(each, Endpoint) and not each.provider]
-    if any(each.embedded for _, each in used):
+    endpoints = [
+        (base_url, endpoint) for base_url, endpoint in at if isinstance(endpoint, Endpoint) and not endpoint.provider
+    ]
+    if any(endpoint.embedded for _, endpoint in endpoints):
         return invalid("The embedded model is not for a cluster: name a model, and the endpoint that serves it.")
-    names = {each.key_variable for _, each in used if each.api_key.get_secret_value() != NO_KEY}
-    if any(each.base_url and not given for given, each in used):
+    names = {endpoint.key_variable for _, endpoint in endpoints if endpoint.api_key.get_secret_value() != NO_KEY}
+    if any(endpoint.base_url and not base_url for base_url, endpoint in endpoints):
         names.add("OPENAI_BASE_URL")
     if context.model is None and (variable := deciding_variable(context.base_url, os.environ)):
         names.add(variable)
@@ -213,10 +215,10 @@ def _connect(address: str) -> ModuleType | ToolError:
         problem = None if address in {"local", "auto"} else _reachable(address)
         if problem is not None:
             return problem
-        given: JsonMap = {"address": address} | ({"include_dashboard": False} if address == "local" else {})
+        arguments: JsonMap = {"address": address} | ({"include_dashboard": False} if address == "local" else {})
         try:
             with _quiet():
-                ray.init(**given, log_to_driver=False, logging_level=logging.CRITICAL, job_config=_job_config())
+                ray.init(**arguments, log_to_driver=False, logging_level=logging.CRITICAL, job_config=_job_config())
         except (RayError, RuntimeError, ValueError, OSError) as error:
             return _refused(address, error)
         ray._private.worker._worker_logs_enabled = False  # noqa: SLF001 - it prints the deaths of nodes on our stdout

@@ -87,16 +87,16 @@ class BatchTask(BaseModel):
     @property
     def sha256(self) -> str:
         """What the task is known by: another prompt, workspace, revision or limit makes it another task."""
-        whole = json.dumps(self.model_dump(mode="json"), sort_keys=True, ensure_ascii=True)
-        return sha256(whole.encode()).hexdigest()
+        text = json.dumps(self.model_dump(mode="json"), sort_keys=True, ensure_ascii=True)
+        return sha256(text.encode()).hexdigest()
 
 
 def problems_of(error: ValidationError) -> list[str]:
     """Each problem as `field: what is wrong`, with the words of pydantic."""
-    found = error.errors(include_url=False, include_context=False, include_input=False)
+    errors = error.errors(include_url=False, include_context=False, include_input=False)
     return [
-        ": ".join(filter(None, (".".join(map(str, each["loc"])), each["msg"].removeprefix("Value error, "))))
-        for each in found
+        ": ".join(filter(None, (".".join(map(str, detail["loc"])), detail["msg"].removeprefix("Value error, "))))
+        for detail in errors
     ]
 
 
@@ -138,8 +138,10 @@ def read_task_file(path: str) -> list[ReadTask] | tuple[Problem, ...]:
         try:
             task = BatchTask.model_validate_json(line.removeprefix(b"\xef\xbb\xbf"), strict=True)
         except ValidationError as error:
-            found = [Problem(path, each, number, field=each.partition(":")[0]) for each in problems_of(error)]
-            wrong += found
+            problems = [
+                Problem(path, problem, number, field=problem.partition(":")[0]) for problem in problems_of(error)
+            ]
+            wrong += problems
         else:
             read.append(ReadTask(absolute(task, base), number))
     return first_problems(wrong, path) if wrong else read
@@ -159,8 +161,8 @@ def numbered(tasks: Iterable[ReadTask], file: str) -> tuple[Problem, ...]:
 
 def absolute(task: BatchTask, base: str) -> BatchTask:
     """The task with the absolute name of its workspace; a relative one is below `base`."""
-    whole = os.path.normpath(os.path.join(base, os.path.expanduser(task.workspace)))
-    return task if whole == task.workspace else task.model_copy(update={"workspace": whole})
+    path = os.path.normpath(os.path.join(base, os.path.expanduser(task.workspace)))
+    return task if path == task.workspace else task.model_copy(update={"workspace": path})
 
 
 def find_sources(
@@ -177,12 +179,12 @@ def find_sources(
     for task, line in tasks:
         first.setdefault((task.workspace, task.revision), line)
     for source, line in first.items():
-        found = None if source in known else pin_source(*source)
-        if isinstance(found, ToolError):
-            problems.append(Problem(file, found.message, line, field="workspace"))
-        elif found is not None:
-            pins[source] = found.revision
-            notes |= dict.fromkeys(found.notes)
+        pin = None if source in known else pin_source(*source)
+        if isinstance(pin, ToolError):
+            problems.append(Problem(file, pin.message, line, field="workspace"))
+        elif pin is not None:
+            pins[source] = pin.revision
+            notes |= dict.fromkeys(pin.notes)
     return tuple(problems) or Sources(pins, tuple(notes))
 
 

@@ -45,7 +45,7 @@ def work(
 
     Never raises: what went wrong is in the result.
     """
-    begun = monotonic_s()
+    started_at = monotonic_s()
     try:
         done = _work(order, stop or StopRequest(), options or {})
     except Exception as error:  # noqa: BLE001 - one task's surprise is that task's result; the others go on
@@ -54,7 +54,7 @@ def work(
             code=ToolErrorCode.IO_ERROR, message=f"The worker met an error that nobody expected ({text})."
         )
         done = tasks.Worked(tasks.failed(order, surprise, tasks.WORKER_FAILED))
-    return done._replace(result=done.result.model_copy(update={"seconds": round(monotonic_s() - begun, 3)}))
+    return done._replace(result=done.result.model_copy(update={"seconds": round(monotonic_s() - started_at, 3)}))
 
 
 def _work(order: tasks.WorkOrder, stop: StopRequest, options: SessionOptions) -> tasks.Worked:
@@ -67,24 +67,24 @@ def _work(order: tasks.WorkOrder, stop: StopRequest, options: SessionOptions) ->
     context = context_of(order, copy.root)
     if isinstance(context, ToolError):
         return tasks.Worked(tasks.failed(order, context, StopReason.INVALID_REQUEST))
-    known = _known_run(order, copy.root)
-    if isinstance(known, ToolError):
-        return tasks.Worked(tasks.failed(order, known, StopReason.STORE_FAILED))
+    run = _known_run(order, copy.root)
+    if isinstance(run, ToolError):
+        return tasks.Worked(tasks.failed(order, run, StopReason.STORE_FAILED))
     of_session: SessionOptions = {"durability": order.durability, **options, "thread_id": order.run_id}
 
     def end_early() -> None:  # once the step is whole: its model hears nothing of calls that were left out
         session.stop(stop.reason, in_step=False)
 
     with Session(context, **of_session) as session, stop.told(end_early):
-        outcome = _end_of(session, order, stop, known).outcome
-    return _worked(order, copy, outcome, resumed=known is not None)
+        outcome = _end_of(session, order, stop, run).outcome
+    return _worked(order, copy, outcome, resumed=run is not None)
 
 
 def _worked(order: tasks.WorkOrder, copy: Copy, outcome: Outcome, *, resumed: bool) -> tasks.Worked:
     patch = compare_copy(copy.folder)
     error, patch = (patch, b"") if isinstance(patch, ToolError) else (None, patch)
-    ran = get_run(order.run_id, copy.root)
-    changed = outcome.changed_files if isinstance(ran, ToolError) else ran.files
+    run = get_run(order.run_id, copy.root)
+    changed = outcome.changed_files if isinstance(run, ToolError) else run.files
     left_out = find_left_out(copy, changed)
     error, left_out = (left_out, {}) if isinstance(left_out, ToolError) else (error, left_out)
     result = tasks.TaskResult(
@@ -125,10 +125,10 @@ def _known_run(order: tasks.WorkOrder, root: str) -> RunRecord | ToolError | Non
         problem = folder if isinstance(folder, ToolError) else give_workspace_name(folder, order.shared_name)
         if problem is not None:
             return problem
-    found = get_run(order.run_id, root)
-    if isinstance(found, ToolError):
-        return None if found.code is ToolErrorCode.NOT_FOUND else found
-    return found if found.run_id == order.run_id else None
+    run = get_run(order.run_id, root)
+    if isinstance(run, ToolError):
+        return None if run.code is ToolErrorCode.NOT_FOUND else run
+    return run if run.run_id == order.run_id else None
 
 
 # --- The run

@@ -131,8 +131,10 @@ class Place:
                     return None
             except database.StoreError as error:
                 raise RunRefusedError(str(error)) from None
-        said = f"{name} has {most} run{'' if most == 1 else 's'} at work on these servers, which is the most at once."
-        return refusal(said, StopReason.WORKSPACE_BUSY)
+        message = (
+            f"{name} has {most} run{'' if most == 1 else 's'} at work on these servers, which is the most at once."
+        )
+        return refusal(message, StopReason.WORKSPACE_BUSY)
 
     def leave(self) -> None:
         """Leave it to others, for good."""
@@ -143,10 +145,10 @@ class Place:
                     self._locks.leave(self._held.pop())
 
     def _takes(self, name: str) -> bool:
-        taken = self._locks.take(name)
-        if taken:
+        slot = self._locks.take(name)
+        if slot:
             self._held.append(name)
-        return taken
+        return slot
 
 
 # --- The tenants file of this process
@@ -198,8 +200,8 @@ def project_folder(root: str, user: str, project: object) -> str | StopCause:
     if not isinstance(project, str) or project in {"", "."}:
         return refusal('The request names no project: set workspace in its context to one\'s name, such as "website".')
     if not is_name(project):
-        shown = quoted(project[:80])
-        return refusal(f"{shown} is no project's name: workspace is one name of A-Z a-z 0-9 . _ -, and no path.")
+        display = quoted(project[:80])
+        return refusal(f"{display} is no project's name: workspace is one name of A-Z a-z 0-9 . _ -, and no path.")
     folder = os.path.realpath(root)
     for name in (user, project):
         folder = os.path.join(folder, name)

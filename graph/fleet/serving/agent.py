@@ -46,10 +46,10 @@ class ServedMachine(AgentGraph):
                 "A thread is written by its runs alone: a command may hold `resume`, and nothing else."
             )
         tenant = self.admitter().user(configurable)
-        async with AsyncExitStack() as held:
-            given = input or None  # some servers send {} for a run that has no input
-            refused = tenant if isinstance(tenant, StopCause) else await self._placed(held, tenant, configurable)
-            goes_on = isinstance(given, Command) or given is None
+        async with AsyncExitStack() as stack:
+            run_input = input or None  # some servers send {} for a run that has no input
+            refused = tenant if isinstance(tenant, StopCause) else await self._placed(stack, tenant, configurable)
+            goes_on = isinstance(run_input, Command) or run_input is None
             if isinstance(tenant, StopCause) or refused is not None:
                 cause = cast("StopCause", refused)
                 if goes_on:
@@ -60,7 +60,7 @@ class ServedMachine(AgentGraph):
                 admission = await decide
             if self.checkpointer:
                 options["durability"] = "sync"  # what is done is on the disk before more is, whatever a client wants
-            async with aclosing(cast("Any", super().astream(given, config, context=admission, **options))) as parts:
+            async with aclosing(cast("Any", super().astream(run_input, config, context=admission, **options))) as parts:
                 async for part in parts:
                     yield part
 
@@ -82,10 +82,10 @@ class ServedMachine(AgentGraph):
         Raises:
             RunRefusedError: it may not go on.
         """
-        found = await self.aget_state(config)
-        if not _NOT_BEGUN.isdisjoint(found.next):
+        snapshot = await self.aget_state(config)
+        if not _NOT_BEGUN.isdisjoint(snapshot.next):
             return await self._begins(tenant, asked)
-        readmitted = await asyncio.to_thread(self.admitter().readmit, tenant, found.values.get("context"))
+        readmitted = await asyncio.to_thread(self.admitter().readmit, tenant, snapshot.values.get("context"))
         if isinstance(readmitted, StopCause):
             raise RunRefusedError(readmitted.message)
         return Admission(readmitted, tenant.name)

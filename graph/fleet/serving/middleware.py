@@ -68,9 +68,9 @@ class Asked(NamedTuple):
 def read_route(method: str, path: str) -> Asked | Refused:
     """What is asked for."""
     for methods, pattern in _ROUTES:
-        found = pattern.fullmatch(path) if method in methods else None
-        if found:
-            named = found.groupdict()
+        match = pattern.fullmatch(path) if method in methods else None
+        if match:
+            named = match.groupdict()
             return Asked(named.get("thread") or "", "begins" in named, method in {"POST", "PATCH"})
     if method == "POST" and path.startswith("/threads/") and path.endswith("/state"):
         return Refused(403, "A thread is written by its runs alone.")
@@ -91,8 +91,10 @@ def _is_a_persons(message: Any) -> bool:
         if not (isinstance(name, list) and name and name[-1] == "HumanMessage" and isinstance(message, dict)):
             return False
         message = {"type": "human", **message}
-    said = [message[key] for key in ("role", "type") if key in message]
-    return bool(said) and all(each in ("user", "human") for each in said) and isinstance(message["content"], str | list)
+    roles = [message[key] for key in ("role", "type") if key in message]
+    return (
+        bool(roles) and all(role in ("user", "human") for role in roles) and isinstance(message["content"], str | list)
+    )
 
 
 def _of_a_person(messages: Any) -> Any:
@@ -119,7 +121,7 @@ class _Strict(BaseModel):
     @model_validator(mode="before")
     @classmethod
     def _without_nothing(cls, value: Any) -> Any:
-        return {key: each for key, each in value.items() if each or each == 0} if isinstance(value, dict) else value
+        return {key: item for key, item in value.items() if item or item == 0} if isinstance(value, dict) else value
 
 
 class _Checkpoint(_Strict):
@@ -196,17 +198,17 @@ def read_body(asked: Asked, data: bytes, user: str, scrub: Callable[[JsonMap], A
         return Refused(422, "The request's body should be a JSON object.")
     try:
         if asked.begins_run:
-            found: Any = _RunBody.model_validate({key: body[key] for key in body if key not in _PASSIVE})
+            run_body: Any = _RunBody.model_validate({key: body[key] for key in body if key not in _PASSIVE})
         else:
-            found = _Body.model_validate(body)
+            run_body = _Body.model_validate(body)
     except ValidationError as error:
         first = error.errors(include_url=False, include_context=False, include_input=False)[0]
-        where = ".".join(str(each)[:60] for each in first["loc"])
+        where = ".".join(str(part)[:60] for part in first["loc"])
         return Refused(422, f"{where}: {first['msg'].removeprefix('Value error, ')}.")
-    before = getattr(found, "before", "")
-    places = [found.checkpoint, *(before.values() if isinstance(before, dict) else [before])]
-    named = {each.thread_id for each in places if isinstance(each, _Checkpoint)}
-    if found.metadata.owner not in {"", user} or not named <= {"", asked.thread}:
+    before = getattr(run_body, "before", "")
+    places = [run_body.checkpoint, *(before.values() if isinstance(before, dict) else [before])]
+    named = {place.thread_id for place in places if isinstance(place, _Checkpoint)}
+    if run_body.metadata.owner not in {"", user} or not named <= {"", asked.thread}:
         return Refused(422, "The request names another user or another thread.")
     return body
 
@@ -310,8 +312,10 @@ class TenantMiddleware:
         if tenant is None:
             return Refused(401, "Send the header Authorization: Bearer <token>.")
         if self._open[tenant.name] >= MOST_OPEN:
-            said = f"{tenant.name} has {MOST_OPEN} requests open at this server, which is the most: end one, or wait."
-            return Refused(429, said)
+            message = (
+                f"{tenant.name} has {MOST_OPEN} requests open at this server, which is the most: end one, or wait."
+            )
+            return Refused(429, message)
         self._open[tenant.name] += 1
         try:
             return await self._judged(tenant, scope, receive, send)
@@ -320,27 +324,27 @@ class TenantMiddleware:
 
     async def _judged(self, tenant: Tenant, scope: Scope, receive: Receive, send: Send) -> Refused | None:
         """Hand the request on, or say why the engine does not see it."""
-        asked = read_route(scope["method"], scope["path"])
-        if isinstance(asked, Refused):
-            return asked
-        if asked.has_body:
+        route = read_route(scope["method"], scope["path"])
+        if isinstance(route, Refused):
+            return route
+        if route.has_body:
             data = await _whole_body(receive)
             if data is None:
                 return Refused(413, f"A request may have {MOST_BYTES:,} bytes.")
             # a long one takes its time, and the other users' requests go on meanwhile
-            body = await asyncio.to_thread(read_body, asked, data, tenant.name, self._redactor.now().content)
+            body = await asyncio.to_thread(read_body, route, data, tenant.name, self._redactor.now().content)
             if isinstance(body, Refused):
                 return body
-            if asked.begins_run:
-                body = await self._new_run(asked.thread, body, scope)
+            if route.begins_run:
+                body = await self._new_run(route.thread, body, scope)
                 if isinstance(body, Refused):
                     return body
             if scope["path"].endswith("/state/checkpoint"):
                 scope = _of_newest(scope, body)
             receive = _again(json.dumps(body).encode(), receive)
-        deletes = scope["method"] == "DELETE" and scope["path"] == f"/threads/{asked.thread}"
-        if deletes and await self._is_own(scope, asked.thread):
-            await self._forget(asked.thread)  # not every version of the engine does
+        deletes = scope["method"] == "DELETE" and scope["path"] == f"/threads/{route.thread}"
+        if deletes and await self._is_own(scope, route.thread):
+            await self._forget(route.thread)  # not every version of the engine does
         await self._app(scope, receive, masking(send))
         return None
 
@@ -363,8 +367,8 @@ class TenantMiddleware:
 
 
 def _is_preflight(scope: Scope) -> bool:
-    asked = any(name == b"access-control-request-method" for name, _ in scope["headers"])
-    return bool(scope["method"] == "OPTIONS" and asked)
+    is_preflight = any(name == b"access-control-request-method" for name, _ in scope["headers"])
+    return bool(scope["method"] == "OPTIONS" and is_preflight)
 
 
 def _of_newest(scope: Scope, body: JsonMap) -> Scope:
@@ -388,10 +392,10 @@ async def _whole_body(receive: Receive) -> bytes | None:
 
 def _again(data: bytes, receive: Receive) -> Receive:
     """The body once more, then whatever else the client sends."""
-    left = [data]
+    chunks = [data]
 
     async def receive_again() -> MutableMapping[str, Any]:
-        return {"type": "http.request", "body": left.pop(), "more_body": False} if left else await receive()
+        return {"type": "http.request", "body": chunks.pop(), "more_body": False} if chunks else await receive()
 
     return receive_again
 
@@ -411,8 +415,8 @@ async def answer(refused: Refused, send: Send) -> None:
     headers = [(b"access-control-allow-origin", b"*")]
     if refused.status == 401:
         headers.append((b"www-authenticate", b"Bearer"))
-    said = {"error": "refused", "message": refused.detail, "detail": refused.detail}
-    await send_json(refused.status, headers, said, send)
+    document = {"error": "refused", "message": refused.detail, "detail": refused.detail}
+    await send_json(refused.status, headers, document, send)
 
 
 def masking(send: Send) -> Send:

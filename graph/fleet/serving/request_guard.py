@@ -56,7 +56,7 @@ class RequestGuard:
         self._origin_pattern = re.compile(cors.get("allow_origin_regex") or r"(?!)")
         served = os.environ.get("LANGGRAPH_API_URL", "").partition("://")[2].partition("/")[0]
         named = (*os.environ.get(HOSTS_VARIABLE, "").split(","), served)
-        self._hosts = frozenset(filter(None, (_name_of(each.strip()) for each in named)))
+        self._hosts = frozenset(filter(None, (_name_of(host.strip()) for host in named)))
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Let a request pass, or refuse it."""
@@ -74,22 +74,22 @@ class RequestGuard:
         """Why a request is not let in, None where it is."""
         host, origin = _only(headers, "host"), _only(headers, "origin")
         if host is None or not (_LOOPBACK.fullmatch(host.lower()) or _name_of(host) in self._hosts):
-            shown = ascii(host) if host else "no name"
-            said = (
-                f"This server is not known as {shown}: address it as 127.0.0.1, or name the host in {HOSTS_VARIABLE}."
+            display = ascii(host) if host else "no name"
+            message = (
+                f"This server is not known as {display}: address it as 127.0.0.1, or name the host in {HOSTS_VARIABLE}."
             )
-            return Refused(403, said)
+            return Refused(403, message)
         if "origin" in headers:
             foreign = origin not in self._origins and not self._origin_pattern.fullmatch(origin or "")
         else:  # a page that does not say its own; a link that is followed may
             followed = method == "GET" and headers.getlist("sec-fetch-dest") == ["document"]
             foreign = not {"cross-site", "same-site"}.isdisjoint(headers.getlist("sec-fetch-site")) and not followed
         if foreign:
-            said = (
+            message = (
                 f"Pages of {ascii(origin) if origin else 'other sites'} may not use this server: add the origin to "
                 "http.cors.allow_origins in langgraph.json, or send the request from a program."
             )
-            return Refused(403, said)
+            return Refused(403, message)
         has_body = "transfer-encoding" in headers or {*headers.getlist("content-length")} - {"0"}
         if has_body and not _JSON.fullmatch(_only(headers, "content-type") or ""):
             return Refused(415, "The body of a request has to be JSON: send it as Content-Type: application/json.")

@@ -73,12 +73,12 @@ class Tenants:
 
     def of_token(self, token: str) -> Tenant | None:
         """Who has this token, None for nobody. All hashes are compared, in constant time."""
-        digest, found = token_hash(token), None
+        digest, match = token_hash(token), None
         for tenant in self.users.values():
             for known in tenant.hashes:
                 if hmac.compare_digest(known, digest):
-                    found = tenant
-        return found if len(token) >= SHORTEST_TOKEN else None
+                    match = tenant
+        return match if len(token) >= SHORTEST_TOKEN else None
 
 
 def token_hash(token: str) -> str:
@@ -98,7 +98,10 @@ def parse_tenants(text: str, file: str) -> Tenants | tuple[Problem, ...]:
         return (Problem(file, f"this is no TOML: {document.message}", document.line, document.column),)
     found = dict.fromkeys(_problems(document))  # what the defaults have is told once
     problems = first_problems(
-        (Problem(file, f"{'.'.join(path)}: {said}", document.line(path), field=".".join(path)) for path, said in found),
+        (
+            Problem(file, f"{'.'.join(path)}: {message}", document.line(path), field=".".join(path))
+            for path, message in found
+        ),
         file,
     )
     if problems:
@@ -160,17 +163,17 @@ def _problems(document: Document) -> _Found:
     for name, table in file.users.items():
         path = ("users", name)
         if not is_name(name) or name.lower() in _TAKEN:
-            taken = ", ".join(sorted(_TAKEN))
-            yield path, f"{name[:60]!r} cannot be a user's name: up to 64 of A-Z a-z 0-9 . _ -, and not {taken}"
+            taken_names = ", ".join(sorted(_TAKEN))
+            yield path, f"{name[:60]!r} cannot be a user's name: up to 64 of A-Z a-z 0-9 . _ -, and not {taken_names}"
         elif owners.setdefault(name.lower(), name) != name:
             yield path, f"{name!r} and {owners[name.lower()]!r} differ in capitals alone, which some disks do not see"
         for inner, message in _table_problems({**file.defaults, **table}):
             of_all = inner and inner[0] in file.defaults and inner[0] not in table
             yield (("defaults", *inner) if of_all else (*path, *inner)), message
         tokens = table.get("token_sha256")
-        for each in tokens if isinstance(tokens, list) else ():
-            if owners.setdefault(str(each), name) != name:
-                message = f"this token is {owners[str(each)]!r}'s already: each user needs one of their own"
+        for token in tokens if isinstance(tokens, list) else ():
+            if owners.setdefault(str(token), name) != name:
+                message = f"this token is {owners[str(token)]!r}'s already: each user needs one of their own"
                 yield (*path, "token_sha256"), message
 
 
@@ -192,5 +195,5 @@ def _table_problems(table: Mapping[str, Any]) -> _Found:
 
 
 def _told(error: ValidationError) -> _Found:
-    for each in error.errors(include_url=False, include_context=False, include_input=False):
-        yield tuple(map(str, each["loc"])), each["msg"].removeprefix("Value error, ")
+    for detail in error.errors(include_url=False, include_context=False, include_input=False):
+        yield tuple(map(str, detail["loc"])), detail["msg"].removeprefix("Value error, ")

@@ -213,7 +213,7 @@ def block_request(
     `asked` counts the corrections of the whole turn, of which some may be settled. Where the request would be larger
     than `most_tokens`, earlier turns are dropped, oldest first, then files and what was found.
     """
-    own = [spec for spec in specs if spec.name not in UNTOLD_TOOLS or owes_a_value(spec)]
+    own_specs = [spec for spec in specs if spec.name not in UNTOLD_TOOLS or owes_a_value(spec)]
     view = view_turn(history)
     start = max(index for index, message in enumerate(history) if is_request(message))
     earlier, since = _earlier_turns(history[:start], history[start].text)
@@ -230,22 +230,22 @@ def block_request(
         alone = _ask_alone(hidden, task, view, since, failures)
         if most_tokens is None or estimated_tokens(alone) <= most_tokens:
             return Prompt(tuple(alone), failed_tries=failures)
-    more = ["More tools, called in the same way:", *map(describe_tool, own)] if own else []
+    more = ["More tools, called in the same way:", *map(describe_tool, own_specs)] if own_specs else []
     front = NATIVE_BLOCKS_SYSTEM if native else BLOCKS_SYSTEM
     if asks:
         front = QUESTION_SYSTEM if native or view.files else f"{QUESTION_SYSTEM}{_TOOLS}"
     system = message_of("system", front if native else "\n".join([front, *more]))
     reading = [spec for spec in specs if spec.name in NATIVE_TOOLS]
-    tools = [native_tool(spec) for spec in (*reading, *own)] if native else []
-    told = partial(_request_text, task, hidden=hidden, corrections=corrections, failures=failures)
+    tools = [native_tool(spec) for spec in (*reading, *own_specs)] if native else []
+    request_of = partial(_request_text, task, hidden=hidden, corrections=corrections, failures=failures)
     if most_tokens is None:
-        request = told(view)
+        request = request_of(view)
     else:
-        left = most_tokens - estimated_tokens([system, *examples], tools)
-        request = bounded_request(task, view, told, left - TOKENS_PER_MESSAGE)
-        left -= estimated_tokens([message_of("user", request)])
-        since = first_lines(since, (left - LABEL_TOKENS) * BYTES_PER_TOKEN)
-        earlier = latest_turns(earlier, left - estimate_tokens(text_size(since), 0))
+        tokens_left = most_tokens - estimated_tokens([system, *examples], tools)
+        request = bounded_request(task, view, request_of, tokens_left - TOKENS_PER_MESSAGE)
+        tokens_left -= estimated_tokens([message_of("user", request)])
+        since = first_lines(since, (tokens_left - LABEL_TOKENS) * BYTES_PER_TOKEN)
+        earlier = latest_turns(earlier, tokens_left - estimate_tokens(text_size(since), 0))
     if since:
         request = f"This was asked before:\n\n{since}\n\nNow:\n\n{request}"
     messages = [system, *examples, *earlier, message_of("user", request)]
@@ -262,7 +262,7 @@ def _earlier_turns(history: Sequence[AnyMessage], task: str) -> tuple[list[JsonM
     An answer that the machine has made, or a reply that results follow, is none to imitate. The roles alternate: chat
     templates refuse two messages of a person. A report of what fails belongs to the order before it.
     """
-    told, waiting = list[JsonMap](), list[str]()
+    turns, waiting = list[JsonMap](), list[str]()
     for message, following in zip_longest(history, history[1:]):
         if is_request(message):
             words, output = without_output(message.text)
@@ -270,12 +270,12 @@ def _earlier_turns(history: Sequence[AnyMessage], task: str) -> tuple[list[JsonM
         elif isinstance(message, AIMessage) and not (
             message.tool_calls or is_written_here(message) or getattr(following, "name", "") == RESULT_MESSAGE_NAME
         ):
-            asked = first_lines("\n\n".join(waiting), EARLIER_LIMIT)
-            told += [*([message_of("user", asked)] if waiting else ()), as_map(message, native=False)]
+            first_request = first_lines("\n\n".join(waiting), EARLIER_LIMIT)
+            turns += [*([message_of("user", first_request)] if waiting else ()), as_map(message, native=False)]
             waiting = []
     since, (words, output) = "\n\n".join(waiting), without_output(task)
     goes_on = output or not orders_a_change(words) or {*named_paths(since)}.issuperset(named_paths(words))
-    return told, first_lines(since.strip(), EARLIER_LIMIT) if goes_on else ""
+    return turns, first_lines(since.strip(), EARLIER_LIMIT) if goes_on else ""
 
 
 def _request_text(
@@ -299,7 +299,7 @@ def _request_text(
     if focus and view.evidence:  # what checks speak of is all that it needs to see, and comes last
         last_file = files.pop(focus.path)
         files = {path: text for path, text in files.items() if path in named_paths(task)} | {focus.path: last_file}
-    first, last = list[str](), [*told, *(each.prompt for each in corrections[-1:])] or [*view.evidence]
+    first, last = list[str](), [*told, *(correction.prompt for correction in corrections[-1:])] or [*view.evidence]
     if failures == LAST_TRY:
         first, last = last or [_UNUSED], []
     if hidden and hidden.path in files:
@@ -307,8 +307,8 @@ def _request_text(
         files[hidden.path], last = hidden.text, [*_right(view), f"Write {hidden.name} anew."]
     elif failures or new_tests:
         last = [*last, _how_to_answer(task, view, missing, focus, failures)]
-    shown = [render_file(path, content) for path, content in files.items()]
-    parts = [*first, *([*shown, task.strip()] if is_question(task) else [task.strip(), *shown])]
+    files_shown = [render_file(path, content) for path, content in files.items()]
+    parts = [*first, *([*files_shown, task.strip()] if is_question(task) else [task.strip(), *files_shown])]
     if left_out:
         parts.append(f"Not shown, for want of room: {', '.join(left_out)}.")
     if view.found:
@@ -345,23 +345,23 @@ def _asked_anew(task: str, view: TurnView, failures: int) -> Hidden | None:
 
 def _stuck_file(view: TurnView) -> Hidden | None:
     """The first Python file that the last step was to change, and has given back as it is."""
-    told, paths = " ".join(view.failures), [path for path in view.files if path.endswith((".py", ".pyi"))]
-    paths = paths if len(view.files) == 1 else sorted(filter(told.count, paths), key=told.index)
+    failure_text, paths = " ".join(view.failures), [path for path in view.files if path.endswith((".py", ".pyi"))]
+    paths = paths if len(view.files) == 1 else sorted(filter(failure_text.count, paths), key=failure_text.index)
     return Hidden(paths[0], "", view.files[paths[0]], alone=True) if view.unchanged and paths else None
 
 
 def _ask_alone(hidden: Hidden, task: str, view: TurnView, since: str, failures: int) -> list[JsonMap]:
     """Without the examples of edits, as one asks for a program: what is wanted, its beginning, what must come out."""
     right, file = _right(view), render_file(hidden.path, hidden.text)
-    wanted = [since, "" if right else task.strip(), file, *right, f"Write the function {hidden.name}."]
+    parts = [since, "" if right else task.strip(), file, *right, f"Write the function {hidden.name}."]
     if not hidden.name:
-        wanted = [since, file, task.strip(), *([*right, f"Write all of {hidden.path}."] if failures > 1 else ())]
-    return [message_of("system", ANEW_SYSTEM), message_of("user", "\n\n".join(filter(None, wanted)))]
+        parts = [since, file, task.strip(), *([*right, f"Write all of {hidden.path}."] if failures > 1 else ())]
+    return [message_of("system", ANEW_SYSTEM), message_of("user", "\n\n".join(filter(None, parts)))]
 
 
 def _right(view: TurnView) -> list[str]:
     """What was found, for a request without the code that it was found in: only the right value says something."""
-    return [_EXAMPLE_FOUND.sub(r"\1 must \2 \3", each) for each in view.evidence]
+    return [_EXAMPLE_FOUND.sub(r"\1 must \2 \3", line) for line in view.evidence]
 
 
 def _focus(task: str, view: TurnView) -> Focus | None:
@@ -371,20 +371,24 @@ def _focus(task: str, view: TurnView) -> Focus | None:
 def _missing(task: str, view: TurnView) -> list[str]:
     if is_question(task):
         return []
-    known, named = {*view.files, *view.changed}, named_paths(task)
-    meant = [f"/{path}" for path in known if path not in named]
-    new = (path for path in named if path not in known and not any(each.endswith(f"/{path}") for each in meant))
+    known_paths, named = {*view.files, *view.changed}, named_paths(task)
+    meant = [f"/{path}" for path in known_paths if path not in named]
+    new = (
+        path
+        for path in named
+        if path not in known_paths and not any(path_meant.endswith(f"/{path}") for path_meant in meant)
+    )
     return [path for path in new if path.rpartition(".")[2] in TEXT_SUFFIXES and not path.startswith("/")]
 
 
 def _new_tests(task: str, view: TurnView) -> list[str]:
     """The file for the tests that are asked for, beside those that are shown; nothing where it is there."""
-    shown = [path for path in view.files if IS_TEST.search(path)]
-    code = [path for path in view.files if path not in shown and path.endswith(".py")]
-    if view.changed or not (asks_for_tests(task) and len(code) == len(shown) == 1) or named_paths(task):
+    tests_shown = [path for path in view.files if IS_TEST.search(path)]
+    code = [path for path in view.files if path not in tests_shown and path.endswith(".py")]
+    if view.changed or not (asks_for_tests(task) and len(code) == len(tests_shown) == 1) or named_paths(task):
         return []
-    path = posixpath.join(posixpath.dirname(shown[0]), f"test_{posixpath.basename(code[0])}")
-    return [path] if path not in shown else []
+    path = posixpath.join(posixpath.dirname(tests_shown[0]), f"test_{posixpath.basename(code[0])}")
+    return [path] if path not in tests_shown else []
 
 
 def _how_to_answer(task: str, view: TurnView, missing: Sequence[str], focus: Focus | None, failures: int) -> str:
@@ -402,15 +406,15 @@ def _how_to_answer(task: str, view: TurnView, missing: Sequence[str], focus: Foc
 
 def estimated_tokens(messages: Sequence[JsonMap], tools: Sequence[JsonMap] = ()) -> int:
     """The tokens of messages that hold nothing but text, and of native tools."""
-    told = sum(estimate_tokens(text_size(message["content"]), 1) for message in messages)
-    return told + (estimate_tokens(text_size(json.dumps(tools)), 0) if tools else 0)
+    tokens = sum(estimate_tokens(text_size(message["content"]), 1) for message in messages)
+    return tokens + (estimate_tokens(text_size(json.dumps(tools)), 0) if tools else 0)
 
 
 def latest_turns(earlier: Sequence[JsonMap], most_tokens: int) -> list[JsonMap]:
     """The last of these messages that fit; what has lost its beginning goes on with a person's."""
-    left, first = estimated_tokens(earlier), 0
-    while first < len(earlier) and (left > most_tokens or (first and earlier[first]["role"] != "user")):
-        left -= estimated_tokens([earlier[first]])
+    tokens_left, first = estimated_tokens(earlier), 0
+    while first < len(earlier) and (tokens_left > most_tokens or (first and earlier[first]["role"] != "user")):
+        tokens_left -= estimated_tokens([earlier[first]])
         first += 1
     return list(earlier[first:])
 
@@ -463,20 +467,20 @@ def find_focus(words: Sequence[str], files: Mapping[str, str]) -> Focus | None:
 
 def without_body(text: str, name: str) -> str | None:
     """The file with `...` in place of this function's body, its documentation kept; None where it has no one body."""
-    found = [node for node in _nodes(text) if node.name == name]
-    if len(found) != 1:
+    definitions = [node for node in _nodes(text) if node.name == name]
+    if len(definitions) != 1:
         return None
-    whole, body, lines = found[0], found[0].body, text.split("\n")
-    documented = ast.get_docstring(whole) is not None
+    definition, body, lines = definitions[0], definitions[0].body, text.split("\n")
+    documented = ast.get_docstring(definition) is not None
     if documented and len(body) == 1:
         return None
     code = body[documented]
-    starts = min([code.lineno, *(each.lineno for each in getattr(code, "decorator_list", ()))])
-    kept, ends = (body[0].end_lineno or 0) if documented else starts - 1, whole.end_lineno or starts
-    if not whole.lineno <= kept < starts or ends > len(lines):
+    starts = min([code.lineno, *(decorator.lineno for decorator in getattr(code, "decorator_list", ()))])
+    last_kept, ends = (body[0].end_lineno or 0) if documented else starts - 1, definition.end_lineno or starts
+    if not definition.lineno <= last_kept < starts or ends > len(lines):
         return None
     indent = re.match(r"\s*", lines[starts - 1])
-    hidden = "\n".join([*lines[:kept], f"{indent[0] if indent else ''}{_ELISION}", *lines[ends:]])
+    hidden = "\n".join([*lines[:last_kept], f"{indent[0] if indent else ''}{_ELISION}", *lines[ends:]])
     return hidden if any(node.name == name for node in _nodes(hidden)) else None
 
 

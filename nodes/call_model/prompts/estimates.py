@@ -50,12 +50,12 @@ def estimate_input(size: int, messages: int, gauge: Gauge) -> int:
     """
     if gauge.tokens <= 0 or gauge.size <= 0:
         return estimate_tokens(size, messages)
-    known = _possible(gauge.tokens, gauge.size, gauge.messages)
-    rate = min(1.0, known / gauge.size)
+    bounds = _possible(gauge.tokens, gauge.size, gauge.messages)
+    rate = min(1.0, bounds / gauge.size)
     if size < gauge.size:
-        return _possible(ceil(known * size / gauge.size * SHRINK_MARGIN), size, messages)
+        return _possible(ceil(bounds * size / gauge.size * SHRINK_MARGIN), size, messages)
     new = ceil((size - gauge.size) * max(rate, 1 / BYTES_PER_TOKEN))
-    return known + new + TOKENS_PER_MESSAGE * max(0, messages - gauge.messages)
+    return bounds + new + TOKENS_PER_MESSAGE * max(0, messages - gauge.messages)
 
 
 def at_least(reported: int, size: int, texts: Iterable[str]) -> int:

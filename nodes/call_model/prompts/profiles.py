@@ -134,8 +134,8 @@ def find_profile(model: str) -> ModelProfile:
 def _size_in(name: str) -> float | None:
     """Billions of parameters that a folded name speaks of: of several numbers the largest, a mixture's all experts."""
     sizes = [
-        int(found["millions"]) / 1_000 if found["millions"] else float(found["billions"]) * int(found["experts"] or 1)
-        for found in _SIZE.finditer(name)
+        int(match["millions"]) / 1_000 if match["millions"] else float(match["billions"]) * int(match["experts"] or 1)
+        for match in _SIZE.finditer(name)
     ]
     return max(sizes, default=None)
 
@@ -180,10 +180,10 @@ def owes_a_value(spec: ToolSpec) -> bool:
 
 
 def _with_value(spec: ToolSpec, schema: JsonMap) -> ToolSpec:
-    known = spec.parameters
+    parameters = spec.parameters
     definitions: JsonMap = {name: schema[name] for name in ("$defs", "definitions") if name in schema}
-    value = {name: said for name, said in schema.items() if name not in definitions}
-    properties = {**known.get("properties", {}), "value": value}
-    required = [*(name for name in known.get("required", []) if name != "value"), "value"]
-    told = {**known, **definitions, "properties": properties, "required": required}
-    return spec.model_copy(update={"parameters": told})
+    value = {name: keyword for name, keyword in schema.items() if name not in definitions}
+    properties = {**parameters.get("properties", {}), "value": value}
+    required = [*(name for name in parameters.get("required", []) if name != "value"), "value"]
+    schema_map = {**parameters, **definitions, "properties": properties, "required": required}
+    return spec.model_copy(update={"parameters": schema_map})

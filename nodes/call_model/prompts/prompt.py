@@ -72,8 +72,8 @@ def _type_name(schema: JsonMap | bool) -> str:
 
 
 def _described(schema: JsonMap | bool) -> str:
-    said = "" if isinstance(schema, bool) else " ".join(str(schema.get("description", "")).split())
-    return f"{_type_name(schema)} ({said})" if said else _type_name(schema)
+    description = "" if isinstance(schema, bool) else " ".join(str(schema.get("description", "")).split())
+    return f"{_type_name(schema)} ({description})" if description else _type_name(schema)
 
 
 def native_tool(spec: ToolSpec) -> JsonMap:
@@ -99,8 +99,8 @@ def as_map(message: AnyMessage, *, native: bool) -> JsonMap:
     called = {"tool_call_id": message.tool_call_id} if isinstance(message, ToolMessage) else {}
     role = "tool" if called else "system" if message.type == "system" else "user"
     if media_of(message):
-        said = [message.content] if isinstance(message.content, str) else message.content
-        blocks = [{"type": "text", "text": each} if isinstance(each, str) else each for each in said]
+        contents = [message.content] if isinstance(message.content, str) else message.content
+        blocks = [{"type": "text", "text": block} if isinstance(block, str) else block for block in contents]
         return {"role": role, "content": in_openai_form(message) or blocks, **called}
     return {**message_of(role, message.text), **called}
 
@@ -188,43 +188,43 @@ class ShownMessages:
 
     def messages(self, history: Sequence[AnyMessage], *, native: bool) -> list[Shown]:
         """The messages in the protocol of this turn; what other agents said since a request is told in text."""
-        found, told = list[Shown](), 0
+        shown_messages, size = list[Shown](), 0
         for end in (place for place, message in enumerate(history) if message.name == HANDOFF_MESSAGE_NAME):
-            start = max((place + 1 for place in range(told, end) if is_request(history[place])), default=told)
-            found += [*self._each(history[told:start], native), *by_others(history[start : end + 1])]
-            told = end + 1
-        return [*found, *self._each(history[told:] if told else history, native)]
+            start = max((place + 1 for place in range(size, end) if is_request(history[place])), default=size)
+            shown_messages += [*self._each(history[size:start], native), *by_others(history[start : end + 1])]
+            size = end + 1
+        return [*shown_messages, *self._each(history[size:] if size else history, native)]
 
     def _each(self, history: Sequence[AnyMessage], native: bool) -> list[Shown]:
-        found = []
+        groups = []
         for message in history:
-            kept = self._messages.get((id(message), native))
-            found.append(kept if kept is not None and kept.source is message else self._made(message, native))
-        return found
+            cached = self._messages.get((id(message), native))
+            groups.append(cached if cached is not None and cached.source is message else self._made(message, native))
+        return groups
 
     def tools(self, specs: Sequence[ToolSpec]) -> ShownTools:
         """The tools; equal ones give the very same object."""
-        for known in self._tools:
-            if known.specs == tuple(specs):
-                return known
+        for tool in self._tools:
+            if tool.specs == tuple(specs):
+                return tool
         maps = tuple(map(native_tool, specs))
-        made = ShownTools(tuple(specs), maps, json_size(maps), "\n".join(map(describe_tool, specs)))
+        shown_tools = ShownTools(tuple(specs), maps, json_size(maps), "\n".join(map(describe_tool, specs)))
         with self._lock:
-            self._tools = [made, *self._tools[: MOST_TOOL_SETS - 1]]
-        return made
+            self._tools = [shown_tools, *self._tools[: MOST_TOOL_SETS - 1]]
+        return shown_tools
 
     def _made(self, message: AnyMessage, native: bool) -> Shown:
-        shown = as_map(message, native=native)
+        message_map = as_map(message, native=native)
         same = native or not (
             isinstance(message, ToolMessage) or (isinstance(message, AIMessage) and message.tool_calls)
         )
-        made = Shown(message, shown, message if same else from_map(shown), size_of(shown))
+        shown_message = Shown(message, message_map, message if same else from_map(message_map), size_of(message_map))
         with self._lock:
-            self._size += COPIES * made.size + BESIDES
+            self._size += COPIES * shown_message.size + BESIDES
             if self._size > self._most:
                 self._messages, self._size = {}, 0
-            self._messages[id(message), native] = made
-        return made
+            self._messages[id(message), native] = shown_message
+        return shown_message
 
 
 def by_others(said: Sequence[AnyMessage]) -> list[Shown]:
@@ -236,7 +236,10 @@ def by_others(said: Sequence[AnyMessage]) -> list[Shown]:
         if merged and merged[-1]["role"] == role:
             text = f"{merged.pop()['content']}\n{text}"
         merged.append(message_of(role, text))
-    return [Shown(made := from_map(each), each, made, size_of(each)) for each in merged]
+    return [
+        Shown(chat_message := from_map(message_map), message_map, chat_message, size_of(message_map))
+        for message_map in merged
+    ]
 
 
 def from_map(message: JsonMap) -> AnyMessage:
@@ -287,8 +290,8 @@ class Prompt:
             if not kinds.isdisjoint(media_of(message)):
                 messages[place] = without_media(message, kinds)
                 maps[place] = as_map(messages[place], native=bool(self.tools))
-        known = Known(tuple(messages), sum(map(size_of, maps)), json_size(self.tools))
-        return replace(self, messages=tuple(maps), known=known)
+        measured = Known(tuple(messages), sum(map(size_of, maps)), json_size(self.tools))
+        return replace(self, messages=tuple(maps), known=measured)
 
     def believable_tokens(self, reported: int) -> int:
         """The tokens that its endpoint reports for it, but no fewer than its messages' texts can have."""

@@ -39,7 +39,7 @@ class TurnView(Record):
 def view_turn(history: Sequence[AnyMessage]) -> TurnView:
     """Sum up the messages after the last request of a person, and the output that was pasted into it."""
     files: dict[str, str] = {}
-    found: list[str] = []
+    paths: list[str] = []
     changed: dict[str, None] = {}
     failures: list[str] = []
     evidence = [output] if (output := parted(last_request(history))[1]) else []
@@ -59,7 +59,7 @@ def view_turn(history: Sequence[AnyMessage]) -> TurnView:
         step_failures += [f"{path} is shown above: make the edit again." for path in unedited]
         step_failures += [f"{data['path']} {data['syntax']}." for data in done if "path" in data and data.get("syntax")]
         if step_failures:
-            unchanged = {_left_as_it_was(each) for each in results if _failure(each)} == {True}
+            unchanged = {_left_as_it_was(result) for result in results if _failure(result)} == {True}
         progress = any(map(_is_change, done)) and not step_failures
         failures = step_failures or ([] if progress else failures)
         failed_steps = 0 if progress else failed_steps + bool(step_failures)
@@ -71,10 +71,10 @@ def view_turn(history: Sequence[AnyMessage]) -> TurnView:
             if isinstance(path, str) and isinstance(content, str):
                 files[path] = content
             elif not _is_change(data) and "checks" not in data and data.get("matches") != []:
-                found.append(_in_words(data)[:FOUND_LIMIT])
+                paths.append(_in_words(data)[:FOUND_LIMIT])
     return TurnView(
         files=files,
-        found=(*(f"Said since: {text[:FOUND_LIMIT]}" for text in said_since(history)[:1]), *found[-2:]),
+        found=(*(f"Said since: {text[:FOUND_LIMIT]}" for text in said_since(history)[:1]), *paths[-2:]),
         changed=tuple(changed),
         evidence=tuple(evidence),
         failures=tuple(failures),
@@ -101,15 +101,15 @@ def first_lines(text: str, most: int) -> str:
 
 def said_since(history: Sequence[AnyMessage]) -> list[str]:
     """What other agents have said between the last request and the message that handed it on, the latest first."""
-    said: list[str] | None = None
+    lines: list[str] | None = None
     for message in reversed(history):
         if is_request(message):
             break
-        if said is None and begins_work(message):
-            said = []
-        elif said is not None and isinstance(message, AIMessage) and not message.tool_calls and message.text.strip():
-            said.append(message.text)
-    return said or []
+        if lines is None and begins_work(message):
+            lines = []
+        elif lines is not None and isinstance(message, AIMessage) and not message.tool_calls and message.text.strip():
+            lines.append(message.text)
+    return lines or []
 
 
 def used_tools(history: Sequence[AnyMessage]) -> set[str]:

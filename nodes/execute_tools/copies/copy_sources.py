@@ -123,25 +123,25 @@ class PrivateGit:
 
     def _look(self) -> bool:
         """Take all that is there into the index, and out of it what is gone; says whether that was anything."""
-        found = self._git("ls-files", "-z", "--modified", "--others", "--exclude-standard").split(b"\0")[:-1]
-        names = (name for each in found for name in (self._below(each) if each.endswith(b"/") else (each,)))
-        changed = dict.fromkeys(each for each in names if b".git" not in each.lower().split(b"/"))
+        listed_names = self._git("ls-files", "-z", "--modified", "--others", "--exclude-standard").split(b"\0")[:-1]
+        names = (name for path in listed_names for name in (self._below(path) if path.endswith(b"/") else (path,)))
+        changed = dict.fromkeys(name for name in names if b".git" not in name.lower().split(b"/"))
         self._index(changed, "--add", "--replace")
         return bool(changed)
 
     def _below(self, folder: bytes) -> Iterator[bytes]:
         """The files of another repository inside, of which git itself would tell the commit alone."""
         with closing(open_root(self._root)) as root:
-            for above, folders, files, here in os.fwalk(os.fsdecode(folder), dir_fd=root):
+            for above, folders, files, folder_fd in os.fwalk(os.fsdecode(folder), dir_fd=root):
                 for name in (*folders, *files):
-                    mode = os.stat(name, dir_fd=here, follow_symlinks=False).st_mode
+                    mode = os.stat(name, dir_fd=folder_fd, follow_symlinks=False).st_mode
                     if stat.S_ISREG(mode) or stat.S_ISLNK(mode):
                         yield os.fsencode(os.path.join(above, name))
 
     def _index(self, names: Iterable[bytes], *how: str) -> None:
-        given = b"".join(name + b"\0" for name in names)
-        if given:
-            self._git("update-index", *how, "--remove", "-z", "--stdin", given=given)
+        names_text = b"".join(name + b"\0" for name in names)
+        if names_text:
+            self._git("update-index", *how, "--remove", "-z", "--stdin", given=names_text)
 
     def _git(self, *arguments: str, given: bytes = b"") -> bytes:
         argv = (f"--git-dir={self._path}", f"--work-tree={self._root}", *arguments)
@@ -263,8 +263,8 @@ def find_source(workspace: str, revision: str = "", without: Iterable[str] = ())
     path = os.path.realpath(path)
     if isinstance(repository := find_repository(path), ToolError):
         return repository
-    if repository is not None and (found := _git_source(repository, revision)) is not None:
-        return found
+    if repository is not None and (git_source := _git_source(repository, revision)) is not None:
+        return git_source
     return _no_revision(path, revision) or FolderSource(path, _identities(without))
 
 
@@ -272,8 +272,8 @@ def _git_source(repository: Repository, revision: str) -> GitSource | ToolError 
     """None for a folder inside of a repository that knows nothing of it."""
     commit = find_commit(repository, revision)
     if isinstance(commit, ToolError):
-        known = bool(repository.line("ls-files", "--cached", "--", "."))  # has git any file of this folder?
-        stranger = not revision and repository.prefix and not known
+        has_tracked_files = bool(repository.line("ls-files", "--cached", "--", "."))  # has git any file of this folder?
+        stranger = not revision and repository.prefix and not has_tracked_files
         return None if stranger else commit
     tree = find_tree(repository, commit)
     if tree is None:
@@ -308,12 +308,12 @@ def _no_revision(path: str, revision: str) -> ToolError | None:
 
 
 def _identities(folders: Iterable[str]) -> tuple[Identity, ...]:
-    found = []
+    entries = []
     for folder in folders:
         with suppress(OSError):
             status = os.stat(folder)
-            found.append((status.st_dev, status.st_ino))
-    return tuple(found)
+            entries.append((status.st_dev, status.st_ino))
+    return tuple(entries)
 
 
 # --- Trees of files, walked by handle
@@ -330,24 +330,24 @@ def copy_tree(source_fd: int, target_fd: int, without: Collection[Identity] = ()
     """
     left_out: list[str] = []
     copied: list[tuple[list[str], os.stat_result]] = [([], os.fstat(source_fd))]
-    for above, folders, files, here in os.fwalk(".", dir_fd=source_fd, onerror=_raise):
+    for above, folders, files, folder_fd in os.fwalk(".", dir_fd=source_fd, onerror=_raise):
         parts = [] if above == "." else os.path.normpath(above).split("/")
         names = sorted([*folders, *files])
-        with closing(open_directory(target_fd, parts)) as there:
+        with closing(open_directory(target_fd, parts)) as target_folder:
             for name in names:
                 try:
-                    status = os.stat(name, dir_fd=here, follow_symlinks=False)
+                    status = os.stat(name, dir_fd=folder_fd, follow_symlinks=False)
                 except FileNotFoundError:  # it was there a moment ago
                     continue
                 if (status.st_dev, status.st_ino) in without:
                     folders.remove(name)
                 elif stat.S_ISLNK(status.st_mode):
-                    os.symlink(os.readlink(name, dir_fd=here), name, dir_fd=there)
+                    os.symlink(os.readlink(name, dir_fd=folder_fd), name, dir_fd=target_folder)
                 elif stat.S_ISDIR(status.st_mode):
-                    os.mkdir(name, 0o700, dir_fd=there)
+                    os.mkdir(name, 0o700, dir_fd=target_folder)
                     copied.append(([*parts, name], status))
                 elif stat.S_ISREG(status.st_mode):
-                    _copy_file(here, there, name)
+                    _copy_file(folder_fd, target_folder, name)
                 else:
                     left_out.append("/".join([*parts, name]))
     for parts, status in reversed(copied):  # a folder that nobody may write gets its mode last

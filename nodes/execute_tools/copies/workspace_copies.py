@@ -55,10 +55,10 @@ class CopyFolder:
         """What is noted of the copy; None where it is not finished, or with `BEGUN` not even begun."""
         try:
             with closing(open_beneath(self.handle, (name,), os.O_RDONLY)) as handle:
-                found = json.loads(os.read(handle, _LARGEST_NOTE))
+                note_read = json.loads(os.read(handle, _LARGEST_NOTE))
         except (OSError, ValueError):
             return None
-        return found if isinstance(found, dict) else None
+        return note_read if isinstance(note_read, dict) else None
 
     def write_note(self, note: Mapping[str, Any], name: str = FINISHED) -> None:
         """Note what the copy is; it is on the disk when this returns. Raises OSError: it could not be written."""
@@ -151,9 +151,9 @@ def pin_source(workspace: str, revision: str = "") -> Pinned | ToolError:
 
     A batch asks once, so that all of its copies are of one commit, though the repository goes on meanwhile.
     """
-    if isinstance(found := find_source(workspace, revision), ToolError):
-        return found
-    return Pinned(found.commit, found.notes) if isinstance(found, GitSource) else Pinned("")
+    if isinstance(source_found := find_source(workspace, revision), ToolError):
+        return source_found
+    return Pinned(source_found.commit, source_found.notes) if isinstance(source_found, GitSource) else Pinned("")
 
 
 def make_copy(workspace: str, revision: str, folder: str, *, without: Iterable[str] = ()) -> Copy | ToolError:
@@ -161,16 +161,16 @@ def make_copy(workspace: str, revision: str, folder: str, *, without: Iterable[s
 
     One that was moved or copied here is made anew: what is kept of its run is known by the place where it was.
     """
-    path, asked = os.path.abspath(folder), {"workspace": workspace, "revision": revision}
+    path, details = os.path.abspath(folder), {"workspace": workspace, "revision": revision}
     with copy_folder(path, make=True) as opened:
         if isinstance(opened, ToolError):
             return opened
         try:
             note = opened.note()
             if note is not None and note.get("folder", opened.path) == opened.path:
-                return _known(opened, note, asked)
+                return _known(opened, note, details)
             _forget(opened, note or opened.note(BEGUN))
-            return opened.empty() or _make(opened, asked, without)
+            return opened.empty() or _make(opened, details, without)
         except OSError as error:
             return os_failure(error, "make a copy of the workspace in", folder)
 
@@ -223,15 +223,15 @@ def _make(folder: CopyFolder, asked: Mapping[str, str], without: Iterable[str]) 
     left_out = (*without, *_own_folders(folder.path, workspace))
     if isinstance(source := find_source(workspace, revision, left_out), ToolError):
         return source
-    begun = {**asked, "records": source.records(folder.path) if isinstance(source, GitSource) else ""}
-    folder.write_note(begun, BEGUN)
+    note_written = {**asked, "records": source.records(folder.path) if isinstance(source, GitSource) else ""}
+    folder.write_note(note_written, BEGUN)
     try:
-        made = source.make(folder.path, folder.handle)
+        problem = source.make(folder.path, folder.handle)
     except CopyError as error:
-        _forget(folder, begun)
+        _forget(folder, note_written)
         folder.empty()
         return error.error
-    note = {**asked, **made._asdict(), "folder": folder.path}
+    note = {**asked, **problem._asdict(), "folder": folder.path}
     folder.write_note(note)
     return _copy(folder, note)
 
@@ -260,8 +260,8 @@ def _known(folder: CopyFolder, note: Mapping[str, Any], asked: Mapping[str, str]
 
 def _copy(folder: CopyFolder, note: Mapping[str, Any]) -> Copy:
     root = os.path.join(folder.path, note["root"])
-    wanted = Wanted(*note["wanted"]) if "wanted" in note else None
-    return Copy(root, note["base"], folder.path, tuple(note["notes"]), wanted)
+    branch_request = Wanted(*note["wanted"]) if "wanted" in note else None
+    return Copy(root, note["base"], folder.path, tuple(note["notes"]), branch_request)
 
 
 # --- A copy on a branch of its own
@@ -282,14 +282,14 @@ def make_branch(workspace: str, folder: str, wanted: Wanted) -> Copy | ToolError
             )
         changed, untracked = required(find_uncommitted(repository))
         copy = required(make_copy(path, HEAD, folder))
-        left = [*[listed(map(quoted, changed))] * bool(changed), *["files that git does not track"] * untracked]
-        notes = (*copy.notes, *[f"Not in it, as it is not committed: {' and '.join(left)}."] * bool(left))
+        left_parts = [*[listed(map(quoted, changed))] * bool(changed), *["files that git does not track"] * untracked]
+        notes = (*copy.notes, *[f"Not in it, as it is not committed: {' and '.join(left_parts)}."] * bool(left_parts))
         for words in (("update-ref", ref, copy.base, ""), ("symbolic-ref", HEAD, ref)):
             required(succeeded(repository.run(*words, cwd=copy.root), "make a branch of", path))
         copy = copy._replace(notes=notes, wanted=wanted)
         with copy_folder(folder, make=False) as opened:
-            found = required(opened)
-            found.write_note({**(found.note() or {}), "notes": notes, "wanted": wanted})
+            opened_copy = required(opened)
+            opened_copy.write_note({**(opened_copy.note() or {}), "notes": notes, "wanted": wanted})
     except (CopyError, OSError) as error:
         delete_copy(folder)
         return error.error if isinstance(error, CopyError) else os_failure(error, "make a copy in", folder)
@@ -347,9 +347,13 @@ def leave_branch(copy: Copy, branch: str) -> Mapping[str, str] | ToolError:
         changed = _git(repository, "ls-files", "-z", "--modified", "--others", "--exclude-standard").split("\0")
         ignored = _git(repository, "ls-files", "-z", *_IGNORED).split("\0")
         files = dict.fromkeys([*changed, *ignored, *_in_submodules(repository, copy.root)])
-        left = [name for name in files if name and name.rstrip("/") not in INSTALLED and not _is_cache(copy.root, name)]
-        if left:
-            return dict.fromkeys(left, "it was changed by somebody else") | _left_out(repository, copy.root, left)
+        files_left = [
+            name for name in files if name and name.rstrip("/") not in INSTALLED and not _is_cache(copy.root, name)
+        ]
+        if files_left:
+            return dict.fromkeys(files_left, "it was changed by somebody else") | _left_out(
+                repository, copy.root, files_left
+            )
     except CopyError as error:
         return error.error
     repository.run("update-ref", "-d", f"refs/heads/{branch}", copy.base)  # one with a commit is not at the base

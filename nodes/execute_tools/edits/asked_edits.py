@@ -81,41 +81,51 @@ def asked_edits(source: PythonText, block: PythonText, task: str, path: str, the
     """
     request, news = read_request(task), imports_of(block)
     pairs = {**(_given_names(source, block, task) if request.names and not request.creates else {}), **request.renames}
-    renames = tuple(each for old, new in pairs.items() if (each := _rename(source, block, old, new)))
-    names = {each.name for each in named_units(source)}
-    asked = request.deletions(names, path) - {rename.name for rename in renames}
-    said = {*del_names(block.units), *(alias.name.rpartition(".")[2] for _, alias in news)}
-    rest = {name for name in names - asked if "." not in name} - {each.name for each in named_units(block)}
-    unsaid = {each.name for each in request.moves if rest and said.isdisjoint({each.name, module_of(each.new)})}
-    taken = {alias.asname or alias.name for node, alias in news if isinstance(node, ast.ImportFrom)}
-    taken -= {alias.asname or alias.name for _, alias in imports_of(source)}
-    asked |= names & taken & {*re.findall(r"\w+", task)}
-    return AskedEdits(renames, frozenset(asked - _held(source, block, asked) - unsaid | names.intersection(there)))
+    renames = tuple(rename for old, new in pairs.items() if (rename := _rename(source, block, old, new)))
+    names = {unit.name for unit in named_units(source)}
+    names_to_delete = request.deletions(names, path) - {rename.name for rename in renames}
+    mentioned = {*del_names(block.units), *(alias.name.rpartition(".")[2] for _, alias in news)}
+    others = {name for name in names - names_to_delete if "." not in name} - {unit.name for unit in named_units(block)}
+    unsaid = {move.name for move in request.moves if others and mentioned.isdisjoint({move.name, module_of(move.new)})}
+    imported = {alias.asname or alias.name for node, alias in news if isinstance(node, ast.ImportFrom)}
+    imported -= {alias.asname or alias.name for _, alias in imports_of(source)}
+    names_to_delete |= names & imported & {*re.findall(r"\w+", task)}
+    return AskedEdits(
+        renames, frozenset(names_to_delete - _held(source, block, names_to_delete) - unsaid | names.intersection(there))
+    )
 
 
 def _given_names(source: PythonText, block: PythonText, task: str) -> dict[str, str]:
     olds, news = named_units(source), named_units(block)
-    words, known, given = {*re.findall(r"\w+", task)}, {each.name for each in olds}, {each.name for each in news}
-    lost = [each for each in olds if each.name not in given and each.last in words]
-    added = [each for each in news if each.name not in known and each.last in words]
+    words, old_names, new_names = {*re.findall(r"\w+", task)}, {old.name for old in olds}, {new.name for new in news}
+    lost = [old for old in olds if old.name not in new_names and old.last in words]
+    added = [new for new in news if new.name not in old_names and new.last in words]
     return {
-        each.last: new.last
-        for each in lost
+        unit.last: new.last
+        for unit in lost
         for new in added
-        if re.sub(rf"\b{each.last}\b", new.last, each.unit.meaning) == new.unit.meaning
+        if re.sub(rf"\b{unit.last}\b", new.last, unit.unit.meaning) == new.unit.meaning
     }
 
 
 def definition_text(text: str, name: str) -> str:
     """All definitions of a name at the top of a text, with their comments, below the imports that they use; or ""."""
     code = read_python(to_unix(text))
-    units = [] if isinstance(code, SyntaxProblem) else [each.unit for each in named_units(code) if each.name == name]
+    units = [] if isinstance(code, SyntaxProblem) else [unit.unit for unit in named_units(code) if unit.name == name]
     if isinstance(code, SyntaxProblem) or not units:
         return ""
-    used = {node.id for unit in units for each in unit.nodes for node in ast.walk(each) if isinstance(node, ast.Name)}
-    own = ((node, alias) for node, alias in imports_of(code) if (alias.asname or alias.name.partition(".")[0]) in used)
+    name_ids = {
+        node.id
+        for unit in units
+        for unit_node in unit.nodes
+        for node in ast.walk(unit_node)
+        if isinstance(node, ast.Name)
+    }
+    needed_imports = (
+        (node, alias) for node, alias in imports_of(code) if (alias.asname or alias.name.partition(".")[0]) in name_ids
+    )
     lines = (line for unit in units for line in code.lines[code.head(unit) - 1 : code.tail(unit)])
-    return "\n".join([*(reduced_import(node, [alias]) for node, alias in own), "", ""]) + "".join(lines)
+    return "\n".join([*(reduced_import(node, [alias]) for node, alias in needed_imports), "", ""]) + "".join(lines)
 
 
 def block_to_merge(block: PythonText, asked: AskedEdits) -> PythonText:
@@ -135,8 +145,8 @@ def with_new_names(source: PythonText, asked: AskedEdits) -> PythonText:
     for rename in asked.renames:
         for number, column in rename.places:
             line = lines[number - 1].encode()
-            head, rest = line[:column].decode(), line[column:].decode()
-            lines[number - 1] = head + re.sub(rf"\b{re.escape(rename.old)}\b", rename.new, rest, count=1)
+            head, tail = line[:column].decode(), line[column:].decode()
+            lines[number - 1] = head + re.sub(rf"\b{re.escape(rename.old)}\b", rename.new, tail, count=1)
     renamed = read_python("".join(lines))
     return source if isinstance(renamed, SyntaxProblem) else renamed
 
@@ -154,7 +164,7 @@ def carry_out(text: str, asked: AskedEdits) -> Merged:
         if shorter is not None:
             text = shorter
             deleted.append(name)
-    still += (each for name in deleted for each in _still(text, name))
+    still += (remaining_use for name in deleted for remaining_use in _still(text, name))
     return Merged(text, deleted=tuple(deleted), renamed_uses=count, still=tuple(still))
 
 
@@ -166,38 +176,38 @@ def del_names(units: Iterable[Unit]) -> list[str]:
 
 def _held(source: PythonText, block: PythonText, asked: Collection[str]) -> set[str]:
     """Those of the names that the block gives a new text, be it as a method outside of its class."""
-    old = {(each.name, each.unit.meaning) for each in named_units(source)}
-    given = (each for each in named_units(block) if (each.name, each.unit.meaning) not in old)
-    units = [each for each in given if not is_stub(each.unit.node)]
-    full, alone = {each.name for each in units}, {each.name for each in units if each.home is None}
+    old = {(unit.name, unit.unit.meaning) for unit in named_units(source)}
+    new_units = (unit for unit in named_units(block) if (unit.name, unit.unit.meaning) not in old)
+    units = [named for named in new_units if not is_stub(named.unit.node)]
+    full, alone = {unit.name for unit in units}, {unit.name for unit in units if unit.home is None}
     return {name for name in asked if name in full or ("." in name and name.rpartition(".")[2] in alone)}
 
 
 def _rename(source: PythonText, block: PythonText, old: str, new: str) -> Rename | None:
     """A definition, a member of the one class that has any, or else an import, which the block calls anew."""
     olds, news = named_units(source), named_units(block)
-    found = [each for each in olds if each.name == old] or [each for each in olds if each.last == old]
-    homes = {each.home.key if each.home else "" for each in found}
-    if any(each.last == old for each in news) or len(homes) > 1:
+    matches = [unit for unit in olds if unit.name == old] or [candidate for candidate in olds if candidate.last == old]
+    homes = {unit.home.key if unit.home else "" for unit in matches}
+    if any(unit.last == old for unit in news) or len(homes) > 1:
         return None
-    if not found:
+    if not matches:
         return _renamed_import(source, block, old, new)
     names = {f"{home}.{new}" for home in homes if home} | {new}
-    given = any(each.name in names for each in news)
-    if not given or any(each.name in names for each in olds):
+    is_defined = any(unit.name in names for unit in news)
+    if not is_defined or any(unit.name in names for unit in olds):
         return None
-    return Rename(found[0].name, new, tuple((each.unit.node.lineno, each.unit.node.col_offset) for each in found))
+    return Rename(matches[0].name, new, tuple((unit.unit.node.lineno, unit.unit.node.col_offset) for unit in matches))
 
 
 def _renamed_import(source: PythonText, block: PythonText, old: str, new: str) -> Rename | None:
-    known = imports_of(source)
-    found = [(node, alias) for node, alias in known if alias.name == old and isinstance(node, ast.ImportFrom)]
-    bound = {alias.asname or alias.name.partition(".")[0] for _, alias in known}
-    if len(found) != 1 or new in bound | {each.name for each in named_units(source)}:
+    imports = imports_of(source)
+    matches = [(node, alias) for node, alias in imports if alias.name == old and isinstance(node, ast.ImportFrom)]
+    bound = {alias.asname or alias.name.partition(".")[0] for _, alias in imports}
+    if len(matches) != 1 or new in bound | {unit.name for unit in named_units(source)}:
         return None
-    [(node, alias)] = found
-    given = any(alias.name == new for _, alias in imports_of(block)) or uses_of("".join(block.lines), new)
-    if not given or getattr(node, "module", "") in sys.stdlib_module_names:
+    [(node, alias)] = matches
+    is_given = any(alias.name == new for _, alias in imports_of(block)) or uses_of("".join(block.lines), new)
+    if not is_given or getattr(node, "module", "") in sys.stdlib_module_names:
         return None
     return Rename(old, new, ((alias.lineno, alias.col_offset),))
 
@@ -237,8 +247,10 @@ def uses_of(source: str, name: str) -> tuple[int, ...]:
     last = name.rpartition(".")[2]
     kinds: tuple[type[ast.expr], ...] = (ast.Attribute,) if last != name else (ast.Name, ast.Constant)
     fields = ("id", "attr", "value")
-    found = (node for node in nodes if isinstance(node, kinds) and last in [getattr(node, each, "") for each in fields])
-    return tuple(sorted({node.end_lineno or node.lineno for node in found}))
+    matches = (
+        node for node in nodes if isinstance(node, kinds) and last in [getattr(node, field, "") for field in fields]
+    )
+    return tuple(sorted({node.end_lineno or node.lineno for node in matches}))
 
 
 def _still(text: str, name: str) -> list[str]:
@@ -264,11 +276,15 @@ def _use_places(tree: ast.Module, lines: list[str], name: str) -> Iterator[tuple
         if isinstance(node, ast.Name) and node.id == name:
             yield node.lineno, len(lines[node.lineno - 1].encode()[: node.col_offset].decode(errors="replace"))
         elif isinstance(node, ast.Assign) and getattr(node.targets[0], "id", "") == "__all__":
-            listed = (each for each in ast.walk(node.value) if isinstance(each, ast.Constant) and each.value == name)
-            yield from ((each.lineno, each.col_offset + 1) for each in listed)
+            listed = (
+                constant
+                for constant in ast.walk(node.value)
+                if isinstance(constant, ast.Constant) and constant.value == name
+            )
+            yield from ((constant.lineno, constant.col_offset + 1) for constant in listed)
     for number, line in enumerate(lines, start=1):
         if _EXAMPLE.match(line):
-            yield from ((number, found.start()) for found in re.finditer(rf"(?<![\w.'\"]){name}(?![\w'\"])", line))
+            yield from ((number, match.start()) for match in re.finditer(rf"(?<![\w.'\"]){name}(?![\w'\"])", line))
 
 
 # --- What is deleted
@@ -283,10 +299,10 @@ def _without_definition(source: str, name: str) -> str | None:
     shorter: str | None = None
     while True:
         text = read_python(source)
-        found = [] if isinstance(text, SyntaxProblem) else [each for each in named_units(text) if each.name == name]
-        if isinstance(text, SyntaxProblem) or not found:
+        matches = [] if isinstance(text, SyntaxProblem) else [unit for unit in named_units(text) if unit.name == name]
+        if isinstance(text, SyntaxProblem) or not matches:
             return shorter
-        source = shorter = apply_edits(text.lines, [_deletion(text, found[0])])
+        source = shorter = apply_edits(text.lines, [_deletion(text, matches[0])])
 
 
 def _deletion(text: PythonText, named: NamedUnit) -> LineEdit:

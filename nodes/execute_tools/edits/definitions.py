@@ -98,9 +98,9 @@ def replace_definitions(
         torn = torn_statement(new)
         if torn:
             return Refusal(f"The block gives only a part of a function ({torn}). Send all of it, with its def line.")
-        asked = asked_edits(old, new, task, path, there) if task else AskedEdits()
-        renamed, merging = with_new_names(old, asked), block_to_merge(new, asked)
-        merge = _Merge(renamed, merging, name, dominant_newline(source), asked, task)
+        request_edits = asked_edits(old, new, task, path, there) if task else AskedEdits()
+        renamed, merging = with_new_names(old, request_edits), block_to_merge(new, request_edits)
+        merge = _Merge(renamed, merging, name, dominant_newline(source), request_edits, task)
         merge.module(methods=indented)
         return merge.result(open_end=open_end)
     except RecursionError:
@@ -115,9 +115,9 @@ def identical(name: str, names: Iterable[str] = ()) -> str:
 
 def _is_shortened(new: str, old: str) -> bool:
     """Whether `new` is `old` with lines left out; a line may break off, or be `...` for others."""
-    lines, known = ([line.strip() for line in text.splitlines() if line.strip()] for text in (new, old))
-    begun = (any(each.startswith(line.rstrip(".\u2026 ")) for each in known) for line in lines)
-    return len(lines) < len(known) and all(begun)
+    lines, lines_of_old = ([line.strip() for line in text.splitlines() if line.strip()] for text in (new, old))
+    starts_known = (any(old_line.startswith(line.rstrip(".\u2026 ")) for old_line in lines_of_old) for line in lines)
+    return len(lines) < len(lines_of_old) and all(starts_known)
 
 
 class _Body(NamedTuple):
@@ -147,9 +147,9 @@ class _Merge:
     @cached_property
     def subjects(self) -> frozenset[str]:
         """The words of a task that names definitions of the file; none where it may be about others as well."""
-        asked, words = read_request(self.task), frozenset(re.findall(r"\b\w+\b(?!\.py\b)", self.task))
-        named = not words.isdisjoint(each.last for each in named_units(self.source))
-        return words if named and not (asked.whole or asked.renames) else frozenset()
+        request, words = read_request(self.task), frozenset(re.findall(r"\b\w+\b(?!\.py\b)", self.task))
+        named = not words.isdisjoint(unit.last for unit in named_units(self.source))
+        return words if named and not (request.whole or request.renames) else frozenset()
 
     def result(self, *, open_end: bool) -> Merged | Refusal:
         """The merged text, without a last line end if `open_end`, or the first thing that speaks against it."""
@@ -203,16 +203,16 @@ class _Merge:
         lone = methods or all(map(_is_assignment, units))
         if not self._is_complete(body, units):
             units = self._without_demonstration(units, named.keys())
-        own = []
+        own_units = []
         for unit in units:
-            known = named.get(unit.key)
-            if unit.kind in DEFINITIONS and known is None and unit.key in conditional:
+            unit_named = named.get(unit.key)
+            if unit.kind in DEFINITIONS and unit_named is None and unit.key in conditional:
                 self._refuse(f"{unit.key} is defined inside an `if` or `try` of {self.name}; use edit_file for it.")
-            elif unit.kind in DEFINITIONS and known is None and unit.key in imported:
+            elif unit.kind in DEFINITIONS and unit_named is None and unit.key in imported:
                 self._refuse(f"{self.name} imports {unit.key}: change it in the file that defines it.")
-            elif not self._merged_into_class(unit, known, holders.get(unit.key, []), lone=lone, methods=methods):
-                own.append(unit)
-        self._merge_body(body, own)
+            elif not self._merged_into_class(unit, unit_named, holders.get(unit.key, []), lone=lone, methods=methods):
+                own_units.append(unit)
+        self._merge_body(body, own_units)
         return None
 
     def _merged_into_class(
@@ -248,7 +248,7 @@ class _Merge:
     def _meant_class(self) -> list[Unit]:
         homes = [unit for unit in self.source.units if self.source.members(unit)]
         named = [unit for unit in homes if re.search(rf"\b{re.escape(unit.key)}\b", self.task)]
-        return next((found for found in (homes, named) if len(found) == 1), [])
+        return next((candidates for candidates in (homes, named) if len(candidates) == 1), [])
 
     def _without_demonstration(self, units: tuple[Unit, ...], known: Iterable[str]) -> tuple[Unit, ...]:
         """The units without a call with an example's values at the end: new assignments and loose statements."""
@@ -257,12 +257,12 @@ class _Merge:
             return unit.kind is UnitKind.OTHER or (_is_assignment(unit) and unit.key not in names)
 
         names = set(known)
-        shown = [*takewhile(shows, reversed(units))][::-1]
-        loose = [unit for unit in shown if unit.kind is UnitKind.OTHER]
+        shown_units = [*takewhile(shows, reversed(units))][::-1]
+        loose = [unit for unit in shown_units if unit.kind is UnitKind.OTHER]
         if not loose:
             return units
-        self.ignored += [self._aside(unit) for unit in shown if unit.kind is not UnitKind.OTHER]
-        return (*units[: len(units) - len(shown)], *loose)
+        self.ignored += [self._aside(unit) for unit in shown_units if unit.kind is not UnitKind.OTHER]
+        return (*units[: len(units) - len(shown_units)], *loose)
 
     def _merge_body(self, body: _Body, units: Sequence[Unit]) -> None:
         """Replace the namesakes in a body, and add the rest after its neighbour in the block, or else before it."""
@@ -318,7 +318,9 @@ class _Merge:
             self._replace_class(old, new, label)
         elif elision := elision_in((self.source, old), (self.block, new)):
             self._refuse(f"The block leaves out part of {label}: {elision}. Send {label} with its whole body.")
-        elif idle := [each for each in _unused_parameters(old, new) if re.search(rf"\b{each}\b", self.task)]:
+        elif idle := [
+            parameter for parameter in _unused_parameters(old, new) if re.search(rf"\b{parameter}\b", self.task)
+        ]:
             self._refuse(f"The body of {label} does not use its new parameter {idle[0]}. Write the body with it.")
         else:
             self._exchange(old, new, label)
@@ -334,9 +336,9 @@ class _Merge:
     def _cut(self, old: Unit, new: Unit) -> tuple[Unit, Unit] | None:
         """The documentation of `old`, and what `new` has there if it leaves that out or shortens it unasked."""
         pair = next(iter(self.source.inner(old)), old), next(iter(self.block.inner(new)), new)
-        documented, given = (string_of(each.node) or "" for each in pair)
+        documented, docstring = (string_of(definition.node) or "" for definition in pair)
         unasked = self.task and not read_request(self.task).documents and len(pair[0].nodes + pair[1].nodes) == 2
-        return pair if unasked and _is_shortened(given, documented) else None
+        return pair if unasked and _is_shortened(docstring, documented) else None
 
     def _replace_class(self, old: Unit, new: Unit, label: str) -> None:
         """Merge the members of two classes. Bases and decorators may be added; fewer of them count as left out."""
@@ -346,8 +348,8 @@ class _Merge:
             self._refuse(f"The block gives {label} another base class or decorator; use edit_file for its class line.")
         elif olds and news:
             if after > before:
-                taken = range(new.first, _header_end(self.block, new) + 1)
-                self._put(old.first, _header_end(self.source, old), self._moved(taken, new.indent, old.indent), label)
+                header = range(new.first, _header_end(self.block, new) + 1)
+                self._put(old.first, _header_end(self.source, old), self._moved(header, new.indent, old.indent), label)
             self._merge_body(_Body(olds, olds[0].indent, f"{label}."), news)
         elif after >= before and is_stub(old.node) and not olds:
             self._exchange(old, new, label)
@@ -372,36 +374,40 @@ class _Merge:
     def _merge_imports(self) -> None:
         """Add the block's top-level imports that the source does not have; those from `__future__` come first."""
         nodes = statements_in(node for unit in self.source.units for node in unit.nodes)
-        present = {each for node in nodes if isinstance(node, ast.Import | ast.ImportFrom) for each in _aliases(node)}
-        found: dict[bool, list[list[str]]] = {True: [], False: []}
+        present = {alias for node in nodes if isinstance(node, ast.Import | ast.ImportFrom) for alias in _aliases(node)}
+        by_position: dict[bool, list[list[str]]] = {True: [], False: []}
         added: list[ast.alias] = []
         for unit in self.block.units:
             node = unit.node
             if unit.kind is UnitKind.IMPORT and isinstance(node, ast.Import | ast.ImportFrom):
-                missing = [each for each, known in zip(node.names, _aliases(node), strict=True) if known not in present]
+                missing = [
+                    alias for alias, aliases in zip(node.names, _aliases(node), strict=True) if aliases not in present
+                ]
                 present.update(_aliases(node))
                 added += missing
                 if missing:
-                    whole = len(missing) == len(node.names)
-                    kept = self._moved(range(unit.first, unit.last + 1), unit.indent, "") if whole else []
+                    is_whole = len(missing) == len(node.names)
+                    statement_lines = self._moved(range(unit.first, unit.last + 1), unit.indent, "") if is_whole else []
                     first = getattr(node, "module", "") == "__future__"
-                    found[first].append(kept or [reduced_import(node, missing)])
+                    by_position[first].append(statement_lines or [reduced_import(node, missing)])
         self._drop_imports(added)
-        for from_future, imports in found.items():
+        for from_future, imports in by_position.items():
             if imports:
                 line, above, below = place_of_imports(self.source, from_future=from_future)
-                self._insert(line, [""] * above + [each for lines in imports for each in lines] + [""] * below)
+                self._insert(
+                    line, [""] * above + [line_moved for lines in imports for line_moved in lines] + [""] * below
+                )
                 self.changed += [lines[0] for lines in imports]
 
     def _drop_imports(self, added: Iterable[ast.alias]) -> None:
         """Take out the imports of what the request moves, where the block imports it from elsewhere."""
         moves = {move.name for move in read_request(self.task).moves}
-        again = {each.asname or each.name for each in added if each.name in moves}
+        again = {import_alias.asname or import_alias.name for import_alias in added if import_alias.name in moves}
         for unit in self.source.units:
             if unit.kind is UnitKind.IMPORT and isinstance(node := unit.node, ast.ImportFrom):
-                left = [alias for alias in node.names if (alias.asname or alias.name) not in again]
-                if len(left) < len(node.names):
-                    line = [reduced_import(node, left) + self.newline] if left else []
+                names_left = [alias for alias in node.names if (alias.asname or alias.name) not in again]
+                if len(names_left) < len(node.names):
+                    line = [reduced_import(node, names_left) + self.newline] if names_left else []
                     self.edits.append(LineEdit(unit.first - 1, unit.last, tuple(line)))
 
     def _exchange(self, old: Unit, new: Unit, label: str) -> None:
@@ -411,9 +417,9 @@ class _Merge:
         if (cut := self._cut(old, new)) and cut[1] is not new:
             head = self.block.head(cut[1])
             at, end = (head, head) if string_of(cut[1].node) is None else (cut[1].first, cut[1].last + 1)
-            shown = range(cut[0].first, cut[0].last + 1)
+            shown_lines = range(cut[0].first, cut[0].last + 1)
             indents = cut[0].indent, old.indent + cut[1].indent.removeprefix(new.indent)
-            lines[at - new.first : end - new.first] = moved(self.source.lines, shown, indents, self.source.frozen)
+            lines[at - new.first : end - new.first] = moved(self.source.lines, shown_lines, indents, self.source.frozen)
         if isinstance(old.node, ast.AnnAssign) and isinstance(new.node, ast.Assign):  # a field of a dataclass needs it
             lines[0] = lines[0].replace(new.key, f"{new.key}: {ast.unparse(old.node.annotation)}", 1)
         self._put(first, old.last, lines, label)
@@ -438,8 +444,8 @@ class _Merge:
         """The lines of a unit with its comments, but for those that only stand for other code."""
         around = range(self.block.head(unit), self.block.tail(unit) + 1)
         inside = range(unit.first, unit.last + 1)
-        kept = [line for line in around if line in inside or not is_elision(self.block.comments.get(line, ""))]
-        return self._moved(kept, unit.indent, indent)
+        lines_kept = [line for line in around if line in inside or not is_elision(self.block.comments.get(line, ""))]
+        return self._moved(lines_kept, unit.indent, indent)
 
     def _moved(self, numbers: Iterable[int], old_indent: str, new_indent: str) -> list[str]:
         return moved(self.block.lines, numbers, (old_indent, new_indent), self.block.frozen)
@@ -449,7 +455,7 @@ class _Merge:
         self.changed.append(label)
 
     def _insert(self, line: int, lines: Iterable[str]) -> None:
-        self.edits.append(LineEdit(line, line, tuple(each + self.newline for each in lines)))
+        self.edits.append(LineEdit(line, line, tuple(new_line + self.newline for new_line in lines)))
 
 
 def _pair_units(olds: Sequence[Unit], news: Sequence[Unit]) -> tuple[list[tuple[Unit, Unit | None]], list[str]]:
@@ -460,12 +466,12 @@ def _pair_units(olds: Sequence[Unit], news: Sequence[Unit]) -> tuple[list[tuple[
     """
     pairs: list[tuple[Unit, Unit | None]] = []
     ambiguous: list[str] = []
-    known, given = _by_name(olds), _by_name(news)
-    for key in filter(None, given):
-        old, new = known.get(key, []), given[key]
+    old_by_name, new_by_name = _by_name(olds), _by_name(news)
+    for key in filter(None, new_by_name):
+        old, new = old_by_name.get(key, []), new_by_name[key]
         if old and len(old) != len(new):
-            said = {unit.meaning for unit in old}
-            new = [unit for unit in new if unit.meaning not in said]
+            old_meanings = {unit.meaning for unit in old}
+            new = [unit for unit in new if unit.meaning not in old_meanings]
             if len(new) > (1 if len(old) == 1 else 0):
                 ambiguous.append(key)
                 continue
@@ -481,23 +487,23 @@ def _by_name(units: Sequence[Unit]) -> dict[str, list[Unit]]:
 
 
 def _beyond(units: Sequence[Unit], others: Sequence[Unit]) -> list[Unit]:
-    said = Counter(unit.meaning for unit in others)
-    said.subtract(Counter(unit.meaning for unit in units))
-    return [unit for unit in units if said[unit.meaning] < 0]
+    meaning_counts = Counter(unit.meaning for unit in others)
+    meaning_counts.subtract(Counter(unit.meaning for unit in units))
+    return [unit for unit in units if meaning_counts[unit.meaning] < 0]
 
 
 def _holders(source: PythonText) -> dict[str, list[Unit]]:
-    found: dict[str, list[Unit]] = {}
+    by_key: dict[str, list[Unit]] = {}
     for home in source.units:
         for key in {member.key for member in source.members(home)}:
-            found.setdefault(key, []).append(home)
-    return found
+            by_key.setdefault(key, []).append(home)
+    return by_key
 
 
 def _is_method(node: ast.stmt) -> bool:
     if not isinstance(node, Function):
         return False
-    first = [each.arg for each in (*node.args.posonlyargs, *node.args.args)][:1]
+    first = [parameter.arg for parameter in (*node.args.posonlyargs, *node.args.args)][:1]
     decorators = {getattr(decorator, "id", "") for decorator in node.decorator_list}
     return first in (["self"], ["cls"]) or not decorators.isdisjoint({"staticmethod", "classmethod"})
 
@@ -525,12 +531,17 @@ def _unused_parameters(old: Unit, new: Unit) -> list[str]:
     before, after = old.node, new.node
     if not (isinstance(before, Function) and isinstance(after, Function)) or is_stub(after):
         return []
-    known, given = ({each.arg for each in ast.walk(node.args) if isinstance(each, ast.arg)} for node in (before, after))
-    used = {node.id for each in after.body for node in ast.walk(each) if isinstance(node, ast.Name)}
-    aside = (
-        "locals" in used or after.name.startswith("test") or "fixture" in "".join(map(ast.dump, after.decorator_list))
+    old_parameters, new_parameters = (
+        {parameter.arg for parameter in ast.walk(node.args) if isinstance(parameter, ast.arg)}
+        for node in (before, after)
     )
-    return [] if aside else sorted(given - known - used)
+    names_read = {node.id for statement in after.body for node in ast.walk(statement) if isinstance(node, ast.Name)}
+    aside = (
+        "locals" in names_read
+        or after.name.startswith("test")
+        or "fixture" in "".join(map(ast.dump, after.decorator_list))
+    )
+    return [] if aside else sorted(new_parameters - old_parameters - names_read)
 
 
 def _comments(text: PythonText, unit: Unit) -> set[str]:

@@ -33,8 +33,8 @@ def file_change(path: str, before: Version, after: Version) -> FileChange:
     kind = ChangeKind.EDITED
     if NO_FILE in {before, after}:
         kind = ChangeKind.CREATED if before == NO_FILE else ChangeKind.DELETED
-    known = all(each == NO_FILE or each.text is not None for each in (before, after))
-    diff = unified_diff(path, before.text, after.text) if known else ""
+    is_text = all(state == NO_FILE or state.text is not None for state in (before, after))
+    diff = unified_diff(path, before.text, after.text) if is_text else ""
     return FileChange(path=path, kind=kind, sha256_before=before.sha256, sha256_after=after.sha256, diff=diff)
 
 
@@ -70,7 +70,7 @@ def _lines(text: str) -> list[str]:
 
 def _hidden(text: str) -> dict[str, str]:
     lines, masked = _lines(text), masked_blocks(to_unix(text))
-    return {line: shown for line, shown in zip(lines, _lines(masked), strict=True) if shown != line}
+    return {line: masked_line for line, masked_line in zip(lines, _lines(masked), strict=True) if masked_line != line}
 
 
 def _hunks(old: list[str], new: list[str], offset: int) -> Iterator[str]:
@@ -83,16 +83,16 @@ def _hunks(old: list[str], new: list[str], offset: int) -> Iterator[str]:
         return
     for line in islice(difflib.unified_diff(old, new, n=_CONTEXT), 2, None):
         is_header = line.startswith("@@")
-        yield _FIRST.sub(lambda found: str(int(found[0]) + offset), line) if is_header else line
+        yield _FIRST.sub(lambda match: str(int(match[0]) + offset), line) if is_header else line
 
 
 def _bounded(lines: list[str], *, unless: bool) -> str:
-    shown: list[str] = []
+    lines_shown: list[str] = []
     characters = 0
     for line in lines:
-        whole = line if line.endswith("\n") else line + "\n\\ No newline at end of file\n"
-        characters += len(whole)
-        if not unless and (len(shown) == MAX_DIFF_LINES or characters > MAX_DIFF_CHARACTERS):
-            return "".join(shown) + f"[... {len(lines) - len(shown)} more lines of this diff]\n"
-        shown.append(whole)
-    return "".join(shown)
+        complete = line if line.endswith("\n") else line + "\n\\ No newline at end of file\n"
+        characters += len(complete)
+        if not unless and (len(lines_shown) == MAX_DIFF_LINES or characters > MAX_DIFF_CHARACTERS):
+            return "".join(lines_shown) + f"[... {len(lines) - len(lines_shown)} more lines of this diff]\n"
+        lines_shown.append(complete)
+    return "".join(lines_shown)

@@ -41,7 +41,7 @@ def find_spots(text: str, wanted: str, *, overlapping: bool = True) -> Iterator[
     """
     plain_text, plain_wanted = to_unix(text), to_unix(wanted)
     # where each "\r\n" stands once they are all "\n": a later offset is one more for each of them
-    widened = [found.start() - number for number, found in enumerate(re.finditer("\r\n", text))]
+    widened = [carriage_returns.start() - number for number, carriage_returns in enumerate(re.finditer("\r\n", text))]
     line, seen = 1, 0
     at = plain_text.find(plain_wanted) if plain_wanted else -1
     while at >= 0:
@@ -91,12 +91,12 @@ def nearest_region(text: str, wanted: str, source: str = "old_str") -> Region | 
     `source` is the name of `wanted` in the sentence.
     """
     if alike := look_alike(text, wanted, source):
-        shown = escaped(shown_lines(text, alike.first - 1, alike.last))
+        excerpt = escaped(shown_lines(text, alike.first - 1, alike.last))
         difference = (
             f"It looks like lines {alike.first}-{alike.last}, but {alike.differences}: copy them from the suggestion,"
             " which writes such characters as escapes; so may the edit."
         )
-        return Region(alike.first, alike.last, shown, difference)
+        return Region(alike.first, alike.last, excerpt, difference)
     from rapidfuzz import fuzz, process
 
     wanted_lines = to_unix(wanted).strip("\n").split("\n")[:MAX_REGION_LINES]
@@ -167,7 +167,7 @@ def line_places(lines: Sequence[str], block: Sequence[str], tier: Tier, start: i
     """
     keyed, sought = list(map(_KEYS[tier], lines)), "".join(f"\n{_KEYS[tier](line)}" for line in block) + "\n"
     joined = "".join(f"\n{line}" for line in keyed) + "\n"
-    line, seen = start, sum(len(each) + 1 for each in keyed[:start])
+    line, seen = start, sum(len(keyed_line) + 1 for keyed_line in keyed[:start])
     at, tried = joined.find(sought, seen), 0
     while at >= 0 and (tried < _TRIED or tier is not Tier.INDENTATION):
         line, seen, tried = line + joined.count("\n", seen, at), at, tried + 1
@@ -186,20 +186,20 @@ def find_loosely(text: str, wanted: str, replacement: str) -> Match | None:
         return None
     wanted, replacement = to_unix(wanted), to_unix(replacement)
     if _BLANK_END.search(wanted):  # the blanks before a closing quote: they would indent the line that comes next
-        wanted, replacement = (_BLANK_END.sub("", each) for each in (wanted, replacement))
+        wanted, replacement = (_BLANK_END.sub("", text_side) for text_side in (wanted, replacement))
     written = text.split("\n")
     block = wanted.removesuffix("\n").split("\n")
     for tier in (Tier.TRAILING_BLANKS, Tier.INDENTATION):
-        found = list(islice(line_places(written, block, tier), _LISTED))
-        if not found:
+        places = list(islice(line_places(written, block, tier), _LISTED))
+        if not places:
             continue
-        indented = _indented(replacement, found[0][1])
+        indented = _indented(replacement, places[0][1])
         starts = [0, *accumulate(len(line) + 1 for line in written)]
-        spots = tuple(_spot(written, starts, at, len(block), ended=wanted.endswith("\n")) for at, _ in found)
+        spots = tuple(_spot(written, starts, at, len(block), ended=wanted.endswith("\n")) for at, _ in places)
         if spots[0].end == len(text) and written[-1] and wanted.endswith("\n") and indented is not None:
             indented = indented.removesuffix("\n")
-        there = _first_indent(text[spots[0].start :])
-        if replacement.strip() and there == _first_indent(replacement) != _first_indent(wanted):
+        indent = _first_indent(text[spots[0].start :])
+        if replacement.strip() and indent == _first_indent(replacement) != _first_indent(wanted):
             return None  # two readings: indented as the file is, or deeper than the text that it replaces
         return None if indented is None else Match(tier, spots, indented)
     return None
@@ -218,12 +218,16 @@ def _spot(written: Sequence[str], starts: Sequence[int], at: int, count: int, *,
 
 def _shift(found: Sequence[str], block: Sequence[str]) -> Shift | None:
     """By how much all lines of `found` are moved against those of `block`; None where they differ in that."""
-    pairs = [(_indent(there), _indent(here)) for there, here in zip(found, block, strict=True) if here.strip(_BLANKS)]
-    there, here = pairs[0] if pairs else ("", "")
-    if there.endswith(here):
-        shift = Shift(there.removesuffix(here))
-    elif here.endswith(there):
-        shift = Shift("", here.removesuffix(there))
+    pairs = [
+        (_indent(file_line), _indent(block_line))
+        for file_line, block_line in zip(found, block, strict=True)
+        if block_line.strip(_BLANKS)
+    ]
+    file_indent, block_indent = pairs[0] if pairs else ("", "")
+    if file_indent.endswith(block_indent):
+        shift = Shift(file_indent.removesuffix(block_indent))
+    elif block_indent.endswith(file_indent):
+        shift = Shift("", block_indent.removesuffix(file_indent))
     else:
         return None
     fits = all(shift.removed + theirs == shift.added + ours for theirs, ours in pairs)
@@ -267,16 +271,16 @@ def replace_text(text: str, name: str, old_str: str, new_str: str, *, replace_al
     """The text with `new_str` in place of `old_str`, or why that is not clear; `name` is the file's, for messages."""
     if old_str == new_str:
         return invalid(EQUAL)
-    found = _find(text, name, old_str, new_str, replace_all=replace_all)
-    if isinstance(found, ToolError):
-        return found
-    new = replace_spots(text, found.spots, found.replacement)
-    if new == text and found.tier is Tier.EXACT:
+    spot = _find(text, name, old_str, new_str, replace_all=replace_all)
+    if isinstance(spot, ToolError):
+        return spot
+    new = replace_spots(text, spot.spots, spot.replacement)
+    if new == text and spot.tier is Tier.EXACT:
         return invalid(f"old_str and new_str differ only in their line ends, which {name} keeps: nothing would change.")
     if new == text:
-        return invalid(f"new_str is already there, at line {found.spots[0].line} of {name}: nothing would change.")
-    changed = len(found.spots) * max(count_lines(old_str), count_lines(new_str))
-    return Replacement(new, len(found.spots), found.spots[0].line, changed, found.tier)
+        return invalid(f"new_str is already there, at line {spot.spots[0].line} of {name}: nothing would change.")
+    changed = len(spot.spots) * max(count_lines(old_str), count_lines(new_str))
+    return Replacement(new, len(spot.spots), spot.spots[0].line, changed, spot.tier)
 
 
 def tier_data(tier: Tier) -> JsonMap:
@@ -285,25 +289,25 @@ def tier_data(tier: Tier) -> JsonMap:
 
 
 def _find(text: str, name: str, old_str: str, new_str: str, *, replace_all: bool) -> Match | ToolError:
-    wanted = old_str.removeprefix(BOM)
-    if not wanted and not text:
+    text_wanted = old_str.removeprefix(BOM)
+    if not text_wanted and not text:
         return invalid(f"{name} exists and is empty: read_file it, then write_file its text.")
-    if not wanted:
+    if not text_wanted:
         return invalid(f"{name} exists: old_str may be empty only to create a file. Give the text to replace.")
     new = new_str.removeprefix(BOM)
     if replace_all:
-        spots = tuple(find_spots(text, wanted, overlapping=False))
+        spots = tuple(find_spots(text, text_wanted, overlapping=False))
     else:
-        spots = tuple(islice(find_spots(text, wanted), _LISTED_SPOTS + 1))
+        spots = tuple(islice(find_spots(text, text_wanted), _LISTED_SPOTS + 1))
     if len(spots) == 1 or (spots and replace_all):
         return Match(Tier.EXACT, spots, new)
     if spots:
         remedy = "add lines around it until it occurs once, or set replace_all"
         return invalid(f"old_str occurs {_occurrences(spots, name)}: {remedy}.")
-    loose = find_loosely(text, wanted, new)
-    escapes = escapes_in(wanted) if loose is None else frozenset[str]()
+    loose = find_loosely(text, text_wanted, new)
+    escapes = escapes_in(text_wanted) if loose is None else frozenset[str]()
     if escapes:
-        return _find(text, name, unescaped(wanted, escapes), unescaped(new, escapes), replace_all=replace_all)
+        return _find(text, name, unescaped(text_wanted, escapes), unescaped(new, escapes), replace_all=replace_all)
     if loose is None:
         return _miss(text, name, old_str, new_str)
     if len(loose.spots) == 1:
@@ -321,8 +325,12 @@ def _occurrences(spots: Sequence[Spot], name: str) -> str:
 def _miss(text: str, name: str, old_str: str, new_str: str) -> ToolError:
     applied = ""
     if len(new_str.strip()) >= _TELLING_CHARACTERS:
-        found = next(find_spots(text, new_str), None)
-        applied = f" new_str is already there, at line {found.line}: this edit looks already applied." if found else ""
+        spot_of_new = next(find_spots(text, new_str), None)
+        applied = (
+            f" new_str is already there, at line {spot_of_new.line}: this edit looks already applied."
+            if spot_of_new
+            else ""
+        )
     region = nearest_region(text, old_str)
     if region is None:
         return invalid(f"{MISSED} {name}.{applied or ' Nothing in it is near: read_file it first.'}")

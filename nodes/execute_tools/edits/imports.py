@@ -31,13 +31,13 @@ def place_of_imports(source: PythonText, *, from_future: bool) -> tuple[int, int
 
     That is after the last import before the first definition, else after the docstring, else at the top.
     """
-    rest = source.units
-    first = takewhile(lambda unit: unit.kind not in DEFINITIONS, rest)
+    units_left = source.units
+    first = takewhile(lambda unit: unit.kind not in DEFINITIONS, units_left)
     if imports := [unit for unit in first if unit.kind is UnitKind.IMPORT]:
         return imports[0].first - 1 if from_future else imports[-1].last, 0, 0
-    if rest[0].key == DOCSTRING:
-        return rest[0].last, 1, 0
-    return source.head(rest[0]) - 1, 0, 2 if rest[0].kind in DEFINITIONS else 1
+    if units_left[0].key == DOCSTRING:
+        return units_left[0].last, 1, 0
+    return source.head(units_left[0]) - 1, 0, 2 if units_left[0].kind in DEFINITIONS else 1
 
 
 def without_imports_of(block: PythonText, path: str) -> PythonText:
@@ -47,8 +47,8 @@ def without_imports_of(block: PythonText, path: str) -> PythonText:
     imports = {
         unit: unit.node for unit in block.units if isinstance(unit.node, ast.ImportFrom) and len(unit.nodes) == 1
     }
-    own = [unit for unit, node in imports.items() if node.module == module and levels.get(node.level)]
-    return replace(block, units=tuple(unit for unit in block.units if unit not in own))
+    own_imports = [unit for unit, node in imports.items() if node.module == module and levels.get(node.level)]
+    return replace(block, units=tuple(unit for unit in block.units if unit not in own_imports))
 
 
 def with_imports(text: str, before: str, modules: Mapping[str, str]) -> str:
@@ -61,20 +61,26 @@ def with_imports(text: str, before: str, modules: Mapping[str, str]) -> str:
     names = sorted(new.keys() - _unbound(before).keys())
     if not names or isinstance(code, SyntaxProblem):
         return text
-    defined = {module: definitions_in(each) for module, each in modules.items()}
-    places = {name: [module for module, each in defined.items() if name in each] for name in names}
-    whole = {name for name in modules.keys() | sys.stdlib_module_names if new.get(name) and not places.get(name)}
-    imports = [f"import {name}" for name in names if name in whole]
-    imports += [f"from {found[0]} import {name}" for name, found in places.items() if len(found) == 1]
+    defined = {module: definitions_in(module_source) for module, module_source in modules.items()}
+    places = {name: [module for module, names_defined in defined.items() if name in names_defined] for name in names}
+    whole_modules = {
+        name for name in modules.keys() | sys.stdlib_module_names if new.get(name) and not places.get(name)
+    }
+    imports = [f"import {name}" for name in names if name in whole_modules]
+    imports += [
+        f"from {modules_found[0]} import {name}" for name, modules_found in places.items() if len(modules_found) == 1
+    ]
     line, above, below = place_of_imports(code, from_future=False)
     lines = [*[""] * above, *imports, *[""] * below] if imports else []
-    return apply_edits(code.lines, [LineEdit(line, line, tuple(each + dominant_newline(text) for each in lines))])
+    return apply_edits(
+        code.lines, [LineEdit(line, line, tuple(import_line + dominant_newline(text) for import_line in lines))]
+    )
 
 
 def definitions_in(text: str) -> frozenset[str]:
     """The names that a text defines at its top, without imports; none where it is no Python."""
     code = read_python(text)
-    return frozenset() if isinstance(code, SyntaxProblem) else frozenset(each.name for each in named_units(code))
+    return frozenset() if isinstance(code, SyntaxProblem) else frozenset(unit.name for unit in named_units(code))
 
 
 def _unbound(text: str) -> dict[str, bool]:
@@ -82,8 +88,8 @@ def _unbound(text: str) -> dict[str, bool]:
     tree = parse(text)
     nodes = [] if isinstance(tree, SyntaxProblem) else [*ast.walk(tree)]
     owners = {node.value.id for node in nodes if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name)}
-    known = {getattr(node, field, None) for node in nodes for field in ("name", "asname", "arg", "rest")}
-    known |= {node.id for node in nodes if isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Load)}
-    bound = {name.partition(".")[0] for name in known if isinstance(name, str)} | _BUILTINS
-    used = {node.id for node in nodes if isinstance(node, ast.Name)} - bound
-    return {} if "*" in known else {name: name in owners for name in used}
+    bound_names = {getattr(node, field, None) for node in nodes for field in ("name", "asname", "arg", "rest")}
+    bound_names |= {node.id for node in nodes if isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Load)}
+    bound = {name.partition(".")[0] for name in bound_names if isinstance(name, str)} | _BUILTINS
+    names_read = {node.id for node in nodes if isinstance(node, ast.Name)} - bound
+    return {} if "*" in bound_names else {name: name in owners for name in names_read}

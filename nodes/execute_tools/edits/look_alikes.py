@@ -45,15 +45,15 @@ def look_alike(text: str, wanted: str, source: str) -> LookAlike | None:
 
     first = plain_text.count("\n", 0, at)
     last = first + plain_wanted.count("\n")
-    there = _clusters("\n".join(to_unix(text).split("\n")[first : last + 1]))
-    here = _clusters(to_unix(wanted))
+    clusters_there = _clusters("\n".join(to_unix(text).split("\n")[first : last + 1]))
+    clusters_wanted = _clusters(to_unix(wanted))
     column = at - plain_text.rfind("\n", 0, at) - 1
-    ends = accumulate(len(_plain(cluster)) for cluster in there)
-    start = next((index for index, end in enumerate(ends) if end > column), len(there))
+    ends = accumulate(len(_plain(cluster)) for cluster in clusters_there)
+    start = next((index for index, end in enumerate(ends) if end > column), len(clusters_there))
 
     differences: list[str] = []
     line = first + 1
-    for theirs, ours in [("", here[0]), *zip(there[start:], here[1:], strict=False)]:
+    for theirs, ours in [("", clusters_wanted[0]), *zip(clusters_there[start:], clusters_wanted[1:], strict=False)]:
         line += theirs.startswith("\n")
         shared = len(commonprefix([theirs, ours]))
         if theirs != ours:
@@ -98,7 +98,9 @@ def _continues(character: str) -> bool:
 
 def _escaped_cluster(cluster: str) -> str:
     composed = normalize("NFC", cluster) == cluster
-    return "".join(_escape(each) if _plain(each) != each or not composed else each for each in cluster)
+    return "".join(
+        _escape(character) if _plain(character) != character or not composed else character for character in cluster
+    )
 
 
 def _escape(character: str) -> str:

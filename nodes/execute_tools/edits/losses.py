@@ -43,10 +43,10 @@ def elision_in(old: tuple[PythonText, Unit], new: tuple[PythonText, Unit]) -> st
         return ""
     if is_stub(new_unit.node) and "NotImplementedError" not in new_unit.meaning:
         return f"line {new_unit.first} gives {new_unit.key or 'the statement'} no body"
-    known = {old_text.comments.get(line) for line in range(old_unit.first, old_text.tail(old_unit) + 1)}
+    comments_around = {old_text.comments.get(line) for line in range(old_unit.first, old_text.tail(old_unit) + 1)}
     for line in range(new_unit.first, new_text.tail(new_unit) + 1):
         comment = new_text.comments.get(line, "")
-        if comment and comment not in known and is_elision(comment):
+        if comment and comment not in comments_around and is_elision(comment):
             return f"line {line} says `{comment}`"
     dots = _ellipses(new_unit)
     return f"line {dots[-1]} says `...`" if len(dots) > len(_ellipses(old_unit)) else ""
@@ -67,7 +67,7 @@ def is_stub(node: ast.stmt) -> bool:
     """
     match node:
         case ast.FunctionDef(name=name, body=[ast.Return(value=ast.Call(func=ast.Name(id=called)))], decorator_list=[]):
-            return name == called and [each.arg for each in node.args.args[:1]] not in (["self"], ["cls"])
+            return name == called and [parameter.arg for parameter in node.args.args[:1]] not in (["self"], ["cls"])
     body: list[ast.stmt] = getattr(node, "body", [])
     return bool(body) and all(map(_does_nothing, body))
 
@@ -92,7 +92,7 @@ def _does_nothing(node: ast.stmt) -> bool:
 
 
 def _ellipses(unit: Unit) -> list[int]:
-    inner = (node for each in unit.nodes for node in ast.walk(each))
+    inner = (node for unit_node in unit.nodes for node in ast.walk(unit_node))
     return sorted(node.lineno for node in inner if isinstance(node, ast.Expr) and is_placeholder(node))
 
 
@@ -135,9 +135,9 @@ def why_lossy(old: str, new: str) -> str:
 
     The loss decides: a line that only looks like a placeholder loses nothing.
     """
-    kept = {line.strip() for line in new.splitlines()}
+    kept_lines = {line.strip() for line in new.splitlines()}
     lines = [(number, line.strip()) for number, line in enumerate(old.splitlines(), start=1) if line.strip()]
-    lost = [number for number, line in lines if line not in kept]
+    lost = [number for number, line in lines if line not in kept_lines]
     placeholder = _placeholder(old, new) if 2 * len(lost) >= len(lines) else ""
     if not lost or not placeholder:
         return ""
@@ -147,11 +147,11 @@ def why_lossy(old: str, new: str) -> str:
 
 def _placeholder(old: str, new: str) -> str:
     """The first line that says that text was left out, "" for none; what the old text has is no such line."""
-    known = {line.strip() for line in old.splitlines()}
+    old_lines = {line.strip() for line in old.splitlines()}
     for line in map(str.strip, new.splitlines()):
         comment = _COMMENT.fullmatch(line)
         elided = line in {"...", "…"} or (comment and is_elision("# " + comment[1].strip()))
-        if elided and line not in known:
+        if elided and line not in old_lines:
             return line
     return ""
 
@@ -164,11 +164,11 @@ def why_too_little(old: str, new: str, task: str) -> str:
     if _SHRINKS.search(task):
         return ""
     lines = [line.strip() for line in old.splitlines() if line.strip()]
-    given = {line.strip() for line in new.splitlines()}
-    kept = sum(line in given for line in lines)
-    fewer = count_lines(new) < count_lines(old) and 2 * kept < len(lines)
-    if fewer or (lines and not kept and _ADDS.search(task)):
-        return f"it holds {kept} of the {len(lines)} lines that the file has"
+    new_lines = {line.strip() for line in new.splitlines()}
+    unchanged = sum(line in new_lines for line in lines)
+    fewer = count_lines(new) < count_lines(old) and 2 * unchanged < len(lines)
+    if fewer or (lines and not unchanged and _ADDS.search(task)):
+        return f"it holds {unchanged} of the {len(lines)} lines that the file has"
     return ""
 
 
@@ -181,18 +181,18 @@ def lost_keys(path: str, old: str, new: str) -> tuple[str, ...]:
     pattern = _JAVASCRIPT if path.endswith(_SCRIPTS) else pattern
     if pattern is None:
         return ()
-    kept = set(_keys(pattern, new))
-    return tuple(dict.fromkeys(key for key in _keys(pattern, old) if key not in kept))
+    kept_keys = set(_keys(pattern, new))
+    return tuple(dict.fromkeys(key for key in _keys(pattern, old) if key not in kept_keys))
 
 
 def lost_definitions(old: str, new: str) -> tuple[str, ...]:
     """Top-level Python functions and classes that `old` has and `new` lacks; neither has to parse."""
-    kept = set(_DEFINITION.findall(new))
-    return tuple(dict.fromkeys(name for name in _DEFINITION.findall(old) if name not in kept))
+    kept_definitions = set(_DEFINITION.findall(new))
+    return tuple(dict.fromkeys(name for name in _DEFINITION.findall(old) if name not in kept_definitions))
 
 
 def _keys(pattern: re.Pattern[str], text: str) -> Iterable[str]:
-    return ["".join(group or "" for group in found.groups()) for found in pattern.finditer(text)]
+    return ["".join(group or "" for group in match.groups()) for match in pattern.finditer(text)]
 
 
 # --- A text that parses no more
@@ -234,10 +234,14 @@ def _judged(path: str, text: str) -> SyntaxProblem | None:
     if language is None or len(text) > LARGEST_JUDGED:
         return _CANNOT_TELL
     try:
-        found = language[1](text)
+        definitions = language[1](text)
     except (ValueError, RecursionError, MemoryError):
         return _CANNOT_TELL
-    return SyntaxProblem(found.line, found.message) if isinstance(found, SyntaxProblem | DocumentProblem) else None
+    return (
+        SyntaxProblem(definitions.line, definitions.message)
+        if isinstance(definitions, SyntaxProblem | DocumentProblem)
+        else None
+    )
 
 
 def _suffix(path: str) -> str:

@@ -138,14 +138,14 @@ class _Numbered(NamedTuple):
 
 def _between_markers(patch: str) -> list[_Numbered]:
     lines = [_Numbered(number, text) for number, text in enumerate(to_unix(patch).split("\n"), start=1)]
-    told = [index for index, line in enumerate(lines) if line.marker]
-    lines = lines[told[0] : told[-1] + 1] if told else []
+    marked = [index for index, line in enumerate(lines) if line.marker]
+    lines = lines[marked[0] : marked[-1] + 1] if marked else []
     wrapper = _HEREDOC.fullmatch(lines[0].marker) if lines else None
     if wrapper and lines[-1].marker == wrapper["word"]:
         lines = lines[1:-1]
     if not lines or lines[0].marker != BEGIN:
-        found = f", not with {_shown(lines[0].text)}" if lines else ", and it is empty"
-        raise _MalformedError(lines[0].number if lines else 1, f"a patch begins with {BEGIN!r}{found}.")
+        context_text = f", not with {_shown(lines[0].text)}" if lines else ", and it is empty"
+        raise _MalformedError(lines[0].number if lines else 1, f"a patch begins with {BEGIN!r}{context_text}.")
     if len(lines) < 2 or lines[-1].marker != END:
         raise _MalformedError(lines[-1].number, f"a patch ends with {END!r}, not with {_shown(lines[-1].text)}.")
     return lines[1:-1]
@@ -212,18 +212,18 @@ def _hunks(lines: list[_Numbered]) -> Iterator[Hunk]:
         first = at
         while at < len(lines) and lines[at].text[:1] in {"", " ", "-", "+"}:
             at += 1
-        told = _without_gap(lines[first:at])
+        context_lines = _without_gap(lines[first:at])
         ends_file = at < len(lines) and lines[at].marker == END_OF_FILE
-        if not told and not headers and at < len(lines) and lines[at].text.startswith("@@"):
+        if not context_lines and not headers and at < len(lines) and lines[at].text.startswith("@@"):
             continue  # empty lines before the first hunk
-        if not told or (at < len(lines) and not ends_file and not lines[at].text.startswith("@@")):
-            wrong = lines[at] if told else start
-            here = f", not {_shown(lines[at].text)}" if at < len(lines) else ""
-            message = f"a hunk is made of lines that begin with ' ', '-' or '+', after '@@'{here}."
+        if not context_lines or (at < len(lines) and not ends_file and not lines[at].text.startswith("@@")):
+            wrong = lines[at] if context_lines else start
+            next_text = f", not {_shown(lines[at].text)}" if at < len(lines) else ""
+            message = f"a hunk is made of lines that begin with ' ', '-' or '+', after '@@'{next_text}."
             raise _MalformedError(wrong.number, message)
         at += ends_file
-        parts = tuple((line.text[:1] or " ", line.text[1:]) for line in told)
-        yield Hunk(tuple(each for each in headers if each.strip()), parts, ends_file, start.number)
+        parts = tuple((line.text[:1] or " ", line.text[1:]) for line in context_lines)
+        yield Hunk(tuple(header for header in headers if header.strip()), parts, ends_file, start.number)
 
 
 def _path(line: _Numbered, marker: str) -> str:
@@ -270,18 +270,18 @@ def apply_hunks(text: str, hunks: Sequence[Hunk], path: str) -> Patched | PatchE
     done = inexact = 0
     first: PatchError | None = None
     for hunk in hunks:
-        found = file.place(hunk, done)
-        if isinstance(found, PatchError):
-            return found
-        if found.tier is not Tier.EXACT:
-            first = first or _inexact(text, hunk, found.at, path)
+        position = file.place(hunk, done)
+        if isinstance(position, PatchError):
+            return position
+        if position.tier is not Tier.EXACT:
+            first = first or _inexact(text, hunk, position.at, path)
             inexact += 1
-        lines += file.ended[done : found.at]
-        done = found.at
+        lines += file.ended[done : position.at]
+        done = position.at
         ending = file.ended[done - 1][1] or newline if done else newline
-        for sign, line in found.lines or hunk.lines:
+        for sign, line in position.lines or hunk.lines:
             if sign == "+":
-                lines.append((found.shift.moved(line), ending))
+                lines.append((position.shift.moved(line), ending))
                 continue
             ending = file.ended[done][1] or newline
             lines += file.ended[done : done + 1] * (sign == " ")
@@ -294,21 +294,21 @@ def apply_hunks(text: str, hunks: Sequence[Hunk], path: str) -> Patched | PatchE
 
 def _inexact(text: str, hunk: Hunk, at: int, path: str) -> PatchError:
     last = at + len(hunk.old)
-    there = f"lines {at + 1}-{last} of {quoted(path)}"
-    message = f"its lines differ from {there} in spaces, quotes or dashes: copy those from the suggestion."
+    line_range = f"lines {at + 1}-{last} of {quoted(path)}"
+    message = f"its lines differ from {line_range} in spaces, quotes or dashes: copy those from the suggestion."
     return PatchError(hunk.line, message, (shown_lines(text, at, last),))
 
 
 def hunks_between(before: str, after: str) -> list[Hunk]:
     """The hunks that make one text of the other, by lines; the `line` of each is where it stood in `before`."""
-    found: list[Hunk] = []
+    hunks: list[Hunk] = []
     old, new = (_File(text, "").lines for text in (before, after))
     for line in islice(unified_diff(old, new, lineterm=""), 2, None):
         if line.startswith("@@"):
-            found.append(Hunk((), (), ends_file=False, line=int(re.findall(r"\d+", line)[0])))
+            hunks.append(Hunk((), (), ends_file=False, line=int(re.findall(r"\d+", line)[0])))
         else:
-            found[-1] = found[-1]._replace(lines=(*found[-1].lines, (line[0], line[1:])))
-    return found
+            hunks[-1] = hunks[-1]._replace(lines=(*hunks[-1].lines, (line[0], line[1:])))
+    return hunks
 
 
 class _Found(NamedTuple):
@@ -324,10 +324,10 @@ class _File:
     """The lines of a text, without (`lines`) and with their ends."""
 
     def __init__(self, text: str, path: str) -> None:
-        *whole, rest = text.split("\n")
+        *lines_before, last_line = text.split("\n")
         self.path = path
-        self.ended = [(line.removesuffix("\r"), "\r\n" if line.endswith("\r") else "\n") for line in whole]
-        self.ended += [(rest, "")] * bool(rest)
+        self.ended = [(line.removesuffix("\r"), "\r\n" if line.endswith("\r") else "\n") for line in lines_before]
+        self.ended += [(last_line, "")] * bool(last_line)
         self.lines = [line for line, _ in self.ended]
 
     def place(self, hunk: Hunk, done: int) -> _Found | PatchError:
@@ -344,7 +344,7 @@ class _File:
         for within in (scopes, [(scopes[0][0], len(self.lines))]):
             for tier in Tier:
                 every = line_places(self.lines, hunk.old, tier, max(done, within[0][0]))
-                inside = (each for each in every if any(start <= each[0] < end for start, end in within))
+                inside = (candidate for candidate in every if any(start <= candidate[0] < end for start, end in within))
                 places = list(islice(inside, LISTED_PLACES + 1))
                 if places:
                     at, shift = places[0]
@@ -369,8 +369,8 @@ class _File:
         if not escapes:
             return None
         lines = tuple((sign, unescaped(text, escapes)) for sign, text in hunk.lines)
-        found = self.place(hunk._replace(lines=lines), done)
-        return found if isinstance(found, PatchError) else found._replace(lines=found.lines or lines)
+        position = self.place(hunk._replace(lines=lines), done)
+        return position if isinstance(position, PatchError) else position._replace(lines=position.lines or lines)
 
     def _scopes(self, hunk: Hunk) -> list[tuple[int, int]] | PatchError:
         """The lines that the headers lead to, each from the last header's line on; without any, the file."""
@@ -378,11 +378,11 @@ class _File:
         for header in hunk.headers:
             inside = sorted({at for scope in scopes for at in range(*scope)})
             every = ([at for at in inside if fits(self.lines[at], header)] for fits in _HEADER_FITS)
-            found = next(filter(None, every), [])
-            if not found or len(found) > _MOST_SCOPES:
-                many = f"occurs more than {_MOST_SCOPES} times" if found else "does not occur"
+            candidates = next(filter(None, every), [])
+            if not candidates or len(candidates) > _MOST_SCOPES:
+                many = f"occurs more than {_MOST_SCOPES} times" if candidates else "does not occur"
                 return PatchError(hunk.line, f"the line {header!r} after '@@' {many} in {quoted(self.path)}.")
-            scopes = [(at, self._block_end(at)) for at in found]
+            scopes = [(at, self._block_end(at)) for at in candidates]
         return scopes
 
     def _block_end(self, start: int) -> int:
@@ -406,10 +406,10 @@ class _File:
 
     def _ambiguous(self, hunk: Hunk, places: Sequence[int]) -> PatchError:
         more = " and more" if len(places) > LISTED_PLACES else ""
-        shown = ", ".join(str(place + 1) for place in places[:LISTED_PLACES])
+        numbers = ", ".join(str(place + 1) for place in places[:LISTED_PLACES])
         message = (
-            f"this hunk fits in several places of {quoted(self.path)}, at lines {shown}{more}: add lines around it, or"
-            " '@@' with the function or class above it, until it fits in one."
+            f"this hunk fits in several places of {quoted(self.path)}, at lines {numbers}{more}: add lines around it,"
+            " or '@@' with the function or class above it, until it fits in one."
         )
         return PatchError(hunk.line, message)
 

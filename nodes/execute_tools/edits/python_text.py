@@ -182,7 +182,7 @@ class WithoutStrings(ast.NodeTransformer):
         """The node without such statements."""
         for name in ("body", "orelse", "finalbody"):
             if isinstance(block := getattr(node, name, None), list):
-                block[:] = (each for each in block if string_of(each) is None)
+                block[:] = (statement for statement in block if string_of(statement) is None)
         return super().generic_visit(node)
 
 
@@ -201,8 +201,12 @@ def statements_in(nodes: Iterable[ast.stmt]) -> Iterator[ast.stmt]:
         yield node
         if not isinstance(node, Function | ast.ClassDef):
             inner = [*getattr(node, "handlers", []), *getattr(node, "cases", [])]
-            fields = (getattr(each, name, []) for each in (node, *inner) for name in ("body", "orelse", "finalbody"))
-            yield from statements_in(each for field in fields for each in field)
+            fields = (
+                getattr(inner_node, name, [])
+                for inner_node in (node, *inner)
+                for name in ("body", "orelse", "finalbody")
+            )
+            yield from statements_in(statement for field in fields for statement in field)
 
 
 def _units(lines: tuple[str, ...], body: list[ast.stmt]) -> Iterator[Unit]:
@@ -293,12 +297,14 @@ def named_units(text: PythonText) -> list[NamedUnit]:
 
     The parts of a property are several with one name.
     """
-    found: list[NamedUnit] = []
+    units_named: list[NamedUnit] = []
     for unit in text.units:
         members = text.members(unit) if unit.kind is UnitKind.CLASS else ()
-        found += [NamedUnit(_plain(unit), unit)] * _is_named(unit)
-        found += [NamedUnit(f"{unit.key}.{_plain(each)}", each, unit) for each in members if _is_named(each)]
-    return found
+        units_named += [NamedUnit(_plain(unit), unit)] * _is_named(unit)
+        units_named += [
+            NamedUnit(f"{unit.key}.{_plain(member)}", member, unit) for member in members if _is_named(member)
+        ]
+    return units_named
 
 
 def _is_named(unit: Unit) -> bool:

@@ -157,8 +157,8 @@ class Checks:
         """
         limit = min(seconds, self.rules.examples_timeout_s)
         request = {"root": self.commands.root, "seconds": limit, "modules": modules}
-        given = {_REQUEST: json.dumps(request).encode()}
-        result = self._python(given, ["-I", "-B", _RUNNER, "examples", _REQUEST], limit + _START_S)
+        files_given = {_REQUEST: json.dumps(request).encode()}
+        result = self._python(files_given, ["-I", "-B", _RUNNER, "examples", _REQUEST], limit + _START_S)
         if isinstance(result, ToolError):
             return result
         if result.limit is not None:
@@ -185,15 +185,15 @@ class Checks:
         names them; with `before` these files hold what they held then.
         """
         request = {"path": path, "lines": lines or {}, "changed": sorted(changed)}
-        given = {_REQUEST: json.dumps(request).encode(), **self._replaced(before)}
-        result = self._python(given, ["-B", _RUNNER, "tests", _REQUEST], min(seconds, self.rules.timeout_s))
+        files_given = {_REQUEST: json.dumps(request).encode(), **self._replaced(before)}
+        result = self._python(files_given, ["-B", _RUNNER, "tests", _REQUEST], min(seconds, self.rules.timeout_s))
         if isinstance(result, ToolError):
             return result
         try:
-            told = _TESTS.validate_json(result.stdout.head + result.stdout.tail)
+            answer = _TESTS.validate_json(result.stdout.head + result.stdout.tail)
         except ValueError:  # it did not come to its end, whatever its exit code is
             return _ended(path, replace(result, exit_code=result.exit_code or 1))
-        return _unavailable(f"{path} was not run: {told.error}.") if told.error else told
+        return _unavailable(f"{path} was not run: {answer.error}.") if answer.error else answer
 
     def run_command(
         self, command: str | Command, seconds: float = inf, before: Mapping[str, bytes] | None = None
@@ -202,14 +202,14 @@ class Checks:
 
         NOT_FOUND where a configured one's program is not installed, UNAVAILABLE where the other kind cannot be run.
         """
-        limit, given = min(seconds, self.rules.timeout_s), self._replaced(before)
+        limit, files_given = min(seconds, self.rules.timeout_s), self._replaced(before)
         if isinstance(command, str):
-            result = self.commands.read_only(given, _ENV).run(self.lines[command], timeout_s=limit)
+            result = self.commands.read_only(files_given, _ENV).run(self.lines[command], timeout_s=limit)
             return result if isinstance(result, ToolError) else _ended(command, result)
         if command.lacks:
             return _unavailable(f"{command.name} was not run: {command.lacks} is not installed.")
         found = self.runners()
-        commands = self.commands.read_only(given, {**_ENV, **found.env}, self.rules.limits, found.readable)
+        commands = self.commands.read_only(files_given, {**_ENV, **found.env}, self.rules.limits, found.readable)
         if isinstance(result := commands.run(command.name.split(), timeout_s=limit), ToolError):
             return result
         if result.timed_out:
@@ -224,9 +224,9 @@ class Checks:
         return {f"{self.commands.root}/{path}": data for path, data in (before or {}).items()}
 
     def _python(self, given: Mapping[str, bytes], arguments: list[str], limit: float) -> CommandResult | ToolError:
-        runner, found = Path(__file__).with_name("runner.py").read_bytes(), self.runners()
-        env = {**_ENV, "PYTHONS": "\n".join(found.pythons)}
-        commands = self.commands.read_only({_RUNNER: runner, **given}, env, self.rules.limits, found.readable)
+        runner, runners_found = Path(__file__).with_name("runner.py").read_bytes(), self.runners()
+        env = {**_ENV, "PYTHONS": "\n".join(runners_found.pythons)}
+        commands = self.commands.read_only({_RUNNER: runner, **given}, env, self.rules.limits, runners_found.readable)
         result = commands.run(["sh", "-c", _PYTHON, "sh", *arguments], timeout_s=limit)
         if isinstance(result, CommandResult) and result.exit_code == _NOT_FOUND:
             return _unavailable("There is no Python that commands can see.")
@@ -241,13 +241,13 @@ def _ended(name: str, result: CommandResult) -> RanTests | ToolError:
         return ToolError(code=ToolErrorCode.RESOURCE_LIMIT, message=message)
     if result.timed_out:
         return RanTests(name, failed={name: f"{name} does not end within {result.limit_s:.3g} s."})
-    whole = f"{output_text(result.stdout)}\n{output_text(result.stderr)}"
+    printed = f"{output_text(result.stdout)}\n{output_text(result.stderr)}"
     if not result.exit_code:
-        skipped = [int(found[found.lastindex or 0]) for found in _SKIPPED.finditer(whole)]
+        skipped = [int(match[match.lastindex or 0]) for match in _SKIPPED.finditer(printed)]
         return RanTests(name, skipped=max(skipped, default=0))
     failed = {
-        found[found.lastindex or 0]: whole[found.start() :].strip()[:_DETAILS] if found["here"] else text
-        for found in _FAILED_TEST.finditer(whole)
+        match[match.lastindex or 0]: printed[match.start() :].strip()[:_DETAILS] if match["here"] else text
+        for match in _FAILED_TEST.finditer(printed)
     }
     return RanTests(name, failed=failed or {name: text})
 

@@ -69,16 +69,16 @@ def plan_gate(path: str, before: str | None, after: str, task: str, first: str) 
         return None
     defined = [name for name in new if name and "." not in name]
     module = posixpath.basename(path).removesuffix(".py")
-    asked = task_examples(task, defined, module, [name for name in defined if name not in old])
+    examples_asked = task_examples(task, defined, module, [name for name in defined if name not in old])
     documented = _documented(first, after, task, new.keys())
     named = frozenset(re.findall(r"\w+", task))
-    meant = [each for each in documented if each.name in touched or each.name.rpartition(".")[2] in named]
-    others = [each for each in documented if each not in meant]
-    one = len({each.name for each in asked}) == 1
+    meant = [example for example in documented if example.name in touched or example.name.rpartition(".")[2] in named]
+    others = [example for example in documented if example not in meant]
+    one = len({has_one_name.name for has_one_name in examples_asked}) == 1
     return GatePlan(
         request=request,
-        examples=both(asked, [*meant, *others]),
-        meant=frozenset(meant).union(each for each in asked if one or each.name in touched),
+        examples=both(examples_asked, [*meant, *others]),
+        meant=frozenset(meant).union(example for example in examples_asked if one or example.name in touched),
         fresh=frozenset(documented) - frozenset(docstring_examples(first, in_words=bool(task))),
         compare=before is not None,
         elsewhere=request.speaks_of_others(path),
@@ -94,12 +94,12 @@ def gate_verdict(plan: GatePlan, after: ModuleRun, before: ModuleRun | None, sec
         was_well = before.loaded if before is not None else DAMAGE.match(after.error) is not None
         return f"the file cannot be imported: {after.error}." if after.own and was_well else None
     baseline = before.results if before is not None else ()
-    told = [
+    messages = [
         words
         for place, words in failures(plan.examples, after.results, seconds)
         if _counts(plan, place, after.results[place], baseline[place] if baseline else Result())
     ]
-    return " ".join(told[:MOST_TOLD]) or None
+    return " ".join(messages[:MOST_TOLD]) or None
 
 
 def brought(before: str, after: str, task: str) -> frozenset[Example]:
@@ -107,10 +107,12 @@ def brought(before: str, after: str, task: str) -> frozenset[Example]:
     request, renamed, in_words = read_request(task), before, bool(task)
     for old, name in request.renames.items():
         renamed = re.sub(rf"\b{old}\b", name, renamed)
-    known = {*docstring_examples(before, in_words=in_words), *docstring_examples(renamed, in_words=in_words)}
-    said = "" if request.repairs else " ".join(task.split())
-    new = frozenset(docstring_examples(after, in_words=in_words)) - known
-    return frozenset(each for each in new if " ".join(f"{each.source} {each.want}".split()) not in said)
+    examples_before = {*docstring_examples(before, in_words=in_words), *docstring_examples(renamed, in_words=in_words)}
+    task_text = "" if request.repairs else " ".join(task.split())
+    new = frozenset(docstring_examples(after, in_words=in_words)) - examples_before
+    return frozenset(
+        example for example in new if " ".join(f"{example.source} {example.want}".split()) not in task_text
+    )
 
 
 def _documented(before: str, after: str, task: str, new: AbstractSet[str]) -> list[Example]:
@@ -119,12 +121,16 @@ def _documented(before: str, after: str, task: str, new: AbstractSet[str]) -> li
         return list(docstring_examples(after, in_words=in_words))
 
     old = definitions(before).keys()
-    gone, own = {name.rpartition(".")[2] for name in old - new}, brought(before, after, task)
-    kept = [each for each in docstring_examples(before, in_words=in_words) if each.name == "" or each.name in new]
+    gone, examples_brought = {name.rpartition(".")[2] for name in old - new}, brought(before, after, task)
+    examples_kept = [
+        example
+        for example in docstring_examples(before, in_words=in_words)
+        if example.name == "" or example.name in new
+    ]
     documented = docstring_examples(after, in_words=in_words)
-    added = [each for each in documented if each.name in new - old and each not in own]
-    outdated = {each.name for each in (*kept, *added) if each.words & gone}
-    return [each for each in (*kept, *added) if each.name not in outdated]
+    added = [example for example in documented if example.name in new - old and example not in examples_brought]
+    outdated = {example.name for example in (*examples_kept, *added) if example.words & gone}
+    return [example for example in (*examples_kept, *added) if example.name not in outdated]
 
 
 def _counts(plan: GatePlan, place: int, now: Result, then: Result) -> bool:
@@ -135,10 +141,10 @@ def _counts(plan: GatePlan, place: int, now: Result, then: Result) -> bool:
         return not plan.compare and _OWN_DAMAGE.match(now.told) is not None
     if example in plan.fresh:
         return True
-    asked = example.origin is Origin.TASK
+    is_asked = example.origin is Origin.TASK
     if not worked:
-        return (asked or request.repairs) and example in plan.meant
-    settled = asked or request.repairs or request.keeps or not request.changes
+        return (is_asked or request.repairs) and example in plan.meant
+    settled = is_asked or request.repairs or request.keeps or not request.changes
     return settled or now.status is Status.ENDLESS or DAMAGE.match(now.told) is not None
 
 
@@ -185,9 +191,9 @@ def distinguish(now: RanTests, then: RanTests, new: Collection[str], deleted: Co
     `new` are names that its changes define, `deleted` those of modules that could not be put back.
     """
     kinds: dict[str, list[str]] = {"failed_before": [], "new_code": [], "indistinct": [], "unknown": []}
-    whole = next((text for test, text in then.failed.items() if test.endswith(".py")), None)
+    test_text = next((text for test, text in then.failed.items() if test.endswith(".py")), None)
     for test in now.changed:
-        text = then.failed.get(test, whole)
+        text = then.failed.get(test, test_text)
         absent = _absent_names(text or "")
         if test in then.changed:
             kinds["indistinct"].append(test)
@@ -201,9 +207,9 @@ def distinguish(now: RanTests, then: RanTests, new: Collection[str], deleted: Co
 
 def new_names(texts: Iterable[tuple[str, str]]) -> frozenset[str]:
     """What Python files define that they did not before, from their texts before and after."""
-    found: set[str] = set()
+    tests: set[str] = set()
     for both_texts in texts:
         old, new = (parse(text) for text in both_texts)
         if not isinstance(new, SyntaxProblem):
-            found |= defined_names(new) - (set() if isinstance(old, SyntaxProblem) else defined_names(old))
-    return frozenset(found)
+            tests |= defined_names(new) - (set() if isinstance(old, SyntaxProblem) else defined_names(old))
+    return frozenset(tests)

@@ -79,8 +79,10 @@ def docstring_examples(text: str, *, in_words: bool) -> tuple[Example, ...]:
     if isinstance(tree := parse(text), SyntaxProblem):
         return ()
     names = frozenset(node.name for node in tree.body if isinstance(node, Function | ast.ClassDef))
-    found = (example for name, words in _documentation(tree) for example in _of(name, words, names, in_words=in_words))
-    return tuple(islice(found, MOST_EXAMPLES))
+    examples_found = (
+        example for name, words in _documentation(tree) for example in _of(name, words, names, in_words=in_words)
+    )
+    return tuple(islice(examples_found, MOST_EXAMPLES))
 
 
 def grouped(examples: Iterable[Example]) -> list[tuple[Example, ...]]:
@@ -88,12 +90,12 @@ def grouped(examples: Iterable[Example]) -> list[tuple[Example, ...]]:
     keyed = (
         (example, example.name if example.kind is Kind.OUTPUT else index) for index, example in enumerate(examples)
     )
-    return [tuple(example for example, _ in group) for _, group in groupby(keyed, key=lambda each: each[1])]
+    return [tuple(example for example, _ in group) for _, group in groupby(keyed, key=lambda pair: pair[1])]
 
 
 def as_request(path: str, text: str | None, examples: Sequence[Example]) -> JsonMap:
     """The form in which `Checks.run_examples` takes the examples of one module."""
-    groups = [[asdict(each) for each in group] for group in grouped(examples)]
+    groups = [[asdict(example) for example in group] for group in grouped(examples)]
     return {"path": path, "text": text, "groups": groups}
 
 
@@ -103,25 +105,25 @@ def definitions(text: str, *, with_docstrings: bool = False) -> dict[str, str]:
     A class is what it has beside its methods, and "" what is no definition. A text that is not Python has none.
     """
     tree = parse(text)
-    found: dict[str, str] = {}
+    values: dict[str, str] = {}
     if isinstance(tree, SyntaxProblem):
-        return found
+        return values
     if not with_docstrings:
         tree = WithoutStrings().visit(tree)
     for node in tree.body:
         name = node.name if isinstance(node, Function | ast.ClassDef) else ""
         if isinstance(node, ast.ClassDef):
             methods = [member for member in node.body if isinstance(member, Function)]
-            found |= {f"{name}.{method.name}": ast.dump(method) for method in methods}
+            values |= {f"{name}.{method.name}": ast.dump(method) for method in methods}
             node.body = [member for member in node.body if not isinstance(member, Function)]
-        found[name] = found.get(name, "") + ast.dump(node)
-    return found
+        values[name] = values.get(name, "") + ast.dump(node)
+    return values
 
 
 def both(asked: Sequence[Example], documented: Iterable[Example]) -> tuple[Example, ...]:
     """The examples of a task, and those of docstrings about which the task says nothing else."""
-    known = {each.code for each in asked}
-    return (*asked, *(each for each in documented if each.code not in known))
+    codes = {example.code for example in asked}
+    return (*asked, *(example for example in documented if example.code not in codes))
 
 
 def _of(name: str, words: str, names: Collection[str], *, in_words: bool) -> Iterator[Example]:
@@ -134,25 +136,29 @@ def _of(name: str, words: str, names: Collection[str], *, in_words: bool) -> Ite
         parsed = doctest.DocTestParser().parse(words)
     except ValueError:  # inconsistent indentation
         return
-    for each in parsed:
-        if isinstance(each, str):
-            yield from _in_words(name, each, names) if in_words else ()
-        elif not each.options.get(doctest.SKIP):
-            unseen = None if each.want else _tree(each.source)
-            yield from _in_words(name, each.source, names) if in_words and unseen is not None else ()
+    for example in parsed:
+        if isinstance(example, str):
+            yield from _in_words(name, example, names) if in_words else ()
+        elif not example.options.get(doctest.SKIP):
+            unseen = None if example.want else _tree(example.source)
+            yield from _in_words(name, example.source, names) if in_words and unseen is not None else ()
             if unseen is None or isinstance(unseen.body, ast.Call):
-                options = tuple((flag, on) for flag, on in each.options.items() if flag & doctest.COMPARISON_FLAGS)
-                yield Example(name, each.source, each.want, Origin.DOCSTRING, raises=each.exc_msg, options=options)
+                options = tuple((flag, on) for flag, on in example.options.items() if flag & doctest.COMPARISON_FLAGS)
+                yield Example(
+                    name, example.source, example.want, Origin.DOCSTRING, raises=example.exc_msg, options=options
+                )
 
 
 def _in_words(name: str, words: str, names: Collection[str]) -> Iterator[Example]:
     """What the words say that calls give, read as in a request for something new; but what may be meant otherwise."""
     for part in _PARAGRAPHS.split(words[:LONGEST_REQUEST].replace("`", " ")) if "(" in words else ():
         plain = _ROW.sub(r"\1 =\2", part) if _TABLE.search(part) else part
-        for each in () if _FORMULA.search(part) else _called_examples(plain, names, "", names):
-            whole = "..." not in each.want and (each.want[0] != "(" or "," in each.want)
-            if whole and each.source != f"{each.name}()":  # without a value it depends on what was done before
-                yield replace(each, name=name, origin=Origin.DOCSTRING)
+        for example in () if _FORMULA.search(part) else _called_examples(plain, names, "", names):
+            is_complete = "..." not in example.want and (example.want[0] != "(" or "," in example.want)
+            if (
+                is_complete and example.source != f"{example.name}()"
+            ):  # without a value it depends on what was done before
+                yield replace(example, name=name, origin=Origin.DOCSTRING)
 
 
 def _documentation(tree: ast.Module | Function | ast.ClassDef, name: str = "") -> Iterator[tuple[str, str]]:
@@ -206,8 +212,8 @@ class ModuleRun(NamedTuple):
 
 def read_run(answer: JsonMap, count: int) -> ModuleRun:
     """The answer of `Checks.run_examples` about a module with `count` examples."""
-    told = [Result(Status(status), text) for status, text in answer["results"]]
-    results = (told + [Result()] * count)[:count]
+    results_read = [Result(Status(status), text) for status, text in answer["results"]]
+    results = (results_read + [Result()] * count)[:count]
     return ModuleRun(tuple(results), answer["loaded"], answer["own"], answer["error"])
 
 
@@ -216,35 +222,41 @@ def failures(examples: Sequence[Example], results: Iterable[Result], seconds: fl
 
     Of those that share their names only the first is told, as the others may follow from it.
     """
-    found: list[tuple[int, str]] = []
-    start, left = 0, iter(results)
+    positions: list[tuple[int, str]] = []
+    start, results_left = 0, iter(results)
     for group in grouped(examples):
-        ran = list(zip(group, left, strict=False))
-        first = next((index for index, (_, result) in enumerate(ran) if result.status in FAILING), None)
+        pairs = list(zip(group, results_left, strict=False))
+        first = next((index for index, (_, result) in enumerate(pairs) if result.status in FAILING), None)
         if first is not None:
-            example, result = ran[first]
-            setup = [each.source for each in group[:first] if not each.want] if example.kind is Kind.OUTPUT else []
-            found.append((start + first, sentence(example, result, seconds, setup)))
+            example, result = pairs[first]
+            setup = (
+                [example_before.source for example_before in group[:first] if not example_before.want]
+                if example.kind is Kind.OUTPUT
+                else []
+            )
+            positions.append((start + first, sentence(example, result, seconds, setup)))
         start += len(group)
-    return found
+    return positions
 
 
 def sentence(example: Example, result: Result, seconds: float, setup: Sequence[str] = ()) -> str:
     """What is wrong, in words; `setup` are the lines of the example before it."""
-    lines = [" ".join(each.split()) if "\n" in each.strip() else each.strip() for each in (*setup, example.source)]
+    lines = [
+        " ".join(source.split()) if "\n" in source.strip() else source.strip() for source in (*setup, example.source)
+    ]
     code = "; ".join(lines)
     code = code if len(code) <= LONGEST_VALUE else _short(lines[-1])
     if result.status is Status.ENDLESS:
         return f"{code} does not end within {seconds:g} s."
-    came = f"raises {_short(result.told)}" if result.status is Status.RAISED else f"gives {_short(result.told)}"
-    wanted = f"give {_short(example.want)}"
+    actual = f"raises {_short(result.told)}" if result.status is Status.RAISED else f"gives {_short(result.told)}"
+    expected = f"give {_short(example.want)}"
     if example.kind is Kind.RAISES or example.raises is not None:
-        wanted = f"raise {example.want if example.raises is None else _short(example.raises)}"
-    return f"{code} {came}, but must {wanted}."
+        expected = f"raise {example.want if example.raises is None else _short(example.raises)}"
+    return f"{code} {actual}, but must {expected}."
 
 
 def _short(text: str) -> str:
-    line = " / ".join(each.rstrip() for each in text.strip().splitlines()) or "nothing"
+    line = " / ".join(line_text.rstrip() for line_text in text.strip().splitlines()) or "nothing"
     return line if len(line) <= LONGEST_VALUE else line[:LONGEST_VALUE] + "..."
 
 
@@ -323,8 +335,8 @@ def task_examples(
     """
     text = request[:LONGEST_REQUEST].replace("`", " ")
     asserted, plain = _ASSERT.findall(text), _ASSERT.sub(lambda match: " " * len(match[0]), text)
-    found = (*_asserted(asserted, names, module), *_called_examples(plain, names, module, new))
-    return tuple(dict.fromkeys(found))
+    examples_found = (*_asserted(asserted, names, module), *_called_examples(plain, names, module, new))
+    return tuple(dict.fromkeys(examples_found))
 
 
 def _asserted(lines: list[str], names: Collection[str], module: str) -> Iterator[Example]:
@@ -347,10 +359,10 @@ def _called_examples(text: str, names: Collection[str], module: str, new: Collec
             end = match.start() + len(call)
             place = _PLACE.match(text, end)
             end = place.end() if place else end
-            creates = name in new or ((asked := read_request(text)).creates and not asked.repairs)
-            told = _must_be(text, match.start(), end, names, creates=creates)
-            if told is not None and _ENDS.match(text, told.end):
-                yield Example(name, code, told.want, Origin.TASK, told.kind)
+            creates = name in new or ((request := read_request(text)).creates and not request.repairs)
+            requirement = _must_be(text, match.start(), end, names, creates=creates)
+            if requirement is not None and _ENDS.match(text, requirement.end):
+                yield Example(name, code, requirement.want, Origin.TASK, requirement.kind)
 
 
 def _must_be(text: str, start: int, end: int, names: Collection[str], *, creates: bool) -> _Wanted | None:
@@ -362,14 +374,16 @@ def _must_be(text: str, start: int, end: int, names: Collection[str], *, creates
     if match is None:
         return None
     groups = match.groupdict()
-    if (told := _value_at(text, match.end(), names, raises=bool(groups.get("raise")))) is None:
+    if (requirement := _value_at(text, match.end(), names, raises=bool(groups.get("raise")))) is None:
         return None
     meant = _SO_THAT.search(before) is not None or creates
-    corrected = _CORRECTED.match(text, told.end)
+    corrected = _CORRECTED.match(text, requirement.end)
     if corrected and not (corrected["instead"] and meant):
         return _value_at(text, corrected.end(), names, raises=bool(corrected["raise"]))
-    wrong = _NOT_WANTED.search(before) or groups.get("now") or groups.get("got") or _IS_WRONG.match(text, told.end)
-    return told if (equal or meant) and not wrong else None
+    wrong = (
+        _NOT_WANTED.search(before) or groups.get("now") or groups.get("got") or _IS_WRONG.match(text, requirement.end)
+    )
+    return requirement if (equal or meant) and not wrong else None
 
 
 def _value_at(text: str, start: int, names: Collection[str], *, raises: bool) -> _Wanted | None:
@@ -386,13 +400,13 @@ def _value_at(text: str, start: int, names: Collection[str], *, raises: bool) ->
 
 def _code_at(text: str, start: int) -> str:
     """The expression that begins here and ends with the first possible bracket or quote, with what is called of it."""
-    found = 0
+    position = 0
     for closer in islice(_CLOSER.finditer(text, start + 1, start + LONGEST_CODE), _MOST_TRIED):
-        if found and not _GOES_ON.match(text, found):
+        if position and not _GOES_ON.match(text, position):
             break
         if _tree(text[start : closer.end()]) is not None:
-            found = closer.end()
-    return text[start:found]
+            position = closer.end()
+    return text[start:position]
 
 
 def _usable(code: str, names: Collection[str], module: str) -> str:

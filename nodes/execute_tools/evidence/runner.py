@@ -157,10 +157,10 @@ def loosely_told(example: dict[str, Any], got: Any) -> bool:
 
 def raised(error: BaseException, path: str) -> Result:
     """What an unexpected exception says; unknown where the code under test is not to blame."""
-    last = [each.filename for each in traceback.extract_tb(error.__traceback__)[-1:]]
+    last = [frame.filename for frame in traceback.extract_tb(error.__traceback__)[-1:]]
     elsewhere = not last or (last[0] != path and isinstance(error, (NameError, AttributeError)))
-    asked = bool(last) and last[0].startswith("<") and isinstance(error, AttributeError)
-    if isinstance(error, UNDECIDED) or (elsewhere and not asked):
+    is_asked = bool(last) and last[0].startswith("<") and isinstance(error, AttributeError)
+    if isinstance(error, UNDECIDED) or (elsewhere and not is_asked):
         return ("unknown", words(error))
     return ("raised", words(error))
 
@@ -195,8 +195,8 @@ def load(root: str, path: str, text: str | None) -> types.ModuleType:
     finder = TextFinder(file, text)
     sys.meta_path.insert(0, finder)
     name = ".".join(parts)
-    taken = not parts or parts[0] in sys.modules or parts[0] in getattr(sys, "stdlib_module_names", ())
-    if not taken and all(part.isidentifier() for part in parts):
+    is_taken = not parts or parts[0] in sys.modules or parts[0] in getattr(sys, "stdlib_module_names", ())
+    if not is_taken and all(part.isidentifier() for part in parts):
         module = importlib.import_module(name)
         if getattr(module, "__file__", None) == file:
             return module
@@ -234,14 +234,14 @@ def value_result(example: dict[str, Any], names: dict[str, Any], path: str) -> R
         got = eval(compile(example["source"].strip(), "<example>", "eval"), names)  # noqa: S307 - that is the task
     except BaseException as error:  # noqa: BLE001 - whatever the code does is a result
         if kind == "raises":
-            known = any(each.__name__ == want for each in type(error).__mro__)
-            return ("passed", "") if known else raised(error, path)
+            matches = any(error_class.__name__ == want for error_class in type(error).__mro__)
+            return ("passed", "") if matches else raised(error, path)
         return raised(error, path)
     if kind == "raises":
         return ("different", shortened(repr(got)))
     try:
-        wanted = eval(compile(want.strip(), "<example>", "eval"), names)  # noqa: S307 - that is the task
-        if same(got, wanted):
+        expected = eval(compile(want.strip(), "<example>", "eval"), names)  # noqa: S307 - that is the task
+        if same(got, expected):
             return ("passed", "")
         return ("unknown" if loosely_told(example, got) else "different", shortened(repr(got)))
     except BaseException as error:  # noqa: BLE001 - the same
@@ -257,8 +257,8 @@ def child(root: str, module: dict[str, Any], out: int) -> None:
             os.write(out, json.dumps([status, text]).encode() + b"\n")
 
     nowhere = os.open(os.devnull, os.O_RDWR)
-    for each in (0, 1, 2):
-        os.dup2(nowhere, each)
+    for stream in (0, 1, 2):
+        os.dup2(nowhere, stream)
     sys.stdout = sys.stderr = io.StringIO()
     with suppress(ValueError):  # there is a lower bound already
         resource.setrlimit(resource.RLIMIT_AS, (MOST_MEMORY, MOST_MEMORY))
@@ -267,9 +267,9 @@ def child(root: str, module: dict[str, Any], out: int) -> None:
     try:
         loaded = load(root, module["path"], module["text"])
     except BaseException as error:  # noqa: BLE001 - whatever the code does is a result
-        last = [each.filename for each in traceback.extract_tb(error.__traceback__)[-1:]]
-        own = last == [file] and not isinstance(error, (SystemExit, AttributeError, *UNDECIDED))
-        tell("own" if own else "foreign", words(error))
+        last = [frame.filename for frame in traceback.extract_tb(error.__traceback__)[-1:]]
+        is_own = last == [file] and not isinstance(error, (SystemExit, AttributeError, *UNDECIDED))
+        tell("own" if is_own else "foreign", words(error))
         return
     tell("loaded", "")
     for group in module["groups"]:
@@ -294,24 +294,24 @@ def start(root: str, module: dict[str, Any]) -> tuple[int, int]:
 
 def answer(lines: bytes, count: int, *, ended: bool) -> dict[str, Any]:
     """What a module's process has told, in full or not, as an entry of the answer; `ended` says that it is gone."""
-    told: list[list[str]] = [json.loads(line) for line in lines.split(b"\n")[:-1]]
-    states = [status for status, _ in told]
+    messages: list[list[str]] = [json.loads(line) for line in lines.split(b"\n")[:-1]]
+    states = [status for status, _ in messages]
     if "loaded" not in states:
-        first = told[0] if told else ["foreign", ""]
+        first = messages[0] if messages else ["foreign", ""]
         return {"loaded": False, "own": first[0] == "own", "error": first[1], "results": []}
-    results = [each for each in told if each[0] not in ("loaded", "began", "line", "ended")][:count]
+    results = [message for message in messages if message[0] not in ("loaded", "began", "line", "ended")][:count]
     if states[-1] == "began" and not ended and len(results) < count:
         results.append(["endless", ""])
     results += [["unknown", ""]] * (count - len(results))
-    ran = [int(text) for status, text in told if status == "line"]
-    return {"loaded": True, "own": True, "error": "", "results": results, "lines": ran}
+    lines_run = [int(text) for status, text in messages if status == "line"]
+    return {"loaded": True, "own": True, "error": "", "results": results, "lines": lines_run}
 
 
 def run(request: dict[str, Any]) -> list[dict[str, Any]]:
     deadline = time.monotonic() + request["seconds"]
     modules = request["modules"]
     counts = [sum(map(len, module["groups"])) for module in modules]
-    told = [b""] * len(modules)
+    contents = [b""] * len(modules)
     running: dict[int, tuple[int, int]] = {}  # by the pipe of each: which module, and its process
     started = 0
     while (running or started < len(modules)) and time.monotonic() < deadline:
@@ -322,14 +322,14 @@ def run(request: dict[str, Any]) -> list[dict[str, Any]]:
         for reader in select.select(list(running), [], [], max(0.0, deadline - time.monotonic()))[0]:
             chunk = os.read(reader, 65_536)
             place, number = running[reader]
-            told[place] += chunk
+            contents[place] += chunk
             if not chunk:
                 del running[reader]
                 end(number, reader)
     unended = {place for place, _ in running.values()}
     for reader, (_, number) in running.items():
         end(number, reader)
-    return [answer(told[place], count, ended=place not in unended) for place, count in enumerate(counts)]
+    return [answer(contents[place], count, ended=place not in unended) for place, count in enumerate(counts)]
 
 
 def end(number: int, reader: int) -> None:
@@ -373,8 +373,8 @@ class Trace:
     def monitored(self, code: types.CodeType, line: int) -> Any:
         if line not in self.lines.get(code.co_filename, ()):
             return sys.monitoring.DISABLE if hasattr(sys, "monitoring") else None
-        ran = self.by_test.setdefault(self.test, {}) if key_of(self.test) in self.changed else self.ran
-        ran.setdefault(code.co_filename, set()).add(line)
+        lines_run = self.by_test.setdefault(self.test, {}) if key_of(self.test) in self.changed else self.ran
+        lines_run.setdefault(code.co_filename, set()).add(line)
         self.near.add(self.test)
         return None
 
@@ -436,9 +436,9 @@ def run_tests(root: str, request: dict[str, Any]) -> dict[str, Any]:
     runner = "unittest" if importlib.util.find_spec("pytest") is None else "pytest"
     error = (with_unittest if runner == "unittest" else with_pytest)(file, tests)
     places = {path: os.path.realpath(os.path.join(root, path)) for path in changed}
-    names = [each for each in dict.fromkeys(tests.passing) if each not in tests.failed]
-    apart = [each for each in names if key_of(each) in trace.changed]
-    others = [each for each in names if key_of(each) not in trace.changed]
+    names = [test for test in dict.fromkeys(tests.passing) if test not in tests.failed]
+    apart = [name for name in names if key_of(name) in trace.changed]
+    others = [name for name in names if key_of(name) not in trace.changed]
 
     def lines(ran: dict[str, set[int]]) -> dict[str, list[int]]:
         return {path: sorted(ran.get(place, ())) for path, place in places.items()}
@@ -449,9 +449,9 @@ def run_tests(root: str, request: dict[str, Any]) -> dict[str, Any]:
         "passed": len(names),
         "failed": tests.failed,
         "lines": lines(trace.ran),
-        "near": [each for each in tests.failed if each in trace.near],
+        "near": [test for test in tests.failed if test in trace.near],
         "passing": others[: MOST_NAMED // max(map(len, [*others, "-"]))],
-        "changed": {each: lines(trace.by_test.get(each, {})) for each in apart},
+        "changed": {test: lines(trace.by_test.get(test, {})) for test in apart},
         "skipped": sum(tests.skips.values()),
         "skip_reason": shortened(max(tests.skips, key=tests.skips.__getitem__, default="")),
     }
@@ -486,18 +486,28 @@ def with_unittest(file: str, tests: Tests) -> str:
     except Exception:  # noqa: BLE001 - whatever the code does is a result
         tests.fail(file, traceback.format_exc(limit=-3))
         return ""
-    found = unittest.defaultTestLoader.loadTestsFromModule(module)
-    functions = [each for name, each in vars(module).items() if name.startswith("test") and inspect.isfunction(each)]
-    plain = [each for each in functions if not inspect.signature(each).parameters and not needs_loop(each)]
-    found.addTests(map(unittest.FunctionTestCase, plain))
-    if not found.countTestCases():
+    suite = unittest.defaultTestLoader.loadTestsFromModule(module)
+    functions = [
+        function for name, function in vars(module).items() if name.startswith("test") and inspect.isfunction(function)
+    ]
+    plain = [
+        function for function in functions if not inspect.signature(function).parameters and not needs_loop(function)
+    ]
+    suite.addTests(map(unittest.FunctionTestCase, plain))
+    if not suite.countTestCases():
         return "it has no tests that unittest can run, and pytest is not installed"
-    classes = [each for name, each in vars(module).items() if name.startswith("Test") and inspect.isclass(each)]
-    methods = [name for each in classes if not issubclass(each, unittest.TestCase) for name in vars(each)]
-    tests.skips["pytest is not installed"] += len(functions) - len(plain) + sum(each[:4] == "test" for each in methods)
-    found.run(tests)
-    for test, told in (*tests.errors, *tests.failures):
-        tests.fail(name_of(test), f"FAIL: {name_of(test)}\n{told}")
+    classes = [
+        test_class
+        for name, test_class in vars(module).items()
+        if name.startswith("Test") and inspect.isclass(test_class)
+    ]
+    methods = [name for cls in classes if not issubclass(cls, unittest.TestCase) for name in vars(cls)]
+    tests.skips["pytest is not installed"] += (
+        len(functions) - len(plain) + sum(method[:4] == "test" for method in methods)
+    )
+    suite.run(tests)
+    for test, details in (*tests.errors, *tests.failures):
+        tests.fail(name_of(test), f"FAIL: {name_of(test)}\n{details}")
     tests.skips.update(reason for _, reason in tests.skipped)
     tests.skips = +tests.skips
     return ""

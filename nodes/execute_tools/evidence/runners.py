@@ -81,7 +81,9 @@ class Runners(NamedTuple):
     @property
     def told(self) -> str:
         """What was found, in words; "" for nothing."""
-        lacking = (f"{each.name} (without {each.lacks})" if each.lacks else each.name for each in self.commands)
+        lacking = (
+            f"{command.name} (without {command.lacks})" if command.lacks else command.name for command in self.commands
+        )
         return "; ".join(filter(None, (self.pytest and f"pytest in {self.pytest}", *lacking)))
 
 
@@ -89,22 +91,28 @@ def find_runners(root: str) -> Runners:
     """What runs the tests of the workspace `root`, a real name; nothing where it cannot be read."""
     home = os.path.expanduser("~")
     with suppress(OSError), closing(open_root(root)) as handle:
-        found = sorted((*_inside(handle, root), *_outside(root, home)), key=lambda each: not each.has_pytest)
+        interpreters = sorted(
+            (*_inside(handle, root), *_outside(root, home)), key=lambda interpreter: not interpreter.has_pytest
+        )
         path = _outer_path(root)
         commands = tuple(_commands(handle, path))
-        names = [each.name for each in found]
-        shown = [each for each in names if not each.startswith(f"{root}/")]
-        shown += [each.built_on for each in found if _is_installation(each.built_on, home)]
-        shown += [folder for each in commands for folder in _needs(each.name.partition(" ")[0], home, path)]
+        names = [interpreter.name for interpreter in interpreters]
+        folders_shown = [name for name in names if not name.startswith(f"{root}/")]
+        folders_shown += [
+            interpreter.built_on for interpreter in interpreters if _is_installation(interpreter.built_on, home)
+        ]
+        folders_shown += [
+            folder for command in commands for folder in _needs(command.name.partition(" ")[0], home, path)
+        ]
         offline = {"CI": "1", "npm_config_update_notifier": "false", "GOPATH": f"{home}/go", "GOCACHE": f"{SCRATCH}/go"}
         offline |= {"GOPROXY": "off", "GOTOOLCHAIN": "local", "CARGO_NET_OFFLINE": "true"}
         offline |= {"CARGO_HOME": f"{home}/.cargo", "RUSTUP_HOME": f"{home}/.rustup", "CARGO_TARGET_DIR": SCRATCH}
         return Runners(
             # The usual ones are tried in any case: they may be links to what `readable_folders` shows.
             tuple(f"{name}/bin/python" for name in (*names, f"{root}/.venv", f"{root}/venv")),
-            names[0].removeprefix(f"{root}/") if found and found[0].has_pytest else "",
+            names[0].removeprefix(f"{root}/") if interpreters and interpreters[0].has_pytest else "",
             commands,
-            tuple(dict.fromkeys(os.path.realpath(each) for each in shown if os.path.isdir(each))),
+            tuple(dict.fromkeys(os.path.realpath(folder) for folder in folders_shown if os.path.isdir(folder))),
             offline,
         )
     return Runners()
@@ -119,22 +127,24 @@ class _Environment(NamedTuple):
 def _read(folder_fd: int, name: str) -> _Environment:
     home = _BUILT_ON.search(_text(folder_fd, "pyvenv.cfg"))
     libraries = _names(folder_fd, "lib")
-    has_pytest = any("pytest" in _names(folder_fd, "lib", each, "site-packages") for each in libraries)
+    has_pytest = any("pytest" in _names(folder_fd, "lib", library, "site-packages") for library in libraries)
     return _Environment(name, os.path.realpath(f"{os.fsdecode(home[1])}/.." if home else "/"), has_pytest)
 
 
 def _inside(root_fd: int, root: str) -> Iterator[_Environment]:
-    for parts in [(".venv",), ("venv",), *((".tox", each) for each in _names(root_fd, ".tox"))]:
+    for parts in [(".venv",), ("venv",), *((".tox", name) for name in _names(root_fd, ".tox"))]:
         if "python" in _names(root_fd, *parts, "bin"):
             with closing(open_directory(root_fd, parts)) as folder:
                 yield _read(folder, "/".join((root, *parts)))
 
 
 def _outside(root: str, home: str) -> Iterator[_Environment]:
-    patterns = [_place(each, home) for each in _ELSEWHERE]
+    patterns = [_place(pattern_text, home) for pattern_text in _ELSEWHERE]
     for name in ("sha256", "md5"):
         digest = hashlib.new(name, os.fsencode(root), usedforsecurity=False).digest()
-        patterns = [each.replace(f"{{{name}}}", base64.urlsafe_b64encode(digest).decode()[:8]) for each in patterns]
+        patterns = [
+            pattern.replace(f"{{{name}}}", base64.urlsafe_b64encode(digest).decode()[:8]) for pattern in patterns
+        ]
     activated = os.environ.get("VIRTUAL_ENV") or os.devnull
     for folder in (*(name for pattern in patterns for name in sorted(glob.glob(pattern))), activated):
         real = os.path.realpath(folder)
@@ -145,9 +155,11 @@ def _outside(root: str, home: str) -> Iterator[_Environment]:
 
 
 def _is_installation(prefix: str, home: str) -> bool:
-    known = any(prefix.startswith(f"{os.path.realpath(_place(each, home))}/") for each in _INSTALLATIONS)
+    is_known = any(
+        prefix.startswith(f"{os.path.realpath(_place(installation, home))}/") for installation in _INSTALLATIONS
+    )
     holds_home = f"{os.path.realpath(home)}/".startswith(f"{prefix}/")
-    return known and not holds_home and bool(glob.glob(f"{glob.escape(prefix)}/lib/python3*/os.py"))
+    return is_known and not holds_home and bool(glob.glob(f"{glob.escape(prefix)}/lib/python3*/os.py"))
 
 
 def _place(pattern: str, home: str) -> str:
@@ -158,8 +170,8 @@ def _place(pattern: str, home: str) -> str:
 
 def _outer_path(root: str) -> str:
     """PATH without what lies in the workspace: a link there could name any folder."""
-    asked = (each for each in os.get_exec_path() if os.path.isabs(each))
-    return ":".join(each for each in asked if not f"{os.path.realpath(each)}/".startswith(f"{root}/"))
+    folders_on_path = (folder for folder in os.get_exec_path() if os.path.isabs(folder))
+    return ":".join(folder for folder in folders_on_path if not f"{os.path.realpath(folder)}/".startswith(f"{root}/"))
 
 
 def _needs(program: str, home: str, path: str) -> Iterator[str]:

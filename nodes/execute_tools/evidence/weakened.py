@@ -54,10 +54,10 @@ def _selection(path: str, text: str) -> object:
         if name in {"tox.ini", "setup.cfg"}:
             sections = configparser.RawConfigParser(strict=False)
             sections.read_string(text)
-            return [dict(sections[each]) if each in sections else None for each in _SECTIONS]
+            return [dict(sections[section]) if section in sections else None for section in _SECTIONS]
         if name == "package.json":
             package = json.loads(text or "{}")
-            return [package.get(each) for each in _FIELDS]
+            return [package.get(field_name) for field_name in _FIELDS]
     return text
 
 
@@ -70,7 +70,7 @@ def ignored_tests(before: str, after: str) -> str:
         ]
         for text in (before, after)
     )
-    return ", ".join(each for each in new if each not in old)
+    return ", ".join(value_name for value_name in new if value_name not in old)
 
 
 def weakened(texts: Mapping[str, tuple[str, str]]) -> dict[str, str]:
@@ -78,18 +78,18 @@ def weakened(texts: Mapping[str, tuple[str, str]]) -> dict[str, str]:
 
     A Python test that is now called otherwise, or stands in another of the files, is not lost.
     """
-    old, new = ({path: _parts(path, each[at]) for path, each in texts.items()} for at in (0, 1))
+    old, new = ({path: _parts(path, pair[at]) for path, pair in texts.items()} for at in (0, 1))
     moved = [(name, part) for path in new for name, part in new[path].items() if name not in old[path]]
     names, keys = dict(moved), {part.key: part for _, part in moved}
-    told: dict[str, str] = {}
+    marks: dict[str, str] = {}
     for path, parts in old.items():
         counts: Counter[tuple[str, str]] = Counter()
         for name, part in parts.items():
             now = new[path].get(name) or keys.get(part.key) or names.get(name)
             counts.update(_lost(part, now) if now else {("test", "gone"): 1})
         if words := [f"{count_of(number, noun)} {how}" for (noun, how), number in counts.items() if number > 0]:
-            told[path] = ", ".join(words)
-    return told
+            marks[path] = ", ".join(words)
+    return marks
 
 
 def changed_tests(before: str, after: str) -> frozenset[str]:
@@ -106,8 +106,8 @@ def _test_texts(text: str) -> dict[str, str]:
     if isinstance(tree, SyntaxProblem):
         return {}
     tests = {name.removeprefix("."): ast.dump(test) for name, test in _tests(tree).items()}
-    for node in (each for each in tree.body if isinstance(each, ast.ClassDef)):
-        for base in (each.id for each in node.bases if isinstance(each, ast.Name)):
+    for node in (statement for statement in tree.body if isinstance(statement, ast.ClassDef)):
+        for base in (base_name.id for base_name in node.bases if isinstance(base_name, ast.Name)):
             inherited = {name.partition(".")[2]: dump for name, dump in tests.items() if name.startswith(f"{base}.")}
             tests = {f"{node.name}.{name}": dump for name, dump in inherited.items()} | tests
     return tests
@@ -132,14 +132,16 @@ class _Part(NamedTuple):
 
 def _lost(was: _Part, now: _Part) -> dict[tuple[str, str], int]:
     lost, gained = ([*some.elements()] for some in (was.assertions - now.assertions, now.assertions - was.assertions))
-    kept = Counter(each.kept for each in lost if each.kept) & Counter(each.kept for each in gained)
+    moved = Counter(assertion.kept for assertion in lost if assertion.kept) & Counter(
+        assertion.kept for assertion in gained
+    )
     fewer = max(0, len(lost) - len(gained))
     return {
         ("assertion", "fewer"): fewer,
         ("assertion", "weaker"): max(
-            0, sum(each.strict for each in lost) - sum(each.strict for each in gained) - fewer
+            0, sum(assertion.strict for assertion in lost) - sum(assertion.strict for assertion in gained) - fewer
         ),
-        ("expectation", "changed"): kept.total(),
+        ("expectation", "changed"): moved.total(),
         ("assertion", "below a broad except"): max(0, now.swallowed - was.swallowed),
         ("skip", "more"): max(0, now.skips - was.skips),
     }
@@ -148,7 +150,9 @@ def _lost(was: _Part, now: _Part) -> dict[tuple[str, str], int]:
 def _parts(path: str, text: str) -> dict[str, _Part]:
     """The tests of a Python file by their names, and under "" what stands outside of them; that is all of others."""
     if not path.endswith(".py"):
-        return {"": _Part(Counter(_Assertion(each.strip()) for each in _CHECK.findall(text)), len(_SKIP.findall(text)))}
+        return {
+            "": _Part(Counter(_Assertion(check.strip()) for check in _CHECK.findall(text)), len(_SKIP.findall(text)))
+        }
     try:
         tree = parse(text)
         return {"": _Part(Counter(), 0)} if isinstance(tree, SyntaxProblem) else _python_parts(tree)
@@ -158,18 +162,20 @@ def _parts(path: str, text: str) -> dict[str, _Part]:
 
 def _python_parts(tree: ast.Module) -> dict[str, _Part]:
     every = [*ast.walk(tree)]
-    silent = (each for each in every if isinstance(each, ast.Try) and any(map(_takes_all, each.handlers)))
-    taken = {below for each in silent for step in each.body for below in ast.walk(step)}
+    silent = (
+        statement for statement in every if isinstance(statement, ast.Try) and any(map(_takes_all, statement.handlers))
+    )
+    nodes_taken = {below for try_node in silent for step in try_node.body for below in ast.walk(step)}
     tests = _tests(tree)
     inside = {below for test in tests.values() for below in ast.walk(test)}
-    parts = {name: _part(ast.walk(test), taken, test.body) for name, test in tests.items()}
-    return {**parts, "": _part((each for each in every if each not in inside), taken, [])}
+    parts = {name: _part(ast.walk(test), nodes_taken, test.body) for name, test in tests.items()}
+    return {**parts, "": _part((node_outside for node_outside in every if node_outside not in inside), nodes_taken, [])}
 
 
 def _tests(tree: ast.Module) -> dict[str, ast.FunctionDef | ast.AsyncFunctionDef]:
     """The tests of a file by the name of their class, "" for none, a dot, and their own."""
-    holders = (each for each in ast.walk(tree) if isinstance(each, ast.Module | ast.ClassDef))
-    functions = ((getattr(each, "name", ""), test) for each in holders for test in each.body)
+    holders = (node for node in ast.walk(tree) if isinstance(node, ast.Module | ast.ClassDef))
+    functions = ((getattr(holder, "name", ""), test) for holder in holders for test in holder.body)
     return {
         f"{holder}.{test.name}": test
         for holder, test in functions
@@ -178,21 +184,23 @@ def _tests(tree: ast.Module) -> dict[str, ast.FunctionDef | ast.AsyncFunctionDef
 
 
 def _part(nodes: Iterable[ast.AST], taken: set[ast.AST], body: list[ast.stmt]) -> _Part:
-    known, every = dict[str, int](), [*nodes]
-    made = [(each in taken, assertion) for each in every if (assertion := _assertion(each))]
-    skips = sum(isinstance(each, ast.Attribute) and bool(_PYTHON_SKIP.match(ast.unparse(each))) for each in every)
+    constants, every = dict[str, int](), [*nodes]
+    assertions = [(node in taken, assertion) for node in every if (assertion := _assertion(node))]
+    skips = sum(isinstance(node, ast.Attribute) and bool(_PYTHON_SKIP.match(ast.unparse(node))) for node in every)
     written = "\n".join(map(ast.unparse, body))
-    key = re.sub(r"\b[^\W\d]\w*", lambda word: f"n{known.setdefault(word[0], len(known))}", written)
-    return _Part(Counter(assertion for _, assertion in made), skips, sum(swallowed for swallowed, _ in made), key)
+    key = re.sub(r"\b[^\W\d]\w*", lambda word: f"n{constants.setdefault(word[0], len(constants))}", written)
+    return _Part(
+        Counter(assertion for _, assertion in assertions), skips, sum(swallowed for swallowed, _ in assertions), key
+    )
 
 
 def _takes_all(handler: ast.ExceptHandler) -> bool:
-    raises = any(isinstance(each, ast.Raise) for each in ast.walk(handler))
+    raises = any(isinstance(node_below, ast.Raise) for node_below in ast.walk(handler))
     return not raises and (handler.type is None or not _BROAD.isdisjoint(_names(handler.type)))
 
 
 def _names(*nodes: ast.AST) -> set[str]:
-    return {each.id for node in nodes for each in ast.walk(node) if isinstance(each, ast.Name)}
+    return {node_below.id for node in nodes for node_below in ast.walk(node) if isinstance(node_below, ast.Name)}
 
 
 def _assertion(node: ast.AST) -> _Assertion | None:
@@ -202,10 +210,12 @@ def _assertion(node: ast.AST) -> _Assertion | None:
     values = [node.test] if isinstance(node, ast.Assert) else node.args
     strict = not name.startswith(("assertNot", "assertIsNot")) and _BROAD.isdisjoint(_names(*values))
     if name in {"assert", "assertTrue", "assertFalse"}:
-        compared = [each for each in values[:1] if isinstance(each, ast.Compare)]
-        strict = any(not isinstance(each, ast.NotEq | ast.IsNot) for test in compared for each in test.ops)
+        compared = [value for value in values[:1] if isinstance(value, ast.Compare)]
+        strict = any(not isinstance(op, ast.NotEq | ast.IsNot) for test in compared for op in test.ops)
         values = [value for test in compared for value in (test.left, *test.comparators)]
-    shown = [ast.unparse(each) if _names(each) else "_" for each in values]
+    values_shown = [ast.unparse(value) if _names(value) else "_" for value in values]
     return _Assertion(
-        ast.unparse(node), f"{name} {strict} {' '.join(shown)}" * bool(values), strict and {*shown} != {"_"}
+        ast.unparse(node),
+        f"{name} {strict} {' '.join(values_shown)}" * bool(values),
+        strict and {*values_shown} != {"_"},
     )

@@ -54,9 +54,9 @@ def write_temporary(
     descriptor = os.open(temporary, flags, 0o666 if mode is None else 0o600, dir_fd=directory_fd)
     try:
         with closing(descriptor):
-            rest = memoryview(data)
-            while rest:
-                rest = rest[os.write(descriptor, rest) :]
+            remaining = memoryview(data)
+            while remaining:
+                remaining = remaining[os.write(descriptor, remaining) :]
             if like is not None:
                 _keep_owner(descriptor, *like)
             if mode is not None:

@@ -41,11 +41,14 @@ def repository_refusal(root_fd: int, changed: Iterable[str], made: Iterable[str]
             place = part.casefold()
             if place not in _OWN:
                 continue
-            if any(all(_exists(root_fd, folder, each) for each in required) for required in BARE):
+            if any(all(_exists(root_fd, folder, name_required) for name_required in required) for required in BARE):
                 return _refusal(name, f"is a part of the git repository {quoted(folder or '.')}")
             if (folder, place) not in together or _exists(root_fd, folder, part):
                 continue
-            if any((folder, each.casefold()) in together or _exists(root_fd, folder, each) for each in _beside(place)):
+            if any(
+                (folder, name_beside.casefold()) in together or _exists(root_fd, folder, name_beside)
+                for name_beside in _beside(place)
+            ):
                 return _refusal(name, f"would make {quoted(folder or '.')} a git repository")
     return None
 

@@ -213,7 +213,7 @@ def calls_in_loop() -> Iterator[Callable[[Coroutine[Any, Any, Result]], Result]]
     It has the context variables of that thread. A coroutine that still runs when the block is left is cancelled, and
     none begins after that.
     """
-    loop, begun, over = asyncio.get_running_loop(), list[Future[Any]](), threading.Event()
+    loop, futures, over = asyncio.get_running_loop(), list[Future[Any]](), threading.Event()
 
     def run(coroutine: Coroutine[Any, Any, Result]) -> Result:
         try:
@@ -221,7 +221,7 @@ def calls_in_loop() -> Iterator[Callable[[Coroutine[Any, Any, Result]], Result]]
         except RuntimeError:  # the loop is closed: who waited for this thread was cancelled
             coroutine.close()
             raise
-        begun.append(future)
+        futures.append(future)
         if over.is_set():
             future.cancel()
         return future.result()
@@ -230,7 +230,7 @@ def calls_in_loop() -> Iterator[Callable[[Coroutine[Any, Any, Result]], Result]]
         yield run
     finally:
         over.set()
-        for each in begun:
+        for each in futures:
             each.cancel()
 
 

@@ -148,20 +148,35 @@ def placed_changes(paths: JudgedPaths, changes: Sequence[Change]) -> list[Placed
         if isinstance(placed, ToolError):
             return placed
         found.append(placed)
-    taken: set[str] = set()
-    for name in (place.real for each in found for place in (each.place, each.target) if place is not None):
-        if name in taken:
+    names_taken: set[str] = set()
+    for name in (
+        place.real
+        for placed_change in found
+        for place in (placed_change.place, placed_change.target)
+        if place is not None
+    ):
+        if name in names_taken:
             return invalid(f"Two of these changes concern {quoted(name)}: make one of them.")
-        taken.add(name)
+        names_taken.add(name)
     return _repository_refusal(paths, found) or found
 
 
 def _repository_refusal(paths: JudgedPaths, placed: Sequence[PlacedChange]) -> ToolError | None:
-    changed = [place.real for each in placed for place in (each.place, each.target) if place is not None]
-    made = [place.real for each in placed for place in (each.place, each.target) if place is not None and place.missing]
+    changed = [
+        place.real
+        for placed_change in placed
+        for place in (placed_change.place, placed_change.target)
+        if place is not None
+    ]
+    names_made = [
+        place.real
+        for placed_change in placed
+        for place in (placed_change.place, placed_change.target)
+        if place is not None and place.missing
+    ]
     try:
         with closing(open_root(paths.root)) as root:
-            return repository_refusal(root, changed, made)
+            return repository_refusal(root, changed, names_made)
     except OSError as error:
         return os_failure(error, "write", ".")
 
@@ -265,12 +280,12 @@ class _Plan:
         self.backups: dict[str, bytes] = {}
 
     def add_all(self, placed: Sequence[PlacedChange]) -> ToolError | None:
-        for each in placed:
-            doing = _DOING[type(each.change)]
+        for placed_change in placed:
+            doing = _DOING[type(placed_change.change)]
             try:
-                done = self._add(each, doing)
+                done = self._add(placed_change, doing)
             except OSError as error:
-                return os_failure(error, doing, each.place.requested)
+                return os_failure(error, doing, placed_change.place.requested)
             if isinstance(done, ToolError):
                 return done
             self.done.append(done)
@@ -401,7 +416,7 @@ class _Transaction:
 
     def _record(self) -> None:
         if self._recorder is not None:
-            effects = [each.recorded for each in self._plan.effects]
+            effects = [effect.recorded for effect in self._plan.effects]
             self._recorder.intend(self._token, effects, self._plan.backups, self._plan.made)
 
     def _stage(self) -> ToolError | None:
@@ -419,18 +434,18 @@ class _Transaction:
         folder = folders.open(parts[:-1], made=self._made if effect.comes else None)
         if effect.comes and folders.real_name(folder, parts[-1]) not in {path, None}:
             raise OSError(errno.ESTALE, os.strerror(errno.ESTALE))
-        temporary = kept = ""
+        temporary = kept_name = ""
         after: Identity | None = None
         if not effect.goes:
             temporary = self._temporary(folder, path, number, Role.NEW)
             after = self._new_file(effect, folder, temporary)
         if effect.goes or not (effect.comes or len(self._plan.effects) == 1):
-            kept = self._temporary(folder, path, number, Role.KEPT)
-        if kept and effect.original is not None and not effect.goes:
-            self._second_name(effect, effect.original, effect.recorded.before.mode, folder, kept)
+            kept_name = self._temporary(folder, path, number, Role.KEPT)
+        if kept_name and effect.original is not None and not effect.goes:
+            self._second_name(effect, effect.original, effect.recorded.before.mode, folder, kept_name)
         before = None if effect.comes else effect.identity
         self._steps.append(
-            RenameStep(folder, parts[-1], before, after, temporary, kept, effect.doing, effect.place.requested)
+            RenameStep(folder, parts[-1], before, after, temporary, kept_name, effect.doing, effect.place.requested)
         )
 
     def _temporary(self, folder: int, path: str, number: int, role: Role) -> str:
@@ -485,9 +500,9 @@ class _Transaction:
             try:
                 undo(step)
             except OSError:
-                kept = (step.directory_fd, step.kept)
-                if kept in self._temporaries:
-                    self._temporaries.remove(kept)
+                kept_place = (step.directory_fd, step.kept)
+                if kept_place in self._temporaries:
+                    self._temporaries.remove(kept_place)
                     lost.append(f"{quoted(step.path)} is kept as {quoted(step.kept)} beside it")
                 else:
                     lost.append(f"{quoted(step.path)} is left {'behind' if step.before is None else 'changed'}")
@@ -500,9 +515,9 @@ class _Transaction:
     def _finish(self) -> ToolError | None:
         """Write the names through to the disk, and remove what was kept. Says what may not last, though it is there."""
         failure = self._sync()
-        removed, left = self._remove_temporaries()
-        failure = failure or left or (self._sync() if removed else None)
-        if left is None:  # else the next start removes what is left, and finds that all was done
+        removed, temporaries_left = self._remove_temporaries()
+        failure = failure or temporaries_left or (self._sync() if removed else None)
+        if temporaries_left is None:  # else the next start removes what is left, and finds that all was done
             self._settle(ChangeState.DONE)
         if failure is None:
             return None

@@ -123,15 +123,15 @@ def handle_name(descriptor: int) -> str | None:
 def _walked(root_fd: int, parts: Sequence[str], flags: int, *, made: list[str] | None = None) -> int:
     """Open what the parts lead to, the last one with `flags`; see `open_directory` for `made`."""
     names = [_one_part(part) for part in parts]
-    here = os.open(".", _STEP if names else flags, dir_fd=root_fd)
+    folder_fd = os.open(".", _STEP if names else flags, dir_fd=root_fd)
     for depth, part in enumerate(names, start=1):
-        with closing(here) as parent:
+        with closing(folder_fd) as parent:
             if made is not None:
                 with suppress(FileExistsError):
                     os.mkdir(part, dir_fd=parent)
                     made.append("/".join(names[:depth]))
-            here = _open_part(part, _STEP if depth < len(names) else flags, parent)
-    return here
+            folder_fd = _open_part(part, _STEP if depth < len(names) else flags, parent)
+    return folder_fd
 
 
 def _open_part(name: str, flags: int, directory_fd: int) -> int:

@@ -95,9 +95,9 @@ def check_workspace(path: StrPath) -> str | ToolError:
 def is_system_directory(real: str) -> bool:
     """Whether this real name is the system's own."""
     name = real.removeprefix("/private")  # macOS keeps /etc, /tmp and /var there
-    if any(_is_below(name, each) for each in OPEN_DIRECTORIES):
+    if any(_is_below(name, folder) for folder in OPEN_DIRECTORIES):
         return False
-    return real == "/" or any(_is_below(name, each) for each in SYSTEM_DIRECTORIES)
+    return real == "/" or any(_is_below(name, folder) for folder in SYSTEM_DIRECTORIES)
 
 
 def _is_below(name: str, directory: str) -> bool:
@@ -173,8 +173,8 @@ class PathSandbox:
 
     def locate(self, path: str, access: PathAccess) -> Place | ToolError:
         """Where the path leads inside the root, whether or not something is there, or why it may not go there."""
-        said = self._shown(path)
-        if (no_path := malformed(said)) is not None:
+        display = self._shown(path)
+        if (no_path := malformed(display)) is not None:
             return self._refused(no_path, path, "")
         if names_elsewhere(path) and not os.path.lexists(self._candidate(path)):
             return self._refused(self.outside(path, access), path, os.path.normpath(path))
@@ -185,12 +185,12 @@ class PathSandbox:
         try:
             real, missing = _real_name(self._existing_form(candidate))
         except OSError as error:
-            return self._refused(os_failure(error, "resolve", said), path, requested or candidate)
+            return self._refused(os_failure(error, "resolve", display), path, requested or candidate)
         relative = self._relative(real)
         if relative is None:
             return self._refused(self.outside(path, access), path, os.path.relpath(real, self.root))
-        if said.endswith(("/", "/.")) and access is not PathAccess.LIST_DIR:
-            message = f"The path {quoted(said)} names a directory, and a file is needed."
+        if display.endswith(("/", "/.")) and access is not PathAccess.LIST_DIR:
+            message = f"The path {quoted(display)} names a directory, and a file is needed."
             return self._refused(invalid(message, requested or relative), path, relative)
         no_path = malformed(relative)  # a link may lead to a name that no path can spell
         if no_path is not None:
@@ -213,12 +213,17 @@ class PathSandbox:
         place = self.locate(path, PathAccess.LIST_DIR)
         if isinstance(place, ToolError) or not place.missing:
             return ()
-        known, names = self._deepest(place.parts)
-        missing, rest = place.parts[len(known) : len(known) + 1], place.parts[len(known) + 1 :]
+        existing_parts, names = self._deepest(place.parts)
+        missing, following = (
+            place.parts[len(existing_parts) : len(existing_parts) + 1],
+            place.parts[len(existing_parts) + 1 :],
+        )
         if not missing:
             return ()
-        found = ("/".join((*known, name)) for name in closest_names(missing[0], names, len(names)))
-        complete = (whole if self._is_inside(whole := "/".join((name, *rest))) else name for name in found)
+        candidates = ("/".join((*existing_parts, name)) for name in closest_names(missing[0], names, len(names)))
+        complete = (
+            candidate if self._is_inside(candidate := "/".join((name, *following))) else name for name in candidates
+        )
         close = (name for name in complete if self._is_inside(name) and self._may_name(name))
         return tuple(dict.fromkeys((*self._namesakes(place.parts[-1]), *close)))[:3]
 
@@ -227,9 +232,9 @@ class PathSandbox:
             with (
                 suppress(OSError),
                 handles.closing(handles.open_root(self.root)) as root,
-                handles.closing(handles.open_directory(root, parts[:length])) as here,
+                handles.closing(handles.open_directory(root, parts[:length])) as folder_fd,
             ):
-                return parts[:length], [name for name in os.listdir(here) if malformed(name) is None]
+                return parts[:length], [name for name in os.listdir(folder_fd) if malformed(name) is None]
         return (), []
 
     def _is_inside(self, relative: str) -> bool:
@@ -251,8 +256,8 @@ class PathSandbox:
         For what is to be written the longest end that may be made is the last of these.
         """
         ends = [end for end in _ends(path) if end.isprintable() and self._may_name(end)]
-        if there := [end for end in ends if self._is_inside(end)]:
-            return (there[0],)
+        if inside := [end for end in ends if self._is_inside(end)]:
+            return (inside[0],)
         free = [end for end in ends if not os.path.lexists(os.path.join(self.root, end))]  # a link may lead out
         new = [end for end in free if access is PathAccess.WRITE_FILE and self._is_inside(os.path.dirname(end))]
         return (*(self._namesakes(os.path.basename(ends[-1])) if ends else ()), *new[:1])
@@ -277,8 +282,8 @@ class PathSandbox:
                 with handles.closing(handles.open_directory(root, parts[:place])) as folder:
                     names = os.listdir(folder)
                 if part not in names:
-                    wanted = normalize("NFC", part)
-                    parts[place] = next((name for name in names if normalize("NFC", name) == wanted), part)
+                    part_wanted = normalize("NFC", part)
+                    parts[place] = next((name for name in names if normalize("NFC", name) == part_wanted), part)
         return os.path.join(self.root, *parts)
 
     def _relative(self, absolute: str) -> str | None:
@@ -344,19 +349,19 @@ class HardLinks:
 
         `status` gives what the file is now; its OSError is passed on. `holds` denies a name for what the file holds.
         """
-        found = status()
-        if not _has_several_names(found):
+        status_now = status()
+        if not _has_several_names(status_now):
             return None
         with self._lock:
-            count, names = self._linked.get((found.st_dev, found.st_ino), (0, []))
-            if count != found.st_nlink or name not in names:
+            count, names = self._linked.get((status_now.st_dev, status_now.st_ino), (0, []))
+            if count != status_now.st_nlink or name not in names:
                 try:
                     self._linked = _linked_files(self._root)
                 except (OSError, RecursionError) as error:
                     return _unknown(name, f"the workspace cannot be gone through ({error})")
-                found = status()  # a file that is made may have a second name for a moment
-                names = self._linked.get((found.st_dev, found.st_ino), (0, []))[1]
-        if _has_several_names(found) and name not in names:
+                status_now = status()  # a file that is made may have a second name for a moment
+                names = self._linked.get((status_now.st_dev, status_now.st_ino), (0, []))[1]
+        if _has_several_names(status_now) and name not in names:
             return _unknown(name, "it is not where it was a moment ago")
         for other in names:
             if self._judge(other, for_write) is not None or holds(other) is not None:
@@ -373,16 +378,16 @@ def _linked_files(root: str) -> _Linked:
     linked: _Linked = {}
     seen = 0
     with handles.closing(handles.open_root(root)) as top:
-        for folder, _, names, here in os.fwalk(".", dir_fd=top, onerror=_raise_unless_gone):
+        for folder, _, names, folder_fd in os.fwalk(".", dir_fd=top, onerror=_raise_unless_gone):
             seen += len(names)
             if seen > MOST_FILES:
                 raise OSError(0, "it is too large")
             for name in names:
                 with suppress(FileNotFoundError):
-                    status = os.stat(name, dir_fd=here, follow_symlinks=False)
+                    status = os.stat(name, dir_fd=folder_fd, follow_symlinks=False)
                     if _has_several_names(status):
-                        known = linked.setdefault((status.st_dev, status.st_ino), (status.st_nlink, []))
-                        known[1].append(os.path.normpath(os.path.join(folder, name)))
+                        links = linked.setdefault((status.st_dev, status.st_ino), (status.st_nlink, []))
+                        links[1].append(os.path.normpath(os.path.join(folder, name)))
     return linked
 
 
@@ -472,10 +477,10 @@ class JudgedPaths(PathSandbox):
         if stat.S_ISDIR(os.fstat(descriptor).st_mode):
             return self.denial(name, for_write=for_write) or name
         denial = self._denial_for(name, PathAccess.WRITE_FILE if for_write else PathAccess.READ_FILE)
-        held = partial(self.held_denial, read=lambda: os.pread(descriptor, CONTENT_BYTES, 0))
-        denial = denial or held(place.requested) or held(name)
+        denial_of_content = partial(self.held_denial, read=lambda: os.pread(descriptor, CONTENT_BYTES, 0))
+        denial = denial or denial_of_content(place.requested) or denial_of_content(name)
         status = partial(os.fstat, descriptor)
-        return denial or self._hard_links.denial(name, status, for_write=for_write, holds=held) or name
+        return denial or self._hard_links.denial(name, status, for_write=for_write, holds=denial_of_content) or name
 
     def denied_file(self, path: str, *, for_write: bool = False) -> ToolError | None:
         """Why a file may not be used under this path, whether or not it is there, or None.
@@ -492,9 +497,11 @@ class JudgedPaths(PathSandbox):
                 status = partial(handles.status_beneath, root, place.parts)
                 if not stat.S_ISREG(status().st_mode):
                     return None
-                held = partial(self.held_denial, read=partial(handles.beginning, root, place.parts))
-                denial = held(place.requested) or held(place.real)
-                return denial or self._hard_links.denial(place.real, status, for_write=for_write, holds=held)
+                denial_of_content = partial(self.held_denial, read=partial(handles.beginning, root, place.parts))
+                denial = denial_of_content(place.requested) or denial_of_content(place.real)
+                return denial or self._hard_links.denial(
+                    place.real, status, for_write=for_write, holds=denial_of_content
+                )
         except OSError as error:
             return os_failure(error, "look at", place.requested)
 

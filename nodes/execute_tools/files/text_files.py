@@ -99,12 +99,12 @@ def count_lines(text: str) -> int:
 
 def unstorable(text: str, field: str) -> str:
     """Why `text`, given as the argument `field`, cannot be stored as UTF-8 text; "" if it can."""
-    found = _UNSTORABLE.search(text)
-    if found is None:
+    match = _UNSTORABLE.search(text)
+    if match is None:
         return ""
-    line = text.count("\n", 0, found.start()) + 1
+    line = text.count("\n", 0, match.start()) + 1
     return (
-        f"{field} holds the character U+{ord(found[0]):04X} in line {line}, which no text file can hold; leave it out."
+        f"{field} holds the character U+{ord(match[0]):04X} in line {line}, which no text file can hold; leave it out."
     )
 
 

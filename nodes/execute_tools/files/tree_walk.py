@@ -27,8 +27,8 @@ class Entry:
 
 def read_entries(directory_fd: int, prefix: str) -> list[Entry]:
     """What the open directory holds, without `.git`; `prefix` is its own path with a "/" at the end, or ""."""
-    with os.scandir(directory_fd) as found:
-        return [_entry(each, prefix) for each in found if each.name.casefold() != GIT_DIRECTORY]
+    with os.scandir(directory_fd) as scan:
+        return [_entry(entry, prefix) for entry in scan if entry.name.casefold() != GIT_DIRECTORY]
 
 
 def _entry(found: os.DirEntry[str], prefix: str) -> Entry:
@@ -75,7 +75,7 @@ def fits(segments: Segments, parts: Sequence[str]) -> bool:
         if segment is None:
             reached = set(range(min(reached), len(parts) + 1))
         else:
-            reached = {used + 1 for used in reached if used < len(parts) and segment.match(parts[used])}
+            reached = {position + 1 for position in reached if position < len(parts) and segment.match(parts[position])}
         if not reached:
             return False
     return len(parts) in reached
@@ -155,17 +155,17 @@ class IgnoreRules:
         """The rules of the directories above the one that `parts` name; none if they hide that one itself."""
         rules = cls()
         for depth, name in enumerate(parts):
-            here = "/".join(parts[:depth])
-            rules = rules._and(here, read_file)
-            if rules.ignores(Entry(f"{here}/{name}".lstrip("/"), "directory", 0)):
+            folder = "/".join(parts[:depth])
+            rules = rules._and(folder, read_file)
+            if rules.ignores(Entry(f"{folder}/{name}".lstrip("/"), "directory", 0)):
                 rules = cls()
         return rules
 
     def within(self, directory: str, entries: Iterable[Entry], read_file: ReadFile) -> Self:
         """The rules inside `directory` ("." is the workspace), which holds `entries`; its own outweigh those above."""
-        here = "" if directory == "." else directory
-        has_own = any(entry.kind == "file" and entry.path == _ignore_file_of(here) for entry in entries)
-        return self._and(here, read_file) if has_own else self
+        folder = "" if directory == "." else directory
+        has_own = any(entry.kind == "file" and entry.path == _ignore_file_of(folder) for entry in entries)
+        return self._and(folder, read_file) if has_own else self
 
     def _and(self, directory: str, read_file: ReadFile) -> Self:
         data = read_file(_ignore_file_of(directory))
@@ -227,16 +227,16 @@ def _rule(line: str) -> _Rule | None:
     if bare.endswith("\\") and bare != line:
         bare += " "
     pattern = bare.removeprefix("!")
-    whole = pattern.removesuffix("/")
-    if not whole or bare.startswith("#") or len(bare) > LONGEST_PATTERN:
+    glob = pattern.removesuffix("/")
+    if not glob or bare.startswith("#") or len(bare) > LONGEST_PATTERN:
         return None
-    anchored, shown = "/" in whole, whole.removeprefix("/").replace("[^", "[!")
-    return _Rule(pattern == bare, _unescaped(shown), anchored, whole != pattern)
+    anchored, body = "/" in glob, glob.removeprefix("/").replace("[^", "[!")
+    return _Rule(pattern == bare, _unescaped(body), anchored, glob != pattern)
 
 
 def _unescaped(pattern: str) -> str:
     """The pattern with each character that is escaped as one that stands for itself."""
-    return _ESCAPED.sub(lambda found: f"[{found[1]}]" if found[1] in "*?[" else found[1], pattern)
+    return _ESCAPED.sub(lambda match: f"[{match[1]}]" if match[1] in "*?[" else match[1], pattern)
 
 
 def _block(rules: Sequence[_Rule]) -> _Block:
@@ -249,8 +249,8 @@ def _block(rules: Sequence[_Rule]) -> _Block:
     others = [rule for rule in rules if not rule.is_plain]
 
     def expression(*, only_directories: bool) -> re.Pattern[str]:
-        wanted = (rule for rule in others if not rule.anchored and rule.only_directories is only_directories)
-        return re.compile("|".join(translate(rule.pattern) for rule in wanted) or "(?!)")
+        candidates = (rule for rule in others if not rule.anchored and rule.only_directories is only_directories)
+        return re.compile("|".join(translate(rule.pattern) for rule in candidates) or "(?!)")
 
     globs = tuple((_ignore_segments(rule.pattern), rule.only_directories) for rule in others if rule.anchored)
     return _Block(
@@ -276,11 +276,11 @@ def walk(paths: JudgedPaths, place: Place, read_file: ReadFile) -> Iterator[Entr
     """Each entry by name, a directory before what is in it; see `Workspace.walk`. No handle stays open in between."""
     pending = [iter(_visible(paths, place, IgnoreRules.above(place.parts, read_file), read_file))]
     while pending:
-        found = next(pending[-1], None)
-        if found is None:
+        next_entry = next(pending[-1], None)
+        if next_entry is None:
             pending.pop()
             continue
-        entry, rules = found
+        entry, rules = next_entry
         yield entry
         if entry.kind == "directory" and len(pending) < DEEPEST:
             pending.append(iter(_visible(paths, Place(entry.path, entry.path), rules, read_file)))
@@ -292,12 +292,12 @@ def _visible(
     if paths.denial(place.real, for_write=False) is not None:
         return []
     try:
-        found = judged_entries(paths, place)
+        judged = judged_entries(paths, place)
     except OSError:
         return []
-    if isinstance(found, ToolError):
+    if isinstance(judged, ToolError):
         return []
-    entries = sorted(found, key=lambda entry: entry.path)
+    entries = sorted(judged, key=lambda entry: entry.path)
     rules = rules.within(place.real, entries, read_file)
     return [(entry, rules) for entry in entries if not rules.ignores(entry)]
 

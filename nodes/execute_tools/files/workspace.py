@@ -239,8 +239,8 @@ def relative_glob(workspace: Workspace, pattern: str) -> str | ToolError:
     if not pattern.startswith("/") and not names_elsewhere(pattern):
         return pattern
     inside = pattern.removeprefix(f"{workspace.root.rstrip('/')}/")
-    found = workspace.leads_to(pattern, for_write=True) if inside == pattern else inside
-    return found if isinstance(found, ToolError) else f"./{found}"
+    name_found = workspace.leads_to(pattern, for_write=True) if inside == pattern else inside
+    return name_found if isinstance(name_found, ToolError) else f"./{name_found}"
 
 
 # --- For approvals
@@ -282,7 +282,7 @@ class ApprovedWorkspace(Workspace):
     def change_files(self, changes: Sequence[Change]) -> tuple[ChangedFile, ...] | ToolError:
         """As in `Workspace`, where a person has allowed all of it."""
         refusals = (self._refusal_of(change) for change in changes)
-        return next((each for each in refusals if each is not None), None) or super().change_files(changes)
+        return next((refusal for refusal in refusals if refusal is not None), None) or super().change_files(changes)
 
     def _refusal_of(self, change: Change) -> ToolError | None:
         if isinstance(change, MoveFile):
@@ -305,8 +305,8 @@ class ApprovedWorkspace(Workspace):
             return None
         now = self.read_file(path) if expected else None
         before = now.data if isinstance(now, FileContent) else None
-        made = before if target and after is None else after
-        if change_mark(before, made, target) == pin[2]:
+        state = before if target and after is None else after
+        if change_mark(before, state, target) == pin[2]:
             return None
         return _conflict(f"This call would change {quoted(place.real)} in another way than a person was shown")
 
@@ -355,8 +355,8 @@ class DryWorkspace(Workspace):
 
     def on_disk(self, name: str) -> str:
         """The hash of what a file really holds, "" where there is none that may be read."""
-        found = super().read_file(name)
-        return found.sha256 if isinstance(found, FileContent) else ""
+        file = super().read_file(name)
+        return file.sha256 if isinstance(file, FileContent) else ""
 
     def read_file(self, path: str, max_bytes: int = 10_000_000) -> FileContent | ToolError:
         """The file as it would be after the changes so far."""
@@ -379,17 +379,17 @@ class DryWorkspace(Workspace):
         names = {self.real_name(each.path) for each in changes}
         if names.isdisjoint(self._files) and isinstance(placed := placed_changes(self._paths, changes), ToolError):
             return placed
-        taken: list[DryChange] = []
+        changes_taken: list[DryChange] = []
         for change in changes:
             if isinstance(planned := self._taken(change), ToolError):
                 return planned
-            taken.append(planned)
-        for each in taken:
+            changes_taken.append(planned)
+        for each in changes_taken:
             self._files[each.name] = None if each.target else each.after
             if each.target:
                 self._files[each.target] = each.after
-        self.made.extend(taken)
-        return tuple(_changed_file(each) for each in taken)
+        self.made.extend(changes_taken)
+        return tuple(_changed_file(each) for each in changes_taken)
 
     def _taken(self, change: Change) -> DryChange | ToolError:
         if isinstance(place := self._paths.place(change.path, PathAccess.WRITE_FILE), ToolError):

@@ -63,8 +63,8 @@ _CHILD = re.compile(r"(.+)\|execute_tools:[^|]+\|(\d+)\|\d+", re.DOTALL)
 
 def parent_of(run_id: str) -> tuple[str, int]:
     """The run whose child this one is, and the step that began it; the run itself and 0 where it is none."""
-    found = _CHILD.fullmatch(run_id)
-    return (found[1], int(found[2])) if found else (run_id, 0)
+    match = _CHILD.fullmatch(run_id)
+    return (match[1], int(match[2])) if match else (run_id, 0)
 
 
 UNDO_EFFECT = "undo"
@@ -165,8 +165,8 @@ class Journal:
                 "SELECT place FROM calls WHERE thread = ? AND execution = ? AND place >= 0",
                 (thread, last[0] if last else ""),
             ).fetchall()
-        found = {place: self.find(thread, last[0], place) for (place,) in places}
-        return {place: call for place, call in found.items() if call is not None}
+        runs = {place: self.find(thread, last[0], place) for (place,) in places}
+        return {place: call for place, call in runs.items() if call is not None}
 
     @once_more
     def commands(self, thread: str | None = None, from_step: int = 0, *, cut_off: bool = False) -> list[str]:
@@ -248,16 +248,16 @@ class Journal:
 
     def taken_back(self, thread: str) -> list[RecordedChange]:
         """The changes by which files of a run were restored last, newest first, those of a try that was cut off too."""
-        found: list[RecordedChange] = []
+        changes_recorded: list[RecordedChange] = []
         with self._opened() as database:
             which = "SELECT id, step, outcome FROM calls WHERE thread = ? AND effect = ? ORDER BY id DESC"
             for call, step, outcome in database.execute(which, (thread, UNDO_EFFECT)).fetchall():
                 where = "WHERE call = ? AND state = ? ORDER BY 1 DESC"
                 done = list(_changes(database, where, call, ChangeState.DONE))
-                if found and done and (outcome is not None or step != found[0].step):
+                if changes_recorded and done and (outcome is not None or step != changes_recorded[0].step):
                     break
-                found += done
-        return found
+                changes_recorded += done
+        return changes_recorded
 
     def threads(self) -> list[str]:
         """The runs that the journal knows, also those that nobody else has written down."""
@@ -274,9 +274,9 @@ class Journal:
         with self._opened() as database:
             row = database.execute("SELECT data FROM backups WHERE sha256 = ?", (sha256,)).fetchone()
         with suppress(zlib.error, TypeError, ValueError):
-            whole = zlib.decompressobj().decompress(row[0], LARGEST_BACKUP + 1) if row else b""
-            if hashlib.sha256(whole).hexdigest() == sha256:
-                return whole
+            content = zlib.decompressobj().decompress(row[0], LARGEST_BACKUP + 1) if row else b""
+            if hashlib.sha256(content).hexdigest() == sha256:
+                return content
         return None
 
     def recorder(self, call: int) -> "CallRecorder":
@@ -302,10 +302,12 @@ class Journal:
     @contextmanager
     def _opened(self) -> Iterator[Database]:
         """The database in one transaction, which is on the disk at the end."""
-        held, path = self._held, os.path.join(self._folder, FILE_NAME)
-        if held.database is not None and held.process == os.getpid():  # a fork must not use its parent's connection
-            with held.lock, store_errors(path), transaction(held.database):
-                yield held.database
+        connection, path = self._held, os.path.join(self._folder, FILE_NAME)
+        if (
+            connection.database is not None and connection.process == os.getpid()
+        ):  # a fork must not use its parent's connection
+            with connection.lock, store_errors(path), transaction(connection.database):
+                yield connection.database
         else:
             with closing(open_database(self._folder)) as database, store_errors(path), transaction(database):
                 yield database
@@ -373,12 +375,12 @@ def _changes(database: Database, where: str, *values: object) -> Iterator[Record
 def _change(database: Database, number: int, token: str, call: int, step: int, state: str, made: str) -> RecordedChange:
     columns = "path, sha256_before, mode_before, sha256_after, mode_after"
     effects = database.execute(f"SELECT {columns} FROM effects WHERE change = ? ORDER BY place", (number,))  # noqa: S608
-    found = []
+    changes_found = []
     for path, old, old_mode, new, new_mode in effects.fetchall():
         if (*map(type, (old, new)),) != (str, str) or not {type(old_mode), type(new_mode)} <= {int, type(None)}:
             raise TypeError("a hash is no text, or a mode no number")
-        found.append(FileEffect(os.fsdecode(path), FileState(old, old_mode), FileState(new, new_mode)))
+        changes_found.append(FileEffect(os.fsdecode(path), FileState(old, old_mode), FileState(new, new_mode)))
     names = json.loads(made)
-    if type(step) is not int or not isinstance(names, list) or not all(isinstance(each, str) for each in names):
+    if type(step) is not int or not isinstance(names, list) or not all(isinstance(name, str) for name in names):
         raise TypeError("its step is no number, or the directories that it made are no names")
-    return RecordedChange(token, call, step, tuple(found), tuple(names), ChangeState(state))
+    return RecordedChange(token, call, step, tuple(changes_found), tuple(names), ChangeState(state))

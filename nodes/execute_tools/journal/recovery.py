@@ -107,13 +107,15 @@ class _Recovery:
 
     def run(self) -> tuple[ChangeState, tuple[str, ...]]:
         effects = self._change.effects
-        found = [self._look(effect.path) for effect in effects]
-        standings = [_standing(effect, each) for effect, each in zip(effects, found, strict=True)]
-        foreign = {effect.path for effect, each in zip(effects, standings, strict=True) if each is _Standing.FOREIGN}
+        states = [self._look(effect.path) for effect in effects]
+        standings = [_standing(effect, each) for effect, each in zip(effects, states, strict=True)]
+        foreign = {
+            effect.path for effect, standing in zip(effects, standings, strict=True) if standing is _Standing.FOREIGN
+        }
         state = ChangeState.FOREIGN if foreign else ChangeState.DONE
         if foreign or _Standing.BEFORE in standings:
             for place in reversed(range(len(effects))):
-                if standings[place] is _Standing.AFTER and not self._take_back(place, found[place]):
+                if standings[place] is _Standing.AFTER and not self._take_back(place, states[place]):
                     foreign.add(effects[place].path)
             state = ChangeState.FOREIGN if foreign else ChangeState.UNDONE
         self._clean_up(state)
@@ -136,12 +138,12 @@ class _Recovery:
         *above, name = effect.path.split("/")
         try:
             folder = self._folders.open(above)
-            kept = self._name(place, Role.KEPT)
-            before = self._kept(folder, effect, kept) if effect.before.sha256 else None
+            kept_name = self._name(place, Role.KEPT)
+            before = self._kept(folder, effect, kept_name) if effect.before.sha256 else None
             if effect.before.sha256 and before is None:
                 return False
             after = found.identity if effect.after.sha256 else None
-            undo(RenameStep(folder, name, before, after, kept=kept))
+            undo(RenameStep(folder, name, before, after, kept=kept_name))
         except OSError as error:
             if error.errno not in _SOMETHING_ELSE | {errno.ENOENT}:
                 raise
@@ -151,9 +153,9 @@ class _Recovery:
     def _kept(self, folder: int, effect: FileEffect, kept: str) -> Identity | None:
         """The old file under the name `kept`: itself, or written anew from its backup. None where there is none."""
         with suppress(FileNotFoundError):
-            found = _found(folder, kept)
-            if found.state is not None and found.state.sha256 == effect.before.sha256:
-                return found.identity
+            kept_file = _found(folder, kept)
+            if kept_file.state is not None and kept_file.state.sha256 == effect.before.sha256:
+                return kept_file.identity
             os.unlink(kept, dir_fd=folder)  # a copy that was cut off
         data = self._journal.backup(effect.before.sha256)
         if data is None:

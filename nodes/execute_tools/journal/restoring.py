@@ -131,12 +131,12 @@ class RestorePlan(NamedTuple):
 
 def net_effects(changes: Sequence[RecordedChange]) -> tuple[NetEffect, ...]:
     """What these changes of a run, newest first, did to each path in all; sorted, without what came to nothing."""
-    found: dict[str, NetEffect] = {}
+    effects_by_path: dict[str, NetEffect] = {}
     for effect in (effect for change in reversed(changes) for effect in change.effects):
-        earlier = found.get(effect.path, NetEffect(effect.path, effect.before, effect.before))
+        earlier = effects_by_path.get(effect.path, NetEffect(effect.path, effect.before, effect.before))
         gap = earlier.gap or not _may_be_one(earlier.after, effect.before)
-        found[effect.path] = NetEffect(effect.path, earlier.before, effect.after, gap)
-    effects = (found[path] for path in sorted(found))
+        effects_by_path[effect.path] = NetEffect(effect.path, earlier.before, effect.after, gap)
+    effects = (effects_by_path[path] for path in sorted(effects_by_path))
     return tuple(
         each for each in effects if each.before.mode != each.after.mode or not is_state(each.after, each.before)
     )
@@ -162,13 +162,13 @@ def restore_plan(
 
     `refused` says why a step cannot be taken for a reason that is not to be seen here.
     """
-    made = {name for change in changes for name in change.made}
+    folders_made = {name for change in changes for name in change.made}
     effects = net_effects(changes)
     goes = {effect.path for effect in effects if effect.after.sha256 and not effect.before.sha256}
     steps: list[RestoreStep] = []
-    left: list[LeftFile] = []
+    left_files: list[LeftFile] = []
     for effect in effects:
-        now = _state(effect, found[effect.path], goes, made)
+        now = _state(effect, found[effect.path], goes, folders_made)
         if isinstance(now, FileState) and is_state(now, effect.before):
             continue
         obstacle = _obstacle(effect, now)
@@ -177,14 +177,17 @@ def restore_plan(
         if obstacle is None:
             steps.append(step)
         else:
-            left.append(obstacle)
+            left_files.append(obstacle)
     names = {step.path for step in steps}
     phases = [steps]
     if not all(names.isdisjoint(folders_above(name)) for name in names):
-        phases = [[each for each in steps if bool(each.goal.sha256) is comes] for comes in (False, True)]
-    needed = {each for step in steps if step.goal.sha256 for each in folders_above(step.path)}
-    directories = sorted(made - needed, key=lambda name: (-name.count("/"), name))
-    return RestorePlan(tuple(map(tuple, filter(None, phases))), tuple(directories), tuple(left))
+        phases = [
+            [restore_step for restore_step in steps if bool(restore_step.goal.sha256) is comes]
+            for comes in (False, True)
+        ]
+    needed = {folder for step in steps if step.goal.sha256 for folder in folders_above(step.path)}
+    directories = sorted(folders_made - needed, key=lambda name: (-name.count("/"), name))
+    return RestorePlan(tuple(map(tuple, filter(None, phases))), tuple(directories), tuple(left_files))
 
 
 def _state(effect: NetEffect, found: Found, goes: Collection[str], made: Collection[str]) -> Found:
@@ -192,7 +195,7 @@ def _state(effect: NetEffect, found: Found, goes: Collection[str], made: Collect
     if found == A_DIRECTORY:
         free = effect.path in made
     elif found == BELOW_A_FILE:
-        free = any(each in goes for each in folders_above(effect.path))
+        free = any(folder in goes for folder in folders_above(effect.path))
     else:
         return found
     return NO_FILE if free or not effect.before.sha256 else found
@@ -278,8 +281,10 @@ class _Restoring:
             return _refusal(plan.left)
         if (failure := self._carry_out(plan)) is not None:
             return failure
-        left = {each.path for each in plan.left}
-        self._journal.revert([each.token for each in changes if left.isdisjoint(e.path for e in each.effects)])
+        left_paths = {left_file.path for left_file in plan.left}
+        self._journal.revert(
+            [change.token for change in changes if left_paths.isdisjoint(e.path for e in change.effects)]
+        )
         return Restored(
             tuple(sorted(RestoredFile(step.path, step.kind) for phase in plan.phases for step in phase)),
             plan.left,
@@ -330,12 +335,12 @@ class _Restoring:
 
     def _changes(self, steps: Sequence[RestoreStep]) -> Iterator[Change]:
         for step in steps:
-            (wanted, mode), now = step.goal, step.now.sha256
-            data = kept_bytes(self._journal, self._root_fd, step.path, wanted) if wanted else b""
+            (goal_sha256, mode), now = step.goal, step.now.sha256
+            data = kept_bytes(self._journal, self._root_fd, step.path, goal_sha256) if goal_sha256 else b""
             if data is None:
                 raise StoreError(f"The backup of {quoted(step.path)} is gone or damaged: nothing can bring it back.")
             replaced = WriteFile(step.path, data, now, mode, even_read_only=True)
-            yield replaced if wanted else DeleteFile(step.path, now, even_read_only=True)
+            yield replaced if goal_sha256 else DeleteFile(step.path, now, even_read_only=True)
 
     def _remove(self, directories: Sequence[str]) -> ToolError | None:
         """Take away those of the directories that are empty; what is there no more, or is used by now, is no error."""
@@ -368,23 +373,23 @@ def _batches(changes: Iterable[Change]) -> Iterator[list[Change]]:
 
 def words_of_failed_work(restored: Sequence[str], left: Sequence[LeftFile], commands: Collection[str], run: str) -> str:
     """What an outcome says of files that are as they were before the turn, and of what is not."""
-    but = f", but for {'; '.join(f'{quoted(each.path)} ({each.why})' for each in left)}" if left else ""
-    said = f"The files are as they were{but}"
-    said += f"; the attempt is kept: mendgraph apply {short_id(run)}" if restored else "."
-    return said + (f". What {', '.join(sorted({*commands}))} did elsewhere stays." if commands else "")
+    but = f", but for {'; '.join(f'{quoted(left_file.path)} ({left_file.why})' for left_file in left)}" if left else ""
+    message = f"The files are as they were{but}"
+    message += f"; the attempt is kept: mendgraph apply {short_id(run)}" if restored else "."
+    return message + (f". What {', '.join(sorted({*commands}))} did elsewhere stays." if commands else "")
 
 
 def _refusal(left: Sequence[LeftFile]) -> ToolError:
-    obstacles = sorted({each.obstacle for each in left}, key=list(Obstacle).index)
+    obstacles = sorted({left_file.obstacle for left_file in left}, key=list(Obstacle).index)
     code = ToolErrorCode.CONFLICT
     if len(obstacles) == 1:
         code = _CODES.get(obstacles[0], code)
-    said = " ".join(f"{each}: {_names([file for file in left if file.obstacle is each])}." for each in obstacles)
+    obstacle = " ".join(f"{each}: {_names([file for file in left if file.obstacle is each])}." for each in obstacles)
     remedy = "Look at what is there. With skip_changed all other files are restored, and these stay as they are."
     return ToolError(
         code=code,
-        message=f"Nothing was restored. {said} {remedy}",
-        suggestions=tuple(each.path for each in left),
+        message=f"Nothing was restored. {obstacle} {remedy}",
+        suggestions=tuple(left_file.path for left_file in left),
     )
 
 
@@ -392,7 +397,10 @@ _CODES: Final = {Obstacle.DENIED: ToolErrorCode.PERMISSION_DENIED, Obstacle.BACK
 
 
 def _names(left: Sequence[LeftFile]) -> str:
-    return listed(quoted(each.path) + (f" ({each.detail.rstrip('.')})" if each.detail else "") for each in left)
+    return listed(
+        quoted(left_file.path) + (f" ({left_file.detail.rstrip('.')})" if left_file.detail else "")
+        for left_file in left
+    )
 
 
 def _with_restored(error: ToolError, restored: int) -> ToolError:
@@ -412,8 +420,8 @@ def taken_back(journal: Journal, run: str, step: int | None = None) -> tuple[Fil
 
     Raises StoreError: the journal cannot be read.
     """
-    changes = [each for each in journal.taken_back(run) if step in {None, each.step}]
-    return tuple(FileEffect(each.path, each.before, each.after) for each in net_effects(changes))
+    changes = [change for change in journal.taken_back(run) if step in {None, change.step}]
+    return tuple(FileEffect(effect.path, effect.before, effect.after) for effect in net_effects(changes))
 
 
 def apply_again(journal: Journal, workspace: Workspace, run: str) -> tuple[RestoredFile, ...] | ToolError:
@@ -471,18 +479,18 @@ def _apply(journal: Journal, workspace: Workspace, run: str) -> tuple[RestoredFi
 def _again(journal: Journal, workspace: Workspace, effect: FileEffect) -> Change | ToolError | None:
     """The change that makes undone what `effect` did; None where that is so already."""
     (after, mode), (before, old_mode) = effect.before, effect.after
-    found = workspace.read_file(effect.path)
-    if isinstance(found, ToolError) and found.code is not ToolErrorCode.NOT_FOUND:
-        return found
-    now = "" if isinstance(found, ToolError) else found.sha256
+    file = workspace.read_file(effect.path)
+    if isinstance(file, ToolError) and file.code is not ToolErrorCode.NOT_FOUND:
+        return file
+    now = "" if isinstance(file, ToolError) else file.sha256
     if now == after != before:
         return None
     if not after:
         return DeleteFile(effect.path, before)
     data = journal.backup(after)
-    if data is not None and isinstance(found, FileContent) and before and now != before:
-        merged = _with_hunks(effect.path, journal.backup(before), data, found.data)
-        if isinstance(merged, ToolError) or merged == found.data:
+    if data is not None and isinstance(file, FileContent) and before and now != before:
+        merged = _with_hunks(effect.path, journal.backup(before), data, file.data)
+        if isinstance(merged, ToolError) or merged == file.data:
             return merged if isinstance(merged, ToolError) else None
         data = merged
     if data is None:
@@ -493,7 +501,7 @@ def _again(journal: Journal, workspace: Workspace, effect: FileEffect) -> Change
 
 def _with_hunks(path: str, before: bytes | None, after: bytes, now: bytes) -> bytes | ToolError:
     """What a file holds with the difference of two versions; CONFLICT where it does not fit."""
-    old, new, current = (None if each is None else decode_text(each) for each in (before, after, now))
+    old, new, current = (None if content is None else decode_text(content) for content in (before, after, now))
     if old is None or new is None or current is None:
         message = f"{quoted(path)} has changed since, and what was taken back is not text."
         return ToolError(code=ToolErrorCode.CONFLICT, message=message)

@@ -99,7 +99,7 @@ def _environment(given: Mapping[str, str], base: str, files: ExecutedFiles) -> d
     for name, value in given.items():
         text = _VARIABLE.sub(lambda match: os.environ.get(match[1], match[0]), value)
         if name in SEARCH_VARIABLES:
-            folders = [os.path.join(base, each) for each in text.split(os.pathsep) if each]
+            folders = [os.path.join(base, part) for part in text.split(os.pathsep) if part]
             files.add_folders(name, folders)
             text = os.pathsep.join(folders)
         else:
@@ -112,7 +112,7 @@ def _environment(given: Mapping[str, str], base: str, files: ExecutedFiles) -> d
 
 def _resolve_command(command: str, base: str, path: str) -> str:
     """The absolute name of the program; the last part may be a link, by which a virtual environment is found."""
-    folders = os.pathsep.join(each for each in path.split(os.pathsep) if os.path.isabs(each))
+    folders = os.pathsep.join(part for part in path.split(os.pathsep) if os.path.isabs(part))
     found = os.path.join(base, command) if "/" in command else shutil.which(command, path=folders)
     if found is None or not os.path.isfile(found):
         raise ConnectionSettingsError(f"command: there is no program {command!r}")
@@ -128,7 +128,8 @@ def _resolve_arguments(command: str, args: Sequence[str], base: str, files: Exec
     literal = set() if target is None else {number - 1 for number in target.literals}
     resolve = partial(_resolve_name, base=base, files=files)
     return [
-        each if number in literal else resolve(each, is_script=number == script) for number, each in enumerate(args)
+        argument if number in literal else resolve(argument, is_script=number == script)
+        for number, argument in enumerate(args)
     ]
 
 

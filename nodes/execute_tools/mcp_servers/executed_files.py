@@ -69,11 +69,11 @@ def python_target(argv: Sequence[str]) -> PythonTarget | None:
 
 def _inline_target(argv: Sequence[str], at: int, flag: re.Match[str]) -> PythonTarget | None:
     """The target of `-m name`, `-mname`, `-Im name`; of `-c` only that its text names no file."""
-    rest = argv[at][flag.end() :]
-    place = at if rest else at + 1
+    remaining = argv[at][flag.end() :]
+    place = at if remaining else at + 1
     if place >= len(argv):
         return None
-    module = (rest or argv[place]) if flag[0] == "m" else "-"
+    module = (remaining or argv[place]) if flag[0] == "m" else "-"
     return PythonTarget(place, module, at, frozenset({place}))
 
 
@@ -135,7 +135,7 @@ class ExecutedFiles:
         words = [text, *text.split()]
         with suppress(ValueError):
             words += shlex.split(text)
-        for word in dict.fromkeys(part for each in words for part in (each, *_SEPARATORS.split(each))):
+        for word in dict.fromkeys(part for word_part in words for part in (word_part, *_SEPARATORS.split(word_part))):
             if os.path.isabs(word) and is_inside(os.path.realpath(word), self.workspace) and os.path.isfile(word):
                 self.add(word)
 
@@ -147,15 +147,15 @@ class ExecutedFiles:
             return
 
         flags = re.match("-[A-Za-z]*?(?=m)", argv[target.options])
-        kept = [flags[0]] if flags is not None and len(flags[0]) > 1 else []
-        probe = [*argv[: target.options], *kept, "-c", _PROBE, target.module.partition(".")[0]]
+        kept_flags = [flags[0]] if flags is not None and len(flags[0]) > 1 else []
+        probe = [*argv[: target.options], *kept_flags, "-c", _PROBE, target.module.partition(".")[0]]
         for place in _places_of_module(probe, env):
             if is_inside(os.path.realpath(place), self.workspace):
                 self.add(place)
 
     def safe_path(self, path: str) -> str:
         """The absolute directories of PATH in which the agent can change nothing."""
-        return os.pathsep.join(each for each in path.split(os.pathsep) if os.path.isabs(each) and self._is_safe(each))
+        return os.pathsep.join(part for part in path.split(os.pathsep) if os.path.isabs(part) and self._is_safe(part))
 
     def _is_safe(self, folder: str) -> bool:
         real = os.path.realpath(folder)
@@ -181,4 +181,4 @@ def _places_of_module(probe: Sequence[str], env: Mapping[str, str]) -> list[str]
         return []
     if not isinstance(places, list):
         return []
-    return [each for each in places if isinstance(each, str) and os.path.isabs(each)]
+    return [place for place in places if isinstance(place, str) and os.path.isabs(place)]

@@ -53,8 +53,8 @@ class McpServers:
         server that dies, refuses, goes beyond a limit, or says what nobody understands.
         """
         client = self._client_of(server)
-        asked = asyncio.run_coroutine_threadsafe(client.ask(question, timeout_s), self._running_loop().loop)
-        return await asyncio.wrap_future(asked)
+        future = asyncio.run_coroutine_threadsafe(client.ask(question, timeout_s), self._running_loop().loop)
+        return await asyncio.wrap_future(future)
 
     def close(self) -> None:
         """End all servers; when this returns, their processes are gone."""
@@ -152,8 +152,8 @@ class _Client:
         if not (refused and began):
             await self.end()
         first = _first(error)
-        known = conversation is None or refused or isinstance(first, McpLimitError)
-        reason = "" if known or conversation is None else conversation.why_ended()
+        is_known = conversation is None or refused or isinstance(first, McpLimitError)
+        reason = "" if is_known or conversation is None else conversation.why_ended()
         reason = reason or _reason(str(first)) or type(first).__name__
         code = ToolErrorCode.IO_ERROR if began else ToolErrorCode.UNAVAILABLE
         return ToolError(code=code, message=f"The MCP server {quoted(self.server.name)} failed: {reason}")
@@ -212,8 +212,8 @@ class _Conversation:
         problem = self._problem or (self._process.problem if self._process is not None else "")
         if problem or self._process is None or not self._process.ended.is_set():
             return problem
-        said = _reason(self._process.stderr.decode("utf-8", "replace"))
-        return f"it ended; it said: {said}" if said else "it ended"
+        reason = _reason(self._process.stderr.decode("utf-8", "replace"))
+        return f"it ended; it said: {reason}" if reason else "it ended"
 
     async def _keep_open(self) -> None:
         try:

@@ -81,8 +81,8 @@ _MOST_ADDRESSES: Final = 8
 
 def look_up(host: str, port: int) -> Sequence[str]:
     """What the system says the addresses of `host` are; OSError where it says nothing."""
-    found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-    return tuple(dict.fromkeys(str(address[0]) for *_, address in found))
+    addresses = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    return tuple(dict.fromkeys(str(address[0]) for *_, address in addresses))
 
 
 class RefusedConnectionError(Exception):
@@ -103,10 +103,10 @@ class Deadline:
 
     def left(self) -> float:
         """The seconds that are left, more than 0. Raises TimeoutError: none are."""
-        left = self._end - monotonic_s()
-        if left <= 0:
+        remaining_s = self._end - monotonic_s()
+        if remaining_s <= 0:
             raise TimeoutError
-        return left
+        return remaining_s
 
 
 def allowed_addresses(target: Target, resolve: Resolve, deadline: Deadline) -> Sequence[str]:
@@ -115,13 +115,13 @@ def allowed_addresses(target: Target, resolve: Resolve, deadline: Deadline) -> S
     A lookup cannot be interrupted, so that one that hangs is left behind at the deadline.
     """
     try:
-        found: Sequence[str] = (str(ip_address(target.host)),)
+        addresses: Sequence[str] = (str(ip_address(target.host)),)
     except ValueError:
-        found = call_within(deadline.left(), lambda: resolve(target.host, target.port))
-    for address in found:
+        addresses = call_within(deadline.left(), lambda: resolve(target.host, target.port))
+    for address in addresses:
         if forbidden := why_forbidden(address, private_allowed=target.private_allowed):
             raise RefusedConnectionError(target, address, forbidden)
-    return found[:_MOST_ADDRESSES]
+    return addresses[:_MOST_ADDRESSES]
 
 
 class CheckedBackend(httpcore2.NetworkBackend):

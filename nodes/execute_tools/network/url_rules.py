@@ -92,11 +92,11 @@ def judge_url(url: str, rules: NetworkRules) -> Target | ToolError:
         return _denied(f"{DISABLED} {_REMEDY}")
     if isinstance(target := read_url(url), ToolError):
         return target
-    about_host = [each for each in _patterns(rules.hosts) if each.has_host(target.host)]
+    about_host = [pattern for pattern in _patterns(rules.hosts) if pattern.has_host(target.host)]
     if not about_host:
-        known = ", ".join(rules.hosts[:_LISTED_HOSTS])
-        return _denied(f"Domain {quoted(target.host)} not allowed. {_ALLOWED} has: {known}.")
-    if not any(each.has_port(target.port) for each in about_host):
+        known_hosts = ", ".join(rules.hosts[:_LISTED_HOSTS])
+        return _denied(f"Domain {quoted(target.host)} not allowed. {_ALLOWED} has: {known_hosts}.")
+    if not any(host_rule.has_port(target.port) for host_rule in about_host):
         return _denied(
             f"Port {target.port} of {quoted(target.host)} not allowed: only 80 and 443, or the port that the entry"
             f" in {_ALLOWED} names."
@@ -108,8 +108,8 @@ def judge_url(url: str, rules: NetworkRules) -> Target | ToolError:
 def names_target(entries: Iterable[str], target: Target, *, any_host: bool = True) -> bool:
     """Whether one of these entries is about the target's host, with its port or without one; `*` is `any_host`."""
     return any(
-        (any_host or each.host) and each.has_host(target.host) and each.port in (0, target.port)
-        for each in _patterns(entries)
+        (any_host or pattern.host) and pattern.has_host(target.host) and pattern.port in (0, target.port)
+        for pattern in _patterns(entries)
     )
 
 
@@ -149,7 +149,7 @@ def rule_problems(rules: NetworkRules) -> tuple[str, ...]:
         for entry in (*rules.hosts, *rules.allow_private)
         if parse_host_entry(entry) is None
     ]
-    if any(each.host == "" for each in _patterns(rules.allow_private)):
+    if any(pattern.host == "" for pattern in _patterns(rules.allow_private)):
         problems.append("'*' cannot stand for private hosts: name each of them.")
     return tuple(problems)
 
@@ -202,7 +202,7 @@ def _unreadable(url: str) -> str:
     """What makes readers of URLs disagree: spaces, line ends, invisible characters, backslashes, too many of any."""
     if len(url) > MAX_URL_CHARACTERS:
         return f"The URL has {len(url)} characters; {MAX_URL_CHARACTERS} are the most."
-    odd = next((each for each in url if each in " \\" or not each.isprintable()), "")
+    odd = next((character for character in url if character in " \\" or not character.isprintable()), "")
     return f"The URL has the character {odd!a}, which has to be percent-encoded." if odd else ""
 
 

@@ -43,14 +43,14 @@ class Vitals(Record):
 
 def observe_tool(vitals: Vitals, ok: bool) -> tuple[Vitals, Alert | None]:
     """Take in how a tool call ended."""
-    said = "{} of the last {} tool calls failed: look at their errors."
-    return _observed(vitals, "tools", ok, AlertKind.ERROR_RATE, said)
+    message = "{} of the last {} tool calls failed: look at their errors."
+    return _observed(vitals, "tools", ok, AlertKind.ERROR_RATE, message)
 
 
 def observe_reply(vitals: Vitals, valid: bool) -> tuple[Vitals, Alert | None]:
     """Take in whether a model's reply could be used as it was."""
-    said = "{} of the last {} replies of the model were invalid: another model or protocol may do better."
-    return _observed(vitals, "replies", valid, AlertKind.INVALID_REPLIES, said)
+    message = "{} of the last {} replies of the model were invalid: another model or protocol may do better."
+    return _observed(vitals, "replies", valid, AlertKind.INVALID_REPLIES, message)
 
 
 def _observed(vitals: Vitals, what: str, good: bool, kind: AlertKind, said: str) -> tuple[Vitals, Alert | None]:

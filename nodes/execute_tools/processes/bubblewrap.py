@@ -105,19 +105,19 @@ def bubblewrap_problem() -> str | None:
 def bubblewrap_path() -> str | None:
     """The `bwrap` program of the system, or None."""
     candidates = (os.path.join(folder, "bwrap") for folder in PROGRAM_FOLDERS)
-    return next((each for each in candidates if os.access(each, os.X_OK)), None)
+    return next((candidate for candidate in candidates if os.access(candidate, os.X_OK)), None)
 
 
 @functools.cache
 def _start_problem(program: str) -> str | None:
     with ExitStack() as stack:
         root, folder = (stack.enter_context(closing(open_root(name))) for name in ("/usr", "/usr/bin"))
-        given = stack.enter_context(_texts())
-        view = View("/run/probe", root, "/", given=given, read_only=((folder, "/run/probe/bin"),))
+        texts = stack.enter_context(_texts())
+        view = View("/run/probe", root, "/", given=texts, read_only=((folder, "/run/probe/bin"),))
         filter_fd = stack.enter_context(text_handle(seccomp_filter() or b""))
         options = sandbox_options(view, status_fd=1, block_fd=0, filter_fd=filter_fd)
         file = stack.enter_context(_options_file(options))
-        found = processes.run_process(
+        result = processes.run_process(
             [program, "--args", str(file), "--", "true"],
             cwd="/",
             timeout_s=_PROBE_S,
@@ -125,14 +125,14 @@ def _start_problem(program: str) -> str | None:
             env={"PATH": ":".join(PROGRAM_FOLDERS)},
             pass_fds=(file, filter_fd, *view.handles),
         )
-    if isinstance(found, processes.ProcessResult):
-        if found.exit_code == 0:
+    if isinstance(result, processes.ProcessResult):
+        if result.exit_code == 0:
             return None
-        said = found.stderr.decode(errors="replace").strip().splitlines() or [f"exit code {found.exit_code}"]
+        lines = result.stderr.decode(errors="replace").strip().splitlines() or [f"exit code {result.exit_code}"]
     else:
-        said = [found.message]
+        lines = [result.message]
     remedy = "allow it user namespaces, and use 0.8 or newer with the security updates of your system"
-    return f"bubblewrap is installed but cannot start here ({said[0]}): {remedy}"
+    return f"bubblewrap is installed but cannot start here ({lines[0]}): {remedy}"
 
 
 class Sandboxed:
@@ -233,8 +233,8 @@ def started(view: View, command: Sequence[str], env: Mapping[str, str]) -> Itera
     # Datagrams have no end of file, which bubblewrap would take for the sign to start when the agent is killed.
     go, blocked = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)
     with closing(reader), go:
-        with _texts() as given, text_handle(system_calls) as filter_fd, closing(writer), blocked:
-            view = replace(view, given=(*given, *view.given))
+        with _texts() as texts, text_handle(system_calls) as filter_fd, closing(writer), blocked:
+            view = replace(view, given=(*texts, *view.given))
             with _options_file(sandbox_options(view, writer, blocked.fileno(), filter_fd)) as file:
                 process = processes.start_process(
                     [program, "--args", str(file), "--", *command],
@@ -259,7 +259,7 @@ def started(view: View, command: Sequence[str], env: Mapping[str, str]) -> Itera
 
 def _options_file(options: Sequence[str]) -> AbstractContextManager[int]:
     """The options in a file, as they are too long for arguments."""
-    return text_handle(b"".join(os.fsencode(each) + b"\0" for each in options))
+    return text_handle(b"".join(os.fsencode(option) + b"\0" for option in options))
 
 
 @contextmanager

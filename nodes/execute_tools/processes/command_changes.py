@@ -93,15 +93,15 @@ def look_through(
     """
     tree = Tree()
     pending: list[tuple[str, IgnoreRules]] = [("", IgnoreRules())]
-    left = most
+    room = most
     while pending:
         folder, above = pending.pop()
         entries = None if again and folder in known.closed else _entries(root_fd, folder)
         if entries is None:
             tree.closed.add(folder)
             continue
-        left -= len(entries)
-        if left < 0:
+        room -= len(entries)
+        if room < 0:
             return Unwatched(f"the workspace has more than {most:,} files and directories")
         before = known.folders.get(folder)
         rules = before.rules if again and before else _rules(paths, root_fd, folder, entries, above)
@@ -110,15 +110,15 @@ def look_through(
         else:
             verdicts = {}
         tree.folders[folder] = Folder(rules, verdicts)
-        for own, status in entries.items():
+        for entry_name, status in entries.items():
             if time.monotonic() > deadline:
                 return Unwatched("the workspace could not be looked through in time")
-            name, is_folder = f"{folder}{own}", stat.S_ISDIR(status.mode)
-            whole = f"{own}/" if is_folder else own
-            if whole not in verdicts:  # to ask the rules takes longer than all else here
+            name, is_folder = f"{folder}{entry_name}", stat.S_ISDIR(status.mode)
+            full_name = f"{entry_name}/" if is_folder else entry_name
+            if full_name not in verdicts:  # to ask the rules takes longer than all else here
                 entry = Entry(name, "directory" if is_folder else "file", 0)
-                verdicts[whole] = is_bytecode([own]) or rules.ignores(entry)
-            if verdicts[whole]:
+                verdicts[full_name] = is_bytecode([entry_name]) or rules.ignores(entry)
+            if verdicts[full_name]:
                 continue
             if not is_folder:
                 tree.files[name] = status
@@ -139,8 +139,8 @@ def _entries(root_fd: int, folder: str) -> dict[str, Status] | None:
     if len(parts) > DEEPEST:
         return None
     try:
-        with closing(open_directory(root_fd, parts)) as here, os.scandir(here) as found:
-            for entry in found:
+        with closing(open_directory(root_fd, parts)) as folder_fd, os.scandir(folder_fd) as scan:
+            for entry in scan:
                 if entry.name.casefold() != GIT_DIRECTORY:
                     with suppress(FileNotFoundError):  # it was there a moment ago
                         entries[entry.name] = Status.of(entry.stat(follow_symlinks=False))
@@ -158,8 +158,8 @@ def _rules(
         with BeneathReader(paths, root_fd) as reader:
             return reader.read(name, LARGEST_IGNORE_FILE) or b""
 
-    own = IGNORE_FILE in entries and entries[IGNORE_FILE].is_regular
-    return above.within(folder[:-1] or ".", [Entry(f"{folder}{IGNORE_FILE}", "file", 0)] * own, read)
+    has_ignore_file = IGNORE_FILE in entries and entries[IGNORE_FILE].is_regular
+    return above.within(folder[:-1] or ".", [Entry(f"{folder}{IGNORE_FILE}", "file", 0)] * has_ignore_file, read)
 
 
 # --- What a command changed
@@ -295,8 +295,8 @@ def changed(
     except OSError:
         return _UNOPENED
     index.seen = Snapshot(after, contents)
-    made = sorted(name[:-1] for name in after.folders.keys() - before.tree.folders.keys())
-    return CommandChanges(changes, tuple(made))
+    folders_made = sorted(name[:-1] for name in after.folders.keys() - before.tree.folders.keys())
+    return CommandChanges(changes, tuple(folders_made))
 
 
 def _compared(
@@ -327,8 +327,8 @@ def _compared(
 def _is_moved(name: str, status: Status, origins: Mapping[tuple[int, ...], str], before: Snapshot, after: Tree) -> bool:
     """Whether this is all that is left of a file whose content nobody has kept, so that nobody may take it back."""
     origin = origins.get(_identity(status), name)
-    left = after.files.get(origin)
-    return origin not in before.contents and (left is None or left.inode != status.inode)
+    file_left = after.files.get(origin)
+    return origin not in before.contents and (file_left is None or file_left.inode != status.inode)
 
 
 def _identity(status: Status) -> tuple[int, ...]:
@@ -390,6 +390,6 @@ def record_changes(recorder: ChangeRecorder | None, changes: CommandChanges | Un
     """
     if recorder is None or isinstance(changes, Unwatched) or changes == CommandChanges():
         return
-    effects = [FileEffect(each.path, each.before, each.after) for each in changes.files]
-    backups = {each.before.sha256: each.before_data for each in changes.files if each.before_data is not None}
+    effects = [FileEffect(file.path, file.before, file.after) for file in changes.files]
+    backups = {file.before.sha256: file.before_data for file in changes.files if file.before_data is not None}
     recorder.add(secrets.token_hex(8), effects, backups, changes.made)

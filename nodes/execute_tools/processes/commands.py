@@ -69,12 +69,12 @@ def find_program(name: str, rules: CommandRules, root: str, path: str) -> str | 
         absolute = [each for each in rules.programs if os.path.isabs(each) and os.path.basename(each) == name]
         if name and absolute:
             return os.path.normpath(absolute[0])
-        known = f"allowed are {', '.join(rules.programs)}" if rules.programs else "no program is allowed"
-        message = f"{quoted(name)} may not be run: {known}."
+        known_programs = f"allowed are {', '.join(rules.programs)}" if rules.programs else "no program is allowed"
+        message = f"{quoted(name)} may not be run: {known_programs}."
         return ToolError(code=ToolErrorCode.PERMISSION_DENIED, message=message, suggestions=rules.programs)
-    found = os.path.normpath(os.path.join(root, name)) if "/" in name else shutil.which(name, path=path)
-    if found is not None:
-        return found
+    program = os.path.normpath(os.path.join(root, name)) if "/" in name else shutil.which(name, path=path)
+    if program is not None:
+        return program
     message = (
         f"The program {quoted(name)} is not installed where commands can see it. Whoever starts the run can allow it by"
         " its absolute path in `allowed_programs` (`--allow-program`), or show its folder in `readable_folders`."
@@ -84,20 +84,20 @@ def find_program(name: str, rules: CommandRules, root: str, path: str) -> str | 
 
 def readable_folders(rules: CommandRules) -> tuple[str, ...] | ToolError:
     """The real names of what is shown beside the system: where our own Python is installed, and what is asked for."""
-    found = [*own_installation()]
+    folders_found = [*own_installation()]
     for name in rules.readable:
-        asked = os.path.expanduser(name)
-        real = os.path.realpath(asked)
-        unsafe = real == "/" or any(_is_below(real, each) for each in _NEVER_SHOWN)
+        path = os.path.expanduser(name)
+        real = os.path.realpath(path)
+        unsafe = real == "/" or any(_is_below(real, folder) for folder in _NEVER_SHOWN)
         is_there = os.path.isdir(real) or os.path.isfile(real)  # a socket would lead out
-        if not os.path.isabs(asked) or not is_there or unsafe:
+        if not os.path.isabs(path) or not is_there or unsafe:
             message = (
                 f"{quoted(name)} cannot be shown to commands: name an existing folder by its absolute path, and none of"
                 f" / {' '.join(_NEVER_SHOWN)}."
             )
             return invalid(message)
-        found.append(real)
-    return tuple(dict.fromkeys(found))
+        folders_found.append(real)
+    return tuple(dict.fromkeys(folders_found))
 
 
 def command_environment(root: str, readable: Sequence[str]) -> dict[str, str]:
@@ -118,14 +118,14 @@ def own_installation() -> tuple[str, ...]:
 
 def _program_folders(root: str, readable: Sequence[str]) -> Iterator[str]:
     """Our PATH without the folders that a program cannot see, those of the workspace and of our own virtualenv."""
-    shown = ("/usr", *readable)
-    own = os.path.realpath(sys.prefix) if sys.prefix != sys.base_prefix else None
-    asked = [os.path.realpath(each) for each in os.environ.get("PATH", "").split(":") if os.path.isabs(each)]
-    ours = [folder for each in readable if os.path.isdir(folder := os.path.join(each, "bin"))]
-    system = [os.path.realpath(each) for each in PROGRAM_FOLDERS]
-    for folder in dict.fromkeys((*asked, *ours, *system)):
-        hidden = _is_below(folder, root) or (own is not None and _is_below(folder, own))
-        if not hidden and (folder in system or any(_is_below(folder, each) for each in shown)):
+    folders_shown = ("/usr", *readable)
+    base_prefix = os.path.realpath(sys.prefix) if sys.prefix != sys.base_prefix else None
+    path_folders = [os.path.realpath(part) for part in os.environ.get("PATH", "").split(":") if os.path.isabs(part)]
+    ours = [folder for folder_name in readable if os.path.isdir(folder := os.path.join(folder_name, "bin"))]
+    system = [os.path.realpath(folder_name) for folder_name in PROGRAM_FOLDERS]
+    for folder in dict.fromkeys((*path_folders, *ours, *system)):
+        hidden = _is_below(folder, root) or (base_prefix is not None and _is_below(folder, base_prefix))
+        if not hidden and (folder in system or any(_is_below(folder, shown_folder) for shown_folder in folders_shown)):
             yield folder
 
 
@@ -259,9 +259,9 @@ class Commands:
             return place
 
         real = os.path.realpath(place)
-        shown = ("/usr", *SYSTEM_FOLDERS, *self._readable, self.root)
+        folders_shown = ("/usr", *SYSTEM_FOLDERS, *self._readable, self.root)
         bounded = Guarantee.OUTSIDE_FILES in self.sandbox.guarantees
-        is_visible = not bounded or any(_is_below(real, folder) for folder in shown)
+        is_visible = not bounded or any(_is_below(real, folder) for folder in folders_shown)
         is_hidden = _is_below(real, self.root) and self._denied(os.path.relpath(real, self.root))
         if is_hidden or not is_visible:
             message = f"{quoted(name)} cannot be run: no command sees this file."
@@ -285,9 +285,9 @@ class Commands:
         `readable` are more folders that they may read, by their real names.
         """
         rules = replace(self.rules, limits=limits or self.rules.limits)
-        shown = tuple(dict.fromkeys((*self._readable, *readable)))
-        env = {**command_environment(self.root, shown), **env}
-        return replace(self, looks_only=True, given=given, env=env, rules=rules, _readable=shown)
+        folders_shown = tuple(dict.fromkeys((*self._readable, *readable)))
+        env = {**command_environment(self.root, folders_shown), **env}
+        return replace(self, looks_only=True, given=given, env=env, rules=rules, _readable=folders_shown)
 
     def run(self, argv: Sequence[str], cwd: str = ".", timeout_s: float | None = None) -> CommandResult | ToolError:
         """Run a program with its arguments, without a shell and without input, and wait until all of it is gone.
@@ -357,10 +357,12 @@ class Commands:
             def check() -> None:
                 self._check_scope()
                 size, most = stdout.size + stderr.size, self.rules.limits.output_bytes
-                found = watch.look() if watch is not None else None
-                found = processes.LimitReached(processes.Limit.OUTPUT, size, most) if size > most else found
-                if not exceeded and found is not None:
-                    exceeded.append(found)
+                limit_reached = watch.look() if watch is not None else None
+                limit_reached = (
+                    processes.LimitReached(processes.Limit.OUTPUT, size, most) if size > most else limit_reached
+                )
+                if not exceeded and limit_reached is not None:
+                    exceeded.append(limit_reached)
                     running.kill()
 
             in_time = processes.read_until(running.process, takers, started + limit, check)
@@ -372,7 +374,7 @@ class Commands:
                 return _not_started(command[0], stderr)
             code = running.process.returncode
             code = code if code >= 0 else 128 - code
-            last = b"\n".join(each.head + each.tail for each in (stdout, stderr))
+            last = b"\n".join(output.head + output.tail for output in (stdout, stderr))
             reached = watch.met(code, last) if watch else None
             seconds = time.monotonic() - started
             with self.scope.effect():
@@ -403,8 +405,8 @@ class Commands:
             pinned = tuple(opened(cover.pinned))
             read_only = tuple(opened((*cover.repositories, *cover.settings)))
 
-        given = [(handles.enter_context(text_handle(text)), name) for name, text in self.given.items()]
-        inside = [each for each in given if _is_below(each[1], self.root)]
+        texts_given = [(handles.enter_context(text_handle(text)), name) for name, text in self.given.items()]
+        inside = [text_given for text_given in texts_given if _is_below(text_given[1], self.root)]
         inside += self._repository_texts(root, cover.texts, beside.texts, handles)
         return View(
             root=self.root,
@@ -414,7 +416,7 @@ class Commands:
             read_only=read_only,
             hidden_files=(*map(self._absolute, cover.files), *beside.files),
             hidden_folders=(*map(self._absolute, cover.folders), *beside.folders),
-            given=tuple(each for each in given if each not in inside),
+            given=tuple(text_given for text_given in texts_given if text_given not in inside),
             replaced=tuple(inside),
             root_read_only=self.looks_only,
             limits=self.rules.limits,
@@ -430,9 +432,9 @@ class Commands:
                 yield handles.enter_context(text_handle(clean)), self._absolute(name)
 
         for name in beside:
-            folder, own = os.path.split(name)
+            folder, file_name = os.path.split(name)
             with suppress(OSError), closing(open_root(folder)) as parent:
-                clean = self._texts.replacement(parent, (own,), name)
+                clean = self._texts.replacement(parent, (file_name,), name)
                 if clean is not None:
                     yield handles.enter_context(text_handle(clean)), name
 
@@ -471,7 +473,7 @@ def output_text(ends: processes.Ends) -> str:
 
 def last_words(*outputs: processes.Ends) -> str:
     """The ends of the outputs that have something to say, one below the other."""
-    texts = (_decoded(each.tail if each.left_out else each.head + each.tail) for each in outputs)
+    texts = (_decoded(output.tail if output.left_out else output.head + output.tail) for output in outputs)
     return "\n".join(text.strip()[-LONGEST_LAST_WORDS:] for text in texts if text.strip())
 
 

@@ -77,10 +77,10 @@ _FULL: Final = {
 def git_environment(settings: Settings = ()) -> dict[str, str]:
     """The whole environment of a `git` that is started with `SAFE_SETTINGS` and these."""
     pairs = [*SAFE_SETTINGS, *settings]
-    given = {f"GIT_CONFIG_KEY_{number}": name for number, (name, _) in enumerate(pairs)}
-    given |= {f"GIT_CONFIG_VALUE_{number}": value for number, (_, value) in enumerate(pairs)}
+    variables = {f"GIT_CONFIG_KEY_{number}": name for number, (name, _) in enumerate(pairs)}
+    variables |= {f"GIT_CONFIG_VALUE_{number}": value for number, (_, value) in enumerate(pairs)}
     path = {"PATH": os.environ["PATH"]} if "PATH" in os.environ else {}
-    return {**path, **_ENVIRONMENT, **given, "GIT_CONFIG_COUNT": str(len(pairs))}
+    return {**path, **_ENVIRONMENT, **variables, "GIT_CONFIG_COUNT": str(len(pairs))}
 
 
 def run_git(
@@ -116,17 +116,17 @@ def run_git(
 
 def git_failure(result: ProcessResult, doing: str, path: str) -> ToolError:
     """The error for `doing` (such as "make a worktree of") with the repository at `path`, and what can be done."""
-    said = result.stderr.decode(errors="replace")
-    if _DUBIOUS in said:
+    error_text = result.stderr.decode(errors="replace")
+    if _DUBIOUS in error_text:
         message = (
             f"Git does not trust the repository {quoted(path)}, as it belongs to another user. If you trust it, say so:"
             f" git config --global --add safe.directory {path!r}"
         )
         return ToolError(code=ToolErrorCode.PERMISSION_DENIED, message=message)
-    full = next((number for number, words in _FULL.items() if any(each in result.stderr for each in words)), None)
+    full = next((number for number, words in _FULL.items() if any(word in result.stderr for word in words)), None)
     if full is not None:
         return os_failure(OSError(full, os.strerror(full)), doing, path)
-    lines = [line for line in said.splitlines() if line.strip()]
+    lines = [line for line in error_text.splitlines() if line.strip()]
     last = next((line for line in lines if line.startswith(("fatal:", "error:"))), lines[-1] if lines else "")
     text = last.removeprefix("fatal: ").removeprefix("error: ").strip() or f"exit code {result.exit_code}"
     message = f"Git could not {doing} {quoted(path)}: {one_line(text, LONGEST_QUOTE).rstrip('.')}."
@@ -173,10 +173,10 @@ class Repository(NamedTuple):
 
     def line(self, *arguments: str) -> str | None:
         """What git prints as one line; None where it fails."""
-        found = self.run(*arguments)
-        if isinstance(found, ToolError) or found.exit_code:
+        result = self.run(*arguments)
+        if isinstance(result, ToolError) or result.exit_code:
             return None
-        return os.fsdecode(found.stdout).removesuffix("\n")
+        return os.fsdecode(result.stdout).removesuffix("\n")
 
 
 def find_repository(path: str) -> Repository | ToolError | None:
@@ -185,23 +185,23 @@ def find_repository(path: str) -> Repository | ToolError | None:
     PERMISSION_DENIED where git does not trust it, UNAVAILABLE where there is no git, or one older than `OLDEST_GIT`.
     """
     settings: tuple[tuple[str, str], ...] = ()
-    found = run_git(("rev-parse", *_FOUND), cwd=path)
-    if isinstance(found, ProcessResult) and found.exit_code and _DUBIOUS.encode() in found.stderr:
+    result = run_git(("rev-parse", *_FOUND), cwd=path)
+    if isinstance(result, ProcessResult) and result.exit_code and _DUBIOUS.encode() in result.stderr:
         names = ("PATH", "HOME", "XDG_CONFIG_HOME", "GIT_CONFIG_GLOBAL", "GIT_CONFIG_SYSTEM", "GIT_CONFIG_NOSYSTEM")
         env = {name: os.environ[name] for name in names if name in os.environ}  # what the user has declared safe
         safe = run_git(("config", "--null", "--get-all", "safe.directory"), cwd="/", env=env)
         folders = safe.stdout.split(b"\0")[:-1] if isinstance(safe, ProcessResult) else []
         settings = tuple(("safe.directory", os.fsdecode(folder)) for folder in folders)
-        found = run_git(("rev-parse", *_FOUND), cwd=path, settings=settings)
-    if isinstance(found, ToolError):
-        return found
-    if found.exit_code:
-        unknown = _NO_REPOSITORY in found.stderr.decode(errors="replace")
-        return None if unknown else git_failure(found, "open the repository", path)
-    if found.stdout.startswith(b"--"):  # an option that git does not know is repeated
+        result = run_git(("rev-parse", *_FOUND), cwd=path, settings=settings)
+    if isinstance(result, ToolError):
+        return result
+    if result.exit_code:
+        unknown = _NO_REPOSITORY in result.stderr.decode(errors="replace")
+        return None if unknown else git_failure(result, "open the repository", path)
+    if result.stdout.startswith(b"--"):  # an option that git does not know is repeated
         message = f"The program 'git' is too old for copies of workspaces: install {OLDEST_GIT} or newer."
         return ToolError(code=ToolErrorCode.UNAVAILABLE, message=message)
-    *common, is_bare, object_format = os.fsdecode(found.stdout).removesuffix("\n").split("\n")
+    *common, is_bare, object_format = os.fsdecode(result.stdout).removesuffix("\n").split("\n")
     shared = os.path.realpath("\n".join(common))
     repository = Repository(path, shared, "", object_format, is_bare == "true", settings)
     prefix = "" if repository.is_bare else repository.line("rev-parse", "--show-prefix")
@@ -251,12 +251,12 @@ def find_uncommitted(repository: Repository) -> tuple[tuple[str, ...], bool] | T
     if repository.is_bare:
         return (), False
     kinds = ("--no-renames", "--untracked-files=normal", "--ignore-submodules=dirty")
-    found = succeeded(
+    result = succeeded(
         repository.run("status", "--porcelain=v1", "-z", *kinds, "--", "."), "look for changes in", repository.path
     )
-    if isinstance(found, ToolError):
-        return found
-    entries = found.stdout.split(b"\0")[:-1]  # two letters, a space and the name. Source: git-status(1)
+    if isinstance(result, ToolError):
+        return result
+    entries = result.stdout.split(b"\0")[:-1]  # two letters, a space and the name. Source: git-status(1)
     changed = tuple(os.fsdecode(entry[3:]) for entry in entries if not entry.startswith(b"??"))
     return changed, len(changed) < len(entries)
 
@@ -298,10 +298,10 @@ def filters_off(repository: Repository, cwd: str | None = None) -> tuple[tuple[s
 
     `cwd` is a worktree, in which other parts of the configuration may hold.
     """
-    found = repository.run("config", "--null", "--name-only", "--get-regexp", r"^filter\.", cwd=cwd)
-    if isinstance(found, ToolError) or found.exit_code:
+    filters = repository.run("config", "--null", "--name-only", "--get-regexp", r"^filter\.", cwd=cwd)
+    if isinstance(filters, ToolError) or filters.exit_code:
         return ()
-    names = {os.fsdecode(each).rpartition(".")[0] for each in found.stdout.split(b"\0")[:-1]}
+    names = {os.fsdecode(part).rpartition(".")[0] for part in filters.stdout.split(b"\0")[:-1]}
     off = (("clean", ""), ("smudge", ""), ("process", ""), ("required", "false"))
     return tuple((f"{name}.{setting}", value) for name in sorted(names) for setting, value in off)
 
@@ -327,18 +327,18 @@ def add_worktree(repository: Repository, commit: str, folder_fd: int, folder: st
 
     What an earlier try has left in the repository is taken away first; in `folder` nothing may be left of it.
     """
-    own = worktree_name(folder)
+    worktree = worktree_name(folder)
     try:
         with _turn(repository.common):
-            _remove_records(repository.common, own, folder)
-            path = os.path.join(folder, own)
-            made = repository.run("worktree", "add", "--quiet", "--detach", "--no-checkout", "--lock", path, commit)
-        if isinstance(made := succeeded(made, "make a worktree of", repository.path), ToolError):
-            return made
-        with closing(os.open(f"{own}/{_POINTER}", os.O_RDONLY | os.O_NOFOLLOW, dir_fd=folder_fd)) as handle:
+            _remove_records(repository.common, worktree, folder)
+            path = os.path.join(folder, worktree)
+            result = repository.run("worktree", "add", "--quiet", "--detach", "--no-checkout", "--lock", path, commit)
+        if isinstance(result := succeeded(result, "make a worktree of", repository.path), ToolError):
+            return result
+        with closing(os.open(f"{worktree}/{_POINTER}", os.O_RDONLY | os.O_NOFOLLOW, dir_fd=folder_fd)) as handle:
             pointer = os.fsdecode(os.read(handle, 10_000))
         records = os.path.realpath(pointer.removeprefix("gitdir: ").removesuffix("\n"))
-        os.rename(own, name, src_dir_fd=folder_fd, dst_dir_fd=folder_fd)
+        os.rename(worktree, name, src_dir_fd=folder_fd, dst_dir_fd=folder_fd)
         with open(os.path.join(records, "gitdir"), "wb") as file:
             file.write(os.fsencode(os.path.join(os.path.realpath(folder), name, _POINTER)) + b"\n")
         if (failure := _check_out(repository, os.path.join(folder, name))) is not None:
@@ -375,7 +375,7 @@ def _check_out(repository: Repository, path: str) -> ToolError | None:
     failure = succeeded(failure, "check out", repository.path)
     if isinstance(failure, ProcessResult):
         return None
-    if not any(each in failure.message for each in _MISSING_OBJECT):
+    if not any(sign in failure.message for sign in _MISSING_OBJECT):
         return failure
     message = (
         f"{failure.message} Nothing is fetched for a copy: where the repository is a partial clone, bring the missing"
@@ -400,8 +400,8 @@ def _remove_records(common: str, own: str, folder: str) -> None:
 def init_repository(path: str, object_format: str, settings: Settings = ()) -> ToolError | None:
     """Make an empty, bare repository at `path`."""
     argv = ("init", "--bare", "--quiet", "--template=", f"--object-format={object_format}", path)
-    made = succeeded(run_git(argv, cwd="/", settings=settings), "make a repository at", path)
-    return made if isinstance(made, ToolError) else None
+    result = succeeded(run_git(argv, cwd="/", settings=settings), "make a repository at", path)
+    return result if isinstance(result, ToolError) else None
 
 
 # --- In whose name commits are made
@@ -411,12 +411,12 @@ _IDENTITY: Final = re.compile(r"(.*) <([^<>]*)> [0-9]+ [+-][0-9]{4}")
 
 def find_identity(path: str) -> dict[str, str] | ToolError:
     """Who the person is that commits there, as variables of git; NOT_FOUND where nobody has told git."""
-    found = run_git(("-c", "user.useConfigOnly=true", "var", "GIT_AUTHOR_IDENT"), cwd=path, env=os.environ)
-    if isinstance(found, ToolError):
-        return found
-    known = _IDENTITY.match(os.fsdecode(found.stdout))
-    if known is None:
+    identity_output = run_git(("-c", "user.useConfigOnly=true", "var", "GIT_AUTHOR_IDENT"), cwd=path, env=os.environ)
+    if isinstance(identity_output, ToolError):
+        return identity_output
+    identity = _IDENTITY.match(os.fsdecode(identity_output.stdout))
+    if identity is None:
         remedy = "say it with git config --global user.name NAME, and the same for user.email."
         return ToolError(code=ToolErrorCode.NOT_FOUND, message=f"Git does not know in whose name to commit: {remedy}")
     kinds = (f"GIT_{who}" for who in ("AUTHOR", "COMMITTER"))
-    return {f"{kind}_{part}": known[n] for kind in kinds for n, part in enumerate(("NAME", "EMAIL"), 1)}
+    return {f"{kind}_{part}": identity[n] for kind in kinds for n, part in enumerate(("NAME", "EMAIL"), 1)}

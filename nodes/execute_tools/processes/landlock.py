@@ -95,10 +95,10 @@ class Landlock:
             yield ToolError(code=ToolErrorCode.UNAVAILABLE, message=message)
             return
 
-        given = folder.give(view.given, copy.translate)
+        files_given = folder.give(view.given, copy.translate)
         places = {HOME: folder.folder("home"), SCRATCH: folder.folder("tmp"), view.root: copy.root}
         repositories = {os.path.join(view.root, name): path for name, path in copy.repositories.items()}
-        names = PrivateNames({name: name for name in view.readable} | repositories | places | given)
+        names = PrivateNames({name: name for name in view.readable} | repositories | places | files_given)
         rules = [*_system_rules(), *_readable_rules(view)]
         rules += [(path, _LOOK) for path in (*copy.objects, *repositories.values(), folder.folder("given"))]
         rules += [(folder.folder(name), ~0) for name in ("home", "tmp")]
@@ -138,7 +138,7 @@ def _ruleset(rules: Sequence[tuple[str, int]]) -> dict[str, object]:
     version = launcher.landlock_version()
     rights = max((since, rights) for since, rights in _RIGHTS.items() if since <= version)[1]
     size = max(size for since, size in _SIZES.items() if since <= version)
-    granted = [(path, rights & wanted & _rights_of(path)) for path, wanted in rules]
+    granted = [(path, rights & rights_wanted & _rights_of(path)) for path, rights_wanted in rules]
     return {"fs": rights, "net": _TCP, "scoped": _SCOPED, "size": size, "rules": granted}
 
 
@@ -174,4 +174,6 @@ def _rules_around(path: str, hidden: set[str]) -> Iterator[tuple[str, int]]:
         names = [entry.path for entry in entries if not entry.is_symlink()]
     for name in names:
         if name not in hidden:
-            yield from _rules_around(name, {each for each in hidden if each.startswith(f"{name}/")})
+            yield from _rules_around(
+                name, {hidden_name for hidden_name in hidden if hidden_name.startswith(f"{name}/")}
+            )

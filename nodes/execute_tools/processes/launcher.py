@@ -72,7 +72,7 @@ def _libc() -> ctypes.CDLL:
 
 def _call(function: Any, *arguments: int | bytes | None) -> int:
     """Call it with whole words: a C function with variable arguments reads all of their bits."""
-    words = [ctypes.c_long(each) if isinstance(each, int) else each for each in arguments]
+    words = [ctypes.c_long(argument) if isinstance(argument, int) else argument for argument in arguments]
     result: int = function(*words)
     return result
 
@@ -226,13 +226,13 @@ def main(control: int, status: int, argv: list[str]) -> int:
     _require(_call(_libc().prctl, _PR_SET_DUMPABLE, 0, 0, 0, 0))  # the program cannot look into this process
     os.write(status, b'{"child-pid": %d}\n' % child)
     code = None
-    begun = bool(os.read(control, 1))
-    if begun:
+    has_begun = bool(os.read(control, 1))
+    if has_begun:
         os.write(go, b"1")
         code = _wait_for(child, control)
     _kill_descendants()
 
-    executed = begun and not os.read(failed, 1)
+    executed = has_begun and not os.read(failed, 1)
     code = -_SIGKILL if code is None else code
     code = code if code >= 0 else 128 - code
     if executed:

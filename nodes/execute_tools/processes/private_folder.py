@@ -38,8 +38,8 @@ class PrivateFolder:
         with suppress(OSError):  # a file system without locks: it is not known to be abandoned either
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
-        temporary, own = os.path.split(new)
-        self.path = os.path.join(temporary, own.replace(_NEW_PREFIX, _PREFIX))
+        temporary, folder_name = os.path.split(new)
+        self.path = os.path.join(temporary, folder_name.replace(_NEW_PREFIX, _PREFIX))
         os.rename(new, self.path)
         for name in (*_EMPTIED, "work"):
             os.mkdir(self.folder(name))
@@ -136,9 +136,9 @@ class RestoredOutput:
 
     def finish(self) -> None:
         """Hand over what was kept back."""
-        rest, self._kept = self._kept, b""
-        if rest:
-            self._taker(self._replaced(rest))
+        kept_back, self._kept = self._kept, b""
+        if kept_back:
+            self._taker(self._replaced(kept_back))
 
     def _replaced(self, data: bytes) -> bytes:
         return self._pattern.sub(lambda match: self._names[match[0]], data)

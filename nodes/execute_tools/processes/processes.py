@@ -95,13 +95,13 @@ def run_process(
     process = start_process(argv, cwd=cwd, env=env, pass_fds=pass_fds, given=given)
     if isinstance(process, ToolError):
         return process
-    left, printed = max_output_bytes, (bytearray(), bytearray())
+    room, printed = max_output_bytes, (bytearray(), bytearray())
 
     def take(buffer: bytearray, chunk: bytes) -> bool:
-        nonlocal left
-        buffer.extend(chunk[: max(left, 0)])
-        left -= len(chunk)
-        return left >= 0
+        nonlocal room
+        buffer.extend(chunk[: max(room, 0)])
+        room -= len(chunk)
+        return room >= 0
 
     with process:
         takers = {handle: partial(take, buffer) for handle, buffer in zip(outputs(process), printed, strict=True)}
@@ -113,7 +113,7 @@ def run_process(
         message = f"{os.path.basename(argv[0])} was stopped after {timeout_s:g} s."
         return ToolError(code=ToolErrorCode.TIMEOUT, message=message)
     stdout, stderr = map(bytes, printed)
-    return ProcessResult(process.returncode, stdout, stderr, left < 0)
+    return ProcessResult(process.returncode, stdout, stderr, room < 0)
 
 
 def start_process(
@@ -264,8 +264,8 @@ class LimitReached:
     def __str__(self) -> str:
         """What follows the program's name, with the remedy."""
         reached, allowed = (
-            f"{each:,}" if self.limit is Limit.PROCESSES else f"{each / _MB:,.0f} MB"
-            for each in (self.reached, self.allowed)
+            f"{amount:,}" if self.limit is Limit.PROCESSES else f"{amount / _MB:,.0f} MB"
+            for amount in (self.reached, self.allowed)
         )
         return _WORDS[self.limit].format(reached=reached, allowed=allowed)
 
@@ -306,20 +306,22 @@ _CGROUPS: Final = "/sys/fs/cgroup"
 
 def usable_memory() -> int:
     """Bytes of memory of this machine, or of the container or service that we are in, where that has less."""
-    found = [os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")]
+    limits = [os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")]
     names = [f"{folder}/memory.max" for folder in _own_groups()]
     for name in (*names, f"{_CGROUPS}/memory/memory.limit_in_bytes"):
         with suppress(OSError, ValueError):  # "max" is no number
-            found.append(int(Path(name).read_text()))
-    return min(found)
+            limits.append(int(Path(name).read_text()))
+    return min(limits)
 
 
 def _own_groups() -> Iterator[str]:
     """The folders of the control groups that we run in, innermost first."""
     with suppress(OSError):
-        own = next((line[3:] for line in Path("/proc/self/cgroup").read_text().splitlines() if line[:3] == "0::"), "/")
-        place = Path(f"{_CGROUPS}{own}")
-        yield from (str(each) for each in (place, *place.parents) if str(each).startswith(_CGROUPS))
+        group = next(
+            (line[3:] for line in Path("/proc/self/cgroup").read_text().splitlines() if line[:3] == "0::"), "/"
+        )
+        place = Path(f"{_CGROUPS}{group}")
+        yield from (str(parent) for parent in (place, *place.parents) if str(parent).startswith(_CGROUPS))
 
 
 _INTERVAL_S: Final = 0.05
@@ -399,14 +401,14 @@ class Watch:
         started = time.monotonic()
         if started < self._next:
             return None
-        found, left = self._disk_excess(), _machine_memory()[1]
-        if found is None and left < self._floor:
-            found = LimitReached(Limit.MACHINE_MEMORY, left, self._floor)
-        if found is None and self._proc is not None:
-            found = self._excess(self._proc)
+        disk_excess, memory_left = self._disk_excess(), _machine_memory()[1]
+        if disk_excess is None and memory_left < self._floor:
+            disk_excess = LimitReached(Limit.MACHINE_MEMORY, memory_left, self._floor)
+        if disk_excess is None and self._proc is not None:
+            disk_excess = self._excess(self._proc)
         ended = time.monotonic()
         self._next = ended + max(_INTERVAL_S, _SHARE * (ended - started))
-        return found
+        return disk_excess
 
     def met(self, exit_code: int, said: bytes) -> LimitReached | None:
         """The limit at which a program failed by itself, with this exit code as a shell says it, and these words."""
@@ -425,14 +427,14 @@ class Watch:
         if len(numbers) > limits.processes:
             return LimitReached(Limit.PROCESSES, len(numbers), limits.processes)
         scratch = sum(map(_scratch_bytes, self._scratch))
-        used = [_usage(proc, number) for number in numbers]
-        tasks = sum(threads for threads, _, _ in used)
+        usages = [_usage(proc, number) for number in numbers]
+        tasks = sum(threads for threads, _, _ in usages)
         self._most = max(self._most, tasks)
         if tasks > limits.processes:
             return LimitReached(Limit.PROCESSES, tasks, limits.processes)
-        memory = scratch + sum(size for _, size, _ in used)
+        memory = scratch + sum(size for _, size, _ in usages)
         if memory > limits.memory_bytes:  # pages that forks share are counted for each of them, so look closer
-            memory = scratch + sum(_share(proc, place, size) for _, size, place in used)
+            memory = scratch + sum(_share(proc, place, size) for _, size, place in usages)
         return LimitReached(Limit.MEMORY, memory, limits.memory_bytes) if memory > limits.memory_bytes else None
 
     def _numbers(self, proc: int) -> list[str]:
@@ -450,14 +452,16 @@ class Watch:
             return None
         allowed, before, now = self._limits.disk_bytes, self._disk, os.fstatvfs(self._disk_fd)
         grown = (before.f_bfree - now.f_bfree) * now.f_frsize
-        taken = grown > allowed and (self._written() * 2 > grown or now.f_bfree * 2 < before.f_bfree)
-        return LimitReached(Limit.DISK, grown, allowed) if taken else None
+        is_ours = grown > allowed and (self._written() * 2 > grown or now.f_bfree * 2 < before.f_bfree)
+        return LimitReached(Limit.DISK, grown, allowed) if is_ours else None
 
     def _written(self) -> int:
         """Bytes that the sandbox's processes have written to disks; others may be at work on this one."""
         proc = self._proc
         names = [] if proc is None else self._numbers(proc)
-        return sum(int(each[1]) for name in names if proc and (each := _WRITTEN.search(_content(proc, f"{name}/io"))))
+        return sum(
+            int(written[1]) for name in names if proc and (written := _WRITTEN.search(_content(proc, f"{name}/io")))
+        )
 
 
 def _all_processes() -> int:
@@ -467,7 +471,10 @@ def _all_processes() -> int:
 
 def _inherit(first: int, limits: ResourceLimits, most_processes: int) -> None:
     values = {resource.RLIMIT_FSIZE: limits.file_bytes, resource.RLIMIT_NOFILE: limits.open_files}
-    if [int(each) for each in re.findall(r"\d+", os.uname().release)[:2]] >= [5, 14]:  # older ones count all of a user
+    if [int(number) for number in re.findall(r"\d+", os.uname().release)[:2]] >= [
+        5,
+        14,
+    ]:  # older ones count all of a user
         values[resource.RLIMIT_NPROC] = most_processes
     for name, value in {**values, resource.RLIMIT_CORE: 0}.items():
         soft, hard = (
@@ -482,7 +489,7 @@ def _inherit(first: int, limits: ResourceLimits, most_processes: int) -> None:
 
 def _machine_memory() -> Sequence[int]:
     text = Path("/proc/meminfo").read_text()
-    return [int(each) * 1_024 for each in re.findall(r"^Mem(?:Total|Available):\s+(\d+)", text, re.MULTILINE)]
+    return [int(number) * 1_024 for number in re.findall(r"^Mem(?:Total|Available):\s+(\d+)", text, re.MULTILINE)]
 
 
 def _scratch_bytes(handle: int) -> int:
@@ -496,16 +503,16 @@ def _usage(proc: int, number: str) -> tuple[int, int, str]:
     A process whose first thread has ended tells of no memory there, but its other threads do.
     """
     text = _content(proc, f"{number}/status")
-    found = {name: int(value) for name, value in _USED.findall(text)}
-    threads = found.pop(b"Threads", 0)
-    if found or threads < 2:
-        return threads, sum(found.values()) * 1_024, number
+    amounts = {name: int(value) for name, value in _USED.findall(text)}
+    threads = amounts.pop(b"Threads", 0)
+    if amounts or threads < 2:
+        return threads, sum(amounts.values()) * 1_024, number
     with suppress(OSError):
         for thread in os.listdir(f"/proc/self/fd/{proc}/{number}/task"):
             place = f"{number}/task/{thread}"
-            found = {name: int(value) for name, value in _USED.findall(_content(proc, f"{place}/status"))}
-            if found.pop(b"Threads", 0) and found:
-                return threads, sum(found.values()) * 1_024, place
+            amounts = {name: int(value) for name, value in _USED.findall(_content(proc, f"{place}/status"))}
+            if amounts.pop(b"Threads", 0) and amounts:
+                return threads, sum(amounts.values()) * 1_024, place
     return threads, 0, number
 
 

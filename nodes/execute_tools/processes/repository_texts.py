@@ -31,11 +31,11 @@ _LOGIN_KEY: Final = re.compile(
 
 def without_logins(text: str) -> str:
     """Settings of git, or another text of a repository, without what logs in; the same text where there is nothing."""
-    whole = _CONTINUED.sub("", text)
-    clean = _USER.sub(_without_password, whole)
+    joined = _CONTINUED.sub("", text)
+    clean = _USER.sub(_without_password, joined)
     clean = _LOGIN_KEY.sub(r"\g<key>", clean)
     clean = Redactor().text(clean)
-    return text if clean == whole else clean
+    return text if clean == joined else clean
 
 
 def _without_password(found: re.Match[str]) -> str:

@@ -141,9 +141,9 @@ class ShownFolders:
             return None
 
         stamp = (status.st_dev, status.st_ino, status.st_mtime_ns, status.st_ctime_ns)
-        known = self._known.get(place.path)
-        if known is not None and known.stamp == stamp:
-            return known
+        cached = self._known.get(place.path)
+        if cached is not None and cached.stamp == stamp:
+            return cached
 
         contents = _Contents(stamp)
         if place.kind is _Kind.PACKAGES:

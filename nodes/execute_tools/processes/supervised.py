@@ -141,9 +141,9 @@ class SupervisedProcess:
 
     def _write(self, data: bytes) -> None:
         if self._control is not None:
-            rest = memoryview(data)
-            while rest:
-                rest = rest[os.write(self._control, rest) :]
+            remaining = memoryview(data)
+            while remaining:
+                remaining = remaining[os.write(self._control, remaining) :]
 
 
 @contextmanager

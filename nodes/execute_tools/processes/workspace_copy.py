@@ -220,22 +220,22 @@ class _TreeCopy:
 
         for name in sorted(removed - refused):
             del self._states[name]
-            with suppress(FileNotFoundError), _collected(refused, name), _parent(original, name) as (folder, own):
-                os.unlink(own, dir_fd=folder)
+            with suppress(FileNotFoundError), _collected(refused, name), _parent(original, name) as (folder, file_name):
+                os.unlink(file_name, dir_fd=folder)
         for name in sorted(removed_folders - refused, reverse=True):
-            with suppress(OSError), _parent(original, name) as (folder, own):  # not empty: another file is in it
-                os.rmdir(own, dir_fd=folder)
+            with suppress(OSError), _parent(original, name) as (folder, file_name):  # not empty: another file is in it
+                os.rmdir(file_name, dir_fd=folder)
         for name in sorted(changed_folders - refused):
             with _collected(refused, name):
                 _make_folder(original, name, folders[name])
         for name in sorted(changed - refused):
             with (
                 _collected(refused, name),
-                _parent(copy, name) as (folder_copy, own),
+                _parent(copy, name) as (folder_copy, file_name),
                 _parent(original, name) as (folder, _),
             ):
-                _replace(folder_copy, folder, own, self._names)
-                self._states[name] = (_state_at(folder, own) or (), _state_at(folder_copy, own) or ())
+                _replace(folder_copy, folder, file_name, self._names)
+                self._states[name] = (_state_at(folder, file_name) or (), _state_at(folder_copy, file_name) or ())
         return sorted(name for name in refused if refused.isdisjoint(folders_above(name)))
 
     def translate(self, data: bytes) -> bytes:
@@ -302,23 +302,23 @@ def _walk(folder: int, prefix: str, progress: _Progress) -> Iterator[tuple[str, 
     """The names and states of all folders, files and links below an open folder; each folder before what is in it."""
     names = os.listdir(folder)
     progress.count(len(names), prefix)
-    for own in names:
-        status = os.stat(own, dir_fd=folder, follow_symlinks=False)
+    for name in names:
+        status = os.stat(name, dir_fd=folder, follow_symlinks=False)
         if stat.S_ISDIR(status.st_mode):
-            yield f"{prefix}{own}", status
-            os.chmod(own, stat.S_IMODE(status.st_mode) | _PRIVATE, dir_fd=folder)  # a program may have locked it
-            with closing(open_beneath(folder, (own,), os.O_RDONLY | os.O_DIRECTORY)) as below:
-                yield from _walk(below, f"{prefix}{own}/", progress)
+            yield f"{prefix}{name}", status
+            os.chmod(name, stat.S_IMODE(status.st_mode) | _PRIVATE, dir_fd=folder)  # a program may have locked it
+            with closing(open_beneath(folder, (name,), os.O_RDONLY | os.O_DIRECTORY)) as below:
+                yield from _walk(below, f"{prefix}{name}/", progress)
         elif stat.S_ISREG(status.st_mode) or stat.S_ISLNK(status.st_mode):
-            yield f"{prefix}{own}", status
+            yield f"{prefix}{name}", status
 
 
 @contextmanager
 def _parent(root: int, name: str) -> Iterator[tuple[int, str]]:
     """A handle of the folder in which the name is, and its last part."""
-    *parts, own = name.split("/")
+    *parts, file_name = name.split("/")
     with closing(open_directory(root, parts)) as folder:
-        yield folder, own
+        yield folder, file_name
 
 
 def _state(status: os.stat_result) -> State:
@@ -347,16 +347,16 @@ def _remove(folder: int, own: str) -> None:
 
 
 def _make_link(root: int, name: str, target: str) -> None:
-    with _parent(root, name) as (folder, own):
-        _remove(folder, own)
-        os.symlink(target, own, dir_fd=folder)
+    with _parent(root, name) as (folder, file_name):
+        _remove(folder, file_name)
+        os.symlink(target, file_name, dir_fd=folder)
 
 
 def _make_folder(root: int, name: str, mode: int) -> None:
-    with _parent(root, name) as (folder, own):
+    with _parent(root, name) as (folder, file_name):
         with suppress(FileExistsError):
-            os.mkdir(own, dir_fd=folder)
-        with closing(open_beneath(folder, (own,), os.O_RDONLY | os.O_DIRECTORY)) as handle:
+            os.mkdir(file_name, dir_fd=folder)
+        with closing(open_beneath(folder, (file_name,), os.O_RDONLY | os.O_DIRECTORY)) as handle:
             os.fchmod(handle, mode & PERMISSION_BITS)
 
 
@@ -424,6 +424,6 @@ def _translated(data: bytes, names: tuple[bytes, bytes] | None) -> bytes:
 
 
 def _write_all(handle: int, data: bytes) -> None:
-    rest = memoryview(data)
-    while rest:
-        rest = rest[os.write(handle, rest) :]
+    remaining = memoryview(data)
+    while remaining:
+        remaining = remaining[os.write(handle, remaining) :]

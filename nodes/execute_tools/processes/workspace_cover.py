@@ -278,8 +278,8 @@ class _Search:
 
     def _entries(self, folder_fd: int) -> "list[os.DirEntry[str]]":
         self._check_time()
-        with os.scandir(folder_fd) as found:
-            return sorted(found, key=lambda each: each.name)
+        with os.scandir(folder_fd) as scan:
+            return sorted(scan, key=lambda entry: entry.name)
 
     def _check_time(self) -> None:
         if time.monotonic() > self._deadline:
@@ -407,8 +407,8 @@ def linked_repository(root: str) -> str | None:
     if not pointer.startswith("gitdir:") or kind != "worktrees":
         return None
     back = os.path.realpath(_line_of(own, "gitdir") or "/")
-    known = back == os.path.join(root, GIT_DIRECTORY) and os.path.isfile(os.path.join(repository, "HEAD"))
-    return repository if known else None
+    is_linked = back == os.path.join(root, GIT_DIRECTORY) and os.path.isfile(os.path.join(repository, "HEAD"))
+    return repository if is_linked else None
 
 
 def _line_of(folder: str, name: str) -> str:
@@ -427,8 +427,8 @@ def kept_settings(root_fd: int, protected: Sequence[str] = ()) -> Iterator[None]
 
     Those are the workspace's own, and the `protected` files that belong directly into it.
     """
-    own = (name for name in protected if "/" not in name and name.endswith(".toml"))
-    before = {name: _unmounted(root_fd, name) for name in (SETTINGS_FILE, *own)}
+    settings_files = (name for name in protected if "/" not in name and name.endswith(".toml"))
+    before = {name: _unmounted(root_fd, name) for name in (SETTINGS_FILE, *settings_files)}
     try:
         yield
     finally:
@@ -446,14 +446,18 @@ def set_aside(root_fd: int, guarded: Denied, before: Mapping[str, tuple[int, int
     for folder, folders, files, handle in os.fwalk(".", dir_fd=root_fd):
         place = folder.removeprefix(".").removeprefix("/")
         prefix = f"{place}/" if place else ""
-        found = {own: f"{prefix}{own}" for own in (*folders, *files) if guarded(f"{prefix}{own}")}
-        folders[:] = [own for own in folders if own != GIT_DIRECTORY and own not in found]
-        for own, name in found.items():
+        protected_names = {file: f"{prefix}{file}" for file in (*folders, *files) if guarded(f"{prefix}{file}")}
+        folders[:] = [
+            folder_name
+            for folder_name in folders
+            if folder_name != GIT_DIRECTORY and folder_name not in protected_names
+        ]
+        for entry_name, name in protected_names.items():
             if name in before and before[name] is None:
                 continue
             with suppress(OSError):
-                if _version(os.stat(own, dir_fd=handle, follow_symlinks=False)) != before.get(name):
-                    os.rename(own, f"{own}{UNTRUSTED}", src_dir_fd=handle, dst_dir_fd=handle)
+                if _version(os.stat(entry_name, dir_fd=handle, follow_symlinks=False)) != before.get(name):
+                    os.rename(entry_name, f"{entry_name}{UNTRUSTED}", src_dir_fd=handle, dst_dir_fd=handle)
 
 
 def _unmounted(root_fd: int, name: str) -> int | None:

@@ -95,8 +95,8 @@ def is_secret_key(name: str) -> bool:
     """Whether a value under this name is a secret, whatever it looks like."""
     if not _SECRET_STEM.search(name):
         return False
-    told = _NO_SECRET.sub("", _MEASURE.sub("", name))
-    return bool(_SECRET_KEY.search(told)) and not _FILE_NAME.search(name)
+    key_words = _NO_SECRET.sub("", _MEASURE.sub("", name))
+    return bool(_SECRET_KEY.search(key_words)) and not _FILE_NAME.search(name)
 
 
 def names_a_literal(name: str) -> bool:
@@ -173,9 +173,9 @@ Hints: TypeAlias = tuple[tuple[str, tuple[tuple[str, Meaning], ...]], ...]
 def hinted(words: Iterable[tuple[str, Meaning]], hints: Iterable[str]) -> Hints[Meaning]:
     """The words, each under the first hint that it holds, or under itself where it holds none of them."""
     grouped: dict[str, list[tuple[str, Meaning]]] = {}
-    known = tuple(hints)
+    hint_names = tuple(hints)
     for word, meaning in words:
-        hint = next((hint for hint in known if hint in word), word)
+        hint = next((hint for hint in hint_names if hint in word), word)
         grouped.setdefault(hint, []).append((word, meaning))
     return tuple((hint, tuple(group)) for hint, group in grouped.items())
 
@@ -255,7 +255,7 @@ def fold(text: str) -> str:
     folded = text.lower()
     if len(folded) == len(text):
         return folded
-    return re.sub(r"[A-Z]+", lambda found: found[0].lower(), text)
+    return re.sub(r"[A-Z]+", lambda match: match[0].lower(), text)
 
 
 def assignment_spans(text: str, folded: str) -> Iterator[tuple[int, int]]:
@@ -274,14 +274,14 @@ def _assigned(text: str, at: int, end: int) -> tuple[int, tuple[int, int] | None
 
     That is after the name, and after what was assigned where it is long: so each sign is looked at a few times only.
     """
-    rest = _REST.match(text, end)
-    end = rest.end() if rest else end
+    tail = _REST.match(text, end)
+    end = tail.end() if tail else end
     link, start = _LINK.match(text, end), _name_start(text, at)
     name = text[start:end]
     if not names_a_literal(name):
         return end, None
-    found = _value(text, start, link) if link else None
-    span = found.span("value") if found else None
+    value_match = _value(text, start, link) if link else None
+    span = value_match.span("value") if value_match else None
     if span is None or link is None or link["comma"]:
         span = _field(text, start, end) or _compared(text, start) or span
     if span is None:
@@ -296,21 +296,21 @@ def _value(text: str, start: int, link: re.Match[str]) -> re.Match[str] | None:
         return None
     scheme = _SCHEME.match(text, link.end())
     at = scheme.end() if scheme else link.end()
-    found = _QUOTED.match(text, at)
-    if found is None and link["text"] is None:
-        found = (_IN_QUERY if text[start - 1 : start] in _QUERY_SIGNS else _BARE).match(text, at)
-        if found and link["line"]:  # a line below a name is its value, if it is no `name: value` or item of its own
-            value = found["value"]
-            if value[-1] == ":" or value[0] in "-#*" or not _LINE_END.match(text, found.end()):
+    quoted = _QUOTED.match(text, at)
+    if quoted is None and link["text"] is None:
+        quoted = (_IN_QUERY if text[start - 1 : start] in _QUERY_SIGNS else _BARE).match(text, at)
+        if quoted and link["line"]:  # a line below a name is its value, if it is no `name: value` or item of its own
+            value = quoted["value"]
+            if value[-1] == ":" or value[0] in "-#*" or not _LINE_END.match(text, quoted.end()):
                 return None
-    return found if found and _is_link(text, start, link, found) else None
+    return quoted if quoted and _is_link(text, start, link, quoted) else None
 
 
 def _compared(text: str, start: int) -> tuple[int, int] | None:
     """Where the literal stands that is compared with the name, as in `"..." == password`."""
     near = text[max(0, start - 3) : start].rstrip(" ")
-    found = _COMPARED.search(text, max(0, start - _VALUE_BEFORE), start) if near.endswith("=") else None
-    return found.span("value") if found else None
+    compared = _COMPARED.search(text, max(0, start - _VALUE_BEFORE), start) if near.endswith("=") else None
+    return compared.span("value") if compared else None
 
 
 def _field(text: str, start: int, end: int) -> tuple[int, int] | None:
@@ -318,12 +318,14 @@ def _field(text: str, start: int, end: int) -> tuple[int, int] | None:
     if not _NAME_FIELD.search(text, max(0, start - _BEFORE), start):
         return None
     if follows := _NEXT_FIELD.match(text, end):
-        found = _QUOTED.match(text, follows.end()) or _BARE.match(text, follows.end())
-        return found.span("value") if found else None
+        value_match = _QUOTED.match(text, follows.end()) or _BARE.match(text, follows.end())
+        return value_match.span("value") if value_match else None
     if (before := _FIELD_BEFORE.search(text, max(0, start - _VALUE_BEFORE), start)) is None:
         return None
-    found = _QUOTED.match(text, before.start("field")) or _BARE.match(text, before.start("field"), before.end("field"))
-    return found.span("value") if found else None
+    value_match = _QUOTED.match(text, before.start("field")) or _BARE.match(
+        text, before.start("field"), before.end("field")
+    )
+    return value_match.span("value") if value_match else None
 
 
 def _name_start(text: str, at: int) -> int:
@@ -340,6 +342,6 @@ def _is_link(text: str, start: int, link: re.Match[str], found: re.Match[str]) -
     if link["element"] is not None:
         return text[start - 1 : start] == "<" and _CLOSED.match(text, found.end()) is not None
     if link["option"] is not None:
-        told = found.re is _QUOTED and found["quote"] != "`" and link["close"] is None
-        return text[start : start + 2] == "--" or (told and is_secret_key(text[start : link.start()]))
+        is_quoted = found.re is _QUOTED and found["quote"] != "`" and link["close"] is None
+        return text[start : start + 2] == "--" or (is_quoted and is_secret_key(text[start : link.start()]))
     return found.re is _QUOTED or not _ATTRIBUTES.fullmatch(found["value"])

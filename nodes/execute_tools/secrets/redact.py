@@ -40,18 +40,18 @@ _NO_SECRET = frozenset({"PWD", "OLDPWD", "SSH_AUTH_SOCK"})
 
 def known_values(environment: Mapping[str, str]) -> tuple[str, ...]:
     """The secrets among these variables: values under secret names, and passwords in URLs. None twice."""
-    found: dict[str, None] = {}
+    values_found: dict[str, None] = {}
     for name, value in environment.items():
         password = ""
         if "://" in value:
             password = shapes.url_password(value)
             query = parse_qsl(value.partition("?")[2])  # as in PostgreSQL's `?password=`
-            found.update(dict.fromkeys(text for name, text in query if keys.is_secret_key(name)))
+            values_found.update(dict.fromkeys(text for name, text in query if keys.is_secret_key(name)))
         if password:
-            found.update(dict.fromkeys((password, unquote(password))))
+            values_found.update(dict.fromkeys((password, unquote(password))))
         elif is_findable(value) and _is_secret_variable(name):
-            found[value] = None
-    return tuple(value for value in found if is_findable(value))
+            values_found[value] = None
+    return tuple(value for value in values_found if is_findable(value))
 
 
 def is_findable_key(key: str) -> bool:
@@ -76,11 +76,11 @@ def is_findable(value: str) -> bool:
 
 def forms_of(values: Iterable[str]) -> tuple[str, ...]:
     """Each form in which these values may stand in a text, the longest first."""
-    whole = [value.strip() for value in values if is_findable(value.strip())]
-    lines = [line.strip() for value in whole if len(value.splitlines()) > 1 for line in value.splitlines()]
-    found = {form for value in whole for form in _spellings(value) if form}
-    found.update(line for line in lines if len(line) >= SHORTEST_LINE and is_findable(line))
-    return tuple(sorted(found, key=lambda form: (-len(form), form)))
+    stripped = [value.strip() for value in values if is_findable(value.strip())]
+    lines = [line.strip() for value in stripped if len(value.splitlines()) > 1 for line in value.splitlines()]
+    forms = {form for value in stripped for form in _spellings(value) if form}
+    forms.update(line for line in lines if len(line) >= SHORTEST_LINE and is_findable(line))
+    return tuple(sorted(forms, key=lambda form: (-len(form), form)))
 
 
 @lru_cache(maxsize=1024)  # names, never values: a run asks about the same ones at every step
@@ -103,7 +103,7 @@ def _spellings(value: str) -> Iterator[str]:
         quote(value, errors="replace"),
     ):
         yield quoted
-        yield re.sub(r"%[0-9A-F]{2}", lambda found: found[0].lower(), quoted)
+        yield re.sub(r"%[0-9A-F]{2}", lambda match: match[0].lower(), quoted)
     data = value.encode("utf-8", "surrogatepass")
     yield data.hex()
     yield data.hex().upper()
@@ -122,12 +122,12 @@ def _base64(data: bytes, shift: int) -> Iterator[str]:
     text = base64.b64encode(b"\0" * shift + data).decode("ascii")
     start = -(-8 * shift // 6)
     end = 8 * (shift + len(data)) // 6
-    found = [text[start:end]] if end - start >= SHORTEST_BASE64 else []
+    runs = [text[start:end]] if end - start >= SHORTEST_BASE64 else []
     if not shift:
-        found.append(text.rstrip("="))
-    for own in found:
-        yield own
-        yield own.translate(str.maketrans("+/", "-_"))
+        runs.append(text.rstrip("="))
+    for run in runs:
+        yield run
+        yield run.translate(str.maketrans("+/", "-_"))
 
 
 # --- The policy
@@ -207,11 +207,11 @@ class Redactor:
 
         def final() -> bytes:
             text = data.decode("utf-8", "surrogateescape")
-            shown = self._replaced(text, MARK, names=False)
-            if shown is text:
+            masked = self._replaced(text, MARK, names=False)
+            if masked is text:
                 return data
-            broken = _is_json(text) and not _is_json(shown)
-            return json.dumps(MARK).encode() if broken else shown.encode("utf-8", "surrogateescape")
+            broken = _is_json(text) and not _is_json(masked)
+            return json.dumps(MARK).encode() if broken else masked.encode("utf-8", "surrogateescape")
 
         return fail_closed(final, MARK.encode())
 
@@ -221,7 +221,7 @@ class Redactor:
             return []
         found: list[tuple[int, int]] = []
         for form in [form for form in self.forms if form in text]:
-            starts = (each.start() for each in re.finditer(f"(?={re.escape(form)})", text))
+            starts = (match.start() for match in re.finditer(f"(?={re.escape(form)})", text))
             found += [(start, start + len(form)) for start in starts]
         linked = _LINK.search(text) is not None
         if not linked and len(text) < shapes.SHORTEST_TOKEN:
@@ -248,15 +248,15 @@ class Redactor:
         """A text; where it is a JSON document, what its strings say once they are read as well."""
         if len(text) > _SHORT:
             return self._looked_through(text, kind)
-        shown = _short_document(self, text, kind)
-        return text if shown == text else shown
+        masked = _short_document(self, text, kind)
+        return text if masked == text else masked
 
     def _looked_through(self, text: str, kind: "_Kind") -> str:
-        shown = self._replaced(text, kind.mark)
-        if (parsed := _parsed(shown)) is None:
-            return shown
+        masked = self._replaced(text, kind.mark)
+        if (parsed := _parsed(masked)) is None:
+            return masked
         walked = self._walked(parsed, kind)
-        return shown if walked == parsed else _dumped(walked, shown)
+        return masked if walked == parsed else _dumped(walked, masked)
 
     def _walked(self, value: Any, kind: "_Kind", *, secret: str = "") -> Any:
         """A copy without secrets of what stands under the name `secret`; "" where that is no secret's."""
@@ -268,11 +268,11 @@ class Redactor:
             return kind.mark if kind.hides(value, secret) else value
         if isinstance(value, Mapping):
             return {
-                self._document(key, kind): self._walked(each, kind, secret=name)
-                for key, each, name in _fields(value, kind, secret)
+                self._document(key, kind): self._walked(item, kind, secret=name)
+                for key, item, name in _fields(value, kind, secret)
             }
         if isinstance(value, list | tuple | set | frozenset):
-            return [self._walked(each, kind, secret=secret) for each in _without_passwords(value, kind)]
+            return [self._walked(variant, kind, secret=secret) for variant in _without_passwords(value, kind)]
         return self._walked(_plain(value), kind, secret=secret)
 
 
@@ -328,24 +328,24 @@ def redact(value: Any) -> Any:
 
 def _fields(value: Mapping[Any, Any], kind: _Kind, secret: str) -> Iterator[tuple[str, Any, str]]:
     """The fields of an object, each with the secret's name that it is under: its own, or what another field says."""
-    said = "".join(str(each) for key, each in value.items() if str(key).lower() in _NAME_FIELDS) if value else ""
-    paired = said if len(said) <= _LONGEST_NAME and keys.names_a_literal(said) else ""
-    for key, each in ((str(key), each) for key, each in value.items()):
+    name_text = "".join(str(item) for key, item in value.items() if str(key).lower() in _NAME_FIELDS) if value else ""
+    paired = name_text if len(name_text) <= _LONGEST_NAME and keys.names_a_literal(name_text) else ""
+    for key, item in ((str(key), item) for key, item in value.items()):
         is_value = paired and key.lower() in _VALUE_FIELDS
-        yield key, each, paired if is_value else kind.covers(key, secret)
+        yield key, item, paired if is_value else kind.covers(key, secret)
 
 
 def _without_passwords(value: Iterable[Any], kind: _Kind) -> list[Any]:
     """The items of a list; where it is a command line, with a mark for each password in it."""
     items = list(value)
-    if not all(isinstance(each, str) for each in items) or not any(each.startswith("-") for each in items):
+    if not all(isinstance(item, str) for item in items) or not any(item.startswith("-") for item in items):
         return items
     line = " ".join(items)
     spans = _DEFAULT.spans(line)
-    starts = accumulate((len(each) + 1 for each in items), initial=0)
+    starts = accumulate((len(item) + 1 for item in items), initial=0)
     return [
-        without_spans(line, spans, kind.mark, start, start + len(each))
-        for start, each in zip(starts, items, strict=False)
+        without_spans(line, spans, kind.mark, start, start + len(item))
+        for start, item in zip(starts, items, strict=False)
     ]
 
 
@@ -435,7 +435,7 @@ def masked_lines(text: str) -> dict[int, str]:
     if (masked := masked_blocks(text)) is text:
         return {}
     pairs = zip(text.split("\n"), masked.split("\n"), strict=True)
-    return {number: shown for number, (line, shown) in enumerate(pairs, start=1) if shown != line}
+    return {number: masked_line for number, (line, masked_line) in enumerate(pairs, start=1) if masked_line != line}
 
 
 MARGIN: Final = 1_024
@@ -488,9 +488,9 @@ def _first(window: str, at: int, spans: list[tuple[int, int]]) -> int:
     for start, stop in spans:
         if start <= at < stop:
             return start
-    found = _BREAK.search(window, at)
+    line_break = _BREAK.search(window, at)
     places = [start for start, _ in spans if start >= at]
-    return min([*places, found.start() if found else len(window)])
+    return min([*places, line_break.start() if line_break else len(window)])
 
 
 def _last(window: str, at: int, spans: list[tuple[int, int]]) -> int:
@@ -501,7 +501,7 @@ def _last(window: str, at: int, spans: list[tuple[int, int]]) -> int:
     if at >= len(window) or _BREAK.match(window, at):
         return min(at, len(window))
     places = [stop for _, stop in spans if stop <= at]
-    breaks = [found.end() for found in _BREAK.finditer(window, 0, at)]
+    breaks = [match.end() for match in _BREAK.finditer(window, 0, at)]
     return max([0, *places, *breaks[-1:]])
 
 
@@ -531,10 +531,10 @@ class RedactedStream:
         self._held += piece
         if len(self._held) < self._wait:
             return ""
-        shown = fail_closed(lambda: self._show(self._safe_end()), None)
-        if shown is None:
+        text_shown = fail_closed(lambda: self._show(self._safe_end()), None)
+        if text_shown is None:
             self._held = ""
-        return MARK if shown is None else shown
+        return MARK if text_shown is None else text_shown
 
     def close(self) -> str:
         """No piece follows; the rest."""
@@ -542,7 +542,7 @@ class RedactedStream:
 
     def _safe_end(self) -> int:
         """The characters held back about which nothing that follows can change anything."""
-        if not (word_ends := [found.end() for found in _WORD_END.finditer(self._held)]):
+        if not (word_ends := [match.end() for match in _WORD_END.finditer(self._held)]):
             return 0
         text = self._shown + self._held
         end = len(self._shown) + word_ends[-1]

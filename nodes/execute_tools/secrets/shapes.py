@@ -55,16 +55,16 @@ def open_block(text: str) -> int | None:
 
 def _block_end(text: str, start: int) -> tuple[int | None, bool]:
     """Where the block whose first line ends at `start` ends, None where no key follows; and whether it is whole."""
-    found = _FIRST.match(text, start)
-    if found is None:  # less than a line of key: it ends with its last line, or is cut off by the end of the text
+    first = _FIRST.match(text, start)
+    if first is None:  # less than a line of key: it ends with its last line, or is cut off by the end of the text
         if (footer := _FOOTER.match(text, start)) is None:
             cut = _CUT.match(text, start)
             return (cut.end() if cut else None), False
         body = text[start : text.rindex("-----END", start, footer.end())]
         return (footer.end() if _ONLY_KEY.fullmatch(body) else None), True
-    end = found.end()
-    while (found := _NEXT.match(text, end)) is not None:
-        end = found.end()
+    end = first.end()
+    while (first := _NEXT.match(text, end)) is not None:
+        end = first.end()
     if (footer := _FOOTER.match(text, end)) is not None:
         return footer.end(), True
     last = _LAST.match(text, end)
@@ -107,8 +107,8 @@ def shape_spans(text: str, folded: str) -> Iterator[tuple[int, int]]:
         shapes.update(dict.fromkeys(meanings_in(_TOKEN_WORDS, tokens)))
     for shape in shapes:
         searched = folded if shape.folded else text
-        for found in shape.pattern.finditer(searched):
-            start, end = found.span("secret")
+        for match in shape.pattern.finditer(searched):
+            start, end = match.span("secret")
             if shape.accepts(text[start:end]):
                 yield start, end
     if "PRIVATE KEY" in text:
@@ -119,8 +119,8 @@ def url_password(value: str) -> str:
     """The password in a URL that is the whole value, as it is written there, or ""."""
     if "://" not in value:
         return ""
-    found = _URL_LOGIN.pattern.search(value)
-    return found["secret"].partition(":")[2] if found and _is_url_login(found["secret"]) else ""
+    login = _URL_LOGIN.pattern.search(value)
+    return login["secret"].partition(":")[2] if login and _is_url_login(login["secret"]) else ""
 
 
 def _long_tokens(text: str) -> str:
@@ -131,8 +131,8 @@ def _long_tokens(text: str) -> str:
 
 def _is_key(found: str) -> bool:
     """Not `xxxxxxxx`, `your_key_here` or what AWS's documents show, whatever its prefix."""
-    shown = len(set(found[-16:])) <= 3 or found.endswith("EXAMPLE") or "..." in found
-    return not shown and not is_plain(re.sub(r"^\w{1,10}?[-_.]", "", found))
+    is_example = len(set(found[-16:])) <= 3 or found.endswith("EXAMPLE") or "..." in found
+    return not is_example and not is_plain(re.sub(r"^\w{1,10}?[-_.]", "", found))
 
 
 def _is_random_key(found: str) -> bool:
@@ -190,7 +190,7 @@ def _starts(passed: str = "", signs: str = "A-Za-z0-9_-") -> str:
     """A word of these signs starts here, before what was `passed`: also after an escape or a terminal's colour."""
     escapes = (r"\\[nrtbfv]", r"\\u00[0-9a-fA-F]{2}", r"\\x[0-9a-fA-F]{2}", r"%[0-9a-fA-F]{2}")
     colours = (r"\[m", r"[\[;][0-9]m", r"[\[;][0-9]{2}m")
-    return rf"(?:(?<![{signs}]{passed})" + "".join(f"|(?<={each}{passed})" for each in escapes + colours) + ")"
+    return rf"(?:(?<![{signs}]{passed})" + "".join(f"|(?<={escape}{passed})" for escape in escapes + colours) + ")"
 
 
 def _key(prefix: str, rest: str, accepts: Callable[[str], bool] = _is_key) -> Shape:
@@ -352,7 +352,7 @@ _COMMAND_SHAPES: Final = tuple(_command(program, *how) for programs, *how in _CO
 
 SHAPES: Final = (
     *_COMMAND_SHAPES,
-    *(_key(prefix, rest) for prefixes, rest in _PREFIXED for prefix in prefixes.split()),
+    *(_key(prefix, tail) for prefixes, tail in _PREFIXED for prefix in prefixes.split()),
     _key("sk-", _T + "{16,}+", _is_random_key),  # OpenAI, Anthropic, DeepSeek, OpenRouter
     _key("hf_", rf"(?:{_N}{{30,40}}+(?![A-Za-z0-9_])|(?=[A-Za-z]*+[0-9]){_N}{{20,}}+)"),  # Hugging Face
     _URL_LOGIN,
@@ -398,7 +398,7 @@ SHAPES: Final = (
     _folded(
         "jdbc:oracle:",
         r"jdbc:oracle:[a-z]{2,6}:(?P<secret>[^\s/@]{1,64}+/[^\s@\"']{4,128}+)@",
-        lambda found: _is_setting(found.partition("/")[2]),
+        lambda value: _is_setting(value.partition("/")[2]),
     ),
     Shape(
         (".",),
@@ -426,7 +426,7 @@ SHAPES: Final = (
         "authorization",
         r"""authorization\\{0,7}+["']?[ \t]{0,4}+[:=,][ \t]{0,4}+\\{0,7}+["']?"""
         r"""(?:[a-z][a-z0-9-]{1,20}[ \t]{1,2}+)?(?P<secret>[a-z0-9._~+/=-]{8,4096}+)""",
-        lambda found: looks_secret(found) or _is_login(found),
+        lambda value: looks_secret(value) or _is_login(value),
     ),
     _folded(
         "auth",

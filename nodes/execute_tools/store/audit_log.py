@@ -39,10 +39,10 @@ class AuditLog:
             try:
                 with closing(os.open(self._folder, _DIRECTORY)) as folder_fd:
                     self._turn_over(folder_fd, len(line))
-                    whole = _append(folder_fd, line)
+                    is_complete = _append(folder_fd, line)
             except Exception:  # noqa: BLE001 - whatever stands in the way, the run goes on
-                whole = False
-            self.lost += not whole
+                is_complete = False
+            self.lost += not is_complete
 
     def _turn_over(self, folder_fd: int, more: int) -> None:
         try:
@@ -107,12 +107,12 @@ def _plain(value: object, characters: int, values: int, depth: int) -> object:
         cut = f"{value[:characters]}… ({len(value)} characters)"
         return value if len(value) <= characters else cut
     if depth and isinstance(value, Mapping):
-        shown = {
+        entry = {
             str(_plain(str(key), characters, 0, 0)): _plain(value[key], characters, values, depth - 1)
             for key in [*value][:values]
         }
-        return shown if len(value) <= values else {**shown, "…": f"{len(value) - values} more"}
+        return entry if len(value) <= values else {**entry, "…": f"{len(value) - values} more"}
     if depth and isinstance(value, list | tuple):
-        found = [_plain(each, characters, values, depth - 1) for each in value[:values]]
-        return found if len(value) <= values else [*found, f"… {len(value) - values} more"]
+        items = [_plain(item, characters, values, depth - 1) for item in value[:values]]
+        return items if len(value) <= values else [*items, f"… {len(value) - values} more"]
     return f"<{type(value).__name__[:100]}>"

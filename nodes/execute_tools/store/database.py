@@ -269,9 +269,9 @@ def _prepare(connection: sqlite3.Connection, path: str, kind: FileKind) -> None:
     if _number(connection, "PRAGMA application_id") != kind.mark:
         message = f"The file {quoted(path)} is {kind.refused} of mendgraph: move it away, or {elsewhere}."
         raise StoreError(message)
-    found = _number(connection, "PRAGMA user_version")
-    if found != kind.format:
-        raise other_format(f"The database {quoted(path)}", found, kind.format, elsewhere, kind.old)
+    version = _number(connection, "PRAGMA user_version")
+    if version != kind.format:
+        raise other_format(f"The database {quoted(path)}", version, kind.format, elsewhere, kind.old)
     if not kind.own_programs:
         _refuse_programs(connection, path)
 
@@ -279,11 +279,11 @@ def _prepare(connection: sqlite3.Connection, path: str, kind: FileKind) -> None:
 def _refuse_programs(connection: sqlite3.Connection, path: str) -> None:
     """Refuse a file with triggers or views, which are none of ours: they would run with each statement."""
     connection.execute("PRAGMA trusted_schema = OFF")
-    found = connection.execute("SELECT name FROM sqlite_master WHERE type IN ('trigger', 'view')").fetchone()
-    if found:
+    intruder = connection.execute("SELECT name FROM sqlite_master WHERE type IN ('trigger', 'view')").fetchone()
+    if intruder:
         message = (
-            f"The database {quoted(path)} has the trigger or view {quoted(str(found[0]))}, which mendgraph never makes:"
-            " somebody else has changed it. Put a backup in its place, or move it away."
+            f"The database {quoted(path)} has the trigger or view {quoted(str(intruder[0]))}, which mendgraph never"
+            " makes: somebody else has changed it. Put a backup in its place, or move it away."
         )
         raise StoreError(message)
 
@@ -355,8 +355,8 @@ def postgres_url() -> PostgresUrl | None:
     Raises StoreError: the variable holds something else than the URL of a PostgreSQL database, or what speaks to one is
     not installed.
     """
-    given = os.environ.get(STORE_URL_VARIABLE, "").strip()
-    return read_url(given) if given else None
+    url_text = os.environ.get(STORE_URL_VARIABLE, "").strip()
+    return read_url(url_text) if url_text else None
 
 
 @lru_cache(8)
@@ -383,6 +383,6 @@ def read_url(given: str) -> PostgresUrl:
     hidden = [value for name, value in parts.items() if "pass" in name and value]
     place = parts.get("host") or parts.get("hostaddr") or "this machine"
     port = f":{parts['port']}" if "port" in parts else ""
-    forms = (given, *hidden, *(quote(each, safe="") for each in hidden))
+    forms = (given, *hidden, *(quote(secret, safe="") for secret in hidden))
     found = PostgresUrl(given, "", tuple(sorted(forms, key=len, reverse=True)))
     return replace(found, name=found.clean(f"{quoted(database)} on {place}{port}"))

@@ -181,8 +181,8 @@ class Connections:
                 return connection
 
     def _connected(self) -> OwnConnection:
-        given = {**_SETTINGS, "connect_timeout": self._connect_s, **conninfo_to_dict(self.url.url)}
-        connection = OwnConnection.connect(make_conninfo("", **given), autocommit=True, prepare_threshold=None)
+        settings = {**_SETTINGS, "connect_timeout": self._connect_s, **conninfo_to_dict(self.url.url)}
+        connection = OwnConnection.connect(make_conninfo("", **settings), autocommit=True, prepare_threshold=None)
         try:
             connection.adapters.register_dumper(str, _StrDumper)
             connection.adapters.register_dumper(str, _UntypedStrDumper)
@@ -354,10 +354,10 @@ class PostgresDatabase:
 
     def executemany(self, statement: str, rows: Iterable[Sequence[Any]], /) -> None:
         """Execute the statement for each of the rows, at once."""
-        given = [tuple(row) for row in rows]
-        if given:
+        rows_given = [tuple(row) for row in rows]
+        if rows_given:
             with self.connection() as connection, self._connections.errors(), connection.cursor() as cursor:
-                cursor.executemany(_translated(statement), given)
+                cursor.executemany(_translated(statement), rows_given)
 
     @contextmanager
     def connection(self, *, quick: bool = False) -> Iterator[Connection[Any]]:
@@ -397,17 +397,17 @@ def opened(url: PostgresUrl, part: PostgresTables, workspace: str) -> PostgresDa
 
 def _prepare(connections: Connections, part: PostgresTables) -> None:
     with connections.lent() as connection:
-        found = format_of(connection, connections.url, part)
-        if found is not None and found >= part.format:
+        format_found = format_of(connection, connections.url, part)
+        if format_found is not None and format_found >= part.format:
             return
         # Whoever else makes tables is waited for, whatever those are, and what they made is seen.
         connection.longest_s = 3_600.0  # in which a server may change large tables
         connection.execute("SELECT pg_advisory_xact_lock(%s)", (_MAKING,))
-        found = format_of(connection, connections.url, part)
-        if found is None:
+        format_found = format_of(connection, connections.url, part)
+        if format_found is None:
             _make(connections.url, connection, part)
-        elif found < part.format:
-            _run(connection, part.statements[found:])
+        elif format_found < part.format:
+            _run(connection, part.statements[format_found:])
             connection.execute("UPDATE mendgraph.formats SET format = %s WHERE part = %s", (part.format, part.name))
 
 
@@ -421,11 +421,11 @@ def format_of(connection: Connection[Any], url: PostgresUrl, part: PostgresTable
     row = connection.execute("SELECT format FROM mendgraph.formats WHERE part = %s", (part.name,)).fetchone()
     if row is None:
         return None
-    found = int(row[0])
-    if not part.grow and found != part.format:
+    number = int(row[0])
+    if not part.grow and number != part.format:
         what = f"The part {part.name!r} of the shared store {url.name}"
-        raise other_format(what, found, part.format, "name another database")
-    return found
+        raise other_format(what, number, part.format, "name another database")
+    return number
 
 
 def _make(url: PostgresUrl, connection: Connection[Any], part: PostgresTables) -> None:

@@ -164,8 +164,8 @@ class Locks:
             self._drop()
             self._connection = self.connections.connect(patient=patient)
             self._connection.execute(_STAYS_POOLED if self.connections.pooled else _STAYS)
-            for held in self._held.items():
-                self._connection.execute(_AGAIN, held)
+            for item in self._held.items():
+                self._connection.execute(_AGAIN, item)
         return self._connection
 
     def _is_connected(self) -> bool:
@@ -173,9 +173,9 @@ class Locks:
         connection = self._connection
         if connection is None or connection.closed or self.is_doubted:
             return False
-        asked = select.poll()  # which knows handles of any number
-        asked.register(connection.fileno(), select.POLLIN)
-        if asked.poll(0):
+        poller = select.poll()  # which knows handles of any number
+        poller.register(connection.fileno(), select.POLLIN)
+        if poller.poll(0):
             try:
                 connection.execute("SELECT 1")
             except psycopg.Error:

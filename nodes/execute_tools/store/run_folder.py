@@ -95,7 +95,7 @@ def idle_workspaces(folder: str) -> list[str]:
     """The folders beside this one of workspaces in which nothing has happened for a day; told once an hour."""
     every = Path(folder).parent
     locked = every.glob("*/run.lock") if is_due(str(every)) else ()
-    return [str(each.parent) for each in locked if time.time() - each.parent.stat().st_mtime > _IDLE_S]
+    return [str(lock.parent) for lock in locked if time.time() - lock.parent.stat().st_mtime > _IDLE_S]
 
 
 def spending_folder(base: str | None = None) -> str | ToolError:
@@ -163,8 +163,8 @@ _MOST_FOUND: Final = 10_000
 
 
 def _identity(path: str) -> tuple[int, ...]:
-    found = os.lstat(path)
-    return found.st_dev, found.st_ino, found.st_mode, found.st_uid
+    status = os.lstat(path)
+    return status.st_dev, status.st_ino, status.st_mode, status.st_uid
 
 
 class _NotOursError(Exception):
@@ -268,10 +268,10 @@ class Artifacts:
 
 def _sizes(folder: int) -> dict[int, int]:
     with os.scandir(folder) as entries:
-        files = [(found, entry) for entry in entries if (found := _FILE.fullmatch(entry.name))]
+        files = [(match, entry) for entry in entries if (match := _FILE.fullmatch(entry.name))]
         return {
-            int(found[1]): entry.stat(follow_symlinks=False).st_size
-            for found, entry in files
+            int(match[1]): entry.stat(follow_symlinks=False).st_size
+            for match, entry in files
             if entry.is_file(follow_symlinks=False)
         }
 
@@ -306,7 +306,7 @@ def copy_artifacts(run_id: str, new_run_id: str) -> None:
     """
     with suppress(OSError, shutil.Error):
         with os.scandir(run_folder_path(run_id)) as entries:
-            names = [each.name for each in entries if each.name.startswith(_PREFIX) and not each.is_symlink()]
+            names = [entry.name for entry in entries if entry.name.startswith(_PREFIX) and not entry.is_symlink()]
         target = run_folder(new_run_id) if names else None
         if target is None or isinstance(target, ToolError):
             return
@@ -334,8 +334,8 @@ def workspace_name(folder: str) -> str | ToolError:
 
 def known_workspace_name(folder: str) -> str | None:
     """The name of the workspace; None where none was given yet, or it cannot be read. Nothing is made."""
-    found = _read_name(folder)
-    return None if isinstance(found, ToolError) else found
+    name_read = _read_name(folder)
+    return None if isinstance(name_read, ToolError) else name_read
 
 
 def give_workspace_name(folder: str, name: str) -> ToolError | None:
@@ -350,11 +350,11 @@ def give_workspace_name(folder: str, name: str) -> ToolError | None:
             " and signs out of '._@+=/-', the first of them a letter or digit."
         )
         return invalid(message)
-    if isinstance(found := _given(folder, name), ToolError):
-        return found
-    if found != name:
+    if isinstance(named := _given(folder, name), ToolError):
+        return named
+    if named != name:
         message = (
-            f"The workspace is called {quoted(found)} in the shared store and cannot be called {quoted(name)} as well:"
+            f"The workspace is called {quoted(named)} in the shared store and cannot be called {quoted(name)} as well:"
             " its runs are kept under the first name."
         )
         return ToolError(code=ToolErrorCode.CONFLICT, message=message)
@@ -363,10 +363,10 @@ def give_workspace_name(folder: str, name: str) -> ToolError | None:
 
 def _given(folder: str, name: str) -> str | ToolError:
     """The name that the workspace has, which is `name` where it had none."""
-    found = _read_name(folder)
-    if found is None:
-        found = _write_name(folder, name) or _read_name(folder) or name
-    return found
+    name_read = _read_name(folder)
+    if name_read is None:
+        name_read = _write_name(folder, name) or _read_name(folder) or name
+    return name_read
 
 
 def _read_name(folder: str) -> str | ToolError | None:

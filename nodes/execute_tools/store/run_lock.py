@@ -86,10 +86,10 @@ class RunLock:
 
     def release(self) -> None:
         """Leave it to others. The lock's file stays: a new one in its place would be another lock."""
-        held, self._held = self._held, None
-        if held is not None:
+        lock, self._held = self._held, None
+        if lock is not None:
             self._forget()
-            held.release()
+            lock.release()
 
     def _introduce(self, owner: Owner) -> None:
         """Write down who holds the lock, for others; it is held even where that cannot be done."""

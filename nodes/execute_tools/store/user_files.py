@@ -105,10 +105,10 @@ def exchange(path: str, change: Callable[[bytes], bytes | ToolError]) -> ToolErr
         os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
         with closing(os.open(f"{path}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)) as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
-            held = read_bytes(path)
-            if isinstance(held, ToolError) and held.code is not ToolErrorCode.NOT_FOUND:
-                return held
-            data = change(b"" if isinstance(held, ToolError) else held)
+            content = read_bytes(path)
+            if isinstance(content, ToolError) and content.code is not ToolErrorCode.NOT_FOUND:
+                return content
+            data = change(b"" if isinstance(content, ToolError) else content)
             if isinstance(data, ToolError):
                 return data
             write_whole(path, data, mode=0o600)
@@ -132,12 +132,15 @@ def user_skill_folders(but: Sequence[str]) -> Iterator[tuple[str, list[str]]]:
 
     Those of mendgraph's own configuration come first.
     """
-    own, home = configuration_file("skills"), os.path.expanduser("~")
-    places = [*([own] if isinstance(own, str) else []), *(os.path.join(home, each) for each in SKILL_FOLDERS)]
+    own_folder, home = configuration_file("skills"), os.path.expanduser("~")
+    places = [
+        *([own_folder] if isinstance(own_folder, str) else []),
+        *(os.path.join(home, folder) for folder in SKILL_FOLDERS),
+    ]
     for path in places:
         if os.path.isabs(path) and os.path.isdir(path) and os.path.realpath(path) not in map(os.path.realpath, but):
             with suppress(OSError), os.scandir(path) as entries:
-                if names := [each.name for each in entries if each.is_dir()]:
+                if names := [entry.name for entry in entries if entry.is_dir()]:
                     yield path, names
 
 
@@ -255,16 +258,16 @@ class RequestHistory:
 
 def _load(descriptor: int) -> list[str]:
     size = os.fstat(descriptor).st_size
-    found = []
+    skills = []
     for line in os.pread(descriptor, MOST_REQUEST_BYTES, max(0, size - MOST_REQUEST_BYTES)).split(b"\n"):
         with suppress(ValueError, RecursionError):  # one that was cut is passed over
             request = json.loads(line)
             if isinstance(request, str):
-                found.append(request)
+                skills.append(request)
     if size > 2 * MOST_REQUEST_BYTES:
         os.ftruncate(descriptor, 0)
-        _write(descriptor, found)
-    return found[-MOST_REQUESTS:]
+        _write(descriptor, skills)
+    return skills[-MOST_REQUESTS:]
 
 
 def _write(descriptor: int, requests: list[str]) -> None:

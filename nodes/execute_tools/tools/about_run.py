@@ -53,9 +53,9 @@ def final_answer(context: ToolContext, arguments: FinalAnswerArguments) -> ToolA
     """End the task with its answer."""
     hints, refused = context.hints, bool(context.state and context.state["loop"].refused)
     if context.gated and hints is not None and context.changes and not refused:
-        left = hints.left_undone(tuple(net_changes(context.changes)), context.workspace.exists)
-        if left:
-            return ToolError(code=ToolErrorCode.CHECK_FAILED, message=left)
+        undone = hints.left_undone(tuple(net_changes(context.changes)), context.workspace.exists)
+        if undone:
+            return ToolError(code=ToolErrorCode.CHECK_FAILED, message=undone)
     return ToolOutput.ok(answer=arguments.answer)
 
 

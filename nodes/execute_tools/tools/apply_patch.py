@@ -57,19 +57,19 @@ def apply_patch(context: ToolContext, arguments: ApplyPatchArguments) -> ToolAns
         if isinstance(plan, ToolError):
             return plan
         planned.append(plan)
-    done = context.workspace.change_files([each.change for each in planned])
+    done = context.workspace.change_files([step.change for step in planned])
     if isinstance(done, ToolError):
         return done
     changes: list[FileChange] = []
-    told: list[JsonMap] = []
+    details: list[JsonMap] = []
     for plan, now in zip(planned, done, strict=True):
         after = plan.after._replace(sha256=now.sha256)
         if now.target:
             changes += [file_change(now.path, plan.before, NO_FILE), file_change(now.target, NO_FILE, after)]
         else:
             changes.append(file_change(now.path, plan.before, after))
-        told.append({"path": now.path, **({"target": now.target} if now.target else {}), **plan.data})
-    return changed(changes, files=told)
+        details.append({"path": now.path, **({"target": now.target} if now.target else {}), **plan.data})
+    return changed(changes, files=details)
 
 
 def _added(context: ToolContext, file: patches.AddedFile) -> _Planned | ToolError:

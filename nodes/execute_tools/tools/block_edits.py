@@ -48,22 +48,22 @@ def _edit(context: ToolContext, before: LoadedText, content: str) -> ToolAnswer:
     if not _is_python(before.path) or isinstance(parse(before.file.text), SyntaxProblem):
         return _replace(context, before, content)
     text = before.file.text
-    there = {
+    sources = {
         move.name
         for move in read_request(context.task).moves
-        for other, held in _python_read(context, before.path).items()
-        if move.leaves(before.path) and is_file(other, move.new) and move.name in definitions_in(held)
+        for other, source in _python_read(context, before.path).items()
+        if move.leaves(before.path) and is_file(other, move.new) and move.name in definitions_in(source)
         if any(change.path == other for change in context.changes)
-        or definition_text(held, move.name) == definition_text(text, move.name)
+        or definition_text(source, move.name) == definition_text(text, move.name)
     }
-    merged = replace_definitions(text, content, before.name, task=context.task, path=before.path, there=there)
+    merged = replace_definitions(text, content, before.name, task=context.task, path=before.path, there=sources)
     if isinstance(merged, Refusal):
         return _unchanged(merged.reason) if merged.unchanged else invalid(merged.reason)
     lines = iter(merged.text.splitlines())
     if before.path not in context.files_read and not all(line in lines for line in text.splitlines()):
         return shown_unread(context, before)
-    told = {"ignored": list(merged.ignored), "deleted": list(merged.deleted), "still": list(merged.still)}
-    data: JsonMap = {"changed": list(merged.changed), "action": "merged", **{k: v for k, v in told.items() if v}}
+    notes = {"ignored": list(merged.ignored), "deleted": list(merged.deleted), "still": list(merged.still)}
+    data: JsonMap = {"changed": list(merged.changed), "action": "merged", **{k: v for k, v in notes.items() if v}}
     if merged.renamed_uses:
         data["renamed_uses"] = merged.renamed_uses
     return _save(context, before.path, merged.text, before, **data)
@@ -80,7 +80,7 @@ def _apply(
         return _refused(hunks)
     loaded = before if isinstance(before, LoadedText) else None
     is_new = isinstance(before, ToolError) and before.code is ToolErrorCode.NOT_FOUND
-    if isinstance(before, ToolError) and not (is_new and not any(each.old for each in hunks)):
+    if isinstance(before, ToolError) and not (is_new and not any(hunk.old for hunk in hunks)):
         return before
     text = loaded.file.text if loaded else ""
     patched = apply_hunks(text, hunks, path)
@@ -116,18 +116,18 @@ def _save(context: ToolContext, path: str, text: str, before: LoadedText | None,
 def _python_read(context: ToolContext, path: str) -> dict[str, str]:
     """The texts of the other Python files that the thread has read."""
     loaded = (load_text(context, other) for other in context.files_read if _is_python(other) and other != path)
-    return {each.path: each.file.text for each in loaded if isinstance(each, LoadedText)}
+    return {text.path: text.file.text for text in loaded if isinstance(text, LoadedText)}
 
 
 def _brought(context: ToolContext, path: str, content: str, before: LoadedText | ToolError) -> Iterator[str]:
     """The definitions that the request moves to this file, and that neither the file nor the block has."""
     request, code = read_request(context.task), parse(content)
     moves = request.moves if _is_python(path) and not isinstance(code, SyntaxProblem) else ()
-    own = definitions_in(content) | definitions_in(before.file.text if isinstance(before, LoadedText) else "")
+    definitions = definitions_in(content) | definitions_in(before.file.text if isinstance(before, LoadedText) else "")
     for move in moves:
-        if is_file(path, move.new) and own.isdisjoint({move.name, request.renames.get(move.name, "")}):
+        if is_file(path, move.new) and definitions.isdisjoint({move.name, request.renames.get(move.name, "")}):
             others = (text for other, text in _python_read(context, path).items() if move.leaves(other))
-            found = [text for each in others if (text := definition_text(each, move.name))]
+            found = [text for other in others if (text := definition_text(other, move.name))]
             yield from (f"\n\n{text}" for text in found if len(found) == 1)
 
 
@@ -136,14 +136,14 @@ def _modules(context: ToolContext, path: str) -> dict[str, str]:
     folder = posixpath.dirname(path)
     package = "." if context.workspace.exists(posixpath.join(folder, "__init__.py")) else ""
     circle = re.compile(rf"^[ \t]*(?:from|import)\b.*\b{re.escape(module_of(path))}\b", re.MULTILINE)
-    found: dict[str, str] = {}
+    texts: dict[str, str] = {}
     for other, text in _python_read(context, path).items():
         place, name = posixpath.split(other)
         stem = name.removesuffix(".py")
         useful = stem.isidentifier() and not stem.startswith("__") and not IS_TEST.search(name)
         if useful and place in {folder, "" if not package else folder} and not circle.search(text):
-            found[package + stem] = text
-    return found
+            texts[package + stem] = text
+    return texts
 
 
 def _excerpt(before: LoadedText, text: str, task: str) -> ToolError | None:
@@ -168,8 +168,8 @@ def _lost(before: LoadedText, text: str, task: str) -> list[str]:
     lost = lost_definitions if _is_python(before.path) else partial(lost_keys, before.path)
     names = lost(before.file.text, text)
     request = read_request(task)
-    asked = request.deletions(names, before.path) | request.renames.keys()
-    return [name for name in names if name not in asked]
+    names_asked = request.deletions(names, before.path) | request.renames.keys()
+    return [name for name in names if name not in names_asked]
 
 
 def _unchanged(reason: str) -> ToolError:

@@ -74,17 +74,20 @@ class _Report:
     def note(self, lines: Mapping[str, Iterable[int]]) -> None:
         """Take in the changed lines that a passing program ran."""
         for path, numbers in lines.items():
-            if ran := {*numbers}:
-                self.lines.setdefault(path, set()).update(ran)
+            if line_numbers := {*numbers}:
+                self.lines.setdefault(path, set()).update(line_numbers)
 
     def output(self) -> ToolAnswer:
         if self.failed:
             message = "\n".join(self.failed[:MOST_TOLD])
             return ToolError(code=ToolErrorCode.CHECK_FAILED, message=message)
-        lines = [f"{path}:{each}" for path, numbers in self.lines.items() for each in _ranges(numbers)]
-        kinds = {name: [*chain(*(getattr(each, name) for each in self.proof.distinct))] for name in Distinction._fields}
-        shown = bool(kinds["failed_before"] or kinds["new_code"])
-        unreached = self.proof.holds and self.traced and not shown and bool(self.changed)
+        lines = [f"{path}:{line_range}" for path, numbers in self.lines.items() for line_range in _ranges(numbers)]
+        kinds = {
+            name: [*chain(*(getattr(distinction, name) for distinction in self.proof.distinct))]
+            for name in Distinction._fields
+        }
+        is_shown = bool(kinds["failed_before"] or kinds["new_code"])
+        unreached = self.proof.holds and self.traced and not is_shown and bool(self.changed)
         unreached &= self.proof.proven.isdisjoint(self.changed)
         unseen = [f"Nothing checked {listed([*self.not_found])}."] if self.not_found else []
         why = [*self.proof.reasons, *self.not_run]
@@ -95,13 +98,13 @@ class _Report:
         checks = "passed" if self.proof.holds and not unreached else "none"
         if checks == "none" and kinds["indistinct"]:
             checks, reason = "indistinct", ""
-        said: JsonMap = {} if checks != "none" and not reason else {"reason": reason}
-        said |= {name: names[:MOST_NAMED] for name, names in kinds.items() if names and name != "unknown"}
+        details: JsonMap = {} if checks != "none" and not reason else {"reason": reason}
+        details |= {name: names[:MOST_NAMED] for name, names in kinds.items() if names and name != "unknown"}
         if self.old_failures:
-            said["failed_already"] = dict(islice(self.old_failures.items(), MOST_TOLD))
+            details["failed_already"] = dict(islice(self.old_failures.items(), MOST_TOLD))
         if self.skips:
-            said |= {"skipped": self.skips.total(), "skip_reason": self.skips.most_common(1)[0][0]}
-        return ToolOutput.ok(checks=checks, ran=self.ran, lines=lines, **said)
+            details |= {"skipped": self.skips.total(), "skip_reason": self.skips.most_common(1)[0][0]}
+        return ToolOutput.ok(checks=checks, ran=self.ran, lines=lines, **details)
 
 
 def check(context: ToolContext, paths: Sequence[str]) -> ToolAnswer:
@@ -175,23 +178,23 @@ class _Checking:
         first: dict[str, str] = {}
         for change in self.context.changes:
             first.setdefault(change.path, change.sha256_before)
-        there = {path: sha256 for path, sha256 in first.items() if self.context.workspace.exists(path)}
-        held = {path: self.context.backup(sha256) if sha256 else b"" for path, sha256 in there.items()}
-        known = {path: data for path, data in held.items() if data is not None}
-        gone = any(sha256 for path, sha256 in first.items() if path not in there)
-        return None if gone or len(known) < len(held) or len(held) > MOST_REPLACED else known
+        hashes = {path: sha256 for path, sha256 in first.items() if self.context.workspace.exists(path)}
+        backups = {path: self.context.backup(sha256) if sha256 else b"" for path, sha256 in hashes.items()}
+        contents = {path: data for path, data in backups.items() if data is not None}
+        gone = any(sha256 for path, sha256 in first.items() if path not in hashes)
+        return None if gone or len(contents) < len(backups) or len(backups) > MOST_REPLACED else contents
 
     @cached_property
     def lines(self) -> dict[str, list[int]]:
         """The lines of Python files that the turn has changed or added, but those that say nothing when they run."""
-        found: dict[str, list[int]] = {}
+        numbers_by_file: dict[str, list[int]] = {}
         for path, text in self.python.items():
             if (old := (self.before or {}).get(path)) is not None:
-                both = difflib.SequenceMatcher(None, (text_of(old) or "").splitlines(), text.splitlines())
-                changed = (range(*each[3:]) for each in both.get_opcodes() if each[0] != "equal")
+                matcher = difflib.SequenceMatcher(None, (text_of(old) or "").splitlines(), text.splitlines())
+                changed = (range(*opcode[3:]) for opcode in matcher.get_opcodes() if opcode[0] != "equal")
                 idle = _idle_lines(text)
-                found[path] = [at + 1 for place in changed for at in place if at + 1 not in idle]
-        return found
+                numbers_by_file[path] = [at + 1 for place in changed for at in place if at + 1 not in idle]
+        return numbers_by_file
 
     @cached_property
     def defined(self) -> frozenset[str]:
@@ -217,28 +220,34 @@ class _Checking:
         if isinstance(answers := self.checks.run_examples(modules, self.deadline - monotonic_s()), ToolError):
             self.report.not_run.append(answers.message)
             return
-        for (path, found), answer in zip(examples.items(), answers, strict=True):
-            run = read_run(answer, len(found))
+        for (path, examples_of_file), answer in zip(examples.items(), answers, strict=True):
+            run = read_run(answer, len(examples_of_file))
             if run.loaded:
-                results = self._newly_failing(path, found, run.results)
-                told = [words for _, words in failures(found, results, self.checks.rules.examples_timeout_s)]
+                results = self._newly_failing(path, examples_of_file, run.results)
+                messages = [
+                    words for _, words in failures(examples_of_file, results, self.checks.rules.examples_timeout_s)
+                ]
             else:
                 damaged = run.own and (DAMAGE.match(run.error) or _CIRCULAR in run.error)
-                told = [f"{path} cannot be imported: {run.error}."] if damaged else []
-            self.report.failed += told
-            own = self.own[path].intersection(found)
-            old = [result for each, result in zip(found, run.results, strict=True) if each not in own]
-            passed = sum(each.status is Status.PASSED for each in old)
-            if not told and passed:
+                messages = [f"{path} cannot be imported: {run.error}."] if damaged else []
+            self.report.failed += messages
+            own_examples = self.own[path].intersection(examples_of_file)
+            old = [
+                result
+                for example, result in zip(examples_of_file, run.results, strict=True)
+                if example not in own_examples
+            ]
+            passed = sum(result.status is Status.PASSED for result in old)
+            if not messages and passed:
                 self.report.ran.append(f"{count_of(passed, 'example')} of {path}")
-                lines = {path: () if own else answer.get("lines", ())}
+                lines = {path: () if own_examples else answer.get("lines", ())}
                 self.report.proof.add(lines)
                 self.report.note(lines)
 
     def _newly_failing(self, path: str, examples: tuple[Example, ...], now: Sequence[Result]) -> Sequence[Result]:
         """The results without those of docstrings that failed before, unless the task repairs what they are about."""
         request = read_request(self.context.task)
-        failing = [at for at, each in enumerate(now) if each.status in FAILING]
+        failing = [at for at, result in enumerate(now) if result.status in FAILING]
         if self.before is None or all(examples[at].origin is Origin.TASK for at in failing):
             return now
         old, plan = now, None
@@ -248,31 +257,33 @@ class _Checking:
             answers = self.checks.run_examples([as_request(path, text, examples)], self.deadline - monotonic_s())
             old = () if isinstance(answers, ToolError) else read_run(answers[0], len(examples)).results
         words = frozenset(re.findall(r"\w+", self.context.task))
-        left = list(now)
+        results_left = list(now)
         for at in failing:
             example = examples[at]
             old_one = example.origin is Origin.DOCSTRING and example not in self.own[path]
             failed = old_one and len(old) > at and old[at].status in FAILING
             meant = not words & self.defined or example.name.rpartition(".")[2] in words
             if failed and not (request.repairs and (meant or (plan is not None and example in plan.meant))):
-                left[at] = Result()
+                results_left[at] = Result()
                 self._tell_old([f"an example of {example.name or path}"])
-        return left
+        return results_left
 
     def run_tests(self, paths: Sequence[str]) -> None:
         """The project's tests for the files, and why there are none."""
-        known = [posixpath.normpath(path) for path in paths]
-        tests = _test_files(self.context, known)
-        for test in list(dict.fromkeys(test for found in tests.values() for test in found))[:MOST_TESTS]:
+        paths_given = [posixpath.normpath(path) for path in paths]
+        tests = _test_files(self.context, paths_given)
+        for test in list(dict.fromkeys(test for tests_of_path in tests.values() for test in tests_of_path))[
+            :MOST_TESTS
+        ]:
             before, after = self.report.proof.session.get(test, (b"", b""))
             changed = changed_tests(text_of(before or b"") or "", text_of(after or b"") or "")
             run = partial(self.checks.run_tests, test, lines=self.lines, changed=changed)
             self.take(run, changed=changed)
         commands = self.checks.runners().commands
         for command in commands:
-            if any(path.endswith(command.suffixes) for path in known):
+            if any(path.endswith(command.suffixes) for path in paths_given):
                 self.take(partial(self.checks.run_command, command), suffixes=command.suffixes)
-        for path in (each for each in known if each not in self.report.lines):
+        for path in (path_given for path_given in paths_given if path_given not in self.report.lines):
             if path.endswith(".py") and not tests[path]:
                 places = f"{', '.join(_possible_tests(path)) or 'tests'}, and what imports it"
                 new = ", and its examples are as new as its code" if self.own.get(path) else ""
@@ -300,22 +311,22 @@ class _Checking:
         file = now.name.partition(" ")[2] if now.passed is not None else now.name
         then = self._then(now, run, configured=configured) if now.failed else None
         absent: dict[str, str] = {}
-        for test, told in now.failed.items():
-            name, words = self._absent(told)
+        for test, output in now.failed.items():
+            name, words = self._absent(output)
             if words and (then is None or test in then.failed or self._is_declared(name)):
                 absent[test] = f"{file} {words}"
         self.report.not_run += absent.values()
         judged = replace(now, near=now.near if self.before else (*now.failed,))
         already = failed_already(judged, then, self.report.proof.new_names) if then else []
         if then and self.context.hints is not None:
-            wanted = self.context.hints.wanted_tests(already, judged, then, self.defined)
-            already = [test for test in already if test not in wanted]
+            tests_wanted = self.context.hints.wanted_tests(already, judged, then, self.defined)
+            already = [test for test in already if test not in tests_wanted]
         if configured and now.name in already:
             already.remove(now.name)
         old = {test: _told(file, now.failed[test]) for test in already if test not in absent}
         self._tell_old(old)
         self.report.old_failures |= old
-        if counted := [told for test, told in now.failed.items() if test not in {*already, *absent}]:
+        if counted := [outputs for test, outputs in now.failed.items() if test not in {*already, *absent}]:
             self.report.failed.append(_told(file, counted[0]))
         elif now.passed or (now.passed is None and not now.failed):
             self.report.traced &= now.passed is not None
@@ -339,13 +350,13 @@ class _Checking:
 
     def _absent(self, told: str) -> tuple[str, str]:
         """What a failing test lacks, where it is the name of a package, and the words for it; "" for nothing."""
-        if (found := _ABSENT.search(told)) is None:
+        if (absent := _ABSENT.search(told)) is None:
             return "", ""
-        name = found["module"] or found["package"] or ""
-        own = (f"{folder}{name}{end}" for folder in ("", "src/") for end in ("", ".py"))
+        name = absent["module"] or absent["package"] or ""
+        candidates = (f"{folder}{name}{end}" for folder in ("", "src/") for end in ("", ".py"))
         if not name:
-            return "", f"cannot be run here: {found[0].strip()}"
-        if any(map(self.context.workspace.exists, own)):
+            return "", f"cannot be run here: {absent[0].strip()}"
+        if any(map(self.context.workspace.exists, candidates)):
             return "", ""
         return name, f"needs {name}, which is not installed where checks can see it."
 
@@ -358,56 +369,56 @@ class _Checking:
     def _tell_old(self, names: Collection[str]) -> None:
         if names:
             verb = "are" if len(names) > 1 else "is"
-            told = listed([*names], MOST_TOLD)
-            self.report.not_run.insert(0, f"{told} failed already before the change, and {verb} not counted.")
+            names_text = listed([*names], MOST_TOLD)
+            self.report.not_run.insert(0, f"{names_text} failed already before the change, and {verb} not counted.")
 
 
 def _idle_lines(text: str) -> set[int]:
     """The lines that are executed whether or not the code is used, heads of definitions, and their documentation."""
     tree = parse(text)
     nodes = () if isinstance(tree, SyntaxProblem) else ast.walk(tree)
-    found: set[int] = set()
+    numbers: set[int] = set()
     for node in nodes:
         if isinstance(node, Function | ast.ClassDef):
             first = node.body[0]
             words = isinstance(first, ast.Expr) and isinstance(first.value, ast.Constant)
-            head = min([node.lineno, *(each.lineno for each in node.decorator_list)])
-            found.update(range(head, (first.end_lineno or 0) + 1 if words else first.lineno))
-    return found
+            head = min([node.lineno, *(decorator.lineno for decorator in node.decorator_list)])
+            numbers.update(range(head, (first.end_lineno or 0) + 1 if words else first.lineno))
+    return numbers
 
 
 def _examples(task: str, path: str, text: str, own: Collection[Example]) -> tuple[Example, ...]:
     """Those of the turn's `own` only where the task speaks of documentation, which may not be wrong then."""
     names = [name for name in definitions(text) if name and "." not in name]
-    asked = task_examples(task, names, posixpath.basename(path).removesuffix(".py"))
+    examples_asked = task_examples(task, names, posixpath.basename(path).removesuffix(".py"))
     documents = read_request(task).documents
     documented = docstring_examples(text, in_words=bool(task))
-    return both(asked, [each for each in documented if documents or each not in own])
+    return both(examples_asked, [example for example in documented if documents or example not in own])
 
 
 def _test_files(context: ToolContext, paths: Sequence[str]) -> dict[str, list[str]]:
     """The project's test files for these files: by their names, or that import them, or what imports them."""
-    found = {path: [each for each in _possible_tests(path) if context.workspace.exists(each)] for path in paths}
-    left = [path for path in paths if path.endswith(".py") and not found[path]]
-    known = sorted(_python_files(context) if left else (), key=is_test, reverse=True)
-    texts = dict(_texts(context, known[:MOST_LOOKED_AT]))
-    for path in left:
+    test = {path: [each for each in _possible_tests(path) if context.workspace.exists(each)] for path in paths}
+    paths_left = [path for path in paths if path.endswith(".py") and not test[path]]
+    python_files = sorted(_python_files(context) if paths_left else (), key=is_test, reverse=True)
+    texts = dict(_texts(context, python_files[:MOST_LOOKED_AT]))
+    for path in paths_left:
         importing = _importing(texts, {module_of(path)})
-        indirect = _importing(texts, {module_of(each) for each in importing if not is_test(each)})
-        found[path] = [*filter(is_test, importing)] or [*filter(is_test, indirect)]
-    return found
+        indirect = _importing(texts, {module_of(file) for file in importing if not is_test(file)})
+        test[path] = [*filter(is_test, importing)] or [*filter(is_test, indirect)]
+    return test
 
 
 def _importing(texts: Mapping[str, str], modules: Collection[str]) -> list[str]:
     """Those of the files that import one of these modules, as its last name tells."""
-    likely = {path: parse(text) for path, text in texts.items() if any(each in text for each in modules)}
+    likely = {path: parse(text) for path, text in texts.items() if any(module in text for module in modules)}
     trees = ((path, tree) for path, tree in likely.items() if not isinstance(tree, SyntaxProblem))
     return [path for path, tree in trees if not {*modules}.isdisjoint(_imported(tree))]
 
 
 def _python_files(context: ToolContext) -> Iterator[str]:
     """Those of the project itself."""
-    walked = (each.path for each in context.workspace.walk() if not INSTALLED & {*each.path.split("/")})
+    walked = (entry.path for entry in context.workspace.walk() if not INSTALLED & {*entry.path.split("/")})
     return (path for path in islice(walked, MOST_WALKED) if path.endswith(".py"))
 
 
@@ -442,7 +453,7 @@ def _told(name: str, text: str) -> str:
 def _ranges(numbers: Collection[int]) -> Iterator[str]:
     """Numbers as `3-7` and `9`."""
     ordered = sorted(numbers)
-    starts = [each for each in ordered if each - 1 not in numbers]
-    ends = [each for each in ordered if each + 1 not in numbers]
+    starts = [number for number in ordered if number - 1 not in numbers]
+    ends = [number for number in ordered if number + 1 not in numbers]
     for start, end in zip(starts, ends, strict=True):
         yield str(start) if start == end else f"{start}-{end}"

@@ -89,8 +89,8 @@ def multi_edit(context: ToolContext, arguments: MultiEditArguments) -> ToolAnswe
         done = invalid(problem) if problem else replaced()
         if isinstance(done, ToolError):
             where = f"Edit {number} of {len(arguments.edits)} failed, so none was made: "
-            told = done.model_copy(update={"message": where + done.message})
-            return instead_of(told, context, before) if is_miss(done) else told
+            result = done.model_copy(update={"message": where + done.message})
+            return instead_of(result, context, before) if is_miss(done) else result
         text = done.text
         tiers.append(done.tier)
         replacements += done.replacements

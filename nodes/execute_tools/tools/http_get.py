@@ -51,8 +51,8 @@ def readable_text(html: str) -> str:
         if name == "pre":
             preformatted = max(0, preformatted + (1 if opening else -1))
         elif name == "a" and opening:
-            found = _HREF.search(tag["attributes"])
-            links.append(f" ({found[1]})" if found else "")
+            href = _HREF.search(tag["attributes"])
+            links.append(f" ({href[1]})" if href else "")
         elif name == "a" and links:
             add(links.pop())
         elif opening and name in {"li", "td", "th"}:

@@ -101,7 +101,7 @@ class Proof:
     @cached_property
     def new_names(self) -> frozenset[str]:
         """What the session has added to Python files: definitions and modules."""
-        python = {path: each for path, each in self.session.items() if path.endswith(".py")}
+        python = {path: data for path, data in self.session.items() if path.endswith(".py")}
         texts = (((text_of(old or b"") or ""), (text_of(new or b"") or "")) for old, new in python.values())
         return new_names(texts) | {module_of(path) for path, (old, _) in python.items() if old == b""}
 
@@ -149,24 +149,24 @@ class Proof:
             return passed
         existing = [test for test in failed if not _is_of(test, passed.changed)]
         missing = existing or [test for test in now.changed if test not in then.changed]
-        left = replace(
+        verification = replace(
             now,
             changed={test: lines for test, lines in now.changed.items() if test in then.changed},
             passing=tuple(test for test in now.passing if test in then.passing),
         )
-        proof = now.passed is not None and not existing and bool(left.changed or left.passing)
+        proof = now.passed is not None and not existing and bool(verification.changed or verification.passing)
         if missing or not proof:
             verb = "do" if missing[1:] else "does"
             self.reasons.append(f"{listed(missing or [passed.name])} {verb} not pass {where}.")
         if not proof:
             return None
-        return passed._replace(now=replace(left, passed=len(left.changed) + len(left.passing)))
+        return passed._replace(now=replace(verification, passed=len(verification.changed) + len(verification.passing)))
 
     def _weigh_command(self, passed: PassedTests) -> None:
         """The same for a command, whose tests are not known one by one."""
         tests = {path: old for path, (old, _) in self.session.items() if is_test(path) and old is not None}
         if passed.configured:
-            weighed = any(each.indistinct for each in self.distinct)
+            weighed = any(distinction.indistinct for distinction in self.distinct)
             alone = self._again(passed, tests) if weighed else passed.now
             self.holds |= isinstance(alone, str) or not alone.failed
             return
@@ -178,7 +178,7 @@ class Proof:
             self.holds = True
             return
         self.distinct.append(Distinction(indistinct=(*changed,)))
-        names = (each.path for each in islice(self.context.workspace.walk(), MOST_WALKED))
+        names = (entry.path for entry in islice(self.context.workspace.walk(), MOST_WALKED))
         others = (path for path in names if path.endswith(passed.suffixes) and path not in changed)
         self.holds |= any(is_test(path) and not INSTALLED & {*path.split("/")} for path in others)
 
@@ -192,14 +192,14 @@ class Proof:
 
     def _again(self, passed: PassedTests, before: dict[str, bytes] | str) -> RanTests | str:
         """What becomes of the tests with what these files held before; a reason instead comes back as it is."""
-        left = self.deadline - monotonic_s()
-        if isinstance(before, str) or left <= 0:
+        remaining_s = self.deadline - monotonic_s()
+        if isinstance(before, str) or remaining_s <= 0:
             return before if isinstance(before, str) else "no time is left"
-        then = passed.run(seconds=left, before=before) if before else passed.now
+        then = passed.run(seconds=remaining_s, before=before) if before else passed.now
         return then.message.rstrip(".") if isinstance(then, ToolError) else then
 
 
 def _is_of(test: str, names: Collection[str]) -> bool:
     """Whether a runner means one of these tests by this name, which may have its file, its class and parameters."""
-    whole = f".{test.partition('[')[0].replace('::', '.')}"
-    return any(whole.endswith(f".{name}") for name in names)
+    dotted = f".{test.partition('[')[0].replace('::', '.')}"
+    return any(dotted.endswith(f".{name}") for name in names)

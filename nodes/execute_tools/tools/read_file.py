@@ -35,8 +35,10 @@ def read_file(context: ToolContext, arguments: ReadFileArguments) -> ToolAnswer:
     A page has `limit` lines, and `context.max_lines` at most; it ends early once it holds 48,000 bytes of JSON. A line
     is cut at 2000 characters, and says where it goes on. Lines of a private key are marks, wherever the page begins.
     """
-    kept = is_reference(arguments.path)  # a result that was too large to show; it is no file of the workspace
-    if kept:
+    is_saved_result = is_reference(
+        arguments.path
+    )  # a result that was too large to show; it is no file of the workspace
+    if is_saved_result:
         opened = context.kept.open(arguments.path) if context.kept else unknown_reference(arguments.path, ())
         content = opened if isinstance(opened, ToolError) else read_whole(opened, MAX_FILE_BYTES)
     else:
@@ -47,7 +49,7 @@ def read_file(context: ToolContext, arguments: ReadFileArguments) -> ToolAnswer:
     if isinstance(page, ToolError):
         return page
     output = ToolOutput.ok(path=content.path, **page)
-    return output if kept else replace(output, files_read={content.path: content.sha256})
+    return output if is_saved_result else replace(output, files_read={content.path: content.sha256})
 
 
 class ReadSkillArguments(ToolArguments):
@@ -94,23 +96,23 @@ def _page_of(
 
 def _page(lines: list[str], start: int, last: int, column: int) -> JsonMap:
     """The lines from `start` to `last` (counted from 1), with spec 3's pagination metadata."""
-    shown: list[str] = []
+    lines_shown: list[str] = []
     size = cut = 0
     for number in range(start, last + 1):
         if size >= MAX_PAGE_BYTES:
             break
-        line, rest = _shown(_bare(lines, number), number, column - 1 if number == start else 0)
-        shown.append(line + ("\n" if number < len(lines) else ""))
-        size += len(orjson.dumps(shown[-1]))
-        cut += rest
-    remaining = len(lines) - (not lines[-1]) - start + 1 - len(shown)
+        line, tail = _shown(_bare(lines, number), number, column - 1 if number == start else 0)
+        lines_shown.append(line + ("\n" if number < len(lines) else ""))
+        size += len(orjson.dumps(lines_shown[-1]))
+        cut += tail
+    remaining = len(lines) - (not lines[-1]) - start + 1 - len(lines_shown)
     return {
-        "content": "".join(shown),
+        "content": "".join(lines_shown),
         "start_line": start,
-        "lines_shown": len(shown),
+        "lines_shown": len(lines_shown),
         "lines_remaining": remaining,
         "has_more": remaining > 0 or cut > 0,
-        "next_start_line": start + len(shown) if remaining else None,
+        "next_start_line": start + len(lines_shown) if remaining else None,
         **({"long_lines_cut": cut} if cut else {}),
     }
 

@@ -49,14 +49,14 @@ def run_command(context: ToolContext, arguments: RunCommandArguments) -> ToolAns
     program = arguments.argv[0]
     if unrecorded:
         message = f"{program} has run, but what it changed could not be recorded, so it cannot be undone. {unrecorded}"
-        told = ToolResult(ok=False, error=ToolError(code=ToolErrorCode.IO_ERROR, message=message, fatal=True))
+        failure = ToolResult(ok=False, error=ToolError(code=ToolErrorCode.IO_ERROR, message=message, fatal=True))
     elif isinstance(result, ToolError):
-        told = ToolResult(ok=False, error=result)
+        failure = ToolResult(ok=False, error=result)
     elif result.timed_out or result.limit is not None:
-        told = ToolResult(ok=False, error=_ended(program, result, changes))
+        failure = ToolResult(ok=False, error=_ended(program, result, changes))
     else:
-        told = ToolResult(ok=True, data=_data(result) | _changed_files(changes))
-    return ToolOutput(told, () if isinstance(changes, Unwatched) else file_changes(changes))
+        failure = ToolResult(ok=True, data=_data(result) | _changed_files(changes))
+    return ToolOutput(failure, () if isinstance(changes, Unwatched) else file_changes(changes))
 
 
 def _data(result: CommandResult) -> JsonMap:
@@ -74,12 +74,12 @@ def _changed_files(changes: CommandChanges | Unwatched) -> JsonMap:
     if isinstance(changes, Unwatched):
         return {"changed_files": f"not tracked: {changes.reason}"}
     names = _names(changes)
-    set_aside = [each.path for each in changes.files if f"{UNTRUSTED}/" in f"{each.path}/"]
+    set_aside = [file.path for file in changes.files if f"{UNTRUSTED}/" in f"{file.path}/"]
     return ({"changed_files": names} if names else {}) | ({"set_aside": set_aside} if set_aside else {})
 
 
 def _names(changes: CommandChanges) -> list[str]:
-    names = [f"{shown(each.path)} ({each.kind})" for each in changes.files[:_MOST_CHANGED]]
+    names = [f"{shown(file.path)} ({file.kind})" for file in changes.files[:_MOST_CHANGED]]
     more = len(changes.files) - len(names)
     return [*names, *([f"... and {more} more"] if more else [])]
 
@@ -87,16 +87,16 @@ def _names(changes: CommandChanges) -> list[str]:
 def _ended(program: str, result: CommandResult, changes: CommandChanges | Unwatched) -> ToolError:
     """TIMEOUT or RESOURCE_LIMIT, and all that is known of what the program did before."""
     words = last_words(result.stdout, result.stderr)
-    said = f" The end of its output:\n{words}" if words else " It had printed nothing."
-    made = ""
+    output = f" The end of its output:\n{words}" if words else " It had printed nothing."
+    changes_made = ""
     if isinstance(changes, Unwatched):
-        made = f" What it changed was not tracked: {changes.reason}."
+        changes_made = f" What it changed was not tracked: {changes.reason}."
     elif names := _names(changes):
-        made = f" It changed: {', '.join(names)}."
+        changes_made = f" It changed: {', '.join(names)}."
     seconds = max(round(result.limit_s, 1), 0.1)  # without what the look before it took
     why = f"was stopped after {seconds:g} s." if result.limit is None else str(result.limit)
     code = ToolErrorCode.TIMEOUT if result.limit is None else ToolErrorCode.RESOURCE_LIMIT
-    return ToolError(code=code, message=f"{program} {why}{made}{said}")
+    return ToolError(code=code, message=f"{program} {why}{changes_made}{output}")
 
 
 class RunChecksArguments(ToolArguments):

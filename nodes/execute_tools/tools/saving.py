@@ -91,8 +91,8 @@ def save_text(context: ToolContext, path: str, text: str, before: LoadedText | N
 
 def changed(changes: Sequence[FileChange], **data: Any) -> ToolOutput:
     """A result with these fields and file effects; the thread knows what each of the files holds now."""
-    known = {change.path: change.sha256_after for change in changes}
-    return replace(ToolOutput.ok(**data), changes=tuple(changes), files_read=known)
+    hashes = {change.path: change.sha256_after for change in changes}
+    return replace(ToolOutput.ok(**data), changes=tuple(changes), files_read=hashes)
 
 
 def judged_syntax(context: ToolContext, path: str, before: str | None, after: str) -> JsonMap | ToolError:
@@ -114,8 +114,10 @@ def _foreign_line(context: ToolContext, before: str, after: str) -> str:
 
     A line that the file has already is its own, wherever the edit puts it.
     """
-    added = [each for each in context.foreign if each in after and each not in before]
-    return next((line.strip() for line in after.splitlines() if any(each in line for each in added)), "")
+    added = [foreign_name for foreign_name in context.foreign if foreign_name in after and foreign_name not in before]
+    return next(
+        (line.strip() for line in after.splitlines() if any(foreign_name in line for foreign_name in added)), ""
+    )
 
 
 def judged_evidence(context: ToolContext, path: str, before: str | None, after: str) -> ToolError | None:
@@ -144,15 +146,15 @@ def judged_evidence(context: ToolContext, path: str, before: str | None, after: 
     if isinstance(answers, ToolError):
         return None
     runs = [read_run(answer, len(plan.examples)) for answer in answers]
-    told = gate_verdict(plan, runs[0], runs[1] if before is not None else None, checks.rules.examples_timeout_s)
-    if told is None:
+    verdict = gate_verdict(plan, runs[0], runs[1] if before is not None else None, checks.rules.examples_timeout_s)
+    if verdict is None:
         return None
-    return ToolError(code=ToolErrorCode.CHECK_FAILED, message=f"With this edit {told} So nothing was changed.")
+    return ToolError(code=ToolErrorCode.CHECK_FAILED, message=f"With this edit {verdict} So nothing was changed.")
 
 
 def text_before(context: ToolContext, path: str, now: str) -> str:
     """What the file with the text `now` held before the turn, "" where it was not there or that is not known."""
-    first = next((each.sha256_before for each in context.changes if each.path == path), None)
+    first = next((change.sha256_before for change in context.changes if change.path == path), None)
     data = context.backup(first) if first else None
     return now if first is None else text_of(data or b"") or ""
 
@@ -183,15 +185,15 @@ def shown_unread(context: ToolContext, before: LoadedText) -> ToolAnswer:
 
     Source: a 1.5B model sent an edit with invented text that was answered by an error up to 12 times as it was.
     """
-    shown: ToolAnswer = read_file.run(context, ReadFileArguments(path=before.path))
-    if isinstance(shown, ToolError):
-        return shown
-    rest = " It goes on after these lines." if shown.result.data["has_more"] else ""
+    answer: ToolAnswer = read_file.run(context, ReadFileArguments(path=before.path))
+    if isinstance(answer, ToolError):
+        return answer
+    continuation = " It goes on after these lines." if answer.result.data["has_more"] else ""
     note = (
-        f"Nothing was changed: {before.name} was not read yet. This is what it holds.{rest}"
+        f"Nothing was changed: {before.name} was not read yet. This is what it holds.{continuation}"
         " Make the edit again, from this text."
     )
-    return replace(shown, result=ToolResult(ok=True, data={**shown.result.data, "changed": False, "note": note}))
+    return replace(answer, result=ToolResult(ok=True, data={**answer.result.data, "changed": False, "note": note}))
 
 
 MOST_CHANGES = 200  # changed files of one command that the run tells of; the journal has all of them
@@ -202,14 +204,14 @@ _DIFFS_S = 0.3  # how long diffs are made: a formatter may have rewritten hundre
 def file_changes(changes: CommandChanges) -> tuple[FileChange, ...]:
     """The first 200 changes, by name, with diffs as long as there is room and time."""
     until, room = monotonic_s() + _DIFFS_S, MOST_DIFF_CHARACTERS
-    told: list[FileChange] = []
+    changes_told: list[FileChange] = []
     for change in changes.files[:MOST_CHANGES]:
         one = _change(change, diff=monotonic_s() < until and room > 0)
         if len(one.diff) > room:
             one = _change(change, diff=False)
         room -= len(one.diff)
-        told.append(one)
-    return tuple(told)
+        changes_told.append(one)
+    return tuple(changes_told)
 
 
 def _change(change: CommandChange, *, diff: bool) -> FileChange:

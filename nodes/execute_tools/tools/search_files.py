@@ -70,19 +70,21 @@ def read_ripgrep(output: bytes, names: Mapping[str, str], masks: Mapping[str, Ma
         data = event.get("data", {})
         if (name := names.get(data.get("path", {}).get("text", ""))) is None:
             continue
-        found = files.setdefault(name, FileMatches(name))
+        matches_of_file = files.setdefault(name, FileMatches(name))
         if event["type"] == "end":
-            found.binary = data.get("binary_offset") is not None
+            matches_of_file.binary = data.get("binary_offset") is not None
         if event["type"] not in {"match", "context"}:
             continue
-        said, number = data["lines"], data["line_number"]  # a line that is not UTF-8 comes as base64
-        text = said["text"] if "text" in said else base64.b64decode(said["bytes"]).decode(errors="replace")
-        shown = masks.get(name, {}).get(number) or text
+        line_data, number = data["lines"], data["line_number"]  # a line that is not UTF-8 comes as base64
+        text = (
+            line_data["text"] if "text" in line_data else base64.b64decode(line_data["bytes"]).decode(errors="replace")
+        )
+        masked = masks.get(name, {}).get(number) or text
         if event["type"] == "context":
-            found.context[number] = clip(shown)
+            matches_of_file.context[number] = clip(masked)
         else:
             start = data["submatches"][0]["start"] if data["submatches"] else 0
-            found.matches[number] = clip(shown, len(text.encode()[:start].decode(errors="ignore")))
+            matches_of_file.matches[number] = clip(masked, len(text.encode()[:start].decode(errors="ignore")))
     return [file for file in files.values() if file.matches and not file.binary]
 
 
@@ -151,21 +153,21 @@ def search_files(context: ToolContext, arguments: SearchFilesArguments) -> ToolA
         return _narrower(listed, seconds)
     if refused := _refused(listed):
         return refused
-    wanted = _matching(globs, listed.stdout, target)
+    paths = _matching(globs, listed.stdout, target)
     with ExitStack() as handles:
-        files = list(islice(_opened(context, wanted, handles), min(MAX_HANDLES, arguments.max_results + 1)))
-        left = max(0.0, deadline - monotonic_s())
-        found = _look_into(program, arguments, files, left) if files else []
-    if isinstance(found, ToolError):
-        return _narrower(found, seconds)
-    matches = list(islice(_flat(found, arguments.context_lines), arguments.max_results + 1))
+        files = list(islice(_opened(context, paths, handles), min(MAX_HANDLES, arguments.max_results + 1)))
+        remaining_s = max(0.0, deadline - monotonic_s())
+        records = _look_into(program, arguments, files, remaining_s) if files else []
+    if isinstance(records, ToolError):
+        return _narrower(records, seconds)
+    matches = list(islice(_flat(records, arguments.context_lines), arguments.max_results + 1))
     sizes = accumulate(len(json.dumps(match, ensure_ascii=False).encode()) for match in matches)
     fitting = max(1, sum(size <= MAX_SHOWN_BYTES for size in sizes))
-    shown = matches[: min(fitting, arguments.max_results)]
-    has_more = len(shown) < len(matches) or next(wanted, None) is not None or listed.truncated
-    guidance = MORE_MATCHES if has_more else "" if shown else NO_MATCHES
+    matches_shown = matches[: min(fitting, arguments.max_results)]
+    has_more = len(matches_shown) < len(matches) or next(paths, None) is not None or listed.truncated
+    guidance = MORE_MATCHES if has_more else "" if matches_shown else NO_MATCHES
     hint = {"guidance": guidance} if guidance else {}
-    return ToolOutput.ok(matches=shown, has_more=has_more, **hint, **_note(_names(listed.stdout)))
+    return ToolOutput.ok(matches=matches_shown, has_more=has_more, **hint, **_note(_names(listed.stdout)))
 
 
 def _matching(globs: Sequence[PathGlob], listed: bytes, target: str) -> Iterator[str]:
@@ -224,8 +226,12 @@ def _flat(files: Iterable[FileMatches], near: int) -> Iterator[JsonMap]:
         for number, text in file.matches.items():
             match: JsonMap = {"path": file.path, "line": number, "text": text}
             if near:
-                match["before"] = [lines[each] for each in range(number - near, number) if each in lines]
-                match["after"] = [lines[each] for each in range(number + 1, number + near + 1) if each in lines]
+                match["before"] = [
+                    lines[line_number] for line_number in range(number - near, number) if line_number in lines
+                ]
+                match["after"] = [
+                    lines[line_number] for line_number in range(number + 1, number + near + 1) if line_number in lines
+                ]
             yield match
 
 
@@ -292,10 +298,10 @@ def _pattern_options(arguments: SearchFilesArguments) -> Iterator[str]:
 
 def _refused(result: ProcessResult) -> ToolError | None:
     """What ripgrep has against the pattern; files that it could not read are no reason to fail."""
-    said = result.stderr.decode(errors="replace").strip()
-    if result.truncated or result.exit_code in {0, 1} or not said:
+    error_text = result.stderr.decode(errors="replace").strip()
+    if result.truncated or result.exit_code in {0, 1} or not error_text:
         return None
-    reason = said.splitlines()[-1].removeprefix("error: ").removeprefix("rg: ")
+    reason = error_text.splitlines()[-1].removeprefix("error: ").removeprefix("rg: ")
     return invalid(
         f"The pattern is not a valid regular expression ({reason}). Set literal to true to search for it as plain text."
     )
@@ -348,16 +354,16 @@ def glob_files(context: ToolContext, arguments: GlobFilesArguments) -> ToolAnswe
     if isinstance(listed := context.workspace.list_directory(arguments.path), ToolError):
         return listed
     base = dirname(listed[0].path) if listed else ""
-    found, has_more = list[str](), False
+    names, has_more = list[str](), False
     for glob in globs:
         walk = context.workspace.walk(arguments.path)
-        found = sorted(islice(_named(context, islice(walk, MAX_VISITED), base, glob), MAX_PATHS + 1))
-        has_more = len(found) > MAX_PATHS or next(walk, None) is not None
-        if found:
+        names = sorted(islice(_named(context, islice(walk, MAX_VISITED), base, glob), MAX_PATHS + 1))
+        has_more = len(names) > MAX_PATHS or next(walk, None) is not None
+        if names:
             break
-    guidance = MORE_MATCHES if has_more else "" if found else NO_MATCHES
+    guidance = MORE_MATCHES if has_more else "" if names else NO_MATCHES
     hint = {"guidance": guidance} if guidance else {}
-    return ToolOutput.ok(paths=found[:MAX_PATHS], has_more=has_more, **hint, **_note(found))
+    return ToolOutput.ok(paths=names[:MAX_PATHS], has_more=has_more, **hint, **_note(names))
 
 
 def _named(context: ToolContext, entries: Iterable[Entry], base: str, glob: PathGlob) -> Iterator[str]:

@@ -97,14 +97,14 @@ def append_file(context: ToolContext, arguments: AppendFileArguments) -> ToolAns
 
 def _append(context: ToolContext, path: str, content: str, before: saving.LoadedText) -> ToolAnswer:
     newline, old = before.file.form.newline, before.file.text
-    kept = old if not old or old.endswith("\n") else old + newline
+    old_text = old if not old or old.endswith("\n") else old + newline
     return saving.save_text(
         context,
         path,
-        kept + (with_newline(content, newline) if old else content),
+        old_text + (with_newline(content, newline) if old else content),
         before,
         action="appended",
-        start_line=count_lines(kept) + 1,
+        start_line=count_lines(old_text) + 1,
         lines=count_lines(content),
     )
 
@@ -136,8 +136,10 @@ def move_file(context: ToolContext, arguments: MoveFileArguments) -> ToolAnswer:
     version = Version(before.sha256, text_of(before.data))
     changes = (file_change(moved.path, version, NO_FILE), file_change(moved.target, NO_FILE, version))
     output = saving.changed(changes, path=moved.path, target=moved.target, action="moved")
-    known = context.files_read.get(before.path)
-    return replace(output, files_read={moved.path: ""} if known is None else {moved.path: "", moved.target: known})
+    sha256_read = context.files_read.get(before.path)
+    return replace(
+        output, files_read={moved.path: ""} if sha256_read is None else {moved.path: "", moved.target: sha256_read}
+    )
 
 
 class DeleteFileArguments(ToolArguments):

@@ -218,7 +218,7 @@ def types_of(schema: Any, whole: JsonMap, depth: int = 0) -> frozenset[str]:
             target = target.get(part) if isinstance(target, dict) else None
         return types_of(target, whole, depth + 1)
     types = schema.get("type")
-    names = {each for each in (types if isinstance(types, list) else [types]) if isinstance(each, str)}
+    names = {type_name for type_name in (types if isinstance(types, list) else [types]) if isinstance(type_name, str)}
     for key in ("anyOf", "oneOf", "allOf"):
         parts = schema.get(key)
         for part in parts if isinstance(parts, list) else ():

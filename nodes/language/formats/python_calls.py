@@ -56,8 +56,8 @@ class PythonCalls(CallFormat):
     def example(self, tool: str, arguments: JsonMap) -> str:
         """The call between the marks."""
         call = f"{tool}({', '.join(f'{key}={value!r}' for key, value in arguments.items())})"
-        whole = f"{self.opening}{f'[{call}]' if self.listed else call}{self.closing}"
-        return f"```tool_code\n{whole}\n```" if self.fenced_only else whole
+        call_text = f"{self.opening}{f'[{call}]' if self.listed else call}{self.closing}"
+        return f"```tool_code\n{call_text}\n```" if self.fenced_only else call_text
 
     def read(self, text: str, position: int, tools: ToolSchemas) -> Markup | None:
         """All calls of the list, or on the lines, that begins behind the mark."""
@@ -182,8 +182,8 @@ class GemmaCall(CallFormat):
             if raw is not None:
                 values.append(token.span("raw"))
             parts.append(as_json(raw) if raw is not None else f'"{token["key"]}":' if token["key"] else token[0])
-        whole = "".join(parts)
-        value = json_value(whole, 0) if not depth else None
+        joined = "".join(parts)
+        value = json_value(joined, 0) if not depth else None
         if value is None or not isinstance(value[0], dict):
             return incomplete(text, position, NOT_WHOLE)
         call = WrittenCall(tools.plain_name(head["tool"]), value[0], tuple(values))

@@ -86,9 +86,9 @@ def starts_of(names: frozenset[str]) -> Starts:
     tools = "|".join(map(re.escape, sorted(names, key=len, reverse=True))) or r"(?!)"
     anywhere: dict[str, None] = {}
     of_lines: dict[str, None] = {}
-    for each in FORMATS:
-        (of_lines if each.line_start else anywhere).update(dict.fromkeys(each.markers))
-        anywhere.update(dict.fromkeys(each.inline))
+    for call_format in FORMATS:
+        (of_lines if call_format.line_start else anywhere).update(dict.fromkeys(call_format.markers))
+        anywhere.update(dict.fromkeys(call_format.inline))
     in_line = "|".join(marker_pattern(marker, tools) for marker in of_lines)
     plain = _plain(anywhere, names)
     return Starts(
@@ -102,8 +102,8 @@ def starts_of(names: frozenset[str]) -> Starts:
 
 def _plain(markers: Iterable[str], names: frozenset[str]) -> list[str]:
     """The markers without spaces, with each tool's name."""
-    whole = (marker.replace("{tool}", name) for marker in markers for name in (names if "{tool}" in marker else [""]))
-    return ["".join(marker.split()) for marker in whole]
+    marks = (marker.replace("{tool}", name) for marker in markers for name in (names if "{tool}" in marker else [""]))
+    return ["".join(marker.split()) for marker in marks]
 
 
 def recognise(text: str, tools: ToolSchemas) -> list[Markup]:
@@ -121,27 +121,27 @@ def recognise(text: str, tools: ToolSchemas) -> list[Markup]:
 
 def whole_calls(text: str, tools: ToolSchemas) -> bool:
     """Whether a text is calls and nothing else."""
-    markups = [each for each in recognise(text, tools) if not each.quoted]
-    complete = bool(markups) and all(each.calls and not each.problem for each in markups)
+    markups = [markup for markup in recognise(text, tools) if not markup.quoted]
+    complete = bool(markups) and all(markup.calls and not markup.problem for markup in markups)
     return complete and not without_markup(text, markups).strip()
 
 
 def without_markup(text: str, markups: Sequence[Markup]) -> str:
     """The prose of a reply: what stands between the calls."""
     parts, at = [], 0
-    for each in markups:
-        if not each.quoted:
-            parts.append(text[at : each.start])
-            at = each.end
+    for markup in markups:
+        if not markup.quoted:
+            parts.append(text[at : markup.start])
+            at = markup.end
     return "\n\n".join(filter(None, (part.strip() for part in [*parts, text[at:]])))
 
 
 def masked(text: str, markups: Sequence[Markup]) -> str:
     """The text with spaces in place of markup and quotations: all places stay the same."""
     parts, at = [], 0
-    for each in markups:
-        parts += [text[at : each.start], _VISIBLE.sub(" ", text[each.start : each.end])]
-        at = each.end
+    for markup in markups:
+        parts += [text[at : markup.start], _VISIBLE.sub(" ", text[markup.start : markup.end])]
+        at = markup.end
     return "".join([*parts, text[at:]])
 
 
@@ -210,14 +210,18 @@ class _Scan:
         return end
 
     def _read(self, start: int, *, at_line_start: bool, fence: str | None = None) -> Markup | None:
-        for each in FORMATS:
-            usable = fence in each.fences if fence is not None else at_line_start or not each.line_start or each.inline
-            markup = each.read(self._text, start, self._tools) if usable else None
+        for call_format in FORMATS:
+            usable = (
+                fence in call_format.fences
+                if fence is not None
+                else at_line_start or not call_format.line_start or call_format.inline
+            )
+            markup = call_format.read(self._text, start, self._tools) if usable else None
             if markup is None:
                 continue
-            if fence is None and each.fenced_only and not markup.problem:
+            if fence is None and call_format.fenced_only and not markup.problem:
                 markup = markup._replace(calls=(), problem=_OUTSIDE)
-            return markup._replace(format=each.name)
+            return markup._replace(format=call_format.name)
         return None
 
     def _open_fence(self, line: int) -> tuple[int, int, str] | None:
@@ -284,7 +288,7 @@ class _Scan:
     def _quotes(self, body: int, end: int) -> str:
         """The format of the first call in this part of the text, "" where there is none."""
         inside = _Scan(self._text[body:end].rpartition("\n")[0], self._tools).run()
-        return next((each.format for each in inside if each.format), "")
+        return next((markup.format for markup in inside if markup.format), "")
 
 
 def _start(match: re.Match[str]) -> int:
@@ -314,21 +318,21 @@ def _quotation_end(text: str, line: int, start: int) -> int | None:
 
 def _unambiguous(text: str, markups: list[Markup], tools: ToolSchemas) -> list[Markup]:
     """Markup with raw values has a problem where the end marks of its format stand once more, outside of calls."""
-    raw = {each.format for each in markups if any(call.values for call in each.calls)}
+    raw = {markup.format for markup in markups if any(call.values for call in markup.calls)}
     marks = [marks for name in raw if (marks := FORMAT_OF[name].end_marks(tools))]
     if not marks:
         return markups
 
     last_stray, following = -1, len(text)
-    for each in reversed(markups):
-        gap_start = each.start if each.problem else each.end
+    for markup in reversed(markups):
+        gap_start = markup.start if markup.problem else markup.end
         if any(pattern.search(text, gap_start, following) for pattern in marks):
             last_stray = following
             break
-        following = each.start
-    for index, each in enumerate(markups):
-        if each.end < last_stray and any(call.values for call in each.calls):
-            return [*markups[:index], Markup(each.start, len(text), (), _AMBIGUOUS, format=each.format)]
+        following = markup.start
+    for index, markup in enumerate(markups):
+        if markup.end < last_stray and any(call.values for call in markup.calls):
+            return [*markups[:index], Markup(markup.start, len(text), (), _AMBIGUOUS, format=markup.format)]
     return markups
 
 
@@ -337,15 +341,15 @@ def _placed(text: str, markups: list[Markup]) -> list[Markup]:
     placed: list[Markup] = []
     following = len(text)
     closed = True
-    for each in reversed(markups):
-        gap = text[each.end : following].lstrip()
+    for markup in reversed(markups):
+        gap = text[markup.end : following].lstrip()
         invents = gap.startswith(RESULT_MARK) or ROLE_LINE.match(gap) is not None
-        closed = (invents or (closed and not gap)) and not each.quoted
-        following = each.start
-        fenced = text.startswith(("```", "~~~"), each.start)
-        if not closed and each.calls and (fenced or _is_told_by_place(text, each)):
-            each = each._replace(calls=(), quoted=fenced, problem="" if fenced else PROSE_FOLLOWS)  # noqa: PLW2901
-        placed.append(each)
+        closed = (invents or (closed and not gap)) and not markup.quoted
+        following = markup.start
+        fenced = text.startswith(("```", "~~~"), markup.start)
+        if not closed and markup.calls and (fenced or _is_told_by_place(text, markup)):
+            markup = markup._replace(calls=(), quoted=fenced, problem="" if fenced else PROSE_FOLLOWS)  # noqa: PLW2901
+        placed.append(markup)
     return placed[::-1]
 
 

@@ -11,4 +11,4 @@ from mendgraph.nodes.language.formats.tagged import TAGGED
 FORMATS: Final[tuple[CallFormat, ...]] = (*MARKED_JSON, *TAGGED, *NAMED_JSON, *PYTHON, *PLAIN_JSON)
 """Tried in this order where two begin alike."""
 
-FORMAT_OF: Final = {each.name: each for each in FORMATS}
+FORMAT_OF: Final = {call_format.name: call_format for call_format in FORMATS}

@@ -46,8 +46,8 @@ class TaggedParameters(CallFormat):
     @property
     def reminder(self) -> str:
         """How the format is written whole."""
-        whole = self.template.replace("{}", self.pair.replace("{key}", "KEY").replace("{value}", "VALUE"))
-        return f"Write it as {whole} with every end mark.".replace("\n", "\\n")
+        call_text = self.template.replace("{}", self.pair.replace("{key}", "KEY").replace("{value}", "VALUE"))
+        return f"Write it as {call_text} with every end mark.".replace("\n", "\\n")
 
     def example(self, tool: str, arguments: JsonMap) -> str:
         """The template, filled."""
