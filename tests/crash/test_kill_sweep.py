@@ -23,7 +23,7 @@ from tests.crash.sweep import EXTENT, Point, servers_of, sweep, visited
 from tests.extent import in_sweeps
 from tests.memory_folder import memory_folder
 
-SECOND_KILLS: Final = {"some": 1, "turns": 60, "all": 500}[EXTENT]
+SECOND_KILLS: Final = {"all": 500}.get(EXTENT, 60)
 SHARED_KILLS: Final = 20
 NAMING: Final = re.compile(r"(?:rename|link|unlink)\w* (?P<name>\S+)$")
 """The calls by which a name comes to mean another file, or none."""
@@ -179,6 +179,7 @@ class Pair(NamedTuple):
         return f"kill_after:{self.first}+{self.second}"
 
 
+@in_sweeps
 def test_resumed_run_may_be_killed_as_well(
     servers: list[ForkServer], trace: tuple[str, ...], tmp_path: Path, memory: Path
 ) -> None:
