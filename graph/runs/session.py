@@ -95,17 +95,15 @@ class Session:
         thread_id, self._durability = options.pop("thread_id", None), options.pop("durability", "sync")
         kept_permissions = options.pop("kept_permissions", False)
         arguments: dict[str, Any] = {**options}
-        arguments_checked = checked(BuildArguments(context=context, **arguments))
-        checkpointer = arguments_checked.checkpointer
+        build_arguments = checked(BuildArguments(context=context, **arguments))
+        checkpointer = build_arguments.checkpointer
         if isinstance(checkpointer, bool):
             raise TypeError("checkpointer: give a saver, or none to keep the thread in the workspace's own database.")
         context = context or AgentContext()
-        if isinstance(arguments_checked.model, str):  # which is kept with the run, so that a resume asks it again
-            context, arguments_checked = (
-                context.model_copy(update={"model": arguments_checked.model}),
-                arguments_checked._replace(model=None),
-            )
-        context = context.model_copy(update=arguments_checked.fields())
+        if isinstance(build_arguments.model, str):  # which is kept with the run, so that a resume asks it again
+            context = context.model_copy(update={"model": build_arguments.model})
+            build_arguments = build_arguments._replace(model=None)
+        context = context.model_copy(update=build_arguments.fields())
         self.thread_id = str(thread_id) if thread_id else uuid4().hex
         self._reader = EventReader()
         root = check_workspace(context.workspace)
@@ -120,15 +118,15 @@ class Session:
         kept: Any = checkpointer
         if checkpointer is None and self._root is not None:
             try:
-                store = Store(self._root, arguments_checked.secrets)
+                store = Store(self._root, build_arguments.secrets)
                 self._store, kept = store, store.saver  # which opens it
             except StoreError as error:
                 self._failure = error
         self._memory = None
-        if context.memory and arguments_checked.store is None and self._root is not None:
+        if context.memory and build_arguments.store is None and self._root is not None:
             try:
                 self._memory = memory_store(self._root)
-                arguments_checked = arguments_checked._replace(store=self._memory)
+                build_arguments = build_arguments._replace(store=self._memory)
             except StoreError as error:
                 self._failure = error
         self._last: Event | None = None
@@ -137,10 +135,10 @@ class Session:
         self._result: RunResult | None = None
         self._values: Mapping[str, Any] = {}
         self._stop = StopRequest()
-        saver = InMemorySaver(serde=serializer(arguments_checked.secrets)) if kept is None else kept
-        arguments_checked = arguments_checked._replace(checkpointer=saver, context=None)
+        saver = InMemorySaver(serde=serializer(build_arguments.secrets)) if kept is None else kept
+        build_arguments = build_arguments._replace(checkpointer=saver, context=None)
         self._machine, self._nodes = build_machine(
-            **arguments_checked._asdict(), stop=self._stop, kept_permissions=kept_permissions
+            **build_arguments._asdict(), stop=self._stop, kept_permissions=kept_permissions
         )
         self._nodes.servers_outlive_turns = True
 
