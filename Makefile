@@ -66,19 +66,8 @@ test: setup ## all tests, offline
 	@$(BIN)/pytest -n 3 --dist loadfile --no-loadscope-reorder --ignore tests/architecture $(ARGS)
 
 SWEEP ?= all
-SWEPT := tests/crash/test_*sweep.py tests/crash/test_batch_kills.py tests/crash/test_agents_kills.py \
-  tests/crash/test_command_kills.py tests/crash/test_approval_kills.py tests/runs/test_shared_store.py \
-  tests/machine/test_depth.py tests/machine/test_any_order.py tests/runs/test_ray.py tests/architecture/test_patterns.py \
-  tests/runs/test_callers_loop.py tests/runs/test_servers.py tests/runs/test_studio.py tests/runs/test_studio_strict.py \
-  tests/runs/test_tmux.py tests/browser \
-  tests/graph/runs/test_run.py::test_run_that_is_left_after_any_event_goes_on_from_there \
-  tests/graph/runs/test_runs.py tests/graph/terminal/test_doctor.py::test_shared_store_is_looked_at \
-  tests/graph/cassettes/test_plugin.py::test_worker_of_xdist_records_and_reports \
-  tests/test_face.py::test_programs_of_langchain_load_no_other_agents \
-  tests/nodes/execute_tools/store/test_pooler.py \
-  tests/nodes/execute_tools/store/test_postgres.py::test_wrong_password_is_told_and_never_shown
 sweep: setup ## kill a run at every call that changes the disk, and check the machine further (CI: SWEEP=turns)
-	@MENDGRAPH_SWEEP=$(SWEEP) $(BIN)/pytest -n 2 --dist loadfile --timeout 1800 $(SWEPT) $(ARGS)
+	@MENDGRAPH_SWEEP=$(SWEEP) $(BIN)/pytest -n 2 --dist loadfile --timeout 1800 -m "in_sweeps or sampled or nightly" $(ARGS)
 
 coverage: setup ## all tests, with the branches that they take: 97 % of all, and every one of the pure files
 	@$(BIN)/coverage erase

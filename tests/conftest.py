@@ -11,7 +11,7 @@ import hypothesis
 import pytest
 
 from mendgraph.nodes.call_model.endpoint import DEFAULT_MODELS
-from tests import network, workspace_watch
+from tests import extent, network, workspace_watch
 from tests.machine import tally
 from tests.memory_folder import memory_folder
 from tests.postgres import (
@@ -78,8 +78,12 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """The tests that take minutes come first, so that no worker is left alone with them at the end."""
+    """The tests that take minutes come first, so that no worker is left alone with them; those of sweeps are skipped."""
     items.sort(key=lambda item: not item.nodeid.startswith("tests/machine/"))
+    for item in items:
+        for name, reason in extent.SKIPPED.items():
+            if reason and item.get_closest_marker(name) is not None:
+                item.add_marker(pytest.mark.skip(reason=reason))
 
 
 @pytest.hookimpl(optionalhook=True)

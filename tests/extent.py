@@ -14,7 +14,15 @@ EXTENTS: Final[tuple[Extent, ...]] = ("some", "turns", "all")
 EXTENT: Final[Extent] = next((each for each in EXTENTS if each == os.environ.get("MENDGRAPH_SWEEP")), "some")
 LEVEL: Final = EXTENTS.index(EXTENT)
 """0, 1 or 2."""
-in_sweeps = pytest.mark.skipif(LEVEL == 0, reason="make sweep SWEEP=turns runs it, as CI does")
+in_sweeps = pytest.mark.in_sweeps
 """For what has no smaller sample: it takes many seconds of CPU, and shows no part that another test does not show."""
-nightly = pytest.mark.skipif(LEVEL < 2, reason="make sweep runs it, as a nightly job does")
+sampled = pytest.mark.sampled
+"""For what `make test` runs with a small sample, and a sweep with a larger one."""
+nightly = pytest.mark.nightly
 """For what takes a minute of CPU, and can break only where few changes are made."""
+
+SKIPPED: Final = {
+    "in_sweeps": "" if LEVEL else "make sweep SWEEP=turns runs it, as CI does",
+    "nightly": "" if EXTENT == "all" else "make sweep runs it, as a nightly job does",
+}
+"""Why tests with these markers are skipped; "" where they run."""

@@ -241,7 +241,7 @@ def _may_be_another(name: str, text: str, owners: frozenset[str]) -> bool:
 
     `owners` are modules and packages of the workspace, whose attribute or import the definition is.
     """
-    attributes = re.findall(rf"(\w*)\W?\.{name}\b", text)
+    attributes = re.findall(rf"(?<!\w)(\w*)\W?\.{name}\b", text)
     imports = re.findall(rf"\bfrom[ \t]+[\w.]*?(\w+)[ \t]+import\b(?:[^\n(]*|[ \t]*\([^)]*)\b{name}\b", text)
     set_anew = re.search(rf"\b{name}\s*(?:=(?!=)|:\s)", _DEFINED.sub("", text))
     quoted = "__all__" not in text and re.search(rf"(['\"]){name}\1", text)

@@ -11,7 +11,7 @@ from benchmarks.everyday.tasks import EVERYDAY, NOT_CHECKED
 from benchmarks.real_model.task import Task, replace_once, write_files
 from benchmarks.real_model.tasks import ALL_TASKS, ORDERS
 from benchmarks.real_model.tasks.refusals import KEY
-from tests.extent import LEVEL
+from tests.extent import LEVEL, sampled
 
 TASKS = {task.name: task for task in (*ALL_TASKS, *ORDERS, *EVERYDAY)}
 CHANGING = [task for task in TASKS.values() if task.changes]
@@ -64,6 +64,7 @@ def verdict(task: Task, written: Mapping[str, str | None] | None = None, answer:
         return task.check(workspace, answer)
 
 
+@sampled
 @pytest.mark.parametrize("task", PLAYED, ids=lambda task: task.name)
 def test_reference_solution_is_accepted_and_no_work_is_not(task: Task) -> None:
     if task.name.startswith("js_") and shutil.which("node") is None:

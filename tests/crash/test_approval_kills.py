@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from tests.crash.fork_server import ForkServer, Played
-from tests.extent import LEVEL
+from tests.extent import LEVEL, sampled
 from tests.runs.approval_play import AFTER, BUG, THREE, asked, session
 
 
@@ -33,6 +33,7 @@ def waiting(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return root
 
 
+@sampled
 @pytest.mark.parametrize("death", ["guarded", "before", "after"] if LEVEL else ["before"])
 def test_kill_after_the_answer_neither_loses_nor_repeats_an_effect(
     server: ForkServer, waiting: Path, death: str

@@ -20,7 +20,7 @@ from tests.crash.fork_server import ForkServer, Played
 from tests.crash.play import AFTER, BEFORE, COMMANDED
 from tests.crash.shim import How
 from tests.crash.sweep import EXTENT, Point, servers_of, sweep, visited
-from tests.extent import in_sweeps
+from tests.extent import in_sweeps, sampled
 from tests.memory_folder import memory_folder
 
 SECOND_KILLS: Final = {"all": 500}.get(EXTENT, 60)
@@ -119,6 +119,7 @@ def effects(played: Sequence[Played]) -> Counter[str]:
     return Counter({name: count for name, count in found.items() if name in EFFECTS})
 
 
+@sampled
 def test_run_that_is_killed_anywhere_goes_on_as_if_nothing_had_been(
     servers: list[ForkServer], trace: tuple[str, ...], tmp_path: Path, memory: Path
 ) -> None:
@@ -199,6 +200,7 @@ def test_resumed_run_may_be_killed_as_well(
     sweep(chosen, play, servers)
 
 
+@sampled
 def test_failed_work_is_taken_back_once_wherever_the_run_is_killed(
     servers: list[ForkServer], tmp_path: Path, memory: Path
 ) -> None:

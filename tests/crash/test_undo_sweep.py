@@ -10,7 +10,7 @@ from tests.crash.fork_server import ForkServer
 from tests.crash.shim import How
 from tests.crash.sweep import Point, servers_of, sweep, visited
 from tests.crash.undo_play import change, prepare
-from tests.extent import LEVEL
+from tests.extent import LEVEL, sampled
 from tests.memory_folder import memory_folder
 from tests.nodes.execute_tools.files.journaled_runs import tree
 
@@ -49,6 +49,7 @@ def trace(servers: list[ForkServer], scene: Scene) -> tuple[str, ...]:
     return played.trace
 
 
+@sampled
 @pytest.mark.parametrize("how", ["kill_after", "EIO", "ENOSPC_on"] if LEVEL else ["kill_after"])
 def test_undo_that_is_cut_off_anywhere_is_made_again(
     servers: list[ForkServer], scene: Scene, trace: tuple[str, ...], how: How

@@ -13,7 +13,7 @@ from hypothesis.stateful import run_state_machine_as_test
 from langchain.agents.middleware import before_model, wrap_model_call, wrap_tool_call
 
 from mendgraph.nodes.records import Protocol
-from tests.extent import LEVEL
+from tests.extent import LEVEL, sampled
 from tests.machine.any_order import AnyOrder
 from tests.machine.world import Database, Memory
 
@@ -45,6 +45,7 @@ depth = settings(
 )
 
 
+@sampled
 @pytest.mark.parametrize("play", PLAYS if LEVEL or EXPLORING else ["text", "native in a database", "native with hooks"])
 def test_no_order_of_events_breaks_the_machine(play: str) -> None:
     run_state_machine_as_test(type("Played", (AnyOrder,), PLAYS[play]), settings=depth)

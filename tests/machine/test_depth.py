@@ -16,7 +16,7 @@ from mendgraph.nodes.call_model.model import Call
 from mendgraph.nodes.records import JsonMap, ModelReply, Protocol, ProviderFailure, StopReason
 from tests.doubles.call_model import CallModel
 from tests.doubles.scripted_model import ScriptedModel
-from tests.extent import LEVEL
+from tests.extent import LEVEL, sampled
 from tests.machine import tally
 from tests.machine.alphabet import (
     ALIKE,
@@ -109,6 +109,7 @@ def passed(explored: list[Explored]) -> set[tuple[str, str]]:
     return walked
 
 
+@sampled
 def test_all_classes_of_replies(tmp_path: Path) -> None:
     """All sequences of nine classes; sequences that lead to the same state are continued once."""
     text = alike(tmp_path, REPRESENTATIVES, (3, 6, 7))
@@ -118,6 +119,7 @@ def test_all_classes_of_replies(tmp_path: Path) -> None:
     assert ends == {Ended("FINISHED", StopReason.ANSWERED), *(Ended("SYSTEM_ERROR", reason) for reason in errors)}
 
 
+@sampled
 def test_whole_alphabet(tmp_path: Path) -> None:
     """Each letter in each state; those that are said to be alike lead to the same state, or to the same end."""
     text, native = both(tmp_path, ALPHABET, (1, 2, 3)[LEVEL])
@@ -136,10 +138,12 @@ def _end(edge: Edge) -> Standing | str:
     return edge.to.kind if isinstance(edge.to, Ended) else edge.to
 
 
+@sampled
 def test_several_calls_in_one_reply_and_claims(tmp_path: Path) -> None:
     alike(tmp_path, SEVERAL_AT_ONCE, (2, 3, 4))
 
 
+@sampled
 @pytest.mark.parametrize("limits", TIGHT)
 def test_under_tight_limits(tmp_path: Path, limits: str) -> None:
     """With every count in the name of a state: no limit is passed by any sequence."""
@@ -149,6 +153,7 @@ def test_under_tight_limits(tmp_path: Path, limits: str) -> None:
     assert STOP_OF[limits] in stops
 
 
+@sampled
 def test_every_edge_that_a_reply_can_lead_over_is_walked(tmp_path: Path) -> None:
     """What is walked above is no small part of the table: here the few letters that suffice."""
     walked = passed(both(tmp_path / "a", ALPHABET, 1))
@@ -221,6 +226,7 @@ WORLDS: dict[str, tuple[Protocol, tuple[Letter, ...], JsonMap]] = {
 }
 
 
+@sampled
 @pytest.mark.parametrize("name", WORLDS)
 def test_whole_runs_take_the_ways_that_were_explored(name: str, tmp_path: Path) -> None:
     """As far as the states of a run were explored, it does what was found from them, whatever has led to them."""

@@ -20,7 +20,7 @@ from langgraph.graph import START, MessagesState, StateGraph
 
 from mendgraph import AgentContext, Outcome, arun_task, build_graph, run_task
 from tests.doubles.scripted_server import Say, ScriptedServer
-from tests.extent import LEVEL
+from tests.extent import LEVEL, sampled
 from tests.providers.clients import client
 from tests.providers.servers import FAMILIES, ProviderServer, say
 
@@ -196,6 +196,7 @@ COMBINATIONS = (
 """All of them in `make sweep`, as faults came from combinations; otherwise each way, provider and source."""
 
 
+@sampled
 @pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
 @pytest.mark.parametrize(("way", "provider", "source"), COMBINATIONS)
 def test_project_and_runs_use_the_same_endpoint(

@@ -111,6 +111,15 @@ _JAVASCRIPT: Final = re.compile(
     r"^(?:(?:export|default|async)[ \t]++)*+(?:function\b[ \t]*+\*?|class\b|const\b|let\b|var\b)[ \t]*+([\w$]++)",
     re.MULTILINE,
 )
+_KEYWORDS: Final = re.compile(
+    r"^(?:(?:pub(?:\([\w:]+\))?|public|private|internal|export|async|unsafe|const|abstract|final|open|data)[ \t]++)*+"
+    r"(?:fn|func|fun|function|def|struct|enum|trait|class|interface|object|type|module)\b[ \t]*+"
+    r"(?:\([^)\n]*+\)[ \t]*+)?(\w++)",
+    re.MULTILINE,
+)
+"""What names a function or a type at the beginning of a line. A Go method has its receiver before its name."""
+
+_OF_KEYWORDS: Final = (".rs", ".go", ".rb", ".php", ".java", ".kt", ".swift", ".scala", ".cs")
 _SCRIPTS: Final = (".js", ".jsx", ".mjs", ".cjs", ".ts", ".tsx")
 _CONFIGURATION: Final = (".toml", ".yaml", ".yml", ".ini", ".cfg", ".properties")
 _ADDS: Final = re.compile(r"\b(?:add|append|insert)(?:s|ing)?\b", re.IGNORECASE)
@@ -173,14 +182,15 @@ def why_too_little(old: str, new: str, task: str) -> str:
 
 
 def lost_keys(path: str, old: str, new: str) -> tuple[str, ...]:
-    """What the old text names and the new one lacks: keys and sections of configuration, top-level names of JavaScript.
+    """What the old text names and the new one lacks: keys and sections of configuration, top-level names of code.
 
     Neither has to parse.
     """
-    pattern = _JSON_KEY if path.endswith(".json") else _KEY if path.endswith(_CONFIGURATION) else None
-    pattern = _JAVASCRIPT if path.endswith(_SCRIPTS) else pattern
+    patterns = ((".json", _JSON_KEY), (_CONFIGURATION, _KEY), (_SCRIPTS, _JAVASCRIPT), (_OF_KEYWORDS, _KEYWORDS))
+    pattern = next((pattern for suffixes, pattern in patterns if path.endswith(suffixes)), None)
     if pattern is None:
         return ()
+
     kept_keys = set(_keys(pattern, new))
     return tuple(dict.fromkeys(key for key in _keys(pattern, old) if key not in kept_keys))
 

@@ -46,11 +46,11 @@ MOST_NAMED = 200  # tests of one kind that a result names
 _DEFINED = re.compile(r"\b(?:function|const|let|var|class|def|fn|func|type|struct|enum)\s+(\w+)")
 _CIRCULAR = "partially initialized module"
 _ABSENT = re.compile(
-    r"^.*(?:ModuleNotFoundError: No module named '(?P<module>\w+)"
+    r"ModuleNotFoundError: No module named '(?P<module>\w+)"
     r"|Cannot find (?:module|package) '(?P<package>[^./'][^']*)"
-    r"|\bsh: .*not found$|you're in the offline mode|GOPROXY=off|Error 127|EROFS|Read-only file system).*$",
-    re.MULTILINE,
+    r"|you're in the offline mode|GOPROXY=off|Error 127|EROFS|Read-only file system"
 )
+_SHELL = re.compile(r"\bsh: ")
 """What says more of the sandbox, or of what is installed, than of the code, where it was so before or was asked for."""
 
 _MANIFEST = re.compile(r"pyproject\.toml|setup\.(?:cfg|py)|requirements.*\.(?:txt|in)|Pipfile|package\.json")
@@ -348,14 +348,20 @@ class _Checking:
         then = run(seconds=self.deadline - monotonic_s(), before=self.before) if self.before else now
         return None if isinstance(then, ToolError) else then
 
-    def _absent(self, told: str) -> tuple[str, str]:
+    def _absent(self, output: str) -> tuple[str, str]:
         """What a failing test lacks, where it is the name of a package, and the words for it; "" for nothing."""
-        if (absent := _ABSENT.search(told)) is None:
+        for line in output.splitlines():
+            absent = _ABSENT.search(line)
+            is_missing_program = line.endswith("not found") and _SHELL.search(line) is not None
+            if absent is not None or is_missing_program:
+                break
+        else:
             return "", ""
-        name = absent["module"] or absent["package"] or ""
+
+        name = "" if absent is None else absent["module"] or absent["package"] or ""
         candidates = (f"{folder}{name}{end}" for folder in ("", "src/") for end in ("", ".py"))
         if not name:
-            return "", f"cannot be run here: {absent[0].strip()}"
+            return "", f"cannot be run here: {line.strip()}"
         if any(map(self.context.workspace.exists, candidates)):
             return "", ""
         return name, f"needs {name}, which is not installed where checks can see it."

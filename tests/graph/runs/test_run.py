@@ -18,7 +18,7 @@ from tests.doubles.replies import Say
 from tests.doubles.scripted_model import ScriptedModel
 from tests.doubles.scripted_server import Chunked, ScriptedServer, Stall
 from tests.doubles.tool_use import Use, in_protocol, message_of, use
-from tests.extent import LEVEL
+from tests.extent import LEVEL, sampled
 from tests.scenarios.sample_repair import CALC, DONE, EDIT, MENDED, READ, TASK
 from tests.workspace_files import changed_files, write_files
 
@@ -122,6 +122,7 @@ def left_early(folder: Path, after: int, way: str, model: ScriptedModel) -> bool
     return True
 
 
+@sampled
 def test_run_that_is_left_after_any_event_goes_on_from_there(tmp_path: Path) -> None:
     for after, way in zip(range(1, 100, (11, 5, 1)[LEVEL]), cycle(("break", "async", "raise")), strict=False):
         folder = tmp_path / str(after)

@@ -110,6 +110,9 @@ SCRIPT = "export async function a() {\n  let b = 1;\n}\nclass B {}\nexport defau
         ("a.toml", "[tool.x]\na = 1\n[[y]]\n", "a = 2\n", ("tool.x", "y")),
         ("a.md", "a: 1\n", "", ()),
         ("a.js", SCRIPT, "export function a() {}\nexport const d = 2;\n", ("B", "c")),
+        ("a.rs", "pub fn sum(n: u64) {}\n\npub(crate) struct B;\nimpl B {}\n", "pub fn sum(n: u64) {}\n", ("B",)),
+        ("a.go", "func (s *Stack) Push(v int) {}\nfunc Pop() {}\ntype T struct{}\n", "func Pop() {}\n", ("Push", "T")),
+        ("a.java", "public final class A {\n  void b() {}\n}\n", "void b() {}\n", ("A",)),
         ("a.ts", "export const $a: number = 1;\nfunctional();\n", "", ("$a",)),
     ],
 )
