@@ -78,7 +78,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """The tests that take minutes come first, so that no worker is left alone with them; those of sweeps are skipped."""
+    """The tests that take minutes come first, so that no worker waits for them; those of sweeps are skipped."""
     items.sort(key=lambda item: not item.nodeid.startswith("tests/machine/"))
     for item in items:
         for name, reason in extent.SKIPPED.items():
