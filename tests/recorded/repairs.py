@@ -99,6 +99,7 @@ ADD = {
 }
 
 EDITED = ("read_file: ok", "edit_blocks: ok", "final_answer: ok")
+REFUSED = ("edit_blocks: invalid_argument", "final_answer: cancelled")
 """The shortest run: the machine reads the file that the request names, and the first reply edits it."""
 
 REPAIRS: tuple[RecordedRun, ...] = (
@@ -178,18 +179,18 @@ REPAIRS: tuple[RecordedRun, ...] = (
     ),
     RecordedRun(
         name="repair_rust",
-        story="The prompt asks for nothing but the functions that change, and the model answers so. In a Rust file the"
-        " block takes the place of the whole file: the other function, mean, is lost, and no line of the outcome"
-        " says it.",
+        story="The prompt asks for nothing but the functions that change, and the model answers so. In Rust a block"
+        " takes the place of the whole file, so that a block without mean is refused, three times. The fourth has both.",
         files={"src/stats.rs": STATS},
         turns=(
             Turn(
                 request="sum_to(3) in src/stats.rs returns 3 instead of 6. Please fix it.",
-                steps=EDITED,
+                steps=("read_file: ok", *REFUSED * 3, "edit_blocks: ok", "final_answer: ok"),
                 message="Changed src/stats.rs; not checked",
             ),
         ),
-        changed={"src/stats.rs": "pub fn sum_to(n: u64) -> u64 {\n    (1..=n).sum()\n}\n"},
+        calls=4,
+        changed={"src/stats.rs": STATS.replace("(0..n).sum()", "n * (n + 1) / 2")},
     ),
     RecordedRun(
         name="repair_shell",

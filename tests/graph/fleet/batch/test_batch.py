@@ -149,9 +149,9 @@ def test_batch_that_is_cancelled_says_by_whom(folder: BatchFolder) -> None:
     assert result.message == "It was stopped by the test. 1 task is left: start the same batch again to go on."
 
 
-@pytest.mark.parametrize(("name", "written"), [("begin", []), ("write", ["a"])])
+@pytest.mark.parametrize(("name", "workers", "written"), [("begin", 2, []), ("write", 1, ["a"])])
 def test_full_disk_ends_the_batch_and_nothing_more_is_written(
-    folder: BatchFolder, monkeypatch: pytest.MonkeyPatch, name: str, written: list[str]
+    folder: BatchFolder, monkeypatch: pytest.MonkeyPatch, name: str, workers: int, written: list[str]
 ) -> None:
     real = getattr(BatchFolder, name)
 
@@ -161,7 +161,7 @@ def test_full_disk_ends_the_batch_and_nothing_more_is_written(
         return real(self, what)
 
     monkeypatch.setattr(BatchFolder, name, full)
-    result = batch(folder, workers=2).run()
+    result = batch(folder, workers=workers).run()
     assert (result.end, [*folder.done]) == (BatchEnd.FAILED, written)
     assert "the disk is full" in result.message
 
