@@ -69,7 +69,7 @@ SWEEP ?= all
 sweep: setup ## kill a run at every call that changes the disk, and check the machine further (CI: SWEEP=turns)
 	@MENDGRAPH_SWEEP=$(SWEEP) $(BIN)/pytest -n 2 --dist loadfile --timeout 1800 -m "in_sweeps or sampled or nightly" $(ARGS)
 
-coverage: setup ## all tests, with the branches that they take: 97 % of all, and every one of the pure files
+coverage: setup ## all tests, with the branches that they take: 97 % of all, 99 % of the pure files
 	@$(BIN)/coverage erase
 	@# A thread that is interrupted inside of coverage's own lock keeps it for ever: one test is left out.
 	@$(BIN)/coverage run -m pytest -n 2 --dist loadfile --ignore tests/architecture --ignore tests/benchmarks $(ARGS) \

@@ -179,8 +179,8 @@ REPAIRS: tuple[RecordedRun, ...] = (
     ),
     RecordedRun(
         name="repair_rust",
-        story="The prompt asks for nothing but the functions that change, and the model answers so. In Rust a block"
-        " takes the place of the whole file, so that a block without mean is refused, three times. The fourth has both.",
+        story="The prompt asks for nothing but the functions that change, and the model answers so. In Rust a block is"
+        " the whole file, so that a block without mean is refused, three times. The fourth block holds both.",
         files={"src/stats.rs": STATS},
         turns=(
             Turn(
