@@ -205,6 +205,9 @@ def test_block_form_leaves_out_by_itself_and_shows_half_after_a_refusal() -> Non
     halved = fit(messages, None, profile=BLOCKS, refused=True)
     assert (halved.window.tokens, halved.stop) == (whole(messages, BLOCKS), None)
     assert halved.tokens <= whole(messages, BLOCKS) // 2
+    notes = (ProjectNotes(path="AGENTS.md", text="Use tabs.\n" * 40),)
+    noted = fit(messages, 4_000, profile=BLOCKS, notes=notes)
+    assert noted.tokens + MOST <= 4_000
 
 
 SHORT_TALK: list[AnyMessage] = [
