@@ -178,6 +178,12 @@ def test_where_no_summary_comes_the_window_slides(result: Result, calls: int) ->
     assert fitted.tokens + MOST <= 20_000
 
 
+def test_where_a_summary_was_too_long_none_is_asked_for_again() -> None:
+    fitted = fit(TALKS, 20_000, pending_call=PendingCall(edge=SHORTENED, summaries=1))
+    assert (fitted.compactions, fitted.stop, fitted.asked) == (["slid"], None, 0)
+    assert fitted.tokens + MOST <= 20_000
+
+
 def test_stop_in_the_middle_of_a_summary_ends_it_and_its_request_is_paid() -> None:
     dropped = Stopped(reason="by Ctrl-C", sent=True, seconds=1.5, received_characters=30)
     fitted = fit(TALKS, 20_000, result=dropped)

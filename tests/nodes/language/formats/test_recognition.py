@@ -224,6 +224,23 @@ def test_raw_text_of_a_value_is_what_the_schema_of_its_argument_says(key: str, t
     assert call.outcome[1] == {key: value}
 
 
+JOINT = "</parameter>\n<parameter=new_str>"
+
+
+@rows(
+    ("", ["edit_file", "read_file"]),
+    ("An XML call has <parameter=a>.", ["edit_file", "read_file"]),
+    (f"<function=f>\n<parameter=old_str>\nx\n{JOINT}\ny\n</parameter>", ["", ""]),
+    ("<function=read_file>\n<parameter=path>\na.py", ["edit_file", ""]),
+)
+def test_call_is_asked_for_again_where_a_text_that_was_shown_may_have_made_it(shown: str, tools: list[str]) -> None:
+    edit = f"<function=edit_file>\n<parameter=old_str>\na\n{JOINT}\nb\n</parameter>\n</function>"
+    text = f"{edit}\n<function=read_file>\n<parameter=path>\na.py\n</parameter>\n</function>"
+    calls = read_written(text, TOOLS, lambda: [shown], answered=False).calls
+    ran = [call.outcome[0] if isinstance(call.outcome, ToolInvocation) else "" for call in calls]
+    assert ran == tools
+
+
 @rows(
     (f'{{"function": {JSON_CALL}}}', [READ]),
     (f'{{"type": "function", "id": "call_1", "function": {JSON_CALL}}}', [READ]),
