@@ -153,6 +153,13 @@ def test_secrets_reach_neither_the_model_nor_the_checkpoints_as_they_do_without_
     assert run(InMemorySaver(serde=serializer(secrets)), RedactionMiddleware(secrets)) == (False, False)
 
 
+class Unspoken:
+    """A value that fights back."""
+
+    def __repr__(self) -> str:
+        raise ZeroDivisionError
+
+
 def test_environments_secrets_are_known_and_artifacts_are_cleaned(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PAYMENT_TOKEN", "t0ken-9f8e7d6c5b4a")
     redaction = RedactionMiddleware()
@@ -164,8 +171,9 @@ def test_environments_secrets_are_known_and_artifacts_are_cleaned(monkeypatch: p
         {"at": ["[redacted secret]"]},
         1,
     )
-    kept: Any = ToolMessage([{"type": "text", "text": "plain"}], tool_call_id="1", artifact=object())
-    assert redaction.wrap_tool_call(None, lambda _: kept).artifact is kept.artifact  # type: ignore[arg-type,union-attr]
+    for artifact in (object(), Unspoken()):
+        kept: Any = ToolMessage([{"type": "text", "text": "plain"}], tool_call_id="1", artifact=artifact)
+        assert redaction.wrap_tool_call(None, lambda _: kept).artifact is artifact  # type: ignore[arg-type,union-attr]  # noqa: B023
 
 
 def noted(call_id: str, *others: BaseMessage) -> Any:

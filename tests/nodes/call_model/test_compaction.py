@@ -63,6 +63,14 @@ def test_old_results_are_cleared_first(protocol: Protocol) -> None:
     assert look(history, done.window) is None
 
 
+def test_window_of_unknown_size_is_made_smaller_only_where_the_endpoint_refuses_a_request() -> None:
+    history, unknown = talk(40), BUDGET._replace(window_tokens=None)
+    assert look(history, budget=unknown) is None
+    done = settled(look(history, budget=unknown, forced=True), GARBAGE)
+    assert isinstance(done, Compacted)
+    assert done.tokens_after < done.tokens_before
+
+
 HEAD = f"""\
 The beginning of this conversation is not shown any more, to save room; files can be read again.
 

@@ -178,6 +178,12 @@ def test_where_no_summary_comes_the_window_slides(result: Result, calls: int) ->
     assert fitted.tokens + MOST <= 20_000
 
 
+def test_where_a_summary_was_too_long_none_is_asked_for_again() -> None:
+    fitted = fit(TALKS, 20_000, pending_call=PendingCall(edge=SHORTENED, summaries=1))
+    assert (fitted.compactions, fitted.stop, fitted.asked) == (["slid"], None, 0)
+    assert fitted.tokens + MOST <= 20_000
+
+
 def test_stop_in_the_middle_of_a_summary_ends_it_and_its_request_is_paid() -> None:
     dropped = Stopped(reason="by Ctrl-C", sent=True, seconds=1.5, received_characters=30)
     fitted = fit(TALKS, 20_000, result=dropped)
@@ -205,6 +211,9 @@ def test_block_form_leaves_out_by_itself_and_shows_half_after_a_refusal() -> Non
     halved = fit(messages, None, profile=BLOCKS, refused=True)
     assert (halved.window.tokens, halved.stop) == (whole(messages, BLOCKS), None)
     assert halved.tokens <= whole(messages, BLOCKS) // 2
+    notes = (ProjectNotes(path="AGENTS.md", text="Use tabs.\n" * 40),)
+    noted = fit(messages, 4_000, profile=BLOCKS, notes=notes)
+    assert noted.tokens + MOST <= 4_000
 
 
 SHORT_TALK: list[AnyMessage] = [

@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from mendgraph.nodes.execute_tools.environment import Environment
-from mendgraph.nodes.execute_tools.registry import ActionRegistry, ToolContext, tool
+from mendgraph.nodes.execute_tools.registry import ActionError, ActionRegistry, ToolContext, tool
+from mendgraph.nodes.execute_tools.secrets.redact import MARK
 from mendgraph.nodes.execute_tools.tools.read_file import read_file
 from mendgraph.nodes.records import Effect, JsonMap
 from tests.nodes.execute_tools.action_doubles import Do
@@ -71,6 +72,38 @@ def test_what_a_registry_gives_an_environment_executes(tmp_path: Path, action: A
     assert (registered.description, registered.effect) == ("Look at a file.", Effect.READ)
     assert environment.execute_action(registered, {"file_name": "../notes.txt"})["error"] == "Path traversal blocked."
     assert registered.execute(file_name=str(tmp_path / "notes.txt")) == data
+
+
+def test_tool_of_the_package_that_is_executed_by_itself_raises_its_error() -> None:
+    with pytest.raises(ActionError, match="no workspace") as raised:
+        read_file.execute(path="notes.txt")
+    assert raised.value.kind == "permission_denied"
+
+
+class Louder:
+    def __call__(self, text: str) -> str:
+        return text.upper()
+
+
+class Shout:
+    name = "shout"
+    execute = Louder()
+
+
+def test_method_of_an_action_may_be_an_object_that_can_be_called() -> None:
+    result = Environment(allowed_exts=None).execute_action(Shout(), {"text": "a"})
+    assert (result["data"], result["error"]) == ("A", None)
+
+
+def circle() -> list[Any]:
+    itself: list[Any] = []
+    itself.append(itself)
+    return itself
+
+
+def test_value_that_holds_itself_is_a_mark_where_secrets_are_known() -> None:
+    environment = Environment(allowed_exts=None, secrets=["xyzzy" + "-4711-plugh"])
+    assert environment.execute_action(Do("circle", circle), {})["data"] == MARK
 
 
 def test_registered_action_has_a_schema_and_arguments_that_do_not_fit_are_refused() -> None:
@@ -134,5 +167,9 @@ def test_validator_of_the_registry_checks_after_the_schema_and_normalises() -> N
     assert registry.validate("read_file", {"file_name": "a", "lines": 9}) == {"file_name": "a", "lines": 5}
     assert registry.validate("read_file", {"file_name": "a", "lines": 0}) == ["lines must be positive"]
     assert registry.validate("read_file", {"lines": 0}) == ["file_name: field required"]
+    odd = ActionRegistry([Notebook()], {"read_file": lambda _: ["a"]})  # type: ignore[dict-item, return-value]
+    assert odd.validate("read_file", {"file_name": "a"}) == [
+        "the validator of read_file gave back list and no arguments"
+    ]
     with pytest.raises(ValueError, match="'nope'"):
         ActionRegistry([Notebook()], {"nope": positive})

@@ -11,7 +11,7 @@ from mendgraph.nodes.execute_tools.registry import ActionRegistry, ToolContext, 
 from mendgraph.nodes.execute_tools.secrets.redact import Redactor
 from mendgraph.nodes.execute_tools.step import NOTHING_TO_JUDGE, Execution, StepDone, StepResources, run_step
 from mendgraph.nodes.execute_tools.tool_run import ToolRun
-from mendgraph.nodes.execute_tools.tools.about_run import final_answer
+from mendgraph.nodes.execute_tools.tools.about_run import delegate, final_answer
 from mendgraph.nodes.execute_tools.trace import RunLog
 from mendgraph.nodes.records import (
     CallError,
@@ -203,6 +203,22 @@ def test_final_answer_comes_last_and_stands_only_when_all_went_well(
     engine = Engine(edit=ToolOutput(FAILED))
     assert step(engine, items, before).results == results
     assert " ".join(call_id for call_id, *_ in engine.seen) == ran
+
+
+@every_row("seconds_left, ran", [(1.0, True), (0.0, False)])
+def test_child_for_which_no_time_is_left_does_not_run(seconds_left: float, ran: bool) -> None:
+    item = call("delegate")
+    using = StepResources(
+        Engine().run,
+        ActionRegistry([delegate]),
+        replace(CONTEXT, seconds_left=seconds_left),
+        RunLog(None, Redactor(), ""),
+        Execution("", "", 0),
+        children=lambda calls, context: ([Engine().run(each, context) for each in calls.values()], 0.0),
+    )
+    found = run_step([item], [Verdict(kind=VerdictKind.ALLOW)], [None], using).results
+    late = ToolResult.failure(ToolErrorCode.TIMEOUT, "The time of this turn is used up, so this call did not run.")
+    assert found == [done(item) if ran else settled(item, late)]
 
 
 SAME = ToolResult.failure(ToolErrorCode.UNCHANGED, "The block is identical.")

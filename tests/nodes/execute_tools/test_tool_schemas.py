@@ -42,6 +42,15 @@ SCHEMAS: tuple[tuple[JsonMap, JsonMap, str], ...] = (
     ({**with_argument(TEXT), "required": None}, with_argument(TEXT), "string"),
     ({**with_argument(TEXT), "type": ["object", "null"]}, with_argument(TEXT), "string"),
     (with_argument(OPTIONAL), with_argument(OPTIONAL), "string|null"),
+    (with_argument({"anyOf": [TEXT, PAIR]}), with_argument({"anyOf": [TEXT, EITHER]}), "string|[string|integer]"),
+    *(
+        (with_argument({"type": "object", "additionalProperties": more}), with_argument(usable), "object")
+        for more, usable in (
+            (False, {"type": "object", "additionalProperties": False}),
+            (PAIR, {"type": "object", "additionalProperties": EITHER}),
+        )
+    ),
+    (with_argument({"const": "x"}), with_argument({"const": "x"}), '"x"'),
 )
 
 
@@ -86,6 +95,11 @@ LARGE: list[tuple[JsonMap, JsonMap]] = [
     ({f"a{n}": {**TEXT, "description": "d" * 99} for n in range(1_200)}, {"a0": TEXT, "a1199": TEXT}),
     ({"a": DEEP, "d": TEXT}, {"a": {**DEEP, "properties": {"b": {}, "c": TEXT}}, "d": TEXT}),
     ({"description": ENUM, "a": TEXT}, {"description": {}, "a": TEXT}),
+    (
+        {"a": {"anyOf": [{**TEXT, "description": "d" * 140_000}, INTEGER]}},
+        {"a": {"anyOf": [{**TEXT, "description": "d" * 200}, INTEGER]}},
+    ),
+    ({"a": {"anyOf": [DEEP, TEXT]}}, {"a": {"anyOf": [{**DEEP, "properties": {"b": {}, "c": TEXT}}, TEXT]}}),
     ({f"a{n}": TEXT for n in range(6_000)}, {"a0": {}, "a5999": {}}),
 ]
 

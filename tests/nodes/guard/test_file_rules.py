@@ -150,6 +150,13 @@ def test_rule_that_fails_blocks() -> None:
     )
 
 
+def test_rule_of_a_user_blocks_a_path_that_cannot_be_resolved(tmp_path: Path) -> None:
+    (tmp_path / "loop").symlink_to("loop")
+    rules = (FileGuardrailRule("none", "Nothing", lambda _: False),)
+    [violation] = check_file_guardrails(tmp_path / "loop", rules).violations
+    assert violation.message == "Blocked by rule 'none': Nothing (the path cannot be resolved)"
+
+
 def test_protected_tool_blocks_a_path_that_leads_nowhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     os.symlink("loop", "loop")

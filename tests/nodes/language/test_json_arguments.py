@@ -14,6 +14,7 @@ INVALID = ExtractionErrorType.INVALID_JSON_SYNTAX
         "JSON parse error: Expecting property name enclosed in double quotes at position 1. JSON: '{path: 1}'",
     ),
     ('{"a": 1} {}', "JSON parse error: Extra data at position 9. JSON: '{\"a\": 1} {}'"),
+    ('{"a": 1, "b": x,}', 'JSON parse error: Expecting value at position 14. JSON: \'{"a": 1, "b": x,}\''),
     ("[1]", 'The arguments must be one JSON object such as {"param": "value"}, not an array.'),
     ("null", 'The arguments must be one JSON object such as {"param": "value"}, not null.'),
     ("1.5", 'The arguments must be one JSON object such as {"param": "value"}, not a number.'),

@@ -66,6 +66,7 @@ UNCLOSED = [(E.MISSING_CLOSING_PAREN, 1)]
     (f'tool: edit_file({{"path": "a", "new_str": "# How\n{LIST}\n', [], UNCLOSED),
     (f'tool: edit_file({{"new_str": "a\nb"}} and so on\n{LIST}', [("list_files", {}, 3)], UNCLOSED),
     (f'tool: nope({{"a": "\n{LIST}"}})', [], [(E.UNKNOWN_TOOL_NAME, 1)]),
+    ('tool: read_file({"path": "a",})', [], [(E.INVALID_JSON_SYNTAX, 1)]),
     ("tool: read_file\n(\ntool: read_file(", [], [(E.MISSING_OPENING_PAREN, 1), (E.MISSING_CLOSING_PAREN, 3)]),
 )
 def test_reply_gives_its_calls_and_errors(

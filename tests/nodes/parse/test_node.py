@@ -1,8 +1,10 @@
 import json
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
-from mendgraph.nodes.parse.answers import TurnFacts, answer_problems, paths_to_check, schema_problem
+from pydantic import AfterValidator
+
+from mendgraph.nodes.parse.answers import TurnFacts, answer_problems, paths_to_check, read_format, schema_problem
 from mendgraph.nodes.parse.node import ParseState, parse
 from mendgraph.nodes.parse.reading import Reader, ReplyReading
 from mendgraph.nodes.records import (
@@ -211,6 +213,20 @@ def test_schema_that_is_none_is_refused_before_the_run(schema: dict[str, Any], p
 )
 def test_problem_of_an_answer_is_told(value: Any, schema: dict[str, Any] | None, expected: list[str]) -> None:
     assert problems(value, schema) == expected
+
+
+def upper(text: str) -> str:
+    return {"a": "A"}[text]  # a key that is missing is an error that no validator may raise
+
+
+@rows(
+    ("a", []),
+    (3, ["value: Input should be a valid string"]),
+    ("b", ["value: KeyError: 'b'"]),
+)
+def test_validator_of_a_type_judges_the_value_and_may_break(value: Any, expected: list[str]) -> None:
+    built = read_format(Annotated[str, AfterValidator(upper)])
+    assert answer_problems(Answer(text="done", value=value), built.json_schema, built) == expected
 
 
 def test_schema_that_no_checkpoint_can_hold_is_refused() -> None:

@@ -122,6 +122,8 @@ STEP: JsonMap = {"title": {}, "status": {"enum": ["open", 1], "type": "x"}}
 @rows(
     ({"type": "string"}, "string"),
     ({}, "any"),
+    (True, "any"),
+    ({"const": 3}, "3"),
     ({"anyOf": [{"type": "string"}, {"type": "null"}]}, "string|null"),
     ({"type": "array", "items": {"type": "integer"}}, "[integer]"),
     ({"type": "array"}, "[any]"),

@@ -69,6 +69,16 @@ def test_folder_that_its_repository_does_not_know_is_copied_as_a_folder(tmp_path
     assert tree(Path(made(tmp_path / "in", tmp_path / "copy").root)) == {"a": (False, b"a")}
     git(tmp_path, "add", "in/a")
     assert "has no commit yet" in error(make_copy(str(tmp_path / "in"), "", str(tmp_path / "other")))
+    main = write(repository(tmp_path / "main"), {"new/a": "a"})
+    assert tree(Path(made(main / "new", tmp_path / "new copy").root)) == {"a": (False, b"a")}
+    refused = error(make_copy(str(main / "new"), "HEAD", str(tmp_path / "no copy")))
+    assert refused == f"not_found: The folder 'new' is not in the commit {head(main)} of its repository."
+
+
+def test_file_is_no_workspace_to_copy(tmp_path: Path) -> None:
+    write(tmp_path, {"a.zip": "a"})
+    refused = error(make_copy(str(tmp_path / "a.zip"), "", str(tmp_path / "copy")))
+    assert refused == f"invalid_argument: The workspace '{tmp_path}/a.zip' is no folder: unpack an archive first."
 
 
 def test_full_disk_is_told(tmp_path: Path) -> None:

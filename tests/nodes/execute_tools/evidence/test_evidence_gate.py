@@ -234,8 +234,9 @@ TASK = "add(2, 3) should return 5"
 class Asked(Checks):
     """Stands for the checks, and remembers that it was asked."""
 
-    def __init__(self, *, evidence: bool) -> None:
+    def __init__(self, *, evidence: bool, starts: bool = True) -> None:
         self.rules, self.asked = CheckRules(("make test",), evidence=evidence), False
+        self.starts = starts
 
     def in_scope(self, scope: CancellationScope | None) -> "Asked":
         assert scope is None
@@ -243,6 +244,8 @@ class Asked(Checks):
 
     def run_examples(self, modules: Any, seconds: float = 0.0) -> Any:
         self.asked = seconds > 0
+        if not self.starts:
+            return ToolError(code=ToolErrorCode.UNAVAILABLE, message="no sandbox")
         return [{"loaded": True, "own": True, "error": "", "results": [["different", "1"]]}] * len(modules)
 
 
@@ -261,6 +264,20 @@ def test_edit_is_judged_where_evidence_is_on(bench: Bench, evidence: bool) -> No
     error = edited(bench, checks, WRONG).error
     assert (checks.asked, error is not None) == (evidence, evidence)
     assert bench.bytes_of("calc.py").decode() == (BARE if evidence else WRONG)
+
+
+def test_edit_is_made_where_its_examples_cannot_be_run(bench: Bench) -> None:
+    checks = Asked(evidence=True, starts=False)
+    assert (edited(bench, checks, WRONG).error, checks.asked) == (None, True)
+    assert bench.bytes_of("calc.py").decode() == WRONG
+
+
+@every_row("path, code", [("notes.md", None), ("../calc.py", ToolErrorCode.PERMISSION_DENIED)])
+def test_file_outside_or_without_examples_is_not_judged(bench: Bench, path: str, code: ToolErrorCode | None) -> None:
+    checks = Asked(evidence=True)
+    context = ToolContext(bench.workspace, checks=checks, task=TASK, gated=True, timeout_s=30.0)
+    error = write_file.s(context, path=path, content=WRONG).result.error
+    assert (error and error.code, checks.asked) == (code, False)
 
 
 @every_row("after, refused", [(WRONG, True), (RIGHT, False), ("from lib import add\n", False)])

@@ -36,6 +36,7 @@ def root(tmp_path: Path) -> Path:
         "up": "..",
         "new_in": "src/new.py",
         "loop": "loop",
+        "odd": os.fsdecode(b"\xff"),
     }
     for name, target in links.items():
         (root / name).symlink_to(target)
@@ -59,6 +60,7 @@ PATHS: list[tuple[str, PathAccess, str | ToolErrorCode]] = [
     ("up", LIST, DENIED),
     ("up/root/README.md", READ, "README.md"),
     ("loop", READ, INVALID),
+    ("odd", WRITE, INVALID),
 ]
 """What the rows of tests/specs/test_spec_2_sandbox.py and tests/nodes/execute_tools/attacks do not have."""
 
@@ -150,10 +152,16 @@ PERSONAL = (
 def test_directory_of_the_system_is_no_workspace(tmp_path: Path) -> None:
     assert [path for path in SYSTEM if not is_system_directory(path)] == []
     assert [path for path in PERSONAL if is_system_directory(path)] == []
-    for path in ("/", "/etc", "/usr/bin", "/proc/self"):
+    for path, code in (
+        ("/", DENIED),
+        ("/etc", DENIED),
+        ("/usr/bin", DENIED),
+        ("/proc/self", DENIED),
+        ("a\0b", INVALID),
+    ):
         found = check_workspace(path)
         assert isinstance(found, ToolError)
-        assert found.code is DENIED
+        assert found.code is code
     assert check_workspace(f"{tmp_path}/no") == ToolError(
         code=MISSING, message=f"The workspace '{tmp_path}/no' does not exist: make the folder, or name another one."
     )

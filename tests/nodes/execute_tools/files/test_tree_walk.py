@@ -7,7 +7,7 @@ from pathlib import Path
 from tempfile import mkdtemp
 
 import pytest
-from hypothesis import given, settings, strategies as st
+from hypothesis import example, given, settings, strategies as st
 
 from mendgraph.nodes.execute_tools.files.sandbox import JudgedPaths, Place
 from mendgraph.nodes.execute_tools.files.tree_walk import (
@@ -127,6 +127,7 @@ def hidden(text: str, parts: Sequence[str], name: str) -> bool:
 
 @pytest.mark.skipif(shutil.which("git") is None, reason="there is no git: install it")
 @settings(max_examples=40)
+@example(["b\\ "], [([], "b "), ([], "b")])
 @given(LINES, st.lists(NAMES, min_size=12, max_size=12))
 def test_verdicts_are_those_of_git(lines: list[str], names: list[tuple[list[str], str]]) -> None:
     text, names = "\n".join(lines), [(parts, name) for parts, name in names if parts or name]

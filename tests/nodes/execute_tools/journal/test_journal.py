@@ -1,8 +1,9 @@
 import os
+import pickle
 import re
 import zlib
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import closing, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +26,14 @@ from mendgraph.nodes.execute_tools.journal.journal import (
     idempotency_key,
     parent_of,
 )
-from mendgraph.nodes.execute_tools.store.database import Database, StoreError, open_database, transaction, uses_postgres
+from mendgraph.nodes.execute_tools.store.database import (
+    Database,
+    StoreError,
+    UnreadableValueError,
+    open_database,
+    transaction,
+    uses_postgres,
+)
 from tests.broken_stores import make_unusable
 from tests.nodes.execute_tools.files.layout import sha
 from tests.nodes.execute_tools.system_calls import replaced
@@ -215,7 +223,29 @@ def test_damaged_backup_is_not_given(journal: Journal, tmp_path: Path) -> None:
         assert journal.backup(sha(b"old")) is None
 
 
+def test_damaged_record_of_a_change_is_refused(tmp_path: Path) -> None:
+    journal = Journal(str(tmp_path))
+    recorded(journal, "token", ChangeState.INTENDED)
+    for damage, repair in (
+        ("UPDATE effects SET mode_after = 'rw'", "UPDATE effects SET mode_after = 384"),
+        ("UPDATE changes SET made = '{}'", "UPDATE changes SET made = '[]'"),
+    ):
+        for statement, is_damaged in ((damage, True), (repair, False)):
+            with closing(open_database(str(tmp_path))) as database, transaction(database):
+                database.execute(statement)
+            with pytest.raises(UnreadableValueError, match="is damaged") if is_damaged else nullcontext():
+                assert [change.token for change in journal.open_changes()] == ["token"]
+
+
 # --- Who uses it
+
+
+def test_journal_goes_to_another_process_as_its_folder(tmp_path: Path) -> None:
+    journal = Journal(str(tmp_path))
+    with journal.held():
+        done = recorded(journal, "token")
+        there = pickle.loads(pickle.dumps(journal))  # noqa: S301 - it is the test's own
+        assert there.changes_of("run") == [done]
 
 
 def test_change_that_could_not_be_settled_is_settled_before_the_next_one(tmp_path: Path) -> None:

@@ -235,6 +235,39 @@ def test_directory_that_cannot_be_taken_away_stays(world: World, number: int) ->
     assert os.listdir(world.root / "new") == []
 
 
+def test_directory_on_a_broken_disk_is_told_and_the_next_undo_goes_on(world: World) -> None:
+    before = tree(world.root)
+    world.done(1, WriteFile("new/x", b"x"))
+    with failing("rmdir", number=errno.EIO):
+        error = undo(world)
+    assert isinstance(error, ToolError)
+    assert error.message == "Cannot delete 'new': the disk reports an error."
+    assert isinstance(undo(world), Restored)
+    assert tree(world.root) == before
+
+
+def test_undo_of_a_workspace_that_is_gone_is_told(world: World) -> None:
+    world.done(1, WriteFile("a", b"A", A))
+    world.root.rename(world.folder / "away")
+    error = undo(world)
+    assert isinstance(error, ToolError)
+    assert (error.code, (world.folder / "away/a").read_bytes()) == (ToolErrorCode.NOT_FOUND, b"A")
+
+
+def test_work_that_was_taken_back_is_applied_once_and_not_without_its_backup(world: World) -> None:
+    world.done(1, WriteFile("a", b"A", A))
+    assert isinstance(undo(world), Restored)
+    (world.root / "a").write_bytes(b"A")
+    assert apply_again(world.journal, world.workspace, "run") == ()
+    (world.root / "a").write_bytes(b"a")
+    with closing(open_database(str(world.folder / "records"))) as database, transaction(database):
+        database.execute("DELETE FROM backups")
+    refused = apply_again(world.journal, world.workspace, "run")
+    assert isinstance(refused, ToolError)
+    assert "What the run made of 'a' was not kept, or is damaged." in refused.message
+    assert (world.root / "a").read_bytes() == b"a"
+
+
 def test_removal_of_a_directory_is_on_the_disk(world: World) -> None:
     world.done(1, WriteFile("new/x", b"x"))
     with noted("rmdir", "fsync") as calls:
@@ -301,10 +334,10 @@ def test_no_link_is_followed_and_what_is_no_file_is_told(world: World) -> None:
 
 def test_journal_that_cannot_be_used_is_told(world: World) -> None:
     (world.folder / "records" / FILE_NAME).write_bytes(b"no database" * 100)
-    error = undo(world)
-    assert isinstance(error, ToolError)
-    assert error.code is ToolErrorCode.IO_ERROR
-    assert "is damaged, or no database at all" in error.message
+    for error in (undo(world), apply_again(world.journal, world.workspace, "run")):
+        assert isinstance(error, ToolError)
+        assert error.code is ToolErrorCode.IO_ERROR
+        assert "is damaged, or no database at all" in error.message
 
 
 # --- Many changes

@@ -20,6 +20,7 @@ from mendgraph.nodes.execute_tools.processes.commands import (
     CommandRules,
     command_environment,
     find_program,
+    open_commands,
     own_installation,
     readable_folders,
 )
@@ -122,6 +123,21 @@ def test_program_that_cannot_be_started_is_a_typed_error(place: Place) -> None:
     assert place.error("/no/such/program").startswith(message)
     for argument in ("a\0b", "\ud800"):
         assert place.error("sh", argument).startswith("invalid_argument: ")
+
+
+def test_place_where_no_command_can_run_is_told(place: Place) -> None:
+    for root, readable, code in (
+        ("/etc", (), ToolErrorCode.PERMISSION_DENIED),
+        (str(place.root), ("relative",), ToolErrorCode.INVALID_ARGUMENT),
+    ):
+        rules = CommandRules(("true",), sandbox=place.sandbox, readable=readable)
+        refused = open_commands(root, rules, lambda _: False)
+        assert isinstance(refused, ToolError)
+        assert refused.code is code
+    late = place.commands.run(["true"], timeout_s=0)
+    assert late == ToolError(code=ToolErrorCode.TIMEOUT, message="There is no time left for a command.")
+    place.root.rename(place.root.with_name("away"))
+    assert place.error("true").startswith("not_found: ")
 
 
 def test_program_dies_with_an_agent_that_is_killed(place: Place) -> None:

@@ -152,6 +152,20 @@ def test_revision_is_a_commit(tmp_path: Path) -> None:
         assert refused.endswith(" is no git revision: name a branch, a tag or a commit.")
 
 
+def test_revision_that_is_not_there_is_told(tmp_path: Path) -> None:
+    main = repository(tmp_path / "main")
+    assert error(find_commit(found(main), "side")) == (
+        f"not_found: There is no commit 'side' in the repository '{main}': name a branch, a tag or a commit that is"
+        " there (git fetch brings what is only on a server)."
+    )
+
+
+def test_repository_with_a_damaged_index_is_told(tmp_path: Path) -> None:
+    main = repository(tmp_path / "main")
+    (main / ".git/index").write_bytes(b"no index")
+    assert error(find_uncommitted(found(main))).startswith(f"io_error: Git could not look for changes in '{main}': ")
+
+
 def test_repository_without_commits_is_told(tmp_path: Path) -> None:
     git(tmp_path, "init", "--quiet")
     assert error(find_commit(found(tmp_path))) == (

@@ -1,3 +1,5 @@
+import base64
+
 from mendgraph.nodes.execute_tools.secrets.keys import fold
 from mendgraph.nodes.execute_tools.secrets.shapes import key_block_spans, open_block, shape_spans
 from tests.nodes.execute_tools.row_tables import every_row
@@ -34,6 +36,13 @@ def test_block_is_open_until_its_last_line(block: str) -> None:
         assert open_block("a " + block[:length]) == (2 if length else None)
     assert open_block("a " + block) is None
     assert open_block(f"a {block} b") is None
+
+
+def test_token_of_a_bot_begins_with_a_number_in_base64() -> None:
+    rest = f".{'GhIjKl'}.{'a1B2c3D4e5F6g7H8i9J0k1L2m3N4'}"
+    number = base64.b64encode(b"123456789012345678").decode()
+    assert taken(number + rest) == [number + rest]
+    assert taken("Mabcdefghijklmnopqrstuvwx" + rest) == []
 
 
 OPTIONS = [

@@ -14,6 +14,7 @@ from mendgraph.nodes.execute_tools.store.user_files import (
     MOST_SETTINGS_BYTES,
     SETTINGS_FILE,
     configuration_file,
+    exchange,
     hash_of,
     lines_of,
     read_settings_file,
@@ -23,7 +24,7 @@ from mendgraph.nodes.execute_tools.store.user_files import (
     write_whole,
 )
 from mendgraph.nodes.records import ToolError, ToolErrorCode
-from tests.nodes.execute_tools.system_calls import noted
+from tests.nodes.execute_tools.system_calls import failing, noted
 
 
 @pytest.fixture(autouse=True)
@@ -107,6 +108,17 @@ def test_file_is_read_whole_up_to_its_bound(root: str) -> None:
     found = read_settings_file(root)
     assert isinstance(found, ToolError)
     assert found.code is ToolErrorCode.INVALID_ARGUMENT
+
+
+def test_file_that_cannot_be_read_changed_or_written_stays_as_it_is(tmp_path: Path) -> None:
+    path, refusal = tmp_path / "notes", ToolError(code=ToolErrorCode.CONFLICT, message="It is full.")
+    assert exchange(str(path), lambda old: old + b"a") is None
+    assert exchange(str(path), lambda _: refusal) == refusal
+    with failing("replace"):
+        assert isinstance(exchange(str(path), lambda _: b"b"), ToolError)
+    assert (path.read_bytes(), sorted(os.listdir(tmp_path))) == (b"a", ["notes", "notes.lock"])
+    (tmp_path / "folder").mkdir()
+    assert isinstance(exchange(str(tmp_path / "folder"), lambda _: b"b"), ToolError)
 
 
 def test_settings_are_not_read_through_a_link(root: str, tmp_path: Path) -> None:

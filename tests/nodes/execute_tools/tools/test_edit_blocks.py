@@ -299,6 +299,23 @@ def test_several_search_blocks_are_made_in_order_and_a_new_file_by_what_is_added
 
 
 @every_row(
+    "path, content, code",
+    [
+        ("calc.py", SEARCH.replace(NEW, OLD), ToolErrorCode.UNCHANGED),
+        ("gone.py", SEARCH, ToolErrorCode.NOT_FOUND),
+        (".env", SEARCH, ToolErrorCode.PERMISSION_DENIED),
+    ],
+)
+def test_edit_in_another_notation_of_nothing_or_of_no_file_is_refused(
+    bench: Bench, path: str, content: str, code: ToolErrorCode
+) -> None:
+    bench.put({"calc.py": CALC, ".env": CALC})
+    before = tree_of(bench.root)
+    assert bench.error(edit_blocks, path=path, content=content).code is code
+    assert tree_of(bench.root) == before
+
+
+@every_row(
     "content, message",
     [
         (SEARCH.replace("a - b", "a * b"), "Line 1 of the block: the lines of this hunk do not occur in 'calc.py'."),

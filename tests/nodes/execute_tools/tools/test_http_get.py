@@ -16,7 +16,7 @@ from tests.nodes.execute_tools.row_tables import every_row
 class Scripted(Network):
     """A network that gives one answer, and remembers how long it was asked to wait."""
 
-    def __init__(self, answer: HttpResponse) -> None:
+    def __init__(self, answer: HttpResponse | ToolError) -> None:
         super().__init__(NetworkRules())
         self.answer = answer
         self.seconds = 0.0
@@ -65,6 +65,11 @@ def test_without_a_network_the_error_says_how_to_get_one(bench: Bench) -> None:
     assert run(bench, None).error == ToolError(code=ToolErrorCode.PERMISSION_DENIED, message=message)
 
 
+def test_error_of_the_network_is_the_result_of_the_call(bench: Bench) -> None:
+    gone = ToolError(code=ToolErrorCode.UNAVAILABLE, message="a.test does not answer.")
+    assert run(bench, Scripted(gone)) == ToolResult(ok=False, error=gone)
+
+
 READABLE = {
     "": "",
     "plain  text\n here": "plain text here",
@@ -86,6 +91,7 @@ READABLE = {
     "a\n\n\n\n<p><p><p>b": "a\n\nb",
     "&#xD800;": "\ufffd",
     "</pre><pre> a": "a",
+    f"&#{'9' * 5_000};": f"&#{'9' * 5_000};",
 }
 
 

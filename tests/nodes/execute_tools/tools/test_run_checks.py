@@ -1,4 +1,5 @@
 from collections.abc import Collection, Mapping
+from dataclasses import replace
 from typing import Any
 
 from mendgraph.nodes.execute_tools.evidence.checks import CheckRules, Checks, RanTests
@@ -36,7 +37,7 @@ class Scripted(Checks):
         evidence: bool = True,
     ) -> None:
         self.rules = CheckRules(commands, evidence=evidence)
-        self.examples, self.before = examples, dict[str, RanTests]()
+        self.examples, self.before = examples, dict[str, RanTests | ToolError]()
         self.ends = dict[str, RanTests | ToolError]()
         self.asked: list[tuple[str, float]] = []
         self.found: tuple[Command, ...] = ()
@@ -325,6 +326,37 @@ def test_where_it_is_not_known_what_was_before_all_failures_count(
     bench: Bench, changes: tuple[FileChange, ...]
 ) -> None:
     assert message(judged(bench, old_failure(), *changes))[0] == "tests/test_app.py fails:"
+
+
+TESTED = NEW.model_copy(update={"path": "tests/test_app.py"})
+SETTINGS = NEW.model_copy(update={"path": "conftest.py"})
+
+
+@every_row(
+    "changes, before, reason",
+    [
+        (
+            (CHANGED.model_copy(update={"sha256_before": "?"}), TESTED),
+            outcome("tests/test_app.py"),
+            "did not run on the files before the session's first change: what app.py held is not kept.",
+        ),
+        (
+            (CHANGED, TESTED),
+            UNAVAILABLE,
+            "did not run on the files before the session's first change: no sandbox.",
+        ),
+        ((CHANGED, SETTINGS), UNAVAILABLE, "did not run with conftest.py as before: no sandbox."),
+    ],
+)
+def test_tests_that_cannot_be_run_on_what_was_before_are_told(
+    bench: Bench, changes: tuple[FileChange, ...], before: RanTests | ToolError, reason: str
+) -> None:
+    checks = Scripted([entry(("passed", ""))])
+    own = {"test_b": {"app.py": [6]}} if TESTED in changes else {}
+    checks.ends = {"tests/test_app.py": replace(outcome("tests/test_app.py"), changed=own)}
+    checks.before = {"tests/test_app.py": before}
+    bench.put({"conftest.py": "x = 1\n"})
+    assert reason in judged(bench, checks, *changes).data["reason"]
 
 
 def test_before_anything_is_changed_only_what_the_task_is_about_is_told(bench: Bench) -> None:

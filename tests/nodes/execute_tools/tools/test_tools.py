@@ -7,10 +7,11 @@ from pydantic import Field
 from mendgraph.nodes.call_model.exchange import build_prompt
 from mendgraph.nodes.call_model.prompts.profiles import offered_tools
 from mendgraph.nodes.call_model.prompts.prompt import Prompt
-from mendgraph.nodes.execute_tools.registry import ActionRegistry, ToolArguments
+from mendgraph.nodes.execute_tools.registry import ActionRegistry, Tool, ToolArguments
 from mendgraph.nodes.execute_tools.tools import default_tools
-from mendgraph.nodes.execute_tools.tools.about_run import final_answer, update_plan
-from mendgraph.nodes.records import EditForm, Effect, Profile, Protocol
+from mendgraph.nodes.execute_tools.tools.about_run import delegate, final_answer, remember, update_plan
+from mendgraph.nodes.execute_tools.tools.read_file import read_skill
+from mendgraph.nodes.records import EditForm, Effect, JsonMap, Profile, Protocol, ToolErrorCode
 from tests.nodes.execute_tools.conftest import Bench
 from tests.nodes.execute_tools.row_tables import every_row
 
@@ -107,6 +108,35 @@ def test_answer_comes_back(bench: Bench, value: Any) -> None:
     assert bench.data(final_answer, answer="Done.", value=value) == {"answer": "Done."}
     assert final_answer.validate({"answer": "Done.", "value": value}) == {"answer": "Done.", "value": value}
     assert final_answer.terminal
+
+
+UNAVAILABLE = [
+    (delegate, {"task": "Look."}, ToolErrorCode.UNAVAILABLE, "Only a run of the agent has children: do this part"),
+    (remember, {"text": "make test"}, ToolErrorCode.UNAVAILABLE, "Nothing is remembered in this run: say it in your"),
+    (read_skill, {"name": "deploy"}, ToolErrorCode.NOT_FOUND, "The user has no skills, or none are told in this run"),
+]
+
+
+@every_row("tool, arguments, code, message", UNAVAILABLE)
+def test_tool_that_only_some_runs_have_says_so_in_others(
+    bench: Bench, tool: Tool, arguments: JsonMap, code: ToolErrorCode, message: str
+) -> None:
+    error = bench.error(tool, **arguments)
+    assert error.code is code
+    assert error.message.startswith(message)
+
+
+@every_row(
+    "arguments, problem",
+    [
+        ({"mode": "write"}, "paths is missing: with mode 'write', name the files and folders that may be changed"),
+        ({"paths": ["a.py"]}, "paths is for mode 'write': an explorer changes nothing and may read everything"),
+    ],
+)
+def test_child_gets_paths_where_it_writes_and_none_where_it_explores(arguments: JsonMap, problem: str) -> None:
+    problems = delegate.validate({"task": "Look.", **arguments})
+    assert isinstance(problems, list)
+    assert problem in problems[0]
 
 
 STEPS = [{"title": "read"}, {"title": "fix", "status": "in_progress"}, {"title": "look", "status": "done"}]

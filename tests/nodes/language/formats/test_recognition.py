@@ -66,6 +66,9 @@ ASKED_AGAIN = [
     '{tool: "nope", args: {}, terminal: true}',
     "<tool_call>\nread the file\n</tool_call>",
     '[TOOL_CALLS] [{"name": "read_file"',
+    '[TOOL_CALLS] [{"path": "a.py"}]',
+    f"{PYTHON_CALL} and\n{PYTHON_CALL}",
+    f"[{PYTHON_CALL}, list_files()) and]",
     "<|python_tag|>print(1)",
     "Action: read_file\nAction Input: a.py",
     "<tool: nope({})>",
@@ -185,6 +188,57 @@ ARGUMENTS = '{"path": "a.py"}'
 def test_call_goes_by_many_names(arguments: str, name: str) -> None:
     assert calls_of(f'{{"{name}": "read_file", "{arguments}": {ARGUMENTS}}}') == [CALL[:2]]
     assert calls_of(f'{{"{arguments}": {ARGUMENTS}, "{name}": "read_file"}}') == [CALL[:2]]
+
+
+NUMBER, NUMBERS = {"type": "integer"}, {"type": "array"}
+TYPED = {
+    "properties": {
+        "may_be_none": {"type": ["integer", "null"]},
+        "referred": {"$ref": "#/$defs/count"},
+        "nowhere": {"$ref": "#/$defs/none"},
+        "either": {"anyOf": [NUMBER, NUMBERS]},
+        "needed": {"type": ["integer", "null"]},
+    },
+    "$defs": {"count": NUMBER},
+    "required": ["needed"],
+}
+
+
+@rows(
+    ("may_be_none", "null", None),
+    ("may_be_none", "None", None),
+    ("may_be_none", "3", 3),
+    ("needed", "None", None),
+    ("referred", "3", 3),
+    ("nowhere", "3", "3"),
+    ("either", "[1]", [1]),
+    ("either", "['a', True]", ["a", True]),
+    ("either", "[a", "[a"),
+    ("other", "3", "3"),
+)
+def test_raw_text_of_a_value_is_what_the_schema_of_its_argument_says(key: str, text: str, value: Any) -> None:
+    reply = f"<function=edit_file>\n<parameter={key}>\n{text}\n</parameter>\n</function>"
+    tools = ToolSchemas(KNOWN, lambda _: TYPED)
+    [call] = read_written(reply, tools, answered=False).calls
+    assert isinstance(call.outcome, ToolInvocation)
+    assert call.outcome[1] == {key: value}
+
+
+JOINT = "</parameter>\n<parameter=new_str>"
+
+
+@rows(
+    ("", ["edit_file", "read_file"]),
+    ("An XML call has <parameter=a>.", ["edit_file", "read_file"]),
+    (f"<function=f>\n<parameter=old_str>\nx\n{JOINT}\ny\n</parameter>", ["", ""]),
+    ("<function=read_file>\n<parameter=path>\na.py", ["edit_file", ""]),
+)
+def test_call_is_asked_for_again_where_a_text_that_was_shown_may_have_made_it(shown: str, tools: list[str]) -> None:
+    edit = f"<function=edit_file>\n<parameter=old_str>\na\n{JOINT}\nb\n</parameter>\n</function>"
+    text = f"{edit}\n<function=read_file>\n<parameter=path>\na.py\n</parameter>\n</function>"
+    calls = read_written(text, TOOLS, lambda: [shown], answered=False).calls
+    ran = [call.outcome[0] if isinstance(call.outcome, ToolInvocation) else "" for call in calls]
+    assert ran == tools
 
 
 @rows(
