@@ -1,6 +1,8 @@
 """`BudgetMiddleware` on models that LangChain wraps, and beside middleware that asks again: its limits hold."""
 
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -13,8 +15,10 @@ from langchain_core.runnables import ConfigurableField, RunnableConfig, Runnable
 from langchain_openai import ChatOpenAI
 from langgraph.checkpoint.memory import InMemorySaver
 from pydantic import SecretStr
+from tenacity import wait_exponential_jitter
 
 from mendgraph import BudgetMiddleware
+from mendgraph.graph.langchain.wrapped_models import Retried, unwrap
 from tests.doubles.scripted_server import Say, ScriptedServer, Status
 from tests.langchain.agents import THREAD, ask, look
 
@@ -133,6 +137,35 @@ def test_reply_that_cannot_be_cut_is_refused_before_it_is_sent() -> None:
         assert server.requests[0]["max_completion_tokens"] == 120
 
 
+def test_call_of_inner_middleware_counts_once_where_nobody_hears_it_and_not_at_all_where_none_is_made() -> None:
+    @wrap_model_call
+    def answers(request: Any, handler: Any) -> Any:
+        return AIMessage("I know that.") if request.messages else handler(request)
+
+    @wrap_model_call
+    def in_a_thread(request: Any, handler: Any) -> Any:
+        with ThreadPoolExecutor(1) as pool:  # without LangChain's context
+            return pool.submit(handler, request).result()
+
+    for other, calls in ((answers, 0), (in_a_thread, 1)):
+        with ScriptedServer(then=lambda _: Say("Done.", usage=(1_000, 100))) as server:
+            middleware: Any = [BudgetMiddleware(max_cost_usd=1.0), other]
+            agent: Any = create_agent(model(server), [], middleware=middleware, checkpointer=InMemorySaver())
+            ask(agent)
+        assert (len(server.requests), cost(agent)) == (calls, pytest.approx(calls * MINI_USD))
+
+
+def test_wait_before_another_attempt_is_that_of_with_retry() -> None:
+    rows: list[Any] = [{"initial": 2.0, "jitter": 0.0}, {"exp_base": 3.0, "max": 4.0, "jitter": 0.0}]
+    for parameters in rows:
+        fake = GenericFakeChatModel(messages=iter(()))
+        retried = unwrap(fake.with_retry(exponential_jitter_params=parameters))
+        assert isinstance(retried, Retried)
+        for attempt in range(1, 5):
+            state: Any = SimpleNamespace(attempt_number=attempt)
+            assert retried.wait_s(attempt) == wait_exponential_jitter(**parameters)(state)
+
+
 @pytest.mark.parametrize("name", ["max_tokens", "max_completion_tokens"])
 def test_settings_of_other_middleware_pass_no_limit(name: str) -> None:
     longer: Any = wrap_model_call(
@@ -155,6 +188,10 @@ def test_model_whose_limits_cannot_be_kept_is_refused_with_the_remedy() -> None:
         (GenericFakeChatModel(messages=iter([AIMessage("Hi.")])), "replies of GenericFakeChatModel: it has no field"),
         (RunnableLambda(lambda _: AIMessage("Hi.")), "a RunnableLambda hides which model it asks"),
         (init_chat_model(configurable_fields=("model",)), "has no default model here: name one"),
+        (
+            GenericFakeChatModel(messages=iter(())).with_fallbacks([], exception_key="error"),
+            r"with_fallbacks\(exception_key=...\) is for chains whose input is a dict",
+        ),
     ]
     for wrapped, error in rows:
         agent: Any = create_agent(wrapped, [], middleware=[BudgetMiddleware(max_output_tokens_per_session=500)])

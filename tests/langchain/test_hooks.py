@@ -14,6 +14,7 @@ from langchain_core.language_models.fake_chat_models import GenericFakeChatModel
 from langchain_core.messages import AIMessage, HumanMessage, RemoveMessage, SystemMessage, ToolMessage
 from langchain_openai import ChatOpenAI
 from langgraph.checkpoint.memory import InMemorySaver
+from langgraph.errors import GraphInterrupt
 from pydantic import SecretStr
 
 from mendgraph import AgentContext, Effect, RunResult, arun_task, build_graph, run_task, serializer, tool
@@ -334,6 +335,44 @@ def test_answer_of_a_hook_replaces_no_history(tmp_path: Path, subtests: pytest.S
             assert run.ended == ("SYSTEM_ERROR", "hook_failed")
             assert run.outcome.message.startswith(f"The hook {name} of Noted ")
             assert problem in run.outcome.message
+
+
+def test_hook_may_not_change_a_call_of_the_history_or_interrupt_a_step(tmp_path: Path) -> None:
+    def other(state: Any) -> Any:
+        called = [each for each in state["messages"] if getattr(each, "tool_calls", None)]
+        return {"messages": [each.model_copy(update={"tool_calls": []}) for each in called]}
+
+    def asks(_: Any) -> Any:
+        raise GraphInterrupt
+
+    for act, words in ((other, "changes the calls of the history"), (asks, 'AgentContext(mode="ask") asks a person')):
+        run = play(tmp_path, [at("before_model", act)], READ, DONE)
+        assert run.ended == ("SYSTEM_ERROR", "hook_failed")
+        assert words in run.outcome.message
+
+
+def test_hook_rewords_the_result_of_a_tool(tmp_path: Path) -> None:
+    for status in ("success", "error"):
+
+        @ready_made.wrap_tool_call
+        def brief(request: Any, handler: Any, status: str = status) -> Any:
+            return handler(request).model_copy(update={"content": "hunter2-hunter2 is short.", "status": status})
+
+        told = play(tmp_path, [brief], READ, DONE, secrets=["hunter2-hunter2"]).told
+        assert "[redacted secret] is short." in told
+        assert ("io_error" in told) == (status == "error")
+
+
+def test_hook_offers_fewer_tools_and_asks_the_models_of_the_run_by_its_handler_alone(tmp_path: Path) -> None:
+    @ready_made.wrap_model_call
+    def fewer(request: Any, handler: Any) -> Any:
+        with pytest.raises(NotImplementedError, match="reserved and paid"):
+            request.model.invoke("hello")
+        offered = [each for each in request.tools if "read" in str(each["function"]["name"])]
+        return handler(request.override(tools=offered))
+
+    run = play(tmp_path, [fewer], DONE)
+    assert [each["function"]["name"] for each in run.requests[0]["tools"]] == ["read_file"]
 
 
 REQUESTS: list[tuple[JsonMap, str]] = [

@@ -189,6 +189,37 @@ def test_arguments_are_judged_by_the_tool_itself(subtests: pytest.Subtests) -> N
             assert ("field required" in correction, "call_id" in correction) == (True, False)
 
 
+def test_refusal_that_the_tool_words_itself_is_left_to_it() -> None:
+    given: dict[str, Any] = {"name": "save", "description": "Save.", "func": lambda **_: "saved"}
+    save = StructuredTool(args_schema=Split, handle_validation_error="My words.", **given)
+    with ScriptedServer([Calls([("save", "{}")]), Say("Done.")]) as server:
+        messages = ask(agent(server, HealingMiddleware(), tools=[save]))
+    assert [each.text for each in messages if each.type == "tool"] == ["My words."]
+
+
+def test_validator_that_fails_is_left_to_the_tool() -> None:
+    class Failing(BaseModel):
+        path: str
+
+        @field_validator("path")
+        @classmethod
+        def _look_up(cls, value: str) -> str:
+            raise KeyError(value)
+
+    save = StructuredTool(name="save", description="Save.", args_schema=Failing, func=lambda **_: "saved")
+    with ScriptedServer([Calls([("save", '{"path": "a"}')]), Say("Done.")]) as server:
+        with pytest.raises(KeyError, match="a"):
+            ask(agent(server, HealingMiddleware(), tools=[save]))
+        assert len(server.requests) == 1
+
+
+def test_negative_number_of_repairs_is_refused() -> None:
+    for name in ("max_healing_attempts", "max_schema_repairs"):
+        given: dict[str, Any] = {name: -1}
+        with pytest.raises(ValueError, match="max_healing_attempts and max_schema_repairs are 0 or more"):
+            HealingMiddleware(**given)
+
+
 @both
 def test_tool_that_inner_middleware_adds_is_known(loop: bool, files: dict[str, str], write: Any) -> None:
     added = StructuredTool.from_function(write)

@@ -3,6 +3,7 @@
 import json
 import os
 import shlex
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Mapping
@@ -173,6 +174,17 @@ def test_unfinished_run_is_not_committed_and_resume_ends_it_with_its_commit_and_
     assert "FINISHED (answered)" in report.read_text()
     assert worktrees(project) == 1
     assert "finished" in run("runs", "--root", told["worktree"])[1]
+
+
+def test_report_whose_folder_is_gone_is_told_and_the_commit_stays(run: Run, project: Path, tmp_path: Path) -> None:
+    (tmp_path / "reports").mkdir()
+    report = tmp_path / "reports" / "report.md"
+    words = ("--unattended", *FREE, "--commit", "--pr-body", str(report), "--max-calls", "1", "--json")
+    told = json.loads(run(*words, "Fix it", script=(FIX,))[1])
+    shutil.rmtree(report.parent)
+    _, out, err = run("resume", "--root", told["worktree"], script=("It adds now.",))
+    assert ("Committed 1 file" in out, "No report: " in out + err) == (True, True)
+    assert git(project, "show", f"{told['branch']}:calc.py") == FIXED
 
 
 def test_work_of_others_in_the_worktree_is_neither_committed_nor_lost(run: Run, project: Path) -> None:

@@ -9,10 +9,15 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from prompt_toolkit.application import create_app_session
+from prompt_toolkit.input import create_pipe_input
+from prompt_toolkit.output import DummyOutput
 
 from mendgraph.graph.configuration.context import AgentContext
 from mendgraph.graph.terminal.chat import COMMANDS, KEYS, _files, chat, prompt_for, terminal_prompt
 from mendgraph.graph.terminal.process_end import ExitCode
+from mendgraph.graph.terminal.turns import Turns
+from mendgraph.nodes.execute_tools.store.run_folder import workspace_folder_path
 from tests.graph.terminal.played_terminal import BUG, FIX, READ, Terminal
 from tests.graph.terminal.signalled_models import STOPPING, Interrupted, Terminated, TerminatedTwice
 
@@ -137,6 +142,29 @@ def test_plan_and_changes_are_shown_as_they_stand(tmp_path: Path) -> None:
     assert [each for each in KEYS if each[:20] not in terminal.out] == []
 
 
+def test_store_that_cannot_be_read_is_told_by_the_commands_that_need_it(tmp_path: Path) -> None:
+    store = Path(workspace_folder_path(str(tmp_path)), "store.sqlite")
+    store.parent.mkdir(parents=True, exist_ok=True)
+    store.write_bytes(b"no database at all" * 100)
+    told = talked(tmp_path, [], ["/diff", "/undo", "/plan"]).err.splitlines()
+    assert [line.partition(" (file is")[0] for line in told] == [
+        f"mendgraph: The database {str(store)!r} is damaged, or no database at all"
+    ] * 3
+
+
+def test_history_that_cannot_be_kept_is_told_once(tmp_path: Path) -> None:
+    folder = Path(workspace_folder_path(str(tmp_path)))
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    folder.write_text("no folder")
+    terminal = Terminal(tmp_path, [])
+    with create_pipe_input() as keys, create_app_session(keys, DummyOutput()), Turns(terminal.setup) as turns:
+        read = terminal_prompt(turns, terminal.setup.display)
+        keys.send_text("one\rtwo\r")
+        assert [read("You: "), read("You: ")] == ["one", "two"]
+    assert terminal.err.count("mendgraph: requests are not kept for the next chat: ") == 1
+    assert terminal.out.startswith(f"mendgraph chat in {tmp_path}; /help lists the commands\n\n")
+
+
 # --- What a line of the person means
 
 NO_STEP = "/undo takes the number of a step"
@@ -193,6 +221,14 @@ def test_persons_own_command_is_shown_and_the_end_of_its_output_told_to_the_mode
     (request,) = [each for each in told if each.endswith("\n\nsee")]
     assert ("(I ran `echo out; " in request, f"at its end:\n{'x' * 7_996}end\n)" in request) == (True, True)
     assert "!no command" in told
+
+
+def test_empty_command_and_a_shell_that_is_not_there_are_told(tmp_path: Path) -> None:
+    terminal = Terminal(tmp_path, [], lines=["!", "!true"], said="")
+    assert chat(replace(terminal.setup, environment={"SHELL": "/nowhere/sh"})) is ExitCode.FINISHED
+    empty, absent = terminal.err.splitlines()
+    assert empty == "mendgraph: ! takes a command of your shell: !git status"
+    assert "/nowhere/sh" in absent
 
 
 def test_ctrl_c_ends_the_persons_command_and_the_chat_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

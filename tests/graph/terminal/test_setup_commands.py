@@ -3,11 +3,15 @@
 import io
 import json
 import os
+import subprocess
+import sys
 from datetime import UTC, date, datetime, timedelta
 from importlib.util import find_spec
 from pathlib import Path
+from signal import SIGINT, SIGKILL
 from typing import Any
 
+import httpx
 import pytest
 from rich.console import Console
 
@@ -21,6 +25,7 @@ from mendgraph.nodes.call_model import weights
 from mendgraph.nodes.call_model.ledger import Entry, RunLimits, Used
 from mendgraph.nodes.call_model.weights import Pulled, PullFailure
 from mendgraph.nodes.execute_tools.store.user_files import SETTINGS_FILE
+from tests.doubles.tiny_model import write_tiny_model
 from tests.graph.conftest import Command
 
 TODAY = date(2026, 2, 28)
@@ -117,6 +122,34 @@ def test_pull_is_a_bar_at_a_terminal_and_a_line_for_each_phase_elsewhere(termina
             bar(*report)
     assert wanted in file.getvalue().rpartition("verifying\x1b")[2]
     assert "fetching" not in file.getvalue().rpartition("verifying")[2]
+
+
+@pytest.mark.skipif(find_spec("xllamacpp") is None, reason="the extra `local` is not installed")
+def test_model_is_served_until_ctrl_c_or_the_end_of_its_server(tmp_path: Path) -> None:
+    spec, path = weights.embedded_weights(), write_tiny_model(tmp_path / Path(weights.weights_path()).name)
+    environment = {**os.environ, "MENDGRAPH_MODEL_DIR": str(tmp_path), "MENDGRAPH_DATA_DIR": str(tmp_path / "data")}
+    words = [str(Path(sys.executable).parent / "mendgraph"), "model", "serve", "--json"]
+
+    def served() -> "subprocess.Popen[str]":
+        pipe = subprocess.PIPE
+        return subprocess.Popen(words, stdout=pipe, stderr=pipe, text=True, cwd=tmp_path, env=environment)
+
+    with served() as refused:
+        assert refused.communicate(timeout=60)[1].endswith(" are damaged: run `mendgraph model pull`\n")
+    assert refused.returncode == 4
+    os.truncate(path, spec.size_bytes)
+    weights.mark_verified(str(path), spec)
+    for stop in (True, False):
+        with served() as process:
+            assert process.stdout is not None
+            told = json.loads(process.stdout.readline())
+            [server] = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
+            assert told["model"] == spec.model
+            assert httpx.get(f"{told['base_url']}/models").status_code == 200
+            os.kill(process.pid if stop else int(server), SIGINT if stop else SIGKILL)
+            _, err = process.communicate(timeout=60)
+        ended = "" if stop else "mendgraph: the model server ended by itself (exit code -9)\n"
+        assert (process.returncode, err) == (0 if stop else 4, ended)
 
 
 # --- doctor

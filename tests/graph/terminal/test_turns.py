@@ -3,7 +3,9 @@
 import errno
 import io
 import re
+import sqlite3
 from collections.abc import Callable
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from signal import SIGINT, SIGTERM, Signals, raise_signal
@@ -20,6 +22,7 @@ from mendgraph.graph.terminal.status_line import StatusLine
 from mendgraph.graph.terminal.turns import Turns, edits_in_blocks, resume_once, run_once
 from mendgraph.nodes.call_model.ledger import RunLimits
 from mendgraph.nodes.call_model.model import Call
+from mendgraph.nodes.execute_tools.store.run_folder import workspace_folder_path
 from mendgraph.nodes.records import ModelReply, ProviderFailure
 from tests.doubles.scripted_model import ScriptedModel
 from tests.graph.terminal.played_terminal import BUG, FIRST_LINE, FIX, READ, Terminal, TerminalFile
@@ -84,6 +87,14 @@ def test_first_line_of_a_session_names_the_sandbox_once(tmp_path: Path) -> None:
         turns.take("second")
     assert terminal.whole_err.startswith(FIRST_LINE)
     assert terminal.whole_err.count("sandbox") == 1
+
+
+def test_model_that_cannot_be_asked_is_named_by_the_run_alone(tmp_path: Path) -> None:
+    terminal = Terminal(tmp_path, [], context={"model": "gpt", "evidence": False})
+    setup = replace(terminal.setup, environment={}, session_options={"thread_id": "t"})
+    assert run_once(setup, "Fix add") is ExitCode.SYSTEM_ERROR
+    assert "Model 'gpt' needs an endpoint: " in terminal.out
+    assert "at most" not in terminal.whole_err
 
 
 BLOCKS: tuple[tuple[dict[str, Any], dict[str, str], bool], ...] = (
@@ -204,3 +215,15 @@ def test_status_line_says_that_the_run_stops_and_further_signals_change_nothing(
     terminal = Terminal(tmp_path, [READ, "I wait"], model=InterruptedThrice)
     assert run_once(replace(terminal.setup, display=with_a_status_line(screen)), "wait") is ExitCode.INTERRUPTED
     assert STOPPING.strip() in screen.shown
+
+
+def test_usage_before_that_cannot_be_read_is_left_to_the_turn(tmp_path: Path) -> None:
+    screen = TerminalFile()
+    played = Terminal(tmp_path, ["It adds."], context={"evidence": False})
+    assert run_once(played.setup, "Does it add?") is ExitCode.FINISHED
+    store = Path(workspace_folder_path(str(tmp_path)), "store.sqlite")
+    with closing(sqlite3.connect(store, isolation_level=None)) as database:
+        database.execute("UPDATE checkpoints SET type = NULL")
+    setup = replace(played.setup, display=with_a_status_line(screen))
+    assert run_once(setup, "And now?") is ExitCode.SYSTEM_ERROR
+    assert screen.shown[0].startswith(f"SYSTEM_ERROR (store_failed): The run {tmp_path.name} cannot be read.")

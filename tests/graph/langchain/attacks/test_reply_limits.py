@@ -1,19 +1,23 @@
 """Endpoints that send more than a machine can hold: the run ends with the reason, and little memory is used."""
 
+import asyncio
 import gzip
 import tracemalloc
 import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
+from itertools import repeat
 from pathlib import Path
-from typing import Final, NamedTuple, cast
+from typing import Any, Final, NamedTuple, cast
 
+import httpx2
 import pytest
 from langchain_core.language_models import BaseChatModel
 from langchain_openai import ChatOpenAI
 from pydantic import SecretStr
 
-from mendgraph import AgentContext, RunResult, run_task
+from mendgraph import AgentContext, RunResult, arun_task, run_task
+from mendgraph.graph.langchain.reply_limits import ReplyLimitError, bound_response
 from tests.doubles.listener import ConnectionHandler, Listener
 from tests.doubles.replies import Say, event_bytes
 
@@ -134,12 +138,29 @@ def test_response_that_cannot_be_held_or_read_ends_the_run(tmp_path: Path, respo
     assert offers == ["identity"]
 
 
+@pytest.mark.parametrize("loop", [False, True], ids=["sync", "async"])
 @pytest.mark.parametrize("coding", ["", "gzip"])
-def test_long_stream_of_short_events_is_read(tmp_path: Path, coding: str) -> None:
+def test_long_stream_of_short_events_is_read(tmp_path: Path, coding: str, loop: bool) -> None:
     comments = b": still here" + bytes(MEGABYTE) + b"\n\n"
     events = b"".join([comments * 40, *event_bytes(Say("Hello."), {"stream": True}, 1, 0)])
     body = gzip.compress(events) if coding else events
     with served(Response(200, EVENTS, body, coding)) as (url, _):
-        result = run(tmp_path, url)
+        context = AgentContext(workspace=str(tmp_path), base_url=url, provider_retries=0, protocol="text")
+        model: Any = ChatOpenAI(model="m", base_url=url, api_key=SecretStr("k"))
+        result = asyncio.run(arun_task("Hello?", context, model=model)) if loop else run(tmp_path, url)
 
     assert (result.outcome.kind, result.outcome.answer) == ("FINISHED", "Hello.")
+
+
+class Endless(httpx2.SyncByteStream):
+    """Events of 16 MB for ever."""
+
+    def __iter__(self) -> Iterator[bytes]:
+        yield from repeat(b":" + bytes(16 * MEGABYTE - 3) + b"\n\n")
+
+
+def test_stream_that_does_not_end_is_given_up() -> None:
+    response = httpx2.Response(200, headers={"Content-Type": EVENTS}, stream=Endless())
+    bound_response(response)
+    with pytest.raises(ReplyLimitError, match="it sent a reply of more than 536,870,912 bytes"):
+        sum(map(len, response.iter_raw()))
