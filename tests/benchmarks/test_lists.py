@@ -23,19 +23,19 @@ def problem_of(fault: Fault) -> str:
     return ""
 
 
-def test_each_planted_fault_changes_one_place_and_has_a_test_file() -> None:
+def test_planted_fault_changes_one_place_and_has_a_test_file() -> None:
     faults = read_faults()
     assert list(filter(None, map(problem_of, faults))) == []
     assert len({fault.name for fault in faults}) == len(faults)
 
 
-def test_each_explained_mutant_is_of_a_line_that_is_there() -> None:
+def test_explained_mutant_is_of_a_line_that_is_there() -> None:
     explanations = read_explanations()
     sources = {each.file: text_of(each.file) for each in explanations}
     assert stale(explanations, sources, {}, []) == []
 
 
-def test_each_function_that_an_ablation_takes_out_is_there() -> None:
+def test_function_that_an_ablation_takes_out_is_there() -> None:
     for parts in WITHOUT.values():
         for target, _ in parts:
             pkgutil.resolve_name(target)

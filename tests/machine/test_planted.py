@@ -79,7 +79,7 @@ def test_nothing_is_noticed_where_nothing_was_planted(tmp_path: Path, monkeypatc
 
 
 @pytest.mark.parametrize("name", PLANTED)
-def test_what_was_planted_is_noticed(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_planted_fault_is_noticed(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     use(monkeypatch, planted(*PLANTED[name]))
     with pytest.raises((AssertionError, IndexError)):  # the second is a node's own: it was sent what it cannot have
         check(tmp_path)

@@ -136,7 +136,7 @@ def test_address_and_a_name_are_enough(family: str, tmp_path: Path, monkeypatch:
 
 
 @pytest.mark.parametrize("family", ["anthropic", "gemini"])
-def test_what_the_machine_reads_ahead_is_taken_by_models_that_think(family: str, tmp_path: Path) -> None:
+def test_files_read_ahead_are_accepted_by_models_that_think(family: str, tmp_path: Path) -> None:
     with FAMILIES[family]([use(EDIT), say(ANSWER)], play="position") as server:
         settings = context(project(tmp_path), "native", read_ahead=True)
         outcome = run_task(TASK, settings, model=client(server)).outcome
@@ -198,7 +198,7 @@ def test_secret_in_a_models_thoughts_is_stored_nowhere(family: str, tmp_path: Pa
     assert canary.encode() not in repr(saver.writes).encode()
 
 
-def test_what_anthropic_keeps_of_a_prompt_is_billed_so(tmp_path: Path) -> None:
+def test_cached_prompt_of_anthropic_is_billed_as_cached(tmp_path: Path) -> None:
     """System prompt (after the tools) and last message are marked: the second request reads what the first wrote."""
     with FAMILIES["anthropic"](SCRIPTS["native"]) as server:
         usage = run_task(TASK, context(project(tmp_path), "native"), model=client(server)).outcome.usage

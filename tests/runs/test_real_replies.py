@@ -126,7 +126,7 @@ def test_real_reply_is_read_as_a_careful_person_would(case: dict[str, Any]) -> N
 
 
 @pytest.mark.parametrize("case", DIFFERING, ids=[case["name"] for case in DIFFERING])
-def test_what_is_marked_as_read_in_another_way_is(case: dict[str, Any]) -> None:
+def test_reply_marked_as_read_in_another_way_is_read_so(case: dict[str, Any]) -> None:
     assert without_reason(case["differs"]["verdict"]) != without_reason(case["verdict"])
     assert case["differs"]["why"]
 

@@ -205,7 +205,7 @@ def test_way_of_one_call_is_traced_in_spec_5s_order(root: Path) -> None:
     ]
 
 
-def test_what_guard_denied_never_reaches_the_engine(root: Path) -> None:
+def test_denied_call_never_reaches_the_engine(root: Path) -> None:
     run = play(root, reads(".env"), DONE)
     assert run.codes == ["permission_denied"]
     assert [event for event in run.events if isinstance(event, ToolStarted)] == []

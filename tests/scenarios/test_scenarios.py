@@ -41,13 +41,13 @@ def test_first_request_is_as_in_its_transcript(snapshots: Snapshots) -> None:
     snapshots.check(transcript_path(FIRST_REQUEST), first_request_transcript(requests))
 
 
-def test_each_transcript_belongs_to_a_scenario() -> None:
+def test_transcript_belongs_to_a_scenario() -> None:
     names = [scenario.name for scenario in SCENARIOS]
     assert len(names) == len(set(names))
     assert sorted(path.stem for path in FOLDER.iterdir()) == sorted([*names, FIRST_REQUEST])
 
 
-def test_each_edge_of_the_machine_is_taken_by_a_scenario() -> None:
+def test_edge_of_the_machine_is_taken_by_a_scenario() -> None:
     """The transcripts name the nodes that each run visited; the test above keeps them true."""
     taken = {edge for scenario in SCENARIOS for edge in edges_in(path_in(transcript_path(scenario.name)))}
     assert [edge for edge in TRANSITIONS if edge not in taken] == []

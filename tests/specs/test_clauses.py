@@ -57,7 +57,7 @@ def _exists(test: str) -> bool:
 
 
 @pytest.mark.parametrize("document", CLAUSES)
-def test_each_clause_of_a_document_has_tests_that_exist_and_a_verdict(document: int) -> None:
+def test_clause_of_a_document_has_tests_that_exist_and_a_verdict(document: int) -> None:
     found = clauses(document)
     numbers = [clause.number for clause in found]
     assert len(set(numbers)) == len(numbers) >= CLAUSES[document]
@@ -67,7 +67,7 @@ def test_each_clause_of_a_document_has_tests_that_exist_and_a_verdict(document: 
     assert (untested, unknown, unjudged) == ([], [], [])
 
 
-def test_each_test_of_a_document_is_named_by_one_of_its_clauses() -> None:
+def test_test_of_a_document_is_named_by_one_of_its_clauses() -> None:
     named = {test for document in CLAUSES for clause in clauses(document) for test in clause.tests}
     files = [f"tests/specs/{path.name}" for path in sorted(HERE.glob("test_spec_*.py"))]
     assert {f"{file}::{name}" for file in files for name in names_in(file)} - named == set()

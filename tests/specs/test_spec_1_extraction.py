@@ -110,7 +110,7 @@ def test_line_is_read_otherwise_on_purpose_alone(line: str, expected: str) -> No
     assert difference(line, parse_tool_line(line, 1, KNOWN), documents) == expected
 
 
-def test_each_kind_of_error_has_the_documents_text() -> None:
+def test_kind_of_error_has_the_documents_text() -> None:
     """In the order of the checks: each line has the faults of all checks after its own as well."""
     rows = [
         ("read_file({})", "MISSING_TOOL_PREFIX"),

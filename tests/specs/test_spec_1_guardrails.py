@@ -45,7 +45,7 @@ def test_path_that_the_document_blocks_is_blocked_by_the_same_rules(path: Path) 
     assert type(ours.violations) is tuple
 
 
-def test_each_kind_of_file_is_blocked_by_its_rule(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_kind_of_file_is_blocked_by_its_rule(monkeypatch: pytest.MonkeyPatch) -> None:
     """A system directory is a prefix of the resolved path, which begins with the current folder."""
     monkeypatch.chdir("/usr")
     system = ("/etc", "/usr", "/bin", "/sbin", "/var", "/System", "/Library")

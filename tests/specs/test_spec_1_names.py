@@ -28,7 +28,7 @@ OUR_OWN_FIELDS = {"SelfHealingConfig": ("max_schema_repairs", "max_claims")}
 """Fields that ours has beyond the document's: behind them, each with a default."""
 
 
-def test_each_name_of_the_document_is_importable() -> None:
+def test_name_of_the_document_is_importable() -> None:
     imported = {"NamedTuple", "Enum", "Any", "Callable", "Path", "auto", "json", "SENSITIVE_NAMES", "plain"}
     defined = {name for name in vars(document_1) if not name.startswith("__")} - imported
     assert defined - set(OURS) == set()

@@ -75,7 +75,7 @@ def test_settings_and_methods_for_subclasses_have_the_documents_parameters() -> 
     assert list(inspect.signature(Environment.execute_action).parameters)[:3] == ["self", "action", "args"]
 
 
-def test_each_setting_is_stored_as_in_the_document() -> None:
+def test_setting_is_stored_as_in_the_document() -> None:
     stored: list[tuple[Arguments, str, Any]] = [
         ({}, "base_dir", None),
         ({"base_dir": "docs/../docs"}, "base_dir", os.path.abspath("docs")),

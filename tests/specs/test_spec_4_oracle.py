@@ -175,7 +175,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.mark.parametrize("group", CASES)
-def test_each_action_ends_as_in_the_document(group: str) -> None:
+def test_action_ends_as_in_the_document(group: str) -> None:
     """What has to come out is what the document's code makes of it."""
     assert [case for case in CASES[group] if outcome_of(Environment, *case) != outcome_of(Documented, *case)] == []
 
@@ -315,7 +315,7 @@ CALLS: list[tuple[str, tuple[Any, ...]]] = [
 ]
 
 
-def test_each_hook_does_what_the_documents_does() -> None:
+def test_hook_does_what_the_documents_does() -> None:
     def ended(made: type[Any], hook: str, arguments: tuple[Any, ...]) -> tuple[Any, str]:
         environment = made(base_dir="base", allowed_domains={"api.example.com"})
         try:
@@ -351,7 +351,7 @@ CHANGES: list[tuple[str, Callable[[Any], Any], Case]] = [
 
 
 @pytest.mark.parametrize(("attribute", "change", "case"), CHANGES, ids=[attribute for attribute, *_ in CHANGES])
-def test_what_is_changed_afterwards_counts(attribute: str, change: Callable[[Any], Any], case: Case) -> None:
+def test_later_change_of_an_attribute_counts(attribute: str, change: Callable[[Any], Any], case: Case) -> None:
     assert attribute in vars(Documented())
 
     def changed(made: type[Any]) -> type[Any]:

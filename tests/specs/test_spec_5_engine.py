@@ -220,7 +220,7 @@ ERRORS: dict[str, tuple[RawCall, list[BaseException], dict[str, Any], str, int, 
 
 @pytest.mark.parametrize("condition", ERRORS)
 @pytest.mark.parametrize("coroutine", [False, True], ids=["plain tool", "async tool"])
-def test_each_error_has_its_string_its_attempts_and_its_trace_both_ways(
+def test_error_has_its_string_its_attempts_and_its_trace_both_ways(
     context: ToolContext, condition: str, coroutine: bool
 ) -> None:
     call, errors, guards, error, attempts, events = ERRORS[condition]
@@ -260,7 +260,7 @@ def test_helper_takes_what_the_document_says() -> None:
 
 
 @both_ways
-def test_each_phase_stands_once_and_serves_both_ways(how: str, context: ToolContext) -> None:
+def test_phase_stands_once_and_serves_both_ways(how: str, context: ToolContext) -> None:
     uses: list[str] = []
 
     def watched(helper: str) -> Body:

@@ -214,7 +214,7 @@ def fingerprint(types: Iterable[type[Any]], channels: Iterable[str], nodes: Iter
     return hashlib.sha256(json.dumps(whole, sort_keys=True).encode()).hexdigest()[:16]
 
 
-def test_whoever_changes_what_is_stored_decides_what_becomes_of_older_databases() -> None:
+def test_change_of_a_stored_type_needs_a_decision_about_older_databases() -> None:
     now = fingerprint([*CHECKPOINT_TYPES, ToolRun], AgentState.__annotations__, NODES, ";".join(SQLITE_TABLES))
     assert now == FINGERPRINT, (
         f"What a database stores has changed: its fingerprint is {now!r} now. Can this version read what the last"

@@ -214,7 +214,7 @@ def fingerprint(tool_name: str, arguments: str) -> str:
     return sha256(f'["{tool_name}",{arguments}]'.encode()).hexdigest()
 
 
-def test_each_call_is_a_line_of_the_log_denied_ones_too(root: Path, tmp_path: Path) -> None:
+def test_call_is_a_line_of_the_log_denied_ones_too(root: Path, tmp_path: Path) -> None:
     edit = {"path": "a.py", "old_str": "1", "new_str": "2"}
     replies = (
         use(("read_file", {"path": "./a.py"}), ("read_file", {"path": ".env"})),

@@ -60,7 +60,7 @@ def test_reply_becomes_invocations() -> None:
         assert (understood.invocations, understood.errors) == (invocations, []), reply
 
 
-def test_what_cannot_be_read_is_an_error_beside_what_can() -> None:
+def test_unreadable_call_is_an_error_beside_readable_ones() -> None:
     understood = LANGUAGE.parse('tool: read_file({"file_name": "notes.txt"})\ntool: nope({})')
     assert understood.invocations == [READ]
     assert [error.error_type for error in understood.errors] == [ExtractionErrorType.UNKNOWN_TOOL_NAME]

@@ -131,9 +131,7 @@ def test_requests_of_earlier_turns_are_quoted_and_a_shown_request_is_not() -> No
 
 @given(histories(), st.sampled_from([GOOD, GARBAGE]), st.integers(2_000, 24_000), st.booleans())
 @settings(deadline=None, max_examples=25)
-def test_whatever_the_history_the_view_is_whole_and_fits(
-    history: list[AnyMessage], reply: str, size: int, forced: bool
-) -> None:
+def test_view_of_any_history_is_whole_and_fits(history: list[AnyMessage], reply: str, size: int, forced: bool) -> None:
     budget = BUDGET._replace(window_tokens=size, output_tokens=500)
     hard = size - 1_400
     done = settled(look(history, budget=budget, forced=forced), reply)

@@ -322,7 +322,7 @@ EVERYTHING = LOOKING | {"write_file", "run_command", "http_get"}
         ("mute", {"final_answer"}),
     ],
 )
-def test_what_a_role_may_use(role: str | None, tools: set[str]) -> None:
+def test_role_limits_the_tools(role: str | None, tools: set[str]) -> None:
     custom = {"tester": ["read_file", "run_command"], "mute": [], "broken": ["no such tool"]}
     assert allowed_tools(role, custom, iter(SPECS)) == frozenset(tools)
 

@@ -135,7 +135,7 @@ ENDINGS: list[tuple[BaseException, str]] = [
 ]
 
 
-def test_whatever_a_tool_raises_becomes_a_typed_result_after_one_attempt(run: Runner, context: ToolContext) -> None:
+def test_exception_of_a_tool_becomes_a_typed_result_after_one_attempt(run: Runner, context: ToolContext) -> None:
     for error, text in ENDINGS:
         sink = TraceSink()
         done = run(engine(sink, make(failing(error)), config=EngineConfig(max_retries=9)), call(), context)
@@ -169,7 +169,7 @@ def test_cancelled_run_passes_on_its_cancellation(sink: TraceSink, context: Tool
     ("failures", "retries", "attempts", "error"),
     [(1, 1, 2, ""), (2, 1, 2, "tool_error:again 2"), (1, 0, 1, "tool_error:again 1"), (3, 5, 4, "")],
 )
-def test_what_is_retryable_is_retried_and_attempts_are_counted_truly(
+def test_retryable_failure_is_retried_and_its_attempts_are_counted(
     run: Runner, sink: TraceSink, context: ToolContext, failures: int, retries: int, attempts: int, error: str
 ) -> None:
     count = 0

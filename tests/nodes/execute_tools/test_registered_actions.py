@@ -55,7 +55,7 @@ def peek(file_name: str) -> str:
 
 
 @every_row("action, data", [(Notebook(), ["hello"]), (peek, "hello")])
-def test_what_a_registry_gives_an_environment_executes(tmp_path: Path, action: Any, data: Any) -> None:
+def test_registered_action_is_executed_by_an_environment(tmp_path: Path, action: Any, data: Any) -> None:
     (tmp_path / "notes.txt").write_text("hello")
     registry = ActionRegistry()
     registry.register(action)

@@ -85,7 +85,7 @@ def step(
     return run_step(items, [Verdict(kind=VerdictKind.ALLOW)] * len(items), before or [None] * len(items), using)
 
 
-def test_each_call_sees_what_the_ones_before_it_read_changed_and_planned() -> None:
+def test_call_sees_what_the_ones_before_it_read_changed_and_planned() -> None:
     read, edit, plan, look = call("read"), call("edit"), call("plan"), call("look")
     engine = Engine(
         read=ToolOutput(OK, files_read={"a.py": "1", "b.py": "1"}),

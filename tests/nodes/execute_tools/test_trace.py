@@ -110,7 +110,7 @@ def test_line_names_the_program_or_the_host(log: RunLog, tmp_path: Path) -> None
     assert [line["target"] for line in lines(tmp_path)] == ["make", "x" * LONGEST_TARGET, "a.test", ""]
 
 
-def test_whatever_is_not_our_own_word_is_looked_through(tmp_path: Path) -> None:
+def test_foreign_text_in_a_trace_is_redacted(tmp_path: Path) -> None:
     change = CHANGE.model_copy(update={"path": f"{SECRET}.txt"})
     done = CallResult(call_id="c", tool="x", result=ToolResult.success(), changes=(change,), ms=7, attempts=1)
     verdict = Verdict(kind=VerdictKind.ALLOW, path=f"{SECRET}.txt", rule=SECRET)

@@ -87,7 +87,7 @@ OUTCOMES = st.lists(st.tuples(st.booleans(), st.sampled_from([OK, FAILED])), max
 
 
 @given(OUTCOMES, st.sampled_from(Protocol))
-def test_each_call_has_one_result_in_order(outcomes: list[tuple[bool, ToolResult]], protocol: Protocol) -> None:
+def test_call_has_one_result_in_order(outcomes: list[tuple[bool, ToolResult]], protocol: Protocol) -> None:
     items: list[ToolCall | CallError] = []
     for index, (fits, _) in enumerate(outcomes):
         call: ToolCall | CallError = (

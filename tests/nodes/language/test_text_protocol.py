@@ -34,7 +34,7 @@ E = ExtractionErrorType
     ('  tool:read_file ( {"path": "a.py"} )  ', "read_file", {"path": "a.py"}),
     ('tool: edit_file({"new_str": "f(x)) ("})', "edit_file", {"new_str": "f(x)) ("}),
 )
-def test_one_line_is_a_call(line: str, tool: str, arguments: dict[str, Any]) -> None:
+def test_tool_line_is_a_call(line: str, tool: str, arguments: dict[str, Any]) -> None:
     assert parse_tool_line(line, 7, KNOWN) == ToolInvocation(tool, arguments, 7)
 
 

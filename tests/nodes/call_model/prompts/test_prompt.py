@@ -81,7 +81,7 @@ RESULTS = st.one_of(
 
 
 @given(st.sampled_from([TEXT, NATIVE]), st.lists(st.tuples(st.text(max_size=10), RESULTS), max_size=5))
-def test_each_step_only_adds_to_the_prompt_before(profile: Profile, steps: list[tuple[str, ToolResult]]) -> None:
+def test_step_only_adds_to_the_prompt_before(profile: Profile, steps: list[tuple[str, ToolResult]]) -> None:
     history: list[AnyMessage] = [TASK]
     before = built(profile, history)
     for at, (text, result) in enumerate(steps):

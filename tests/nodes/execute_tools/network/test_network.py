@@ -182,7 +182,7 @@ def test_server_that_cannot_be_understood_is_a_typed_error(answer: bytes) -> Non
     "url",
     ["http://evil.test/", "http://good.test@evil.test/", "http://good.test/\r\nHost: evil.test", "http://0x7f.1/"],
 )
-def test_what_the_rules_refuse_is_not_even_looked_up(url: str) -> None:
+def test_refused_address_is_not_looked_up(url: str) -> None:
     asked: list[str] = []
 
     def note(host: str, _: int) -> Sequence[str]:

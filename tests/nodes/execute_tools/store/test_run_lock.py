@@ -144,7 +144,7 @@ def refusal(found: ToolError | None) -> ToolError:
 
 
 @pytest.mark.usefixtures("any_store")
-def test_one_run_has_the_workspace_at_a_time(tmp_path: Path) -> None:
+def test_workspace_is_locked_by_one_run_at_a_time(tmp_path: Path) -> None:
     one, two = WorkspaceLock(str(tmp_path)), WorkspaceLock(str(tmp_path))
     with one:
         assert one.acquire(RUN) is None
