@@ -1,7 +1,7 @@
 import asyncio
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -193,6 +193,13 @@ async def later(_: ToolContext, __: str, value: object) -> None:
     raise GuardrailError(f"not {value if isinstance(value, dict) else 'this output'}")
 
 
+class Future:
+    """An awaitable that is no coroutine."""
+
+    def __await__(self) -> Iterator[None]:
+        yield
+
+
 class Later:
     async def __call__(self, context: ToolContext, name: str, value: object) -> None:
         await later(context, name, value)
@@ -238,11 +245,14 @@ def test_async_guardrail_is_refused_by_run_sync_before_the_tool_is_invoked(conte
     assert (ran, sink.events[-1].name) == ([], "guard.input.block")
 
 
-def test_guardrail_that_gives_an_awaitable_without_being_async_blocks(sink: TraceSink, context: ToolContext) -> None:
-    def hidden(*given: Any) -> Any:
-        return later(*given)
+def hidden(*given: Any) -> Any:
+    return later(*given)
 
-    done = run_sync(engine(sink, make(lambda *_: ToolOutput.ok()), input_guards=[hidden]), call(), context)
+
+@every_row("guard", [hidden, lambda *_: Future()])
+def test_guardrail_that_gives_an_awaitable_without_being_async_blocks(context: ToolContext, guard: Any) -> None:
+    guarded = engine(TraceSink(), make(lambda *_: ToolOutput.ok()), input_guards=[guard])
+    done = run_sync(guarded, call(), context)
     assert done.error == "guardrail:a guardrail that gives an awaitable has to be an `async def`, and run by run_async"
 
 

@@ -51,6 +51,22 @@ def test_file_of_another_extension_is_refused_and_a_folder_has_none(tmp_path: Pa
     assert {refused(environment, action, {"path": "src"}) for action in READING[3:]} == {None}
 
 
+@every_row(
+    "action, arguments, error",
+    [
+        ("read_file", {"path": ["a.txt"]}, "A path must be text."),
+        ("fetch_url", {"url": "file:///etc/hosts"}, "not http or https"),
+        ("fetch_url", {"url": "http://a:b@a.example"}, "user name or password"),
+        ("read_file", ["a.txt"], "the arguments of an action are a mapping, not list"),
+    ],
+)
+def test_arguments_that_cannot_be_judged_are_refused(action: str, arguments: Any, error: str) -> None:
+    run = Do(action, echo)
+    result = Environment(allow_net=True).execute_action(run, arguments)
+    assert (result["ok"], run.calls) == (False, [])
+    assert error in result["error"]
+
+
 @every_row("action", ["http_get", "http_post", "fetch_url"])
 def test_every_action_that_goes_out_is_judged(action: str) -> None:
     open_to_one = Environment(allow_net=True, allowed_domains=["a.example"])

@@ -1,4 +1,5 @@
 import json
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -41,12 +42,19 @@ def test_listener_that_breaks_does_not_break_the_run() -> None:
     assert [event.name for event in sink.events] == ["a"]
 
 
+@dataclass
+class Page:
+    name: str
+    lines: tuple[int, ...]
+
+
 @every_row(
     "payload, kept",
     [
         ({"api_key": "abc"}, {"api_key": "***"}),
         ({"text": "key sk-abcdefghijklmnop1234"}, {"text": "key ***"}),
         ({"value": {1}}, {"value": [1]}),
+        ({"value": Page("a", (1,))}, {"value": {"name": "a", "lines": [1]}}),
     ],
 )
 def test_payloads_are_redacted_and_plain(payload: dict[str, Any], kept: dict[str, Any]) -> None:

@@ -49,6 +49,7 @@ def test_written_yaml_is_read(value: Any) -> None:
     ("a: !!set {b}", "the tag tag:yaml.org,2002:set is not read", 1),
     ("a: 1\nb: 1\na: 2", "the key 'a' is there twice", 1),
     ("a: 1\n---\nb: 1", "but found another document", 2),
+    ("a: \ud800", "it holds half a character", 0),
     ("a: \0", "unacceptable character #x0000: control characters are not allowed", 0),
 )
 def test_document_that_costs_more_than_its_letters_is_refused(text: str, problem: str, line: int) -> None:

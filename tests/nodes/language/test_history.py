@@ -8,9 +8,12 @@ from langchain_core.messages import AIMessage, AnyMessage, HumanMessage, SystemM
 from mendgraph.nodes.language.history import (
     HANDOFF_MESSAGE_NAME,
     RESULT_MESSAGE_NAME,
+    asked_in,
     close_dangling_calls,
     is_request,
+    results_in,
     settle_exchange,
+    task_of,
 )
 from mendgraph.nodes.language.text_protocol import parse_text_results
 from mendgraph.nodes.records import (
@@ -308,3 +311,9 @@ def test_path_that_a_program_printed_is_told_relative(protocol: Protocol, printe
     )
     assert (said[0]["data"]["stdout"], said[0]["data"]["failed"]) == (told, [told])
     assert (said[1]["error"]["message"], said[2]["data"]["content"]) == (told, printed)
+
+
+def test_task_of_a_child_is_a_text_that_it_was_shown_and_the_request_is_the_persons() -> None:
+    task = task_of("Read a.py.", [HumanMessage("Fix it.")])
+    shown = {"ok": True, "data": "Read a.py.", "tool": "the task of this child"}
+    assert ([*results_in([task])], asked_in([task])) == ([shown], "Fix it.")

@@ -2,6 +2,7 @@
 
 import errno
 import os
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ import pytest
 
 from mendgraph.nodes.execute_tools.files.handles import (
     closing,
+    handle_name,
     open_beneath,
     open_directory,
     open_regular,
@@ -45,6 +47,20 @@ def test_no_link_is_followed_wherever_it_stands_and_leads(root: Path) -> None:
             with pytest.raises(ValueError, match="not one part"):
                 open_beneath(handle, (part, "x"), os.O_RDONLY)
     assert (made, os.listdir(root / "out")) == ([], ["secret.txt"])
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="other kernels say it in other ways")
+def test_deleted_file_has_no_name_although_it_has_another_one(root: Path) -> None:
+    with closing(open_root(str(root))) as handle:
+        for more in (False, True):
+            (root / "f").write_text("x")
+            descriptor, _ = open_regular(handle, ("f",), os.O_RDONLY)
+            if more:
+                os.link(root / "f", root / "other")
+            (root / "f").unlink()
+            with closing(descriptor):
+                assert handle_name(descriptor) is None
+        assert status_beneath(handle, ()).st_ino == root.stat().st_ino
 
 
 def test_pipe_that_takes_the_place_of_a_file_is_not_waited_for(root: Path) -> None:

@@ -167,6 +167,11 @@ def test_directory_of_the_system_is_no_workspace(tmp_path: Path) -> None:
     )
 
 
+def test_file_is_no_root(root: Path) -> None:
+    with pytest.raises(NotADirectoryError):
+        PathSandbox(str(root / "README.md"))
+
+
 def test_names_and_paths_are_as_long_as_the_system_allows_in_bytes() -> None:
     assert [malformed(path) for path in ("a" * 255, "é" * 127, "é/" * 1_365 + "a")] == [None] * 3
     assert None not in [malformed(path) for path in ("a" * 256, "é" * 128, "é/" * 1_366)]

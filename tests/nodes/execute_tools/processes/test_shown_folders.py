@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -128,13 +129,17 @@ def found(shown: ShownFolders, *folders: Path, root: str = "/w", seconds: float 
 
 
 def test_rules_that_break_hide(environment: Path) -> None:
-    def breaks(_: str) -> bool:
+    def breaks(_: str) -> Any:
         raise ValueError
 
-    hidden = found(ShownFolders(breaks, lambda _: None), environment)
-    assert isinstance(hidden, Hidden)
-    assert str(environment / "pyvenv.cfg") in hidden.files
-    assert str(environment / "etc") in hidden.folders
+    for shown in (ShownFolders(breaks, lambda _: None), ShownFolders(lambda _: False, lambda _: None, breaks)):
+        hidden = found(shown, environment)
+        assert isinstance(hidden, Hidden)
+        assert str(environment / "pyvenv.cfg") in hidden.files
+        assert str(environment / "etc") in hidden.folders
+    by_content = found(ShownFolders(lambda _: False, breaks), environment)
+    assert isinstance(by_content, Hidden)
+    assert str(environment / "pyvenv.cfg") in by_content.files
 
 
 def test_sockets_and_pipes_are_found_beside_the_workspace_and_not_in_it(tmp_path: Path) -> None:

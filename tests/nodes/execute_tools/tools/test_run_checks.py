@@ -160,6 +160,8 @@ def test_where_nothing_can_be_run_the_reason_is_told(bench: Bench) -> None:
     checks = Scripted(UNAVAILABLE, ("mak test",))
     checks.ends = {"mak test": ToolError(code=ToolErrorCode.NOT_FOUND, message="'mak' is not installed")}
     assert ran(bench, checks) == none("'mak' is not installed")
+    bench.put({"alone.py": APP})
+    assert ran(bench, Scripted(), "alone.py").data["reason"].startswith("no sandbox")
     unfit = f"No test runner for a.js was found (looked for {LOOKED_FOR})."
     assert ran(bench, Scripted(), "a.js") == none(unfit)
     checks = Scripted([entry(("unknown", ""))])

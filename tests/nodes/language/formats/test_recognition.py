@@ -99,6 +99,7 @@ ANSWERS = [
     'deploy({"path": "a.py"})',
     'Call read_file({"path": "a.py"}) to read it.',
     "read_file(path)",
+    f"{PYTHON_CALL}\ndeploy(x=1)",
     'read_file(path="a.py") gives the text of the file.',
     "",
     "The bug is fixed.",
