@@ -196,6 +196,29 @@ def test_program_allowed_for_good_runs_in_later_runs_of_this_workspace(
 
 
 @needs_sandbox
+def test_calls_beside_a_permission_are_judged_without_it(root: Path) -> None:
+    with keeping(root, command(*LOG), "Done.") as now:
+        asked(now.stream("Look"))
+        last(now.answer("approve_always"))
+    replies = (command("no-such-program"), 'tool: read_file({"path": ".env"})', command("git", "log"), "Done.")
+    with keeping(root, *replies, thread="2", mode="auto") as later:
+        last(later.stream("Look"))
+        codes = [each.get("error", {}).get("code", "ran") for each in results(later)]
+    assert codes == ["permission_denied", "permission_denied", "ran"]
+
+
+def test_host_that_the_context_names_is_asked_about_with_its_own_port(root: Path) -> None:
+    with Listener(http_answer(b"hello", content_type="text/plain")) as listener:
+        host = f"127.0.0.1:{listener.port}"
+        hosts: JsonMap = {"allowed_hosts": (host,), "allowed_private_hosts": (host,)}
+        with session(root, page(f"http://{host}/"), "Done.", **hosts) as now:
+            (call,) = asked(now.stream("Look"))
+            last(now.answer("approve"))
+            [result] = results(now)
+    assert (call["rule"], result["data"]["text"]) == ("ask_before_network", "hello")
+
+
+@needs_sandbox
 def test_session_of_a_program_takes_up_nothing_and_keeps_nothing(root: Path) -> None:
     with keeping(root, command(*LOG), "Done.") as now:
         asked(now.stream("Look"))

@@ -220,6 +220,16 @@ def test_children_share_what_the_run_has_left_of_a_quota(root: Path) -> None:
     assert own == ["ok", "ok", "ok", "ok", "rate_limited", "rate_limited"]
 
 
+def test_budget_that_is_too_small_has_no_children(root: Path) -> None:
+    model = TaskModel({"MAIN": parent(explore("A"), explore("B"), explore("C"))})
+    with session(root, model, max_calls_per_turn=3) as opened:
+        opened.work("MAIN")
+        told = results(opened)
+    assert [each["error"]["code"] for each in told] == ["resource_limit"] * 3
+    assert all("is too little for children: do this part yourself." in each["error"]["message"] for each in told)
+    assert len(model.calls) <= 2
+
+
 def test_child_has_a_part_of_the_budget_and_may_change_its_own_paths(
     root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -277,6 +277,13 @@ def test_run_whose_files_are_too_many_or_not_kept_is_refused(folder: Path, monke
     assert refusal(folder, run).message == "What 'calc.py' held before the run is gone or damaged."
 
 
+def test_run_that_needs_a_file_that_is_too_large_is_refused(folder: Path) -> None:
+    (folder / "large.txt").write_bytes(b"x" * 2_100_000)
+    run = played(folder, use(("read_file", {"path": "large.txt"})), Say("Done."))
+    refused = refusal(folder, run)
+    assert refused.message.startswith("'large.txt' is too large to read at once: 2100000 bytes")
+
+
 def test_file_that_holds_a_secret_is_refused_by_name(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (folder / "private.txt").write_text("one\nsk-" + "a1B2" * 10, encoding="utf-8")
     run = played(folder, use(("read_file", {"path": "private.txt"})), Say("Done."))

@@ -7,10 +7,17 @@ from typing import Any
 
 import pytest
 
-from mendgraph.graph.machine.workspace import WorkspaceRecords, decide_open_changes
+from mendgraph.graph.machine.workspace import (
+    WorkspaceRecords,
+    decide_open_changes,
+    first_hashes,
+    judged_workspace,
+    kept_content,
+)
 from mendgraph.nodes.execute_tools.files.change_records import ChangeState, FileEffect, FileState
 from mendgraph.nodes.execute_tools.journal.journal import CallKey, Journal
 from mendgraph.nodes.execute_tools.store import run_folder
+from mendgraph.nodes.execute_tools.store.database import FILE_NAME
 from mendgraph.nodes.execute_tools.store.run_lock import Owner, RunLock
 from mendgraph.nodes.execute_tools.trace import TraceEvent, TraceSink
 from mendgraph.nodes.records import ToolError, ToolErrorCode
@@ -98,3 +105,15 @@ def test_empty_git_folder_of_a_command_that_was_killed_is_taken_away(
     Path(root, ".git").mkdir()
     assert decide_open_changes(Journal(folder), root) == ()
     assert [path.name for path in Path(root).iterdir()] == left
+
+
+def test_damaged_journal_is_an_error_that_names_it_and_knows_no_file(root: str, folder: str) -> None:
+    store = Path(folder, FILE_NAME)
+    store.write_bytes(b"no database at all" * 100)
+    found = journal_of(root, [])
+    assert isinstance(found, ToolError)
+    assert (found.code, str(store) in found.message) == (ToolErrorCode.IO_ERROR, True)
+    assert (kept_content(root, "0" * 64), first_hashes(root, "run")) == (None, {})
+    files, sink = judged_workspace(root, ()), TraceSink("run", "1", forward=lambda _: None)
+    taken = WorkspaceRecords().take_back(files, "run", 1, sink, ["a.txt"])
+    assert taken.sentence.startswith("The files could not be restored; `mendgraph undo` does that. The database ")

@@ -13,6 +13,9 @@ from mendgraph.nodes.call_model.ledger import Spending
 from mendgraph.nodes.call_model.pending_call import PendingCall
 from mendgraph.nodes.records import LoopRecord, LoopVerdict, ModelReply
 from tests.doubles.history_model import HistoryModel
+from tests.doubles.replies import Say
+from tests.doubles.task_model import TaskModel
+from tests.doubles.tool_use import use
 from tests.graph.report.visits import ALLOWED, CALL, DONE, history, step, visit
 from tests.graph.runs.run_plays import DOWN, LINES, context, cut_off, played, project
 
@@ -39,6 +42,18 @@ def test_run_that_was_cut_off_has_not_left_its_last_node(tmp_path: Path) -> None
     folder = project(tmp_path / "project")
     *_, last = read(folder, cut_off(folder)).visits
     assert (last.node, last.target, last.ended, last.seconds, last.transition) == ("call_model", "", None, 0.0, None)
+
+
+def test_run_with_children_has_their_histories_by_step_and_place(tmp_path: Path) -> None:
+    folder = project(tmp_path / "project")
+    calls = use(*(("delegate", {"task": task}) for task in ("A", "B")))
+    model = TaskModel({"MAIN": (calls, Say("All done.")), "A": (Say("a"),), "B": (Say("b"),)})
+    with Session(context(folder, delegation=True), model=model) as session:
+        session.work("MAIN")
+    children = read(folder, session.thread_id).children
+    assert sorted(children) == [(1, 0), (1, 1)]
+    assert [children[key].requests for key in sorted(children)] == [("A",), ("B",)]
+    assert [children[1, 0].visits[-1].target, dict(children[1, 0].children)] == [END, {}]
 
 
 def test_run_that_is_taken_up_again_says_so(tmp_path: Path) -> None:

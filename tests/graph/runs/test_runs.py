@@ -39,7 +39,7 @@ from mendgraph.nodes.execute_tools.store.run_lock import Owner, RunLock
 from mendgraph.nodes.guard.file_rules import FileGuardrailRule
 from mendgraph.nodes.records import ToolError, ToolErrorCode
 from tests.doubles.history_model import HistoryModel
-from tests.doubles.replies import Say
+from tests.doubles.replies import Calls, Say
 from tests.extent import in_sweeps
 from tests.graph.runs.run_plays import (
     DOWN,
@@ -336,6 +336,32 @@ def test_run_that_is_not_there_or_not_the_only_one_is_an_error_that_says_where_t
     calls.append(lambda run, root: fork_run(run, 0, root))
     for call in calls:
         assert error(call("zz", str(folder))) == ToolError(code=ToolErrorCode.NOT_FOUND, message=unknown)
+
+
+def test_fork_over_the_changes_of_somebody_else_is_refused(folder: Path) -> None:
+    run = played(folder)
+    (folder / "calc.py").write_text("mine\n")
+    before = tree(folder)
+    assert "calc.py" in error(fork_run(run.thread_id, 1, str(folder))).message
+    assert (tree(folder), listed(folder)) == (before, [(run.thread_id, RunState.FINISHED)])
+
+
+def test_file_that_is_as_before_has_no_diff_and_a_binary_one_none_to_show(folder: Path) -> None:
+    run = played(folder)
+    (folder / "calc.py").write_text(FILES["calc.py"])
+    (folder / "pkg/new.py").write_bytes(b"\0\xff\xfe")
+    assert run_diffs(run.thread_id, str(folder)) == (
+        RunDiff("docs/calc.md", DOCS),
+        RunDiff("notes.txt", NOTES),
+        RunDiff("pkg/new.py", "", "it is not a text file", changed_since=True),
+    )
+
+
+def test_reply_that_could_not_be_used_is_a_step_of_its_own(folder: Path) -> None:
+    broken = Calls([("edit_file", '{"path": "calc.py"')])
+    steps = steps_of(played(folder, (broken, Say("Done."))).thread_id, str(folder))
+    assert not isinstance(steps, ToolError)
+    assert [step.kind for step in steps] == [StepKind.START, StepKind.UNUSABLE, StepKind.ANSWER]
 
 
 def test_file_of_which_nothing_was_kept_is_named_without_a_diff(folder: Path) -> None:

@@ -122,6 +122,17 @@ def test_account_is_told_with_all_of_its_calls(store: SpendingStore, tmp_path: P
     assert account_spent("another", str(tmp_path)) == AccountSpent(account="another")
 
 
+def test_account_without_a_name_or_with_a_damaged_book_is_an_error(tmp_path: Path) -> None:
+    wrong = account_spent("a\nb", str(tmp_path))
+    assert isinstance(wrong, ToolError)
+    assert wrong.message.startswith("There is no such account: ")
+    (tmp_path / FILE_NAME).parent.mkdir()
+    (tmp_path / FILE_NAME).write_bytes(b"no database at all" * 100)
+    damaged = account_spent("a", str(tmp_path))
+    assert isinstance(damaged, ToolError)
+    assert damaged.code is ToolErrorCode.IO_ERROR
+
+
 def test_account_keeps_its_last_day_when_the_clock_is_set_back(
     store: SpendingStore, tmp_path: Path, clock: Clock
 ) -> None:
