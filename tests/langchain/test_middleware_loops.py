@@ -2,14 +2,16 @@
 
 import json
 from itertools import count
+from typing import Any
 
 import pytest
 from langchain_core.tools import StructuredTool, ToolException
 from langgraph.checkpoint.memory import InMemorySaver
+from langgraph.errors import GraphRecursionError
 
 from mendgraph import AgentStoppedError, Effect, LoopGuardMiddleware
 from tests.doubles.scripted_server import Calls, Say, ScriptedServer
-from tests.langchain.agents import agent, ask, both, look
+from tests.langchain.agents import agent, ask, both, deep_agent, look
 
 
 def repeating(tool: str = "look", **arguments: str) -> ScriptedServer:
@@ -78,3 +80,15 @@ def test_failed_write_is_no_progress() -> None:
     with ScriptedServer([*[read] * 3, Calls([("save", '{"text": "x"}')]), read, read, Say("Done.")]) as server:
         guard = LoopGuardMiddleware(effects={"save": Effect.WRITE})
         assert "look on 'a.py'" in ask(agent(server, guard, tools=[look, saving]))[-1].text
+
+
+@both
+def test_deep_agent_that_loops_ends_only_with_the_middleware(loop: bool) -> None:
+    with repeating("read_file", file_path="/a.py") as server:
+        with pytest.raises(GraphRecursionError):
+            ask(deep_agent(server), loop)
+
+        server.requests.clear()
+        guarded: Any = deep_agent(server, LoopGuardMiddleware())
+        assert "read_file on '/a.py'" in ask(guarded, loop)[-1].text
+    assert len(server.requests) == 4
