@@ -332,15 +332,15 @@ class _ModelStep(_Step):
 
     def _read(self, message: AIMessage) -> records.ModelReply:
         """A message as a reply: the one that came, with what a hook has changed of it, or one that a hook wrote."""
-        reply, usage = self._replies.get(message.id, (records.ModelReply(), None))
-        if usage and (message.content, _calls(message)) == (usage.content, _calls(usage)):
+        reply, original = self._replies.get(message.id, (records.ModelReply(), None))
+        if original and (message.content, _calls(message)) == (original.content, _calls(original)):
             return reply
         assembly, clean = ReplyAssembly(), self.redactor.unnamed
         assembly.take(message)
         if (assembled := assembly.reply(0.0)) is None:
             self.fail("gave back a reply that is not complete")
         changed: JsonMap = {"text": clean(assembled.text), "provider": {}}
-        if usage is None or _calls(message) != _calls(usage):
+        if original is None or _calls(message) != _calls(original):
             calls = [call.model_copy(update={"arguments": clean(call.arguments)}) for call in assembled.calls]
             ended = records.FinishReason.TOOL_CALLS if calls else records.FinishReason.STOP
             changed |= {"calls": tuple(calls), "finish_reason": ended}
@@ -513,8 +513,8 @@ class Hooks:
             failed = {"kind": records.OutcomeKind.SYSTEM_ERROR, "answer": "", "value": None, **dict(end)}
             failed |= {"diagnostics": (before,), "how_to_go_on": end.reason.how_to_go_on}
             return {**update, "outcome": outcome.model_copy(update=failed)}
-        *_, call_arguments = step.messages
-        step.changed[call_arguments.id] = call_arguments
-        if outcome.kind is records.OutcomeKind.FINISHED and call_arguments.text != last.text:
-            outcome = outcome.model_copy(update={"answer": call_arguments.text})
+        *_, message = step.messages
+        step.changed[message.id] = message
+        if outcome.kind is records.OutcomeKind.FINISHED and message.text != last.text:
+            outcome = outcome.model_copy(update={"answer": message.text})
         return {**update, "messages": [*step.changed.values()], "outcome": outcome}

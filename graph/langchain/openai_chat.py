@@ -110,18 +110,18 @@ class KeepsExtras(BaseChatOpenAI, defer_build=True):
         self, chunk: JsonMap, default_chunk_class: type, base_generation_info: JsonMap | None
     ) -> ChatGenerationChunk | None:
         usage = usage_of(chunk.get("usage"), chunk.get("timings"))
-        choice, message = _choice(chunk), JsonMap()
+        choice, extras = _choice(chunk), JsonMap()
         plain = {**chunk, "usage": None, "choices": []}
         index = choice.get("index") if choice else None
         if choice is not None and not (isinstance(index, int) and index > 0):  # which is part of another reply
             delta = _object(choice.get("delta") or {}, "delta")
-            extras, message = _read(delta)
-            plain["choices"] = [{**choice, "delta": {**extras, "tool_calls": _call_parts(delta) or None}}]
-        fields = super()._convert_chunk_to_generation_chunk(plain, default_chunk_class, base_generation_info)
-        if fields is not None and isinstance(fields.message, AIMessageChunk):
-            fields.message.usage_metadata = usage
-            fields.message.additional_kwargs |= message
-        return fields
+            fields, extras = _read(delta)
+            plain["choices"] = [{**choice, "delta": {**fields, "tool_calls": _call_parts(delta) or None}}]
+        converted = super()._convert_chunk_to_generation_chunk(plain, default_chunk_class, base_generation_info)
+        if converted is not None and isinstance(converted.message, AIMessageChunk):
+            converted.message.usage_metadata = usage
+            converted.message.additional_kwargs |= extras
+        return converted
 
     def _create_chat_result(self, response: Any, generation_info: JsonMap | None = None) -> ChatResult:
         document = response if isinstance(response, dict) else response.model_dump(warnings=False)
@@ -130,14 +130,14 @@ class KeepsExtras(BaseChatOpenAI, defer_build=True):
         choice = _choice(document)
         if choice is None:
             raise ValueError("its choices are empty")
-        converted = _object(choice.get("message"), "message")
-        known, fields = _read(converted)
-        plain = {**document, "usage": None, "choices": [{**choice, "message": known}]}
+        content = _object(choice.get("message"), "message")
+        fields, additions = _read(content)
+        plain = {**document, "usage": None, "choices": [{**choice, "message": fields}]}
         result = super()._create_chat_result(plain, generation_info)
         message = result.generations[0].message
         if isinstance(message, AIMessage):
             extras = _Extras()
-            message.additional_kwargs |= extras.without_pieces(fields) | extras.rest()
+            message.additional_kwargs |= extras.without_pieces(additions) | extras.rest()
             message.usage_metadata = usage_of(document.get("usage"), document.get("timings"))
             # As raw text: LangChain would decode their arguments, and take `false` for {}.
             message.invalid_tool_calls = [
@@ -148,7 +148,7 @@ class KeepsExtras(BaseChatOpenAI, defer_build=True):
                     args=part["function"]["arguments"],
                     error=None,
                 )
-                for part in _call_parts(converted)
+                for part in _call_parts(content)
             ]
         return result
 
@@ -158,8 +158,8 @@ REQUEST_OPTIONS: Final = {"extra_headers": "headers", "extra_query": "params", "
 
 
 def _body(payload: JsonMap) -> JsonMap:
-    extras = {**payload, **(payload.get("extra_body") or {})}
-    return {name: value for name, value in extras.items() if name not in REQUEST_OPTIONS and name != "extra_body"}
+    body = {**payload, **(payload.get("extra_body") or {})}
+    return {name: value for name, value in body.items() if name not in REQUEST_OPTIONS and name != "extra_body"}
 
 
 def _post_options(payload: JsonMap, *, by_model: bool) -> JsonMap:
@@ -206,8 +206,8 @@ class _PartReader:
         """
         if self._is_empty:
             raise ValueError("its stream is empty")
-        if body := self._extras.rest():
-            yield AIMessageChunk(content="", additional_kwargs=body)
+        if extras := self._extras.rest():
+            yield AIMessageChunk(content="", additional_kwargs=extras)
 
 
 class Clients:
@@ -390,14 +390,14 @@ def _plain_part(document: JsonMap) -> PlainPart | None:
         return None
     if any(value is not None and name not in _PLAIN for name, value in delta.items()):
         return None
-    rest_of_calls, calls = delta.get("content"), _parts(delta)
-    if not isinstance(rest_of_calls, str | None) or any(
+    content, calls = delta.get("content"), _parts(delta)
+    if not isinstance(content, str | None) or any(
         type(call) is not dict or call.keys() - _CALL_FIELDS for call in calls
     ):
         return None
     parts = _call_parts(delta) if calls else ()
     pieces = [(part["index"], part["id"], *part["function"].values()) for part in parts]
-    return PlainPart(rest_of_calls or "", pieces)
+    return PlainPart(content or "", pieces)
 
 
 _PLAIN: Final = frozenset({"role", "content", "tool_calls"})
@@ -428,7 +428,7 @@ def media_after_results(messages: Iterable[JsonMap]) -> list[JsonMap]:
             media = []
         content = message["content"]
         if message["role"] == "tool" and isinstance(content, list):
-            said = "".join(text["text"] for text in content if text["type"] == "text")
+            said = "".join(block["text"] for block in content if block["type"] == "text")
             media += [block for block in content if block["type"] != "text"]
             message = {**message, "content": said or "It follows the results."}  # noqa: PLW2901 - as it is sent
         sent.append(message)
@@ -437,14 +437,14 @@ def media_after_results(messages: Iterable[JsonMap]) -> list[JsonMap]:
 
 def usage_of(usage: Any, timings: Any) -> UsageMetadata | None:
     """An endpoint's own count of tokens; None where it tells none. Caches are counted in another place by each kind."""
-    usage, timings = (block if isinstance(block, Mapping) else {} for block in (usage, timings))
+    usage, timings = (mapping if isinstance(mapping, Mapping) else {} for mapping in (usage, timings))
     if not usage and not timings:
         return None
-    mapping = countable(usage.get("prompt_tokens") or usage.get("input_tokens"))
-    input_tokens = countable(usage.get("completion_tokens") or usage.get("output_tokens"))
+    input_tokens = countable(usage.get("prompt_tokens") or usage.get("input_tokens"))
+    output_tokens = countable(usage.get("completion_tokens") or usage.get("output_tokens"))
     read = usage.get("prompt_tokens_details")
     details = usage.get("completion_tokens_details")
-    read, details = (output_tokens if isinstance(output_tokens, Mapping) else {} for output_tokens in (read, details))
+    read, details = (mapping if isinstance(mapping, Mapping) else {} for mapping in (read, details))
     cached = (
         read.get("cached_tokens"),
         usage.get("cache_read_input_tokens"),
@@ -453,9 +453,9 @@ def usage_of(usage: Any, timings: Any) -> UsageMetadata | None:
     )
     written = (read.get("cache_write_tokens"), usage.get("cache_creation_input_tokens"))
     return UsageMetadata(
-        input_tokens=mapping,
-        output_tokens=input_tokens,
-        total_tokens=mapping + input_tokens,
+        input_tokens=input_tokens,
+        output_tokens=output_tokens,
+        total_tokens=input_tokens + output_tokens,
         input_token_details=InputTokenDetails(cache_read=_first(cached), cache_creation=_first(written)),
         output_token_details=OutputTokenDetails(reasoning=countable(details.get("reasoning_tokens"))),
     )

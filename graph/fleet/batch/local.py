@@ -192,7 +192,7 @@ class ProcessExecutor(Executor):
 
     def _begin(self, order: WorkOrder) -> Future[Any]:
         self._crew = [each for each in self._crew if not each.end]
-        alike = [equals for equals in self._crew if equals.tries == order.tries]
+        alike = [worker for worker in self._crew if worker.tries == order.tries]
         worker = min(alike, key=lambda candidate: len(candidate.futures), default=None)
         if worker is None or (worker.futures and (order.tries == MOST_TRIES or len(alike) < self._processes)):
             worker = _WorkerProcess(order.tries)
