@@ -1,7 +1,7 @@
 import errno
 
 from mendgraph.nodes.records import ToolError, ToolErrorCode as Code, is_disk_full, os_failure, quoted
-from tests.nodes.rows import rows
+from tests.row_tables import rows
 
 FATAL = {errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EROFS}
 

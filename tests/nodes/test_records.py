@@ -4,7 +4,7 @@ import pytest
 from pydantic import ValidationError
 
 from mendgraph.nodes.records import Correction, Plan, PlanStep, StopReason, ToolErrorCode, ToolResult
-from tests.nodes.rows import rows
+from tests.row_tables import rows
 
 
 def test_record_refuses_unknown_fields_and_changes() -> None:

@@ -20,7 +20,7 @@ from mendgraph.nodes.records import (
     ToolErrorCode,
     ToolResult,
 )
-from tests.nodes.rows import rows
+from tests.row_tables import rows
 
 EDIT = ToolCall(call_id="c1", tool="edit_file", arguments={"path": "a"}, raw_arguments='{"path": "a"}')
 RUN = ToolCall(call_id="c2", tool="run_command", arguments={"argv": ["ls"]}, raw_arguments='{"argv": ["ls"]}')

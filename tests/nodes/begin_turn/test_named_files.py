@@ -15,7 +15,7 @@ from mendgraph.nodes.begin_turn.preload import (
     read_ahead,
 )
 from mendgraph.nodes.records import EditForm, Profile, Protocol
-from tests.nodes.rows import rows
+from tests.row_tables import rows
 
 TEXT, NATIVE = Profile(protocol=Protocol.TEXT), Profile(protocol=Protocol.NATIVE)
 BLOCKS = Profile(protocol=Protocol.TEXT, edit_form=EditForm.BLOCKS)

@@ -18,7 +18,7 @@ from mendgraph.nodes.records import (
     StopCause,
     StopReason,
 )
-from tests.nodes.rows import rows
+from tests.row_tables import rows
 
 BLOCKS = Profile(protocol=Protocol.TEXT, edit_form=EditForm.BLOCKS, embedded=True)
 NO_REQUEST = "There is no request: send a person's message, with text in it."

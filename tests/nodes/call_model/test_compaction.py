@@ -20,7 +20,7 @@ from mendgraph.nodes.call_model.window import (
 from mendgraph.nodes.language.history import close_dangling_calls, is_request
 from mendgraph.nodes.records import Plan, PlanStep, Protocol, StopCause
 from tests.nodes.call_model.window_histories import exchange, histories, read, size_of, tokens, with_ids
-from tests.nodes.rows import rows
+from tests.row_tables import rows
 
 TASK = HumanMessage("Fix the add function in calc.py, please.")
 GARBAGE, EMPTY_PLAN = "I cannot do that.", Plan()

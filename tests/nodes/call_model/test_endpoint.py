@@ -14,7 +14,7 @@ from mendgraph.nodes.call_model.endpoint import (
 )
 from mendgraph.nodes.call_model.ledger import find_price
 from mendgraph.nodes.records import ProviderErrorKind as Kind, ProviderFailure, ToolError
-from tests.nodes.rows import rows
+from tests.row_tables import rows
 
 URL = "http://127.0.0.1:8080/v1"
 OTHER = "https://llm.example/v1"

@@ -25,7 +25,7 @@ from mendgraph.nodes.records import (
 )
 from tests.nodes.call_model.recorded_services import RecordedServices, merged, visit_to_the_end
 from tests.nodes.call_model.spendings import spent
-from tests.nodes.rows import rows
+from tests.row_tables import rows
 
 TASK = HumanMessage("Fix calc.py")
 PROMPT = build_prompt(Profile(), [], [TASK], (), 0.0)

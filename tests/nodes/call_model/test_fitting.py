@@ -30,7 +30,7 @@ from mendgraph.nodes.records import (
 )
 from tests.nodes.call_model.recorded_services import SECONDS, Emit, RecordedServices, Settle, merged, visit_to_the_end
 from tests.nodes.call_model.window_histories import exchange, histories, read, with_ids
-from tests.nodes.rows import rows
+from tests.row_tables import rows
 
 NATIVE, BLOCKS = Profile(protocol=Protocol.NATIVE), Profile(protocol=Protocol.TEXT, edit_form=EditForm.BLOCKS)
 MOST = 400

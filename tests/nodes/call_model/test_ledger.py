@@ -32,7 +32,7 @@ from mendgraph.nodes.call_model.ledger import (
 from mendgraph.nodes.call_model.prompts.estimates import MOST_TOKENS, Gauge, estimate_input
 from mendgraph.nodes.records import StopCause, StopReason, ToolError, ToolErrorCode
 from tests.nodes.call_model.spendings import spent
-from tests.nodes.rows import rows
+from tests.row_tables import rows
 
 UNPRICED = (
     "Limit 'max_cost_usd' cannot be held: 2 calls of this thread went to a model whose price was not known."

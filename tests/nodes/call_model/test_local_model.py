@@ -18,7 +18,7 @@ from mendgraph.nodes.call_model.weights import parts_folder
 from mendgraph.nodes.records import ProviderErrorKind, ProviderFailure
 from tests.doubles.fake_weights import fake_weights
 from tests.doubles.tiny_model import write_tiny_model
-from tests.nodes.rows import rows
+from tests.row_tables import rows
 
 FAKE = fake_weights()
 MODEL = "qwen2.5-coder-1.5b"

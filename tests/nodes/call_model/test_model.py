@@ -7,7 +7,7 @@ import pytest
 from mendgraph.nodes.call_model.model import Call, GuardedModel, Model
 from mendgraph.nodes.call_model.prompts.prompt import Prompt
 from mendgraph.nodes.records import ModelReply, ProviderErrorKind as Kind, ProviderFailure, RawCall
-from tests.nodes.rows import rows
+from tests.row_tables import rows
 
 RAW_CALL = Call(prompt=Prompt(messages=()), max_output_tokens=10, timeout_s=5.0)
 

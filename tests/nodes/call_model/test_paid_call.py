@@ -32,7 +32,7 @@ from tests.nodes.call_model.recorded_services import (
     visit_to_the_end,
 )
 from tests.nodes.call_model.spendings import spent
-from tests.nodes.rows import rows
+from tests.row_tables import rows
 
 TASK = HumanMessage("Mend calc.py, please.")
 PROMPT = build_prompt(Profile(), [], [TASK], (), None)

@@ -17,7 +17,7 @@ from mendgraph.nodes.call_model.prompts.prompt import Prompt
 from mendgraph.nodes.call_model.services import CallServices
 from mendgraph.nodes.call_model.stop_request import StopRequest
 from mendgraph.nodes.records import ModelReply, Profile, ProviderErrorKind, ProviderFailure
-from tests.nodes.rows import rows
+from tests.row_tables import rows
 
 CALL = Call(prompt=Prompt(messages=()), max_output_tokens=50, timeout_s=1.0)
 REPLY = ModelReply(text="whole")

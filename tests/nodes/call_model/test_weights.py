@@ -15,7 +15,7 @@ from mendgraph.nodes.call_model.weights import (
     weights_status,
 )
 from tests.doubles.fake_weights import fake_weights
-from tests.nodes.rows import rows
+from tests.row_tables import rows
 
 FAKE = fake_weights()
 SIZE = FAKE.spec.size_bytes

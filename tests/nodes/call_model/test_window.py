@@ -18,7 +18,7 @@ from mendgraph.nodes.language.project_notes import ProjectNotes, notes_text
 from mendgraph.nodes.language.text_protocol import parse_text_results
 from mendgraph.nodes.records import JsonMap, Protocol, ToolResult
 from tests.nodes.call_model.window_histories import exchange, failed, read, with_ids
-from tests.nodes.rows import rows
+from tests.row_tables import rows
 
 TASK = HumanMessage("Fix a.py")
 

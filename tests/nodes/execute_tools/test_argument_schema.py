@@ -6,7 +6,7 @@ from pydantic import AliasChoices, BaseModel, Field, ValidationError
 from mendgraph.nodes.execute_tools.registry import argument_schema, describe_errors, values_without_json_form
 from mendgraph.nodes.execute_tools.tool_schemas import MOST_NODES, plain_schema, shown_schema
 from mendgraph.nodes.records import JsonMap
-from tests.nodes.execute_tools.row_tables import every_row
+from tests.row_tables import every_row
 
 
 class Step(BaseModel):

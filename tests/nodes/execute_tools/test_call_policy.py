@@ -25,7 +25,7 @@ from mendgraph.nodes.execute_tools.registry import Tool, ToolOutput
 from mendgraph.nodes.execute_tools.secrets.redact import MARK
 from mendgraph.nodes.execute_tools.tool_run import GuardrailError, RetryableToolError, ToolRun, refused
 from mendgraph.nodes.records import Effect, ToolError, ToolErrorCode, ToolSpec
-from tests.nodes.execute_tools.row_tables import every_row
+from tests.row_tables import every_row
 
 
 class Arguments(BaseModel):

@@ -38,7 +38,7 @@ from mendgraph.nodes.records import (
     ToolErrorCode,
     ToolResult,
 )
-from tests.nodes.execute_tools.row_tables import every_row
+from tests.row_tables import every_row
 
 
 class Arguments(BaseModel):

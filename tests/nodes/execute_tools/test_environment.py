@@ -19,7 +19,7 @@ from mendgraph.nodes.execute_tools.secrets.redact import MARK
 from mendgraph.nodes.execute_tools.store.audit_log import AuditLog
 from mendgraph.nodes.records import Effect, JsonMap, ToolError, ToolErrorCode
 from tests.nodes.execute_tools.action_doubles import Do, Later, echo, fail
-from tests.nodes.execute_tools.row_tables import every_row
+from tests.row_tables import every_row
 
 READING = ("read_file", "search_in_file", "file_info", "list_files", "list_directory", "glob_files", "search_files")
 WRITING = ("write_file", "append_file", "edit_file", "multi_edit", "delete_file", "move_file", "create_file")

@@ -25,7 +25,7 @@ from mendgraph.nodes.execute_tools.registry import Tool, ToolContext, ToolOutput
 from mendgraph.nodes.language.installation import how_to_add
 from mendgraph.nodes.records import Effect, JsonMap, ToolError, ToolErrorCode, ToolResult, ToolSpec
 from tests.nodes.execute_tools.mcp_doubles import ECHO, http_server, program, running
-from tests.nodes.execute_tools.row_tables import every_row
+from tests.row_tables import every_row
 
 REAL = """
 from mcp.server.fastmcp import FastMCP, Image

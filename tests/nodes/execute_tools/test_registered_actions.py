@@ -15,7 +15,7 @@ from mendgraph.nodes.execute_tools.secrets.redact import MARK
 from mendgraph.nodes.execute_tools.tools.read_file import read_file
 from mendgraph.nodes.records import Effect, JsonMap
 from tests.nodes.execute_tools.action_doubles import Do
-from tests.nodes.execute_tools.row_tables import every_row
+from tests.row_tables import every_row
 
 
 def test_action_sees_by_its_flag_that_its_time_is_over() -> None:

@@ -10,7 +10,7 @@ from mendgraph.nodes.execute_tools.files.workspace import Workspace
 from mendgraph.nodes.execute_tools.registry import ActionRegistry, ToolContext, ToolOutput, argument_schema, tool
 from mendgraph.nodes.execute_tools.signatures import read_signature
 from mendgraph.nodes.records import Effect, JsonMap, ToolError, ToolSpec
-from tests.nodes.execute_tools.row_tables import every_row
+from tests.row_tables import every_row
 
 
 class PathArguments(BaseModel):

@@ -26,7 +26,7 @@ from mendgraph.nodes.execute_tools.tool_run import (
     unknown_tool,
 )
 from mendgraph.nodes.records import ToolError, ToolErrorCode, ToolResult
-from tests.nodes.execute_tools.row_tables import every_row
+from tests.row_tables import every_row
 
 ERROR = ToolError(code=ToolErrorCode.NOT_FOUND, message="m")
 

@@ -29,7 +29,7 @@ from mendgraph.nodes.records import (
     Verdict,
     VerdictKind,
 )
-from tests.nodes.execute_tools.row_tables import every_row
+from tests.row_tables import every_row
 
 UNTOUCHED: Any = None
 """The workspace: a step hands it on, and does nothing with it."""

@@ -16,7 +16,7 @@ from mendgraph.nodes.execute_tools.tool_schemas import LARGEST_SCHEMA, fitted_sc
 from mendgraph.nodes.records import Effect, JsonMap, OutcomeKind, Protocol, ToolSpec
 from tests.doubles.scripted_server import Say, ScriptedServer
 from tests.doubles.tool_use import message_of, use
-from tests.nodes.execute_tools.row_tables import every_row
+from tests.row_tables import every_row
 
 TEXT: JsonMap = {"type": "string"}
 

@@ -22,7 +22,7 @@ from mendgraph.nodes.records import (
     Verdict,
     VerdictKind,
 )
-from tests.nodes.execute_tools.row_tables import every_row
+from tests.row_tables import every_row
 
 
 def test_events_carry_run_step_and_milliseconds() -> None:

@@ -9,7 +9,7 @@ from mendgraph.nodes.guard.approvals import (
     read_decision,
 )
 from mendgraph.nodes.records import ToolCall
-from tests.nodes.rows import rows
+from tests.row_tables import rows
 
 ARGUMENTS = {"path": "./a.py", "old_str": "a", "new_str": "b"}
 CALL = ToolCall(call_id="1", tool="edit_file", arguments=ARGUMENTS, raw_arguments="")

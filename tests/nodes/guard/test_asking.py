@@ -17,7 +17,7 @@ from mendgraph.nodes.guard.approvals import (
 from mendgraph.nodes.guard.permissions import Permission
 from mendgraph.nodes.guard.policy import denied
 from mendgraph.nodes.records import Effect, JsonMap, ToolCall, ToolError, ToolErrorCode, ToolSpec, Verdict, VerdictKind
-from tests.nodes.rows import rows
+from tests.row_tables import rows
 
 SPECS = {"write": ToolSpec(name="write", description="", parameters={}, effect=Effect.WRITE, path_fields=("path",))}
 CALL = ToolCall(call_id="1", tool="write", arguments={"path": "a.py", "text": "x"}, raw_arguments="")

@@ -6,7 +6,7 @@ from typing import Any
 from hypothesis import given, strategies as st
 
 from mendgraph.nodes.guard.approvals import page_answer, page_fields, read_decision
-from tests.nodes.rows import rows
+from tests.row_tables import rows
 
 EDIT = {"path": "a.py", "old_str": "1", "new_str": "2", "replace_all": False}
 DIFF = {"kind": "diff", "text": "-1\n+2", "truncated": False}

@@ -21,7 +21,7 @@ from mendgraph.nodes.guard.file_rules import (
 from mendgraph.nodes.guard.policy import judge_path
 from mendgraph.nodes.guard.scope import is_project_config, runs_later
 from mendgraph.nodes.records import ToolErrorCode
-from tests.nodes.rows import rows
+from tests.row_tables import rows
 
 BLOCKED = {
     "env_file": [

@@ -12,7 +12,7 @@ from mendgraph.nodes.guard.file_rules import (
 )
 from mendgraph.nodes.guard.policy import judge_path
 from mendgraph.nodes.guard.scope import MANIFESTS, PROTECTED, RUNS_LATER, WIDE, Scope, is_project_config, runs_later
-from tests.nodes.rows import rows
+from tests.row_tables import rows
 
 NAMES: dict[str, list[str]] = tomllib.loads(Path(__file__).with_name("guarded_names.toml").read_text(encoding="utf-8"))
 PATTERNS = {

@@ -28,7 +28,7 @@ from mendgraph.nodes.records import (
     Verdict,
     VerdictKind,
 )
-from tests.nodes.rows import rows
+from tests.row_tables import rows
 
 READ = ToolSpec(name="read", description="", parameters={}, effect=Effect.READ, path_fields=("path",))
 WRITE = ToolSpec(name="write", description="", parameters={}, effect=Effect.WRITE, path_fields=("path",))

@@ -2,7 +2,7 @@ from pathlib import Path, PurePosixPath
 
 from mendgraph.nodes.guard.file_rules import climbs, folded, folded_parts
 from mendgraph.nodes.guard.policy import shown, workspace_relative as relative
-from tests.nodes.rows import rows
+from tests.row_tables import rows
 
 ROOT = "/home/dev"
 

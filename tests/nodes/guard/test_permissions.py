@@ -5,7 +5,7 @@ from typing import Any
 
 from mendgraph.nodes.guard.permissions import Matter, Permission, covers, matter_of, permissions_for
 from mendgraph.nodes.records import Effect, JsonMap, ToolCall, ToolSpec
-from tests.nodes.rows import rows
+from tests.row_tables import rows
 
 ROOT = "/home/dev/project"
 WRITE = ToolSpec(name="edit_file", description="", parameters={}, effect=Effect.WRITE)

@@ -30,7 +30,7 @@ from mendgraph.nodes.records import (
     Verdict,
     VerdictKind,
 )
-from tests.nodes.rows import rows
+from tests.row_tables import rows
 
 
 def spec(name: str, effect: Effect, *path_fields: str) -> ToolSpec:

@@ -2,7 +2,7 @@
 
 from mendgraph.nodes.guard.scope import Scope, is_guarded, unnamed
 from mendgraph.nodes.records import ToolCall
-from tests.nodes.rows import rows
+from tests.row_tables import rows
 
 ROOT = "/home/dev/shop"
 

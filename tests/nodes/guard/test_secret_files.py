@@ -16,7 +16,7 @@ from mendgraph.nodes.guard.file_rules import (
 )
 from mendgraph.nodes.guard.policy import judge_content, judge_path
 from mendgraph.nodes.records import CONTENT_BYTES
-from tests.nodes.rows import rows
+from tests.row_tables import rows
 
 COPIES = """
 .aws.bak/credentials .ssh.old/config .id_rsa.swp id_rsa.bak.old .kube~/x a.kdbx.orig .ssh .KUBE/readme .bash_history

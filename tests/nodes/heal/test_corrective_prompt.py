@@ -5,7 +5,7 @@ from mendgraph.nodes.heal.corrective_prompt import (
     generate_corrective_prompt,
 )
 from mendgraph.nodes.records import ExtractionError, ExtractionErrorType
-from tests.nodes.rows import rows
+from tests.row_tables import rows
 
 E = ExtractionErrorType
 

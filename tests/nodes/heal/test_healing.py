@@ -3,7 +3,7 @@ from hypothesis import given, strategies as st
 from mendgraph.nodes.heal.corrective_prompt import DEFAULT_SELF_HEALING_CONFIG, SelfHealingConfig
 from mendgraph.nodes.heal.healing import HealingAttempt, correction_of, next_attempt
 from mendgraph.nodes.records import Correction, ExtractionError, ExtractionErrorType, StopCause, StopReason
-from tests.nodes.rows import rows
+from tests.row_tables import rows
 
 E = ExtractionErrorType
 EXHAUSTED, UNREPAIRED = StopReason.HEALING_EXHAUSTED, StopReason.SCHEMA_REPAIR_EXHAUSTED

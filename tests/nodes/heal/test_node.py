@@ -16,7 +16,7 @@ from mendgraph.nodes.records import (
     StopReason,
     ToolCall,
 )
-from tests.nodes.rows import rows
+from tests.row_tables import rows
 
 CONFIG = SelfHealingConfig(max_retries=2, max_schema_repairs=1)
 DIALECT = '{"name": "read_file", "arguments": {"path": "a"}}'

@@ -2,7 +2,7 @@ from collections.abc import Sequence
 
 from mendgraph.nodes.language.blocks import EDIT_TOOL, EXAMPLE_EDITS, read_blocks
 from mendgraph.nodes.records import ExtractionError, ExtractionErrorType, ToolInvocation
-from tests.nodes.rows import rows
+from tests.row_tables import rows
 
 CODE = "def add(a, b):\n    return a + b\n"
 BLOCK = f"```python\n{CODE}```"

@@ -13,7 +13,7 @@ from mendgraph.nodes.language.display import (
     without_middle,
 )
 from mendgraph.nodes.records import ExtractionError, ExtractionErrorType, ToolErrorCode, ToolResult
-from tests.nodes.rows import rows
+from tests.row_tables import rows
 
 
 @rows(

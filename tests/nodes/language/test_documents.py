@@ -4,7 +4,7 @@ import yaml
 from hypothesis import given, settings, strategies as st
 
 from mendgraph.nodes.language.documents import DEEPEST, MOST_VALUES, DocumentProblem, read_toml, read_yaml, storable
-from tests.nodes.rows import rows
+from tests.row_tables import rows
 
 NINE = ",".join
 VALUES: st.SearchStrategy[Any] = st.recursive(

@@ -31,7 +31,7 @@ from mendgraph.nodes.records import (
     ToolResult,
     ToolSpec,
 )
-from tests.nodes.rows import rows
+from tests.row_tables import rows
 
 OK = ToolResult.success(n=1)
 FAILED = ToolResult.failure(ToolErrorCode.NOT_FOUND, "There is no b.py.")

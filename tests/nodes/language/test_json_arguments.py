@@ -2,7 +2,7 @@ from mendgraph.nodes.language.formats.call_format import ToolSchemas
 from mendgraph.nodes.language.text_protocol import ArgumentProblem, ReadCall, decode_arguments
 from mendgraph.nodes.parse.native_calls import read_native_calls
 from mendgraph.nodes.records import ExtractionError, ExtractionErrorType, JsonMap, RawCall, ToolInvocation
-from tests.nodes.rows import rows
+from tests.row_tables import rows
 
 INVALID = ExtractionErrorType.INVALID_JSON_SYNTAX
 

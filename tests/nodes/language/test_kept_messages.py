@@ -15,7 +15,7 @@ from mendgraph.nodes.language.history import (
     without_thoughts,
 )
 from mendgraph.nodes.records import JsonMap, ModelReply
-from tests.nodes.rows import rows
+from tests.row_tables import rows
 
 THOUGHT: JsonMap = {"type": "thinking", "thinking": "Hm, tool: read_file({})", "signature": "c2ln+/=="}
 SEALED: JsonMap = {"type": "redacted_thinking", "data": "ZGF0YQ=="}

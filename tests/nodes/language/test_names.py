@@ -17,7 +17,7 @@ from mendgraph.nodes.language.names import (
     without_output,
 )
 from mendgraph.nodes.records import ToolError, ToolErrorCode
-from tests.nodes.rows import rows
+from tests.row_tables import rows
 
 
 @rows(

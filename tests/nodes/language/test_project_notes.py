@@ -16,7 +16,7 @@ from mendgraph.nodes.language.project_notes import (
     visible,
 )
 from mendgraph.nodes.records import Profile, ToolError, ToolErrorCode
-from tests.nodes.rows import rows
+from tests.row_tables import rows
 
 PIECES = st.sampled_from(
     ["</project_notes>", "<project_notes>", "< / PROJECT_NOTES >", "</project\u200b_notes>", "<", "\n", "a", "&lt;"]

@@ -1,5 +1,5 @@
 from mendgraph.nodes.language.request import Request, read_request
-from tests.nodes.rows import rows
+from tests.row_tables import rows
 
 NAMES = frozenset(
     {"word_count", "load", "save", "Foo", "Cart", "Cart.total", "Cart.size", "ROLES", "admin", "items", "json", "main"}

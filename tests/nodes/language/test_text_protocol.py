@@ -23,7 +23,7 @@ from mendgraph.nodes.records import (
     ToolInvocation,
     ToolResult,
 )
-from tests.nodes.rows import rows
+from tests.row_tables import rows
 
 KNOWN = frozenset({"read_file", "list_files", "edit_file"})
 E = ExtractionErrorType

@@ -31,7 +31,7 @@ from mendgraph.nodes.records import (
     VerdictKind,
     Verification,
 )
-from tests.nodes.rows import rows
+from tests.row_tables import rows
 
 READ = ToolSpec(name="read_file", description="", parameters={}, effect=Effect.READ, path_fields=("path",))
 EDIT = ToolSpec(name="edit_file", description="", parameters={}, effect=Effect.WRITE, path_fields=("path",))

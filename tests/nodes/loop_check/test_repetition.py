@@ -25,7 +25,7 @@ from mendgraph.nodes.loop_check.repetition import (
     target_of,
 )
 from mendgraph.nodes.records import Effect, LoopRecord, LoopVerdict, StopCause, StopReason, ToolCall, ToolSpec
-from tests.nodes.rows import rows
+from tests.row_tables import rows
 
 FRESH, OVERRIDE, PERSISTED = LoopVerdict.FRESH, LoopVerdict.OVERRIDE, LoopVerdict.PERSISTED
 DESCRIBED = {name: ("read_file", f"{name}.py") for name in "ABCDEFVWXYZ"}

@@ -22,7 +22,7 @@ from mendgraph.nodes.records import (
     ToolCall,
 )
 from tests.nodes.parse.readings import BLOCKS, NATIVE, NATIVE_BLOCKS, REGISTRY, raw
-from tests.nodes.rows import rows
+from tests.row_tables import rows
 
 READER = Reader(Profile(), frozenset({"read_file"}), lambda _, arguments: arguments, lambda _: [])
 CALL = ToolCall(

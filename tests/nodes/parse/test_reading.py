@@ -20,7 +20,7 @@ from mendgraph.nodes.records import (
     ToolCall,
 )
 from tests.nodes.parse.readings import BLOCKS, NATIVE, NATIVE_BLOCKS, TEXT, raw, read, reader
-from tests.nodes.rows import rows
+from tests.row_tables import rows
 
 COUNT = {"type": "object", "required": ["count"]}
 GOOD = 'tool: read_file({"path": "a.py"})'

@@ -4,7 +4,7 @@ from typing import Any
 
 from mendgraph.nodes.records import ExtractionErrorType as Kind
 from mendgraph.nodes.small_model.answers import NOTHING_DONE, NOTHING_HAPPENED, AnswerFacts, answer_error
-from tests.nodes.rows import rows
+from tests.row_tables import rows
 
 ORDER, REPORT, QUESTION, TALK = "Fix calc.py.", "The sum in calc.py is wrong.", "Is calc.py right?", "Hello."
 CLAIM, NO_CLAIM = "I have fixed calc.py.", "add returns the sum."

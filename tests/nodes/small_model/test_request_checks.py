@@ -1,6 +1,6 @@
 from mendgraph.nodes.execute_tools.evidence.checks import RanTests
 from mendgraph.nodes.small_model.request_checks import RequestChecks, files_to_change
-from tests.nodes.rows import rows
+from tests.row_tables import rows
 
 APP = '''import json
 from store import load

@@ -22,7 +22,7 @@ from mendgraph.nodes.records import (
 )
 from mendgraph.nodes.stop.node import StopState, finish, give_up
 from mendgraph.nodes.stop.report import changes_words, finished
-from tests.nodes.rows import rows
+from tests.row_tables import rows
 
 TITLES = {"look": PlanStatus.DONE, "mend": PlanStatus.IN_PROGRESS, "test": PlanStatus.PENDING, "read": PlanStatus.DONE}
 PLAN = Plan(steps=tuple(PlanStep(title=title, status=status) for title, status in TITLES.items()))

@@ -40,7 +40,7 @@ from tests.nodes.call_model.prompts.prompting import (
     step,
     user,
 )
-from tests.nodes.rows import rows
+from tests.row_tables import rows
 
 FRONT = built(BLOCKS, [TASK]).messages[:-1]
 """The system prompt and the examples, which are the same in every request."""

@@ -1,7 +1,7 @@
 """Counts of tokens that endpoints report: a true one stays as it is, whatever the text."""
 
 from mendgraph.nodes.call_model.prompts.prompt import Prompt, message_of
-from tests.nodes.rows import rows
+from tests.row_tables import rows
 
 TEXTS = (  # the text, and its tokens in o200k_base, in which a token has the most characters
     ("words", "the " * 300, 301),

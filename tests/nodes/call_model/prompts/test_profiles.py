@@ -3,7 +3,7 @@ from hypothesis import given, strategies as st
 from mendgraph.nodes.call_model.prompts.profiles import find_profile, offered_tools, owes_a_value
 from mendgraph.nodes.execute_tools.tools import default_tools
 from mendgraph.nodes.records import EditForm
-from tests.nodes.rows import rows
+from tests.row_tables import rows
 
 SMALL, TEXT, NATIVE = "small", "text", "native"
 

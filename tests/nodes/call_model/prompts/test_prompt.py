@@ -38,7 +38,7 @@ from tests.nodes.call_model.prompts.prompting import (
     step,
     user,
 )
-from tests.nodes.rows import rows
+from tests.row_tables import rows
 
 SYSTEM = {
     Protocol.TEXT: TEXT_SYSTEM.format(tools='- read_file({"path": string, "limit"?: integer}): Read a file.'),

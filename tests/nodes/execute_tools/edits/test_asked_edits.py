@@ -2,7 +2,7 @@
 
 from mendgraph.nodes.execute_tools.edits.asked_edits import AskedEdits, Merged, carry_out, definition_text, rename_uses
 from mendgraph.nodes.execute_tools.edits.definitions import Refusal, replace_definitions
-from tests.nodes.execute_tools.row_tables import every_row
+from tests.row_tables import every_row
 
 SOURCE = """\
 import json

@@ -8,7 +8,7 @@ from mendgraph.nodes.execute_tools.edits import definitions
 from mendgraph.nodes.execute_tools.edits.asked_edits import Merged
 from mendgraph.nodes.execute_tools.edits.definitions import Refusal, replace_definitions
 from mendgraph.nodes.execute_tools.edits.python_text import SyntaxProblem
-from tests.nodes.execute_tools.row_tables import every_row
+from tests.row_tables import every_row
 
 CALC = "def add(a, b):\n    return a - b\n\n\ndef sub(a, b):\n    return a - b\n"
 

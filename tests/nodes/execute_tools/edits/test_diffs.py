@@ -2,8 +2,8 @@ from hypothesis import given, strategies as st
 
 from mendgraph.nodes.execute_tools.edits.diffs import MAX_DIFF_LINES, unified_diff
 from mendgraph.nodes.execute_tools.secrets.redact import MARK
-from tests.nodes.execute_tools.row_tables import every_row
 from tests.nodes.execute_tools.secrets.samples import BASE64, BLOCKS
+from tests.row_tables import every_row
 
 LINES = st.lists(st.sampled_from(["a\n", "b\n", "c\n", "d\n"]), max_size=30)
 

@@ -13,8 +13,8 @@ from mendgraph.nodes.execute_tools.edits.exact_edits import (
 )
 from mendgraph.nodes.execute_tools.secrets.redact import MARK
 from mendgraph.nodes.records import invalid
-from tests.nodes.execute_tools.row_tables import every_row
 from tests.nodes.execute_tools.secrets.samples import BASE64, BLOCKS
+from tests.row_tables import every_row
 
 CODE = "def add(a, b):\r\n    return a - b\r\n\r\n\r\ndef sub(a, b):\r\n    return a + b\r\n"
 

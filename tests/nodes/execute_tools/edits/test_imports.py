@@ -1,5 +1,5 @@
 from mendgraph.nodes.execute_tools.edits.imports import with_imports
-from tests.nodes.execute_tools.row_tables import every_row
+from tests.row_tables import every_row
 
 
 @every_row(

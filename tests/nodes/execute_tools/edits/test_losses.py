@@ -8,7 +8,7 @@ from mendgraph.nodes.execute_tools.edits.losses import (
     why_too_little,
 )
 from mendgraph.nodes.execute_tools.edits.python_text import PythonText, Unit, read_python
-from tests.nodes.execute_tools.row_tables import every_row
+from tests.row_tables import every_row
 
 WHOLE = "def f(x):\n    # keep the rest of the code\n    y = x\n    return y\n"
 

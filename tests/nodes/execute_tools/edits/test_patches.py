@@ -17,7 +17,7 @@ from mendgraph.nodes.execute_tools.edits.patches import (
     parse_patch,
     patched_paths,
 )
-from tests.nodes.execute_tools.row_tables import every_row
+from tests.row_tables import every_row
 
 
 def patch(body: str) -> str:

@@ -3,7 +3,7 @@ import sys
 from hypothesis import given, strategies as st
 
 from mendgraph.nodes.execute_tools.edits.python_text import PythonText, SyntaxProblem, read_python
-from tests.nodes.execute_tools.row_tables import every_row
+from tests.row_tables import every_row
 
 
 def read(text: str) -> PythonText:

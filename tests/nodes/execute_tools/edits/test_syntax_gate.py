@@ -8,7 +8,7 @@ from hypothesis import given, settings, strategies as st
 from mendgraph.nodes.execute_tools.edits import losses
 from mendgraph.nodes.execute_tools.edits.losses import DEEPEST_YAML, LARGEST_JUDGED, broken_by, syntax_problem
 from mendgraph.nodes.language.documents import DEEPEST
-from tests.nodes.execute_tools.row_tables import every_row
+from tests.row_tables import every_row
 
 PARSES = [
     ("a.py", "def f(a):\n    return a\n"),

@@ -16,7 +16,7 @@ from mendgraph.nodes.execute_tools.processes import bubblewrap
 from mendgraph.nodes.execute_tools.processes.processes import Limit, ResourceLimits
 from mendgraph.nodes.records import JsonMap, ToolError, ToolErrorCode
 from tests.nodes.execute_tools.processes.command_place import secret
-from tests.nodes.execute_tools.row_tables import every_row
+from tests.row_tables import every_row
 from tests.sandboxes import open_handles
 
 APP = "def add(a, b):\n    return a - b\n"

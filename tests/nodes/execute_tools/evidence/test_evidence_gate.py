@@ -11,7 +11,7 @@ from mendgraph.nodes.execute_tools.tools.read_file import read_file
 from mendgraph.nodes.execute_tools.tools.write_file import write_file
 from mendgraph.nodes.records import ToolError, ToolErrorCode, ToolResult
 from tests.nodes.execute_tools.conftest import Bench
-from tests.nodes.execute_tools.row_tables import every_row
+from tests.row_tables import every_row
 
 BEFORE = '''"""Statistics."""
 

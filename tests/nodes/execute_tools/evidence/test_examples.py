@@ -10,7 +10,7 @@ from mendgraph.nodes.execute_tools.evidence.examples import (
     failures,
     sentence,
 )
-from tests.nodes.execute_tools.row_tables import every_row
+from tests.row_tables import every_row
 
 CODE = '''"""Of the module.
 

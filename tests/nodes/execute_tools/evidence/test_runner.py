@@ -13,7 +13,7 @@ import pytest
 
 from mendgraph.nodes.execute_tools.evidence import runner
 from mendgraph.nodes.execute_tools.evidence.runner import LONGEST, answer
-from tests.nodes.execute_tools.row_tables import every_row
+from tests.row_tables import every_row
 
 
 def example(source: str, want: str = "", kind: str = "value", raises: str | None = None, *flags: int) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from mendgraph.nodes.execute_tools.evidence.runners import find_runners
-from tests.nodes.execute_tools.row_tables import every_row
+from tests.row_tables import every_row
 
 PACKAGE = {"scripts": {"test": "node --test"}}
 

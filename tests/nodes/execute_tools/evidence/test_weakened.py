@@ -8,7 +8,7 @@ from mendgraph.nodes.execute_tools.evidence.weakened import (
     selects_otherwise,
     weakened,
 )
-from tests.nodes.execute_tools.row_tables import every_row
+from tests.row_tables import every_row
 
 ASSERTION = "self.assertEqual(gross(100), 119.0)"
 TEST = (

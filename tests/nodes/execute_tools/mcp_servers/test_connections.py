@@ -9,7 +9,7 @@ import pytest
 
 from mendgraph.nodes.execute_tools.mcp_servers.connections import ConnectionSettingsError, McpServer, resolve_server
 from mendgraph.nodes.execute_tools.mcp_servers.executed_files import python_target
-from tests.nodes.execute_tools.row_tables import every_row
+from tests.row_tables import every_row
 
 PYTHON = sys.executable
 

@@ -23,7 +23,7 @@ from tests.nodes.execute_tools.network.loopback_servers import (
     http_answer,
     serving,
 )
-from tests.nodes.execute_tools.row_tables import every_row
+from tests.row_tables import every_row
 
 TARGET = Target("http", "a.test", 80, "/")
 PUBLIC = "93.184.216.34"

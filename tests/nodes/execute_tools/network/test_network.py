@@ -9,7 +9,7 @@ from mendgraph.nodes.execute_tools.network.network import HttpResponse, Network,
 from mendgraph.nodes.execute_tools.network.url_rules import NetworkRules
 from mendgraph.nodes.records import ToolError, ToolErrorCode
 from tests.nodes.execute_tools.network.loopback_servers import Everywhere, Listener, http_answer, require
-from tests.nodes.execute_tools.row_tables import every_row
+from tests.row_tables import every_row
 
 PUBLIC = "93.184.216.34"
 ADDRESSES = {"good.test": PUBLIC, "next.test": "1.1.1.1", "inner.test": "10.0.0.1", "evil.test": "8.8.8.8"}

@@ -8,7 +8,7 @@ from mendgraph.nodes.execute_tools.network.url_rules import (
     rule_problems,
 )
 from mendgraph.nodes.records import ToolError, ToolErrorCode
-from tests.nodes.execute_tools.row_tables import every_row
+from tests.row_tables import every_row
 
 RULES = NetworkRules(
     hosts=("good.test", "*.wild.test", "ported.test:8080", "127.0.0.1:8000", "[::1]:8000", "münchen.test"),

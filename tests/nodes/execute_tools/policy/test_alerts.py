@@ -6,7 +6,7 @@ from mendgraph.nodes.execute_tools.policy.alerts import (
     observe_reply,
     observe_tool,
 )
-from tests.nodes.execute_tools.row_tables import every_row
+from tests.row_tables import every_row
 
 
 def tool_alerts(outcomes: str) -> list[int]:

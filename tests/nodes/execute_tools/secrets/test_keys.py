@@ -12,8 +12,8 @@ from mendgraph.nodes.execute_tools.secrets.keys import (
     names_a_literal,
 )
 from mendgraph.nodes.execute_tools.secrets.shapes import SHAPES, shape_spans
-from tests.nodes.execute_tools.row_tables import every_row
 from tests.nodes.execute_tools.secrets.samples import BLOCKS, KEYS
+from tests.row_tables import every_row
 
 _CLEAR = """password db_password PASSWD passphrase secret client_secret clientSecret token access_token accessToken
 refresh_tokens auth_token api_key apikey apiKey API-KEY OPENAI_API_KEY authorization Authorization bearer credentials

@@ -27,7 +27,6 @@ from mendgraph.nodes.execute_tools.secrets.redact import (
 )
 from mendgraph.nodes.execute_tools.secrets.shapes import SHAPES, key_block_spans, open_block
 from mendgraph.nodes.records import ToolError, ToolErrorCode
-from tests.nodes.execute_tools.row_tables import every_row
 from tests.nodes.execute_tools.secrets.samples import (
     BASE64,
     BENIGN,
@@ -40,6 +39,7 @@ from tests.nodes.execute_tools.secrets.samples import (
     joined,
 )
 from tests.nodes.execute_tools.secrets.ways import HARMLESS, WAYS
+from tests.row_tables import every_row
 
 NOTHING_KNOWN = Redactor()
 KEY = joined("s~k-abcdefghijkl1234mnop")

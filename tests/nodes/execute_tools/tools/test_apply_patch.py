@@ -6,7 +6,7 @@ from mendgraph.nodes.execute_tools.tools.read_file import read_file
 from mendgraph.nodes.records import ChangeKind, FileChange, ToolErrorCode
 from tests.nodes.execute_tools.conftest import Bench
 from tests.nodes.execute_tools.files.layout import sha, tree_of
-from tests.nodes.execute_tools.row_tables import every_row
+from tests.row_tables import every_row
 
 
 def patch(body: str) -> str:

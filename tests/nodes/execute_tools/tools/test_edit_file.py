@@ -4,7 +4,7 @@ from mendgraph.nodes.execute_tools.tools.edit_file import MAX_EDITS, edit_file, 
 from mendgraph.nodes.execute_tools.tools.read_file import read_file
 from mendgraph.nodes.records import JsonMap, ToolErrorCode
 from tests.nodes.execute_tools.conftest import Bench
-from tests.nodes.execute_tools.row_tables import every_row
+from tests.row_tables import every_row
 
 CALC = "def add(a, b):\n    return a - b\n\n\ndef sub(a, b):\n    return a - b\n"
 MISS = "old_str does not occur in 'calc.py'."

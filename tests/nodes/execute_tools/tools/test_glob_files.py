@@ -16,7 +16,7 @@ from mendgraph.nodes.execute_tools.tools.search_files import (
 )
 from mendgraph.nodes.records import ToolErrorCode
 from tests.nodes.execute_tools.conftest import Bench
-from tests.nodes.execute_tools.row_tables import every_row
+from tests.row_tables import every_row
 
 FILES = {
     "a.py": "",

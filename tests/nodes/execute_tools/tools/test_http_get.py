@@ -10,7 +10,7 @@ from mendgraph.nodes.execute_tools.registry import ToolContext
 from mendgraph.nodes.execute_tools.tools.http_get import http_get, readable_text
 from mendgraph.nodes.records import ToolError, ToolErrorCode, ToolResult
 from tests.nodes.execute_tools.conftest import Bench
-from tests.nodes.execute_tools.row_tables import every_row
+from tests.row_tables import every_row
 
 
 class Scripted(Network):

@@ -10,8 +10,8 @@ from mendgraph.nodes.execute_tools.store.run_folder import Artifacts
 from mendgraph.nodes.execute_tools.tools.read_file import MAX_PAGE_BYTES, read_file
 from mendgraph.nodes.records import ToolErrorCode
 from tests.nodes.execute_tools.conftest import Bench
-from tests.nodes.execute_tools.row_tables import every_row
 from tests.nodes.execute_tools.secrets.samples import BLOCKS
+from tests.row_tables import every_row
 
 
 def test_long_file_comes_in_pages_of_500_lines(bench: Bench) -> None:

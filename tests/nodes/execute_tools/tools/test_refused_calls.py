@@ -8,7 +8,7 @@ from mendgraph.nodes.execute_tools.tools.write_file import append_file, delete_f
 from mendgraph.nodes.records import JsonMap, ToolErrorCode
 from tests.nodes.execute_tools.conftest import Bench
 from tests.nodes.execute_tools.files.layout import tree_of
-from tests.nodes.execute_tools.row_tables import every_row
+from tests.row_tables import every_row
 
 INVALID, CONFLICT = ToolErrorCode.INVALID_ARGUMENT, ToolErrorCode.CONFLICT
 DENIED, NOT_FOUND = ToolErrorCode.PERMISSION_DENIED, ToolErrorCode.NOT_FOUND

@@ -10,7 +10,7 @@ from mendgraph.nodes.execute_tools.tools.run_command import run_checks
 from mendgraph.nodes.records import ChangeKind, FileChange, JsonMap, ToolError, ToolErrorCode, ToolResult
 from mendgraph.nodes.small_model.request_checks import RequestChecks
 from tests.nodes.execute_tools.conftest import Bench
-from tests.nodes.execute_tools.row_tables import every_row
+from tests.row_tables import every_row
 
 APP = 'def add(a, b):\n    """\n    >>> add(1, 1)\n    2\n    """\n    return a + b\n'
 UNAVAILABLE = ToolError(code=ToolErrorCode.UNAVAILABLE, message="no sandbox")

@@ -24,7 +24,7 @@ from mendgraph.nodes.records import ChangeKind, FileChange, JsonMap, ToolError, 
 from tests.nodes.execute_tools.conftest import Bench
 from tests.nodes.execute_tools.files.layout import sha
 from tests.nodes.execute_tools.files.recorder_doubles import BrokenJournal, MemoryJournal
-from tests.nodes.execute_tools.row_tables import every_row
+from tests.row_tables import every_row
 from tests.sandboxes import set_sandbox_problem
 
 RESULT = CommandResult(0, Ends(), Ends(), 0.1, 30.0)

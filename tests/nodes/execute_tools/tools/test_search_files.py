@@ -21,8 +21,8 @@ from mendgraph.nodes.execute_tools.tools.search_files import (
 )
 from mendgraph.nodes.records import ToolError, ToolErrorCode
 from tests.nodes.execute_tools.conftest import Bench, deny_env
-from tests.nodes.execute_tools.row_tables import every_row
 from tests.nodes.execute_tools.secrets.samples import BASE64, BLOCKS, MIXED
+from tests.row_tables import every_row
 
 FILES: dict[str, str | bytes] = {
     "a.py": "import os\n\n\ndef add(a, b):\n    return a + b\n",

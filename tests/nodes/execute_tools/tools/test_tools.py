@@ -13,7 +13,7 @@ from mendgraph.nodes.execute_tools.tools.about_run import delegate, final_answer
 from mendgraph.nodes.execute_tools.tools.read_file import read_skill
 from mendgraph.nodes.records import EditForm, Effect, JsonMap, Profile, Protocol, ToolErrorCode
 from tests.nodes.execute_tools.conftest import Bench
-from tests.nodes.execute_tools.row_tables import every_row
+from tests.row_tables import every_row
 
 EFFECTS = {
     "read_file": Effect.READ,

@@ -5,7 +5,7 @@ from mendgraph.nodes.execute_tools.tools.read_file import read_file
 from mendgraph.nodes.execute_tools.tools.write_file import append_file, write_file
 from mendgraph.nodes.records import ChangeKind
 from tests.nodes.execute_tools.conftest import Bench
-from tests.nodes.execute_tools.row_tables import every_row
+from tests.row_tables import every_row
 
 
 def test_file_is_created_with_its_folders(bench: Bench) -> None:

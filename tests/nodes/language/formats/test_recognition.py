@@ -10,7 +10,7 @@ from mendgraph.nodes.language.formats.call_format import ToolSchemas
 from mendgraph.nodes.language.formats.recognition import recognise
 from mendgraph.nodes.parse.written_calls import read_written
 from mendgraph.nodes.records import ToolInvocation
-from tests.nodes.rows import rows
+from tests.row_tables import rows
 
 KNOWN = frozenset({"read_file", "edit_file", "multi_edit", "write_file", "list_files"})
 TOOLS = ToolSchemas(KNOWN)

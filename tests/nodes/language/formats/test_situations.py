@@ -16,7 +16,7 @@ from mendgraph.nodes.parse.reading import Reader
 from mendgraph.nodes.records import JsonMap, ModelReply, Reading, ToolCall
 from tests.architecture.product import ROOT
 from tests.nodes.parse.readings import NATIVE, REGISTRY, TEXT
-from tests.nodes.rows import rows
+from tests.row_tables import rows
 from tests.snapshots import Snapshots
 
 TABLE = Path(__file__).with_name("situations.md")
