@@ -17,6 +17,7 @@ from typing import Any, Final
 import pytest
 import typer
 
+import mendgraph
 from mendgraph.graph.cli import app
 from mendgraph.graph.configuration.context import AgentContext
 from mendgraph.graph.fleet.serving.tenants import Tenants, parse_tenants
@@ -121,6 +122,11 @@ def test_readme_is_short_and_its_pictures_are_small_and_ask_no_host_for_anything
         assert picture.stat().st_size < 150_000
         assert f"docs/pictures/{picture.name}" in text_of("README.md")
     assert not re.search(r"(?:href|url\(|src)[=\"']*https?:", text_of("docs/pictures/terminal.svg"))
+
+
+def test_public_name_stands_in_the_reference() -> None:
+    pages = "".join(page.read_text(encoding="utf-8") for page in (ROOT / "docs" / "reference").iterdir())
+    assert sorted(re.findall(r"^::: mendgraph\.(\w+)$", pages, re.MULTILINE)) == sorted(mendgraph.__all__)
 
 
 def test_toml_block_is_settings_or_tenants() -> None:
