@@ -272,7 +272,7 @@ def test_run_whose_account_is_full_goes_on_where_it_was_when_its_limit_is_raised
     assert "of the account 'batch/nightly' together" in stopped.message
     if "max_tokens_per_day" not in limit:
         assert stopped.reason == "account_limit"
-        assert stopped.how_to_go_on == "Raise it, or name another: `mendgraph resume --account NAME`."
+        assert stopped.how_to_go_on == "Raise it, or use another account: `mendgraph resume --account NAME`."
     with Session(before, model=model, thread_id=root.name) as again:
         list(again.resume())
         assert (again.result().outcome.reason, len(model.paid)) == (stopped.reason, calls)

@@ -324,7 +324,7 @@ def _no_revision(path: str, revision: str) -> ToolError | None:
     if not revision:
         return None
 
-    message = f"{quoted(path)} is no git repository, so it has no revision {quoted(revision)}: leave the revision out."
+    message = f"{quoted(path)} is not a git repository, so it has no revision {quoted(revision)}: leave the revision out."
     return malformed_revision(revision) or invalid(message)
 
 

@@ -63,7 +63,7 @@ def test_setting_comes_from_the_strongest_that_has_it(root: Path) -> None:
 def test_file_that_the_variable_names_has_to_be_there(root: Path) -> None:
     (root.parent / "user.toml").unlink()
     [problem] = said(root)
-    assert "there is no such file or directory. Mend what MENDGRAPH_CONFIG says, or leave it empty." in problem
+    assert "there is no such file or directory. Fix what MENDGRAPH_CONFIG says, or leave it empty." in problem
 
 
 def test_problems_of_both_files_are_told_at_once(root: Path) -> None:

@@ -69,7 +69,7 @@ def test_message_of_a_finished_run_says_what_was_changed(
     assert (outcome.message, outcome.answer, outcome.value) == (message, text, {"n": 1})
     assert outcome.changed_files == tuple(dict.fromkeys(change.path for change in changes))
     assert (outcome.verified, outcome.usage) == (verified, {"total_calls": 2})
-    assert outcome.how_to_go_on == "Send another message to go on."
+    assert outcome.how_to_go_on == "Send another message to continue."
 
 
 @rows((PLAN, "Left: mend; test. "), (Plan(), ""), (Plan(steps=PLAN.steps[:1]), ""))
@@ -97,7 +97,7 @@ NOTHING = """\
 BUDGET_STOP (provider_failed): The endpoint cannot be reached.
 Done: no step of a plan.
 No file was changed.
-How to go on: Mend what the message names, then go on with `mendgraph resume`."""
+How to go on: Fix what the message names, then `mendgraph resume`."""
 UNREACHABLE = StopCause(reason=StopReason.PROVIDER_FAILED, message="The endpoint cannot be reached.")
 RESULTS = [result("first"), result("There is no c.py."), result(None)]
 

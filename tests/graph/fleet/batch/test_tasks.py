@@ -116,5 +116,5 @@ def test_source_that_is_not_there_is_told_with_its_line(tmp_path: Path) -> None:
     assert isinstance(found, tuple)
     assert [str(each) for each in found] == [
         f"t.jsonl:3: Cannot copy the workspace '{tmp_path}/none': there is no such file or directory.",
-        f"t.jsonl:4: '{tmp_path}' is no git repository, so it has no revision 'v1': leave the revision out.",
+        f"t.jsonl:4: '{tmp_path}' is not a git repository, so it has no revision 'v1': leave the revision out.",
     ]
