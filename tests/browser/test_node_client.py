@@ -15,7 +15,7 @@ from tests.browser.chromium import needs_node_modules
 from tests.doubles.replies import Reply, Say, Stall
 from tests.doubles.tool_use import Use, use
 from tests.extent import in_sweeps
-from tests.runs.studio import Dev, model_name, told
+from tests.surfaces.serving.studio import Dev, model_name, told
 from tests.workspace_files import changed_files, write_files
 
 pytestmark = [in_sweeps, pytest.mark.studio]
