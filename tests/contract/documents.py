@@ -29,9 +29,9 @@ from typing import Any, Final
 
 import yaml
 
-from mendgraph.nodes.records import JsonMap
 from tests.architecture.product import ROOT, text_of
 from tests.doubles.replies import Message, Say
+from tests.vocabulary import JsonMap
 
 _BLOCK = re.compile(
     r"(?:^<!-- test\s*\n?(?P<how>.*?)-->\n+)?^(?P<fence>```+)(?P<language>\w*)[^\n]*\n(?P<text>.*?)^(?P=fence)$",

@@ -12,6 +12,7 @@ from mendgraph.nodes.call_model.prompts.prompt import Prompt
 from mendgraph.nodes.records import JsonMap, ProviderErrorKind, ProviderFailure
 from tests.doubles.scripted_server import LenientServer, Reply, Say, ScriptedServer, Status
 from tests.langchain.asked_models import MESSAGES, TOOL, ask, at, replied
+from tests.row_tables import rows
 
 
 def in_text() -> Prompt:
@@ -81,12 +82,12 @@ ABOUT_SOMETHING_ELSE: list[tuple[Status, str]] = [
 ]
 
 
-def test_refusal_of_something_else_is_no_lesson(subtests: pytest.Subtests) -> None:
-    for status, kind in ABOUT_SOMETHING_ELSE:
-        with subtests.test(kind=kind), ScriptedServer([status]) as server:
-            result, _ = ask(at(server.base_url), FULL)
-            assert isinstance(result, ProviderFailure)
-            assert (result.kind.value, len(server.requests)) == (kind, 1)
+@rows(*ABOUT_SOMETHING_ELSE)
+def test_refusal_of_something_else_is_no_lesson(status: Status, kind: str) -> None:
+    with ScriptedServer([status]) as server:
+        result, _ = ask(at(server.base_url), FULL)
+        assert isinstance(result, ProviderFailure)
+        assert (result.kind.value, len(server.requests)) == (kind, 1)
 
 
 def test_endpoint_that_goes_on_refusing_is_given_up() -> None:
@@ -122,13 +123,12 @@ WORDS = [
 ]
 
 
-def test_parameter_that_a_refusal_names_is_left_out(subtests: pytest.Subtests) -> None:
-    for message, parameter, name in WORDS:
-        with subtests.test(message=message):
-            known = Learned()
-            assert known.learn(refusal(message, parameter), SENT, WANTED) == name
-            assert known.dropped == ({name} - {"", TOOLS, STREAM})
-            assert (known.tools, known.streams) == (name != TOOLS, name != STREAM)
+@rows(*WORDS)
+def test_parameter_that_a_refusal_names_is_left_out(message: Any, parameter: Any, name: Any) -> None:
+    known = Learned()
+    assert known.learn(refusal(message, parameter), SENT, WANTED) == name
+    assert known.dropped == ({name} - {"", TOOLS, STREAM})
+    assert (known.tools, known.streams) == (name != TOOLS, name != STREAM)
 
 
 OLD, NEW = "max_tokens", "max_completion_tokens"

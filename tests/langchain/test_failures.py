@@ -23,6 +23,7 @@ from mendgraph.graph.langchain.failures import (
 )
 from mendgraph.nodes.records import ProviderErrorKind, ProviderFailure
 from tests.doubles.sdk_errors import URL, status_error
+from tests.row_tables import rows
 
 ENDPOINT = Provider(URL, "OPENAI_API_KEY", endpoint=True)
 OWN = Provider("m through ChatOwn", "OWN_API_KEY")
@@ -150,12 +151,13 @@ PACKAGES: list[tuple[Exception, str, str, float | None]] = [
 ]
 
 
-def test_exceptions_of_each_package_are_told_alike(subtests: pytest.Subtests) -> None:
-    for raised, kind, detail, wait_s in PACKAGES:
-        with subtests.test(raised=raised):
-            failure = describe(raised, OWN)
-            assert (failure.kind.value, failure.retry_after_s) == (kind, wait_s)
-            assert ("m through ChatOwn" in failure.message, detail in failure.message) == (True, True)
+@rows(*PACKAGES)
+def test_exceptions_of_each_package_are_told_alike(
+    raised: Exception, kind: str, detail: str, wait_s: float | None
+) -> None:
+    failure = describe(raised, OWN)
+    assert (failure.kind.value, failure.retry_after_s) == (kind, wait_s)
+    assert ("m through ChatOwn" in failure.message, detail in failure.message) == (True, True)
 
 
 STATUSES: dict[str, tuple[int, ...]] = {

@@ -9,6 +9,7 @@ from mendgraph.nodes.call_model.model import Call
 from mendgraph.nodes.call_model.prompts.prompt import Prompt
 from mendgraph.nodes.records import FinishReason, JsonMap, ModelReply, ProviderFailure, RawCall
 from tests.langchain.asked_models import CALL, MESSAGES, TOOL, ask, called, event, replied, streamed, through
+from tests.row_tables import rows
 
 FULL = Call(
     prompt=Prompt(messages=MESSAGES, tools=(TOOL,), stop=("\ntool_result(",), temperature=0.5),
@@ -79,10 +80,9 @@ TEXTS: list[tuple[list[JsonMap], JsonMap]] = [
 ]
 
 
-def test_text_and_refusal_are_put_together(subtests: pytest.Subtests) -> None:
-    for deltas, expected in TEXTS:
-        with subtests.test(deltas=deltas):
-            assert heard(*deltas).model_copy(update={"seconds": 0.0}) == ModelReply(model="m", **expected)
+@rows(*TEXTS)
+def test_text_and_refusal_are_put_together(deltas: list[JsonMap], expected: JsonMap) -> None:
+    assert heard(*deltas).model_copy(update={"seconds": 0.0}) == ModelReply(model="m", **expected)
 
 
 # --- Calls
@@ -114,10 +114,9 @@ CALLS: list[tuple[list[JsonMap], tuple[RawCall, ...]]] = [
 ]
 
 
-def test_calls_are_told_apart_however_a_server_numbers_them(subtests: pytest.Subtests) -> None:
-    for deltas, calls in CALLS:
-        with subtests.test(deltas=deltas):
-            assert heard(*deltas, finish="tool_calls").calls == calls
+@rows(*CALLS)
+def test_calls_are_told_apart_however_a_server_numbers_them(deltas: list[JsonMap], calls: tuple[RawCall, ...]) -> None:
+    assert heard(*deltas, finish="tool_calls").calls == calls
 
 
 SIGNED: JsonMap = {"google": {"thought_signature": "abc"}}
@@ -164,12 +163,13 @@ def counts(reply: ModelReply) -> tuple[int, ...]:
     return tuple(getattr(reply, name) for name in names)
 
 
-def test_usage_is_read_in_the_words_of_each_endpoint(subtests: pytest.Subtests) -> None:
-    for usage, timings, expected in COUNTS:
-        with subtests.test(usage=usage):
-            told: Any = {"usage": usage} | ({} if timings is None else {"timings": timings})
-            assert counts(heard({"content": "Hi"}, **told)) == expected
-            assert counts(said_at_once({"content": "Hi"}, **told)) == expected
+@rows(*COUNTS)
+def test_usage_is_read_in_the_words_of_each_endpoint(
+    usage: JsonMap, timings: JsonMap | None, expected: tuple[int, int, int, int, int]
+) -> None:
+    told: Any = {"usage": usage} | ({} if timings is None else {"timings": timings})
+    assert counts(heard({"content": "Hi"}, **told)) == expected
+    assert counts(said_at_once({"content": "Hi"}, **told)) == expected
 
 
 def test_usage_that_counts_up_is_counted_once() -> None:

@@ -16,6 +16,7 @@ from mendgraph.nodes.records import JsonMap, OutcomeKind, Protocol, ProviderErro
 from tests.doubles.replies import Say
 from tests.doubles.scripted_model import ScriptedModel
 from tests.doubles.tool_use import Use, message_of, use
+from tests.row_tables import rows
 from tests.workspace_files import write_files
 
 FILES = {"a.py": "a = 1\n"}
@@ -42,14 +43,15 @@ UNUSABLE: list[tuple[JsonMap, str]] = [
 ]
 
 
-def test_setting_that_cannot_be_used_ends_the_turn_before_it_costs(tmp_path: Path, subtests: pytest.Subtests) -> None:
-    for context, words in UNUSABLE:
-        with subtests.test(words=words):
-            values = ended(tmp_path, DONE, **context)
-            outcome = values["outcome"]
-            assert (outcome.kind, outcome.reason) == (OutcomeKind.SYSTEM_ERROR, StopReason.INVALID_REQUEST)
-            assert words in outcome.message
-            assert (values["model"].calls, outcome.usage["total_calls"]) == ([], 0)
+@rows(*UNUSABLE)
+def test_setting_that_cannot_be_used_ends_the_turn_before_it_costs(
+    context: JsonMap, words: str, tmp_path: Path
+) -> None:
+    values = ended(tmp_path, DONE, **context)
+    outcome = values["outcome"]
+    assert (outcome.kind, outcome.reason) == (OutcomeKind.SYSTEM_ERROR, StopReason.INVALID_REQUEST)
+    assert words in outcome.message
+    assert (values["model"].calls, outcome.usage["total_calls"]) == ([], 0)
 
 
 def test_files_of_a_cut_off_step_are_known_to_the_next_turn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

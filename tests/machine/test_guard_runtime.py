@@ -15,6 +15,7 @@ from mendgraph.nodes.execute_tools.tools import default_tools
 from mendgraph.nodes.guard.approvals import Preview
 from mendgraph.nodes.guard.file_rules import DEFAULT_GUARDRAIL_RULES
 from mendgraph.nodes.records import Effect, JsonMap, ToolCall
+from tests.row_tables import rows
 from tests.workspace_files import write_files
 
 TEXT = "one\ntwo\nthree\n"
@@ -85,12 +86,11 @@ DIFFS: list[tuple[tuple[str, JsonMap], str]] = [
 ]
 
 
-def test_writing_tool_shows_its_diff(show: Show, subtests: pytest.Subtests) -> None:
-    for call, text in DIFFS:
-        with subtests.test(call=call):
-            (preview,) = show(call, read=("a.txt", "calc.py"))
-            assert preview.shown == {"kind": "diff", "text": text, "truncated": False}
-            assert preview.pins
+@rows(*DIFFS)
+def test_writing_tool_shows_its_diff(call: tuple[str, JsonMap], text: str, show: Show) -> None:
+    (preview,) = show(call, read=("a.txt", "calc.py"))
+    assert preview.shown == {"kind": "diff", "text": text, "truncated": False}
+    assert preview.pins
 
 
 FAILING: list[tuple[str, JsonMap]] = [

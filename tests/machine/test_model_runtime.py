@@ -16,6 +16,7 @@ from mendgraph.nodes.call_model.model import GuardedModel
 from mendgraph.nodes.records import Profile
 from tests.doubles.scripted_model import ScriptedModel
 from tests.doubles.scripted_server import ScriptedServer
+from tests.row_tables import rows
 
 CONTEXT = AgentContext()
 OWN_PRICES = """
@@ -87,11 +88,11 @@ PROBLEMS: list[tuple[dict[str, Any], str | None]] = [
 ]
 
 
-def test_limit_on_cost_needs_a_price_for_every_model(subtests: pytest.Subtests) -> None:
-    for settings, words in PROBLEMS:
-        with subtests.test(settings=settings), calling() as bound:
-            problem = bound.problem(AgentContext(**settings))
-            assert problem is None if words is None else words in (problem or "")
+@rows(*PROBLEMS)
+def test_limit_on_cost_needs_a_price_for_every_model(settings: dict[str, Any], words: str | None) -> None:
+    with calling() as bound:
+        problem = bound.problem(AgentContext(**settings))
+        assert problem is None if words is None else words in (problem or "")
 
 
 # --- What earlier turns have lost

@@ -3,7 +3,6 @@
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-import pytest
 from langchain_core.messages import AIMessage, HumanMessage
 
 from mendgraph.graph.configuration.context import AgentContext
@@ -17,6 +16,7 @@ from mendgraph.graph.machine.run_records import (
     resuming_request,
 )
 from mendgraph.nodes.records import Outcome, OutcomeKind, StopReason
+from tests.row_tables import rows
 
 ASKED = HumanMessage("Mend it.", id="run-1")
 SAID = AIMessage("Done.", id="a")
@@ -110,10 +110,11 @@ BY_AGE: list[tuple[float, list[RunRecord], list[str]]] = [
 ]
 
 
-def test_run_is_removed_after_its_days_and_one_that_can_go_on_after_thirty_at_least(subtests: pytest.Subtests) -> None:
-    for keep_days, records, removed in BY_AGE:
-        with subtests.test(keep_days=keep_days, removed=removed):
-            assert outlived(records, {}, AgentContext(keep_days=keep_days), NOW) == removed
+@rows(*BY_AGE)
+def test_run_is_removed_after_its_days_and_one_that_can_go_on_after_thirty_at_least(
+    keep_days: float, records: list[RunRecord], removed: list[str]
+) -> None:
+    assert outlived(records, {}, AgentContext(keep_days=keep_days), NOW) == removed
 
 
 def test_oldest_finished_runs_are_removed_by_number_and_by_size() -> None:

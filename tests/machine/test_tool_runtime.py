@@ -25,6 +25,7 @@ from tests.doubles.model_clock import set_clock
 from tests.doubles.replies import Say
 from tests.doubles.scripted_model import ScriptedModel
 from tests.doubles.tool_use import Use, message_of, use
+from tests.row_tables import rows
 from tests.sandboxes import set_sandbox_problem
 from tests.workspace_files import write_files
 
@@ -170,14 +171,16 @@ MISSING: list[tuple[JsonMap, str | None, frozenset[str]]] = [
 ]
 
 
-def test_model_is_told_only_of_tools_that_have_what_they_need(root: Path, subtests: pytest.Subtests) -> None:
-    for context, problem, missing in MISSING:
-        with subtests.test(context=context, problem=problem), pytest.MonkeyPatch.context() as patch:
-            set_sandbox_problem(patch, problem)
-            usable = gateway().usable(AgentContext(workspace=str(root), **context))
-            assert usable == NAMES - missing - {"read_skill", "remember"}
-            _, model = ran(root, DONE, context=context)
-            assert told(model) & NEEDY == NEEDY - missing
+@rows(*MISSING)
+def test_model_is_told_only_of_tools_that_have_what_they_need(
+    context: JsonMap, problem: str | None, missing: frozenset[str], root: Path
+) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        set_sandbox_problem(patch, problem)
+        usable = gateway().usable(AgentContext(workspace=str(root), **context))
+        assert usable == NAMES - missing - {"read_skill", "remember"}
+        _, model = ran(root, DONE, context=context)
+        assert told(model) & NEEDY == NEEDY - missing
 
 
 def test_tool_that_cannot_say_which_paths_it_names_is_denied(root: Path) -> None:

@@ -2,7 +2,7 @@
 
 from mendgraph.nodes.execute_tools.edits.asked_edits import AskedEdits, Merged, carry_out, definition_text, rename_uses
 from mendgraph.nodes.execute_tools.edits.definitions import Refusal, replace_definitions
-from tests.row_tables import every_row
+from tests.row_tables import rows
 
 SOURCE = """\
 import json
@@ -34,32 +34,29 @@ def merged(block: str, task: str = "", path: str = "", source: str = SOURCE) -> 
     return found
 
 
-@every_row(
-    "block, task, deleted",
-    [
-        ("del count\n", "Remove count.", "count"),
-        ("x = 1\n", "Remove count from b.py.", ""),
-        ("def count(text):\n    return 0\n", "Remove count.", ""),
-        ("def total(self):\n    return 0\n", "Remove Cart.total.", ""),
-        ("x = 1\n", "Remove the unused import json.", ""),
-        ("MAX = 3\n", "gone is not used any more. Get rid of it.", "gone"),
-        ("MAX = 3\n", "Nothing calls gone: delete it.", "gone"),
-        ("MAX = 3\n", "a.py has the unused function `gone`. Please drop it.", "gone"),
-        ("MAX = 3\n", "The function gone of a.py isn't called anywhere. Delete it.", "gone"),
-        *(
-            ("MAX = 3\n", task, None)
-            for task in (
-                "gone should drop empty lines.",
-                "The text of gone is not used. Remove it.",
-                "The parameter of the function gone is unused. Delete it.",
-                "Remove the unused variable in gone.",
-                "gone is not used yet. Do not remove it: it is not dead.",
-                "Do not remove gone.",
-                "gone is wrong.",
-                "gone and count are unused.",
-            )
-        ),
-    ],
+@rows(
+    ("del count\n", "Remove count.", "count"),
+    ("x = 1\n", "Remove count from b.py.", ""),
+    ("def count(text):\n    return 0\n", "Remove count.", ""),
+    ("def total(self):\n    return 0\n", "Remove Cart.total.", ""),
+    ("x = 1\n", "Remove the unused import json.", ""),
+    ("MAX = 3\n", "gone is not used any more. Get rid of it.", "gone"),
+    ("MAX = 3\n", "Nothing calls gone: delete it.", "gone"),
+    ("MAX = 3\n", "a.py has the unused function `gone`. Please drop it.", "gone"),
+    ("MAX = 3\n", "The function gone of a.py isn't called anywhere. Delete it.", "gone"),
+    *(
+        ("MAX = 3\n", task, None)
+        for task in (
+            "gone should drop empty lines.",
+            "The text of gone is not used. Remove it.",
+            "The parameter of the function gone is unused. Delete it.",
+            "Remove the unused variable in gone.",
+            "gone is not used yet. Do not remove it: it is not dead.",
+            "Do not remove gone.",
+            "gone is wrong.",
+            "gone and count are unused.",
+        )
+    ),
 )
 def test_definition_is_deleted_where_the_request_says_so(block: str, task: str, deleted: str | None) -> None:
     found = replace_definitions(SOURCE, block, task=task, path="a.py")
@@ -70,17 +67,14 @@ def test_definition_is_deleted_where_the_request_says_so(block: str, task: str, 
         assert " ".join(found.deleted) == deleted
 
 
-@every_row(
-    "block, task, old, new",
-    [
-        ("def size(text):\n    return 1\n", "Rename count to size.", "def count", "def size(text):\n    return 1"),
-        ("def size(self):\n    return 0\n", "Rename total to size.", "total", "def size(self):\n        return 0"),
-        ("from settings import get\n", "Rename load to get.", "import load", "import get"),
-        ("x = get()\n", "Rename load to get.", "import load", "import get"),
-        (NUMBER, "count is a poor name: call it number.", "def count", "def number"),
-        (NUMBER, "Give count a better name: `number`", "def count", "def number"),
-        (NUMBER, "count in a.py should be called number.", "def count", "def number"),
-    ],
+@rows(
+    ("def size(text):\n    return 1\n", "Rename count to size.", "def count", "def size(text):\n    return 1"),
+    ("def size(self):\n    return 0\n", "Rename total to size.", "total", "def size(self):\n        return 0"),
+    ("from settings import get\n", "Rename load to get.", "import load", "import get"),
+    ("x = get()\n", "Rename load to get.", "import load", "import get"),
+    (NUMBER, "count is a poor name: call it number.", "def count", "def number"),
+    (NUMBER, "Give count a better name: `number`", "def count", "def number"),
+    (NUMBER, "count in a.py should be called number.", "def count", "def number"),
 )
 def test_definition_is_renamed_where_request_and_block_say_so(block: str, task: str, old: str, new: str) -> None:
     text = merged(block, task).text
@@ -88,19 +82,16 @@ def test_definition_is_renamed_where_request_and_block_say_so(block: str, task: 
     assert old not in text
 
 
-@every_row(
-    "block, task",
-    [
-        ("x = put()\n", "Rename dump to put."),
-        ("x = dump()\n", "Rename load to dump."),
-        ("x = 1\n", "Rename load to get."),
-        ("def size(text): return 1\ndef count(text): return 2\n", "Rename count to size."),
-        ("MAX = 4\n", "Rename count to MAX."),
-        (NUMBER, "Add number, which does what count does not."),
-        (NUMBER, "Write a function like count and call it number."),
-        (NUMBER.replace("(text)\n", "(text) + 1\n"), "Call count number."),
-        (NUMBER, "Call it number."),
-    ],
+@rows(
+    ("x = put()\n", "Rename dump to put."),
+    ("x = dump()\n", "Rename load to dump."),
+    ("x = 1\n", "Rename load to get."),
+    ("def size(text): return 1\ndef count(text): return 2\n", "Rename count to size."),
+    ("MAX = 4\n", "Rename count to MAX."),
+    (NUMBER, "Add number, which does what count does not."),
+    (NUMBER, "Write a function like count and call it number."),
+    (NUMBER.replace("(text)\n", "(text) + 1\n"), "Call count number."),
+    (NUMBER, "Call it number."),
 )
 def test_name_stays_that_the_block_does_not_rename(block: str, task: str) -> None:
     text = merged(block, task).text
@@ -108,31 +99,25 @@ def test_name_stays_that_the_block_does_not_rename(block: str, task: str) -> Non
     assert "def count" in text
 
 
-@every_row(
-    "block, path, moved",
-    [
-        ("from b import count\n", "a.py", True),
-        ("import b\n", "a.py", True),
-        ("del count\n", "a.py", True),
-        (SOURCE.replace(COUNT, "import b\n"), "a.py", True),
-        (SOURCE.replace(COUNT, ""), "a.py", True),
-        ("MAX = 4\n", "a.py", False),
-        ("from b import count\ndef count(text):\n    return 0\n", "a.py", False),
-    ],
+@rows(
+    ("from b import count\n", "a.py", True),
+    ("import b\n", "a.py", True),
+    ("del count\n", "a.py", True),
+    (SOURCE.replace(COUNT, "import b\n"), "a.py", True),
+    (SOURCE.replace(COUNT, ""), "a.py", True),
+    ("MAX = 4\n", "a.py", False),
+    ("from b import count\ndef count(text):\n    return 0\n", "a.py", False),
 )
 def test_moved_definition_goes_where_the_block_says_so(block: str, path: str, moved: bool) -> None:
     found = merged(block, MOVE, path)
     assert (found.deleted, "def count" not in found.text) == (("count",) if moved else (), moved)
 
 
-@every_row(
-    "block, task, path",
-    [
-        ("from c import count\n", MOVE, "c.py"),
-        ("from b import count\n", MOVE, "b.py"),
-        ("from a import count\n", "Mend count.", "a.py"),
-        ("def count(text):\n    return count(text)\n", "Mend count.", "a.py"),
-    ],
+@rows(
+    ("from c import count\n", MOVE, "c.py"),
+    ("from b import count\n", MOVE, "b.py"),
+    ("from a import count\n", "Mend count.", "a.py"),
+    ("def count(text):\n    return count(text)\n", "Mend count.", "a.py"),
 )
 def test_import_of_a_file_from_itself_and_a_function_that_calls_only_itself_are_nothing(
     block: str, task: str, path: str
@@ -166,53 +151,41 @@ def test_moved_definition_is_brought_with_its_imports_and_goes_where_it_is_there
     assert (found.deleted, "def count" in found.text, "X = 2" in found.text) == (("count",), False, True)
 
 
-@every_row(
-    "source, text",
-    [
-        (
-            "from h import i, j\r\nimport e\r\n\r\ndef f():\r\n    return e, i\r\n",
-            "from h import i\nimport e\n\ndef f():\n    return e, i\n",
-        ),
-        ("@o\ndef f(a: int): ...\ndef f(a):\n    return a\n", "\n@o\ndef f(a: int): ...\ndef f(a):\n    return a\n"),
-    ],
+@rows(
+    (
+        "from h import i, j\r\nimport e\r\n\r\ndef f():\r\n    return e, i\r\n",
+        "from h import i\nimport e\n\ndef f():\n    return e, i\n",
+    ),
+    ("@o\ndef f(a: int): ...\ndef f(a):\n    return a\n", "\n@o\ndef f(a: int): ...\ndef f(a):\n    return a\n"),
 )
 def test_definition_comes_whole_with_what_it_uses(source: str, text: str) -> None:
     assert definition_text(source, "f") == text
 
 
-@every_row(
-    "block",
-    [
-        "from tools import count\n",
-        "from tools import count\n\ndef count(text):\n    return count(text)\n",
-        f"from tools import count\n\n{COUNT}",
-    ],
+@rows(
+    "from tools import count\n",
+    "from tools import count\n\ndef count(text):\n    return count(text)\n",
+    f"from tools import count\n\n{COUNT}",
 )
 def test_import_takes_the_place_of_a_definition(block: str) -> None:
     found = merged(block, "Use the count of tools.py.", "a.py")
     assert (found.deleted, "from tools import count" in found.text) == (("count",), True)
 
 
-@every_row(
-    "source, block, task",
-    [
-        ("path = 'x'\n\ndef f():\n    return path\n", "from os import path\n", "Mend f."),
-        ("from b import C\n\nclass C(C):\n    X = 1\n", "from b import C\n\ndef f():\n    return C\n", "Add f to C."),
-    ],
+@rows(
+    ("path = 'x'\n\ndef f():\n    return path\n", "from os import path\n", "Mend f."),
+    ("from b import C\n\nclass C(C):\n    X = 1\n", "from b import C\n\ndef f():\n    return C\n", "Add f to C."),
 )
 def test_import_that_the_request_is_not_about_takes_no_place(source: str, block: str, task: str) -> None:
     assert merged(block, task, "a.py", source).deleted == ()
 
 
-@every_row(
-    "path, line, kept",
-    [
-        ("foo/__init__.py", "from .foo import X", True),
-        ("app/types.py", "from types import X", True),
-        ("app/sub/shop.py", "from ..shop import X", True),
-        ("app/shop.py", "from .shop import X", False),
-        ("foo/__init__.py", "from foo import X", False),
-    ],
+@rows(
+    ("foo/__init__.py", "from .foo import X", True),
+    ("app/types.py", "from types import X", True),
+    ("app/sub/shop.py", "from ..shop import X", True),
+    ("app/shop.py", "from .shop import X", False),
+    ("foo/__init__.py", "from foo import X", False),
 )
 def test_file_imports_from_another_one_of_its_name(path: str, line: str, kept: bool) -> None:
     assert merged(f"{line}\n\nY = 2\n", "", path, "Y = 1\n").text == (f"{line}\n\nY = 2\n" if kept else "Y = 2\n")
@@ -284,18 +257,15 @@ class Lone:
 PROPERTY = "    @property\n    def x(self): ...\n    @x.setter\n    def x(self, v): ...\n"
 
 
-@every_row(
-    "source, name, gone, left",
-    [
-        (DEFINED, "count", DEFINED[DEFINED.index("# counts") : DEFINED.index("class Cart")], ""),
-        (DEFINED, "Cart.size", "    size = 3\n\n", ""),
-        (DEFINED, "Lone.only", "    def only(self):\n        return path\n", "    pass\n"),
-        (f"class A:\n{PROPERTY}", "A.x", PROPERTY, "    pass\n"),
-    ],
+@rows(
+    (DEFINED, "count", DEFINED[DEFINED.index("# counts") : DEFINED.index("class Cart")], ""),
+    (DEFINED, "Cart.size", "    size = 3\n\n", ""),
+    (DEFINED, "Lone.only", "    def only(self):\n        return path\n", "    pass\n"),
+    (f"class A:\n{PROPERTY}", "A.x", PROPERTY, "    pass\n"),
 )
-@every_row("newline", ["\n", "\r\n"])
+@rows("\n", "\r\n")
 def test_deleted_definition_goes_with_its_comments_alone(
-    source: str, name: str, gone: str, left: str, newline: str
+    newline: str, source: str, name: str, gone: str, left: str
 ) -> None:
     found = carry_out(source.replace("\n", newline), AskedEdits((), frozenset({name})))
     assert (found.text, found.deleted) == (source.replace(gone, left, 1).replace("\n", newline), (name,))
@@ -304,15 +274,12 @@ def test_deleted_definition_goes_with_its_comments_alone(
 WORD = "def count(text, word=None):\n    return len({})\n"
 
 
-@every_row(
-    "block, task, taken",
-    [
-        (WORD.format("text"), "Give count a parameter word.", False),
-        (WORD.format("text.split(word)"), "Give count a parameter word.", True),
-        (WORD.format("text"), "Let count take more.", True),
-        (WORD.format("locals()"), "Give count a parameter word.", True),
-        ("@fixture\ndef count(text, word):\n    return len(text)\n", "Let count use the fixture word.", True),
-    ],
+@rows(
+    (WORD.format("text"), "Give count a parameter word.", False),
+    (WORD.format("text.split(word)"), "Give count a parameter word.", True),
+    (WORD.format("text"), "Let count take more.", True),
+    (WORD.format("locals()"), "Give count a parameter word.", True),
+    ("@fixture\ndef count(text, word):\n    return len(text)\n", "Let count use the fixture word.", True),
 )
 def test_parameter_that_the_request_names_is_used(block: str, task: str, taken: bool) -> None:
     assert isinstance(replace_definitions(SOURCE, block, task=task), Merged if taken else Refusal)

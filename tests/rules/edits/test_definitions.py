@@ -8,7 +8,7 @@ from mendgraph.nodes.execute_tools.edits import definitions
 from mendgraph.nodes.execute_tools.edits.asked_edits import Merged
 from mendgraph.nodes.execute_tools.edits.definitions import Refusal, replace_definitions
 from mendgraph.nodes.execute_tools.edits.python_text import SyntaxProblem
-from tests.row_tables import every_row
+from tests.row_tables import rows
 
 CALC = "def add(a, b):\n    return a - b\n\n\ndef sub(a, b):\n    return a - b\n"
 
@@ -85,20 +85,17 @@ SUBTRACT = "import math\n\ndef sub(a, b):\n    return math.fsum([a, -b])\n\nprin
 SUBTRACTED = f"import math\n\n\n{CALC[:-6]}math.fsum([a, -b])\n"
 
 
-@every_row(
-    "source, block, merged",
-    [
-        (CALC, SUBTRACT, Merged(SUBTRACTED, ("import math", "sub"), ("line 6 `print(add(1, 2))`",))),
-        (A, RAW, Merged("import x\n\n\n" + A.replace("1", RAW_TEXT), ("import x", "A.f"))),
-        ("# mine\n", "    def f():\n        return\n", Merged(f"# mine\n\n{F}", ("f",))),
-        ("x = 1\n", "    def f():\n        return", Merged(f"x = 1\n\n\n{F}", ("f",))),
-        ("x = 1", "def f(): return", Merged("x = 1\n\n\ndef f(): return", ("f",))),
-        (
-            A.replace("    ", "\t"),
-            "def f(self):\n\treturn 2\n",
-            Merged(A.replace("    ", "\t").replace("1", "2"), ("A.f",)),
-        ),
-    ],
+@rows(
+    (CALC, SUBTRACT, Merged(SUBTRACTED, ("import math", "sub"), ("line 6 `print(add(1, 2))`",))),
+    (A, RAW, Merged("import x\n\n\n" + A.replace("1", RAW_TEXT), ("import x", "A.f"))),
+    ("# mine\n", "    def f():\n        return\n", Merged(f"# mine\n\n{F}", ("f",))),
+    ("x = 1\n", "    def f():\n        return", Merged(f"x = 1\n\n\n{F}", ("f",))),
+    ("x = 1", "def f(): return", Merged("x = 1\n\n\ndef f(): return", ("f",))),
+    (
+        A.replace("    ", "\t"),
+        "def f(self):\n\treturn 2\n",
+        Merged(A.replace("    ", "\t").replace("1", "2"), ("A.f",)),
+    ),
 )
 def test_block_is_merged_into_its_file(source: str, block: str, merged: Merged) -> None:
     assert replace_definitions(source, block) == merged
@@ -108,27 +105,24 @@ NESTED = "if 1:\n    def f():\n        try:\n            g()\n        except E:\
 SAME = "already has, so nothing would change."
 
 
-@every_row(
-    "source, block, reason",
-    [
-        (
-            "from calc import add\n\nassert add(1, 2)\n",
-            "def add(a, b):\n    return a\n",
-            "calc.py imports add: change it in",
-        ),
-        (CALC, CALC, f"The block is identical to what add, sub in calc.py {SAME}"),
-        ("x = 1\ndel x\n", "x = 1\ndel x\n", f"The block is identical to what calc.py {SAME}"),
-        (NESTED, NESTED, f"The block is identical to what calc.py {SAME}"),
-        (CALC, "# nothing", "The block holds no code. Give the new text of the functions, methods or classes that"),
-        (CALC, "def f(:\n", "The block is not valid Python (line 1: invalid syntax). Send it again: complete, and"),
-        (
-            "def f(:\n",
-            "def f(): pass",
-            "calc.py is not valid Python (line 1: invalid syntax), so its definitions cannot",
-        ),
-        (CALC, "print(add(1, 2))", "Only functions, classes, imports and assignments to one name are merged, and the"),
-        (A, "def f(self):\n    if self:\n        return 2\n\treturn 3\n", "The block is not valid Python (line 4: "),
-    ],
+@rows(
+    (
+        "from calc import add\n\nassert add(1, 2)\n",
+        "def add(a, b):\n    return a\n",
+        "calc.py imports add: change it in",
+    ),
+    (CALC, CALC, f"The block is identical to what add, sub in calc.py {SAME}"),
+    ("x = 1\ndel x\n", "x = 1\ndel x\n", f"The block is identical to what calc.py {SAME}"),
+    (NESTED, NESTED, f"The block is identical to what calc.py {SAME}"),
+    (CALC, "# nothing", "The block holds no code. Give the new text of the functions, methods or classes that"),
+    (CALC, "def f(:\n", "The block is not valid Python (line 1: invalid syntax). Send it again: complete, and"),
+    (
+        "def f(:\n",
+        "def f(): pass",
+        "calc.py is not valid Python (line 1: invalid syntax), so its definitions cannot",
+    ),
+    (CALC, "print(add(1, 2))", "Only functions, classes, imports and assignments to one name are merged, and the"),
+    (A, "def f(self):\n    if self:\n        return 2\n\treturn 3\n", "The block is not valid Python (line 4: "),
 )
 def test_block_that_cannot_be_merged_is_refused(source: str, block: str, reason: str) -> None:
     found = replace_definitions(source, block, "calc.py")
@@ -137,7 +131,7 @@ def test_block_that_cannot_be_merged_is_refused(source: str, block: str, reason:
     assert found.unchanged is ("identical" in reason)
 
 
-@every_row("terms", [900, 1500, 100_000])
+@rows(900, 1500, 100_000)
 def test_deep_nesting_is_merged_or_refused(terms: int) -> None:
     merged = replace_definitions("x = " + "+".join("1" * terms), "x = " + "+".join("2" * terms))
     assert isinstance(merged, Merged | Refusal)
@@ -237,37 +231,34 @@ ADDED = [
 ]
 
 
-@every_row("block, old, new, changed", REPLACED + ADDED)
+@rows(*REPLACED + ADDED)
 def test_namesake_is_replaced_and_new_definition_is_added(block: str, old: str, new: str, changed: list[str]) -> None:
     assert merged(block) == Merged(SOURCE.replace(old, new), tuple(changed))
 
 
-@every_row("block", [SOURCE, "class Point: pass\n", "class Empty:\n    pass\n", "import math\nprint(area(1))\n...\n"])
+@rows(SOURCE, "class Point: pass\n", "class Empty:\n    pass\n", "import math\nprint(area(1))\n...\n")
 def test_equal_code_changes_nothing(block: str) -> None:
     found = replace_definitions(SOURCE, block, "f.py")
     assert isinstance(found, Refusal)
     assert found.unchanged
 
 
-@every_row(
-    "block, refusal",
-    [
-        ("def area(r):\n    pass", "The block leaves out part of area: line 1 gives area no body. Send area with its"),
-        (
-            "class Circle:\n    def grow(self):\n        # ... rest\n        return 1",
-            "The block leaves out part of Circle.grow: line 3 says",
-        ),
-        ("class area: x = 1", "area is a function in f.py and a class in the block; use edit_file for it."),
-        ("def Point(self): return 1", "Point is a class in f.py and a function in the block; use edit_file for it."),
-        ("def fast(): return 1", "fast is defined inside an `if` or `try` of f.py; use edit_file for it."),
-        ("def cut(self): return 1", "No class of f.py has a method cut; put it inside its class."),
-        ("PI = 4\nPI = 5", "f.py and the block define PI differently often; use edit_file for it."),
-        (
-            "class Circle(Round):\n    sides = 1",
-            "The block gives Circle another base class or decorator; use edit_file",
-        ),
-        ("class Circle: sides = 1", "Write the class Circle over several lines, as it is in f.py."),
-    ],
+@rows(
+    ("def area(r):\n    pass", "The block leaves out part of area: line 1 gives area no body. Send area with its"),
+    (
+        "class Circle:\n    def grow(self):\n        # ... rest\n        return 1",
+        "The block leaves out part of Circle.grow: line 3 says",
+    ),
+    ("class area: x = 1", "area is a function in f.py and a class in the block; use edit_file for it."),
+    ("def Point(self): return 1", "Point is a class in f.py and a function in the block; use edit_file for it."),
+    ("def fast(): return 1", "fast is defined inside an `if` or `try` of f.py; use edit_file for it."),
+    ("def cut(self): return 1", "No class of f.py has a method cut; put it inside its class."),
+    ("PI = 4\nPI = 5", "f.py and the block define PI differently often; use edit_file for it."),
+    (
+        "class Circle(Round):\n    sides = 1",
+        "The block gives Circle another base class or decorator; use edit_file",
+    ),
+    ("class Circle: sides = 1", "Write the class Circle over several lines, as it is in f.py."),
 )
 def test_block_that_could_mean_several_things_is_refused(block: str, refusal: str) -> None:
     found = replace_definitions(SOURCE, block, "f.py")
@@ -278,7 +269,7 @@ def test_block_that_could_mean_several_things_is_refused(block: str, refusal: st
 NAMESAKES = f"{A.replace(' f', ' size')}\ndef size(x):\n    return 2\n\ndef width(x):\n    return 3\n"
 
 
-@every_row("definition, changed", [("size(shape)", "size"), ("size(self)", "A.size"), ("width(self)", "width")])
+@rows(("size(shape)", "size"), ("size(self)", "A.size"), ("width(self)", "width"))
 def test_method_and_a_function_of_the_same_name_are_told_apart(definition: str, changed: str) -> None:
     assert merged(f"def {definition}:\n    return 4\n", source=NAMESAKES).changed == (changed,)
 
@@ -315,16 +306,13 @@ def test_example_with_its_values_is_left_aside() -> None:
     assert found.changed == ("area", "used", "f")
 
 
-@every_row(
-    "old, block, new",
-    [
-        ("a = 1\nb = 2", "c = 1\nb = 1\na = 1", "a = 1\nc = 1\nb = 1"),
-        ("a = 1\na = 2", "a = 3\na = 4", "a = 3\na = 4"),
-        ("a = 1", "a = 1\na = 2", "a = 2"),
-        ("def f():\n    # why\n    return 1\n", "def f(): return 1", None),
-        ("@a\ndef f(): return 1", "def f(): return 2", "@a\ndef f(): return 2"),
-        ("x: list[int] = [1]", "x = [2]  # x", "x: list[int] = [2]  # x"),
-    ],
+@rows(
+    ("a = 1\nb = 2", "c = 1\nb = 1\na = 1", "a = 1\nc = 1\nb = 1"),
+    ("a = 1\na = 2", "a = 3\na = 4", "a = 3\na = 4"),
+    ("a = 1", "a = 1\na = 2", "a = 2"),
+    ("def f():\n    # why\n    return 1\n", "def f(): return 1", None),
+    ("@a\ndef f(): return 1", "def f(): return 2", "@a\ndef f(): return 2"),
+    ("x: list[int] = [1]", "x = [2]  # x", "x: list[int] = [2]  # x"),
 )
 def test_unit_of_a_block_stands_for_its_namesake(old: str, block: str, new: str | None) -> None:
     found = replace_definitions(old, block)
@@ -335,15 +323,12 @@ MAIN = "if __name__ == 'x':\n    f()\n"
 APART = "import a\nx = 1\nimport b\n{}def f(): pass\nimport c\n"
 
 
-@every_row(
-    "source, block, text",
-    [
-        ("import a\n", "import a as b", "import a\nimport a as b\n"),
-        ("def f():\n    import a\n", "import a", "import a\n\n\ndef f():\n    import a\n"),
-        ('"""Doc."""\n\nx = 1\n', "import a", '"""Doc."""\n\nimport a\n\nx = 1\n'),
-        (APART.format(""), "import d", APART.format("import d\n")),
-        (f"x = 1\n\n\n{MAIN}", "def f(): return 1", f"x = 1\n\n\ndef f(): return 1\n\n\n{MAIN}"),
-    ],
+@rows(
+    ("import a\n", "import a as b", "import a\nimport a as b\n"),
+    ("def f():\n    import a\n", "import a", "import a\n\n\ndef f():\n    import a\n"),
+    ('"""Doc."""\n\nx = 1\n', "import a", '"""Doc."""\n\nimport a\n\nx = 1\n'),
+    (APART.format(""), "import d", APART.format("import d\n")),
+    (f"x = 1\n\n\n{MAIN}", "def f(): return 1", f"x = 1\n\n\ndef f(): return 1\n\n\n{MAIN}"),
 )
 def test_import_and_new_definition_go_to_their_place(source: str, block: str, text: str) -> None:
     assert merged(block, source=source).text == text
@@ -398,7 +383,7 @@ BODY = LOOP[LOOP.index("    at = 0") : LOOP.index("\n\ndef last")]
 FIX = "Fix the bug in first."
 
 
-@every_row("doc", ["", '    """The first even number."""\n', "    '''The first even ...\n    '''\n"])
+@rows("", '    """The first even number."""\n', "    '''The first even ...\n    '''\n")
 def test_documentation_that_is_left_out_or_shortened_stays(doc: str) -> None:
     line = "    return [x for x in xs if x % 2 == 0][0]\n"
     block = f"def first(xs):\n{doc}{line}\n\n'''\n>>> first([3, 4])\n4\n'''\n"
@@ -422,13 +407,10 @@ def test_docstring_that_stays_takes_the_indent_of_the_new_body() -> None:
 NOTE = 'def last(xs):\n    """The very last one."""\n    # from behind\n    return first(xs[::-1])\n'
 
 
-@every_row(
-    "task, stays",
-    [
-        *[("Write a docstring for first.", True), ("first has no docstring.", True), ("Fix first.", True)],
-        *[("Document first and last.", False), ("Write docstrings for all functions, like first.", False)],
-        *[("Improve the docstrings", False), ("Document first.py", False), ("Rename first to begin", False)],
-    ],
+@rows(
+    *[("Write a docstring for first.", True), ("first has no docstring.", True), ("Fix first.", True)],
+    *[("Document first and last.", False), ("Write docstrings for all functions, like first.", False)],
+    *[("Improve the docstrings", False), ("Document first.py", False), ("Rename first to begin", False)],
 )
 def test_documentation_of_what_the_request_does_not_name_stays(task: str, stays: bool) -> None:
     block = f'def first(xs):\n    """Finds the first."""\n    return xs[0]\n\n\n{NOTE}'

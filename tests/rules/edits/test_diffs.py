@@ -2,25 +2,22 @@ from hypothesis import given, strategies as st
 
 from mendgraph.nodes.execute_tools.edits.diffs import MAX_DIFF_LINES, unified_diff
 from mendgraph.nodes.execute_tools.secrets.redact import MARK
-from tests.row_tables import every_row
+from tests.row_tables import rows
 from tests.rules.secrets.samples import BASE64, BLOCKS
 
 LINES = st.lists(st.sampled_from(["a\n", "b\n", "c\n", "d\n"]), max_size=30)
 
 
-@every_row(
-    "before, after, diff",
-    [
-        ("a\n", "a\n", ""),
-        (None, "a\nb\n", "--- /dev/null\n+++ b/f.py\n@@ -0,0 +1,2 @@\n+a\n+b\n"),
-        ("a", "a\n", "--- a/f.py\n+++ b/f.py\n@@ -1 +1 @@\n-a\n\\ No newline at end of file\n+a\n"),
-        (
-            "".join(f"{n}\n" for n in range(100)),
-            "".join("new\n" if n == 50 else f"{n}\n" for n in range(100)),
-            "--- a/f.py\n+++ b/f.py\n@@ -48,7 +48,7 @@\n 47\n 48\n 49\n-50\n+new\n 51\n 52\n 53\n",
-        ),
-        ("x\x0cy\u2028z\n", "x\n", "--- a/f.py\n+++ b/f.py\n@@ -1 +1 @@\n-x\x0cy\u2028z\n+x\n"),
-    ],
+@rows(
+    ("a\n", "a\n", ""),
+    (None, "a\nb\n", "--- /dev/null\n+++ b/f.py\n@@ -0,0 +1,2 @@\n+a\n+b\n"),
+    ("a", "a\n", "--- a/f.py\n+++ b/f.py\n@@ -1 +1 @@\n-a\n\\ No newline at end of file\n+a\n"),
+    (
+        "".join(f"{n}\n" for n in range(100)),
+        "".join("new\n" if n == 50 else f"{n}\n" for n in range(100)),
+        "--- a/f.py\n+++ b/f.py\n@@ -48,7 +48,7 @@\n 47\n 48\n 49\n-50\n+new\n 51\n 52\n 53\n",
+    ),
+    ("x\x0cy\u2028z\n", "x\n", "--- a/f.py\n+++ b/f.py\n@@ -1 +1 @@\n-x\x0cy\u2028z\n+x\n"),
 )
 def test_diff_of_two_texts_is_a_unified_one(before: str | None, after: str, diff: str) -> None:
     assert unified_diff("f.py", before, after) == diff
@@ -54,24 +51,21 @@ def applied(before: list[str], diff: str) -> list[str]:
 KEY_FILE = f'KEY = """{BLOCKS[0]}"""\nlimit = 10\n'
 
 
-@every_row(
-    "old, new, body",
-    [
-        ("10", "20", f'@@ -3,4 +3,4 @@\n {MARK}\n {MARK}\n {MARK}"""\n-limit = 10\n+limit = 20\n'),
-        (
-            BASE64[::-1],
-            BASE64[1::-1] + BASE64,
-            f'@@ -1,6 +1,6 @@\n KEY = """{MARK}\n {MARK}\n-{MARK}\n+{MARK}\n {MARK}\n {MARK}"""\n limit = 10\n',
-        ),
-        (
-            BLOCKS[0][:10],
-            "",
-            f'@@ -1,4 +1,4 @@\n-KEY = """{MARK}\n+KEY = """{BLOCKS[0][10:31]}\n {MARK}\n {MARK}\n {MARK}\n',
-        ),
-    ],
+@rows(
+    ("10", "20", f'@@ -3,4 +3,4 @@\n {MARK}\n {MARK}\n {MARK}"""\n-limit = 10\n+limit = 20\n'),
+    (
+        BASE64[::-1],
+        BASE64[1::-1] + BASE64,
+        f'@@ -1,6 +1,6 @@\n KEY = """{MARK}\n {MARK}\n-{MARK}\n+{MARK}\n {MARK}\n {MARK}"""\n limit = 10\n',
+    ),
+    (
+        BLOCKS[0][:10],
+        "",
+        f'@@ -1,4 +1,4 @@\n-KEY = """{MARK}\n+KEY = """{BLOCKS[0][10:31]}\n {MARK}\n {MARK}\n {MARK}\n',
+    ),
 )
-@every_row("end", ["\n", "\r\n"])
-def test_lines_of_a_private_key_are_marks(old: str, new: str, body: str, end: str) -> None:
+@rows("\n", "\r\n")
+def test_lines_of_a_private_key_are_marks(end: str, old: str, new: str, body: str) -> None:
     before, after = KEY_FILE, KEY_FILE.replace(old, new, 1)
     head = "--- a/f.py\n+++ b/f.py\n"
     assert unified_diff("f.py", before.replace("\n", end), after.replace("\n", end)) == head + body

@@ -13,19 +13,16 @@ from mendgraph.nodes.execute_tools.edits.exact_edits import (
 )
 from mendgraph.nodes.execute_tools.secrets.redact import MARK
 from mendgraph.nodes.records import invalid
-from tests.row_tables import every_row
+from tests.row_tables import rows
 from tests.rules.secrets.samples import BASE64, BLOCKS
 
 CODE = "def add(a, b):\r\n    return a - b\r\n\r\n\r\ndef sub(a, b):\r\n    return a + b\r\n"
 
 
-@every_row(
-    "wanted, best",
-    [
-        ("def add(a,b):\n  return a-b\n", (1, 2, "def add(a, b):\n    return a - b")),
-        ("def sub(x, y):", (5, 5, "def sub(a, b):")),
-        ("something else entirely", None),
-    ],
+@rows(
+    ("def add(a,b):\n  return a-b\n", (1, 2, "def add(a, b):\n    return a - b")),
+    ("def sub(x, y):", (5, 5, "def sub(a, b):")),
+    ("something else entirely", None),
 )
 def test_nearest_lines_are_shown_as_they_are(wanted: str, best: tuple[int, int, str] | None) -> None:
     assert nearest_region(CODE, wanted) == (best and (*best, ""))
@@ -42,17 +39,14 @@ F, THREE = "def f(self):\n    ", "x = 3\n\n        return x"
 BLANKS, INDENT = Tier.TRAILING_BLANKS, Tier.INDENTATION
 
 
-@every_row(
-    "text, wanted, replacement, tier, result",
-    [
-        ("a\nb\nc\n", "a  \nb", "x\ny", BLANKS, "x\ny\nc\n"),
-        ("a\nb", "b\n", "y\nz\n", BLANKS, "a\ny\nz"),
-        ("f()\nfa()\n", "f()   ", "g()", BLANKS, "g()\nfa()\n"),
-        ("a\n    b\n", "a \n    ", "x\n    ", BLANKS, "x\n    b\n"),
-        (CLASS, f"{F}return 1\n", f"{F}x = 3\n\n    return x\n", INDENT, CLASS.replace("return 1", THREE)),
-        ("  a\n    b  \nc", "a \n  b", "x", INDENT, "  x\nc"),
-        ("a\nb\n", "  a\n", "", INDENT, "b\n"),
-    ],
+@rows(
+    ("a\nb\nc\n", "a  \nb", "x\ny", BLANKS, "x\ny\nc\n"),
+    ("a\nb", "b\n", "y\nz\n", BLANKS, "a\ny\nz"),
+    ("f()\nfa()\n", "f()   ", "g()", BLANKS, "g()\nfa()\n"),
+    ("a\n    b\n", "a \n    ", "x\n    ", BLANKS, "x\n    b\n"),
+    (CLASS, f"{F}return 1\n", f"{F}x = 3\n\n    return x\n", INDENT, CLASS.replace("return 1", THREE)),
+    ("  a\n    b  \nc", "a \n  b", "x", INDENT, "  x\nc"),
+    ("a\nb\n", "  a\n", "", INDENT, "b\n"),
 )
 def test_loose_match_is_found_in_its_one_place(
     text: str, wanted: str, replacement: str, tier: Tier, result: str
@@ -64,27 +58,21 @@ def test_loose_match_is_found_in_its_one_place(
     assert replace_spots(text, found.spots, found.replacement) == result
 
 
-@every_row(
-    "text, wanted, replacement",
-    [
-        ("a\n", "", "x"),
-        (CLASS, "\tdef g(self):\n\t\treturn 2", "x"),
-        (CLASS, "  def g(self):\n     return 2", "x"),
-        ("a = [1, 2]\n", "a = [1,2]", "x"),
-        ("a\n  b\n", "   a\n     b", "  less indented"),
-        ("  a\n\n  b\n", "\nb\n", "\n  as the file, or deeper\n"),
-    ],
+@rows(
+    ("a\n", "", "x"),
+    (CLASS, "\tdef g(self):\n\t\treturn 2", "x"),
+    (CLASS, "  def g(self):\n     return 2", "x"),
+    ("a = [1, 2]\n", "a = [1,2]", "x"),
+    ("a\n  b\n", "   a\n     b", "  less indented"),
+    ("  a\n\n  b\n", "\nb\n", "\n  as the file, or deeper\n"),
 )
 def test_text_that_is_too_different_is_found_nowhere(text: str, wanted: str, replacement: str) -> None:
     assert find_loosely(text, wanted, replacement) is None
 
 
-@every_row(
-    "text, wanted, found",
-    [
-        ("a \nb\na\t\nb\n", "a\nb  ", Match(BLANKS, (Spot(0, 4, 1), Spot(5, 9, 3)), "x")),
-        ("  a\n    a\n", "      a", Match(INDENT, (Spot(0, 3, 1), Spot(4, 9, 2)), "x")),
-    ],
+@rows(
+    ("a \nb\na\t\nb\n", "a\nb  ", Match(BLANKS, (Spot(0, 4, 1), Spot(5, 9, 3)), "x")),
+    ("  a\n    a\n", "      a", Match(INDENT, (Spot(0, 3, 1), Spot(4, 9, 2)), "x")),
 )
 def test_several_places_of_one_tier_are_all_told(text: str, wanted: str, found: Match) -> None:
     replacement = "x" if found.tier is BLANKS else "    x"
@@ -123,13 +111,10 @@ def test_exact_text_that_is_unique_is_always_what_is_replaced(text: str, wanted:
         assert not isinstance(edited, Replacement)
 
 
-@every_row(
-    "old, new, message",
-    [
-        ("b", "b", "old_str and new_str are equal, so the edit would change nothing."),
-        ("a\n", "a\r\n", "old_str and new_str differ only in their line ends, which a keeps: nothing would change."),
-        ("a \n", "a\n", "new_str is already there, at line 1 of a: nothing would change."),
-    ],
+@rows(
+    ("b", "b", "old_str and new_str are equal, so the edit would change nothing."),
+    ("a\n", "a\r\n", "old_str and new_str differ only in their line ends, which a keeps: nothing would change."),
+    ("a \n", "a\n", "new_str is already there, at line 1 of a: nothing would change."),
 )
 def test_edit_that_changes_nothing_is_refused(old: str, new: str, message: str) -> None:
     assert replace_text("a\nb\n", "a", old, new, replace_all=False) == invalid(message)

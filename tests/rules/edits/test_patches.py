@@ -17,7 +17,7 @@ from mendgraph.nodes.execute_tools.edits.patches import (
     parse_patch,
     patched_paths,
 )
-from tests.row_tables import every_row
+from tests.row_tables import rows
 
 
 def patch(body: str) -> str:
@@ -93,8 +93,8 @@ BODIES: list[tuple[str, tuple[FilePatch, ...]]] = [
 ]
 
 
-@every_row("newline", ["\n", "\r\n"])
-@every_row("body, files", BODIES)
+@rows("\n", "\r\n")
+@rows(*BODIES)
 def test_patch_is_read_into_its_files(body: str, files: tuple[FilePatch, ...], newline: str) -> None:
     assert parse_patch(f"*** Begin Patch\n{body}*** End Patch\n".replace("\n", newline)) == files
 
@@ -176,54 +176,51 @@ def error_of(text: str, body: str) -> PatchError:
     return found
 
 
-@every_row(
-    "text, body, result, tier",
-    [
-        ("a\nb\nc\n", "@@\n a\n-b\n+B\n c\n", "a\nB\nc\n", 0),
-        ("a\nb\nc\n", " a\n+x\n+y\n", "a\nx\ny\nb\nc\n", 0),
-        ("a\nb\nc\nd\n", "-a\n+A\n@@\n-d\n+D\n", "A\nb\nc\nD\n", 0),
-        ("", "+x\n", "x\n", 0),
-        ("a\n", "@@\n+x\n*** End of File\n", "a\nx\n", 0),
-        # a wrong "*** End of File" does not matter where the lines stand in one place only
-        ("a\nb\n", "-a\n*** End of File\n", "b\n", 0),
-        # line ends: kept on lines that stay, those of the file on new ones; a last line without line end stays one
-        ("a\r\nb\r\nc\r\n", " a\n-b\n+x\n+y\n", "a\r\nx\r\ny\r\nc\r\n", 0),
-        ("a\r\nb\nc\n", "-a\n+x\n b\n", "x\r\nb\nc\n", 0),
-        ("a\nb\r\nc\r\n", "-a\n+x\n b\n+y\n", "x\nb\r\ny\r\nc\r\n", 0),
-        ("a\nb", "-b\n+x\n", "a\nx", 0),
-        ("a\r\nb", "-b\n", "a", 0),
-        ("a\x0cb\u2028c\nd\n", "-d\n+e\n", "a\x0cb\u2028c\ne\n", 0),
-        # blanks around lines matter only where nothing else fits
-        ("a  \nb\n", " a\n-b\n+c\n", "a  \nc\n", 1),
-        ("    a\n    b\n", " a\n-b\n+c\n+\n+  d\n", "    a\n    c\n\n      d\n", 1),
-        ("a\n\n  b\n", "     a\n \n-      b\n+      c\n+\n+d\n", "a\n\n  c\n\nd\n", 1),
-        # an empty last line and typographic characters; Source: codex
-        ("a\nb\n", "-a\n+x\n b\n \n", "x\nb\n", None),
-        ("say “hi” \u2013 now\nb\n", ' say "hi" - now\n-b\n+c\n', "say “hi” \u2013 now\nc\n", None),
-        ('say "hi"\nb\n', " say “hi”\n-b\n+c\n", 'say "hi"\nc\n', None),
-        # a place that the hunk before has passed is none any more
-        (
-            "def f():\n  x\n  y\n  x\n",
-            "@@ def f():\n   x\n-  y\n@@ def f():\n-  x\n+  z\n",
-            "def f():\n  x\n  z\n",
-            None,
-        ),
-        # the whole line goes before its beginning
-        ("# A B\nx\n# A\nx\n", "@@ # A\n-x\n+y\n", "# A B\nx\n# A\ny\n", None),
-        # a hunk begins in the block, and may end below it
-        (
-            f"def f():\n{END}def g():\n{END}",
-            "@@ def f():\n-  a\n+  b\n end\n",
-            f"def f():\n  b\nend\ndef g():\n{END}",
-            None,
-        ),
-        # a closing bracket does not end the block
-        (BRACKET, "@@ def f(\n-    x = 1\n+    x = 2\n", BRACKET.replace("1", "2", 1), None),
-        # headers lead to a block
-        (CALC, f"@@ class B:\n{TWO}", CALC[:-32] + CALC[-32:].replace("1", "2"), None),
-        (CALC, f"@@ class A:\n@@     def g(self):\n{TWO}", CALC[:67] + CALC[67:].replace("1", "2", 1), None),
-        (CALC, f"@@ class B\n@@ def f\n{TWO}", CALC[:-32] + CALC[-32:].replace("1", "2"), None),
-    ],
+@rows(
+    ("a\nb\nc\n", "@@\n a\n-b\n+B\n c\n", "a\nB\nc\n", 0),
+    ("a\nb\nc\n", " a\n+x\n+y\n", "a\nx\ny\nb\nc\n", 0),
+    ("a\nb\nc\nd\n", "-a\n+A\n@@\n-d\n+D\n", "A\nb\nc\nD\n", 0),
+    ("", "+x\n", "x\n", 0),
+    ("a\n", "@@\n+x\n*** End of File\n", "a\nx\n", 0),
+    # a wrong "*** End of File" does not matter where the lines stand in one place only
+    ("a\nb\n", "-a\n*** End of File\n", "b\n", 0),
+    # line ends: kept on lines that stay, those of the file on new ones; a last line without line end stays one
+    ("a\r\nb\r\nc\r\n", " a\n-b\n+x\n+y\n", "a\r\nx\r\ny\r\nc\r\n", 0),
+    ("a\r\nb\nc\n", "-a\n+x\n b\n", "x\r\nb\nc\n", 0),
+    ("a\nb\r\nc\r\n", "-a\n+x\n b\n+y\n", "x\nb\r\ny\r\nc\r\n", 0),
+    ("a\nb", "-b\n+x\n", "a\nx", 0),
+    ("a\r\nb", "-b\n", "a", 0),
+    ("a\x0cb\u2028c\nd\n", "-d\n+e\n", "a\x0cb\u2028c\ne\n", 0),
+    # blanks around lines matter only where nothing else fits
+    ("a  \nb\n", " a\n-b\n+c\n", "a  \nc\n", 1),
+    ("    a\n    b\n", " a\n-b\n+c\n+\n+  d\n", "    a\n    c\n\n      d\n", 1),
+    ("a\n\n  b\n", "     a\n \n-      b\n+      c\n+\n+d\n", "a\n\n  c\n\nd\n", 1),
+    # an empty last line and typographic characters; Source: codex
+    ("a\nb\n", "-a\n+x\n b\n \n", "x\nb\n", None),
+    ("say “hi” \u2013 now\nb\n", ' say "hi" - now\n-b\n+c\n', "say “hi” \u2013 now\nc\n", None),
+    ('say "hi"\nb\n', " say “hi”\n-b\n+c\n", 'say "hi"\nc\n', None),
+    # a place that the hunk before has passed is none any more
+    (
+        "def f():\n  x\n  y\n  x\n",
+        "@@ def f():\n   x\n-  y\n@@ def f():\n-  x\n+  z\n",
+        "def f():\n  x\n  z\n",
+        None,
+    ),
+    # the whole line goes before its beginning
+    ("# A B\nx\n# A\nx\n", "@@ # A\n-x\n+y\n", "# A B\nx\n# A\ny\n", None),
+    # a hunk begins in the block, and may end below it
+    (
+        f"def f():\n{END}def g():\n{END}",
+        "@@ def f():\n-  a\n+  b\n end\n",
+        f"def f():\n  b\nend\ndef g():\n{END}",
+        None,
+    ),
+    # a closing bracket does not end the block
+    (BRACKET, "@@ def f(\n-    x = 1\n+    x = 2\n", BRACKET.replace("1", "2", 1), None),
+    # headers lead to a block
+    (CALC, f"@@ class B:\n{TWO}", CALC[:-32] + CALC[-32:].replace("1", "2"), None),
+    (CALC, f"@@ class A:\n@@     def g(self):\n{TWO}", CALC[:67] + CALC[67:].replace("1", "2", 1), None),
+    (CALC, f"@@ class B\n@@ def f\n{TWO}", CALC[:-32] + CALC[-32:].replace("1", "2"), None),
 )
 def test_hunk_is_applied_where_it_fits(text: str, body: str, result: str, tier: int | None) -> None:
     found = apply(text, body)
@@ -235,14 +232,11 @@ def test_hunk_is_applied_where_it_fits(text: str, body: str, result: str, tier: 
 AMBIGUOUS = "add lines around it, or '@@' with the function or class above it, until it fits in one."
 
 
-@every_row(
-    "text, body, places",
-    [
-        (CALC, "-        x = 1\n", "3, 7, 13"),
-        (CALC, "@@ def f(self):\n+        y = 1\n", "3, 13"),
-        ("a\nx\nx\n", " a\n@@\n-x\n", "2, 3"),
-        ("x\n" * (LISTED_PLACES + 1), "-x\n", "1, 2, 3, 4, 5, 6, 7, 8, 9, 10 and more"),
-    ],
+@rows(
+    (CALC, "-        x = 1\n", "3, 7, 13"),
+    (CALC, "@@ def f(self):\n+        y = 1\n", "3, 13"),
+    ("a\nx\nx\n", " a\n@@\n-x\n", "2, 3"),
+    ("x\n" * (LISTED_PLACES + 1), "-x\n", "1, 2, 3, 4, 5, 6, 7, 8, 9, 10 and more"),
 )
 def test_hunk_that_fits_in_several_places_is_refused(text: str, body: str, places: str) -> None:
     found = error_of(text, body)
@@ -264,7 +258,7 @@ MISSES = [
 ]
 
 
-@every_row("text, body, line, message, suggestions", MISSES)
+@rows(*MISSES)
 def test_hunk_that_fits_nowhere_is_refused(
     text: str, body: str, line: int, message: str, suggestions: tuple[str, ...] | None
 ) -> None:
@@ -274,8 +268,8 @@ def test_hunk_that_fits_nowhere_is_refused(
     assert suggestions is None or found.suggestions == suggestions
 
 
-@every_row("end", ["", "*** End of File\n"])
-@every_row("text, first, second", [("a\nb\n", "-b\n", "-a\n"), ("a\n", "-a\n+b\n", "-a\n+c\n")])
+@rows("", "*** End of File\n")
+@rows(("a\nb\n", "-b\n", "-a\n"), ("a\n", "-a\n+b\n", "-a\n+c\n"))
 def test_hunks_have_to_be_in_the_order_of_the_file_and_apart(text: str, first: str, second: str, end: str) -> None:
     found = error_of(text, f"{first}@@\n{second}{end}")
     assert found.message.startswith("the lines of this hunk do not occur in 'a.py' from line ")
@@ -326,7 +320,7 @@ def test_diff_of_any_lines_gives_the_new_text_or_is_refused(old: list[str], new:
         assert "several places" in found.message or "only adds lines" in found.message
 
 
-@every_row("start", ["<<EOF", "<<'EOF'", 'apply_patch <<"EOF"', "applypatch <<EOF"])
+@rows("<<EOF", "<<'EOF'", 'apply_patch <<"EOF"', "applypatch <<EOF")
 def test_patch_may_stand_in_a_here_document(start: str) -> None:
     body = "*** Begin Patch\n*** Delete File: a.py\n*** End Patch\n"
     files = parse_patch(f"{start}\n{body}EOF\n")

@@ -3,7 +3,7 @@ import sys
 from hypothesis import given, strategies as st
 
 from mendgraph.nodes.execute_tools.edits.python_text import PythonText, SyntaxProblem, read_python
-from tests.row_tables import every_row
+from tests.row_tables import rows
 
 
 def read(text: str) -> PythonText:
@@ -12,13 +12,10 @@ def read(text: str) -> PythonText:
     return found
 
 
-@every_row(
-    "text, lines",
-    [
-        ("x = 1\r\ny = 2\r\n", ("x = 1\r\n", "y = 2\r\n")),
-        ("x = 1\ry = 2", ("x = 1\r", "y = 2")),
-        ('x = "\u2028"\n\x0cy = 2\n', ('x = "\u2028"\n', "\x0cy = 2\n")),
-    ],
+@rows(
+    ("x = 1\r\ny = 2\r\n", ("x = 1\r\n", "y = 2\r\n")),
+    ("x = 1\ry = 2", ("x = 1\r", "y = 2")),
+    ('x = "\u2028"\n\x0cy = 2\n', ('x = "\u2028"\n', "\x0cy = 2\n")),
 )
 def test_lines_are_those_of_the_parser(text: str, lines: tuple[str, ...]) -> None:
     found = read(text)
@@ -26,10 +23,7 @@ def test_lines_are_those_of_the_parser(text: str, lines: tuple[str, ...]) -> Non
     assert [(unit.key, unit.first) for unit in found.units] == [("x", 1), ("y", 2)]
 
 
-@every_row(
-    "text, shown",
-    [("x = 1\ndef f(:\n", "line 2: invalid syntax"), ("(" * 500, "line 1: too many nested parentheses")],
-)
+@rows(("x = 1\ndef f(:\n", "line 2: invalid syntax"), ("(" * 500, "line 1: too many nested parentheses"))
 def test_problem_is_a_value(text: str, shown: str) -> None:
     problem = read_python(text)
     assert isinstance(problem, SyntaxProblem)

@@ -8,7 +8,7 @@ from hypothesis import given, settings, strategies as st
 from mendgraph.nodes.execute_tools.edits import losses
 from mendgraph.nodes.execute_tools.edits.losses import DEEPEST_YAML, LARGEST_JUDGED, broken_by, syntax_problem
 from mendgraph.nodes.language.documents import DEEPEST
-from tests.row_tables import every_row
+from tests.row_tables import rows
 
 PARSES = [
     ("a.py", "def f(a):\n    return a\n"),
@@ -61,17 +61,14 @@ def test_problem_and_its_line_are_told_of_a_text_that_can_be_judged() -> None:
     assert [(path, text[:20]) for path, text in (*PARSES, *UNJUDGED) if syntax_problem(path, text)] == []
 
 
-@every_row(
-    "before, after, said",
-    [
-        ("x = 1\n", "x = (\n", "no longer parses as Python: line 1: '(' was never closed"),
-        ("", "(", "no longer parses as Python: line 1: '(' was never closed"),
-        (None, "(", None),
-        ("[", "(", None),
-        ("-" * 100_000 + "x", "(", None),
-        ("x = 1\n", "x = 2\n", None),
-        ("(", "x = 2\n", None),
-    ],
+@rows(
+    ("x = 1\n", "x = (\n", "no longer parses as Python: line 1: '(' was never closed"),
+    ("", "(", "no longer parses as Python: line 1: '(' was never closed"),
+    (None, "(", None),
+    ("[", "(", None),
+    ("-" * 100_000 + "x", "(", None),
+    ("x = 1\n", "x = 2\n", None),
+    ("(", "x = 2\n", None),
 )
 def test_only_what_parsed_can_be_broken(before: str | None, after: str, said: str | None) -> None:
     assert broken_by("a.py", before, after) == said

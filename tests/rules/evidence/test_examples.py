@@ -10,7 +10,7 @@ from mendgraph.nodes.execute_tools.evidence.examples import (
     failures,
     sentence,
 )
-from tests.row_tables import every_row
+from tests.row_tables import rows
 
 CODE = '''"""Of the module.
 
@@ -136,7 +136,7 @@ SAID = [
 ]
 
 
-@every_row("words, want", SAID)
+@rows(*SAID)
 def test_words_of_a_docstring_say_what_a_call_gives(words: str, want: str | None) -> None:
     indented = words.replace("\n", "\n    ")
     text = f'def f(a=1):\n    """Do it.\n\n    {indented}\n    """\n    return a\n'
@@ -146,22 +146,19 @@ def test_words_of_a_docstring_say_what_a_call_gives(words: str, want: str | None
     assert [each.source for each in docstring_examples(text, in_words=False) if ">>>" not in words] == []
 
 
-@every_row("text", ["def f(:\n", "", 'def f():\n    """\n    >>> 1\n   2\n    """\n', "x = 1\n"])
+@rows("def f(:\n", "", 'def f():\n    """\n    >>> 1\n   2\n    """\n', "x = 1\n")
 def test_text_without_examples(text: str) -> None:
     assert docstring_examples(text, in_words=True) == ()
 
 
-@every_row(
-    "old, new, names",
-    [
-        ("x * RATE", "x + RATE", {"price"}),
-        ("RATE = 2", "RATE = 3", {""}),
-        ("    width = 1", "    width = 5", {"Box"}),
-        ("return 0", "return 1", {"Box.other"}),
-        ("def other", "def another", {"Box.other", "Box.another"}),
-        ("No examples.", "None at all.", set()),
-        ("x * RATE", "x  *  RATE  # why", set()),
-    ],
+@rows(
+    ("x * RATE", "x + RATE", {"price"}),
+    ("RATE = 2", "RATE = 3", {""}),
+    ("    width = 1", "    width = 5", {"Box"}),
+    ("return 0", "return 1", {"Box.other"}),
+    ("def other", "def another", {"Box.other", "Box.another"}),
+    ("No examples.", "None at all.", set()),
+    ("x * RATE", "x  *  RATE  # why", set()),
 )
 def test_definitions_tell_what_an_edit_touches(old: str, new: str, names: set[str]) -> None:
     before, after = definitions(CODE), definitions(CODE.replace(old, new))
@@ -188,22 +185,19 @@ DIFFERENT, RAISED, ENDLESS = Status.DIFFERENT, Status.RAISED, Status.ENDLESS
 TRACEBACK = "Traceback (most recent call last):\nValueError: x\n"
 
 
-@every_row(
-    "example, result, words",
-    [
-        (task("add(2, 3)", "5"), Result(DIFFERENT, "-1"), "add(2, 3) gives -1, but must give 5."),
-        (task("f(0)", "0"), Result(RAISED, "KeyError: 0"), "f(0) raises KeyError: 0, but must give 0."),
-        (task("f()", "KeyError", Kind.RAISES), Result(DIFFERENT, "None"), "f() gives None, but must raise KeyError."),
-        (task("f(1)", "2"), Result(ENDLESS), "f(1) does not end within 5 s."),
-        (printed("f(1)\n", "a\nb\n"), Result(DIFFERENT, ""), "f(1) gives nothing, but must give a / b."),
-        (printed("f(1)\n"), Result(DIFFERENT, "3"), "f(1) gives 3, but must give nothing."),
-        (
-            printed("f()\n", TRACEBACK, "ValueError: x\n"),
-            Result(DIFFERENT, "3"),
-            "f() gives 3, but must raise ValueError: x.",
-        ),
-        (printed("for x in y:\n    f(x)\n", "1"), Result(DIFFERENT, "2"), "for x in y: f(x) gives 2, but must give 1."),
-    ],
+@rows(
+    (task("add(2, 3)", "5"), Result(DIFFERENT, "-1"), "add(2, 3) gives -1, but must give 5."),
+    (task("f(0)", "0"), Result(RAISED, "KeyError: 0"), "f(0) raises KeyError: 0, but must give 0."),
+    (task("f()", "KeyError", Kind.RAISES), Result(DIFFERENT, "None"), "f() gives None, but must raise KeyError."),
+    (task("f(1)", "2"), Result(ENDLESS), "f(1) does not end within 5 s."),
+    (printed("f(1)\n", "a\nb\n"), Result(DIFFERENT, ""), "f(1) gives nothing, but must give a / b."),
+    (printed("f(1)\n"), Result(DIFFERENT, "3"), "f(1) gives 3, but must give nothing."),
+    (
+        printed("f()\n", TRACEBACK, "ValueError: x\n"),
+        Result(DIFFERENT, "3"),
+        "f() gives 3, but must raise ValueError: x.",
+    ),
+    (printed("for x in y:\n    f(x)\n", "1"), Result(DIFFERENT, "2"), "for x in y: f(x) gives 2, but must give 1."),
 )
 def test_failure_is_told_in_words(example: Example, result: Result, words: str) -> None:
     assert sentence(example, result, 5.0) == words

@@ -6,7 +6,7 @@ from pydantic import AliasChoices, BaseModel, Field, ValidationError
 from mendgraph.nodes.execute_tools.registry import argument_schema, describe_errors, values_without_json_form
 from mendgraph.nodes.execute_tools.tool_schemas import MOST_NODES, plain_schema, shown_schema
 from mendgraph.nodes.records import JsonMap
-from tests.row_tables import every_row
+from tests.row_tables import rows
 
 
 class Step(BaseModel):
@@ -39,32 +39,26 @@ def test_recursive_model_is_cut() -> None:
     assert "$ref" not in str(schema)
 
 
-@every_row(
-    "arguments, sentences",
-    [
-        ({}, ["path: field required"]),
-        ({"path": 1}, ["path: input should be a valid string"]),
-        ({"path": "a", "limit": "x"}, ["limit: input should be a valid integer, unable to parse string as an integer"]),
-        ({"path": "a", "limit": 0}, ["limit: input should be greater than or equal to 1"]),
-        ({"path": "a", "limits": 3}, ["limits: unknown argument, did you mean 'limit'?"]),
-        ({"path": "a", "zzzz": 3}, ["zzzz: unknown argument (known: path, limit, steps)"]),
-        ({"path": "a", "filename": "b"}, ["filename: unknown argument (known: path, limit, steps)"]),
-        ({"path": "a", "steps": [{}]}, ["steps.0.title: field required"]),
-        ({"path": "a", "steps": [{"title": "t", "x": 1}]}, ["steps.0.x: unknown argument"]),
-    ],
+@rows(
+    ({}, ["path: field required"]),
+    ({"path": 1}, ["path: input should be a valid string"]),
+    ({"path": "a", "limit": "x"}, ["limit: input should be a valid integer, unable to parse string as an integer"]),
+    ({"path": "a", "limit": 0}, ["limit: input should be greater than or equal to 1"]),
+    ({"path": "a", "limits": 3}, ["limits: unknown argument, did you mean 'limit'?"]),
+    ({"path": "a", "zzzz": 3}, ["zzzz: unknown argument (known: path, limit, steps)"]),
+    ({"path": "a", "filename": "b"}, ["filename: unknown argument (known: path, limit, steps)"]),
+    ({"path": "a", "steps": [{}]}, ["steps.0.title: field required"]),
+    ({"path": "a", "steps": [{"title": "t", "x": 1}]}, ["steps.0.x: unknown argument"]),
 )
 def test_mistake_is_one_sentence(arguments: dict[str, Any], sentences: list[str]) -> None:
     assert errors(Arguments, arguments) == sentences
 
 
-@every_row(
-    "arguments, sentences",
-    [
-        ({"a": "x", "b": [1, None, {"c": 2.5}]}, []),
-        ({"a": "\ud83d"}, ["a: str is not valid UTF-8: surrogates not allowed"]),
-        ({"a": ["x", {"b": "\ud83d"}], "c": 1}, ["a: str is not valid UTF-8: surrogates not allowed"]),
-        ({"a": 2**64}, ["a: integer exceeds 64-bit range"]),
-    ],
+@rows(
+    ({"a": "x", "b": [1, None, {"c": 2.5}]}, []),
+    ({"a": "\ud83d"}, ["a: str is not valid UTF-8: surrogates not allowed"]),
+    ({"a": ["x", {"b": "\ud83d"}], "c": 1}, ["a: str is not valid UTF-8: surrogates not allowed"]),
+    ({"a": 2**64}, ["a: integer exceeds 64-bit range"]),
 )
 def test_value_that_no_file_can_hold_is_a_mistake(arguments: dict[str, Any], sentences: list[str]) -> None:
     assert values_without_json_form(arguments) == sentences
@@ -79,9 +73,7 @@ DEFINED: JsonMap = {
 }
 
 
-@every_row(
-    "schema, plain",
-    [
+@rows(
         ({"title": "T", "$id": "x", "type": "string"}, {"type": "string"}),
         ({"properties": {"title": {"title": "T"}, "$ref": {}}}, {"properties": {"title": {}, "$ref": {}}}),
         ({"$ref": "#/$defs/Word", "description": "mine"}, {"type": "string", "description": "mine"}),
@@ -89,14 +81,12 @@ DEFINED: JsonMap = {
         ({"anyOf": [{"$ref": "#/%24defs/Word"}]}, {"anyOf": [{"type": "string", "description": "a word"}]}),
         ({"$ref": "#/$defs/Self"}, {"type": "array", "items": {}}),
         ({"properties": {"a": True, "b": False}}, {"properties": {"a": {}, "b": {"not": {}}}}),
-        ({"default": {"title": "T", "$ref": "x"}}, {"default": {"title": "T", "$ref": "x"}}),
-    ],
-)  # fmt: skip
+        ({"default": {"title": "T", "$ref": "x"}}, {"default": {"title": "T", "$ref": "x"}}),)  # fmt: skip
 def test_schema_becomes_plain(schema: JsonMap, plain: JsonMap) -> None:
     assert plain_schema({**schema, **DEFINED}) == plain
 
 
-@every_row("reference", ["https://example.com/a.json", "#anchor", 7, "#/$defs/Gone", "#/list/2"])
+@rows("https://example.com/a.json", "#anchor", 7, "#/$defs/Gone", "#/list/2")
 def test_reference_out_of_the_schema_allows_anything(reference: object) -> None:
     schema = {"properties": {"a": {"$ref": reference}}, "list": [{}, {}], **DEFINED}
     assert plain_schema(schema)["properties"] == {"a": {}}

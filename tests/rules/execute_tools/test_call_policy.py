@@ -25,7 +25,7 @@ from mendgraph.nodes.execute_tools.registry import Tool, ToolOutput
 from mendgraph.nodes.execute_tools.secrets.redact import MARK
 from mendgraph.nodes.execute_tools.tool_run import GuardrailError, RetryableToolError, ToolRun, refused
 from mendgraph.nodes.records import Effect, ToolError, ToolErrorCode, ToolSpec
-from tests.row_tables import every_row
+from tests.row_tables import rows
 
 
 class Arguments(BaseModel):
@@ -63,21 +63,18 @@ NOT_ALLOWED = "The tool t is not allowed in this run. Allowed are: "
 READ_ONLY = "This environment is read-only, so t is refused."
 
 
-@every_row(
-    "rules, effect, message",
-    [
-        (CallRules(allowed=frozenset("ba")), Effect.READ, f"{NOT_ALLOWED}a, b."),
-        (CallRules(allowed=frozenset()), Effect.NONE, f"{NOT_ALLOWED}none."),
-        (CallRules(read_only=True), Effect.WRITE, READ_ONLY),
-        (CallRules(read_only=True), Effect.EXECUTE, READ_ONLY),
-    ],
+@rows(
+    (CallRules(allowed=frozenset("ba")), Effect.READ, f"{NOT_ALLOWED}a, b."),
+    (CallRules(allowed=frozenset()), Effect.NONE, f"{NOT_ALLOWED}none."),
+    (CallRules(read_only=True), Effect.WRITE, READ_ONLY),
+    (CallRules(read_only=True), Effect.EXECUTE, READ_ONLY),
 )
 def test_tool_that_the_rules_exclude_is_refused(rules: CallRules, effect: Effect, message: str) -> None:
     expected = refused("t", message, ToolErrorCode.PERMISSION_DENIED, "PermissionError")
     assert policy(rules).permit(make(effect), {}) == expected
 
 
-@every_row("effect", Effect)
+@rows(*Effect)
 def test_mark_of_a_secret_is_written_nowhere(effect: Effect) -> None:
     failure = policy().permit(make(effect), {"edits": [{"new_str": f"key = '{MARK}'"}]})
     if effect in {Effect.NONE, Effect.READ}:
@@ -107,8 +104,8 @@ def opens(tool: Tool, run: ToolRun | None) -> bool:
     return guarded.take(tool) is not None
 
 
-@every_row("code", ToolErrorCode)
-@every_row("error", ["", "tool_error:x", "user_error:x", "guardrail:x"])
+@rows(*ToolErrorCode)
+@rows("", "tool_error:x", "user_error:x", "guardrail:x")
 def test_only_a_lost_connection_of_a_local_tool_opens_a_circuit(error: str, code: ToolErrorCode) -> None:
     lost = code is ToolErrorCode.UNAVAILABLE and error == "tool_error:x"
     for effect in set(Effect) - {Effect.NETWORK}:
@@ -116,7 +113,7 @@ def test_only_a_lost_connection_of_a_local_tool_opens_a_circuit(error: str, code
     assert not opens(TOOL, None)
 
 
-@every_row("tool", [make(Effect.NETWORK), replace(make(Effect.EXECUTE), remote=True)])
+@rows(make(Effect.NETWORK), replace(make(Effect.EXECUTE), remote=True))
 def test_endpoint_that_is_down_opens_the_circuit_of_its_tool(tool: Tool) -> None:
     outages = {ToolErrorCode.TIMEOUT, ToolErrorCode.UNAVAILABLE}
     assert {code for code in ToolErrorCode if opens(tool, failed(code))} == outages
@@ -143,13 +140,10 @@ def test_tool_that_keeps_failing_rests_and_a_call_that_is_not_taken_leaves_no_pr
         assert failure.error_type == "RateLimitError"
 
 
-@every_row(
-    "rules, names",
-    [
-        (CallRules(), {"read", "write", "run"}),
-        (CallRules(read_only=True), {"read"}),
-        (CallRules(allowed=frozenset({"read", "write"})), {"read", "write"}),
-    ],
+@rows(
+    (CallRules(), {"read", "write", "run"}),
+    (CallRules(read_only=True), {"read"}),
+    (CallRules(allowed=frozenset({"read", "write"})), {"read", "write"}),
 )
 def test_offered_tools_may_be_used(rules: CallRules, names: set[str]) -> None:
     tools = [make(Effect.READ, "read"), make(Effect.WRITE, "write"), make(Effect.EXECUTE, "run")]
@@ -160,30 +154,24 @@ def test_offered_tools_may_be_used(rules: CallRules, names: set[str]) -> None:
 NOT_FINITE, NO_CALL = "finite and not negative, unlike", "A rate limit needs at least one call"
 
 
-@every_row(
-    "settings, numbers, message",
-    [
-        *((RetryPolicy, each, NOT_FINITE) for each in ((-1, 0.5), (1, -0.5), (1, inf), (1, nan))),
-        *((RateLimit, each, NO_CALL) for each in ((0, 1), (-1, 1), (1, 0), (1, inf))),
-        *((BreakerConfig, each, "A circuit breaker needs a failure") for each in ((0, 1.0), (1, 0.0), (1, inf))),
-    ],
+@rows(
+    *((RetryPolicy, each, NOT_FINITE) for each in ((-1, 0.5), (1, -0.5), (1, inf), (1, nan))),
+    *((RateLimit, each, NO_CALL) for each in ((0, 1), (-1, 1), (1, 0), (1, inf))),
+    *((BreakerConfig, each, "A circuit breaker needs a failure") for each in ((0, 1.0), (1, 0.0), (1, inf))),
 )
 def test_settings_that_make_no_sense_are_refused(settings: Any, numbers: tuple[float, float], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         settings(*numbers)
 
 
-@every_row(
-    "error, exceptions, wait",
-    [
-        (ConnectionResetError(), (ConnectionError,), 0.5),
-        (ConnectionResetError(), (TimeoutError,), None),
-        (TimeoutError(), (), None),
-        (RetryableToolError("x"), (), 0.5),
-        (GuardrailError("no"), (Exception,), None),
-        (ScopeOverError("over"), (Exception,), None),
-        (SystemExit(), (BaseException,), None),
-    ],
+@rows(
+    (ConnectionResetError(), (ConnectionError,), 0.5),
+    (ConnectionResetError(), (TimeoutError,), None),
+    (TimeoutError(), (), None),
+    (RetryableToolError("x"), (), 0.5),
+    (GuardrailError("no"), (Exception,), None),
+    (ScopeOverError("over"), (Exception,), None),
+    (SystemExit(), (BaseException,), None),
 )
 def test_only_what_is_listed_is_retried(
     error: BaseException, exceptions: tuple[type[BaseException], ...], wait: float | None
@@ -192,7 +180,7 @@ def test_only_what_is_listed_is_retried(
     assert policy(rules).wait_before_retry(TOOL, error, 1) == wait
 
 
-@every_row("effect", Effect)
+@rows(*Effect)
 def test_timeout_is_retried_only_where_nothing_may_have_changed(effect: Effect) -> None:
     wait = policy(CallRules(retries=RetryPolicy())).wait_before_retry(make(effect), TimeoutError(), 1)
     assert (wait is not None) == (effect in {Effect.NONE, Effect.READ})
@@ -254,7 +242,7 @@ def test_failures_in_a_row_open_it(clock: Clock) -> None:
     assert breaker.admit() == 6.0
 
 
-@every_row("report, waits", [("succeeded", [0.0, 0.0]), ("failed", [10.0, 10.0]), ("abandoned", [0.0, 10.0])])
+@rows(("succeeded", [0.0, 0.0]), ("failed", [10.0, 10.0]), ("abandoned", [0.0, 10.0]))
 def test_probe_may_try_alone_and_its_report_decides(report: str, waits: list[float]) -> None:
     clock = Clock()
     breaker = opened(clock)
@@ -311,16 +299,13 @@ LOOKING = {"plan", "read_file", "final_answer"}
 EVERYTHING = LOOKING | {"write_file", "run_command", "http_get"}
 
 
-@every_row(
-    "role, tools",
-    [
-        (None, EVERYTHING),
-        ("reader", LOOKING),
-        ("editor", LOOKING | {"write_file"}),
-        ("operator", EVERYTHING),
-        ("tester", {"read_file", "run_command", "final_answer"}),
-        ("mute", {"final_answer"}),
-    ],
+@rows(
+    (None, EVERYTHING),
+    ("reader", LOOKING),
+    ("editor", LOOKING | {"write_file"}),
+    ("operator", EVERYTHING),
+    ("tester", {"read_file", "run_command", "final_answer"}),
+    ("mute", {"final_answer"}),
 )
 def test_role_limits_the_tools(role: str | None, tools: set[str]) -> None:
     custom = {"tester": ["read_file", "run_command"], "mute": [], "broken": ["no such tool"]}
@@ -334,13 +319,10 @@ UNKNOWN_ROLE, OTHER_ROLE = (
 UNKNOWN_TOOL = "The role 'tester' names an unknown tool, 'raed_file'. Did you mean read_file or write_file?"
 
 
-@every_row(
-    "role, code, message, suggestions",
-    [
-        ("raeder", ToolErrorCode.INVALID_ARGUMENT, UNKNOWN_ROLE, ("reader", "editor", "tester")),
-        ("xyz", ToolErrorCode.INVALID_ARGUMENT, OTHER_ROLE, ("editor", "operator", "reader", "tester")),
-        ("tester", ToolErrorCode.UNKNOWN_TOOL, UNKNOWN_TOOL, ("read_file", "write_file")),
-    ],
+@rows(
+    ("raeder", ToolErrorCode.INVALID_ARGUMENT, UNKNOWN_ROLE, ("reader", "editor", "tester")),
+    ("xyz", ToolErrorCode.INVALID_ARGUMENT, OTHER_ROLE, ("editor", "operator", "reader", "tester")),
+    ("tester", ToolErrorCode.UNKNOWN_TOOL, UNKNOWN_TOOL, ("read_file", "write_file")),
 )
 def test_unknown_names_are_errors_that_say_what_was_meant(
     role: str, code: ToolErrorCode, message: str, suggestions: tuple[str, ...]

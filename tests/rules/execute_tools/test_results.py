@@ -26,7 +26,7 @@ from mendgraph.nodes.execute_tools.tool_run import (
     unknown_tool,
 )
 from mendgraph.nodes.records import ToolError, ToolErrorCode, ToolResult
-from tests.row_tables import every_row
+from tests.row_tables import rows
 
 ERROR = ToolError(code=ToolErrorCode.NOT_FOUND, message="m")
 
@@ -66,15 +66,15 @@ def test_result_of_any_shape_becomes_an_output() -> None:
     assert [plain_output(value) for value, _ in SHAPES] == [output for _, output in SHAPES]
 
 
-@every_row("value", [object(), {"a": {1: 2}}, "\ud800", 2**64, {"a": object()}, Counted])
+@rows(object(), {"a": {1: 2}}, "\ud800", 2**64, {"a": object()}, Counted)
 def test_result_that_is_not_json_is_an_error(value: Any) -> None:
     with pytest.raises(TypeError):
         plain_output(value)
 
 
-@every_row("field", [("result", None), ("changes", None), ("changes", ("a.py",)), ("files_read", None), ("plan", "x")])
-def test_output_with_a_field_of_another_type_is_refused(field: tuple[str, Any]) -> None:
-    odd = replace(ToolOutput.ok(), **dict([field]))
+@rows(("result", None), ("changes", None), ("changes", ("a.py",)), ("files_read", None), ("plan", "x"))
+def test_output_with_a_field_of_another_type_is_refused(name: str, value: Any) -> None:
+    odd = replace(ToolOutput.ok(), **{name: value})
     assert not is_usable(odd)
     with pytest.raises(TypeError, match="a field of its ToolOutput is of the wrong type"):
         plain_output(odd)
@@ -134,14 +134,11 @@ def test_errors_are_bounded_as_well() -> None:
     assert (len(error.message) < LONGEST_MESSAGE + 100, len(error.suggestions)) == (True, 20)
 
 
-@every_row(
-    "data",
-    [
-        {"a": "é\n" * 100_000, "b": {"c": ["x" * 20_000] * 20}},
-        {"rows": [[1.5] * 200 for _ in range(200)]},
-        {str(number): "x" * 700 for number in range(100)},
-        {"nested": [[[["x" * 99] * 20] * 20] * 20]},
-    ],
+@rows(
+    {"a": "é\n" * 100_000, "b": {"c": ["x" * 20_000] * 20}},
+    {"rows": [[1.5] * 200 for _ in range(200)]},
+    {str(number): "x" * 700 for number in range(100)},
+    {"nested": [[[["x" * 99] * 20] * 20] * 20]},
 )
 def test_result_always_fits(data: dict[str, Any]) -> None:
     said, texts = kept(ToolResult(ok=True, data=data))
@@ -179,19 +176,16 @@ LATE = "t took too long and was given up: ask for less at a time."
 REFUSED = "t failed: ConnectionRefusedError: [Errno 111] x"
 
 
-@every_row(
-    "failure, error, code, message",
-    [
-        (unknown_tool("raed", ("list", "read")), "unknown_tool", Code.UNKNOWN_TOOL, UNKNOWN[0]),
-        (unknown_tool("zzz", ("list", "read")), "unknown_tool", Code.UNKNOWN_TOOL, UNKNOWN[1]),
-        (bad_arguments("t", ["a: b", "x: wrong"]), "bad_args:a: b; x: wrong", Code.INVALID_ARGUMENT, UNFIT),
-        (raised("t", ValueError("bad"), 1), "user_error:bad", Code.INVALID_ARGUMENT, "bad"),
-        (raised("t", RetryableToolError("x"), 2), "tool_error:x", Code.IO_ERROR, "t failed: RetryableToolError: x"),
-        (raised("t", TimeoutError(), 1), "tool_error:timeout", Code.TIMEOUT, LATE),
-        (raised("t", KeyError(), 1), "tool_error:KeyError", Code.IO_ERROR, "t failed: KeyError: KeyError"),
-        (raised("t", SystemExit(3), 1), "tool_error:3", Code.IO_ERROR, "t failed: SystemExit: 3"),
-        (raised("t", ConnectionRefusedError(111, "x"), 1), "tool_error:[Errno 111] x", Code.UNAVAILABLE, REFUSED),
-    ],
+@rows(
+    (unknown_tool("raed", ("list", "read")), "unknown_tool", Code.UNKNOWN_TOOL, UNKNOWN[0]),
+    (unknown_tool("zzz", ("list", "read")), "unknown_tool", Code.UNKNOWN_TOOL, UNKNOWN[1]),
+    (bad_arguments("t", ["a: b", "x: wrong"]), "bad_args:a: b; x: wrong", Code.INVALID_ARGUMENT, UNFIT),
+    (raised("t", ValueError("bad"), 1), "user_error:bad", Code.INVALID_ARGUMENT, "bad"),
+    (raised("t", RetryableToolError("x"), 2), "tool_error:x", Code.IO_ERROR, "t failed: RetryableToolError: x"),
+    (raised("t", TimeoutError(), 1), "tool_error:timeout", Code.TIMEOUT, LATE),
+    (raised("t", KeyError(), 1), "tool_error:KeyError", Code.IO_ERROR, "t failed: KeyError: KeyError"),
+    (raised("t", SystemExit(3), 1), "tool_error:3", Code.IO_ERROR, "t failed: SystemExit: 3"),
+    (raised("t", ConnectionRefusedError(111, "x"), 1), "tool_error:[Errno 111] x", Code.UNAVAILABLE, REFUSED),
 )
 def test_failure_has_its_error_its_code_and_its_message(
     failure: ToolRun, error: str, code: ToolErrorCode, message: str
@@ -239,18 +233,15 @@ def test_endpoint_that_is_down_is_unavailable() -> None:
     assert [error for error, code in codes if code is ToolErrorCode.UNAVAILABLE] == OUTAGES
 
 
-@every_row(
-    "error, reason",
-    [
-        (RuntimeError("x"), "x"),
-        (RuntimeError(), "RuntimeError"),
-        (UnspeakableError(), "UnspeakableError"),
-        (RuntimeError("key sk-abcdefghijkl1234mnop"), "key ***"),
-        (RuntimeError("xyz " * 10_000), "xyz " * (LONGEST_REASON // 4)),
-        (OSError("x" * 9_999), "OSError (its text is one word of 9999 characters, too long to be shown)"),
-        (RuntimeError("a " * 995 + "key sk-abcdefghijkl1234mnop " + "b " * 9), "a " * 995 + "key ***"),
-        (RuntimeError("a " * 995 + "quokka-4471-lantern-88"), "a " * 995),
-    ],
+@rows(
+    (RuntimeError("x"), "x"),
+    (RuntimeError(), "RuntimeError"),
+    (UnspeakableError(), "UnspeakableError"),
+    (RuntimeError("key sk-abcdefghijkl1234mnop"), "key ***"),
+    (RuntimeError("xyz " * 10_000), "xyz " * (LONGEST_REASON // 4)),
+    (OSError("x" * 9_999), "OSError (its text is one word of 9999 characters, too long to be shown)"),
+    (RuntimeError("a " * 995 + "key sk-abcdefghijkl1234mnop " + "b " * 9), "a " * 995 + "key ***"),
+    (RuntimeError("a " * 995 + "quokka-4471-lantern-88"), "a " * 995),
 )
 def test_reason_is_short_without_secrets_and_never_empty(error: BaseException, reason: str) -> None:
     assert reason_of(error) == reason

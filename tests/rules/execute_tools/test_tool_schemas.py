@@ -16,7 +16,7 @@ from mendgraph.nodes.execute_tools.tool_schemas import LARGEST_SCHEMA, fitted_sc
 from mendgraph.nodes.records import Effect, JsonMap, OutcomeKind, Protocol, ToolSpec
 from tests.doubles.scripted_server import Say, ScriptedServer
 from tests.doubles.tool_use import message_of, use
-from tests.row_tables import every_row
+from tests.row_tables import rows
 
 TEXT: JsonMap = {"type": "string"}
 
@@ -54,7 +54,7 @@ SCHEMAS: tuple[tuple[JsonMap, JsonMap, str], ...] = (
 )
 
 
-@every_row("schema, usable, told", SCHEMAS)
+@rows(*SCHEMAS)
 def test_schema_is_made_usable_and_can_be_described(schema: JsonMap, usable: JsonMap, told: str) -> None:
     shown = shown_schema(schema)
     assert shown == usable
@@ -62,7 +62,7 @@ def test_schema_is_made_usable_and_can_be_described(schema: JsonMap, usable: Jso
     assert describe_tool(spec) == f'- t({{"a"?: {told}}}): It acts.'
 
 
-@every_row("properties", [None, [], {}])
+@rows(None, [], {})
 def test_schema_without_properties_takes_none(properties: Any) -> None:
     assert usable_schema({"properties": properties}) == {"properties": {}, "type": "object"}
 
@@ -104,7 +104,7 @@ LARGE: list[tuple[JsonMap, JsonMap]] = [
 ]
 
 
-@every_row("properties, shown", LARGE)
+@rows(*LARGE)
 def test_schema_that_is_too_large_loses_descriptions_first_then_large_optional_parts(
     properties: JsonMap, shown: JsonMap
 ) -> None:

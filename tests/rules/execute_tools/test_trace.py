@@ -22,7 +22,7 @@ from mendgraph.nodes.records import (
     Verdict,
     VerdictKind,
 )
-from tests.row_tables import every_row
+from tests.row_tables import rows
 
 
 def test_events_carry_run_step_and_milliseconds() -> None:
@@ -48,14 +48,11 @@ class Page:
     lines: tuple[int, ...]
 
 
-@every_row(
-    "payload, kept",
-    [
-        ({"api_key": "abc"}, {"api_key": "***"}),
-        ({"text": "key sk-abcdefghijklmnop1234"}, {"text": "key ***"}),
-        ({"value": {1}}, {"value": [1]}),
-        ({"value": Page("a", (1,))}, {"value": {"name": "a", "lines": [1]}}),
-    ],
+@rows(
+    ({"api_key": "abc"}, {"api_key": "***"}),
+    ({"text": "key sk-abcdefghijklmnop1234"}, {"text": "key ***"}),
+    ({"value": {1}}, {"value": [1]}),
+    ({"value": Page("a", (1,))}, {"value": {"name": "a", "lines": [1]}}),
 )
 def test_payloads_are_redacted_and_plain(payload: dict[str, Any], kept: dict[str, Any]) -> None:
     sink = TraceSink()

@@ -8,7 +8,7 @@ from mendgraph.nodes.execute_tools.network.url_rules import (
     rule_problems,
 )
 from mendgraph.nodes.records import ToolError, ToolErrorCode
-from tests.row_tables import every_row
+from tests.row_tables import rows
 
 RULES = NetworkRules(
     hosts=("good.test", "*.wild.test", "ported.test:8080", "127.0.0.1:8000", "[::1]:8000", "münchen.test"),
@@ -45,18 +45,15 @@ def test_url_of_a_listed_host_may_be_asked() -> None:
     assert [judge_url(url, RULES) for url, _ in ALLOWED] == [target for _, target in ALLOWED]
 
 
-@every_row(
-    "url, shown",
-    [
-        ("http://evil.test/", "evil.test"),
-        ("http://good.test.evil.test/", "good.test.evil.test"),
-        ("http://sub.good.test/", "sub.good.test"),
-        ("http://wild.test/", "wild.test"),
-        ("http://localhost/", "localhost"),
-        ("http://gооd.test/", "xn--gd-fmca.test"),  # noqa: RUF001 - two Cyrillic letters
-        ("http://127.0.0.2:8000/", "127.0.0.2"),
-        ("http://[::ffff:7f00:1]:8000/", "::ffff:7f00:1"),
-    ],
+@rows(
+    ("http://evil.test/", "evil.test"),
+    ("http://good.test.evil.test/", "good.test.evil.test"),
+    ("http://sub.good.test/", "sub.good.test"),
+    ("http://wild.test/", "wild.test"),
+    ("http://localhost/", "localhost"),
+    ("http://gооd.test/", "xn--gd-fmca.test"),  # noqa: RUF001 - two Cyrillic letters
+    ("http://127.0.0.2:8000/", "127.0.0.2"),
+    ("http://[::ffff:7f00:1]:8000/", "::ffff:7f00:1"),
 )
 def test_host_that_is_not_listed_is_denied(url: str, shown: str) -> None:
     known = "good.test, *.wild.test, ported.test:8080, 127.0.0.1:8000, [::1]:8000, münchen.test"
@@ -64,9 +61,7 @@ def test_host_that_is_not_listed_is_denied(url: str, shown: str) -> None:
     assert error_of(url) == (ToolErrorCode.PERMISSION_DENIED, message)
 
 
-@every_row(
-    "url, part",
-    [
+@rows(
         ("", "no absolute URL"), ("//good.test/", "no absolute URL"), ("http:good.test", "no absolute URL"),
         ("file:///etc/passwd", "not http or https"), ("http://good.test@evil.test/", "user name or password"),
         ("http://user:word@good.test/", "user name or password"), ("http://good.test:80:80/", "is no host"),
@@ -79,16 +74,14 @@ def test_host_that_is_not_listed_is_denied(url: str, shown: str) -> None:
         ("http://good.test/\r\nHost: evil.test", r"the character '\r'"),
         ("http://good\u200b.test/", r"the character '\u200b'"),
         ("http://good.test/\u202e", r"the character '\u202e'"),
-        (f"http://good.test/{'a' * 8000}", "8017 characters; 8000 are the most"),
-    ],
-)  # fmt: skip
+        (f"http://good.test/{'a' * 8000}", "8017 characters; 8000 are the most"),)  # fmt: skip
 def test_url_that_readers_disagree_on_is_refused(url: str, part: str) -> None:
     code, message = error_of(url)
     assert code is ToolErrorCode.INVALID_ARGUMENT
     assert part in message
 
 
-@every_row("host", ["2130706433", "0x7f000001", "0177.0.0.1", "127.1", "1.2.3.0x4"])
+@rows("2130706433", "0x7f000001", "0177.0.0.1", "127.1", "1.2.3.0x4")
 def test_numbers_that_other_readers_take_for_an_address_are_refused(host: str) -> None:
     rules = NetworkRules(hosts=("*",))
     assert error_of(f"http://{host}/", rules)[0] is ToolErrorCode.INVALID_ARGUMENT
@@ -109,10 +102,7 @@ def test_star_is_any_host_on_the_usual_ports_and_none_of_them_private() -> None:
     assert error_of("http://a.test:81/", rules)[0] is ToolErrorCode.PERMISSION_DENIED
 
 
-@every_row(
-    "location, url",
-    [("/b", "https://good.test/b"), ("../b", "https://good.test/b"), ("http://good.test:80/b#c", "http://good.test/b")],
-)
+@rows(("/b", "https://good.test/b"), ("../b", "https://good.test/b"), ("http://good.test:80/b#c", "http://good.test/b"))
 def test_redirect_is_resolved_against_its_page(location: str, url: str) -> None:
     target = judge_redirect(Target("https", "good.test", 443, "/x/y"), location, RULES)
     assert isinstance(target, Target)

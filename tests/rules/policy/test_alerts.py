@@ -6,7 +6,7 @@ from mendgraph.nodes.execute_tools.policy.alerts import (
     observe_reply,
     observe_tool,
 )
-from tests.row_tables import every_row
+from tests.row_tables import rows
 
 
 def tool_alerts(outcomes: str) -> list[int]:
@@ -26,21 +26,18 @@ def costs_of(*amounts: float, unit: str = "tokens", vitals: Vitals | None = None
     return vitals, alerts
 
 
-@every_row(
-    "outcomes, raised",
-    [
-        ("", []),
-        ("x", []),
-        ("xxxx", []),
-        ("xxxxx", [4]),
-        ("xxxx....x", []),  # the first has left the window
-        ("....xxxxx", [8]),
-        ("x.x.x.x.x.x.", []),
-        ("xxxxxxxxxxxxxxxxxxxx", [4]),
-        ("xxxxx...xxx", [4]),  # 5, 4, 4, 5 of 8: it wavers
-        ("xxxxx......xxxxx", [4, 15]),  # down to 2 of 8 between
-        ("xxxxx.....xxxxxx", [4]),  # down to 3 of 8 only
-    ],
+@rows(
+    ("", []),
+    ("x", []),
+    ("xxxx", []),
+    ("xxxxx", [4]),
+    ("xxxx....x", []),  # the first has left the window
+    ("....xxxxx", [8]),
+    ("x.x.x.x.x.x.", []),
+    ("xxxxxxxxxxxxxxxxxxxx", [4]),
+    ("xxxxx...xxx", [4]),  # 5, 4, 4, 5 of 8: it wavers
+    ("xxxxx......xxxxx", [4, 15]),  # down to 2 of 8 between
+    ("xxxxx.....xxxxxx", [4]),
 )
 def test_alert_is_raised_once_for_each_crossing(outcomes: str, raised: list[int]) -> None:
     assert tool_alerts(outcomes) == raised
@@ -67,16 +64,13 @@ def test_dear_call_is_told() -> None:
     assert vitals == Vitals(costs=(100.0, 120.0, 80.0, 100.0, 301.0), cost_unit="tokens", cost_alerted=True)
 
 
-@every_row(
-    "amounts, raised",
-    [
-        ((1, 1, 1, 100), []),  # too few to compare with
-        ((1, 1, 1, 1, 3), []),  # not more than three times
-        ((1, 1, 1, 1, 4, 4, 4), [4]),  # once for each crossing
-        ((1, 1, 1, 1, 4, 1, 4), [4, 6]),
-        ((1, 1, 1, 1, 4, 4, 4, 4, 4, 4, 13), [4, 10]),  # the dear ones became the usual ones
-        ((0, 0, 0, 0, 5), []),  # a model that costs nothing
-    ],
+@rows(
+    ((1, 1, 1, 100), []),  # too few to compare with
+    ((1, 1, 1, 1, 3), []),  # not more than three times
+    ((1, 1, 1, 1, 4, 4, 4), [4]),  # once for each crossing
+    ((1, 1, 1, 1, 4, 1, 4), [4, 6]),
+    ((1, 1, 1, 1, 4, 4, 4, 4, 4, 4, 13), [4, 10]),  # the dear ones became the usual ones
+    ((0, 0, 0, 0, 5), []),
 )
 def test_when_a_call_is_dear(amounts: tuple[float, ...], raised: list[int]) -> None:
     assert [at for at, alert in enumerate(costs_of(*amounts)[1]) if alert] == raised

@@ -12,7 +12,7 @@ from mendgraph.nodes.execute_tools.secrets.keys import (
     names_a_literal,
 )
 from mendgraph.nodes.execute_tools.secrets.shapes import SHAPES, shape_spans
-from tests.row_tables import every_row
+from tests.row_tables import rows
 from tests.rules.secrets.samples import BLOCKS, KEYS
 
 _CLEAR = """password db_password PASSWD passphrase secret client_secret clientSecret token access_token accessToken
@@ -102,7 +102,7 @@ def taken(text: str) -> list[str]:
     return sorted({text[start:end] for start, end in assignment_spans(text, fold(text))})
 
 
-@every_row("name", ["password", "DB_PASSWORD", "clientSecret", "api-key", "x_access_token", "Cookie"])
+@rows("password", "DB_PASSWORD", "clientSecret", "api-key", "x_access_token", "Cookie")
 def test_literal_under_a_secret_name_is_found(name: str) -> None:
     texts = [text.replace("{}", name) for text in ASSIGNED]
     assert [text for text in texts if taken(text) != [S]] == []

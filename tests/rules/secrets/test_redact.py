@@ -27,7 +27,7 @@ from mendgraph.nodes.execute_tools.secrets.redact import (
 )
 from mendgraph.nodes.execute_tools.secrets.shapes import SHAPES, key_block_spans, open_block
 from mendgraph.nodes.records import ToolError, ToolErrorCode
-from tests.row_tables import every_row
+from tests.row_tables import rows
 from tests.rules.secrets.samples import BASE64, BENIGN, BLOCKS, FILE_NAMES, HEX, KEYS, MIXED, PARTS, joined
 from tests.rules.secrets.ways import HARMLESS, WAYS
 
@@ -181,14 +181,10 @@ VALUE = 'my "own" pass/word+1 ü'
 REDACTOR = Redactor([VALUE, "hunter2", "true", "abc", "password", MARK])
 
 
-@every_row(
-    "form",
-    [
+@rows(
         VALUE, "hunter2", quote(VALUE), quote(VALUE, safe=""), json.dumps(VALUE)[1:-1],
         json.dumps(json.dumps(VALUE))[3:-3], repr(VALUE)[1:-1], base64.b64encode(VALUE.encode()).decode(),
-        VALUE.encode().hex(),
-    ],
-)  # fmt: skip
+        VALUE.encode().hex(),)  # fmt: skip
 def test_known_values_are_taken_out_in_every_encoding(form: str) -> None:
     for shown in (
         REDACTOR.text(f"see {form}."),
@@ -216,15 +212,12 @@ def test_value_that_comes_together_again_and_again_costs_the_whole_text() -> Non
     assert redactor.final(f"a {text} b".encode()) == MARK.encode()
 
 
-@every_row(
-    "data, shown",
-    [
-        (b"\xff hunter2 \xfe", b"\xff [redacted secret] \xfe"),
-        (b'{"password": "other1word1"}', b'{"password": "other1word1"}'),
-        (json.dumps({"a": VALUE}).encode(), b'{"a": "[redacted secret]"}'),
-        (json.dumps([f"\n{KEY}\n"]).encode(), b'["\\n[redacted secret]\\n"]'),
-        (b"postgres://me:hunter3@db", b"postgres://[redacted secret]@db"),
-    ],
+@rows(
+    (b"\xff hunter2 \xfe", b"\xff [redacted secret] \xfe"),
+    (b'{"password": "other1word1"}', b'{"password": "other1word1"}'),
+    (json.dumps({"a": VALUE}).encode(), b'{"a": "[redacted secret]"}'),
+    (json.dumps([f"\n{KEY}\n"]).encode(), b'["\\n[redacted secret]\\n"]'),
+    (b"postgres://me:hunter3@db", b"postgres://[redacted secret]@db"),
 )
 def test_final_bytes_lose_what_is_known_and_what_has_a_shape(data: bytes, shown: bytes) -> None:
     assert REDACTOR.final(data) == shown
@@ -278,7 +271,7 @@ def test_hostile_text_takes_linear_time() -> None:
         REDACTOR.text(piece * (5_000 // len(piece)))
 
 
-@every_row("module", [keys, shapes])
+@rows(keys, shapes)
 def test_no_group_repeats_possessively(module: ModuleType) -> None:
     """Python before 3.11.5 is wrong about such groups (gh-106052), which no later one shows."""
     found = [each for each in vars(module).values() if isinstance(each, re.Pattern)]
@@ -296,24 +289,21 @@ def test_no_block_of_a_tool_message_holds_a_secret() -> None:
 # --- Parts of texts
 
 
-@every_row(
-    "text, masked",
-    [
-        (f"a\n{BLOCKS[0]}\nb\n", f"a\n{MARK}\n{MARK}\n{MARK}\n{MARK}\n{MARK}\nb\n"),
-        (f"a = '{BLOCKS[1]}'\n", f"a = '{MARK}'\n"),
-        (f"a{BLOCKS[2]}b\r\n", f"a{MARK}\r\n{MARK}\r\n{MARK}b\r\n"),
-        (f"{BLOCKS[4]}\n", f"{MARK}\n{MARK}\n\n{MARK}\n{MARK}\n{MARK}\n"),
-        (f"  # {HEADER}\n  #\n  # {BASE64}\n  # {FOOTER}", f"  # {MARK}\n  #\n  {MARK}\n  {MARK}"),
-        (f"{BLOCKS[8]}\nb c", f"{MARK}\n{MARK}\n{MARK}\nb c"),
-        (BLOCKS[0] + BLOCKS[0], f"{MARK}\n{MARK}\n{MARK}\n{MARK}\n{MARK}{MARK}\n{MARK}\n{MARK}\n{MARK}\n{MARK}"),
-        (f"{BLOCKS[2]}x{BLOCKS[7]}", f"{MARK}\r\n{MARK}\r\n{MARK}x{MARK}\n{MARK}\n{MARK}"),
-    ],
+@rows(
+    (f"a\n{BLOCKS[0]}\nb\n", f"a\n{MARK}\n{MARK}\n{MARK}\n{MARK}\n{MARK}\nb\n"),
+    (f"a = '{BLOCKS[1]}'\n", f"a = '{MARK}'\n"),
+    (f"a{BLOCKS[2]}b\r\n", f"a{MARK}\r\n{MARK}\r\n{MARK}b\r\n"),
+    (f"{BLOCKS[4]}\n", f"{MARK}\n{MARK}\n\n{MARK}\n{MARK}\n{MARK}\n"),
+    (f"  # {HEADER}\n  #\n  # {BASE64}\n  # {FOOTER}", f"  # {MARK}\n  #\n  {MARK}\n  {MARK}"),
+    (f"{BLOCKS[8]}\nb c", f"{MARK}\n{MARK}\n{MARK}\nb c"),
+    (BLOCKS[0] + BLOCKS[0], f"{MARK}\n{MARK}\n{MARK}\n{MARK}\n{MARK}{MARK}\n{MARK}\n{MARK}\n{MARK}\n{MARK}"),
+    (f"{BLOCKS[2]}x{BLOCKS[7]}", f"{MARK}\r\n{MARK}\r\n{MARK}x{MARK}\n{MARK}\n{MARK}"),
 )
 def test_lines_of_a_block_are_marks(text: str, masked: str) -> None:
     assert masked_blocks(text) == masked
 
 
-@every_row("block", BLOCKS)
+@rows(*BLOCKS)
 def test_lines_of_a_block_are_told_by_number(block: str) -> None:
     text = f"one\nKEY = {block}"
     masked = masked_blocks(text).split("\n")
@@ -344,9 +334,7 @@ NAMED = 'password = "x8K!qP2zzz"'
 ONE_LINE_KEY = BLOCKS[0].replace("\n", " ")
 
 
-@every_row(
-    "text, start, end, piece",
-    [
+@rows(
         ("one two three", 0, 13, ("one two three", 0, 13)), ("one two three", 0, 3, ("one", 0, 3)),
         ("one two three", 0, 6, ("one ", 0, 4)), ("one two three", 4, 7, ("two", 4, 7)),
         ("one two three", 5, 13, (" three", 7, 13)), ("one two three", 5, 6, ("", 7, 7)),
@@ -356,9 +344,7 @@ ONE_LINE_KEY = BLOCKS[0].replace("\n", " ")
         (f"a {TOKEN} b", 10, 20, (MARK, 2, 42)), (f"a {TOKEN} b", 0, 2, ("a ", 0, 2)),
         (f"a {TOKEN} b", 42, 44, (" b", 42, 44)), (f"{NAMED} b", 3, 25, (' = "' + MARK + '" b', 8, 25)),
         (f"{NAMED} b", 12, 25, (f'{MARK}" b', 12, 25)), (f"{NAMED} b", 15, 25, (f'{MARK}" b', 12, 25)),
-        (f"a {ONE_LINE_KEY} b", 60, 120, (MARK, 2, 2 + len(ONE_LINE_KEY))),
-    ],
-)  # fmt: skip
+        (f"a {ONE_LINE_KEY} b", 60, 120, (MARK, 2, 2 + len(ONE_LINE_KEY))),)  # fmt: skip
 def test_piece_of_a_text_ends_between_words_and_around_secrets(
     text: str, start: int, end: int, piece: tuple[str, int, int]
 ) -> None:

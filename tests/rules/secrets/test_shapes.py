@@ -2,7 +2,7 @@ import base64
 
 from mendgraph.nodes.execute_tools.secrets.keys import fold
 from mendgraph.nodes.execute_tools.secrets.shapes import key_block_spans, open_block, shape_spans
-from tests.row_tables import every_row
+from tests.row_tables import rows
 from tests.rules.secrets.samples import BASE64, BLOCKS, KEYS
 from tests.rules.secrets.ways import PASS, WORD
 
@@ -11,7 +11,7 @@ def taken(text: str) -> list[str]:
     return sorted({text[start:end] for start, end in shape_spans(text, fold(text))})
 
 
-@every_row("around", ["|", "x = '|'", " |\n", "\\n|\\n", "\\u0022|", "\x1b[31m|\x1b[0m", "?q=%3D|&b"])
+@rows("|", "x = '|'", " |\n", "\\n|\\n", "\\u0022|", "\x1b[31m|\x1b[0m", "?q=%3D|&b")
 def test_key_of_any_shape_is_found_as_a_whole(around: str) -> None:
     found = [taken(around.replace("|", key)) for key in KEYS]
     assert [len(spans) for spans in found] == [1] * len(KEYS)
@@ -30,7 +30,7 @@ def test_list_of_lines_in_json_stays_json() -> None:
     assert blocks_in(f'["-----BEGIN PRIVATE KEY-----"], {{"a": "{BASE64}"}}') == []
 
 
-@every_row("block", BLOCKS[:5])
+@rows(*BLOCKS[:5])
 def test_block_is_open_until_its_last_line(block: str) -> None:
     for length in range(len(block)):
         assert open_block("a " + block[:length]) == (2 if length else None)

@@ -26,6 +26,7 @@ from mendgraph.nodes.call_model.stop_request import StopRequest
 from mendgraph.nodes.execute_tools.store.database import STORE_URL_VARIABLE
 from mendgraph.nodes.records import OutcomeKind, ToolError, ToolErrorCode
 from tests.architecture.product import ROOT
+from tests.row_tables import rows
 from tests.surfaces.batch.scripted_work import done, order
 
 ray = pytest.importorskip("ray", reason="Ray is missing: `uv sync --extra ray` installs it")
@@ -202,12 +203,14 @@ NEEDED: list[tuple[dict[str, str], AgentContext, tuple[str, ...]]] = [
 ]
 
 
-def test_variables_that_the_models_need_are_needed_on_each_node(subtests: pytest.Subtests) -> None:
-    for variables, context, names in NEEDED:
-        with subtests.test(names=names), pytest.MonkeyPatch.context() as patch:
-            for name, value in variables.items():
-                patch.setenv(name, value)
-            assert needed(context) == names
+@rows(*NEEDED)
+def test_variables_that_the_models_need_are_needed_on_each_node(
+    variables: dict[str, str], context: AgentContext, names: tuple[str, ...]
+) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in variables.items():
+            patch.setenv(name, value)
+        assert needed(context) == names
 
 
 def refused(context: AgentContext = CONTEXT, **options: Any) -> str:

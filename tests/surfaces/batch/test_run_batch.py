@@ -12,6 +12,7 @@ from mendgraph.graph.fleet.batch import local
 from mendgraph.graph.fleet.batch.batch import Batch, Crew, Terms, check_crew, prepare, terms_problem
 from mendgraph.graph.fleet.batch.local import ProcessExecutor, ThreadExecutor
 from mendgraph.nodes.records import ToolErrorCode
+from tests.row_tables import rows
 from tests.surfaces.batch.scripted_work import done
 
 LINE = '{"id": "a", "prompt": "p", "workspace": "w"}\n'
@@ -103,11 +104,10 @@ TERMS = [
 ]
 
 
-def test_terms_that_cannot_be_kept_are_told(subtests: pytest.Subtests) -> None:
-    for terms, crew, words in TERMS:
-        with subtests.test(words=words):
-            problem = terms_problem(terms, crew)
-            assert problem is None if words is None else problem is not None and problem.startswith(words)
+@rows(*TERMS)
+def test_terms_that_cannot_be_kept_are_told(terms: Any, crew: Any, words: Any) -> None:
+    problem = terms_problem(terms, crew)
+    assert problem is None if words is None else problem is not None and problem.startswith(words)
 
 
 CREWS: list[tuple[Crew, Any, str]] = [

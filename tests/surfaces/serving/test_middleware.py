@@ -20,6 +20,7 @@ from mendgraph.graph.fleet.serving.middleware import (
 from mendgraph.graph.fleet.serving.request_guard import Refused
 from mendgraph.graph.fleet.serving.tenants import Tenant, Tenants, token_hash
 from mendgraph.nodes.execute_tools.secrets.redact import MARK, Redactor
+from tests.row_tables import rows
 from tests.surfaces.serving.memory_locks import MemoryLocks
 
 TOKEN = "a-token-that-ann-alone-knows-0123456789"  # noqa: S105
@@ -96,13 +97,12 @@ ROUTES: list[tuple[str, str, Any, int]] = [
 ]
 
 
-def test_request_is_let_in_or_answered(subtests: pytest.Subtests) -> None:
-    for method, path, body, status in ROUTES:
-        with subtests.test(method=method, path=path):
-            bodies = [] if body is None else [json.dumps(body).encode()]
-            assert Client().ask(method, path, *bodies) == status
-            refused = isinstance(read_route(method, path), Refused)
-            assert refused == (status in {403, 404} and "theirs" not in path)
+@rows(*ROUTES)
+def test_request_is_let_in_or_answered(method: str, path: str, body: Any, status: int) -> None:
+    bodies = [] if body is None else [json.dumps(body).encode()]
+    assert Client().ask(method, path, *bodies) == status
+    refused = isinstance(read_route(method, path), Refused)
+    assert refused == (status in {403, 404} and "theirs" not in path)
 
 
 def test_request_without_a_token_does_not_come_in() -> None:
@@ -252,10 +252,9 @@ USUAL: list[tuple[Asked, Any]] = [
 ]
 
 
-def test_usual_body_is_let_through(subtests: pytest.Subtests) -> None:
-    for asked, body in USUAL:
-        with subtests.test(body=body):
-            assert read(asked, body) == body
+@rows(*USUAL)
+def test_usual_body_is_let_through(asked: Asked, body: Any) -> None:
+    assert read(asked, body) == body
 
 
 FOREIGN: list[tuple[Asked, Any, str]] = [
@@ -286,12 +285,11 @@ FOREIGN: list[tuple[Asked, Any, str]] = [
 ]
 
 
-def test_body_that_could_name_something_else_is_refused(subtests: pytest.Subtests) -> None:
-    for asked, body, words in FOREIGN:
-        with subtests.test(body=body):
-            refused = read(asked, body)
-            assert isinstance(refused, Refused), refused
-            assert (refused.status, words in refused.detail) == (422, True), refused
+@rows(*FOREIGN)
+def test_body_that_could_name_something_else_is_refused(asked: Asked, body: Any, words: str) -> None:
+    refused = read(asked, body)
+    assert isinstance(refused, Refused), refused
+    assert (refused.status, words in refused.detail) == (422, True), refused
 
 
 PERSON: list[Any] = [

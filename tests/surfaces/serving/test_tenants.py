@@ -1,10 +1,10 @@
 """The tenants file: who may use a server, and every way in which it is wrong."""
 
-import pytest
 from hypothesis import given, strategies as st
 
 from mendgraph.graph.configuration.context import AgentContext
 from mendgraph.graph.fleet.serving.tenants import Tenant, Tenants, is_name, parse_tenants, token_hash
+from tests.row_tables import rows
 
 TOKEN = "mg_0123456789012345678901234567890123456789"  # noqa: S105
 HASH = token_hash(TOKEN)
@@ -85,8 +85,7 @@ WRONG = [
 ]
 
 
-def test_problem_is_told_with_its_line(subtests: pytest.Subtests) -> None:
-    for text, words in WRONG:
-        with subtests.test(text=text):
-            (problem,) = problems(text)
-            assert problem.startswith(words)
+@rows(*WRONG)
+def test_problem_is_told_with_its_line(text: str, words: str) -> None:
+    (problem,) = problems(text)
+    assert problem.startswith(words)

@@ -15,7 +15,7 @@ from mendgraph.nodes.execute_tools.files.deadline import CancellationScope, Scop
 from mendgraph.nodes.execute_tools.processes import bubblewrap
 from mendgraph.nodes.execute_tools.processes.processes import Limit, ResourceLimits
 from mendgraph.nodes.records import JsonMap, ToolError, ToolErrorCode
-from tests.row_tables import every_row
+from tests.row_tables import rows
 from tests.sandboxes import open_handles
 from tests.workspace.processes.command_place import secret
 
@@ -108,14 +108,11 @@ def put_python(root: Path, program: str) -> None:
     (root / ".venv/bin/python").chmod(0o755)
 
 
-@every_row(
-    "program, found",
-    [
-        ('#!/bin/sh\n[ -z "$3" ] && exit 0\necho \'[{"own": 1}]\'\n', [{"own": 1}]),
-        ("#!/no/such/thing\n", [entry("passed")]),
-    ],
+@rows(
+    ('#!/bin/sh\n[ -z "$3" ] && exit 0\necho \'[{"own": 1}]\'\n', [{"own": 1}]),
+    ("#!/no/such/thing\n", [entry("passed")]),
 )
-def test_python_of_the_workspace_is_used_where_it_starts(tmp_path: Path, program: str, found: list[JsonMap]) -> None:
+def test_python_of_the_workspace_is_used_where_it_starts(program: str, found: list[JsonMap], tmp_path: Path) -> None:
     put_python(tmp_path, program)
     assert opened(tmp_path.resolve()).run_examples([module("a.py", "", "1", "1")]) == found
 
@@ -156,17 +153,14 @@ def test_file_that_is_replaced_stays_a_program(tmp_path: Path) -> None:
     assert (now, then) == (RanTests("./run.sh", failed={"./run.sh": ""}), RanTests("./run.sh"))
 
 
-@every_row(
-    "line, skipped",
-    [
-        ("40 passed, 41 skipped in 0.03s", 41),
-        ("OK (skipped=3)", 3),
-        ("test result: ok. 3 passed; 0 failed; 2 ignored; 0 measured", 2),
-        ("# skipped 1", 1),
-        ("40 passed in 0.03s", 0),
-    ],
+@rows(
+    ("40 passed, 41 skipped in 0.03s", 41),
+    ("OK (skipped=3)", 3),
+    ("test result: ok. 3 passed; 0 failed; 2 ignored; 0 measured", 2),
+    ("# skipped 1", 1),
+    ("40 passed in 0.03s", 0),
 )
-def test_command_tells_how_many_tests_it_skipped(tmp_path: Path, line: str, skipped: int) -> None:
+def test_command_tells_how_many_tests_it_skipped(line: str, skipped: int, tmp_path: Path) -> None:
     (tmp_path / "told").write_text(f"{line}\n")
     result = opened(tmp_path.resolve(), commands=("cat told",)).run_command("cat told")
     assert result == RanTests("cat told", skipped=skipped)
@@ -206,8 +200,8 @@ OUTPUTS = [
 ]
 
 
-@every_row("output, names", OUTPUTS)
-def test_failed_tests_are_read_from_the_output_of_a_command(tmp_path: Path, output: str, names: list[str]) -> None:
+@rows(*OUTPUTS)
+def test_failed_tests_are_read_from_the_output_of_a_command(output: str, names: list[str], tmp_path: Path) -> None:
     command = shlex.join(["sh", "-c", f"printf %s {shlex.quote(output)}; exit 1"])
     found = opened(tmp_path.resolve(), commands=(command,)).run_command(command)
     assert isinstance(found, RanTests)
@@ -222,16 +216,13 @@ def test_command_that_takes_too_long(root: Path) -> None:
 MAKE = frozenset({".c"})
 
 
-@every_row(
-    "recipe, found",
-    [
-        ("true", RanTests("make test")),
-        ("echo 'not ok 2 - b' && false", ["b"]),
-        ("touch made", ["make test"]),
-        ("sleep 100", "make test took longer than 0.5 s."),
-    ],
+@rows(
+    ("true", RanTests("make test")),
+    ("echo 'not ok 2 - b' && false", ["b"]),
+    ("touch made", ["make test"]),
+    ("sleep 100", "make test took longer than 0.5 s."),
 )
-def test_command_that_runs_all_tests_of_a_project(tmp_path: Path, recipe: str, found: Any) -> None:
+def test_command_that_runs_all_tests_of_a_project(recipe: str, found: Any, tmp_path: Path) -> None:
     (tmp_path / "Makefile").write_text(f"test:\n\t@{recipe}\n")
     checks = opened(tmp_path.resolve(), timeout_s=0.5 if "sleep" in recipe else 20.0)
     (command,) = checks.runners().commands
@@ -245,8 +236,8 @@ def test_command_that_runs_all_tests_of_a_project(tmp_path: Path, recipe: str, f
         assert (list(ran.failed) if isinstance(found, list) else ran) == found
 
 
-@every_row("command, reason", [("pytest 'a", "No closing quotation"), ("", "it is empty")])
-def test_check_that_is_no_command_line_is_refused(root: Path, command: str, reason: str) -> None:
+@rows(("pytest 'a", "No closing quotation"), ("", "it is empty"))
+def test_check_that_is_no_command_line_is_refused(command: str, reason: str, root: Path) -> None:
     found = open_checks(str(root), CheckRules((command,)), secret)
     message = f"The check {command!r} is not a command line ({reason}): write it as in a terminal, without pipes."
     assert found == ToolError(code=ToolErrorCode.INVALID_ARGUMENT, message=message)

@@ -10,7 +10,7 @@ from mendgraph.nodes.execute_tools.registry import ToolContext
 from mendgraph.nodes.execute_tools.tools.read_file import read_file
 from mendgraph.nodes.execute_tools.tools.write_file import write_file
 from mendgraph.nodes.records import ToolError, ToolErrorCode, ToolResult
-from tests.row_tables import every_row
+from tests.row_tables import rows
 from tests.workspace.conftest import Bench
 
 BEFORE = '''"""Statistics."""
@@ -73,20 +73,17 @@ def gone(error: str, *, own: bool = True) -> ModuleRun:
 NEW = "    return 0\n\n\ndef new():\n    '''\n    >>> new()\n    3\n    '''\n    return 3\n"
 
 
-@every_row(
-    "old, new, chosen",
-    [
-        ("// 2]", "// 3]", ["median([1, 2, 3])", "median([1, 2, 3, 4])", "half(4)", "untouched()"]),
-        ("RATE = 2", "RATE = 3", ALL),
-        ("x / RATE", "x * RATE", ALL),
-        ("return 0", "return 2", ["untouched()", *ALL[:-1]]),
-        ("    return 0\n", NEW, ALL),
-        ("def half", "def halve", ALL[1:]),
-        ("2.0", "7.0", None),
-        ("Statistics", "Numbers", None),
-        ("return 0", "return  0  # nothing", None),
-        ("return 0", "return (", None),
-    ],
+@rows(
+    ("// 2]", "// 3]", ["median([1, 2, 3])", "median([1, 2, 3, 4])", "half(4)", "untouched()"]),
+    ("RATE = 2", "RATE = 3", ALL),
+    ("x / RATE", "x * RATE", ALL),
+    ("return 0", "return 2", ["untouched()", *ALL[:-1]]),
+    ("    return 0\n", NEW, ALL),
+    ("def half", "def halve", ALL[1:]),
+    ("2.0", "7.0", None),
+    ("Statistics", "Numbers", None),
+    ("return 0", "return  0  # nothing", None),
+    ("return 0", "return (", None),
 )
 def test_examples_of_changed_definitions_are_run_first(old: str, new: str, chosen: list[str] | None) -> None:
     plan = plan_gate("stats.py", BEFORE, BEFORE.replace(old, new), "Do it", BEFORE)
@@ -114,14 +111,11 @@ def test_examples_of_the_task_come_first_and_stand_before_a_docstrings() -> None
 SLUG = "def slug(t):\n    '''\n    >>> slug('A')\n    'a'\n    '''\n    return t\n"
 
 
-@every_row(
-    "task, own",
-    [
-        ("", []),
-        ("It needs a docstring.", ["slug('A')"]),
-        ("Like this:\n\n>>> slug('A')\n'a'", ["slug('A')"]),
-        ("Fix what is wrong:\n\n>>> slug('A')\n'a'", []),
-    ],
+@rows(
+    ("", []),
+    ("It needs a docstring.", ["slug('A')"]),
+    ("Like this:\n\n>>> slug('A')\n'a'", ["slug('A')"]),
+    ("Fix what is wrong:\n\n>>> slug('A')\n'a'", []),
 )
 def test_example_in_a_new_file_counts_where_the_task_says_so(task: str, own: list[str]) -> None:
     plan = planned(None, SLUG, f"Create slug.py with a function slug: slug('A b') gives 'a-b'. {task}", "slug.py")
@@ -138,14 +132,11 @@ def test_known_example_was_there_before_the_turn_under_its_old_name_or_its_new_o
     assert "halve(4)" in sources(renamed)
 
 
-@every_row(
-    "task, now, told",
-    [
-        ("Case does not matter: slug('A') == 'a'", DAMAGED, True),
-        ("slug('A') gives 'a'. It is called by app.py.", DAMAGED, True),
-        ("slug('A') gives 'a'. It is called by app.py.", DIFFERENT, False),
-        ("slug('A') gives 'a'. It is called by app.py.", PASSED, False),
-    ],
+@rows(
+    ("Case does not matter: slug('A') == 'a'", DAMAGED, True),
+    ("slug('A') gives 'a'. It is called by app.py.", DAMAGED, True),
+    ("slug('A') gives 'a'. It is called by app.py.", DIFFERENT, False),
+    ("slug('A') gives 'a'. It is called by app.py.", PASSED, False),
 )
 def test_tasks_examples_of_a_new_file(task: str, now: Result, told: bool) -> None:
     plan = planned(None, "def slug(t):\n    return x\n", f"Put slug into slug.py. {task}", "slug.py")
@@ -157,22 +148,19 @@ def test_tasks_examples_of_a_new_file(task: str, now: Result, told: bool) -> Non
 BOTH = "Fix median in stats.py and report.py"
 
 
-@every_row(
-    "task, now, then, refused",
-    [
-        (FIX, [PASSED, PASSED], [], False),
-        (FIX, [PASSED, DIFFERENT], [], True),
-        (FIX, [ENDLESS, UNKNOWN], [], True),
-        (HINTS, [PASSED, DIFFERENT], [PASSED, DIFFERENT], False),
-        (HINTS, [DIFFERENT, PASSED], [PASSED, PASSED], True),
-        (HINTS, [DIFFERENT, PASSED], [UNKNOWN, PASSED], False),
-        (CHANGE, [DIFFERENT, DIFFERENT], [PASSED, DIFFERENT], False),
-        (CHANGE, [DAMAGED, UNKNOWN], [PASSED, DIFFERENT], True),
-        (CHANGE, [ENDLESS, UNKNOWN], [PASSED, DIFFERENT], True),
-        (BOTH, [PASSED, DIFFERENT], [PASSED, DIFFERENT], False),
-        (BOTH, [DIFFERENT, PASSED], [PASSED, PASSED], True),
-        ("Write examples for median", [PASSED, DIFFERENT], [PASSED, DIFFERENT], False),
-    ],
+@rows(
+    (FIX, [PASSED, PASSED], [], False),
+    (FIX, [PASSED, DIFFERENT], [], True),
+    (FIX, [ENDLESS, UNKNOWN], [], True),
+    (HINTS, [PASSED, DIFFERENT], [PASSED, DIFFERENT], False),
+    (HINTS, [DIFFERENT, PASSED], [PASSED, PASSED], True),
+    (HINTS, [DIFFERENT, PASSED], [UNKNOWN, PASSED], False),
+    (CHANGE, [DIFFERENT, DIFFERENT], [PASSED, DIFFERENT], False),
+    (CHANGE, [DAMAGED, UNKNOWN], [PASSED, DIFFERENT], True),
+    (CHANGE, [ENDLESS, UNKNOWN], [PASSED, DIFFERENT], True),
+    (BOTH, [PASSED, DIFFERENT], [PASSED, DIFFERENT], False),
+    (BOTH, [DIFFERENT, PASSED], [PASSED, PASSED], True),
+    ("Write examples for median", [PASSED, DIFFERENT], [PASSED, DIFFERENT], False),
 )
 def test_edit_is_refused_where_examples_show_that_it_is_wrong(
     task: str, now: list[Result], then: list[Result], refused: bool
@@ -182,13 +170,10 @@ def test_edit_is_refused_where_examples_show_that_it_is_wrong(
     assert (told is not None) is refused
 
 
-@every_row(
-    "task, refused",
-    [
-        ("median([5]) should be 5", True),
-        ("Change median so that median([5]) returns 5", True),
-        ("Change stats.py and app.py so that median([5]) returns 5", False),
-    ],
+@rows(
+    ("median([5]) should be 5", True),
+    ("Change median so that median([5]) returns 5", True),
+    ("Change stats.py and app.py so that median([5]) returns 5", False),
 )
 def test_example_of_the_task(task: str, refused: bool) -> None:
     plan = planned(BEFORE, MEDIAN, task)
@@ -211,15 +196,12 @@ def test_no_more_than_three_failures_are_told() -> None:
     assert told == " ".join(f"median([{n}]) gives 9, but must give {n}." for n in range(3))
 
 
-@every_row(
-    "after, before, told",
-    [
-        (gone("NameError: name 'List' is not defined"), run(), True),
-        (gone("NameError: x"), gone("NameError: x"), False),
-        (gone("ImportError: x", own=False), run(), False),
-        (gone("NameError: name 're' is not defined"), None, True),
-        (gone("IndexError: no argument"), None, False),
-    ],
+@rows(
+    (gone("NameError: name 'List' is not defined"), run(), True),
+    (gone("NameError: x"), gone("NameError: x"), False),
+    (gone("ImportError: x", own=False), run(), False),
+    (gone("NameError: name 're' is not defined"), None, True),
+    (gone("IndexError: no argument"), None, False),
 )
 def test_file_that_cannot_be_imported_any_more(after: ModuleRun, before: ModuleRun | None, told: bool) -> None:
     found = gate_verdict(planned(BEFORE, MEDIAN, FIX), after, before, 5.0)
@@ -258,8 +240,8 @@ def edited(bench: Bench, checks: Checks | ToolError | None, new: str) -> ToolRes
     return result
 
 
-@every_row("evidence", [True, False])
-def test_edit_is_judged_where_evidence_is_on(bench: Bench, evidence: bool) -> None:
+@rows(True, False)
+def test_edit_is_judged_where_evidence_is_on(evidence: bool, bench: Bench) -> None:
     checks = Asked(evidence=evidence)
     error = edited(bench, checks, WRONG).error
     assert (checks.asked, error is not None) == (evidence, evidence)
@@ -272,16 +254,16 @@ def test_edit_is_made_where_its_examples_cannot_be_run(bench: Bench) -> None:
     assert bench.bytes_of("calc.py").decode() == WRONG
 
 
-@every_row("path, code", [("notes.md", None), ("../calc.py", ToolErrorCode.PERMISSION_DENIED)])
-def test_file_outside_or_without_examples_is_not_judged(bench: Bench, path: str, code: ToolErrorCode | None) -> None:
+@rows(("notes.md", None), ("../calc.py", ToolErrorCode.PERMISSION_DENIED))
+def test_file_outside_or_without_examples_is_not_judged(path: str, code: ToolErrorCode | None, bench: Bench) -> None:
     checks = Asked(evidence=True)
     context = ToolContext(bench.workspace, checks=checks, task=TASK, gated=True, timeout_s=30.0)
     error = write_file.s(context, path=path, content=WRONG).result.error
     assert (error and error.code, checks.asked) == (code, False)
 
 
-@every_row("after, refused", [(WRONG, True), (RIGHT, False), ("from lib import add\n", False)])
-def test_edit_is_judged_in_the_sandbox(bench: Bench, after: str, refused: bool) -> None:
+@rows((WRONG, True), (RIGHT, False), ("from lib import add\n", False))
+def test_edit_is_judged_in_the_sandbox(after: str, refused: bool, bench: Bench) -> None:
     checks = open_checks(str(bench.root.resolve()), CheckRules(), lambda _: False)
     if isinstance(checks, ToolError):
         pytest.skip(checks.message)

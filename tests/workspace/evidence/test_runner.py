@@ -13,7 +13,7 @@ import pytest
 
 from mendgraph.nodes.execute_tools.evidence import runner
 from mendgraph.nodes.execute_tools.evidence.runner import LONGEST, answer
-from tests.row_tables import every_row
+from tests.row_tables import rows
 
 
 def example(source: str, want: str = "", kind: str = "value", raises: str | None = None, *flags: int) -> dict[str, Any]:
@@ -232,14 +232,11 @@ def test_module_that_cannot_be_loaded_says_whether_it_is_its_own_fault(bench: Be
 BEGAN = b'["loaded", ""]\n["began", ""]\n'
 
 
-@every_row(
-    "lines, ended, entry",
-    [
-        (b"", True, (False, False, "", [])),
-        (b'["own", "x"]\n', True, (False, True, "x", [])),
-        (BEGAN + b'["passed", ""]\n["beg', True, (True, True, "", [["passed", ""], ["unknown", ""]])),
-        (BEGAN, False, (True, True, "", [["endless", ""], ["unknown", ""]])),
-    ],
+@rows(
+    (b"", True, (False, False, "", [])),
+    (b'["own", "x"]\n', True, (False, True, "x", [])),
+    (BEGAN + b'["passed", ""]\n["beg', True, (True, True, "", [["passed", ""], ["unknown", ""]])),
+    (BEGAN, False, (True, True, "", [["endless", ""], ["unknown", ""]])),
 )
 def test_answer_that_was_cut_off_counts_as_far_as_it_came(lines: bytes, ended: bool, entry: tuple[object, ...]) -> None:
     found = answer(lines, 2, ended=ended)
@@ -290,8 +287,8 @@ def test_tests_run_with_pytest_whatever_the_project_adds_to_it(bench: Bench) -> 
     }
 
 
-@every_row("runner_module", ["pytest", "unittest"])
-def test_changed_tests_are_told_apart_with_their_lines_and_skips_are_counted(bench: Bench, runner_module: str) -> None:
+@rows("pytest", "unittest")
+def test_changed_tests_are_told_apart_with_their_lines_and_skips_are_counted(runner_module: str, bench: Bench) -> None:
     cases = (
         "import unittest\nfrom app import add\nclass Case(unittest.TestCase):\n"
         "    def test_old(self): self.assertEqual(add(2, 3), 5)\n"
@@ -334,16 +331,13 @@ def test_of_a_failure_the_end_is_told_and_of_many_only_the_last_words(bench: Ben
     assert all(len(each) == 300 and each.endswith("end") for each in told[20:])
 
 
-@every_row(
-    "tests, options, failed, error",
-    [
-        ("import no_such_module\n", "", ["test_app.py"], ""),
-        ("x = 1\n", "", [], "it has no tests"),
-        ("def test_a(): pass\n", "--no-such-option", [], "pytest could not start (exit code 4)"),
-    ],
+@rows(
+    ("import no_such_module\n", "", ["test_app.py"], ""),
+    ("x = 1\n", "", [], "it has no tests"),
+    ("def test_a(): pass\n", "--no-such-option", [], "pytest could not start (exit code 4)"),
 )
 def test_file_that_pytest_cannot_run_says_why(
-    bench: Bench, tests: str, options: str, failed: list[str], error: str
+    tests: str, options: str, failed: list[str], error: str, bench: Bench
 ) -> None:
     bench.put(test_app=tests)
     (bench.root / "pytest.ini").write_text(f"[pytest]\naddopts = {options}\n")
@@ -354,19 +348,16 @@ def test_file_that_pytest_cannot_run_says_why(
 HELPER = "def test_a(tmp_path): raise ValueError\ndef helper(): raise ValueError\n"
 
 
-@every_row(
-    "app, tests, passed, failed",
-    [
-        (WRONG, PLAIN, 0, ["test_add"]),
-        (RIGHT, UNIT, 1, []),
-        (WRONG, UNIT, 0, ["Adding.test_add"]),
-        (RIGHT, SKIPPED, 1, []),
-        (RIGHT, "import no_such_module\n", 0, ["test_app.py"]),
-        (RIGHT, HELPER, 0, None),
-    ],
+@rows(
+    (WRONG, PLAIN, 0, ["test_add"]),
+    (RIGHT, UNIT, 1, []),
+    (WRONG, UNIT, 0, ["Adding.test_add"]),
+    (RIGHT, SKIPPED, 1, []),
+    (RIGHT, "import no_such_module\n", 0, ["test_app.py"]),
+    (RIGHT, HELPER, 0, None),
 )
 def test_tests_are_run_by_unittest_without_pytest(
-    tmp_path: Path, app: str, tests: str, passed: int, failed: list[str] | None
+    app: str, tests: str, passed: int, failed: list[str] | None, tmp_path: Path
 ) -> None:
     bench = Bench(tmp_path / "ws")
     bench.root.mkdir()

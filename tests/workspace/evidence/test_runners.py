@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from mendgraph.nodes.execute_tools.evidence.runners import find_runners
-from tests.row_tables import every_row
+from tests.row_tables import rows
 
 PACKAGE = {"scripts": {"test": "node --test"}}
 
@@ -55,8 +55,8 @@ def mark(root: Path, kind: str) -> str:
     return base64.urlsafe_b64encode(hashlib.new(kind, os.fsencode(root)).digest()).decode()[:8]
 
 
-@every_row("name", [".venv", "venv", ".tox/py312"])
-def test_environment_in_the_workspace(places: Places, name: str) -> None:
+@rows(".venv", "venv", ".tox/py312")
+def test_environment_in_the_workspace(name: str, places: Places) -> None:
     places.environment(places.root / ".venv", has_pytest=False)
     places.environment(places.root / name)
     found = find_runners(str(places.root))
@@ -65,16 +65,13 @@ def test_environment_in_the_workspace(places: Places, name: str) -> None:
     assert found.readable == (str(places.python),)
 
 
-@every_row(
-    "place, kind",
-    [
-        (".cache/pypoetry/virtualenvs/shop-{}-py3.12", "sha256"),
-        (".local/share/pdm/venvs/shop-{}-3.12", "md5"),
-        (".local/share/hatch/env/virtual/shop/{}/shop", "sha256"),
-        (".local/share/hatch/env/.internal/hatch-test.py3.12/shop/{}/hatch-test.py3.12", "sha256"),
-    ],
+@rows(
+    (".cache/pypoetry/virtualenvs/shop-{}-py3.12", "sha256"),
+    (".local/share/pdm/venvs/shop-{}-3.12", "md5"),
+    (".local/share/hatch/env/virtual/shop/{}/shop", "sha256"),
+    (".local/share/hatch/env/.internal/hatch-test.py3.12/shop/{}/hatch-test.py3.12", "sha256"),
 )
-def test_environment_that_a_tool_keeps_elsewhere(places: Places, place: str, kind: str) -> None:
+def test_environment_that_a_tool_keeps_elsewhere(place: str, kind: str, places: Places) -> None:
     wanted = places.environment(places.home / place.format(mark(places.root, kind)))
     places.environment(places.home / place.format("AAAAAAAA"))
     found = find_runners(str(places.root))
@@ -125,24 +122,21 @@ def test_installation_that_holds_the_home_is_not_shown(places: Places, monkeypat
     assert find_runners(str(places.root)).readable == ()
 
 
-@every_row(
-    "files, command, lacks",
-    [
-        ({"package.json": PACKAGE}, "npm test", ""),
-        ({"package.json": PACKAGE, "yarn.lock": ""}, "yarn test", "yarn"),
-        ({"package.json": {**PACKAGE, "devDependencies": {"jest": "1"}}, "pnpm-lock.yaml": ""}, "pnpm test", "pnpm"),
-        ({"package.json": {**PACKAGE, "dependencies": {"x": "1"}}}, "npm test", "node_modules"),
-        ({"package.json": {**PACKAGE, "dependencies": {"x": "1"}}, "node_modules/x/index.js": ""}, "npm test", ""),
-        ({"package.json": {"scripts": {"test": 'echo "Error: no test specified" && exit 1'}}}, "", ""),
-        ({"package.json": [1]}, "", ""),
-        ({"Cargo.toml": ""}, "cargo test", "cargo"),
-        ({"go.mod": ""}, "go test ./...", "go"),
-        ({"Makefile": "all: test\ntest: all\n\ttrue\n"}, "make test", ""),
-        ({"Makefile": "test := 1\n"}, "", ""),
-    ],
+@rows(
+    ({"package.json": PACKAGE}, "npm test", ""),
+    ({"package.json": PACKAGE, "yarn.lock": ""}, "yarn test", "yarn"),
+    ({"package.json": {**PACKAGE, "devDependencies": {"jest": "1"}}, "pnpm-lock.yaml": ""}, "pnpm test", "pnpm"),
+    ({"package.json": {**PACKAGE, "dependencies": {"x": "1"}}}, "npm test", "node_modules"),
+    ({"package.json": {**PACKAGE, "dependencies": {"x": "1"}}, "node_modules/x/index.js": ""}, "npm test", ""),
+    ({"package.json": {"scripts": {"test": 'echo "Error: no test specified" && exit 1'}}}, "", ""),
+    ({"package.json": [1]}, "", ""),
+    ({"Cargo.toml": ""}, "cargo test", "cargo"),
+    ({"go.mod": ""}, "go test ./...", "go"),
+    ({"Makefile": "all: test\ntest: all\n\ttrue\n"}, "make test", ""),
+    ({"Makefile": "test := 1\n"}, "", ""),
 )
 def test_command_that_runs_all_tests(
-    places: Places, monkeypatch: pytest.MonkeyPatch, files: dict[str, Any], command: str, lacks: str
+    files: dict[str, Any], command: str, lacks: str, places: Places, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name, content in files.items():
         places.put(places.root / name, content if isinstance(content, str) else json.dumps(content))

@@ -38,7 +38,7 @@ from mendgraph.nodes.records import (
     ToolErrorCode,
     ToolResult,
 )
-from tests.row_tables import every_row
+from tests.row_tables import rows
 
 
 class Arguments(BaseModel):
@@ -205,8 +205,8 @@ class Later:
         await later(context, name, value)
 
 
-@every_row("guard", [later, Later(), partial(later)])
-def test_async_guardrail_is_awaited_by_run_async(context: ToolContext, guard: Any) -> None:
+@rows(later, Later(), partial(later))
+def test_async_guardrail_is_awaited_by_run_async(guard: Any, context: ToolContext) -> None:
     ran: list[object] = []
     tool = make(noting(ran))
     done = run_async(engine(TraceSink(), tool, input_guards=[guard]), call(), context)
@@ -236,8 +236,8 @@ def test_async_guardrail_runs_in_the_loop_of_its_caller_between_the_others(
     assert [event.name for event in sink.events][-6:] == GUARDED_RUN.split()
 
 
-@every_row("side", ["input_guards", "output_guards"])
-def test_async_guardrail_is_refused_by_run_sync_before_the_tool_is_invoked(context: ToolContext, side: str) -> None:
+@rows("input_guards", "output_guards")
+def test_async_guardrail_is_refused_by_run_sync_before_the_tool_is_invoked(side: str, context: ToolContext) -> None:
     sink, ran = TraceSink(), list[object]()
     refusing = engine(sink, make(noting(ran)), **{side: [later]})
     done = run_sync(refusing, call(), context)
@@ -249,8 +249,8 @@ def hidden(*given: Any) -> Any:
     return later(*given)
 
 
-@every_row("guard", [hidden, lambda *_: Future()])
-def test_guardrail_that_gives_an_awaitable_without_being_async_blocks(context: ToolContext, guard: Any) -> None:
+@rows(hidden, lambda *_: Future())
+def test_guardrail_that_gives_an_awaitable_without_being_async_blocks(guard: Any, context: ToolContext) -> None:
     guarded = engine(TraceSink(), make(lambda *_: ToolOutput.ok()), input_guards=[guard])
     done = run_sync(guarded, call(), context)
     assert done.error == "guardrail:a guardrail that gives an awaitable has to be an `async def`, and run by run_async"
@@ -302,24 +302,21 @@ def test_calls_without_a_text_of_their_own_do_not_share_a_key(sink: TraceSink, c
     assert counts == [1, 2]
 
 
-@every_row("error", [None, ValueError("x"), RetryableToolError("x")])
-def test_cache_is_empty_after_a_writing_tool_however_it_ended(context: ToolContext, error: Exception | None) -> None:
+@rows(None, ValueError("x"), RetryableToolError("x"))
+def test_cache_is_empty_after_a_writing_tool_however_it_ended(error: Exception | None, context: ToolContext) -> None:
     writer = make(ok if error is None else failing(error), Effect.WRITE, name="other")
     assert counted_around(writer, context) == 2
 
 
-@every_row(
-    "effect, changes, has_commands, has_network",
-    [
-        (Effect.NONE, False, False, False),
-        (Effect.READ, False, False, False),
-        (Effect.WRITE, True, False, False),
-        (Effect.EXECUTE, True, True, True),
-        (Effect.NETWORK, False, False, True),
-    ],
+@rows(
+    (Effect.NONE, False, False, False),
+    (Effect.READ, False, False, False),
+    (Effect.WRITE, True, False, False),
+    (Effect.EXECUTE, True, True, True),
+    (Effect.NETWORK, False, False, True),
 )
 def test_tool_gets_what_its_effect_speaks_of_and_nothing_else(
-    run: Runner, tmp_path: Path, effect: Effect, changes: bool, has_commands: bool, has_network: bool
+    effect: Effect, changes: bool, has_commands: bool, has_network: bool, run: Runner, tmp_path: Path
 ) -> None:
     seen: list[tuple[bool, bool, bool]] = []
 
@@ -335,8 +332,8 @@ def test_tool_gets_what_its_effect_speaks_of_and_nothing_else(
     assert seen == [(changes, has_commands, has_network)]
 
 
-@every_row("effect", Effect)
-def test_cache_holds_as_long_as_nothing_may_have_changed(context: ToolContext, effect: Effect) -> None:
+@rows(*Effect)
+def test_cache_holds_as_long_as_nothing_may_have_changed(effect: Effect, context: ToolContext) -> None:
     other = make(ok, effect, name="other")
     assert counted_around(other, context) == (2 if effect in {Effect.WRITE, Effect.EXECUTE} else 1)
     assert counted_around(replace(other, child=True), context) == 2
@@ -523,11 +520,9 @@ def test_tool_that_keeps_its_own_time_is_waited_for_a_little_longer(context: Too
     assert [way() for way in ways] == [ToolOutput.ok(own=True)] * 2
 
 
-@every_row(
-    "error, message", [(SystemExit(3), "SystemExit: 3"), (asyncio.CancelledError(), "CancelledError was raised")]
-)
+@rows((SystemExit(3), "SystemExit: 3"), (asyncio.CancelledError(), "CancelledError was raised"))
 def test_async_tool_that_exits_or_cancels_does_not_end_the_event_loop(
-    context: ToolContext, error: BaseException, message: str
+    error: BaseException, message: str, context: ToolContext
 ) -> None:
     async def leave(*_: object) -> None:
         raise error

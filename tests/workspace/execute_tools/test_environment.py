@@ -18,7 +18,7 @@ from mendgraph.nodes.execute_tools.registry import ToolContext, ToolOutput
 from mendgraph.nodes.execute_tools.secrets.redact import MARK
 from mendgraph.nodes.execute_tools.store.audit_log import AuditLog
 from mendgraph.nodes.records import Effect, JsonMap, ToolError, ToolErrorCode
-from tests.row_tables import every_row
+from tests.row_tables import rows
 from tests.workspace.execute_tools.action_doubles import Do, Later, echo, fail
 
 READING = ("read_file", "search_in_file", "file_info", "list_files", "list_directory", "glob_files", "search_files")
@@ -33,8 +33,8 @@ def refused(environment: Environment, action: str, arguments: JsonMap) -> str | 
     return result.error
 
 
-@every_row("path", ["../a.txt", "/etc/a.txt", "link.txt", "~/a.txt", "../base-evil/a.txt"])
-def test_paths_that_lead_out_are_blocked(tmp_path: Path, path: str) -> None:
+@rows("../a.txt", "/etc/a.txt", "link.txt", "~/a.txt", "../base-evil/a.txt")
+def test_paths_that_lead_out_are_blocked(path: str, tmp_path: Path) -> None:
     base = tmp_path / "base"
     base.mkdir()
     (tmp_path / "base-evil").mkdir()
@@ -51,14 +51,11 @@ def test_file_of_another_extension_is_refused_and_a_folder_has_none(tmp_path: Pa
     assert {refused(environment, action, {"path": "src"}) for action in READING[3:]} == {None}
 
 
-@every_row(
-    "action, arguments, error",
-    [
-        ("read_file", {"path": ["a.txt"]}, "A path must be text."),
-        ("fetch_url", {"url": "file:///etc/hosts"}, "not http or https"),
-        ("fetch_url", {"url": "http://a:b@a.example"}, "user name or password"),
-        ("read_file", ["a.txt"], "the arguments of an action are a mapping, not list"),
-    ],
+@rows(
+    ("read_file", {"path": ["a.txt"]}, "A path must be text."),
+    ("fetch_url", {"url": "file:///etc/hosts"}, "not http or https"),
+    ("fetch_url", {"url": "http://a:b@a.example"}, "user name or password"),
+    ("read_file", ["a.txt"], "the arguments of an action are a mapping, not list"),
 )
 def test_arguments_that_cannot_be_judged_are_refused(action: str, arguments: Any, error: str) -> None:
     run = Do(action, echo)
@@ -67,7 +64,7 @@ def test_arguments_that_cannot_be_judged_are_refused(action: str, arguments: Any
     assert error in result["error"]
 
 
-@every_row("action", ["http_get", "http_post", "fetch_url"])
+@rows("http_get", "http_post", "fetch_url")
 def test_every_action_that_goes_out_is_judged(action: str) -> None:
     open_to_one = Environment(allow_net=True, allowed_domains=["a.example"])
     closed = refused(Environment(), action, {"url": "http://a.example"})
@@ -78,14 +75,11 @@ def test_every_action_that_goes_out_is_judged(action: str) -> None:
     assert errors == ["A non-empty 'url' is required.", "Domain 'b.example' not allowed.", None]
 
 
-@every_row(
-    "name, effect, retries",
-    [
-        *((name, None, 1) for name in ("sleepy", "http_get", "read_file")),
-        *((name, None, 0) for name in (*WRITING, "http_post")),
-        *(("sleepy", effect, 1) for effect in (Effect.READ, Effect.NETWORK)),
-        *(("sleepy", effect, 0) for effect in (Effect.WRITE, Effect.EXECUTE)),
-    ],
+@rows(
+    *((name, None, 1) for name in ("sleepy", "http_get", "read_file")),
+    *((name, None, 0) for name in (*WRITING, "http_post")),
+    *(("sleepy", effect, 1) for effect in (Effect.READ, Effect.NETWORK)),
+    *(("sleepy", effect, 0) for effect in (Effect.WRITE, Effect.EXECUTE)),
 )
 def test_timeout_is_retried_unless_something_is_known_to_change(name: str, effect: Effect | None, retries: int) -> None:
     environment = Environment(allow_net=True, retry_backoff_s=0)
@@ -170,10 +164,7 @@ def circle() -> JsonMap:
     return made
 
 
-@every_row(
-    "value, told",
-    [(Fighting(), "<Fighting>"), (circle(), "<dict>"), (b"\xff", "<bytes>"), ((Path("a"),), ["a"])],
-)
+@rows((Fighting(), "<Fighting>"), (circle(), "<dict>"), (b"\xff", "<bytes>"), ((Path("a"),), ["a"]))
 def test_any_object_goes_in_and_out_as_it_is_and_is_told_by_its_type(value: Any, told: Any) -> None:
     records = list[JsonMap]()
     action = Do("x", lambda **given: given["thing"])
@@ -241,12 +232,12 @@ def test_refusal_of_the_moment_does_not_use_up_its_idempotency_key() -> None:
 DATABASE = sqlite3.connect(":memory:", check_same_thread=False)
 
 
-def rows() -> Iterator[int]:
+def three_numbers() -> Iterator[int]:
     yield from (1, 2)
 
 
 CONSUMABLE: list[Callable[[], Any]] = [
-    rows,
+    three_numbers,
     lambda: map(str, [1, 2]),
     lambda: iter([1, 2]),
     lambda: io.StringIO("a\nb\n"),
@@ -257,9 +248,9 @@ CONSUMABLE: list[Callable[[], Any]] = [
 ]
 
 
-@every_row("make", CONSUMABLE)
-@every_row("secrets", [[], ["xyzzy-" + "plugh-4711"]])
-def test_iterator_is_handed_on_untouched(make: Callable[[], Any], secrets: list[str]) -> None:
+@rows(*CONSUMABLE)
+@rows([], ["xyzzy-" + "plugh-4711"])
+def test_iterator_is_handed_on_untouched(secrets: list[str], make: Callable[[], Any]) -> None:
     records: list[JsonMap] = []
     environment = Environment(logger=records.append, secrets=secrets)
 
@@ -314,7 +305,7 @@ def test_async_action_runs_from_sync_code_inside_a_loop() -> None:
     assert late["error"] == "Action 'later' timed out after 0.3s"
 
 
-@every_row("action", [Later(0), Do("x", echo), Do("hidden", lambda **given: Later(0).execute(**given))])
+@rows(Later(0), Do("x", echo), Do("hidden", lambda **given: Later(0).execute(**given)))
 def test_awaited_action_ends_as_one_that_is_waited_for(action: Any) -> None:
     records: list[JsonMap] = []
     environment = Environment(logger=records.append)

@@ -25,7 +25,7 @@ from mendgraph.nodes.execute_tools.registry import Tool, ToolContext, ToolOutput
 from mendgraph.nodes.language.installation import how_to_add
 from mendgraph.nodes.records import Effect, JsonMap, ToolError, ToolErrorCode, ToolResult, ToolSpec
 from tests.doubles.mcp_servers import ECHO, http_server, program, running
-from tests.row_tables import every_row
+from tests.row_tables import rows
 
 REAL = """
 from mcp.server.fastmcp import FastMCP, Image
@@ -211,7 +211,7 @@ def test_server_that_never_begins_to_talk_is_unavailable(tmp_path: Path) -> None
     assert running(tmp_path) == []
 
 
-@every_row("said, told", [(f"bad token {KEY}", "bad token ***"), ("a" * 100 + "b" * 499, "b" * 499)])
+@rows((f"bad token {KEY}", "bad token ***"), ("a" * 100 + "b" * 499, "b" * 499))
 def test_last_words_of_a_program_are_told_without_keys_and_bounded(said: str, told: str) -> None:
     code = f"import sys; print({said!r}, file=sys.stderr)"
     found = load_mcp_tools_sync({"s": {"transport": "stdio", "command": sys.executable, "args": ["-c", code]}})
@@ -258,12 +258,9 @@ def test_program_gets_no_keys_but_what_its_connection_says(monkeypatch: pytest.M
     assert found.message.endswith("it said: [None, 'is value', '$OTHER', '${MISSING}']")
 
 
-@every_row(
-    "connection, reason",
-    [
-        ({"transport": "http"}, "it has neither a url nor the transport 'stdio'"),
-        ({"transport": "stdio", "args": []}, "command: Field required"),
-    ],
+@rows(
+    ({"transport": "http"}, "it has neither a url nor the transport 'stdio'"),
+    ({"transport": "stdio", "args": []}, "command: Field required"),
 )
 def test_connection_without_a_url_or_a_command_is_refused(connection: dict[str, object], reason: str) -> None:
     message = f"The connection of the MCP server 's' cannot be used: {reason}"
@@ -292,27 +289,21 @@ FILE = {"type": "resource", "resource": {"uri": "a:b", "mimeType": "text/plain",
 UTF = {"type": "resource", "mimeType": "text/plain", "uri": "a:b", "text": "é"}
 
 
-@every_row(
-    "answer, data",
-    [
-        ({"content": [text("a"), text("b\u202e")]}, {"text": "a\nb\u202e"}),
-        ({}, {"text": ""}),
-        ({"content": [text("See b.")], "structuredContent": {"a": 1}}, {"text": "See b."}),
-        ({"content": [], "structuredContent": {"a": 1}}, {"structured": {"a": 1}}),
-        ({"content": [FILE, text("a")]}, {"text": "a", "attachments": [UTF]}),
-    ],
+@rows(
+    ({"content": [text("a"), text("b\u202e")]}, {"text": "a\nb\u202e"}),
+    ({}, {"text": ""}),
+    ({"content": [text("See b.")], "structuredContent": {"a": 1}}, {"text": "See b."}),
+    ({"content": [], "structuredContent": {"a": 1}}, {"structured": {"a": 1}}),
+    ({"content": [FILE, text("a")]}, {"text": "a", "attachments": [UTF]}),
 )
 def test_answer_becomes_data(answer: JsonMap, data: JsonMap) -> None:
     assert call_result("s__t", answer) == ToolOutput(ToolResult(ok=True, data=data))
 
 
-@every_row(
-    "content, message",
-    [
-        ([text("no such\nfile \x1b")], "s__t failed: no such file \\x1b"),
-        ([{"type": "image"}], "s__t failed: it gave no reason"),
-        ([text("x" * 1_000_000)], f"s__t failed: {'x' * (LONGEST_ERROR - 3)}..."),
-    ],
+@rows(
+    ([text("no such\nfile \x1b")], "s__t failed: no such file \\x1b"),
+    ([{"type": "image"}], "s__t failed: it gave no reason"),
+    ([text("x" * 1_000_000)], f"s__t failed: {'x' * (LONGEST_ERROR - 3)}..."),
 )
 def test_error_is_bounded_and_plain(content: list[Any], message: str) -> None:
     error = ToolError(code=ToolErrorCode.IO_ERROR, message=message)
@@ -323,16 +314,13 @@ BLOB = {"type": "resource", "resource": {"uri": "a:b", "mimeType": "image/png", 
 TIFF, LARGE = {**PNG, "mimeType": "image/tiff"}, {**PNG, "data": "AAAA" * 2_000_000}
 
 
-@every_row(
-    "block, attachment, shown",
-    [
-        (PNG, {**SAID, "bytes": 8}, ("image", "image/png")),
-        (MP3, {"type": "audio", "mimeType": "audio/mpeg", "bytes": 3}, ("audio", "audio/mp3")),
-        (BLOB, {"type": "resource", "mimeType": "image/png", "uri": "a:b", "bytes": 3}, ("image", "image/png")),
-        (TIFF, {**SAID, "mimeType": "image/tiff", "bytes": 8, "left_out": "models take no data of this type"}, None),
-        ({**PNG, "data": "?"}, {**SAID, "left_out": "its data is no Base64"}, None),
-        (LARGE, {**SAID, "bytes": 6_000_000, "left_out": "it has more than 5,242,880 bytes"}, None),
-    ],
+@rows(
+    (PNG, {**SAID, "bytes": 8}, ("image", "image/png")),
+    (MP3, {"type": "audio", "mimeType": "audio/mpeg", "bytes": 3}, ("audio", "audio/mp3")),
+    (BLOB, {"type": "resource", "mimeType": "image/png", "uri": "a:b", "bytes": 3}, ("image", "image/png")),
+    (TIFF, {**SAID, "mimeType": "image/tiff", "bytes": 8, "left_out": "models take no data of this type"}, None),
+    ({**PNG, "data": "?"}, {**SAID, "left_out": "its data is no Base64"}, None),
+    (LARGE, {**SAID, "bytes": 6_000_000, "left_out": "it has more than 5,242,880 bytes"}, None),
 )
 def test_images_and_sounds_are_shown_as_blocks_and_others_are_described(
     block: JsonMap, attachment: JsonMap, shown: tuple[str, str] | None

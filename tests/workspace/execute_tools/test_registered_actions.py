@@ -14,7 +14,7 @@ from mendgraph.nodes.execute_tools.registry import ActionError, ActionRegistry, 
 from mendgraph.nodes.execute_tools.secrets.redact import MARK
 from mendgraph.nodes.execute_tools.tools.read_file import read_file
 from mendgraph.nodes.records import Effect, JsonMap
-from tests.row_tables import every_row
+from tests.row_tables import rows
 from tests.workspace.execute_tools.action_doubles import Do
 
 
@@ -54,8 +54,8 @@ def peek(file_name: str) -> str:
     return Path(file_name).read_text()
 
 
-@every_row("action, data", [(Notebook(), ["hello"]), (peek, "hello")])
-def test_registered_action_is_executed_by_an_environment(tmp_path: Path, action: Any, data: Any) -> None:
+@rows((Notebook(), ["hello"]), (peek, "hello"))
+def test_registered_action_is_executed_by_an_environment(action: Any, data: Any, tmp_path: Path) -> None:
     (tmp_path / "notes.txt").write_text("hello")
     registry = ActionRegistry()
     registry.register(action)
@@ -128,7 +128,7 @@ def first_two_numbers(rows: Iterable[int]) -> list[int]:
     return list(itertools.islice(rows, 2))
 
 
-@every_row("execute", [first_two, first_two_numbers])
+@rows(first_two, first_two_numbers)
 def test_registered_action_takes_an_endless_iterator_untouched(execute: Callable[..., Any]) -> None:
     action = Do("take", execute)
     environment = Environment(actions=ActionRegistry([tool(execute, effect=Effect.READ, name="take")]))

@@ -10,7 +10,7 @@ from mendgraph.nodes.execute_tools.files.workspace import Workspace
 from mendgraph.nodes.execute_tools.registry import ActionRegistry, ToolContext, ToolOutput, argument_schema, tool
 from mendgraph.nodes.execute_tools.signatures import read_signature
 from mendgraph.nodes.records import Effect, JsonMap, ToolError, ToolSpec
-from tests.row_tables import every_row
+from tests.row_tables import rows
 
 
 class PathArguments(BaseModel):
@@ -79,21 +79,18 @@ def test_registry_finds_by_name(registry: ActionRegistry) -> None:
     assert registry.specs() == (show.spec, _open_ended.spec, later.spec)
 
 
-@every_row(
-    "name, arguments, expected",
-    [
-        ("show", {"path": "a"}, {"path": "a", "limit": 5}),
-        ("show", {"filename": "a", "limit": "7"}, {"path": "a", "limit": 7}),
-        ("show", {"file_name": "a"}, {"path": "a", "limit": 5}),
-        ("show", {}, ["path: field required"]),
-        ("show", {"path": "a", "limt": 1}, ["limt: unknown argument, did you mean 'limit'?"]),
-        ("show", {"path": "\ud800"}, ["path: str is not valid UTF-8: surrogates not allowed"]),
-        ("open_ended", {"x": "2", "extra": 7}, {"x": 2, "extra": 7}),
-        ("nope", {}, ["unknown tool 'nope'"]),
-    ],
+@rows(
+    ("show", {"path": "a"}, {"path": "a", "limit": 5}),
+    ("show", {"filename": "a", "limit": "7"}, {"path": "a", "limit": 7}),
+    ("show", {"file_name": "a"}, {"path": "a", "limit": 5}),
+    ("show", {}, ["path: field required"]),
+    ("show", {"path": "a", "limt": 1}, ["limt: unknown argument, did you mean 'limit'?"]),
+    ("show", {"path": "\ud800"}, ["path: str is not valid UTF-8: surrogates not allowed"]),
+    ("open_ended", {"x": "2", "extra": 7}, {"x": 2, "extra": 7}),
+    ("nope", {}, ["unknown tool 'nope'"]),
 )
 def test_arguments_become_canonical_or_sentences(
-    registry: ActionRegistry, name: str, arguments: dict[str, Any], expected: dict[str, Any] | list[str]
+    name: str, arguments: dict[str, Any], expected: dict[str, Any] | list[str], registry: ActionRegistry
 ) -> None:
     assert registry.validate(name, arguments) == expected
 
@@ -275,7 +272,7 @@ REFUSED: list[tuple[Callable[..., Any], str]] = [
 ]
 
 
-@every_row("function, message", REFUSED)
+@rows(*REFUSED)
 def test_signature_that_says_too_little_is_refused_with_the_remedy(function: Callable[..., Any], message: str) -> None:
     with pytest.raises(TypeError) as caught:
         read_signature(function, (), ToolContext)

@@ -29,7 +29,7 @@ from mendgraph.nodes.records import (
     Verdict,
     VerdictKind,
 )
-from tests.row_tables import every_row
+from tests.row_tables import rows
 
 UNTOUCHED: Any = None
 """The workspace: a step hands it on, and does nothing with it."""
@@ -180,22 +180,19 @@ ANSWER, READ, EDIT = call("final_answer"), call("read"), call("edit")
 DENIED_READ, BAD = settled(READ), broken("x")
 
 
-@every_row(
-    "items, before, results, ran",
-    [
-        ([ANSWER, READ], [None, None], [done(ANSWER), done(READ)], "read final_answer"),
-        ([ANSWER, EDIT, READ], [None] * 3, [not_yet(ANSWER, 1), done(EDIT, FAILED), done(READ)], "edit read"),
-        ([READ, ANSWER], [DENIED_READ, None], [DENIED_READ, not_yet(ANSWER, 1)], ""),
-        (
-            [READ, EDIT, ANSWER],
-            [DENIED_READ, None, None],
-            [DENIED_READ, done(EDIT, FAILED), not_yet(ANSWER, 2)],
-            "edit",
-        ),
-        ([READ, ANSWER], [settled(READ, OK), None], [settled(READ, OK), done(ANSWER)], "final_answer"),
-        ([BAD, ANSWER], [settled(BAD), None], [settled(BAD), not_yet(ANSWER, 1)], ""),
-        ([ANSWER], [settled(ANSWER)], [settled(ANSWER)], ""),
-    ],
+@rows(
+    ([ANSWER, READ], [None, None], [done(ANSWER), done(READ)], "read final_answer"),
+    ([ANSWER, EDIT, READ], [None] * 3, [not_yet(ANSWER, 1), done(EDIT, FAILED), done(READ)], "edit read"),
+    ([READ, ANSWER], [DENIED_READ, None], [DENIED_READ, not_yet(ANSWER, 1)], ""),
+    (
+        [READ, EDIT, ANSWER],
+        [DENIED_READ, None, None],
+        [DENIED_READ, done(EDIT, FAILED), not_yet(ANSWER, 2)],
+        "edit",
+    ),
+    ([READ, ANSWER], [settled(READ, OK), None], [settled(READ, OK), done(ANSWER)], "final_answer"),
+    ([BAD, ANSWER], [settled(BAD), None], [settled(BAD), not_yet(ANSWER, 1)], ""),
+    ([ANSWER], [settled(ANSWER)], [settled(ANSWER)], ""),
 )
 def test_final_answer_comes_last_and_stands_only_when_all_went_well(
     items: list[ToolCall | CallError], before: list[CallResult | None], results: list[CallResult], ran: str
@@ -205,7 +202,7 @@ def test_final_answer_comes_last_and_stands_only_when_all_went_well(
     assert " ".join(call_id for call_id, *_ in engine.seen) == ran
 
 
-@every_row("seconds_left, ran", [(1.0, True), (0.0, False)])
+@rows((1.0, True), (0.0, False))
 def test_child_for_which_no_time_is_left_does_not_run(seconds_left: float, ran: bool) -> None:
     item = call("delegate")
     using = StepResources(
@@ -224,7 +221,7 @@ def test_child_for_which_no_time_is_left_does_not_run(seconds_left: float, ran: 
 SAME = ToolResult.failure(ToolErrorCode.UNCHANGED, "The block is identical.")
 
 
-@every_row("changes", [(), (change("b.py"),)])
+@rows(((),), ((change("b.py"),),))
 def test_file_repeated_as_it_is_does_not_stand_in_the_way_beside_a_change(changes: tuple[FileChange, ...]) -> None:
     engine = Engine(read=ToolOutput(OK, changes), edit=ToolOutput(SAME))
     before = step(Engine(edit=ToolOutput(SAME)), [EDIT, ANSWER], context=replace(CONTEXT, changes=changes)).results
@@ -235,15 +232,12 @@ def test_file_repeated_as_it_is_does_not_stand_in_the_way_beside_a_change(change
 CHECKS = call("run_checks").model_copy(update={"implied": True})
 
 
-@every_row(
-    "outputs, before, runs",
-    [
-        ({}, None, True),
-        ({"edit": ToolOutput(FAILED)}, None, False),
-        ({}, settled(EDIT), False),
-        ({"edit": ToolOutput(SAME)}, None, False),
-        ({"read": ToolOutput(OK, changes=(change("b.py"),)), "edit": ToolOutput(SAME)}, None, True),
-    ],
+@rows(
+    ({}, None, True),
+    ({"edit": ToolOutput(FAILED)}, None, False),
+    ({}, settled(EDIT), False),
+    ({"edit": ToolOutput(SAME)}, None, False),
+    ({"read": ToolOutput(OK, changes=(change("b.py"),)), "edit": ToolOutput(SAME)}, None, True),
 )
 def test_implied_checks_run_only_where_there_is_something_to_judge(
     outputs: dict[str, ToolOutput], before: CallResult | None, runs: bool
@@ -258,7 +252,7 @@ def test_implied_checks_run_only_where_there_is_something_to_judge(
     assert ("run_checks" in [call_id for call_id, *_ in engine.seen]) is runs
 
 
-@every_row("gated", [True, False])
+@rows(True, False)
 def test_of_several_edits_the_last_is_judged(gated: bool) -> None:
     seen: list[tuple[str, bool]] = []
 
@@ -271,14 +265,14 @@ def test_of_several_edits_the_last_is_judged(gated: bool) -> None:
     assert seen == [("a", False), ("b", gated), ("c", gated), ("d", gated)]
 
 
-@every_row("changed, taken", [(False, False), (["f"], True), ([], True)])
+@rows((False, False), (["f"], True), ([], True))
 def test_edit_that_only_showed_its_file_stands_in_the_way_of_the_answer(changed: Any, taken: bool) -> None:
     engine = Engine(edit=ToolOutput.ok(path="a.py", changed=changed), final_answer=ToolOutput(OK))
     done = step(engine, [call("edit"), call("final_answer")])
     assert [result.result.ok for result in done.results] == [True, taken]
 
 
-@every_row("edited", [(), ("path",)])
+@rows(((),), (("path",),))
 def test_arguments_that_a_person_has_edited_count_and_not_the_text_of_the_model(edited: tuple[str, ...]) -> None:
     seen: list[str] = []
 

@@ -9,7 +9,7 @@ import pytest
 
 from mendgraph.nodes.execute_tools.mcp_servers.connections import ConnectionSettingsError, McpServer, resolve_server
 from mendgraph.nodes.execute_tools.mcp_servers.executed_files import python_target
-from tests.row_tables import every_row
+from tests.row_tables import rows
 
 PYTHON = sys.executable
 
@@ -38,19 +38,16 @@ OPTION = "--settings={}settings.json"
 OPENING = "exec(open('{}calc.py').read())"
 
 
-@every_row(
-    "args, resolved, executed",
-    [
-        (["calc.py"], ["{}calc.py"], ["calc.py"]),
-        (["-X", "dev", "./calc.py", "none.py"], ["-X", "dev", "{}calc.py", "none.py"], ["calc.py"]),
-        (["-I", "app"], ["-I", "{}app"], ["app"]),
-        (["-c", "calc.py", OPTION.replace("{}", "")], ["-c", "calc.py", OPTION], ["settings.json"]),
-        (["-c", "pass", "."], ["-c", "pass", "{root}"], []),
-        (["-c", OPENING], ["-c", OPENING], []),
-    ],
+@rows(
+    (["calc.py"], ["{}calc.py"], ["calc.py"]),
+    (["-X", "dev", "./calc.py", "none.py"], ["-X", "dev", "{}calc.py", "none.py"], ["calc.py"]),
+    (["-I", "app"], ["-I", "{}app"], ["app"]),
+    (["-c", "calc.py", OPTION.replace("{}", "")], ["-c", "calc.py", OPTION], ["settings.json"]),
+    (["-c", "pass", "."], ["-c", "pass", "{root}"], []),
+    (["-c", OPENING], ["-c", OPENING], []),
 )
 def test_file_arguments_become_absolute_and_are_executed(
-    workspace: Path, args: list[str], resolved: list[str], executed: list[str]
+    args: list[str], resolved: list[str], executed: list[str], workspace: Path
 ) -> None:
     server = resolve(workspace, *(each.replace("{}", f"{workspace}/") for each in args))
     shown = [each.replace("{}", f"{workspace}/").replace("{root}", str(workspace)) for each in resolved]
@@ -75,8 +72,8 @@ def test_module_that_python_finds_in_the_workspace_is_executed(
     assert executed_in(workspace, resolve(workspace, *args, env={})) in (["calc.py"], [])
 
 
-@every_row("variable", ["PYTHONPATH", "NODE_PATH", "PATH"])
-def test_folder_of_a_search_variable_is_executed(workspace: Path, variable: str) -> None:
+@rows("PYTHONPATH", "NODE_PATH", "PATH")
+def test_folder_of_a_search_variable_is_executed(variable: str, workspace: Path) -> None:
     server = resolve(workspace, "-c", "pass", env={variable: "lib"})
     assert (server.env[variable], executed_in(workspace, server)) == (f"{workspace}/lib", ["lib"])
 
@@ -101,20 +98,17 @@ def test_safe_path_of_python_cannot_be_taken_back(workspace: Path) -> None:
     assert resolve(workspace, "calc.py", env={"PYTHONSAFEPATH": ""}).env["PYTHONSAFEPATH"] == "1"
 
 
-@every_row(
-    "connection, reason",
-    [
-        ({"command": "no-such-program"}, "command: there is no program 'no-such-program'"),
-        ({"command": "./no-such-program"}, "command: there is no program './no-such-program'"),
-        ({"command": PYTHON, "cwd": "lib"}, "its cwd lies in the workspace"),
-        ({"command": PYTHON, "cwd": ".."}, ""),
-        ({"command": PYTHON, "args": ["."]}, "it executes '{}/.', which holds the workspace"),
-        ({"command": PYTHON, "env": {"PYTHONPATH": "."}}, "PYTHONPATH names the workspace"),
-        ({"command": PYTHON, "args": ["link.py"]}, "'{}/link.py' is a symbolic link in the workspace"),
-    ],
+@rows(
+    ({"command": "no-such-program"}, "command: there is no program 'no-such-program'"),
+    ({"command": "./no-such-program"}, "command: there is no program './no-such-program'"),
+    ({"command": PYTHON, "cwd": "lib"}, "its cwd lies in the workspace"),
+    ({"command": PYTHON, "cwd": ".."}, ""),
+    ({"command": PYTHON, "args": ["."]}, "it executes '{}/.', which holds the workspace"),
+    ({"command": PYTHON, "env": {"PYTHONPATH": "."}}, "PYTHONPATH names the workspace"),
+    ({"command": PYTHON, "args": ["link.py"]}, "'{}/link.py' is a symbolic link in the workspace"),
 )
 def test_connection_that_the_agent_could_rewrite_is_refused(
-    workspace: Path, connection: dict[str, Any], reason: str
+    connection: dict[str, Any], reason: str, workspace: Path
 ) -> None:
     if not reason:
         assert resolve_server("s", {"transport": "stdio", **connection}, str(workspace)).cwd == str(workspace.parent)
@@ -124,14 +118,11 @@ def test_connection_that_the_agent_could_rewrite_is_refused(
     assert str(refusal.value).startswith(reason.replace("{}", str(workspace)))
 
 
-@every_row(
-    "argv, script, module",
-    [
-        ("python3.12 -W error -B x.py", 4, ""),
-        ("uv run python -Im a.b c", 4, "a.b"),
-        ("env python -ma", 2, "a"),
-        ("python -c code x.py", 2, "-"),
-    ],
+@rows(
+    ("python3.12 -W error -B x.py", 4, ""),
+    ("uv run python -Im a.b c", 4, "a.b"),
+    ("env python -ma", 2, "a"),
+    ("python -c code x.py", 2, "-"),
 )
 def test_target_of_python_is_read_from_a_command_line(argv: str, script: int, module: str) -> None:
     target = python_target(argv.split())

@@ -16,7 +16,7 @@ from mendgraph.nodes.execute_tools.network.network import (
 )
 from mendgraph.nodes.execute_tools.network.url_rules import NetworkRules, Target
 from mendgraph.nodes.records import ToolError, ToolErrorCode
-from tests.row_tables import every_row
+from tests.row_tables import rows
 from tests.workspace.network.loopback_servers import Everywhere, Listener, certificate_for, http_answer, serving
 
 TARGET = Target("http", "a.test", 80, "/")
@@ -44,7 +44,7 @@ def fetch(backend: httpcore2.NetworkBackend) -> int:
         return pool.request("GET", "http://a.test/").status
 
 
-@every_row("far_end", ["127.0.0.1", "10.0.0.1", "93.184.216.35"])
+@rows("127.0.0.1", "10.0.0.1", "93.184.216.35")
 def test_far_end_of_the_connection_is_checked_before_a_byte_is_sent(far_end: str) -> None:
     with Listener(http_answer()) as listener:
         with pytest.raises(RefusedConnectionError):
@@ -84,12 +84,9 @@ def test_certificate_that_is_trusted_and_for_the_name(certificate: str) -> None:
     assert answer == HttpResponse(200, "https://a.test/", "text/plain", "hello", 5, cut=False)
 
 
-@every_row(
-    "host, trusted, reason",
-    [("b.test", True, "Hostname mismatch"), ("a.test", False, "certificate verify failed")],
-)
+@rows(("b.test", True, "Hostname mismatch"), ("a.test", False, "certificate verify failed"))
 def test_any_other_certificate_is_refused_before_a_request(
-    certificate: str, host: str, trusted: bool, reason: str
+    host: str, trusted: bool, reason: str, certificate: str
 ) -> None:
     with Listener(http_answer(), tls=serving(certificate)) as listener:
         answer = ask(host, listener, ssl.create_default_context(cafile=certificate) if trusted else None)
@@ -107,11 +104,8 @@ def test_eight_addresses_of_a_host_are_tried_and_all_are_judged() -> None:
         allowed_addresses(TARGET, resolving(*public, "10.0.0.1"), Deadline(5))
 
 
-@every_row(
-    "address",
-    ["10.0.0.0", "10.255.255.255", "172.16.0.0", "172.31.255.255", "192.168.0.0", "100.64.0.1", "127.8.8.8", "::1",
-     "fc00::1", "fdff::1"],
-)  # fmt: skip
+@rows("10.0.0.0", "10.255.255.255", "172.16.0.0", "172.31.255.255", "192.168.0.0", "100.64.0.1", "127.8.8.8", "::1",
+     "fc00::1", "fdff::1")  # fmt: skip
 def test_private_addresses_are_for_hosts_that_are_named_for_it(address: str) -> None:
     assert (why_forbidden(address), why_forbidden(address, private_allowed=True)) == ("private", "")
     named = Target("http", "a.test", 80, "/", private_allowed=True)
@@ -143,7 +137,7 @@ def test_public_addresses_are_allowed_also_behind_a_gateway() -> None:
     assert why_forbidden("64:ff9b::7f00:1", private_allowed=True) == "private"
 
 
-@every_row("error", [socket.gaierror(-2, "Name or service not known"), UnicodeError("too long")])
+@rows(socket.gaierror(-2, "Name or service not known"), UnicodeError("too long"))
 def test_name_without_an_address_is_no_outage(error: Exception) -> None:
     def fail(*_: object) -> Sequence[str]:
         raise error

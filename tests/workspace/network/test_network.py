@@ -8,7 +8,7 @@ import pytest
 from mendgraph.nodes.execute_tools.network.network import HttpResponse, Network, decode_text
 from mendgraph.nodes.execute_tools.network.url_rules import NetworkRules
 from mendgraph.nodes.records import ToolError, ToolErrorCode
-from tests.row_tables import every_row
+from tests.row_tables import rows
 from tests.workspace.network.loopback_servers import Everywhere, Listener, http_answer, require
 
 PUBLIC = "93.184.216.34"
@@ -50,7 +50,7 @@ def test_request_is_fixed_and_says_nothing_of_the_user(monkeypatch: pytest.Monke
     assert sent == [b"GET /a HTTP/1.1\r\n" + rest, b"GET /b HTTP/1.1\r\n" + rest]
 
 
-@every_row("host", ["127.0.0.1", "::1"])
+@rows("127.0.0.1", "::1")
 def test_real_connection_to_a_host_that_may_be_private(host: str) -> None:
     """Nothing stands in for the system here; by name of localhost, the same listener is refused."""
     with Listener(http_answer(), host=require(host)) as listener:
@@ -64,18 +64,14 @@ def test_real_connection_to_a_host_that_may_be_private(host: str) -> None:
     assert listener.connections == 1
 
 
-@every_row(
-    "location, part",
-    [
+@rows(
         ("http://evil.test/", "Domain 'evil.test' not allowed"), ("//evil.test/", "Domain 'evil.test' not allowed"),
         ("http://inner.test/", "its address 10.0.0.1 is private"),
         ("http://good.test:22/", "Port 22 of 'good.test' not allowed"),
         ("http://127.0.0.1/", "Domain '127.0.0.1' not allowed"), ("http://2130706433/", "is no host"),
         ("http://good.test@evil.test/", "user name or password"), ("ftp://good.test/", "not http or https"),
         ("file:///etc/passwd", "not http or https"), ("http://good.test\\@evil.test/", "percent-encoded"),
-        ("/\\evil.test/", "percent-encoded"), ("http://[", "is no URL"), ("/a\tb", r"the character '\t'"),
-    ],
-)  # fmt: skip
+        ("/\\evil.test/", "percent-encoded"), ("http://[", "is no URL"), ("/a\tb", r"the character '\t'"),)  # fmt: skip
 def test_redirect_that_is_not_allowed_is_not_followed(location: str, part: str) -> None:
     """The listener stands for every host there is: only the first request reaches it."""
     with Listener(http_answer(status="302 Found", location=location)) as listener:
@@ -87,7 +83,7 @@ def test_redirect_that_is_not_allowed_is_not_followed(location: str, part: str) 
     assert (network.connected, listener.connections) == ([PUBLIC], 1)
 
 
-@every_row("status", ["301", "302", "303", "307", "308"])
+@rows("301", "302", "303", "307", "308")
 def test_redirect_of_any_kind_is_followed(status: str) -> None:
     away = http_answer(b"", status=f"{status} Elsewhere", location="/b", content_length="0")
     with Listener(lambda head: [away if b" /a " in head else http_answer()]) as listener:
@@ -95,7 +91,7 @@ def test_redirect_of_any_kind_is_followed(status: str) -> None:
     assert answer == HttpResponse(200, "http://good.test/b", "text/plain", "hello", 5, cut=False)
 
 
-@every_row("status", ["300", "304", "305"])
+@rows("300", "304", "305")
 def test_other_status_is_an_answer_although_it_names_another_place(status: str) -> None:
     with Listener(http_answer(b"", status=f"{status} Elsewhere", location="/b", content_length="0")) as listener:
         answer = asking(listener).get("http://good.test/a", 5)
@@ -116,14 +112,11 @@ def test_long_answer_is_cut() -> None:
     assert answer == HttpResponse(200, "http://good.test/", "text/plain", "x" * 1000, 1000, cut=True)
 
 
-@every_row(
-    "answer, message",
-    [
-        (http_answer(b"x", content_type=""), "answered 200 with application/octet-stream"),
-        (http_answer(b"x", status="404 x", content_type="image/png"), "answered 404 with image/png"),
-        (http_answer(b"a\x00b"), "binary content that calls itself text/plain"),
-        (http_answer(b"x", content_encoding="gzip"), "content encoded as 'gzip'"),
-    ],
+@rows(
+    (http_answer(b"x", content_type=""), "answered 200 with application/octet-stream"),
+    (http_answer(b"x", status="404 x", content_type="image/png"), "answered 404 with image/png"),
+    (http_answer(b"a\x00b"), "binary content that calls itself text/plain"),
+    (http_answer(b"x", content_encoding="gzip"), "content encoded as 'gzip'"),
 )
 def test_answer_that_is_no_text_is_refused_with_its_type_and_size(answer: bytes, message: str) -> None:
     with Listener(answer) as listener:
@@ -143,13 +136,10 @@ def dripping(head: bytes, drop: bytes) -> Callable[[bytes], Iterable[bytes]]:
     return answer
 
 
-@every_row(
-    "head, drop",
-    [
-        (http_answer(b"", content_length="1000"), b"x"),
-        (b"HTTP/1.1 200 OK\r\n", b"a: b\r\n"),
-        (b"", b"HTTP/1.1 100 Continue\r\n\r\n"),
-    ],
+@rows(
+    (http_answer(b"", content_length="1000"), b"x"),
+    (b"HTTP/1.1 200 OK\r\n", b"a: b\r\n"),
+    (b"", b"HTTP/1.1 100 Continue\r\n\r\n"),
 )
 def test_server_that_drips_bytes_loses(head: bytes, drop: bytes) -> None:
     with Listener(dripping(head, drop)) as listener:
@@ -159,16 +149,13 @@ def test_server_that_drips_bytes_loses(head: bytes, drop: bytes) -> None:
     assert (code, message) == (ToolErrorCode.TIMEOUT, "'http://good.test/' did not answer completely within 0.3 s.")
 
 
-@every_row(
-    "answer",
-    [
-        b"",
-        b"garbage\r\n\r\n",
-        b"HTTP/1.1 200 OK\r\na: b\x00c\r\n\r\n",
-        http_answer(b"hello", content_length="6"),
-        http_answer(b"zz\r\nhello", content_length="", transfer_encoding="chunked"),
-        b"HTTP/1.1 200 OK\r\na: " + b"b" * 1_000_000,
-    ],
+@rows(
+    b"",
+    b"garbage\r\n\r\n",
+    b"HTTP/1.1 200 OK\r\na: b\x00c\r\n\r\n",
+    http_answer(b"hello", content_length="6"),
+    http_answer(b"zz\r\nhello", content_length="", transfer_encoding="chunked"),
+    b"HTTP/1.1 200 OK\r\na: " + b"b" * 1_000_000,
 )
 def test_server_that_cannot_be_understood_is_a_typed_error(answer: bytes) -> None:
     with Listener(answer) as listener:
@@ -178,10 +165,7 @@ def test_server_that_cannot_be_understood_is_a_typed_error(answer: bytes) -> Non
     assert len(message) < 400
 
 
-@every_row(
-    "url",
-    ["http://evil.test/", "http://good.test@evil.test/", "http://good.test/\r\nHost: evil.test", "http://0x7f.1/"],
-)
+@rows("http://evil.test/", "http://good.test@evil.test/", "http://good.test/\r\nHost: evil.test", "http://0x7f.1/")
 def test_refused_address_is_not_looked_up(url: str) -> None:
     asked: list[str] = []
 
@@ -203,20 +187,17 @@ def test_url_that_only_looks_like_the_allowed_host_where_plain_httpx_is_fooled()
     assert listener.connections == 1
 
 
-@every_row(
-    "data, content_type, text",
-    [
-        ("héllo".encode(), "text/plain", "héllo"),
-        ("héllo".encode("latin-1"), "text/plain; charset=ISO-8859-1", "héllo"),
-        ("héllo".encode("latin-1"), 'text/plain; Charset = "latin1"', "héllo"),
-        ("héllo".encode("utf-16"), "text/plain", None),
-        ("héllo".encode("utf-8-sig"), "text/plain; charset=latin-1", "héllo"),
-        (b"h\xe9llo", "text/plain", "h\ufffdllo"),
-        (b"a-b", "text/plain; charset=punycode", "a-b"),
-        (b"hello", "text/plain; charset=../../x", "hello"),
-        (b"", "text/plain", ""),
-        (b"a\x00b", "text/plain", None),
-    ],
+@rows(
+    ("héllo".encode(), "text/plain", "héllo"),
+    ("héllo".encode("latin-1"), "text/plain; charset=ISO-8859-1", "héllo"),
+    ("héllo".encode("latin-1"), 'text/plain; Charset = "latin1"', "héllo"),
+    ("héllo".encode("utf-16"), "text/plain", None),
+    ("héllo".encode("utf-8-sig"), "text/plain; charset=latin-1", "héllo"),
+    (b"h\xe9llo", "text/plain", "h\ufffdllo"),
+    (b"a-b", "text/plain; charset=punycode", "a-b"),
+    (b"hello", "text/plain; charset=../../x", "hello"),
+    (b"", "text/plain", ""),
+    (b"a\x00b", "text/plain", None),
 )
 def test_text_of_a_body_is_decoded_by_its_type(data: bytes, content_type: str, text: str | None) -> None:
     assert decode_text(data, content_type) == text

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from mendgraph.nodes.execute_tools.tools.apply_patch import apply_patch
 from mendgraph.nodes.execute_tools.tools.read_file import read_file
 from mendgraph.nodes.records import ChangeKind, FileChange, ToolErrorCode
-from tests.row_tables import every_row
+from tests.row_tables import rows
 from tests.workspace.conftest import Bench
 from tests.workspace.files.layout import sha, tree_of
 
@@ -82,16 +82,13 @@ def test_file_is_patched_through_a_link_and_a_move_alone_keeps_it(bench: Bench) 
 AGAIN = "read_file it again, and base your change on what it holds now."
 
 
-@every_row(
-    "body, now, message",
-    [
-        ("*** Update File: a.py\n-x\n+y\n", b"x\n", f": {AGAIN}"),
-        ("*** Delete File: a.py\n", b"x\n", f": {AGAIN}"),
-        ("*** Delete File: a.py\n", b"x\x00", ", and is binary now, so it cannot be read again: leave it as it is."),
-    ],
+@rows(
+    ("*** Update File: a.py\n-x\n+y\n", b"x\n", f": {AGAIN}"),
+    ("*** Delete File: a.py\n", b"x\n", f": {AGAIN}"),
+    ("*** Delete File: a.py\n", b"x\x00", ", and is binary now, so it cannot be read again: leave it as it is."),
 )
 def test_file_that_changed_since_it_was_read_is_left_with_all_others(
-    bench: Bench, body: str, now: bytes, message: str
+    body: str, now: bytes, message: str, bench: Bench
 ) -> None:
     bench.put({"a.py": "old\n", "b.py": "b\n"})
     bench.data(read_file, path="a.py")
@@ -138,9 +135,9 @@ REFUSED: list[tuple[str, ToolErrorCode, str]] = [
 ]
 
 
-@every_row("body, code, message", REFUSED)
+@rows(*REFUSED)
 def test_file_that_cannot_be_changed_leaves_all_as_they_were(
-    bench: Bench, body: str, code: ToolErrorCode, message: str
+    body: str, code: ToolErrorCode, message: str, bench: Bench
 ) -> None:
     bench.put({**FILES, ".env": "KEY=1"})
     (bench.root / "link.py").symlink_to("src/m.py")
@@ -152,10 +149,8 @@ def test_file_that_cannot_be_changed_leaves_all_as_they_were(
     assert not (bench.root / "new").exists()
 
 
-@every_row(
-    "text, message", [("", "Line 1 of the patch: a patch begins with"), ("x\x00", "patch holds the character U+0000")]
-)
-def test_text_that_is_no_patch_is_refused(bench: Bench, text: str, message: str) -> None:
+@rows(("", "Line 1 of the patch: a patch begins with"), ("x\x00", "patch holds the character U+0000"))
+def test_text_that_is_no_patch_is_refused(text: str, message: str, bench: Bench) -> None:
     error = bench.error(apply_patch, patch=text)
     assert error.code is INVALID
     assert error.message.startswith(message)

@@ -4,7 +4,7 @@ from mendgraph.nodes.execute_tools.registry import ToolContext, ToolOutput
 from mendgraph.nodes.execute_tools.tools.edit_file import edit_blocks
 from mendgraph.nodes.execute_tools.tools.read_file import read_file
 from mendgraph.nodes.records import ChangeKind, FileChange, JsonMap, ToolErrorCode
-from tests.row_tables import every_row
+from tests.row_tables import rows
 from tests.workspace.conftest import Bench
 from tests.workspace.files.layout import tree_of
 
@@ -28,24 +28,18 @@ def test_function_is_replaced_by_name(bench: Bench) -> None:
     assert "-    return a - b\n+    return a + b\n" in change.diff
 
 
-@every_row(
-    "path, files, line",
-    [
-        ("shop.py", {"stock.py": "LIMIT = 3\n"}, "from stock import LIMIT"),
-        ("a/shop.py", {"a/__init__.py": "", "a/stock.py": "LIMIT = 3\n"}, "from .stock import LIMIT"),
-        ("tests/test_shop.py", {"stock.py": "LIMIT = 3\n"}, "from stock import LIMIT"),
-        ("shop.py", {"stock.py": "import shop\nLIMIT = 3\n"}, ""),
-        ("a/shop.py", {"a/__init__.py": "", "a/stock.py": "from . import shop\nLIMIT = 3\n"}, ""),
-        ("shop.py", {"stock.py": "LIMIT = 3\n", "store.py": "LIMIT = 4\n"}, ""),
-        *(
-            ("shop.py", {name: "LIMIT = 3\n"}, "")
-            for name in ("stock.pyi", "my-stock.py", "test_stock.py", "stock.txt")
-        ),
-        ("shop.py", {"__main__.py": "LIMIT = 3\n"}, ""),
-    ],
+@rows(
+    ("shop.py", {"stock.py": "LIMIT = 3\n"}, "from stock import LIMIT"),
+    ("a/shop.py", {"a/__init__.py": "", "a/stock.py": "LIMIT = 3\n"}, "from .stock import LIMIT"),
+    ("tests/test_shop.py", {"stock.py": "LIMIT = 3\n"}, "from stock import LIMIT"),
+    ("shop.py", {"stock.py": "import shop\nLIMIT = 3\n"}, ""),
+    ("a/shop.py", {"a/__init__.py": "", "a/stock.py": "from . import shop\nLIMIT = 3\n"}, ""),
+    ("shop.py", {"stock.py": "LIMIT = 3\n", "store.py": "LIMIT = 4\n"}, ""),
+    *(("shop.py", {name: "LIMIT = 3\n"}, "") for name in ("stock.pyi", "my-stock.py", "test_stock.py", "stock.txt")),
+    ("shop.py", {"__main__.py": "LIMIT = 3\n"}, ""),
 )
 def test_name_that_another_file_defines_is_imported_from_there(
-    bench: Bench, path: str, files: dict[str, str], line: str
+    path: str, files: dict[str, str], line: str, bench: Bench
 ) -> None:
     bench.put(files)
     assert bench.data(edit_blocks, path="nothing_read.py", content="X = LIMIT\n")["content"] == "X = LIMIT\n"
@@ -89,8 +83,8 @@ REFUSED = [
 ]
 
 
-@every_row("path, content, message", REFUSED)
-def test_block_that_is_empty_partial_or_wrong_is_refused(bench: Bench, path: str, content: str, message: str) -> None:
+@rows(*REFUSED)
+def test_block_that_is_empty_partial_or_wrong_is_refused(path: str, content: str, message: str, bench: Bench) -> None:
     files: dict[str, str | bytes] = {"calc.py": CALC, "broken.py": BROKEN, "config.yaml": CONFIG, "binary.py": b"a\0b"}
     bench.put(files)
     for name in ("calc.py", "broken.py", "config.yaml"):
@@ -180,9 +174,9 @@ REPLIES = [
 ]
 
 
-@every_row("path, task, content, edits, data", REPLIES)
+@rows(*REPLIES)
 def test_reply_of_a_small_model_becomes_the_edit_that_it_means(
-    bench: Bench, path: str, task: str, content: str, edits: list[tuple[str, str]], data: JsonMap
+    path: str, task: str, content: str, edits: list[tuple[str, str]], data: JsonMap, bench: Bench
 ) -> None:
     output = reply(bench, path, task, content)
     expected = TEXTS[path]
@@ -193,18 +187,15 @@ def test_reply_of_a_small_model_becomes_the_edit_that_it_means(
     assert {**output.result.data, **data} == output.result.data
 
 
-@every_row(
-    "path, task, content, message",
-    [
-        ("calc.py", "Fix sub", "del add\n", "The request does not say to delete add, so nothing was changed."),
-        ("calc.py", "Fix add", "return a + b\n", "The block gives only a part of a function (line 1 `return a + b`)."),
-        ("calc.py", "Fix add", "def add(a, b):\nreturn a + b\n", "The block is not valid Python (line 2"),
-        ("shop.py", "Add clear", "def clear(self):\n    self.items = []\n", "No class of 'shop.py' has a method clear"),
-        ("a.json", "Set a to 2", '{\n  "a": 2\n}\n', "The block would drop b, c from 'a.json'."),
-    ],
+@rows(
+    ("calc.py", "Fix sub", "del add\n", "The request does not say to delete add, so nothing was changed."),
+    ("calc.py", "Fix add", "return a + b\n", "The block gives only a part of a function (line 1 `return a + b`)."),
+    ("calc.py", "Fix add", "def add(a, b):\nreturn a + b\n", "The block is not valid Python (line 2"),
+    ("shop.py", "Add clear", "def clear(self):\n    self.items = []\n", "No class of 'shop.py' has a method clear"),
+    ("a.json", "Set a to 2", '{\n  "a": 2\n}\n', "The block would drop b, c from 'a.json'."),
 )
 def test_reply_that_would_destroy_or_says_too_little_is_refused(
-    bench: Bench, path: str, task: str, content: str, message: str
+    path: str, task: str, content: str, message: str, bench: Bench
 ) -> None:
     error = reply(bench, path, task, content).result.error
     assert error is not None
@@ -265,23 +256,20 @@ OLD, NEW = "def add(a, b):\n    return a - b\n", "def add(a, b):\n    return a +
 SEARCH = f"<<<<<<< SEARCH\n{OLD}=======\n{NEW}>>>>>>> REPLACE\n"
 
 
-@every_row(
-    "content",
-    [
-        SEARCH,
-        f"calc.py\n{SEARCH}",
-        f"```\nsrc/calc.py\n{SEARCH}...\n```\n",
-        SEARCH.replace("SEARCH\n", "SEARCH\n:start_line:1\n:end_line: 2\n-------\n"),
-        f"--- calc.py\n+++ calc.py\n@@ ... @@\n{HUNK}",
-        f"@@ ... @@\n{HUNK}",
-        f"--- a/calc.py\n+++ b/calc.py\n@@ -1,3 +1,3 @@\n{HUNK}",
-        f"diff --git a/calc.py b/calc.py\nindex 1..2 100644\n--- a/calc.py\n+++ b/calc.py\n@@ -9,3 +9,3 @@ x\n{HUNK}",
-        f"@@ -1,3 +1,3 @@\n{HUNK}",
-        f"*** Begin Patch\n*** Update File: calc.py\n@@ def add(a, b):\n{HUNK}*** End Patch\n",
-    ],
+@rows(
+    SEARCH,
+    f"calc.py\n{SEARCH}",
+    f"```\nsrc/calc.py\n{SEARCH}...\n```\n",
+    SEARCH.replace("SEARCH\n", "SEARCH\n:start_line:1\n:end_line: 2\n-------\n"),
+    f"--- calc.py\n+++ calc.py\n@@ ... @@\n{HUNK}",
+    f"@@ ... @@\n{HUNK}",
+    f"--- a/calc.py\n+++ b/calc.py\n@@ -1,3 +1,3 @@\n{HUNK}",
+    f"diff --git a/calc.py b/calc.py\nindex 1..2 100644\n--- a/calc.py\n+++ b/calc.py\n@@ -9,3 +9,3 @@ x\n{HUNK}",
+    f"@@ -1,3 +1,3 @@\n{HUNK}",
+    f"*** Begin Patch\n*** Update File: calc.py\n@@ def add(a, b):\n{HUNK}*** End Patch\n",
 )
-@every_row("newline", ["\n", "\r\n"])
-def test_edit_in_another_notation_is_made_exactly(bench: Bench, content: str, newline: str) -> None:
+@rows("\n", "\r\n")
+def test_edit_in_another_notation_is_made_exactly(newline: str, content: str, bench: Bench) -> None:
     bench.put({"calc.py": CALC.replace("\n", newline)})
     data = bench.data(edit_blocks, path="calc.py", content=content)
     assert bench.bytes_of("calc.py") == MENDED.replace("\n", newline).encode()
@@ -298,16 +286,13 @@ def test_several_search_blocks_are_made_in_order_and_a_new_file_by_what_is_added
     assert (bench.bytes_of("b.txt"), bench.bytes_of("c.txt")) == (b"one\ntwo\n", b"one\n")
 
 
-@every_row(
-    "path, content, code",
-    [
-        ("calc.py", SEARCH.replace(NEW, OLD), ToolErrorCode.UNCHANGED),
-        ("gone.py", SEARCH, ToolErrorCode.NOT_FOUND),
-        (".env", SEARCH, ToolErrorCode.PERMISSION_DENIED),
-    ],
+@rows(
+    ("calc.py", SEARCH.replace(NEW, OLD), ToolErrorCode.UNCHANGED),
+    ("gone.py", SEARCH, ToolErrorCode.NOT_FOUND),
+    (".env", SEARCH, ToolErrorCode.PERMISSION_DENIED),
 )
 def test_edit_in_another_notation_of_nothing_or_of_no_file_is_refused(
-    bench: Bench, path: str, content: str, code: ToolErrorCode
+    path: str, content: str, code: ToolErrorCode, bench: Bench
 ) -> None:
     bench.put({"calc.py": CALC, ".env": CALC})
     before = tree_of(bench.root)
@@ -315,32 +300,29 @@ def test_edit_in_another_notation_of_nothing_or_of_no_file_is_refused(
     assert tree_of(bench.root) == before
 
 
-@every_row(
-    "content, message",
-    [
-        (SEARCH.replace("a - b", "a * b"), "Line 1 of the block: the lines of this hunk do not occur in 'calc.py'."),
-        (SEARCH.replace("def add(a, b):\n", ""), "Line 1 of the block: this hunk fits in several places of 'calc.py'"),
-        (
-            SEARCH.replace("a - b\n", "a - b  \n"),
-            "Line 1 of the block: its lines differ from lines 1-2 of 'calc.py' in spaces, quotes or dashes",
-        ),
-        (SEARCH.replace(">>>>>>> REPLACE\n", ""), "Line 1 of the block: this block has no end"),
-        (f"{SEARCH}and more\n", "Line 8 of the block: here a block begins"),
-        (f"util.py\n{SEARCH}", "Line 1 of the block: here a block begins"),
-        (SEARCH.replace("SEARCH", "SEARCH>>"), "Line 1 of the block: here a block begins"),
-        (f"=======\n{SEARCH}", "Line 1 of the block: here a block begins"),
-        (SEARCH.replace("=======\n", "=======\n<<<<<<< SEARCH\n"), "Line 5 of the block: here a block begins"),
-        (SEARCH + SEARCH.replace("=======", "===\n\n==="), "here are 0"),
-        (SEARCH.replace(NEW, f"{NEW}=======\n{NEW}"), "Line 1 of the block: one line '=======' parts the old text"),
-        (SEARCH.replace(NEW, f":start_line:1\n{NEW}"), "Line 5 of the block: line numbers belong directly below"),
-        (f"--- calc.py\n+++ calc.py\n@@ ... @@\n{HUNK}--- util.py\n+++ util.py\n@@ ... @@\n{HUNK}", "Line 8 of"),
-        (f"--- a/util.py\n+++ b/util.py\n@@ -1,3 +1,3 @@\n{HUNK}", "this block is for 'calc.py' alone"),
-        (f"*** Begin Patch\n*** Update File: util.py\n@@\n{HUNK}*** End Patch\n", "this block is for 'calc.py' alone"),
-        ("*** Begin Patch\n*** Delete File: calc.py\n*** End Patch\n", "this block is for 'calc.py' alone"),
-        (f"*** Begin Patch\n*** Update File: calc.py\n@@\n{HUNK}", "a patch ends with '*** End Patch'"),
-    ],
+@rows(
+    (SEARCH.replace("a - b", "a * b"), "Line 1 of the block: the lines of this hunk do not occur in 'calc.py'."),
+    (SEARCH.replace("def add(a, b):\n", ""), "Line 1 of the block: this hunk fits in several places of 'calc.py'"),
+    (
+        SEARCH.replace("a - b\n", "a - b  \n"),
+        "Line 1 of the block: its lines differ from lines 1-2 of 'calc.py' in spaces, quotes or dashes",
+    ),
+    (SEARCH.replace(">>>>>>> REPLACE\n", ""), "Line 1 of the block: this block has no end"),
+    (f"{SEARCH}and more\n", "Line 8 of the block: here a block begins"),
+    (f"util.py\n{SEARCH}", "Line 1 of the block: here a block begins"),
+    (SEARCH.replace("SEARCH", "SEARCH>>"), "Line 1 of the block: here a block begins"),
+    (f"=======\n{SEARCH}", "Line 1 of the block: here a block begins"),
+    (SEARCH.replace("=======\n", "=======\n<<<<<<< SEARCH\n"), "Line 5 of the block: here a block begins"),
+    (SEARCH + SEARCH.replace("=======", "===\n\n==="), "here are 0"),
+    (SEARCH.replace(NEW, f"{NEW}=======\n{NEW}"), "Line 1 of the block: one line '=======' parts the old text"),
+    (SEARCH.replace(NEW, f":start_line:1\n{NEW}"), "Line 5 of the block: line numbers belong directly below"),
+    (f"--- calc.py\n+++ calc.py\n@@ ... @@\n{HUNK}--- util.py\n+++ util.py\n@@ ... @@\n{HUNK}", "Line 8 of"),
+    (f"--- a/util.py\n+++ b/util.py\n@@ -1,3 +1,3 @@\n{HUNK}", "this block is for 'calc.py' alone"),
+    (f"*** Begin Patch\n*** Update File: util.py\n@@\n{HUNK}*** End Patch\n", "this block is for 'calc.py' alone"),
+    ("*** Begin Patch\n*** Delete File: calc.py\n*** End Patch\n", "this block is for 'calc.py' alone"),
+    (f"*** Begin Patch\n*** Update File: calc.py\n@@\n{HUNK}", "a patch ends with '*** End Patch'"),
 )
-def test_edit_in_another_notation_that_does_not_fit_changes_nothing(bench: Bench, content: str, message: str) -> None:
+def test_edit_in_another_notation_that_does_not_fit_changes_nothing(content: str, message: str, bench: Bench) -> None:
     bench.put({"calc.py": CALC})
     assert message in bench.error(edit_blocks, path="calc.py", content=content).message
     assert bench.bytes_of("calc.py") == CALC.encode()

@@ -3,7 +3,7 @@ from hypothesis import HealthCheck, given, settings, strategies as st
 from mendgraph.nodes.execute_tools.tools.edit_file import MAX_EDITS, edit_file, multi_edit
 from mendgraph.nodes.execute_tools.tools.read_file import read_file
 from mendgraph.nodes.records import JsonMap, ToolErrorCode
-from tests.row_tables import every_row
+from tests.row_tables import rows
 from tests.workspace.conftest import Bench
 
 CALC = "def add(a, b):\n    return a - b\n\n\ndef sub(a, b):\n    return a - b\n"
@@ -35,22 +35,19 @@ def test_text_around_an_edit_is_kept(bench: Bench, bom: bytes, before: str, afte
     assert middle.replace(b"\r\n", b"\n") == new.encode()
 
 
-@every_row(
-    "old, new, message",
-    [
-        ("add", "add", "old_str and new_str are equal, so the edit would change nothing."),
-        ("", "x", "'calc.py' exists: old_str may be empty only to create a file. Give the text to replace."),
-        ("return a - b", "return a + b", f"{TWICE}: add lines around it until it occurs once, or set replace_all."),
-        ("zzz qqq", "x", MISS + " Nothing in it is near: read_file it first."),
-        (
-            "      return a - b\n",
-            "",
-            f"But for blanks, {TWICE}: take it as one of them stands there, with lines around",
-        ),
-        ("add", "x\x00", "new_str holds the character U+0000 in line 1, which no text file can hold; leave it out."),
-    ],
+@rows(
+    ("add", "add", "old_str and new_str are equal, so the edit would change nothing."),
+    ("", "x", "'calc.py' exists: old_str may be empty only to create a file. Give the text to replace."),
+    ("return a - b", "return a + b", f"{TWICE}: add lines around it until it occurs once, or set replace_all."),
+    ("zzz qqq", "x", MISS + " Nothing in it is near: read_file it first."),
+    (
+        "      return a - b\n",
+        "",
+        f"But for blanks, {TWICE}: take it as one of them stands there, with lines around",
+    ),
+    ("add", "x\x00", "new_str holds the character U+0000 in line 1, which no text file can hold; leave it out."),
 )
-def test_edit_that_fits_nowhere_or_twice_is_refused(bench: Bench, old: str, new: str, message: str) -> None:
+def test_edit_that_fits_nowhere_or_twice_is_refused(old: str, new: str, message: str, bench: Bench) -> None:
     bench.put({"calc.py": CALC})
     bench.data(read_file, path="calc.py")
     error = bench.error(edit_file, path="calc.py", old_str=old, new_str=new)
@@ -83,9 +80,9 @@ LOOK_ALIKES = [
 ]
 
 
-@every_row("line, old, difference, suggestion", LOOK_ALIKES)
+@rows(*LOOK_ALIKES)
 def test_miss_for_a_look_alike_names_it_and_its_suggestion_is_taken(
-    bench: Bench, line: str, old: str, difference: str, suggestion: str
+    line: str, old: str, difference: str, suggestion: str, bench: Bench
 ) -> None:
     bench.put({"a.md": f"head\r\n- {line}!\r\n"})
     bench.data(read_file, path="a.md")
@@ -138,14 +135,11 @@ def test_edit_that_breaks_the_syntax_says_so_or_is_refused(bench: Bench) -> None
     assert "syntax" not in mended
 
 
-@every_row(
-    "old, new, matched",
-    [
-        ("def add(a, b): \n    return a - b", "def add(a, b):\n    return a + b", "trailing_blanks"),
-        ("  def add(a, b):\n      return a - b\n", "  def add(a, b):\n      return a + b\n", "indentation"),
-    ],
+@rows(
+    ("def add(a, b): \n    return a - b", "def add(a, b):\n    return a + b", "trailing_blanks"),
+    ("  def add(a, b):\n      return a - b\n", "  def add(a, b):\n      return a + b\n", "indentation"),
 )
-def test_blanks_that_differ_are_left_out_of_account(bench: Bench, old: str, new: str, matched: str) -> None:
+def test_blanks_that_differ_are_left_out_of_account(old: str, new: str, matched: str, bench: Bench) -> None:
     bench.put({"calc.py": CALC.replace("\n", "\r\n")})
     data = bench.data(edit_file, path="calc.py", old_str=old, new_str=new)
     assert data == {"path": "calc.py", "replacements": 1, "start_line": 1, "lines_changed": 2, "matched": matched}
@@ -192,19 +186,16 @@ def test_edits_are_made_in_order_and_the_file_is_written_once(bench: Bench) -> N
     assert output.files_read == {"calc.py": change.sha256_after}
 
 
-@every_row(
-    "edits, message",
-    [
-        ([edit("add", "plus"), edit("a - b", "a + b")], f"Edit 2 of 2 failed, so none was made: {TWICE}: add lines"),
-        ([edit("add", "x\x00"), edit("sub", "y")], "Edit 1 of 2 failed, so none was made: new_str holds the character"),
-        (
-            [edit("add", "plus"), edit("plus", "add")],
-            "The edits undo each other, so nothing of 'calc.py' would change.",
-        ),
-    ],
+@rows(
+    ([edit("add", "plus"), edit("a - b", "a + b")], f"Edit 2 of 2 failed, so none was made: {TWICE}: add lines"),
+    ([edit("add", "x\x00"), edit("sub", "y")], "Edit 1 of 2 failed, so none was made: new_str holds the character"),
+    (
+        [edit("add", "plus"), edit("plus", "add")],
+        "The edits undo each other, so nothing of 'calc.py' would change.",
+    ),
 )
 def test_edit_that_fails_among_others_leaves_the_file_as_it_was(
-    bench: Bench, edits: list[JsonMap], message: str
+    edits: list[JsonMap], message: str, bench: Bench
 ) -> None:
     bench.put({"calc.py": CALC})
     bench.data(read_file, path="calc.py")
@@ -214,7 +205,7 @@ def test_edit_that_fails_among_others_leaves_the_file_as_it_was(
     assert bench.bytes_of("calc.py") == CALC.encode()
 
 
-@every_row("count, fits", [(0, False), (1, True), (MAX_EDITS, True), (MAX_EDITS + 1, False)])
+@rows((0, False), (1, True), (MAX_EDITS, True), (MAX_EDITS + 1, False))
 def test_number_of_edits_is_bounded(count: int, fits: bool) -> None:
     arguments = {"path": "a", "edits": [edit("a", "b")] * count}
     assert isinstance(multi_edit.validate(arguments), dict) is fits

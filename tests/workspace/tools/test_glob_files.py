@@ -15,7 +15,7 @@ from mendgraph.nodes.execute_tools.tools.search_files import (
     search_files,
 )
 from mendgraph.nodes.records import ToolErrorCode
-from tests.row_tables import every_row
+from tests.row_tables import rows
 from tests.workspace.conftest import Bench
 
 FILES = {
@@ -31,17 +31,14 @@ FILES = {
 }
 
 
-@every_row(
-    "pattern, path, paths",
-    [
-        ("*.py", ".", [".github/g.py", "a.py", "src/b.py", "src/linked.py", "src/sub/c.py"]),
-        ("*.py", "src", ["src/b.py", "src/linked.py", "src/sub/c.py"]),
-        ("src/sub/*.py", "src", ["src/sub/c.py"]),
-        ("*.{md,rst}", ".", ["docs/d.md"]),
-        ("*", "link", ["src/b.py", "src/linked.py", "src/sub/c.py"]),
-    ],
+@rows(
+    ("*.py", ".", [".github/g.py", "a.py", "src/b.py", "src/linked.py", "src/sub/c.py"]),
+    ("*.py", "src", ["src/b.py", "src/linked.py", "src/sub/c.py"]),
+    ("src/sub/*.py", "src", ["src/sub/c.py"]),
+    ("*.{md,rst}", ".", ["docs/d.md"]),
+    ("*", "link", ["src/b.py", "src/linked.py", "src/sub/c.py"]),
 )
-def test_paths_are_sorted_readable_and_not_ignored(bench: Bench, pattern: str, path: str, paths: list[str]) -> None:
+def test_paths_are_sorted_readable_and_not_ignored(pattern: str, path: str, paths: list[str], bench: Bench) -> None:
     bench.put(FILES)
     (bench.root / "link").symlink_to("src")
     (bench.root / "src" / "linked.py").symlink_to("b.py")
@@ -50,8 +47,8 @@ def test_paths_are_sorted_readable_and_not_ignored(bench: Bench, pattern: str, p
     assert bench.data(glob_files, pattern=pattern, path=path)["paths"] == paths
 
 
-@every_row("tool", [glob_files, search_files])
-def test_absolute_pattern_means_the_place_that_it_names(bench: Bench, tool: Tool) -> None:
+@rows(glob_files, search_files)
+def test_absolute_pattern_means_the_place_that_it_names(tool: Tool, bench: Bench) -> None:
     bench.put(FILES)
 
     def asked(glob: str) -> ToolOutput:
@@ -128,22 +125,19 @@ ROUTES: dict[str, str | bytes] = {
 }
 
 
-@every_row(
-    "pattern, paths",
-    [
-        ("app/[slug]/page.tsx", ["app/[slug]/page.tsx"]),
-        ("app/[slug]/**", ["app/[slug]/page.tsx"]),
-        ("app/\\[slug\\]/page.tsx", ["app/[slug]/page.tsx"]),
-        ("app/\\(shop\\)/*", ["app/(shop)/cart.tsx"]),
-        ("app/(shop)/*", ["app/(shop)/cart.tsx"]),
-        ("app/{id}/*", ["app/{id}/page.tsx"]),
-        ("app/[a-z]/*", ["app/s/page.tsx"]),
-        ("app/{s,x}/*", ["app/s/page.tsx"]),
-    ],
+@rows(
+    ("app/[slug]/page.tsx", ["app/[slug]/page.tsx"]),
+    ("app/[slug]/**", ["app/[slug]/page.tsx"]),
+    ("app/\\[slug\\]/page.tsx", ["app/[slug]/page.tsx"]),
+    ("app/\\(shop\\)/*", ["app/(shop)/cart.tsx"]),
+    ("app/(shop)/*", ["app/(shop)/cart.tsx"]),
+    ("app/{id}/*", ["app/{id}/page.tsx"]),
+    ("app/[a-z]/*", ["app/s/page.tsx"]),
+    ("app/{s,x}/*", ["app/s/page.tsx"]),
 )
-@every_row("tool", [glob_files, search_files])
+@rows(glob_files, search_files)
 def test_path_that_exists_literally_wins_over_glob_characters(
-    bench: Bench, tool: Any, pattern: str, paths: list[str]
+    tool: Any, pattern: str, paths: list[str], bench: Bench
 ) -> None:
     bench.put(ROUTES)
     if tool is glob_files:
@@ -153,15 +147,12 @@ def test_path_that_exists_literally_wins_over_glob_characters(
     assert result == paths
 
 
-@every_row(
-    "tool, arguments, shown",
-    [
-        (list_files, {}, "a.txt b\\udce9.txt"),
-        (glob_files, {"pattern": "*.txt"}, "a.txt b\\udce9.txt"),
-        (search_files, {"pattern": "same"}, "a.txt"),
-    ],
+@rows(
+    (list_files, {}, "a.txt b\\udce9.txt"),
+    (glob_files, {"pattern": "*.txt"}, "a.txt b\\udce9.txt"),
+    (search_files, {"pattern": "same"}, "a.txt"),
 )
-def test_name_that_is_not_utf_8_is_told(bench: Bench, tool: Any, arguments: dict[str, str], shown: str) -> None:
+def test_name_that_is_not_utf_8_is_told(tool: Any, arguments: dict[str, str], shown: str, bench: Bench) -> None:
     bench.put({"a.txt": "same\n"})
     assert "note" not in bench.data(tool, **arguments)
     Path(os.fsdecode(os.fsencode(bench.root) + b"/b\xe9.txt")).write_text("same\n", "utf-8")

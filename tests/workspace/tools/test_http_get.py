@@ -9,7 +9,7 @@ from mendgraph.nodes.execute_tools.network.url_rules import NetworkRules
 from mendgraph.nodes.execute_tools.registry import ToolContext
 from mendgraph.nodes.execute_tools.tools.http_get import http_get, readable_text
 from mendgraph.nodes.records import ToolError, ToolErrorCode, ToolResult
-from tests.row_tables import every_row
+from tests.row_tables import rows
 from tests.workspace.conftest import Bench
 
 
@@ -34,23 +34,20 @@ def run(bench: Bench, network: Network | None, **context: Any) -> ToolResult:
     return result
 
 
-@every_row(
-    "kind, body, text",
-    [
-        ("application/json", '{"a": "<p>"}', '{"a": "<p>"}'),
-        ("text/html", "<p>a</p><script>b</script>", "a"),
-        ("application/xhtml+xml", "<p>a</p>", "a"),
-    ],
+@rows(
+    ("application/json", '{"a": "<p>"}', '{"a": "<p>"}'),
+    ("text/html", "<p>a</p><script>b</script>", "a"),
+    ("application/xhtml+xml", "<p>a</p>", "a"),
 )
-def test_document_comes_as_it_is_and_page_as_its_text(bench: Bench, kind: str, body: str, text: str) -> None:
+def test_document_comes_as_it_is_and_page_as_its_text(kind: str, body: str, text: str, bench: Bench) -> None:
     network = Scripted(HttpResponse(404, "http://a.test/b", kind, body, 26, cut=True))
     page = {"status": 404, "url": "http://a.test/b", "content_type": kind, "text": text, "size": 26, "has_more": True}
     assert run(bench, network) == ToolResult.success(**page)
 
 
-@every_row("timeout_s, seconds_left, expected", [(30.0, inf, 30.0), (30.0, 2.5, 2.5), (1.0, 9.0, 1.0)])
+@rows((30.0, inf, 30.0), (30.0, 2.5, 2.5), (1.0, 9.0, 1.0))
 def test_request_takes_no_longer_than_the_call_and_the_turn_may(
-    bench: Bench, timeout_s: float, seconds_left: float, expected: float
+    timeout_s: float, seconds_left: float, expected: float, bench: Bench
 ) -> None:
     network = Scripted(HttpResponse(200, "", "text/plain", "", 0, cut=False))
     run(bench, network, timeout_s=timeout_s, seconds_left=seconds_left)

@@ -9,7 +9,7 @@ from mendgraph.nodes.execute_tools.secrets.redact import MARK
 from mendgraph.nodes.execute_tools.store.run_folder import Artifacts
 from mendgraph.nodes.execute_tools.tools.read_file import MAX_PAGE_BYTES, read_file
 from mendgraph.nodes.records import ToolErrorCode
-from tests.row_tables import every_row
+from tests.row_tables import rows
 from tests.rules.secrets.samples import BLOCKS
 from tests.workspace.conftest import Bench
 
@@ -47,8 +47,8 @@ def test_kept_result_is_read_page_by_page_and_is_no_file_that_was_read(bench: Be
     assert read_kept(bench, kept, path="./@result/1").result.data["content"] == "a file that is really called so\n"
 
 
-@every_row("there", [True, False])
-def test_unknown_reference_is_no_path(bench: Bench, tmp_path: Path, there: bool) -> None:
+@rows(True, False)
+def test_unknown_reference_is_no_path(there: bool, bench: Bench, tmp_path: Path) -> None:
     bench.put({"@result/2": "a file"})
     kept = Artifacts(str(tmp_path / "kept"))
     kept.keep("x")
@@ -57,20 +57,17 @@ def test_unknown_reference_is_no_path(bench: Bench, tmp_path: Path, there: bool)
     assert (error.code, error.suggestions) == (ToolErrorCode.NOT_FOUND, ("@result/1",) if there else ())
 
 
-@every_row(
-    "data, arguments, expected",
-    [
-        (b"", {}, ("", 0, 0, None)),
-        (b"a", {}, ("a", 1, 0, None)),
-        (b"a\nb\nc\n", {"limit": 2}, ("a\nb\n", 2, 1, 3)),
-        (b"a\nb\nc\n", {"start_line": 3, "limit": 2}, ("c\n", 1, 0, None)),
-        (b"a\nb\nc", {"start_line": 2, "limit": 1}, ("b\n", 1, 1, 3)),
-        (b"a\r\nb\rc\r\n", {}, ("a\nb\rc\n", 2, 0, None)),
-        (b"a\r", {}, ("a\r", 1, 0, None)),
-        ("\ufeffé\u2028\n".encode(), {}, ("é\u2028\n", 1, 0, None)),
-    ],
+@rows(
+    (b"", {}, ("", 0, 0, None)),
+    (b"a", {}, ("a", 1, 0, None)),
+    (b"a\nb\nc\n", {"limit": 2}, ("a\nb\n", 2, 1, 3)),
+    (b"a\nb\nc\n", {"start_line": 3, "limit": 2}, ("c\n", 1, 0, None)),
+    (b"a\nb\nc", {"start_line": 2, "limit": 1}, ("b\n", 1, 1, 3)),
+    (b"a\r\nb\rc\r\n", {}, ("a\nb\rc\n", 2, 0, None)),
+    (b"a\r", {}, ("a\r", 1, 0, None)),
+    ("\ufeffé\u2028\n".encode(), {}, ("é\u2028\n", 1, 0, None)),
 )
-def test_pages(bench: Bench, data: bytes, arguments: dict[str, int], expected: tuple[object, ...]) -> None:
+def test_pages(data: bytes, arguments: dict[str, int], expected: tuple[object, ...], bench: Bench) -> None:
     bench.put({"a": data})
     found = bench.run(read_file, path="a", **arguments)
     keys = ("content", "lines_shown", "lines_remaining", "next_start_line")
@@ -78,16 +75,13 @@ def test_pages(bench: Bench, data: bytes, arguments: dict[str, int], expected: t
     assert found.files_read == {"a": hashlib.sha256(data).hexdigest()}
 
 
-@every_row(
-    "tail, shown",
-    [
-        ("abc", "abc"),
-        (" abcd", "  [... 4 more characters: start_line 1, start_column 1999]"),
-        (" quokka-4471-lantern-88", "  [... 22 more characters: start_line 1, start_column 1999]"),
-        (" sk-abcdefghijkl1234mnop abc", f" {MARK} [... 4 more characters: start_line 1, start_column 2022]"),
-    ],
+@rows(
+    ("abc", "abc"),
+    (" abcd", "  [... 4 more characters: start_line 1, start_column 1999]"),
+    (" quokka-4471-lantern-88", "  [... 22 more characters: start_line 1, start_column 1999]"),
+    (" sk-abcdefghijkl1234mnop abc", f" {MARK} [... 4 more characters: start_line 1, start_column 2022]"),
 )
-def test_long_line_is_cut_between_words(bench: Bench, tail: str, shown: str) -> None:
+def test_long_line_is_cut_between_words(tail: str, shown: str, bench: Bench) -> None:
     start = "ab " * 664 + " pass"
     bench.put({"a": f"{start}{tail}\r\n"})
     assert bench.data(read_file, path="a")["content"] == start + shown + "\n"
@@ -96,8 +90,8 @@ def test_long_line_is_cut_between_words(bench: Bench, tail: str, shown: str) -> 
 _GOES_ON = re.compile(r" \[\.\.\. \d+ more characters: start_line 1, start_column (\d+)\]\Z")
 
 
-@every_row("before, length", [(0, 40), (1_990, 40), (1_990, 4_080), (20_000, 4_080)])
-def test_long_line_is_read_to_its_end_and_shows_no_part_of_a_secret(bench: Bench, before: int, length: int) -> None:
+@rows((0, 40), (1_990, 40), (1_990, 4_080), (20_000, 4_080))
+def test_long_line_is_read_to_its_end_and_shows_no_part_of_a_secret(before: int, length: int, bench: Bench) -> None:
     secret = "".join(hashlib.sha256(bytes([at % 256, at // 256])).hexdigest()[:9] for at in range(length // 9 + 1))
     bench.put({"a": f'{"ab," * (before // 3)}"password":"{secret}",{"cd," * 2_000}'})
     pieces, column = list[str](), 1

@@ -6,7 +6,7 @@ from mendgraph.nodes.execute_tools.tools.read_file import read_file
 from mendgraph.nodes.execute_tools.tools.search_files import glob_files, list_files, search_files
 from mendgraph.nodes.execute_tools.tools.write_file import append_file, delete_file, move_file, write_file
 from mendgraph.nodes.records import JsonMap, ToolErrorCode
-from tests.row_tables import every_row
+from tests.row_tables import rows
 from tests.workspace.conftest import Bench
 from tests.workspace.files.layout import tree_of
 
@@ -82,9 +82,9 @@ REFUSED = [
 ]
 
 
-@every_row("tool, arguments, code, message", REFUSED)
+@rows(*REFUSED)
 def test_refused_call_says_why_and_changes_nothing(
-    bench: Bench, tool: Tool, arguments: JsonMap, code: ToolErrorCode, message: str
+    tool: Tool, arguments: JsonMap, code: ToolErrorCode, message: str, bench: Bench
 ) -> None:
     bench.put(FILES)
     (bench.root / "link.py").symlink_to("a.py")
@@ -101,11 +101,8 @@ def test_refused_call_says_why_and_changes_nothing(
 EDIT = {"old_str": "a", "new_str": "c"}
 
 
-@every_row(
-    "tool, arguments",
-    [(write_file, {"content": "x\n"}), (edit_file, EDIT), (multi_edit, {"edits": [EDIT]}), (delete_file, {})],
-)
-def test_file_that_changed_since_it_was_read_has_to_be_read_again(bench: Bench, tool: Tool, arguments: JsonMap) -> None:
+@rows((write_file, {"content": "x\n"}), (edit_file, EDIT), (multi_edit, {"edits": [EDIT]}), (delete_file, {}))
+def test_file_that_changed_since_it_was_read_has_to_be_read_again(tool: Tool, arguments: JsonMap, bench: Bench) -> None:
     bench.put(FILES)
     bench.data(read_file, path="a.py")
     bench.put({"a.py": "a, theirs\n"})

@@ -9,7 +9,7 @@ from mendgraph.nodes.execute_tools.registry import ToolContext
 from mendgraph.nodes.execute_tools.tools.run_command import run_checks
 from mendgraph.nodes.records import ChangeKind, FileChange, JsonMap, ToolError, ToolErrorCode, ToolResult
 from mendgraph.nodes.small_model.request_checks import RequestChecks
-from tests.row_tables import every_row
+from tests.row_tables import rows
 from tests.workspace.conftest import Bench
 
 APP = 'def add(a, b):\n    """\n    >>> add(1, 1)\n    2\n    """\n    return a + b\n'
@@ -142,8 +142,8 @@ def test_file_that_cannot_be_imported_is_told_where_that_is_no_lack_of_an_argume
     assert ran(bench, Scripted([entry(error="IndexError: no argument")]), "app.py") == none(NO_TEST)
 
 
-@every_row("gated", [True, False])
-def test_in_a_gated_run_a_file_without_examples_is_loaded(bench: Bench, gated: bool) -> None:
+@rows(True, False)
+def test_in_a_gated_run_a_file_without_examples_is_loaded(gated: bool, bench: Bench) -> None:
     bench.put({"app.py": "x = 1\n"})
     error = "ImportError: cannot import name 'x' from partially initialized module 'app'"
     checks = Scripted([{"loaded": False, "own": True, "error": error, "results": []}])
@@ -291,19 +291,16 @@ NUMPY, JEST = "ModuleNotFoundError: No module named 'numpy'", "sh: 1: jest: not 
 NEEDS = "test_app.py needs numpy, which is not installed where checks can see it."
 
 
-@every_row(
-    "test, now, before, task, reason",
-    [
-        ("test_b", NUMPY, {"test_b": NUMPY}, FIX, NEEDS),
-        ("test_b", NUMPY, {}, FIX, ""),
-        ("test_b", JEST, {"test_b": JEST}, FIX, f"test_app.py cannot be run here: {JEST}"),
-        ("test_b", "order 5: not found", {}, "Add hints.", ""),
-        ("tests/test_app.py", "ImportError", {"tests/test_app.py": "ImportError"}, "Add hints to app.py.", None),
-        ("make", "NameError: x", {"make": "2 fail"}, "Add hints.", ""),
-    ],
+@rows(
+    ("test_b", NUMPY, {"test_b": NUMPY}, FIX, NEEDS),
+    ("test_b", NUMPY, {}, FIX, ""),
+    ("test_b", JEST, {"test_b": JEST}, FIX, f"test_app.py cannot be run here: {JEST}"),
+    ("test_b", "order 5: not found", {}, "Add hints.", ""),
+    ("tests/test_app.py", "ImportError", {"tests/test_app.py": "ImportError"}, "Add hints to app.py.", None),
+    ("make", "NameError: x", {"make": "2 fail"}, "Add hints.", ""),
 )
 def test_missing_package_counts_where_the_change_needs_it_first(
-    bench: Bench, test: str, now: str, before: dict[str, str], task: str, reason: str | None
+    test: str, now: str, before: dict[str, str], task: str, reason: str | None, bench: Bench
 ) -> None:
     checks = Scripted([entry(("passed", ""))])
     checks.ends = {"tests/test_app.py": outcome("tests/test_app.py", 1, **{test: now})}
@@ -313,8 +310,8 @@ def test_missing_package_counts_where_the_change_needs_it_first(
     assert told == {"": now, None: f"{test} {ALREADY}"}.get(reason, f"tests/{reason}")
 
 
-@every_row("manifest, counts", [("numpy==2.0\n", False), ("pandas\n", True)])
-def test_package_that_a_changed_manifest_names_may_be_missing(bench: Bench, manifest: str, counts: bool) -> None:
+@rows(("numpy==2.0\n", False), ("pandas\n", True))
+def test_package_that_a_changed_manifest_names_may_be_missing(manifest: str, counts: bool, bench: Bench) -> None:
     checks = Scripted([entry(("passed", ""))])
     checks.ends = {"tests/test_app.py": outcome("tests/test_app.py", 1, test_b=NUMPY)}
     checks.before = {"tests/test_app.py": outcome("tests/test_app.py", 2)}
@@ -323,9 +320,9 @@ def test_package_that_a_changed_manifest_names_may_be_missing(bench: Bench, mani
     assert (message(result)[1] if counts else result.data["reason"]) == (NUMPY if counts else f"tests/{NEEDS}")
 
 
-@every_row("changes", [(CHANGED, GONE), (CHANGED.model_copy(update={"sha256_before": "?"}),)])
+@rows(((CHANGED, GONE),), ((CHANGED.model_copy(update={"sha256_before": "?"}),),))
 def test_where_it_is_not_known_what_was_before_all_failures_count(
-    bench: Bench, changes: tuple[FileChange, ...]
+    changes: tuple[FileChange, ...], bench: Bench
 ) -> None:
     assert message(judged(bench, old_failure(), *changes))[0] == "tests/test_app.py fails:"
 
@@ -334,24 +331,21 @@ TESTED = NEW.model_copy(update={"path": "tests/test_app.py"})
 SETTINGS = NEW.model_copy(update={"path": "conftest.py"})
 
 
-@every_row(
-    "changes, before, reason",
-    [
-        (
-            (CHANGED.model_copy(update={"sha256_before": "?"}), TESTED),
-            outcome("tests/test_app.py"),
-            "did not run on the files before the session's first change: what app.py held is not kept.",
-        ),
-        (
-            (CHANGED, TESTED),
-            UNAVAILABLE,
-            "did not run on the files before the session's first change: no sandbox.",
-        ),
-        ((CHANGED, SETTINGS), UNAVAILABLE, "did not run with conftest.py as before: no sandbox."),
-    ],
+@rows(
+    (
+        (CHANGED.model_copy(update={"sha256_before": "?"}), TESTED),
+        outcome("tests/test_app.py"),
+        "did not run on the files before the session's first change: what app.py held is not kept.",
+    ),
+    (
+        (CHANGED, TESTED),
+        UNAVAILABLE,
+        "did not run on the files before the session's first change: no sandbox.",
+    ),
+    ((CHANGED, SETTINGS), UNAVAILABLE, "did not run with conftest.py as before: no sandbox."),
 )
 def test_tests_that_cannot_be_run_on_what_was_before_are_told(
-    bench: Bench, changes: tuple[FileChange, ...], before: RanTests | ToolError, reason: str
+    changes: tuple[FileChange, ...], before: RanTests | ToolError, reason: str, bench: Bench
 ) -> None:
     checks = Scripted([entry(("passed", ""))])
     own = {"test_b": {"app.py": [6]}} if TESTED in changes else {}
@@ -370,16 +364,13 @@ def test_before_anything_is_changed_only_what_the_task_is_about_is_told(bench: B
     assert message(judged(bench, checks)) == ["make fails."]
 
 
-@every_row(
-    "before, task, counts",
-    [
-        ("different", "Add hints.", False),
-        ("different", "Fix add.", True),
-        ("different", "Fix new.", True),
-        ("passed", "Add hints.", True),
-    ],
+@rows(
+    ("different", "Add hints.", False),
+    ("different", "Fix add.", True),
+    ("different", "Fix new.", True),
+    ("passed", "Add hints.", True),
 )
-def test_example_that_failed_already(bench: Bench, before: str, task: str, counts: bool) -> None:
+def test_example_that_failed_already(before: str, task: str, counts: bool, bench: Bench) -> None:
     checks: Any = Scripted([entry(("different", "0"))])
     first = iter([[entry(("different", "0"))], [entry((before, "1"))]])
     checks.run_examples = lambda *_: next(first)
@@ -390,10 +381,10 @@ def test_example_that_failed_already(bench: Bench, before: str, task: str, count
     )
 
 
-@every_row("before", [b"def add(a, b):\n    return a - b\n", None])
-@every_row("task, asked", [("Mend it.", False), ("Write a docstring.", True)])
+@rows(b"def add(a, b):\n    return a - b\n", None)
+@rows(("Mend it.", False), ("Write a docstring.", True))
 def test_examples_that_came_with_the_turn_are_no_evidence(
-    bench: Bench, before: bytes | None, task: str, asked: bool
+    task: str, asked: bool, before: bytes | None, bench: Bench
 ) -> None:
     bench.put({"app.py": APP})
     checks = Scripted([entry(("passed", ""))])

@@ -21,7 +21,7 @@ from mendgraph.nodes.execute_tools.tools.read_file import read_file
 from mendgraph.nodes.execute_tools.tools.run_command import run_command
 from mendgraph.nodes.execute_tools.tools.write_file import write_file
 from mendgraph.nodes.records import ChangeKind, FileChange, JsonMap, ToolError, ToolErrorCode, ToolResult
-from tests.row_tables import every_row
+from tests.row_tables import rows
 from tests.sandboxes import set_sandbox_problem
 from tests.workspace.conftest import Bench
 from tests.workspace.files.layout import sha
@@ -74,46 +74,40 @@ OUT = "a\n[... 97 of 99 bytes left out ...]\nb"
 ERR = "a\n[... 8 of 9 bytes left out ...]\n"
 
 
-@every_row(
-    "result, data",
-    [
-        (RESULT, QUIET),
-        (
-            replace(RESULT, exit_code=139, stdout=Ends(b"a", b"b", 99)),
-            {**QUIET, "exit_code": 139, "stdout": OUT, "stdout_bytes": 99, "signal": 11},
-        ),
-        (replace(RESULT, stderr=Ends(b"a", b"", 9)), {**QUIET, "stderr": ERR, "stderr_bytes": 9}),
-    ],
+@rows(
+    (RESULT, QUIET),
+    (
+        replace(RESULT, exit_code=139, stdout=Ends(b"a", b"b", 99)),
+        {**QUIET, "exit_code": 139, "stdout": OUT, "stdout_bytes": 99, "signal": 11},
+    ),
+    (replace(RESULT, stderr=Ends(b"a", b"", 9)), {**QUIET, "stderr": ERR, "stderr_bytes": 9}),
 )
 def test_result_has_the_exit_code_and_the_ends_of_the_output(
-    bench: Bench, result: CommandResult, data: JsonMap
+    result: CommandResult, data: JsonMap, bench: Bench
 ) -> None:
     assert run(bench, answer=result) == ToolOutput(ToolResult(ok=True, data=data))
 
 
-@every_row(
-    "stdout, stderr, message",
-    [
-        (b"1 passed\n", b"slow", "The end of its output:\n1 passed\nslow"),
-        (b"", b"", "It had printed nothing."),
-    ],
+@rows(
+    (b"1 passed\n", b"slow", "The end of its output:\n1 passed\nslow"),
+    (b"", b"", "It had printed nothing."),
 )
 def test_timeout_is_a_failure_with_the_end_of_the_output(
-    bench: Bench, stdout: bytes, stderr: bytes, message: str
+    stdout: bytes, stderr: bytes, message: str, bench: Bench
 ) -> None:
     ends = Ends(stdout, b"", len(stdout)), Ends(stderr, b"", len(stderr))
     late = replace(RESULT, stdout=ends[0], stderr=ends[1], timed_out=True)
     assert run(bench, answer=late) == ToolOutput.failed(timeout(message))
 
 
-@every_row("wrong", [{}, {"argv": []}, {"argv": ["make"], "timeout_s": 0}, {"argv": ["make"], "shell": True}])
+@rows({}, {"argv": []}, {"argv": ["make"], "timeout_s": 0}, {"argv": ["make"], "shell": True})
 def test_wrong_arguments_are_refused(wrong: JsonMap) -> None:
     assert isinstance(run_command.validate(wrong), list)
 
 
-@every_row("wish, call, turn, seconds", [(None, 20.0, 30.0, 20.0), (5.0, 20.0, 30.0, 5.0), (5.0, 20.0, 2.5, 2.5)])
+@rows((None, 20.0, 30.0, 20.0), (5.0, 20.0, 30.0, 5.0), (5.0, 20.0, 2.5, 2.5))
 def test_command_takes_no_longer_than_it_the_call_and_the_turn_may(
-    bench: Bench, wish: float | None, call: float, turn: float, seconds: float
+    wish: float | None, call: float, turn: float, seconds: float, bench: Bench
 ) -> None:
     recorder = Recorder(RESULT)
     context = ToolContext(bench.workspace, commands=cast("Commands", recorder), timeout_s=call, seconds_left=turn)

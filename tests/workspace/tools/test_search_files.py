@@ -20,7 +20,7 @@ from mendgraph.nodes.execute_tools.tools.search_files import (
     search_files,
 )
 from mendgraph.nodes.records import ToolError, ToolErrorCode
-from tests.row_tables import every_row
+from tests.row_tables import rows
 from tests.rules.secrets.samples import BASE64, BLOCKS, MIXED
 from tests.workspace.conftest import Bench, deny_env
 
@@ -46,24 +46,21 @@ def places(bench: Bench, **arguments: Any) -> list[str]:
     return [f"{match['path']}:{match['line']}:{match['text']}" for match in matches]
 
 
-@every_row(
-    "arguments, found",
-    [
-        ({"pattern": "def add"}, ["a.py:4:def add(a, b):"]),
-        (
-            {"pattern": "ADD", "ignore_case": True},
-            [".github/e.yml:1:add: 1", "a.py:4:def add(a, b):", "src/b.py:1:def Add(x):", "src/sub/c.txt:1:add it"],
-        ),
-        ({"pattern": "(a, b)", "literal": True}, ["a.py:4:def add(a, b):"]),
-        ({"pattern": "add", "path": "src/sub/c.txt"}, ["src/sub/c.txt:1:add it"]),
-        ({"pattern": "add", "glob": "*.py"}, ["a.py:4:def add(a, b):"]),
-        ({"pattern": "add", "glob": "src/**/*.txt"}, ["src/sub/c.txt:1:add it"]),
-        ({"pattern": "add", "glob": "*.{yml,toml}"}, [".github/e.yml:1:add: 1"]),
-        ({"pattern": "add", "path": "link"}, ["src/sub/c.txt:1:add it"]),
-        ({"pattern": "add", "path": "empty"}, []),
-    ],
+@rows(
+    ({"pattern": "def add"}, ["a.py:4:def add(a, b):"]),
+    (
+        {"pattern": "ADD", "ignore_case": True},
+        [".github/e.yml:1:add: 1", "a.py:4:def add(a, b):", "src/b.py:1:def Add(x):", "src/sub/c.txt:1:add it"],
+    ),
+    ({"pattern": "(a, b)", "literal": True}, ["a.py:4:def add(a, b):"]),
+    ({"pattern": "add", "path": "src/sub/c.txt"}, ["src/sub/c.txt:1:add it"]),
+    ({"pattern": "add", "glob": "*.py"}, ["a.py:4:def add(a, b):"]),
+    ({"pattern": "add", "glob": "src/**/*.txt"}, ["src/sub/c.txt:1:add it"]),
+    ({"pattern": "add", "glob": "*.{yml,toml}"}, [".github/e.yml:1:add: 1"]),
+    ({"pattern": "add", "path": "link"}, ["src/sub/c.txt:1:add it"]),
+    ({"pattern": "add", "path": "empty"}, []),
 )
-def test_search_finds_lines(bench: Bench, arguments: dict[str, Any], found: list[str]) -> None:
+def test_search_finds_lines(arguments: dict[str, Any], found: list[str], bench: Bench) -> None:
     bench.put(FILES)
     (bench.root / "empty").mkdir()
     (bench.root / "link").symlink_to("src")
@@ -148,8 +145,8 @@ def replace_by_link(bench: Bench, target: str) -> None:
     (bench.root / "a.txt").symlink_to(target)
 
 
-@every_row("target", ["../outside.txt", "/etc/hostname", ".env", "gone"])
-def test_file_that_was_swapped_for_a_link_is_not_shown(bench: Bench, target: str) -> None:
+@rows("../outside.txt", "/etc/hostname", ".env", "gone")
+def test_file_that_was_swapped_for_a_link_is_not_shown(target: str, bench: Bench) -> None:
     bench.put({"a.txt": "add\n", "b.txt": "add\n", ".env": "add=secret\n", "../outside.txt": "add secret\n"})
     bench.workspace = Watched(bench, before=lambda: replace_by_link(bench, target))
     assert places(bench, pattern="add") == ["b.txt:1:add"]
@@ -175,8 +172,8 @@ class Spoiled:
         return self._data
 
 
-@every_row("data", [None, b"x" * (MAX_FILE_BYTES + 1)])
-def test_file_in_which_no_key_can_be_looked_for_is_not_shown(bench: Bench, data: bytes | None) -> None:
+@rows(None, b"x" * (MAX_FILE_BYTES + 1))
+def test_file_in_which_no_key_can_be_looked_for_is_not_shown(data: bytes | None, bench: Bench) -> None:
     class Spoiling(Watched):
         def open_file(self, path: str) -> OpenedFile | ToolError:
             opened = super().open_file(path)
@@ -203,19 +200,17 @@ def test_no_more_files_are_opened_than_matches_are_wanted(bench: Bench) -> None:
     assert (data["has_more"], watched.names) == (True, ["0.md", "000", "001", "002"])
 
 
-@every_row(
-    "names", [[f"{at:03}" for at in range(MAX_HANDLES + 1)], [f"{'d' * 200}/" * 4 + str(at) for at in range(70)]]
-)
-def test_search_of_many_files_ends_early_and_says_that_there_is_more(bench: Bench, names: list[str]) -> None:
+@rows([f"{at:03}" for at in range(MAX_HANDLES + 1)], [f"{'d' * 200}/" * 4 + str(at) for at in range(70)])
+def test_search_of_many_files_ends_early_and_says_that_there_is_more(names: list[str], bench: Bench) -> None:
     bench.put(dict.fromkeys(names, "add\n"))
     data = bench.data(search_files, pattern="add", max_results=100)
     assert 0 < len(data["matches"]) < len(names)
     assert data["has_more"] is True
 
 
-@every_row("option", ["--glob=!*.py", "--files-without-match", "--invert-match"])
+@rows("--glob=!*.py", "--files-without-match", "--invert-match")
 def test_settings_of_a_persons_ripgrep_do_not_count(
-    bench: Bench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, option: str
+    option: str, bench: Bench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "ripgreprc").write_text(f"{option}\n")
     monkeypatch.setenv("RIPGREP_CONFIG_PATH", str(tmp_path / "ripgreprc"))

@@ -12,7 +12,7 @@ from mendgraph.nodes.execute_tools.tools import default_tools
 from mendgraph.nodes.execute_tools.tools.about_run import delegate, final_answer, remember, update_plan
 from mendgraph.nodes.execute_tools.tools.read_file import read_skill
 from mendgraph.nodes.records import EditForm, Effect, JsonMap, Profile, Protocol, ToolErrorCode
-from tests.row_tables import every_row
+from tests.row_tables import rows
 from tests.workspace.conftest import Bench
 
 EFFECTS = {
@@ -103,8 +103,8 @@ def test_schema_leaves_out_what_tells_a_model_nothing() -> None:
     }
 
 
-@every_row("value", [None, 1, {"passed": True}, ["a"]])
-def test_answer_comes_back(bench: Bench, value: Any) -> None:
+@rows(None, 1, {"passed": True}, ["a"])
+def test_answer_comes_back(value: Any, bench: Bench) -> None:
     assert bench.data(final_answer, answer="Done.", value=value) == {"answer": "Done."}
     assert final_answer.validate({"answer": "Done.", "value": value}) == {"answer": "Done.", "value": value}
     assert final_answer.terminal
@@ -117,21 +117,18 @@ UNAVAILABLE = [
 ]
 
 
-@every_row("tool, arguments, code, message", UNAVAILABLE)
+@rows(*UNAVAILABLE)
 def test_tool_that_only_some_runs_have_says_so_in_others(
-    bench: Bench, tool: Tool, arguments: JsonMap, code: ToolErrorCode, message: str
+    tool: Tool, arguments: JsonMap, code: ToolErrorCode, message: str, bench: Bench
 ) -> None:
     error = bench.error(tool, **arguments)
     assert error.code is code
     assert error.message.startswith(message)
 
 
-@every_row(
-    "arguments, problem",
-    [
-        ({"mode": "write"}, "paths is missing: with mode 'write', name the files and folders that may be changed"),
-        ({"paths": ["a.py"]}, "paths is for mode 'write': an explorer changes nothing and may read everything"),
-    ],
+@rows(
+    ({"mode": "write"}, "paths is missing: with mode 'write', name the files and folders that may be changed"),
+    ({"paths": ["a.py"]}, "paths is for mode 'write': an explorer changes nothing and may read everything"),
 )
 def test_child_gets_paths_where_it_writes_and_none_where_it_explores(arguments: JsonMap, problem: str) -> None:
     problems = delegate.validate({"task": "Look.", **arguments})
@@ -153,13 +150,10 @@ def test_plan_is_kept_and_counted(bench: Bench) -> None:
     ]
 
 
-@every_row(
-    "steps, error",
-    [
-        ([{"title": "a", "status": "in_progress"}] * 2, "at most one step may be in_progress"),
-        ([{"title": ""}], "steps.0.title: string should have at least 1 character"),
-        ([{"title": "a"}] * 51, "steps: tuple should have at most 50 items after validation, not 51"),
-    ],
+@rows(
+    ([{"title": "a", "status": "in_progress"}] * 2, "at most one step may be in_progress"),
+    ([{"title": ""}], "steps.0.title: string should have at least 1 character"),
+    ([{"title": "a"}] * 51, "steps: tuple should have at most 50 items after validation, not 51"),
 )
 def test_plan_is_checked(steps: Any, error: str) -> None:
     errors = update_plan.validate({"steps": steps})

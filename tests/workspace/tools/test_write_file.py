@@ -4,7 +4,7 @@ from mendgraph.nodes.execute_tools.tools.edit_file import edit_file
 from mendgraph.nodes.execute_tools.tools.read_file import read_file
 from mendgraph.nodes.execute_tools.tools.write_file import append_file, write_file
 from mendgraph.nodes.records import ChangeKind
-from tests.row_tables import every_row
+from tests.row_tables import rows
 from tests.workspace.conftest import Bench
 
 
@@ -36,18 +36,15 @@ def test_file_is_shown_before_it_is_replaced_and_keeps_its_mode(bench: Bench) ->
     assert stat.S_IMODE((bench.root / "a.py").stat().st_mode) == 0o755
 
 
-@every_row(
-    "old, content, new",
-    [
-        (b"a\r\nb\r\n", "a\nc\n", b"a\r\nc\r\n"),
-        (b"\xef\xbb\xbfa\n", "c\n", b"\xef\xbb\xbfc\n"),
-        (b"\xef\xbb\xbfa\n", "\ufeffc\n", b"\xef\xbb\xbfc\n"),
-        (b"a\n", "a\r\n", b"a\r\n"),
-        (b"a\nb\r\nc\r\n", "x\na\nb\nd\nc\n", b"x\na\nb\r\nd\r\nc\r\n"),
-        (b"a\nb\nc\r\nd", "a\nc\ne\n", b"a\nc\r\ne\n"),
-    ],
+@rows(
+    (b"a\r\nb\r\n", "a\nc\n", b"a\r\nc\r\n"),
+    (b"\xef\xbb\xbfa\n", "c\n", b"\xef\xbb\xbfc\n"),
+    (b"\xef\xbb\xbfa\n", "\ufeffc\n", b"\xef\xbb\xbfc\n"),
+    (b"a\n", "a\r\n", b"a\r\n"),
+    (b"a\nb\r\nc\r\n", "x\na\nb\nd\nc\n", b"x\na\nb\r\nd\r\nc\r\n"),
+    (b"a\nb\nc\r\nd", "a\nc\ne\n", b"a\nc\r\ne\n"),
 )
-def test_bom_and_line_ends_are_kept(bench: Bench, old: bytes, content: str, new: bytes) -> None:
+def test_bom_and_line_ends_are_kept(old: bytes, content: str, new: bytes, bench: Bench) -> None:
     bench.put({"a": old})
     bench.data(read_file, path="a")
     bench.data(write_file, path="a", content=content)
@@ -60,18 +57,15 @@ def test_file_that_is_appended_to_is_made_where_it_is_not_there(bench: Bench) ->
     assert bench.bytes_of("logs/new.md") == b"one"
 
 
-@every_row(
-    "old, content, new, start_line",
-    [
-        (b"one", "two\n", b"one\ntwo\n", 2),
-        (b"one\r\ntwo", "three\nfour", b"one\r\ntwo\r\nthree\r\nfour", 3),
-        (b"\xef\xbb\xbfone\n", "two", b"\xef\xbb\xbfone\ntwo", 2),
-        (b"one\n", "two\r\n", b"one\ntwo\n", 2),
-        (b"", "two\r\n", b"two\r\n", 1),
-    ],
+@rows(
+    (b"one", "two\n", b"one\ntwo\n", 2),
+    (b"one\r\ntwo", "three\nfour", b"one\r\ntwo\r\nthree\r\nfour", 3),
+    (b"\xef\xbb\xbfone\n", "two", b"\xef\xbb\xbfone\ntwo", 2),
+    (b"one\n", "two\r\n", b"one\ntwo\n", 2),
+    (b"", "two\r\n", b"two\r\n", 1),
 )
 def test_appended_text_leaves_the_file_as_it_is_but_for_a_line_end(
-    bench: Bench, old: bytes, content: str, new: bytes, start_line: int
+    old: bytes, content: str, new: bytes, start_line: int, bench: Bench
 ) -> None:
     bench.put({"a": old})
     assert bench.data(append_file, path="a", content=content)["start_line"] == start_line
@@ -81,8 +75,8 @@ def test_appended_text_leaves_the_file_as_it_is_but_for_a_line_end(
 LONG = "".join(f"line {number}\n" for number in range(1, 41))
 
 
-@every_row("placeholder", ["# ... rest of the code remains unchanged ...", "...", "// existing code"])
-def test_placeholder_in_place_of_most_of_a_file_is_refused(bench: Bench, placeholder: str) -> None:
+@rows("# ... rest of the code remains unchanged ...", "...", "// existing code")
+def test_placeholder_in_place_of_most_of_a_file_is_refused(placeholder: str, bench: Bench) -> None:
     bench.put({"a.txt": LONG})
     bench.data(read_file, path="a.txt")
     error = bench.error(write_file, path="a.txt", content=f"line 1!\nline 2\n{placeholder}\n")
