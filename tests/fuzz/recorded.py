@@ -22,9 +22,9 @@ from mendgraph.nodes.call_model.model import Call
 from mendgraph.nodes.call_model.prompts.prompt import Prompt
 from mendgraph.nodes.parse.reading import Reader
 from mendgraph.nodes.records import ModelReply, ProviderFailure
-from tests.nodes.parse.readings import BLOCKS, NATIVE, NATIVE_BLOCKS, TEXT
 from tests.recorded.cassette import read
 from tests.recorded.table import RUNS
+from tests.rules.parse.readings import BLOCKS, NATIVE, NATIVE_BLOCKS, TEXT
 
 Result = ModelReply | ProviderFailure
 
