@@ -147,11 +147,11 @@ class PrivateGit:
     def _index(self, names: Iterable[bytes], *how: str) -> None:
         names_text = b"".join(name + b"\0" for name in names)
         if names_text:
-            self._git("update-index", *how, "--remove", "-z", "--stdin", given=names_text)
+            self._git("update-index", *how, "--remove", "-z", "--stdin", stdin=names_text)
 
-    def _git(self, *arguments: str, given: bytes = b"") -> bytes:
+    def _git(self, *arguments: str, stdin: bytes = b"") -> bytes:
         argv = (f"--git-dir={self._path}", f"--work-tree={self._root}", *arguments)
-        found = run_git(argv, cwd=self._root, settings=_SETTINGS, given=given, max_output_bytes=MOST_PATCH_BYTES)
+        found = run_git(argv, cwd=self._root, settings=_SETTINGS, stdin=stdin, max_output_bytes=MOST_PATCH_BYTES)
         if isinstance(found, ProcessResult) and found.truncated:
             message = f"The patch has more than {MOST_PATCH_BYTES:,} bytes: what was changed is in the copy itself."
             raise CopyError(ToolError(code=ToolErrorCode.IO_ERROR, message=message))

@@ -14,6 +14,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any, Final, NamedTuple
 
+from mendgraph.nodes.execute_tools.commands.command_changes import is_bytecode
 from mendgraph.nodes.execute_tools.copies.copy_sources import (
     BASE,
     GITLINK,
@@ -27,7 +28,6 @@ from mendgraph.nodes.execute_tools.copies.copy_sources import (
 )
 from mendgraph.nodes.execute_tools.files.atomic_write import sync_folder, write_temporary
 from mendgraph.nodes.execute_tools.files.handles import closing, open_beneath, open_directory, open_root
-from mendgraph.nodes.execute_tools.processes.command_changes import is_bytecode
 from mendgraph.nodes.execute_tools.processes.git import (
     HEAD,
     Repository,
@@ -358,13 +358,13 @@ def commit_branch(copy: Copy, files: Iterable[str], message: str, identity: Mapp
         lfs = _LFS_SETTINGS if shutil.which(_LFS_PROGRAM) is not None else ()
         with_lfs = repository._replace(settings=(*repository.settings, *lfs))
         _git(repository, "read-tree", "-m", HEAD)
-        _git(with_lfs, "update-index", "--add", "--remove", "--replace", "-z", "--stdin", given=os.fsencode(names))
+        _git(with_lfs, "update-index", "--add", "--remove", "--replace", "-z", "--stdin", stdin=os.fsencode(names))
         tree = _git(repository, "write-tree")
         head = _git(repository, "rev-parse", HEAD)
 
         if tree != _git(repository, "rev-parse", f"{HEAD}^{{tree}}"):
-            head = _git(repository, "commit-tree", tree, "-p", head, given=message.encode(), **identity)
-            _git(repository, "update-ref", "-m", "mendgraph", HEAD, head, given=b"", **identity)
+            head = _git(repository, "commit-tree", tree, "-p", head, stdin=message.encode(), **identity)
+            _git(repository, "update-ref", "-m", "mendgraph", HEAD, head, stdin=b"", **identity)
     except CopyError as error:
         return error.error
 
@@ -431,8 +431,8 @@ def _repository_of(copy: Copy) -> Repository:
     return required(find_repository(copy.root) or invalid(f"{quoted(copy.root)} is no git repository."))
 
 
-def _git(repository: Repository, *words: str, given: bytes = b"", **identity: str) -> str:
-    done = repository.run(*words, given=given, **identity)
+def _git(repository: Repository, *words: str, stdin: bytes = b"", **identity: str) -> str:
+    done = repository.run(*words, stdin=stdin, **identity)
     return os.fsdecode(required(succeeded(done, "work on the copy in", repository.path)).stdout).rstrip("\n")
 
 
@@ -459,7 +459,7 @@ def _in_no_patch(repository: Repository, files: Sequence[str]) -> dict[str, str]
 def _filtered(repository: Repository, root: str, files: Sequence[str]) -> dict[str, str]:
     """The files that a filter has to change on their way into the repository, where that filter is not run."""
     names = os.fsencode("".join(f"{name}\0" for name in files))
-    words = _git(repository, "check-attr", "-z", "--stdin", "filter", given=names).split("\0")
+    words = _git(repository, "check-attr", "-z", "--stdin", "filter", stdin=names).split("\0")
     reasons: dict[str, str] = {}
 
     for name, driver in zip(words[0::3], words[2::3], strict=False):

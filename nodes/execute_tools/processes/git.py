@@ -16,7 +16,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from typing import Final, NamedTuple
 
-from mendgraph.nodes.execute_tools.files.handles import closing, lock_folder, open_directory, open_regular, open_root
+from mendgraph.nodes.execute_tools.files.handles import (
+    beginning,
+    closing,
+    lock_folder,
+    open_directory,
+    open_regular,
+    open_root,
+)
 from mendgraph.nodes.execute_tools.processes.processes import ProcessResult, run_process
 from mendgraph.nodes.language.display import one_line
 from mendgraph.nodes.records import LONGEST_QUOTE, ToolError, ToolErrorCode, invalid, os_failure, quoted
@@ -89,22 +96,22 @@ def run_git(
     *,
     cwd: str,
     settings: Settings = (),
-    given: bytes = b"",
+    stdin: bytes = b"",
     max_output_bytes: int = MOST_OUTPUT,
     env: Mapping[str, str] | None = None,
 ) -> ProcessResult | ToolError:
-    """What `git` printed, and its exit code; an error only where it could not be run to its end.
+    """Run `git` with these bytes as its input; an error only where it could not be run to its end.
 
-    It reads what is `given`. `env` is its environment instead of `git_environment`.
+    `env` replaces `git_environment(settings)`.
     """
     program = shutil.which("git")
     if program is None:
         needed = "The program 'git' is needed for copies of workspaces and for patches"
         return ToolError(code=ToolErrorCode.UNAVAILABLE, message=f"{needed}: install your system's package git.")
 
-    with tempfile.TemporaryFile() if given else nullcontext() as stream:
+    with tempfile.TemporaryFile() if stdin else nullcontext() as stream:
         if stream is not None:
-            stream.write(given)
+            stream.write(stdin)
             stream.seek(0)
 
         return run_process(
@@ -113,7 +120,7 @@ def run_git(
             timeout_s=GIT_TIMEOUT_S,
             max_output_bytes=max_output_bytes,
             env=git_environment(settings) if env is None else env,
-            given=stream,
+            stdin=stream,
         )
 
 
@@ -172,11 +179,11 @@ class Repository(NamedTuple):
     settings: tuple[tuple[str, str], ...] = ()
 
     def run(
-        self, *arguments: str, cwd: str | None = None, given: bytes = b"", **more: str
+        self, *arguments: str, cwd: str | None = None, stdin: bytes = b"", **variables: str
     ) -> ProcessResult | ToolError:
-        """What git says in this repository when it is `given` this to read, with `more` in its environment."""
-        env = {**git_environment(self.settings), **more}
-        return run_git(arguments, cwd=self.path if cwd is None else cwd, given=given, env=env)
+        """Run git in this repository, or in its worktree `cwd`, with more variables in its environment."""
+        env = {**git_environment(self.settings), **variables}
+        return run_git(arguments, cwd=self.path if cwd is None else cwd, stdin=stdin, env=env)
 
     def line(self, *arguments: str) -> str | None:
         """What git prints as one line; None where it fails."""
@@ -340,6 +347,34 @@ def filters_off(repository: Repository, cwd: str | None = None) -> tuple[tuple[s
     names = {os.fsdecode(part).rpartition(".")[0] for part in filters.stdout.split(b"\0")[:-1]}
     off = (("clean", ""), ("smudge", ""), ("process", ""), ("required", "false"))
     return tuple((f"{name}.{setting}", value) for name in sorted(names) for setting, value in off)
+
+
+def linked_repository(root: str) -> str | None:
+    """The repository elsewhere of which `root` is a linked worktree, if that repository says so itself.
+
+    The pointer in the workspace could name any folder; only git writes the pointer back to the workspace.
+    """
+    pointer = _first_line(root, _POINTER)
+    if not pointer.startswith("gitdir:"):
+        return None
+
+    records = os.path.realpath(os.path.join(root, pointer.removeprefix("gitdir:").strip()))
+    repository, kind = os.path.split(os.path.dirname(records))
+    if kind != _WORKTREES or not os.path.isfile(os.path.join(repository, "HEAD")):
+        return None
+
+    back = os.path.realpath(_first_line(records, "gitdir") or "/")
+    if back != os.path.join(root, _POINTER):
+        return None
+
+    return repository
+
+
+def _first_line(folder: str, name: str) -> str:
+    with suppress(OSError, ValueError), closing(open_root(folder)) as parent:
+        return os.fsdecode(beginning(parent, (name,))).strip().replace("\0", "")
+
+    return ""
 
 
 _WORKTREES: Final = "worktrees"
