@@ -33,7 +33,7 @@ SERVED = ("tests/browser/", "tests/surfaces/serving/test_studio.py", "tests/surf
 FOREIGN_SETTINGS = ("GITHUB_ACTIONS", "OPENAI_", "LANGCHAIN_", "LANGSMITH_", "LANGGRAPH_", "HF_", "MENDGRAPH_", "OTEL_")
 TERMINAL_SETTINGS = ("COLUMNS", "FORCE_COLOR", "NO_COLOR", "PYTHONPATH", "CLICOLOR_FORCE")
 PROXIES = ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY")
-LACKS: dict[str, tuple[str, str, object]] = {"bubblewrap": ("processes.bubblewrap", "PROGRAM_FOLDERS", ())}
+LACKS: dict[str, tuple[str, str, object]] = {"bubblewrap": ("sandboxes.bubblewrap", "PROGRAM_FOLDERS", ())}
 """What a machine may lack: the module that looks for it, and what has to change so that it finds nothing."""
 HOMES = {"HOME": "", "XDG_CACHE_HOME": "cache", "XDG_CONFIG_HOME": "config"}
 STORES = {"XDG_DATA_HOME": "data", "XDG_STATE_HOME": "state", "XDG_RUNTIME_DIR": "run"}

@@ -44,6 +44,8 @@ from mendgraph.nodes.execute_tools.call_policy import (
     PolicyMemory,
     allowed_tools,
 )
+from mendgraph.nodes.execute_tools.commands.command_rules import CommandRules
+from mendgraph.nodes.execute_tools.commands.commands import Commands, open_commands
 from mendgraph.nodes.execute_tools.engine import DelegatingEngine, Engine, EngineConfig
 from mendgraph.nodes.execute_tools.evidence.checks import CheckRules, Checks, open_checks
 from mendgraph.nodes.execute_tools.files.deadline import CancellationScope, monotonic_s
@@ -51,7 +53,6 @@ from mendgraph.nodes.execute_tools.files.sandbox import check_workspace
 from mendgraph.nodes.execute_tools.files.workspace import Workspace
 from mendgraph.nodes.execute_tools.journal.journal import Journal, parent_of
 from mendgraph.nodes.execute_tools.node import execute_tools
-from mendgraph.nodes.execute_tools.processes.commands import CommandRules, Commands, open_commands
 from mendgraph.nodes.execute_tools.processes.git import absent_submodules
 from mendgraph.nodes.execute_tools.registry import ActionRegistry, Tool, ToolContext, Validator
 from mendgraph.nodes.execute_tools.secrets.redact import Redactor
@@ -273,8 +274,7 @@ class ToolRuntime:
     def commands(self, context: AgentContext, scope: Scope | None = None) -> Commands | ToolError | None:
         """What may be started; None where nothing may, and why it cannot where no sandbox starts.
 
-        The same one for the same workspace, rules and `scope`: it remembers what it has to hide. In mode "ask" a person
-        may allow more programs.
+        It is cached by workspace, rules and `scope`. In mode "ask" a person may allow more programs.
         """
         may_run = context.allowed_programs or context.mode == "ask" or self._permits(context, COMMAND_TOOL)
         if not may_run or context.writable_paths:

@@ -36,9 +36,9 @@ from mendgraph.nodes.call_model.weights import embedded_weights, weights_path
 from mendgraph.nodes.execute_tools.evidence.runners import LOOKED_FOR, Runners, find_runners
 from mendgraph.nodes.execute_tools.files.deadline import Worker
 from mendgraph.nodes.execute_tools.files.sandbox import check_workspace
-from mendgraph.nodes.execute_tools.processes.backends import AUTO, choose_sandbox
 from mendgraph.nodes.execute_tools.processes.processes import ProcessResult, ripgrep_path, run_process
-from mendgraph.nodes.execute_tools.processes.sandbox import Guarantee
+from mendgraph.nodes.execute_tools.sandboxes.backends import AUTO, choose_sandbox
+from mendgraph.nodes.execute_tools.sandboxes.sandbox import Guarantee
 from mendgraph.nodes.execute_tools.secrets.redact import Redactor, known_values
 from mendgraph.nodes.execute_tools.store.database import (
     APPLICATION_ID,

@@ -8,8 +8,9 @@ import pytest
 
 from mendgraph.graph.configuration.loading import user_places
 from mendgraph.graph.machine.workspace import judged_workspace, own_rules
+from mendgraph.nodes.execute_tools.commands.command_rules import CommandRules
+from mendgraph.nodes.execute_tools.commands.commands import Commands, open_commands
 from mendgraph.nodes.execute_tools.files.workspace import DeleteFile, FileContent, MoveFile, Workspace
-from mendgraph.nodes.execute_tools.processes.commands import CommandRules, Commands, open_commands
 from mendgraph.nodes.execute_tools.store.run_folder import records_folders
 from mendgraph.nodes.guard.file_rules import DEFAULT_GUARDRAIL_RULES
 from mendgraph.nodes.guard.policy import judge_content, judge_path

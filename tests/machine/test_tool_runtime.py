@@ -13,7 +13,7 @@ import pytest
 from mendgraph.graph.configuration.context import AgentContext
 from mendgraph.graph.machine.tool_runtime import ToolRuntime
 from mendgraph.graph.runs.run import RunResult, run_task
-from mendgraph.nodes.execute_tools.processes.commands import CommandResult, Commands
+from mendgraph.nodes.execute_tools.commands.commands import CommandResult, Commands
 from mendgraph.nodes.execute_tools.registry import Tool, ToolContext, tool
 from mendgraph.nodes.execute_tools.store.run_folder import folder_name
 from mendgraph.nodes.execute_tools.tools import default_tools

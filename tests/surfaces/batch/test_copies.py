@@ -10,6 +10,7 @@ from typing import Any, Literal
 
 import pytest
 
+from mendgraph.nodes.execute_tools.commands.commands import CommandResult
 from mendgraph.nodes.execute_tools.copies.workspace_copies import (
     Copy,
     compare_copy,
@@ -18,7 +19,6 @@ from mendgraph.nodes.execute_tools.copies.workspace_copies import (
     open_copy,
     pin_source,
 )
-from mendgraph.nodes.execute_tools.processes.commands import CommandResult
 from mendgraph.nodes.records import ToolError, ToolErrorCode
 from tests.memory_folder import memory_folder
 from tests.workspace.files.journaled_runs import EVENTS, killed

@@ -12,7 +12,7 @@ from mendgraph.graph.runs.run_words import command_line
 from mendgraph.graph.terminal.answers import Screen
 from mendgraph.graph.terminal.screen import Display
 from mendgraph.graph.terminal.turns import Setup
-from mendgraph.nodes.execute_tools.processes.backends import choose_sandbox
+from mendgraph.nodes.execute_tools.sandboxes.backends import choose_sandbox
 from mendgraph.nodes.records import ProviderFailure, ToolError
 from tests.doubles.replies import Message, Say
 from tests.doubles.scripted_model import ScriptedModel

@@ -8,18 +8,18 @@ from pathlib import Path
 import pytest
 
 from mendgraph.nodes.execute_tools.copies.workspace_copies import (
-    Committed,
+    BranchCommit,
+    BranchRequest,
     Copy,
-    Wanted,
     commit_branch,
     find_left_out,
-    leave_branch,
     make_branch,
+    remove_branch_copy,
 )
 from mendgraph.nodes.records import ToolError
 from tests.workspace.processes.git_places import git, repository, write
 
-WANTED = Wanted("mendgraph/fix-it", "Fix it.", commit=True, report="")
+WANTED = BranchRequest("mendgraph/fix-it", "Fix it.", commit=True, report="")
 IDENTITY = {
     "GIT_AUTHOR_NAME": "Ada",
     "GIT_AUTHOR_EMAIL": "ada@example.org",
@@ -88,14 +88,14 @@ def test_commit_holds_the_named_files_only(copy: Copy, project: Path) -> None:
 
     done = commit_branch(copy, names, "Fix it", IDENTITY)
 
-    assert done == Committed(git(project, "rev-parse", WANTED.branch).strip(), {"run.log": "git ignores it"})
+    assert done == BranchCommit(git(project, "rev-parse", WANTED.branch).strip(), {"run.log": "git ignores it"})
     log = git(project, "show", "--name-only", "--format=%s by %an", WANTED.branch)
     assert log == "Fix it by Ada\n\na.txt\nnew.txt\n"
 
 
 def test_branch_without_a_commit_goes_with_its_copy(copy: Copy, project: Path) -> None:
-    assert commit_branch(copy, ["a.txt"], "Nothing", IDENTITY) == Committed("", {})
-    assert leave_branch(copy, WANTED.branch) == {}
+    assert commit_branch(copy, ["a.txt"], "Nothing", IDENTITY) == BranchCommit("", {})
+    assert remove_branch_copy(copy, WANTED.branch) == {}
     assert (branches(project), os.listdir(copy.root)) == (["main"], [])
 
 
@@ -105,13 +105,13 @@ def test_copy_with_work_that_is_in_no_commit_is_not_left(copy: Copy, project: Pa
     write(Path(copy.root), dict.fromkeys(work, "the work of an hour"))
 
     changed, ignored = "it was changed by somebody else", "git ignores it"
-    assert leave_branch(copy, WANTED.branch) == dict(zip(work, (changed, ignored, changed, ignored), strict=True))
+    assert remove_branch_copy(copy, WANTED.branch) == dict(zip(work, (changed, ignored, changed, ignored), strict=True))
     assert branches(project) == ["main", WANTED.branch]
     assert {Path(copy.root, name).read_text() for name in work} == {"the work of an hour"}
 
     for name in work[1:]:
         Path(copy.root, name).unlink()
-        assert name not in leave_branch(copy, WANTED.branch)  # what is left keeps the copy
+        assert name not in remove_branch_copy(copy, WANTED.branch)  # what is left keeps the copy
     assert Path(copy.root, "a.txt").read_text() == "the work of an hour"
 
 
@@ -120,7 +120,7 @@ def test_caches_that_git_ignores_keep_no_copy(copy: Copy, project: Path) -> None
     files = {"pkg/__pycache__/a.cpython-311.pyc": "b", "b.pyc": "b"}
     write(Path(copy.root), {**files, ".cache/CACHEDIR.TAG": "t", ".cache/x": "x", "target/CACHEDIR.TAG": "t"})
 
-    assert leave_branch(copy, WANTED.branch) == {}
+    assert remove_branch_copy(copy, WANTED.branch) == {}
     assert os.listdir(copy.root) == []
 
 
@@ -144,10 +144,10 @@ def test_submodule_is_never_dropped(parent: Path, tmp_path: Path, name: str) -> 
 
     done = commit_branch(copy, ["a.txt", name], "Fix it", IDENTITY)
 
-    assert isinstance(done, Committed)
+    assert isinstance(done, BranchCommit)
     assert git(parent, "show", "--raw", "--format=", "--abbrev=1", done.id).split("\t")[-1] == "a.txt\n"
     assert done.left_out == {name: "it takes the place of the submodule 'vendor/sub', or lies in it"}
-    assert leave_branch(copy, WANTED.branch)
+    assert remove_branch_copy(copy, WANTED.branch)
     assert (Path(copy.root) / name).read_text() == "x = 2\n"
 
 
@@ -163,15 +163,15 @@ def test_files_with_filters_are_left_out_where_no_program_stores_them(
 
     done = commit_branch(copy, ["a.bin", "a.key", "a.txt"], "Fix it", IDENTITY)
 
-    assert isinstance(done, Committed)
+    assert isinstance(done, BranchCommit)
     reasons = {"a.bin": "git-lfs, which stores it, is not installed", "a.key": "its filter 'git-crypt' is not run"}
     assert done.left_out == reasons
     assert git(parent, "show", "--name-only", "--format=", done.id) == "a.txt\n"
-    assert leave_branch(copy, WANTED.branch) == reasons
+    assert remove_branch_copy(copy, WANTED.branch) == reasons
 
     (Path(copy.root) / "a.bin").unlink()
     done = commit_branch(copy, ["a.bin"], "Remove it", IDENTITY)
-    assert isinstance(done, Committed)
+    assert isinstance(done, BranchCommit)
     assert git(parent, "show", "--name-status", "--format=", done.id) == "D\ta.bin\n"
 
 
@@ -219,6 +219,6 @@ def test_file_of_lfs_is_committed_by_its_filter(parent: Path, tmp_path: Path, mo
 
     done = commit_branch(copy, ["a.bin"], "Fix it", IDENTITY)
 
-    assert isinstance(done, Committed)
+    assert isinstance(done, BranchCommit)
     assert done.left_out == {}
     assert git(parent, "show", f"{done.id}:a.bin") == "pointer of changed"

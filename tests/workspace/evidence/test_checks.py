@@ -12,8 +12,8 @@ import pytest
 
 from mendgraph.nodes.execute_tools.evidence.checks import CheckRules, Checks, RanTests, open_checks
 from mendgraph.nodes.execute_tools.files.deadline import CancellationScope, ScopeOverError
-from mendgraph.nodes.execute_tools.processes import bubblewrap
-from mendgraph.nodes.execute_tools.processes.processes import Limit, ResourceLimits
+from mendgraph.nodes.execute_tools.processes.resource_limits import Limit, ResourceLimits
+from mendgraph.nodes.execute_tools.sandboxes import bubblewrap
 from mendgraph.nodes.records import JsonMap, ToolError, ToolErrorCode
 from tests.row_tables import rows
 from tests.sandboxes import open_handles

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from mendgraph.nodes.execute_tools.processes.commands import CommandResult, CommandRules, Commands, open_commands
+from mendgraph.nodes.execute_tools.commands.command_rules import CommandRules
+from mendgraph.nodes.execute_tools.commands.commands import CommandResult, Commands, open_commands
 from mendgraph.nodes.records import ToolError, ToolErrorCode
 from tests.sandboxes import open_handles
 

@@ -2,8 +2,8 @@
 
 import pytest
 
-from mendgraph.nodes.execute_tools.processes.backends import BACKENDS, choose_sandbox
-from mendgraph.nodes.execute_tools.processes.sandbox import Guarantee
+from mendgraph.nodes.execute_tools.sandboxes.backends import BACKENDS, choose_sandbox
+from mendgraph.nodes.execute_tools.sandboxes.sandbox import Guarantee
 from mendgraph.nodes.records import ToolError, ToolErrorCode
 from tests.architecture.product import ROOT
 from tests.sandboxes import set_sandbox_problem

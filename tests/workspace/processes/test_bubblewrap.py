@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
+from mendgraph.nodes.execute_tools.commands.commands import CommandResult
 from mendgraph.nodes.execute_tools.files.handles import closing, open_root
-from mendgraph.nodes.execute_tools.processes import bubblewrap
-from mendgraph.nodes.execute_tools.processes.bubblewrap import bubblewrap_problem, started
-from mendgraph.nodes.execute_tools.processes.commands import CommandResult
-from mendgraph.nodes.execute_tools.processes.sandbox import View
+from mendgraph.nodes.execute_tools.sandboxes import bubblewrap
+from mendgraph.nodes.execute_tools.sandboxes.bubblewrap import Bubblewrap, bubblewrap_problem
+from mendgraph.nodes.execute_tools.sandboxes.sandbox import View
 from mendgraph.nodes.records import ToolError
 from tests.workspace.processes.command_place import Place, alive, command_place, opened, unique
 
@@ -44,7 +44,7 @@ def refusal(folder: Path, *command: str) -> str:
     """Why this program is not started in a sandbox of its own."""
     with (
         closing(open_root(str(folder))) as root,
-        started(View(str(folder), root, str(folder)), command, ENVIRONMENT) as run,
+        Bubblewrap().started(View(str(folder), root, str(folder)), command, ENVIRONMENT) as run,
     ):
         assert isinstance(run, ToolError), run
         return run.message
@@ -63,8 +63,9 @@ def test_bubblewrap_that_cannot_start_is_told_with_a_remedy(install: Install) ->
 def test_sandbox_that_does_not_report_is_not_waited_for_and_ended(tmp_path: Path, install: Install) -> None:
     mark = f"7{os.getpid()}.25"
     install(f"exec /bin/sleep {mark}")
-    reason = "A program was not started, as its limits could not be set (bubblewrap reported no sandbox within 0.2 s)."
-    assert refusal(tmp_path, "true") == reason
+    reason = "no process of the sandbox was reported within 0.2 s"
+    message = f"A program was not started, as its limits could not be set ({reason})."
+    assert refusal(tmp_path, "true") == message
     assert not alive(mark)
 
 

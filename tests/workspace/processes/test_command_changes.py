@@ -7,10 +7,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from mendgraph.nodes.execute_tools.files.change_records import FileEffect, FileState
-from mendgraph.nodes.execute_tools.files.sandbox import PathJudge
-from mendgraph.nodes.execute_tools.files.workspace import Workspace
-from mendgraph.nodes.execute_tools.processes.command_changes import (
+from mendgraph.nodes.execute_tools.commands.command_changes import (
     CommandChange,
     CommandChanges,
     Unwatched,
@@ -18,6 +15,9 @@ from mendgraph.nodes.execute_tools.processes.command_changes import (
     WatchLimits,
     watched,
 )
+from mendgraph.nodes.execute_tools.files.change_records import FileEffect, FileState
+from mendgraph.nodes.execute_tools.files.sandbox import PathJudge
+from mendgraph.nodes.execute_tools.files.workspace import Workspace
 from mendgraph.nodes.records import ChangeKind, ToolError
 from tests.doubles.system_calls import before_each
 from tests.workspace.files.layout import DENIAL, no_env, sha

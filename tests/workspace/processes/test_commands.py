@@ -13,18 +13,17 @@ from pathlib import Path
 
 import pytest
 
-from mendgraph.nodes.execute_tools.files.deadline import CancellationScope, ScopeOverError
-from mendgraph.nodes.execute_tools.processes.backends import BACKENDS
-from mendgraph.nodes.execute_tools.processes.commands import (
-    CommandResult,
+from mendgraph.nodes.execute_tools.commands.command_rules import (
     CommandRules,
     command_environment,
     find_program,
-    open_commands,
     own_installation,
     readable_folders,
 )
-from mendgraph.nodes.execute_tools.processes.processes import Ends
+from mendgraph.nodes.execute_tools.commands.commands import CommandResult, open_commands
+from mendgraph.nodes.execute_tools.files.deadline import CancellationScope, ScopeOverError
+from mendgraph.nodes.execute_tools.processes.processes import CapturedOutput
+from mendgraph.nodes.execute_tools.sandboxes.backends import BACKENDS
 from mendgraph.nodes.records import ToolError, ToolErrorCode
 from tests.architecture.product import ROOT
 from tests.workspace.processes.command_place import Place, alive, command_place, opened, unique
@@ -41,7 +40,7 @@ def test_program_gets_its_arguments_as_they_are_and_its_outputs_are_told(place: 
     program = "import json,sys; print(json.dumps(sys.argv[1:])); sys.stderr.write('err'); sys.exit(3)"
     result = place.result("python3", "-c", program, *words, timeout_s=1_000.0)
     assert (result.exit_code, result.signal, result.timed_out) == (3, 0, False)
-    assert (json.loads(result.stdout.head), result.stderr) == (words, Ends(b"err", b"", 3))
+    assert (json.loads(result.stdout.head), result.stderr) == (words, CapturedOutput(b"err", b"", 3))
     assert 0 < result.seconds < result.limit_s == 30.0  # more time than the rules allow cannot be asked for
 
 
@@ -143,7 +142,8 @@ def test_place_where_no_command_can_run_is_told(place: Place) -> None:
 def test_program_dies_with_an_agent_that_is_killed(place: Place) -> None:
     mark = unique()
     program = (
-        "from mendgraph.nodes.execute_tools.processes.commands import CommandRules, open_commands\n"
+        "from mendgraph.nodes.execute_tools.commands.command_rules import CommandRules\n"
+        "from mendgraph.nodes.execute_tools.commands.commands import open_commands\n"
         f"rules = CommandRules(('sh',), sandbox={place.sandbox!r})\n"
         f"made = open_commands({str(place.root)!r}, rules, lambda name: False)\n"
         f"made.run(['sh', '-c', 'setsid sleep {mark}'])"

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from mendgraph.nodes.execute_tools.processes.backends import AUTOMATIC
-from mendgraph.nodes.execute_tools.processes.commands import CommandResult
+from mendgraph.nodes.execute_tools.commands.commands import CommandResult
+from mendgraph.nodes.execute_tools.sandboxes.backends import AUTOMATIC
 from mendgraph.nodes.records import ToolError, ToolErrorCode
 from tests.workspace.processes.command_place import Place, command_place
 

@@ -11,11 +11,11 @@ from pathlib import Path
 import pytest
 
 from mendgraph.nodes.execute_tools.files.deadline import CancellationScope, ScopeOverError
-from mendgraph.nodes.execute_tools.processes import launcher, workspace_copy
-from mendgraph.nodes.execute_tools.processes.landlock import Landlock
-from mendgraph.nodes.execute_tools.processes.private_folder import PrivateFolder
-from mendgraph.nodes.execute_tools.processes.sandbox import Guarantee
-from mendgraph.nodes.execute_tools.processes.workspace_copy import LARGEST_TEXT
+from mendgraph.nodes.execute_tools.sandboxes import launcher, workspace_copy
+from mendgraph.nodes.execute_tools.sandboxes.landlock import Landlock
+from mendgraph.nodes.execute_tools.sandboxes.private_folder import PrivateFolder
+from mendgraph.nodes.execute_tools.sandboxes.sandbox import Guarantee
+from mendgraph.nodes.execute_tools.sandboxes.workspace_copy import LARGEST_TEXT
 from mendgraph.nodes.records import ToolError
 from tests.doubles.system_calls import before_each
 from tests.workspace.processes.command_place import Place, alive, command_place, unique

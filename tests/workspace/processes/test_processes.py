@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from mendgraph.nodes.execute_tools.processes.processes import (
-    Ends,
+    CapturedOutput,
     ProcessResult,
     kill_group,
     outputs,
@@ -78,12 +78,12 @@ def test_program_that_cannot_start_is_a_typed_error(tmp_path: Path) -> None:
 @settings(max_examples=40)
 @given(st.lists(st.binary(max_size=50)), st.integers(min_value=1, max_value=60))
 def test_ends_of_an_output_are_those_of_the_whole_however_it_came(chunks: list[bytes], most: int) -> None:
-    kept = Ends(most=most)
-    assert [kept.take(chunk) for chunk in chunks] == [True] * len(chunks)
+    kept = CapturedOutput(most=most)
+    assert [kept.add(chunk) for chunk in chunks] == [True] * len(chunks)
     whole, tail = b"".join(chunks), most // 2
     head = most - tail
     rest = whole[head:]
-    assert kept == Ends(whole[:head], rest[max(0, len(rest) - tail) :], len(whole))
+    assert kept == CapturedOutput(whole[:head], rest[max(0, len(rest) - tail) :], len(whole))
     assert kept.left_out == max(0, len(whole) - most)
 
 
@@ -116,8 +116,8 @@ class LateProcess(subprocess.Popen[bytes]):
 
 def test_last_words_of_a_program_between_two_looks_are_read() -> None:
     program = "import sys; sys.stdin.read(); print('the last word')"
-    printed = Ends(most=100)
+    printed = CapturedOutput(most=100)
     with LateProcess([sys.executable, "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
         assert process.stdout is not None
-        assert read_until(process, {process.stdout.fileno(): printed.take}, time.monotonic() + 60)
+        assert read_until(process, {process.stdout.fileno(): printed.add}, time.monotonic() + 60)
     assert printed.head == b"the last word\n"

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from mendgraph.nodes.execute_tools.processes.commands import CommandResult, Commands
-from mendgraph.nodes.execute_tools.processes.repository_texts import without_logins
+from mendgraph.nodes.execute_tools.commands.commands import CommandResult, Commands
+from mendgraph.nodes.execute_tools.commands.repository_texts import without_logins
 from tests.workspace.processes.command_place import opened
 from tests.workspace.processes.git_places import git, repository, write
 

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from mendgraph.nodes.execute_tools.processes import processes
-from mendgraph.nodes.execute_tools.processes.backends import BACKENDS
-from mendgraph.nodes.execute_tools.processes.commands import CommandResult
-from mendgraph.nodes.execute_tools.processes.processes import Limit, LimitReached, ResourceLimits, usable_memory
-from mendgraph.nodes.execute_tools.processes.sandbox import Guarantee
+from mendgraph.nodes.execute_tools.commands.commands import CommandResult
+from mendgraph.nodes.execute_tools.processes import resource_limits
+from mendgraph.nodes.execute_tools.processes.resource_limits import Limit, LimitReached, ResourceLimits, usable_memory
+from mendgraph.nodes.execute_tools.sandboxes.backends import BACKENDS
+from mendgraph.nodes.execute_tools.sandboxes.sandbox import Guarantee
 from tests.sandboxes import open_handles
 from tests.workspace.processes.command_place import Place, alive, opened, unique
 
@@ -24,7 +24,7 @@ def test_container_has_less_memory_than_its_machine(tmp_path: Path, monkeypatch:
     for name, limit in (("outer", "300000000\n"), ("outer/own", "max\n")):
         (tmp_path / name).mkdir()
         (tmp_path / name / "memory.max").write_text(limit)
-    monkeypatch.setattr(processes, "_own_groups", lambda: iter([f"{tmp_path}/outer/own", f"{tmp_path}/outer"]))
+    monkeypatch.setattr(resource_limits, "_control_groups", lambda: ([f"{tmp_path}/outer/own", f"{tmp_path}/outer"]))
     assert usable_memory() == 300_000_000
 
 
@@ -126,7 +126,7 @@ def test_program_is_ended_where_the_machine_has_no_memory_left(
     bubblewrap: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     told = iter([[32_000 * MB, 3_000 * MB]])
-    monkeypatch.setattr(processes, "_machine_memory", lambda: next(told, [32_000 * MB, 900 * MB]))
+    monkeypatch.setattr(resource_limits, "_machine_memory", lambda: next(told, [32_000 * MB, 900 * MB]))
     result = bubblewrap.result("sleep", "60")
     assert str(result.limit) == "was stopped: the machine had 900 MB of memory left, and 1,000 MB have to stay free."
 

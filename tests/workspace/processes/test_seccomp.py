@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from mendgraph.nodes.execute_tools.processes.backends import BACKENDS
-from mendgraph.nodes.execute_tools.processes.seccomp import (
+from mendgraph.nodes.execute_tools.sandboxes.backends import BACKENDS
+from mendgraph.nodes.execute_tools.sandboxes.seccomp import (
     ARCHITECTURES,
     PROGRAM_FAMILIES,
     SIGNALS,

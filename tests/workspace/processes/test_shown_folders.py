@@ -10,8 +10,9 @@ from typing import Any
 
 import pytest
 
-from mendgraph.nodes.execute_tools.processes.commands import CommandResult, CommandRules, open_commands
-from mendgraph.nodes.execute_tools.processes.shown_folders import Hidden, ShownFolders
+from mendgraph.nodes.execute_tools.commands.command_rules import CommandRules
+from mendgraph.nodes.execute_tools.commands.commands import CommandResult, open_commands
+from mendgraph.nodes.execute_tools.commands.shown_folders import Hidden, ShownFolders
 from mendgraph.nodes.guard.file_rules import DEFAULT_GUARDRAIL_RULES
 from mendgraph.nodes.guard.policy import is_hidden, judge_content
 from mendgraph.nodes.records import ToolError, ToolErrorCode

@@ -13,17 +13,12 @@ from pathlib import Path
 
 import pytest
 
+from mendgraph.nodes.execute_tools.commands.commands import CommandResult
+from mendgraph.nodes.execute_tools.commands.protected_names import UNTRUSTED, protected_git, remove_placeholder
+from mendgraph.nodes.execute_tools.commands.workspace_cover import Cover, find_cover
 from mendgraph.nodes.execute_tools.files.handles import closing, open_root
-from mendgraph.nodes.execute_tools.processes.backends import AUTOMATIC
-from mendgraph.nodes.execute_tools.processes.commands import CommandResult
-from mendgraph.nodes.execute_tools.processes.workspace_cover import (
-    UNTRUSTED,
-    Cover,
-    find_cover,
-    linked_repository,
-    protected_git,
-    remove_placeholder,
-)
+from mendgraph.nodes.execute_tools.processes.git import linked_repository
+from mendgraph.nodes.execute_tools.sandboxes.backends import AUTOMATIC
 from mendgraph.nodes.execute_tools.store.user_files import SETTINGS_FILE, read_settings_file
 from mendgraph.nodes.records import ToolError
 from tests.doubles.system_calls import before_each

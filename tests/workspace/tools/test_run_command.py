@@ -5,17 +5,17 @@ from typing import Any, cast
 
 import pytest
 
-from mendgraph.nodes.execute_tools.edits.diffs import unified_diff
-from mendgraph.nodes.execute_tools.processes.commands import (
+from mendgraph.nodes.execute_tools.commands.command_rules import CommandRules
+from mendgraph.nodes.execute_tools.commands.commands import (
     LONGEST_LAST_WORDS,
     CommandResult,
-    CommandRules,
     Commands,
     last_words,
     open_commands,
     output_text,
 )
-from mendgraph.nodes.execute_tools.processes.processes import Ends
+from mendgraph.nodes.execute_tools.edits.diffs import unified_diff
+from mendgraph.nodes.execute_tools.processes.processes import CapturedOutput
 from mendgraph.nodes.execute_tools.registry import ToolContext, ToolOutput
 from mendgraph.nodes.execute_tools.tools.read_file import read_file
 from mendgraph.nodes.execute_tools.tools.run_command import run_command
@@ -27,7 +27,7 @@ from tests.workspace.conftest import Bench
 from tests.workspace.files.layout import sha
 from tests.workspace.files.recorder_doubles import BrokenJournal, MemoryJournal
 
-RESULT = CommandResult(0, Ends(), Ends(), 0.1, 30.0)
+RESULT = CommandResult(0, CapturedOutput(), CapturedOutput(), 0.1, 30.0)
 QUIET: JsonMap = {"exit_code": 0, "stdout": "", "stderr": ""}
 
 
@@ -77,10 +77,10 @@ ERR = "a\n[... 8 of 9 bytes left out ...]\n"
 @rows(
     (RESULT, QUIET),
     (
-        replace(RESULT, exit_code=139, stdout=Ends(b"a", b"b", 99)),
+        replace(RESULT, exit_code=139, stdout=CapturedOutput(b"a", b"b", 99)),
         {**QUIET, "exit_code": 139, "stdout": OUT, "stdout_bytes": 99, "signal": 11},
     ),
-    (replace(RESULT, stderr=Ends(b"a", b"", 9)), {**QUIET, "stderr": ERR, "stderr_bytes": 9}),
+    (replace(RESULT, stderr=CapturedOutput(b"a", b"", 9)), {**QUIET, "stderr": ERR, "stderr_bytes": 9}),
 )
 def test_result_has_the_exit_code_and_the_ends_of_the_output(
     result: CommandResult, data: JsonMap, bench: Bench
@@ -95,7 +95,7 @@ def test_result_has_the_exit_code_and_the_ends_of_the_output(
 def test_timeout_is_a_failure_with_the_end_of_the_output(
     stdout: bytes, stderr: bytes, message: str, bench: Bench
 ) -> None:
-    ends = Ends(stdout, b"", len(stdout)), Ends(stderr, b"", len(stderr))
+    ends = CapturedOutput(stdout, b"", len(stdout)), CapturedOutput(stderr, b"", len(stderr))
     late = replace(RESULT, stdout=ends[0], stderr=ends[1], timed_out=True)
     assert run(bench, answer=late) == ToolOutput.failed(timeout(message))
 
@@ -168,7 +168,7 @@ def test_workspace_that_is_not_watched_is_told_as_such(bench: Bench) -> None:
 
 
 def test_timeout_tells_what_was_changed(bench: Bench) -> None:
-    answer = replace(RESULT, timed_out=True, stderr=Ends(b"slow", b"", 4))
+    answer = replace(RESULT, timed_out=True, stderr=CapturedOutput(b"slow", b"", 4))
     output = run(bench, lambda: bench.put(dict.fromkeys("abcdefghijklmnopqrstuv", "")), answer)
     names = ", ".join(f"{name} (created)" for name in "abcdefghijklmnopqrst")
     assert output.result.error == timeout(f"It changed: {names}, ... and 2 more. The end of its output:\nslow")
@@ -209,12 +209,15 @@ def test_machine_without_a_sandbox_offers_no_commands(tmp_path: Path, monkeypatc
 
 
 TEXTS = [
-    (Ends(), ""),
-    (Ends(b"a\r\n\x1b[31m\t\xc3", b"\xa9", 11), "a\r\n\x1b[31m\té"),
-    (Ends(b"a\0b\xffc", b"", 5), "ab\ufffdc"),
-    (Ends(b"head", b"tail", 10), "head\n[... 2 of 10 bytes left out ...]\ntail"),
-    (Ends("a€".encode()[:3], "€b".encode()[1:], 99), "a\ufffd\n[... 93 of 99 bytes left out ...]\n\ufffd\ufffdb"),
-    (Ends(b"a", b"\x80" * 4, 99), "a\n[... 94 of 99 bytes left out ...]\n\ufffd\ufffd\ufffd\ufffd"),
+    (CapturedOutput(), ""),
+    (CapturedOutput(b"a\r\n\x1b[31m\t\xc3", b"\xa9", 11), "a\r\n\x1b[31m\té"),
+    (CapturedOutput(b"a\0b\xffc", b"", 5), "ab\ufffdc"),
+    (CapturedOutput(b"head", b"tail", 10), "head\n[... 2 of 10 bytes left out ...]\ntail"),
+    (
+        CapturedOutput("a€".encode()[:3], "€b".encode()[1:], 99),
+        "a\ufffd\n[... 93 of 99 bytes left out ...]\n\ufffd\ufffdb",
+    ),
+    (CapturedOutput(b"a", b"\x80" * 4, 99), "a\n[... 94 of 99 bytes left out ...]\n\ufffd\ufffd\ufffd\ufffd"),
 ]
 
 
@@ -224,7 +227,7 @@ def test_text_of_an_output_says_what_is_left_out() -> None:
 
 def test_last_words_are_the_ends_of_the_output() -> None:
     long = b"x" * 5_000
-    assert last_words(Ends(), Ends(b"  \n", b"", 3)) == ""
-    assert last_words(Ends(b"out\n", b"", 4), Ends(b"err", b"or\n", 6)) == "out\nerror"
-    assert last_words(Ends(b"head", b"\x80tail", 100), Ends()) == "\ufffdtail"
-    assert last_words(Ends(long, long, 10_000)) == "x" * LONGEST_LAST_WORDS
+    assert last_words(CapturedOutput(), CapturedOutput(b"  \n", b"", 3)) == ""
+    assert last_words(CapturedOutput(b"out\n", b"", 4), CapturedOutput(b"err", b"or\n", 6)) == "out\nerror"
+    assert last_words(CapturedOutput(b"head", b"\x80tail", 100), CapturedOutput()) == "\ufffdtail"
+    assert last_words(CapturedOutput(long, long, 10_000)) == "x" * LONGEST_LAST_WORDS

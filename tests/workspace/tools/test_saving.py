@@ -2,9 +2,9 @@
 
 import pytest
 
+from mendgraph.nodes.execute_tools.commands.command_changes import CommandChange, CommandChanges
 from mendgraph.nodes.execute_tools.edits.diffs import unified_diff
 from mendgraph.nodes.execute_tools.files.change_records import FileState
-from mendgraph.nodes.execute_tools.processes.command_changes import CommandChange, CommandChanges
 from mendgraph.nodes.execute_tools.registry import ToolContext
 from mendgraph.nodes.execute_tools.tools.saving import (
     MOST_CHANGES,

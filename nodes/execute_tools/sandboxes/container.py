@@ -1,16 +1,16 @@
-"""Programs in the workspace itself: the container that the agent runs in is the boundary.
+"""The backend without a boundary of its own: the container in which the agent runs is the boundary.
 
-The user declares that by `sandbox = "container"`; it is never chosen automatically.
+The user has to declare that by `sandbox = "container"`; it is never chosen automatically.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Final
 
-from mendgraph.nodes.execute_tools.processes.private_folder import PrivateFolder, PrivateNames
-from mendgraph.nodes.execute_tools.processes.sandbox import HOME, SCRATCH, Guarantee, View
-from mendgraph.nodes.execute_tools.processes.seccomp import PROGRAM_FAMILIES
-from mendgraph.nodes.execute_tools.processes.supervised import SupervisedProcess, supervised, supervision_problem
+from mendgraph.nodes.execute_tools.sandboxes.private_folder import PrivateFolder, PrivateNames
+from mendgraph.nodes.execute_tools.sandboxes.sandbox import HOME, SCRATCH, Guarantee, View
+from mendgraph.nodes.execute_tools.sandboxes.seccomp import PROGRAM_FAMILIES
+from mendgraph.nodes.execute_tools.sandboxes.supervised import SupervisedProcess, supervised, supervision_problem
 from mendgraph.nodes.records import ToolError, ToolErrorCode
 
 _NO_REPLACEMENT: Final = ToolError(
@@ -20,7 +20,7 @@ _NO_REPLACEMENT: Final = ToolError(
 
 
 class Container:
-    """No boundary of its own: a seccomp filter, limits, a private home and folder for temporary files."""
+    """A seccomp filter, limits, a private home and a private folder for temporary files."""
 
     name: Final = "container"
     guarantees: Final = frozenset(
@@ -37,22 +37,22 @@ class Container:
         self._folder: PrivateFolder | None = None
 
     def problem(self) -> str | None:
-        """Why it cannot start on this machine, with the remedy; None where it starts."""
+        """Why it cannot start on this machine, with the remedy; None where it can."""
         return supervision_problem()
 
     @contextmanager
     def started(
         self, view: View, command: Sequence[str], env: Mapping[str, str]
     ) -> Iterator[SupervisedProcess | ToolError]:
-        """Start `command` in the workspace; when the block ends, nothing of it is alive."""
-        if view.replaced:
+        """Start `command` in the workspace; at the end of the block all its processes are dead."""
+        if view.replaced_files:
             yield _NO_REPLACEMENT
             return
 
         self._folder = folder = self._folder or PrivateFolder()
         try:
-            names = PrivateNames({HOME: folder.folder("home"), **folder.give(view.given)})
-            scratch = PrivateNames({SCRATCH: folder.folder("tmp")})  # the container's own is there as well
+            names = PrivateNames({HOME: folder.folder("home"), **folder.add_files(view.added_files)})
+            scratch = PrivateNames({SCRATCH: folder.folder("tmp")})  # the container's `/tmp` can be seen as well
 
             with supervised(
                 command,

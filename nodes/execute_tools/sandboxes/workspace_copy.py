@@ -20,9 +20,8 @@ from mendgraph.nodes.execute_tools.files.bare_repositories import is_bare_reposi
 from mendgraph.nodes.execute_tools.files.change_records import folders_above
 from mendgraph.nodes.execute_tools.files.handles import closing, open_beneath, open_directory, open_root, status_beneath
 from mendgraph.nodes.execute_tools.files.tree_walk import GIT_DIRECTORY
-from mendgraph.nodes.execute_tools.processes.private_folder import read_handle, remove_tree
-from mendgraph.nodes.execute_tools.processes.sandbox import View
-from mendgraph.nodes.execute_tools.processes.workspace_cover import DEEPEST
+from mendgraph.nodes.execute_tools.sandboxes.private_folder import read_handle, remove_tree
+from mendgraph.nodes.execute_tools.sandboxes.sandbox import DEEPEST, View
 
 MOST_ENTRIES: Final = 200_000
 """Files and folders of a workspace that is copied."""
@@ -120,7 +119,9 @@ class _Names:
         return cls(
             hidden=frozenset(name.removeprefix(prefix) for name in hidden if name.startswith(prefix)),
             protected=frozenset(name.removeprefix(prefix) for _, name in view.read_only),
-            replaced={name.removeprefix(prefix): handle for handle, name in view.replaced if name.startswith(prefix)},
+            replaced={
+                name.removeprefix(prefix): handle for handle, name in view.replaced_files if name.startswith(prefix)
+            },
         )
 
     def forbid(self, name: str) -> bool:

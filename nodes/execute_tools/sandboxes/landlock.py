@@ -1,8 +1,8 @@
-"""Programs below Landlock, where no user namespaces are to be had: they work on a copy of the workspace.
+"""The backend that restricts programs by Landlock, for machines without user namespaces.
 
-Landlock can only grant: below a folder that a program may use, nothing can be hidden. So a program gets a copy without
-what it may not open, and its changes are applied to the workspace when it has ended. It has no sockets but pairs of
-UNIX sockets. Names and metadata of files elsewhere are not covered. Source: landlock(7).
+Landlock can only grant rights: below a folder that a program may use, nothing can be hidden. So a program works on a
+copy of the workspace without denied files, and its changes are applied to the workspace after its end. It can open no
+sockets but pairs of UNIX sockets. Names and metadata of files elsewhere stay visible. Source: landlock(7).
 """
 
 import os
@@ -10,11 +10,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Final
 
-from mendgraph.nodes.execute_tools.processes import launcher
-from mendgraph.nodes.execute_tools.processes.private_folder import PrivateFolder, PrivateNames
-from mendgraph.nodes.execute_tools.processes.sandbox import HOME, SCRATCH, SYSTEM_FILES, SYSTEM_FOLDERS, Guarantee, View
-from mendgraph.nodes.execute_tools.processes.supervised import SupervisedProcess, supervised, supervision_problem
-from mendgraph.nodes.execute_tools.processes.workspace_copy import NotCopiedError, WorkspaceCopy
+from mendgraph.nodes.execute_tools.sandboxes import launcher
+from mendgraph.nodes.execute_tools.sandboxes.private_folder import PrivateFolder, PrivateNames
+from mendgraph.nodes.execute_tools.sandboxes.sandbox import HOME, SCRATCH, SYSTEM_FILES, SYSTEM_FOLDERS, Guarantee, View
+from mendgraph.nodes.execute_tools.sandboxes.supervised import SupervisedProcess, supervised, supervision_problem
+from mendgraph.nodes.execute_tools.sandboxes.workspace_copy import NotCopiedError, WorkspaceCopy
 from mendgraph.nodes.records import ToolError, ToolErrorCode
 
 LEAST_VERSION: Final = 3
@@ -59,7 +59,7 @@ _GUARANTEES: Final = frozenset(
 
 
 class Landlock:
-    """The sandbox for machines without user namespaces, as in most containers."""
+    """The backend for machines without user namespaces, such as most containers."""
 
     name: Final = "landlock"
 
@@ -69,27 +69,29 @@ class Landlock:
 
     @property
     def guarantees(self) -> frozenset[Guarantee]:
-        """What it guarantees on this machine; the others are not held."""
-        scopes_signals = launcher.landlock_version() >= _SIGNALS_VERSION
-        if scopes_signals:
+        """What it guarantees on this machine."""
+        if launcher.landlock_version() >= _SIGNALS_VERSION:
             return _GUARANTEES | {Guarantee.SIGNALS}
 
         return _GUARANTEES
 
     def problem(self) -> str | None:
-        """Why it cannot start on this machine, with the remedy; None where it starts."""
+        """Why it cannot start on this machine, with the remedy; None where it can."""
         problem = supervision_problem()
-        version = launcher.landlock_version() if problem is None else 0
-        if problem is None and version < LEAST_VERSION:
+        if problem is not None:
+            return problem
+
+        version = launcher.landlock_version()
+        if version < LEAST_VERSION:
             return f"the kernel offers version {version} of Landlock, of which {LEAST_VERSION} is needed (Linux 6.2)"
 
-        return problem
+        return None
 
     @contextmanager
     def started(
         self, view: View, command: Sequence[str], env: Mapping[str, str]
     ) -> Iterator[SupervisedProcess | ToolError]:
-        """Start `command` in a copy; when the block ends without an error, its changes are in the workspace."""
+        """Start `command` in a copy; at the end of the block its processes are dead and its changes are applied."""
         self._folder = folder = self._folder or PrivateFolder()
         self._copy = copy = self._copy or WorkspaceCopy(folder.folder("work"), view.root)
 
@@ -100,12 +102,12 @@ class Landlock:
             yield ToolError(code=ToolErrorCode.UNAVAILABLE, message=message)
             return
 
-        files_given = folder.give(view.given, copy.translate)
-        places = {HOME: folder.folder("home"), SCRATCH: folder.folder("tmp"), view.root: copy.root}
+        added_files = folder.add_files(view.added_files, copy.translate)
+        folders = {HOME: folder.folder("home"), SCRATCH: folder.folder("tmp"), view.root: copy.root}
         repositories = {os.path.join(view.root, name): path for name, path in copy.repositories.items()}
-        names = PrivateNames({name: name for name in view.readable} | repositories | places | files_given)
+        names = PrivateNames({name: name for name in view.readable} | repositories | folders | added_files)
         rules = [*_system_rules(), *_readable_rules(view)]
-        rules += [(path, _LOOK) for path in (*copy.objects, *repositories.values(), folder.folder("given"))]
+        rules += [(path, _LOOK) for path in (*copy.objects, *repositories.values(), folder.folder("files"))]
         rules += [(folder.folder(name), ~0) for name in ("home", "tmp")]
         rules.append((copy.root, _LOOK if view.root_read_only else ~0))
 
@@ -128,7 +130,7 @@ class Landlock:
 
 
 def _apply_changes(copy: WorkspaceCopy, view: View, running: SupervisedProcess) -> None:
-    """Apply what the program has changed. What was not applied is named at the end of its error output."""
+    """Apply the program's changes; its error output ends with the names of those that were refused."""
     running.kill()
 
     try:
@@ -142,16 +144,21 @@ def _apply_changes(copy: WorkspaceCopy, view: View, running: SupervisedProcess) 
 
 
 def _ruleset(rules: Sequence[tuple[str, int]]) -> dict[str, object]:
-    """The ruleset that `launcher` describes: nothing but what these rules grant."""
+    """The ruleset that `launcher` describes: it grants these rights below these paths, and no others."""
     version = launcher.landlock_version()
-    rights = max((since, rights) for since, rights in _RIGHTS.items() if since <= version)[1]
-    size = max(size for since, size in _SIZES.items() if since <= version)
-    granted = [(path, rights & rights_wanted & _rights_of(path)) for path, rights_wanted in rules]
+    handled = _newest(_RIGHTS, version)
+    granted = [(path, handled & rights & _rights_of(path)) for path, rights in rules]
 
-    return {"fs": rights, "net": _TCP, "scoped": _SCOPED, "size": size, "rules": granted}
+    return {"fs": handled, "net": _TCP, "scoped": _SCOPED, "size": _newest(_SIZES, version), "rules": granted}
+
+
+def _newest(by_version: Mapping[int, int], version: int) -> int:
+    """The value of the newest version that is not newer than this one."""
+    return by_version[max(since for since in by_version if since <= version)]
 
 
 def _rights_of(path: str) -> int:
+    """The rights that a rule for this path may name."""
     return ~0 if os.path.isdir(path) else _FILE_RIGHTS
 
 
@@ -167,15 +174,16 @@ def _system_rules() -> Iterator[tuple[str, int]]:
 
 
 def _readable_rules(view: View) -> Iterator[tuple[str, int]]:
-    """The rules for what is shown beside the workspace, without what is hidden or replaced there."""
-    hidden = {*view.hidden_files, *view.hidden_folders, *(name for _, name in view.replaced)}
+    """The rules for readable folders, without what is hidden or replaced in them."""
+    hidden = {*view.hidden_files, *view.hidden_folders, *(name for _, name in view.replaced_files)}
     for path in view.readable:
-        yield from _rules_around(path, {name for name in hidden if name.startswith(f"{path}/")})
+        yield from _rules_around(path, hidden)
 
 
 def _rules_around(path: str, hidden: set[str]) -> Iterator[tuple[str, int]]:
-    """Rules for all that is below `path` but what is hidden; the names of that can be seen."""
-    if not hidden:
+    """The rules for all that is below `path` but what is hidden, whose names can be seen."""
+    hidden_below = {name for name in hidden if name.startswith(f"{path}/")}
+    if not hidden_below:
         yield path, _LOOK
         return
 
@@ -184,7 +192,5 @@ def _rules_around(path: str, hidden: set[str]) -> Iterator[tuple[str, int]]:
         names = [entry.path for entry in entries if not entry.is_symlink()]
 
     for name in names:
-        if name not in hidden:
-            yield from _rules_around(
-                name, {hidden_name for hidden_name in hidden if hidden_name.startswith(f"{name}/")}
-            )
+        if name not in hidden_below:
+            yield from _rules_around(name, hidden_below)
