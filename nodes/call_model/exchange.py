@@ -23,20 +23,12 @@ from mendgraph.nodes.call_model.ledger import MIN_OUTPUT_TOKENS, Spending
 from mendgraph.nodes.call_model.model import Update
 from mendgraph.nodes.call_model.paid_call import CallBudget, PaidCall, Request, stopped
 from mendgraph.nodes.call_model.pending_call import FIRST_TRY, MOST_ROUNDS, PendingCall
-from mendgraph.nodes.call_model.prompts import block_prompt
-from mendgraph.nodes.call_model.prompts.estimates import estimate_input, estimate_tokens
+from mendgraph.nodes.call_model.prompts.estimates import estimate_input
 from mendgraph.nodes.call_model.prompts.profiles import SMALL_STOP
-from mendgraph.nodes.call_model.prompts.prompt import (
-    Known,
-    Prompt,
-    ShownMessages,
-    from_map,
-    message_of,
-    size_of,
-    text_size,
-)
-from mendgraph.nodes.call_model.prompts.turn_view import view_turn
+from mendgraph.nodes.call_model.prompts.prompt import Known, Prompt, ShownMessages
 from mendgraph.nodes.call_model.services import CallServices
+from mendgraph.nodes.language.block_form import BlockRequests
+from mendgraph.nodes.language.chat_messages import estimate_tokens, from_map, message_of, size_of, text_size
 from mendgraph.nodes.language.history import without_thoughts
 from mendgraph.nodes.language.project_notes import ProjectNotes
 
@@ -66,6 +58,7 @@ class CallSettings:
     """How calls of this run are made. `window_tokens` is the model's window, None where nobody knows it.
 
     `system` is said after our own system prompt. `cache` and `stand_ins` remember what was sent and shown before.
+    `blocks` builds the requests of the block form, None in other forms.
     """
 
     budget: CallBudget = field(default_factory=CallBudget)
@@ -75,6 +68,7 @@ class CallSettings:
     cache: ShownMessages = field(default_factory=ShownMessages)
     stand_ins: windows.StandIns = field(default_factory=dict)
     system: str = ""
+    blocks: BlockRequests | None = None
 
 
 MOST_SEEDS = 2**31  # seeds are smaller than this in every endpoint that takes one
@@ -234,33 +228,14 @@ def build_prompt(
     history: Sequence[AnyMessage],
     corrections: Sequence[records.Correction],
     temperature: float | None,
-    asked_again: int = 0,
     shown: ShownMessages | None = None,
-    most_tokens: int | None = None,
 ) -> Prompt:
     """Build the next request from what is shown of the history and the open corrections of this turn.
 
-    `asked_again` counts all corrections of the turn, those that are settled as well. `shown` knows what was sent
-    before. The block form leaves out what passes `most_tokens`; others are made to fit before, by `exchange`.
+    `shown` remembers what was sent before.
     """
     shown = shown or ShownMessages()
     native = profile.protocol is records.Protocol.NATIVE
-    # Where a reply in text is cut: a small model writes its tool's result itself. Some endpoints refuse such words.
-    stop = SMALL_STOP if profile.small and not native else ()
-
-    if temperature is None and profile.small:
-        temperature = SMALL_TEMPERATURE
-
-    if profile.edit_form is records.EditForm.BLOCKS:
-        blocks = block_prompt.block_request(
-            specs, history, corrections, native=native, asked=asked_again, most_tokens=most_tokens
-        )
-
-        if profile.small and blocks.failed_tries >= block_prompt.LAST_TRY:
-            temperature = max(temperature or 0.0, block_prompt.RETRY_TEMPERATURE)
-
-        return replace(blocks, stop=stop, temperature=temperature)
-
     offered = shown.tools(specs)
 
     if native:
@@ -279,14 +254,59 @@ def build_prompt(
     return Prompt(
         messages=(front, *(message.map for message in sent), *questions),
         tools=offered.maps if native else (),
-        stop=stop,
-        temperature=temperature,
+        stop=_stop_texts(profile),
+        temperature=_temperature(profile, temperature),
         known=Known(
             (from_map(front), *(message.message for message in sent), *map(from_map, questions)),
             size_of(front) + sum(message.size for message in sent) + sum(map(size_of, questions)),
             offered.size if native else 0,
         ),
     )
+
+
+def build_block_prompt(
+    blocks: BlockRequests,
+    profile: records.Profile,
+    specs: Sequence[records.ToolSpec],
+    history: Sequence[AnyMessage],
+    corrections: Sequence[records.Correction],
+    temperature: float | None,
+    corrections_sent: int = 0,
+    most_tokens: int | None = None,
+) -> Prompt:
+    """Build the next request in the block form, which leaves out what passes `most_tokens`.
+
+    `corrections_sent` counts all corrections of the turn, those that are settled as well.
+    """
+    request = blocks.request(
+        specs,
+        history,
+        corrections,
+        native=profile.protocol is records.Protocol.NATIVE,
+        corrections_sent=corrections_sent,
+        most_tokens=most_tokens,
+    )
+    temperature = _temperature(profile, temperature)
+    if request.temperature is not None:
+        temperature = max(temperature or 0.0, request.temperature)
+
+    return Prompt(request.messages, request.tools, _stop_texts(profile), temperature, request.failed_tries)
+
+
+def _stop_texts(profile: records.Profile) -> tuple[str, ...]:
+    """Where a reply in text is cut: a small model writes its tool's result itself. Some endpoints refuse such words."""
+    if profile.small and profile.protocol is records.Protocol.TEXT:
+        return SMALL_STOP
+
+    return ()
+
+
+def _temperature(profile: records.Profile, temperature: float | None) -> float | None:
+    """The temperature to sample at; None leaves it to the endpoint."""
+    if temperature is None and profile.small:
+        return SMALL_TEMPERATURE
+
+    return temperature
 
 
 # --- Making a request fit the window of its model
@@ -337,8 +357,8 @@ class Fitting:
 
     def request(self) -> Request | records.StopCause:
         """The request for the reply, or for the summary without which that does not fit; or why there is none."""
-        if self._state["profile"].edit_form is records.EditForm.BLOCKS:
-            return self._in_blocks()
+        if self._settings.blocks is not None:
+            return self._in_blocks(self._settings.blocks)
 
         while True:
             view = windows.shown(self._state["messages"], self.window, self._settings.stand_ins)
@@ -374,9 +394,14 @@ class Fitting:
         needed = self._needed
         self._take(needed.fallback if reply is None else needed.conclude(without_thoughts(reply).text))
 
-    def _in_blocks(self) -> Request | records.StopCause:
+    def _in_blocks(self, blocks: BlockRequests) -> Request | records.StopCause:
         """The block form is made anew for each request, and omits what does not fit; after a refusal half of it."""
         state = self._state
+        asked_again = state["spending"].mending.asked_again
+        exhausted = blocks.exhausted(state["messages"], state.get("corrections") or (), asked_again)
+        if exhausted is not None:
+            return exhausted
+
         known_limits = self._known
         most = None
 
@@ -387,10 +412,6 @@ class Fitting:
                 most = max(known_limits - self._output, 1)
 
         prompt = _prompt(state, self._settings, self._specs, state["messages"], most)
-        # A model that has stepped down has failed in another form: loop control counts its tries in this one.
-        if prompt.failed_tries > block_prompt.LAST_TRY and not state["profile"].steps_down:
-            return _used_up(state)
-
         return self._reply(prompt)
 
     def _fits(self, estimated: int) -> bool:
@@ -442,18 +463,6 @@ class Fitting:
         )
 
 
-def _used_up(state: CallModelState) -> records.StopCause:
-    """Why a run ends whose model would have to be asked in words that it was asked in before."""
-    failures = view_turn(state["messages"]).failures
-    notices = (*failures, *(correction.prompt for correction in state.get("corrections") or ()))
-
-    return records.StopCause(
-        reason=records.StopReason.EDITS_FAILED,
-        message=f"No reply could be used after {block_prompt.LAST_TRY + 1} tries.",
-        diagnostics=notices[-1:],
-    )
-
-
 def _estimate(prompt: Prompt, spending: Spending) -> int:
     return estimate_input(prompt.size, len(prompt.messages), spending.gauge)
 
@@ -467,7 +476,7 @@ def _prompt(
 ) -> Prompt:
     profile = state["profile"]
     notes = state.get("notes") or ()
-    blocks = profile.edit_form is records.EditForm.BLOCKS
+    blocks = settings.blocks
     room = most_tokens
     words = "\n\n".join(filter(None, ("".join(state.get("system_prompt") or ()), settings.system)))
 
@@ -475,16 +484,14 @@ def _prompt(
         added = text_size(windows.notes_before(notes, "") if notes else "") + text_size(words)
         room = max(1, room - estimate_tokens(added, 1))
 
-    prompt = build_prompt(
-        profile,
-        specs,
-        view if blocks else windows.with_notes(view, notes, settings.stand_ins),
-        state.get("corrections") or (),
-        settings.temperature,
-        state["spending"].mending.asked_again,
-        settings.cache,
-        room,
-    )
+    corrections = state.get("corrections") or ()
+
+    if blocks is None:
+        history = windows.with_notes(view, notes, settings.stand_ins)
+        prompt = build_prompt(profile, specs, history, corrections, settings.temperature, settings.cache)
+    else:
+        asked_again = state["spending"].mending.asked_again
+        prompt = build_block_prompt(blocks, profile, specs, view, corrections, settings.temperature, asked_again, room)
 
     if blocks and notes:
         *others, last = prompt.messages

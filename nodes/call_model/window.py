@@ -18,8 +18,7 @@ from langchain_core.messages import AIMessage, AnyMessage, HumanMessage, ToolMes
 from pydantic import ConfigDict, Field, ValidationError
 
 from mendgraph.nodes import records
-from mendgraph.nodes.call_model.prompts.estimates import estimate_tokens
-from mendgraph.nodes.call_model.prompts.prompt import as_map, message_of, size_of as bytes_of
+from mendgraph.nodes.language.chat_messages import as_map, estimate_tokens, message_of, size_of as bytes_of
 from mendgraph.nodes.language.history import RESULT_MESSAGE_NAME, is_request
 from mendgraph.nodes.language.project_notes import ProjectNotes, notes_text
 from mendgraph.nodes.language.text_protocol import parse_text_results, render_native_result, render_text_results

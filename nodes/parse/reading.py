@@ -11,10 +11,9 @@ from collections.abc import Callable, Sequence
 from itertools import count
 from typing import Any, Final, NamedTuple
 
-from mendgraph.nodes.language.blocks import EDIT_TOOL, read_blocks
+from mendgraph.nodes.language.block_form import BlockReader
 from mendgraph.nodes.language.formats.call_format import ToolSchemas
 from mendgraph.nodes.language.formats.recognition import whole_calls
-from mendgraph.nodes.language.names import is_question, named_paths
 from mendgraph.nodes.language.text_protocol import ReadCall, extract_in_order, unknown_tool_details, without_lines
 from mendgraph.nodes.parse.answers import NOTHING_CHANGED, TurnFacts, paths_to_check
 from mendgraph.nodes.parse.native_calls import fitting, read_native_calls
@@ -22,7 +21,6 @@ from mendgraph.nodes.parse.written_calls import on_their_lines, read_written, wi
 from mendgraph.nodes.records import (
     Answer,
     CallError,
-    EditForm,
     ExtractionError,
     ExtractionErrorType,
     FinishReason,
@@ -62,8 +60,8 @@ class Reader(NamedTuple):
 
     `validate` checks arguments against a tool's schema: the canonical arguments, or what is wrong with them.
     `check_answer` checks a final answer against the user's schema: what is wrong with it, or nothing.
-    `shown_files` are those that the model was shown in this turn, for the block form, where a small model answers by
-    their names. `turn` is what is known of the turn, and `judge_answer` says what else speaks against an answer's text.
+    `turn` holds facts of the turn, and `judge_answer` says what else speaks against an answer's text.
+    `blocks` reads the edits of the block form, None in other forms.
     `offered` are the tools that the model is told of, None means all.
     `paths_of` gives the files that a call names inside of an argument, `schema_of` the schema of a tool's arguments.
     `texts` are those that the model was shown in files, pages and results, and `looking` the tools that only read.
@@ -74,7 +72,6 @@ class Reader(NamedTuple):
     validate: Callable[[str, dict[str, Any]], dict[str, Any] | list[str]]
     check_answer: Callable[[Answer], list[str]]
     writing_tools: frozenset[str] = frozenset()
-    shown_files: tuple[str, ...] = ()
     turn: TurnFacts = TurnFacts()
     judge_answer: Callable[[str], ExtractionError | None] = lambda _: None
     offered: frozenset[str] | None = None
@@ -82,6 +79,7 @@ class Reader(NamedTuple):
     schema_of: Callable[[str], JsonMap] = lambda _: {}
     texts: Callable[[], Sequence[str]] = lambda: ()
     looking: frozenset[str] = frozenset()
+    blocks: BlockReader | None = None
 
     @property
     def tools(self) -> ToolSchemas:
@@ -250,12 +248,18 @@ def _read_calls(reply: ModelReply, step: int, reader: Reader) -> tuple[list[Read
     """
     prefix = f"call_{step}"
     native_protocol = reader.profile.protocol is Protocol.NATIVE
-    blocks = reader.profile.edit_form is EditForm.BLOCKS
-    edits, prose, text = _edits(reply.text, reader) if blocks else ([], "", reply.text)
+    blocks = reader.blocks
+    edits: list[ReadCall] = []
+    prose = ""
+    text = reply.text
+
+    if blocks is not None:
+        edits, prose, text = _edits(reply.text, blocks, reader)
+
     native = read_native_calls(reply.calls, reader.tools, prefix)
 
     answered = any(call.tool == ANSWER_TOOL for call in native)
-    plain = native_protocol and (bool(native) or not blocks)
+    plain = native_protocol and (bool(native) or blocks is None)
     written = read_written(text, reader.tools, reader.texts, answered=answered, native=plain)
     outcomes = [call.outcome[:2] for call in native]
     calls = [call for call in written.calls if call.outcome[:2] not in outcomes]
@@ -273,57 +277,49 @@ def _read_calls(reply: ModelReply, step: int, reader: Reader) -> tuple[list[Read
     if plain:
         return [*native, *_numbered(calls, prefix, native)], "", text_kept, written.quotes
 
-    edits = edits if not native else []
-    said = prose if not calls else ""
-    calls = [call for call in calls if not _is_heading(call, [edit.outcome for edit in edits], reader)]
+    if native:
+        edits = []
+
+    if calls:
+        prose = ""
+
+    if blocks is not None:
+        calls = [call for call in calls if not blocks.names_file_of(call, edits)]
+
     in_order = sorted([*calls, *edits], key=lambda call: call.line_number)
 
-    return [*_numbered(in_order, prefix, native), *native], said, text_kept, written.quotes
+    return [*_numbered(in_order, prefix, native), *native], prose, text_kept, written.quotes
 
 
-def _edits(text: str, reader: Reader) -> tuple[list[ReadCall], str, str]:
+def _edits(text: str, blocks: BlockReader, reader: Reader) -> tuple[list[ReadCall], str, str]:
     """The edits of a reply in block form, the prose around them, and the text without their blocks."""
-    extracted = extract_in_order(text, reader.known_tools, fenced=False)
-    if not extracted and whole_calls(text, reader.tools):
+    tool_lines = extract_in_order(text, reader.known_tools, fenced=False)
+    if not tool_lines and whole_calls(text, reader.tools):
         return [], "", text
 
-    plain = without_lines(text, [(call.line_number + 1, call.end_line) for call in extracted])
-    blocks = read_blocks(plain, reader.shown_files, reader.turn.request or None)
-    pairs = zip(blocks.outcomes, blocks.lines, strict=True)
-    edits_taken = [(edit, lines) for edit, lines in pairs if not _holds_call(edit, reader)]
-    remaining_text = without_lines(text, [lines for _, lines in edits_taken])
+    plain = without_lines(text, [(call.line_number + 1, call.end_line) for call in tool_lines])
+    read = blocks.edits(plain)
+    edits = []
+    edit_lines = []
 
-    if is_question(reader.turn.request):
+    for edit, lines in zip(read.calls, read.lines, strict=True):
+        if not _holds_call(edit.outcome, reader):
+            edits.append(edit)
+            edit_lines.append(lines)
+
+    remaining_text = without_lines(text, edit_lines)
+    if blocks.is_question:
         return [], "", remaining_text
 
-    edits = []
-
-    for edit, _ in edits_taken:
-        if isinstance(edit, ExtractionError):
-            body = edit.line_content
-        else:
-            body = str(edit.args["content"])
-
-        edits.append(ReadCall(EDIT_TOOL, body, edit))
-
-    return edits, blocks.prose, remaining_text
+    return edits, read.prose, remaining_text
 
 
 def _holds_call(edit: ToolInvocation | ExtractionError, reader: Reader) -> bool:
     """Whether the new text of a file is a call, and the file's name only stands in a sentence before it."""
     if isinstance(edit, ExtractionError) or str(edit.args["path"]).endswith((".json", ".md")):
         return False
+
     return bool(read_written(str(edit.args["content"]), reader.tools, answered=False).calls)
-
-
-def _is_heading(line: ReadCall, edits: Sequence[ToolInvocation | ExtractionError], reader: Reader) -> bool:
-    """Whether a call only names the file whose new text the reply gives, or would read what is known already."""
-    if not edits or not isinstance(line.outcome, ToolInvocation) or line.outcome.args.keys() != {"path"}:
-        return False
-
-    path = line.outcome.args["path"]
-    is_shown = line.tool == "read_file" and (path in reader.shown_files or path in named_paths(reader.turn.request))
-    return is_shown or any(isinstance(edit, ToolInvocation) and edit.args["path"] == path for edit in edits)
 
 
 def _numbered(calls: Sequence[ReadCall], prefix: str, others: Sequence[ReadCall]) -> list[ReadCall]:
@@ -347,7 +343,7 @@ def _implied_answer(
         return []
 
     edits = all(item.tool in reader.writing_tools for item in items)
-    if not terminal and not (edits and reader.profile.edit_form is EditForm.BLOCKS):
+    if not terminal and not (edits and reader.blocks is not None):
         return []
     if not edits and _answer_error(prose, reader) is not None:
         return []
@@ -403,11 +399,8 @@ def _judged_answer(reply: ModelReply, quotes: str, step: int, reader: Reader) ->
     answer = Answer(text=reply.text.strip(), quotes=quotes)
     problems = reader.check_answer(answer)
 
-    if reader.profile.edit_form is EditForm.BLOCKS:
-        blocks = read_blocks(answer.text, reader.shown_files)
-        asked_of = (f"/{answer.text.strip('`*: ')}".endswith(f"/{path}") for path in named_paths(reader.turn.request))
-        if (blocks.outcomes and not blocks.prose) or any(asked_of):
-            problems = [*problems, "this shows a file instead of answering"]
+    if reader.blocks is not None and reader.blocks.shows_file(answer.text):
+        problems = [*problems, "this shows a file instead of answering"]
 
     if problems:
         kind = ExtractionErrorType.INVALID_ANSWER

@@ -11,7 +11,8 @@ from mendgraph.nodes.call_model.ledger import FREE, Entry, Price, RunLimits, Spe
 from mendgraph.nodes.call_model.model import Call, Lost
 from mendgraph.nodes.call_model.paid_call import CallBudget, stopped
 from mendgraph.nodes.call_model.pending_call import PendingCall
-from mendgraph.nodes.call_model.prompts.estimates import Gauge, estimate_tokens
+from mendgraph.nodes.call_model.prompts.estimates import Gauge
+from mendgraph.nodes.language.chat_messages import estimate_tokens
 from mendgraph.nodes.records import (
     JsonMap,
     ModelReply,
