@@ -25,6 +25,7 @@ from mendgraph.graph.machine.tool_runtime import ToolRuntime
 from mendgraph.graph.spending.store import SpendingStore
 from mendgraph.graph.telemetry.spans import OBSERVER, RunSpan
 from mendgraph.nodes.call_model import ledger
+from mendgraph.nodes.call_model.call_state import CallSettings
 from mendgraph.nodes.call_model.endpoint import (
     EMBEDDED_MODEL,
     EMBEDDED_WINDOW,
@@ -34,7 +35,6 @@ from mendgraph.nodes.call_model.endpoint import (
     models_in_order,
     named_model,
 )
-from mendgraph.nodes.call_model.exchange import CallSettings
 from mendgraph.nodes.call_model.model import GuardedModel
 from mendgraph.nodes.call_model.paid_call import CallBudget
 from mendgraph.nodes.call_model.prompts.profiles import find_profile

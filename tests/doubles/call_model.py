@@ -17,7 +17,7 @@ from pydantic import PrivateAttr
 
 from mendgraph.nodes.call_model.model import Call
 from mendgraph.nodes.call_model.prompts.prompt import Prompt
-from mendgraph.nodes.call_model.window import SUMMARY_SYSTEM
+from mendgraph.nodes.call_model.summary import SUMMARY_SYSTEM
 from mendgraph.nodes.language.chat_messages import as_map
 from mendgraph.nodes.language.history import is_request
 from mendgraph.nodes.records import ModelReply, Protocol, ProviderErrorKind, ProviderFailure

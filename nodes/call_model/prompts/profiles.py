@@ -29,6 +29,10 @@ Source: 63 of 551 logged replies of a 1.5B model.
 """
 
 
+SMALL_TEMPERATURE: Final = 0.0
+"""Of a small model's first try, where nobody asks for another: sampled, it makes more mistakes of form."""
+
+
 class ModelProfile(Record):
     """What to start from with one model.
 

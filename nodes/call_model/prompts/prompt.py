@@ -56,7 +56,7 @@ class ShownMessages:
     """What the messages and tools of all runs of one machine look like to their model. Safe in threads."""
 
     def __init__(self, most_bytes: int = MOST_BYTES) -> None:
-        """Nothing is known yet; where more than `most_bytes` would be kept, all is forgotten."""
+        """Start empty; a cache that would hold more than `most_bytes` is emptied."""
         self._messages: dict[tuple[int, bool], Shown] = {}
         self._tools: list[ShownTools] = []
         self._size = 0
@@ -64,24 +64,30 @@ class ShownMessages:
         self._lock = Lock()
 
     def messages(self, history: Sequence[AnyMessage], *, native: bool) -> list[Shown]:
-        """The messages in the protocol of this turn; what other agents said since a request is told in text."""
-        shown_messages = list[Shown]()
-        size = 0
+        """The messages in the protocol of this turn; what other agents said since a request becomes text."""
+        handoffs = [place for place, message in enumerate(history) if message.name == HANDOFF_MESSAGE_NAME]
+        shown_messages: list[Shown] = []
+        start = 0
 
-        for end in (place for place, message in enumerate(history) if message.name == HANDOFF_MESSAGE_NAME):
-            start = max((place + 1 for place in range(size, end) if is_request(history[place])), default=size)
-            shown_messages += [*self._each(history[size:start], native), *by_others(history[start : end + 1])]
-            size = end + 1
+        for handoff in handoffs:
+            requests = [place for place in range(start, handoff) if is_request(history[place])]
+            others = requests[-1] + 1 if requests else start
+            shown_messages += self._shown_all(history[start:others], native)
+            shown_messages += messages_of_others(history[others : handoff + 1])
+            start = handoff + 1
 
-        return [*shown_messages, *self._each(history[size:] if size else history, native)]
+        return [*shown_messages, *self._shown_all(history[start:] if start else history, native)]
 
-    def _each(self, history: Sequence[AnyMessage], native: bool) -> list[Shown]:
-        groups = []
+    def _shown_all(self, history: Sequence[AnyMessage], native: bool) -> list[Shown]:
+        shown_messages = []
         for message in history:
-            cached = self._messages.get((id(message), native))
-            groups.append(cached if cached is not None and cached.source is message else self._made(message, native))
+            shown_message = self._messages.get((id(message), native))
+            if shown_message is None or shown_message.source is not message:
+                shown_message = self._show(message, native)
 
-        return groups
+            shown_messages.append(shown_message)
+
+        return shown_messages
 
     def tools(self, specs: Sequence[ToolSpec]) -> ShownTools:
         """The tools; equal ones give the very same object."""
@@ -96,12 +102,15 @@ class ShownMessages:
 
         return shown_tools
 
-    def _made(self, message: AnyMessage, native: bool) -> Shown:
+    def _show(self, message: AnyMessage, native: bool) -> Shown:
+        """Make the message of this protocol, and remember it."""
         message_map = as_map(message, native=native)
-        same = native or not (
-            isinstance(message, ToolMessage) or (isinstance(message, AIMessage) and message.tool_calls)
-        )
-        shown_message = Shown(message, message_map, message if same else from_map(message_map), size_of(message_map))
+        chat_message = message
+        has_calls = isinstance(message, AIMessage) and bool(message.tool_calls)
+        if not native and (has_calls or isinstance(message, ToolMessage)):
+            chat_message = from_map(message_map)
+
+        shown_message = Shown(message, message_map, chat_message, size_of(message_map))
 
         with self._lock:
             self._size += COPIES * shown_message.size + BESIDES
@@ -114,28 +123,30 @@ class ShownMessages:
         return shown_message
 
 
-def by_others(said: Sequence[AnyMessage]) -> list[Shown]:
+def messages_of_others(messages: Sequence[AnyMessage]) -> list[Shown]:
     """What other agents said, as text: some endpoints want thoughts of theirs in all calls, or roles to alternate."""
     merged: list[JsonMap] = []
 
-    for message in said:
-        one = as_map(message, native=False)
-        role = "assistant" if one["role"] == "assistant" else "user"
-        text = one["content"]
+    for message in messages:
+        message_map = as_map(message, native=False)
+        role = "assistant" if message_map["role"] == "assistant" else "user"
+        text = message_map["content"]
 
         if merged and merged[-1]["role"] == role:
             text = f"{merged.pop()['content']}\n{text}"
 
         merged.append(message_of(role, text))
 
-    return [
-        Shown(chat_message := from_map(message_map), message_map, chat_message, size_of(message_map))
-        for message_map in merged
-    ]
+    shown_messages = []
+    for message_map in merged:
+        chat_message = from_map(message_map)
+        shown_messages.append(Shown(chat_message, message_map, chat_message, size_of(message_map)))
+
+    return shown_messages
 
 
-class Known(NamedTuple):
-    """What is known of a prompt before it is looked at: LangChain's messages, and the bytes of messages and tools."""
+class Measured(NamedTuple):
+    """Parts of a prompt that were made before: LangChain's messages, and the bytes of messages and tools."""
 
     messages: tuple[AnyMessage, ...]
     size: int
@@ -147,7 +158,7 @@ class Prompt:
     """One request, without the parts that a chat model adds: its messages and tools in OpenAI's form.
 
     `temperature` is None where nobody asked for one. `without_tools` makes the same request in the text protocol, for a
-    model that turns out to have no native tools. `known` is what was made of these messages and tools before.
+    model that turns out to have no native tools. `measured` are parts that were made before.
     """
 
     messages: tuple[JsonMap, ...]
@@ -156,13 +167,14 @@ class Prompt:
     temperature: float | None = None
     failed_tries: int = 0
     without_tools: "Callable[[], Prompt] | None" = field(default=None, compare=False, repr=False)
-    known: Known | None = field(default=None, compare=False, repr=False)
+    measured: Measured | None = field(default=None, compare=False, repr=False)
 
     @cached_property
     def chat_messages(self) -> list[AnyMessage]:
         """The messages as LangChain's, with all that the endpoint wants to see again of its own."""
-        if self.known:
-            return list(self.known.messages)
+        if self.measured:
+            return list(self.measured.messages)
+
         return list(map(from_map, self.messages))
 
     def without_media(self, kinds: frozenset[str]) -> "Prompt":
@@ -175,8 +187,8 @@ class Prompt:
                 messages[place] = without_media(message, kinds)
                 maps[place] = as_map(messages[place], native=bool(self.tools))
 
-        measured = Known(tuple(messages), sum(map(size_of, maps)), json_size(self.tools))
-        return replace(self, messages=tuple(maps), known=measured)
+        measured = Measured(tuple(messages), sum(map(size_of, maps)), json_size(self.tools))
+        return replace(self, messages=tuple(maps), measured=measured)
 
     def believable_tokens(self, reported: int) -> int:
         """The tokens that its endpoint reports for it, but no fewer than its messages' texts can have."""
@@ -189,6 +201,6 @@ class Prompt:
         A letter counts as one, a character of Chinese or an emoji as the three or four that it costs. What JSON adds to
         the messages does not count.
         """
-        if self.known is not None:
-            return self.known.size + self.known.tools_size
+        if self.measured is not None:
+            return self.measured.size + self.measured.tools_size
         return sum(map(size_of, self.messages)) + json_size(self.tools)

@@ -6,12 +6,13 @@ from langchain_core.messages import HumanMessage
 
 from mendgraph.graph.machine.small_models import block_form
 from mendgraph.nodes.call_model.budget import APILimits
+from mendgraph.nodes.call_model.call_state import CallModelState, CallSettings
 from mendgraph.nodes.call_model.endpoint import ModelChoice
-from mendgraph.nodes.call_model.exchange import CallModelState, CallSettings, build_block_prompt, build_prompt
 from mendgraph.nodes.call_model.ledger import Mending, RunLimits, Spending
 from mendgraph.nodes.call_model.model import Call
 from mendgraph.nodes.call_model.paid_call import CallBudget
 from mendgraph.nodes.call_model.prompts.estimates import Gauge
+from mendgraph.nodes.call_model.turn_prompt import build_block_prompt, build_prompt
 from mendgraph.nodes.language.chat_messages import estimate_tokens
 from mendgraph.nodes.records import (
     Correction,

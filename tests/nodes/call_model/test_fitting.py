@@ -6,14 +6,18 @@ from hypothesis import example, given, settings, strategies as st
 from langchain_core.messages import AIMessage, AnyMessage, HumanMessage, ToolMessage
 
 from mendgraph.graph.machine.small_models import block_form
-from mendgraph.nodes.call_model.exchange import OUTPUT_SHARE, SHORTENED, CallModelState, CallSettings, build_prompt
+from mendgraph.nodes.call_model.call_state import CallModelState, CallSettings
+from mendgraph.nodes.call_model.exchange import SHORTENED
+from mendgraph.nodes.call_model.fitting import OUTPUT_SHARE
 from mendgraph.nodes.call_model.ledger import RunLimits, Spending
 from mendgraph.nodes.call_model.model import Call, Sent, Stopped
 from mendgraph.nodes.call_model.paid_call import CallBudget
 from mendgraph.nodes.call_model.pending_call import MOST_ROUNDS, PendingCall
 from mendgraph.nodes.call_model.prompts.estimates import estimate_input
 from mendgraph.nodes.call_model.prompts.prompt import Prompt
-from mendgraph.nodes.call_model.window import SUMMARY_SYSTEM, WHOLE, Window
+from mendgraph.nodes.call_model.summary import SUMMARY_SYSTEM
+from mendgraph.nodes.call_model.turn_prompt import build_prompt
+from mendgraph.nodes.call_model.window import WHOLE, Window
 from mendgraph.nodes.language.project_notes import ProjectNotes
 from mendgraph.nodes.records import (
     ChangeKind,

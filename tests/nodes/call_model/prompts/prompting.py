@@ -5,9 +5,9 @@ from collections.abc import Sequence
 
 from langchain_core.messages import AnyMessage, HumanMessage
 
-from mendgraph.nodes.call_model.exchange import build_block_prompt, build_prompt
 from mendgraph.nodes.call_model.prompts.profiles import offered_tools
 from mendgraph.nodes.call_model.prompts.prompt import Prompt
+from mendgraph.nodes.call_model.turn_prompt import build_block_prompt, build_prompt
 from mendgraph.nodes.execute_tools.tools import default_tools
 from mendgraph.nodes.language.history import settle_exchange
 from mendgraph.nodes.records import (

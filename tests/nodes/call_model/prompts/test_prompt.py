@@ -4,8 +4,8 @@ from typing import Any
 from hypothesis import given, strategies as st
 from langchain_core.messages import AIMessage, AnyMessage, HumanMessage, SystemMessage, ToolMessage
 
-from mendgraph.nodes.call_model.exchange import NATIVE_SYSTEM, TEXT_SYSTEM
 from mendgraph.nodes.call_model.prompts.prompt import Prompt, ShownMessages
+from mendgraph.nodes.call_model.turn_prompt import NATIVE_SYSTEM, TEXT_SYSTEM
 from mendgraph.nodes.language.chat_messages import MEDIA_BYTES, as_map, describe_tool, json_size, size_of
 from mendgraph.nodes.records import (
     Correction,
