@@ -510,7 +510,7 @@ class AgentContext(Record):
 
         protocol = protocol if tools else Protocol.TEXT
         if self.edit_form == "auto":
-            form = known.edit_form
+            form = EditForm.BLOCKS if known.small else EditForm.REPLACE
         else:
             form = EditForm(self.edit_form)
         loose = self.edit_form == "auto" and (known.small or protocol is Protocol.TEXT)

@@ -29,7 +29,8 @@ from pydantic import Field
 from mendgraph.graph.langchain.failures import NEW_LIMIT, OLD_LIMIT
 from mendgraph.graph.langchain.reply_limits import NOT_COMPRESSED, abound_response, bound_response
 from mendgraph.nodes.call_model.prompts.estimates import countable
-from mendgraph.nodes.call_model.prompts.prompt import Prompt, json_bytes
+from mendgraph.nodes.call_model.prompts.prompt import Prompt
+from mendgraph.nodes.language.chat_messages import json_bytes
 from mendgraph.nodes.language.history import REASONING, REASONING_DETAILS, TOOL_CALL_EXTRAS
 from mendgraph.nodes.records import JsonMap
 

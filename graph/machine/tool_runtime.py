@@ -21,6 +21,7 @@ from mendgraph.graph.langchain.callbacks import heard_tool_call
 from mendgraph.graph.machine.memory import Memory
 from mendgraph.graph.machine.permits import COMMAND_TOOL, NETWORK_TOOL, allowed_words, kept_words, permitted, subject_of
 from mendgraph.graph.machine.redaction import CurrentRedactor, WrittenLiterals
+from mendgraph.graph.machine.small_models import example_lines, is_in_blocks, request_checks
 from mendgraph.graph.machine.state import AgentState, Update
 from mendgraph.graph.machine.workspace import (
     TakenBack,
@@ -34,9 +35,7 @@ from mendgraph.graph.machine.workspace import (
     own_rules,
     user_skills,
 )
-from mendgraph.nodes.call_model.prompts.block_prompt import foreign_lines
 from mendgraph.nodes.call_model.prompts.profiles import offered_tools
-from mendgraph.nodes.call_model.prompts.turn_view import view_turn
 from mendgraph.nodes.execute_tools.call_policy import (
     WITHOUT_CHANGE,
     BreakerConfig,
@@ -54,7 +53,7 @@ from mendgraph.nodes.execute_tools.files.workspace import Workspace
 from mendgraph.nodes.execute_tools.journal.journal import Journal, parent_of
 from mendgraph.nodes.execute_tools.node import execute_tools
 from mendgraph.nodes.execute_tools.processes.git import absent_submodules
-from mendgraph.nodes.execute_tools.registry import ActionRegistry, Tool, ToolContext, Validator
+from mendgraph.nodes.execute_tools.registry import ActionRegistry, RequestHints, Tool, ToolContext, Validator
 from mendgraph.nodes.execute_tools.secrets.redact import Redactor
 from mendgraph.nodes.execute_tools.step import Execution, StepResources, calls_made, changes_something, nothing_done
 from mendgraph.nodes.execute_tools.store.audit_log import AuditLog
@@ -68,13 +67,12 @@ from mendgraph.nodes.guard.file_rules import FileGuardrailRule, submodule_rule, 
 from mendgraph.nodes.guard.permissions import Permission
 from mendgraph.nodes.guard.policy import edited_result, is_hidden, is_refused, judge_content, results_of_denied
 from mendgraph.nodes.guard.scope import Scope, is_guarded, scope_rule
-from mendgraph.nodes.language.history import asked_in, is_request, last_request
+from mendgraph.nodes.language.history import asked_in, last_request
 from mendgraph.nodes.language.names import closest_names
 from mendgraph.nodes.language.project_notes import SkillFolder
 from mendgraph.nodes.parse.answers import ResponseFormat
 from mendgraph.nodes.records import (
     CallError,
-    EditForm,
     Effect,
     JsonMap,
     Plan,
@@ -89,7 +87,6 @@ from mendgraph.nodes.records import (
 if TYPE_CHECKING:
     from mendgraph.graph.machine.children import Children
     from mendgraph.nodes.execute_tools.mcp_servers.servers import McpServers
-    from mendgraph.nodes.small_model.request_checks import RequestChecks
 
 Rules = TypeVar("Rules", CommandRules, CheckRules)
 Opened = TypeVar("Opened", Commands, Checks)
@@ -539,7 +536,7 @@ class ToolRuntime:
             task=request,
             hints=_hints(request, state) if request else None,
             foreign=foreign_to(state),
-            gated=bool(request) and state["profile"].edit_form is EditForm.BLOCKS,
+            gated=bool(request) and is_in_blocks(state["profile"]),
             state=state,
             skill=lambda name: open_skill(self.user_skills(context), self._rules, name),
             servers=self._servers_of(state["run_id"]),
@@ -547,12 +544,10 @@ class ToolRuntime:
         )
 
 
-def _hints(request: str, state: AgentState) -> "RequestChecks | None":
+def _hints(request: str, state: AgentState) -> RequestHints | None:
     """What a small model is told while it has another try: words fail no run."""
-    from mendgraph.nodes.small_model.request_checks import RequestChecks  # other models do not load it
-
     tries = state["loop"].failed_tries if "loop" in state else 0
-    return RequestChecks(request) if tries + 1 < state["context"].max_failed_tries else None
+    return request_checks(request) if tries + 1 < state["context"].max_failed_tries else None
 
 
 def _changes_nothing_here(tool: Tool) -> bool:
@@ -588,12 +583,7 @@ def scope_of(state: AgentState) -> Scope:
 
 def foreign_to(state: AgentState) -> frozenset[str]:
     """The lines that an edit of this turn may not have from the prompt's examples; none where none were shown."""
-    if state.get("profile", Profile()).edit_form is not EditForm.BLOCKS:
-        return frozenset()
-    messages = state.get("messages") or []
-    view = view_turn(messages)
-    message = (each.text for each in messages if is_request(each))
-    return foreign_lines("\n".join([*message, *view.files, *view.files.values(), *view.found]))
+    return example_lines(state.get("profile", Profile()), state.get("messages") or [])
 
 
 def _forward(write: Write, event: TraceEvent) -> None:

@@ -16,8 +16,9 @@ from langchain_core.outputs import ChatGenerationChunk, ChatResult
 from pydantic import PrivateAttr
 
 from mendgraph.nodes.call_model.model import Call
-from mendgraph.nodes.call_model.prompts.prompt import Prompt, as_map
-from mendgraph.nodes.call_model.window import SUMMARY_SYSTEM
+from mendgraph.nodes.call_model.prompts.prompt import Prompt
+from mendgraph.nodes.call_model.summary import SUMMARY_SYSTEM
+from mendgraph.nodes.language.chat_messages import as_map
 from mendgraph.nodes.language.history import is_request
 from mendgraph.nodes.records import ModelReply, Protocol, ProviderErrorKind, ProviderFailure
 from tests.doubles.history import history_problems

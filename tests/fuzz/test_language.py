@@ -6,7 +6,6 @@ from typing import Any, Final
 from hypothesis import strategies as st
 
 from mendgraph.graph.machine.state import serializer
-from mendgraph.nodes.language.blocks import read_blocks, render_file
 from mendgraph.nodes.language.formats.call_format import ToolSchemas
 from mendgraph.nodes.language.text_protocol import (
     ArgumentProblem,
@@ -28,6 +27,7 @@ from mendgraph.nodes.records import (
     ToolCall,
     ToolInvocation,
 )
+from mendgraph.nodes.small_model.blocks import read_blocks, render_file
 from tests.fuzz.inputs import (
     CALL_WORDS,
     JSON_WORDS,

@@ -12,7 +12,7 @@ import pytest
 from langchain_core.messages import HumanMessage
 
 from mendgraph import AgentContext, Outcome, build_graph, run_task
-from mendgraph.nodes.call_model.window import SUMMARY_SYSTEM
+from mendgraph.nodes.call_model.summary import SUMMARY_SYSTEM
 from tests.doubles.model_clock import set_clock
 from tests.doubles.scripted_server import (
     NO_USAGE,

@@ -3,10 +3,11 @@ from typing import Any
 
 from langchain_core.messages import AIMessage, AnyMessage, HumanMessage, SystemMessage, ToolMessage
 
+from mendgraph.graph.machine.small_models import preload_of
 from mendgraph.nodes.begin_turn.node import begin_turn
-from mendgraph.nodes.begin_turn.preload import read_ahead
 from mendgraph.nodes.begin_turn.turn_start import FRESH_TURN, HANDED_ON, BeginTurnState, TurnResources
 from mendgraph.nodes.language.history import RESULT_MESSAGE_NAME, close_dangling_calls, is_request
+from mendgraph.nodes.language.read_ahead import read_ahead
 from mendgraph.nodes.records import (
     EditForm,
     Outcome,
@@ -26,9 +27,9 @@ DANGLING = AIMessage("", tool_calls=[{"name": "f", "args": {}, "id": "x", "type"
 
 
 def begun(state: BeginTurnState, profile: Profile | None = None, problem: str | None = None) -> dict[str, Any]:
-    using = TurnResources(
-        profile or Profile(), problem, lambda new: ("replaced", new), str, Workspace(), read_ahead=True
-    )
+    profile = profile or Profile()
+    preload = preload_of(profile, checked=False)
+    using = TurnResources(profile, problem, lambda new: ("replaced", new), str, Workspace(), preload=preload)
     return begin_turn(state, using)
 
 

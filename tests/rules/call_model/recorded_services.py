@@ -5,8 +5,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
+from mendgraph.nodes.call_model.call_state import CallModelState, CallSettings
 from mendgraph.nodes.call_model.endpoint import ModelChoice
-from mendgraph.nodes.call_model.exchange import CallModelState, CallSettings
 from mendgraph.nodes.call_model.ledger import Entry, Used
 from mendgraph.nodes.call_model.model import Call, Lost, Sent, Stopped
 from mendgraph.nodes.call_model.node import acall_model, call_model

@@ -4,19 +4,9 @@ from collections.abc import Sequence
 from hypothesis import given, settings, strategies as st
 from langchain_core.messages import AIMessage, AnyMessage, HumanMessage
 
-from mendgraph.nodes.call_model.window import (
-    TARGET,
-    TRIGGER,
-    WHOLE,
-    Budget,
-    Compacted,
-    NeedsSummary,
-    StandIns,
-    Window,
-    compact,
-    shown,
-    summary_request,
-)
+from mendgraph.nodes.call_model.compaction import TARGET, TRIGGER, Budget, Compacted, NeedsSummary, compact
+from mendgraph.nodes.call_model.summary import summary_request
+from mendgraph.nodes.call_model.window import WHOLE, StandIns, Window, shown
 from mendgraph.nodes.language.history import close_dangling_calls, is_request
 from mendgraph.nodes.records import Plan, PlanStep, Protocol, StopCause
 from tests.row_tables import rows
@@ -159,7 +149,7 @@ def test_three_hundred_steps_on_16k_never_overflow_and_seldom_compact(reply: str
     for at in range(300):
         step = exchange(protocol, read(300 + at * 7_919 % 1_500, f"f{at % 7}.py"), said="I look at the next file.")
         history += with_ids(step, first=len(history))
-        verdict = compact(history, window, EMPTY_PLAN, ("a.py",), size_of, BUDGET, made=made)
+        verdict = compact(history, window, EMPTY_PLAN, ("a.py",), size_of, BUDGET, stand_ins=made)
         asked += isinstance(verdict, NeedsSummary)
         now = settled(verdict, reply)
         assert not isinstance(now, StopCause)

@@ -1,15 +1,19 @@
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any, cast
 
 from langchain_core.messages import HumanMessage
 
+from mendgraph.graph.machine.small_models import block_form
 from mendgraph.nodes.call_model.budget import APILimits
+from mendgraph.nodes.call_model.call_state import CallModelState, CallSettings
 from mendgraph.nodes.call_model.endpoint import ModelChoice
-from mendgraph.nodes.call_model.exchange import CallModelState, CallSettings, build_prompt
 from mendgraph.nodes.call_model.ledger import Mending, RunLimits, Spending
 from mendgraph.nodes.call_model.model import Call
 from mendgraph.nodes.call_model.paid_call import CallBudget
-from mendgraph.nodes.call_model.prompts.estimates import Gauge, estimate_tokens
+from mendgraph.nodes.call_model.prompts.estimates import Gauge
+from mendgraph.nodes.call_model.turn_prompt import build_block_prompt, build_prompt
+from mendgraph.nodes.language.chat_messages import estimate_tokens
 from mendgraph.nodes.records import (
     Correction,
     EditForm,
@@ -23,6 +27,7 @@ from mendgraph.nodes.records import (
     StopCause,
     StopReason,
 )
+from mendgraph.nodes.small_model.block_form import BlockForm
 from tests.row_tables import rows
 from tests.rules.call_model.recorded_services import RecordedServices, merged, visit_to_the_end
 from tests.rules.call_model.spendings import spent
@@ -56,6 +61,7 @@ def play(
     Returns what reached the endpoint, and the update.
     """
     given = {"messages": [TASK], "profile": Profile(), "spending": Spending(), **state}
+    settings = replace(settings, blocks=block_form(given["profile"]))
     services, updates = visit_to_the_end(lambda: Unbooked(results), cast("CallModelState", given), settings)
     return [each for each in services.effects if isinstance(each, ModelChoice | Call)], merged(updates)
 
@@ -74,7 +80,7 @@ def test_corrections_that_are_settled_count_as_tries_of_the_turn(opened: int, as
     before = Spending(mending=Mending(asked_again=asked))
     reply = REPLY.model_copy(update={"input_tokens": 700})
     [_, call], update = play([reply], settings(seed=10), corrections=corrections, spending=before, profile=profile)
-    assert call.prompt == build_prompt(profile, [], [TASK], corrections, 0.0, asked)
+    assert call.prompt == build_block_prompt(BlockForm(profile), profile, [], [TASK], corrections, 0.0, asked)
     assert (call.prompt.failed_tries, call.seed) == (tries, 10 + tries)
     assert update["spending"].gauge == Gauge(size=call.prompt.size, messages=len(call.prompt.messages), tokens=700)
     assert update["spending"].mending == Mending(asked_again=asked)

@@ -5,14 +5,19 @@ from typing import Any, cast
 from hypothesis import example, given, settings, strategies as st
 from langchain_core.messages import AIMessage, AnyMessage, HumanMessage, ToolMessage
 
-from mendgraph.nodes.call_model.exchange import OUTPUT_SHARE, SHORTENED, CallModelState, CallSettings, build_prompt
+from mendgraph.graph.machine.small_models import block_form
+from mendgraph.nodes.call_model.call_state import CallModelState, CallSettings
+from mendgraph.nodes.call_model.exchange import SHORTENED
+from mendgraph.nodes.call_model.fitting import OUTPUT_SHARE
 from mendgraph.nodes.call_model.ledger import RunLimits, Spending
 from mendgraph.nodes.call_model.model import Call, Sent, Stopped
 from mendgraph.nodes.call_model.paid_call import CallBudget
 from mendgraph.nodes.call_model.pending_call import MOST_ROUNDS, PendingCall
 from mendgraph.nodes.call_model.prompts.estimates import estimate_input
 from mendgraph.nodes.call_model.prompts.prompt import Prompt
-from mendgraph.nodes.call_model.window import SUMMARY_SYSTEM, WHOLE, Window
+from mendgraph.nodes.call_model.summary import SUMMARY_SYSTEM
+from mendgraph.nodes.call_model.turn_prompt import build_prompt
+from mendgraph.nodes.call_model.window import WHOLE, Window
 from mendgraph.nodes.language.project_notes import ProjectNotes
 from mendgraph.nodes.records import (
     ChangeKind,
@@ -29,6 +34,7 @@ from mendgraph.nodes.records import (
     StopReason,
 )
 from tests.row_tables import rows
+from tests.rules.call_model.prompts.prompting import prompt_of
 from tests.rules.call_model.recorded_services import SECONDS, Emit, RecordedServices, Settle, merged, visit_to_the_end
 from tests.rules.call_model.window_histories import exchange, histories, read, with_ids
 
@@ -94,9 +100,8 @@ def fit(
         given["window"] = window.model_copy(update={"tokens": whole(messages, profile)})
         given["pending_call"] = PendingCall(edge=SHORTENED, overflow="Too long.", is_too_long=True)
     budget = CallBudget(limits=RunLimits(max_output_tokens_per_call=most))
-    services, updates = visit_to_the_end(
-        lambda: Summarising(result), cast("CallModelState", given), CallSettings(budget, window_tokens=window_tokens)
-    )
+    settings = CallSettings(budget, window_tokens=window_tokens, blocks=block_form(profile))
+    services, updates = visit_to_the_end(lambda: Summarising(result), cast("CallModelState", given), settings)
     update = {"window": given["window"], **merged(updates)}
     calls: list[Call] = services.of(Call)
     summaries = [call for call in calls if call.quiet]
@@ -118,7 +123,7 @@ def fit(
 
 def whole(messages: list[AnyMessage], profile: Profile = NATIVE) -> int:
     """The tokens of a request that holds all, as estimated."""
-    prompt = build_prompt(profile, [], messages, (), None)
+    prompt = prompt_of(profile, [], messages, (), None)
     return estimate_input(prompt.size, len(prompt.messages), Spending().gauge)
 
 

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from mendgraph.nodes.call_model import services as services_module
+from mendgraph.nodes.call_model.call_state import CallModelState, CallSettings
 from mendgraph.nodes.call_model.endpoint import ModelChoice
-from mendgraph.nodes.call_model.exchange import CallModelState, CallSettings
 from mendgraph.nodes.call_model.ledger import Spending
 from mendgraph.nodes.call_model.model import Call, CallDropped, Model, Sent, Stopped
 from mendgraph.nodes.call_model.node import acall_model, call_model

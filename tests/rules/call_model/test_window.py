@@ -3,11 +3,11 @@ from typing import Any
 
 from langchain_core.messages import AIMessage, AnyMessage, HumanMessage, ToolMessage
 
+from mendgraph.nodes.call_model.memory import Memory
 from mendgraph.nodes.call_model.window import (
     LONGEST_ERROR,
     MOST_STAND_INS,
     WHOLE,
-    Memory,
     StandIns,
     Window,
     shown,

@@ -1,6 +1,6 @@
 from mendgraph.nodes.heal.corrective_prompt import (
     DEFAULT_SELF_HEALING_CONFIG,
-    Manner,
+    ReminderStyle,
     SelfHealingConfig,
     generate_corrective_prompt,
 )
@@ -59,7 +59,7 @@ def test_remedy_is_said_after_its_error() -> None:
 
 
 @rows("text", "native")
-def test_protocol_is_reminded_of_its_own_form(protocol: Manner) -> None:
+def test_protocol_is_reminded_of_its_own_form(protocol: ReminderStyle) -> None:
     errors = [error(E.INVALID_JSON_SYNTAX)]
     prompt = generate_corrective_prompt(errors, "", DEFAULT_SELF_HEALING_CONFIG, protocol=protocol)
     opening = OPENING if protocol == "text" else "I could not use your tool call. Please fix the following issues:"
@@ -69,7 +69,7 @@ def test_protocol_is_reminded_of_its_own_form(protocol: Manner) -> None:
 
 
 def in_blocks(*errors: ExtractionError, config: SelfHealingConfig = DEFAULT_SELF_HEALING_CONFIG) -> str:
-    return generate_corrective_prompt(errors, "the reply", config, protocol="blocks")
+    return generate_corrective_prompt(errors, "the reply", config, protocol="brief")
 
 
 def test_in_the_block_form_only_the_errors_are_said_unless_they_are_left_out() -> None:

@@ -1,11 +1,15 @@
 from typing import Any
 
-from mendgraph.nodes.heal.corrective_prompt import HealingAttempt, Manner, SelfHealingConfig, generate_corrective_prompt
+from mendgraph.nodes.heal.corrective_prompt import (
+    HealingAttempt,
+    ReminderStyle,
+    SelfHealingConfig,
+    generate_corrective_prompt,
+)
 from mendgraph.nodes.heal.node import HealState, heal
 from mendgraph.nodes.records import (
     CallError,
     Correction,
-    EditForm,
     ExtractionError,
     ExtractionErrorType as Kind,
     ModelReply,
@@ -93,16 +97,20 @@ def test_correction_is_added_to_those_before() -> None:
 
 
 @rows(
-    (Profile(protocol=Protocol.TEXT), "calc.py", "text"),
-    (Profile(protocol=Protocol.NATIVE), "tool: x", "native"),
-    (Profile(protocol=Protocol.TEXT, edit_form=EditForm.BLOCKS), "  tool: x", "text"),
-    (Profile(protocol=Protocol.TEXT, edit_form=EditForm.BLOCKS), "calc.py", "blocks"),
-    (Profile(protocol=Protocol.NATIVE, edit_form=EditForm.BLOCKS), "tool: x", "blocks"),
+    (Protocol.TEXT, False, "calc.py", "text"),
+    (Protocol.NATIVE, False, "tool: x", "native"),
+    (Protocol.TEXT, True, "  tool: x", "text"),
+    (Protocol.TEXT, True, "calc.py", "brief"),
+    (Protocol.NATIVE, True, "tool: x", "brief"),
 )
-def test_reminder_speaks_of_lines_only_to_a_model_that_writes_them(profile: Profile, line: str, manner: Manner) -> None:
+def test_reminder_names_lines_only_to_a_model_that_writes_them(
+    protocol: Protocol, brief: bool, line: str, style: ReminderStyle
+) -> None:
     errors = [ExtractionError(Kind.TRUNCATED_REPLY, 1, line, "Cut.")]
-    update = healed(Kind.TRUNCATED_REPLY, ModelReply(text="x"), profile=profile, errors=errors)
-    assert update["corrections"][0].prompt == generate_corrective_prompt(errors, "x", CONFIG, protocol=manner)
+    profile = Profile(protocol=protocol)
+    state = HealState(reply=ModelReply(text="x"), items=[], errors=errors, profile=profile)
+    update = heal(state, CONFIG, brief=brief)
+    assert update["corrections"][0].prompt == generate_corrective_prompt(errors, "x", CONFIG, protocol=style)
 
 
 def test_unfounded_answer_is_met_once_and_then_ends_the_run() -> None:

@@ -9,14 +9,13 @@ from mendgraph.nodes.language.names import (
     names_elsewhere,
     number_of,
     only_read,
-    orders_a_change,
     reference_of,
-    reports_a_problem,
     told_paths,
     unknown_reference,
     without_output,
 )
 from mendgraph.nodes.records import ToolError, ToolErrorCode
+from mendgraph.nodes.small_model.wording import orders_a_change, reports_a_problem
 from tests.row_tables import rows
 
 

@@ -1,5 +1,6 @@
 from typing import Any
 
+from mendgraph.graph.machine.small_models import fallback_form, is_in_blocks
 from mendgraph.nodes.language.text_protocol import MISSED, parse_text_results
 from mendgraph.nodes.loop_check.node import check
 from mendgraph.nodes.loop_check.repetition import LoopConfig, LoopState, outcome_of, signature_of
@@ -70,7 +71,16 @@ MISS, MISS_B = (failed(Code.INVALID_ARGUMENT, f"{MISSED} {path!r}.") for path in
 
 
 def settle(state: LoopState, **config: Any) -> dict[str, Any]:
-    return check({"profile": Profile(), **state}, LoopConfig(**config), signature_of, SPECS, "/work")
+    profile = state.get("profile", Profile())
+    return check(
+        {**state, "profile": profile},
+        LoopConfig(**config),
+        signature_of,
+        SPECS,
+        "/work",
+        in_blocks=is_in_blocks(profile),
+        fallback_form=fallback_form(profile),
+    )
 
 
 def run(state: LoopState, **config: Any) -> dict[str, Any]:

@@ -7,6 +7,7 @@ from mendgraph.nodes.execute_tools.tools import default_tools
 from mendgraph.nodes.parse.answers import TurnFacts, answer_problems
 from mendgraph.nodes.parse.reading import Reader, ReplyReading, read_reply
 from mendgraph.nodes.records import EditForm, Effect, FinishReason, JsonMap, ModelReply, Profile, Protocol, RawCall
+from mendgraph.nodes.small_model.block_form import ShownBlocks
 
 REGISTRY = ActionRegistry(default_tools())
 WRITING = frozenset(spec.name for spec in REGISTRY.specs() if spec.effect is Effect.WRITE)
@@ -18,10 +19,13 @@ def reader(
     schema: JsonMap | None = None,
     shown: tuple[str, ...] = (),
     turn: TurnFacts | None = None,
+    request: str = "",
 ) -> Reader:
     profile = Profile(protocol=protocol, edit_form=edit_form)
     check = partial(answer_problems, schema=schema)
-    return Reader(profile, REGISTRY.names(), REGISTRY.validate, check, WRITING, shown, turn=turn or TurnFacts())
+    blocks = ShownBlocks(shown, request) if edit_form is EditForm.BLOCKS else None
+    facts = turn or TurnFacts()
+    return Reader(profile, REGISTRY.names(), REGISTRY.validate, check, WRITING, turn=facts, blocks=blocks)
 
 
 TEXT, NATIVE = reader(), reader(Protocol.NATIVE)

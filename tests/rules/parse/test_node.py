@@ -51,7 +51,7 @@ def test_reply_that_can_be_used_closes_the_corrections(
 
 
 def test_checks_come_after_every_edit_of_the_reply() -> None:
-    turn = TurnFacts(request="Fix calc.py.", checked=True)
+    turn = TurnFacts(checked=True)
     calls = (raw("final_answer", '{"answer": "Done."}'), raw("write_file", '{"path": "a.py", "content": ""}'))
     found = parse(
         ParseState(reply=ModelReply(calls=(*calls, raw("read_file", '{"path": "a.py"}')))), NATIVE._replace(turn=turn)

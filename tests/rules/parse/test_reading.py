@@ -157,8 +157,8 @@ def test_in_the_block_form_changes_by_tool_lines_are_the_whole_work_too() -> Non
     assert [item.call_id for item in native.items] == ["call_3_1", "call_3_answer"]
 
 
-REQUIRED = TurnFacts(request="Fix calc.py.", change_required=True)
-CHANGED = TurnFacts(request="Fix calc.py.", changed=("calc.py",), change_required=True, checked=True)
+REQUIRED = TurnFacts(change_required=True)
+CHANGED = TurnFacts(changed=("calc.py",), change_required=True, checked=True)
 
 
 ARGUMENTS = st.one_of(
@@ -204,14 +204,14 @@ def test_answer_without_the_change_that_it_needs_or_that_the_judge_refuses_is_ma
         judged_by = how._replace(turn=REQUIRED, judge_answer=lambda text: refused if text == "x" else None)
         assert read(judged_by, "x") == ReplyReading(Reading.MALFORMED, [], [refused])
         assert read(judged_by, "Done.") == malformed(Kind.UNFOUNDED_CLAIM, "Done.", NOTHING_CHANGED)
-        assert read(how._replace(turn=TurnFacts(request="Fix it.")), "I have fixed it.").reading is Reading.ANSWER
+        assert read(how._replace(turn=TurnFacts()), "I have fixed it.").reading is Reading.ANSWER
     [item] = read(TEXT._replace(turn=REQUIRED), 'tool: final_answer({"answer": "It adds."})').items
     error = ExtractionError(Kind.UNFOUNDED_CLAIM, 0, "It adds.", NOTHING_CHANGED)
     assert isinstance(item, CallError)
     assert (item.tool, item.error) == ("final_answer", error)
 
 
-TURNS = st.sampled_from([TurnFacts(), REQUIRED, CHANGED, TurnFacts(request="Fix it.")])
+TURNS = st.sampled_from([TurnFacts(), REQUIRED, CHANGED])
 
 
 NO_ARGUMENTS = {"": "{}", "null": "{}"}
@@ -261,7 +261,7 @@ DOCS = 'A call:\n\ntool: delete_file({"path": "a.py"})\n'
 
 @rows("Document the calls in notes.md.", "What does notes.md say?")
 def test_file_s_new_text_may_hold_what_looks_like_a_call(request_text: str) -> None:
-    how = reader(edit_form=EditForm.BLOCKS, shown=("calc.py",), turn=TurnFacts(request=request_text))
+    how = reader(edit_form=EditForm.BLOCKS, shown=("calc.py",), request=request_text)
     found = read(how, f"notes.md\n```markdown\n{DOCS}```\n{GOOD}\nAnd\n```\n{GOOD}\n```")
     calls = [(item.tool, item.line_number) for item in found.items if isinstance(item, ToolCall)]
     edits = [("edit_blocks", 2)] if "Document" in request_text else []
@@ -290,14 +290,15 @@ def test_call_that_stands_in_the_text_beside_native_ones_runs_once() -> None:
     ("other.py", "", ["read_file", "edit_blocks"]),
 )
 def test_call_that_reads_a_known_file_is_but_the_heading_of_a_block(path: str, request_: str, tools: list[str]) -> None:
-    how = BLOCKS._replace(turn=TurnFacts(request=request_, changed=("x.txt",)))
+    turn = TurnFacts(changed=("x.txt",))
+    how = reader(edit_form=EditForm.BLOCKS, shown=("calc.py",), turn=turn, request=request_)
     line = f'tool: read_file({{"path": "{path}"}})'
     assert [item.tool for item in read(how, f"{line}\n{BLOCK}").items] == tools
     assert [item.tool for item in read(how, line).items] == ["read_file"]
 
 
 def test_blocks_in_the_answer_to_a_question_are_quotations_and_alone_no_answer() -> None:
-    how = BLOCKS._replace(turn=TurnFacts(request="What does calc.py do?"))
+    how = reader(edit_form=EditForm.BLOCKS, shown=("calc.py",), request="What does calc.py do?")
     text = f"It adds:\n{BLOCK}"
     assert read(how, text) == ReplyReading(Reading.ANSWER, [], [], Answer(text=text))
     assert [item.tool for item in read(how, f"{text}\n{GOOD}").items] == ["read_file"]

@@ -5,8 +5,8 @@ from itertools import pairwise
 from hypothesis import given, strategies as st
 
 from mendgraph.graph.terminal.screen import VisibleText
-from mendgraph.nodes.language.blocks import read_blocks
 from mendgraph.nodes.language.formats.table import FORMATS
+from mendgraph.nodes.small_model.blocks import read_blocks
 
 TOOLS = frozenset({"read_file", "edit_file", "edit_blocks"})
 

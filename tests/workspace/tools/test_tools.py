@@ -4,9 +4,9 @@ from typing import Any
 from langchain_core.messages import HumanMessage
 from pydantic import Field
 
-from mendgraph.nodes.call_model.exchange import build_prompt
 from mendgraph.nodes.call_model.prompts.profiles import offered_tools
 from mendgraph.nodes.call_model.prompts.prompt import Prompt
+from mendgraph.nodes.call_model.turn_prompt import build_prompt
 from mendgraph.nodes.execute_tools.registry import ActionRegistry, Tool, ToolArguments
 from mendgraph.nodes.execute_tools.tools import default_tools
 from mendgraph.nodes.execute_tools.tools.about_run import delegate, final_answer, remember, update_plan

@@ -1,12 +1,13 @@
 """A thread's history, the prompts that are built from it, and short ways to write their messages."""
 
 import json
+from collections.abc import Sequence
 
 from langchain_core.messages import AnyMessage, HumanMessage
 
-from mendgraph.nodes.call_model.exchange import build_prompt
 from mendgraph.nodes.call_model.prompts.profiles import offered_tools
 from mendgraph.nodes.call_model.prompts.prompt import Prompt
+from mendgraph.nodes.call_model.turn_prompt import build_block_prompt, build_prompt
 from mendgraph.nodes.execute_tools.tools import default_tools
 from mendgraph.nodes.language.history import settle_exchange
 from mendgraph.nodes.records import (
@@ -23,6 +24,7 @@ from mendgraph.nodes.records import (
     ToolResult,
     ToolSpec,
 )
+from mendgraph.nodes.small_model.block_form import BlockForm
 
 TEXT, NATIVE = Profile(protocol=Protocol.TEXT), Profile(protocol=Protocol.NATIVE)
 BLOCKS = Profile(protocol=Protocol.TEXT, edit_form=EditForm.BLOCKS, embedded=True, small=True)
@@ -52,10 +54,24 @@ def step(
     return settle_exchange(ModelReply(text=said), [call], [done], protocol)
 
 
+def prompt_of(
+    profile: Profile,
+    specs: Sequence[ToolSpec],
+    history: Sequence[AnyMessage],
+    corrections: Sequence[Correction] = (),
+    temperature: float | None = 0.0,
+) -> Prompt:
+    """The prompt in the form of the profile."""
+    if profile.edit_form is EditForm.BLOCKS:
+        return build_block_prompt(BlockForm(profile), profile, specs, history, corrections, temperature)
+
+    return build_prompt(profile, specs, history, corrections, temperature)
+
+
 def built(
     profile: Profile, history: list[AnyMessage], *corrections: Correction, temperature: float | None = None
 ) -> Prompt:
-    return build_prompt(profile, [READ], history, corrections, temperature)
+    return prompt_of(profile, [READ], history, corrections, temperature)
 
 
 def user(content: str) -> JsonMap:

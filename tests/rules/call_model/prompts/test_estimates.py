@@ -1,6 +1,7 @@
 """Counts of tokens that endpoints report: a true one stays as it is, whatever the text."""
 
-from mendgraph.nodes.call_model.prompts.prompt import Prompt, message_of
+from mendgraph.nodes.call_model.prompts.prompt import Prompt
+from mendgraph.nodes.language.chat_messages import message_of
 from tests.row_tables import rows
 
 TEXTS = (  # the text, and its tokens in o200k_base, in which a token has the most characters

@@ -1,6 +1,6 @@
 from hypothesis import given, strategies as st
 
-from mendgraph.nodes.call_model.prompts.profiles import find_profile, offered_tools, owes_a_value
+from mendgraph.nodes.call_model.prompts.profiles import find_profile, offered_tools
 from mendgraph.nodes.execute_tools.tools import default_tools
 from mendgraph.nodes.records import EditForm
 from tests.row_tables import rows
@@ -64,7 +64,6 @@ def test_model_name_decides_window_and_way_of_talking(name: str) -> None:
     profile = find_profile(name)
     kind = SMALL if profile.small else profile.protocol.value
     assert (kind, profile.window_tokens, profile.reasoning) == NAMES[name]
-    assert profile.edit_form is (EditForm.BLOCKS if profile.small else EditForm.REPLACE)
 
 
 @rows("acme-7.9b", "acme-7b")
@@ -99,7 +98,7 @@ def test_model_is_offered_one_way_to_edit_and_none_where_nothing_may_change(
     offered = offered_tools(SPECS, edit_form, read_only=read_only, response_format=None)
     assert [spec.name for spec in offered] == names
     assert all(spec in SPECS for spec in offered)
-    assert not any(map(owes_a_value, offered))
+    assert not any(spec.requires_value for spec in offered)
 
 
 def test_terminal_tool_shows_the_schema_of_the_answer() -> None:
@@ -110,7 +109,7 @@ def test_terminal_tool_shows_the_schema_of_the_answer() -> None:
     parameters = told[-1].parameters
     assert parameters["properties"] == {**plain[-1].parameters["properties"], "value": SCHEMA}
     assert parameters["required"] == ["answer", "value"]
-    assert owes_a_value(told[-1])
+    assert told[-1].requires_value
     hidden = {"edit_blocks", "apply_patch", "multi_edit", "append_file", "run_checks", "delegate"}
     assert [*plain] == [spec for spec in SPECS if spec.name not in hidden]
 

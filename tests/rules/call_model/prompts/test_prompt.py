@@ -4,16 +4,9 @@ from typing import Any
 from hypothesis import given, strategies as st
 from langchain_core.messages import AIMessage, AnyMessage, HumanMessage, SystemMessage, ToolMessage
 
-from mendgraph.nodes.call_model.exchange import NATIVE_SYSTEM, TEXT_SYSTEM, build_prompt
-from mendgraph.nodes.call_model.prompts.prompt import (
-    MEDIA_BYTES,
-    Prompt,
-    ShownMessages,
-    as_map,
-    describe_tool,
-    json_size,
-    size_of,
-)
+from mendgraph.nodes.call_model.prompts.prompt import Prompt, ShownMessages
+from mendgraph.nodes.call_model.turn_prompt import NATIVE_SYSTEM, TEXT_SYSTEM
+from mendgraph.nodes.language.chat_messages import MEDIA_BYTES, as_map, describe_tool, json_size, size_of
 from mendgraph.nodes.records import (
     Correction,
     EditForm,
@@ -36,6 +29,7 @@ from tests.rules.call_model.prompts.prompting import (
     assistant,
     built,
     offered,
+    prompt_of,
     step,
     user,
 )
@@ -95,11 +89,11 @@ def test_step_only_adds_to_the_prompt_before(profile: Profile, steps: list[tuple
 def test_prompts_are_short() -> None:
     """A small model's window and patience; a token has 3 to 4 characters in these texts."""
     specs = offered(EditForm.REPLACE)
-    [system, *_] = build_prompt(TEXT, specs, [TASK], (), 0.0).messages
+    [system, *_] = prompt_of(TEXT, specs, [TASK]).messages
     assert len(system["content"]) / 4 < 600
-    blocks = build_prompt(BLOCKS, offered(EditForm.BLOCKS), [TASK], (), 0.0)
+    blocks = prompt_of(BLOCKS, offered(EditForm.BLOCKS), [TASK])
     assert blocks.size / 4 < 500
-    native = build_prompt(NATIVE_BLOCKS, offered(EditForm.BLOCKS), [TASK], (), 0.0)
+    native = prompt_of(NATIVE_BLOCKS, offered(EditForm.BLOCKS), [TASK])
     assert len(json.dumps(native.messages)) <= len(json.dumps(blocks.messages))
 
 

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from mendgraph import AgentContext, build_graph
-from mendgraph.nodes.call_model.exchange import NATIVE_SYSTEM
 from mendgraph.nodes.call_model.model import Call
-from mendgraph.nodes.call_model.window import SUMMARY_SYSTEM
+from mendgraph.nodes.call_model.summary import SUMMARY_SYSTEM
+from mendgraph.nodes.call_model.turn_prompt import NATIVE_SYSTEM
 from mendgraph.nodes.records import FinishReason, ModelReply, ProviderErrorKind, ProviderFailure, RawCall
 from tests.doubles.call_model import CallModel
 from tests.surfaces.runs.tool_play import JsonMap

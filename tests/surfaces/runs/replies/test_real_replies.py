@@ -33,6 +33,7 @@ from mendgraph.nodes.records import (
     ToolCall,
 )
 from mendgraph.nodes.small_model.answers import AnswerFacts, answer_error
+from mendgraph.nodes.small_model.block_form import ShownBlocks
 from tests.rules.parse.readings import REGISTRY, WRITING
 
 CASES: Final[list[dict[str, Any]]] = json.loads(Path(__file__).with_name("real_replies.json").read_text("utf-8"))
@@ -65,8 +66,8 @@ def foreign_arguments(tool: str, arguments: JsonMap) -> JsonMap | list[str]:
 
 def reader_of(case: dict[str, Any]) -> Reader:
     """How the reply is read: in the form that its harness asked for, with what the model knew when it wrote it."""
-    turn = TurnFacts(request=case["request"], changed=tuple(case.get("changed", ())))
-    facts = AnswerFacts(turn.request, settled=bool(turn.changed))
+    turn = TurnFacts(changed=tuple(case.get("changed", ())))
+    facts = AnswerFacts(case["request"], settled=bool(turn.changed))
     judge = partial(answer_error, facts=facts)
     if case["harness"] in BLOCK_HARNESSES:
         return Reader(
@@ -75,9 +76,9 @@ def reader_of(case: dict[str, Any]) -> Reader:
             validate=REGISTRY.validate,
             check_answer=lambda _: [],
             writing_tools=WRITING,
-            shown_files=tuple(case["shown"]),
             turn=turn,
             judge_answer=judge,
+            blocks=ShownBlocks(tuple(case["shown"]), case["request"]),
         )
     return Reader(
         profile=Profile(protocol=Protocol.NATIVE, edit_form=EditForm.REPLACE),

@@ -1,20 +1,13 @@
 """What is read, checked and searched for before the model is asked."""
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from mendgraph.nodes.begin_turn.preload import (
-    MAX_BYTES,
-    MAX_FEW_BYTES,
-    MAX_NAMED_FILES,
-    MAX_SMALL_BYTES,
-    MOST_LOOKED_AT,
-    few_files,
-    preload,
-    read_ahead,
-)
-from mendgraph.nodes.records import EditForm, Profile, Protocol
+from mendgraph.graph.machine.small_models import preload_of
+from mendgraph.nodes.language.read_ahead import MAX_BYTES, MAX_NAMED_FILES, MOST_LOOKED_AT, read_ahead
+from mendgraph.nodes.records import EditForm, ModelReply, Profile, Protocol
+from mendgraph.nodes.small_model.preload import MAX_FEW_BYTES, MAX_SMALL_BYTES, few_files
 from tests.row_tables import rows
 
 TEXT, NATIVE = Profile(protocol=Protocol.TEXT), Profile(protocol=Protocol.NATIVE)
@@ -45,6 +38,13 @@ class Workspace(NamedTuple):
 
     def head(self, path: str, _: int) -> bytes | None:
         return self.texts[path].encode() if path in self.texts else None
+
+
+def preload(
+    request: str, profile: Profile, files: Workspace, *, checked: bool = False, before: Sequence[str] = ()
+) -> ModelReply | None:
+    """The reply that reads files for a turn with this profile."""
+    return preload_of(profile, checked=checked)(request, files, before)
 
 
 USUAL, ANY_NAME = Workspace(), Workspace(named=frozenset())

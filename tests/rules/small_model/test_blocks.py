@@ -1,7 +1,7 @@
 from collections.abc import Sequence
 
-from mendgraph.nodes.language.blocks import EDIT_TOOL, EXAMPLE_EDITS, read_blocks
 from mendgraph.nodes.records import ExtractionError, ExtractionErrorType, ToolInvocation
+from mendgraph.nodes.small_model.blocks import EDIT_TOOL, EXAMPLE_EDITS, read_blocks
 from tests.row_tables import rows
 
 CODE = "def add(a, b):\n    return a + b\n"

@@ -7,9 +7,10 @@ from langchain_core.messages import AIMessage, AnyMessage, HumanMessage, ToolMes
 from pydantic import Field
 
 from mendgraph.nodes.language.history import RESULT_MESSAGE_NAME, begins_work, is_request, last_request, loads
-from mendgraph.nodes.language.names import is_question, told_paths, without_output
+from mendgraph.nodes.language.names import told_paths, without_output
 from mendgraph.nodes.language.text_protocol import parse_text_results
 from mendgraph.nodes.records import JsonMap, Record, ToolErrorCode
+from mendgraph.nodes.small_model.wording import is_question
 
 FOUND_LIMIT = 2_000  # characters of one result that is not a file (a listing, search hits) in a rebuilt request
 _REFUSALS = frozenset({ToolErrorCode.PERMISSION_DENIED, ToolErrorCode.APPROVAL_REQUIRED})

@@ -16,25 +16,30 @@ from typing import NamedTuple
 
 from langchain_core.messages import AIMessage, AnyMessage
 
-from mendgraph.nodes.call_model.prompts.estimates import BYTES_PER_TOKEN, TOKENS_PER_MESSAGE, estimate_tokens
-from mendgraph.nodes.call_model.prompts.profiles import owes_a_value
-from mendgraph.nodes.call_model.prompts.prompt import Prompt, as_map, describe_tool, message_of, native_tool, text_size
-from mendgraph.nodes.call_model.prompts.turn_view import TurnView, first_lines, parted, view_turn
-from mendgraph.nodes.language.blocks import EXAMPLE_EDITS, render_file
+from mendgraph.nodes.language.block_form import BlockRequest
+from mendgraph.nodes.language.chat_messages import (
+    BYTES_PER_TOKEN,
+    TOKENS_PER_MESSAGE,
+    as_map,
+    describe_tool,
+    estimate_tokens,
+    message_of,
+    native_tool,
+    text_size,
+)
 from mendgraph.nodes.language.documents import parse_quietly
 from mendgraph.nodes.language.history import RESULT_MESSAGE_NAME, is_request, is_written_here
-from mendgraph.nodes.language.names import (
-    IS_TEST,
-    TEXT_SUFFIXES,
+from mendgraph.nodes.language.names import IS_TEST, TEXT_SUFFIXES, named_paths, without_output
+from mendgraph.nodes.records import Correction, JsonMap, ToolSpec
+from mendgraph.nodes.small_model.blocks import EXAMPLE_EDITS, render_file
+from mendgraph.nodes.small_model.turn_view import TurnView, first_lines, parted, view_turn
+from mendgraph.nodes.small_model.wording import (
     asks_for_a_change,
     asks_for_tests,
     is_question,
-    named_paths,
     orders_a_change,
     reports_a_problem,
-    without_output,
 )
-from mendgraph.nodes.records import Correction, JsonMap, ToolSpec
 
 _FRONT = """\
 You are a coding agent. You change the files of one workspace.
@@ -205,15 +210,15 @@ def block_request(
     corrections: Sequence[Correction],
     *,
     native: bool,
-    asked: int = 0,
+    corrections_sent: int = 0,
     most_tokens: int | None = None,
-) -> Prompt:
+) -> BlockRequest:
     """Make the request anew from the turn's history: earlier turns as they were said, this one as facts.
 
-    `asked` counts the corrections of the whole turn, of which some may be settled. Where the request would be larger
-    than `most_tokens`, earlier turns are dropped, oldest first, then files and what was found.
+    `corrections_sent` counts the corrections of the whole turn, of which some may be settled. Where the request would
+    be larger than `most_tokens`, earlier turns are dropped, oldest first, then files and what was found.
     """
-    own_specs = [spec for spec in specs if spec.name not in UNTOLD_TOOLS or owes_a_value(spec)]
+    own_specs = [spec for spec in specs if spec.name not in UNTOLD_TOOLS or spec.requires_value]
     view = view_turn(history)
     start = max(index for index, message in enumerate(history) if is_request(message))
     earlier, since = _earlier_turns(history[:start], history[start].text)
@@ -224,12 +229,12 @@ def block_request(
         for request, file, reply in (() if asks else EXAMPLES)
         for message in (message_of("user", f"{request}\n\n{file}"), message_of("assistant", reply))
     ]
-    failures = view.failed_steps + max(asked, len(corrections))
+    failures = view.failed_steps + max(corrections_sent, len(corrections))
     hidden = _asked_anew(task, view, failures)
     if hidden and hidden.alone:
         alone = _ask_alone(hidden, task, view, since, failures)
         if most_tokens is None or estimated_tokens(alone) <= most_tokens:
-            return Prompt(tuple(alone), failed_tries=failures)
+            return BlockRequest(tuple(alone), failed_tries=failures)
     if own_specs:
         more = ["More tools, called in the same way:", *map(describe_tool, own_specs)]
     else:
@@ -258,7 +263,7 @@ def block_request(
     if since:
         request = f"This was asked before:\n\n{since}\n\nNow:\n\n{request}"
     messages = [system, *examples, *earlier, message_of("user", request)]
-    return Prompt(tuple(messages), tuple(tools), failed_tries=failures)
+    return BlockRequest(tuple(messages), tuple(tools), failures)
 
 
 EARLIER_LIMIT = 6_000  # bytes of earlier requests, about 1,700 tokens: they may say what is to be made

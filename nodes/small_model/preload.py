@@ -4,57 +4,40 @@ A request that is nothing but the new name of a definition is carried out.
 """
 
 import builtins
-import json
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from itertools import chain, islice
 from keyword import kwlist
 from math import log
-from typing import Any, Protocol as Interface
 
 from mendgraph.nodes.language.display import listed
-from mendgraph.nodes.language.names import (
-    IS_TEST,
-    TEXT_SUFFIXES,
+from mendgraph.nodes.language.names import IS_TEST, TEXT_SUFFIXES, named_identifiers, without_output
+from mendgraph.nodes.language.read_ahead import (
+    MAX_BYTES,
+    MAX_NAMED_FILES,
+    MOST_LOOKED_AT,
+    Files,
+    files_within,
+    named_files,
+    preloaded_reply,
+    read_ahead,
+)
+from mendgraph.nodes.records import ModelReply
+from mendgraph.nodes.small_model.wording import (
     asks_for_a_change,
     asks_for_tests,
     is_question,
-    named_identifiers,
-    named_paths,
     orders_a_change,
     reports_a_problem,
     speaks_of_failing_tests,
-    told_paths,
-    without_output,
 )
-from mendgraph.nodes.records import EditForm, ModelReply, Profile, RawCall, ToolError
-
-
-class Files(Interface):
-    """The workspace as far as a turn looks at it before the model is asked."""
-
-    def exists(self, path: str) -> bool:
-        """Whether there is such a file, which a model may read."""
-
-    def size_of(self, path: str) -> int:
-        """Its bytes."""
-
-    def readable(self) -> Iterable[tuple[str, int]]:
-        """All files with their sizes in bytes."""
-
-    def head(self, path: str, most: int) -> bytes | ToolError | None:
-        """The first bytes of a file; None where there is none, or why it is not read."""
-
-
-MAX_NAMED_FILES = 5
-"""More files than this would fill a small model's window."""
 
 MAX_FEW_BYTES = 6_000
 """About 2,000 tokens, a quarter of a small model's window."""
 
-MAX_SMALL_BYTES, MAX_BYTES = 12_000, 60_000
-"""Of all files that are read ahead, for a small model (half of its window, about 4,000 tokens) and for others."""
+MAX_SMALL_BYTES = 12_000
+"""Of all files that are read ahead: half of a small model's window, about 4,000 tokens."""
 
 MAX_NAMES = 3
 """Names in code that are searched for; each may have many hits."""
@@ -71,9 +54,6 @@ def few_files(files: Iterable[tuple[str, int]]) -> list[str]:
 
     return [path for path, _ in seen] if small else []
 
-
-MOST_LOOKED_AT = 300
-"""Files of a workspace among which those are looked for that a request does not name by their whole path."""
 
 MOST_RELATED = 3
 """Files that are shown to a question that names none. Of several files a small model changes the wrong one or all."""
@@ -105,12 +85,12 @@ def meant_files(request: str, files: Files) -> tuple[list[str], list[str]]:
     code = [path for path in text if not path.endswith(_PROSE) and path not in tests]
 
     if speaks_of_failing_tests(request):
-        return _within(code, files.size_of, MAX_FEW_BYTES), tests[:MAX_NAMED_FILES]
+        return files_within(code, files.size_of, MAX_FEW_BYTES), tests[:MAX_NAMED_FILES]
 
     if asks_for_tests(request) and (tested := _related(request, code, files)[-1:]):
         stem = tested[0].rpartition("/")[2].partition(".")[0]
         likely = sorted(tests, key=lambda path: stem not in path.rpartition("/")[2])
-        return [*_within(likely, files.size_of, MAX_FEW_BYTES)[:1], *tested], []
+        return [*files_within(likely, files.size_of, MAX_FEW_BYTES)[:1], *tested], []
 
     related = (_related(request, paths, files) for paths in (code, tests, text))
     return next(filter(None, related), []), []
@@ -141,7 +121,7 @@ def _related(request: str, paths: Sequence[str], files: Files) -> list[str]:
 
     best = sorted((path for path in paths if sought & words_by_file[path].keys()), key=weight, reverse=True)
     most = MOST_RELATED if is_question(request) else 1
-    return _within(best, files.size_of, MAX_FEW_BYTES)[:most][::-1]
+    return files_within(best, files.size_of, MAX_FEW_BYTES)[:most][::-1]
 
 
 def _words(text: str) -> list[str]:
@@ -150,71 +130,54 @@ def _words(text: str) -> list[str]:
     return [word for word in stems if len(word) > 2 and not _FILLERS.fullmatch(word)]
 
 
-def located(paths: Iterable[str], files: Files) -> Iterator[str]:
-    """The files that a request means by these paths: by its whole path, or else the only one of this name anywhere."""
-    readable: list[str] | None = None
-
-    for path in paths:
-        if files.exists(path):
-            yield path
-            continue
-
-        if readable is None:
-            readable = [each for each, _ in islice(files.readable(), MOST_LOOKED_AT)]
-
-        same = [each for each in readable if each.endswith(f"/{path}")]
-        yield from same[:1] if len(same) == 1 else ()
-
-
 def preload(
-    request: str, profile: Profile, files: Files, *, checked: bool = False, before: Sequence[str] = ()
-) -> ModelReply | None:
-    """The calls that are made before the model is asked, as a reply; None where there are none.
+    request: str,
+    files: Files,
+    *,
+    most_bytes: int = MAX_SMALL_BYTES,
+    checked: bool = False,
+    before: Sequence[str] = (),
+) -> ModelReply:
+    """The calls that are made before the model is called, as a reply.
 
-    Files that the request names are read, and those that pasted output speaks of, and with `checked` their code is
-    checked. In the block form, whose requests show files and no conversation, a request that names none is about those
-    that the turn before worked on (`before`), or about those that it seems to mean. Where there are none, the names in
-    code that it speaks of are searched for, or else the workspace is listed. A request that is nothing but the new name
-    of a definition is carried out: there is nothing left to ask a model.
+    Files that the request names are read, and with `checked` their code is checked. A request that names none is about
+    the files that the turn before worked on (`before`), or about those that share most words with it. Where there are
+    none, the names in code that it uses are searched for, or else the workspace is listed. A request that does nothing
+    but rename a definition is carried out: no model is needed for it.
     """
+    renaming = _renamed(request, files)
+    if renaming:
+        return renaming
+
     words, output = without_output(request)
-    spoken = [*located(named_paths(words), files)]
-    named_in_output = [*located(reversed(told_paths(output)), files)]
-    named = list(dict.fromkeys([*spoken, *named_in_output]))[:MAX_NAMED_FILES]
-    small_enough = _within(named, files.size_of, MAX_SMALL_BYTES if profile.small else MAX_BYTES)
-
-    if output:
-        small_enough.reverse()  # the likeliest one last
-
-    if profile.edit_form is not EditForm.BLOCKS:
-        return read_ahead(small_enough) if small_enough else None
-    if renamed_file := _renamed(request, files):
-        return renamed_file
-
+    paths = named_files(request, files, most_bytes)
+    tests: list[str] = []
     is_asked = is_question(words)
-    tests = list[str]()
     is_work = bool(output) or asks_for_a_change(request) or reports_a_problem(request)
-    earlier = _within([path for path in before if files.exists(path)], files.size_of, MAX_FEW_BYTES)
+    earlier = files_within([path for path in before if files.exists(path)], files.size_of, MAX_FEW_BYTES)
 
-    if is_work and not is_asked and all(map(IS_TEST.search, small_enough)):
-        small_enough += (
-            earlier if output or not orders_a_change(words) else []
-        )  # a new order may be about something else
+    # A new order may be about other files than the turn before.
+    goes_on = bool(output) or not orders_a_change(words)
+    if is_work and not is_asked and goes_on and all(IS_TEST.search(path) for path in paths):
+        paths += earlier
 
-    if is_asked or (not small_enough and is_work):
-        few = few_files(files.readable())
-        meant, tests = (few, []) if few or small_enough else meant_files(request, files)
-        small_enough = [*(path for path in meant if path not in small_enough), *small_enough][
-            -MAX_NAMED_FILES:
-        ] or earlier
+    if is_asked or (not paths and is_work):
+        meant = few_files(files.readable())
+        if not meant and not paths:
+            meant, tests = meant_files(request, files)
 
-    if checked and not is_asked:
-        code = [path for path in small_enough if path.endswith((".py", ".pyi"))]
-    else:
+        others = [path for path in meant if path not in paths]
+        paths = [*others, *paths][-MAX_NAMED_FILES:] or earlier
+
+    names = [] if paths else named_identifiers(request)[:MAX_NAMES]
+    if not checked:
+        return read_ahead(paths, names=names)
+
+    code = [path for path in paths if path.endswith((".py", ".pyi"))]
+    if is_asked:
         code = []
 
-    names = [] if small_enough else named_identifiers(request)[:MAX_NAMES]
-    return read_ahead(small_enough, [*code, *tests] if checked else [], names)
+    return read_ahead(paths, [*code, *tests], names)
 
 
 _NAME = r"(?:the )?(?:function |class |method )?(?!everywhere\b)[`'\"]?([^\W\d]\w*)[`'\"]?(?:\(\))?"
@@ -268,7 +231,7 @@ def _renamed(request: str, files: Files) -> ModelReply | None:
 
     answer = f"Renamed {old} to {new} in {listed(having)}."
     patched = {"patch": "\n".join([*patch, "*** End Patch"])}
-    return _made([("apply_patch", patched), ("final_answer", {"answer": answer})])
+    return preloaded_reply([("apply_patch", patched), ("final_answer", {"answer": answer})])
 
 
 def _may_be_another(name: str, text: str, owners: frozenset[str]) -> bool:
@@ -294,36 +257,3 @@ def _text(data: object) -> str:
     if isinstance(data, bytes):
         return data.decode(errors="surrogateescape")
     return ""
-
-
-def _within(paths: Sequence[str], size_of: Callable[[str], int], most: int) -> list[str]:
-    """Those of these files that fit together into so many bytes, the first ones first; the model may ask for others."""
-    parts: list[str] = []
-
-    for path in paths:
-        size = size_of(path)
-        if size <= most:
-            most -= size
-            parts.append(path)
-
-    return parts
-
-
-def read_ahead(paths: Sequence[str], checked: Sequence[str] = (), names: Sequence[str] = ()) -> ModelReply:
-    """The reply that reads these files, checks some and searches for names, or lists the workspace for want of all."""
-    calls: list[tuple[str, dict[str, Any]]] = [("read_file", {"path": path}) for path in paths]
-    if checked:
-        calls.append(("run_checks", {"paths": list(checked)}))
-
-    if names:
-        calls.append(("search_files", {"pattern": "|".join(rf"\b{name}\b" for name in names)}))
-
-    return _made(calls or [("list_files", {"path": "."})])
-
-
-def _made(calls: Iterable[tuple[str, Mapping[str, Any]]]) -> ModelReply:
-    raw = [(tool, json.dumps(arguments, ensure_ascii=False)) for tool, arguments in calls]
-    return ModelReply(
-        calls=tuple(RawCall(call_id=f"ahead_{at}", tool=tool, arguments=text) for at, (tool, text) in enumerate(raw)),
-        preloaded=True,
-    )

@@ -3,9 +3,9 @@ from typing import Any
 
 from langchain_core.messages import AIMessage, AnyMessage, HumanMessage, ToolMessage
 
-from mendgraph.nodes.call_model.prompts.turn_view import FOUND_LIMIT, TurnView, view_turn
 from mendgraph.nodes.language.history import RESULT_MESSAGE_NAME, settle_exchange
 from mendgraph.nodes.records import CallResult, ModelReply, Protocol, ToolCall, ToolErrorCode, ToolResult
+from mendgraph.nodes.small_model.turn_view import FOUND_LIMIT, TurnView, view_turn
 from tests.row_tables import rows
 
 TASK = HumanMessage("Fix calc.py")

@@ -17,9 +17,10 @@ from collections.abc import Sequence
 from posixpath import basename
 from typing import NamedTuple
 
-from mendgraph.nodes.language.names import is_question, named_paths
+from mendgraph.nodes.language.names import named_paths
 from mendgraph.nodes.language.text_protocol import fence_after
 from mendgraph.nodes.records import ExtractionError, ExtractionErrorType, ToolInvocation
+from mendgraph.nodes.small_model.wording import is_question
 
 
 class Passage(NamedTuple):

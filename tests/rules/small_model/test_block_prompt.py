@@ -2,13 +2,9 @@ from collections.abc import Sequence
 
 from langchain_core.messages import AIMessage, AnyMessage, HumanMessage
 
-from mendgraph.nodes.call_model.exchange import build_prompt
-from mendgraph.nodes.call_model.prompts import block_prompt as texts
-from mendgraph.nodes.call_model.prompts.block_prompt import estimated_tokens, without_body
 from mendgraph.nodes.call_model.prompts.profiles import SMALL_STOP
-from mendgraph.nodes.call_model.prompts.prompt import Prompt, describe_tool, native_tool
-from mendgraph.nodes.call_model.prompts.turn_view import TurnView
-from mendgraph.nodes.language.blocks import render_file
+from mendgraph.nodes.call_model.prompts.prompt import Prompt
+from mendgraph.nodes.language.chat_messages import describe_tool, native_tool
 from mendgraph.nodes.language.history import settle_exchange, written_here
 from mendgraph.nodes.records import (
     CallResult,
@@ -23,6 +19,10 @@ from mendgraph.nodes.records import (
     ToolResult,
     ToolSpec,
 )
+from mendgraph.nodes.small_model import block_prompt as texts
+from mendgraph.nodes.small_model.block_prompt import estimated_tokens, without_body
+from mendgraph.nodes.small_model.blocks import render_file
+from mendgraph.nodes.small_model.turn_view import TurnView
 from tests.row_tables import rows
 from tests.rules.call_model.prompts.prompting import (
     BLOCKS,
@@ -37,6 +37,7 @@ from tests.rules.call_model.prompts.prompting import (
     edited,
     failed,
     offered,
+    prompt_of,
     read,
     step,
     user,
@@ -320,7 +321,7 @@ def test_block_form_tells_only_of_tools_that_a_model_cannot_do_without() -> None
         ([READ, own], f"{more}- deploy({{}}): Deploy it."),
         (owed, f"{more}{describe_tool(owed[-1])}"),
     ):
-        assert build_prompt(BLOCKS, specs, [TASK], (), 0.0).messages[0]["content"] == told
+        assert prompt_of(BLOCKS, specs, [TASK]).messages[0]["content"] == told
 
 
 def test_in_the_native_protocol_the_same_is_asked_with_two_tools_to_look_with() -> None:
