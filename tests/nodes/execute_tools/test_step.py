@@ -7,9 +7,11 @@ import pytest
 
 from mendgraph.nodes.execute_tools.files.deadline import CancellationScope
 from mendgraph.nodes.execute_tools.files.workspace import Workspace
+from mendgraph.nodes.execute_tools.interrupted_calls import Execution
 from mendgraph.nodes.execute_tools.registry import ActionRegistry, ToolContext, ToolOutput
+from mendgraph.nodes.execute_tools.run_call import StepResources
 from mendgraph.nodes.execute_tools.secrets.redact import Redactor
-from mendgraph.nodes.execute_tools.step import NOTHING_TO_JUDGE, Execution, StepDone, StepResources, run_step
+from mendgraph.nodes.execute_tools.step import NOTHING_TO_JUDGE, StepDone, run_step
 from mendgraph.nodes.execute_tools.tool_run import ToolRun
 from mendgraph.nodes.execute_tools.tools.about_run import delegate, final_answer
 from mendgraph.nodes.execute_tools.trace import RunLog
