@@ -48,8 +48,8 @@ from mendgraph.nodes.call_model.window import WHOLE
 from mendgraph.nodes.execute_tools.files.deadline import CancellationScope, await_call, calls_in_loop
 from mendgraph.nodes.execute_tools.files.sandbox import check_workspace
 from mendgraph.nodes.execute_tools.files.workspace import FileContent
-from mendgraph.nodes.execute_tools.interrupted_calls import Execution
 from mendgraph.nodes.execute_tools.policy.alerts import Alert, Vitals, observe_cost, observe_reply, observe_tool
+from mendgraph.nodes.execute_tools.run_call import Execution
 from mendgraph.nodes.execute_tools.secrets.redact import Redactor
 from mendgraph.nodes.execute_tools.trace import RunLog
 from mendgraph.nodes.guard.policy import edited_result, judge_workspace

@@ -49,13 +49,12 @@ from mendgraph.nodes.execute_tools.evidence.checks import CheckRules, Checks, op
 from mendgraph.nodes.execute_tools.files.deadline import CancellationScope, monotonic_s
 from mendgraph.nodes.execute_tools.files.sandbox import check_workspace
 from mendgraph.nodes.execute_tools.files.workspace import Workspace
-from mendgraph.nodes.execute_tools.interrupted_calls import Execution, calls_made
 from mendgraph.nodes.execute_tools.journal.journal import Journal, parent_of
 from mendgraph.nodes.execute_tools.node import execute_tools
 from mendgraph.nodes.execute_tools.processes.commands import CommandRules, Commands, open_commands
 from mendgraph.nodes.execute_tools.processes.git import absent_submodules
 from mendgraph.nodes.execute_tools.registry import ActionRegistry, Tool, ToolContext, Validator
-from mendgraph.nodes.execute_tools.run_call import StepResources
+from mendgraph.nodes.execute_tools.run_call import Execution, StepResources, calls_made
 from mendgraph.nodes.execute_tools.secrets.redact import Redactor
 from mendgraph.nodes.execute_tools.step import changes_something, nothing_done
 from mendgraph.nodes.execute_tools.store.audit_log import AuditLog
@@ -529,7 +528,7 @@ class ToolRuntime:
             timeout_s=context.tool_timeout_s,
             max_lines=context.read_max_lines,
             seconds_left=inf if limit is None else limit - spending.seconds,
-            kept=Artifacts(join(folder, folder_name)) if isinstance(folder, str) else None,
+            artifacts=Artifacts(join(folder, folder_name)) if isinstance(folder, str) else None,
             commands=self.commands(context, scope_of(state)),
             network=network,
             scope=scope,
@@ -541,7 +540,7 @@ class ToolRuntime:
             task=request,
             hints=_hints(request, state) if request else None,
             foreign=foreign_to(state),
-            gated=bool(request) and state["profile"].edit_form is EditForm.BLOCKS,
+            evidence_required=bool(request) and state["profile"].edit_form is EditForm.BLOCKS,
             state=state,
             skill=lambda name: open_skill(self.user_skills(context), self._rules, name),
             servers=self._servers_of(state["run_id"]),

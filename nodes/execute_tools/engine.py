@@ -357,7 +357,7 @@ class Engine:
             return refusal
 
         output = redacted_output(passed or output, self._redactor)
-        keep = context.kept.keep if context.kept else None
+        keep = context.artifacts.keep if context.artifacts else None
         output = replace(output, result=clip(output.result, keep=keep))
         self._store_cache(tool, call.raw, output)
 

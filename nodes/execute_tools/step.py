@@ -96,7 +96,8 @@ def run_step(
             else:
                 # Of several edits only all together can be judged.
                 last = all(other.tool != call.tool for later, other in waiting if later > place)
-                results.update(_run_batch(batch, verdicts, using, done, gated=using.context.gated and last))
+                judged = using.context.evidence_required and last
+                results.update(_run_batch(batch, verdicts, using, done, evidence_required=judged))
         except BaseException:
             for cut_off in batch:
                 using.log.cut_off(execution.step, batch[cut_off], verdicts[cut_off])
@@ -188,7 +189,12 @@ def _is_child(call: ToolCall, using: StepResources) -> bool:
 
 
 def _run_batch(
-    batch: Mapping[int, ToolCall], verdicts: Sequence[Verdict], using: StepResources, done: StepDone, *, gated: bool
+    batch: Mapping[int, ToolCall],
+    verdicts: Sequence[Verdict],
+    using: StepResources,
+    done: StepDone,
+    *,
+    evidence_required: bool,
 ) -> dict[int, CallResult]:
     """Run the calls of these places side by side, or a single one in this thread, and add their effects to `done`."""
     remaining_s = using.context.seconds_left - done.seconds
@@ -202,7 +208,7 @@ def _run_batch(
         changes=(*using.context.changes, *done.changes),
         timeout_s=min(using.context.timeout_s, remaining_s),
         seconds_left=remaining_s,
-        gated=gated,
+        evidence_required=evidence_required,
     )
     started_s = monotonic_s()
 

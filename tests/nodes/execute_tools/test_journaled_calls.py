@@ -12,10 +12,15 @@ from mendgraph.graph.machine.tool_runtime import ToolRuntime
 from mendgraph.nodes.execute_tools.engine import Engine
 from mendgraph.nodes.execute_tools.files.change_records import ChangeState, FileEffect, FileState, RecordedChange
 from mendgraph.nodes.execute_tools.files.deadline import CancellationScope
-from mendgraph.nodes.execute_tools.interrupted_calls import DONE_BEFORE, Execution, calls_made, run_before_interruption
 from mendgraph.nodes.execute_tools.journal.journal import CallKey, Journal, RecordedCall
 from mendgraph.nodes.execute_tools.registry import Tool, ToolContext, ToolOutput, tool
-from mendgraph.nodes.execute_tools.run_call import StepResources
+from mendgraph.nodes.execute_tools.run_call import (
+    DONE_BEFORE,
+    Execution,
+    StepResources,
+    calls_made,
+    run_before_interruption,
+)
 from mendgraph.nodes.execute_tools.step import changes_something, run_step
 from mendgraph.nodes.execute_tools.store.database import StoreError
 from mendgraph.nodes.execute_tools.store.run_folder import workspace_folder
