@@ -31,8 +31,8 @@ from mendgraph.nodes.call_model.services import LAST_WORDS_S
 from mendgraph.nodes.execute_tools.engine import redacted_output
 from mendgraph.nodes.execute_tools.files.deadline import Worker, await_call, monotonic_s
 from mendgraph.nodes.execute_tools.registry import ToolContext, ToolOutput
+from mendgraph.nodes.execute_tools.run_call import JOURNALED
 from mendgraph.nodes.execute_tools.secrets.redact import Redactor
-from mendgraph.nodes.execute_tools.step import JOURNALED
 from mendgraph.nodes.execute_tools.tool_run import ToolRun, clip
 from mendgraph.nodes.language.chat_messages import native_tool
 from mendgraph.nodes.language.history import close_dangling_calls

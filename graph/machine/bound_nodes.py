@@ -50,8 +50,8 @@ from mendgraph.nodes.execute_tools.files.deadline import CancellationScope, awai
 from mendgraph.nodes.execute_tools.files.sandbox import check_workspace
 from mendgraph.nodes.execute_tools.files.workspace import FileContent
 from mendgraph.nodes.execute_tools.policy.alerts import Alert, Vitals, observe_cost, observe_reply, observe_tool
+from mendgraph.nodes.execute_tools.run_call import Execution
 from mendgraph.nodes.execute_tools.secrets.redact import Redactor
-from mendgraph.nodes.execute_tools.step import Execution
 from mendgraph.nodes.execute_tools.trace import RunLog
 from mendgraph.nodes.guard.policy import edited_result, judge_workspace
 from mendgraph.nodes.guard.scope import unnamed

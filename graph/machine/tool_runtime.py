@@ -54,8 +54,9 @@ from mendgraph.nodes.execute_tools.journal.journal import Journal, parent_of
 from mendgraph.nodes.execute_tools.node import execute_tools
 from mendgraph.nodes.execute_tools.processes.git import absent_submodules
 from mendgraph.nodes.execute_tools.registry import ActionRegistry, RequestHints, Tool, ToolContext, Validator
+from mendgraph.nodes.execute_tools.run_call import Execution, StepResources, calls_made
 from mendgraph.nodes.execute_tools.secrets.redact import Redactor
-from mendgraph.nodes.execute_tools.step import Execution, StepResources, calls_made, changes_something, nothing_done
+from mendgraph.nodes.execute_tools.step import changes_something, nothing_done
 from mendgraph.nodes.execute_tools.store.audit_log import AuditLog
 from mendgraph.nodes.execute_tools.store.run_folder import Artifacts, records_folders, run_folder, workspace_folder
 from mendgraph.nodes.execute_tools.tool_run import ToolRun
@@ -524,7 +525,7 @@ class ToolRuntime:
             timeout_s=context.tool_timeout_s,
             max_lines=context.read_max_lines,
             seconds_left=inf if limit is None else limit - spending.seconds,
-            kept=Artifacts(join(folder, folder_name)) if isinstance(folder, str) else None,
+            artifacts=Artifacts(join(folder, folder_name)) if isinstance(folder, str) else None,
             commands=self.commands(context, scope_of(state)),
             network=network,
             scope=scope,
@@ -536,7 +537,7 @@ class ToolRuntime:
             task=request,
             hints=_hints(request, state) if request else None,
             foreign=foreign_to(state),
-            gated=bool(request) and is_in_blocks(state["profile"]),
+            evidence_required=bool(request) and is_in_blocks(state["profile"]),
             state=state,
             skill=lambda name: open_skill(self.user_skills(context), self._rules, name),
             servers=self._servers_of(state["run_id"]),

@@ -20,7 +20,7 @@ from math import inf
 from typing import Any, Final
 
 from mendgraph.nodes.execute_tools import call_policy
-from mendgraph.nodes.execute_tools.engine import SELF_TIMED_GRACE_S, Engine, EngineConfig, await_tool, call_tool
+from mendgraph.nodes.execute_tools.engine import Engine, EngineConfig
 from mendgraph.nodes.execute_tools.files.deadline import CancellationScope, call_within, monotonic_ms, monotonic_s
 from mendgraph.nodes.execute_tools.files.sandbox import PathAccess, PathSandbox, extension_denial
 from mendgraph.nodes.execute_tools.files.workspace import Workspace
@@ -51,6 +51,7 @@ from mendgraph.nodes.execute_tools.registry import (
 from mendgraph.nodes.execute_tools.secrets.redact import PLACEHOLDER, Redactor
 from mendgraph.nodes.execute_tools.signatures import context_parameter
 from mendgraph.nodes.execute_tools.store.audit_log import AuditLog
+from mendgraph.nodes.execute_tools.tool_attempt import SELF_TIMED_GRACE_S, await_tool, call_tool
 from mendgraph.nodes.execute_tools.tool_run import ToolRun, http_status, reason_of
 from mendgraph.nodes.execute_tools.trace import TraceSink
 from mendgraph.nodes.records import CHANGING, Effect, JsonMap, ToolCall, ToolError, ToolErrorCode

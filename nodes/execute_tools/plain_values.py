@@ -98,8 +98,10 @@ def _copied_map(
             copy[_MORE] = f"{size - place} more"
             break
 
-        name = key if isinstance(key, str) else str(_copied(key, room, other))
-        copy[name] = _copied(value, room, other)
+        if not isinstance(key, str):
+            key = str(_copied(key, room, other))  # noqa: PLW2901 - the name that JSON has for it
+
+        copy[key] = _copied(value, room, other)
 
     return copy
 
@@ -138,5 +140,5 @@ def _masked(value: Any, redactor: Redactor) -> Any:
     return value
 
 
-def _same(left: Iterable[Any], right: Iterable[Any]) -> bool:
-    return all(ours is theirs for ours, theirs in zip(left, right, strict=False))
+def _same(copies: Iterable[Any], originals: Iterable[Any]) -> bool:
+    return all(copy is original for copy, original in zip(copies, originals, strict=False))

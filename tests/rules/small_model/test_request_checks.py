@@ -44,7 +44,7 @@ class Box:
     ({}, []),
 )
 def test_name_that_was_not_changed_as_asked_is_told(texts: dict[str, str], told: list[str]) -> None:
-    assert RequestChecks("Rename load to read").unmet(texts) == told
+    assert RequestChecks("Rename load to read").unfinished_requests(texts) == told
 
 
 MOVED = {
@@ -67,21 +67,23 @@ TAKEN = {**MOVED, "api.py": "from shop.app import total\nimport app\napp.total(1
 )
 @rows("Move the function total from app.py to money.py.", "Move the function total to money.py.")
 def test_definition_that_has_not_moved_is_told(task: str, texts: dict[str, str], told: list[str]) -> None:
-    assert RequestChecks(task).unmet(texts) == told
+    assert RequestChecks(task).unfinished_requests(texts) == told
 
 
 def test_package_may_give_on_what_is_moved() -> None:
     texts = {"shop/money.py": HELD["app.py"], "shop/__init__.py": "from shop.money import total\n"}
     texts |= {"api.py": "from shop import total\n"}
-    assert RequestChecks("Move the function total to money.py.").unmet(texts) == []
+    assert RequestChecks("Move the function total to money.py.").unfinished_requests(texts) == []
 
 
 def test_of_which_file_a_definition_is_moved_is_not_guessed() -> None:
-    assert RequestChecks("Move total to money.py.").unmet({**HELD, "other.py": "def total(x): ...\n"}) == []
-    assert RequestChecks("Move totals from app.py to money.py.").unmet({"app.py": "x = 1\n"}) == []
-    assert RequestChecks("Move totals from app.py to money.py.").unmet({"app.py": "from money import totals\n"}) == [
-        "totals is not defined in money.py."
-    ]
+    assert (
+        RequestChecks("Move total to money.py.").unfinished_requests({**HELD, "other.py": "def total(x): ...\n"}) == []
+    )
+    assert RequestChecks("Move totals from app.py to money.py.").unfinished_requests({"app.py": "x = 1\n"}) == []
+    assert RequestChecks("Move totals from app.py to money.py.").unfinished_requests(
+        {"app.py": "from money import totals\n"}
+    ) == ["totals is not defined in money.py."]
 
 
 @rows(
@@ -93,8 +95,8 @@ def test_of_which_file_a_definition_is_moved_is_not_guessed() -> None:
     ("Add a message when --dry-run is given.", "print(1)\n", []),
 )
 def test_option_that_is_to_be_added_has_to_be_there(request_text: str, text: str, told: list[str]) -> None:
-    assert RequestChecks(request_text).unmet({"tool.py": text}) == told
-    assert RequestChecks(request_text).unmet({"tool.py": text, "Makefile": "\ttool --dry-run\n"}) == []
+    assert RequestChecks(request_text).unfinished_requests({"tool.py": text}) == told
+    assert RequestChecks(request_text).unfinished_requests({"tool.py": text, "Makefile": "\ttool --dry-run\n"}) == []
 
 
 @rows(
@@ -160,7 +162,7 @@ TESTS = ("tests/test_shop.py::test_total", "tests/test_shop.py::test_free")
 )
 def test_test_that_failed_already_counts_where_the_request_is_about_it(request_text: str, wanted: str) -> None:
     now = RanTests("pytest tests/test_shop.py", failed=dict.fromkeys(TESTS, ""), near=TESTS[1:])
-    counted = RequestChecks(request_text).wanted_tests(TESTS, now, now, {"total"})
+    counted = RequestChecks(request_text).tests_of_request(TESTS, now, now, {"total"})
     assert sorted(counted) == sorted(f"tests/test_shop.py::{name}" for name in wanted.split())
 
 

@@ -235,7 +235,7 @@ def edited(bench: Bench, checks: Checks | ToolError | None, new: str) -> ToolRes
     """What comes of an edit that makes this text of `BARE`."""
     bench.put({"calc.py": BARE})
     files_read = bench.run(read_file, path="calc.py").files_read
-    context = ToolContext(bench.workspace, files_read, checks=checks, task=TASK, gated=True, timeout_s=30.0)
+    context = ToolContext(bench.workspace, files_read, checks=checks, task=TASK, evidence_required=True, timeout_s=30.0)
     result: ToolResult = write_file.s(context, path="calc.py", content=new).result
     return result
 
@@ -257,7 +257,7 @@ def test_edit_is_made_where_its_examples_cannot_be_run(bench: Bench) -> None:
 @rows(("notes.md", None), ("../calc.py", ToolErrorCode.PERMISSION_DENIED))
 def test_file_outside_or_without_examples_is_not_judged(path: str, code: ToolErrorCode | None, bench: Bench) -> None:
     checks = Asked(evidence=True)
-    context = ToolContext(bench.workspace, checks=checks, task=TASK, gated=True, timeout_s=30.0)
+    context = ToolContext(bench.workspace, checks=checks, task=TASK, evidence_required=True, timeout_s=30.0)
     error = write_file.s(context, path=path, content=WRONG).result.error
     assert (error and error.code, checks.asked) == (code, False)
 

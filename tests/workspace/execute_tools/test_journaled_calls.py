@@ -14,15 +14,14 @@ from mendgraph.nodes.execute_tools.files.change_records import ChangeState, File
 from mendgraph.nodes.execute_tools.files.deadline import CancellationScope
 from mendgraph.nodes.execute_tools.journal.journal import CallKey, Journal, RecordedCall
 from mendgraph.nodes.execute_tools.registry import Tool, ToolContext, ToolOutput, tool
-from mendgraph.nodes.execute_tools.step import (
+from mendgraph.nodes.execute_tools.run_call import (
     DONE_BEFORE,
     Execution,
     StepResources,
     calls_made,
-    changes_something,
-    resumed,
-    run_step,
+    run_before_interruption,
 )
+from mendgraph.nodes.execute_tools.step import changes_something, run_step
 from mendgraph.nodes.execute_tools.store.database import StoreError
 from mendgraph.nodes.execute_tools.store.run_folder import workspace_folder
 from mendgraph.nodes.execute_tools.tool_run import ToolRun
@@ -80,15 +79,15 @@ def described(effect: FileEffect) -> FileChange:
 def test_write_of_one_change_that_is_not_done_is_made_again(
     changes: tuple[tuple[ChangeState, list[FileEffect]], ...],
 ) -> None:
-    assert resumed(CALL, one(Effect.WRITE, one_change=True), recorded(*changes), described) is None
-    ran = resumed(CALL, one(Effect.WRITE), recorded(*changes), described)  # who knows what else it does
+    assert run_before_interruption(CALL, one(Effect.WRITE, one_change=True), recorded(*changes), described) is None
+    ran = run_before_interruption(CALL, one(Effect.WRITE), recorded(*changes), described)  # who knows what else it does
     assert ran is not None
     assert error_of(ran.as_record()).code is ToolErrorCode.OUTCOME_UNKNOWN
 
 
 def test_write_of_one_change_that_is_done_has_gone_well() -> None:
     known = recorded((ChangeState.DONE, [EDITED, MADE]))
-    ran = resumed(CALL, one(Effect.WRITE, one_change=True), known, described)
+    ran = run_before_interruption(CALL, one(Effect.WRITE, one_change=True), known, described)
     files = [{"path": "a.py", "action": "edited"}, {"path": "b.py", "action": "created"}]
     output = ToolOutput(
         ToolOutput.ok(path="a.py", note=DONE_BEFORE, files=files).result,
@@ -102,13 +101,16 @@ def test_outcome_of_a_change_that_a_person_has_taken_back_counts_no_more() -> No
     outcome = TypeAdapter(ToolRun).dump_json(ToolRun("", "", ToolOutput.ok(n=1), attempts=1)).decode()
     save = one(Effect.WRITE, one_change=True)
 
-    kept = resumed(CALL, save, recorded((ChangeState.DONE, [EDITED]), outcome=outcome), described)
+    kept = run_before_interruption(CALL, save, recorded((ChangeState.DONE, [EDITED]), outcome=outcome), described)
     assert kept == ToolRun("call_1", "save", ToolOutput.ok(n=1), attempts=1)
-    assert resumed(CALL, save, recorded((ChangeState.REVERTED, [EDITED]), outcome=outcome), described) is None
+    assert (
+        run_before_interruption(CALL, save, recorded((ChangeState.REVERTED, [EDITED]), outcome=outcome), described)
+        is None
+    )
 
 
 def test_write_that_may_make_more_changes_is_said_to_be_unknown_and_not_made_again() -> None:
-    ran = resumed(CALL, one(Effect.WRITE), recorded((ChangeState.DONE, [EDITED])), described)
+    ran = run_before_interruption(CALL, one(Effect.WRITE), recorded((ChangeState.DONE, [EDITED])), described)
     assert ran is not None
     assert ran.result.error is not None
     assert (ran.result.error.code, ran.output.changes) == (ToolErrorCode.OUTCOME_UNKNOWN, (described(EDITED),))
@@ -118,7 +120,7 @@ def test_write_that_may_make_more_changes_is_said_to_be_unknown_and_not_made_aga
 @pytest.mark.parametrize("effect", [Effect.WRITE, Effect.EXECUTE])
 def test_file_that_somebody_else_changed_ends_the_run(effect: Effect) -> None:
     known = recorded((ChangeState.DONE, [MADE]), (ChangeState.FOREIGN, [EDITED]))
-    ran = resumed(CALL, one(effect, one_change=True), known, described)
+    ran = run_before_interruption(CALL, one(effect, one_change=True), known, described)
     assert ran is not None
     error = error_of(ran.as_record())
     assert (error.code, error.fatal, "changed a.py" in error.message) == (ToolErrorCode.CONFLICT, True, True)

@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 
-from mendgraph.nodes.execute_tools import engine
 from mendgraph.nodes.execute_tools.files.workspace import Workspace
 from mendgraph.nodes.execute_tools.mcp_servers.limits import END_S
 from mendgraph.nodes.execute_tools.mcp_tools import (
@@ -22,6 +21,7 @@ from mendgraph.nodes.execute_tools.mcp_tools import (
     load_mcp_tools_sync,
 )
 from mendgraph.nodes.execute_tools.registry import Tool, ToolContext, ToolOutput
+from mendgraph.nodes.execute_tools.tool_attempt import SELF_TIMED_GRACE_S, await_tool, call_tool
 from mendgraph.nodes.language.installation import how_to_add
 from mendgraph.nodes.records import Effect, JsonMap, ToolError, ToolErrorCode, ToolResult, ToolSpec
 from tests.doubles.mcp_servers import ECHO, http_server, program, running
@@ -220,13 +220,13 @@ def test_last_words_of_a_program_are_told_without_keys_and_bounded(said: str, to
 
 
 def test_engine_waits_until_a_program_that_hangs_is_gone(tmp_path: Path, context: ToolContext) -> None:
-    assert engine.SELF_TIMED_GRACE_S > END_S
+    assert SELF_TIMED_GRACE_S > END_S
     [echo] = loaded({"s": program(tmp_path, "hang")})
     message = "The MCP server 's' did not answer within 0.5 s, and was ended."
     late = ToolOutput.failed(ToolError(code=ToolErrorCode.TIMEOUT, message=message))
     timed = replace(context, seconds_left=0.5)
-    assert engine.call_tool(echo, timed, {"a": 1}, 0.5) == late
-    assert asyncio.run(engine.await_tool(echo, timed, {"a": 1}, 0.5)) == late
+    assert call_tool(echo, timed, {"a": 1}, 0.5) == late
+    assert asyncio.run(await_tool(echo, timed, {"a": 1}, 0.5)) == late
     assert running(tmp_path) == []
 
 

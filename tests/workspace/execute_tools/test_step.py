@@ -8,8 +8,9 @@ import pytest
 from mendgraph.nodes.execute_tools.files.deadline import CancellationScope
 from mendgraph.nodes.execute_tools.files.workspace import Workspace
 from mendgraph.nodes.execute_tools.registry import ActionRegistry, ToolContext, ToolOutput
+from mendgraph.nodes.execute_tools.run_call import Execution, StepResources
 from mendgraph.nodes.execute_tools.secrets.redact import Redactor
-from mendgraph.nodes.execute_tools.step import NOTHING_TO_JUDGE, Execution, StepDone, StepResources, run_step
+from mendgraph.nodes.execute_tools.step import NOTHING_TO_JUDGE, StepDone, run_step
 from mendgraph.nodes.execute_tools.tool_run import ToolRun
 from mendgraph.nodes.execute_tools.tools.about_run import delegate, final_answer
 from mendgraph.nodes.execute_tools.trace import RunLog
@@ -257,11 +258,11 @@ def test_of_several_edits_the_last_is_judged(gated: bool) -> None:
     seen: list[tuple[str, bool]] = []
 
     def run(item: ToolCall, context: ToolContext) -> ToolRun:
-        seen.append((item.call_id, context.gated))
+        seen.append((item.call_id, context.evidence_required))
         return ToolRun(item.call_id, item.tool, ToolOutput(OK), ms=1, attempts=1)
 
     items = [call("edit", "a"), call("read", "b"), call("edit", "c"), call("final_answer", "d")]
-    step(run, items, context=replace(CONTEXT, gated=gated))
+    step(run, items, context=replace(CONTEXT, evidence_required=gated))
     assert seen == [("a", False), ("b", gated), ("c", gated), ("d", gated)]
 
 

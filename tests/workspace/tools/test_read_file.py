@@ -33,7 +33,7 @@ def test_most_lines_of_a_page_are_a_setting(bench: Bench) -> None:
 
 
 def read_kept(bench: Bench, kept: Artifacts | None, **arguments: Any) -> ToolOutput:
-    output: ToolOutput = read_file.s(ToolContext(bench.workspace, kept=kept), **arguments)
+    output: ToolOutput = read_file.s(ToolContext(bench.workspace, artifacts=kept), **arguments)
     return output
 
 

@@ -147,7 +147,7 @@ def test_in_a_gated_run_a_file_without_examples_is_loaded(gated: bool, bench: Be
     bench.put({"app.py": "x = 1\n"})
     error = "ImportError: cannot import name 'x' from partially initialized module 'app'"
     checks = Scripted([{"loaded": False, "own": True, "error": error, "results": []}])
-    result = ran(bench, checks, "app.py", gated=gated)
+    result = ran(bench, checks, "app.py", evidence_required=gated)
     assert (message(result) if gated else result) == (
         [f"app.py cannot be imported: {error}."] if gated else none(NO_TEST)
     )
