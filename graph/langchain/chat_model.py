@@ -32,7 +32,8 @@ from mendgraph.graph.langchain.callbacks import (
     tell_callbacks,
 )
 from mendgraph.graph.langchain.connections import ForLoops, ForThreads
-from mendgraph.graph.langchain.openai_chat import KeepsExtras, PlainPart
+from mendgraph.graph.langchain.openai_chat import ExtrasMixin
+from mendgraph.graph.langchain.openai_documents import PlainPart
 from mendgraph.graph.langchain.replies import ReplyAssembly
 from mendgraph.graph.langchain.wrapped_models import LIMIT_FIELDS, SAMPLING, with_settings
 from mendgraph.nodes.call_model.model import Call, CallDropped, Model
@@ -255,7 +256,7 @@ class ChatModel(Model):
         if prompt.tools:
             sent.add(failures.TOOLS)
 
-        if isinstance(chat, KeepsExtras):
+        if isinstance(chat, ExtrasMixin):
             messages = self._handed_over(chat, prompt, update, options, sent)
             timeout = chat.request_timeout
             if isinstance(timeout, httpx2.Timeout) and timeout.read is None:  # a thread that is abandoned ends with it
@@ -270,7 +271,7 @@ class ChatModel(Model):
 
     def _handed_over(
         self,
-        chat: KeepsExtras,
+        chat: ExtrasMixin,
         prompt: Prompt,
         update: JsonMap,
         options: JsonMap,
@@ -490,7 +491,7 @@ class _Reading:
                 yield self._take(chat.invoke(messages, {"callbacks": UNHEARD}, **options))
                 return
 
-            if isinstance(chat, KeepsExtras) and "prompt" in options and not chat.disable_streaming:
+            if isinstance(chat, ExtrasMixin) and "prompt" in options and not chat.disable_streaming:
                 parts: Any = chat.parts(**options)
             else:
                 parts = chat.stream(messages, {"callbacks": UNHEARD}, **options)
@@ -509,7 +510,7 @@ class _Reading:
                 yield self._take(await chat.ainvoke(messages, {"callbacks": UNHEARD}, **options))
                 return
 
-            if isinstance(chat, KeepsExtras) and "prompt" in options and not chat.disable_streaming:
+            if isinstance(chat, ExtrasMixin) and "prompt" in options and not chat.disable_streaming:
                 parts: Any = chat.aparts(**options)
             else:
                 parts = chat.astream(messages, {"callbacks": UNHEARD}, **options)

@@ -28,7 +28,7 @@ from pydantic import SecretStr, ValidationError
 from mendgraph.graph.langchain import failures
 from mendgraph.graph.langchain.chat_model import ChatModel
 from mendgraph.graph.langchain.connections import ForLoops, ForThreads, copies_of
-from mendgraph.graph.langchain.openai_chat import REQUEST_OPTIONS, Clients, EndpointChat
+from mendgraph.graph.langchain.openai_chat import REQUEST_OPTIONS, ClientPool, EndpointChat
 from mendgraph.graph.langchain.reply_limits import NOT_COMPRESSED, abound_response, bound_response
 from mendgraph.graph.langchain.wrapped_models import Single
 from mendgraph.nodes.call_model import endpoint as endpoints
@@ -359,7 +359,7 @@ def _http_clients(endpoint: endpoints.Endpoint, connection: JsonMap, *, in_loop:
 
     if in_loop:
         hooks: JsonMap = {"request": [as_we_are_in_loop], "response": [abound_response]}
-        http_clients = Clients(partial(httpx2.AsyncClient, **settings, event_hooks=hooks))
+        http_clients = ClientPool(partial(httpx2.AsyncClient, **settings, event_hooks=hooks))
         return {"http_async_client": http_clients.first, "http_clients": http_clients, "client": _UNUSED}
 
     hooks = {"request": [as_we_are], "response": [bound_response]}

@@ -16,7 +16,7 @@ import openai
 from langchain_core.language_models import BaseChatModel
 from langchain_openai.chat_models.base import BaseChatOpenAI
 
-from mendgraph.graph.langchain.openai_chat import keeping_extras
+from mendgraph.graph.langchain.openai_chat import with_extras
 
 Value = TypeVar("Value")
 Closing = TypeVar("Closing")
@@ -133,7 +133,7 @@ _SDK_CLIENTS: Final = ("Anthropic", "AsyncAnthropic")
 def _for_threads(chat: BaseChatModel) -> tuple[BaseChatModel, Callable[[], object]]:
     if isinstance(chat, BaseChatOpenAI):
         if chat.root_client is None:
-            return keeping_extras(chat), _nothing
+            return with_extras(chat), _nothing
 
         if chat.http_client:
             http = None
@@ -142,7 +142,7 @@ def _for_threads(chat: BaseChatModel) -> tuple[BaseChatModel, Callable[[], objec
 
         root = _with_http(chat.root_client, http)
         copy = chat.model_copy(update={"root_client": root, "client": root.chat.completions})
-        return keeping_extras(copy), http.close if http else _nothing
+        return with_extras(copy), http.close if http else _nothing
 
     sdk = _anthropic_client(chat, "_client")
     if sdk is not None:
@@ -161,7 +161,7 @@ def _for_threads(chat: BaseChatModel) -> tuple[BaseChatModel, Callable[[], objec
 def _for_loop(chat: BaseChatModel) -> tuple[BaseChatModel, Callable[[], Awaitable[object]]]:
     if isinstance(chat, BaseChatOpenAI):
         if chat.root_async_client is None:
-            return keeping_extras(chat), _anothing
+            return with_extras(chat), _anothing
 
         sdk = chat.root_async_client
 
@@ -172,7 +172,7 @@ def _for_loop(chat: BaseChatModel) -> tuple[BaseChatModel, Callable[[], Awaitabl
 
         root = _with_http(sdk, http)
         copy = chat.model_copy(update={"root_async_client": root, "async_client": root.chat.completions})
-        return keeping_extras(copy), http.aclose if http else _anothing
+        return with_extras(copy), http.aclose if http else _anothing
 
     sdk = _anthropic_client(chat, "_async_client")
     if sdk is not None:

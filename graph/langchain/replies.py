@@ -12,7 +12,7 @@ from typing import Any, Final
 from langchain_core.messages import AIMessage, AIMessageChunk
 from langchain_core.messages.ai import UsageMetadata, add_ai_message_chunks, add_usage
 
-from mendgraph.graph.langchain.openai_chat import PlainPart, text_of
+from mendgraph.graph.langchain.openai_documents import PlainPart, text_of
 from mendgraph.nodes.call_model.prompts.estimates import countable
 from mendgraph.nodes.language.documents import storable
 from mendgraph.nodes.language.history import REASONING_DETAILS, joined_details, state_of, thoughts_of
