@@ -14,7 +14,7 @@ from langchain_core.outputs import ChatGeneration, ChatGenerationChunk, ChatResu
 from langchain_openai import ChatOpenAI
 from pydantic import PrivateAttr, SecretStr
 
-from mendgraph.graph.langchain import chat_model
+from mendgraph.graph.langchain import reply_reader
 from mendgraph.graph.langchain.chat_model import ChatModel, less_thought
 from mendgraph.graph.langchain.chat_models import given_model
 from mendgraph.graph.langchain.failures import Provider
@@ -75,7 +75,7 @@ class Stubborn(Spoken):
 
 
 def test_chat_model_that_swallows_its_cancellation_is_left_behind(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(chat_model, "LAST_WORDS_S", 0.01)
+    monkeypatch.setattr(reply_reader, "CANCEL_GRACE_S", 0.01)
     model, said = given_model(Stubborn()), list[str]()
 
     async def once() -> Any:
