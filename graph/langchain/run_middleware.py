@@ -429,7 +429,11 @@ class HealingMiddleware(ModelCallMiddleware, StoppingMiddleware):
         )
 
     async def answer(
-        self, request: ModelRequest, send: Send, recorder: ReplyRecorder, run_blocking: RunBlocking
+        self,
+        request: ModelRequest,
+        send: Send,
+        recorder: ReplyRecorder,
+        run_blocking: RunBlocking,  # noqa: ARG002
     ) -> ExtendedResponse:
         """The nodes `parse` and `heal`, with each reply between them."""
         state: Any = {"profile": _NATIVE, "step": len(request.state["messages"]), "corrections": []}

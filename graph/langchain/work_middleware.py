@@ -286,7 +286,11 @@ class EvidenceMiddleware(ModelCallMiddleware):
         return await asyncio.to_thread(self.before_agent, state, runtime)
 
     async def answer(
-        self, request: ModelRequest, send: Send, recorder: ReplyRecorder, run_blocking: RunBlocking
+        self,
+        request: ModelRequest,
+        send: Send,
+        recorder: ReplyRecorder,
+        run_blocking: RunBlocking,  # noqa: ARG002
     ) -> ExtendedResponse:
         """Remember what the model itself has answered."""
         response = await send(request)
