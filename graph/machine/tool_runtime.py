@@ -17,7 +17,7 @@ from langgraph.store.base import BaseStore
 from mendgraph.graph.configuration.context import AgentContext
 from mendgraph.graph.configuration.loading import user_places
 from mendgraph.graph.configuration.permissions import keep_permission, list_permissions
-from mendgraph.graph.langchain.callbacks import heard_tool_call
+from mendgraph.graph.langchain.callbacks import reported_tool_call
 from mendgraph.graph.machine.memory import Memory
 from mendgraph.graph.machine.permits import COMMAND_TOOL, NETWORK_TOOL, allowed_words, kept_words, permitted, subject_of
 from mendgraph.graph.machine.redaction import CurrentRedactor, WrittenLiterals
@@ -400,7 +400,7 @@ class ToolRuntime:
                 execution=execution,
                 journal=journal,
                 as_written=partial(self.words.written, execution.run_id),
-                observe=heard_tool_call,
+                observe=reported_tool_call,
                 permit=partial(permitted, context),
                 beside=partial(self._runs_beside, policy) if wrap is None else lambda _: False,
                 children=None if row is None else partial(_run_row, engine, row),

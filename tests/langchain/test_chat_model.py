@@ -14,9 +14,9 @@ from langchain_core.outputs import ChatGeneration, ChatGenerationChunk, ChatResu
 from langchain_openai import ChatOpenAI
 from pydantic import PrivateAttr, SecretStr
 
-from mendgraph.graph.langchain import chat_model
+from mendgraph.graph.langchain import reply_reader
 from mendgraph.graph.langchain.chat_model import ChatModel, less_thought
-from mendgraph.graph.langchain.chat_models import given_model
+from mendgraph.graph.langchain.chat_models import user_model
 from mendgraph.graph.langchain.failures import Provider
 from mendgraph.nodes.call_model.model import Call
 from mendgraph.nodes.call_model.prompts.estimates import MOST_BYTES_PER_TOKEN
@@ -75,8 +75,8 @@ class Stubborn(Spoken):
 
 
 def test_chat_model_that_swallows_its_cancellation_is_left_behind(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(chat_model, "LAST_WORDS_S", 0.01)
-    model, said = given_model(Stubborn()), list[str]()
+    monkeypatch.setattr(reply_reader, "CANCEL_GRACE_S", 0.01)
+    model, said = user_model(Stubborn()), list[str]()
 
     async def once() -> Any:
         result = await model.acomplete(within(0.2), said.append)
@@ -123,10 +123,10 @@ class Streaming(SyncOnly):
 @pytest.mark.parametrize(("kind", "said"), [(Blocking, []), (Streaming, ["Hel"])])
 def test_sync_chat_model_ends_in_time_and_its_thread_keeps_no_process(kind: type[SyncOnly], said: list[str]) -> None:
     own = kind()
-    failure, came = failed(given_model(own), within(0.3))
+    failure, came = failed(user_model(own), within(0.3))
     assert (failure.kind, came) == (ProviderErrorKind.TIMEOUT, said)
     came.clear()
-    result = given_model(own).complete(within(0.3), came.append)
+    result = user_model(own).complete(within(0.3), came.append)
     own._goes_on.set()
     assert isinstance(result, ProviderFailure)
     assert (result.kind, came) == (ProviderErrorKind.TIMEOUT, said)
@@ -150,7 +150,7 @@ def test_error_of_a_sync_chat_model_is_its_failure() -> None:
     ):
         own = Raising()
         own._error = error
-        result, _ = ask(given_model(own))
+        result, _ = ask(user_model(own))
         assert isinstance(result, ProviderFailure)
         assert (result.kind, result.received_characters) == (kind, 3)
 
@@ -162,7 +162,7 @@ class Cancelled(Spoken):
 
 
 def test_chat_model_that_cancels_itself_has_failed() -> None:
-    result, _ = ask(given_model(Cancelled()))
+    result, _ = ask(user_model(Cancelled()))
     assert isinstance(result, ProviderFailure)
     assert "it cancelled itself" in result.message
 
@@ -180,7 +180,7 @@ def test_call_that_is_cancelled_takes_its_chat_model_along() -> None:
 
     async def cancelled() -> None:
         came = asyncio.Event()
-        call = asyncio.ensure_future(given_model(Waiting()).acomplete(CALL, lambda _: came.set()))
+        call = asyncio.ensure_future(user_model(Waiting()).acomplete(CALL, lambda _: came.set()))
         await came.wait()
         call.cancel()
         await call
@@ -224,7 +224,7 @@ def test_temperature_that_the_profile_excludes_is_not_sent() -> None:
     with ScriptedServer(then=lambda _: Say("Hello")) as server:
         for profile in profiles:
             own = ChatOpenAI(model="m", base_url=server.base_url, api_key=SecretStr("k"), profile=profile)
-            assert isinstance(ask(given_model(own), call)[0], ModelReply)
+            assert isinstance(ask(user_model(own), call)[0], ModelReply)
     assert [request.get("temperature") for request in server.requests] == [0.5, 0.5, None]
 
 
@@ -240,7 +240,7 @@ class Exiting(Spoken):
 
 
 def test_chat_model_that_wants_to_end_the_program_ends_its_call() -> None:
-    model = given_model(Exiting())
+    model = user_model(Exiting())
     for result in (model.complete(CALL, unnoticed), ask(model)[0]):
         assert isinstance(result, ProviderFailure)
         assert "SystemExit: set MY_KEY first" in result.message
@@ -256,7 +256,7 @@ def test_reply_of_endpoint_that_ignores_its_limit_is_cut_at_twice_the_limit() ->
                 yield piece("x" * piece_size)
 
     with ScriptedServer([Chunked(Say("x" * 10 * bound), size=piece_size)]) as server:
-        results = [ask(at(server.base_url))[0], ask(given_model(Endless()))[0]]
+        results = [ask(at(server.base_url))[0], ask(user_model(Endless()))[0]]
     for result in results:
         assert isinstance(result, ModelReply)
         assert result.finish_reason is FinishReason.LENGTH

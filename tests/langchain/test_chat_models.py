@@ -15,7 +15,7 @@ from pydantic import SecretStr
 
 from mendgraph.graph.langchain import chat_models
 from mendgraph.graph.langchain.chat_model import ChatModel
-from mendgraph.graph.langchain.chat_models import ChatModels, endpoint_chat, given_model
+from mendgraph.graph.langchain.chat_models import ChatModels, endpoint_chat, user_model
 from mendgraph.graph.langchain.failures import Learned, Provider
 from mendgraph.graph.langchain.wrapped_models import Single
 from mendgraph.nodes.call_model import local_model
@@ -60,7 +60,7 @@ def test_given_chat_model_answers_whatever_a_run_names() -> None:
         options = ModelOptions(reasoning_effort="low", model_kwargs={"top_p": 0.5, "top_k": 5})
         assert replied(connected(models, "other", "http://llm.test/v1", options=options)).text == "Hello"
         assert replied(connected(models, None)).text == "Hello"
-        assert models.known("x", None, PLAIN) is not None
+        assert models.without_request("x", None, PLAIN) is not None
     first, second = server.requests
     assert (first["model"], first["reasoning_effort"], first["top_p"], first["top_k"]) == ("own", "low", 0.5, 5)
     assert (second["top_p"], "top_k" in second) == (0.1, False)
@@ -72,7 +72,7 @@ def test_given_chat_model_answers_whatever_a_run_names() -> None:
 def test_failed_request_is_sent_once_whatever_the_sdk_would_do() -> None:
     with ScriptedServer(then=lambda _: Status(500)) as server:
         own = ChatOpenAI(model="own", base_url=server.base_url, api_key=SecretStr("sk-own"), max_retries=5)
-        assert "own through ChatOpenAI failed" in failed(given_model(own)).message
+        assert "own through ChatOpenAI failed" in failed(user_model(own)).message
         model = at(server.base_url)
         failed(model)
         model.learned.streams = False  # so that the SDK itself sends the request
@@ -85,7 +85,7 @@ def test_fake_models_of_langchain_say_one_reply_after_the_other() -> None:
         FakeListChatModel(responses=["a", "b"]),
         GenericFakeChatModel(messages=iter([AIMessage("a"), AIMessage("b")])),
     ):
-        model = given_model(own)
+        model = user_model(own)
         assert [replied(model).text, replied(model).text] == ["a", "b"]
 
 
@@ -101,17 +101,17 @@ def test_package_of_a_provider_answers_for_its_name(monkeypatch: pytest.MonkeyPa
         assert replied(model).text == "Hello"
         assert connected(models, name, server.url, options=options) is model
         assert connected(models, name, server.url) is not model
-        assert models.known(name, server.url, options) is model
+        assert models.without_request(name, server.url, options) is model
     assert server.key in server.requests[0].headers["authorization"]
 
 
 def test_profile_of_a_name_is_known_before_the_first_call() -> None:
     models = models_with(OPENAI_API_KEY="k")
-    model = models.known("o3-mini", None, PLAIN)
+    model = models.without_request("o3-mini", None, PLAIN)
     assert model is not None
     assert model.takes("image") is False
     assert models.connect(ModelChoice(model="o3-mini", base_url=None)) is model
-    assert models.known("local", None, PLAIN) is None
+    assert models.without_request("local", None, PLAIN) is None
 
 
 @pytest.mark.filterwarnings("ignore:WARNING! reasoning_effort is not default parameter:UserWarning")
@@ -238,11 +238,11 @@ def test_model_is_shared_until_its_key_changes_or_it_is_closed() -> None:
             assert replied(connected(models, "m")).text == "Hello"
         first, second, other = connected(models, "m"), connected(models, "m"), connected(models, "n")
         assert first is second is not other
-        assert models.known("m", None, PLAIN) is first
+        assert models.without_request("m", None, PLAIN) is first
         assert isinstance(first.complete(CALL, print), ModelReply)
         ask(connected(models, "m", options=ModelOptions(model_kwargs={"default_query": {"v": "1"}})))
         models.close()
-        assert models.known("m", None, PLAIN) is not first
+        assert models.without_request("m", None, PLAIN) is not first
         asyncio.run(models.aclose())
     keys = [each["authorization"] for each in server.headers[:4]]
     assert keys == [f"Bearer sk-{number}" for number in (1, 2, 1, 1)]

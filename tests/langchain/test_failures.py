@@ -69,7 +69,7 @@ def streamed(body: dict[str, Any], of: Any = openai) -> Exception:
 
 
 def describe(raised: Exception, provider: Provider = ENDPOINT, *, begun: bool = False) -> ProviderFailure:
-    return describe_failure(raised, provider, begun=begun)
+    return describe_failure(raised, provider, reply_started=begun)
 
 
 NO_STATUS = httpx2.Request("POST", URL)

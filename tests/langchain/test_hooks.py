@@ -283,7 +283,7 @@ def test_hook_that_raises_ends_the_turn_by_its_name(tmp_path: Path, subtests: py
 
 
 def test_hook_that_hangs_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("mendgraph.graph.langchain.hooks.HOOK_S", 0.2)
+    monkeypatch.setattr("mendgraph.graph.langchain.hook_steps.HOOK_S", 0.2)
     free = threading.Event()
     try:
         for name in HOOKS:

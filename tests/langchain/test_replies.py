@@ -9,7 +9,7 @@ from langchain_core.messages.tool import tool_call_chunk
 from langchain_core.outputs import ChatGenerationChunk, ChatResult, LLMResult
 from langchain_core.runnables import RunnableLambda
 
-from mendgraph.graph.langchain.chat_models import given_model
+from mendgraph.graph.langchain.chat_models import user_model
 from mendgraph.graph.langchain.replies import ReplyAssembly
 from mendgraph.nodes.records import FinishReason, ModelReply, RawCall
 from tests.langchain.asked_models import CALL, Result, asked
@@ -219,7 +219,7 @@ class Sealed(BaseChatModel):
 
 
 def ask_sealed(listener: Listener | None, **fields: Any) -> ModelReply:
-    model = given_model(Sealed(**fields))
+    model = user_model(Sealed(**fields))
     config: Any = {"callbacks": [listener] if listener else []}
 
     async def ask(_: str) -> Result:

@@ -58,7 +58,7 @@ def test_odd_characters_are_escaped_and_nothing_is_written_after_the_end() -> No
 
 def refusal(code: ToolErrorCode, message: str, *suggestions: str) -> RefusedError:
     with pytest.raises(RefusedError) as raised:
-        process_end.found(ToolError(code=code, message=message, suggestions=suggestions))
+        process_end.unwrap(ToolError(code=code, message=message, suggestions=suggestions))
     return raised.value
 
 
