@@ -4,6 +4,7 @@ import csv
 import io
 import re
 import sqlite3
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -145,6 +146,16 @@ CASES: dict[str, list[Case]] = {
         ({**AT_ONCE, "retry_exceptions": ()}, "custom", {}, (LATE,)),
         ({**AT_ONCE, "retry_exceptions": (ValueError, KeyError)}, "custom", {}, (KeyError("k"),)),
     ],
+    "examples": [
+        *[({"base_dir": "/content/docs", "allowed_exts": {".txt", ".md"}}, "read_file", {"file_name": name}, ())
+          for name in ("notes.txt", "a.py", "../x.txt")],
+        *[({"allow_net": True, "allowed_domains": {"api.example.com"}, "timeout_s": 5.0}, "http_get", args, ())
+          for args in URLS],
+        *[({"arg_validators": {"write_file": validate_write}}, "write_file",
+           {"file_name": "a.txt", "content": content}, ()) for content in ("", "x")],
+        *[({"max_retries": 1, "retry_backoff_s": 0.01, "retry_exceptions": (TimeoutError,)}, "fetch", {}, errors)
+          for errors in ((LATE,), (LATE, LATE), (ConnectionError("reset"),))],
+    ],
 }  # fmt: skip
 
 Outcome = tuple[Arguments, list[Arguments], list[Arguments], Arguments]
@@ -218,6 +229,48 @@ def test_retries_are_those_that_were_made() -> None:
         action = Action("custom", (LATE,) * 9)
         result = Environment(max_retries=most, retry_backoff_s=0).execute_action(action, {})
         assert (len(action.calls), result["retries"], result["error_type"]) == (most + 1, most, "TimeoutError")
+
+
+def test_result_and_record_have_the_documents_fields_in_order_and_whole_milliseconds() -> None:
+    """Behind them stands the type of the error, which the document proposes to add."""
+    for errors in ((), (RuntimeError("broken"),)):
+        records: list[Arguments] = []
+        ours, theirs = (
+            made(logger=records.append).execute_action(Action("add", errors), {}) for made in (Environment, Documented)
+        )
+        assert list(ours) == [*theirs, "error_type"]
+        assert list(records[0]) == [*records[1], "error_type"]
+        assert type(ours["ms"]) is type(theirs["ms"]) is type(records[0]["ms"]) is int
+
+
+def test_time_between_attempts_grows_as_in_the_document(monkeypatch: pytest.MonkeyPatch) -> None:
+    def pauses(made: type[Any]) -> list[float]:
+        slept: list[float] = []
+        monkeypatch.setattr("time.sleep", slept.append)
+        made(max_retries=3, retry_backoff_s=0.5).execute_action(Action("custom", (LATE,) * 3), {})
+        return slept
+
+    assert pauses(Environment) == pauses(Documented) == [0.5, 1.0, 1.5]
+
+
+def test_action_that_takes_too_long_ends_as_in_the_document() -> None:
+    """The document's own class: its loop makes one try more than its text says."""
+
+    class Sleeps(Action):
+        def execute(self, **arguments: Any) -> Any:
+            time.sleep(0.3)
+            return super().execute(**arguments)
+
+    ours = Environment(timeout_s=0.1, max_retries=0).execute_action(Sleeps("sleeps", ()), {"a": 1})
+    theirs = document_4.Environment(timeout_s=0.1, max_retries=-1).execute_action(Sleeps("sleeps", ()), {"a": 1})
+    assert shared(ours) == shared(theirs)
+    assert ours["error"] == "Action 'sleeps' timed out after 0.1s"
+
+
+def test_action_without_a_name_is_called_as_in_the_document() -> None:
+    ours, theirs = (shared(made().execute_action(object(), {"a": 1})) for made in (Environment, Documented))
+    assert {**ours, "error": ""} == {**theirs, "error": ""}
+    assert ours["action"] == "<unknown>"
 
 
 # --- Subclasses-----
