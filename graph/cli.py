@@ -79,15 +79,20 @@ def options(  # noqa: PLR0913, PLR0917 - typer reads the options from the signat
     """Keep the options for the command that follows."""
     if as_json and json_lines:
         context.fail("--json and --json-lines exclude each other: one object at the end, or a line for each event")
+
     if (commit or pr_body) and not unattended:
         context.fail("--commit and --pr-body are what an unattended run ends with: give --unattended as well")
+
     if unattended and context.invoked_subcommand != "run":
         context.fail("--unattended is for a task")
+
     if pr_body == "-" and (as_json or json_lines):
         context.fail("--pr-body - and --json both want standard output: name a file for one of them")
+
     report = os.path.abspath(pr_body) if pr_body.strip("-") else pr_body
     if os.path.isdir(report) or not os.path.isdir(os.path.dirname(report) or "."):
         context.fail(f"--pr-body {pr_body!r} is no file in a folder that is there: make the folder, and name a file")
+
     given = tuple(
         param.opts[0]
         for param in context.command.params
@@ -130,6 +135,7 @@ def chat(context: typer.Context, run: opt.RunToTalkOf = None) -> int:
     """
     if run is None:
         setup_commands.configure(context)
+
     _check_folder(context)
 
     def work(setup: "Setup") -> int:
@@ -139,6 +145,7 @@ def chat(context: typer.Context, run: opt.RunToTalkOf = None) -> int:
 
     if run is None:
         return _start(context.obj, work, attended=True)
+
     return _take_up(context.obj, run, work)
 
 
@@ -159,6 +166,7 @@ def resume(context: typer.Context, run: opt.RunToResume = "") -> int:
 
     if "/" in run:
         return _resume_served(chosen, run, work)
+
     return _take_up(chosen, run, work, even_finished=chosen.as_json)
 
 
@@ -194,6 +202,7 @@ def serve(
     as you like with the same two, on one machine or several that see the same folders.
     """
     opt.options_without_a_task(context)
+
     if new_token:
         import secrets
 
@@ -202,9 +211,12 @@ def serve(
         token = f"mg_{secrets.token_urlsafe(32)}"
         typer.echo(f"token, for the user alone:   {token}")
         typer.echo(f'line for the tenants file:   token_sha256 = ["{token_hash(token)}"]')
+
         return 0
+
     if any(find_spec(name) is None for name in ("aegra_api", "greenlet", "psycopg")):
         raise RefusedError(ExitCode.USAGE_ERROR, f"`mendgraph serve` needs {how_to_add('serve')}")
+
     from mendgraph.graph.fleet.serving.admission import CannotServeError
     from mendgraph.graph.fleet.serving.engine import run_server
 
@@ -223,9 +235,11 @@ def acp(context: typer.Context) -> int:
     chosen = opt.options_without_events(context)
     if find_spec("acp") is None:
         raise RefusedError(ExitCode.SYSTEM_ERROR, f"`mendgraph acp` needs {how_to_add('acp')}")
+
     if not all(stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode) for mode in (os.fstat(0).st_mode, os.fstat(1).st_mode)):
         message = "an editor starts `mendgraph acp` and speaks with it over pipes: docs/editor.md says how to set it up"
         raise RefusedError(ExitCode.USAGE_ERROR, message)
+
     from mendgraph.graph.configuration.context import AgentContext
     from mendgraph.graph.terminal.editor import EditorAgent, serve_editor
 
@@ -253,9 +267,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     argv = sys.argv[1:] if arguments is None else list(arguments)
     process_end.make_streams_writable()
     code = _run(argv)
+
     if code in {ExitCode.INTERRUPTED, ExitCode.TERMINATED} and arguments is None:
         process_end.leave_at_once(code)
-    return code if argv or opt.at_terminal() else ExitCode.USAGE_ERROR
+
+    if argv or opt.at_terminal():
+        return code
+
+    return ExitCode.USAGE_ERROR
 
 
 def _run(given: Sequence[str]) -> int:
@@ -274,6 +293,7 @@ def _run(given: Sequence[str]) -> int:
         return process_end.close_output(f"cannot read or write ({error.strerror or type(error).__name__})")
     except Exception as error:  # noqa: BLE001 - no traceback for a user; a bug is one line that asks for a report
         return process_end.fail(given, process_end.bug(error, debug="--debug" in given))
+
     return code
 
 
@@ -287,6 +307,7 @@ def _start(chosen: opt.Options, work: "Callable[[Setup], int]", *, attended: boo
         code = ExitCode.TERMINATED if terminated else ExitCode.INTERRUPTED
         if not terminated and sys.stderr.isatty():
             sys.stderr.write("\n")  # the terminal has echoed ^C
+
         raise RefusedError(code, f"stopped {by_whom('SIGTERM' if terminated else 'Ctrl-C')}") from None
 
 
@@ -297,17 +318,21 @@ def _take_up(chosen: opt.Options, run: str, work: "Callable[[Setup], int]", *, e
 
     place = unattended(str(chosen.root))  # its work is not over before it is committed
     known = found(get_run(run or (place.run if place else ""), str(chosen.root)))
+
     if known.standing is RunState.FINISHED and not even_finished and place is None:
         talk = chat_command(known.run_id, str(chosen.root))
         message = f"run {short_id(known.run_id)} has finished; ask it more with: {talk}"
         sys.stderr.write(f"mendgraph: {one_line(message, 1_000)}\n")
+
         return ExitCode.FINISHED
+
     taken_up = replace(
         chosen,
         settings={**opt.merged(known.context.model_dump(), chosen.settings), "workspace": str(chosen.root)},
         durability=chosen.durability if "--durability" in chosen.given else known.durability,
         run_id=known.run_id,
     )
+
     return _start(taken_up, work, attended=True)
 
 
@@ -318,7 +343,8 @@ def _resume_served(chosen: opt.Options, run: str, work: "Callable[[Setup], int]"
     from mendgraph.nodes.execute_tools.store.database import postgres_url
     from mendgraph.nodes.execute_tools.store.run_folder import give_workspace_name, workspace_folder
 
-    url, (user, _, thread) = postgres_url(), run.partition("/")
+    url = postgres_url()
+    user, _, thread = run.partition("/")
     if url is None or {*chosen.given} - {"--durability"}:
         message = "a run of a server is resumed in its database (MENDGRAPH_STORE_URL), and with no other options"
         raise RefusedError(ExitCode.USAGE_ERROR, message)
@@ -328,6 +354,7 @@ def _resume_served(chosen: opt.Options, run: str, work: "Callable[[Setup], int]"
         newest = saver.get_tuple({"configurable": {"thread_id": thread}})
         values = newest.checkpoint["channel_values"] if newest else {}
         root = os.path.realpath(chosen.root)
+
         if values.get("run_id") != run or values.get("outcome") or values["context"].workspace != root:
             message = "no turn of this thread was cut off in this folder: send a request to a server"
             raise RefusedError(ExitCode.USAGE_ERROR, message)
@@ -354,8 +381,10 @@ def _on_a_branch(chosen: opt.Options, task: str) -> "Setup":
     settings = {**cost_limit(chosen.settings), **chosen.settings}
     settings["readable_folders"] = (*settings.get("readable_folders", ()), *place.installed())
     setup = _setup(replace(chosen, root=Path(place.root), run_id=run_id, settings=settings), attended=False)
+
     for line in place.first_words():
         setup.display.err.line(f"mendgraph: {one_line(line, 1_000)}")
+
     return replace(setup, unattended=place)
 
 
@@ -371,13 +400,17 @@ def _setup(chosen: opt.Options, *, attended: bool) -> "Setup":
     from mendgraph.nodes.call_model.local_model import local_server_is_starting
     from mendgraph.nodes.execute_tools.files.deadline import monotonic_s
 
-    out, err = Console(stderr=(chosen.unattended or {}).get("report") == "-"), Console(stderr=True)
+    out = Console(stderr=(chosen.unattended or {}).get("report") == "-")
+    err = Console(stderr=True)
     context = AgentContext(**{"workspace": str(chosen.root), **chosen.settings})
     live = None
+
     if is_live(out) and not chosen.as_json and (is_live(err) or not err.file.isatty()):
         live = StatusLine(out, context.limits(), local_server_is_starting, monotonic_s)
+
     write = live.write if live is not None else None
     screens = Screen(out, write), Screen(err, write if is_live(err) else None)
+
     return Setup(
         context=context,
         display=Display(*screens, chosen.as_json, chosen.debug, chosen.json_lines, live),
@@ -409,12 +442,15 @@ def _ask(prompt: str) -> str:
 def _task_of(context: typer.Context, words: list[str]) -> str:
     if len(words) != 1:
         context.fail("put the task in quotes" if words else 'there is no task: mendgraph "what to do"')
+
     try:
         task = os.fsencode(sys.stdin.read() if words == ["-"] else words[0]).decode()
     except UnicodeError:
         context.fail("the task is not valid UTF-8 text")
+
     if not task.strip():
         context.fail("the task is empty")
+
     return task
 
 

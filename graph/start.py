@@ -40,6 +40,7 @@ def ended_when_stuck() -> Iterator[None]:
     if signal.getsignal(signal.SIGPROF) is not signal.SIG_DFL:  # somebody measures this process
         yield
         return
+
     over = threading.Event()
     seconds = STUCK_S + (os.cpu_count() or 1) / 2
 
@@ -49,9 +50,11 @@ def ended_when_stuck() -> Iterator[None]:
 
     with suppress(OSError, RuntimeError, ValueError):  # without a standard error it ends in silence
         faulthandler.register(signal.SIGPROF, chain=True)
+
     beating = threading.Thread(target=beat, name="mendgraph-beat", daemon=True)
     signal.setitimer(signal.ITIMER_PROF, seconds)  # code that is stuck before the first beat ends as well
     beating.start()
+
     try:
         yield
     finally:

@@ -285,6 +285,7 @@ def net_changes(changes: Iterable[FileChange]) -> dict[str, tuple[str, str]]:
     net: dict[str, tuple[str, str]] = {}
     for change in changes:
         net[change.path] = (net.get(change.path, (change.sha256_before, ""))[0], change.sha256_after)
+
     return {path: hashes for path, hashes in net.items() if hashes[0] != hashes[1]}
 
 
@@ -478,6 +479,7 @@ class StopReason(StrEnum):
         member = str.__new__(cls, value)
         member._value_, member.how_to_go_on, member.is_limit = value, how_to_go_on, is_limit
         member.from_outside = from_outside
+
         return member
 
     MAX_CALLS_PER_SESSION = "max_calls_per_session", "Raise it: `mendgraph resume --max-calls N`.", True

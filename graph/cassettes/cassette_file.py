@@ -92,26 +92,41 @@ def parse(text: str, name: str = "the cassette", *, foreign: bool = False) -> Ca
     """
     if not text.strip():
         return _unreadable(name, "is empty")
+
     document = read_yaml(text)
     if isinstance(document, DocumentProblem):
-        place = f" (line {document.line}, column {document.column})" if document.line else ""
+        place = ""
+        if document.line:
+            place = f" (line {document.line}, column {document.column})"
+
         return _unreadable(name, f"is not YAML{place}: {document.message}")
+
     other = _other_version(document, name)
     if other is not None:
         return other
+
     if _is_foreign(document):
         if not foreign:
             return _unreadable(name, f"was recorded by another project: replay it with `pytest {FOREIGN_OPTION}`", "")
+
         document = {"version": VERSION, **document, "recorded_from": "another project"}
+
     cassette = _cassette_of(document)
-    return _unreadable(name, cassette) if isinstance(cassette, str) else cassette
+    if isinstance(cassette, str):
+        return _unreadable(name, cassette)
+
+    return cassette
 
 
 def render(cassette: CassetteFile) -> str:
     """The text of a cassette file: bodies in block style, JSON of requests laid out in lines."""
     import yaml
 
-    settings = {"settings": dict(cassette.settings)} if cassette.settings else {}
+    if cassette.settings:
+        settings = {"settings": dict(cassette.settings)}
+    else:
+        settings = {}
+
     interactions = [_interaction(exchange) for exchange in cassette.exchanges]
     document = {
         "recorded_from": cassette.recorded_from,
@@ -119,6 +134,7 @@ def render(cassette: CassetteFile) -> str:
         "interactions": interactions,
         "version": VERSION,
     }
+
     return str(yaml.dump(document, Dumper=_block_dumper(), sort_keys=False, allow_unicode=True, width=10**6))
 
 
@@ -133,8 +149,10 @@ def scrubbed(body: bytes, known: Iterable[str] = ()) -> bytes:
         text = body.decode()
     except UnicodeDecodeError:
         return body
+
     for secret in known:
         text = text.replace(secret, SCRUBBED) if secret else text
+
     return without_spans(text, _SHAPES.spans(text, names=False), SCRUBBED).encode()
 
 
@@ -149,11 +167,13 @@ def secret_variable(exchanges: Sequence[Exchange], environment: Mapping[str, str
         for name, forms_of_secret in secrets.items()
         for form in forms_of_secret
     ]
+
     for number, exchange in enumerate(exchanges, start=1):
         for side, body in (("request", exchange.request), ("reply", exchange.response)):
             for name, form in forms:
                 if form in body:
                     return f"the {side} of exchange {number} holds the value of {name}"
+
     return ""
 
 
@@ -210,7 +230,11 @@ def _as_bytes(value: Any) -> Any:
     """A body as it was sent; pydantic-ai keeps JSON as a value of YAML."""
     if isinstance(value, dict | list):
         value = json.dumps(value, ensure_ascii=False)
-    return value.encode("utf-8", "surrogatepass") if isinstance(value, str) else value or b""
+
+    if isinstance(value, str):
+        return value.encode("utf-8", "surrogatepass")
+
+    return value or b""
 
 
 _Bytes = Annotated[bytes, BeforeValidator(_as_bytes)]
@@ -247,12 +271,17 @@ class _Document(BaseModel):
 
 def _other_version(document: Any, name: str) -> ToolError | None:
     """The refusal of a cassette that another version of mendgraph has written, or a later version of vcrpy."""
-    number = document.get("version") if isinstance(document, dict) else None
+    number = None
+    if isinstance(document, dict):
+        number = document.get("version")
+
     if type(number) is not int or number == VERSION:
         return None
+
     versions = f"(format {number}, this one knows {VERSION})"
     if number > VERSION:
         return invalid(f"{name} was written by a newer mendgraph {versions}: update mendgraph, or {_REMEDY}")
+
     return _unreadable(name, f"was written by an older mendgraph {versions}")
 
 
@@ -271,6 +300,7 @@ def _cassette_of(document: Any) -> CassetteFile | str:
         first = error.errors(include_input=False, include_url=False)[0]
         place = ".".join(map(str, first["loc"])) or "the top level"
         return f"is no cassette of version {VERSION}: {first['msg']} in {place}"
+
     exchanges = tuple(map(_exchange_of, parsed.interactions))
     return CassetteFile(recorded_from=parsed.recorded_from, settings=parsed.settings, exchanges=exchanges)
 
@@ -283,7 +313,9 @@ def _exchange_of(interaction: _Interaction) -> Exchange:
 
 
 def _joined(value: Any) -> str:
-    return ", ".join(map(str, value)) if isinstance(value, (list, tuple)) else str(value)
+    if isinstance(value, (list, tuple)):
+        return ", ".join(map(str, value))
+    return str(value)
 
 
 def _unreadable(name: str, problem: str, remedy: str = f": {_REMEDY}") -> ToolError:
@@ -305,6 +337,7 @@ def _interaction(exchange: Exchange) -> JsonMap:
         "headers": {name: [value] for name, value in exchange.headers.items()},
         "body": {"string": _as_text(exchange.response)},
     }
+
     return {"request": request, "response": response}
 
 
@@ -314,8 +347,10 @@ def _readable(body: bytes) -> str | bytes:
         parsed = json.loads(body)
     except (ValueError, RecursionError):
         return _as_text(body)
+
     if not isinstance(parsed, dict):
         return _as_text(body)
+
     return _as_text((json.dumps(parsed, indent=2, ensure_ascii=False) + "\n").encode("utf-8", "surrogatepass"))
 
 
@@ -342,7 +377,13 @@ def _block_dumper() -> Any:
         pass
 
     def represent_text(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
-        style = '"' if _FOREIGN_BREAKS.search(text) else "|" if "\n" in text else None
+        if _FOREIGN_BREAKS.search(text):
+            style = '"'
+        elif "\n" in text:
+            style = "|"
+        else:
+            style = None
+
         return dumper.represent_scalar("tag:yaml.org,2002:str", text, style=style)
 
     BlockDumper.add_representer(str, represent_text)
@@ -353,9 +394,13 @@ def read_text(path: str, name: str = "") -> str | ToolError:
     """The text of the cassette file at `path`, which errors call `name`; NOT_FOUND where there is none."""
     name = name or path
     content = read_bytes(path, MOST_BYTES, name)
+
     if isinstance(content, ToolError):
         missing = content.code is ToolErrorCode.NOT_FOUND
-        return content.model_copy(update={"message": f"there is no cassette {name}"}) if missing else content
+        if missing:
+            return content.model_copy(update={"message": f"there is no cassette {name}"})
+        return content
+
     try:
         return content.decode("utf-8")
     except UnicodeDecodeError as error:
@@ -371,6 +416,7 @@ def write(path: str, cassette: CassetteFile) -> ToolError | None:
     except OSError as error:
         reason = error.strerror or type(error).__name__
         return ToolError(code=ToolErrorCode.IO_ERROR, message=f"{path} cannot be written: {reason}")
+
     return None
 
 
@@ -401,9 +447,11 @@ def cassette_name(node_id: str, chosen: str = "") -> str:
     function, bracket, parameters = test.partition("[")
     name = chosen or _safe(function.replace("::", "."), exact=True)
     parameter = parameters.removesuffix("]")
+
     if bracket:
         # Some file systems do not tell capital letters from small ones, and parameters often differ in nothing else.
         name = f"{name}-{_safe(parameter, exact=parameter == parameter.lower())}"
+
     parts = [part for part in module.removesuffix(".py").replace("\\", "/").split("/") if part not in ("", ".", "..")]
     return f"{'/'.join(parts)}/{_bounded(name)}{SUFFIX}"
 
@@ -411,11 +459,16 @@ def cassette_name(node_id: str, chosen: str = "") -> str:
 def _safe(text: str, *, exact: bool) -> str:
     """A part of a file's name; where something had to be replaced, a hash of the whole keeps names apart."""
     clean = _UNSAFE.sub("_", text)
-    return clean if exact and clean == text else f"{clean}-{_hash(text)}"
+    if exact and clean == text:
+        return clean
+
+    return f"{clean}-{_hash(text)}"
 
 
 def _bounded(name: str) -> str:
-    return name if len(name) <= LONGEST else f"{name[: LONGEST - _HASH_DIGITS - 1]}-{_hash(name)}"
+    if len(name) <= LONGEST:
+        return name
+    return f"{name[: LONGEST - _HASH_DIGITS - 1]}-{_hash(name)}"
 
 
 def _hash(text: str) -> str:

@@ -57,6 +57,7 @@ def find_source(wanted: Mapping[str, str]) -> Source | str:
     except ValidationError as error:
         place, message = first_error(error)
         return f"{place}: {message}" if place else message
+
     endpoint = find_endpoint(context.model, context.base_url, os.environ)
     if isinstance(endpoint, ProviderFailure):
         return endpoint.message
@@ -64,9 +65,11 @@ def find_source(wanted: Mapping[str, str]) -> Source | str:
         return problem
     if endpoint.embedded:
         return _embedded(context)
+
     model = endpoint.model or _served_model(endpoint)
     if isinstance(model, ProviderFailure):
         return model.message
+
     url = endpoint.base_url or USUAL_URL
     return Source(
         base_url=url.rstrip("/"),
@@ -81,6 +84,7 @@ def provider_problem(model: str | None) -> str:
     provider, _ = split_provider(model or "")
     if provider in {"", "openai"}:
         return ""
+
     remedy = "give the chat model itself to the run in the test, as in run_task(..., model=ChatAnthropic(...))"
     return f"{model!r} names a provider, whose package knows its host by itself, and no endpoint: {remedy}"
 
@@ -89,6 +93,7 @@ def _embedded(context: AgentContext) -> Source | str:
     server = shared_local_server()
     if isinstance(server, ProviderFailure):
         return server.message
+
     # Its server has a smaller window than the model's family: a replay could not know.
     settings = cassette_file.settings_of(context, server.model, embedded=True, window_tokens=str(EMBEDDED_WINDOW))
     return Source(
@@ -103,7 +108,10 @@ def _served_model(endpoint: Endpoint) -> str | ProviderFailure:
     """The one model that the endpoint serves: it is asked before the recording begins."""
     model = endpoint_model(endpoint, PLAIN)
     served = model if isinstance(model, ProviderFailure) else served_models(model)
-    return served if isinstance(served, ProviderFailure) else choose_served_model(served)
+    if isinstance(served, ProviderFailure):
+        return served
+
+    return choose_served_model(served)
 
 
 class Cassette(ABC):
@@ -117,7 +125,8 @@ class Cassette(ABC):
 
     def __init__(self, path: str, name: str, find: Callable[[], Source], tape: AbstractContextManager[Tape]) -> None:
         """`name` is what messages call the file at `path`; `find` is asked when the test wants to know its endpoint."""
-        self.path, self.name = path, name
+        self.path = path
+        self.name = name
         self._find = find
         self._found: Source | None = None
         LESSONS.clear()
@@ -195,7 +204,8 @@ class ReplayedCassette(Cassette):
         self, path: str, name: str, cassette: cassette_file.CassetteFile, allow_hosts: Collection[str] = ()
     ) -> None:
         """Cut off the network, but for `allow_hosts` and, while the cassette is served, for this machine."""
-        key, settings = SecretStr(NO_KEY), dict(cassette.settings)
+        key = SecretStr(NO_KEY)
+        settings = dict(cassette.settings)
         source = Source(base_url=REPLAY_URL, api_key=key, origin=cassette.recorded_from, settings=settings)
         self._player = Player(cassette, name, version=cassette_file.version())
         super().__init__(path, name, lambda: source, replayed(self._player))
@@ -209,8 +219,10 @@ class ReplayedCassette(Cassette):
             return self._player.misses[0]
         if not self._player.unplayed:
             return ""
+
         total = len(self._player.cassette.exchanges)
         lines = "".join(f"\n  {line}" for line in self._player.unplayed)
+
         return (
             f"{self._player.played} of {total} exchanges of {self.name} were asked for; nobody asked for:{lines}\n"
             "If the agent is meant to ask for less, record again with `pytest --mendgraph-record`."
@@ -231,8 +243,10 @@ class ReplayedCassette(Cassette):
             f"the test tried to reach {host!r} while {self.name} is replayed: give the client "
             "`mendgraph_cassette.base_url`, or name the host in the marker's `allow_hosts`"
         )
+
         if message not in self._blocked:
             self._blocked.append(message)
+
         return message
 
 
@@ -249,16 +263,20 @@ class RecordedCassette(Cassette):
         exchanges = self._tape.exchanges
         if not exchanges:
             return f"nothing was said to a model, so {self.name} was not written: {_USE}"
+
         others = {name: value for name, value in os.environ.items() if not self._found or value != self.api_key}
         secret = cassette_file.secret_variable(exchanges, others)
+
         if secret:
             return (
                 f"{secret}, so {self.name} was not written: keep it out of the prompt and of what the agent reads, or"
                 " unset the variable where it is no secret, and record again"
             )
+
         origin, settings = self._said_by()
         cassette = cassette_file.CassetteFile(recorded_from=origin, settings=settings, exchanges=exchanges)
         failed = cassette_file.write(self.path, cassette)
+
         return failed.message if failed else ""
 
     def _said_by(self) -> tuple[str, dict[str, str]]:
@@ -266,6 +284,7 @@ class RecordedCassette(Cassette):
         host = self._tape.host
         if self._found and host in ("", urlsplit(self._found.base_url).hostname):
             return self._found.origin, self.settings
+
         return f"model at {host}", {"mendgraph": cassette_file.version()}
 
     def _scrub(self, body: bytes) -> bytes:
@@ -287,14 +306,21 @@ def load(path: str, name: str, *, foreign: bool = False) -> cassette_file.Casset
     text = cassette_file.read_text(path, name)
     if isinstance(text, ToolError):
         missing = text.code is ToolErrorCode.NOT_FOUND
-        return f"{text.message}: record it with `pytest --mendgraph-record=missing`" if missing else text.message
+        if missing:
+            return f"{text.message}: record it with `pytest --mendgraph-record=missing`"
+        return text.message
+
     secrets = cassette_file.secrets_in(text)
     if secrets:
         places = ", ".join(f"line {line} holds a secret" for line in secrets[:5])
         remedy = "Revoke it, remove it from the file and its history, and record again"
         return f"{name} is not played: {places}. {remedy}"
+
     cassette = cassette_file.parse(text, name, foreign=foreign)
-    return cassette.message if isinstance(cassette, ToolError) else cassette
+    if isinstance(cassette, ToolError):
+        return cassette.message
+
+    return cassette
 
 
 class OfflineError(RuntimeError):
@@ -336,6 +362,7 @@ def _checked_connect(connect: Callable[..., Any], check: Callable[[str], None]) 
     def checked(self: socket.socket, address: Any) -> Any:
         if self.family in (socket.AF_INET, socket.AF_INET6):
             check(str(address[0]))
+
         return connect(self, address)
 
     return checked
@@ -345,6 +372,7 @@ def _checked_lookup(lookup: Callable[..., Any], check: Callable[[str], None]) ->
     def checked(host: str | bytes | None, *args: Any, **kwargs: Any) -> Any:
         if host is not None:
             check(host.decode() if isinstance(host, bytes) else host)
+
         return lookup(host, *args, **kwargs)
 
     return checked

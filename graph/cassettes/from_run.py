@@ -94,20 +94,27 @@ def cassette_from_run(
     def kept(store: Store) -> tuple[StoredRun, StartFiles] | ToolError:
         if isinstance(stored := _stored(store, run), ToolError):
             return stored
+
         denied = denied_rules(stored.context.denied_paths)
         start = files_at_start(store.folder, str(check_workspace(workspace)), stored.run_id, denied)
-        return start if isinstance(start, ToolError) else (stored, start)
+        if isinstance(start, ToolError):
+            return start
+
+        return (stored, start)
 
     if isinstance(result := with_store(workspace, kept), ToolError):
         return result
+
     stored, start = result
     name = name or f"run_{re.sub(r'[^a-z0-9]', '_', stored.run_id[:8].lower())}"
     if not re.fullmatch(r"[a-z0-9_]+", name):
         return invalid(f"A test cannot be named {name!r}: take small letters, digits and underscores.")
+
     target = os.path.join(start.workspace.root, folder or FOLDER)
     root, configured = tests_root(target, start.workspace.root)
     if isinstance(made := _made(stored, start, os.path.join(root, LIBRARY)), ToolError):
         return made
+
     module = os.path.relpath(os.path.join(target, f"test_{name}.py"), root)
     cassette = f"{LIBRARY}/{cassette_file.cassette_name(f'{module}::test_{name}', name)}"
     contents = {
@@ -117,13 +124,18 @@ def cassette_from_run(
     beside = f"{os.path.dirname(cassette)}/files"
     contents |= {f"{beside}/before/{path}": data for path, data in made.before.items()}
     contents |= {f"{beside}/after/{path}": data for path, data in made.left.items()}
+
     if made.before or made.left:
         contents[f"{beside}/conftest.py"] = b'collect_ignore_glob = ["*"]  # the files of runs are no tests of ours\n'
+
     if (problem := _write(root, contents, beside, force=force)) is not None:
         return problem
+
     paths = tuple(os.path.join(root, path) for path in contents)
     command = shlex.join(["pytest", *([] if configured else ["--rootdir", root]), paths[0]])  # from anywhere
-    end, count = _end(stored.outcomes[-1]), len(made.cassette.exchanges)
+    end = _end(stored.outcomes[-1])
+    count = len(made.cassette.exchanges)
+
     return WrittenCassette(stored.run_id, name, paths, count, len(made.before), end, command)
 
 
@@ -154,19 +166,23 @@ def read_run(saver: BaseCheckpointSaver[Any], run_id: str) -> StoredRun | ToolEr
     problem = _problem(history)
     if problem:
         return invalid(problem)
+
     final = build_graph(saver).get_state(thread_config(run_id)).values
     messages = tuple(final.get("messages") or ())
     requests = tuple(message.text for message in messages if is_request(message))
     outcomes = tuple(snapshot.values["outcome"] for snapshot in history if not snapshot.next)
+
     if len(requests) != len(outcomes):
         return invalid(
             f"The run has {len(requests)} requests and {len(outcomes)} ends: a turn of it was cut off, and what was"
             " said in it is not known. Take a run whose turns have all ended."
         )
+
     first_state = next(snapshot.values for snapshot in history if snapshot.next == ("call_model",))
     calls = [item for snapshot in history if snapshot.next == ("guard",) for item in snapshot.values["items"]]
     named = {*(final.get("files_read") or {}), *_named(calls)}
     replies = tuple(_replies(history))
+
     return StoredRun(
         run_id, first_state["context"], first_state["profile"], requests, replies, outcomes, messages, frozenset(named)
     )
@@ -175,15 +191,19 @@ def read_run(saver: BaseCheckpointSaver[Any], run_id: str) -> StoredRun | ToolEr
 def _stored(store: Store, run: str) -> StoredRun | ToolError:
     if isinstance(record := store.run(run), ToolError):
         return record
+
     if record.parent:
         return invalid(
             f"The run was forked from {record.parent[:8]}, whose steps are not its own: take a run that is no fork."
         )
+
     stored = read_run(store.saver, record.run_id)
     ends: list[StopReason] = [] if isinstance(stored, ToolError) else [outcome.reason for outcome in stored.outcomes]
     outside = next((reason for reason in ends if reason.from_outside), None)
+
     if outside is not None:
         return invalid(f"The run ended with {outside.value}, which is not the model's doing and does not repeat.")
+
     return stored
 
 
@@ -191,10 +211,12 @@ def _problem(history: Sequence[StateSnapshot]) -> str:
     """Why this history cannot be played again; "" where it can."""
     if not history or history[-1].next:
         return "The run has not ended: `mendgraph resume` goes on with it."
+
     if not any(snapshot.next == ("call_model",) for snapshot in history):
         if any(snapshot.next == ("begin_turn",) for snapshot in history):
             return f"The run ended before a model was called: {history[-1].values['outcome'].message}"
         return "Of the run no step is kept but its end: only runs with durability sync or async can be played again."
+
     for snapshot in history:
         step = snapshot.values.get("step", 0)
         if (snapshot.metadata or {}).get("source") in {"update", "fork"}:
@@ -209,7 +231,10 @@ def _problem(history: Sequence[StateSnapshot]) -> str:
 def _replies(history: Sequence[StateSnapshot]) -> Iterator[ModelReply]:
     """What the model said; a checkpoint after `call_model` holds what came of the call."""
     for before, snapshot in pairwise(history):
-        reply = snapshot.values.get("reply") if before.next == ("call_model",) else None
+        if before.next == ("call_model",):
+            reply = snapshot.values.get("reply")
+        else:
+            reply = None
         if reply is not None and not reply.preloaded:
             yield reply
 
@@ -289,7 +314,10 @@ def _secret_in(files: Files) -> ToolError | None:
         text = data.decode("utf-8", "replace")
         secrets = cassette_file.secrets_in(text)
         if secrets or redactor.unnamed(text) != text:
-            what = f"a secret in line {secrets[0]}" if secrets else "a secret of the environment"
+            if secrets:
+                what = f"a secret in line {secrets[0]}"
+            else:
+                what = "a secret of the environment"
             message = (
                 f"{quoted(path)} holds {what}, and the test would need the file: take the secret out of it, or let a"
                 " .gitignore name it, and run the task again."
@@ -347,7 +375,10 @@ def _played(stored: StoredRun, files: Files) -> Made | ToolError:
         after = _play(stored, files, lambda folder: context.model_copy(update=_at(folder, reciter)))
     if isinstance(after, ToolError):
         return after
-    window = {} if context.window_tokens is None else {"window_tokens": str(context.window_tokens)}
+    if context.window_tokens is None:
+        window = {}
+    else:
+        window = {"window_tokens": str(context.window_tokens)}
     settings = cassette_file.settings_of(context, context.model or "", embedded=False, **window)
     cassette = cassette_file.CassetteFile(
         recorded_from=f"run {stored.run_id[:8]}", settings=settings, exchanges=tuple(reciter.exchanges)
@@ -409,9 +440,13 @@ def _context(stored: StoredRun) -> AgentContext:
 
     Other models and limits of many runs play no part in a replay.
     """
-    context, profile = stored.context, stored.profile
+    context = stored.context
+    profile = stored.profile
     model_name = next((reply.model for reply in stored.replies if reply.model), "unnamed")
-    named = context.model if context.model and context.model != EMBEDDED_MODEL else model_name
+    if context.model and context.model != EMBEDDED_MODEL:
+        named = context.model
+    else:
+        named = model_name
     changes = {
         "model": embedded_weights().model if profile.embedded else split_provider(named)[1],
         "use_responses_api": None,
@@ -428,9 +463,9 @@ def _context(stored: StoredRun) -> AgentContext:
     pinned = same.model_copy(update={"protocol": profile.protocol.value, "edit_form": profile.edit_form.value})
     # A form that somebody chose is not stepped down from.
     alike = pinned.profile(embedded=False, model=same.model or "") == usual
-    return (
-        pinned if alike or usual.edit_form is not profile.edit_form else same
-    )  # a chosen form steps down from nothing
+    if alike or usual.edit_form is not profile.edit_form:
+        return pinned
+    return same  # a chosen form steps down from nothing
 
 
 def first_difference(stored: StoredRun, played: StoredRun) -> str:
@@ -503,7 +538,8 @@ def settings_in_test(context: AgentContext, pinned: Mapping[str, str]) -> JsonMa
 
 def render_test(name: str, stored: StoredRun, made: Made) -> str:
     """The text of the test file."""
-    outcome, has_files = stored.outcomes[-1], bool(made.before or made.left)
+    outcome = stored.outcomes[-1]
+    has_files = bool(made.before or made.left)
     settings = [
         f"{name}={_text(value) if isinstance(value, str) else repr(value)}" for name, value in made.given.items()
     ]
@@ -532,7 +568,9 @@ def render_test(name: str, stored: StoredRun, made: Made) -> str:
 
 
 def _asserted(paths: Sequence[str], line: str) -> list[str]:
-    return [f"    for path in [{', '.join(map(_text, paths))}]:", f"        {line}"] if paths else []
+    if paths:
+        return [f"    for path in [{', '.join(map(_text, paths))}]:", f"        {line}"]
+    return []
 
 
 def _text(text: str) -> str:

@@ -35,24 +35,29 @@ class Player:
         """`name` is what messages call the cassette, `version` the mendgraph that plays it ("" where nobody asks)."""
         self.cassette = cassette
         self.misses: list[str] = []
-        self._name, self._version = name, version
+        self._name = name
+        self._version = version
         self._bodies = [canonical(cassette_file.scrubbed(exchange.request)) for exchange in cassette.exchanges]
         self._played = [False] * len(cassette.exchanges)
         self._lock = Lock()
 
     def take(self, method: str, path: str, body: bytes) -> cassette_file.Exchange | str:
         """The first exchange that is left and fits, or in words why there is none. A query in `path` is ignored."""
-        path, body = path.partition("?")[0], cassette_file.scrubbed(body)
+        path = path.partition("?")[0]
+        body = cassette_file.scrubbed(body)
         value = canonical(body)
+
         with self._lock:
             for index, exchange in enumerate(self.cassette.exchanges):
                 fits = _is_place(exchange, method, path) and self._bodies[index] == value
                 if fits and not self._played[index]:
                     self._played[index] = True
                     return exchange
+
             miss = self._miss(method, path, body)
             if miss not in self.misses:  # a client that tries again has nothing new to tell
                 self.misses.append(miss)
+
             return miss
 
     @property
@@ -68,17 +73,21 @@ class Player:
     def _miss(self, method: str, path: str, body: bytes) -> str:
         left = [index for index, played in enumerate(self._played) if not played]
         first = f"{method} {path} was not recorded in {self._name}"
+
         if any(p and b == canonical(body) for p, b in zip(self._played, self._bodies, strict=True)):
             first = (
                 f"{method} {path} was asked for again, and {self._name} holds its answer as often as it was recorded"
             )
+
         if not left:
             sent = _conversation_end(parsed(body))
             return f"{first}: all of its {len(self._played)} exchanges have been played{sent}.{self._hint()}"
+
         ways = [self._differs(index, method, path, body) for index in left]
         _, index, lines = min(zip(map(len, ways), left, ways, strict=True))
         listing = "".join(f"\n  {line}" for line in lines)
         which = "The exchange" if len(left) == 1 else "The nearest exchange"
+
         return f"{first}. {which} that is left is number {index + 1} of {len(self._played)}:{listing}{self._hint()}"
 
     def _differs(self, index: int, method: str, path: str, body: bytes) -> list[str]:
@@ -93,6 +102,7 @@ class Player:
             why = f"it was recorded with mendgraph {recorded}, and this is {self._version}, whose prompts may differ"
         else:
             why = "a changed prompt, tool, setting, file or version of the agent asks for something else"
+
         return f"\nWhat usually causes this: {why}. If it is meant, record again with `pytest --mendgraph-record`."
 
     def _line(self, index: int) -> str:
@@ -110,8 +120,11 @@ def _conversation_end(body: Any) -> str:
     messages = conversation(body)
     if not messages:
         return ""
+
     last = messages[-1]
-    who, text = last.get("role", last.get("type")), text_of(last)[:LAST_WORDS]
+    who = last.get("role", last.get("type"))
+    text = text_of(last)[:LAST_WORDS]
+
     return f", {len(messages)} messages, the last by {who}: {text!r}"
 
 
@@ -133,9 +146,13 @@ def difference(recorded: bytes, sent: bytes) -> list[str]:
     """Readable lines, none where both bodies are the same JSON; a body that is no JSON is compared as text."""
     if canonical(recorded) == canonical(sent):
         return []
+
     lines = [*_of_values("", parsed(recorded), parsed(sent))]
     more = len(lines) - MOST_LINES
-    return [*lines[:MOST_LINES], f"... and {more} more differences"] if more > 0 else lines
+    if more > 0:
+        return [*lines[:MOST_LINES], f"... and {more} more differences"]
+
+    return lines
 
 
 def canonical(body: bytes) -> str | bytes:
@@ -144,7 +161,10 @@ def canonical(body: bytes) -> str | bytes:
     As text, since in Python `1`, `1.0` and `True` are equal.
     """
     value = parsed(body)
-    return body if isinstance(value, str | bytes) else json.dumps(value, sort_keys=True, default=repr)
+    if isinstance(value, str | bytes):
+        return body
+
+    return json.dumps(value, sort_keys=True, default=repr)
 
 
 def parsed(body: bytes) -> Any:
@@ -153,8 +173,10 @@ def parsed(body: bytes) -> Any:
         return json.loads(body) if body else None
     except (ValueError, RecursionError):
         pass
+
     if parts := _form_parts(body):
         return parts
+
     return _text_or_bytes(body)
 
 
@@ -170,15 +192,21 @@ def _form_parts(body: bytes) -> JsonMap:
     first = _BOUNDARY.match(body)
     if first is None or not body.rstrip().endswith(b"--" + first[1] + b"--"):
         return {}
+
     kind = b'Content-Type: multipart/form-data; boundary="' + first[1] + b'"\r\n\r\n'
     parts: dict[str, list[Any]] = {}
+
     for part in message_from_bytes(kind + body).walk():
         if part.is_multipart():
             continue
+
         name = str(part.get_param("name", "", "content-disposition"))
         content = part.get_payload(decode=True)
-        content = _text_or_bytes(content) if isinstance(content, bytes) else content
+        if isinstance(content, bytes):
+            content = _text_or_bytes(content)
+
         parts.setdefault(name, []).append([part.get_filename(), part.get_content_type(), content])
+
     return parts
 
 
@@ -204,6 +232,7 @@ def text_of(message: JsonMap) -> str:
     texts = (
         block.get("text") or block.get("content") or block if isinstance(block, dict) else block for block in blocks
     )
+
     return " ".join(" ".join(map(str, texts)).split())
 
 
@@ -212,7 +241,9 @@ def _of_values(at: str, ours: Any, theirs: Any) -> Iterator[str]:
     if isinstance(ours, str) and isinstance(theirs, str):
         if ours != theirs:
             yield _of_texts(at or "the body", ours, theirs)
+
         return
+
     ours_by_key, right = (dict(enumerate(side)) if isinstance(side, list) else side for side in (ours, theirs))
     if (
         not isinstance(ours_by_key, dict)
@@ -221,29 +252,49 @@ def _of_values(at: str, ours: Any, theirs: Any) -> Iterator[str]:
     ):
         if repr(ours) != repr(theirs):  # which tells 1 from True and from 1.0
             yield f"{at or 'the body'}: {_worded('recorded', ours)}, {_worded('sent', theirs)}"
+
         return
+
     for key in {**ours_by_key, **right}:
-        one, other = ours_by_key.get(key, _ABSENT), right.get(key, _ABSENT)
-        who = _who(one if other is _ABSENT else other) if at in CONVERSATIONS else ""
-        place = f"{at}[{key}]{who}" if isinstance(ours, list) else f"{at}.{key}" if at else key
+        one = ours_by_key.get(key, _ABSENT)
+        other = right.get(key, _ABSENT)
+        who = ""
+
+        if at in CONVERSATIONS:
+            who = _who(one if other is _ABSENT else other)
+
+        if isinstance(ours, list):
+            place = f"{at}[{key}]{who}"
+        elif at:
+            place = f"{at}.{key}"
+        else:
+            place = key
+
         yield from _of_values(place, one, other)
 
 
 def _who(message: Any) -> str:
-    return f" ({message.get('role', message.get('type', 'no role'))})" if isinstance(message, dict) else ""
+    if isinstance(message, dict):
+        return f" ({message.get('role', message.get('type', 'no role'))})"
+    return ""
 
 
 def _of_texts(at: str, ours: str, theirs: str) -> str:
     """The first line in which two texts differ, and of that line the part around the first letter that does."""
-    our_lines, right = ours.split("\n"), theirs.split("\n")
+    our_lines = ours.split("\n")
+    right = theirs.split("\n")
     number = parting(our_lines, right)
+
     if len(our_lines) > 1 or len(right) > 1:
         at = f"{at}, line {number + 1}"
+
     if number >= len(our_lines) or number >= len(right):
         longer, word, other = (
             (our_lines, "recorded", "sent") if len(our_lines) > len(right) else (right, "sent", "recorded")
         )
+
         return f"{at}: {word} {_short(longer[number])}, and what was {other} ends before it"
+
     start = parting(our_lines[number], right[number])
     return f"{at}: recorded {around(our_lines[number], start)}, sent {around(right[number], start)}"
 
@@ -256,17 +307,26 @@ def parting(one: Any, other: Any) -> int:
 
 def around(text: str, start: int) -> str:
     """The part of a text around a place."""
-    begin, end = max(start - SHOWN, 0), start + SHOWN
+    begin = max(start - SHOWN, 0)
+    end = start + SHOWN
     return f"{'...' if begin else ''}{text[begin:end]!r}{'...' if end < len(text) else ''}"
 
 
 def _worded(word: str, value: Any) -> str:
-    return f"not {word}" if value is _ABSENT else f"{word} {_short(value)}"
+    if value is _ABSENT:
+        return f"not {word}"
+    return f"{word} {_short(value)}"
 
 
 def _short(value: Any) -> str:
-    text = repr(value) if isinstance(value, (str, bytes)) else json.dumps(value, ensure_ascii=False)
-    return text if len(text) <= 2 * SHOWN else f"{text[: 2 * SHOWN]}..."
+    if isinstance(value, (str, bytes)):
+        text = repr(value)
+    else:
+        text = json.dumps(value, ensure_ascii=False)
+
+    if len(text) <= 2 * SHOWN:
+        return text
+    return f"{text[: 2 * SHOWN]}..."
 
 
 # --- In this process
@@ -289,7 +349,8 @@ class Tape:
 
     def __init__(self, base_url: str, exchanges: Callable[[], Sequence[cassette_file.Exchange]] = tuple) -> None:
         """`exchanges` tells what is recorded: all of it in a replay, what was said so far in a recording."""
-        self.base_url, self.passed_on = base_url, ""
+        self.base_url = base_url
+        self.passed_on = ""
         self.host = ""
         """Of a recording, the host that was asked last."""
         self.tell = exchanges
@@ -304,6 +365,7 @@ class Tape:
         asks = _is_at(request.uri, self.base_url) or _asks_a_model(request)
         if not asks or _is_at(request.uri, self.passed_on):
             return None
+
         self.host = urlsplit(request.uri).hostname or ""
         return request
 
@@ -351,8 +413,10 @@ def exchange_of(request: Any, response: JsonMap, base_url: str, scrub: Scrub) ->
 
 def recorded_path(uri: str, base_url: str) -> str:
     """The path of a request as it stands in a cassette: at the endpoint below `/v1`, wherever that has its own root."""
-    path, root = urlsplit(uri).path, urlsplit(base_url).path.rstrip("/")
+    path = urlsplit(uri).path
+    root = urlsplit(base_url).path.rstrip("/")
     ours = root and path.startswith(f"{root}/") and _is_at(uri, base_url)
+
     return ROOT + path.removeprefix(root) if ours else path
 
 
@@ -361,6 +425,7 @@ def _keys_of(request: Any) -> list[str]:
     headers = cassette_file.only_headers(request.headers, map(str.lower, request.headers))
     named = [*headers.items(), *parse_qsl(urlsplit(request.uri).query)]
     values = [value.rpartition(" ")[2] for name, value in named if name == "key" or is_secret_key(name)]
+
     return [value for value in values if is_findable_key(value)]
 
 
@@ -369,6 +434,7 @@ def _recorder(mode: str, tape: Tape, skip: Sequence[str]) -> Any:
         import vcr
     except ModuleNotFoundError as error:
         raise ImportError(f"a cassette in process needs {how_to_add('cassettes')} ({error})") from error
+
     recorder = vcr.VCR(
         record_mode=vcr.record_mode.RecordMode(mode),
         before_record_request=tape.heard,
@@ -376,6 +442,7 @@ def _recorder(mode: str, tape: Tape, skip: Sequence[str]) -> Any:
         skip_patchers=tuple(skip),
     )
     recorder.register_persister(_Nowhere)
+
     return recorder
 
 
@@ -403,9 +470,13 @@ def _origin(url: str) -> tuple[str, str | None, int | None]:
 
 def _asks_a_model(request: Any) -> bool:
     """Whether it holds a conversation, or an input or a file for a model that it names."""
-    body = parsed(_body_of(request)) if request.method.upper() == "POST" else None
+    body = None
+    if request.method.upper() == "POST":
+        body = parsed(_body_of(request))
+
     if not isinstance(body, dict):
         return False
+
     return any(isinstance(body.get(key), list) for key in CONVERSATIONS) or (
         "model" in body and not body.keys().isdisjoint({"input", "file"})
     )
@@ -416,6 +487,7 @@ def _body_of(request: Any) -> bytes:
     body = request.body
     if isinstance(body, dict):
         return json.dumps(body).encode()
+
     return body if isinstance(body, bytes) else b""
 
 
@@ -423,11 +495,14 @@ def _can_play(player: Player, tape: Tape, request: Any) -> bool:
     """Whether a request is meant for us; some clients ask twice of the same one, which is one exchange all the same."""
     if tape.heard(request) is None:
         return False
+
     if not hasattr(request, "answered_by"):
         exchange = player.take(request.method.upper(), request.path, _body_of(request))
         if isinstance(exchange, str):
             raise CassetteMissError(exchange)
+
         request.answered_by = exchange
+
     return True
 
 

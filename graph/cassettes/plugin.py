@@ -40,7 +40,9 @@ class CassetteSession:
 
         `foreign`: cassettes of other projects are replayed as well.
         """
-        self.root, self.folder, self.mode = root, folder, mode
+        self.root = root
+        self.folder = folder
+        self.mode = mode
         self._foreign = foreign
         self.recorded: list[str] = []
         self._owners: dict[str, str] = {}
@@ -61,18 +63,24 @@ class CassetteSession:
         path = os.path.join(self.folder, *name.split("/"))
         relative_path = os.path.relpath(path, self.root).replace(os.sep, "/")
         owner = self._owners.get(name, item.nodeid)
+
         if owner != item.nodeid:
             _fail(f"{relative_path} is also the cassette of {owner}: give one of the two another name")
+
         if self.mode == "all" or (self.mode == "missing" and not os.path.exists(path)):
 
             def find() -> fixture.Source:
                 source = fixture.find_source(arguments)
-                return _fail(f"{relative_path} cannot be recorded: {source}") if isinstance(source, str) else source
+                if isinstance(source, str):
+                    return _fail(f"{relative_path} cannot be recorded: {source}")
+                return source
 
             return fixture.RecordedCassette(path, relative_path, find)
+
         cassette = fixture.load(path, relative_path, foreign=self._foreign)
         if isinstance(cassette, str):
             _fail(cassette)
+
         return fixture.ReplayedCassette(path, relative_path, cassette, hosts)
 
     def _name(self, item: pytest.Item) -> str:
@@ -87,19 +95,24 @@ class CassetteSession:
         from mendgraph.graph.cassettes.cassette_file import is_name
 
         arguments: dict[str, Any] = {}
+
         for mark in item.iter_markers(FIXTURE):
             names = _names(mark)
             if names and (mark not in item.own_markers or len(names) > 1 or not is_name(names[0])):
                 _fail(f"{names!r} is no name of a cassette: {_NAMES}")
+
             unknown = sorted(set(mark.kwargs) - ARGUMENTS - {"name"})
             if unknown:
                 known_names = ", ".join(sorted(ARGUMENTS | {"name"}))
                 _fail(f"the marker {FIXTURE} takes {known_names}, not {', '.join(unknown)}")
+
             arguments = {**mark.kwargs, **arguments}
+
         arguments.pop("name", None)
         hosts = arguments.get("allow_hosts", ())
         if not isinstance(hosts, (list, tuple, set, frozenset)) or not all(isinstance(host, str) for host in hosts):
             _fail(f"allow_hosts of the marker {FIXTURE} is a list of host names, not {hosts!r}")
+
         return arguments
 
 
@@ -137,7 +150,8 @@ def pytest_configure(config: pytest.Config) -> None:
     marker = f"{FIXTURE}(name=<the test's>, *, base_url, model, protocol, edit_form, allow_hosts)"
     config.addinivalue_line("markers", f"{marker}: replay the test's conversation with a model, or record it")
     folder = os.path.join(config.rootpath, config.getini("mendgraph_cassettes"))
-    mode, foreign = config.getoption("mendgraph_record"), config.getoption("mendgraph_foreign")
+    mode = config.getoption("mendgraph_record")
+    foreign = config.getoption("mendgraph_foreign")
     config.stash[_SESSION] = CassetteSession(str(config.rootpath), folder, mode, foreign=foreign)
 
 
@@ -152,20 +166,25 @@ def mendgraph_cassette(
     session = request.config.stash[_SESSION]
     cassette = session.open(request.node)
     request.node.stash[_CASSETTE] = cassette
+
     with pytest.MonkeyPatch.context() as patch:
         if not os.environ.get(_DATA_FOLDER):
             patch.setenv(_DATA_FOLDER, str(tmp_path_factory.mktemp("mendgraph")))
+
         for name in () if cassette.recording else _PROVIDERS:
             if not os.environ.get(f"{name}_API_KEY"):
                 patch.setenv(f"{name}_API_KEY", _PLACEHOLDER)
+
         try:
             yield cassette
         finally:
             cassette.close()
+
     if request.node.stash.get(_PASSED, False):
         problem = cassette.problem()
         if problem:
             _fail(problem)
+
         if cassette.recording:
             session.recorded.append(cassette.name)
 
@@ -177,10 +196,12 @@ def pytest_runtest_makereport(
     """Remember whether the test has passed, and show what its cassette refused beside a failure."""
     report = yield
     cassette = item.stash.get(_CASSETTE, None)
+
     if call.when == "call" and cassette is not None:
         item.stash[_PASSED] = report.passed and not hasattr(report, "wasxfail")
         if report.failed:
             report.sections += [(f"mendgraph cassette {cassette.name}", note) for note in cassette.notes()]
+
     return report
 
 

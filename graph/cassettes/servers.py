@@ -73,7 +73,11 @@ class ReplayServer(LoopbackServer):
     """Answers from a cassette, or goes on with a `Player` that has answered before."""
 
     def __init__(self, cassette: CassetteFile | Player) -> None:
-        self.player = cassette if isinstance(cassette, Player) else Player(cassette, "the cassette")
+        if isinstance(cassette, Player):
+            self.player = cassette
+        else:
+            self.player = Player(cassette, "the cassette")
+
         super().__init__(_Replaying)
 
     @property
@@ -104,6 +108,7 @@ class Answering(BaseHTTPRequestHandler):
         if not length.isascii() or not length.isdigit():
             self.refuse(411, "a request has to say the length of its body")
             return
+
         self._guarded(self.rfile.read(int(length)))
 
     def _guarded(self, body: bytes) -> None:
@@ -113,6 +118,7 @@ class Answering(BaseHTTPRequestHandler):
         if by_page or self.headers.get_all("host") not in ([f"127.0.0.1:{port}"], [f"localhost:{port}"]):
             self.refuse(403, f"web pages may not use this server: ask {self.owner.base_url} from a program")
             return
+
         try:
             self.answer(body)
         except (BrokenPipeError, ConnectionResetError):
@@ -142,6 +148,7 @@ class Answering(BaseHTTPRequestHandler):
         self.send_response(status)
         for name, value in {**headers, "connection": "close"}.items():
             self.send_header(name, value)
+
         self.end_headers()
 
     def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - the name that http.server gives it
@@ -188,7 +195,8 @@ class ForwardingServer(LoopbackServer):
     """Hands requests on to the endpoint `base_url` with its key, where a tape of this process hears them."""
 
     def __init__(self, base_url: str, api_key: str) -> None:
-        self.upstream, self.api_key = base_url.rstrip("/"), api_key
+        self.upstream = base_url.rstrip("/")
+        self.api_key = api_key
         super().__init__(_Forwarding)
 
 
@@ -199,10 +207,12 @@ class _Forwarding(Answering):
         if not self.path.startswith(f"{ROOT}/"):
             self.refuse(404, f"{self.path} is not below {ROOT}")
             return
+
         url = server.upstream + self.path.removeprefix(ROOT)
         headers = only_headers(dict(self.headers), {name.lower() for name in self.headers} - _OF_THE_LINE)
         keys = {name: server.api_key for name in KEY_HEADERS if name in headers}
         headers |= keys or {"authorization": f"Bearer {server.api_key}"}
+
         try:
             with httpx2.Client(timeout=TIMEOUT_S, trust_env="127.0.0.1" not in url) as client:
                 reply = client.request(self.command, url, content=body, headers=headers)
@@ -221,15 +231,18 @@ class Reciter(LoopbackServer):
     def __init__(self, model: str, replies: Sequence[ModelReply]) -> None:
         """`model` is the name in the replies that tell none."""
         self.exchanges: list[Exchange] = []
-        self._model, self._left = model, deque(replies)
+        self._model = model
+        self._left = deque(replies)
         super().__init__(_Reciting)
 
     def recite(self, path: str, body: bytes) -> Exchange | None:
         """The next exchange; None where the run had no further reply."""
         if not self._left:
             return None
+
         reply_document = streamed_reply(self._left.popleft(), self._model, len(self.exchanges) + 1)
-        secrets, headers = known_values(os.environ), {"content-type": "text/event-stream"}
+        secrets = known_values(os.environ)
+        headers = {"content-type": "text/event-stream"}
         self.exchanges.append(
             Exchange(
                 method="POST",
@@ -240,6 +253,7 @@ class Reciter(LoopbackServer):
                 response=scrubbed(reply_document, secrets),
             )
         )
+
         return self.exchanges[-1]
 
 
@@ -258,6 +272,7 @@ def streamed_reply(reply: ModelReply, model: str, number: int) -> bytes:
     head = {"id": f"chatcmpl-{number}", "object": "chat.completion.chunk", "created": 1_700_000_000}
     complete = ({**head, "model": reply.model or model, **document} for document in _documents(reply))
     events = [f"data: {json.dumps(document, ensure_ascii=False)}\n\n" for document in complete]
+
     return "".join([*events, "data: [DONE]\n\n"]).encode()
 
 
@@ -266,11 +281,14 @@ def _documents(reply: ModelReply) -> Iterator[JsonMap]:
     for key, text in (("reasoning_content", reply.reasoning), ("content", reply.text), ("refusal", reply.refusal)):
         if text:
             yield _choice({key: text})
+
     for index, call in enumerate(reply.calls):
         function = {"name": call.tool, "arguments": call.arguments}
         yield _choice({"tool_calls": [{"index": index, "id": call.call_id, "type": "function", "function": function}]})
+
     refused = reply.finish_reason is FinishReason.REFUSAL
     yield _choice({}, FinishReason.STOP.value if refused else reply.finish_reason.value)
+
     if reply.input_tokens or reply.output_tokens:
         usage: JsonMap = {
             "prompt_tokens": reply.input_tokens,
@@ -278,10 +296,13 @@ def _documents(reply: ModelReply) -> Iterator[JsonMap]:
             "total_tokens": reply.input_tokens + reply.output_tokens,
         }
         details = {"cached_tokens": reply.cached_tokens, "cache_write_tokens": reply.cache_write_tokens}
+
         if nonzero := {name: count for name, count in details.items() if count}:
             usage["prompt_tokens_details"] = nonzero
+
         if reply.reasoning_tokens:
             usage["completion_tokens_details"] = {"reasoning_tokens": reply.reasoning_tokens}
+
         yield {"choices": [], "usage": usage}
 
 

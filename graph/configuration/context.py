@@ -59,6 +59,7 @@ _DECIDED_LIMITS = frozenset({"api", "max_output_tokens_per_call"})
 def _names_in(value: object) -> Iterator[str]:
     if isinstance(value, dict):
         yield from map(str, value)
+
     if isinstance(value, dict | list | tuple):
         for item in value.values() if isinstance(value, dict) else value:
             yield from _names_in(item)
@@ -427,10 +428,12 @@ class AgentContext(Record):
             json.dumps(settings)
         except (TypeError, ValueError, RecursionError):
             raise ValueError("only JSON values can be given here: strings, numbers, lists and objects") from None
+
         if setting_names := settings.keys() & AgentContext.model_fields.keys():
             raise ValueError(f"{min(setting_names)!r} cannot be given here: it is a setting of its own")
         if key := next((name for name in _names_in(settings) if is_secret_key(name)), ""):
             raise ValueError(f"{key!r} holds a key: set it in the environment, or give a chat model with model=...")
+
         return settings
 
     @field_validator("account")
@@ -447,6 +450,7 @@ class AgentContext(Record):
         for kind in kinds:
             if not re.fullmatch(r"\.[^./\s]+", kind):
                 raise ValueError(f"{kind!r} is no extension: name them like .py or .md, without inner dots")
+
         return kinds
 
     @field_validator("denied_paths")
@@ -462,9 +466,11 @@ class AgentContext(Record):
     def _both_prices(self) -> Self:
         if (self.usd_per_million_input is None) != (self.usd_per_million_output is None):
             raise ValueError("usd_per_million_input and usd_per_million_output are given together")
+
         for name in ("usd_per_million_cached_input", "usd_per_million_cache_write"):
             if getattr(self, name) is not None and self.usd_per_million_input is None:
                 raise ValueError(f"{name} needs usd_per_million_input as well")
+
         return self
 
     @field_validator("fallback_models")
@@ -496,9 +502,17 @@ class AgentContext(Record):
         A model that has no native `tools` is talked to in text; one that was set up so `thinks` before it answers.
         """
         known = find_profile(model)
-        protocol = known.protocol if self.protocol == "auto" else Protocol(self.protocol)
+
+        if self.protocol == "auto":
+            protocol = known.protocol
+        else:
+            protocol = Protocol(self.protocol)
+
         protocol = protocol if tools else Protocol.TEXT
-        form = known.edit_form if self.edit_form == "auto" else EditForm(self.edit_form)
+        if self.edit_form == "auto":
+            form = known.edit_form
+        else:
+            form = EditForm(self.edit_form)
         loose = self.edit_form == "auto" and (known.small or protocol is Protocol.TEXT)
         return Profile(
             protocol=protocol,

@@ -53,11 +53,19 @@ def program_problem(entry: str) -> str | None:
     """What is wrong with this as the name or the path of one program, None where nothing is."""
     if _ONE_PROGRAM.fullmatch(entry):
         return None
-    words, display = entry.split(), ascii(entry) if not entry.isprintable() else repr(entry)
+
+    words = entry.split()
+    display = ascii(entry) if not entry.isprintable() else repr(entry)
     remedy = "give a name such as make, or a path such as .venv/bin/pytest"
+
     if words and _ONE_PROGRAM.fullmatch(words[0]):
         remedy = f"give the program alone, {words[0]!r}"
-    cut = display if len(display) <= _LONGEST else f"{display[: _LONGEST - 3]}..."
+
+    if len(display) <= _LONGEST:
+        cut = display
+    else:
+        cut = f"{display[: _LONGEST - 3]}..."
+
     return f"{cut} is not one program: {remedy}"
 
 
@@ -73,6 +81,7 @@ class Document(NamedTuple):
         for key in path:
             rest = enumerate(self.lines[max(line_number - 1, 0) :], max(line_number, 1))
             line_number = next((number for number, line in rest if key in _keys_of(line)), line_number)
+
         return line_number
 
 
@@ -83,7 +92,10 @@ def _keys_of(line: str) -> list[str]:
 def read_document(text: str) -> Document | DocumentProblem:
     """The document, or the first place at which it is none."""
     values = read_toml(text)
-    return values if isinstance(values, DocumentProblem) else Document(values, text.splitlines())
+    if isinstance(values, DocumentProblem):
+        return values
+
+    return Document(values, text.splitlines())
 
 
 ELSEWHERE: Final = {"workspace": "name the folder with --root, or start in it"}
@@ -133,27 +145,35 @@ def parse_settings(text: str, file: str) -> Settings | tuple[Problem, ...]:
     document = read_document(text)
     if isinstance(document, DocumentProblem):
         return (Problem(file, f"this is no TOML: {document.message}", document.line, document.column),)
+
     problems = first_problems(_problems(document, file), file)
     if problems:
         return problems
+
     return Settings(file, document.values, {name: document.line((name,)) for name in document.values})
 
 
 def first_problems(problems: Iterable[Problem], file: str) -> tuple[Problem, ...]:
     """The first `MOST_PROBLEMS` by their lines; where there are more, the last one says so."""
     found = [*islice(problems, MOST_PROBLEMS + 1)]
-    more = [Problem(file, MORE_PROBLEMS)] if len(found) > MOST_PROBLEMS else []
+    if len(found) > MOST_PROBLEMS:
+        more = [Problem(file, MORE_PROBLEMS)]
+    else:
+        more = []
+
     return (*sorted(found[:MOST_PROBLEMS], key=lambda problem: (problem.line, problem.field)), *more)
 
 
 def _problems(document: Document, file: str) -> Iterator[Problem]:
     usable: dict[str, Any] = {}
+
     for name, value in document.values.items():
         message = _name_problem(name, value) or _secret_problem(name, value)
         if message:
             yield Problem(file, message, document.line((name,)), field=name)
         else:
             usable[name] = value
+
     for path, message in value_problems(usable):
         yield Problem(file, message, document.line(path), field=path[0])
 
@@ -166,11 +186,19 @@ def _name_problem(name: str, value: Any) -> str:
         return ""
     if _SECRET_NAME.search(name):
         return f"{_shown(name)} would be a secret in a file: {_KEY_REMEDY}"
-    meant = closest_names(name, AgentContext.model_fields.keys() - ELSEWHERE.keys(), 2) if len(name) > 2 else ()
+
+    if len(name) > 2:
+        meant = closest_names(name, AgentContext.model_fields.keys() - ELSEWHERE.keys(), 2)
+    else:
+        meant = ()
+
     what = f"there is no setting {_shown(name)}"
     if isinstance(value, dict) and (inner := sorted(value.keys() & AgentContext.model_fields.keys())):
         return f"{what}: {inner[0]} and all settings stand at the top of the file, in no table"
-    return f"{what}: did you mean {' or '.join(meant)}?" if meant else f"{what}; `mendgraph config` lists all"
+    if meant:
+        return f"{what}: did you mean {' or '.join(meant)}?"
+
+    return f"{what}; `mendgraph config` lists all"
 
 
 def _secret_problem(name: str, value: Any) -> str:
@@ -180,19 +208,23 @@ def _secret_problem(name: str, value: Any) -> str:
     rendered = json.dumps(value, default=str, ensure_ascii=False)
     if Redactor().text(rendered) == rendered:
         return ""
+
     return f"{name} holds what looks like a secret: {_KEY_REMEDY}"
 
 
 def value_problems(values: Mapping[str, Any]) -> Iterator[tuple[tuple[str, ...], str]]:
     """The path and the message of each value that does not fit its field."""
     texts: dict[str, str] = {}
+
     for name, value in values.items():
         try:
             texts[name] = json.dumps(value)
         except TypeError:
             yield (name,), f"{name} should be no date or time. {_help(name)}"
+
     rendered = ", ".join(f"{json.dumps(name)}: {text}" for name, text in texts.items())
     wrong: set[str] = set()
+
     try:
         AgentContext.model_validate_json(f"{{{rendered}}}", strict=True)
     except ValidationError as error:
@@ -201,6 +233,7 @@ def value_problems(values: Mapping[str, Any]) -> Iterator[tuple[tuple[str, ...],
             if path and path[0] not in wrong:  # what concerns several fields is judged when all files are known
                 wrong.add(path[0])
                 yield path, f"{_in_words(path, detail['msg'])} {_help(path[0])}"
+
     for name in texts.keys() - wrong:
         for message in _further(name, values[name]):
             yield (name,), f"{name}: {message}"
@@ -227,7 +260,9 @@ def _help(name: str) -> str:
 
 def _shown(name: str) -> str:
     """A key that somebody else wrote, short and on one line."""
-    return name if _PLAIN.fullmatch(name) else repr(name if len(name) <= _LONGEST_KEY else f"{name[:_LONGEST_KEY]}...")
+    if _PLAIN.fullmatch(name):
+        return name
+    return repr(name if len(name) <= _LONGEST_KEY else f"{name[:_LONGEST_KEY]}...")
 
 
 # --- All files of a workspace
@@ -242,7 +277,9 @@ class Origin:
 
     def __str__(self) -> str:
         """In a few words."""
-        return f"{self.name}:{self.line}" if self.line else self.name
+        if self.line:
+            return f"{self.name}:{self.line}"
+        return self.name
 
 
 @dataclass(frozen=True)
@@ -270,24 +307,31 @@ def load_configuration(
     file may set is seen from them as well. They are no part of the result.
     """
     variables = os.environ if environment is None else environment
-    user, workspace_settings = (
-        read_user_settings(variables),
-        read_workspace_settings(workspace) if workspace_file else Settings(),
-    )
+    user = read_user_settings(variables)
+
+    if workspace_file:
+        workspace_settings = read_workspace_settings(workspace)
+    else:
+        workspace_settings = Settings()
+
     problems = [problem for found in (user, workspace_settings) if isinstance(found, tuple) for problem in found]
     if isinstance(user, tuple) or isinstance(workspace_settings, tuple):
         return tuple(problems)
+
     variables_set = [name for name, variable in _ENVIRONMENT.items() if variables.get(variable, "").strip()]
     base = {name: value for name, value in user.values.items() if name not in variables_set}
     profile = {} if defaults is None else defaults
     below = _context({**profile, **base}, user.file)
+
     if isinstance(below, Problem):
         return (below,)
+
     new = {name: value for name, value in workspace_settings.values.items() if name not in variables_set}
     trusted = bool(workspace_settings.sha256) and user_files.trusted_hash(workspace) == workspace_settings.sha256
     merged = overlay(base, new)
     values = {name: merged[name] for name in new}
     untrusted = () if trusted else needing_trust(values, below, base.keys())
+
     if untrusted:
         return tuple(
             Problem(
@@ -298,12 +342,15 @@ def load_configuration(
             )
             for name in untrusted
         )
+
     context = _context({**profile, **merged}, workspace_settings.file or user.file)
     if isinstance(context, Problem):
         return (context,)
+
     origins = {name: Origin(_ENVIRONMENT[name]) for name in variables_set}
     for settings, values in ((user, base), (workspace_settings, new)):
         origins |= {name: Origin(settings.file, settings.lines[name]) for name in values}
+
     files = tuple(each.file for each in (user, workspace_settings) if each.file)
     return Configuration(merged, origins, files)
 
@@ -318,21 +365,29 @@ def load_context(workspace: StrPath = ".", *, workspace_file: bool = True, **set
     configuration = load_configuration(workspace, workspace_file=workspace_file)
     if isinstance(configuration, tuple):
         return ToolError(code=ToolErrorCode.INVALID_ARGUMENT, message="\n".join(map(str, configuration)))
+
     context = _context(overlay(configuration.values, {**settings, "workspace": workspace}), "the settings")
     if isinstance(context, Problem):
         return invalid(context.message)
+
     return context
 
 
 def read_user_settings(environment: Mapping[str, str]) -> Settings | tuple[Problem, ...]:
     """What the user's own file sets; nothing where there is none."""
     named = environment.get(CONFIG_VARIABLE)
-    source = None if named == "" else _users_file(FILE_NAME, named, CONFIG_VARIABLE)
+    if named == "":
+        source = None
+    else:
+        source = _users_file(FILE_NAME, named, CONFIG_VARIABLE)
+
     if source is None:
         return Settings()
+
     path, text = source
     if isinstance(text, ToolError):
         return (Problem(shown(path), text.message),)
+
     return parse_settings(text, shown(path))
 
 
@@ -344,11 +399,16 @@ def _users_file(name: str, named: str | None, variable: str) -> tuple[str, str |
     path = named or user_files.configuration_file(name)
     if isinstance(path, ToolError):
         return None
+
     text = user_files.read_user_file(path)
     if not isinstance(text, ToolError):
         return path, text
+
     if not named:
-        return None if text.code is ToolErrorCode.NOT_FOUND else (path, text)
+        if text.code is ToolErrorCode.NOT_FOUND:
+            return None
+        return (path, text)
+
     message = f"{text.message} Mend what {variable} says, or leave it empty."
     return path, text.model_copy(update={"message": message})
 
@@ -360,18 +420,25 @@ def read_workspace_settings(workspace: str) -> Settings | tuple[Problem, ...]:
         return Settings()
     if isinstance(data, ToolError):
         return (Problem(user_files.SETTINGS_FILE, data.message),)
+
     try:
         text = data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         line = data.count(b"\n", 0, error.start) + 1
         return (Problem(user_files.SETTINGS_FILE, f"this is no UTF-8 text (byte {error.start})", line),)
+
     settings = parse_settings(text, user_files.SETTINGS_FILE)
-    return settings if isinstance(settings, tuple) else replace(settings, sha256=user_files.hash_of(data))
+    if isinstance(settings, tuple):
+        return settings
+
+    return replace(settings, sha256=user_files.hash_of(data))
 
 
 def shown(path: str) -> str:
     """A file's name as messages have it."""
-    return path if path.isprintable() and len(path) <= 200 else quoted(path)
+    if path.isprintable() and len(path) <= 200:
+        return path
+    return quoted(path)
 
 
 def _context(values: Mapping[str, Any], where: str) -> AgentContext | Problem:
@@ -390,6 +457,7 @@ def first_error(error: ValidationError) -> tuple[str, str]:
     if first["type"] == "extra_forbidden":
         meant = closest_names(str(first["loc"][-1]), AgentContext.model_fields, 1)
         message = "there is no such setting" + "".join(f" (did you mean {name}?)" for name in meant)
+
     return ".".join(map(str, first["loc"])), message
 
 
@@ -398,6 +466,7 @@ def user_places() -> tuple[str, ...]:
     usual = (user_files.configuration_file(name) for name in (FILE_NAME, PRICES_FILE, PERMISSIONS_FILE))
     named = (os.environ.get(variable, "") for variable in (CONFIG_VARIABLE, PRICES_VARIABLE))
     files = (name for name in (*usual, *named) if isinstance(name, str) and name)
+
     return tuple(os.path.abspath(os.path.expanduser(file)) for file in files)
 
 
@@ -429,6 +498,7 @@ def overlay(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any
         for name, value in above.items()
         if name in below and SETTINGS[name].trust == "more"
     }
+
     return {**below, **above, **joined}
 
 
@@ -445,6 +515,7 @@ def needing_trust(values: Mapping[str, Any], base: AgentContext, chosen: Collect
 def _overrules(name: str, value: Any, base: AgentContext, chosen: Collection[str]) -> bool:
     if _is_same(value, getattr(base, name)):
         return False
+
     setting = SETTINGS[name]
     return setting.protects or (setting.trust == "any" and name in chosen)
 
@@ -460,14 +531,17 @@ def _is_same(new: Any, old: Any) -> bool:
 
 
 def _is_narrower(name: str, value: Any, base: AgentContext) -> bool:
-    old, rule = getattr(base, name), SETTINGS[name].trust
+    old = getattr(base, name)
+    rule = SETTINGS[name].trust
     if _is_same(value, old):
         return True
     if isinstance(rule, tuple):
         return value in rule and old in rule and rule.index(value) <= rule.index(old)
+
     if rule == "times":  # a tool that is not named has the usual time
         usual = base.tool_timeout_s
         return all(value.get(tool, usual) <= old.get(tool, usual) for tool in {*value, *old})
+
     return bool(rule) and _RULES[rule](value, old)
 
 
@@ -485,8 +559,13 @@ def load_prices() -> PriceList | ToolError:
     ours = resources.files("mendgraph.nodes.call_model").joinpath(PRICES_FILE).read_text(encoding="utf-8")
     shipped = parse_prices(ours, f"{PRICES_FILE} of mendgraph")
     source = _users_file(PRICES_FILE, os.environ.get(PRICES_VARIABLE), PRICES_VARIABLE)
+
     if isinstance(shipped, ToolError) or source is None:
         return shipped
+
     path, text = source
     prices = text if isinstance(text, ToolError) else parse_prices(text, quoted(path))
-    return prices if isinstance(prices, ToolError) else {**shipped, **prices}
+    if isinstance(prices, ToolError):
+        return prices
+
+    return {**shipped, **prices}

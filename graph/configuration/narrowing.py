@@ -50,18 +50,24 @@ def narrowed(asked: Mapping[str, Any], most: Allowance, folder: str) -> AgentCon
     """
     wanted_fields = {name: value for name, value in asked.items() if name != "workspace"}
     try:
-        requested, base = AgentContext.model_validate(wanted_fields), most.context
+        requested = AgentContext.model_validate(wanted_fields)
+        base = most.context
         taken = {name: _plain(getattr(requested, name)) for name in wanted_fields}
+
         for name in _SMALLER & taken.keys():
             pair = (taken[name], getattr(base, name))
             taken[name] = min((limit for limit in pair if limit is not None), default=None)
+
         merged = overlay(base.model_dump(), taken)
         taken = {name: merged[name] for name in taken}
-        form, patterns = taken.get("response_format"), "`pattern` or `patternProperties`"
+        form = taken.get("response_format")
+        patterns = "`pattern` or `patternProperties`"
+
         if form != base.response_format and _has_patterns(form):
             return refusal(f"response_format may have no {patterns} on this server: leave them out.")
         if what := ", ".join(_wider(taken, most)):
             return refusal(most.refusal.replace("{}", what))
+
         return AgentContext.model_validate({**merged, "workspace": folder})
     except ValidationError as error:
         path, message = first_error(error)
@@ -106,6 +112,7 @@ def _may_name(model: str | None, most: Allowance) -> bool:
     """
     if most.models is not None or model is None:
         return model in (most.models or ())
+
     provider, own_provider = (split_provider(name or "")[0] or "openai" for name in (model, most.context.model))
     return "://" not in model and (most.context.base_url is None or provider == own_provider)
 
@@ -118,9 +125,11 @@ def _has_patterns(schema: Any) -> bool:
         if isinstance(value, dict):
             if isinstance(value.get("pattern"), str) or "patternProperties" in value:
                 return True
+
             pending.extend(value.values())
         elif isinstance(value, list):
             pending.extend(value)
+
     return False
 
 
@@ -156,12 +165,21 @@ def client_context(given: object, bound: AgentContext | None) -> object:
     """
     if not isinstance(given, AgentContext) and (bound is not None or not isinstance(given, Mapping | None)):
         return given
-    most = operator_allowance() if bound is None else _allowance(bound, _BUILT)
+
+    if bound is None:
+        most = operator_allowance()
+    else:
+        most = _allowance(bound, _BUILT)
+
     if isinstance(most, StopCause):
         return most
+
     requested = {name: value for name, value in fields_set(given).items() if not _is_left_as_it_is(name, value, most)}
     folder = _folder(requested.get("workspace", "."), most.context.workspace)
-    return folder if isinstance(folder, StopCause) else narrowed(requested, most, folder)
+    if isinstance(folder, StopCause):
+        return folder
+
+    return narrowed(requested, most, folder)
 
 
 @lru_cache(1)
@@ -170,8 +188,13 @@ def operator_allowance() -> Allowance | StopCause:
     context = load_context(os.environ.get(ROOT_VARIABLE) or ".", workspace_file=False)
     if isinstance(context, ToolError):
         return refusal(f"This server's settings are wrong: {context.message}")
+
     path = os.environ.get(CONFIG_VARIABLE, configuration_file(FILE_NAME))
-    where = f"in {quoted(path)}" if path and isinstance(path, str) else f"in a file that {CONFIG_VARIABLE} names"
+    if path and isinstance(path, str):
+        where = f"in {quoted(path)}"
+    else:
+        where = f"in a file that {CONFIG_VARIABLE} names"
+
     return _allowance(context, f"{where} and start the server again, or {_BUILT}")
 
 
@@ -188,6 +211,7 @@ def _is_left_as_it_is(name: str, value: object, most: Allowance) -> bool:
     """
     if name == "base_url" and most.context.base_url is None and isinstance(value, str):
         return value.rstrip("/") == os.environ.get("OPENAI_BASE_URL", "").strip().rstrip("/")
+
     field = AgentContext.model_fields.get(name)
     return field is not None and value == field.default and bool(widening({name: _plain(value)}, most.context))
 
@@ -198,8 +222,10 @@ def _folder(workspace: object, root: str) -> str | StopCause:
         real = os.path.realpath(os.path.join(root, str(workspace)))
     except ValueError as error:
         return refusal(f"The workspace {quoted(str(workspace))} is no folder's name: {error}.")
+
     if os.path.commonpath((root, real)) == root:
         return real
+
     return refusal(
         f"The workspace {quoted(str(workspace))} is outside {quoted(root)}, the folder of this server: choose one in "
         f"it, or start the server with {ROOT_VARIABLE} set to a folder that holds both."
@@ -230,6 +256,7 @@ def read_context(given: object) -> object:
     """The context that a mapping holds, or an `Admission` that says why there is none; all else as it is."""
     if not isinstance(given, Mapping):
         return given
+
     try:
         return AgentContext(**{str(name): it for name, it in given.items() if not _OF_SERVERS.match(str(name))})
     except ValidationError as error:
@@ -255,6 +282,7 @@ def given_context(
         return bound
     if not isinstance(given, Mapping):
         return f"The run was given a context of the type {type(given).__name__}, which is no AgentContext: {_REMEDY}."
+
     try:
         return AgentContext.model_validate(dict(given))
     except ValidationError as error:
@@ -270,7 +298,12 @@ def run_id_of(runtime: Runtime[AgentContext]) -> str:
     info = runtime.execution_info
     if info is None or info.thread_id is None:
         return ""
+
     place = info.checkpoint_ns.rpartition("|")[0]
     thread = f"{info.thread_id}|{place}" if place else str(info.thread_id)
     admitted = cast("object", runtime.context)
-    return admitted.run_id(thread) if isinstance(admitted, Admission) else thread
+
+    if isinstance(admitted, Admission):
+        return admitted.run_id(thread)
+
+    return thread

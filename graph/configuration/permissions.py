@@ -23,9 +23,11 @@ def list_permissions(workspace: str = "") -> tuple[Permission, ...] | ToolError:
     data = path if isinstance(path, ToolError) else read_bytes(path)
     if isinstance(data, ToolError):
         return () if data.code is ToolErrorCode.NOT_FOUND else data
+
     permissions = _read(data, str(path))
     if isinstance(permissions, ToolError):
         return permissions
+
     return tuple(permission for permission in permissions if workspace in ("", permission.place))
 
 
@@ -48,6 +50,7 @@ def _exchange(change: Callable[[Sequence[Permission]], list[Permission]]) -> Too
         stored = _read(data, path)
         if isinstance(stored, ToolError):
             return stored
+
         permissions = [permission.model_dump(mode="json") for permission in change(stored)]
         return f"{json.dumps({'permissions': permissions}, indent=2)}\n".encode()
 

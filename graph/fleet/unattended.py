@@ -59,6 +59,7 @@ class Unattended(NamedTuple):
         message = (
             f"Nothing is committed, as no check has seen all changes. Look at them, then commit them with: {again}"
         )
+
         return ToolError(code=ToolErrorCode.CHECK_FAILED, message=message)
 
     def publish(self, files: Sequence[str], *, finished: bool, checked: bool, message: str) -> Published:
@@ -71,6 +72,7 @@ class Unattended(NamedTuple):
         commit: workspace_copies.Committed | ToolError = workspace_copies.Committed("", {})
         if finished and files and self.wanted.commit:
             commit = self._commit(files, message, checked=checked)
+
         if not finished or isinstance(commit, ToolError) or (files and not self.wanted.commit):
             said = f"Nothing is committed: the work is on the branch {branch}, in {self.root}"
             return Published(branch, "", self.root, said, commit if isinstance(commit, ToolError) else None)
@@ -89,12 +91,15 @@ class Unattended(NamedTuple):
         if commit.id:
             count = count_of(files - len(commit.left_out), "file")
             message = f"Committed {count} to the branch {branch} ({commit.id[:9]})"
+
         left_out = workspace_copies.leave_branch(self.copy, branch)
         if left_out and not isinstance(left_out, ToolError):
             return Published(branch, commit.id, self.root, f"{message}; {_left_words(left_out, self.root)}")
+
         problem = left_out if isinstance(left_out, ToolError) else None
         if not commit.id:
             return Published("", "", "", "Nothing was changed: there is no commit, and no branch", problem)
+
         return Published(branch, commit.id, "", message, problem)
 
 
@@ -104,6 +109,7 @@ def _left_words(left: Mapping[str, str], root: str) -> str:
     for reason in dict.fromkeys(left.values()):
         names = [quoted(name) for name, reason_left in left.items() if reason_left == reason]
         parts.append(f"{listed(names)} in {root} {'stays' if len(names) == 1 else 'stay'} there, as {reason}")
+
     return "; ".join(parts)
 
 
@@ -116,29 +122,44 @@ def begin(workspace: str, task: str, run_id: str, *, commit: bool, report: str) 
     for problem in (find_identity(path) if commit else None, workspace_folder(path)):
         if isinstance(problem, ToolError):
             return problem
+
     task = Redactor(known_values(os.environ)).text(task)
     words = "-".join(re.findall(r"[a-z0-9]+", task.lower())[:6])[:40]
     name = f"{words}-{short_id(run_id)}".strip("-")
     folder = os.path.join(os.path.abspath(data_folder()), _WORKTREES, name)
     commit_request = workspace_copies.Wanted(f"mendgraph/{name}", task, commit, report)
     branch_result = workspace_copies.make_branch(path, folder, commit_request)
-    return (
-        branch_result
-        if isinstance(branch_result, ToolError)
-        else Unattended(branch_result.root, branch_result, commit_request)
-    )
+
+    if isinstance(branch_result, ToolError):
+        return branch_result
+
+    return Unattended(branch_result.root, branch_result, commit_request)
 
 
 def taken_up(root: str) -> Unattended | None:
     """The task whose worktree this folder is in; None where it is no such one."""
-    folder, real = os.path.join(os.path.realpath(data_folder()), _WORKTREES), os.path.realpath(root)
+    folder = os.path.join(os.path.realpath(data_folder()), _WORKTREES)
+    real = os.path.realpath(root)
     name = os.path.relpath(real, folder).split(os.sep)[0]
-    copy = None if name in {os.curdir, os.pardir} else workspace_copies.open_copy(os.path.join(folder, name))
-    return None if copy is None or copy.wanted is None else Unattended(real, copy, copy.wanted)
+
+    if name in {os.curdir, os.pardir}:
+        copy = None
+    else:
+        copy = workspace_copies.open_copy(os.path.join(folder, name))
+
+    if copy is None or copy.wanted is None:
+        return None
+
+    return Unattended(real, copy, copy.wanted)
 
 
 def cost_limit(settings: Mapping[str, Any]) -> dict[str, Any]:
     """A limit on the cost, where the settings name one model, of which the price is known."""
-    prices, model = load_prices(), settings.get("model")
+    prices = load_prices()
+    model = settings.get("model")
     unknown = not model or isinstance(prices, ToolError) or find_price(prices, model) is None
-    return {} if unknown or settings.get("fallback_models") else {"max_cost_usd": _MAX_COST_USD}
+
+    if unknown or settings.get("fallback_models"):
+        return {}
+
+    return {"max_cost_usd": _MAX_COST_USD}

@@ -109,9 +109,12 @@ class BudgetMiddleware(ModelCallMiddleware, StoppingMiddleware):
             raise ValueError(f"{unknown[0]!r} is no limit of BudgetMiddleware. It takes: {', '.join(sorted(_NAMES))}.")
         if not any(name.startswith("max_") for name in limits):
             raise ValueError("BudgetMiddleware needs at least one limit, such as max_cost_usd=0.5.")
-        context, prices = AgentContext(**limits), load_prices()
+
+        context = AgentContext(**limits)
+        prices = load_prices()
         if isinstance(prices, ToolError):
             raise ValueError(prices.message)  # noqa: TRY004 - what is wrong is the list
+
         said_price = context.price()
         run_limits = ledger.RunLimits(
             api=APILimits(*(limits.get(name, MOST_TOKENS) for name in APILimits._fields)),
@@ -153,17 +156,21 @@ class BudgetMiddleware(ModelCallMiddleware, StoppingMiddleware):
         scope = shared or _opened(request.state)  # of a parent, the book knows what came since
         bill = _Bill(self._calls, _prompt(request), scope)
         heard.listener = bill
+
         try:
             response = await self._ask(unwrap(request.model, ensure_config()), request, bill, heard, send, apart)
         except _RefusedCallError as refusal:
-            response, stop = None, refusal.reason
+            response = None
+            stop = refusal.reason
         finally:  # also of a call that was cancelled
             await apart(bill.close)
+
         update = {} if shared else _kept(bill.thread, bill.spending)
         if response is not None:
             return Given(response, None if shared else Command(update=update))
         if isinstance(stop, ValueError):
             raise stop
+
         return self.stopped(stop, **update)
 
     async def _ask(
@@ -177,6 +184,7 @@ class BudgetMiddleware(ModelCallMiddleware, StoppingMiddleware):
             return await self._ask_again(model, request, bill, heard, send, apart)
 
         first: BaseException | None = None
+
         for single in model.models:
             try:
                 return await self._ask(single, request, bill, heard, send, apart)
@@ -184,6 +192,7 @@ class BudgetMiddleware(ModelCallMiddleware, StoppingMiddleware):
                 raise
             except model.errors as error:
                 first = first or error
+
         assert first is not None  # noqa: S101 - there is a model
         raise first
 
@@ -191,12 +200,14 @@ class BudgetMiddleware(ModelCallMiddleware, StoppingMiddleware):
         self, model: Retried, request: Asked, bill: "_Bill", heard: Heard, send: Send, apart: Apart
     ) -> Answered:
         attempt = 1
+
         while True:
             try:
                 return await self._ask(model.model, request, bill, heard, send, apart)
             except Exception as error:
                 if not model.tries_again(error, attempt):
                     raise
+
             await apart(sleep, model.wait_s(attempt))
             attempt += 1
 
@@ -205,19 +216,23 @@ class BudgetMiddleware(ModelCallMiddleware, StoppingMiddleware):
     ) -> Answered:
         chat = model.chat
         field, own_limit = limit_of(chat, chat.profile or {})
+
         if self._calls.cuts and not field:
             raise ValueError(
                 f"BudgetMiddleware cannot limit the replies of {type(chat).__name__}: it has no field such as"
                 " max_tokens. Use limits on calls or input tokens, or a chat model with such a field."
             )
+
         reply_tokens = self._calls.limits.max_output_tokens_per_call or own_limit or REPLY_TOKENS
         most = await apart(bill.reserve, name_of(chat), min(reply_tokens, own_limit or reply_tokens))
         if field and (most < own_limit if own_limit else self._calls.cuts):
             chat = with_settings(chat, {field: most, **less_thought(chat, most)})
+
         arguments = chat._get_invocation_params(**model.settings)  # noqa: SLF001 - as LangChain does
         bill.expect({**traced(chat, model.settings), LIMITS: reply_limits(arguments)})
         if chat is not request.model or model.settings != request.model_settings:
             request = request.override(model=chat, model_settings=model.settings)
+
         response = await send(request)
         bill.answered(response, heard)
         return response
@@ -228,8 +243,11 @@ class _PaidCalls:
 
     def __init__(self, limits: ledger.RunLimits, price_of: Callable[[str], ledger.Price | None], *, cuts: bool) -> None:
         """`cuts` says whether replies are cut to what is left."""
-        self.limits, self.cuts, self._price_of = limits, cuts, price_of
-        self.book, self._lock = SpendingStore(side_by_side=True), Lock()
+        self.limits = limits
+        self.cuts = cuts
+        self._price_of = price_of
+        self.book = SpendingStore(side_by_side=True)
+        self._lock = Lock()
         self._services = CallServices(_no_model, book=self.book, limits=limits)
 
     def new(self, thread: str, spending: ledger.Spending, request: Request, model: str) -> PaidCall:
@@ -241,7 +259,9 @@ class _PaidCalls:
     def reserve(self, call: PaidCall) -> Call | None:
         """The call for which there is room, None where there is none; no other call reserves in between."""
         with self._lock:
-            return call.call if call.fits() and call.reserve() else None
+            if call.fits() and call.reserve():
+                return call.call
+            return None
 
     def settle(self, call: PaidCall, sent: Sent | Stopped) -> None:
         """Charge a call with what it has used."""
@@ -267,8 +287,11 @@ class _Bill:
 
     def __init__(self, calls: _PaidCalls, prompt: Prompt, scope: Scope) -> None:
         self.thread, self.spending = scope
-        self._calls, self._prompt = calls, prompt
-        self._name, self._most, self._about = "", 0, JsonMap()
+        self._calls = calls
+        self._prompt = prompt
+        self._name = ""
+        self._most = 0
+        self._about = JsonMap()
         self._reserved: PaidCall | None = None
         self._sent: dict[UUID, tuple[PaidCall, float]] = {}
         self._ended: list[tuple[PaidCall, Sent | Stopped]] = []
@@ -281,7 +304,9 @@ class _Bill:
         """
         self.close()
         self._reserved, reservation = self._open(name, most_output)
-        self._name, self._most = name, reservation.max_output_tokens
+        self._name = name
+        self._most = reservation.max_output_tokens
+
         return self._most
 
     def expect(self, about: JsonMap) -> None:
@@ -294,21 +319,27 @@ class _Bill:
         Raises:
             _RefusedCallError: it does not fit into what is left, or its reply cannot be limited.
         """
-        call, self._reserved = self._reserved, None
+        call = self._reserved
+        self._reserved = None
         is_expected = all(about.get(name) == self._about.get(name) for name in _IDENTITY)
+
         if call is None or not is_expected:
             if call is not None:
                 self._ended.append((call, _UNSENT))
+
             self._settle_ended()
             call = self._open_beside(about, is_expected=is_expected)
+
         self._sent[call_id] = call, monotonic()
 
     def end(self, call_id: UUID, result: ModelReply | BaseException) -> None:
         """Take what came of a call."""
         if call_id not in self._sent:
             return
+
         call, started = self._sent.pop(call_id)
         seconds = monotonic() - started
+
         if isinstance(result, ModelReply):
             self._ended.append((call, Sent(result=result, seconds=seconds)))
         elif isinstance(result, Exception):
@@ -328,8 +359,10 @@ class _Bill:
         if self._reserved is not None:
             self._ended.append((self._reserved, _UNSENT))
             self._reserved = None
+
         for call, started in self._sent.values():
             self._ended.append((call, Stopped(reason="", sent=True, seconds=monotonic() - started)))
+
         self._sent.clear()
         self._settle_ended()
 
@@ -338,24 +371,30 @@ class _Bill:
             call.spending = self.spending
             self._calls.settle(call, sent)
             self.spending = call.spending
+
         self._ended.clear()
 
     def _open(self, name: str, most_output: int) -> tuple[PaidCall, Call]:
         call = self._calls.new(self.thread, self.spending, Request(self._prompt, most_output=most_output), name)
         reservation = self._calls.reserve(call)
         self.spending = call.spending
+
         if reservation is None:
             assert call.stop is not None  # noqa: S101 - which keeps a call from being sent
             raise _RefusedCallError(call.stop)
+
         return call, reservation
 
     def _open_beside(self, about: Mapping[str, Any], *, is_expected: bool) -> PaidCall:
         """Reserve a call that other middleware makes: its reply cannot be cut any more."""
-        name, most = self._name, self._most
+        name = self._name
+        most = self._most
+
         if not is_expected:
             name = str(about.get("ls_model_name") or "").removeprefix("models/")
             limits = (about.get("ls_max_tokens"), *about[LIMITS].values())
             most = max((limit for limit in limits if isinstance(limit, int)), default=0)
+
         if self._calls.cuts and not most:
             raise _RefusedCallError(
                 ValueError(
@@ -363,11 +402,13 @@ class _Bill:
                     " BudgetMiddleware behind that middleware in the list, or give that model max_tokens."
                 )
             )
+
         call, reservation = self._open(name, most or REPLY_TOKENS)
         if self._calls.cuts and reservation.max_output_tokens < most:
             self._ended.append((call, _UNSENT))
             message = f"Less is left than the {most} output tokens that the next call to {name} may answer."
             raise _RefusedCallError(StopCause(reason=StopReason.MAX_OUTPUT_TOKENS, message=message))
+
         return call
 
 

@@ -61,6 +61,7 @@ def heard_tool_call(call: ToolCall) -> Iterator[Callable[[ToolRun], None]]:
     run = manager.on_tool_start(
         {"name": call.tool}, arguments, name=call.tool, inputs=call.arguments, tool_call_id=call.call_id
     )
+
     with observed_call(call) as observe:
 
         def end(ran: ToolRun) -> None:
@@ -119,7 +120,9 @@ class Report:
             "invocation_params": {},
             "name": name,
         }
-        self._assembly, self._begin_text, self._stream = assembly, begin_text, begin_text()
+        self._assembly = assembly
+        self._begin_text = begin_text
+        self._stream = begin_text()
         self._whole = AIMessageChunk(content="")
 
     def begin(self, run_id: object) -> None:
@@ -130,7 +133,10 @@ class Report:
     def tokens(self, text: str) -> list[JsonMap]:
         """What `on_llm_new_token` is called with for a text."""
         piece = self._stream.feed(text)
-        return [self._token(AIMessageChunk(content=piece))] if piece else []
+        if piece:
+            return [self._token(AIMessageChunk(content=piece))]
+
+        return []
 
     def last_tokens(self) -> list[JsonMap]:
         """What it is called with at the end."""
@@ -151,22 +157,28 @@ class Report:
         """What `on_llm_error` is called with: the error itself, or where it names a secret one that does not."""
         text = str(error)
         clean = _whole(text, self._begin_text)
-        return error if clean == text else RuntimeError(f"{type(error).__name__}: {clean}")
+        if clean == text:
+            return error
+
+        return RuntimeError(f"{type(error).__name__}: {clean}")
 
 
 def tell_callbacks(report: Report, texts: Iterator[str]) -> None:
     """Read a reply to its end, and tell it to LangChain's callbacks."""
     [run] = CallbackManager.configure(**report.managers).on_chat_model_start(**report.start)
     report.begin(run.run_id)
+
     try:
         for text in texts:
             for token in report.tokens(text):
                 run.on_llm_new_token(**token)
+
         for token in report.last_tokens():
             run.on_llm_new_token(**token)
     except BaseException as error:
         run.on_llm_error(report.without_secrets(error))
         raise
+
     run.on_llm_end(report.result())
 
 
@@ -174,21 +186,26 @@ async def atell_callbacks(report: Report, texts: AsyncIterator[str]) -> None:
     """The same in an event loop."""
     [run] = await AsyncCallbackManager.configure(**report.managers).on_chat_model_start(**report.start)
     report.begin(run.run_id)
+
     try:
         async for text in texts:
             for token in report.tokens(text):
                 await run.on_llm_new_token(**token)
+
         for token in report.last_tokens():
             await run.on_llm_new_token(**token)
     except BaseException as error:
         await run.on_llm_error(report.without_secrets(error))
         raise
+
     await run.on_llm_end(report.result())
 
 
 def _without_secrets(message: BaseMessage, begin_text: Callable[[], Stream]) -> BaseMessage:
     """The message itself, as a history holds no secret; a system prompt is its author's own text."""
-    return SystemMessage(_whole(message.text, begin_text)) if message.type == "system" else message
+    if message.type == "system":
+        return SystemMessage(_whole(message.text, begin_text))
+    return message
 
 
 def _whole(text: str, begin_text: Callable[[], Stream]) -> str:

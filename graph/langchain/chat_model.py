@@ -97,12 +97,16 @@ class ChatModel(Model):
     def window_tokens(self) -> int | None:
         """The model's window in tokens, None where its package does not say."""
         window = self.profile.get("max_input_tokens")
-        return window if isinstance(window, int) and window > 0 else None
+        if isinstance(window, int) and window > 0:
+            return window
+
+        return None
 
     def takes(self, kind: str) -> bool | None:
         """Whether the model takes content of this kind, such as "image"; None where neither its package nor it says."""
         if kind in self.learned.refused_media:
             return False
+
         supports = self.profile.get({"file": "pdf_inputs"}.get(kind, f"{kind}_inputs"))
         return supports if isinstance(supports, bool) else None
 
@@ -122,12 +126,15 @@ class ChatModel(Model):
         Raises:
             CallDropped: somebody wants the run to stop.
         """
-        clock, adapted = _Clock(call), _Adaptation(media=self.learned.refused_media)
+        clock = _Clock(call)
+        adapted = _Adaptation(media=self.learned.refused_media)
+
         while True:
             try:
                 request = self._request(self.threads.get(), call, adapted.media)
             except Exception as error:  # noqa: BLE001 - a chat model of the user's own may fail in any way
                 return failures.describe_failure(error, self.provider)
+
             reading = _Reading(request, call, clock, on_text)
             result = reading.result(reading.read())
             if isinstance(result, ModelReply):
@@ -137,12 +144,15 @@ class ChatModel(Model):
 
     async def acomplete(self, call: Call, on_text: Callable[[str], None]) -> ModelReply | ProviderFailure:
         """Make one call in the running event loop. Whoever cancels it drops it."""
-        clock, adapted = _Clock(call), _Adaptation(media=self.learned.refused_media)
+        clock = _Clock(call)
+        adapted = _Adaptation(media=self.learned.refused_media)
+
         while True:
             try:
                 request = self._request(await self.loops.get(), call, adapted.media)
             except Exception as error:  # noqa: BLE001 - a chat model of the user's own may fail in any way
                 return failures.describe_failure(error, self.provider)
+
             reading = _Reading(request, call, clock, on_text)
             result = reading.result(await reading.aread())
             if isinstance(result, ModelReply):
@@ -157,21 +167,30 @@ class ChatModel(Model):
             "without_tools": request.without_tools,
             "seconds": clock.seconds,
         }
+
         if reply.finish_reason is FinishReason.LENGTH:
             update["allowed_tokens"] = request.limit
+
         return reply.model_copy(update=update)
 
     def _learns(self, error: Exception, request: Request, call: Call, clock: "_Clock", adapted: "_Adaptation") -> bool:
         """Whether the refusal names something that the next request omits."""
         refusal = failures.read_refusal(error)
         name = self.learned.learn(refusal, request.sent, call.max_output_tokens)
-        kind = "" if name else self._media_to_leave_out(refusal, call, adapted.media)
+
+        if name:
+            kind = ""
+        else:
+            kind = self._media_to_leave_out(refusal, call, adapted.media)
+
         name = name or kind
         if not name or len(adapted.names) >= MOST_ADAPTATIONS or clock.left() <= 0:
             return False
+
         adapted.names.append(name)
         if kind:
             adapted.media |= {kind}
+
         return True
 
     def _media_to_leave_out(self, refusal: failures.Refusal, call: Call, without: frozenset[str]) -> str:
@@ -179,10 +198,12 @@ class ChatModel(Model):
         messages = call.prompt.chat_messages
         request = next((message for message in reversed(messages) if is_request(message)), None)
         media = () if request is None else media_of(request)
+
         for kind in (kind for message in messages for kind in media_of(message)):
             unknown = kind not in without and self.takes(kind) is None
             if unknown and kind not in media and failures.may_be_about(refusal, kind):
                 return kind
+
         return ""
 
     def _failure(self, error: Exception, clock: "_Clock", call: Call) -> ProviderFailure:
@@ -190,35 +211,50 @@ class ChatModel(Model):
         message = failure.message
         if failure.kind is ProviderErrorKind.BAD_REQUEST and any(map(media_of, call.prompt.chat_messages)):
             message = f"{message} The request holds images or files, which this model may not take."
+
         return failure.model_copy(update={"received_characters": clock.characters, "message": message})
 
     def _request(self, chat: BaseChatModel, call: Call, media: frozenset[str] = frozenset()) -> Request:
-        chat, prompt, learned = with_settings(chat, self.settings), call.prompt, self.learned
+        chat = with_settings(chat, self.settings)
+        prompt = call.prompt
+        learned = self.learned
         without_tools = bool(prompt.tools) and not learned.tools and prompt.without_tools is not None
+
         if without_tools and prompt.without_tools is not None:
             prompt = prompt.without_tools()
+
         if media:
             prompt = prompt.without_media(media)
-        fields, sent = type(chat).model_fields, {failures.STREAM}
+
+        fields = type(chat).model_fields
+        sent = {failures.STREAM}
         update: JsonMap = {"callbacks": None}
-        (limit, known), allowed = limit_of(chat, self.profile), 0
+        limit, known = limit_of(chat, self.profile)
+        allowed = 0
+
         if limit:
             allowed = learned.limited(min(call.max_output_tokens, known or call.max_output_tokens))
             update |= {limit: allowed, **less_thought(chat, allowed)}
+
         for name, value in (("temperature", prompt.temperature), ("seed", call.seed)):
             if value is not None and name in fields and self.profile.get(name) is not False:
                 update[name] = value
+
         for name in SAMPLING:
             if update.get(name, getattr(chat, name, None)) is not None:
                 sent.add(name)
+
         update |= {name: None for name in learned.dropped if name in fields}
         options = {name: value for name, value in self.options.items() if name not in learned.dropped}
         sent |= set(options)
+
         if prompt.stop and "stop" not in learned.dropped and not getattr(chat, "stop", None):
             options["stop"] = list(prompt.stop)
             sent.add("stop")
+
         if prompt.tools:
             sent.add(failures.TOOLS)
+
         if isinstance(chat, KeepsExtras):
             messages = self._handed_over(chat, prompt, update, options, sent)
             timeout = chat.request_timeout
@@ -227,6 +263,7 @@ class ChatModel(Model):
                 options["timeout"] = httpx2.Timeout(None, connect=timeout.connect, read=read_s)
         else:
             messages = self._as_langchain(chat, prompt, options)
+
         copied = with_settings(chat, update)
         names = frozenset(sent - learned.dropped)
         return Request(copied, messages, options, names, learned.streams, without_tools, allowed, chat.callbacks)
@@ -243,20 +280,25 @@ class ChatModel(Model):
         dropped = self.learned.dropped
         sent.add("stream_options")
         update["stream_usage"] = "stream_options" not in dropped  # which the ledger asks for
+
         if not chat.takes_prompts(prompt):
             return self._as_langchain(chat, prompt, options)
+
         body = {name: value for name, value in (chat.extra_body or {}).items() if name not in dropped}
         sent |= set(body)
         update["extra_body"] = body or None
         options |= {"prompt": prompt, "limit_name": self.learned.limit_name}
         sent.add(failures.LIMIT)
+
         return []
 
     def _as_langchain(self, chat: BaseChatModel, prompt: Prompt, options: JsonMap) -> list[AnyMessage]:
         if prompt.tools:
             options |= self._bound(chat, prompt)
+
         if not _caches_by_breakpoints(chat):
             return prompt.chat_messages
+
         options |= _CACHED  # of the last message
         system, *others = prompt.chat_messages
         return [SystemMessage([{"type": "text", "text": system.text, **_CACHED}]), *others]
@@ -267,8 +309,10 @@ class ChatModel(Model):
             tools = list(prompt.tools)
             if _is_googles(chat):  # whose package warns at each call of a keyword that it leaves out by itself
                 tools = _closed(tools)
+
             options = dict(getattr(chat.bind_tools(tools), "kwargs", {}))
             self._tools = (prompt.tools, options)
+
         return options
 
 
@@ -284,9 +328,12 @@ class _Clock:
     """The time of one call; its silence counts from the first part of its reply on."""
 
     def __init__(self, call: Call) -> None:
-        self._started, self._total_s, self._idle_s = monotonic(), call.timeout_s, call.idle_timeout_s
+        self._started = monotonic()
+        self._total_s = call.timeout_s
+        self._idle_s = call.idle_timeout_s
         self._silent_end: float | None = None
-        self.begun, self.characters = False, 0
+        self.begun = False
+        self.characters = 0
 
     @property
     def seconds(self) -> float:
@@ -304,7 +351,10 @@ class _Clock:
     def next_look(self) -> float:
         """When to look at `left` again: before the first part, silence may begin at any time."""
         remaining_s = max(0.0, self.left())
-        return remaining_s if self._idle_s is None else min(remaining_s, self._idle_s)
+        if self._idle_s is None:
+            return remaining_s
+
+        return min(remaining_s, self._idle_s)
 
     def overdue(self) -> failures.ReplyTimeoutError:
         if self._silent_end is not None and self._silent_end < self._started + self._total_s:
@@ -317,7 +367,10 @@ class _Reading:
 
     def __init__(self, request: Request, call: Call, clock: _Clock, on_text: Callable[[str], None]) -> None:
         self.assembly = ReplyAssembly()
-        self._request, self._call, self._clock, self._on_text = request, call, clock, on_text
+        self._request = request
+        self._call = call
+        self._clock = clock
+        self._on_text = on_text
         self._dropped = False
 
     def read(self) -> Exception | None:
@@ -329,22 +382,28 @@ class _Reading:
             CallDropped: somebody wants the run to stop.
         """
         bell: SimpleQueue[None] = SimpleQueue()  # its `put` may interrupt its own `get`, as in a signal handler
-        ring, stop = partial(bell.put, None), self._call.stop or StopRequest()
+        ring = partial(bell.put, None)
+        stop = self._call.stop or StopRequest()
         reading = Worker(copy_context(), self._read_here).outcome
         reading.add_done_callback(lambda _: ring())
+
         try:
             with stop.told(ring):
                 while not (reading.done() or stop.reason) and self._clock.left() > 0:
                     with suppress(Empty):
                         bell.get(timeout=self._clock.next_look())
+
             if stop.reason and not reading.done():
                 with suppress(TimeoutError):
                     reading.exception(NEARLY_THERE_S)
         finally:
             self._dropped = not reading.done()
+
         if self._dropped and stop.reason:
             raise CallDropped(self.assembly.characters)
-        return self._clock.overdue() if self._dropped else _error_of(reading)
+        if self._dropped:
+            return self._clock.overdue()
+        return _error_of(reading)
 
     async def aread(self) -> Exception | None:
         """The same in the running event loop. It is over in time, whoever helps."""
@@ -378,7 +437,10 @@ class _Reading:
             return reply
         word = self.assembly.finish_reason
         unknown = f"The endpoint ended the reply with the unknown word {word[:40]!r}, and it is not complete."
-        failure = _BROKEN_OFF.model_copy(update={"message": unknown}) if word else _BROKEN_OFF
+        if word:
+            failure = _BROKEN_OFF.model_copy(update={"message": unknown})
+        else:
+            failure = _BROKEN_OFF
         return error or failures.CallFailedError(failure)
 
     def _read_here(self) -> None:
@@ -413,12 +475,16 @@ class _Reading:
             raise RuntimeError(f"{type(error).__name__}: {error}") from error  # or it would end the event loop
 
     def _report(self) -> Report:
-        request, call = self._request, self._call
-        messages, scrub = call.prompt.chat_messages, call.scrub or PlainText
+        request = self._request
+        call = self._call
+        messages = call.prompt.chat_messages
+        scrub = call.scrub or PlainText
         return Report(request.chat, request.callbacks, messages, self.assembly, scrub, quiet=call.quiet)
 
     def _texts(self) -> Generator[str]:
-        chat, messages, options = self._request.chat, self._request.messages, self._request.options
+        chat = self._request.chat
+        messages = self._request.messages
+        options = self._request.options
         with langsmith.tracing_context(enabled=False):  # who listens hears the words without secrets: see above
             if not self._request.streamed:
                 yield self._take(chat.invoke(messages, {"callbacks": UNHEARD}, **options))
@@ -435,7 +501,9 @@ class _Reading:
                         return
 
     async def _atexts(self) -> AsyncGenerator[str]:
-        chat, messages, options = self._request.chat, self._request.messages, self._request.options
+        chat = self._request.chat
+        messages = self._request.messages
+        options = self._request.options
         with langsmith.tracing_context(enabled=False):
             if not self._request.streamed:
                 yield self._take(await chat.ainvoke(messages, {"callbacks": UNHEARD}, **options))
@@ -501,7 +569,9 @@ def less_thought(chat: BaseChatModel, limit: int) -> JsonMap:
     Source: Anthropic, "Extended thinking": at least 1,024 tokens, and fewer than the reply may have.
     """
     thinking = getattr(chat, "thinking", None)
-    budget = thinking.get("budget_tokens") if isinstance(thinking, dict) else None
+    budget = None
+    if isinstance(thinking, dict):
+        budget = thinking.get("budget_tokens")
     if not isinstance(budget, int) or budget + LEAST_ANSWER <= limit:
         return {}
     room = limit - LEAST_ANSWER
@@ -525,4 +595,6 @@ def _caches_by_breakpoints(chat: BaseChatModel) -> bool:
 def _closed(value: Any) -> Any:
     if isinstance(value, dict):
         return {name: _closed(item) for name, item in value.items() if name != "additionalProperties"}
-    return [_closed(item) for item in value] if isinstance(value, list) else value
+    if isinstance(value, list):
+        return [_closed(item) for item in value]
+    return value

@@ -76,13 +76,16 @@ class ChatModels:
         """The chat model of these settings, where nobody has to be asked for it, or has been asked before."""
         if self._given:
             return self._given[0]
+
         endpoint = endpoints.find_endpoint(model, base_url, self._environment())
         if isinstance(endpoint, ProviderFailure) or endpoint.embedded:
             return None
         if not endpoint.model:
             return self._models.get(_key(endpoint, options))
+
         with self._lock:
             chat = self._made(endpoint, options)
+
         return chat if isinstance(chat, ChatModel) else None
 
     def connect(self, wanted: endpoints.ModelChoice, *, waiting: bool = True) -> ChatModel | ProviderFailure | None:
@@ -93,21 +96,29 @@ class ChatModels:
         if self._given:
             place = getattr(wanted, "place", 0)
             return _set_up(self._given[place], self._own[place], wanted.options)
+
         endpoint = endpoints.find_endpoint(
             wanted.model, wanted.base_url, self._environment(), key_variable=wanted.key_variable
         )
+
         if isinstance(endpoint, ProviderFailure):
             return endpoint
+
         if not waiting:
-            return None if endpoint.embedded else self._models.get(_key(endpoint, wanted.options))
+            if endpoint.embedded:
+                return None
+            return self._models.get(_key(endpoint, wanted.options))
+
         with self._lock:
             if not endpoint.embedded:
                 return self._made(endpoint, wanted.options)
+
             from mendgraph.nodes.call_model.local_model import shared_local_server
 
             server = shared_local_server()
             if isinstance(server, ProviderFailure):
                 return server
+
             endpoint = endpoints.Endpoint(model=server.model, base_url=server.base_url, embedded=True)
             return self._made(endpoint, endpoints.PLAIN)
 
@@ -115,21 +126,30 @@ class ChatModels:
         key = _key(endpoint, options)
         if key in self._models:
             return self._models[key]
-        chat = provider_model(endpoint, options) if endpoint.provider else endpoint_model(endpoint, options)
+
+        if endpoint.provider:
+            chat = provider_model(endpoint, options)
+        else:
+            chat = endpoint_model(endpoint, options)
+
         if isinstance(chat, ChatModel) and not (endpoint.model or endpoint.provider):
             served = served_models(chat)
             chosen = served if isinstance(served, ProviderFailure) else endpoints.choose_served_model(served)
             if isinstance(chosen, ProviderFailure):
                 return chosen
+
             chat = endpoint_model(endpoint.model_copy(update={"model": chosen}), options)
+
         if isinstance(chat, ChatModel):
             self._models[key] = chat
+
         return chat
 
     def close(self) -> None:
         """Close the connections of sync calls, and forget the chat models."""
         for model in self._all():
             model.close()
+
         self._models = {}
 
     async def aclose(self) -> None:
@@ -137,6 +157,7 @@ class ChatModels:
         for model in self._all():
             with suppress(RuntimeError, OSError):  # what is gone already need not be closed
                 await model.aclose()
+
         await asyncio.to_thread(self.close)
 
     def _all(self) -> list[ChatModel]:
@@ -148,9 +169,15 @@ def given_model(chat: BaseChatModel) -> ChatModel:
     copies = copies_of(chat)
     is_openais = isinstance(chat, BaseChatOpenAI)
     limit_name = failures.NEW_LIMIT
-    name, thinks = name_of(chat), _thinks(chat)
+    name = name_of(chat)
+    thinks = _thinks(chat)
     keys = [value.get_secret_value() for _, value in chat if isinstance(value, SecretStr)]
-    display = f"{name} through {type(chat).__name__}" if name else type(chat).__name__
+
+    if name:
+        display = f"{name} through {type(chat).__name__}"
+    else:
+        display = type(chat).__name__
+
     provider = failures.Provider(display, next(iter(chat.lc_secrets.values()), ""), keys)
     has_tools = type(chat).bind_tools is not BaseChatModel.bind_tools
     has_tools = has_tools and (chat.profile or {}).get("tool_calling") is not False
@@ -159,6 +186,7 @@ def given_model(chat: BaseChatModel) -> ChatModel:
         (type(chat).__name__, _address_of(chat), f"{name} thinking" if thinks else name),
         failures.Learned(limit_name, tools=has_tools, streams=type(chat).__name__ != _FAKE),
     )
+
     return ChatModel(
         copies.for_threads,
         copies.for_loops,
@@ -178,8 +206,10 @@ def provider_model(endpoint: endpoints.Endpoint, options: endpoints.ModelOptions
     settings: JsonMap = dict(options.model_kwargs)
     if endpoint.base_url:
         settings["base_url"] = endpoint.base_url
+
     if options.reasoning_effort is not None:
         settings["reasoning_effort"] = options.reasoning_effort
+
     full = endpoint.full_name
     try:
         chat: BaseChatModel = init_chat_model(endpoint.model, model_provider=endpoint.provider, **settings)
@@ -191,8 +221,10 @@ def provider_model(endpoint: endpoints.Endpoint, options: endpoints.ModelOptions
         return _unavailable(f"{full} needs a package that is not installed: run `{how_to_install(named)}`")
     except Exception as error:  # noqa: BLE001 - each package refuses wrong settings in its own way
         return _not_set_up(full, error)
+
     if options.reasoning_effort is not None and "reasoning_effort" not in type(chat).model_fields:
         return _unavailable(f"{type(chat).__name__} has no reasoning_effort: leave it empty, or use model_kwargs.")
+
     return given_model(chat)
 
 
@@ -207,7 +239,12 @@ def endpoint_model(endpoint: endpoints.Endpoint, options: endpoints.ModelOptions
         return _not_set_up(endpoint.model or "The model", error)
     except Exception as error:  # noqa: BLE001 - what the environment says of proxies and certificates
         return failures.setup_fault(os.environ, error)
-    where = "the embedded model" if endpoint.embedded else endpoint.base_url or "the OpenAI endpoint"
+
+    if endpoint.embedded:
+        where = "the embedded model"
+    else:
+        where = endpoint.base_url or "the OpenAI endpoint"
+
     key = endpoint.api_key.get_secret_value()
     provider = failures.Provider(where, endpoint.key_variable, (key,), endpoint=True)
     learned = failures.LESSONS.setdefault(
@@ -218,10 +255,12 @@ def endpoint_model(endpoint: endpoints.Endpoint, options: endpoints.ModelOptions
 
     def for_threads() -> tuple[BaseChatModel, Callable[[], object]]:
         copy: Any
+
         try:
             copy = unused.pop()
         except IndexError:
             copy = endpoint_chat(endpoint, options, verify=verify, trust_env=trusted)
+
         return copy, copy.http_client.close
 
     def for_loop() -> tuple[BaseChatModel, Callable[[], Awaitable[object]]]:
@@ -251,6 +290,7 @@ class BelowV1(httpx2.Auth):
         plain = request.url
         if not self._found and (yield request).status_code != HTTPStatus.NOT_FOUND:
             return
+
         request.url = plain.copy_with(path=f"/v1{plain.path}")
         self._found = (yield request).status_code != HTTPStatus.NOT_FOUND
 
@@ -273,8 +313,10 @@ def endpoint_chat(
     body = {name: value for name, value in options.model_kwargs.items() if name not in known_fields}
     http = _http_clients(endpoint, {"verify": verify, "trust_env": trust_env, "transport": transport}, in_loop=in_loop)
     responses = options.use_responses_api
+
     if responses is None and not _is_openai(endpoint):
         responses = False
+
     return EndpointChat(
         model=endpoint.model or "unnamed",
         base_url=endpoint.base_url or endpoints.USUAL_URL,
@@ -301,6 +343,7 @@ def _http_clients(endpoint: endpoints.Endpoint, connection: JsonMap, *, in_loop:
         for name in set(request.headers) - {_RAW_RESPONSE}:
             if name.startswith("x-stainless-") or (not is_default_endpoint and name not in _PLAIN_HEADERS):
                 del request.headers[name]
+
         request.headers["user-agent"] = agent
 
     async def as_we_are_in_loop(request: httpx2.Request) -> None:
@@ -313,10 +356,12 @@ def _http_clients(endpoint: endpoints.Endpoint, connection: JsonMap, *, in_loop:
         "headers": NOT_COMPRESSED,
         "auth": None if endpoints.has_path(endpoint.base_url) else BelowV1(),
     }
+
     if in_loop:
         hooks: JsonMap = {"request": [as_we_are_in_loop], "response": [abound_response]}
         http_clients = Clients(partial(httpx2.AsyncClient, **settings, event_hooks=hooks))
         return {"http_async_client": http_clients.first, "http_clients": http_clients, "client": _UNUSED}
+
     hooks = {"request": [as_we_are], "response": [bound_response]}
     return {"http_client": httpx2.Client(**settings, event_hooks=hooks), "async_client": _UNUSED}
 
@@ -331,7 +376,9 @@ def _is_openai(endpoint: endpoints.Endpoint) -> bool:
 
 def _limit_name(endpoint: endpoints.Endpoint) -> str:
     """What an endpoint likely calls the most tokens of a reply; its first refusal corrects that."""
-    return failures.NEW_LIMIT if _is_openai(endpoint) or _NEW_LIMIT.search(endpoint.model) else failures.OLD_LIMIT
+    if _is_openai(endpoint) or _NEW_LIMIT.search(endpoint.model):
+        return failures.NEW_LIMIT
+    return failures.OLD_LIMIT
 
 
 def served_models(model: ChatModel) -> list[str] | ProviderFailure:
@@ -351,6 +398,7 @@ def name_of(chat: BaseChatModel) -> str:
     for name in ("model_name", "model", "model_id", "azure_deployment", "deployment_name"):
         if isinstance(value := getattr(chat, name, None), str) and value:
             return value.removeprefix("models/")
+
     return ""
 
 
@@ -362,15 +410,22 @@ def _address_of(chat: BaseChatModel) -> str:
 def _set_up(model: ChatModel, single: Single, options: endpoints.ModelOptions) -> ChatModel:
     """The user's own chat model with a run's settings: those that it has, and others for each of its requests."""
     chat = single.chat
-    effort = {} if options.reasoning_effort is None else {"reasoning_effort": options.reasoning_effort}
+
+    if options.reasoning_effort is None:
+        effort = {}
+    else:
+        effort = {"reasoning_effort": options.reasoning_effort}
+
     arguments: JsonMap = {**single.settings, **options.model_kwargs, **effort}
     settings = {name: value for name, value in arguments.items() if name in type(chat).model_fields}
     others = {name: value for name, value in arguments.items() if name not in settings}
+
     if isinstance(chat, BaseChatOpenAI):
         body = {name: value for name, value in others.items() if name not in REQUEST_OPTIONS}
         others = {name: value for name, value in others.items() if name in REQUEST_OPTIONS}
         if body:
             settings["extra_body"] = {**(settings.get("extra_body", chat.extra_body) or {}), **body}
+
     return replace(model, settings=settings, options=others)
 
 
@@ -392,6 +447,7 @@ def _not_set_up(model: str, error: Exception) -> ProviderFailure:
         first = ": ".join(map(str, (*error.errors()[0]["loc"], error.errors()[0]["msg"]))).removeprefix("Value error, ")
     else:
         first = next(iter(str(error).strip().splitlines()), type(error).__name__)
+
     return _unavailable(f"{model} cannot be set up ({first[:300].rstrip('.')}).")
 
 

@@ -38,12 +38,14 @@ class ForThreads(Generic[Value]):
         if self._value is None or self._value[0] != os.getpid():
             value, close = self._new()
             self._value = os.getpid(), value, weakref.finalize(self, close)
+
         return self._value[1]
 
     def close(self) -> None:
         """Close the value of this process; the next `get` makes another one."""
         if self._value is not None and self._value[0] == os.getpid():
             self._value[2]()
+
         self._value = None
 
 
@@ -65,13 +67,16 @@ class ForLoops(Generic[Value]):
         if loop not in self._values:
             for ended in [each for each in self._values if each.is_closed()]:
                 self._values.pop(ended, None)
+
             value, close = await asyncio.to_thread(self._new)  # which reads the certificates of the authorities
+
             if loop not in self._values:
                 waiting = self._closed_with_loop(loop, close)
                 self._values[loop] = value, waiting
                 await anext(waiting)
             else:  # another task was faster
                 await close()
+
         return self._values[loop][0]
 
     async def _closed_with_loop(
@@ -110,12 +115,15 @@ def _without_retries(chat: BaseChatModel) -> BaseChatModel:
     """A copy without retries; clients that were made of its settings are made anew."""
     if "max_retries" not in type(chat).model_fields:
         return chat  # which may count its replies, as LangChain's own fake models do
+
     is_googles = type(chat).__module__.startswith("langchain_google")
     copy = chat.model_copy(update={"max_retries": int(is_googles)})  # whose 0 means its default
+
     for kind in type(chat).__mro__:
         for name, value in vars(kind).items():
             if isinstance(value, cached_property):
                 copy.__dict__.pop(name, None)
+
     return copy
 
 
@@ -126,19 +134,27 @@ def _for_threads(chat: BaseChatModel) -> tuple[BaseChatModel, Callable[[], objec
     if isinstance(chat, BaseChatOpenAI):
         if chat.root_client is None:
             return keeping_extras(chat), _nothing
-        http = None if chat.http_client else openai.DefaultHttpxClient(**_http_settings(chat.root_client))
+
+        if chat.http_client:
+            http = None
+        else:
+            http = openai.DefaultHttpxClient(**_http_settings(chat.root_client))
+
         root = _with_http(chat.root_client, http)
         copy = chat.model_copy(update={"root_client": root, "client": root.chat.completions})
         return keeping_extras(copy), http.close if http else _nothing
+
     sdk = _anthropic_client(chat, "_client")
     if sdk is not None:
         import anthropic
 
         http = anthropic.DefaultHttpxClient(**_http_settings(sdk))
         return _with_client(chat, "_client", _with_http(sdk, http)), http.close
+
     if _is_ollamas(chat):
         copy = _made_anew(chat)
         return copy, copy._client.close  # noqa: SLF001 - langchain-ollama has no other way to close it
+
     return chat, _nothing
 
 
@@ -146,20 +162,29 @@ def _for_loop(chat: BaseChatModel) -> tuple[BaseChatModel, Callable[[], Awaitabl
     if isinstance(chat, BaseChatOpenAI):
         if chat.root_async_client is None:
             return keeping_extras(chat), _anothing
+
         sdk = chat.root_async_client
-        http = None if chat.http_async_client else openai.DefaultAsyncHttpxClient(**_http_settings(sdk))
+
+        if chat.http_async_client:
+            http = None
+        else:
+            http = openai.DefaultAsyncHttpxClient(**_http_settings(sdk))
+
         root = _with_http(sdk, http)
         copy = chat.model_copy(update={"root_async_client": root, "async_client": root.chat.completions})
         return keeping_extras(copy), http.aclose if http else _anothing
+
     sdk = _anthropic_client(chat, "_async_client")
     if sdk is not None:
         import anthropic
 
         http = anthropic.DefaultAsyncHttpxClient(**_http_settings(sdk))
         return _with_client(chat, "_async_client", _with_http(sdk, http)), http.aclose
+
     if _is_ollamas(chat):
         copy = _made_anew(chat)
         return copy, copy._async_client.close  # noqa: SLF001 - as above
+
     return chat, _anothing
 
 
@@ -177,12 +202,16 @@ def _http_settings(sdk: Any) -> dict[str, Any]:
 
 def _tls_settings(base_url: str) -> dict[str, Any]:
     """Without TLS nothing is verified: to read the certificates of the authorities takes 50 ms."""
-    return {"verify": False} if base_url.startswith("http://") else {}
+    if base_url.startswith("http://"):
+        return {"verify": False}
+    return {}
 
 
 def _with_http(sdk: Any, http: Any) -> Any:
     """A copy of an SDK's client without retries that sends by `http`, or as before where that is None."""
-    return sdk.with_options(max_retries=0) if http is None else sdk.with_options(max_retries=0, http_client=http)
+    if http is None:
+        return sdk.with_options(max_retries=0)
+    return sdk.with_options(max_retries=0, http_client=http)
 
 
 def _anthropic_client(chat: BaseChatModel, name: str) -> Any:
@@ -191,6 +220,7 @@ def _anthropic_client(chat: BaseChatModel, name: str) -> Any:
         chat, "anthropic_proxy", None
     ):
         return None
+
     sdk = getattr(chat, name, None)
     return sdk if type(sdk).__name__ in _SDK_CLIENTS else None
 

@@ -84,25 +84,37 @@ class Refusal(NamedTuple):
 
 def read_refusal(error: BaseException) -> Refusal:
     """What this exception, or one that it came from, says of its cause."""
-    status, details, wish = None, None, None
+    status = None
+    details = None
+    wish = None
+
     for cause in chain_of(error):
         response = getattr(cause, "response", None)
         status = status or _status(cause, response)
         details = details if details is not None else _body(cause, response)
+
         with suppress(Exception):  # what has no headers
             headers: Any = getattr(response, "headers", None) or getattr(cause, "headers", None)
             wish = wish if wish is not None else retry_after_s(str(headers.get("retry-after") or ""))
+
     if isinstance(details, list):  # of Gemini
         details = next((detail for detail in details if isinstance(detail, dict)), None)
-    inner = details.get("error", details) if isinstance(details, dict) else details
+
+    if isinstance(details, dict):
+        inner = details.get("error", details)
+    else:
+        inner = details
+
     fields = inner if isinstance(inner, dict) else {}
     # The single faults of a request, as FastAPI and pydantic tell them, and Mistral inside of its message.
     nested = fields.get("message")
     listed = fields.get("detail") or (nested.get("detail") if isinstance(nested, dict) else None)
+
     if isinstance(listed, list) and listed and isinstance(listed[0], dict):
         loc = [str(part) for part in listed[0].get("loc", ()) if part != "body"]
         message = "; ".join(f"{'.'.join(map(str, item.get('loc', ())))}: {item.get('msg')}" for item in listed[:3])
         return Refusal(status, message, frozenset(), loc[0] if loc else "", wish)
+
     told = nested or fields.get("detail") or (inner if isinstance(inner, str) else None) or str(error).strip()
     codes = frozenset(str(fields[name]) for name in ("code", "type", "status") if fields.get(name))
     return Refusal(status, str(told or type(error).__name__), codes, str(fields.get("param") or ""), wish)
@@ -115,6 +127,7 @@ def _status(error: BaseException, response: Any) -> int | None:
         getattr(response, "status_code", None),
         response.get("ResponseMetadata", {}).get("HTTPStatusCode") if isinstance(response, dict) else None,
     )
+
     return next((code for code in candidates if isinstance(code, int) and 300 <= code < 600), None)
 
 
@@ -122,11 +135,16 @@ def _body(error: BaseException, response: Any) -> Any:
     for name in ("body", "details", "error"):
         if isinstance(document := getattr(error, name, None), dict | list | str) and document:
             return document
+
     if isinstance(response, dict):  # of botocore
         return {str(name).lower(): value for name, value in response.get("Error", {}).items()} or None
+
     with suppress(Exception):  # a body that was not read, or is no JSON
         document = response.json()
-        return document if isinstance(document, dict | list) else None
+        if isinstance(document, dict | list):
+            return document
+        return None
+
     return None
 
 
@@ -135,6 +153,7 @@ def retry_after_s(value: str) -> float | None:
     with suppress(ValueError):
         seconds = float(value)
         return max(0.0, seconds) if isfinite(seconds) else None
+
     return None
 
 
@@ -160,27 +179,40 @@ def describe_failure(error: Exception, provider: Provider, *, begun: bool = Fals
     """Turn an exception of one call into a typed failure; `begun` says that a part of the reply had come."""
     if isinstance(error, CallFailedError):
         return error.failure
+
     error = next((cause for cause in chain_of(error) if isinstance(cause, ReplyLimitError)), error)
     refusal = read_refusal(error)
     answered = refusal.status is not None or bool(refusal.codes)
-    kind = _kind(refusal) if answered else _kind_without_status(error, provider)
-    template, detail = _MESSAGES[kind], _detail(error, refusal, kind, provider, answered=answered)
+
+    if answered:
+        kind = _kind(refusal)
+    else:
+        kind = _kind_without_status(error, provider)
+
+    template = _MESSAGES[kind]
+    detail = _detail(error, refusal, kind, provider, answered=answered)
     if refusal.status == HTTPStatus.PAYMENT_REQUIRED or refusal.codes & _BILLING:
         template = _NO_CREDIT
+
     if any(isinstance(cause, ssl.SSLCertVerificationError) for cause in chain_of(error)):
-        kind, template = Kind.MODEL_UNAVAILABLE, _BAD_CERTIFICATE
+        kind = Kind.MODEL_UNAVAILABLE
+        template = _BAD_CERTIFICATE
     elif begun and kind in {Kind.CONNECTION, Kind.SERVER_ERROR}:
-        kind, template = Kind.INCOMPLETE_STREAM, _MESSAGES[Kind.INCOMPLETE_STREAM]
+        kind = Kind.INCOMPLETE_STREAM
+        template = _MESSAGES[Kind.INCOMPLETE_STREAM]
     elif kind is Kind.BAD_REQUEST and not answered:  # the package's own code failed
         template = _MESSAGES[Kind.SERVER_ERROR]
+
     where = _CREDENTIALS.sub("//", provider.name)
     message = template.format(
         where=where,
         detail=_without_secrets(detail, provider.keys)[:_LONGEST_DETAIL],
         variable=provider.key_variable or "its API key",
     )
+
     if kind is Kind.SERVER_ERROR and not answered and is_address(where) and not has_path(where):
         message += f" Most servers answer below /v1: try {where.rstrip('/')}/v1."
+
     return ProviderFailure(kind=kind, message=message, retry_after_s=refusal.retry_after_s)
 
 
@@ -227,6 +259,7 @@ def _kind(refusal: Refusal) -> Kind:
     known = next((kind for code, kind in _CODES.items() if code in refusal.codes), None)
     if known is None and refusal.status is not None:
         known = _STATUSES.get(refusal.status)
+
     if known is not None:
         return known
     if _BAD_KEY.search(refusal.message):  # which Google calls a bad request
@@ -235,7 +268,10 @@ def _kind(refusal: Refusal) -> Kind:
         return Kind.CONTEXT_OVERFLOW
     if refusal.status is None:
         return next((_STREAMED_CODES[code] for code in refusal.codes if code in _STREAMED_CODES), Kind.SERVER_ERROR)
-    return Kind.SERVER_ERROR if refusal.status >= 500 or refusal.status in (408, 409) else Kind.BAD_REQUEST
+    if refusal.status >= 500 or refusal.status in (408, 409):
+        return Kind.SERVER_ERROR
+
+    return Kind.BAD_REQUEST
 
 
 def _kind_without_status(error: Exception, provider: Provider) -> Kind:
@@ -243,10 +279,15 @@ def _kind_without_status(error: Exception, provider: Provider) -> Kind:
         for kind in type(cause).__mro__:
             if kind.__name__ in _CLASSES:
                 return _CLASSES[kind.__name__]
+
     if _is_overflow(str(error)):
         return Kind.CONTEXT_OVERFLOW
+
     said_by_sdk = type(error).__module__.partition(".")[0] in {"openai", "langchain_openai", "anthropic"}
-    return Kind.SERVER_ERROR if said_by_sdk or _is_bad_document(error, provider) else Kind.BAD_REQUEST
+    if said_by_sdk or _is_bad_document(error, provider):
+        return Kind.SERVER_ERROR
+
+    return Kind.BAD_REQUEST
 
 
 def _is_bad_document(error: Exception, provider: Provider) -> bool:
@@ -270,22 +311,29 @@ def _detail(error: Exception, refusal: Refusal, kind: Kind, provider: Provider, 
     first = refusal.message.splitlines()[0]
     if answered:
         return first
+
     for cause in chain_of(error):
         if isinstance(cause, ssl.SSLCertVerificationError):
             return (
                 f"its TLS certificate is refused: {getattr(cause, 'verify_message', '') or 'it is not to be trusted'}"
             )
+
         if type(cause).__name__ in _CAUSES:
             return _CAUSES[type(cause).__name__]
+
     if kind is Kind.SERVER_ERROR and _is_bad_document(error, provider):
         return f"it sent no chat completion: {'no object' if isinstance(error, AttributeError) else first}"
-    return first if kind in {Kind.CONNECTION, Kind.TIMEOUT} or provider.endpoint else f"{type(error).__name__}: {first}"
+    if kind in {Kind.CONNECTION, Kind.TIMEOUT} or provider.endpoint:
+        return first
+
+    return f"{type(error).__name__}: {first}"
 
 
 def _without_secrets(text: str, keys: Collection[str]) -> str:
     """Endpoints quote the key that they refuse. Anything shorter than four characters is no key."""
     for key in keys:
         text = text.replace(key, "***") if len(key) > 3 else text
+
     return _SECRET.sub("***", text)
 
 
@@ -293,7 +341,12 @@ def setup_fault(environment: Mapping[str, str], error: Exception) -> ProviderFai
     """What to say where building a client raised `error`, which may quote a password: a proxy or a certificate."""
     variables = ("ALL_PROXY", "HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "SSL_CERT_DIR", "SSL_CERT_FILE")
     named = sorted(name for name, value in environment.items() if value and name.upper() in variables)
-    cause = "a SOCKS proxy needs the package `socksio`" if isinstance(error, ImportError) else type(error).__name__
+
+    if isinstance(error, ImportError):
+        cause = "a SOCKS proxy needs the package `socksio`"
+    else:
+        cause = type(error).__name__
+
     message = f"No connection can be set up ({cause}): look at {', '.join(named) or 'the proxy settings'}."
     return ProviderFailure(kind=Kind.MODEL_UNAVAILABLE, message=message, sent=False)
 
@@ -301,9 +354,11 @@ def setup_fault(environment: Mapping[str, str], error: Exception) -> ProviderFai
 def chain_of(error: BaseException) -> Iterator[BaseException]:
     """The error and what it came from, the members of groups too."""
     waiting: list[BaseException] = [error]
+
     for _ in range(_DEEPEST):
         if not waiting:
             return
+
         current = waiting.pop(0)
         yield current
         waiting += current.exceptions if isinstance(current, BaseExceptionGroup) else ()
@@ -352,14 +407,18 @@ class Learned:
         `tools` is False for a chat model without native tools, `streams` for one that cannot be streamed.
         """
         self.dropped: frozenset[str] = frozenset()
-        self.tools, self.streams = tools, streams
-        self.limit_name, self._limit_names = limit_name, {limit_name}
+        self.tools = tools
+        self.streams = streams
+        self.limit_name = limit_name
+        self._limit_names = {limit_name}
         self.most_output: int | None = None
         self.refused_media: frozenset[str] = frozenset()
 
     def limited(self, tokens: int) -> int:
         """The most tokens of a reply that may be asked for, of those that are wanted."""
-        return tokens if self.most_output is None else min(tokens, self.most_output)
+        if self.most_output is None:
+            return tokens
+        return min(tokens, self.most_output)
 
     def learn(self, refusal: Refusal, sent: Collection[str], limit: int) -> str:
         """What to leave out of the next request, "" where this refusal is about something else.
@@ -368,6 +427,7 @@ class Learned:
         """
         if NOT_RECORDED in refusal.codes:
             return ""
+
         name = self._named(refusal, sent, limit)
         if name == TOOLS:
             self.tools = False
@@ -375,6 +435,7 @@ class Learned:
             self.streams = False
         elif name and name != LIMIT:
             self.dropped |= {name}
+
         return name
 
     def _named(self, refusal: Refusal, sent: Collection[str], limit: int) -> str:
@@ -385,11 +446,13 @@ class Learned:
             return ""
         if STREAM in sent and (refusal.parameter == STREAM or _NO_STREAM.search(message)):
             return STREAM
+
         parameter = refusal.parameter.partition(".")[0]
         if named := next((name for name in sent if name == parameter != LIMIT), ""):
             return named
         if any(name == parameter or _mentions(message, name) for name in LIMIT_NAMES):
             return self._of_the_limit(message, limit)
+
         return next((name for name in sent if name not in {TOOLS, STREAM} and _mentions(message, name)), "")
 
     def _of_the_limit(self, said: str, limit: int) -> str:
@@ -398,13 +461,16 @@ class Learned:
             other = NEW_LIMIT if self.limit_name == OLD_LIMIT else OLD_LIMIT
             if other in self._limit_names:
                 return ""
+
             self._limit_names.add(other)
             self.limit_name = other
             return LIMIT
+
         numbers = (int(re.sub(r"\D", "", number)) for number in _NUMBER.findall(said))
         allowed = max((number for number in numbers if LEAST_LIMIT <= number < self.limited(limit)), default=None)
         if allowed is None:
             return ""
+
         self.most_output = allowed
         return LIMIT
 
@@ -414,6 +480,7 @@ def _mentions(text: str, name: str) -> bool:
     word = re.escape(name)
     if "_" in name or name == "temperature":
         return re.search(rf"(?<![\w.]){word}(?!\w)", text) is not None
+
     return re.search(rf"['\"`]{word}['\"`]|:\s*{word}\b|^{word}:", text) is not None
 
 
@@ -424,6 +491,7 @@ def may_be_about(refusal: Refusal, kind: str) -> bool:
     """
     if refusal.status is None or NOT_RECORDED in refusal.codes:
         return False
+
     known = _kind(refusal)
     return known in {Kind.BAD_REQUEST, Kind.MODEL_UNAVAILABLE} or (
         known is Kind.SERVER_ERROR and kind in refusal.message.lower()

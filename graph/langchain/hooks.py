@@ -92,18 +92,27 @@ def check_middleware(given: Sequence[object]) -> None:
         ValueError: two have one name, or one needs what there is not here; the message says what does its work.
     """
     names = [each.name for each in given if isinstance(each, types.AgentMiddleware)]
+
     for each in given:
         if not isinstance(each, types.AgentMiddleware):
-            kind = f"the class {each.__name__}" if isinstance(each, type) else f"a {type(each).__name__}"
+            if isinstance(each, type):
+                kind = f"the class {each.__name__}"
+            else:
+                kind = f"a {type(each).__name__}"
+
             raise TypeError(f"middleware: {kind} does not fit: give instances of LangChain's AgentMiddleware.")
+
         why = next((INSTEAD[kind.__name__] for kind in type(each).__mro__ if kind.__name__ in INSTEAD), "")
+
         if names.count(each.name) > 1:
             why = "two have this name"
         elif own_fields := sorted(set(each.state_schema.__annotations__) - set(types.AgentState.__annotations__)):
             why = why or f"the state has no {', '.join(own_fields)} (state_schema): use an attribute, or runtime.store"
+
         for hook in (*HOOKS, *(f"a{name}" for name in HOOKS)):
             if jumps := sorted(set(getattr(getattr(each, hook), "__can_jump_to__", ())) - {"end"}):
                 why = f'{hook} jumps to {jumps[0]!r}, and can only jump to "end"'
+
         if why:
             raise ValueError(f"middleware: {each.name} cannot be used here: {why}.")
 
@@ -112,14 +121,21 @@ class _Step:
     """A step with hooks around it: which of them is at work, what it is shown, and how much time is left to all."""
 
     def __init__(self, hooks: "Hooks", state: Mapping[str, Any], seconds: float, *, in_loop: bool) -> None:
-        self.of, self.state, self.redactor, self.in_loop = hooks.of, state, hooks.redactor(), in_loop
+        self.of = hooks.of
+        self.state = state
+        self.redactor = hooks.redactor()
+        self.in_loop = in_loop
         self.messages: list[Any] = list(state["messages"])
         self.runtime = get_runtime().override(context=state["context"])
-        self.at, self.over, self.used = "", False, 0.0
+        self.at = ""
+        self.over = False
+        self.used = 0.0
         self.reply_id: str | None = None
         self.end: records.StopCause | None = None
         self.changed: dict[str | None, AnyMessage] = {}
-        self._seconds, self._since, self._handling = min(HOOK_S, seconds), monotonic_s(), False
+        self._seconds = min(HOOK_S, seconds)
+        self._since = monotonic_s()
+        self._handling = False
         self._busy = asyncio.Lock()
         self._blame: tuple[BaseException | None, str] = (None, "")
 
@@ -139,11 +155,15 @@ class _Step:
         async with self._busy:
             if self.over or self.end:
                 raise TurnEndedError
-            self.used, self._handling = self._seconds - self.left(), True
+
+            self.used = self._seconds - self.left()
+            self._handling = True
+
             try:
                 yield
             finally:
-                self._since, self._handling = monotonic_s(), False
+                self._since = monotonic_s()
+                self._handling = False
 
     async def within(self, work: Coroutine[Any, Any, Any]) -> Any:
         """What the hooks come to.
@@ -154,33 +174,46 @@ class _Step:
         """
         task = asyncio.ensure_future(work)
         task.add_done_callback(lambda done: done.cancelled() or done.exception())  # heard, also once it was given up
+
         try:
             while not task.done() and self.left() > 0:
                 await asyncio.wait({task}, timeout=self.left())
         finally:
-            late, at, self.over = not task.done(), self.at, True
+            late = not task.done()
+            at = self.at
+            self.over = True
             self.used = self._seconds - self.left()
+
             if late:
                 task.cancel()
                 await asyncio.wait({task}, timeout=LAST_WORDS_S)
+
         async with self._busy:  # what nobody waits for any more is paid all the same
             self.at = at
+
         if self.end:
             raise TurnEndedError
+
         if late or task.cancelled():
             self.fail(f"did not end within {self._seconds:g} s" if late else "cancelled itself")
+
         error = task.exception()
         if isinstance(error, Exception) and not isinstance(error, HandlerError):
             self.at = self._blame[1] if self._blame[0] is error else self.at
             if isinstance(error, GraphBubbleUp):
                 self.fail('cannot interrupt a step: AgentContext(mode="ask") asks a person')
+
             self.fail(f"failed: {type(error).__name__}: {str(error)[:500].rstrip('.')}")
+
         return task.result()
 
     async def call(self, each: Any, name: str, last: Any, given: Any) -> Any:
         """What a hook makes of its request and its handler, or of the state and the runtime."""
-        before, self.at = self.at, f"{name} of {each.name}"
-        plain, async_form, wraps = _own(each, name), _own(each, f"a{name}"), name.startswith("wrap")
+        before = self.at
+        self.at = f"{name} of {each.name}"
+        plain = _own(each, name)
+        async_form = _own(each, f"a{name}")
+        wraps = name.startswith("wrap")
         loop = asyncio.get_running_loop()
 
         def handler(request: Any) -> Any:
@@ -190,6 +223,7 @@ class _Step:
             except RuntimeError:  # the loop is closed: nobody waits for this hook any more
                 work.close()
                 raise
+
             return future.result()
 
         try:
@@ -197,10 +231,14 @@ class _Step:
                 result = await async_form(given, last)
             else:
                 result = await await_call(partial(plain, given, handler if wraps else last))
-            return self.accepted(result) if wraps else self.take(result)
+
+            if wraps:
+                return self.accepted(result)
+            return self.take(result)
         except Exception as error:
             if error is not self._blame[0]:
                 self._blame = error, self.at
+
             raise
         except SystemExit:  # of a hook, as of a tool, only KeyboardInterrupt ends the process
             self.fail("raised SystemExit")
@@ -211,6 +249,7 @@ class _Step:
         """What the handler with the hooks of this name around it makes of a request; the first is the outermost."""
         for hook in reversed(self.of(name)):
             handler = partial(self.call, hook, name, handler)
+
         return await handler(request)
 
     async def all(self, name: str) -> None:
@@ -226,13 +265,18 @@ class _Step:
         update = {} if update is None else update
         if not isinstance(update, Mapping) or set(update) - {"messages", "jump_to"}:
             self.fail('gave back what it may not: it may change messages, and jump to "end"')
+
         if (jump := update.get("jump_to")) not in {None, "end"}:
             self.fail(f'jumps to {jump!r}, and can only jump to "end"')
-        said, messages = f"The hook {self.at} ended the turn.", update.get("messages") or []
+
+        said = f"The hook {self.at} ended the turn."
+        messages = update.get("messages") or []
         places = {message.id: place for place, message in enumerate(self.messages)}
+
         for message in convert_to_messages(messages if isinstance(messages, list) else [messages]):
             place = places.get(message.id)
             old = None if place is None else self.messages[place]
+
             if place is None and jump and isinstance(message, AIMessage):
                 said = message.text
             elif place is None or type(message) is not type(old):
@@ -245,12 +289,15 @@ class _Step:
             elif message != old:
                 clean: Any = message.model_copy(update={"content": self.redactor.content(message.content)})
                 self.messages[place] = self.changed[message.id] = clean
+
         if jump:
             self.stop(StopReason.CANCELLED, said)
 
 
 def _own(each: Any, name: str) -> Any:
-    return None if getattr(type(each), name) is getattr(types.AgentMiddleware, name) else getattr(each, name)
+    if getattr(type(each), name) is getattr(types.AgentMiddleware, name):
+        return None
+    return getattr(each, name)
 
 
 def _calls(message: Any) -> object:
@@ -262,16 +309,21 @@ class _ModelStep(_Step):
 
     def __init__(self, model: Any, tools: Sequence[records.ToolSpec], send: Send, *given: Any, in_loop: bool) -> None:
         super().__init__(*given, in_loop=in_loop)
-        self._model, self._tools, self._send = model, {spec.name: spec for spec in tools}, send
-        self.update, self.failure = JsonMap(), None
+        self._model = model
+        self._tools = {spec.name: spec for spec in tools}
+        self._send = send
+        self.update = JsonMap()
+        self.failure = None
         self._replies: dict[str | None, tuple[records.ModelReply, AIMessage]] = {}
         self._shown: list[Any] = []
 
     async def reply(self) -> Any:
         if self.state.get("step", 0) + 1 == self.state.get("first_step"):
             await self.all("before_agent")
+
         if self.state.get("preload"):  # no model is asked
             return await self._paid(self.messages, "", [], None)
+
         await self.all("before_model")
         self._shown = deepcopy(self.messages)
         request = types.ModelRequest(
@@ -282,35 +334,43 @@ class _ModelStep(_Step):
             runtime=self.runtime,
         )
         message: AIMessage = (await self.chain("wrap_model_call", self._handle, request)).result[0]
+
         if self.failure and message.id not in self._replies:  # to answer in its place a hook asks another model
             self.failure = self.failure.model_copy(update={"diagnostics": (message.text,)})
             raise HandlerError
+
         message = message if message.id else message.model_copy(update={"id": uuid4().hex})
         self._replies.setdefault(message.id, (self._read(message), message))
         self.reply_id = message.id
         self.messages.append(message)
         await self.all("after_model")
         self.changed.pop(message.id, None)
+
         return self._read(self.messages[-1])
 
     async def _handle(self, request: Any) -> Any:
         for name in ("tool_choice", "response_format", "model_settings"):
             if getattr(request, name):
                 self.fail(f"sets {name}: AgentContext says how the model is asked (model_kwargs, response_format)")
+
         names = [tool["function"]["name"] if isinstance(tool, dict) else tool.name for tool in request.tools]
         if unknown := sorted(set(names) - set(self._tools)):
             self.fail(f"offers {unknown[0]}, which is no tool of this call: give it to build_graph(tools=...)")
+
         was = {id(copied): message for copied, message in zip(self._shown, self.messages, strict=True)}
         messages = [was[id(each)] if was.get(id(each)) == each else each for each in request.messages]
         if not messages or close_dangling_calls(messages) is not None:
             self.fail("shows the model a conversation that no endpoint takes: each call needs its result after it")
+
         model = None if request.model is self._model else request.model
         async with self.handling():
             tools = [self._tools[name] for name in names]
             reply = await self._paid(messages, request.system_prompt or "", tools, model)
+
         if self.failure is not None:
             if self.failure.reason.is_limit:
                 self.stop(self.failure.reason, self.failure.message)
+
             raise HandlerError(self.failure.message)
         message = _message(reply)
         self._replies[message.id] = reply, message
@@ -324,7 +384,8 @@ class _ModelStep(_Step):
         return reply
 
     def accepted(self, result: Any) -> Any:
-        command, result = getattr(result, "command", None), getattr(result, "model_response", result)
+        command = getattr(result, "command", None)
+        result = getattr(result, "model_response", result)
         messages = [result] if isinstance(result, AIMessage) else getattr(result, "result", [])
         if command or len(messages) != 1 or not isinstance(messages[0], AIMessage):
             self.fail("gave back something else than one reply: give back an AIMessage, or a ModelResponse with one")
@@ -335,14 +396,18 @@ class _ModelStep(_Step):
         reply, original = self._replies.get(message.id, (records.ModelReply(), None))
         if original and (message.content, _calls(message)) == (original.content, _calls(original)):
             return reply
-        assembly, clean = ReplyAssembly(), self.redactor.unnamed
+        assembly = ReplyAssembly()
+        clean = self.redactor.unnamed
         assembly.take(message)
         if (assembled := assembly.reply(0.0)) is None:
             self.fail("gave back a reply that is not complete")
         changed: JsonMap = {"text": clean(assembled.text), "provider": {}}
         if original is None or _calls(message) != _calls(original):
             calls = [call.model_copy(update={"arguments": clean(call.arguments)}) for call in assembled.calls]
-            ended = records.FinishReason.TOOL_CALLS if calls else records.FinishReason.STOP
+            if calls:
+                ended = records.FinishReason.TOOL_CALLS
+            else:
+                ended = records.FinishReason.STOP
             changed |= {"calls": tuple(calls), "finish_reason": ended}
         return reply.model_copy(update=changed)
 
@@ -351,7 +416,8 @@ def _message(reply: records.ModelReply) -> AIMessage:
     """A reply as a hook is shown it; a call whose arguments are no JSON is an invalid one."""
     functions = [(call.call_id, {"name": call.tool, "arguments": call.arguments or "{}"}) for call in reply.calls]
     calls, broken = default_tool_parser([{"id": name, "function": function} for name, function in functions])
-    input_tokens, output_tokens = reply.input_tokens, reply.output_tokens
+    input_tokens = reply.input_tokens
+    output_tokens = reply.output_tokens
     return AIMessage(
         reply.text,
         id=uuid4().hex,
@@ -372,11 +438,16 @@ class _ToolStep(_Step):
     def __init__(self, call: Any, run: Callable[[], ToolRun], *given: Any, once: bool, in_loop: bool) -> None:
         super().__init__(*given, in_loop=in_loop)
         self._call: records.ToolCall = call
-        self._run, self._once, self._begun = run, once, False
+        self._run = run
+        self._once = once
+        self._begun = False
         self._ran = ToolRun(call.call_id, call.tool, ToolOutput(ToolResult(ok=True)))
 
     async def message(self) -> Any:
-        call, state, runtime, config = self._call, {"messages": deepcopy(self.messages)}, self.runtime, get_config()
+        call = self._call
+        state = {"messages": deepcopy(self.messages)}
+        runtime = self.runtime
+        config = get_config()
         request = ToolCallRequest(
             tool_call={"name": call.tool, "args": deepcopy(call.arguments), "id": call.call_id, "type": "tool_call"},
             tool=None,
@@ -386,7 +457,8 @@ class _ToolStep(_Step):
         return await self.chain("wrap_tool_call", self._handle, request)
 
     async def _handle(self, request: Any) -> ToolMessage:
-        call, tool_call = self._call, request.tool_call
+        call = self._call
+        tool_call = request.tool_call
         if (tool_call["name"], tool_call["args"]) != (call.tool, call.arguments):
             self.fail("changes a call that guard has judged: after_model may change the calls of a reply before that")
         if self._begun and self._once:
@@ -439,7 +511,8 @@ class Hooks:
 
     def __init__(self, middleware: Sequence[Any], redactor: Callable[[], Redactor]) -> None:
         """Nothing is called yet."""
-        self._all, self.redactor = tuple(middleware), redactor
+        self._all = tuple(middleware)
+        self.redactor = redactor
 
     def of(self, name: str) -> list[Any]:
         """Those that have this hook, sync or async."""
@@ -452,9 +525,13 @@ class Hooks:
 
         `model` is what the hooks are shown: the run's chat model, or the name of the one that its context names.
         """
-        model = TurnModel(model_name=model) if isinstance(model, str) else model
+        if isinstance(model, str):
+            model = TurnModel(model_name=model)
         limit = state["context"].max_seconds
-        seconds = inf if limit is None else max(1.0, limit - state["spending"].seconds)
+        if limit is None:
+            seconds = inf
+        else:
+            seconds = max(1.0, limit - state["spending"].seconds)
         step = _ModelStep(model, tools, send, self, state, seconds, in_loop=in_loop)
         try:
             update: JsonMap = {"reply": await step.within(step.reply()), "step": state.get("step", 0) + 1}
@@ -468,7 +545,8 @@ class Hooks:
         """What runs a call with the hooks around it, and blocks; `in_loop` runs a coroutine in the run's event loop."""
 
         async def hooked(call: records.ToolCall, context: ToolContext) -> ToolRun:
-            end, once = monotonic_s() + context.seconds_left, specs[call.tool].effect in JOURNALED
+            end = monotonic_s() + context.seconds_left
+            once = specs[call.tool].effect in JOURNALED
 
             def run_it() -> ToolRun:
                 return run(call, replace(context, seconds_left=end - monotonic_s()))
@@ -480,7 +558,9 @@ class Hooks:
             except (HandlerError, TurnEndedError):
                 return step.ran()
 
-        return (lambda *call: (in_loop or self.run)(hooked(*call))) if self.of("wrap_tool_call") else run
+        if self.of("wrap_tool_call"):
+            return lambda *call: (in_loop or self.run)(hooked(*call))
+        return run
 
     @staticmethod
     def run(work: Coroutine[Any, Any, Result]) -> Result:

@@ -45,13 +45,16 @@ class KeepsExtras(BaseChatOpenAI, defer_build=True):
         return not self._use_responses_api({**self._default_params, "tools": list(prompt.tools)})
 
     def _get_request_payload(self, input_: Any, *, stop: list[str] | None = None, **kwargs: Any) -> JsonMap:
-        prompt, limit_name = kwargs.pop("prompt", None), kwargs.pop("limit_name", None)
+        prompt = kwargs.pop("prompt", None)
+        limit_name = kwargs.pop("limit_name", None)
         if not isinstance(prompt, Prompt):
             return super()._get_request_payload(input_, stop=stop, **kwargs)
+
         payload = super()._get_request_payload([], stop=stop, **kwargs)
         limit = next((payload.pop(name) for name in (OLD_LIMIT, NEW_LIMIT) if payload.get(name) is not None), None)
         if limit is not None:
             payload[limit_name or NEW_LIMIT] = limit
+
         tools = {"tools": list(prompt.tools)} if prompt.tools else {}
         return {**payload, **tools, "messages": media_after_results(prompt.messages)}
 
@@ -62,28 +65,33 @@ class KeepsExtras(BaseChatOpenAI, defer_build=True):
         """
         if self.rate_limiter:
             self.rate_limiter.acquire(blocking=True)
+
         reader = _PartReader(self)
         with closing(self._documents(self._stream_payload(options))) as documents:
             for document in documents:
                 if (part := reader.part(document)) is not None:
                     yield part
+
         yield from reader.end()
 
     async def aparts(self, **options: Any) -> "AsyncGenerator[AIMessageChunk | PlainPart]":
         """The same in an event loop."""
         if self.rate_limiter:
             await self.rate_limiter.aacquire(blocking=True)
+
         reader = _PartReader(self)
         async with aclosing(self._adocuments(self._stream_payload(options))) as documents:
             async for document in documents:
                 if (part := reader.part(document)) is not None:
                     yield part
+
         for part in reader.end():
             yield part
 
     def _stream_payload(self, options: JsonMap) -> JsonMap:
         if self.stream_usage:
             options["stream_options"] = {"include_usage": True}
+
         return self._get_request_payload([], stream=True, **options)
 
     def _documents(self, payload: JsonMap) -> Generator[JsonMap]:
@@ -91,6 +99,7 @@ class KeepsExtras(BaseChatOpenAI, defer_build=True):
         client = self.root_client
         post = _post_options(payload, by_model=isinstance(client, openai.AzureOpenAI))
         events: openai.Stream[Any] = client.post("/chat/completions", stream_cls=openai.Stream[object], **post)
+
         with events:
             bound_response(events.response)
             yield from events
@@ -110,7 +119,8 @@ class KeepsExtras(BaseChatOpenAI, defer_build=True):
         self, chunk: JsonMap, default_chunk_class: type, base_generation_info: JsonMap | None
     ) -> ChatGenerationChunk | None:
         usage = usage_of(chunk.get("usage"), chunk.get("timings"))
-        choice, extras = _choice(chunk), JsonMap()
+        choice = _choice(chunk)
+        extras = JsonMap()
         plain = {**chunk, "usage": None, "choices": []}
         index = choice.get("index") if choice else None
         if choice is not None and not (isinstance(index, int) and index > 0):  # which is part of another reply
@@ -124,7 +134,10 @@ class KeepsExtras(BaseChatOpenAI, defer_build=True):
         return converted
 
     def _create_chat_result(self, response: Any, generation_info: JsonMap | None = None) -> ChatResult:
-        document = response if isinstance(response, dict) else response.model_dump(warnings=False)
+        if isinstance(response, dict):
+            document = response
+        else:
+            document = response.model_dump(warnings=False)
         if document.get("error"):
             return super()._create_chat_result(document, generation_info)  # which raises it
         choice = _choice(document)
@@ -175,7 +188,9 @@ class _PartReader:
     """Makes parts of the documents of one stream."""
 
     def __init__(self, chat: KeepsExtras) -> None:
-        self._chat, self._extras, self._is_empty = chat, _Extras(), True
+        self._chat = chat
+        self._extras = _Extras()
+        self._is_empty = True
 
     def part(self, document: JsonMap) -> "AIMessageChunk | PlainPart | None":
         """The part that a document is, None where it says nothing."""
@@ -219,7 +234,8 @@ class Clients:
 
     def __init__(self, new: Callable[[], httpx2.AsyncClient]) -> None:
         self.first = new()
-        self._new, self._requests = new, Counter({self.first: 0})
+        self._new = new
+        self._requests = Counter({self.first: 0})
 
     @contextmanager
     def one(self) -> Iterator[httpx2.AsyncClient]:
@@ -298,7 +314,8 @@ def _as_sdk_errors(request: httpx2.Request) -> Iterator[None]:
 
 
 def _events(response: httpx2.Response, request: httpx2.Request) -> Iterator[JsonMap]:
-    pieces, reader = response.iter_bytes(), _EventReader(request)
+    pieces = response.iter_bytes()
+    reader = _EventReader(request)
     for event in SSEDecoder().iter_bytes(pieces):
         yield from reader.documents(event)
         if reader.is_done:
@@ -328,7 +345,8 @@ def _read_end(response: httpx2.Response, pieces: Iterator[bytes]) -> None:
 
 
 async def _aevents(response: httpx2.Response, request: httpx2.Request) -> AsyncGenerator[JsonMap]:
-    pieces, reader = response.aiter_bytes(), _EventReader(request)
+    pieces = response.aiter_bytes()
+    reader = _EventReader(request)
     async with aclosing(cast("AsyncGenerator[Any]", SSEDecoder().aiter_bytes(pieces))) as events:
         async for event in events:
             for document in reader.documents(event):
@@ -349,7 +367,8 @@ class _EventReader:
     """Makes documents of the events of one stream."""
 
     def __init__(self, request: httpx2.Request) -> None:
-        self._request, self._finish_reason = request, None
+        self._request = request
+        self._finish_reason = None
         self.is_done = False
 
     def documents(self, event: Any) -> Iterator[JsonMap]:
@@ -367,7 +386,10 @@ class _EventReader:
         if isinstance(document, dict) and (error := document.get("error")):
             message = error.get("message") if isinstance(error, dict) else None
             raise openai.APIError(str(message or "An error occurred in the stream"), self._request, body=error)
-        choices = document.get("choices") if isinstance(document, dict) else None
+        if isinstance(document, dict):
+            choices = document.get("choices")
+        else:
+            choices = None
         if choices and isinstance(choices, list) and isinstance(choices[0], dict):
             self._finish_reason = self._finish_reason or choices[0].get("finish_reason")
         yield document
@@ -390,7 +412,8 @@ def _plain_part(document: JsonMap) -> PlainPart | None:
         return None
     if any(value is not None and name not in _PLAIN for name, value in delta.items()):
         return None
-    content, calls = delta.get("content"), _parts(delta)
+    content = delta.get("content")
+    calls = _parts(delta)
     if not isinstance(content, str | None) or any(
         type(call) is not dict or call.keys() - _CALL_FIELDS for call in calls
     ):
@@ -421,7 +444,8 @@ def media_after_results(messages: Iterable[JsonMap]) -> list[JsonMap]:
 
     Source: OpenAI's API reference, "Create chat completion", content of tool messages.
     """
-    sent, media = list[JsonMap](), list[JsonMap]()
+    sent = list[JsonMap]()
+    media = list[JsonMap]()
     for message in messages:
         if media and message["role"] != "tool":
             sent.append({"role": "user", "content": media})
@@ -514,13 +538,15 @@ def _call_part(part: Any, place: int) -> JsonMap:
         function = fields
     if not isinstance(function, dict):
         function = {"arguments": function}
-    name, arguments = function.get("name"), text_of(function.get("arguments"))
+    name = function.get("name")
+    arguments = text_of(function.get("arguments"))
     named = {"name": name if name is None else text_of(name), "arguments": arguments}
     return {**_at(fields), "type": "function", "function": named}
 
 
 def _at(part: JsonMap) -> JsonMap:
-    call_id, index = part.get("id"), part.get("index")
+    call_id = part.get("id")
+    index = part.get("index")
     return {
         "id": None if call_id is None or isinstance(call_id, dict | list) else str(call_id),
         "index": index if isinstance(index, int | str) else None,

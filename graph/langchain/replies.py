@@ -56,6 +56,7 @@ class _GrowingCall:
         has_ids = bool(call_id and self.call_id)
         if (has_ids and call_id != self.call_id) or (tool and self.tool and tool != self.tool):
             return True
+
         return bool(not has_ids and tool and arguments and any(self.arguments))
 
 
@@ -87,28 +88,39 @@ class ReplyAssembly:
             self.has_provider = True
             for piece in message.calls:
                 self.add_call_part(*piece)
+
             if message.text:
                 self._text.append(message.text)
+
             return message.text
-        content, thought = message.text, thoughts_of(message)
+
+        content = message.text
+        thought = thoughts_of(message)
         if content:
             self._text.append(content)
+
         if thought:
             self._thoughts.append(thought)
+
         if message.usage_metadata:
             self._usage = add_usage(self._usage, message.usage_metadata) if self._usage else message.usage_metadata
+
         if refusal := message.additional_kwargs.get("refusal"):
             self.refusal += str(refusal)
+
         if message.response_metadata:
             self._take_metadata(message.response_metadata)
+
         if isinstance(message, AIMessageChunk):
             for part in message.tool_call_chunks:
                 self.add_call_part(part["index"], part["id"], part["name"], part["args"])
+
             if message.additional_kwargs or not isinstance(message.content, str):
                 self._take_rich(message)
         else:
             self._whole = message
             self._calls += map(_whole_call, (*message.tool_calls, *message.invalid_tool_calls))
+
         return content
 
     def _take_rich(self, chunk: AIMessageChunk) -> None:
@@ -117,17 +129,20 @@ class ReplyAssembly:
         if isinstance(details, list):
             self._details += [piece for piece in details if isinstance(piece, dict)]
             chunk = chunk.model_copy(update={"additional_kwargs": added})
+
         self._rich.append(chunk)
 
     def add_call_part(self, index: int | str | None, call_id: str | None, tool: str | None, text: str | None) -> None:
         """Append a part of a call; a part without an index belongs to the latest call unless it begins another."""
         latest = self._calls[-1] if self._calls else None
         growing = latest if index is None else self._open.get(index)
+
         if growing is None or growing.is_followed_by(call_id, tool, text):
             growing = _GrowingCall()
             self._calls.append(growing)
             if index is not None:
                 self._open[index] = growing
+
         growing.call_id = growing.call_id or call_id or ""
         growing.tool = growing.tool or tool or ""
         growing.arguments.append(text or "")
@@ -137,8 +152,10 @@ class ReplyAssembly:
         reasons = (told[name] for name in _FINISH_FIELDS if isinstance(told.get(name), str) and told[name])
         self.finish_reason = str(next(reasons, self.finish_reason))
         details = told.get("incomplete_details")
+
         if isinstance(details, dict) and details.get("reason"):
             self.finish_reason = str(details["reason"])
+
         if name := told.get("model_name") or told.get("model"):
             self.model = str(name)
 
@@ -158,11 +175,14 @@ class ReplyAssembly:
         reason = _FINISH.get(self.finish_reason.lower().replace("-", "_"))
         if reason is None and self._is_whole():
             reason = FinishReason.TOOL_CALLS if self._calls else FinishReason.STOP
+
         if not self.finish_reason and not self.has_provider:
             reason = FinishReason.TOOL_CALLS if self._calls else FinishReason.STOP
+
         finish = FinishReason.REFUSAL if self.refusal and reason else reason
         if finish is None:
             return None
+
         return ModelReply(
             text=storable("".join(self._text)),
             calls=tuple(
@@ -194,9 +214,11 @@ class ReplyAssembly:
             return state_of(self._whole)
         if not self._rich:
             return {}
+
         joined = add_ai_message_chunks(self._rich[0], *self._rich[1:])
         if self._details:
             joined.additional_kwargs[REASONING_DETAILS] = joined_details(self._details)
+
         return state_of(joined)
 
 
@@ -211,9 +233,13 @@ def _counts(usage: UsageMetadata | None) -> JsonMap:
     """The provider's own counts. A negative one would give budget back, and what is no number says nothing: 0."""
     if usage is None:
         return {}
-    input_tokens, output_tokens = countable(usage.get("input_tokens")), countable(usage.get("output_tokens"))
-    read, details = usage.get("input_token_details") or {}, usage.get("output_token_details") or {}
+
+    input_tokens = countable(usage.get("input_tokens"))
+    output_tokens = countable(usage.get("output_tokens"))
+    read = usage.get("input_token_details") or {}
+    details = usage.get("output_token_details") or {}
     parts = [countable(count) for name, count in read.items() if name.startswith(("cache_creation", "ephemeral"))]
+
     return {
         "input_tokens": input_tokens,
         "output_tokens": output_tokens,

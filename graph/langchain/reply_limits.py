@@ -85,7 +85,9 @@ class _Limit:
     """Counts the bytes of a body."""
 
     def __init__(self, *, is_stream: bool) -> None:
-        self._is_stream, self._total, self._piece = is_stream, 0, 0
+        self._is_stream = is_stream
+        self._total = 0
+        self._piece = 0
 
     def count(self, chunk: bytes) -> None:
         """Count a chunk before it is handed on."""
@@ -132,7 +134,9 @@ class _BoundedStream(httpx2.SyncByteStream):
     """The bytes of `content`, as far as they are not too many; `stream` is closed with it."""
 
     def __init__(self, stream: httpx2.SyncByteStream, content: Iterable[bytes], limit: _Limit) -> None:
-        self._stream, self._content, self._limit = stream, content, limit
+        self._stream = stream
+        self._content = content
+        self._limit = limit
 
     def __iter__(self) -> Iterator[bytes]:
         for chunk in self._content:
@@ -147,7 +151,9 @@ class _AsyncBoundedStream(httpx2.AsyncByteStream):
     """The same of an async stream."""
 
     def __init__(self, stream: httpx2.AsyncByteStream, content: AsyncIterable[bytes], limit: _Limit) -> None:
-        self._stream, self._content, self._limit = stream, content, limit
+        self._stream = stream
+        self._content = content
+        self._limit = limit
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
         async for chunk in self._content:

@@ -44,7 +44,11 @@ class AgentStoppedError(Exception):
 
     def __init__(self, cause: records.StopCause) -> None:
         """Its text is the message of `cause` with its reason, and the errors that led to it."""
-        reason = "" if cause.reason.value in cause.message else f" ({cause.reason.value})"
+        if cause.reason.value in cause.message:
+            reason = ""
+        else:
+            reason = f" ({cause.reason.value})"
+
         super().__init__("\n".join((f"{cause.message}{reason}", *cause.diagnostics)))
         self.cause = cause
 
@@ -56,6 +60,7 @@ class StoppingMiddleware(types.AgentMiddleware[types.AgentState[Any], Any, Any])
         super().__init__()
         if exit_behavior not in ("end", "error"):
             raise ValueError(f"exit_behavior is 'end' or 'error', not {exit_behavior!r}")
+
         self._exit = exit_behavior
 
     def end(self, cause: records.StopCause) -> dict[str, Any]:
@@ -63,6 +68,7 @@ class StoppingMiddleware(types.AgentMiddleware[types.AgentState[Any], Any, Any])
         error = AgentStoppedError(cause)
         if self._exit == "error":
             raise error
+
         message = AIMessage(str(error), response_metadata={"stop": cause.model_dump(mode="json")})
         return {"messages": [message], "jump_to": "end"}
 
@@ -93,6 +99,7 @@ class ModelCallMiddleware(types.AgentMiddleware[types.AgentState[Any], Any, Any]
                 self.answer(request, send, heard, here).send(None)
             except StopIteration as end:
                 return end.value  # type: ignore[no-any-return]
+
         raise AssertionError("it waits for nothing")
 
     async def awrap_model_call(self, request: Asked, handler: Send) -> Given:
@@ -139,6 +146,7 @@ class Heard(BaseCallbackHandler):
         params = invocation_params or {}
         if self.listener is not None:
             self.listener.begin(run_id, {**(more.get("metadata") or {}), LIMITS: reply_limits(params)})
+
         self.offered = frozenset(_tool_names(params.get("tools") or ()))
 
     def on_llm_new_token(self, *_: Any, chunk: Any = None, run_id: UUID, **__: Any) -> None:
@@ -172,8 +180,10 @@ def _reply_of(message: Any, parts: ReplyAssembly | None) -> records.ModelReply:
     assembly = parts or ReplyAssembly()
     if parts is None and isinstance(message, AIMessage):
         assembly.take(message)
+
     if (reply := assembly.reply(0.0)) is None:
         assembly.finish_reason = "stop"
+
     return reply or assembly.reply(0.0) or records.ModelReply()
 
 
@@ -182,6 +192,7 @@ def _tool_names(tools: Iterable[Any]) -> Iterator[str]:
     for tool in tools:
         if not isinstance(tool, dict):
             continue
+
         yield from _tool_names(tool.get("function_declarations") or ())
         named = next((tool[key] for key in ("function", "toolSpec") if isinstance(tool.get(key), dict)), tool)
         if isinstance(named.get("name"), str):
@@ -192,6 +203,7 @@ def _tool_names(tools: Iterable[Any]) -> Iterator[str]:
 def _listening() -> Iterator[Heard]:
     heard = Heard()
     token = var_child_runnable_config.set(merge_configs(ensure_config(), {"callbacks": [heard]}))
+
     try:
         yield heard
     finally:
@@ -259,9 +271,11 @@ class LoopGuardMiddleware(StoppingMiddleware):
     @types.hook_config(can_jump_to=["end"])
     def before_model(self, state: Any, runtime: Any) -> dict[str, Any] | None:  # noqa: ARG002 - LangChain's signature
         """Judge the step that has ended: tell the model of repeated calls in their results, or end the run."""
-        step, (record, seen) = _last_answer(state), _memory(state)
+        step = _last_answer(state)
+        record, seen = _memory(state)
         if step is None or step.id == seen:
             return None
+
         after = state["messages"][state["messages"].index(step) + 1 :]
         results = {message.tool_call_id: message for message in after if isinstance(message, ToolMessage)}
         worked = {name: result.status == "success" for name, result in results.items()}
@@ -281,6 +295,7 @@ class LoopGuardMiddleware(StoppingMiddleware):
         notices = [(results[call.call_id], repetition.override_notice(record, name)) for call, _, name in calls]
         update: dict[str, Any] = {"messages": [_with_notice(result, notice) for result, notice in notices if notice]}
         cause = repetition.loop_stop(record, self._config)
+
         return _remembered(record, step) | (self.end(cause) if cause else update)
 
     def wrap_tool_call(
@@ -301,13 +316,18 @@ class LoopGuardMiddleware(StoppingMiddleware):
         )
         effect = self._effects.get(call.tool, records.Effect.EXECUTE)
         spec = records.ToolSpec(name=call.tool, description="", parameters={}, effect=effect, path_fields=_PATHS)
+
         return call, spec, repetition.signature_of(call, spec)
 
     def _refused(self, request: types.ToolCallRequest) -> ToolMessage | None:
         call, _, signature = self._signed(request.tool_call)
         same = [override for override in _memory(request.state)[0].overrides if override.signature == signature]
         error = refuse_repeat(same[0]).error if same else None
-        return _failed_call(call.call_id, call.tool, error) if error else None
+
+        if error:
+            return _failed_call(call.call_id, call.tool, error)
+
+        return None
 
 
 def _last_answer(state: Any) -> AIMessage | None:
@@ -324,7 +344,8 @@ def _remembered(record: records.LoopRecord, step: AIMessage | None) -> dict[str,
 
 
 def _with_notice(result: ToolMessage, notice: records.JsonMap) -> ToolMessage:
-    text, content = json.dumps({"override": notice}, ensure_ascii=False), result.content
+    text = json.dumps({"override": notice}, ensure_ascii=False)
+    content = result.content
     return result.model_copy(update={"content": f"{content}\n{text}" if isinstance(content, str) else [*content, text]})
 
 
@@ -369,6 +390,7 @@ class HealingMiddleware(ModelCallMiddleware, StoppingMiddleware):
         super().__init__(exit_behavior)
         if min(max_healing_attempts, max_schema_repairs) < 0:
             raise ValueError("max_healing_attempts and max_schema_repairs are 0 or more")
+
         self._config = SelfHealingConfig(
             max_healing_attempts, include_error_details, include_format_reminder, max_schema_repairs
         )
@@ -376,6 +398,7 @@ class HealingMiddleware(ModelCallMiddleware, StoppingMiddleware):
     async def answer(self, request: Asked, send: Send, heard: Heard, apart: Apart) -> Given:  # noqa: ARG002
         """The nodes `parse` and `heal`, with each reply between them."""
         state: Any = {"profile": _NATIVE, "step": len(request.state["messages"]), "corrections": []}
+
         while True:
             failed = [
                 (AIMessage(correction.reply or "(empty)"), HumanMessage(correction.prompt))
@@ -385,14 +408,17 @@ class HealingMiddleware(ModelCallMiddleware, StoppingMiddleware):
             response = await send(request.override(messages=messages))
             reply = heard.reply(response)
             is_cut = reply.finish_reason is records.FinishReason.LENGTH
+
             if response.structured_response is not None and not is_cut:
                 return Given(response)
             if not (reply.text or reply.calls or is_cut) and _has_other_content(response.result[0]):
                 return Given(response)
+
             state |= {"reply": reply}
             state |= parse(state, _reader(request, heard))
             if state["reading"] is records.Reading.MALFORMED:
                 state |= heal(state, self._config)
+
             if "stop" in state:
                 return self.stopped(state["stop"])
             if state["reading"] is not records.Reading.MALFORMED:
@@ -404,14 +430,17 @@ def _reader(request: Asked, heard: Heard) -> Reader:
     tools = {tool.name: tool for tool in request.tools if isinstance(tool, BaseTool)}
     others = [tool.get("function", tool).get("name") for tool in request.tools if isinstance(tool, dict)]
     response_format = request.response_format
-    response_format = (
-        ToolStrategy(response_format.schema) if isinstance(response_format, AutoStrategy) else response_format
-    )
+
+    if isinstance(response_format, AutoStrategy):
+        response_format = ToolStrategy(response_format.schema)
+
     if isinstance(response_format, ToolStrategy):
         others += [spec.name for spec in response_format.schema_specs]
 
     def validate(name: str, arguments: records.JsonMap) -> records.JsonMap | list[str]:
-        return _problems(tools[name], arguments) or arguments if name in tools else arguments
+        if name in tools:
+            return _problems(tools[name], arguments) or arguments
+        return arguments
 
     def schema_of(name: str) -> records.JsonMap:
         return convert_to_openai_tool(tools[name])["function"]["parameters"] if name in tools else {}
@@ -419,6 +448,7 @@ def _reader(request: Asked, heard: Heard) -> Reader:
     known_names = frozenset([*tools, *filter(None, others), *heard.offered])
     effects = {name: (tool.metadata or {}).get("effect") for name, tool in tools.items()}
     looking = frozenset(name for name in tools if effects[name] in _LOOKING or (not effects[name] and is_reading(name)))
+
     return Reader(
         _NATIVE,
         known_names,
@@ -438,6 +468,7 @@ def _problems(tool: BaseTool, arguments: records.JsonMap) -> list[str]:
     schema = tool.args_schema
     if tool.handle_validation_error or not isinstance(schema, type) or not issubclass(schema, BaseModel):
         return []
+
     try:
         schema.model_validate(arguments)
     except ValidationError as error:
@@ -446,6 +477,7 @@ def _problems(tool: BaseTool, arguments: records.JsonMap) -> list[str]:
         return describe_errors(error, sorted(names), but=injected)
     except Exception:  # noqa: BLE001 - a validator may fail in any way, and does so again when the tool runs
         return []
+
     return []
 
 
@@ -453,6 +485,7 @@ def _argument_names(schema: Any) -> set[str]:
     """The names by which the fields of a model are given."""
     if not isinstance(schema, type) or not issubclass(schema, BaseModel):
         return set()
+
     aliases = {field.alias for field in schema.model_fields.values() if field.alias}
     return aliases | schema.model_fields.keys()
 
@@ -461,6 +494,7 @@ def _has_other_content(message: Any) -> bool:
     """Whether a message without text holds something else that is meant: an image, audio, or a pause."""
     if message.response_metadata.get("stop_reason") == "pause_turn" or message.additional_kwargs.get("audio"):
         return True
+
     blocks = message.content if isinstance(message.content, list) else []
     return any(isinstance(block, dict) and block.get("type") not in _WORDS for block in blocks)
 
@@ -481,9 +515,13 @@ def _rewritten(
     calls_read = [item for item in items if isinstance(item, records.ToolCall)]
     calls = [NativeCall(name=each.tool, args=each.arguments, id=each.call_id, type="tool_call") for each in calls_read]
     broken = [item for item in items if isinstance(item, records.CallError)]
+
     if not isinstance(message, AIMessage) or (not broken and calls == message.tool_calls):
         return response
-    invalid, results = [], []
+
+    invalid = []
+    results = []
+
     for call in broken:
         problem = f"{call.error.error_type.name}: {call.error.details}"
         # Endpoints refuse a history with broken JSON in it.
@@ -492,7 +530,9 @@ def _rewritten(
         )
         error = records.ToolError(code=records.ToolErrorCode.INVALID_ARGUMENT, message=problem)
         results.append(_failed_call(call.call_id, call.tool, error))
+
     read: dict[str, Any] = {"tool_calls": calls, "invalid_tool_calls": invalid}
     if reply.text != message.text:
         read["content"] = reply.text  # without the calls
+
     return Answered([message.model_copy(update=read), *response.result[1:], *results], response.structured_response)

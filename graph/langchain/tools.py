@@ -60,31 +60,43 @@ def as_tools(given: Iterable[object], effects: Mapping[str, Effect]) -> tuple[To
     given = tuple(given)
     tools = tuple(each if isinstance(each, Tool) else _tool_of(each, effects) for each in given)
     foreign = [made.name for made, original in zip(tools, given, strict=True) if made is not original]
+
     if clash := next((each.name for each in default_tools() if each.name in foreign), ""):
         raise ValueError(f"tools: {clash!r} is the name of a built-in tool: give yours another name.")
+
     for name in effects.keys() - foreign:
         if any(each.name == name for each in tools):
             raise ValueError(f"effects: the tool {name!r} says its effect itself, in @tool(effect=...): leave it out.")
         raise ValueError(f"effects: there is no tool {name!r}. {meant_or_known(name, foreign)[1]}")
+
     return tools
 
 
 def _tool_of(given: object, effects: Mapping[str, Effect]) -> Tool:
     if isinstance(given, BaseTool):
         return _adapted(given, effects)
+
     if is_action(given):
         action = tool_of(given)
         return replace(action, effect=_effect(action.name, effects, {"effect": action.effect}))
+
     if not inspect.isroutine(given):
-        kind = f"the class {given.__name__}" if isinstance(given, type) else f"a {type(given).__name__}"
+        if isinstance(given, type):
+            kind = f"the class {given.__name__}"
+        else:
+            kind = f"a {type(given).__name__}"
+
         raise TypeError(f"tools: {kind} does not fit: give {ACCEPTED}.")
+
     name = given.__name__
     try:
         if ToolContext in inspect.get_annotations(given, eval_str=True).values():
             return tool(given, effect=_effect(name, effects, {}))
+
         found = langchain_tool(given)
     except Exception as error:
         raise TypeError(f"tools: the function {name!r} cannot be made a tool: {error}") from error
+
     return _adapted(found, effects)
 
 
@@ -100,22 +112,29 @@ def _effect(name: str, effects: Mapping[str, Effect], metadata: Mapping[str, Any
 
 
 def _adapted(given: BaseTool, effects: Mapping[str, Effect]) -> Tool:
-    name, metadata = given.name, given.metadata or {}
+    name = given.name
+    metadata = given.metadata or {}
+
     if given.return_direct:
         raise ValueError(
             f"tools: {name!r} has return_direct=True, and only the model's answer ends a turn here: leave it out. The"
             " model then answers with the result."
         )
+
     if not re.fullmatch(r"[A-Za-z0-9_-]{1,64}", name):
         raise ValueError(f"tools: {name!r} is no name that models take: use letters, digits, _ and -, at most 64.")
+
     effect = _effect(name, effects, metadata)
+
     try:
         given = _undumped(given)
-        (arguments, schema), node = _arguments(given), ToolNode([given])
+        arguments, schema = _arguments(given)
+        node = ToolNode([given])
     except Exception as error:  # noqa: BLE001 - a schema of the user's own may fail in any way
         return unavailable_tool(
             name, f"The tool {name!r} has a schema that cannot be used: {one_line(str(error), 500)}"
         )
+
     paths = tuple(metadata.get("path_fields", ()))
     if unknown := [path for path in paths if path not in schema["properties"]]:
         raise ValueError(f"tools: {name!r} has no argument {unknown[0]!r}, which its path_fields name.")
@@ -136,9 +155,11 @@ def _adapted(given: BaseTool, effects: Mapping[str, Effect]) -> Tool:
 
     # LangChain would call what is not async in a thread of its own, which nobody can give up.
     if isinstance(given, StructuredTool | SimpleTool):
-        in_loop, has_sync = given.coroutine is not None, given.func is not None
+        in_loop = given.coroutine is not None
+        has_sync = given.func is not None
     else:
-        in_loop, has_sync = type(given)._arun is not BaseTool._arun, True  # noqa: SLF001 - said nowhere else
+        in_loop = type(given)._arun is not BaseTool._arun  # noqa: SLF001 - a tool without one runs its sync form
+        has_sync = True
     return Tool(
         name=name,
         description=" ".join(given.description.split()),
@@ -155,24 +176,38 @@ def _adapted(given: BaseTool, effects: Mapping[str, Effect]) -> Tool:
 def _undumped(given: BaseTool) -> BaseTool:
     """The tool, its runtime handed on as it is: LangChain would dump it, history and all, and warn of a context."""
     schema: Any = given.args_schema
-    fields = schema.model_fields if isinstance(schema, type) and issubclass(schema, BaseModel) else {}
+    if isinstance(schema, type) and issubclass(schema, BaseModel):
+        fields = schema.model_fields
+    else:
+        fields = {}
+
     runtime: Any = {
         field: (Annotated[about.annotation, InjectedToolArg, PlainSerializer(lambda told: told)], about)
         for field, about in fields.items()
         if (get_origin(about.annotation) or about.annotation) is ToolRuntime
     }
     model = runtime and create_model(given.name, __base__=schema, **runtime)
-    return given.model_copy(update={"args_schema": model}) if model else given
+
+    if model:
+        return given.model_copy(update={"args_schema": model})
+
+    return given
 
 
 def _arguments(given: BaseTool) -> tuple[type[BaseModel], JsonMap]:
     """The model of what a model may say, and the schema that it is shown; LangChain checks what is no such model."""
     shown: Any = given.tool_call_schema
     plain = isinstance(given, SimpleTool) and given.args_schema is None  # one text, under a name of LangChain's
+
     if plain or not (isinstance(shown, type) and issubclass(shown, BaseModel)):
         raw = given.args_schema
-        schema = raw if isinstance(raw, dict) else convert_to_openai_function(given).get("parameters", {})
+        if isinstance(raw, dict):
+            schema = raw
+        else:
+            schema = convert_to_openai_function(given).get("parameters", {})
+
         return OpenArguments, shown_schema(schema)
+
     whole: Any = given.get_input_schema()
     has_no_validators = (
         whole.model_fields.keys() == shown.model_fields.keys()
@@ -184,6 +219,7 @@ def _arguments(given: BaseTool) -> tuple[type[BaseModel], JsonMap]:
         if field in shown.model_fields and (not has_no_validators or about.default is None)
     }
     model = create_model(given.name, __base__=whole if has_no_validators else None, **fields)
+
     return model, argument_schema(model)
 
 
@@ -192,7 +228,9 @@ def _call(
 ) -> tuple[dict[str, Any], RunnableConfig]:
     """The call with what is injected: nothing of that is taken from the model."""
     config: RunnableConfig = {**ensure_config(), "callbacks": UNHEARD}
-    runtime, state = get_runtime(), dict(context.state)
+    runtime = get_runtime()
+    state = dict(context.state)
+
     if reply := state.get("reply"):
         calls: Any = [
             {"name": item.tool, "args": item.arguments, "id": item.call_id, "type": "tool_call"}
@@ -200,6 +238,7 @@ def _call(
             if isinstance(item, ToolCall)
         ]
         state["messages"] = [*state["messages"], AIMessage(reply.text, tool_calls=calls)]
+
     tool_runtime: Any = ToolRuntime(
         state=state,
         context=state.get("context"),
@@ -212,6 +251,7 @@ def _call(
     )
     content = values.model_dump(mode="json", exclude_defaults=True)
     call: Any = {"name": given.name, "args": content, "id": context.call_id, "type": "tool_call"}
+
     try:  # the node itself would wait for a tool that was given up
         return {**node._inject_tool_args(call, tool_runtime, given)}, config  # noqa: SLF001
     except KeyError as error:
@@ -224,24 +264,31 @@ def _answer(name: str, made: Any) -> ToolAnswer:
             f"The tool {name} returned a {type(made).__name__}, which does not steer this machine: have it return what"
             " the model is to know, and keep in LangGraph's store what is to last."
         )
+
     if made.status == "error":
         return ToolError(code=ToolErrorCode.IO_ERROR, message=made.text or f"{name} failed.")
+
     content = made.content
-    blocks = (
-        [] if isinstance(content, str) else [{"type": "text", "text": e} if isinstance(e, str) else e for e in content]
-    )
+    if isinstance(content, str):
+        blocks = []
+    else:
+        blocks = [{"type": "text", "text": e} if isinstance(e, str) else e for e in content]
+
     plain = tuple(orjson.loads(orjson.dumps(blocks)))  # TypeError: a block holds what no checkpoint can
     return ToolOutput(ToolResult(ok=True, data={"text": made.text}), blocks=plain, artifact=_as_json(made.artifact))
 
 
 def _failure(given: BaseTool, arguments: type[BaseModel], error: Exception) -> ToolError:
     name = given.name
+
     if isinstance(error, ValidationError) and error.title == given.get_input_schema().__name__:  # no other model's
         return invalid(
             f"The arguments of {name} do not fit: {'; '.join(describe_errors(error, [*arguments.model_fields]))}."
         )
+
     if isinstance(error, GraphBubbleUp):
         return invalid(f"{name} called interrupt(), which no tool can here: mode ask has a person approve its calls.")
+
     return ToolError(code=ToolErrorCode.IO_ERROR, message=f"{name} failed: {error}")
 
 

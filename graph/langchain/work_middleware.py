@@ -67,7 +67,8 @@ class FileRulesMiddleware(types.AgentMiddleware[types.AgentState[Any], Any, Any]
     ) -> None:
         """`path_arguments` are more names of arguments that hold paths. `root` is the folder that the tools work in."""
         super().__init__()
-        self._rules, self._root = rules, root
+        self._rules = rules
+        self._root = root
         self._path_arguments = frozenset(path_arguments)
 
     def wrap_tool_call(self, request: types.ToolCallRequest, handler: Handler) -> Answer:
@@ -81,11 +82,13 @@ class FileRulesMiddleware(types.AgentMiddleware[types.AgentState[Any], Any, Any]
     def _refusal(self, request: types.ToolCallRequest) -> ToolMessage | None:
         call = request.tool_call
         reads = is_reading(call["name"])
+
         for name in (name for path in self._paths(call["args"], named=False) for name in self._names(path)):
             for_write = not (reads and is_readable_template(Path(name)))
             error = judge_path(name, for_write, self._rules, os.path.realpath(self._root))
             if error is not None:
                 return ToolMessage(error.message, name=call["name"], tool_call_id=call["id"] or "", status="error")
+
         return None
 
     def _paths(self, value: Any, *, named: bool) -> Iterator[str]:
@@ -103,9 +106,11 @@ class FileRulesMiddleware(types.AgentMiddleware[types.AgentState[Any], Any, Any]
 
     def _names(self, path: str) -> set[str]:
         """The path as it is written and what it leads to, each as seen from the root where it lies below."""
-        root, places = os.path.realpath(self._root), [path]
+        root = os.path.realpath(self._root)
+        places = [path]
         with suppress(ValueError):  # no file has such a name
             places += map(os.path.realpath, (os.path.join(root, path), os.path.join(root, path.lstrip("/"))))
+
         return {workspace_relative(place, root) or place for place in places}
 
 
@@ -150,7 +155,10 @@ class RedactionMiddleware(types.AgentMiddleware[types.AgentState[Any], Any, Any]
             return self._clean_command(answer)
         if isinstance(answer, BaseMessage):
             return self._clean_message(answer)
-        return self._redactor.content(answer) if isinstance(answer, dict | str) else answer
+        if isinstance(answer, dict | str):
+            return self._redactor.content(answer)
+
+        return answer
 
     def _clean_command(self, command: Command[Any]) -> Command[Any]:
         update = command.update
@@ -158,21 +166,26 @@ class RedactionMiddleware(types.AgentMiddleware[types.AgentState[Any], Any, Any]
             update = {**update, "messages": self._clean(update["messages"])}
         elif isinstance(update, list | tuple):
             update = [(key, self._clean(value) if key == "messages" else value) for key, value in update]
+
         return replace(command, update=update)
 
     def _clean_message(self, message: BaseMessage) -> BaseMessage:
         content = message.content
         blocks = without_secrets({"content": [content] if isinstance(content, str) else content}, self._redactor.text)
         clean: dict[str, Any] = {"content": blocks["content"][0] if isinstance(content, str) else blocks["content"]}
+
         if message.name and self._redactor.text(message.name) != message.name:
             clean["name"] = HIDDEN_NAME
+
         for name in _BESIDE_CONTENT:
             if value := getattr(message, name, None):
                 clean[name] = self._redactor.content(value)
+
         if isinstance(message, ToolMessage):
             artifact = json_like(message.artifact, other=in_words)
             safe = self._redactor.content(artifact)
             clean["artifact"] = message.artifact if safe == artifact else safe
+
         return message.model_copy(update=clean)
 
 
@@ -217,17 +230,23 @@ class EvidenceMiddleware(ModelCallMiddleware):
         """
         super().__init__()
         rules = DEFAULT_GUARDRAIL_RULES
-        judge, contents = partial(judge_path, rules=rules), partial(judge_content, rules=rules)
-        root, found = check_workspace(workspace), None
+        judge = partial(judge_path, rules=rules)
+        contents = partial(judge_content, rules=rules)
+        root = check_workspace(workspace)
+        found = None
+
         if isinstance(root, str):
             how = CheckRules(tuple(checks), timeout_s, sandbox=sandbox)
             found = open_checks(root, how, partial(is_hidden, rules=rules), contents)
+
         for problem in (root, found):
             if isinstance(problem, ToolError) and problem.code is not ToolErrorCode.UNAVAILABLE:
                 raise ValueError(problem.message)
+
         self._context = ToolContext(Workspace(str(root), judge, contents=contents), timeout_s=timeout_s, checks=found)
         self._engine = Engine(ActionRegistry([run_checks]), TraceSink(), redactor=Redactor(known_values(os.environ)))
-        self._paths, self._index = JudgedPaths(str(root), judge, contents=contents), watch.FileIndex()
+        self._paths = JudgedPaths(str(root), judge, contents=contents)
+        self._index = watch.FileIndex()
         self._before: OrderedDict[str, watch.Snapshot | watch.Unwatched] = OrderedDict()
 
     def before_agent(self, state: Any, runtime: Any) -> dict[str, Any]:  # noqa: ARG002 - LangChain's
@@ -237,6 +256,7 @@ class EvidenceMiddleware(ModelCallMiddleware):
             self._before[turn] = watch.snapshot(self._paths, self._index, _LIMITS, monotonic_s() + _LIMITS.before_s)
             if len(self._before) > _MOST_TURNS:
                 self._before.popitem(last=False)
+
         return {"evidence": {"turn": turn, "tries": 0, "request": _request_id(state["messages"]), "answer": ""}}
 
     async def abefore_agent(self, state: Any, runtime: Any) -> dict[str, Any]:
@@ -248,31 +268,41 @@ class EvidenceMiddleware(ModelCallMiddleware):
         response = await send(request)
         state: Any = request.state
         turn = state.get("evidence")
+
         if turn is None:
             return Given(response)
-        answer = _digest(response.result[0]) if heard.is_reply(response) else ""
+
+        answer = ""
+        if heard.is_reply(response):
+            answer = _digest(response.result[0])
+
         return Given(response, Command(update={"evidence": {**turn, "answer": answer}}))
 
     @types.hook_config(can_jump_to=["model"])
     def after_agent(self, state: Any, runtime: Any) -> dict[str, Any]:  # noqa: ARG002 - LangChain's
         """Judge the changes: the record for the state, and what is wrong, for the model."""
-        turn, messages = state.get("evidence"), state["messages"]
+        turn = state.get("evidence")
+        messages = state["messages"]
         if turn is None or not _is_turn(turn, messages):
             return {"verified": Verification(reason=_FORGOTTEN.reason).model_dump(mode="json")}
 
         with self._index.turn:
             changes = watch.changed(self._paths, self._index, _LIMITS, self._before.get(turn["turn"], _FORGOTTEN))
+
         verified = Verification(reason=NO_FILE_CHANGED)
+
         if isinstance(changes, watch.Unwatched):
             verified = Verification(reason=changes.reason)
         elif changes.files:
             verified = self._verified(changes.files)
+
         update: dict[str, Any] = {"verified": verified.model_dump(mode="json")}
 
         tries = turn["tries"] + 1
         if verified.kind == "contradicted" and tries < MAX_FAILED_TRIES and _is_answer_of_model(turn, state):
             failure = HumanMessage(_FAILED.format(reason=verified.reason), name=RESULT_MESSAGE_NAME)
             return {**update, "evidence": {**turn, "tries": tries}, "messages": [failure], "jump_to": "model"}
+
         self._before.pop(turn["turn"], None)
         return update
 
@@ -284,9 +314,11 @@ class EvidenceMiddleware(ModelCallMiddleware):
     def _verified(self, files: tuple[watch.CommandChange, ...]) -> Verification:
         """What the checks say of changed files."""
         contents = {file.before.sha256: file.before_data for file in files}
-        changes, paths = file_changes(watch.CommandChanges(files)), [file.path for file in files]
+        changes = file_changes(watch.CommandChanges(files))
+        paths = [file.path for file in files]
         call = ToolCall(call_id="", tool="run_checks", arguments={"paths": paths[:MOST_CHECKED]}, raw_arguments="")
         context = replace(self._context, changes=changes, backup=contents.get)
+
         return verification(call, self._engine.run_sync(call, context).result, paths) or Verification()
 
 
@@ -308,6 +340,7 @@ def _is_answer_of_model(turn: JsonMap, state: Any) -> bool:
         return False
     if last is None or (last.tool_calls and state.get("structured_response") is None):
         return False
+
     return bool(turn["answer"] == _digest(last))
 
 

@@ -56,12 +56,16 @@ class WorkspaceBackend(protocol.SandboxBackendProtocol):
         """
         if isinstance(real := check_workspace(root), ToolError):
             raise ValueError(real.message)  # noqa: TRY004 - the value is wrong, not its type
+
         rules = (*rules, OWN_SETTINGS_RULE)
         contents = partial(judge_content, rules=rules)
 
         def judge(name: str, for_write: bool) -> ToolError | None:  # a file has one path, so that rules of paths hold
             inner = name.removeprefix(f"{real[1:]}/")
-            twice = invalid(f"Files are named from the workspace: it is '/{inner}'.") if inner != name else None
+            twice = None
+            if inner != name:
+                twice = invalid(f"Files are named from the workspace: it is '/{inner}'.")
+
             return twice or judge_path(name, for_write, rules, real)
 
         self._workspace = Workspace(real, judge, contents=contents)
@@ -80,6 +84,7 @@ class WorkspaceBackend(protocol.SandboxBackendProtocol):
         entries = self._workspace.list_directory(_name(path))
         if isinstance(entries, ToolError):
             return protocol.LsResult(error=entries.message)
+
         return protocol.LsResult(entries=list(map(_info, entries)))
 
     def read(self, file_path: str, offset: int = 0, limit: int = 2000) -> protocol.ReadResult:
@@ -88,6 +93,7 @@ class WorkspaceBackend(protocol.SandboxBackendProtocol):
             return protocol.ReadResult(error=file.message)
         if (text := decode_text(file.data)) is not None:
             return slice_read_response(create_file_data(masked_blocks(text.text)), offset, limit)
+
         return protocol.ReadResult(file_data=create_file_data(b64encode(file.data).decode(), encoding="base64"))
 
     def write(self, file_path: str, content: str) -> protocol.WriteResult:
@@ -114,6 +120,7 @@ class WorkspaceBackend(protocol.SandboxBackendProtocol):
         arguments = {"pattern": pattern, "glob": glob or "", "literal": True, "max_results": most}
         error, data = self._run("search_files", path or "/", **arguments)
         lines: list[Any] = [{**match, "path": f"/{match['path']}"} for match in data.get("matches", ())]
+
         return protocol.GrepResult(error, None if error else lines, data.get("has_more", False))
 
     def glob(self, pattern: str, path: str | None = None) -> protocol.GlobResult:
@@ -121,15 +128,19 @@ class WorkspaceBackend(protocol.SandboxBackendProtocol):
         relative = relative_glob(self._workspace, f".{pattern}" if pattern.startswith("/") else pattern)
         if isinstance(relative, ToolError):
             return protocol.GlobResult(relative.message)
+
         globs = parse_globs(relative)
         if not globs or ".." in relative.split("/"):
             problem = "is too long, has too many alternatives, or leads out of the folder"
             return protocol.GlobResult(f"The pattern {quoted(pattern[:80])} {problem}.")
+
         name = _name(path or "/")
         files = [entry for entry in self._workspace.walk(name) if entry.kind == "file"]
         matches: list[Entry] = []
+
         for glob in globs:  # the first meaning that matches anything counts
             matches = matches or [entry for entry in files if glob.matches(entry.path.removeprefix(f"{name}/"))]
+
         readable = [entry for entry in matches if self._workspace.denied(entry.path) is None]
         return protocol.GlobResult(matches=[_info(entry) for entry in readable])
 
@@ -138,6 +149,7 @@ class WorkspaceBackend(protocol.SandboxBackendProtocol):
         hashes = [getattr(self._workspace.read_file(_name(path)), "sha256", "") for path, _ in files]
         write = self._workspace.write_file
         done = [write(_name(path), data, expected_sha256=old) for (path, data), old in zip(files, hashes, strict=True)]
+
         return [
             protocol.FileUploadResponse(path, _standard(result)) for (path, _), result in zip(files, done, strict=True)
         ]
@@ -157,9 +169,11 @@ class WorkspaceBackend(protocol.SandboxBackendProtocol):
             return protocol.ExecuteResponse(commands.message, 126)  # as a shell has it for what it cannot run
         if isinstance(done := commands.run(["sh", "-c", command], timeout_s=timeout or None), ToolError):
             return protocol.ExecuteResponse(done.message, 126)
+
         outputs = list(filter(None, map(output_text, (done.stdout, done.stderr))))
         if done.timed_out or done.limit:
             outputs.append(str(done.limit or f"The command was stopped after {done.limit_s:g} s."))
+
         cut = bool(done.stdout.left_out or done.stderr.left_out)
         return protocol.ExecuteResponse("\n".join(outputs), 124 if done.timed_out else done.exit_code, cut)
 
@@ -169,6 +183,7 @@ class WorkspaceBackend(protocol.SandboxBackendProtocol):
         hashes = {now.path: now.sha256} if isinstance(now, FileContent) else {}
         call = ToolCall(call_id="", tool=tool, arguments={"path": _name(path), **arguments}, raw_arguments="")
         result = self._engine.run_sync(call, ToolContext(self._workspace, hashes)).result
+
         return (result.error.message if result.error else None), result.data
 
 
@@ -184,4 +199,7 @@ def _info(entry: Entry) -> protocol.FileInfo:
 def _standard(done: FileContent | ToolError) -> str | None:
     """The word that deepagents has for a failure, or the message."""
     words = {ToolErrorCode.NOT_FOUND: "file_not_found", ToolErrorCode.PERMISSION_DENIED: "permission_denied"}
-    return words.get(done.code, done.message) if isinstance(done, ToolError) else None
+    if isinstance(done, ToolError):
+        return words.get(done.code, done.message)
+
+    return None

@@ -61,16 +61,22 @@ class Retried(NamedTuple):
     def tries_again(self, error: Exception, attempt: int) -> bool:
         """Whether another attempt follows the failed one with this number, from 1."""
         condition = self.retry.retry_exception_types
-        is_retryable = condition(error) if callable(condition) else isinstance(error, condition)
+        if callable(condition):
+            is_retryable = condition(error)
+        else:
+            is_retryable = isinstance(error, condition)
+
         return is_retryable and attempt < self.retry.max_attempt_number
 
     def wait_s(self, attempt: int) -> float:
         """Seconds to wait after the failed attempt with this number. Source: tenacity.wait_exponential_jitter."""
         if not self.retry.wait_exponential_jitter:
             return 0.0
+
         parameters = self.retry.exponential_jitter_params or {}
         wait = parameters.get("initial", 1.0) * parameters.get("exp_base", 2.0) ** (attempt - 1)
         jitter = random.uniform(0.0, parameters.get("jitter", 1.0))  # noqa: S311
+
         return max(0.0, min(wait + jitter, parameters.get("max", inf)))
 
 
@@ -92,20 +98,29 @@ def unwrap(model: Any, config: RunnableConfig | None = None) -> Wrapped:
     """
     if isinstance(model, BaseChatModel):
         return Single(model, {})
+
     if isinstance(model, DynamicRunnable):
         prepared, chosen = model.prepare(config)
         return unwrap(prepared, chosen)
+
     if isinstance(model, RunnableBindingBase):
         bound_config = merge_configs(model.config, *(factory(model.config) for factory in model.config_factories))
         inner = unwrap(model.bound, merge_configs(bound_config, config))
         inner = _with(inner, model.kwargs, bound_config)
-        return Retried(inner, model) if isinstance(model, RunnableRetry) else inner
+
+        if isinstance(model, RunnableRetry):
+            return Retried(inner, model)
+
+        return inner
+
     if isinstance(model, RunnableWithFallbacks):
         if model.exception_key is not None:
             raise TypeError("with_fallbacks(exception_key=...) is for chains whose input is a dict: leave it out")
         return InOrder(tuple(unwrap(runnable, config) for runnable in model.runnables), model.exceptions_to_handle)
+
     if type(model).__name__ == _CONFIGURABLE:
         return unwrap(_configured(model, config))
+
     raise TypeError(f"a {type(model).__name__} hides which model it asks, so no limit can be kept: {_ACCEPTED}")
 
 
@@ -118,15 +133,18 @@ def run_models(model: Any, config: RunnableConfig | None = None) -> tuple[Single
     wrapped = unwrap(model, config)
     _check_errors(wrapped)
     models = tuple(singles(wrapped))
+
     for single in models:
         for name in single.settings.keys() & _DECIDED.keys():
             raise TypeError(f"bind({name}=...) is for the machine to decide: {_DECIDED[name]}")
+
         handlers: Any = getattr(single.chat.callbacks, "handlers", single.chat.callbacks) or ()
         if any(isinstance(handler, RootListenersTracer | AsyncRootListenersTracer) for handler in handlers):
             raise TypeError(
                 "the listeners of with_listeners hear one call, and a run makes many: give a callback handler, as in"
                 " with_config(callbacks=[...])"
             )
+
     return models
 
 
@@ -136,6 +154,7 @@ def is_configurable(model: Any) -> bool:
         return is_configurable(model.bound)
     if isinstance(model, RunnableWithFallbacks):
         return any(map(is_configurable, model.runnables))
+
     return isinstance(model, DynamicRunnable) or type(model).__name__ == _CONFIGURABLE
 
 
@@ -148,6 +167,7 @@ def _check_errors(model: Wrapped) -> None:
                 "with_fallbacks(exceptions_to_handle=...) chooses by exceptions, and a run by kinds of failures: leave"
                 " it out"
             )
+
         for single in model.models:
             _check_errors(single)
 
@@ -165,9 +185,11 @@ def singles(model: Wrapped) -> Iterator[Single]:
 
 def with_arguments(model: Single, arguments: Mapping[str, Any]) -> Single:
     """The model with arguments of a call; those that limits need, and sampling, become fields of a copy."""
-    fields, update = type(model.chat).model_fields, JsonMap()
+    fields = type(model.chat).model_fields
+    update = JsonMap()
     limit = next((name for name in LIMIT_FIELDS if name in fields), "")
     others = dict(model.settings)
+
     for name, value in arguments.items():
         if name in LIMIT_FIELDS and limit:
             update[limit] = value
@@ -177,6 +199,7 @@ def with_arguments(model: Single, arguments: Mapping[str, Any]) -> Single:
             update[name] = value
         else:
             others[name] = value
+
     return Single(with_settings(model.chat, update), others)
 
 
@@ -209,11 +232,16 @@ def _with(model: Wrapped, arguments: Mapping[str, Any], config: RunnableConfig) 
         return model._replace(model=_with(model.model, arguments, config))
     if isinstance(model, InOrder):
         return model._replace(models=tuple(_with(single, arguments, config) for single in model.models))
-    chat, added = model.chat, JsonMap()
+
+    chat = model.chat
+    added = JsonMap()
     if tags := config.get("tags"):
         added["tags"] = [*(chat.tags or ()), *tags]
+
     if metadata := config.get("metadata"):
         added["metadata"] = {**(chat.metadata or {}), **metadata}
+
     if callbacks := config.get("callbacks"):
         added["callbacks"] = merge_configs({"callbacks": chat.callbacks}, {"callbacks": callbacks}).get("callbacks")
+
     return with_arguments(model._replace(chat=with_settings(chat, added)), arguments)

@@ -115,8 +115,11 @@ class BoundNodes:
         are those of a server's clients, whichever server it is. `middleware` has the hooks around their steps. `name`
         is the agent's in its last message. `own` are fields of every context, whoever gives it.
         """
-        self._name, self._own = name, own
-        self._stop, self._bound, self._served = stop, context, served
+        self._name = name
+        self._own = own
+        self._stop = stop
+        self._bound = context
+        self._served = served
         self._tools = tools
         self._specs = tools.specs
         self._models = ModelRuntime(model, tools, stop)
@@ -162,6 +165,7 @@ class BoundNodes:
         context_source = given_context(self._asked(runtime), self._bound, state.get("context"))
         if isinstance(context_source, StopCause):
             return self._refused(state, context_source)
+
         context = context_source if isinstance(context_source, AgentContext) else AgentContext()
         prompt = state.get("system_prompt") if context is state.get("context") else None
         context = context.model_copy(update=self._own)
@@ -173,21 +177,28 @@ class BoundNodes:
         context = context.model_copy(update={"system_prompt": "", **folder, **self._of_strangers(runtime)})
         run_id = run_id_of(runtime) or state.get("run_id") or uuid4().hex
         memory = Memory(runtime.store, context.workspace) if context.memory and not problem else None
+
         if isinstance(remembered := memory.notes() if memory else [], ToolError):
             _trace_event(run_id, "memory.unavailable", {"reason": remembered.message})
-            context, remembered = context.model_copy(update={"memory": False}), []
+            context = context.model_copy(update={"memory": False})
+            remembered = []
+
         messages = state.get("messages") or []
         ended = state.get("outcome")
         if ended is not None and ended.changed_files and is_resuming(last_request(messages)):
             context = context.model_copy(update={"require_changes": False})  # there may be nothing left to change
+
         marked = bool(messages) and str(messages[-1].id).startswith(REQUEST_ID)
         spent = self._models.spent_before(state.get("spending"), context, run_id, marked=marked)
         update = begin_turn(state, self._turn_resources(state, context, problem or None, run_id, remembered))
         window = state.get("window") or WHOLE
+
         if window.tokens is not None:  # the model may be another one now
             update["window"] = window.model_copy(update={"tokens": None})
+
         for name, reason in ({} if update["stop"] else self._tools.lacks(context, run_id)).items():
             _trace_event(run_id, name, {"reason": reason})
+
         update |= {"context": context, "system_prompt": words, "run_id": run_id, "tool_counts": {}}
         update["spending"] = ledger.begin_turn(spent)
         return {**update, "first_step": state.get("step", 0) + 1}
@@ -208,7 +219,8 @@ class BoundNodes:
     def _turn_resources(
         self, state: AgentState, context: AgentContext, problem: str | None, run_id: str, noted: Sequence[Note]
     ) -> TurnResources:
-        profile, tools = self._models.profile(context), self._tools.usable(context)
+        profile = self._models.profile(context)
+        tools = self._tools.usable(context)
         before = state.get("profile")
         if context.protocol == "auto" and before == profile.model_copy(update={"protocol": Protocol.TEXT}):
             profile = before  # the thread has gone over to the text protocol
@@ -259,7 +271,8 @@ class BoundNodes:
 
     async def _hooked(self, state: AgentState, ready: Prepared, hooks: "Hooks", *, in_loop: bool) -> Update:
         async def send(part: Any, system: str, tools: Sequence[ToolSpec], other: Runnable[Any, Any] | None) -> Update:
-            settings, services = replace(ready.settings, system=system), self._services(state, ready)
+            settings = replace(ready.settings, system=system)
+            services = self._services(state, ready)
             if other is not None:
                 settings, services = self._models.of_other(other, ready.context, settings, services)
             update: Update = {}
@@ -276,7 +289,8 @@ class BoundNodes:
 
     def parse(self, state: AgentState) -> Update:
         """Read the reply."""
-        reply, ready = self._as_written(state, "reply"), self._models.prepared(state)
+        reply = self._as_written(state, "reply")
+        ready = self._models.prepared(state)
         reader = reply_reader(self._tools, state, ready and ready.tools)
         update = with_known_files(self._tools, state["context"], parse(reply, reader))
         formats = {item.format for item in update["items"] if isinstance(item, ToolCall) and item.format}
@@ -318,7 +332,8 @@ class BoundNodes:
         judged = judge_calls(self._tools, self._as_written(state, "items"))
         update = self._tools.words.hidden(state["run_id"], judged, "items", "verdicts", "results")
         if update["results"]:
-            log, items = self._log(state), update.get("items", state["items"])
+            log = self._log(state)
+            items = update.get("items", state["items"])
             for item, verdict, result in zip(items, update["verdicts"], update["results"], strict=True):
                 log.call(state.get("step", 0), item, verdict, result)
         return update
@@ -346,7 +361,8 @@ class BoundNodes:
 
     def loop_check(self, state: AgentState) -> Update:
         """Judge the step and settle it into the history."""
-        context, words = state["context"], partial(self._tools.words.written, state["run_id"])
+        context = state["context"]
+        words = partial(self._tools.words.written, state["run_id"])
         update = check(
             state,
             context.loop(),
@@ -458,11 +474,9 @@ class BoundNodes:
             return None
         from mendgraph.graph.machine.children import Children, Surroundings
 
-        config, write, context_value = (
-            get_config(),
-            get_stream_writer(),
-            cast("object", get_runtime(AgentContext).context),
-        )
+        config = get_config()
+        write = get_stream_writer()
+        context_value = cast("object", get_runtime(AgentContext).context)
         owner = context_value.owner if isinstance(context_value, Admission) else None
 
         def children(used: dict[str, int], records: WorkspaceRecords) -> Children:
@@ -472,7 +486,9 @@ class BoundNodes:
         return children
 
     def _compiled_for_children(self, records: WorkspaceRecords, stop: StopRequest) -> Any:
-        nodes, tools, models = copy(self), copy(self._tools), copy(self._models)
+        nodes = copy(self)
+        tools = copy(self._tools)
+        models = copy(self._models)
         vars(tools).update(records=records)
         vars(models).update(_stop=stop)
         overrides = {name: value for name, value in self._own.items() if name == "system_prompt"}
@@ -482,7 +498,8 @@ class BoundNodes:
     @contextmanager
     def _scope(self) -> Iterator[CancellationScope]:
         """The right of one step, which is closed when somebody wants the run to stop in it."""
-        scope, stop = CancellationScope(), self._stop
+        scope = CancellationScope()
+        stop = self._stop
 
         def close() -> None:
             if stop and stop.in_step:
@@ -499,7 +516,8 @@ class BoundNodes:
         if trouble := self._models.book.trouble():
             _trace_event(state["run_id"], "spending.unbooked", {"reason": trouble.message})
         update = self._tools.words.hidden(state["run_id"], update, "reply", "window")
-        reply, stop = update.get("reply"), update.get("stop")
+        reply = update.get("reply")
+        stop = update.get("stop")
         if stop is not None:  # also what no endpoint said: an exception of a user's own model, an address with a login
             return {**update, "stop": stop.model_copy(update={"message": self.scrub(stop.message)})}
         if reply is None or reply.preloaded:

@@ -81,7 +81,9 @@ class AgentGraph(Machine):
 
     def __init__(self, *, scrub: Callable[[str], str], secrets: Sequence[str], **parts: Any) -> None:
         super().__init__(**parts)
-        self.scrub, self.secrets = scrub, secrets
+        self.scrub = scrub
+        self.secrets = secrets
+
         if isinstance(self.checkpointer, BaseCheckpointSaver):  # a server makes a copy with its own
             self.checkpointer = refuse_pruned_histories(own_saver(self.checkpointer, secrets))
 
@@ -90,6 +92,7 @@ class AgentGraph(Machine):
         saver = super()._resolve_checkpointer(config)
         if saver is None:
             return None
+
         allow_records(saver)
         return refuse_pruned_histories(saver)
 
@@ -103,14 +106,22 @@ class AgentGraph(Machine):
         limit = _own_limit(config or {})
         options["context"] = read_context(options.get("context"))
         parts = super().stream(self._clean(input), limit, **options)
-        return _observed(self._observer(limit), parts) if _TRACING in sys.modules else parts
+
+        if _TRACING in sys.modules:
+            return _observed(self._observer(limit), parts)
+
+        return parts
 
     def astream(self, input: Any, config: RunnableConfig | None = None, **options: Any) -> AsyncIterator[Any]:  # noqa: A002
         """Run without blocking the event loop."""
         limit = _own_limit(config or {})
         options["context"] = read_context(options.get("context"))
         parts = super().astream(self._clean(input), limit, **options)
-        return _aobserved(self._observer(limit), parts) if _TRACING in sys.modules else parts
+
+        if _TRACING in sys.modules:
+            return _aobserved(self._observer(limit), parts)
+
+        return parts
 
     def _observer(self, config: RunnableConfig) -> Callable[[], RunSpan | None]:
         """Who observes the run, once it begins; its id is that of the thread, "" where it is made then."""
@@ -141,16 +152,25 @@ class AgentGraph(Machine):
                 "Command(goto=...) cannot begin a run in the middle of the machine: each step needs what the one before"
                 ' it has decided. Send {"messages": [...]}, or Command(resume=...) to answer an interrupt.'
             )
+
         messages = given.get("messages") if isinstance(given, dict) else None
         if not isinstance(messages, list) or not all(isinstance(message, BaseMessage) for message in messages):
             return given
+
         clean = scrubbed(messages, self.scrub)
-        return given if clean is None else {**given, "messages": clean}
+        if clean is None:
+            return given
+
+        return {**given, "messages": clean}
 
 
 def _ends(goto: Any) -> bool:
     """Whether a command goes nowhere, or to the end, as a client does that drops a question."""
-    targets = goto if isinstance(goto, Sequence) and not isinstance(goto, str) else [goto]
+    if isinstance(goto, Sequence) and not isinstance(goto, str):
+        targets = goto
+    else:
+        targets = [goto]
+
     return all(target in (None, END) for target in targets)
 
 
@@ -171,6 +191,7 @@ def _observed(observing: Callable[[], RunSpan | None], parts: Iterator[Any]) -> 
         while True:
             with at_work(observer):
                 part = next(parts, _OVER)
+
             if part is _OVER:
                 return
             yield part
@@ -208,7 +229,8 @@ class TwoWays(Runnable[Any, Any]):
     def __init__(self, name: str, sync: Callable[[Any], Any], in_loop: Callable[[Any], Awaitable[Any]]) -> None:
         """`name` is what is shown of it."""
         self.name: str = name
-        self._sync, self._in_loop = sync, in_loop
+        self._sync = sync
+        self._in_loop = in_loop
 
     def invoke(self, input: Any, config: RunnableConfig | None = None, **_: Any) -> Any:  # noqa: A002, ARG002 - Runnable's
         """Run the node here."""
@@ -264,7 +286,9 @@ def terminal(name: str, node: Callable[[Any], Any], nodes: BoundNodes) -> TwoWay
 
     def here(state: Any) -> Any:
         update = node(state)
-        return nodes.hooks.run(nodes.end_turn(state, update, in_loop=False)) if nodes.hooks else update
+        if nodes.hooks:
+            return nodes.hooks.run(nodes.end_turn(state, update, in_loop=False))
+        return update
 
     async def in_loop(state: Any) -> Any:
         return await nodes.end_turn(state, await await_call(partial(node, state)), in_loop=True)

@@ -65,7 +65,8 @@ class Children:
 
     def __init__(self, around: Surroundings, used: dict[str, int]) -> None:
         """`used` counts the calls of tools in this turn; those of the children are added."""
-        self._around, self._used = around, used
+        self._around = around
+        self._used = used
         self.spending = around.state["spending"]
 
     def run(self, calls: Mapping[int, JsonMap], seconds_left: float) -> tuple[dict[int, ToolOutput], float]:
@@ -78,22 +79,29 @@ class Children:
         refused = {place: why for place, call in calls.items() if (why := refusal(context, call["paths"]))}
         outputs = {place: ToolOutput.failed(why) for place, why in refused.items()}
         calls = {place: call for place, call in calls.items() if place not in refused}
+
         if not calls:
             return outputs, 0.0
+
         ordered = in_turns({place: tuple(call["paths"]) for place, call in calls.items()}, alone=context.mode == "ask")
         part = self._part(len(calls), len(ordered), seconds_left)
         if isinstance(part, ToolError):
             return {**outputs, **dict.fromkeys(calls, ToolOutput.failed(part))}, 0.0
+
         seconds = 0.0
+
         for places in ordered:
             contexts = {place: child_context(context, calls[place]["paths"], part) for place in places}
             ended = self._together({place: (calls[place]["task"], contexts[place]) for place in places})
+
             for place, values in ended.items():
                 outputs[place] = output_of(values["outcome"], values)
                 self.spending = ledger.charge_child(self.spending, values["spending"])
                 for name, count in (values.get("tool_counts") or {}).items():
                     self._used[name] = self._used.get(name, 0) + count
+
             seconds += max(values["spending"].seconds for values in ended.values())
+
         return outputs, seconds
 
     def _part(self, children: int, rows: int, seconds_left: float) -> JsonMap | ToolError:
@@ -102,17 +110,23 @@ class Children:
         part = ledger.share(self.spending, context.limits(self._around.state["profile"]), children + 1)
         part["max_seconds"] = None if seconds_left == inf else seconds_left / (rows + 1)
         least = {"max_cost_usd": LEAST_USD, "max_seconds": _LEAST_S}
+
         for name, most in part.items():
             if most is not None and most < least.get(name, 1):
                 message = f"What this run has left of {name} is too little for children: do this part yourself."
                 return ToolError(code=ToolErrorCode.RESOURCE_LIMIT, message=message)
-        spending, words = self._used, "".join(self._around.state.get("system_prompt") or ())
+
+        spending = self._used
+        words = "".join(self._around.state.get("system_prompt") or ())
         quotas = {name: max(0, most - spending.get(name, 0)) // children for name, most in context.tool_quotas.items()}
+
         return {**part, "tool_quotas": quotas, "system_prompt": words}
 
     def _together(self, children: Mapping[int, tuple[str, AgentContext]]) -> dict[int, Mapping[str, Any]]:
         """Run these side by side; their states when they have ended. Whatever ends this wait ends them as well."""
-        around, stop, ends = self._around, StopRequest(), dict[int, Mapping[str, Any]]()
+        around = self._around
+        stop = StopRequest()
+        ends = dict[int, Mapping[str, Any]]()
         stop_requested = around.stop
 
         def ask() -> None:
@@ -145,14 +159,17 @@ class Children:
                     except BaseException:
                         stop.ask("with the run that it is a part of")
                         raise
+
         failed = [error for error in errors if error is not None]
         for error in sorted(failed, key=lambda each: isinstance(each, GraphInterrupt)):
             raise error
+
         return ends
 
     def _arguments(self, place: int, task: str, context: AgentContext) -> dict[str, Any]:
         """A child as LangGraph runs it: a numbered subgraph of the step, at the same place whenever it runs again."""
-        around, state = self._around, self._around.state
+        around = self._around
+        state = self._around.state
         configurable = around.config["configurable"]
         pad = replace(
             configurable[_SCRATCHPAD], subgraph_counter=lambda: 0
@@ -161,6 +178,7 @@ class Children:
         limit = routes.recursion_limit(
             context.max_calls_per_turn, context.provider_retries, len(context.fallback_models)
         )
+
         return {
             "input": {"messages": [task_of(task, state["messages"])]},
             "config": {**around.config, "configurable": {**configurable, **where}, "recursion_limit": limit},
@@ -189,6 +207,7 @@ def in_turns(paths: Mapping[int, Sequence[str]], *, alone: bool) -> list[list[in
     """
     rows: list[list[int]] = []
     row_of: dict[int, int] = {}
+
     for place, change_paths in paths.items():
         before = [
             row_of[other]
@@ -198,6 +217,7 @@ def in_turns(paths: Mapping[int, Sequence[str]], *, alone: bool) -> list[list[in
         row_of[place] = max(before, default=-1) + 1
         rows += [[]] * (row_of[place] == len(rows))
         rows[row_of[place]] = [*rows[row_of[place]], place]
+
     return rows
 
 
@@ -209,16 +229,20 @@ def refusal(context: AgentContext, paths: Sequence[str]) -> ToolError | None:
     """Why nobody may be given these paths to write, None where the run itself may write there."""
     if not paths:
         return None
+
     message = "This run may look at files but not change them, so its children may not either: ask for mode 'explore'."
     if context.mode == "read-only":
         return ToolError(code=ToolErrorCode.PERMISSION_DENIED, message=message)
+
     writable = context.writable_paths
     denied = outside(paths, writable) if writable else []
     if not denied:
         return None
+
     message = (
         f"This run may not change {quoted(denied[0])}, so a child may not either: name paths in {listed(writable)}."
     )
+
     return ToolError(code=ToolErrorCode.PERMISSION_DENIED, message=message)
 
 
@@ -230,6 +254,7 @@ def child_context(context: AgentContext, paths: Sequence[str], part: JsonMap) ->
     required = {"checks": (), "require_checks": False, "require_changes": False}
     overrides = {"delegation": False, "response_format": None, **required}
     writable = {"writable_paths": tuple(paths)} if paths else {"mode": "read-only"}
+
     return context.model_copy(update={**overrides, **writable, **part})
 
 
@@ -237,18 +262,32 @@ def output_of(outcome: Outcome, values: Mapping[str, Any]) -> ToolOutput:
     """What the call of an ended child comes to: its answer, or how it ended without one; its changes and refusals."""
     changes = tuple(values.get("changes") or ())
     data: JsonMap = {"child_refused": list(outcome.refused)} if outcome.refused else {}
+
     if outcome.kind is OutcomeKind.FINISHED:
         data |= {"answer": outcome.answer, "ended": outcome.kind.value}
+
         if outcome.changed_files:
             verification = outcome.verified.model_dump(mode="json", exclude_defaults=True)
             data |= {
                 "changed_files": list(outcome.changed_files),
                 "verified": {"kind": outcome.verified.kind, **verification},
             }
+
         return ToolOutput(ToolResult(ok=True, data=data), changes)
-    code = ToolErrorCode.RESOURCE_LIMIT if outcome.reason.is_limit else ToolErrorCode.CHILD_FAILED
-    code = ToolErrorCode.CANCELLED if outcome.reason is StopReason.CANCELLED else code
-    changed = f" It has changed {', '.join(outcome.changed_files)}." if outcome.changed_files else ""
+
+    if outcome.reason.is_limit:
+        code = ToolErrorCode.RESOURCE_LIMIT
+    else:
+        code = ToolErrorCode.CHILD_FAILED
+
+    if outcome.reason is StopReason.CANCELLED:
+        code = ToolErrorCode.CANCELLED
+
+    if outcome.changed_files:
+        changed = f" It has changed {', '.join(outcome.changed_files)}."
+    else:
+        changed = ""
+
     message = f"The child ended without an answer ({outcome.kind.value}, {outcome.reason.value}): {outcome.message}"
     error = ToolError(code=code, message=f"{message}{changed}")
     return ToolOutput(ToolResult(ok=False, data=data, error=error), changes)

@@ -53,6 +53,7 @@ class Memory:
             return invalid(
                 f"A note has 1 to {LONGEST_NOTE} bytes, and this one {_size(clean)}: say it in one sentence."
             )
+
         return self._done(partial(self._remember, clean))
 
     def forget(self, ids: Iterable[str]) -> ToolError | None:
@@ -70,6 +71,7 @@ class Memory:
         newest = _newest([*others, note])
         store.put(self.namespace, note.id, {"text": note.text, "at": note.at}, index=False)
         self._forget([other.id for other in others if other not in newest], store)
+
         return text
 
     def _forget(self, ids: Iterable[str], store: BaseStore) -> None:
@@ -80,6 +82,7 @@ class Memory:
         if self._store is None:
             message = "The graph has no store to remember in: give build_graph one, as in store=InMemoryStore()."
             return ToolError(code=ToolErrorCode.UNAVAILABLE, message=message)
+
         try:
             return work(self._store)
         except Exception as error:  # noqa: BLE001 - stores of users may fail in any way
@@ -89,11 +92,14 @@ class Memory:
 
 def _newest(notes: list[Note]) -> list[Note]:
     """Those of the notes that may stay; what is no note of ours is left out."""
-    space, kept = MOST_BYTES, list[Note]()
+    space = MOST_BYTES
+    kept = list[Note]()
+
     for note in reversed(notes[-MOST_NOTES:]):
         space -= _size(note.text)
         if space >= 0 and 0 < _size(note.text) <= LONGEST_NOTE:
             kept.insert(0, note)
+
     return kept
 
 

@@ -90,7 +90,8 @@ class ModelRuntime:
         self._given = None if isinstance(model, str) else model
         self._named = model if isinstance(model, str) else None
         self._is_configurable = is_configurable(model)
-        self._tools, self._stop = tools, stop or StopRequest()
+        self._tools = tools
+        self._stop = stop or StopRequest()
         self._breaker_of = breakers_by_name(BreakerConfig(), monotonic_s)
         self._cache = ShownMessages()
         self._stand_ins: StandIns = {}
@@ -101,7 +102,9 @@ class ModelRuntime:
     @property
     def given(self) -> Any:
         """The chat model that the user gives, None where there is only a name."""
-        return None if self._given is None else run_models(self._given, self._config())[0].chat
+        if self._given is None:
+            return None
+        return run_models(self._given, self._config())[0].chat
 
     @property
     def _models(self) -> "ChatModels":
@@ -109,6 +112,7 @@ class ModelRuntime:
         config = self._config()
         if not config:
             return self._default_models
+
         return self._models_of(self._given, config)
 
     @cached_property
@@ -122,6 +126,7 @@ class ModelRuntime:
         """What the run's config chooses of a configurable model."""
         if not self._is_configurable:
             return {}
+
         configurable = ensure_config().get("configurable") or {}
         chosen = {name: value for name, value in configurable.items() if not name.startswith(_OF_LANGGRAPH)}
         return {"configurable": chosen} if chosen else {}
@@ -134,17 +139,21 @@ class ModelRuntime:
         """Close the connections that were opened for sync calls, and the spending book."""
         for models in self._all_models():
             models.close()
+
         self.book.close()
 
     async def aclose(self) -> None:
         """Close the connections of this event loop, those for sync calls, and the spending book."""
         for models in self._all_models():
             await models.aclose()
+
         self.book.close()
 
     def _all_models(self) -> "list[ChatModels]":
         models = [models for _, models in self._others]
-        return [self._default_models, *models] if "_default_models" in self.__dict__ else models
+        if "_default_models" in self.__dict__:
+            return [self._default_models, *models]
+        return models
 
     def profile(self, context: AgentContext) -> Profile:
         """How a turn of this context talks to its model, by its name and by what it has shown so far."""
@@ -164,17 +173,22 @@ class ModelRuntime:
         kinds = media_of(message)
         if not kinds or self.profile(context).edit_form is EditForm.BLOCKS:
             return sorted(kinds)
+
         known = self._known(context)
         if known is None:
             return []
         if known.in_openai_form and in_openai_form(message) is None:
             return sorted(kinds)
+
         return sorted(kind for kind in kinds if known.takes(kind) is False)
 
     def model_name(self, context: AgentContext) -> str:
         """The turn's model, as a person knows it."""
         known = None if self._given is None else self._known(context)
-        return known.provider.name if known else self._model_name(context)
+        if known:
+            return known.provider.name
+
+        return self._model_name(context)
 
     def spent_before(
         self, spending: ledger.Spending | None, context: AgentContext, run_id: str, *, marked: bool
@@ -188,9 +202,11 @@ class ModelRuntime:
         thread = book_thread(context, run_id)
         if spending is None and parent_of(run_id)[0] != run_id:  # whose name nobody else has
             spending = ledger.Spending()
+
         if spending is None:
             started = self.book.begun(thread) if marked else None
             spending = ledger.Spending(booked=self.book.newest() if started is None else started)
+
         until = self.book.begun(thread, turn=True) if marked else None
         return ledger.charge_lost(spending, *self.book.lost(thread, spending.booked, until))
 
@@ -198,20 +214,25 @@ class ModelRuntime:
         """What no call can be made with: an unreadable price list, a limit on cost without a price, a bad header."""
         if context.price() is None and isinstance(self._prices, ToolError):
             return self._prices.message
+
         limits = context.limits()
         models = models_in_order(self._name(context), context.base_url, context.fallback_models)
+
         if self._given is not None and context.fallback_models:
             return (
                 "fallback_models are not asked beside a chat model of your own: give model.with_fallbacks([...]), or"
                 ' name the first one as well, such as "anthropic:claude-sonnet-4-6".'
             )
+
         if isinstance(models, str) and self._given is None:
             return models
+
         for choice in self._choices(context):
             name = choice.model or ""
             cause = ledger.unknown_price(limits, self._price(context, name), name)
             if cause is not None:
                 return cause.message
+
         return None
 
     def prepared(self, state: AgentState) -> Prepared | None:
@@ -222,12 +243,16 @@ class ModelRuntime:
 
     def prepare(self, state: AgentState) -> Prepared:
         """How the calls of this turn are made and paid, and the tools that the model is told of."""
-        context, profile, run_id = state["context"], state["profile"], state.get("run_id", "")
+        context = state["context"]
+        profile = state["profile"]
+        run_id = state.get("run_id", "")
         made = Prepared(
             context, profile, self._settings(context, profile, run_id), self._tools.offered(context, profile)
         )
+
         if len(self._prepared) >= MOST_TURNS:
             self._prepared.clear()
+
         self._prepared[run_id] = made
         return made
 
@@ -242,6 +267,7 @@ class ModelRuntime:
             price_of=partial(self._price, context),
             jitter=random.random,
         )
+
         return CallSettings(
             budget=budget,
             temperature=context.temperature,
@@ -274,7 +300,8 @@ class ModelRuntime:
             TypeError: it is no chat model, and nothing that a run can honour.
             ValueError: a limit on cost cannot be held, as nobody knows its price.
         """
-        models, prices = self._models_of(chat), self._prices
+        models = self._models_of(chat)
+        prices = self._prices
 
         def price_of(name: str) -> ledger.Price | None:
             return context.price() or (None if isinstance(prices, ToolError) else ledger.find_price(prices, name))
@@ -283,12 +310,14 @@ class ModelRuntime:
         for name in names:
             if cause := ledger.unknown_price(settings.budget.limits, price_of(name), name):
                 raise ValueError(cause.message)
+
         choices = tuple(GivenChoice(model=name or None, place=place) for place, name in enumerate(names))
         budget = replace(settings.budget, models=choices, price_of=price_of)
         known = models.known(None, None, context.model_options())
         window = context.window_tokens or (known and known.window_tokens) or find_profile(names[0]).window_tokens
         connect = partial(self._connect, OBSERVER.get(), models=models)
         services = replace(services, connect=connect, ready=partial(connect, waiting=False))
+
         return replace(settings, budget=budget, window_tokens=window), services
 
     def _models_of(self, chat: Any, config: Any = None) -> "ChatModels":
@@ -298,6 +327,7 @@ class ModelRuntime:
         for other, models in self._others:
             if other is chat or (config and other == config):
                 return models
+
         models = ChatModels(lambda: os.environ, run_models(chat, config or ensure_config()))
         self._others = [*self._others, (config or chat, models)][-MOST_OTHERS:]
         return models
@@ -313,34 +343,43 @@ class ModelRuntime:
         connected = (models or self._models).connect(wanted, waiting=waiting)
         if connected is None or isinstance(connected, ProviderFailure):
             return connected
+
         redactor = self._tools.redactor()
         # A literal that the model itself calls a password is no secret of ours; it may be the fixture of a test.
         # It runs as it is written; `WrittenLiterals` keeps it out of what is stored.
         breaker = self._breaker_of(wanted.breaker_key)
         model = GuardedModel(connected, breaker, redactor.unnamed, partial(RedactedStream, redactor))
-        return observer.model(model, wanted, own=(models or self._given) is not None) if observer else model
+
+        if observer:
+            return observer.model(model, wanted, own=(models or self._given) is not None)
+
+        return model
 
     def _choices(self, context: AgentContext) -> tuple[ModelChoice, ...]:
         """The run's models in order. Chat models of the user's own answer for all of them."""
-        name, options = self._name(context), context.model_options()
+        name = self._name(context)
+        options = context.model_options()
+
         if self._given is not None:
             return tuple(
                 GivenChoice(model=given or context.model, base_url=context.base_url, options=options, place=place)
                 for place, given in enumerate(self._models.given_names)
             )
+
         models = models_in_order(name, context.base_url, context.fallback_models, options)
-        return (
-            (ModelChoice(model=name, base_url=context.base_url, options=options),)
-            if isinstance(models, str)
-            else models
-        )
+        if isinstance(models, str):
+            return (ModelChoice(model=name, base_url=context.base_url, options=options),)
+
+        return models
 
     def _name(self, context: AgentContext) -> str | None:
         return self._named or context.model or named_model(context.base_url, os.environ)
 
     def _endpoint(self, context: AgentContext) -> Endpoint | None:
         endpoint = find_endpoint(self._name(context), context.base_url, os.environ)
-        return None if isinstance(endpoint, ProviderFailure) else endpoint
+        if isinstance(endpoint, ProviderFailure):
+            return None
+        return endpoint
 
     def _known(self, context: AgentContext) -> "ChatModel | None":
         return self._models.known(self._name(context), context.base_url, context.model_options())
@@ -354,11 +393,13 @@ class ModelRuntime:
         if self._given is not None:
             known = self._known(context)
             return (known.name if known else "") or context.model or ""
+
         endpoint = self._endpoint(context)
         if endpoint is None:
             return ""
         if not endpoint.embedded:
             return endpoint.model
+
         from mendgraph.nodes.call_model.weights import embedded_weights
 
         return embedded_weights().model
@@ -369,7 +410,10 @@ class ModelRuntime:
             return price
         if self._given is None and (name == EMBEDDED_MODEL or (not name and self._is_embedded(context))):
             return ledger.FREE
-        return None if isinstance(self._prices, ToolError) else ledger.find_price(self._prices, name)
+        if isinstance(self._prices, ToolError):
+            return None
+
+        return ledger.find_price(self._prices, name)
 
     def window_tokens(self, context: AgentContext, profile: Profile) -> int | None:
         """The window of the turn's model, None where nobody knows it."""
@@ -377,6 +421,7 @@ class ModelRuntime:
             return context.window_tokens
         if profile.embedded:
             return EMBEDDED_WINDOW
+
         known = self._known(context)
         window = known.window_tokens if known else None
         return window or find_profile(self._model_name(context)).window_tokens

@@ -35,14 +35,19 @@ def subject_of(
     """
     if call.tool == COMMAND_TOOL:
         return _program_of(call, commands(), listed=listed)
-    return _host_of(call, context, listed=listed) if call.tool == NETWORK_TOOL else _named_in(call)
+    if call.tool == NETWORK_TOOL:
+        return _host_of(call, context, listed=listed)
+
+    return _named_in(call)
 
 
 def _program_of(call: ToolCall, commands: Commands | ToolError | None, *, listed: bool) -> str | ToolError:
     if not isinstance(commands, Commands):
         return commands or ToolError(code=ToolErrorCode.UNAVAILABLE, message=COMMANDS_ARE_OFF)
+
     name = call.arguments["argv"][0]
     allowed = commands if listed else commands.permitting(name)
+
     try:
         return allowed.program(name, call.arguments.get("cwd", "."))
     except OSError as error:
@@ -56,9 +61,11 @@ def _host_of(call: ToolCall, context: AgentContext, *, listed: bool) -> str | To
     url = call.arguments["url"]
     if isinstance(target := read_url(url), ToolError):
         return target
+
     target = judge_url(url, context.network() if listed else _rules_with(url, context))
     if isinstance(target, ToolError):
         return target
+
     return refused_by_name(target) or f"{target.scheme}://{target.authority}"
 
 
@@ -68,28 +75,38 @@ def _named_in(call: ToolCall) -> str:
     argv, folder, url = (call.arguments.get(name) for name in ("argv", "cwd", "url"))
     if isinstance(argv, list) and argv:
         name = str(argv[0])
-        return posixpath.normpath(posixpath.join(str(folder or "."), name)) if "/" in name else name
+        if "/" in name:
+            return posixpath.normpath(posixpath.join(str(folder or "."), name))
+        return name
+
     target = read_url(url) if isinstance(url, str) else None
-    return f"{target.scheme}://{target.authority}" if isinstance(target, Target) else str(url or "")
+    if isinstance(target, Target):
+        return f"{target.scheme}://{target.authority}"
+
+    return str(url or "")
 
 
 def permitted(context: AgentContext, call: ToolCall, using: ToolContext) -> ToolContext:
     """What an approved call may use: beside what the context names, its own program or host."""
     if call.tool == COMMAND_TOOL and isinstance(using.commands, Commands):
         return replace(using, commands=using.commands.permitting(call.arguments["argv"][0]))
+
     if call.tool == NETWORK_TOOL:
         from mendgraph.nodes.execute_tools.network.network import Network
 
         return replace(using, network=Network(_rules_with(call.arguments["url"], context)))
+
     return using
 
 
 def _rules_with(url: str, context: AgentContext) -> "NetworkRules":
     from mendgraph.nodes.execute_tools.network.url_rules import judge_url, read_url
 
-    rules, target = context.network(), read_url(url)
+    rules = context.network()
+    target = read_url(url)
     if isinstance(target, ToolError) or not isinstance(judge_url(url, rules), ToolError):
         return rules
+
     return replace(rules, hosts=(*rules.hosts, target.authority))
 
 
@@ -98,6 +115,7 @@ def kept_words(permissions: Sequence[Permission]) -> dict[str, list[str]]:
     words = defaultdict[str, list[str]](list)
     for permission in permissions:
         words[permission.tool].append(shlex.join(permission.prefix) or permission.subject)
+
     return words
 
 

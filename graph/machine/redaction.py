@@ -49,6 +49,7 @@ class CurrentRedactor:
         secrets = self._known
         if secrets is None or secrets[0] != encoded:
             secrets = self._known = encoded.copy(), _redactor((*self._secrets, *known_values(os.environ.copy())))
+
         return secrets[1]
 
 
@@ -79,6 +80,7 @@ class WrittenLiterals:
             return [self.written(run_id, item) for item in value]  # type: ignore[return-value]
         if not isinstance(value, ModelReply | ToolCall):
             return value
+
         key = _key(value)
         return self._kept.get(run_id, {}).get(key, value) if MARK in key else value
 
@@ -90,6 +92,7 @@ class WrittenLiterals:
     def _hidden(self, run_id: str, value: Any) -> Any:
         if isinstance(value, list):
             return [self._hidden(run_id, item) for item in value]
+
         clean = _clean(value, self._redactor())
         if isinstance(value, ModelReply | ToolCall) and MARK in (key := _key(clean)):
             with self._lock:
@@ -98,8 +101,10 @@ class WrittenLiterals:
                     value if redactors.get(key, value) == value else clean
                 )  # marks of two meanings have none
                 self._kept.move_to_end(run_id)
+
                 while len(self._kept) > MOST_RUNS:
                     self._kept.popitem(last=False)
+
         return clean
 
 
@@ -111,17 +116,22 @@ def _clean(value: Any, redactor: Redactor) -> Any:
     """A copy of a record without secrets, of the same types."""
     if type(value) is str:
         return redactor.text(value)
+
     if isinstance(value, ModelReply):
         fields = {name: _clean(each, redactor) for name, each in value if name != "provider"}
         provider = without_secrets(value.provider, redactor.text, keep_sealed=True)
         return value.model_copy(update={**fields, "provider": provider})
+
     if isinstance(value, BaseModel):
         return value.model_copy(update={name: _clean(item, redactor) for name, item in value})
     if isinstance(value, tuple) and hasattr(value, "_fields"):
         return type(value)(*(_clean(item, redactor) for item in value))
     if isinstance(value, list | tuple):
         return type(value)(_clean(item, redactor) for item in value)
-    return redactor.content(value) if isinstance(value, Mapping) else value
+    if isinstance(value, Mapping):
+        return redactor.content(value)
+
+    return value
 
 
 # --- The serializer of checkpoints
@@ -161,7 +171,8 @@ class ScrubbingSerializer(JsonPlusSerializer):
         """
         super().__init__(allowed_msgpack_modules=types)
         self._types = {(cls.__module__, cls.__qualname__): cls for cls in types}
-        self._redactor, self._dictionary = redactor, dictionary
+        self._redactor = redactor
+        self._dictionary = dictionary
         self._short = lru_cache(_SHORT_TEXTS)(redactor.text)
         self._known = tuple(form.encode("utf-8", "surrogatepass") for form in redactor.forms)
 
@@ -178,17 +189,21 @@ class ScrubbingSerializer(JsonPlusSerializer):
                 " half characters."
             )
             raise StoreError(message) from error
+
         if len(data) > MOST_BYTES:
             message = f"A value cannot be stored with the run: it has {len(data):,} bytes, and may have {MOST_BYTES:,}."
             raise StoreError(message)
+
         for form in self._known:
             if form in data:
                 data = data.replace(form, b"*" * len(form))
+
         if self._dictionary and len(data) >= _WORTH_IT:
             packer = zlib.compressobj(level=3, zdict=self._dictionary)  # two thirds of the time, 1 % more bytes
             packed = packer.compress(data) + packer.flush()
             if len(packed) < len(data):
                 return kind + COMPRESSED, packed
+
         return kind, data
 
     def loads_typed(self, data: tuple[str, bytes]) -> Any:
@@ -199,10 +214,13 @@ class ScrubbingSerializer(JsonPlusSerializer):
         kind, stored = data
         if not isinstance(kind, str) or not isinstance(stored, bytes):
             raise UnreadableValueError("A stored value is damaged: it is of another type.")
+
         refusals: list[UnreadableValueError] = []  # ormsgpack replaces the error of a hook by one of its own
         try:
             if kind.endswith(COMPRESSED):
-                kind, stored = kind.removesuffix(COMPRESSED), self._decompressed(stored)
+                kind = kind.removesuffix(COMPRESSED)
+                stored = self._decompressed(stored)
+
             if kind == "msgpack":
                 return self._unpacked(stored, refusals)
             return super().loads_typed((kind, stored))
@@ -212,10 +230,12 @@ class ScrubbingSerializer(JsonPlusSerializer):
     def _decompressed(self, data: bytes) -> bytes:
         packer = zlib.decompressobj(zdict=self._dictionary)
         unpacked = packer.decompress(data, MOST_BYTES)
+
         if not packer.eof:
             raise zlib.error(
                 "its end is missing" if len(unpacked) < MOST_BYTES else f"it has more than {MOST_BYTES:,} bytes"
             )
+
         return unpacked
 
     def _unpacked(self, data: bytes, refusals: list[UnreadableValueError]) -> Any:
@@ -227,6 +247,7 @@ class ScrubbingSerializer(JsonPlusSerializer):
                 except UnreadableValueError as refusal:
                     refusals.append(refusal)
                     raise
+
             return self._unpack_ext_hook(code, inner)
 
         return ormsgpack.unpackb(data, ext_hook=built, option=ormsgpack.OPT_NON_STR_KEYS)
@@ -236,8 +257,11 @@ class ScrubbingSerializer(JsonPlusSerializer):
         kind = self._types.get((module, name))
         if kind is None:
             _refuse(name, "there is no such kind of value")
+
         try:
-            return kind(**value) if isinstance(value, dict) else kind(value)
+            if isinstance(value, dict):
+                return kind(**value)
+            return kind(value)
         except (TypeError, ValueError) as error:
             _refuse(name, str(error))
 
@@ -254,14 +278,19 @@ class ScrubbingSerializer(JsonPlusSerializer):
         if isinstance(value, HumanMessage):
             clean = scrubbed([value], self._redactor.text)
             return value if clean is None else clean[0]
+
         if isinstance(value, str):
-            return self._redactor.text(value) if len(value) > _SHORT else self._short(value)
+            if len(value) > _SHORT:
+                return self._redactor.text(value)
+            return self._short(value)
+
         if depth and type(value) in {list, tuple}:  # a named tuple is a record of ours
             return type(value)(self._without_secrets(item, depth - 1) for item in value)
         if depth and isinstance(value, dict):
             return {key: self._without_secrets(item, depth - 1) for key, item in value.items()}
         if depth and isinstance(value, Overwrite | _DeltaSnapshot):
             return type(value)(self._without_secrets(value.value, depth - 1))
+
         return value
 
 

@@ -20,22 +20,29 @@ def after_parse(open_log: OpenLog, state: AgentState, update: Update) -> Counts:
     corrections = state.get("corrections") or []
     if not corrections or update["reading"] is Reading.MALFORMED:
         return {}
+
     open_log().healed(state.get("step", 0), len(corrections))
     return {"healed": 1}
 
 
 def after_heal(open_log: OpenLog, state: AgentState, update: Update) -> Counts:
     """A reply is read as it is, or asked for again; how the run ends for it is told by the terminal."""
-    step, corrections = state.get("step", 0), state.get("corrections") or []
+    step = state.get("step", 0)
+    corrections = state.get("corrections") or []
+
     if "reading" in update:
         formats = {item.format for item in state["items"] if isinstance(item, ToolCall) and item.format}
         log = open_log()
         log.rescued(step, sorted(formats))
+
         if corrections:
             log.healed(step, len(corrections))
+
         return {"rescued": 1, "healed": int(bool(corrections))}
+
     if "corrections" not in update:
         return {}
+
     open_log().asked_again(step, state["errors"], len(update["corrections"]))
     return {"asked_again": 1}
 
@@ -52,6 +59,7 @@ def after_loop_check(open_log: OpenLog, state: AgentState, update: Update) -> Co
     repeated = [each for each in update["loop"].overrides if before.get(each.signature) != each.repeats]
     for override in repeated:
         open_log().repeated(state.get("step", 0), override, new=override.signature not in before)
+
     overrides = sum(override.signature not in before for override in repeated)
     return {"loops": int(bool(repeated)), "overrides": overrides}
 

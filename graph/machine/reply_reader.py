@@ -18,8 +18,15 @@ from mendgraph.nodes.records import EditForm, Effect, ExtractionError, ToolSpec,
 
 def reply_reader(tools: ToolRuntime, state: AgentState, offered: Sequence[ToolSpec] | None = None) -> Reader:
     """How replies of this turn are read."""
-    context, profile, messages = state["context"], state["profile"], state["messages"]
-    view = view_turn(messages) if profile.edit_form is EditForm.BLOCKS else TurnView()
+    context = state["context"]
+    profile = state["profile"]
+    messages = state["messages"]
+
+    if profile.edit_form is EditForm.BLOCKS:
+        view = view_turn(messages)
+    else:
+        view = TurnView()
+
     attempts = state.get("healing_attempts") or []
     request = last_request(messages)
     turn = TurnFacts(
@@ -42,7 +49,11 @@ def reply_reader(tools: ToolRuntime, state: AgentState, offered: Sequence[ToolSp
         texts=lambda: texts_in(results_in(messages)),
         looking=frozenset(spec.name for spec in tools.specs.values() if spec.effect in {Effect.NONE, Effect.READ}),
     )
-    return reader._replace(judge_answer=_judge_of(tools, state, turn, view)) if profile.small else reader
+
+    if profile.small:
+        return reader._replace(judge_answer=_judge_of(tools, state, turn, view))
+
+    return reader
 
 
 def _judge_of(
@@ -51,7 +62,8 @@ def _judge_of(
     """What holds the answers of a small model against what happened in the turn."""
     from mendgraph.nodes.small_model.answers import AnswerFacts, answer_error
 
-    context, messages = state["context"], state["messages"]
+    context = state["context"]
+    messages = state["messages"]
     attempts = state.get("healing_attempts") or []
     acting = {spec.name for spec in tools.specs.values() if spec.effect in {Effect.EXECUTE, Effect.NETWORK}}
     acting -= {COMMAND_TOOL, NETWORK_TOOL}
@@ -65,4 +77,5 @@ def _judge_of(
         hindered=context.mode == "read-only" or view_turn(messages).refused,
         first=sum(map(is_request, messages)) == 1,
     )
+
     return partial(answer_error, facts=facts)

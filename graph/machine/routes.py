@@ -101,19 +101,29 @@ def recursion_limit(
 
 def after_begin_turn(state: Routed) -> Literal["accepted", "invalid request"]:
     """A request that cannot be worked on ends here, before anything is spent."""
-    return "invalid request" if state.get("stop") else "accepted"
+    if state.get("stop"):
+        return "invalid request"
+    return "accepted"
 
 
 def after_call_model(
     state: Routed,
 ) -> Literal["replied", "retry", "next model", "conversation shortened", "provider failed", "budget exhausted"]:
     """A reply, another visit, a budget that the call did not fit into, or an endpoint that failed for good."""
-    cause, pending = state.get("stop"), state.get("pending_call")
+    cause = state.get("stop")
+    pending = state.get("pending_call")
+
     if cause is not None:
-        return "budget exhausted" if cause.reason.is_limit else "provider failed"
+        if cause.reason.is_limit:
+            return "budget exhausted"
+        return "provider failed"
+
     if pending is None:
         return "replied"
-    return pending.edge if _may_call_again(state) else "budget exhausted"
+    if _may_call_again(state):
+        return pending.edge
+
+    return "budget exhausted"
 
 
 def after_parse(state: Routed) -> Literal["calls", "only malformed", "an answer"]:
@@ -121,7 +131,10 @@ def after_parse(state: Routed) -> Literal["calls", "only malformed", "an answer"
     reading = state["reading"]
     if reading is Reading.CALLS:
         return "calls"
-    return "an answer" if reading is Reading.ANSWER else "only malformed"
+    if reading is Reading.ANSWER:
+        return "an answer"
+
+    return "only malformed"
 
 
 def after_heal(state: Routed) -> Literal["ask again", "repaired locally", "budget exhausted", "exhausted"]:
@@ -130,13 +143,17 @@ def after_heal(state: Routed) -> Literal["ask again", "repaired locally", "budge
         return "exhausted"
     if state["reading"] is Reading.CALLS:
         return "repaired locally"
-    return "ask again" if _may_call_again(state) else "budget exhausted"
+    if _may_call_again(state):
+        return "ask again"
+
+    return "budget exhausted"
 
 
 def after_guard(state: Routed) -> Literal["calls allowed", "all denied", "stopped by a person"]:
     """Something may run, nothing may, or the person who was asked wants the run to end."""
     if state.get("stop"):
         return "stopped by a person"
+
     allowed = any(verdict.kind is VerdictKind.ALLOW for verdict in state["verdicts"])
     return "calls allowed" if allowed else "all denied"
 
@@ -152,7 +169,10 @@ def after_loop_check(
         return LOOP_ENDS[verdict]
     if verdict is LoopVerdict.ANSWERED:
         return "answered"
-    return "fresh or override" if _may_call_again(state) else "budget exhausted"
+    if _may_call_again(state):
+        return "fresh or override"
+
+    return "budget exhausted"
 
 
 def _may_call_again(state: Routed) -> bool:
@@ -173,11 +193,13 @@ class _Word(str):
 def path_map(source: str) -> dict[Hashable, str]:
     """The words that the router of a node may say, and where each leads: LangGraph's `path_map`."""
     edges: dict[Hashable, str] = {}
+
     for edge in TRANSITIONS:
         if edge.source == source:
             word = _Word(edge.label)
             word.shown = ", ".join(_words(source, edge.target))
             edges[word] = edge.target
+
     return edges
 
 
@@ -185,10 +207,12 @@ def mermaid() -> str:
     """The machine as a Mermaid flowchart, for the README: words that lead the same way share an arrow."""
     shape = {"__start__": "__start__([START])", "__end__": "__end__([END])"}
     lines = ["flowchart TD"]
+
     for source, target in dict.fromkeys((edge.source, edge.target) for edge in TRANSITIONS):
         label = "<br>".join(_words(source, target))
         arrow = f" -->|{label}| " if label else " --> "
         lines.append(f"    {shape.get(source, source)}{arrow}{shape.get(target, target)}")
+
     return "\n".join(lines)
 
 

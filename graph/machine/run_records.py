@@ -108,21 +108,26 @@ def is_resuming(request: str) -> bool:
 
 def bounded(text: str) -> str:
     """The beginning of a text that is long."""
-    return text if len(text) <= LONGEST_TEXT else f"{text[: LONGEST_TEXT - 3]}..."
+    if len(text) <= LONGEST_TEXT:
+        return text
+    return f"{text[: LONGEST_TEXT - 3]}..."
 
 
 def find_run(wanted: str, records: Iterable[RunRecord]) -> RunRecord | ToolError:
     """The run with this id, or the only one whose id begins so; an error names those that could be meant."""
     if not wanted:
         return invalid("No run is named: give its id, or the beginning of it. `mendgraph runs` lists them.")
+
     records_by_id = {record.run_id: record for record in records}
     if wanted in records_by_id:
         return records_by_id[wanted]
+
     meant = [run_id for run_id in records_by_id if run_id.startswith(wanted)]
     if len(meant) == 1:
         return records_by_id[meant[0]]
     if meant:
         return invalid(f"{len(meant)} runs of this workspace begin with {wanted!r}: give more of the id.", *meant[:3])
+
     message = f"There is no run {wanted!r} in this workspace: `mendgraph runs` lists those that there are."
     return ToolError(code=ToolErrorCode.NOT_FOUND, message=message, suggestions=closest_names(wanted, records_by_id))
 
@@ -146,18 +151,23 @@ def outlived(records: Sequence[RunRecord], sizes: Mapping[str, int], context: Ag
     waits for a person or was cut off stays, and so does the newest.
     """
     doomed: list[str] = []
+
     if context.keep_days is not None:
         keep_for = timedelta(days=context.keep_days)
         ended = [record for record in records[1:] if record.state == "ended" and record.kind]
         doomed += old_runs(ended, 0, now - max(keep_for, timedelta(days=30)), unfinished=True)
         doomed += old_runs(records, 1, now - keep_for, unfinished=False)
+
     if context.keep_runs is not None:
         doomed += old_runs(records, context.keep_runs, now, unfinished=False)
+
     remaining = sum(size for run, size in sizes.items() if run not in doomed)
+
     for run in reversed(old_runs(records, 1, now, unfinished=False)):
         if context.keep_mb is not None and remaining > context.keep_mb * 1_000_000 and run not in doomed:
             doomed.append(run)
             remaining -= sizes.get(run, 0)
+
     return [*dict.fromkeys(doomed)]
 
 
@@ -193,16 +203,21 @@ def resume_plan(values: Mapping[str, Any], request_id: str, *, undone: bool = Fa
     messages = values.get("messages") or []
     if request_id and all(message.id != request_id for message in messages):
         return ResumePlan.SEND_AGAIN
+
     outcome = values.get("outcome")
     if not messages or messages[-1].type != "ai":
         outcome = None  # that of the turn before
+
     if outcome is not None and outcome.kind is OutcomeKind.FINISHED:
         return ResumePlan.NOTHING
     if undone or anew:
         return ResumePlan.NEW_TURN
     if outcome is None:
         return ResumePlan.GO_ON
-    return ResumePlan.GO_BACK if outcome.reason in RETRIED else ResumePlan.NEW_TURN
+    if outcome.reason in RETRIED:
+        return ResumePlan.GO_BACK
+
+    return ResumePlan.NEW_TURN
 
 
 def requests_of(values: Mapping[str, Any]) -> list[Any]:

@@ -80,20 +80,24 @@ def fold_messages(messages: list[Any], writes: Sequence[Any]) -> list[Any]:
     known = _ids(messages)
     if known is None:
         value = _named(messages, ())
+
     for write in writes:
         named = _named(write, value)
         ids = [message.id for message in named]
         known = _ids(value) if known is None else known
+
         if (
             known is None
             or not known.isdisjoint(ids)
             or len({*ids}) < len(ids)
             or any(isinstance(message, RemoveMessage | BaseMessageChunk) for message in named)
         ):
-            value, known = add_messages(value, named), None  # type: ignore[arg-type]
+            value = add_messages(value, named)  # type: ignore[arg-type]
+            known = None
         else:  # what takes nobody's place comes after all that is there
             value = [*value, *named]
             known.update(ids)
+
     return list(value)
 
 
@@ -126,6 +130,7 @@ def _ids(messages: Sequence[Any]) -> set[str | None] | None:
         ids = {message.id for message in messages}
     except AttributeError:
         return None
+
     return None if None in ids else ids
 
 
@@ -134,11 +139,13 @@ def _named(write: Any, before: Sequence[Any]) -> list[BaseMessage]:
     written = write if isinstance(write, list) else [write]
     if all(isinstance(each, BaseMessage) and each.id is not None for each in written):
         return written
+
     taken_ids = [each.id for each in before]
     named: list[BaseMessage] = []
     for message in convert_to_messages(written):
         named.append(message if message.id else message.model_copy(update={"id": _new_id(message, taken_ids)}))
         taken_ids.append(named[-1].id)
+
     return named
 
 
@@ -287,6 +294,7 @@ def own_saver(saver: BaseCheckpointSaver[Any], secrets: Sequence[str] = ()) -> B
     if type(saver.serde) is not JsonPlusSerializer:
         allow_records(saver)
         return saver
+
     ours = copy(saver)
     ours.serde = serializer(secrets)
     return ours
@@ -309,6 +317,7 @@ def _with_records(serde: JsonPlusSerializer) -> JsonPlusSerializer:
     """One that loads any type warns of each, and has no list for ours: the hook of one that has takes them instead."""
     if serde._allowed_msgpack_modules is not True or serde._custom_unpack_ext_hook:  # noqa: SLF001 - said nowhere else
         return serde.with_msgpack_allowlist(_STORED)
+
     clone = copy(serde)
     ours, others = (
         each._unpack_ext_hook  # noqa: SLF001 - the same
@@ -338,7 +347,8 @@ class PrunedHistoryError(StoreError):
             " were deleted, and it is stored in parts, one in each. Restore them from a backup, or begin a new thread."
             " A retention job may delete whole threads, and no single checkpoints."
         )
-        self.thread_id, self.channels = thread_id, tuple(channels)
+        self.thread_id = thread_id
+        self.channels = tuple(channels)
 
 
 _Histories = Mapping[str, DeltaChannelHistory]
@@ -351,6 +361,7 @@ def refuse_pruned_histories(saver: BaseCheckpointSaver[Any]) -> BaseCheckpointSa
     """
     if "get_delta_channel_history" in vars(saver):
         return saver
+
     last_read: dict[str, CheckpointTuple | None] = {}  # LangGraph reads a checkpoint, and then its histories
 
     def get_tuple(config: RunnableConfig) -> CheckpointTuple | None:
@@ -366,6 +377,7 @@ def refuse_pruned_histories(saver: BaseCheckpointSaver[Any]) -> BaseCheckpointSa
         histories = saver.get_delta_channel_history(config=config, channels=channels)
         if _without_snapshot(histories):
             _check_complete(config, last if _is_of(last, config) else saver.get_tuple(config), histories)
+
         return histories
 
     async def aget_delta_channel_history(*, config: RunnableConfig, channels: Sequence[str]) -> _Histories:
@@ -373,11 +385,13 @@ def refuse_pruned_histories(saver: BaseCheckpointSaver[Any]) -> BaseCheckpointSa
         histories = await saver.aget_delta_channel_history(config=config, channels=channels)
         if _without_snapshot(histories):
             _check_complete(config, last if _is_of(last, config) else await saver.aget_tuple(config), histories)
+
         return histories
 
     checked = copy(saver)
     methods = (get_tuple, aget_tuple, get_delta_channel_history, aget_delta_channel_history)
     vars(checked).update({method.__name__: method for method in methods})
+
     return checked
 
 
@@ -401,6 +415,7 @@ def _check_complete(config: RunnableConfig, found: CheckpointTuple | None, histo
         for channel in _without_snapshot(histories)
         if len(histories[channel]["writes"]) < counters.get(channel, (0, 0))[0]
     ]
+
     if incomplete:
         raise PrunedHistoryError(str(config["configurable"]["thread_id"]), sorted(incomplete))
 

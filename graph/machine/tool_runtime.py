@@ -135,7 +135,8 @@ class ToolRuntime:
         names = {tool.name for tool in tools_given}
         own_tools = (read_skill, remember) if read_file.name in names else (remember,)
         added = [tool for tool in own_tools if tool.name not in names]
-        self._served, self._own = served, {tool.name for tool in added}
+        self._served = served
+        self._own = {tool.name for tool in added}
         self.keep_permission = keep_permission if kept_permissions else None
         self.registry = ActionRegistry((*tools_given, *added), arg_validators)
         self.specs = {spec.name: spec for spec in self.registry.specs()}
@@ -143,7 +144,8 @@ class ToolRuntime:
         quick = {id(tool) for tool in default_tools() if tool.effect is not Effect.NETWORK}
         self._waiting = {tool.name for tool in tools_given if _changes_nothing_here(tool) and id(tool) not in quick}
         self._rules = rules
-        self._roles, self._redactor = dict(roles), CurrentRedactor(secrets)
+        self._roles = dict(roles)
+        self._redactor = CurrentRedactor(secrets)
         self.words = WrittenLiterals(self._redactor.now)
         self.records = WorkspaceRecords()
         self._memory = PolicyMemory(monotonic_s, BreakerConfig())
@@ -161,25 +163,32 @@ class ToolRuntime:
         allowed = allowed_tools(context.role, self._roles, self.specs.values())
         if isinstance(allowed, ToolError):
             return allowed
+
         named = self._roles.get(context.role or "", allowed)
         denied = {name for name in allowed if self._is_child(name) and not (context.delegation and name in named)}
         if context.writable_paths:  # no sandbox holds a program to them
             denied |= {name for name in allowed if self.specs[name].effect is Effect.EXECUTE}
+
         return allowed - denied
 
     def names(self, context: AgentContext) -> frozenset[str]:
         """The same, none where there is no such role."""
         allowed = self.allowed(context)
-        return frozenset() if isinstance(allowed, ToolError) else allowed
+        if isinstance(allowed, ToolError):
+            return frozenset()
+
+        return allowed
 
     def usable(self, context: AgentContext) -> frozenset[str]:
         """The tools that are worth telling the model of: allowed ones that have what they need."""
         names = self.names(context)
         if not isinstance(self.commands(context), Commands):
             names -= {COMMAND_TOOL}
+
         may_ask = context.allowed_hosts or context.mode == "ask" or self._permits(context, NETWORK_TOOL)
         names = names if may_ask else names - {NETWORK_TOOL}
         needs = {read_skill.name: bool(self.user_skills(context)), remember.name: context.memory}
+
         return names - {name for name in self._own if not needs[name]}
 
     def _permits(self, context: AgentContext, tool: str) -> bool:
@@ -188,7 +197,10 @@ class ToolRuntime:
     def user_skills(self, context: AgentContext) -> tuple[SkillFolder, ...]:
         """The user's own skills, as far as a run is told of them."""
         lists_skills = context.project_notes and read_skill.name in self._own & self.names(context)
-        return user_skills(context.workspace, self._rules) if lists_skills and not self._served else ()
+        if lists_skills and not self._served:
+            return user_skills(context.workspace, self._rules)
+
+        return ()
 
     def _remember(self, store: BaseStore | None, context: AgentContext, text: str) -> str | ToolError:
         return Memory(store, context.workspace).remember(text, self.redactor().text)
@@ -198,14 +210,15 @@ class ToolRuntime:
         specs = [*self.specs.values()]
         if context.delegation:
             specs = [spec.model_copy(update={"offered": spec.offered or self._is_child(spec.name)}) for spec in specs]
-        usable, asks, permissions = (
-            self.usable(context),
-            context.mode == "ask",
-            kept_words(self.kept_permissions(context)),
-        )
+
+        usable = self.usable(context)
+        asks = context.mode == "ask"
+        permissions = kept_words(self.kept_permissions(context))
+
         if profile.small:  # which takes each tool that it sees for a hint
             listed = {COMMAND_TOOL: context.allowed_programs, NETWORK_TOOL: context.allowed_hosts}
             usable -= self._own | {name for name, allowed in listed.items() if not allowed}
+
         offered = offered_tools(
             specs,
             profile.edit_form,
@@ -222,6 +235,7 @@ class ToolRuntime:
                 ),
             },
         )
+
         return tuple(offered)
 
     def paths_of(self, call: ToolCall) -> Sequence[str]:
@@ -276,11 +290,14 @@ class ToolRuntime:
         names = scope.names if scope is not None else frozenset[str]()
         guarded = partial(is_guarded, scope=Scope(names))
         opened = self._kept(partial(open_commands, guarded=guarded), context, rules, names)
-        return opened.read_only({}, {}) if context.strict and isinstance(opened, Commands) else opened
+        if context.strict and isinstance(opened, Commands):
+            return opened.read_only({}, {})
+        return opened
 
     def subject(self, state: AgentState, call: ToolCall, *, listed: bool) -> str | ToolError:
         """What an approval of this call would allow (`subject_of`), or why the call would be refused all the same."""
-        context, tool = state["context"], self.registry.get(call.tool)
+        context = state["context"]
+        tool = self.registry.get(call.tool)
         policy = CallPolicy(context.calls(self.names(context)), self._memory, used=state.get("tool_counts"))
         refusal = tool and (policy.permit(tool, call.arguments) or policy.spent(tool))
         if refusal and refusal.result.error:
@@ -352,7 +369,8 @@ class ToolRuntime:
         `task` names this execution of the node, the same when a step that was cut off is run again. `in_loop` runs what
         is async in the event loop of the run, `wrap` has the hooks of a call, `children` what runs those of a step.
         """
-        context, execution = state["context"], Execution(state["run_id"], task, state.get("step", 0))
+        context = state["context"]
+        execution = Execution(state["run_id"], task, state.get("step", 0))
         gone = check_workspace(context.workspace)
         if isinstance(gone, ToolError):
             return {"results": nothing_done(state["items"], gone)}
@@ -360,7 +378,8 @@ class ToolRuntime:
             execution.run_id, str(execution.step), forward=partial(_forward, write), redactor=self.redactor()
         )
         counts = dict(state.get("tool_counts", {}))
-        rules, thread = context.calls(self.names(context)), parent_of(execution.run_id)[0]
+        rules = context.calls(self.names(context))
+        thread = parent_of(execution.run_id)[0]
         policy = CallPolicy(rules, self._memory, scope=thread, used=counts)
         config = EngineConfig(async_timeout_s=max([context.tool_timeout_s, *context.tool_timeouts_s.values()]))
         engine = DelegatingEngine(self.registry, sink, config, policy=policy, redactor=sink.redactor)
@@ -397,7 +416,8 @@ class ToolRuntime:
 
     def take_back(self, state: AgentState, write: Write) -> TakenBack:
         """Restore the files as they were before the turn, whose work has failed; a kill meanwhile is gone on from."""
-        run_id, files = state["run_id"], self.workspace(state["context"])
+        run_id = state["run_id"]
+        files = self.workspace(state["context"])
         sink = TraceSink(run_id, str(state["step"]), forward=partial(_forward, write), redactor=self.redactor())
         return self.records.take_back(files, run_id, state["first_step"], sink, tuple(net_changes(state["changes"])))
 
@@ -425,7 +445,8 @@ class ToolRuntime:
 
     def lacks(self, context: AgentContext, run_id: str) -> JsonMap:
         """What a run has to do without, and why, by the name of the event that says so."""
-        folder, records = run_folder(parent_of(run_id)[0]), workspace_folder(context.workspace)
+        folder = run_folder(parent_of(run_id)[0])
+        records = workspace_folder(context.workspace)
         commands = self.commands(context) if context.allowed_programs else None
         definitions = {
             "commands.unavailable": commands,
@@ -488,8 +509,10 @@ class ToolRuntime:
     def _tool_context(
         self, state: AgentState, folder: str | ToolError, sink: TraceSink, scope: CancellationScope | None
     ) -> ToolContext:
-        context, spending = state["context"], state["spending"]
-        limit, network = context.max_seconds, None
+        context = state["context"]
+        spending = state["spending"]
+        limit = context.max_seconds
+        network = None
         if context.allowed_hosts:  # what it imports takes time
             from mendgraph.nodes.execute_tools.network.network import Network
 
@@ -540,7 +563,8 @@ def _run_row(
     engine: DelegatingEngine, children: "Children", calls: Mapping[int, ToolCall], context: ToolContext
 ) -> tuple[list[ToolRun], float]:
     """What calls that are runs of their own come to, in order, and the seconds that they took."""
-    places, seconds = list(calls), 0.0
+    places = list(calls)
+    seconds = 0.0
 
     def perform(allowed: dict[int, JsonMap]) -> dict[int, object]:
         nonlocal seconds

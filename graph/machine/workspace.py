@@ -69,6 +69,7 @@ class WorkspaceFiles(NamedTuple):
         opened = self.workspace.open_file(path)
         if not isinstance(opened, OpenedFile):
             return 0
+
         with opened:
             return opened.size
 
@@ -85,6 +86,7 @@ class WorkspaceFiles(NamedTuple):
             return workspace.denied(path)
         if isinstance(opened := workspace.open_file(path), ToolError):
             return opened
+
         with opened:
             return opened.stream.read(most)
 
@@ -105,6 +107,7 @@ def user_skills(workspace: str, rules: tuple[FileGuardrailRule, ...]) -> tuple[S
     """The user's folders of skills, but those of the workspace itself, whose real name is given."""
     own_folders = [join(workspace, path) for path in SKILL_FOLDERS]
     user_folders = user_skill_folders(own_folders)
+
     return tuple(
         SkillFolder(path, names, partial(_skill_head, path, rules), users=True) for path, names in user_folders
     )
@@ -115,21 +118,29 @@ def open_skill(
 ) -> Workspace | ToolError:
     """The folder of a skill, to be read as a workspace is; NOT_FOUND names those that are called like it."""
     for folder in folders:
-        workspace = _skill(folder.path, rules, name) if name in folder.names else None
+        workspace = None
+        if name in folder.names:
+            workspace = _skill(folder.path, rules, name)
+
         if workspace is not None and workspace.exists(SKILL_FILE):
             return workspace
+
     meant = closest_names(name, [name_below for folder in folders for name_below in folder.names])
     return ToolError(code=ToolErrorCode.NOT_FOUND, message=f"The user has no skill {name!r}.", suggestions=tuple(meant))
 
 
 def _skill(folder: str, rules: tuple[FileGuardrailRule, ...], name: str) -> Workspace | None:
     root = check_workspace(join(folder, name))
-    return None if isinstance(root, ToolError) else judged_workspace(root, rules)
+    if isinstance(root, ToolError):
+        return None
+    return judged_workspace(root, rules)
 
 
 def _skill_head(folder: str, rules: tuple[FileGuardrailRule, ...], name: str, most: int) -> bytes | ToolError | None:
     workspace = _skill(folder, rules, name)
-    return None if workspace is None else WorkspaceFiles(workspace).head(SKILL_FILE, most)
+    if workspace is None:
+        return None
+    return WorkspaceFiles(workspace).head(SKILL_FILE, most)
 
 
 @lru_cache(maxsize=128)
@@ -142,6 +153,7 @@ def own_rules(workspace: str, records: tuple[str, ...], settings: tuple[str, ...
         FileGuardrailRule("run_records", "The agent's own records of its runs", _Inside.of(workspace, records)),
         FileGuardrailRule("user_settings", "The user's own settings of the agent", _Inside.of(workspace, settings)),
     )
+
     return tuple(rule for rule in problem if rule.check != _Inside(frozenset()))
 
 
@@ -158,9 +170,11 @@ def denied_rules(patterns: tuple[str, ...]) -> tuple[FileGuardrailRule, ...]:
     """The rule that denies what these patterns of `.gitignore` name, whatever their letters' case; none for none."""
     if not patterns:
         return ()
+
     lines = (
         "/".join(map(folded, pattern.removeprefix("." * pattern.startswith("./")).split("/"))) for pattern in patterns
     )
+
     return (FileGuardrailRule("denied_paths", "Files that denied_paths names", _Denied(IgnoreRules.of(lines))),)
 
 
@@ -185,6 +199,7 @@ class _Inside(NameCheck):
             realpath(place) for place in places
         }
         inside = (relpath(path, root_prefix) for path in real if path.startswith(root_prefix))
+
         return cls(frozenset(folded_parts(PurePosixPath(path)) for path in inside))
 
     def __call__(self, path: Path) -> bool:
@@ -240,18 +255,22 @@ class WorkspaceRecords:
         if not wanted:
             yield None
             return
+
         folder = workspace_folder(workspace)
         if isinstance(folder, ToolError):
             yield folder
             return
+
         with ExitStack() as opened:
             opened.enter_context(self._lock)
             busy = None
+
             if workspace not in self._held:
                 lock = WorkspaceLock(folder)
                 busy = lock.acquire(Owner(run_id), LONGEST_WAIT_S)
                 if busy is None:
                     opened.callback(lock.release)
+
             yield busy or _opened(opened, folder, workspace, sink)
 
     def take_back(
@@ -268,6 +287,7 @@ class WorkspaceRecords:
             try:
                 if isinstance(journal, Journal):
                     done = restoring.restore(journal, files, run_id, first_step, skip_changed=True)
+
                 if isinstance(journal, Journal) and isinstance(done, restoring.Restored):
                     effects = restoring.taken_back(journal, run_id, first_step)
                     commands = journal.commands(run_id, first_step)
@@ -278,11 +298,13 @@ class WorkspaceRecords:
                         *done.left,
                         *(restoring.LeftFile(path, restoring.Obstacle.NOT_KEPT) for path in others),
                     )
+
                     return TakenBack(
                         restoring.words_of_failed_work(paths, left_files, commands, run_id), paths, changes
                     )
             except StoreError as error:
                 done = ToolError(code=ToolErrorCode.IO_ERROR, message=str(error))
+
         why = done.message if isinstance(done, ToolError) else ""
         return TakenBack(f"The files could not be restored; `mendgraph undo` does that. {why}")
 
@@ -291,6 +313,7 @@ def kept_content(workspace: str, sha256: str) -> bytes | None:
     """The bytes with this hash that a file of the workspace held before a change; None where they are not kept."""
     with suppress(StoreError):
         return Journal(workspace_folder_path(workspace)).backup(sha256)
+
     return None
 
 
@@ -299,6 +322,7 @@ def first_hashes(workspace: str, run_id: str) -> dict[str, str]:
     with suppress(StoreError):
         changes = Journal(workspace_folder_path(workspace)).changes_of(run_id)
         return {effect.path: effect.before.sha256 for change in changes for effect in reversed(change.effects)}
+
     return {}
 
 
@@ -309,15 +333,24 @@ LARGE_FILE: Final = 10_000_000
 def marks_of(files: Workspace, changes: Mapping[str, tuple[str, str]]) -> tuple[Mark, ...]:
     """What a person should know of these changed files, which come with their hashes before and after."""
     marks = [*_marks_of_tests(files, changes)]
+
     for path in (path for path, (_, new) in changes.items() if new):
-        place, size = files.leads_to(path), WorkspaceFiles(files).size_of(path)
+        place = files.leads_to(path)
+        size = WorkspaceFiles(files).size_of(path)
         if runs_later(PurePosixPath(path), new=not changes[path][0]) and not _only_pins(files, path, *changes[path]):
             marks.append(Mark(kind="runs_later", path=path))
+
         if place != path:
-            where = "out of the workspace" if isinstance(place, ToolError) else f"to {place}"
+            if isinstance(place, ToolError):
+                where = "out of the workspace"
+            else:
+                where = f"to {place}"
+
             marks.append(Mark(kind="link", path=path, detail=where))
+
         if size > LARGE_FILE:
             marks.append(Mark(kind="large", path=path, detail=f"{size / 1e6:,.0f} MB"))
+
     return tuple(marks)
 
 
@@ -330,13 +363,18 @@ def _marks_of_tests(files: Workspace, changes: Mapping[str, tuple[str, str]]) ->
         path: _texts(files, path, *hashes) for path, hashes in tests.items() if hashes[1] or hashes[0] not in moved
     }
     less = weakened({path: text for path, text in texts.items() if text is not None})
+
     for path, contents in texts.items():
         if not tests[path][1] and (path in less or contents is None):
             yield Mark(kind="tests_deleted", path=path)
         elif path in less:
             yield Mark(kind="tests_weakened", path=path, detail=less[path])
+
     for path, (old, new) in changes.items():
-        settings = _texts(files, path, old, new) if has_settings(path) else None
+        settings = None
+        if has_settings(path):
+            settings = _texts(files, path, old, new)
+
         if settings and (ignored := ignored_tests(*settings)):
             yield Mark(kind="tests_ignored", path=path, detail=ignored)
 
@@ -356,7 +394,11 @@ def _texts(files: Workspace, path: str, old: str, new: str) -> tuple[str, str] |
     file = files.read_file(path) if new else FileContent.of(path, b"")
     contents = (kept_content(files.root, old) if old else b""), None if isinstance(file, ToolError) else file.data
     before, after = (None if data is None or len(data) > LARGEST_TEXT else text_of(data) for data in contents)
-    return None if before is None or after is None else (before, after)
+
+    if before is None or after is None:
+        return None
+
+    return (before, after)
 
 
 def decide_open_changes(journal: Journal, workspace: str) -> tuple[Recovered, ...] | ToolError:
@@ -367,9 +409,11 @@ def decide_open_changes(journal: Journal, workspace: str) -> tuple[Recovered, ..
             remove_placeholder(workspace)
     except StoreError as error:
         return ToolError(code=ToolErrorCode.IO_ERROR, message=str(error))
+
     for change in recovered:
         if change.state is ChangeState.INTENDED:
             return ToolError(code=ToolErrorCode.IO_ERROR, message=change.sentence)
+
     return recovered
 
 
@@ -379,8 +423,11 @@ def _opened(stack: ExitStack, folder: str, workspace: str, sink: TraceSink) -> J
         journal = stack.enter_context(Journal(folder).held())
     except StoreError as error:
         return ToolError(code=ToolErrorCode.IO_ERROR, message=str(error))
+
     if isinstance(decided := decide_open_changes(journal, workspace), ToolError):
         return decided
+
     for change in decided:
         sink.emit("journal.recovered", {"state": change.state.value, "reason": change.sentence})
+
     return journal

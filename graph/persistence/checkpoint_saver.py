@@ -65,7 +65,9 @@ class PendingRows:
 
     def __init__(self, serializer: SerializerProtocol, once: str, anew: str) -> None:
         """`once` inserts a write that may be there already, `anew` one that takes the place of what is there."""
-        self._serializer, self._once, self._anew = serializer, once, anew
+        self._serializer = serializer
+        self._once = once
+        self._anew = anew
         self._writes: dict[Place, list[tuple[str, str, tuple[Write, ...]]]] = {}  # by task and its path
         self._rows: list[Statement] = []
         self._passed: deque[tuple[Place, Collection[str]]] = deque(maxlen=_MOST_LATE)
@@ -95,6 +97,7 @@ class PendingRows:
         with self._lock:
             led_to_it = self._writes.pop(parent, [])
             self._passed.append((parent, channels))
+
         statements = [self._statement(parent, *write, channels) for write in led_to_it]
         with self._lock:
             self._rows.extend(row for row in (*statements, *rows) if row[1])
@@ -105,9 +108,11 @@ class PendingRows:
         Raises StoreError: something of it has no stored form; all of it is gone then.
         """
         with self._lock:
-            waiting, rows = dict(self._writes), [*self._rows]
+            waiting = dict(self._writes)
+            rows = [*self._rows]
             self._writes.clear()
             self._rows.clear()
+
         return rows + [self._statement(place, *write) for place, written in waiting.items() for write in written]
 
     def _statement(
@@ -123,6 +128,7 @@ class PendingRows:
             for index, (channel, value) in enumerate(writes)
             if channel not in held
         ]
+
         return (self._anew if special else self._once), rows
 
 
@@ -135,6 +141,7 @@ async def in_thread(work: Callable[[], Result]) -> Result:
         await asyncio.wait([task])
         if not task.cancelled():
             task.exception()  # nobody asks for it any more
+
         raise
 
 
@@ -184,6 +191,7 @@ class StoreSaver(BaseCheckpointSaver[str]):
     ) -> Iterator[CheckpointTuple]:
         """The checkpoints, newest first. All are read before the first is given: who has it may ask for others."""
         self.flush()
+
         with self._undamaged(config):
             inner = None if config is None else self._inner(config)
             return iter(
@@ -197,9 +205,12 @@ class StoreSaver(BaseCheckpointSaver[str]):
     def get_tuple(self, config: RunnableConfig) -> CheckpointTuple | None:
         """A checkpoint, the newest one where `config` names none."""
         self.flush()
+
         with self._undamaged(config):
             checkpoint = super().get_tuple(self._inner(config))
-            return None if checkpoint is None else self._outer(checkpoint)
+            if checkpoint is None:
+                return None
+            return self._outer(checkpoint)
 
     @database.once_more
     def get_delta_channel_history(
@@ -210,7 +221,9 @@ class StoreSaver(BaseCheckpointSaver[str]):
             newest = self.get_tuple(config)
             if newest is None:
                 return {channel: {"writes": []} for channel in channels}
+
             config = newest.config
+
         self.flush()
         with self._undamaged(config):
             return self._history(self._inner(config), channels)
@@ -235,9 +248,15 @@ class StoreSaver(BaseCheckpointSaver[str]):
         ) as error:
             run = place_of(config).thread if config else ""
             who = f"The run {run} cannot be read. " if run else ""
-            undo = f", and `mendgraph undo {run}` takes back what it has changed" if run else ""
+
+            if run:
+                undo = f", and `mendgraph undo {run}` takes back what it has changed"
+            else:
+                undo = ""
+
             if isinstance(error, UnreadableValueError) and not error.is_damage:
                 raise StoreError(f"{who}{error}") from error
+
             reason = " ".join(str(error).split())[:300].rstrip(".")
             message = (
                 f"{who}{self._described} is damaged ({reason}): put a backup in its place, or move it away and begin"
@@ -306,13 +325,16 @@ class SqliteStoreSaver(StoreSaver, SqliteSaver):
         `quick` are nodes without effects that take no time to speak of.
         """
         super().__init__(connection, serde=serde)
-        self._path, self._quick = path, frozenset(quick)
+        self._path = path
+        self._quick = frozenset(quick)
         self._described = f"The database {quoted(path)}"
         self._remembered = lru_cache(_REMEMBERED)(serde.loads_typed)  # nobody changes what it gives
         self._pending = PendingRows(serde, f"INSERT OR IGNORE {_INSERT}", f"INSERT OR REPLACE {_INSERT}")
 
     def _load(self, data: tuple[str, bytes]) -> Any:
-        return self._remembered(data) if len(data[1]) <= _REMEMBERED_BYTES else self.serde.loads_typed(data)
+        if len(data[1]) <= _REMEMBERED_BYTES:
+            return self._remembered(data)
+        return self.serde.loads_typed(data)
 
     def close(self) -> None:
         """Close the connection, after all has been written.
@@ -341,11 +363,13 @@ class SqliteStoreSaver(StoreSaver, SqliteSaver):
             statements = self._pending.take()
             self.setup()
             cursor = self.conn.cursor()
+
             try:
                 if statements:
                     with database.transaction(self.conn):
                         for statement, rows in statements:
                             cursor.executemany(statement, rows)
+
                 with database.transaction(self.conn) if transaction else nullcontext():
                     yield cursor
             finally:
@@ -379,8 +403,10 @@ class SqliteStoreSaver(StoreSaver, SqliteSaver):
         own_place = parent._replace(checkpoint=checkpoint["id"])
         row = (*own_place, parent.checkpoint or None, kind, data, metadata_text)
         self._pending.add_checkpoint(parent, checkpoint["channel_values"], (_PUT, [row]))
+
         if not is_quick(checkpoint, metadata, self._quick):
             self.flush()
+
         return config_of(own_place)
 
     def _history(self, config: RunnableConfig, channels: Sequence[str]) -> Mapping[str, DeltaChannelHistory]:
@@ -389,9 +415,11 @@ class SqliteStoreSaver(StoreSaver, SqliteSaver):
         A checkpoint's metadata tell which channels it holds no snapshot of, so that none of those is unpacked. Source:
         measured, 100 turns are read in a seventh of the time of `SqliteSaver`'s own.
         """
-        place, sought = place_of(config), set(channels)
+        place = place_of(config)
+        sought = set(channels)
         histories: dict[str, DeltaChannelHistory] = {channel: {"writes": []} for channel in channels}
         newest_first: list[_Stored] = []
+
         with self.cursor(transaction=False) as walk, closing(self.conn.cursor()) as look:
             for ancestor, metadata in walk.execute(_LINE, place._asdict()):
                 place_values = (place.thread, place.namespace, ancestor)
@@ -402,17 +430,22 @@ class SqliteStoreSaver(StoreSaver, SqliteSaver):
                     written, key=lambda write: writes_sort_key(write.task_path, write.task, write.idx), reverse=True
                 )
                 counted = json.loads(metadata or "{}").get("counters_since_delta_snapshot") or {}
+
                 if sought <= counted.keys():  # since their last snapshot: this checkpoint holds none of them
                     continue
+
                 values = self._load(look.execute(_CHECKPOINT, place_values).fetchone()).get("channel_values") or {}
                 for channel in sought & values.keys():
                     histories[channel]["seed"] = values[channel]
+
                 sought -= values.keys()
                 if not sought:
                     break
+
             for write in reversed(newest_first):
                 value = self._load((write.kind, write.data))
                 histories[write.channel]["writes"].append((write.task, write.channel, value))
+
         return histories
 
     def get_next_version(self, current: str | None, channel: None) -> str:  # noqa: ARG002 - LangGraph's signature

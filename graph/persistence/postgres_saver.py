@@ -42,6 +42,7 @@ def _steps() -> Iterator[str]:
     for number, migration in enumerate(PostgresSaver.MIGRATIONS):
         if _PRIMARY_KEYS_DO not in migration:
             yield migration.replace(" CONCURRENTLY ", " ")
+
         yield f"INSERT INTO checkpoint_migrations (v) VALUES ({number})"  # noqa: S608 - a number
 
 
@@ -65,7 +66,8 @@ class PostgresStoreSaver(StoreSaver, PostgresSaver):
     ) -> None:
         """`database` has the tables of `CHECKPOINTS`; `quick` as that of `SqliteStoreSaver`."""
         super().__init__(cast("Any", None), serde=serde)
-        self._database, self._quick = database, frozenset(quick)
+        self._database = database
+        self._quick = frozenset(quick)
         self._described = f"The shared store {database.name}"
         self._pending = PendingRows(serde, self.INSERT_CHECKPOINT_WRITES_SQL, self.UPSERT_CHECKPOINT_WRITES_SQL)
 
@@ -118,6 +120,7 @@ class PostgresStoreSaver(StoreSaver, PostgresSaver):
             parent, values, (self.UPSERT_CHECKPOINT_BLOBS_SQL, [*blobs]), (self.UPSERT_CHECKPOINTS_SQL, [row])
         )
         self._flush(quick=is_quick(checkpoint, metadata, self._quick))
+
         return config_of(own_place._replace(thread=place.thread))
 
     def delete_thread(self, thread_id: str) -> None:
@@ -154,6 +157,7 @@ class PostgresStoreSaver(StoreSaver, PostgresSaver):
         statements = self._pending.take()
         if not statements:
             return
+
         self._write(statements, quick=quick)
 
     @once_more

@@ -111,7 +111,10 @@ class Store:
         folder = workspace_folder(workspace)
         if isinstance(folder, ToolError):
             raise StoreError(folder.message)
-        self.folder, self._now, self._secrets = folder, now, secrets
+
+        self.folder = folder
+        self._now = now
+        self._secrets = secrets
         self._redactor = Redactor((*secrets, *known_values(os.environ)))
 
     @cached_property
@@ -126,12 +129,15 @@ class Store:
 
     def begin_turn(self, run_id: str, request: str, context: AgentContext, durability: Durability) -> int:
         """Write down that a turn begins, and give its number, counted from 1. It is on the disk afterwards."""
-        clean, now = self._clean(request), self._time()
+        clean = self._clean(request)
+        now = self._time()
         values = (now, clean, self._stored(context), durability, run_id)
+
         with self.saver.cursor() as cursor:
             next_turns = cursor.execute(_BEGIN_NEXT_TURN, values).fetchall()
             if not next_turns:
                 next_turns = cursor.execute(_BEGIN_FIRST_TURN, (*values, now, bounded(clean))).fetchall()
+
         return int(next_turns[0][0])
 
     def take_up(self, run_id: str) -> None:
@@ -160,6 +166,7 @@ class Store:
         if "saver" in vars(self):
             with self.saver.cursor(transaction=False) as cursor:
                 return [run_record(row) for row in cursor.execute(_ALL).fetchall()]
+
         with closing(open_database(self.folder)) as database, store_errors(os.path.join(self.folder, FILE_NAME)):
             return [run_record(row) for row in database.execute(_ALL).fetchall()]
 
@@ -171,6 +178,7 @@ class Store:
         found = find_run(run_id, self.runs())
         if isinstance(found, RunRecord):
             _ = found.context
+
         return found
 
     def add_fork(self, run_id: str, parent: RunRecord, forked_at: int) -> None:
@@ -186,13 +194,16 @@ class Store:
             freed = remove_run_folder(run_id)
         except OSError as error:
             raise StoreError(os_failure(error, "remove the run's folder", run_folder_path(run_id)).message) from error
+
         children = Journal(self.folder).children(run_id)
         with self.saver.cursor() as cursor:
             for thread in (run_id, *children):
                 for statement in _FORGET:
                     cursor.execute(statement, (thread,))
+
             cursor.execute(_FORGET_BACKUPS)
             self.saver.forget(cursor, run_id)
+
         return freed
 
     def prune(self, doomed: Sequence[str]) -> Pruned:
@@ -207,15 +218,19 @@ class Store:
         """
         if context.keep_days is context.keep_runs is context.keep_mb is None:
             return
+
         if is_due(self.folder):
             self.forget_outlived(context)
+
         latest = monotonic_s() + _LONGEST_RETENTION_S
+
         for folder in idle_workspaces(self.folder):
             lock = WorkspaceLock(folder)
             if monotonic_s() < latest and lock.acquire(Owner("retention")) is None:
                 other = copy(self)
                 other.folder = folder
                 vars(other).pop("saver", None)
+
                 with lock, suppress(StoreError), closing(other):
                     for last in other.runs()[:1]:
                         other.forget_outlived(last.context)
@@ -223,7 +238,11 @@ class Store:
     def forget_outlived(self, context: AgentContext) -> None:
         """The same, whenever it was done last."""
         with self.saver.cursor(transaction=False) as cursor:
-            sizes = {} if context.keep_mb is None else dict(cursor.execute(_SIZES[uses_postgres()]).fetchall())
+            if context.keep_mb is None:
+                sizes = {}
+            else:
+                sizes = dict(cursor.execute(_SIZES[uses_postgres()]).fetchall())
+
         if doomed := outlived(self.runs(), sizes, context, self._now()):
             self.prune(doomed)
 
@@ -242,6 +261,7 @@ class Store:
         text = storable(json.dumps(context.model_dump(mode="json"), ensure_ascii=False))
         for form in self._redactor.forms:
             text = text.replace(form, "*" * len(form))
+
         return text
 
     def _time(self) -> str:
@@ -277,13 +297,17 @@ def _saver(folder: str, secrets: Sequence[str]) -> "SqliteStoreSaver | PostgresS
 
         open_postgres(CHECKPOINTS)
         return PostgresStoreSaver(postgres, serializer(secrets, _dictionary(postgres)), _QUICK)
-    path, connection = os.path.join(folder, FILE_NAME), open_file(folder)
+
+    path = os.path.join(folder, FILE_NAME)
+    connection = open_file(folder)
+
     try:
         with store_errors(path):
             dictionary = _dictionary(connection)
     except BaseException:
         connection.close()
         raise
+
     return SqliteStoreSaver(connection, path, serializer(secrets, dictionary), _QUICK)
 
 
@@ -297,8 +321,10 @@ def _dictionary(database: Database) -> bytes:
         with transaction(database):
             database.execute("INSERT INTO dictionary VALUES (1, ?) ON CONFLICT DO NOTHING", (words,))
             row = database.execute("SELECT data FROM dictionary").fetchone()
+
     if not isinstance(row[0], bytes):
         raise StoreError("The database of the workspace is damaged: its dictionary is of another type.")
+
     return row[0]
 
 
@@ -314,6 +340,7 @@ def _words_of_checkpoints() -> Mapping[str, Any]:
 
     nodes = {node: {f"branch:to:{node}": "00000001"} for node in NODES}
     branches = [name for node in nodes.values() for name in node]
+
     return {
         "records": [
             (
@@ -354,10 +381,12 @@ def memory_store(workspace: str) -> "SqliteStore":
     folder = workspace_folder(workspace)
     if isinstance(folder, ToolError):
         raise StoreError(folder.message)
+
     steps = enumerate(SqliteStore.MIGRATIONS)
     made = [s for v, step in steps for s in (step, f"INSERT INTO store_migrations VALUES ({v})")]  # noqa: S608 - a number
     statements = ("CREATE TABLE store_migrations (v INTEGER PRIMARY KEY)", *made)
     kind = FileKind(int.from_bytes(b"memo"), 1, statements, "not a memory", "remove it")
+
     return SqliteStore(opened_file(os.path.join(folder, MEMORY_FILE), kind))
 
 

@@ -47,17 +47,29 @@ class Visit:
 
         Of model calls and tools it is what the ledger counts: between a kill and `resume` nothing was at work.
         """
-        passed = (self.ended - self.began).total_seconds() if self.ended else 0.0
+        if self.ended:
+            passed = (self.ended - self.began).total_seconds()
+        else:
+            passed = 0.0
+
         was, now = (state.get("spending") or Spending() for state in (self.before, self.after))
         worked = now.seconds - was.seconds
-        return min(passed, worked) if worked > 0 and self.node in ("call_model", "execute_tools") else passed
+        if worked > 0 and self.node in ("call_model", "execute_tools"):
+            return min(passed, worked)
+
+        return passed
 
     @property
     def transition(self) -> routes.Transition | None:
         """The edge by which the run left it; None where it has not, and for one that the table does not know."""
         edges = [edge for edge in routes.TRANSITIONS if (edge.source, edge.target) == (self.node, self.target)]
         pending = self.after.get("pending_call")
-        why = pending.edge if pending else routes.LOOP_ENDS.get((self.after.get("loop") or LoopRecord()).verdict)
+
+        if pending:
+            why = pending.edge
+        else:
+            why = routes.LOOP_ENDS.get((self.after.get("loop") or LoopRecord()).verdict)
+
         return next((edge for edge in edges if len(edges) == 1 or edge.label == why), None)
 
 
@@ -83,8 +95,10 @@ def read_history(saver: BaseCheckpointSaver[Any], run_id: str, namespace: str = 
     snapshots = [*reversed([*small_history(saver, run_id, namespace)])]
     if not snapshots:
         return History((), values={}, requests=())
+
     newest = machine_to_read(saver, AgentState).get_state(thread_config(run_id, namespace))
     messages: Sequence[AnyMessage] = newest.values.get("messages") or ()
+
     return History(
         visits=tuple(_visits(snapshots)),
         values=snapshots[-1].values,
@@ -110,10 +124,12 @@ def _children(saver: BaseCheckpointSaver[Any], run_id: str) -> Iterator[tuple[tu
 def _visits(snapshots: Sequence[StateSnapshot]) -> Iterator[Visit]:
     """A checkpoint says what runs next; the one that follows from it, what came of that."""
     by_id = {_id(snapshot.config): snapshot for snapshot in snapshots}
+
     for after in snapshots:
         before = by_id.get(_id(after.parent_config))
         if before is not None and before.next and _follows(before, after):
             yield _visit(before, after.next[0] if after.next else END, after)
+
     if snapshots[-1].next:
         yield _visit(snapshots[-1], "", None)
 
@@ -200,12 +216,14 @@ class Step:
         visit = self.of("call_model")
         if visit is None or not visit.after:
             return Spending(), Spending()
+
         return self.visits[0].before.get("spending") or Spending(), visit.after.get("spending") or Spending()
 
     @property
     def tokens(self) -> tuple[int, int]:
         """Tokens in and out."""
-        was, now = self.spending[0].usage, self.spending[1].usage
+        was = self.spending[0].usage
+        now = self.spending[1].usage
         return now.total_input_tokens - was.total_input_tokens, now.total_output_tokens - was.total_output_tokens
 
     @cached_property
@@ -214,12 +232,15 @@ class Step:
         guard = self.of("guard")
         if guard is None:
             return ()
+
         items = ({**guard.before, **guard.after}).get("items") or ()
         verdicts = list(guard.after.get("verdicts") or ())
         results = list((self.of("execute_tools") or guard).after.get("results") or ())
         requests: dict[Any, Mapping[str, Any]] = {}
+
         for call in (call for question in guard.asked for call in question.get("calls") or ()):
             requests.setdefault(call.get("index"), call)  # who edits a call may be asked about it once more
+
         return tuple(
             Judged(
                 item=item,
@@ -269,12 +290,15 @@ def course_of(history: History, *, begun: bool = True) -> Course:
     visits = history.visits
     for visit in visits:
         _sort_in(visit, turns)
+
     for step in (step for turn in turns for step in turn.steps):
         children = ((place, child) for (number, place), child in history.children.items() if number == step.number)
         step.children = {place: course_of(child) for place, child in children}
+
     own_turns = [turn for turn in turns if turn.number]
     for turn, request in zip(reversed(own_turns), reversed(history.requests), strict=False):
         turn.request = request  # a fork has its parent's requests as well: the last ones are those of its own turns
+
     return Course(
         turns=tuple(turns) if begun else (),
         edges=Counter(visit.transition for visit in visits if visit.transition is not None),
@@ -287,15 +311,19 @@ def _sort_in(visit: Visit, turns: list[Turn]) -> None:
     if visit.node == START:
         turns.append(Turn(number=sum(turn.number > 0 for turn in turns) + 1))
         return
+
     if not turns:
         turns.append(Turn(number=int(visit.node == "begin_turn")))
+
     turn = turns[-1]
     outcome = visit.after.get("outcome")
     if visit.node in TERMINALS and isinstance(outcome, Outcome):
         turn.outcomes.append(outcome)
+
     if visit.node == "call_model" and not (turn.steps and visit.before.get("pending_call")):
         step_number = (visit.after or visit.before).get("step", 0)
         failed = visit.after.get("reply") is None
         turn.steps.append(Step(number=step_number + 1 if failed else step_number, turn=turn.number))
+
     if turn.steps and visit.node != "begin_turn":
         turn.steps[-1].visits.append(visit)

@@ -51,8 +51,11 @@ class Route(NamedTuple):
 
 
 def _down(source: str, target: str) -> Route:
-    above, below = BOXES[source], BOXES[target]
-    start, end = above.y + above.height // 2, below.y - below.height // 2
+    above = BOXES[source]
+    below = BOXES[target]
+    start = above.y + above.height // 2
+    end = below.y - below.height // 2
+
     return Route(((above.x, start), (above.x, end)), (above.x + 10, (start + end) // 2 + 4))
 
 
@@ -64,19 +67,23 @@ def _again(node: str, y: int) -> Route:
 
 def _to_rail(source: str, y: int, terminal: str) -> Route:
     """To the right along y, then down the rail of an end."""
-    box, end = BOXES[source], BOXES[terminal]
+    box = BOXES[source]
+    end = BOXES[terminal]
     edge = box.x + box.width // 2
+
     return Route(((edge, y), (end.x, y), (end.x, end.y - end.height // 2)), (edge + 8, y - 5))
 
 
 def _under(port: int, y: int, terminal: str) -> Route:
     """From below the box of corrections to the right, under `parse`, then down a rail."""
-    box, end = BOXES["heal"], BOXES[terminal]
+    box = BOXES["heal"]
+    end = BOXES[terminal]
     return Route(((port, box.y + 23), (port, y), (end.x, y), (end.x, end.y - 23)), (160, y - 5))
 
 
 def _to_the_end(terminal: str) -> Route:
-    box, end = BOXES[terminal], BOXES[END]
+    box = BOXES[terminal]
+    end = BOXES[END]
     return Route(((box.x, box.y + 23), (box.x, end.y), (end.x + end.width // 2, end.y)), (0, 0))
 
 
@@ -142,4 +149,5 @@ def draw(edges: Mapping[Transition, int], visited: Mapping[str, int], at: str = 
         }
         for edge in sorted(TRANSITIONS, key=lambda edge: edges.get(edge, 0) > 0)
     ]
+
     return {"nodes": nodes, "edges": drawn, "width": WIDTH, "height": HEIGHT}

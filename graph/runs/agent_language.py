@@ -62,7 +62,9 @@ class AgentLanguage:
         """`goals` are sentences that stand in the system prompt; the request itself is a message of the Memory."""
         tools = [tool for spec in actions.specs() if (tool := actions.get(spec.name)) is not None]
         answering = [] if actions.get(ANSWER_TOOL) else [final_answer]
-        self._actions, self._goals, self._profile = ActionRegistry([*tools, *answering]), tuple(goals), Profile()
+        self._actions = ActionRegistry([*tools, *answering])
+        self._goals = tuple(goals)
+        self._profile = Profile()
         self._terminal = {spec.name for spec in self._actions.specs() if spec.terminal}
         names = self._actions.names()
         schemas = {spec.name: spec.parameters for spec in self._actions.specs()}
@@ -74,7 +76,11 @@ class AgentLanguage:
         """The next request as messages with `role` and `content`: goals, actions, and what of the memory fits."""
         prompt = partial(build_prompt, self._profile, self._actions.specs(), corrections=corrections, temperature=None)
         bare = prompt(history=[])
-        goals = "\n".join(["", "", "Goals:", *(f"- {goal}" for goal in self._goals)]) if self._goals else ""
+        goals = ""
+
+        if self._goals:
+            goals = "\n".join(["", "", "Goals:", *(f"- {goal}" for goal in self._goals)])
+
         besides = estimate_tokens(bare.size + len(goals.encode("utf-8", "replace")), len(bare.messages))
         front, *others = prompt(history=memory.shown(besides)).messages
         return [{**front, "content": f"{front['content']}{goals}"}, *others]
@@ -86,7 +92,10 @@ class AgentLanguage:
     def ask(self, model: Callable[[list[JsonMap]], str], memory: Memory) -> Understood:
         """The model's reply to the next request; one that cannot be read is asked for once more, strictly."""
         understood, corrections = self._read(model(self.construct(memory)))
-        return self._read(model(self.construct(memory, corrections)))[0] if corrections else understood
+        if corrections:
+            return self._read(model(self.construct(memory, corrections)))[0]
+
+        return understood
 
     def exchange(self, understood: Understood, results: Sequence[JsonMap] = ()) -> list[AnyMessage]:
         """The messages for the memory: the reply, and the `results` of its invocations, in order.
@@ -97,6 +106,7 @@ class AgentLanguage:
         result_lines = [_result_of(item, result_values) for item in understood.items]
         if not result_lines:
             return [AIMessage(understood.reply.text)]
+
         return settle_exchange(understood.reply, understood.items, result_lines, Protocol.TEXT)
 
     def _read(self, said: str) -> tuple[Understood, list[Correction]]:
@@ -105,6 +115,7 @@ class AgentLanguage:
         if read["errors"]:
             failed = {**read, "profile": self._profile}
             read |= heal(failed, DEFAULT_SELF_HEALING_CONFIG)  # type: ignore[arg-type]
+
         items: list[ToolCall | CallError] = read["items"]
         ends = bool(items) and isinstance(items[-1], ToolCall) and items[-1].implied
         items = items[:-1] if ends else items
@@ -113,10 +124,13 @@ class AgentLanguage:
             for item in items
             if isinstance(item, ToolCall)
         ]
+
         if ends:
             calls[-1] = calls[-1]._replace(terminal=True)
+
         if read["answer"] is not None and not items:
             calls = [Invocation(ANSWER_TOOL, {"answer": read["answer"].text}, terminal=True)]
+
         errors = read["errors"] or [item.error for item in items if isinstance(item, CallError)]
         return Understood(read["reply"], calls, errors, items), read.get("corrections") or []
 
@@ -125,10 +139,12 @@ def _result_of(item: ToolCall | CallError, results: Iterator[JsonMap]) -> CallRe
     if isinstance(item, CallError):
         failure = ToolResult.failure(ToolErrorCode.INVALID_ARGUMENT, item.error.details)
         return CallResult(call_id=item.call_id, tool=item.tool, result=failure)
+
     result = next(results, {"ok": False, "error": "This call was not run.", "error_type": ToolErrorCode.CANCELLED})
     if result["ok"]:
         safe = _REDACTOR.content(json_like(result["data"]))
         data = safe if isinstance(safe, dict) else {"value": safe}
         return CallResult(call_id=item.call_id, tool=item.tool, result=ToolResult(ok=True, data=data))
+
     code = next((code for code in ToolErrorCode if code == result.get("error_type")), ToolErrorCode.IO_ERROR)
     return CallResult(call_id=item.call_id, tool=item.tool, result=ToolResult.failure(code, str(result["error"])))

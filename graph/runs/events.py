@@ -236,6 +236,7 @@ class EventReader:
         if mode == "custom":
             yield from self._custom(part)
             return
+
         for node, update in part.items():
             if node == "__interrupt__":
                 yield from (Asked(request=approval.value) for approval in update)
@@ -258,10 +259,12 @@ class EventReader:
                 if name == "tool.invoke.start":
                     yield from self._started(str(payload.get("tool_name", "")))
                 elif name in _OF_MODEL_CALLS:
-                    event_type, values = _OF_MODEL_CALLS[name], {**payload, "step": int(step)}
+                    event_type = _OF_MODEL_CALLS[name]
+                    values = {**payload, "step": int(step)}
                     yield event_type(
                         **{event_field.name: values[event_field.name] for event_field in fields(event_type)}
                     )
+
                 yield Traced(name, payload, run_id, step, ms)
 
     def _started(self, tool: str) -> Iterator[Event]:
@@ -284,9 +287,11 @@ class EventReader:
             judged = list(zip(self._calls, update.get("verdicts") or (), strict=False))
             allowed = [call for call, verdict in judged if verdict.kind is VerdictKind.ALLOW]
             self._waiting = [call for call in allowed if isinstance(call, ToolCall)]
+
             for call, verdict in judged:
                 if verdict.kind is VerdictKind.DENY and isinstance(call, ToolCall):
                     yield Denied(call.tool, verdict)
+
             if update.get("results"):
                 yield StepDone(tuple(update["results"]), self.changes)
         elif node == "execute_tools":
@@ -303,6 +308,7 @@ class EventReader:
         if update.get("items"):
             self._calls = tuple(update["items"])
             yield Rescued(self._calls)
+
         attempts = update.get("healing_attempts") or ()
         if attempts:
             yield HealingBegan(len(attempts), tuple(attempts[-1].errors))

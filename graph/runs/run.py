@@ -49,6 +49,7 @@ def run_task(
         last = session.work(task)
         while isinstance(last, Asked):
             last = session.work_on(_answer(approve, last))
+
         return session.result()
 
 
@@ -65,6 +66,7 @@ async def arun_task(
         last = await _last_of(session.astream(task))
         while isinstance(last, Asked):
             last = await _last_of(session.aanswer(await _aanswer(approve, last)))
+
         return await asyncio.to_thread(session.result)
     finally:
         await session.aclose()
@@ -82,13 +84,16 @@ def stream_task(
     """
     with Session(context, **options) as session:
         events = session.stream(task)
+
         while True:
             last: Event | None = None
             with closing(events):
                 for last in events:
                     yield last
+
             if not isinstance(last, Asked):
                 return
+
             events = session.answer(_answer(approve, last))
 
 
@@ -103,13 +108,16 @@ async def astream_task(
     session = Session(context, **options)
     try:
         events = session.astream(task)
+
         while True:
             last: Event | None = None
             async with aclosing(events):
                 async for last in events:
                     yield last
+
             if not isinstance(last, Asked):
                 return
+
             events = session.aanswer(await _aanswer(approve, last))
     finally:
         await session.aclose()
@@ -123,9 +131,11 @@ def _answer(approve: Approve | None, asked: Asked) -> Answer:
     """What is decided, in this thread. An async function gets a loop of its own, so it fails inside a running one."""
     if approve is None:
         return _NOBODY
+
     answer = approve(cast("ApprovalRequest", asked.request))
     if not inspect.isawaitable(answer):
         return answer
+
     return asyncio.run(_awaited(answer))
 
 
@@ -133,8 +143,12 @@ async def _aanswer(approve: Approve | None, asked: Asked) -> Answer:
     """What is decided; a sync function is called in a thread."""
     if approve is None:
         return _NOBODY
+
     answer = await asyncio.to_thread(approve, cast("ApprovalRequest", asked.request))
-    return await answer if inspect.isawaitable(answer) else answer
+    if inspect.isawaitable(answer):
+        return await answer
+
+    return answer
 
 
 async def _awaited(answer: Awaitable[Answer]) -> Answer:

@@ -82,9 +82,18 @@ class RunResult:
     def __str__(self) -> str:
         """Kind, reason, message, answer and run in one line that holds nothing but printable characters."""
         outcome = self.outcome
-        said = outcome.message if outcome.answer in outcome.message else f"{outcome.message} {outcome.answer}"
+        if outcome.answer in outcome.message:
+            said = outcome.message
+        else:
+            said = f"{outcome.message} {outcome.answer}"
+
         message = shown(" ".join(said.split()), _LONGEST_MESSAGE)
-        unchanged = "" if self.ok or self.changed_files else "no file changed; "
+
+        if self.ok or self.changed_files:
+            unchanged = ""
+        else:
+            unchanged = "no file changed; "
+
         return f"{outcome.kind.value} ({outcome.reason.value}): {message} [{unchanged}run {self.run_id}]"
 
     def __repr__(self) -> str:
@@ -93,12 +102,18 @@ class RunResult:
 
     def _repr_html_(self) -> str:
         """What a notebook shows: the line of `str`, and the beginning of the diff in colours."""
-        text, left_out = self.diff[:_LONGEST_DIFF], len(self.diff[_LONGEST_DIFF:])
+        text = self.diff[:_LONGEST_DIFF]
+        left_out = len(self.diff[_LONGEST_DIFF:])
         shown_lines = [
             f'<span style="color: {_COLOURS.get(line[:1], "inherit")}">{escape(plain(line))}</span>'
             for line in text.splitlines()
         ]
-        more = [f"({left_out:,} more characters are not shown here)"] if left_out else []
+
+        if left_out:
+            more = [f"({left_out:,} more characters are not shown here)"]
+        else:
+            more = []
+
         return "\n".join([f"<p>{escape(str(self))}</p><pre>", *shown_lines, *more]) + "</pre>"
 
 
@@ -114,6 +129,7 @@ def net_diffs(changes: Sequence[FileChange], kept: Callable[[str, str], bytes | 
     by_path: dict[str, list[FileChange]] = {}
     for change in changes:
         by_path.setdefault(change.path, []).append(change)
+
     diffs = [_net_diff(each, kept) for each in by_path.values() if each[0].sha256_before != each[-1].sha256_after]
     return [diff for diff in diffs if diff]
 
@@ -127,15 +143,34 @@ def file_diff(path: str, before: bytes | None, after: bytes | None, *, whole: bo
         old, new = (None if content is None else content.decode() for content in (before, after))
     except UnicodeDecodeError:
         return None
+
     return unified_diff(path, old, new, whole=whole)
 
 
 def _net_diff(changes: list[FileChange], kept: Callable[[str, str], bytes | None]) -> str:
-    first, last = changes[0], changes[-1]
-    before = kept(first.path, first.sha256_before) if first.sha256_before else None
-    after = kept(last.path, last.sha256_after) if last.sha256_after else None
+    first = changes[0]
+    last = changes[-1]
+    before = None
+
+    if first.sha256_before:
+        before = kept(first.path, first.sha256_before)
+
+    after = None
+    if last.sha256_after:
+        after = kept(last.path, last.sha256_after)
+
     is_known = after is not None and (before is not None or not first.sha256_before)
-    net = file_diff(last.path, before, after) if is_known and len(changes) > 1 else None
-    diff = "".join(change.diff for change in changes) if net is None else net
+    net = None
+    if is_known and len(changes) > 1:
+        net = file_diff(last.path, before, after)
+
+    if net is None:
+        diff = "".join(change.diff for change in changes)
+    else:
+        diff = net
+
     only_ends = not diff and before is not None and after is not None and b"\r" in before + after
-    return f"{last.path}: line ends changed\n" if only_ends else diff
+    if only_ends:
+        return f"{last.path}: line ends changed\n"
+
+    return diff

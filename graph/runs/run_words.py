@@ -8,15 +8,21 @@ from mendgraph.nodes.language.display import short_id
 
 def state_words(standing: str, reason: str) -> str:
     """Where a run stands; for one that ended early also why."""
-    return f"{standing}: {reason.replace('_', ' ')}" if standing in {"stopped", "failed"} and reason else standing
+    if standing in {"stopped", "failed"} and reason:
+        return f"{standing}: {reason.replace('_', ' ')}"
+    return standing
 
 
 def when_words(time: str, now: datetime, zone: tzinfo | None = None) -> str:
     """An ISO time as `today 13:05`, `Nov 20 13:05` or `2025-11-20`; `zone` is the local one by default."""
-    then, today = datetime.fromisoformat(time).astimezone(zone), now.astimezone(zone)
+    then = datetime.fromisoformat(time).astimezone(zone)
+    today = now.astimezone(zone)
     if then.date() == today.date():
         return f"today {then:%H:%M}"
-    return f"{then:%b %d %H:%M}" if then.year == today.year else f"{then:%Y-%m-%d}"
+    if then.year == today.year:
+        return f"{then:%b %d %H:%M}"
+
+    return f"{then:%Y-%m-%d}"
 
 
 def resume_command(run_id: str, root: str) -> str:

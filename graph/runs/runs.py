@@ -126,12 +126,18 @@ def get_run(run: str = "", workspace: StrPath = ".") -> ListedRun | ToolError:
     def get(store: Store) -> ListedRun | ToolError:
         runs = () if run else store.runs()
         stored_run = store.run(run or next((run_summary.run_id for run_summary in runs if run_summary.resumable), ""))
+
         if isinstance(stored_run, ToolError) and not run:
             message = "No run of this workspace can go on: `mendgraph runs` lists those that have finished."
             if not runs:
                 message = "There are no runs of this folder yet: start the task again."
+
             return ToolError(code=ToolErrorCode.NOT_FOUND, message=message)
-        return stored_run if isinstance(stored_run, ToolError) else _listed(store, [stored_run])[0]
+
+        if isinstance(stored_run, ToolError):
+            return stored_run
+
+        return _listed(store, [stored_run])[0]
 
     return with_store(workspace, get)
 
@@ -143,6 +149,7 @@ def steps_of(run: str, workspace: StrPath = ".") -> tuple[RunStep, ...] | ToolEr
         by_step: dict[int, dict[str, None]] = {}
         for change in reversed(Journal(store.folder).changes_of(found.run_id)):
             by_step.setdefault(change.step, {}).update(dict.fromkeys(effect.path for effect in change.effects))
+
         changed = {step: tuple(paths) for step, paths in by_step.items()}
         return read_steps(small_history(store.saver, found.run_id), changed)
 
@@ -174,13 +181,16 @@ def run_diffs(
     def diffs(store: Store) -> tuple[RunDiff, ...] | ToolError:
         if isinstance(journaled := _journaled(store, run), ToolError):
             return journaled
+
         files = judged_workspace(str(check_workspace(workspace)), rules)
         with Journal(store.folder).held() as journal:
             if attempt and (undone := restoring.taken_back(journal, journaled)):
                 return tuple(_undone_diff(journal, files, effect) for effect in undone)
+
             found_diffs = (
                 _diff(journal, files, effect) for effect in restoring.net_effects(journal.changes_of(journaled))
             )
+
             return tuple(diff for diff in found_diffs if diff is not None)
 
     return with_store(workspace, diffs)
@@ -195,10 +205,12 @@ def resume_run(run: str = "", workspace: StrPath = ".", **options: Any) -> "RunR
     """
     if isinstance(session := open_run(run, workspace, **options), ToolError):
         return session
+
     with session:
         events = list(session.resume())
         while isinstance(events[-1], Asked):
             events = list(session.answer("nobody"))
+
         return session.result()
 
 
@@ -208,6 +220,7 @@ def open_run(run: str = "", workspace: StrPath = ".", **options: Any) -> "Sessio
 
     if isinstance(stored_run := get_run(run, workspace), ToolError):
         return stored_run
+
     context = stored_run.context.model_copy(update={"workspace": str(check_workspace(workspace))})
     return Session(context, **{"thread_id": stored_run.run_id, "durability": stored_run.durability, **options})
 
@@ -229,10 +242,12 @@ def undo_run(
     def undo(store: Store, root: str) -> restoring.Restored | ToolError:
         if isinstance(journaled := _journaled(store, run), ToolError):
             return journaled
+
         files = judged_workspace(root, rules)
         restored = restoring.restore(Journal(store.folder), files, journaled, from_step, skip_changed=skip_changed)
         if isinstance(restored, restoring.Restored):
             store.mark_undone(journaled)
+
         return restored
 
     return with_store_alone(workspace, "mendgraph undo", undo)
@@ -275,21 +290,28 @@ def fork_run(
     def fork(store: Store, root: str) -> Forked | ToolError:
         if isinstance(parent := store.run(run), ToolError):
             return parent
+
         machine = build_graph(store.saver)
         if isinstance(due := call_after(small_history(store.saver, parent.run_id), at), ToolError):
             return due
+
         values = machine.get_state(due.config).values  # before anything is changed: it may be unreadable
-        journal, files = Journal(store.folder), judged_workspace(root, rules)
+        journal = Journal(store.folder)
+        files = judged_workspace(root, rules)
         restored = restoring.restore(journal, files, parent.run_id, at + 1, skip_changed=skip_changed)
+
         if isinstance(restored, ToolError):
             return restored
+
         new = uuid4().hex
         copy_artifacts(parent.run_id, new)
         machine.update_state(thread_config(new), {**values, "run_id": new}, as_node=TO_THE_CALL)
         request = requests_of(values)[-1]
         number = str(request.id).rpartition("-")[2]  # see `REQUEST_ID`
-        turns, context = int(number) if number.isdecimal() else 0, values["context"].model_dump_json()
+        turns = int(number) if number.isdecimal() else 0
+        context = values["context"].model_dump_json()
         store.add_fork(new, replace(parent, turns=turns, request=request.text, stored_context=context), at)
+
         return Forked(new, parent.run_id, restored)
 
     return with_store_alone(workspace, "mendgraph fork", fork)
@@ -311,7 +333,12 @@ def prune_runs(
     def prune(store: Store, _: str) -> Pruned:
         limited = keep is not None or older_than_days is not None
         oldest = datetime.now(UTC) - timedelta(days=older_than_days or 0.0)
-        doomed = old_runs(store.runs(), keep or 0, oldest, unfinished=unfinished) if limited else []
+
+        if limited:
+            doomed = old_runs(store.runs(), keep or 0, oldest, unfinished=unfinished)
+        else:
+            doomed = []
+
         return store.prune(doomed)
 
     return with_store_alone(workspace, "mendgraph runs prune", prune)
@@ -324,6 +351,7 @@ def with_store(workspace: StrPath, use: Callable[[Store], Done | ToolError]) -> 
     """What `use` gives for the workspace's store; IO_ERROR where that cannot be opened, read or written."""
     if isinstance(root := check_workspace(workspace), ToolError):
         return root
+
     try:
         with closing(Store(root)) as store:
             return use(store)
@@ -338,12 +366,16 @@ def with_store_alone(workspace: StrPath, who: str, use: Callable[[Store, str], D
     """
 
     def with_lock(store: Store) -> Done | ToolError:
-        root, lock = str(check_workspace(workspace)), WorkspaceLock(store.folder)
+        root = str(check_workspace(workspace))
+        lock = WorkspaceLock(store.folder)
         if (busy := lock.acquire(Owner(who))) is not None:
             return busy
+
         with lock:
             decided = decide_open_changes(Journal(store.folder), root)
-            return decided if isinstance(decided, ToolError) else use(store, root)
+            if isinstance(decided, ToolError):
+                return decided
+            return use(store, root)
 
     return with_store(workspace, with_lock)
 
@@ -351,7 +383,9 @@ def with_store_alone(workspace: StrPath, who: str, use: Callable[[Store, str], D
 def _with_run(run: str, workspace: StrPath, use: Callable[[Store, RunRecord], Done]) -> Done | ToolError:
     def with_found(store: Store) -> Done | ToolError:
         stored_run = store.run(run)
-        return stored_run if isinstance(stored_run, ToolError) else use(store, stored_run)
+        if isinstance(stored_run, ToolError):
+            return stored_run
+        return use(store, stored_run)
 
     return with_store(workspace, with_found)
 
@@ -374,11 +408,16 @@ def _standing(store: Store, record: RunRecord, at_work: str) -> RunState:
         return RunState.WORKING
     if record.state == "ended" and record.kind:
         return _ENDS[record.kind]
+
     with suppress(StoreError):  # a state of another version: it cannot go on, and the list is there all the same
         newest = next(small_history(store.saver, record.run_id), None)
         if newest is not None and newest.interrupts:
             return RunState.ASKS
-    return RunState.CUT_OFF if record.state == "working" else RunState.FORKED
+
+    if record.state == "working":
+        return RunState.CUT_OFF
+
+    return RunState.FORKED
 
 
 def _journaled(store: Store, run: str) -> str | ToolError:
@@ -386,6 +425,7 @@ def _journaled(store: Store, run: str) -> str | ToolError:
     stored_run = find_run(run, store.runs())
     if isinstance(stored_run, RunRecord):
         return stored_run.run_id
+
     meant = [thread for thread in Journal(store.folder).threads() if run and thread.startswith(run)]
     return meant[0] if len(meant) == 1 else stored_run
 
@@ -396,7 +436,12 @@ def _undone_diff(journal: Journal, files: Workspace, effect: FileEffect) -> RunD
     denied = files.denied(effect.path)
     attempt, before = (journal.backup(sha256.sha256) if sha256.sha256 else None for sha256 in effect[1:])
     diff = "" if denied else file_diff(effect.path, before, attempt, whole=True)
-    problem = denied.message if denied else "it is not a text file, or the text is the same"
+
+    if denied:
+        problem = denied.message
+    else:
+        problem = "it is not a text file, or the text is the same"
+
     return RunDiff(effect.path, diff or "", "" if diff else problem)
 
 
@@ -404,18 +449,27 @@ def _diff(journal: Journal, files: Workspace, effect: restoring.NetEffect) -> Ru
     now = files.read_file(effect.path)
     if isinstance(now, ToolError) and now.code is not ToolErrorCode.NOT_FOUND:
         return RunDiff(effect.path, "", now.message)
+
     sha256 = now.sha256 if isinstance(now, FileContent) else ""
     if sha256 == effect.before.sha256:
         return None
+
     since = sha256 != effect.after.sha256
-    before = journal.backup(effect.before.sha256) if effect.before.sha256 else None
+
+    if effect.before.sha256:
+        before = journal.backup(effect.before.sha256)
+    else:
+        before = None
+
     if before is None and effect.before.sha256:
         return RunDiff(effect.path, "", "what it held before was not kept, or is damaged", since)
+
     from mendgraph.graph.runs.run_result import file_diff
 
     diff = file_diff(effect.path, before, now.data if isinstance(now, FileContent) else None)
     if diff is None:
         return RunDiff(effect.path, "", "it is not a text file", since)
+
     return RunDiff(effect.path, diff, "" if diff else "only its line endings differ, or the file is empty", since)
 
 
@@ -443,6 +497,7 @@ def machine_to_read(saver: "BaseCheckpointSaver[Any]", state: Any = None) -> "Co
     builder = StateGraph(state or SmallState)
     for node in routes.NODES:
         builder.add_node(node, RunnablePassthrough())
+
     builder.add_edge(routes.TRANSITIONS[0].source, routes.TRANSITIONS[0].target)
     return builder.compile(checkpointer=refuse_pruned_histories(saver))
 
@@ -456,10 +511,12 @@ def read_steps(history: "Iterable[StateSnapshot]", changed: Mapping[int, tuple[s
     """The steps in order. `history` is newest first, as LangGraph gives it; `changed` are files by their step."""
     steps_by_number: dict[int, RunStep] = {}
     turn = 0
+
     for snapshot in reversed([*history]):
         values = snapshot.values
         number = values.get("step", 0)
         step = steps_by_number.get(number) or RunStep(number, StepKind.START, max(1, turn))
+
         if snapshot.next == ("begin_turn",):
             turn += 1
         elif snapshot.next == CALLING:
@@ -470,8 +527,10 @@ def read_steps(history: "Iterable[StateSnapshot]", changed: Mapping[int, tuple[s
             steps_by_number[number] = replace(step, kind=StepKind.CALLS, calls=tuple(values["items"]))
         elif snapshot.next == ("FINISHED",) and values["reading"] is Reading.ANSWER:
             steps_by_number[number] = replace(step, kind=StepKind.ANSWER, calls=())
+
     for number in changed:
         steps_by_number.setdefault(number, RunStep(number, StepKind.UNKNOWN))
+
     return tuple(
         replace(steps_by_number[number], changed=changed.get(number, ())) for number in sorted(steps_by_number)
     )
@@ -485,11 +544,14 @@ def call_after(history: "Iterable[StateSnapshot]", step: int) -> "StateSnapshot 
         if snapshot.next == CALLING and snapshot.values.get("pending_call") is None
     ]
     snapshot_at = next((snapshot for number, snapshot in due if number == step), None)
+
     if snapshot_at is not None:
         return snapshot_at
+
     step_names = tuple(map(str, sorted({number for number, _ in due})))
     where = "no checkpoint of it is left at which a model call was due"
     if step_names:
         where = f"it can be after {'one of the steps' if step_names[1:] else 'step'} {', '.join(step_names)}"
+
     message = f"The run cannot be forked after step {step}: {where}."
     return ToolError(code=ToolErrorCode.NOT_FOUND, message=message, suggestions=step_names)

@@ -92,7 +92,8 @@ class Session:
         `kept_permissions` a person may allow calls in this workspace for good ("approve_always"), which is kept in the
         user's settings and taken up from there. The other options are those of `build_graph`.
         """
-        thread_id, self._durability = options.pop("thread_id", None), options.pop("durability", "sync")
+        thread_id = options.pop("thread_id", None)
+        self._durability = options.pop("durability", "sync")
         kept_permissions = options.pop("kept_permissions", False)
         arguments: dict[str, Any] = {**options}
         build_arguments = checked(BuildArguments(context=context, **arguments))
@@ -209,6 +210,7 @@ class Session:
         same = now is not None and hashlib.sha256(now).hexdigest() == sha256
         if same or self._root is None:
             return now if same else None
+
         return kept_content(self._root, sha256)
 
     def usage(self) -> JsonMap:
@@ -237,23 +239,28 @@ class Session:
             raise TypeError(f"request: {type(request).__name__} is no text: say in words what is wanted.")
         if isinstance(started := self._take(self.scrub(request)), StopCause):
             return started
+
         self._reader = EventReader()
         if started.request_id:
             first = started.request_id == f"{run_records.REQUEST_ID}1"
             self._nodes.mark_turn(self.context, self.thread_id, first=first)
+
         return asking(started)
 
     def _answered(self, decisions: Mapping[str, Any] | str) -> TurnStart | StopCause:
         """Somebody may have asked in another process, which is gone: then the workspace has to be taken again."""
         if isinstance(started := self._take(), StopCause):
             return started
+
         state = self._machine.get_state(self._config())
         if not state.interrupts:
             self._release()
             return _impossible("This thread is not waiting for an approval: resume it, or send a new request.")
+
         if self._began_elsewhere(state.values):
             self._release()
             return _impossible("The workspace has moved since the approval was requested: resume the run.")
+
         self._reader = EventReader.taking_up(state.values)
         unclear = decisions is None or (isinstance(decisions, Mapping) and "decisions" not in decisions)
         return TurnStart(Command(resume=str(decisions) if unclear else decisions))  # LangGraph would fail on it
@@ -262,12 +269,15 @@ class Session:
         """Take the turn up again, as its own state says: see `ResumePlan`."""
         if isinstance(started := self._take(), StopCause):
             return started
+
         values = self._machine.get_state(self._config()).values
         if not values and not started.request:
             self._release()
             return _impossible("There is nothing to go on with: this thread has no request yet. Send it one.")
+
         self._reader = EventReader.taking_up(values)
         anew = anew or self._began_elsewhere(values)
+
         match run_records.resume_plan(values, started.request_id, undone=started.undone, anew=anew):
             case run_records.ResumePlan.NOTHING:
                 return TurnStart(ended=values["outcome"])
@@ -277,6 +287,7 @@ class Session:
                 )
                 self._at_work = False
                 restored = values.get("outcome") is not None and bool(values["outcome"].restored)
+
                 return self._begin(run_records.resuming_request(task, undone=started.undone or restored))
             case run_records.ResumePlan.GO_BACK:
                 start = TurnStart(config=self._before_the_stop(values))
@@ -284,8 +295,10 @@ class Session:
                 start = TurnStart()
             case run_records.ResumePlan.SEND_AGAIN:
                 start = asking(started)
+
         if self._store is not None:
             self._store.take_up(self.thread_id)
+
         return start
 
     def _began_elsewhere(self, values: Mapping[str, Any]) -> bool:
@@ -312,7 +325,10 @@ class Session:
             return Ended(self._stopped(AT_WORK))
         if new:
             self._stop.clear()
-        self._last, self._failed, self._result, self._values = None, None, None, {}
+        self._last = None
+        self._failed = None
+        self._result = None
+        self._values = {}
         try:
             start = begin()
         except StoreError as error:
@@ -369,7 +385,8 @@ class Session:
             yield
             over = True
         except (StoreError, NodeTimeoutError) as error:
-            self._last, over = self._gives_up(given_up(error)), True
+            self._last = self._gives_up(given_up(error))
+            over = True
         finally:
             if over and isinstance(self._last, Asked):
                 self._at_work = False
@@ -427,7 +444,10 @@ class Session:
         self._release()
         with suppress(StoreError):
             ended = self._failed is None and self._values.get("outcome") == outcome
-            self._result = self._result_of(self._values) if ended else self._read_result()
+            if ended:
+                self._result = self._result_of(self._values)
+            else:
+                self._result = self._read_result()
         self._values = {}
 
     def _gives_up(self, cause: StopCause) -> Ended:
@@ -509,7 +529,9 @@ class Session:
 
     def _record(self) -> run_records.RunRecord | None:
         stored_run = self._store.run(self.thread_id) if self._store else None
-        return stored_run if isinstance(stored_run, run_records.RunRecord) else None
+        if isinstance(stored_run, run_records.RunRecord):
+            return stored_run
+        return None
 
     def _release(self) -> None:
         """Leave the workspace to others."""

@@ -103,6 +103,7 @@ def _sums(row: str) -> tuple[str, str, str, str]:
     at_least_one = f"CASE WHEN {row}.calls > 1 THEN {row}.calls ELSE 1 END"
     unpriced = f"CASE WHEN {row}.cost_usd IS NULL AND {tokens} > 0 THEN {at_least_one} ELSE 0 END"
     unsettled = f"CASE WHEN {row}.settled_at IS NULL THEN 1 ELSE 0 END"
+
     return f"({tokens})", f"coalesce({row}.cost_usd, 0)", f"({unpriced})", f"({unsettled})"
 
 
@@ -134,6 +135,7 @@ def _triggers() -> Mapping[str, tuple[str, str]]:
     UPDATE days SET tokens = tokens + {more[0]}, cost_usd = cost_usd + {more[1]}
     WHERE day = new.day AND account = new.account;
     """  # noqa: S608 - our own words
+
     return {"entry_reserved": ("INSERT", reserved), "entry_settled": ("UPDATE", settled)}
 
 
@@ -145,6 +147,7 @@ def _sqlite_tables() -> Iterator[str]:
 
 def _postgres_tables() -> Iterator[str]:
     yield from (statement.format(**POSTGRES) for statement in _TABLES)
+
     for name, (event, statements) in _triggers().items():
         body = f"LANGUAGE plpgsql SET search_path = mendgraph, pg_temp AS $$ BEGIN {statements} RETURN NULL; END $$"
         yield f"CREATE FUNCTION {name}() RETURNS trigger {body}"
@@ -194,13 +197,17 @@ class Book:
         if postgres is not None:
             yield postgres
             return
+
         wait_s = LONGEST_WAIT_S if patient else SHORT_WAIT_S
         with self._lock, store_errors(self._path):
             if self._connection is None:
-                self._connection, self._wait_s = self._opened(wait_s), 0.0
+                self._connection = self._opened(wait_s)
+                self._wait_s = 0.0
+
             if wait_s != self._wait_s:
                 self._connection.execute(f"PRAGMA busy_timeout = {int(wait_s * 1_000)}")
                 self._wait_s = wait_s
+
             yield self._connection
 
     @contextmanager
@@ -214,18 +221,22 @@ class Book:
         if isinstance(database, sqlite3.Connection):
             yield
             return
+
         with cast("PostgresDatabase", database).connection(quick=True):
             for account in accounts:
                 database.execute(_LOCK, (account,))
+
             yield
 
     def _opened(self, wait_s: float) -> sqlite3.Connection:
         folder = spending_folder(self._base)
         if isinstance(folder, ToolError):
             raise StoreError(folder.message)
+
         self._path = join(folder, basename(FILE_NAME))
         connection = opened_file(self._path, _FILE, wait_s)
         finalize(self, connection.close).atexit = False  # whoever builds a graph alone has nothing to close
+
         return connection
 
 

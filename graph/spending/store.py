@@ -67,14 +67,17 @@ def _insert(
 
     Without `calls` it is a mark, which is settled at once.
     """
-    at, (fits, amount) = _time(now), condition
+    at = _time(now)
+    fits, amount = condition
     tokens = countable(entry.input_tokens), countable(entry.output_tokens)
     about = (entry.thread, entry.model, entry.purpose, day_of(now), at, None if calls else at)
     values = (*about, calls, *tokens, entry.cost_usd, account, *amount)
     statement = _INSERT.format(condition=fits)
+
     if isinstance(database, sqlite3.Connection):  # with RETURNING the file would be locked until the row is read
         result = database.execute(statement, values)
         return result.lastrowid if result.rowcount else None
+
     row = database.execute(f"{statement} RETURNING number", values).fetchone()
     return None if row is None else int(row[0])
 
@@ -105,17 +108,21 @@ class _Cap(NamedTuple):
         """By what the call would pass it; "" where it fits."""
         if used + self.asked <= self.most + _USD_UNSEEN:
             return ""
+
         if self.in_usd:
             sums = f"{used:.6f} of {self.most:g} USD are used or reserved, and the next call may cost {self.asked:.6f}"
             return f"Limit 'max_cost_usd_per_{self.span}' reached: {sums}"
+
         sums = f"{used:,} of {self.most:,} tokens are used or reserved, and the next call may use {self.asked:,}"
         return f"Limit 'max_tokens_per_{self.span}' reached: {sums}"
 
 
 def _caps(entry: Entry, limits: RunLimits, now: datetime) -> Iterator[_Cap]:
     """The limits that there are; an account that is full is told before a day, which ends."""
-    day, account = day_of(now), limits.account if limits.account_days else ""
+    day = day_of(now)
+    account = limits.account if limits.account_days else ""
     which = "day = ? AND account = ?" if account else "day = ?"
+
     for span, table, where, who in (
         ("account", "accounts", "account = ?", (limits.account,)),
         ("day", "days", which, (day, account) if account else (day,)),
@@ -133,6 +140,7 @@ def _condition(caps: Sequence[_Cap]) -> Condition:
     conditions = ["1 = 1", *(f"({cap.sum}) + ? <= ?" for cap in caps)]
     most = [cap.most + _USD_UNSEEN if cap.in_usd else cap.most for cap in caps]
     values = [value for cap, limit in zip(caps, most, strict=True) for value in (*cap.who, cap.asked, limit)]
+
     return " AND ".join(conditions), values
 
 
@@ -141,8 +149,12 @@ def locked_accounts(limits: RunLimits) -> tuple[str, ...]:
     of_a_day = limits.max_tokens_per_day is not None or limits.max_cost_usd_per_day is not None
     if of_a_day and not (limits.account and limits.account_days):
         return tuple(sorted({"", limits.account}))
+
     of_an_account = limits.max_tokens_per_account is not None or limits.max_cost_usd_per_account is not None
-    return (limits.account,) if of_a_day or of_an_account else ()
+    if of_a_day or of_an_account:
+        return (limits.account,)
+
+    return ()
 
 
 def _refusal(database: Database, caps: Sequence[_Cap], limits: RunLimits, now: datetime) -> StopCause | None:
@@ -151,15 +163,25 @@ def _refusal(database: Database, caps: Sequence[_Cap], limits: RunLimits, now: d
         (total,) = database.execute(cap.sum, cap.who).fetchone()
         if full := cap.full(float(total) if cap.in_usd else int(total)):
             return _stop(full, cap, limits, now)
+
     return None
 
 
 def _stop(full: str, cap: _Cap, limits: RunLimits, now: datetime) -> StopCause:
-    whose = f"all runs of the account {quoted(limits.account)}" if limits.account else "all runs that name no account"
+    if limits.account:
+        whose = f"all runs of the account {quoted(limits.account)}"
+    else:
+        whose = "all runs that name no account"
+
     if cap.span == "account":
         message = f"{full}, in {whose} together. Raise the limit, or name another account."
         return StopCause(reason=StopReason.ACCOUNT_LIMIT, message=message)
-    where = whose if limits.account and limits.account_days else "all workspaces"
+
+    if limits.account and limits.account_days:
+        where = whose
+    else:
+        where = "all workspaces"
+
     end = (now + timedelta(days=1)).strftime("%Y-%m-%d 00:00 UTC")
     return StopCause(reason=StopReason.DAY_LIMIT, message=f"{full}, in {where} together. The day ends at {end}.")
 
@@ -188,7 +210,9 @@ class SpendingStore:
 
         A thread makes one call after the other, or several `side_by_side`, all of which are settled here.
         """
-        self._book, self._now, self._side_by_side = Book(base), now, side_by_side
+        self._book = Book(base)
+        self._now = now
+        self._side_by_side = side_by_side
         self._trouble: StopCause | None = None
         self._told = False
         self._settled: list[tuple[Any, ...]] = []
@@ -213,6 +237,7 @@ class SpendingStore:
         """The largest number so far: none of the entries up to it is that of a thread that begins now."""
         with self._noted(), self._database() as database:
             return int(database.execute(_NEWEST).fetchone()[0])
+
         return 0
 
     def begin(self, thread: str, *, first: bool) -> None:
@@ -227,6 +252,7 @@ class SpendingStore:
         with self._noted(), self._database() as database:
             row = database.execute(_BEGUN, (thread, BEGINNING, TURN if turn else BEGINNING)).fetchone()
             return cast("int | None", row[0])
+
         return None
 
     def lost(self, thread: str, after: int, until: int | None = None) -> tuple[Used, int]:
@@ -239,38 +265,47 @@ class SpendingStore:
         under_way = frozenset(self._reserved if self._side_by_side else ())
         run, _, workspace = re.sub("[~%_]", r"~\g<0>", thread).rpartition(" ")
         which = (thread, f"{run}|execute~_tools:% {workspace}", after, until or MOST_TOKENS)
+
         with self._noted(), self._database() as database:
             *sums, unpriced, last = database.execute(_LOST, which).fetchone()
             if last is not None or thread not in self._asked:
                 self._settle_cut_off(database, which, under_way)
                 *sums, unpriced, last = database.execute(_LOST, which).fetchone()
+
             if len(self._asked) >= _MOST_ASKED:
                 self._asked.clear()
+
             self._asked.add(thread)
             if last is not None:
                 usage = Used(**dict(zip(Used.model_fields, sums, strict=True)))
                 return usage.model_copy(update={"cost_usd": None}) if unpriced else usage, int(last)
+
         return Used(), after
 
     def reserve(self, entry: Entry, limits: RunLimits) -> int | StopCause:
         """Enter a call before it is sent; its number, 0 where it cannot be entered, or why it may not be sent."""
         now = self._utc()
         caps = [*_caps(entry, limits, now)]
+
         try:
             with self._database(patient=bool(caps)) as database:
                 number = self._entered(database, entry, limits, caps, now)
                 if isinstance(number, StopCause):
                     return number
+
                 self._reserved[number] = entry.if_cut_off()
         except StoreError as error:
             cause = self._failed(error)
             if not caps:
                 return 0
+
             consequence = "No limit of a day or an account can be held without it."
             return cause.model_copy(update={"message": f"{cause.message} {consequence}"})
+
         if number % _PRUNED_EVERY == 0:
             with self._noted(), self._database() as database, self._book.entering(database):
                 database.execute(_PRUNE, (day_of(now) - KEPT_DAYS,))
+
         return number
 
     def settle(self, number: int, used: Used) -> None:
@@ -289,6 +324,7 @@ class SpendingStore:
                 countable(used.cache_write_tokens),
             )
             self._settled.append((_time(self._utc()), used.calls, *map(countable, counts), *amounts, number))
+
             if (entry := self._reserved.pop(number, None)) is not None and entry.is_passed_by(used):
                 self.flush()
 
@@ -296,6 +332,7 @@ class SpendingStore:
         """Why calls are not entered, told once; None where they are, or where it was told before."""
         if self._told or self._trouble is None:
             return None
+
         self._told = True
         return self._trouble
 
@@ -321,9 +358,11 @@ class SpendingStore:
             of_many = limits.model_copy(update={"max_cost_usd": None})
             if (cause := unknown_price(of_many, None, entry.model)) is not None:
                 return cause
+
         while True:
             with self._book.entering(database, locked_accounts(limits)):
                 number = _insert(database, entry, limits.account, now, _condition(caps))
+
             if number is not None:
                 return number
             if (cause := _refusal(database, caps, limits, now)) is not None:
@@ -338,6 +377,7 @@ class SpendingStore:
             entry = Entry(**dict(zip(Entry.model_fields, values, strict=True)))
             (usual,) = database.execute(_USUAL, (entry.thread,)).fetchone()
             charged = entry.if_cut_off(int(usual))
+
             with self._book.entering(database):
                 database.execute(_CUT_OFF, (_time(self._utc()), charged.output_tokens, charged.cost_usd, number))
 
@@ -347,6 +387,7 @@ class SpendingStore:
                 settled = self._settled.pop(0)  # no other thread's then
             except IndexError:
                 return
+
             try:
                 with self._book.entering(database):
                     database.execute(_SETTLE, settled)
@@ -455,9 +496,11 @@ def account_spent(account: str, base: str | None = None) -> AccountSpent | ToolE
     """
     if (problem := account_problem(account)) is not None:
         return invalid(f"There is no such account: {problem}.")
+
     found = _read(AccountSpent, _ACCOUNTS.format(which="WHERE account = ?"), (account,), base)
     if isinstance(found, ToolError):
         return found
+
     return found[0] if found else AccountSpent(account=account)
 
 
@@ -477,8 +520,10 @@ def _read(kind: type[Found], query: str, values: Sequence[Any], base: str | None
             rows = database.execute(query, values).fetchall()
     except StoreError as error:
         return ToolError(code=ToolErrorCode.IO_ERROR, message=f"The spending book cannot be read. {error}")
+
     records = [dict(zip(kind.model_fields, row, strict=True)) for row in rows]
     for record in records:
         days = (name for name in ("day", "first_day", "last_day") if name in record)
         record.update({name: FIRST_DAY + timedelta(days=record[name]) for name in days})
+
     return [kind(**record) for record in records]

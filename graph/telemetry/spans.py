@@ -61,6 +61,7 @@ def count_events(events: Mapping[str, int]) -> None:
     metrics = sys.modules.get("opentelemetry.metrics")
     if metrics is None or type(metrics.get_meter_provider()).__module__.startswith(metrics.__name__):
         return
+
     meter = metrics.get_meter(AGENT_NAME)
     for name in events.keys() & EVENTS.keys():
         meter.create_counter(f"{AGENT_NAME}.{name}", "{event}", EVENTS[name]).add(events[name])
@@ -72,6 +73,7 @@ def run_observer(run_id: str, scrub: Callable[[str], str]) -> "RunSpan | None":
     provider = trace.get_tracer_provider() if trace else None
     if trace is None or isinstance(provider, trace.ProxyTracerProvider | trace.NoOpTracerProvider):
         return None
+
     return RunSpan(trace.get_tracer(AGENT_NAME), run_id, scrub)
 
 
@@ -89,7 +91,10 @@ def at_work(observer: "RunSpan | None") -> Iterator[None]:
 def observed_call(call: ToolCall) -> AbstractContextManager[Callable[[ToolRun], None]]:
     """Entered around a tool call, and given what it came to."""
     observer = OBSERVER.get()
-    return nullcontext(lambda _: None) if observer is None else observer.tool_call(call)
+    if observer is None:
+        return nullcontext(lambda _: None)
+
+    return observer.tool_call(call)
 
 
 class RunSpan:
@@ -100,8 +105,11 @@ class RunSpan:
 
     def __init__(self, tracer: "Tracer", run_id: str, scrub: Callable[[str], str]) -> None:
         """Begin it, as a child of the caller's span where there is one. `run_id` is "" where it is not known yet."""
-        self._tracer, self._scrub, self._conversation = tracer, scrub, scrub(run_id)
-        self._input, self._output = 0, 0
+        self._tracer = tracer
+        self._scrub = scrub
+        self._conversation = scrub(run_id)
+        self._input = 0
+        self._output = 0
         about = {OPERATION: "invoke_agent", "gen_ai.agent.name": AGENT_NAME, CONVERSATION: self._conversation}
         self.span = tracer.start_span(f"invoke_agent {AGENT_NAME}", attributes=_known(about))
 
@@ -112,6 +120,7 @@ class RunSpan:
         """End it. Who stops listening has not seen a failure."""
         if error is not None and not isinstance(error, GeneratorExit):
             _fail(self.span, type(error).__name__ if isinstance(error, Exception) else "cancelled")
+
         self.span.end()
 
     @contextmanager
@@ -122,6 +131,7 @@ class RunSpan:
         kind = SpanKind.CLIENT if remote else SpanKind.INTERNAL
         about = _known({**attributes, CONVERSATION: self._conversation})
         span = self._tracer.start_span(name, kind=kind, attributes=about)
+
         try:
             with _current(span):
                 yield span
@@ -150,6 +160,7 @@ class RunSpan:
             "mendgraph.session.cost_usd": outcome.usage.get("cost_usd"),
         }
         self.span.set_attributes(_known(attributes))
+
         if outcome.kind is OutcomeKind.SYSTEM_ERROR:
             _fail(self.span, outcome.reason.value)
 
@@ -163,6 +174,7 @@ class RunSpan:
             "gen_ai.tool.call.id": call.call_id,
             "mendgraph.tool.call_format": call.format or None,
         }
+
         with self._child(f"execute_tool {call.tool}", attributes) as span:
 
             def ended(ran: ToolRun) -> None:
@@ -179,6 +191,7 @@ class RunSpan:
         name = self._scrub(wanted.model or (endpoint.model if endpoint else ""))
         about = {PROVIDER: provider_of(endpoint), "gen_ai.request.model": name}
         self.span.set_attributes(_known(about))
+
         return _ObservedModel(model, self, about)
 
     @contextmanager
@@ -191,14 +204,17 @@ class RunSpan:
             "gen_ai.request.temperature": call.prompt.temperature,
             "gen_ai.request.seed": call.seed,
         }
+
         with self._child(f"chat {about['gen_ai.request.model']}".rstrip(), attributes, remote=True) as span:
 
             def ended(result: object) -> None:
                 if not isinstance(result, ModelReply):  # or nothing that a model may give back, which the call reports
                     _fail(span, result.kind.value if isinstance(result, ProviderFailure) else "invalid_reply")
                     return
+
                 span.set_attributes(_known(_usage(result)))
-                self._input, self._output = self._input + result.input_tokens, self._output + result.output_tokens
+                self._input = self._input + result.input_tokens
+                self._output = self._output + result.output_tokens
                 self.span.set_attributes({INPUT_TOKENS: self._input, OUTPUT_TOKENS: self._output})
 
             yield ended
@@ -234,7 +250,10 @@ def provider_of(endpoint: Endpoint | None) -> str:
     """
     if endpoint is None:
         return "custom"
-    return "llama.cpp" if endpoint.embedded else _PACKAGES.get(endpoint.provider, endpoint.provider) or "openai"
+    if endpoint.embedded:
+        return "llama.cpp"
+
+    return _PACKAGES.get(endpoint.provider, endpoint.provider) or "openai"
 
 
 def _usage(reply: ModelReply) -> Attributes:

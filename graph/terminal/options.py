@@ -36,26 +36,38 @@ def takes_settings(command: _Function) -> _Function:
     parameter = [each for each in signature.parameters.values() if each.kind is not each.VAR_KEYWORD]
     new_signature = signature.replace(parameters=[*parameter, *map(_parameter, _OF_FIELDS)])
     command.__signature__ = new_signature  # type: ignore[attr-defined]  # where inspect looks first
+
     return command
 
 
 def _parameter(name: str) -> inspect.Parameter:
-    field, setting = AgentContext.model_fields[name], SETTINGS[name]
+    field = AgentContext.model_fields[name]
+    setting = SETTINGS[name]
     names, _, metavar = setting.option.partition(" ")
     kind: Any = Literal[setting.choices] if setting.choices else field.annotation
     repeated = get_origin(kind) is tuple
     bounds: dict[str, Any] = {}
     about = field.description or ""
+
     for item in field.metadata:
         bounds |= {"min": item.ge} if isinstance(item, annotated_types.Ge) else {}
         bounds |= {"max": item.le} if isinstance(item, annotated_types.Le) and item.le != MOST else {}
+
     if repeated:
         about = f"Once for each: {about[:1].lower()}{about[1:]}".replace("allowed_hosts", "--allow-host")
     elif field.default not in {None, ""}:
-        default = field.default if not isinstance(field.default, bool) else "on" if field.default else "off"
+        if not isinstance(field.default, bool):
+            default = field.default
+        elif field.default:
+            default = "on"
+        else:
+            default = "off"
+
         about += f" Default: {default}."
+
     option = typer.Option(*names.split(","), metavar=metavar or None, help=about, **bounds)
     annotation: Any = (list[str] if repeated else kind) | None
+
     return inspect.Parameter(
         name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=Annotated[annotation, option]
     )
@@ -71,20 +83,24 @@ def settings_of(given: Mapping[str, Any]) -> dict[str, Any]:
         for name, value in given.items()
         if value is not None and value != []
     }
+
     if settings:
         from mendgraph.graph.configuration.loading import value_problems
 
         for path, problem in value_problems(settings):
             message = problem.removeprefix(path[0]).lstrip(": ")
             raise typer.BadParameter(message, param_hint=f"'{_OF_FIELDS[path[0]]}'")
+
     if settings.get("fallback_models"):
         from mendgraph.nodes.call_model.endpoint import models_in_order
 
         models = models_in_order(settings.get("model"), settings.get("base_url"), settings["fallback_models"])
         if isinstance(models, str):
             raise typer.BadParameter(models, param_hint="'--fallback'")
+
     if (calls := settings.get("max_calls_per_turn")) is not None:
         settings["max_calls_per_session"] = max(calls, MIN_CALLS_PER_SESSION)
+
     return settings
 
 
@@ -95,8 +111,14 @@ def merged(below: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]
     """
     from mendgraph.graph.configuration.loading import overlay
 
-    session, turn = "max_calls_per_session", "max_calls_per_turn"
-    more = {session: max(below[session], given[turn])} if session in below and turn in given else {}
+    session = "max_calls_per_session"
+    turn = "max_calls_per_turn"
+
+    if session in below and turn in given:
+        more = {session: max(below[session], given[turn])}
+    else:
+        more = {}
+
     return {**overlay(below, given), **more}
 
 
@@ -235,6 +257,7 @@ def options_without_a_task(context: typer.Context) -> Options:
     chosen = options_without_events(context)
     if chosen.given:
         context.fail(f"{chosen.given[0]} is for what works on a task (run, chat, resume)")
+
     return chosen
 
 
@@ -243,6 +266,7 @@ def options_without_events(context: typer.Context) -> Options:
     chosen: Options = context.obj
     if chosen.json_lines:
         context.fail("--json-lines is for what works on a task (run, chat, resume); use --json here")
+
     return chosen
 
 
@@ -274,9 +298,11 @@ class TaskGroup(TyperGroup):
             for name in (*param.opts, *param.secondary_opts)  # a switch's second name, such as --no-evidence
         }
         ordered = in_order(args, set(self.commands), general)
+
         if ordered[-1:] == [_TASK_COMMAND] != args[-1:] and (ctx.resilient_parsing or at_terminal()):
             # Options alone: a person means a chat, and a shell asks what may follow, which a command may as well.
             ordered[-1:] = [] if ctx.resilient_parsing else ["chat"]
+
         if "--" in ordered and not ctx.resilient_parsing and {"--", _TASK_COMMAND}.isdisjoint(args):
             words = ordered[ordered.index("--") + 1 :]
             # Other scripts than ours write a whole sentence without a space.
@@ -287,6 +313,7 @@ class TaskGroup(TyperGroup):
                 meant = f"; did you mean {near}?" if near else "."
                 task = shlex.quote(" ".join(words))
                 ctx.fail(f"{words[0]!r} is no command{meant} As a task it is: mendgraph run -- {task}")
+
         return super().parse_args(ctx, ordered)
 
 
@@ -301,8 +328,10 @@ def in_order(arguments: Sequence[str], commands: Collection[str], general: Mappi
     words: list[str] = []
     literal: list[str] = []
     remaining = iter(arguments)
+
     for argument in remaining:
         is_command = words[:1] != [_TASK_COMMAND] and not set(words[:1]).isdisjoint(commands)
+
         if argument == "--":
             literal = [*remaining]
         elif (
@@ -313,16 +342,22 @@ def in_order(arguments: Sequence[str], commands: Collection[str], general: Mappi
             words.append(argument)
         else:
             options.append(argument)
+
             if general.get(argument, False):
                 value = [*islice(remaining, 1)]
                 if not value:
                     return options
+
                 options += value
+
     if not words and not literal and (not options or _ANSWERED_AT_ONCE & set(options)):
         return options
+
     first = words[0] if words and words[0] in commands else _TASK_COMMAND
     if words[:1] == [first]:
         words = words[1:]
+
     if first == _TASK_COMMAND:
         words, literal = [], [*words, *literal]
+
     return [*options, first, *words, *(["--", *literal] if literal else [])]

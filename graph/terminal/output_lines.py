@@ -51,11 +51,14 @@ def outcome_lines(outcome: Outcome) -> Iterator[Line]:
     """The outcome in one line; for a run that did not finish also its evidence and how to go on."""
     style = OUTCOME_STYLES[outcome.kind]
     head = f"{outcome.kind.value} ({outcome.reason.value}): "
+
     if outcome.kind is OutcomeKind.FINISHED:
         if outcome.value is not None:
             yield Line(f"value: {json.dumps(outcome.value, ensure_ascii=False)}")
+
         yield Line(head + outcome.message, style)
         return
+
     yield Line(head + " ".join(outcome.message.split()), style)
     yield from (Line(f"  - {' '.join(line.split())}", "dim") for line in outcome.diagnostics)
     yield Line(f"How to go on: {outcome.how_to_go_on}")
@@ -93,6 +96,7 @@ def commit_message(task: str, result: "RunResult", models: Sequence[str]) -> str
     first = next(filter(str.strip, task.splitlines()), task)
     ended = "In its last turn: " * (not result.changed_files) + [*outcome_lines(result.outcome)][-1].text
     by = ", by ".join([f"Run {result.run_id} of mendgraph", *[", ".join(models)] * bool(models)]) + "."
+
     return "\n".join(
         (_inert(first, 72), "", *(textwrap.fill(_inert(paragraph, 1_000), 72) for paragraph in (ended, by)), "")
     )
@@ -116,6 +120,7 @@ def pull_request(
         "How to do it again": _quoted(again, "sh"),
     }
     texts = "".join(f"## {title}\n\n{text}\n\n" for title, text in parts.items())
+
     return f"{texts}Made by mendgraph, unattended, in run {result.run_id}.\n"
 
 
@@ -147,23 +152,30 @@ def event_name(kind: type) -> str:
 def event_as_map(event: Event, scrub: Callable[[str], str]) -> JsonMap:
     """One event as JSON values, without secrets: its name, then its fields."""
     event_map = {"event": event_name(type(event)), **plain_values(event, scrub)}
-    return {**event_map, "inner": event_as_map(event.inner, scrub)} if isinstance(event, OfChild) else event_map
+    if isinstance(event, OfChild):
+        return {**event_map, "inner": event_as_map(event.inner, scrub)}
+
+    return event_map
 
 
 def plain_values(value: Any, scrub: Callable[[str], str], name: str = "") -> Any:
     """A value as JSON values, without secrets; `name` is the field that holds it."""
     if isinstance(value, Enum):
         value = value.value
+
     if value is None or isinstance(value, bool | int | float):
         return value
     if isinstance(value, str):
         return scrub(value)
+
     named = _fields_of(value)
     if named is not None:
         plain_map = redact(named) if name in _RECORDS else named
         return {scrub(str(key)): plain_values(item, scrub, str(key)) for key, item in plain_map.items()}
+
     if isinstance(value, list | tuple | set | frozenset):
         return [plain_values(item, scrub) for item in value]
+
     return f"<{type(value).__name__}>"
 
 
@@ -174,6 +186,7 @@ def _fields_of(value: Any) -> Mapping[Any, Any] | None:
         return {name: getattr(value, name) for name in type(value).model_fields}
     if is_dataclass(value):
         return {field_of_value.name: getattr(value, field_of_value.name) for field_of_value in fields(value)}
+
     return value._asdict() if isinstance(value, tuple) and hasattr(value, "_asdict") else None
 
 
@@ -194,7 +207,8 @@ class Account:
 
     def begin(self) -> None:
         """Begin a turn."""
-        self.paid, self.compactions = [], []
+        self.paid = []
+        self.compactions = []
 
     def note(self, event: Event) -> None:
         """Note what an event tells of calls and compactions; others tell nothing."""
@@ -217,6 +231,7 @@ def usage_lines(usage: JsonMap, limits: APILimits, account: Account) -> Iterator
     calls = usage.get("calls_in_current_turn", 0)
     if not calls:
         return
+
     is_complete = calls == usage.get("total_calls", calls)
     parts = usage if is_complete else {}
     words = [
@@ -227,6 +242,7 @@ def usage_lines(usage: JsonMap, limits: APILimits, account: Account) -> Iterator
         *(cost_words(usage.get("cost_usd"), account.unpriced) if is_complete else []),
     ]
     yield Line(f"usage: {', '.join(words)}", "dim")
+
     if not is_complete:
         yield session_line(usage, limits, account)
 
@@ -239,6 +255,7 @@ def session_line(usage: JsonMap, limits: APILimits, account: Account) -> Line:
         output_words(usage.get("total_output_tokens", 0), usage.get("reasoning_tokens", 0)),
         *cost_words(usage.get("cost_usd"), account.unpriced),
     ]
+
     return Line(f"session: {', '.join(words)}", "dim")
 
 
@@ -262,8 +279,10 @@ def compaction_words(event: Compacted) -> str:
 
 
 def _input_words(tokens: int, parts: Mapping[str, int]) -> str:
-    cached, written = parts.get("cached_tokens", 0), parts.get("cache_write_tokens", 0)
+    cached = parts.get("cached_tokens", 0)
+    written = parts.get("cache_write_tokens", 0)
     cache_parts = [f"{cached:,} cached"] * bool(cached) + [f"{written:,} written to the cache"] * bool(written)
+
     return f"{tokens:,} tokens in" + (f" ({', '.join(cache_parts)})" if cache_parts else "")
 
 
@@ -283,6 +302,7 @@ def run_lines(runs: Sequence["ListedRun"], width: int | None, now: datetime, zon
     """A table with a line for each run, of `width` cells where that is enough; None is as wide as it takes."""
     if not runs:
         return [Line("There are no runs of this folder yet.")]
+
     cells = [
         (
             one_line(short_id(run.run_id)),
@@ -294,10 +314,16 @@ def run_lines(runs: Sequence["ListedRun"], width: int | None, now: datetime, zon
         for run in runs
     ]
     rows = table([("RUN", "WHEN", "STATE", "TURNS", "FILES"), *cells])
-    room = _LONGEST_TASK if width is None else max(width - cell_len(rows[0]) - 2, _LEAST_FOR_THE_TASK)
+
+    if width is None:
+        room = _LONGEST_TASK
+    else:
+        room = max(width - cell_len(rows[0]) - 2, _LEAST_FOR_THE_TASK)
+
     tasks = ["TASK", *(one_line(run.task, _LONGEST_TASK) for run in runs)]
     task_cells = [task if cell_len(task) <= room else set_cell_size(task, room - 3).rstrip() + "..." for task in tasks]
     styles = ["bold", *(_STYLES.get(run.standing, "") for run in runs)]
+
     return [Line(f"{row}  {task}", style) for row, task, style in zip(rows, task_cells, styles, strict=True)]
 
 
@@ -308,7 +334,8 @@ def run_details(run: "ListedRun", steps: Sequence["RunStep"], now: datetime, zon
     """Everything that helps to choose what to do with a run: its task, its end, its context, its steps."""
     from mendgraph.graph.configuration.context import AgentContext
 
-    stored, default = json.loads(run.stored_context), json.loads(AgentContext().model_dump_json())
+    stored = json.loads(run.stored_context)
+    default = json.loads(AgentContext().model_dump_json())
     chosen = [
         f"{name}={json.dumps(value, ensure_ascii=False)}"
         for name, value in stored.items()
@@ -328,24 +355,29 @@ def run_details(run: "ListedRun", steps: Sequence["RunStep"], now: datetime, zon
     }
     styles = {"state": _STYLES.get(run.standing, "")}
     about = [Line(f"{name}: {value_text}", styles.get(name, "")) for name, value_text in parts.items() if value_text]
+
     return [Line(one_line(f"run {run.run_id}"), "bold"), *about, Line(""), *_step_lines(steps)]
 
 
 def _step_lines(steps: Sequence["RunStep"]) -> list[Line]:
     if not steps:
         return [Line("No step of it is kept: it has made none yet, or was kept with --durability exit.")]
+
     size = max(4, *(len(str(step.number)) for step in steps))
     lines = [Line(f"{'STEP':>{size}}  FORK  CALLS AND FILES", "bold")]
     turn = 1
+
     for step in steps:
         if step.turn > turn:
             turn = step.turn
             lines.append(Line(f"{'':>{size}}        (request {turn})", "dim"))
+
         calls = [one_line(f"{call.tool or 'a malformed call'} {_target(call)}").rstrip() for call in step.calls]
         first, *more = calls or [_KINDS[step.kind]]
         lines.append(Line(f"{step.number:>{size}}  {'yes ' if step.can_fork else '-   '}  {first}"))
         lines += [Line(f"{'':>{size}}        {line}") for line in more]
         lines += [Line(f"{'':>{size}}        changed: {one_line(path)}", "dim") for path in step.changed]
+
     return lines
 
 
@@ -359,7 +391,9 @@ _KINDS = {
 
 
 def _target(call: Any) -> str:
-    return target_of(call.arguments) if isinstance(call, ToolCall) else ""
+    if isinstance(call, ToolCall):
+        return target_of(call.arguments)
+    return ""
 
 
 # --- For programs
@@ -370,6 +404,7 @@ def run_object(run: "ListedRun") -> JsonMap:
     run_map = asdict(run)
     for name in ("standing", "changed", "stored_context"):
         del run_map[name]
+
     context = json.loads(run.stored_context)
     more = {"state": str(run.standing), "can_go_on": run.resumable, "files": list(run.files), "context": context}
     return run_map | more
@@ -470,6 +505,7 @@ def line_schema() -> JsonMap:
     ]
     kinds += [_line(key.title(), about, {key: kind}) for key, (kind, about) in _CHAT.items()]
     ended = _line("Ended", "The turn is over; the last line of a task.", {"result": ResultObject})
+
     return _schema("What `mendgraph --json-lines` writes: each line is one of these objects.", ended, *kinds)
 
 
@@ -488,7 +524,9 @@ def _schema(title: str, *kinds: Any) -> JsonMap:
     either: Any = Union[kinds]  # noqa: UP007
     schema = TypeAdapter[Any](either).json_schema(mode="serialization")
     definition = schema["$defs"].get(ExtractionError.__name__)  # a tuple, which is a map among our values
+
     if definition is not None:
         named = dict(zip(ExtractionError._fields, definition["prefixItems"], strict=True))
         schema["$defs"][ExtractionError.__name__] = {"type": "object", "properties": named, "required": [*named]}
+
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": title, "version": SCHEMA, **schema}

@@ -64,6 +64,7 @@ def exit_code_of(outcome: Outcome, *, require_changes: bool = False) -> ExitCode
     refused = require_changes and outcome.kind is OutcomeKind.FINISHED and bool(outcome.refused)
     if refused or outcome.reason is StopReason.NOT_CHECKED:
         return ExitCode.NOT_CHECKED
+
     return ExitCode[outcome.kind.value]
 
 
@@ -74,7 +75,10 @@ class RefusedError(Exception):
         self, code: ExitCode, message: str, error: Mapping[str, Any] | None = None, named: Sequence[str] = ()
     ) -> None:
         super().__init__(message)
-        self.code, self.message, self.error, self.named = code, message, error, named
+        self.code = code
+        self.message = message
+        self.error = error
+        self.named = named
 
 
 def fail(words: Sequence[str], refusal: RefusedError) -> int:
@@ -87,6 +91,7 @@ def fail(words: Sequence[str], refusal: RefusedError) -> int:
     if "--json" in words or "--json-lines" in words:
         error = {**(refusal.error or {"code": refusal.code.name.lower()}), "message": refusal.message}
         typer.echo(as_json({"event": "error", "error": error} if "--json-lines" in words else {"error": error}))
+
     return refusal.code
 
 
@@ -101,8 +106,14 @@ def found(value: "Found | ToolError") -> Found:
     """The value; RefusedError, with the code of the command line or of a failure, where it is an error."""
     if not isinstance(value, ToolError):
         return value
+
     message, named = refusal_words(value)
-    code = ExitCode.USAGE_ERROR if value.code in _WRONG_WORD else ExitCode.SYSTEM_ERROR
+
+    if value.code in _WRONG_WORD:
+        code = ExitCode.USAGE_ERROR
+    else:
+        code = ExitCode.SYSTEM_ERROR
+
     raise RefusedError(code, message, value.as_map(), named)
 
 
@@ -110,6 +121,7 @@ def loaded(value: "Found | tuple[Problem, ...]") -> Found:
     """The settings or tasks that were read; RefusedError, with each problem on its own line, where files are wrong."""
     if not isinstance(value, tuple):
         return value
+
     error = {"code": ExitCode.USAGE_ERROR.name.lower(), "problems": [asdict(problem) for problem in value]}
     lines = "\n".join(one_line(str(problem), LONGEST_LINE) for problem in value)
     raise RefusedError(ExitCode.USAGE_ERROR, lines, error)
@@ -122,7 +134,12 @@ def refusal_words(error: ToolError) -> tuple[str, list[str]]:
     if error.code in _WRONG_WORD:
         meant = [alternative for alternative in named if alternative not in message]
         return message + (f" Did you mean {' or '.join(meant)}?" if meant else ""), []
-    more = [f"  and {len(named) - _MOST_NAMED} more"] if named[_MOST_NAMED:] else []
+
+    if named[_MOST_NAMED:]:
+        more = [f"  and {len(named) - _MOST_NAMED} more"]
+    else:
+        more = []
+
     return message, [*(f"  {alternative}" for alternative in named[:_MOST_NAMED]), *more]
 
 
@@ -133,11 +150,14 @@ def bug(error: Exception, *, debug: bool) -> RefusedError:
 
     if isinstance(error, StoreError):
         return RefusedError(ExitCode.SYSTEM_ERROR, one_line(str(error), 2_000))
+
     scrub = Redactor(known_values(os.environ)).text
+
     if debug:
         import traceback
 
         sys.stderr.write(scrub("".join(traceback.format_exception(error))))
+
     what = one_line(scrub(f"{type(error).__name__}: {error}"))
     return RefusedError(ExitCode.INTERNAL_ERROR, f"this is a bug ({what}): please report it with what --debug says")
 
@@ -151,6 +171,7 @@ def write_file(folder: str, name: str, content: bytes, *, force: bool) -> None:
     if there is not None and not force:
         message = f"{os.path.join(folder, name)!r} is there already: name another file, or write over it with --force."
         raise RefusedError(ExitCode.USAGE_ERROR, one_line(message, LONGEST_LINE))
+
     found(place.change_files([WriteFile(name, content, expected_sha256=there.sha256 if there else "")]))
 
 
@@ -158,8 +179,10 @@ def close_output(message: str = "") -> int:
     """Nobody reads any more, or the disk is full: say so if possible, and let nothing be written at exit."""
     if message:
         sys.stderr.write(f"mendgraph: {message}\n")
+
     with suppress(OSError):
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
     return ExitCode.OUTPUT_CLOSED
 
 
@@ -170,6 +193,7 @@ def make_streams_writable() -> None:
     """
     if sys.stdin is None:
         sys.stdin = open(os.devnull, encoding="utf-8")  # noqa: SIM115 - open until the process ends
+
     for name in ("stdout", "stderr"):
         stream = getattr(sys, name)
         if stream is None:
@@ -183,6 +207,7 @@ def leave_at_once(code: int) -> NoReturn:
     for stream in (sys.stdout, sys.stderr):
         with suppress(OSError, RuntimeError):  # nobody reads, or a signal has interrupted another flush
             stream.flush()
+
     os._exit(code)
 
 
@@ -192,12 +217,15 @@ SIGNALS: Final[Mapping[int, str]] = {signal.SIGINT: "Ctrl-C", signal.SIGTERM: "S
 
 def by_whom(name: str) -> str:
     """Who stops a run with this signal: Ctrl-C is the person who reads it."""
-    return "by you (Ctrl-C)" if name == SIGNALS[signal.SIGINT] else f"by {name}"
+    if name == SIGNALS[signal.SIGINT]:
+        return "by you (Ctrl-C)"
+    return f"by {name}"
 
 
 def install(handlers: Mapping[int, Any]) -> dict[int, Any]:
     """Install these, except for what is ignored; what was there before. Only the main thread may hear signals."""
     if threading.current_thread() is not threading.main_thread():
         return {}
+
     heard = [number for number in handlers if signal.getsignal(number) not in {signal.SIG_IGN, None}]
     return {number: signal.signal(number, handlers[number]) for number in heard}

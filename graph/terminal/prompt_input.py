@@ -34,7 +34,8 @@ class KeptHistory(History):
 
     def __init__(self, requests: RequestHistory, scrub: Callable[[str], str]) -> None:
         super().__init__()
-        self._requests, self._scrub = requests, scrub
+        self._requests = requests
+        self._scrub = scrub
 
     def load_history_strings(self) -> Iterable[str]:
         """The newest first."""
@@ -58,7 +59,8 @@ class ChatCompleter(Completer):
     """
 
     def __init__(self, commands: Mapping[str, str], files: Callable[[], Sequence[str]]) -> None:
-        self._commands, self._files = commands, files
+        self._commands = commands
+        self._files = files
         self._known: Sequence[str] | None = None
 
     def forget(self) -> None:
@@ -72,9 +74,12 @@ class ChatCompleter(Completer):
             for name, help_text in self._commands.items():
                 if name.startswith(before.casefold()):
                     yield Completion(name, -len(before), display_meta=help_text.partition(";")[0])
+
             return
+
         at = _AT.search(before)
         word = at or _WORD.search(before)
+
         if word is not None and (at or (complete_event.completion_requested and word.group())):
             typed = word.group().removeprefix("@") if at else word.group()
             for path in self._matching(typed):
@@ -84,9 +89,11 @@ class ChatCompleter(Completer):
         """Paths that begin so, then those one of whose names begins so; at most `MOST_OFFERED`."""
         if self._known is None:
             self._known = self._files()
+
         folded = begun.casefold()
         first = [path for path in self._known if path.casefold().startswith(folded)]
         then = [path for path in self._known if f"/{folded}" in path.casefold() and path not in set(first)]
+
         return [path for path in (*first, *then) if path.isprintable()][:MOST_OFFERED]
 
 
@@ -141,13 +148,15 @@ class PromptInput:
         return before.startswith("/") or _AT.search(before) is not None
 
     def _keys(self) -> KeyBindings:
-        keys, typing = KeyBindings(), has_focus(DEFAULT_BUFFER)
+        keys = KeyBindings()
+        typing = has_focus(DEFAULT_BUFFER)
 
         @keys.add("enter", filter=typing)
         def send(event: KeyPressEvent) -> None:
             buffer = event.current_buffer
             if _accepts_completion(buffer):
                 return
+
             if buffer.document.char_before_cursor == "\\" and buffer.document.is_cursor_at_the_end:
                 buffer.delete_before_cursor()
                 begin_line(event)
@@ -167,6 +176,7 @@ class PromptInput:
                 self._leaving = False  # the hint does not stay on the screen
                 event.app.exit(exception=KeyboardInterrupt(), style="class:aborting")
                 return
+
             buffer.reset()
             self._leaving = True
 
@@ -181,6 +191,7 @@ def _accepts_completion(buffer: Buffer) -> bool:
     state = buffer.complete_state
     if state is None or state.current_completion is None or buffer.text.startswith("/"):
         return False
+
     buffer.complete_state = None
     return True
 

@@ -31,12 +31,14 @@ def runs(context: typer.Context) -> int:
     """List the runs of this folder; the one that was at work last comes first."""
     if context.invoked_subcommand is not None:
         return ExitCode.FINISHED
+
     from mendgraph.graph.runs.runs import list_runs
     from mendgraph.graph.terminal.output_lines import run_lines, run_object
 
     chosen = options_without_a_task(context)
     listed = found(list_runs(str(chosen.root)))
     lines = run_lines(listed, terminal_width(), datetime.now(UTC))
+
     return answer([*map(run_object, listed)], lines, as_json=chosen.as_json)
 
 
@@ -45,12 +47,15 @@ def show(context: typer.Context, run: opt.Run, patch: opt.Patch = False) -> int:
     """Show a run and its steps, for `undo` and `fork`."""
     if patch:
         return _show_patch(context, run)
+
     from mendgraph.graph.runs.runs import get_run, steps_of
     from mendgraph.graph.terminal.output_lines import run_details, run_object, step_object
 
     chosen = options_without_a_task(context)
-    run_record, steps = found(get_run(run, str(chosen.root))), found(steps_of(run, str(chosen.root)))
+    run_record = found(get_run(run, str(chosen.root)))
+    steps = found(steps_of(run, str(chosen.root)))
     value = {**run_object(run_record), "steps": [*map(step_object, steps)]}
+
     return answer(value, run_details(run_record, steps, datetime.now(UTC)), as_json=chosen.as_json)
 
 
@@ -59,7 +64,8 @@ def _show_patch(context: typer.Context, run: str) -> int:
     from mendgraph.graph.terminal.output_lines import diff_lines
     from mendgraph.nodes.execute_tools.secrets.redact import Redactor, known_values
 
-    chosen, scrub = options_without_a_task(context), Redactor(known_values(os.environ)).text
+    chosen = options_without_a_task(context)
+    scrub = Redactor(known_values(os.environ)).text
     diffs = [
         (diff_of_file, scrub(diff_of_file.diff))
         for diff_of_file in found(run_diffs(run, str(chosen.root), attempt=True))
@@ -70,6 +76,7 @@ def _show_patch(context: typer.Context, run: str) -> int:
         for line in diff_lines([diff or f"{diff_of_file.path}: {diff_of_file.problem}"])
     ]
     value = {"diff": [{**asdict(diff_of_file), "diff": diff} for diff_of_file, diff in diffs]}
+
     return answer(value, lines or [Line("no file is changed")], as_json=chosen.as_json)
 
 
@@ -86,6 +93,7 @@ def prune(
     """
     if keep is None and older_than is None:
         context.fail("say which runs to remove: --keep N, --older-than DAYS, or both")
+
     from mendgraph.graph.runs.runs import prune_runs
 
     chosen = options_without_a_task(context)
@@ -93,6 +101,7 @@ def prune(
     names = ", ".join(map(short_id, done.run_ids))
     message = f"removed {count_of(len(done.run_ids), 'run')}, {done.freed_bytes / 1e6:.1f} MB"
     value = {"removed": list(done.run_ids), "freed_bytes": done.freed_bytes}
+
     return answer(value, [Line(message + (f": {names}" if names else ""))], as_json=chosen.as_json)
 
 
@@ -108,6 +117,7 @@ def undo(
     chosen = options_without_a_task(context)
     done = found(undo_run(run, str(chosen.root), from_step=from_step, skip_changed=skip_changed))
     lines = restored_lines(done) or [Line(NOTHING_TO_UNDO)]
+
     return answer(restored_object(done), lines, as_json=chosen.as_json)
 
 
@@ -130,6 +140,7 @@ def apply(context: typer.Context, run: opt.Run) -> int:
     undo = command_line(str(chosen.root), "undo", short_id(run), *(["--from-step", str(step)] if step > 1 else []))
     lines = [*(Line(one_line(f"{change.kind} {change.path}")) for change in done), Line(f"take it back with: {undo}")]
     value = {"applied": [{"path": change.path, "kind": str(change.kind)} for change in done], "undo": undo}
+
     return answer(
         value, lines if done else [Line("nothing to apply: the files hold it already")], as_json=chosen.as_json
     )
@@ -148,6 +159,7 @@ def fork(context: typer.Context, run: opt.Run, at: opt.AtStep, skip_changed: opt
     message = f"run {short_id(done.run_id)} begins where run {short_id(done.parent)} was after step {at}"
     lines = [*restored_lines(done.restored), Line(f"{message}; go on with: {resume}")]
     value = {"run_id": done.run_id, "parent": done.parent, "at": at, "resume": resume}
+
     return answer({**value, **restored_object(done.restored)}, lines, as_json=chosen.as_json)
 
 
@@ -155,6 +167,7 @@ def restored_lines(restored: "Restored") -> list[Line]:
     """What was restored and what was left, file by file; none where nothing was."""
     words = {"edited": "restored", "deleted": "removed", "created": "brought back"}
     unknown = "before it was cut off: nobody knows what that is"
+
     return [
         *(Line(one_line(f"{words[file.kind]} {file.path}")) for file in restored.files),
         *(Line(one_line(f"removed {path}/, which was empty")) for path in restored.removed),
@@ -203,16 +216,19 @@ def report(
     chosen = options_without_a_task(context)
     if output == "-" and chosen.as_json:
         context.fail("with --json the page goes into a file: omit -o - or --json")
+
     run_id, page = found(make_report(run, str(chosen.root)))
     html = page.encode("utf-8")
     if output == "-":
         typer.echo(html, nl=False)
         return 0
+
     folder, name = os.path.split(os.path.abspath(output or "report.html"))
     folder = found(check_workspace(folder) if output else run_folder(run_id))
     write_file(folder, name, html, force=force or not output)
     path = os.path.join(folder, name)
     line = Line(f"report of run {one_line(short_id(run_id))}: {one_line(path, LONGEST_LINE)}")
+
     return answer({"run_id": run_id, "path": path, "bytes": len(html)}, [line], as_json=chosen.as_json)
 
 
@@ -239,6 +255,7 @@ def from_run(
     wrote = [Line(one_line(f"wrote {path}", LONGEST_LINE)) for path in cassette.paths[:2]]
     what = f"{count_of(cassette.exchanges, 'exchange')}, {count_of(cassette.files, 'file')}, ends {cassette.end}"
     line = Line(f"run {short_id(cassette.run_id)}: {what}; replay it with: {one_line(cassette.command, 2_000)}")
+
     return answer(asdict(cassette), [*wrote, line], as_json=chosen.as_json)
 
 
@@ -247,11 +264,13 @@ def memory(context: typer.Context) -> int:
     """List what runs with --memory noted for later ones in this folder, the oldest first."""
     if context.invoked_subcommand is not None:
         return ExitCode.FINISHED
+
     from mendgraph.graph.persistence.store import own_memory
 
     chosen = options_without_a_task(context)
     with own_memory(str(chosen.root)) as kept:
         notes = found(kept.notes())
+
     lines = [Line(one_line(f"{note.id} {note.at[:10]} {note.text}", LONGEST_LINE)) for note in notes]
     lines_shown = lines or [Line("Nothing is remembered in this folder.")]
     return answer([note._asdict() for note in notes], lines_shown, as_json=chosen.as_json)
@@ -262,6 +281,7 @@ def forget(context: typer.Context, note: opt.Note = "", everything: opt.Everythi
     """Forget a note, or all of them."""
     if bool(note) == everything:
         context.fail("say what to forget: the ID of a note, as `mendgraph memory` lists it, or --all")
+
     from mendgraph.graph.persistence.store import own_memory
 
     chosen = options_without_a_task(context)
@@ -270,5 +290,7 @@ def forget(context: typer.Context, note: opt.Note = "", everything: opt.Everythi
         if note and not ids:
             message = f"There is no note {note!r}: `mendgraph memory` lists them."
             found(ToolError(code=ToolErrorCode.NOT_FOUND, message=message))
+
         found(kept.forget(ids))
+
     return answer({"forgotten": ids}, [Line(f"forgot {count_of(len(ids), 'note')}")], as_json=chosen.as_json)

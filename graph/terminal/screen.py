@@ -40,12 +40,14 @@ class VisibleText:
     """
 
     def __init__(self, known_tools: frozenset[str], *, blocks: bool = False) -> None:
-        self._known_tools, self._blocks = known_tools, blocks
+        self._known_tools = known_tools
+        self._blocks = blocks
         self._markers = starts_of(known_tools)
         self._restart()
 
     def _restart(self) -> None:
-        self._text, self._shown = "", 0  # of the reply, and how much of it is shown
+        self._text = ""
+        self._shown = 0  # of the reply, and how much of it is shown
         self._in_line = False  # the rest of this line is shown as it comes
         self._holds = False  # what comes is shown at the end
 
@@ -53,31 +55,45 @@ class VisibleText:
         """What can be shown now that this piece has come."""
         self._text += piece
         before = self._shown
+
         for line in () if self._holds else self._text[before:].splitlines(keepends=True):
             complete = self._shown + len(line) < len(self._text) or line[-1] in _LINE_ENDS
             doubtful = not self._in_line and self._may_begin_a_call(line, complete)
             if not complete and (doubtful or not (self._in_line or line.strip())):
                 break
+
             end = self._shown + len(line)
             place = self._markers.place_in(self._text, self._shown, end, complete=complete)
             self._holds = doubtful or place < end
-            passage = "" if doubtful else line if complete else line.removesuffix("\r")
+
+            if doubtful:
+                passage = ""
+            elif complete:
+                passage = line
+            else:
+                passage = line.removesuffix("\r")
+
             passage = passage[: place - self._shown]
             if self._holds and not complete and not doubtful:
                 self._holds = self._markers.begins(self._text, place)
+
             if not passage:
                 break
+
             self._shown += len(passage)
             self._in_line = not complete
+
         return self._text[before : self._shown]
 
     def end(self) -> str:
         """What was held when the reply ended, if it holds no call and no edit; the next piece begins another reply."""
-        text, pending = self._text, self._text[self._shown :]
+        text = self._text
+        pending = self._text[self._shown :]
         self._restart()
         edits = self._blocks and read_blocks(text, (_UNNAMED_FILE,)).outcomes
         markups = recognise(text, ToolSchemas(self._known_tools))
         calls = extract_in_order(text, self._known_tools) or any(not markup.quoted for markup in markups)
+
         return "" if edits or calls else pending
 
     def _may_begin_a_call(self, line: str, complete: bool) -> bool:
@@ -88,6 +104,7 @@ class VisibleText:
             return True
         if any(mark.startswith(start) or start.startswith(mark) for mark in _STARTS):
             return True
+
         return self._markers.may_begin_line(start, complete=complete)
 
 
@@ -137,6 +154,7 @@ def note_of(event: events.Event) -> Line | None:
         case events.OfChild(place, _, inner):
             note = note_of(inner)
             return note and Line(f"⤷ {place} {note.text}", note.style)
+
     return None
 
 
@@ -196,6 +214,7 @@ class RunView:
     def show(self, event: events.Event) -> None:
         """Show one event."""
         self.account.note(event)
+
         if isinstance(event, events.Text):
             self._say(self._visible.feed(event.text))
         elif isinstance(event, events.Traced):
@@ -203,6 +222,7 @@ class RunView:
                 self._debug(event.name, dict(event.payload))
             elif event.name in _UNAVAILABLE:
                 self._warn(f"{_UNAVAILABLE[event.name]}: {event.payload.get('reason', '')}")
+
             for file in event.payload.get("files", ()) if event.name == "notes.read" else ():
                 cut = ", the rest left out" if file.get("cut") else ""
                 self._note(f"→ {one_line(file['path'])}  {count_of(file['lines'], 'line')} of notes{cut}", "dim")
@@ -213,7 +233,9 @@ class RunView:
     def end_reply(self) -> None:
         """The reply is over: show what was held of it."""
         self._say(self._visible.end())
-        self._gap, self._reply_begun = "", False
+        self._gap = ""
+        self._reply_begun = False
+
         if not self.display.as_json:
             self.display.out.end_line()
 
@@ -234,10 +256,13 @@ class RunView:
         text = self._gap + text if self._reply_begun else text.lstrip()
         body = text.rstrip("\r\n")
         self._gap = text[len(body) :]
+
         if not body:
             return
+
         if not self.display.as_json:
             self.display.out.write(body if self._said else PREFIX + body)
+
         self._said += body if self._reply_begun else f"\n{body}"
         self._reply_begun = True
 
@@ -246,6 +271,7 @@ class RunView:
     def _show_note(self, event: events.Event) -> None:
         if (note := note_of(event)) is not None:
             self._note(*note)
+
         match event:
             case events.CallsRead(calls) | events.Rescued(calls):
                 self._take(calls)
@@ -260,6 +286,7 @@ class RunView:
 
     def _take(self, calls: tuple[ToolCall | CallError, ...]) -> None:
         self._calls = {call.call_id: call for call in calls}
+
         for call in calls:
             if isinstance(call, ToolCall):
                 self._debug("tool.call", {"tool": call.tool, "args": call.arguments})
@@ -272,16 +299,24 @@ class RunView:
         self._debug("guard.denied", {"tool": event.tool, "root": self._root, **verdict.model_dump(mode="json")})
         for line in verdict.blocked.splitlines():
             self._note(line, "red")
+
         if verdict.blocked:
             self._blocked.append(verdict.error)
 
     def _show_result(self, result: CallResult) -> None:
         self._debug("tool.response", {"tool": result.tool, "response": result.result.as_map()})
-        call, error = self._calls.get(result.call_id), result.result.error
+        call = self._calls.get(result.call_id)
+        error = result.result.error
+
         if isinstance(call, ToolCall) and call.implied:
             return
-        target = target_of(call.arguments) if isinstance(call, ToolCall) else ""
+
+        target = ""
+        if isinstance(call, ToolCall):
+            target = target_of(call.arguments)
+
         what = one_line(f"{result.tool} {target}")
+
         if error is not None and error.code in _REFUSALS:
             failure = {"tool": result.tool, "target": target, "code": error.code.value, "message": error.message}
             self.refused.append(failure)

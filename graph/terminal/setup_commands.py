@@ -55,9 +55,11 @@ def settings_for(chosen: opt.Options, root: str) -> "tuple[Configuration, dict[s
     if not defaults and _is_hosted(opt.merged(read.values, chosen.settings)):
         defaults = HOSTED
         read = load(defaults)  # what a workspace's file may set is seen from the limits
+
     below = {**defaults, **read.values}
     if chosen.unattended is not None:  # nobody is there to be asked
         below["mode"] = UNATTENDED["mode"]
+
     return read, opt.merged(below, chosen.settings)
 
 
@@ -72,6 +74,7 @@ def config(context: typer.Context) -> int:
     """Show all settings of a run here, and who set them. Every problem of a file is named with its line and field."""
     if context.invoked_subcommand is not None:
         return ExitCode.FINISHED
+
     from mendgraph.graph.configuration.context import AgentContext
     from mendgraph.graph.configuration.loading import CALLER, DEFAULT, Origin
     from mendgraph.nodes.execute_tools.secrets.redact import Redactor
@@ -94,6 +97,7 @@ def config(context: typer.Context) -> int:
     lines = [Line(row.rstrip(), style) for row, style in zip(rows, styles, strict=True)]
     files = ", ".join(read.files) or "none is there"
     lines.append(Line(one_line(f"Files that were read: {files}."), "dim"))
+
     return answer({"settings": settings, "files": list(read.files)}, lines, as_json=chosen.as_json)
 
 
@@ -107,10 +111,16 @@ def trust(context: typer.Context, forget: opt.Forget = False) -> int:
     from mendgraph.nodes.execute_tools.store import user_files
 
     chosen = options_without_events(context)
-    workspace_settings = Settings() if forget else loaded(read_workspace_settings(str(chosen.root)))
+
+    if forget:
+        workspace_settings = Settings()
+    else:
+        workspace_settings = loaded(read_workspace_settings(str(chosen.root)))
+
     if not workspace_settings.file and not forget:
         message = f"There is no {user_files.SETTINGS_FILE} in this folder to trust."
         found(ToolError(code=ToolErrorCode.NOT_FOUND, message=message))
+
     sha256 = workspace_settings.sha256 if workspace_settings.file else ""
     found(user_files.trust(str(chosen.root), sha256))
     sets = [
@@ -118,8 +128,10 @@ def trust(context: typer.Context, forget: opt.Forget = False) -> int:
         for name, value in workspace_settings.values.items()
     ]
     lines = [Line(f"trusted {workspace_settings.file} as it is now; it sets"), *sets]
+
     if forget:
         lines = [Line(f"{user_files.SETTINGS_FILE} of this folder is not trusted any more")]
+
     return answer({"trusted": bool(sha256), "sha256": sha256}, lines, as_json=chosen.as_json)
 
 
@@ -149,7 +161,11 @@ def doctor(context: typer.Context, offline: Offline = False) -> int:
     findings = examine(root, chosen.settings, offline=offline, workspace_file=chosen.workspace_file)
     report_map = report(findings)
     answer(report_map, finding_lines(findings), as_json=chosen.as_json)
-    return ExitCode.FINISHED if report_map["ok"] else ExitCode.FINDINGS
+
+    if report_map["ok"]:
+        return ExitCode.FINISHED
+
+    return ExitCode.FINDINGS
 
 
 def finding_lines(findings: "Sequence[Finding]") -> Iterator[Line]:
@@ -157,11 +173,13 @@ def finding_lines(findings: "Sequence[Finding]") -> Iterator[Line]:
     from mendgraph.graph.terminal.doctor import summary
 
     width = max((len(each.name) for each in findings), default=0)
+
     for finding in findings:
         head = f"{finding.status.value:<8} {finding.name:<{width}}  "
         yield Line(head + one_line(finding.found, _LONGEST), _STYLES[finding.status.value])
         if finding.remedy:
             yield Line(" " * len(head) + f"-> {one_line(finding.remedy, _LONGEST)}")
+
     yield Line(summary(findings), "bold")
 
 
@@ -179,10 +197,20 @@ def pull(context: typer.Context) -> int:
     chosen = options_without_events(context)
     with shown_pull() as progress:
         pulled = pull_weights(progress)
+
     if isinstance(pulled, PullFailure):
-        code = ExitCode.INTERRUPTED if pulled.interrupted else ExitCode.SYSTEM_ERROR
+        if pulled.interrupted:
+            code = ExitCode.INTERRUPTED
+        else:
+            code = ExitCode.SYSTEM_ERROR
+
         raise RefusedError(code, plain(pulled.message))
-    how = "was already there" if pulled.source == "cache" else "is in place and verified"
+
+    if pulled.source == "cache":
+        how = "was already there"
+    else:
+        how = "is in place and verified"
+
     line = Line(f"the model {how}: {pulled.path} ({_gigabytes(pulled.size_bytes)})")
     return answer(asdict(pulled), [line], as_json=chosen.as_json)
 
@@ -193,15 +221,29 @@ def status(context: typer.Context) -> int:
     chosen = options_without_events(context)
     with shown_pull() as progress:
         there = weights_status(progress=progress)
+
     has_server = find_spec("xllamacpp") is not None
     usable = has_server and there.state is WeightsState.READY
     size = f"{_gigabytes(there.bytes_present)} of {_gigabytes(there.bytes_expected)}"
-    remedy = "" if there.state is WeightsState.READY else ": run `mendgraph model pull`"
-    extra = "installed" if has_server else f"not installed; it is {how_to_add('local')}"
+
+    if there.state is WeightsState.READY:
+        remedy = ""
+    else:
+        remedy = ": run `mendgraph model pull`"
+
+    if has_server:
+        extra = "installed"
+    else:
+        extra = f"not installed; it is {how_to_add('local')}"
+
     lines = (f"weights: {there.state.value} ({size}){remedy}", f"file: {there.path}", f'extra "local": {extra}')
     value = {**asdict(there), "extra_installed": has_server, "usable": usable}
     answer(value, map(Line, lines), as_json=chosen.as_json)
-    return ExitCode.FINISHED if usable else ExitCode.SYSTEM_ERROR
+
+    if usable:
+        return ExitCode.FINISHED
+
+    return ExitCode.SYSTEM_ERROR
 
 
 @model_app.command()
@@ -217,6 +259,7 @@ def serve(
     server = why_unavailable() or start_local_server(weights_path(), port=port)
     if isinstance(server, ProviderFailure):
         raise RefusedError(ExitCode.SYSTEM_ERROR, plain(server.message))
+
     message = f"serving {server.model} on {server.base_url} until Ctrl-C; use it with OPENAI_BASE_URL={server.base_url}"
     try:
         answer(
@@ -245,17 +288,20 @@ def shown_pull(console: "Console | None" = None) -> Iterator[Callable[[str, int,
     live = console.is_terminal and not console.is_dumb_terminal
     columns = ("{task.description}", BarColumn(), DownloadColumn(), TransferSpeedColumn(), TimeRemainingColumn())
     phase = ""
+
     with Progress(*columns, console=console, transient=True, disable=not live) as bar:
         task = bar.add_task("")
 
         def show(doing: str, done: int, total: int) -> None:
             nonlocal phase
+
             if doing != phase:
                 phase = doing
                 bar.reset(task, description=doing)
                 if not live:
                     console.file.write(f"{doing}\n")
                     console.file.flush()
+
             bar.update(task, completed=done, total=total)
 
         yield show
@@ -269,6 +315,7 @@ def permissions(context: typer.Context) -> int:
     """List what you have allowed for good, in all folders: the answer "always" of mode ask."""
     if context.invoked_subcommand is not None:
         return ExitCode.FINISHED
+
     from mendgraph.graph.configuration.permissions import list_permissions
 
     chosen = options_without_a_task(context)
@@ -279,7 +326,12 @@ def permissions(context: typer.Context) -> int:
     ]
     first, *lines = (Line(row.rstrip()) for row in table(rows))
     value = [{"id": permission.id, **permission.model_dump(mode="json")} for permission in kept]
-    lines_shown = [first._replace(style="bold"), *lines] if kept else [Line("Nothing is allowed for good.")]
+
+    if kept:
+        lines_shown = [first._replace(style="bold"), *lines]
+    else:
+        lines_shown = [Line("Nothing is allowed for good.")]
+
     return answer(value, lines_shown, as_json=chosen.as_json)
 
 
@@ -288,14 +340,17 @@ def remove(context: typer.Context, ids: opt.PermissionIds = None, everything: op
     """Remove permissions; the next run asks again, and so does one that is at work."""
     if bool(ids) == everything:
         context.fail("say what to remove: an ID, as `mendgraph permissions` lists it, or --all")
+
     from mendgraph.graph.configuration.permissions import list_permissions, remove_permissions
 
     chosen = options_without_a_task(context)
     known_ids = [permission.id for permission in found(list_permissions())]
     wanted_ids = known_ids if everything else list(ids or ())
+
     if unknown := [permission_id for permission_id in wanted_ids if permission_id not in known_ids]:
         message = f"There is no permission {unknown[0]!r}: `mendgraph permissions` lists them."
         found(ToolError(code=ToolErrorCode.NOT_FOUND, message=message))
+
     found(remove_permissions(wanted_ids))
     line = Line(f"removed {count_of(len(wanted_ids), 'permission')}")
     return answer({"removed": wanted_ids}, [line], as_json=chosen.as_json)
@@ -330,17 +385,22 @@ def day_lines(spent: Sequence["ModelDay"]) -> list[Line]:
         )
         for day in spent
     ]
+
     if not rows:
         return [Line("No model was called in this time.")]
+
     head = ("DAY", "MODEL", "CALLS", "IN", "CACHED", "OUT", "COST")
     first, *lines = table([head, *rows], right=range(2, len(head) - 1))
     unsettled = sum(day.unsettled for day in spent)
     counted = f"Not settled: {count_of(unsettled, 'call')}, under way or killed, counted as reserved until resumed."
     notes = [Line(counted, "dim")] if unsettled else []
+
     return [Line(first.rstrip(), "bold"), *(Line(line.rstrip()) for line in lines), *notes]
 
 
 def _money(known: float, unpriced: int) -> str:
     if not unpriced:
         return usd(known) if known else ""
-    return f"{usd(known)} and {unpriced} without a price" if known else "no price known"
+    if known:
+        return f"{usd(known)} and {unpriced} without a price"
+    return "no price known"

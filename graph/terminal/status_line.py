@@ -48,9 +48,19 @@ class StatusLine:
         self, console: Console, limits: RunLimits, loading: Callable[[], bool], now: Callable[[], float]
     ) -> None:
         """Nothing is drawn before `shown`."""
-        self._console, self._limits, self._loading, self._now = console, limits, loading, now
-        self._style = Style(dim=True) if console.color_system and not console.no_color else Style.null()
-        self._is_shown, self._drawn, self._in_line = False, "", False
+        self._console = console
+        self._limits = limits
+        self._loading = loading
+        self._now = now
+
+        if console.color_system and not console.no_color:
+            self._style = Style(dim=True)
+        else:
+            self._style = Style.null()
+
+        self._is_shown = False
+        self._drawn = ""
+        self._in_line = False
         api = limits.api
         self._most: Mapping[str, tuple[int | None, int | None]] = {
             "calls": (api.max_calls_per_turn, api.max_calls_per_session),
@@ -85,7 +95,8 @@ class StatusLine:
             case events.ToolStarted(call):
                 self._doing = one_line(f"running {call.tool} {target_of(call.arguments)}", 60)
             case events.StepDone():
-                self._doing, self._step = _WAITING, self._step + 1
+                self._doing = _WAITING
+                self._step = self._step + 1
             case events.Asked() | events.Ended():
                 self._doing = ""
 
@@ -94,8 +105,12 @@ class StatusLine:
             counts["calls"] += 1
             counts["input_tokens"] += paid.input_tokens
             counts["output_tokens"] += paid.output_tokens
+
         is_priced = self._cost is not None and paid.cost_usd is not None
-        self._cost = (self._cost or 0.0) + (paid.cost_usd or 0.0) if is_priced else None
+        if is_priced:
+            self._cost = (self._cost or 0.0) + (paid.cost_usd or 0.0)
+        else:
+            self._cost = None
 
     @contextmanager
     def shown(self) -> Iterator[None]:
@@ -103,6 +118,7 @@ class StatusLine:
         self._is_shown = True
         self._refresh()
         looking = asyncio.get_running_loop().create_task(self._keep_fresh())
+
         try:
             yield
         finally:
@@ -132,8 +148,11 @@ class StatusLine:
     def _refresh(self) -> None:
         if not self._is_shown or self._in_line:
             return
-        words, cells = one_line(self.words(), 1_000), self._console.width - 1
+
+        words = one_line(self.words(), 1_000)
+        cells = self._console.width - 1
         words = words if cell_len(words) <= cells else f"{set_cell_size(words, cells - 1)}…" if cells else ""
+
         if words != self._drawn:
             self._send(f"{_CLEAR}{self._style.render(words)}")
             self._drawn = words
@@ -150,7 +169,8 @@ class StatusLine:
     def words(self) -> str:
         """The line: what is going on, then what is used, the most telling first."""
         limits = self._limits
-        seconds, most_s = max(0.0, self._now() - self._begun_s), limits.max_seconds
+        seconds = max(0.0, self._now() - self._begun_s)
+        most_s = limits.max_seconds
         calls, *tokens = (f"{word} {self._tightest(name)}" for name, word in _COUNTED.items())
         loading = self._doing == _WAITING and self._loading()
         parts = (
@@ -161,6 +181,7 @@ class StatusLine:
             *tokens,
             f"step {self._step}" + (f"/{limits.max_steps}" if limits.max_steps else ""),
         )
+
         return " · ".join(part for part in parts if part)
 
     def _tightest(self, name: str) -> str:
@@ -168,6 +189,7 @@ class StatusLine:
         counts = self._turn[name], self._session[name]
         limited = [(count, limit) for count, limit in zip(counts, self._most[name], strict=True) if limit is not None]
         count, limit = min(limited, key=lambda pair: pair[1] - pair[0])
+
         return f"{amount(count)}/{amount(limit)}"
 
 
@@ -176,9 +198,16 @@ def amount(number: int) -> str:
     for unit, size in (("M", 1_000_000), ("k", 1_000)):
         if number >= size:
             return f"{number / size:.1f}".removesuffix(".0") + unit
+
     return str(number)
 
 
 def _dollars(spent: float | None, limit: float | None) -> str:
-    cost_text = "$?" if spent is None else f"${spent:.2f}" if spent >= 0.01 or not spent else f"${spent:.4f}"
+    if spent is None:
+        cost_text = "$?"
+    elif spent >= 0.01 or not spent:
+        cost_text = f"${spent:.2f}"
+    else:
+        cost_text = f"${spent:.4f}"
+
     return f"{cost_text}/${limit:.2f}" if limit else cost_text

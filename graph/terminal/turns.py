@@ -75,7 +75,8 @@ class Signals:
     """
 
     def __init__(self, stop: Callable[[str], None], tell: Callable[[], None]) -> None:
-        self._stop, self._tell = stop, tell
+        self._stop = stop
+        self._tell = tell
         self.last = SIGNALS[signal.SIGINT]
         self.terminated = False
         self.stopping = False
@@ -91,7 +92,8 @@ class Signals:
 
     def begin(self) -> None:
         """Begin a turn: nobody wants it to stop."""
-        self.last, self.stopping = SIGNALS[signal.SIGINT], False
+        self.last = SIGNALS[signal.SIGINT]
+        self.stopping = False
 
     @contextmanager
     def draining(self) -> Iterator[None]:
@@ -100,11 +102,13 @@ class Signals:
         The second one cancels the task; one that does not end, because something blocks the event loop, is ended with
         the process.
         """
-        loop, task = asyncio.get_running_loop(), asyncio.current_task()
+        loop = asyncio.get_running_loop()
+        task = asyncio.current_task()
         alarm: dict[int, Any] = {}
 
         def hear(number: int, _: FrameType | None) -> None:
             self._note(number)
+
             if not self.stopping:
                 self.stopping = True
                 self._stop(by_whom(self.last))
@@ -121,11 +125,13 @@ class Signals:
         finally:
             if alarm:
                 signal.setitimer(signal.ITIMER_REAL, 0)
+
             install({**before, **alarm})
 
     def _leave(self, _: int, __: FrameType | None) -> None:
         with suppress(OSError, RuntimeError):  # it may have interrupted a line that is being written
             sys.stderr.write(f"mendgraph: stopped {by_whom(self.last)}; go on with: mendgraph resume\n")
+
         leave_at_once(ExitCode.TERMINATED if self.terminated else ExitCode.INTERRUPTED)
 
     def _end_at_once(self, number: int, _: FrameType | None) -> None:
@@ -175,6 +181,7 @@ def resume_once(setup: Setup, *, anew: bool = False) -> ExitCode:
     is_own_run = place is not None and setup.session_options["thread_id"].startswith(
         place.run
     )  # others may run there too
+
     with Turns(replace(setup, unattended=place if is_own_run else None)) as turns:
         return turns.show_run(turns.take_up(anew=anew))
 
@@ -183,11 +190,15 @@ class Turns:
     """The turns of one session, shown as they go. Use it as a context manager: it closes what the session opened."""
 
     def __init__(self, setup: Setup) -> None:
-        self.setup, self._display, self._status = setup, setup.display, setup.display.live
-        self._api, self._root = setup.context.limits().api, setup.context.workspace
+        self.setup = setup
+        self._display = setup.display
+        self._status = setup.display.live
+        self._api = setup.context.limits().api
+        self._root = setup.context.workspace
         self._view = _view(setup)
         self.session = Session(setup.context, **setup.session_options)
-        self._runner, self._closing = asyncio.Runner(), ExitStack()
+        self._runner = asyncio.Runner()
+        self._closing = ExitStack()
         self._signals = Signals(self._stop, self._show_stopping)
         self._begun = False
 
@@ -196,6 +207,7 @@ class Turns:
         self._closing.enter_context(self._signals.heard())
         self._closing.callback(self._runner.close)
         self._closing.callback(lambda: self._runner.run(self.session.aclose()))
+
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -218,7 +230,8 @@ class Turns:
         self.setup = replace(self.setup, context=context, session_options=options)
         self._runner.run(self.session.aclose())
         self.session = Session(context, **options)
-        account, self._view = self._view.account, _view(self.setup)
+        account = self._view.account
+        self._view = _view(self.setup)
         self._view.account = self._view.account if anew else account
 
     def take(self, request: str) -> ExitCode:
@@ -238,8 +251,10 @@ class Turns:
         self._view.begin()
         self._signals.begin()
         self._show_first_line()
+
         if self._status is not None:
             self._status.begin(self._used_before(), same_turn=same_turn)
+
         try:
             answers = self._runner.run(self._show(events))
             while answers is not None:
@@ -249,29 +264,39 @@ class Turns:
             self._show_interruption(code)
             self._show_log()
             let_tools_tidy_up()
+
             return code
+
         result = self.session.result()
-        published = self._publish(result, self.setup.unattended) if self.setup.unattended else None
+        published = None
+        if self.setup.unattended:
+            published = self._publish(result, self.setup.unattended)
+
         self._show_end(result, published)
         self._show_log()
         if published and published.problem:
             self._display.err.line(f"mendgraph: {one_line(published.problem.message, 1_000)}")
             return ExitCode.SYSTEM_ERROR
+
         return exit_code_of(result.outcome, require_changes=self.context.require_changes)
 
     def _publish(self, result: RunResult, unattended: Unattended) -> Published:
         """Commit what an unattended run has changed, as it wants, and write its report."""
-        change_wanted, record, used = unattended.wanted, self._kept(), result.outcome.usage
+        change_wanted = unattended.wanted
+        record = self._kept()
+        used = result.outcome.usage
         models = dict.fromkeys(payment.model for payment in self._view.account.paid)
         message = self.session.scrub(commit_message(change_wanted.task, result, [*models]))
         files = record.files if record else result.changed_files  # of all turns
         checked = result.outcome.verified.kind in {"passed", "indistinct"} or not self.context.require_checks
         published = unattended.publish(files, finished=result.ok, checked=checked, message=message)
+
         if change_wanted.report:
             model = ["--model", self.context.model] if self.context.model else []
             lines = (*usage_lines(used, self._api, self._view.account), *usage_block(used, self._api))
             report = pull_request(change_wanted.task, unattended.copy.base, model, result, files, lines)
             report = self.session.scrub(report)
+
             if change_wanted.report == "-":
                 sys.stdout.write(report)
             else:
@@ -281,6 +306,7 @@ class Turns:
                 except RefusedError as refusal:  # the end is told all the same
                     problem = ToolError(code=ToolErrorCode.IO_ERROR, message=f"No report: {refusal.message}")
                     return published._replace(problem=published.problem or problem)
+
         return published
 
     def usage(self) -> tuple[Mapping[str, Any], list[Line]]:
@@ -288,12 +314,14 @@ class Turns:
         used = self.session.usage()
         cost = cost_words(used.get("cost_usd"), self._view.account.unpriced)
         costs = [Line(f"  Cost: {cost_part.removeprefix('cost ')}") for cost_part in cost]
+
         return used, [Line(""), *usage_block(used, self._api), *costs]
 
     def show_run(self, code: ExitCode) -> ExitCode:
         """Which run it was, and how it goes on; a task that was ended at once has said so already."""
         if code not in {ExitCode.INTERRUPTED, ExitCode.TERMINATED} and not self._display.as_json:
             self._show_last(chat=False)
+
         return code
 
     def show_chat(self) -> None:
@@ -311,6 +339,7 @@ class Turns:
         """What the session has used; nothing where that cannot be read, which the turn itself will say."""
         with suppress(StoreError):
             return self.session.usage()
+
         return {}
 
     def _stop(self, by: str) -> None:
@@ -318,17 +347,23 @@ class Turns:
 
     def _kept(self) -> ListedRun | None:
         run_record = get_run(self.session.thread_id, self._root)
-        return None if isinstance(run_record, ToolError) else run_record
+        if isinstance(run_record, ToolError):
+            return None
+        return run_record
 
     def _resume(self, kept: ListedRun) -> str | None:
         """The command that goes on with the run; None where it has given its answer."""
-        return resume_command(kept.run_id, self._root) if kept.resumable else None
+        if kept.resumable:
+            return resume_command(kept.run_id, self._root)
+        return None
 
     def _answer(self, asked: Asked) -> Mapping[str, Any] | str:
         if self._signals.stopping:
             return "stop"
+
         edit = partial(in_editor, self.setup.environment)
         width = shutil.get_terminal_size((80, 24)).columns
+
         try:
             keys = self.setup.ask_key
             return ask_person(asked.request, self._display.err, self.setup.ask, edit, read_key=keys, width=width)
@@ -338,37 +373,47 @@ class Turns:
 
     async def _show(self, events: AsyncGenerator[Event, None]) -> Asked | None:
         last: Event | None = None
+
         with self._signals.draining(), self._status.shown() if self._status else nullcontext():
             async with aclosing(events):  # where nobody reads any more, the run ends here, in order
                 async for event in events:
                     if self._status is not None:
                         self._status.note(event)
+
                     if self._display.json_lines and not isinstance(event, Ended):  # which is told with the result
                         self._display.out.line(as_json(event_as_map(event, self.session.scrub)))
+
                     self._view.show(event)
                     last = event
+
         return last if isinstance(last, Asked) else None
 
     def _show_first_line(self, *, resumed: bool = False) -> None:
         """Name the run that is `resumed`, the model, the limits and the sandbox in the first line of a session."""
         if self._begun:
             return
+
         self._begun = True
 
-        context, facts = self.context, []
+        context = self.context
+        facts = []
         if resumed and (record := self._kept()) and record.resumable:
             facts.append(f"resumes run {short_id(record.run_id)} ({one_line(record.task, 60)})")
+
         if "model" not in self.setup.session_options:  # a program's own needs no name
             facts.append(_model_words(context, self.setup.environment))
+
         if context.evidence or context.checks or context.allowed_programs:
             sandbox = choose_sandbox(context.sandbox)
             if not isinstance(sandbox, ToolError):  # a run without one says later what it lacks
                 facts.append(f"programs run in the sandbox {sandbox.name}")
+
         if any(facts):
             self._display.err.line(f"mendgraph: {'; '.join(filter(None, facts))}", "dim")
 
     def _show_end(self, result: RunResult, published: Published | None = None) -> None:
         outcome = result.outcome
+
         if self._display.as_json:
             record = self._kept()
             resume = self._resume(record) if record else None
@@ -376,11 +421,15 @@ class Turns:
             result_map = result_object(result, used, self._log(), resume)
             result_map |= dict(zip(Published._fields, published[:3], strict=False)) if published else {}
             self._display.write_object("ended", {"result": result_map} if self._display.json_lines else result_map)
+
             return
+
         if (record := self._kept()) and (on := self._resume(record)):  # an advised command is that of this run
-            advice, run = outcome.how_to_go_on.replace("mendgraph resume", on), short_id(record.run_id)
+            advice = outcome.how_to_go_on.replace("mendgraph resume", on)
+            run = short_id(record.run_id)
             message = outcome.message.replace(f"mendgraph apply {run}", command_line(self._root, "apply", run))
             outcome = outcome.model_copy(update={"how_to_go_on": advice, "message": message})
+
         self._view.answer(outcome.answer)
         self._view.lines(*[Line("")] * bool(result.diffs), *diff_lines(result.diffs))
         self._view.lines(*outcome_lines(outcome), *usage_lines(outcome.usage, self._api, self._view.account))
@@ -388,7 +437,9 @@ class Turns:
 
     def _log(self) -> str | None:
         path = os.path.join(run_folder_path(self.session.thread_id), FILE_NAME)
-        return path if self.context.audit and os.path.isfile(path) else None
+        if self.context.audit and os.path.isfile(path):
+            return path
+        return None
 
     def _show_log(self) -> None:
         log = self._log() if self._display.debug else None
@@ -406,10 +457,16 @@ class Turns:
         files = ", ".join(dict.fromkeys(change.path for change in self._view.changes))
         done = f"; changed before that: {files}" if files else ""
         record = self._kept()
-        resume = self._resume(record) if record else resume_command(self.session.thread_id, self._root)
+
+        if record:
+            resume = self._resume(record)
+        else:
+            resume = resume_command(self.session.thread_id, self._root)
+
         on = f"; go on with: {resume}" if resume else ""
         message = f"stopped {by_whom(self._signals.last)}{done}{on}"
         self._display.err.line(f"mendgraph: {message}")
+
         if self._display.as_json:
             self._display.write_object("error", {"error": {"code": code.name.lower(), "message": message}})
 
@@ -425,10 +482,17 @@ def _model_words(context: AgentContext, environment: Mapping[str, str]) -> str:
     endpoint = find_endpoint(context.model, context.base_url, environment)
     if not isinstance(endpoint, Endpoint):
         return ""
-    name = f"model {endpoint.full_name}" if endpoint.full_name else "the model of the endpoint"
+
+    if endpoint.full_name:
+        name = f"model {endpoint.full_name}"
+    else:
+        name = "the model of the endpoint"
+
     if endpoint.embedded:
         name = f"the embedded model {embedded_weights().model}"
-    calls, tokens = context.max_calls_per_turn, context.max_input_tokens_per_session
+
+    calls = context.max_calls_per_turn
+    tokens = context.max_input_tokens_per_session
     return one_line(f"{name}, at most {calls:,} calls and {tokens:,} input tokens")
 
 
@@ -447,5 +511,10 @@ def edits_in_blocks(context: AgentContext, environment: Mapping[str, str], *, ow
     endpoint = find_endpoint(context.model, context.base_url, environment)
     if own_model or not isinstance(endpoint, Endpoint):
         return context.profile(embedded=False, model=context.model or "").edit_form is EditForm.BLOCKS
-    name = embedded_weights().model if endpoint.embedded else endpoint.model
+
+    if endpoint.embedded:
+        name = embedded_weights().model
+    else:
+        name = endpoint.model
+
     return context.profile(endpoint.embedded, name).edit_form is EditForm.BLOCKS

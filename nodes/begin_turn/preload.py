@@ -68,6 +68,7 @@ def few_files(files: Iterable[tuple[str, int]]) -> list[str]:
     text = ((path, size) for path, size in files if path.rpartition(".")[2].lower() in TEXT_SUFFIXES)
     seen = list(islice(text, MAX_NAMED_FILES + 1))
     small = len(seen) <= MAX_NAMED_FILES and sum(size for _, size in seen) <= MAX_FEW_BYTES
+
     return [path for path, _ in seen] if small else []
 
 
@@ -98,15 +99,19 @@ def meant_files(request: str, files: Files) -> tuple[list[str], list[str]]:
     every = list(islice(files.readable(), MOST_LOOKED_AT + 1))
     if len(every) > MOST_LOOKED_AT:
         return [], []
+
     text = [path for path, size in every if size and path.rpartition(".")[2].lower() in TEXT_SUFFIXES]
     tests = [path for path in text if IS_TEST.search(path)]
     code = [path for path in text if not path.endswith(_PROSE) and path not in tests]
+
     if speaks_of_failing_tests(request):
         return _within(code, files.size_of, MAX_FEW_BYTES), tests[:MAX_NAMED_FILES]
+
     if asks_for_tests(request) and (tested := _related(request, code, files)[-1:]):
         stem = tested[0].rpartition("/")[2].partition(".")[0]
         likely = sorted(tests, key=lambda path: stem not in path.rpartition("/")[2])
         return [*_within(likely, files.size_of, MAX_FEW_BYTES)[:1], *tested], []
+
     related = (_related(request, paths, files) for paths in (code, tests, text))
     return next(filter(None, related), []), []
 
@@ -118,15 +123,20 @@ def _related(request: str, paths: Sequence[str], files: Files) -> list[str]:
     """
     quoted = _QUOTED.findall(request)
     words_by_file: dict[str, Counter[str]] = {}
+
     for path in paths:
         text = _text(files.head(path, MAX_FEW_BYTES))
         strings = [string for string in quoted if f'"{string}"' in text or f"'{string}'" in text]
         words_by_file[path] = Counter(_words(f"{path} {text}") + strings)
-    having, sought = Counter(chain.from_iterable(words_by_file.values())), {*_words(request), *quoted}
+
+    having = Counter(chain.from_iterable(words_by_file.values()))
+    sought = {*_words(request), *quoted}
 
     def weight(path: str) -> tuple[float, int]:
-        shared, name = sought & words_by_file[path].keys(), _words(path.rpartition("/")[2])
+        shared = sought & words_by_file[path].keys()
+        name = _words(path.rpartition("/")[2])
         worth = sum((1 + (word in name)) * log(1 + len(paths) / having[word]) for word in shared)
+
         return worth, sum(words_by_file[path][word] for word in shared)
 
     best = sorted((path for path in paths if sought & words_by_file[path].keys()), key=weight, reverse=True)
@@ -143,12 +153,15 @@ def _words(text: str) -> list[str]:
 def located(paths: Iterable[str], files: Files) -> Iterator[str]:
     """The files that a request means by these paths: by its whole path, or else the only one of this name anywhere."""
     readable: list[str] | None = None
+
     for path in paths:
         if files.exists(path):
             yield path
             continue
+
         if readable is None:
             readable = [each for each, _ in islice(files.readable(), MOST_LOOKED_AT)]
+
         same = [each for each in readable if each.endswith(f"/{path}")]
         yield from same[:1] if len(same) == 1 else ()
 
@@ -165,29 +178,41 @@ def preload(
     of a definition is carried out: there is nothing left to ask a model.
     """
     words, output = without_output(request)
-    spoken, named_in_output = [*located(named_paths(words), files)], [*located(reversed(told_paths(output)), files)]
+    spoken = [*located(named_paths(words), files)]
+    named_in_output = [*located(reversed(told_paths(output)), files)]
     named = list(dict.fromkeys([*spoken, *named_in_output]))[:MAX_NAMED_FILES]
     small_enough = _within(named, files.size_of, MAX_SMALL_BYTES if profile.small else MAX_BYTES)
+
     if output:
         small_enough.reverse()  # the likeliest one last
+
     if profile.edit_form is not EditForm.BLOCKS:
         return read_ahead(small_enough) if small_enough else None
     if renamed_file := _renamed(request, files):
         return renamed_file
-    is_asked, tests = is_question(words), list[str]()
+
+    is_asked = is_question(words)
+    tests = list[str]()
     is_work = bool(output) or asks_for_a_change(request) or reports_a_problem(request)
     earlier = _within([path for path in before if files.exists(path)], files.size_of, MAX_FEW_BYTES)
+
     if is_work and not is_asked and all(map(IS_TEST.search, small_enough)):
         small_enough += (
             earlier if output or not orders_a_change(words) else []
         )  # a new order may be about something else
+
     if is_asked or (not small_enough and is_work):
         few = few_files(files.readable())
         meant, tests = (few, []) if few or small_enough else meant_files(request, files)
         small_enough = [*(path for path in meant if path not in small_enough), *small_enough][
             -MAX_NAMED_FILES:
         ] or earlier
-    code = [path for path in small_enough if path.endswith((".py", ".pyi"))] if checked and not is_asked else []
+
+    if checked and not is_asked:
+        code = [path for path in small_enough if path.endswith((".py", ".pyi"))]
+    else:
+        code = []
+
     names = [] if small_enough else named_identifiers(request)[:MAX_NAMES]
     return read_ahead(small_enough, [*code, *tests] if checked else [], names)
 
@@ -210,27 +235,37 @@ _BESIDE = frozenset({*kwlist, "", "const", "extends", "export", "function", "let
 def _renamed(request: str, files: Files) -> ModelReply | None:
     """The calls that give a definition its new name in all files; None where more is asked, or a name is not clear."""
     match = _ONLY_A_RENAME.fullmatch(request.strip())
-    every = dict(islice(files.readable(), MOST_LOOKED_AT + 1)) if match else {}
+    if match:
+        every = dict(islice(files.readable(), MOST_LOOKED_AT + 1))
+    else:
+        every = {}
+
     if match is None or len(every) > MOST_LOOKED_AT or sum(every.values()) > MAX_BYTES:
         return None
+
     old, place, new, also = match.groups()
     texts = {path: _text(files.head(path, MAX_BYTES)) for path in every}
     words = {path: {*_NAMES.findall(text)} for path, text in texts.items()}
     having = [path for path in texts if old in words[path]]
     holders = [path for path in having for name in _DEFINED.findall(texts[path]) if name == old]
+
     if len(holders) != 1 or any(new in word for word in words.values()) or {old, new} & _TAKEN:
         return None
     if not {place, also} - {None} <= {holders[0], holders[0].rpartition("/")[2]}:
         return None
+
     owners = _OWN.union(*(re.split(r"[/.]", path) for path in every))
     if any(_may_be_another(old, texts[path], owners) for path in having):
         return None
+
     patch = ["*** Begin Patch"]
+
     for path in having:
         patch += [f"*** Update File: {path}", "@@"]
         for line in texts[path].splitlines():
             now = _NAMES.sub(lambda name: new if name[0] == old else name[0], line)
             patch += [f" {line}"] if now == line else [f"-{line}", f"+{now}"]
+
     answer = f"Renamed {old} to {new} in {listed(having)}."
     patched = {"patch": "\n".join([*patch, "*** End Patch"])}
     return _made([("apply_patch", patched), ("final_answer", {"answer": answer})])
@@ -245,23 +280,32 @@ def _may_be_another(name: str, text: str, owners: frozenset[str]) -> bool:
     imports = re.findall(rf"\bfrom[ \t]+[\w.]*?(\w+)[ \t]+import\b(?:[^\n(]*|[ \t]*\([^)]*)\b{name}\b", text)
     set_anew = re.search(rf"\b{name}\s*(?:=(?!=)|:\s)", _DEFINED.sub("", text))
     quoted = "__all__" not in text and re.search(rf"(['\"]){name}\1", text)
-    beside = re.findall(rf"(?<!\w)(\w*) {name}\b(?: (\w*))?", _DEFINED.sub("", text)) if _WORD.fullmatch(name) else []
+
+    if _WORD.fullmatch(name):
+        beside = re.findall(rf"(?<!\w)(\w*) {name}\b(?: (\w*))?", _DEFINED.sub("", text))
+    else:
+        beside = []
+
     usual = {*chain.from_iterable(beside)} - _BESIDE
     return not owners >= {*attributes, *imports} or bool(set_anew or quoted or usual)
 
 
 def _text(data: object) -> str:
-    return data.decode(errors="surrogateescape") if isinstance(data, bytes) else ""
+    if isinstance(data, bytes):
+        return data.decode(errors="surrogateescape")
+    return ""
 
 
 def _within(paths: Sequence[str], size_of: Callable[[str], int], most: int) -> list[str]:
     """Those of these files that fit together into so many bytes, the first ones first; the model may ask for others."""
     parts: list[str] = []
+
     for path in paths:
         size = size_of(path)
         if size <= most:
             most -= size
             parts.append(path)
+
     return parts
 
 
@@ -270,8 +314,10 @@ def read_ahead(paths: Sequence[str], checked: Sequence[str] = (), names: Sequenc
     calls: list[tuple[str, dict[str, Any]]] = [("read_file", {"path": path}) for path in paths]
     if checked:
         calls.append(("run_checks", {"paths": list(checked)}))
+
     if names:
         calls.append(("search_files", {"pattern": "|".join(rf"\b{name}\b" for name in names)}))
+
     return _made(calls or [("list_files", {"path": "."})])
 
 

@@ -132,7 +132,9 @@ def close_step(
     `known` are the results of calls that were made, by their places; the others get a typed `cancelled` result.
     `specs` and `root` are those of `settle_exchange`.
     """
-    items, settled, before = cut_off_items(state), state.get("results", []), place_of_request(messages)
+    items = cut_off_items(state)
+    settled = state.get("results", [])
+    before = place_of_request(messages)
     not_run = ToolResult.failure(ToolErrorCode.CANCELLED, NOT_RUN)
     results = [
         settled[place]
@@ -140,8 +142,14 @@ def close_step(
         else known.get(place) or CallResult(call_id=item.call_id, tool=item.tool, result=not_run)
         for place, item in enumerate(items)
     ]
-    reply, profile = state.get("reply") or ModelReply(), state.get("profile") or Profile()
-    exchange = settle_exchange(reply, items, results, profile.protocol, specs, root) if items else []
+    reply = state.get("reply") or ModelReply()
+    profile = state.get("profile") or Profile()
+
+    if items:
+        exchange = settle_exchange(reply, items, results, profile.protocol, specs, root)
+    else:
+        exchange = []
+
     return [*messages[:before], *exchange, *messages[before:]]
 
 
@@ -154,6 +162,7 @@ def is_answered(messages: Sequence[AnyMessage], outcome: Outcome | None) -> bool
     """Whether nothing was said since the thread's last turn: its own last words are the last message."""
     if outcome is None or not messages or not isinstance(messages[-1], AIMessage):
         return False
+
     request = messages[-1].text
     return request == (outcome.answer or "Done.") or request.startswith(f"{outcome.kind.value} (")
 
@@ -166,6 +175,7 @@ def handed_on(messages: Sequence[AnyMessage]) -> list[AnyMessage] | None:
     repaired = close_dangling_calls(messages)
     if is_request(messages[-1]):
         return repaired
+
     return [*(repaired or messages), HumanMessage(HANDED_ON, name=HANDOFF_MESSAGE_NAME)]
 
 
@@ -179,6 +189,7 @@ def without_refused_media(
     refused = [using.refused_media(message) for message in messages]
     if not any(refused):
         return None, messages
+
     problem = media_problem(refused[place_of_request(messages)], using.model_name())
     return problem or None, [without_media(message, kinds) for message, kinds in zip(messages, refused, strict=True)]
 
@@ -189,7 +200,10 @@ def scrubbed(messages: Sequence[AnyMessage], text: Callable[[str], str]) -> list
     What models and tools said was scrubbed when it came in.
     """
     clean = [_scrubbed(message, text) if isinstance(message, HumanMessage) else message for message in messages]
-    return clean if any(new is not old for new, old in zip(clean, messages, strict=True)) else None
+    if any(new is not old for new, old in zip(clean, messages, strict=True)):
+        return clean
+
+    return None
 
 
 HIDDEN_NAME: Final = "redacted"
@@ -203,17 +217,27 @@ def _scrubbed(message: HumanMessage, text: Callable[[str], str]) -> HumanMessage
     def clean(part: Any) -> Any:
         if isinstance(part, str):
             return text(storable(part))
+
         words = {key: clean(part[key]) for key in _WORDS & part.keys() if isinstance(part[key], str)}
         if isinstance(part.get("file"), dict):  # OpenAI's form of a file
             words["file"] = clean(part["file"])
+
         return {**part, **words}
 
-    content, name = message.content, message.name
-    content = clean(content) if isinstance(content, str) else [clean(part) for part in content]
+    content = message.content
+    name = message.name
+
+    if isinstance(content, str):
+        content = clean(content)
+    else:
+        content = [clean(part) for part in content]
+
     if name and clean(name) != name:
         name = HIDDEN_NAME
+
     if (content, name) == (message.content, message.name):
         return message
+
     return message.model_copy(update={"content": content, "name": name})
 
 
@@ -222,12 +246,16 @@ def read_notes(known: Sequence[ProjectNotes], request: str, files: Files, using:
     notes, unread = find_notes(request, files.head, using.scrub, using.most_notes)
     skills, left_out = find_skills(using.skills, using.scrub, using.most_notes // 2)
     notes = (*notes, *remembered([using.scrub(note) for note in using.remembered]), *skills)
+
     for path, reason in (*unread, *left_out):
         using.tell("notes.unread", {"path": path, "reason": reason})
+
     if notes == tuple(known):
         return {}
+
     if notes:
         using.tell(
             "notes.read", {"files": [{"path": e.path, "lines": len(e.text.splitlines()), "cut": e.cut} for e in notes]}
         )
+
     return {"notes": notes}

@@ -56,10 +56,12 @@ def check_api_limits(usage: APIUsageStats, limits: APILimits = DEFAULT_API_LIMIT
         ("max_input_tokens_per_session", usage.total_input_tokens, limits.max_input_tokens_per_session),
         ("max_output_tokens_per_session", usage.total_output_tokens, limits.max_output_tokens_per_session),
     )
+
     for name, current, maximum in checks:
         if current >= maximum:
             message = f"Limit '{name}' exceeded: {current}/{maximum}"
             return LimitCheckResult(allowed=False, exceeded=LimitExceeded(name, current, maximum, message))
+
     return LimitCheckResult(allowed=True, exceeded=None)
 
 
@@ -95,7 +97,9 @@ class RateLimitedCaller:
     """A call with its own counters: what `create_rate_limited_llm_caller` returns."""
 
     def __init__(self, base_caller: Callable[[list[dict[str, Any]]], Any], limits: APILimits) -> None:
-        self._base_caller, self._limits, self._usage = base_caller, limits, INITIAL_API_USAGE
+        self._base_caller = base_caller
+        self._limits = limits
+        self._usage = INITIAL_API_USAGE
 
     def __call__(self, conversation: list[dict[str, Any]]) -> Mapping[str, Any]:
         """Make one call, or say why not."""
@@ -103,6 +107,7 @@ class RateLimitedCaller:
         if checked.exceeded is not None:
             details = checked.exceeded._asdict()
             return {"success": False, "error": "rate_limit_exceeded", "content": None, "details": details}
+
         try:
             response = self._base_caller(conversation)
             input_tokens = getattr(response.usage, "prompt_tokens", 0)
@@ -112,6 +117,7 @@ class RateLimitedCaller:
             _check_counts(input_tokens, output_tokens)
         except Exception as error:  # noqa: BLE001 - the spec's contract: a failed call is a value
             return {"success": False, "error": "api_error", "content": None, "details": str(error)}
+
         self._usage = usage
         return {"success": True, "error": None, "content": content, "usage": self._usage._asdict()}
 

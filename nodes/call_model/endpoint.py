@@ -67,7 +67,9 @@ class Endpoint(Record):
     @property
     def full_name(self) -> str:
         """The model as a person names it: after its provider, where it has one."""
-        return f"{self.provider}:{self.model}" if self.provider else self.model
+        if self.provider:
+            return f"{self.provider}:{self.model}"
+        return self.model
 
 
 def find_endpoint(
@@ -86,33 +88,43 @@ def find_endpoint(
         return _no_address(base_url.strip())
     if provider not in {"", "openai"}:
         return Endpoint(model=name, base_url=(base_url or "").strip(), key_variable="", provider=provider)
+
     model = name or None
     usual_url = environment.get("OPENAI_BASE_URL", "").strip()
     url = (base_url or usual_url).strip()
     variable = key_variable or USUAL_KEY
+
     if not environment.get(variable, "").strip() and same_origin(url, usual_url or USUAL_URL):
         variable = USUAL_KEY
+
     key = environment.get(variable, "").strip()
     if model == EMBEDDED_MODEL or not (model or url or key):
         return Endpoint(model=EMBEDDED_MODEL, embedded=True)
     if url and not is_address(url):
         return _no_address(url)
+
     if not _is_sendable(key):
         message = f"{variable} holds a character that no key has: set it again, without spaces or line breaks."
         return ProviderFailure(kind=ProviderErrorKind.AUTHENTICATION, message=message)
+
     if not key and not url:
         message = (
             f"Model {model!r} needs an endpoint: set OPENAI_API_KEY, or OPENAI_BASE_URL for a server of your own, "
             "or omit the model to use the embedded one. Another provider's stands after its name: anthropic:MODEL."
         )
+
         return ProviderFailure(kind=ProviderErrorKind.MODEL_UNAVAILABLE, message=message)
+
     return Endpoint(model=model or "", base_url=url, api_key=SecretStr(key or NO_KEY), key_variable=variable)
 
 
 def named_model(base_url: str | None, environment: Mapping[str, str]) -> str | None:
     """The model of a run that names none, as the environment says; None for the endpoint's own or the embedded one."""
     variable = deciding_variable(base_url, environment)
-    return environment[variable].strip() if variable == MODEL_VARIABLE else DEFAULT_MODELS.get(variable)
+    if variable == MODEL_VARIABLE:
+        return environment[variable].strip()
+
+    return DEFAULT_MODELS.get(variable)
 
 
 def deciding_variable(base_url: str | None, environment: Mapping[str, str]) -> str:
@@ -121,6 +133,7 @@ def deciding_variable(base_url: str | None, environment: Mapping[str, str]) -> s
         return MODEL_VARIABLE
     if base_url or environment.get("OPENAI_BASE_URL", "").strip():
         return ""
+
     return next((key for key in DEFAULT_MODELS if environment.get(key, "").strip()), "")
 
 
@@ -132,7 +145,10 @@ def _no_address(url: str) -> ProviderFailure:
 def split_provider(model: str) -> tuple[str, str]:
     """The provider before a model's name, "" where it names none, and the name."""
     provider, colon, name = model.partition(":")
-    return (provider, name) if colon and name and provider in PROVIDERS else ("", model)
+    if colon and name and provider in PROVIDERS:
+        return (provider, name)
+
+    return ("", model)
 
 
 def key_variable_of(base_url: str) -> str:
@@ -141,8 +157,14 @@ def key_variable_of(base_url: str) -> str:
     Letters are upper case, a dot becomes `_` and a hyphen `__`, so that no two host names share a variable:
     `https://openrouter.ai/api/v1` has `MENDGRAPH_API_KEY_OPENROUTER_AI`. "" for what is no address.
     """
-    host = (urlsplit(base_url).hostname or "") if is_address(base_url) else ""
-    return KEY_PREFIX + re.sub(r"[^A-Z0-9_]", "_", host.upper().replace("-", "__")) if host else ""
+    host = ""
+    if is_address(base_url):
+        host = urlsplit(base_url).hostname or ""
+
+    if host:
+        return KEY_PREFIX + re.sub(r"[^A-Z0-9_]", "_", host.upper().replace("-", "__"))
+
+    return ""
 
 
 def same_origin(one: str, other: str) -> bool:
@@ -157,6 +179,7 @@ def is_address(url: str) -> bool:
         has_port = parts.port is None or parts.port > 0
     except ValueError:
         return False
+
     return parts.scheme in ("http", "https") and bool(parts.hostname) and has_port and _is_sendable(url)
 
 
@@ -178,6 +201,7 @@ def choose_served_model(served: list[str]) -> str | ProviderFailure:
     """Take the one model that an endpoint serves; where it serves several, a person has to choose."""
     if len(served) == 1:
         return served[0]
+
     listed = ", ".join(sorted(served)[:8]) or "none"
     message = f"The endpoint serves {len(served)} models ({listed}): choose one with --model."
     return ProviderFailure(kind=ProviderErrorKind.MODEL_UNAVAILABLE, message=message)
@@ -210,7 +234,10 @@ class ModelChoice(Record):
     def name(self) -> str:
         """What a person calls it; never with a password that its address may hold."""
         named = self.model or "the default model"
-        return f"{named} at {urlsplit(self.base_url).hostname}" if self.key_variable and self.base_url else named
+        if self.key_variable and self.base_url:
+            return f"{named} at {urlsplit(self.base_url).hostname}"
+
+        return named
 
     @property
     def breaker_key(self) -> str:
@@ -224,16 +251,21 @@ def models_in_order(
     """The run's own model and its fallbacks; or why the first that cannot be used cannot, and what to write."""
     if len(fallbacks) > MOST_FALLBACKS:
         return f"There are {len(fallbacks)} fallback models: name {MOST_FALLBACKS} at most."
+
     choices = [ModelChoice(model=model, base_url=base_url, options=options)]
+
     for place, text in enumerate(fallbacks, start=1):
         choice = _read_fallback(text, base_url)
         if isinstance(choice, ModelChoice) and choice.breaker_key in {
             model_choice.breaker_key for model_choice in choices
         }:
             choice = f"({choice.name}) is in the list already: name each model once."
+
         if isinstance(choice, str):
             return f"Fallback model {place} {choice}"
+
         choices.append(choice.model_copy(update={"options": options}))
+
     return tuple(choices)
 
 
@@ -242,12 +274,16 @@ def _read_fallback(text: str, base_url: str | None) -> ModelChoice | str:
     name, at, url = (part.strip() for part in text.partition(" @ "))
     provider, _ = split_provider(name)  # whose key is for its own address, and not for the run's endpoint
     is_name = name.isprintable() and "://" not in name and not name.startswith("@") and not name.endswith("@")
+
     if not name or not is_name or (at and (provider or name == EMBEDDED_MODEL or not is_address(url))):
         return "is none: write `model`, `local`, `provider:model`, or `model @ https://host/v1`."
+
     if not at:
         is_foreign = name != EMBEDDED_MODEL and provider in {"", "openai"}
         return ModelChoice(model=name, base_url=base_url if is_foreign else None)
+
     if "@" in urlsplit(url).netloc:
         return f"may hold no user name or password: put the key into {key_variable_of(url)}."
+
     is_foreign = base_url is not None and same_origin(url, base_url)
     return ModelChoice(model=name, base_url=url, key_variable="" if is_foreign else key_variable_of(url))

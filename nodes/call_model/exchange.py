@@ -94,7 +94,10 @@ class Exchange:
         self, state: CallModelState, settings: CallSettings, specs: Sequence[records.ToolSpec], services: CallServices
     ) -> None:
         """Nothing is looked at before the wait of `pending` is over."""
-        self._state, self._settings, self._specs, self._services = state, settings, specs, services
+        self._state = state
+        self._settings = settings
+        self._specs = specs
+        self._services = services
         self.pending = state.get("pending_call") or FIRST_TRY
         self._window = state.get("window", windows.WHOLE)
         self._step = {"step": state.get("step", 0) + 1}
@@ -106,10 +109,14 @@ class Exchange:
 
         Where somebody wants the run to stop, nothing that was prepared is used up. A preloaded reply costs nothing.
         """
-        state, settings, spending = self._state, self._settings, self._state["spending"]
+        state = self._state
+        settings = self._settings
+        spending = self._state["spending"]
+
         if self._services.stop.reason:
             self._end(spending, stopped(self._services.stop.reason))
             return None
+
         if preload := state.get("preload"):
             self.update = {"reply": preload, "preload": None, **self._step}
             return None
@@ -118,20 +125,26 @@ class Exchange:
         self._fitting = Fitting(state, settings, self._specs, self._services.on_tell, spending, self.pending)
         request = self._fitting.request()
         self._window = self._fitting.window
+
         if isinstance(request, records.StopCause):
             overflow = filter(None, (self.pending.overflow,))
             self._end(spending, request.model_copy(update={"diagnostics": (*request.diagnostics, *overflow)}))
             return None
+
         call = PaidCall(request, spending, settings.budget, self._services, self.pending)
         if call.fits():
             return call
+
         self.take(call)
         return None
 
     def take(self, call: PaidCall) -> Update:
         """Take what came of the request. After an overflow the conversation is made smaller once."""
-        pending, stop, before = call.pending, call.stop, self.pending
+        pending = call.pending
+        stop = call.stop
+        before = self.pending
         is_cancelled = stop is not None and stop.reason is records.StopReason.CANCELLED
+
         if pending is not None:
             pending = pending.model_copy(update={"is_too_long": self._fitting.is_too_long})
         elif call.request.purpose == "summary" and not is_cancelled:
@@ -145,6 +158,7 @@ class Exchange:
 
         if pending is None and call.reply is not None and is_only_thought(call.reply):
             stop = thought_too_long(call.reply.allowed_tokens, call.entry.output_tokens)
+
         self._end(call.spending, pending or stop or call.reply)
         return self.update
 
@@ -153,6 +167,7 @@ class Exchange:
         self.update = {"reply": None, "spending": spending}
         if self._window != state.get("window", windows.WHOLE):
             self.update["window"] = self._window
+
         if state.get("pending_call"):
             self.update["pending_call"] = None
 
@@ -170,6 +185,7 @@ def is_only_thought(reply: records.ModelReply) -> bool:
     """Whether a reply ended at its token limit before the model had said anything: its thoughts took all the room."""
     if reply.finish_reason is not records.FinishReason.LENGTH or reply.calls:
         return False
+
     answer = without_thoughts(reply)
     return not answer.text.strip() and bool(answer.reasoning or reply.reasoning_tokens)
 
@@ -183,6 +199,7 @@ def thought_too_long(allowed: int, room: int) -> records.StopCause:
         else "which is what its budget allowed. Raise max_output_tokens_per_call or max_output_tokens_per_session, or "
         "lower reasoning_effort."
     )
+
     return records.StopCause(reason=records.StopReason.MAX_OUTPUT_TOKENS, message=message)
 
 
@@ -230,16 +247,27 @@ def build_prompt(
     native = profile.protocol is records.Protocol.NATIVE
     # Where a reply in text is cut: a small model writes its tool's result itself. Some endpoints refuse such words.
     stop = SMALL_STOP if profile.small and not native else ()
-    temperature = SMALL_TEMPERATURE if temperature is None and profile.small else temperature
+
+    if temperature is None and profile.small:
+        temperature = SMALL_TEMPERATURE
+
     if profile.edit_form is records.EditForm.BLOCKS:
         blocks = block_prompt.block_request(
             specs, history, corrections, native=native, asked=asked_again, most_tokens=most_tokens
         )
+
         if profile.small and blocks.failed_tries >= block_prompt.LAST_TRY:
             temperature = max(temperature or 0.0, block_prompt.RETRY_TEMPERATURE)
+
         return replace(blocks, stop=stop, temperature=temperature)
+
     offered = shown.tools(specs)
-    system = NATIVE_SYSTEM if native else TEXT_SYSTEM.format(tools=offered.lines)
+
+    if native:
+        system = NATIVE_SYSTEM
+    else:
+        system = TEXT_SYSTEM.format(tools=offered.lines)
+
     front = message_of("system", system)
     sent = shown.messages(history, native=native)
     questions = [
@@ -247,6 +275,7 @@ def build_prompt(
         for correction in corrections
         for message in (message_of("assistant", correction.reply or "(empty)"), message_of("user", correction.prompt))
     ]
+
     return Prompt(
         messages=(front, *(message.map for message in sent), *questions),
         tools=offered.maps if native else (),
@@ -282,19 +311,27 @@ class Fitting:
         spending: Spending,
         pending: PendingCall,
     ) -> None:
-        self._state, self._settings, self._specs, self._tell, self._spending = state, settings, specs, tell, spending
+        self._state = state
+        self._settings = settings
+        self._specs = specs
+        self._tell = tell
+        self._spending = spending
         self.window = state.get("window", windows.WHOLE)
-        self.is_too_long, self.rounds, self._refused = pending.is_too_long, pending.summaries, bool(pending.overflow)
+        self.is_too_long = pending.is_too_long
+        self.rounds = pending.summaries
+        self._refused = bool(pending.overflow)
         self._is_summed_up = pending.summaries > 0
         self._known = min(
             (window for window in (settings.window_tokens, self.window.tokens) if window is not None), default=None
         )
         output = settings.budget.limits.max_output_tokens_per_call
         share = 0 if self._known is None else self._known // OUTPUT_SHARE
+
         if output is None:
             output = share
         elif self._known is not None:
             output = min(output, share)
+
         self._output = output
         self._needed: windows.NeedsSummary
 
@@ -302,10 +339,12 @@ class Fitting:
         """The request for the reply, or for the summary without which that does not fit; or why there is none."""
         if self._state["profile"].edit_form is records.EditForm.BLOCKS:
             return self._in_blocks()
+
         while True:
             view = windows.shown(self._state["messages"], self.window, self._settings.stand_ins)
             prompt = _prompt(self._state, self._settings, self._specs, view)
             estimated = _estimate(prompt, self._spending)
+
             if self._fits(estimated) or self.rounds == MOST_ROUNDS:
                 return self._reply(prompt)
 
@@ -313,13 +352,16 @@ class Fitting:
             compacted = self._compacted(prompt, estimated)
             if compacted is None:  # it cannot be made smaller
                 return self._reply(prompt)
+
             if isinstance(compacted, windows.NeedsSummary):
                 if self._is_summed_up:  # another summary costs as much as the first one
                     self._take(compacted.fallback)
                     continue
+
                 self._needed = compacted
                 summary = Prompt(messages=compacted.messages)
                 return Request(summary, purpose="summary", most_output=windows.SUMMARY_TOKENS)
+
             if isinstance(compacted, windows.Compacted):
                 self._take(compacted)
             elif self._state.get("notes"):
@@ -334,14 +376,21 @@ class Fitting:
 
     def _in_blocks(self) -> Request | records.StopCause:
         """The block form is made anew for each request, and omits what does not fit; after a refusal half of it."""
-        state, known_limits = self._state, self._known
+        state = self._state
+        known_limits = self._known
         most = None
+
         if known_limits is not None:
-            most = known_limits // 2 if self._refused else max(known_limits - self._output, 1)
+            if self._refused:
+                most = known_limits // 2
+            else:
+                most = max(known_limits - self._output, 1)
+
         prompt = _prompt(state, self._settings, self._specs, state["messages"], most)
         # A model that has stepped down has failed in another form: loop control counts its tries in this one.
         if prompt.failed_tries > block_prompt.LAST_TRY and not state["profile"].steps_down:
             return _used_up(state)
+
         return self._reply(prompt)
 
     def _fits(self, estimated: int) -> bool:
@@ -353,13 +402,16 @@ class Fitting:
         seed = self._settings.seed
         if seed is not None:
             seed = (seed + prompt.failed_tries) % MOST_SEEDS
+
         most_output = None
         if self._known is not None:
             most_output = max(MIN_OUTPUT_TOKENS, self._known - _estimate(prompt, self._spending))
+
         return Request(prompt, seed, most_output=most_output)
 
     def _take(self, compacted: windows.Compacted) -> None:
-        self.is_too_long, self.window = False, compacted.window
+        self.is_too_long = False
+        self.window = compacted.window
         tokens = {"tokens_before": compacted.tokens_before, "tokens_after": compacted.tokens_after}
         self._tell("context.compacted", {"kind": compacted.kind, **tokens})
 
@@ -367,10 +419,12 @@ class Fitting:
         self, prompt: Prompt, estimated: int
     ) -> windows.Compacted | windows.NeedsSummary | records.StopCause | None:
         """What to do about a request of `estimated` tokens; messages are measured at the rate of the whole."""
-        state, settings = self._state, self._settings
+        state = self._state
+        settings = self._settings
         rate = estimated / max(prompt.size, 1)
         native = state["profile"].protocol is records.Protocol.NATIVE
-        history, stand_ins = state["messages"], settings.stand_ins
+        history = state["messages"]
+        stand_ins = settings.stand_ins
 
         def tokens_of(message: AnyMessage) -> int:
             if not message.id:  # one that is only being considered
@@ -382,6 +436,7 @@ class Fitting:
         budget = windows.Budget(window_tokens=self._known, fixed_tokens=fixed, output_tokens=self._output)
         changed = tuple(dict.fromkeys(change.path for change in state.get("changes") or ()))
         plan = state.get("plan")
+
         return windows.compact(
             history, self.window, plan, changed, tokens_of, budget, forced=self.is_too_long, made=stand_ins
         )
@@ -391,6 +446,7 @@ def _used_up(state: CallModelState) -> records.StopCause:
     """Why a run ends whose model would have to be asked in words that it was asked in before."""
     failures = view_turn(state["messages"]).failures
     notices = (*failures, *(correction.prompt for correction in state.get("corrections") or ()))
+
     return records.StopCause(
         reason=records.StopReason.EDITS_FAILED,
         message=f"No reply could be used after {block_prompt.LAST_TRY + 1} tries.",
@@ -409,12 +465,16 @@ def _prompt(
     view: Sequence[AnyMessage],
     most_tokens: int | None = None,
 ) -> Prompt:
-    profile, notes = state["profile"], state.get("notes") or ()
+    profile = state["profile"]
+    notes = state.get("notes") or ()
     blocks = profile.edit_form is records.EditForm.BLOCKS
-    room, words = most_tokens, "\n\n".join(filter(None, ("".join(state.get("system_prompt") or ()), settings.system)))
+    room = most_tokens
+    words = "\n\n".join(filter(None, ("".join(state.get("system_prompt") or ()), settings.system)))
+
     if room is not None and (notes or words):
         added = text_size(windows.notes_before(notes, "") if notes else "") + text_size(words)
         room = max(1, room - estimate_tokens(added, 1))
+
     prompt = build_prompt(
         profile,
         specs,
@@ -425,14 +485,18 @@ def _prompt(
         settings.cache,
         room,
     )
+
     if blocks and notes:
         *others, last = prompt.messages
         noted_request = {**last, "content": windows.notes_before(notes, str(last["content"]))}
         prompt = replace(prompt, messages=(*others, noted_request))
+
     if words:
         prompt = _with_words(prompt, words)
+
     if profile.protocol is records.Protocol.TEXT:
         return prompt
+
     text_state: CallModelState = {**state, "profile": profile.model_copy(update={"protocol": records.Protocol.TEXT})}
     return replace(prompt, without_tools=partial(_prompt, text_state, settings, specs, view, most_tokens))
 
@@ -444,4 +508,5 @@ def _with_words(prompt: Prompt, words: str) -> Prompt:
     if (hidden_text := prompt.known) is not None:
         size = hidden_text.size - size_of(prompt.messages[0]) + size_of(front)
         hidden_text = hidden_text._replace(messages=(from_map(front), *hidden_text.messages[1:]), size=size)
+
     return replace(prompt, messages=(front, *others), known=hidden_text)

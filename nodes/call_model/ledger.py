@@ -77,19 +77,24 @@ def parse_prices(text: str, name: str) -> PriceList | ToolError:
     if isinstance(tree, DocumentProblem):
         where = f" (line {tree.line})" if tree.line else ""
         return _wrong(name, f"it is no TOML: {tree.message}{where}")
+
     rows = {key: value for key, value in tree.items() if key not in ("dated", "source")}
     try:
         tables = _PRICE_TABLES.validate_python(rows, strict=True)
     except ValidationError as error:  # no value is repeated: a number may be endless
         fault = error.errors(include_input=False, include_url=False)[0]
         return _wrong(name, f"{'.'.join(map(str, fault['loc']))} is wrong ({fault['msg']})")
+
     prices: dict[str, Price] = {}
+
     for provider, priced in tables.items():
         for model, price in priced.items():
             names = (model, f"{provider}/{model}")
             if twice := next((each for each in names if each in prices), None):
                 return _wrong(name, f"{twice!r} in [{provider}] has a price already, in another table")
+
             prices.update(dict.fromkeys(names, price))
+
     return prices
 
 
@@ -108,6 +113,7 @@ def find_price(prices: PriceList, model: str) -> Price | None:
     provider, colon, name = model.partition(":")
     named = (f"{provider}/{name}", f"{_TABLES.get(provider, provider)}/{name}") if colon else ()
     tried = (candidate for full_name in (model, *named) for candidate in (full_name, _DATE.sub("", full_name)))
+
     return next((prices[candidate] for candidate in tried if candidate in prices), None)
 
 
@@ -115,10 +121,20 @@ def cost_of(
     price: Price, input_tokens: int, output_tokens: int, cached_tokens: int = 0, cache_write_tokens: int = 0
 ) -> float:
     """USD for countable tokens; of the input, some were read from the provider's cache and some written into it."""
-    cached_price = price.input if price.cached_input is None else price.cached_input
-    write_price = price.input if price.cache_write is None else price.cache_write
+    if price.cached_input is None:
+        cached_price = price.input
+    else:
+        cached_price = price.cached_input
+
+    if price.cache_write is None:
+        write_price = price.input
+    else:
+        write_price = price.cache_write
+
     paid_in_full = (input_tokens - cached_tokens - cache_write_tokens) * price.input
-    cached, written = cached_tokens * cached_price, cache_write_tokens * write_price
+    cached = cached_tokens * cached_price
+    written = cache_write_tokens * write_price
+
     return (paid_in_full + cached + written + output_tokens * price.output) / 1_000_000
 
 
@@ -171,14 +187,17 @@ def unknown_price(limits: RunLimits, price: Price | None, model: str = "") -> St
         (StopReason.ACCOUNT_LIMIT, "max_cost_usd_per_account", limits.max_cost_usd_per_account),
     )
     capped_by = next(((reason, name) for reason, name, maximum in capped if maximum is not None), None)
+
     if price is not None or capped_by is None:
         return None
+
     reason, name = capped_by
     label = f"the model {model!r}" if model else "the model"
     message = (
         f"Limit '{name}' cannot be held: no price is known for {label}. Add it to prices.toml in the configuration"
         f" folder, or to the file that {PRICES_VARIABLE} names; or leave {name} empty."
     )
+
     return StopCause(reason=reason, message=message)
 
 
@@ -211,6 +230,7 @@ class Entry(Record):
         output = min(self.output_tokens, max(usual_output, LEAST_CUT_OFF))
         if output == self.output_tokens:
             return self
+
         part = (self.input_tokens + output) / (self.input_tokens + self.output_tokens)
         cost = None if self.cost_usd is None else self.cost_usd * part
         return self.model_copy(update={"output_tokens": output, "cost_usd": cost})
@@ -344,6 +364,7 @@ def count_mending(spending: Spending, formats: Iterable[str] = (), **more: int) 
     for name in formats:
         in_format = counted.get("in_format", so_far.in_format)
         counted["in_format"] = {**in_format, name: in_format.get(name, 0) + 1}
+
     return spending.model_copy(update={"mending": so_far.model_copy(update=counted)})
 
 
@@ -352,10 +373,16 @@ def priced(counted: Used, price: Price | None) -> Used:
 
     Numbers that no endpoint can mean are made countable. A call without tokens costs nothing, whatever its price.
     """
-    total, output = countable(counted.input_tokens), countable(counted.output_tokens)
+    total = countable(counted.input_tokens)
+    output = countable(counted.output_tokens)
     cached = min(countable(counted.cached_tokens), total)
     written = min(countable(counted.cache_write_tokens), total - cached)
-    cost = None if price is None else cost_of(price, total, output, cached, written)
+
+    if price is None:
+        cost = None
+    else:
+        cost = cost_of(price, total, output, cached, written)
+
     return Used(
         calls=counted.calls,
         input_tokens=total,
@@ -372,6 +399,7 @@ def charge(spending: Spending, used: Used) -> Spending:
     """Add what one or more calls have used, as `priced` gives it."""
     unpriced = used.cost_usd is None and used.input_tokens + used.output_tokens > 0
     added = ("seconds", "cached_tokens", "reasoning_tokens", "cache_write_tokens")
+
     return spending.model_copy(
         update={
             "usage": budget.update_usage_after_call(spending.usage, used.input_tokens, used.output_tokens, used.calls),
@@ -384,18 +412,28 @@ def charge(spending: Spending, used: Used) -> Spending:
 
 def charge_lost(spending: Spending, used: Used, number: int) -> Spending:
     """Add what the spending book knows of and these counters do not; `number` is the last entry of it."""
-    charged = charge(spending, used) if number > spending.booked else spending
+    if number > spending.booked:
+        charged = charge(spending, used)
+    else:
+        charged = spending
+
     return charged.model_copy(update={"booked": max(number, spending.booked)})
 
 
 def share(spending: Spending, limits: RunLimits, parts: int) -> JsonMap:
     """One of so many equal parts of what is left but time, as limits by their names; None is no limit."""
     tokens = _tokens_left(spending, limits)
-    steps = None if limits.max_steps is None or limits.max_steps_soft else limits.max_steps - spending.steps
+
+    if limits.max_steps is None or limits.max_steps_soft:
+        steps = None
+    else:
+        steps = limits.max_steps - spending.steps
+
     calls = min(
         limits.api.max_calls_per_session - spending.usage.total_calls,
         limits.api.max_calls_per_turn - spending.usage.calls_in_current_turn,
     )
+
     return {
         **dict.fromkeys(("max_calls_per_session", "max_calls_per_turn"), calls // parts),
         "max_input_tokens_per_session": tokens[0] // parts,
@@ -418,6 +456,7 @@ def charge_child(spending: Spending, child: Spending) -> Spending:
     )
     more = {"steps": spending.steps + child.steps, "unpriced_calls": spending.unpriced_calls + child.unpriced_calls}
     booked = max(spending.booked, child.booked)
+
     return charge(spending, used).model_copy(update={**more, "booked": booked})
 
 
@@ -435,6 +474,7 @@ def exhausted_limit(spending: Spending, limits: RunLimits) -> StopCause | None:
         name = exceeded.limit_name  # the reasons for tokens are those of the turn's limits too
         reason = StopReason(name.removesuffix("_per_session") if "tokens" in name else name)
         return StopCause(reason=reason, message=exceeded.message)
+
     turn = _turn_tokens(spending)
     checks = (
         (StopReason.MAX_INPUT_TOKENS, "max_input_tokens_per_turn", turn[0], limits.max_input_tokens_per_turn),
@@ -443,15 +483,19 @@ def exhausted_limit(spending: Spending, limits: RunLimits) -> StopCause | None:
         (StopReason.WALL_CLOCK, "max_seconds", spending.seconds, limits.max_seconds),
         (StopReason.MAX_COST, "max_cost_usd", spending.cost_usd, limits.max_cost_usd),
     )
+
     for reason, name, current, maximum in checks:
         if maximum is not None and current >= maximum:
             return StopCause(reason=reason, message=f"Limit '{name}' exceeded: {round(current, 6)}/{maximum}")
+
     if limits.max_cost_usd is not None and spending.unpriced_calls:
         message = (
             f"Limit 'max_cost_usd' cannot be held: {spending.unpriced_calls} calls of this thread went to a model"
             " whose price was not known. Start a new thread, or leave max_cost_usd empty."
         )
+
         return StopCause(reason=StopReason.MAX_COST, message=message)
+
     return None
 
 
@@ -472,18 +516,23 @@ def reserve(
     cause = exhausted_limit(spending, limits) or unknown_price(limits, price)
     if cause is not None:
         return cause
+
     input_left, output_left = _tokens_left(spending, limits)
     if estimated_input > input_left:
         message = f"The next call needs about {estimated_input} input tokens, and {input_left} are left."
         return StopCause(reason=StopReason.MAX_INPUT_TOKENS, message=message)
+
     if output_left < MIN_OUTPUT_TOKENS:
         return StopCause(reason=StopReason.MAX_OUTPUT_TOKENS, message=f"Only {output_left} output tokens are left.")
+
     limits_given = (limit for limit in (limits.max_output_tokens_per_call, most_output) if limit is not None)
     most = min((output_left, *limits_given))
     affordable = _affordable_output(spending, limits, estimated_input, price, most)
+
     if affordable < min(MIN_OUTPUT_TOKENS, most):
         message = f"The next call may cost more than is left of max_cost_usd={limits.max_cost_usd}."
         return StopCause(reason=StopReason.MAX_COST, message=message)
+
     return Reservation(
         input_tokens=estimated_input,
         max_output_tokens=affordable,
@@ -496,6 +545,7 @@ def usage_report(spending: Spending) -> JsonMap:
     """The counters as JSON values, for outcomes. `cost_usd` is of the session, and null where a price was not known."""
     turn_input, turn_output = _turn_tokens(spending)
     unpriced = spending.unpriced_calls
+
     return {
         **spending.usage._asdict(),
         "input_tokens_in_current_turn": turn_input,
@@ -513,18 +563,24 @@ def usage_report(spending: Spending) -> JsonMap:
 
 
 def _turn_tokens(spending: Spending) -> tuple[int, int]:
-    now, start = spending.usage, spending.at_turn_start
+    now = spending.usage
+    start = spending.at_turn_start
     return now.total_input_tokens - start.total_input_tokens, now.total_output_tokens - start.total_output_tokens
 
 
 def _tokens_left(spending: Spending, limits: RunLimits) -> tuple[int, int]:
-    api, usage, (turn_input, turn_output) = limits.api, spending.usage, _turn_tokens(spending)
+    api = limits.api
+    usage = spending.usage
+    turn_input, turn_output = _turn_tokens(spending)
     input_left = api.max_input_tokens_per_session - usage.total_input_tokens
     output_left = api.max_output_tokens_per_session - usage.total_output_tokens
+
     if limits.max_input_tokens_per_turn is not None:
         input_left = min(input_left, limits.max_input_tokens_per_turn - turn_input)
+
     if limits.max_output_tokens_per_turn is not None:
         output_left = min(output_left, limits.max_output_tokens_per_turn - turn_output)
+
     return input_left, output_left
 
 
@@ -534,7 +590,9 @@ def _affordable_output(
     """How many output tokens the money allows, `most` at most; `most` where there is no price or no cap."""
     if price is None or limits.max_cost_usd is None:
         return most
+
     cost_left = limits.max_cost_usd - spending.cost_usd - most_cost(price, estimated_input, 0)
     if cost_left < 0 or cost_left >= most_cost(price, 0, most):
         return 0 if cost_left < 0 else most
+
     return int(cost_left / price.output * 1_000_000)

@@ -78,18 +78,22 @@ def start_local_server(
     """
     model = embedded_weights().model
     options = [model, str(context_tokens), *([str(port)] if port else [])]
+
     with TemporaryFile() as log:  # which stays the child's when it is closed here
         try:
             process = _launch([*program, os.path.abspath(weights), *options], log)
         except OSError as error:
             return _unavailable(f"the local model server did not start ({error.strerror}): {_START_REMEDY}")
+
         try:
             url, reason = _first_words(process, log, timeout_s)
         except BaseException:
             _end(process)
             raise
+
     if url:
         return LocalServer(process, f"{url}/v1", model)
+
     _end(process)
     return _unavailable(f"the local model server did not start ({reason}): {_START_REMEDY}")
 
@@ -101,9 +105,11 @@ def why_unavailable(path: str | None = None, *, spec: WeightsSpec | None = None)
         from mendgraph.nodes.language.installation import how_to_add  # only where something is missing
 
         return _unavailable(f"the embedded model needs {how_to_add('local')}; {hosted}")
+
     state = weights_status(path, spec=spec).state
     if state is WeightsState.READY:
         return None
+
     return _unavailable(f"the embedded model's weights {_NOT_READY[state]}: run `mendgraph model pull`")
 
 
@@ -124,16 +130,21 @@ class ServerSlot:
         with self._lock:
             if self._server is not None and self._server.alive:
                 return self._server
+
             if self._server is not None:
                 self._server.stop()
                 self._server = None
+
             self.starting = True
+
             try:
                 server = self._start()
             finally:
                 self.starting = False
+
             if isinstance(server, LocalServer):
                 self._server = server
+
             return server
 
 
@@ -155,6 +166,7 @@ def _launch(command: list[str], log: IO[bytes]) -> subprocess.Popen[bytes]:
     environment = {**os.environ, **_CALM_THREADS}
     for name in ("PYTHONPATH", "MENDGRAPH_STORE_URL"):  # which may hold a password
         environment.pop(name, None)
+
     pipe = subprocess.PIPE
     return subprocess.Popen(  # noqa: S603 - our own interpreter with our own program
         command, stdin=pipe, stdout=pipe, stderr=log, env=environment, start_new_session=True
@@ -166,14 +178,18 @@ def _first_words(process: subprocess.Popen[bytes], log: IO[bytes], timeout_s: fl
     if not select.select([stdout], [], [], timeout_s)[0]:
         process.kill()
         return "", f"no answer within {timeout_s:g} s"
+
     line = stdout.readline()
     with suppress(ValueError, KeyError, TypeError):
         return str(json.loads(line)["url"]), ""
+
     if line:
         return "", f"instead of its address it said {line[:80]!r}"
+
     # End of file: the child is on its way out, and its exit code should be its own.
     with suppress(subprocess.TimeoutExpired):
         process.wait(STOP_TIMEOUT_S)
+
     log.seek(0)
     first_line = " ".join(log.readline(300).decode(errors="replace").split())
     return "", _LOG_PREFIX.sub("", first_line) or f"exit code {process.poll()}"
@@ -184,7 +200,9 @@ def _end(process: subprocess.Popen[bytes]) -> None:
         if stream is not None:
             with suppress(OSError):
                 stream.close()
+
     process.terminate()
+
     try:
         process.wait(STOP_TIMEOUT_S)
     except subprocess.TimeoutExpired:

@@ -31,13 +31,16 @@ def main(arguments: list[str]) -> int:
     announcement = os.dup(1)
     os.dup2(2, 1)
     threading.Thread(target=_end_with_parent, daemon=True).start()
+
     try:
         server = _serve(prefix, *arguments)
     except (ImportError, AttributeError, RuntimeError, ValueError) as error:
         print(f"{error}", file=sys.stderr)  # noqa: T201 - stderr is how the parent hears the reason
         return 1
+
     with os.fdopen(announcement, "w") as stdout:
         stdout.write(json.dumps({"url": server.listening_address + prefix}) + "\n")
+
     while True:
         signal.pause()
 
@@ -62,6 +65,7 @@ def _serve(prefix: str, weights: str, model: str, context_tokens: str, port: str
     params.ui = False
     params.endpoint_slots = False
     params.cors_origins = ""
+
     return Server(params)
 
 
@@ -69,6 +73,7 @@ def _end_with_parent() -> None:
     """A parent that dies, however it dies, closes our standard input."""
     while os.read(0, 1):
         pass
+
     os._exit(0)
 
 

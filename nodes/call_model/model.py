@@ -143,6 +143,7 @@ class GuardedModel:
         """Make one try, if the circuit allows it."""
         if refusal := self._refusal():
             return refusal
+
         with self._guarded(on_text) as (on_piece, settle):
             heard = call.model_copy(update={"scrub": self.stream})  # the same on every other way out: callbacks
             return settle(self.model.complete(heard, on_piece))
@@ -151,6 +152,7 @@ class GuardedModel:
         """Make one try in the running event loop."""
         if refusal := self._refusal():
             return refusal
+
         with self._guarded(on_text) as (on_piece, settle):
             heard = call.model_copy(update={"scrub": self.stream})
             return settle(await self.model.acomplete(heard, on_piece))
@@ -159,6 +161,7 @@ class GuardedModel:
         wait = self.breaker.admit()
         if not wait:
             return None
+
         message = f"The endpoint failed too often in a row, so it is left alone for {ceil(wait)} s."
         kind = ProviderErrorKind.CONNECTION  # the retries and their limits do the rest
         return ProviderFailure(kind=kind, message=message, retry_after_s=wait, sent=False)
@@ -168,14 +171,17 @@ class GuardedModel:
         self, on_text: Callable[[str], None]
     ) -> Iterator[tuple[Callable[[str], None], Callable[[ModelReply | ProviderFailure], ModelReply | ProviderFailure]]]:
         """For one try: what takes its text, and what takes its result and gives it without secrets."""
-        stream, report = self.stream(), self.breaker.abandoned
+        stream = self.stream()
+        report = self.breaker.abandoned
 
         def settle(result: ModelReply | ProviderFailure) -> ModelReply | ProviderFailure:
             nonlocal report
+
             if isinstance(result, ModelReply):
                 report = self.breaker.succeeded
             elif result.kind in _OUTAGES:
                 report = self.breaker.failed
+
             return self._scrubbed(result)
 
         try:
@@ -187,14 +193,18 @@ class GuardedModel:
     def _scrubbed(self, result: ModelReply | ProviderFailure) -> ModelReply | ProviderFailure:
         if isinstance(result, ProviderFailure):
             return result.model_copy(update={"message": self._text(result.message)})
+
         calls = tuple(self._scrubbed_call(call, number) for number, call in enumerate(result.calls, start=1))
         words = {name: self._text(getattr(result, name)) for name in ("text", "refusal", "reasoning", "model")}
         provider = without_secrets(result.provider, self._text)
+
         return result.model_copy(update={**words, "calls": calls, "provider": provider})
 
     def _scrubbed_call(self, call: RawCall, number: int) -> RawCall:
         """A name or an id that holds a secret is replaced whole: endpoints take only letters and digits in them."""
-        call_id, tool = storable(call.call_id), storable(call.tool)
+        call_id = storable(call.call_id)
+        tool = storable(call.tool)
+
         return RawCall(
             call_id=call_id if self._text(call_id) == call_id else f"redacted_{number}",
             tool=tool if self._text(tool) == tool else "redacted",

@@ -15,6 +15,7 @@ def call_model(
     exchange = Exchange(state, settings, specs, services)
     services.wait(exchange.pending.wait_s, exchange.pending.reason)
     call = exchange.next_call()
+
     if call is None:
         return exchange.update
 
@@ -23,6 +24,7 @@ def call_model(
 
     if call.reserve():
         call.settle(services.send(call.model, call.call))
+
     return exchange.take(call)
 
 
@@ -33,6 +35,7 @@ async def acall_model(
     exchange = Exchange(state, settings, specs, services)
     await services.await_(exchange.pending.wait_s, exchange.pending.reason)
     call = exchange.next_call()
+
     if call is None:
         return exchange.update
 
@@ -41,4 +44,5 @@ async def acall_model(
 
     if await call.areserve():
         call.settle(await services.asend(call.model, call.call))
+
     return exchange.take(call)

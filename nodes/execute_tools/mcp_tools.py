@@ -99,7 +99,10 @@ async def load_session_tools(
 ) -> tuple[Tool, ...] | ToolError:
     """The same tools, which call these running servers, whoever calls the tools; `servers` is the caller's to close."""
     tools = await list_mcp_tools(servers, connections, {}, timeout_s, workspace)
-    return tools if isinstance(tools, ToolError) else tuple(_bound_to(servers, tool) for tool in tools)
+    if isinstance(tools, ToolError):
+        return tools
+
+    return tuple(_bound_to(servers, tool) for tool in tools)
 
 
 def _bound_to(servers: McpServers, tool: Tool) -> Tool:
@@ -125,9 +128,11 @@ async def list_mcp_tools(
         from mendgraph.nodes.language.installation import how_to_add  # only where something is missing
 
         return ToolError(code=ToolErrorCode.UNAVAILABLE, message=f"MCP tools need {how_to_add('mcp')}.")
+
     _ = langchain_mcp_adapters, mcp
 
     resolved: list[McpServer] = []
+
     for name, connection in connections.items():
         try:
             resolved.append(await asyncio.to_thread(resolve_server, name, connection, workspace))
@@ -136,24 +141,31 @@ async def list_mcp_tools(
 
     listed = await asyncio.gather(*(servers.ask(server, _list_tools, timeout_s) for server in resolved))
     tools = dict[str, Tool]()
+
     for server, offered in zip(resolved, listed, strict=True):
         if isinstance(offered, ToolError):
             return offered
+
         if len(offered) > MOST_TOOLS:
             return invalid(
                 f"The MCP server {quoted(server.name)} lists more than {MOST_TOOLS} tools, so it is not used."
             )
+
         for tool in offered:
             name = re.sub(r"[^A-Za-z0-9_-]", "_", f"{server.name}__{tool.name}")[:LONGEST_NAME]
             if name in tools:
                 return invalid(f"Two MCP tools would both be called {name!r}. Rename a server.")
+
             try:
                 tools[name] = _tool(name, server, tool, effects)
             except ValueError as error:
                 tools[name] = unavailable_tool(name, str(error), server.executes)
 
     problem = _problem_of_effects(effects, [*connections, *tools])
-    return tuple(tools.values()) if problem is None else problem
+    if problem is None:
+        return tuple(tools.values())
+
+    return problem
 
 
 def _problem_of_effects(effects: Mapping[str, Effect], names: list[str]) -> ToolError | None:
@@ -161,8 +173,10 @@ def _problem_of_effects(effects: Mapping[str, Effect], names: list[str]) -> Tool
         if name not in names:
             remedy = meant_or_known(name, names)[1]
             return invalid(f"The effects name {name!r}, which is no MCP tool or server. {remedy}")
+
         if not isinstance(effect, Effect):
             return invalid(f"The effect of {name!r} has to be an Effect, such as Effect.READ.")
+
     return None
 
 
@@ -179,6 +193,7 @@ def load_mcp_tools_sync(
     except RuntimeError:
         loading = load_mcp_tools(connections, effects=effects, timeout_s=timeout_s, workspace=workspace)
         return asyncio.run(loading)
+
     return invalid("An event loop is running here: use `await load_mcp_tools(...)` instead of load_mcp_tools_sync.")
 
 
@@ -188,12 +203,15 @@ async def _list_tools(session: "ClientSession") -> "list[types.Tool]":
 
     tools: list[types.Tool] = []
     cursor: str | None = None
+
     for _ in range(MOST_PAGES):
         page = await session.list_tools(params=PaginatedRequestParams(cursor=cursor))
         tools += page.tools
         cursor = page.nextCursor
+
         if not cursor or len(tools) > MOST_TOOLS:
             return tools[: MOST_TOOLS + 1]
+
     raise McpLimitError(f"its list of tools has more than {MOST_PAGES} pages")
 
 
@@ -203,17 +221,23 @@ def _tool(name: str, server: McpServer, offered: "types.Tool", effects: Mapping[
         schema = shown_schema(_bounded(offered.inputSchema))
     except (TypeError, ValueError, RecursionError) as error:
         raise ValueError(f"The tool {name!r} has a schema that cannot be used: {error}.") from error
+
     description = one_line(offered.description or offered.title or "", LONGEST_DESCRIPTION)
 
     async def run(context: ToolContext, arguments: OpenArguments) -> ToolAnswer:
         question = partial(_call, tool=offered.name, arguments=arguments.model_extra or {})
         servers = context.servers or McpServers()
+
         try:
             answer = await servers.ask(server, question, min(context.timeout_s, context.seconds_left))
         finally:
             if context.servers is None:  # a call outside of a session has a server of its own
                 await asyncio.to_thread(servers.close)
-        return answer if isinstance(answer, ToolError) else call_result(name, answer)
+
+        if isinstance(answer, ToolError):
+            return answer
+
+        return call_result(name, answer)
 
     return Tool(
         name=name,
@@ -239,6 +263,7 @@ def _bounded(node: Any, left: int = DEEPEST_SCHEMA) -> Any:
 
     if odd := next((name for name in node if not name.isprintable() or len(name) > 100), ""):
         raise ValueError(f"it has the unreadable name {one_line(odd, 100)!r}")
+
     return {
         key: one_line(value, LONGEST_DESCRIPTION)
         if key == "description" and isinstance(value, str)
@@ -258,6 +283,7 @@ async def _call(session: "ClientSession", tool: str, arguments: JsonMap) -> Json
     request = ClientRequest(CallToolRequest(params=CallToolRequestParams(name=tool, arguments=arguments)))
     answer: Any = await session.send_request(request, CallToolResult)
     plain: JsonMap = answer.model_dump(mode="json", by_alias=True)
+
     return plain
 
 
@@ -276,12 +302,15 @@ def call_result(name: str, answer: Mapping[str, Any]) -> ToolOutput:
     data: JsonMap = {"text": text}
     if not text and answer.get("structuredContent") is not None:
         data = {"structured": answer["structuredContent"]}
+
     media: list[JsonMap] = []
+
     for block in blocks:
         if block["type"] != "text":
             attachment, shown = _attachment(block)
             data.setdefault("attachments", []).append(attachment)
             media += shown
+
     return ToolOutput(ToolResult(ok=True, data=data), blocks=tuple(media) or None)
 
 
@@ -290,8 +319,10 @@ def _attachment(block: JsonMap) -> tuple[JsonMap, list[JsonMap]]:
     inner: JsonMap = block.get("resource") or block
     attachment: JsonMap = {"type": block["type"]}
     attachment |= {key: one_line(str(inner[key]), LONGEST_DESCRIPTION) for key in _TOLD if inner.get(key)}
+
     if isinstance(inner.get("text"), str):
         attachment["text"] = inner["text"]
+
     encoded = inner.get("data") or inner.get("blob")
     if not isinstance(encoded, str):
         return attachment, []
@@ -300,10 +331,12 @@ def _attachment(block: JsonMap) -> tuple[JsonMap, list[JsonMap]]:
         size = len(base64.b64decode(encoded, validate=True))
     except ValueError:
         return {**attachment, "left_out": "its data is no Base64"}, []
+
     attachment["bytes"] = size
     kind, mime_type = _MEDIA.get(str(inner.get("mimeType")).lower(), ("", ""))
     if not kind:
         return {**attachment, "left_out": "models take no data of this type"}, []
     if size > MOST_MEDIA_BYTES:
         return {**attachment, "left_out": f"it has more than {MOST_MEDIA_BYTES:,} bytes"}, []
+
     return attachment, [{"type": kind, "base64": encoded, "mime_type": mime_type}]

@@ -58,6 +58,7 @@ def without_known(value: Any, redactor: Redactor) -> Any:
     """The very object, or a copy where one of the redactor's known values stands in a text of its maps and lists."""
     if not redactor.forms:
         return value
+
     try:
         return _masked(value, redactor)
     except RecursionError:  # it contains itself
@@ -68,18 +69,22 @@ def _copied(value: Any, room: list[float], other: Callable[[Any], Any]) -> Any:
     room[0] -= 1
     if isinstance(value, Enum):
         value = value.value
+
     if value is None or isinstance(value, str | int | float):
         return value
     if isinstance(value, _SPELLED):
         return str(value)
+
     if isinstance(value, BaseModel):
         value = value.__dict__
     elif is_dataclass(value) and not isinstance(value, type):
         value = {field.name: getattr(value, field.name, None) for field in fields(value)}
+
     if isinstance(value, dict):
         return _copied_map(dict.items(value), len(value), room, other)
     if isinstance(value, list | tuple | set | frozenset):
         return _copied_list(value, room, other)
+
     return other(value)
 
 
@@ -87,34 +92,49 @@ def _copied_map(
     items: Iterable[tuple[Any, Any]], size: int, room: list[float], other: Callable[[Any], Any]
 ) -> dict[str, Any]:
     copy = dict[str, Any]()
+
     for place, (key, value) in enumerate(items):
         if room[0] <= 0:
             copy[_MORE] = f"{size - place} more"
             break
+
         name = key if isinstance(key, str) else str(_copied(key, room, other))
         copy[name] = _copied(value, room, other)
+
     return copy
 
 
 def _copied_list(values: Any, room: list[float], other: Callable[[Any], Any]) -> list[Any]:
     copy = list[Any]()
+
     for place, value in enumerate(values):
         if room[0] <= 0:
             copy.append(f"{_MORE} {len(values) - place} more")
             break
+
         copy.append(_copied(value, room, other))
+
     return copy
 
 
 def _masked(value: Any, redactor: Redactor) -> Any:
     if isinstance(value, str):
-        return redactor.text(value) if any(form in value for form in redactor.forms) else value
+        if any(form in value for form in redactor.forms):
+            return redactor.text(value)
+        return value
+
     if type(value) is dict:
         masked_map = {_masked(key, redactor): _masked(item, redactor) for key, item in value.items()}
-        return value if _same(masked_map.values(), value.values()) and _same(masked_map, value) else masked_map
+        if _same(masked_map.values(), value.values()) and _same(masked_map, value):
+            return value
+        return masked_map
+
     if type(value) in {list, tuple}:
         masked_items = [_masked(item, redactor) for item in value]
-        return value if _same(masked_items, value) else type(value)(masked_items)
+        if _same(masked_items, value):
+            return value
+        return type(value)(masked_items)
+
     return value
 
 

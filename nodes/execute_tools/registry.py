@@ -170,7 +170,10 @@ def action_value(output: object) -> object:
     result = output.result if isinstance(output, ToolOutput) else output
     if not isinstance(result, ToolResult):
         return result
-    return result.data if result.error is None else result.error
+    if result.error is None:
+        return result.data
+
+    return result.error
 
 
 @dataclass(frozen=True)
@@ -229,6 +232,7 @@ class Tool:
             return describe_errors(error, [*self.arguments.model_fields])
         except Exception as error:  # noqa: BLE001 - a user's validator may fail in any way, and none ends the run
             return [f"the arguments could not be checked ({type(error).__name__}: {error})"]
+
         return values_without_json_form(canonical) or canonical
 
     def execute(self, /, **arguments: Any) -> Any:
@@ -241,6 +245,7 @@ class Tool:
         value = action_value(self.s(ToolContext(no_workspace()), **arguments))
         if isinstance(value, ToolError):
             raise ActionError(value.message, value.code.value)
+
         return value
 
     def s(self, context: ToolContext, /, **arguments: Any) -> Any:
@@ -248,6 +253,7 @@ class Tool:
         output: object = self.run(context, self._fitting(arguments))
         if not inspect.iscoroutine(output):
             return _as_output(output)
+
         try:
             return _as_output(asyncio.run(output))
         finally:
@@ -274,7 +280,9 @@ class Tool:
 
 def _as_output(value: object) -> object:
     """A tool may give back an error as it is."""
-    return ToolOutput.failed(value) if isinstance(value, ToolError) else value
+    if isinstance(value, ToolError):
+        return ToolOutput.failed(value)
+    return value
 
 
 @overload
@@ -303,19 +311,24 @@ def tool(
     if not isinstance(effect, Effect):
         effects = ", ".join(f"Effect.{each.name}" for each in Effect)
         raise TypeError(f"A tool has to say its effect, as in @tool(effect=Effect.READ); there are {effects}.")
+
     if function is None:
         return lambda decorated: tool(decorated, effect=effect, **options)
+
     path_fields = options.get("path_fields", ())
     arguments, run = read_signature(function, path_fields, ToolContext)
     known = arguments.model_fields
+
     if unknown := [each for each in path_fields if each not in known]:
         raise TypeError(
             f"The tool {function.__name__!r} has no argument {unknown[0]!r}, which its path_fields name: it has"
             f" {', '.join(known) or 'none'}."
         )
+
     paragraph = inspect.cleandoc(function.__doc__ or "").partition("\n\n")[0]
     if not paragraph:
         raise ValueError(f"The tool {function.__name__!r} has no docstring: the model reads it as the description.")
+
     described = " ".join(paragraph.split())
     fields = {"name": function.__name__, "description": described, "cacheable": effect is Effect.READ, **options}
     return Tool(arguments=arguments, effect=effect, run=run, **fields)
@@ -342,7 +355,10 @@ def effect_by_name(action: str) -> Effect:
     """What an action of this name does; one that is not known counts as changing the world."""
     if action in READING:
         return Effect.READ
-    return Effect.NETWORK if action in {"http_get", "fetch_url"} else Effect.WRITE
+    if action in {"http_get", "fetch_url"}:
+        return Effect.NETWORK
+
+    return Effect.WRITE
 
 
 def declared_effect(action: object) -> Effect | None:
@@ -353,7 +369,11 @@ def declared_effect(action: object) -> Effect | None:
 
 def is_action(value: object) -> TypeGuard[Action]:
     """Whether this is an object with a name and a method `execute`."""
-    name = None if isinstance(value, type) else getattr(value, "name", None)
+    if isinstance(value, type):
+        name = None
+    else:
+        name = getattr(value, "name", None)
+
     return isinstance(name, str) and bool(name) and callable(getattr(value, "execute", None))
 
 
@@ -370,11 +390,14 @@ def tool_of(action: Action) -> Tool:
         return action
     if not is_action(action):
         raise TypeError("an action needs a name, a text that is not empty, and a method `execute`")
-    name, execute = action.name, action.execute
+
+    name = action.name
+    execute = action.execute
     texts = (getattr(action, "description", None), inspect.getdoc(execute), type(action).__doc__)
     description = next((text for text in texts if isinstance(text, str) and text), name)
     arguments, run = read_signature(execute, (), ToolContext, untyped=True)
     paths = [field for field in FILE_NAMES if field in arguments.model_fields]
+
     return Tool(
         name=name,
         description=" ".join(inspect.cleandoc(description).partition("\n\n")[0].split()),
@@ -398,6 +421,7 @@ class ActionRegistry:
         self._validators = dict(validators or {})
         for action in actions:
             self.register(action)
+
         for name in self._validators.keys() - self._tools.keys():
             raise ValueError(f"A validator is for the action {name!r}, which is not registered.")
 
@@ -411,6 +435,7 @@ class ActionRegistry:
         registered = tool_of(action)
         if registered.name in self._tools:
             raise ValueError(f"Two tools are called {registered.name!r}: give one of them another name.")
+
         self._tools[registered.name] = registered
         return registered
 
@@ -431,16 +456,20 @@ class ActionRegistry:
         registered = self._tools.get(name)
         if registered is None:
             return [f"unknown tool {name!r}"]
+
         checked = registered.validate(arguments)
         validator = self._validators.get(name)
         if validator is None or isinstance(checked, list):
             return checked
+
         try:
             normalised = validator(dict(checked))
         except Exception as error:  # noqa: BLE001 - a user's validator may fail in any way, and none ends the run
             return [str(error) or type(error).__name__]
+
         if not isinstance(normalised, Mapping):
             return [f"the validator of {name} gave back {type(normalised).__name__} and no arguments"]
+
         return registered.validate(dict(normalised))
 
 
@@ -486,6 +515,7 @@ def argument_schema(model: type[BaseModel]) -> JsonMap:
     schema.pop("description", None)
     schema.setdefault("properties", {})
     schema.setdefault("additionalProperties", model.model_config.get("extra") == "allow")
+
     return schema
 
 
@@ -502,11 +532,13 @@ def describe_errors(error: ValidationError, names: Sequence[str], *, but: Collec
 def values_without_json_form(arguments: JsonMap) -> list[str]:
     """One sentence for each argument that no file or checkpoint can hold: lone surrogates, integers beyond 64 bits."""
     sentences: list[str] = []
+
     for name, value in arguments.items():
         try:
             orjson.dumps(value)
         except TypeError as error:
             sentences.append(f"{name}: {_lowered(str(error))}")
+
     return sentences
 
 
@@ -518,8 +550,13 @@ def _sentence(kind: str, location: Sequence[int | str], message: str, names: Seq
         return f"{where}: {_lowered(message)}"
     if len(location) != 1:
         return f"{where}: unknown argument"
+
     meant = closest_names(str(location[0]), names, limit=1)
-    remedy = f", did you mean {meant[0]!r}?" if meant else f" (known: {', '.join(names) or 'none'})"
+    if meant:
+        remedy = f", did you mean {meant[0]!r}?"
+    else:
+        remedy = f" (known: {', '.join(names) or 'none'})"
+
     return f"{where}: unknown argument{remedy}"
 
 

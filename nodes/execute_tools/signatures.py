@@ -25,31 +25,40 @@ def read_signature(
         TypeError: the signature says too little; the text names the function and the remedy.
     """
     parameters = inspect.signature(function).parameters
+
     try:
         hints = get_type_hints(function, include_extras=True)
     except Exception as error:
         raise _refusal(function, f"an annotation that cannot be read ({error}): import it at run time") from error
+
     types = {name: get_args(hint)[0] if get_origin(hint) is Annotated else hint for name, hint in hints.items()}
     contexts = (
         name for name in parameters if isinstance(types.get(name), type) and issubclass(types[name], context_type)
     )
     context = next(contexts, "")
     first = next(iter(parameters), "")
+
     if untyped:
         hints = {**dict.fromkeys(parameters, Any), **hints}
     elif (
         not context and (first in {"ctx", "context"} or len(parameters) == 2) and hints.get(first, Any) in {Any, object}
     ):
         context = first  # spec 5's form, `(ctx, ...)`
+
     fields = [
         parameter for parameter in parameters.values() if parameter.name != context and parameter.kind not in _VARIADIC
     ]
     extras = any(parameter.kind is inspect.Parameter.VAR_KEYWORD for parameter in parameters.values())
-    whole = hints.get(fields[0].name) if len(fields) == 1 and not extras else None
+    whole = None
+
+    if len(fields) == 1 and not extras:
+        whole = hints.get(fields[0].name)
+
     if isinstance(whole, type) and issubclass(whole, BaseModel) and fields[0].default is inspect.Parameter.empty:
         return whole, _called_with_model(function, context, fields[0].name)
     if any(parameter.kind is inspect.Parameter.VAR_POSITIONAL for parameter in parameters.values()):
         raise _refusal(function, "a parameter that no schema can name: write `names: list[str]` instead of *names")
+
     model = _model_of(function, fields, hints, path_fields, extras=extras)
     names = [name for name, parameter in parameters.items() if parameter.kind not in _VARIADIC]
 
@@ -78,28 +87,35 @@ def _model_of(
 ) -> type[BaseModel]:
     """A model with a field for each argument, closed unless the function takes `**extras`."""
     definitions: dict[str, Any] = {}
+
     for field in fields:
-        name, default = field.name, field.default
+        name = field.name
+        default = field.default
         if name not in hints:
             raise _refusal(function, f"the parameter {name!r} without a type: write `{name}: str`, or what it is")
         if name.startswith("_") or (name.startswith("model_") and hasattr(BaseModel, name)):
             raise _refusal(function, f"a parameter {name!r}, a name that pydantic keeps for itself: choose another")
+
         hint = _described(hints[name])
         hint = hint | None if default is None else hint  # `x: int = None` means it
         if name == PATH_NAMES[0] and name in path_fields:
             names = (name, *(other for other in PATH_NAMES[1:] if other not in hints))
             hint = Annotated[hint, Field(validation_alias=AliasChoices(*names))]
+
         definitions[name] = (hint, ... if default is inspect.Parameter.empty else default)
+
     config = ConfigDict(extra="allow" if extras else "forbid", protected_namespaces=(), validate_default=True)
     try:
         with warnings.catch_warnings():
             # A field may be called like a method of pydantic's models that we do not use, such as `json`.
             warnings.filterwarnings("ignore", message="Field name .* shadows an attribute")
             model: type[BaseModel] = create_model(function.__name__, __config__=config, **definitions)
+
         model.model_json_schema()
     except Exception as error:
         reason = str(error).partition("\n")[0]
         raise _refusal(function, f"a parameter of a type without a JSON schema: {reason}") from error
+
     return model
 
 
@@ -109,6 +125,7 @@ def _described(hint: Any) -> Any:
     texts = [note for note in notes if isinstance(note, str)]
     if not texts:
         return hint
+
     metadata = [note for note in notes if not isinstance(note, str)]
     return Annotated[(base, Field(description=" ".join(texts)), *metadata)]
 
@@ -130,7 +147,9 @@ def context_parameter(execute: Callable[..., Any], context_type: type[Any]) -> s
         hints = inspect.get_annotations(inspect.unwrap(getattr(execute, "__func__", execute)))
     except (TypeError, NameError):  # no function, or an annotation that is only there for type checkers
         return ""
+
     names = (
         name for name, hint in hints.items() if hint is context_type or f".{hint}".endswith(f".{context_type.__name__}")
     )
+
     return next(names, "")

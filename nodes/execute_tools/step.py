@@ -117,10 +117,14 @@ def run_step(
     using: StepResources,
 ) -> StepDone:
     """Run each call that `settled` has no result for; terminal ones after all others. Each is logged as it ends."""
-    step, log, done = using.execution.step, using.log, StepDone(results=[], plan=using.context.plan)
+    step = using.execution.step
+    log = using.log
+    done = StepDone(results=[], plan=using.context.plan)
+
     if isinstance(using.journal, Journal):
         with suppress(StoreError):
             using.journal.forget_outcomes(using.execution.run_id, step)
+
     results: dict[int, CallResult] = {index: result for index, result in enumerate(settled) if result is not None}
     waiting = [(index, item) for index, item in enumerate(items) if index not in results and isinstance(item, ToolCall)]
     logged: set[int] = set()
@@ -133,19 +137,23 @@ def run_step(
 
     terminal = {spec.name for spec in using.registry.specs() if spec.terminal}
     in_order = sorted(waiting, key=lambda entry: entry[1].tool in terminal)
+
     for number, (index, call) in enumerate(in_order):
         if index in results:  # it ran beside another one
             continue
+
         failed = sum(_failed(result, (*using.context.changes, *done.changes)) for result in results.values())
         refusal = _refusal(call, failed, using.context.scope, is_answer=call.tool in terminal)
         if refusal is not None:
             results[index] = refusal
             continue
+
         note(range(index))
         # Of several edits only all together can be judged.
         last = not any(other.tool == call.tool for place, other in waiting if place > index)
         children = dict(takewhile(lambda entry: _is_child(entry[1], using), in_order[number:]))
         row = children or _row(in_order[number:], using) or {index: call}
+
         try:
             if children:
                 results.update(_run_children(row, using, done))
@@ -154,8 +162,11 @@ def run_step(
         except BaseException:
             for place in row:
                 log.cut_off(step, row[place], verdicts[place])
+
             raise
+
         note(range(index, max(row) + 1))
+
     note(range(len(items)))
     done.results = [results[index] for index in range(len(items))]
     return done
@@ -171,10 +182,12 @@ def _refusal(call: ToolCall, failed: int, scope: CancellationScope | None, *, is
     if is_answer and failed:
         message = f"Not taken as the final answer: {failed} other call(s) of this reply failed. Mend that, then answer."
         return _not_run(call, ToolErrorCode.CANCELLED, message)
+
     if call.implied and failed:
         return _not_run(call, ToolErrorCode.CANCELLED, NOTHING_TO_JUDGE)
     if scope is not None and (scope.over if is_answer else scope.closed):
         return _not_run(call, ToolErrorCode.CANCELLED, STOPPED)
+
     return None
 
 
@@ -196,6 +209,7 @@ def _run(
     remaining_s = using.context.seconds_left - done.seconds
     if remaining_s <= 0:
         return {place: _not_run(call, ToolErrorCode.TIMEOUT, OUT_OF_TIME) for place, call in row.items()}
+
     context = replace(
         using.context,
         files_read={**using.context.files_read, **done.files_read},
@@ -206,6 +220,7 @@ def _run(
         gated=gated,
     )
     started_s = monotonic_s()
+
     if len(row) == 1:
         runs = [_run_call(place, call, verdicts[place], using, context) for place, call in row.items()]
     else:
@@ -213,53 +228,69 @@ def _run(
         context = replace(context, scope=scope)
         ways = (partial(_run_call, place, call, verdicts[place], using, context) for place, call in row.items())
         workers = [Worker(copy_context(), way) for way in ways]
+
         try:
             wait([worker.outcome for worker in workers])
         except BaseException:
             scope.revoke()
             raise
+
         runs = [worker.outcome.result() for worker in workers]
+
     took = (monotonic_s() - started_s, *(run.ms / 1_000 for run in runs))  # what ran before a kill took its time then
     done.seconds += max(took)
+
     for run in runs:
         done.changes += run.output.changes
         done.files_read.update(run.output.files_read)
         done.plan = run.output.plan or done.plan
+
     return {place: ran.as_record() for place, ran in zip(row, runs, strict=True)}
 
 
 def _row(waiting: Sequence[tuple[int, ToolCall]], using: StepResources) -> dict[int, ToolCall]:
     """The next calls that may run side by side. One that is made again waits: what it gives may be known by then."""
     row: dict[int, ToolCall] = {}
+
     for place, call in waiting:
         calls = ((other.tool, other.arguments) for other in row.values())
         if not using.beside(call) or (call.tool, call.arguments) in calls:
             break
+
         row[place] = call
+
     return row
 
 
 def _run_call(place: int, call: ToolCall, verdict: Verdict, using: StepResources, context: ToolContext) -> ToolRun:
     """Run the call, or give what it came to before the run was cut off."""
-    execution, workspace = using.execution, context.workspace
+    execution = using.execution
+    workspace = context.workspace
     if verdict.pins is not None:  # a person has allowed what was shown, and nothing else
         changed = {change.path: change.sha256_after for change in context.changes[len(using.context.changes) :]}
         workspace = ApprovedWorkspace.of(workspace, verdict.pins, changed)
+
     key = idempotency_key(execution.run_id, execution.step, place, call.tool, call.arguments)
     context = replace(context, workspace=workspace, idempotency_key=key, call_id=call.call_id)
+
     with using.observe(call) as ended:
         record, run = _recorded(place, call, using, workspace)
         if run is None:
             written = using.as_written(call)
             if verdict.edited:  # by a person: it is not what its text says
                 written = written.model_copy(update={"raw_arguments": ""})
+
             if verdict.rule:  # it waited for an approval, and has it
                 context = using.permit(written, context)
+
             if record and isinstance(using.journal, Journal):
                 context = replace(context, workspace=workspace.recorded(using.journal.recorder(record)))
+
             run = using.run(written, context)
             _note_outcome(place, call, using, record, run)
+
         ended(run)
+
     return run
 
 
@@ -270,15 +301,19 @@ def _is_child(call: ToolCall, using: StepResources) -> bool:
 
 def _run_children(row: Mapping[int, ToolCall], using: StepResources, done: StepDone) -> dict[int, CallResult]:
     """Run the calls of these places side by side. Nothing is recorded of them: each child has records of its own."""
-    context, remaining_s = using.context, using.context.seconds_left - done.seconds
+    context = using.context
+    remaining_s = using.context.seconds_left - done.seconds
     if remaining_s <= 0 or using.children is None:
         return {place: _not_run(call, ToolErrorCode.TIMEOUT, OUT_OF_TIME) for place, call in row.items()}
+
     started_s = monotonic_s()
     written = {place: using.as_written(call) for place, call in row.items()}
     runs, seconds = using.children(written, replace(context, seconds_left=remaining_s))
     done.seconds += max(monotonic_s() - started_s, seconds)
+
     for run in runs:
         done.changes += run.output.changes
+
     return {place: ran.as_record() for place, ran in zip(row, runs, strict=True)}
 
 
@@ -287,26 +322,32 @@ def _recorded(place: int, call: ToolCall, using: StepResources, workspace: Works
 
     What has no effect runs without a journal; what has one does not run. A busy workspace may be free later.
     """
-    tool, journal = using.registry.get(call.tool), using.journal
+    tool = using.registry.get(call.tool)
+    journal = using.journal
     if tool is None or journal is None:
         return 0, None
+
     why = journal if isinstance(journal, ToolError) else None
+
     if isinstance(journal, Journal):
         key = using.execution.key(place, call, tool)
         try:
             change_recorded = journal.find(key.thread, key.execution, key.place)
-            run = (
-                None
-                if change_recorded is None or change_recorded.key != key
-                else resumed(call, tool, change_recorded, partial(describe_effect, workspace, journal))
-            )
+            if change_recorded is None or change_recorded.key != key:
+                run = None
+            else:
+                run = resumed(call, tool, change_recorded, partial(describe_effect, workspace, journal))
+
             if run is not None:
                 return 0, run
+
             return (journal.begin(key) if tool.effect in JOURNALED else 0), None
         except StoreError as error:
             why = ToolError(code=ToolErrorCode.IO_ERROR, message=str(error))
+
     if why is None or tool.effect not in JOURNALED:
         return 0, None
+
     message = f"{call.tool} was not run, because its effect could not be recorded: {why.message}"
     refusal = ToolError(code=why.code, message=message, fatal=why.code is not ToolErrorCode.UNAVAILABLE)
     return 0, ToolRun(call.call_id, call.tool, ToolOutput.failed(refusal), error=f"tool_error:{message}")
@@ -314,12 +355,17 @@ def _recorded(place: int, call: ToolCall, using: StepResources, workspace: Works
 
 def _note_outcome(place: int, call: ToolCall, using: StepResources, record: int, ran: ToolRun) -> None:
     """Keep what the call came to until the step's checkpoint is written."""
-    tool, journal, scope = using.registry.get(call.tool), using.journal, using.context.scope
+    tool = using.registry.get(call.tool)
+    journal = using.journal
+    scope = using.context.scope
     given_up = scope is not None and scope.over and not ran.result.ok  # nobody hears this: it is not how it ended
+
     if tool is None or given_up or not isinstance(journal, Journal):
         return
+
     with suppress(StoreError):  # what was done stands, and the files' hashes tell of it
         outcome = _runs().dump_json(replace(ran, call_id="", tool="")).decode()
+
         if record:
             journal.end(record, outcome)
         else:
@@ -356,17 +402,20 @@ def calls_made(
         StoreError: the journal cannot be read.
     """
     runs_found: dict[int, ToolRun] = {}
+
     for place, calls_recorded in journal.calls_of_step(execution.run_id, execution.step).items():
         call = items[place] if place < len(items) else None
         tool = registry.get(calls_recorded.key.tool)
         if not isinstance(call, ToolCall) or tool is None:
             continue
+
         same = calls_recorded.key.arguments_sha256 == call_fingerprint(call.tool, call.arguments)
         if (
             same
             and (run := resumed(call, tool, calls_recorded, partial(describe_effect, workspace, journal))) is not None
         ):
             runs_found[place] = run
+
     return runs_found
 
 
@@ -381,25 +430,32 @@ def resumed(
     if recorded.outcome and not _in_state(recorded, ChangeState.REVERTED):
         with suppress(ValidationError):  # of another version
             return replace(_runs().validate_json(recorded.outcome), call_id=call.call_id, tool=call.tool)
+
     name = call.tool
     done = [describe(change) for change in _in_state(recorded, ChangeState.DONE)]
     paths = ", ".join(dict.fromkeys(change.path for change in done))
     foreign = ", ".join(dict.fromkeys(effect.path for effect in _in_state(recorded, ChangeState.FOREIGN)))
+
     if foreign:
         message = (
             f"The run was cut off while {name} changed {foreign}, and somebody else has changed it since. Nothing was"
             " overwritten: look at it, then send the next request."
         )
+
         return _ended(call, ToolError(code=ToolErrorCode.CONFLICT, message=message, fatal=True))
+
     if tool.one_change and done:
         data: JsonMap = {"path": done[0].path, "note": DONE_BEFORE}
         if len(done) > 1:
             data["files"] = [{"path": change.path, "action": change.kind.value} for change in done]
+
         hashes = {change.path: change.sha256_after for change in done}
         output = ToolOutput(ToolResult(ok=True, data=data), tuple(done), hashes)
         return ToolRun(call.call_id, name, output, attempts=1)
+
     if tool.one_change:
         return None
+
     if tool.effect is Effect.WRITE and done:
         message = (
             f"The run was cut off while {name} worked. It had changed {paths} by then; what else it was to do did not"
@@ -410,6 +466,7 @@ def resumed(
             f"The run was cut off while {name} worked, so its outcome is unknown: all, some or nothing of it may have"
             " happened. It was not run again. Look at what there is before you decide to repeat it."
         )
+
     return _ended(call, ToolError(code=ToolErrorCode.OUTCOME_UNKNOWN, message=message), done)
 
 
@@ -425,10 +482,15 @@ def _in_state(recorded: RecordedCall, state: ChangeState) -> list[FileEffect]:
 
 def describe_effect(workspace: Workspace, journal: Journal, effect: FileEffect) -> FileChange:
     """The effect on one file. The diff is "" where a version is binary, or is not at hand any more."""
-    before, after = effect.before.sha256, effect.after.sha256
+    before = effect.before.sha256
+    after = effect.after.sha256
     old = journal.backup(before) if before else None
     file = workspace.read_file(effect.path) if after else None
-    new = file.data if isinstance(file, FileContent) and file.sha256 == after else None
+    new = None
+
+    if isinstance(file, FileContent) and file.sha256 == after:
+        new = file.data
+
     return file_change(
         effect.path.encode(errors="backslashreplace").decode(),
         Version(before, None if old is None else text_of(old)),

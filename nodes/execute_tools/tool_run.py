@@ -78,6 +78,7 @@ def unknown_tool(name: str, known: Iterable[str]) -> ToolRun:
     error = ToolError(
         code=ToolErrorCode.UNKNOWN_TOOL, message=f"There is no tool {name!r}. {remedy}", suggestions=meant
     )
+
     return ToolRun("", name, ToolOutput.failed(error), "unknown_tool", error_type="LookupError")
 
 
@@ -85,7 +86,12 @@ def meant_or_known(name: str, known: Iterable[str]) -> tuple[tuple[str, ...], st
     """What to suggest for a name that is unknown: the closest ones, else all; and the sentence that says so."""
     known = sorted(known)
     meant = closest_names(name, known)
-    remedy = f"Did you mean {' or '.join(meant)}?" if meant else f"There are: {', '.join(known) or 'none'}."
+
+    if meant:
+        remedy = f"Did you mean {' or '.join(meant)}?"
+    else:
+        remedy = f"There are: {', '.join(known) or 'none'}."
+
     return meant or tuple(known), remedy
 
 
@@ -106,13 +112,20 @@ def raised(tool: str, error: BaseException, attempts: int) -> ToolRun:
 
     UNAVAILABLE where the exception says that an endpoint could not be reached or answered with a status of 5xx.
     """
-    reason, kind = reason_of(error), type(error).__name__
+    reason = reason_of(error)
+    kind = type(error).__name__
     if isinstance(error, TimeoutError):
         message = f"{tool} took too long and was given up: ask for less at a time."
         return _failed(tool, "tool_error:timeout", ToolErrorCode.TIMEOUT, message, attempts, "TimeoutError")
+
     if isinstance(error, ValueError):
         return _failed(tool, f"user_error:{reason}", ToolErrorCode.INVALID_ARGUMENT, reason, attempts, kind)
-    code = ToolErrorCode.UNAVAILABLE if _is_outage(error) else ToolErrorCode.IO_ERROR
+
+    if _is_outage(error):
+        code = ToolErrorCode.UNAVAILABLE
+    else:
+        code = ToolErrorCode.IO_ERROR
+
     return _failed(tool, f"tool_error:{reason}", code, f"{tool} failed: {kind}: {reason}", attempts, kind)
 
 
@@ -134,9 +147,11 @@ def reason_of(error: BaseException) -> str:
         text = str.__str__(str(error))
     except Exception:  # noqa: BLE001 - an exception whose text fails is still an exception
         return kind
+
     reason = str(redact(first_words(text, LONGEST_REASON, PLACEHOLDER)))
     if reason or not text:
         return reason or kind
+
     return f"{kind} (its text is one word of {len(text)} characters, too long to be shown)"
 
 
@@ -145,13 +160,18 @@ def http_status(answer: object) -> int | None:
     response_fields: Any = answer if isinstance(answer, dict) else getattr(answer, "__dict__", {})
     inner = getattr(response_fields.get("response"), "__dict__", {})
     codes = (part.get(name) for part in (response_fields, inner) for name in ("status_code", "status", "code"))
+
     return next((int(code) for code in codes if isinstance(code, int) and 100 <= code < 600), None)
 
 
 def _is_outage(error: BaseException) -> bool:
     """Whether a client of the network raised it because the other side is down; a status of 4xx is an answer."""
-    status, kinds = http_status(error), (*type(error).__mro__, *type(vars(error).get("reason")).__mro__)
-    return status >= 500 if status is not None else any(kind.__name__ in _NO_ANSWER for kind in kinds)
+    status = http_status(error)
+    kinds = (*type(error).__mro__, *type(vars(error).get("reason")).__mro__)
+    if status is not None:
+        return status >= 500
+
+    return any(kind.__name__ in _NO_ANSWER for kind in kinds)
 
 
 _NO_ANSWER: Final = frozenset({
@@ -175,6 +195,7 @@ def plain_output(value: object) -> ToolOutput:
         raise TypeError("a field of its ToolOutput is of the wrong type")
     if output.result.error is not None:
         return output
+
     data = orjson.loads(orjson.dumps(output.result.data, default=lambda inner: inner.model_dump(mode="json")))
     return replace(output, result=ToolResult(ok=output.result.ok, data=data))
 
@@ -198,6 +219,7 @@ def _as_output(value: object) -> ToolOutput:
         return ToolOutput(value)
     if isinstance(value, ToolError):
         return ToolOutput.failed(value)
+
     if isinstance(value, BaseModel):
         value = value.model_dump(mode="json")
     elif is_dataclass(value) and not isinstance(value, type):
@@ -208,6 +230,7 @@ def _as_output(value: object) -> ToolOutput:
         value = "null"
     elif isinstance(value, bytes | bytearray):
         value = {"value": {"type": "bytes", "len": len(value)}}
+
     return ToolOutput(ToolResult(ok=True, data=value if isinstance(value, dict) else {"value": value}))
 
 
@@ -231,22 +254,37 @@ def clip(result: ToolResult, keep: Keep | None = None) -> ToolResult:
         message = _head_and_tail(result.error.message, LONGEST_MESSAGE)
         update = {"message": message, "suggestions": result.error.suggestions[:MOST_SUGGESTIONS]}
         return ToolResult(ok=False, error=result.error.model_copy(update=update))
+
     size = len(orjson.dumps(result.data))
     if size <= LARGEST_RESULT:
         return result
-    data, cuts = {}, [f"the whole result ({size} bytes of JSON) was left out; ask for less at a time"]
+
+    data = {}
+    cuts = [f"the whole result ({size} bytes of JSON) was left out; ask for less at a time"]
+
     for characters, items in _STEPS:
         lines: list[str] = []
         smaller = _clipped(result.data, "", characters, items, lines)
+
         if len(orjson.dumps({**smaller, "clipped": lines[:MOST_SUGGESTIONS]})) <= LARGEST_RESULT - _ROOM:
-            data, cuts = smaller, lines[:MOST_SUGGESTIONS]
+            data = smaller
+            cuts = lines[:MOST_SUGGESTIONS]
             break
+
     if keep is not None:
         # The text that was cut, where it is the only one, as it is; else the fields of the result below each other.
-        text = result.data.get(cuts[0].partition(":")[0]) if len(cuts) == 1 else None
-        rendered = text if isinstance(text, str) else orjson.dumps(result.data, option=orjson.OPT_INDENT_2).decode()
+        text = None
+        if len(cuts) == 1:
+            text = result.data.get(cuts[0].partition(":")[0])
+
+        if isinstance(text, str):
+            rendered = text
+        else:
+            rendered = orjson.dumps(result.data, option=orjson.OPT_INDENT_2).decode()
+
         reference = keep(rendered)
         cuts.append("it could not be kept" if reference is None else f'all of it: read_file path="{reference}"')
+
     return ToolResult(ok=True, data={**data, "clipped": cuts})
 
 
@@ -257,20 +295,25 @@ def _clipped(value: Any, where: str, characters: int, items: int, cuts: list[str
     if isinstance(value, str) and len(value) > characters:
         cuts.append(f"{where}: {len(value) - characters} of {len(value)} characters left out")
         return _head_and_tail(value, characters)
+
     if isinstance(value, dict):
         inner = f"{where}." if where else ""
         return {key: _clipped(item, f"{inner}{key}", characters, items, cuts) for key, item in value.items()}
+
     if not isinstance(value, list):
         return value
+
     if len(value) > items:
         head = items - items // 2
         cuts.append(f"{where}: {len(value) - items} of {len(value)} items left out after item {head}")
         value = [*value[:head], *value[len(value) - items // 2 :]]
+
     return [_clipped(item, f"{where}[{index}]", characters, items, cuts) for index, item in enumerate(value)]
 
 
 def _head_and_tail(text: str, characters: int) -> str:
     if len(text) <= characters:
         return text
+
     tail = characters // 2
     return f"{text[: characters - tail]}\n[... {len(text) - characters} characters left out ...]\n{text[-tail:]}"

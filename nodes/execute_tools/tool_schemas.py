@@ -48,6 +48,7 @@ def shown_schema(schema: Mapping[str, Any]) -> JsonMap:
 
     if plain["type"] != "object":
         raise ValueError("its type has to be 'object'")
+
     return fitted_schema(plain)
 
 
@@ -59,9 +60,14 @@ def usable_schema(schema: Mapping[str, Any]) -> JsonMap:
     """
     usable = _usable(dict(schema))
     properties = schema.get("properties")
-    misplaced = properties.get("required") if isinstance(properties, dict) else None
+    misplaced = None
+
+    if isinstance(properties, dict):
+        misplaced = properties.get("required")
+
     if isinstance(misplaced, list):
         usable.setdefault("required", [name for name in misplaced if isinstance(name, str)])
+
     types = schema.get("type")
     other = isinstance(types, str) and types != "object"
     return {"properties": {}, **usable, "type": types if other else "object"}
@@ -73,6 +79,7 @@ def _usable(node: Any) -> JsonMap:
         return {"not": {}} if node is False else {}
 
     usable: JsonMap = {}
+
     for key, value in node.items():
         if key in _MAPS:
             if isinstance(value, dict):
@@ -89,6 +96,7 @@ def _usable(node: Any) -> JsonMap:
             usable[key] = value if isinstance(value, bool) else _usable(value)
         elif _is_of_its_kind(key, value):
             usable[key] = value
+
     return usable
 
 
@@ -124,18 +132,26 @@ def plain_schema(schema: Mapping[str, Any]) -> JsonMap:
             reference = str(node["$ref"])
             siblings = {key: value for key, value in node.items() if key != "$ref"}
             target = _referred(schema, reference)
-            return {} if reference in seen else plain({**target, **siblings}, (*seen, reference))
+
+            if reference in seen:
+                return {}
+
+            return plain({**target, **siblings}, (*seen, reference))
+
         return {key: part(key, value, seen) for key, value in node.items() if key not in _SILENT}
 
     def part(key: str, value: Any, seen: tuple[str, ...]) -> Any:
         if key in _DATA:
             return value
+
         if key in _MAPS and isinstance(value, dict):  # true allows anything, false nothing
             named = {
                 name: {} if subschema is True else {"not": {}} if subschema is False else subschema
                 for name, subschema in value.items()
             }
+
             return {name: plain(subschema, seen) for name, subschema in named.items()}
+
         return plain(value, seen)
 
     shown: JsonMap = plain(schema, ())
@@ -146,9 +162,17 @@ def _referred(schema: Mapping[str, Any], reference: str) -> Mapping[str, Any]:
     """What a reference of the form `#/$defs/Name` names, nothing where it leads nowhere. Source: RFC 6901."""
     target: Any = schema
     first, *names = unquote(reference).split("/")
+
     for name in names:
-        target = target.get(name.replace("~1", "/").replace("~0", "~")) if isinstance(target, dict) else None
-    return target if first == "#" and isinstance(target, dict) else {}
+        if isinstance(target, dict):
+            target = target.get(name.replace("~1", "/").replace("~0", "~"))
+        else:
+            target = None
+
+    if first == "#" and isinstance(target, dict):
+        return target
+
+    return {}
 
 
 def fitted_schema(schema: JsonMap) -> JsonMap:
@@ -160,11 +184,14 @@ def fitted_schema(schema: JsonMap) -> JsonMap:
         ValueError: it is too large without all of that.
         TypeError: a value has no JSON form, such as an integer beyond 64 bits.
     """
-    fitted, size = schema, len(orjson.dumps(schema))
+    fitted = schema
+    size = len(orjson.dumps(schema))
+
     for characters in _DESCRIPTIONS:
         if size > LARGEST_SCHEMA:
             fitted = _with_short_descriptions(fitted, characters)
             size = len(orjson.dumps(fitted))
+
     for most in _PARTS:
         if size > LARGEST_SCHEMA:
             fitted = _without_large_parts(fitted, most)
@@ -172,6 +199,7 @@ def fitted_schema(schema: JsonMap) -> JsonMap:
 
     if size > LARGEST_SCHEMA:
         raise ValueError(f"it has {size} bytes without all that is optional, and {LARGEST_SCHEMA} are the most")
+
     return fitted
 
 
@@ -182,11 +210,13 @@ def _with_short_descriptions(node: Any, characters: int) -> Any:
         return node
 
     shorter: JsonMap = {}
+
     for key, value in node.items():
         if key != "description" or not isinstance(value, str):
             shorter[key] = value if key in _DATA else _with_short_descriptions(value, characters)
         elif characters:
             shorter[key] = value[:characters]
+
     return shorter
 
 
@@ -198,10 +228,13 @@ def _without_large_parts(node: Any, most: int) -> Any:
         return node
 
     smaller: JsonMap = {}
+
     for key, value in node.items():
         smaller[key] = value if key in _DATA else _without_large_parts(value, most)
+
         if key == "properties" and isinstance(value, dict):
             for name in value.keys() - set(node.get("required", ())):
                 if len(orjson.dumps(smaller[key][name])) > most:
                     smaller[key][name] = {}
+
     return smaller

@@ -61,6 +61,7 @@ class TraceSink:
         safe = copy if isinstance(copy, dict) else {"payload": copy}
         event = TraceEvent(name, safe, self.run_id, self.step_id, self.clock() - self._start)
         self.events.append(event)
+
         if self.forward is not None:
             with suppress(Exception):
                 self.forward(event)
@@ -78,7 +79,9 @@ class RunLog:
     """Writes the lines of one run, without secrets. Where there is no log it writes nothing."""
 
     def __init__(self, log: AuditLog | None, redactor: Redactor, run_id: str) -> None:
-        self._log, self._redactor, self._run_id = log, redactor, run_id
+        self._log = log
+        self._redactor = redactor
+        self._run_id = run_id
 
     def call(self, step: int, item: ToolCall | CallError, verdict: Verdict, result: CallResult) -> None:
         """What was asked and judged, and how it ended; of its arguments only their hash and what it is aimed at."""
@@ -142,6 +145,7 @@ def _asked(step: int, item: ToolCall | CallError, verdict: Verdict) -> JsonMap:
         fingerprint = call_fingerprint(item.tool, item.arguments)
     else:
         fingerprint = sha256(item.raw_arguments.encode("utf-8", "surrogatepass")).hexdigest()
+
     return {
         "step": step,
         "tool": item.tool,
@@ -161,10 +165,14 @@ def _diagnosed(error: ExtractionError) -> JsonMap:
 def _target(item: ToolCall | CallError) -> str:
     """The program or the host that a call is about, "" for others."""
     arguments = item.arguments if isinstance(item, ToolCall) else {}
-    argv, url, target = arguments.get("argv"), arguments.get("url"), ""
+    argv = arguments.get("argv")
+    url = arguments.get("url")
+    target = ""
+
     if isinstance(argv, list) and argv:
         target = str(argv[0])
     elif isinstance(url, str):
         with suppress(ValueError):
             target = urlsplit(url).hostname or ""
+
     return target[:LONGEST_TARGET]

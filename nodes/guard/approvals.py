@@ -149,20 +149,34 @@ def digest_of(call: ToolCall, preview: Preview) -> str:
 def read_decision(answer: object, index: int) -> Decision:
     """What the answer says of this call."""
     answer_map: object = {"action": answer}
+
     if not isinstance(answer, str):
-        decisions = answer.get("decisions") if isinstance(answer, Mapping) else None
+        if isinstance(answer, Mapping):
+            decisions = answer.get("decisions")
+        else:
+            decisions = None
+
         if not isinstance(decisions, Mapping):
             return Decision("reject", UNREADABLE)
+
         answer_map = decisions.get(str(index), decisions.get(index))
         if answer_map is None:
             return Decision("reject", UNANSWERED)
+
     fields: Mapping[str, Any] = answer_map if isinstance(answer_map, Mapping) else {"action": answer_map}
-    action, reason, digest = fields.get("action"), fields.get("reason"), fields.get("digest")
+    action = fields.get("action")
+    reason = fields.get("reason")
+    digest = fields.get("digest")
     arguments: Any = fields.get("arguments")
     is_action = isinstance(action, str) and action in ACTIONS and isinstance(digest, str | None)
+
     if not is_action or (action == "edit" and not isinstance(arguments, Mapping)):
         return Decision("reject", UNREADABLE)
-    edited = {str(name): value for name, value in arguments.items()} if action == "edit" else None
+
+    edited = None
+    if action == "edit":
+        edited = {str(name): value for name, value in arguments.items()}
+
     return Decision(cast("Action", action), reason if isinstance(reason, str) else "", edited, digest or "")
 
 
@@ -234,6 +248,7 @@ def settle_with_person(
     """All verdicts, none of which asks any more. Where the person says stop, nothing of the reply may run."""
     settled = Settled(list(items), list(verdicts))
     open_calls: dict[int, _Waiting] = {}
+
     for index, waiting in _waiting(settled, specs, hands).items():
         if waiting.preview.pins == ():
             # It cannot do anything now, which is its result, and it may not do anything later.
@@ -242,20 +257,27 @@ def settle_with_person(
             settled.verdicts[index] = _allowed(waiting.verdict, None)  # on whatever the file holds
         else:
             open_calls[index] = waiting
+
     if not open_calls:
         return settled
+
     request = ApprovalRequest(kind="approval", calls=[call.asked for call in open_calls.values()])
+
     for _ in range(MOST_ASKED):
         answer = hands.ask(request)
         decisions = {index: read_decision(answer, index) for index in open_calls}
         if any(each.reason != UNREADABLE for each in decisions.values()):
             break
+
         how = 'Answer "approve" or "reject" for all calls, or {"decisions": {INDEX: {"action": ...}}}.'
         request["problem"] = f"{shown(repr(answer), 100)} is no answer. {how}"
+
     if any(each.action == "stop" for each in decisions.values()):
         return Settled(settled.items, [_stopped(verdict) for verdict in settled.verdicts])
+
     for index, decision in decisions.items():
         _settle(index, open_calls[index], decision, settled, hands)
+
     _pin_edits(settled, hands)
     return settled
 
@@ -266,6 +288,7 @@ def like_before(call: AskedCall, decided: Sequence[tuple[AskedCall, Action]]) ->
         allowed = before["choices"].get(action)
         if allowed and before["rule"] == call["rule"] and call["choices"].get(action) == allowed:
             return action
+
     return None
 
 
@@ -274,6 +297,7 @@ def stop_asked_for(verdicts: Sequence[Verdict]) -> StopCause | None:
     if any(verdict.error and verdict.error.code is ToolErrorCode.CANCELLED for verdict in verdicts):
         message = "A person stopped the run instead of approving a call; nothing of this reply was run."
         return StopCause(reason=StopReason.CANCELLED, message=message)
+
     return None
 
 
@@ -284,6 +308,7 @@ def _waiting(settled: Settled, specs: Mapping[str, ToolSpec], hands: Hands) -> d
     """
     calls = _calls(settled, lambda verdict: verdict.kind is VerdictKind.ASK)
     matters: dict[int, Matter] = {}
+
     for index, call in [*calls.items()]:
         subject = hands.subject(call)
         if isinstance(subject, ToolError):
@@ -291,10 +316,14 @@ def _waiting(settled: Settled, specs: Mapping[str, ToolSpec], hands: Hands) -> d
             del calls[index]
         else:
             matters[index] = matter_of(call, subject, hands.workspace)
+
     previews = hands.preview(calls) if calls else {}
     waiting_calls: dict[int, _Waiting] = {}
+
     for index, call in calls.items():
-        preview, spec, verdict = previews.get(index, NO_PREVIEW), specs[call.tool], settled.verdicts[index]
+        preview = previews.get(index, NO_PREVIEW)
+        spec = specs[call.tool]
+        verdict = settled.verdicts[index]
         writes = spec.effect is Effect.WRITE
         why = next(filter(None, (why_asked(PurePath(name)) for name in preview.names if writes)), "")
         rule = PROJECT_CONFIG_RULE.name if why else verdict.rule
@@ -315,6 +344,7 @@ def _waiting(settled: Settled, specs: Mapping[str, ToolSpec], hands: Hands) -> d
             digest=digest_of(call, preview),
         )
         waiting_calls[index] = _Waiting(call, verdict, preview, choices, permitted, asked_call)
+
     return waiting_calls
 
 
@@ -324,7 +354,9 @@ def _calls(settled: Settled, chosen: Callable[[Verdict], bool]) -> dict[int, Too
 
 
 def _settle(index: int, each: _Waiting, decision: Decision, settled: Settled, hands: Hands) -> None:
-    verdict, allowed = each.verdict, _allowed(each.verdict, each.preview.pins)
+    verdict = each.verdict
+    allowed = _allowed(each.verdict, each.preview.pins)
+
     if decision.action in {"reject", "nobody"}:
         settled.verdicts[index] = _rejected(verdict, decision)
     elif refusal := _outdated(each, decision, hands):
@@ -332,12 +364,14 @@ def _settle(index: int, each: _Waiting, decision: Decision, settled: Settled, ha
     elif decision.arguments is None:
         settled.verdicts[index] = allowed
         permission = each.choices.get(decision.action)
+
         if permission is not None and permission.scope == "thread":
             settled.granted.append(permission)
         elif permission is not None and hands.keep is not None:
             hands.keep(permission)
     elif isinstance(edited := _edited(each, decision.arguments, hands), ToolCall):
-        before, after = each.call.arguments, edited.arguments
+        before = each.call.arguments
+        after = edited.arguments
         names = tuple(name for name in sorted({*before, *after}) if before.get(name) != after.get(name))
         settled.items[index] = edited if names else each.call
         settled.verdicts[index] = allowed.model_copy(update={"edited": names})
@@ -357,12 +391,17 @@ def _edited(each: _Waiting, arguments: JsonMap, hands: Hands) -> ToolCall | Verd
     if isinstance(checked, list):
         message = f"The arguments do not fit {each.call.tool}: {shown('; '.join(checked), 500)}"
         return denied("edited_arguments", ToolErrorCode.INVALID_ARGUMENT, message, path=each.verdict.path)
+
     call = each.call.model_copy(update={"arguments": checked})
     verdict = hands.judge(call)
     if verdict.kind is VerdictKind.DENY:
         return verdict
+
     subject = hands.subject(call)
-    return _refused(verdict, subject) if isinstance(subject, ToolError) else call
+    if isinstance(subject, ToolError):
+        return _refused(verdict, subject)
+
+    return call
 
 
 def _pin_edits(settled: Settled, hands: Hands) -> None:
@@ -370,9 +409,12 @@ def _pin_edits(settled: Settled, hands: Hands) -> None:
     edited = [index for index, verdict in enumerate(settled.verdicts) if verdict.edited]
     if not edited:
         return
+
     previews = hands.preview(_calls(settled, lambda each: each.kind is VerdictKind.ALLOW and bool(each.rule)))
+
     for index in edited:
-        preview, verdict = previews.get(index, NO_PREVIEW), settled.verdicts[index]
+        preview = previews.get(index, NO_PREVIEW)
+        verdict = settled.verdicts[index]
         path = (*preview.names, verdict.path)[0]
         settled.verdicts[index] = verdict.model_copy(update={"pins": preview.pins, "path": path})
 
@@ -382,9 +424,15 @@ def _outdated(each: _Waiting, decision: Decision, hands: Hands) -> Verdict | Non
         changed = decision.digest != each.asked["digest"]
     else:
         changed = any(hands.known.get(path, sha256) != sha256 for path, sha256, _ in each.preview.pins or ())
+
     if not changed:
         return None
-    name = f"'{shown(each.verdict.path)}'" if each.verdict.path else "What this call is about"
+
+    if each.verdict.path:
+        name = f"'{shown(each.verdict.path)}'"
+    else:
+        name = "What this call is about"
+
     message = f"{name} has changed since a person was shown this call, so it did not run: read it, and call anew."
     return denied(each.verdict.rule, ToolErrorCode.CONFLICT, message, path=each.verdict.path)
 
@@ -396,16 +444,31 @@ def _allowed(asked: Verdict, pins: tuple[tuple[str, str, str], ...] | None) -> V
 def _stopped(verdict: Verdict) -> Verdict:
     message = "This call did not run: a person stopped the run."
     stopped = denied(verdict.rule, ToolErrorCode.CANCELLED, message, path=verdict.path)
-    return verdict if verdict.kind is VerdictKind.DENY else stopped
+    if verdict.kind is VerdictKind.DENY:
+        return verdict
+
+    return stopped
 
 
 def _rejected(asked: Verdict, decision: Decision) -> Verdict:
-    code, message, refused = ToolErrorCode.APPROVAL_REQUIRED, NOBODY, "nobody could be asked to approve"
+    code = ToolErrorCode.APPROVAL_REQUIRED
+    message = NOBODY
+    refused = "nobody could be asked to approve"
+
     if decision.action != "nobody":
-        why = f": {shown(decision.reason, 500)}" if decision.reason.strip() else ""
-        code, message = ToolErrorCode.PERMISSION_DENIED, f"A person did not approve this call{why}. {_REMEDY}"
+        why = ""
+        if decision.reason.strip():
+            why = f": {shown(decision.reason, 500)}"
+
+        code = ToolErrorCode.PERMISSION_DENIED
+        message = f"A person did not approve this call{why}. {_REMEDY}"
         unsaid = decision.reason in {UNREADABLE, UNANSWERED}
-        refused = "no answer that can be read came for" if unsaid else "you refused"
+
+        if unsaid:
+            refused = "no answer that can be read came for"
+        else:
+            refused = "you refused"
+
     return denied(asked.rule, code, message, path=asked.path).model_copy(update={"refused": refused})
 
 
@@ -424,9 +487,15 @@ def page_fields(calls: Sequence[Mapping[str, Any]]) -> JsonMap:
     requests = [_page_request(call) for call in calls]
     one = requests[0] if len(requests) == 1 else None
     many = {f"{call['index']} {call['tool']}": json.dumps(call["arguments"], ensure_ascii=False) for call in calls}
-    action = {"action": one["name"], "args": one["args"]} if one else {"action": f"{len(calls)} calls", "args": many}
+
+    if one:
+        action = {"action": one["name"], "args": one["args"]}
+    else:
+        action = {"action": f"{len(calls)} calls", "args": many}
+
     allowed = {"allow_accept": True, "allow_edit": one is not None, "allow_respond": True, "allow_ignore": True}
     tools = dict.fromkeys(request["name"] for request in requests)
+
     return {
         "action_request": action,
         "config": allowed,
@@ -442,15 +511,25 @@ def page_answer(answer: object, asked: Sequence[AskedCall]) -> object:
     Fewer decisions than calls leave the rest undecided; more decide nothing. An edit that names another tool than its
     call rejects it: a tool cannot be exchanged.
     """
-    listed = answer.get("decisions") if isinstance(answer, Mapping) else answer
+    if isinstance(answer, Mapping):
+        listed = answer.get("decisions")
+    else:
+        listed = answer
+
     if not isinstance(listed, list) or not listed or (listed is answer and len(listed) > 1):
         return answer
     if not all(isinstance(decision, Mapping) and "type" in decision for decision in listed):
         return answer
+
     if listed is answer:  # one word for all calls
-        listed = [] if listed[0]["type"] == "edit" and len(asked) > 1 else listed * len(asked)
+        if listed[0]["type"] == "edit" and len(asked) > 1:
+            listed = []
+        else:
+            listed = listed * len(asked)
+
     if len(listed) > len(asked):
         return {"decisions": {}}
+
     pairs = zip(asked, listed, strict=False)
     return {"decisions": {str(call["index"]): _from_page(call, said) for call, said in pairs}}
 
@@ -463,25 +542,35 @@ def _page_request(call: Mapping[str, Any]) -> JsonMap:
     block = f"\n\n{fenced(text, kind)}" if text else ""
     why = f": {inline_code(call['why'])}" if call.get("why") else ""
     description = f"{call['tool']}{about} ({call['rule']}{why}){block}"
+
     return {"name": call["tool"], "args": call["arguments"], "description": description}
 
 
 def _from_page(call: AskedCall, said: Mapping[str, Any]) -> JsonMap:
     """The decision with arguments of the kinds of the first ones, for a page's fields hold text; no other tool."""
-    edited, reason = said.get("edited_action", said.get("args")), said.get("message", said.get("args"))
+    edited = said.get("edited_action", said.get("args"))
+    reason = said.get("message", said.get("args"))
     action = _PAGE_WORDS.get(str(said["type"]), str(said["type"]))
     arguments = edited.get("args") if isinstance(edited, Mapping) else None
+
     if action != "edit" or not isinstance(edited, Mapping) or not isinstance(arguments, Mapping):
-        return {"action": action, "reason": reason} if isinstance(reason, str) and reason else {"action": action}
+        if isinstance(reason, str) and reason:
+            return {"action": action, "reason": reason}
+        return {"action": action}
+
     tool = edited.get("name") or edited.get("action")
     if isinstance(tool, str) and tool not in {"", call["tool"]}:
         why = f"the call was changed to another tool, {tool}, which cannot be done here"
         return {"action": "reject", "reason": why}
+
     typed = {name: _typed(call["arguments"].get(name, ""), argument) for name, argument in arguments.items()}
     return {"action": action, "arguments": typed}
 
 
 def _typed(before: object, after: object) -> object:
     with suppress(ValueError):
-        return json.loads(after) if isinstance(after, str) and not isinstance(before, str) else after
+        if isinstance(after, str) and not isinstance(before, str):
+            return json.loads(after)
+        return after
+
     return after

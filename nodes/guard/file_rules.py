@@ -39,6 +39,7 @@ def folded(component: str) -> str:
     """
     if component.isascii():
         return component.lower().rstrip(_TRAILING)
+
     visible = _IGNORABLE.sub("", component)
     return normalize("NFKC", normalize("NFKC", visible).casefold()).rstrip(_TRAILING)
 
@@ -78,6 +79,7 @@ class NameTable:
         plain = plain_path(path)
         if self._any.search(plain) is None:
             return None
+
         return next(reason for reason, patterns in self._rows if _expression(patterns).search(plain))
 
     @cached_property
@@ -242,6 +244,7 @@ def secret_content(path: PurePath, data: bytes) -> str | None:
         return settings
     if _KEY.match(text) or _AGE_KEY.search(text):
         return "a private key"
+
     return next((reason for signs, reason in _DOCUMENTS if all(sign.search(text) for sign in signs)), None)
 
 
@@ -313,6 +316,7 @@ def is_system_path(path: Path) -> bool:
         return True
     if not isinstance(path, Path) or (isinstance(path, WorkspacePath) and not path.is_absolute()):
         return False
+
     real = _real(path)
     return real is None or _is_below_system(real, _OWN_ON_MACOS)
 
@@ -362,13 +366,19 @@ def violations_of(path: Path, rules: tuple[FileGuardrailRule, ...], root: str = 
 
     Rules of this project judge `path` as it is, those of a user where it leads to.
     """
-    resolved = _real(Path(root, path)) if any(not _is_ours(rule) for rule in rules) else path
+    if any(not _is_ours(rule) for rule in rules):
+        resolved = _real(Path(root, path))
+    else:
+        resolved = path
+
     violations = []
+
     for rule in rules:
         reason = _block(rule, path if _is_ours(rule) else resolved)
         if reason is not None:
             message = f"Blocked by rule '{rule.name}': {rule.description}{reason}"
             violations.append(GuardrailViolation(rule.name, rule.description, str(path), message))
+
     return tuple(violations)
 
 
@@ -376,11 +386,14 @@ def format_guardrail_violations(result: GuardrailResult) -> str:
     """The violations for a person, four lines for one rule; "" when the file is allowed."""
     if result.allowed:
         return ""
+
     lines = ["⛔ FILE EDIT BLOCKED - Security Guardrail Triggered:"]
+
     for violation in result.violations:
         lines.append(f"  Rule: {violation.rule_name}")
         lines.append(f"  Reason: {violation.rule_description}")
         lines.append(f"  Path: {violation.file_path}")
+
     return "\n".join(lines)
 
 
@@ -411,9 +424,11 @@ def create_protected_edit_file_tool(
         resolved = None if name is None else _real(name)
         if name is None or resolved is None:
             return _blocked(path, {"invalid_path": "Paths that cannot be resolved"})
+
         violations = (*violations_of(resolved, rules), *violations_of(name, tuple(filter(_is_ours, rules))))
         if violations:
             return _blocked(str(resolved), {v.rule_name: v.rule_description for v in violations})
+
         return base_tool(str(resolved), old_str, new_str)
 
     protected_edit_file.__doc__ = (base_tool.__doc__ or "") + _PROTECTION_NOTE
@@ -437,6 +452,7 @@ def _block(rule: FileGuardrailRule, path: Path | None) -> str | None:
     """None where the rule allows the file, else what its message says further. No path: it cannot be resolved."""
     if path is None:
         return " (the path cannot be resolved)"
+
     try:
         return "" if rule.check(path) else None
     except Exception as error:  # noqa: BLE001 - a user's rule may fail in any way, and none of them may open the file

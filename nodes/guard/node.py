@@ -26,19 +26,28 @@ def judge_step(
     hands: Callable[[Callable[[approvals.ApprovalRequest], object]], approvals.Hands],
 ) -> approvals.GuardUpdate:
     """Judge every call of the reply, and ask one question for all that need a person; `hands` get the way to ask."""
-    items, update = state.get("items", []), approvals.GuardUpdate()
+    items = state.get("items", [])
+    update = approvals.GuardUpdate()
     settled = approvals.Settled(items, judge(items))
+
     if any(verdict.kind is VerdictKind.ASK for verdict in settled.verdicts):
         settled = approvals.settle_with_person(items, settled.verdicts, specs, hands(_ask))
         if settled.items != items:
             update["items"] = settled.items
+
         if settled.granted:
             update["permissions"] = list(dict.fromkeys([*state.get("permissions", []), *settled.granted]))
+
     may_run = any(verdict.kind is VerdictKind.ALLOW for verdict in settled.verdicts)
-    results = [] if may_run else results_of_denied(settled.items, settled.verdicts)
+    if may_run:
+        results = []
+    else:
+        results = results_of_denied(settled.items, settled.verdicts)
+
     update |= approvals.GuardUpdate(verdicts=settled.verdicts, results=[result for result in results if result])
     if cause := approvals.stop_asked_for(settled.verdicts):
         update["stop"] = cause
+
     return update
 
 

@@ -45,6 +45,7 @@ class Permission(Record):
             return f"{self.tool} from the host {shown(self.subject)}"
         if self.rule == "ask_before_write":
             return f"{self.tool} on every file that no rule denies, except project configuration"
+
         return f"{self.tool}, whatever its arguments"
 
 
@@ -64,6 +65,7 @@ def matter_of(call: ToolCall, subject: str, workspace: str) -> Matter:
     argv = call.arguments.get("argv")
     if not isinstance(argv, list) or not argv:
         return Matter(subject)
+
     name = str(argv[0]).rpartition("/")[2]
     resolved = subject.startswith("/") and not PurePath(subject).is_relative_to(workspace or "/")
     return Matter(subject, (name,), command_prefix(name, argv[1:]) if resolved else None)
@@ -80,6 +82,7 @@ def covers(permission: Permission, rule: str, tool: str, matter: Matter, thread:
         return False
     if not matter.name:
         return permission.prefix == ()
+
     covers_name = permission.scope == "thread" and permission.prefix == matter.name
     return covers_name or permission.prefix == matter.prefix
 
@@ -90,6 +93,7 @@ def permissions_for(
     """What may be allowed beside this call, by the answer that allows it; `workspace` is "" where nothing is kept."""
     if not thread or rule == PROJECT_CONFIG_RULE.name:
         return {}
+
     named = (matter.subject, *matter.name, *(matter.prefix or ()))
     if any(shown(name) != name for name in named):  # two that are cut alike would look like one
         return {}
@@ -100,11 +104,14 @@ def permissions_for(
     offered = {}
     if matter.prefix is not None and matter.prefix != matter.name:
         offered["approve_prefix"] = permission(matter.prefix, "thread", thread)
+
     offered["approve_for_run"] = permission(matter.name, "thread", thread)
+
     if workspace and matter.prefix is not None:
         offered["approve_always"] = permission(matter.prefix, "workspace", workspace)
     elif workspace and spec.effect is Effect.NETWORK and matter.subject:
         offered["approve_always"] = permission((), "workspace", workspace)
+
     return offered
 
 
@@ -155,12 +162,20 @@ _STARTING: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
 def command_prefix(name: str, arguments: Sequence[object]) -> tuple[str, ...] | None:
     """The words that a simple command begins with, such as `ls`, `git log` or `npm run build`; None for others."""
     words = [str(argument) for argument in arguments]
-    options = words[: words.index("--")] if "--" in words and name in _OF_SCRIPTS else words
+    if "--" in words and name in _OF_SCRIPTS:
+        options = words[: words.index("--")]
+    else:
+        options = words
+
     if any(word.startswith(_STARTING.get(name, ())) for word in options):
         return None
     if name in _ALONE:
         return (name,)
     if name in _OF_SCRIPTS and words[:1] == ["run"] and len(words) > 1:
         return (name, *words[:2])
+
     subcommands = _WITH_SUBCOMMAND.get(name, frozenset())
-    return (name, words[0]) if words and words[0] in subcommands else None
+    if words and words[0] in subcommands:
+        return (name, words[0])
+
+    return None

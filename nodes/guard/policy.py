@@ -57,12 +57,17 @@ def workspace_relative(path: str, root: str) -> str | None:
     """
     if not root.startswith("/") or names_elsewhere(path):
         return None
+
     base = _absolute(root)
     target = _absolute(posixpath.join(base, path))
     if target == base:
         return "."
+
     prefix = base.rstrip("/") + "/"
-    return target.removeprefix(prefix) if target.startswith(prefix) else None
+    if target.startswith(prefix):
+        return target.removeprefix(prefix)
+
+    return None
 
 
 def _absolute(path: str) -> str:
@@ -90,10 +95,12 @@ def results_of_denied(items: Sequence[Item], verdicts: Sequence[Verdict]) -> lis
     Whatever is not plainly allowed is settled as denied: a question that nobody answered, an item without a verdict.
     """
     results: list[CallResult | None] = []
+
     for item, verdict in zip_longest(items, verdicts[: len(items)]):
         denial = ToolResult(ok=False, error=(verdict and verdict.error) or _NOT_JUDGED)
         runs = verdict is not None and verdict.kind is VerdictKind.ALLOW
         results.append(None if runs else CallResult(call_id=item.call_id, tool=item.tool, result=denial))
+
     return results
 
 
@@ -101,12 +108,15 @@ def edited_result(item: Item, verdict: Verdict, result: CallResult) -> CallResul
     """The result of a call that a person changed, with what ran in place of what the model's reply says."""
     if not verdict.edited or not isinstance(item, ToolCall):
         return result
+
     arguments = {name: _short(item.arguments.get(name)) for name in verdict.edited}
     notice = f"A person changed {', '.join(map(shown, verdict.edited))} of this call before it ran."
     error = result.result.error
+
     if error is None:
         data = {**result.result.data, "changed_by_person": {"notice": notice, "ran_with": arguments}}
         return result.model_copy(update={"result": ToolResult(ok=True, data=data)})
+
     arguments_text = json.dumps(arguments, ensure_ascii=False)
     error_told = error.model_copy(update={"message": f"{notice} It ran with {arguments_text}. {error.message}"})
     return result.model_copy(update={"result": ToolResult(ok=False, error=error_told)})
@@ -114,7 +124,9 @@ def edited_result(item: Item, verdict: Verdict, result: CallResult) -> CallResul
 
 def _short(value: object) -> object:
     more = len(value) - _LONGEST_TOLD if isinstance(value, str) else 0
-    return f"{str(value)[:_LONGEST_TOLD]}... {more} more characters" if more > 0 else value
+    if more > 0:
+        return f"{str(value)[:_LONGEST_TOLD]}... {more} more characters"
+    return value
 
 
 Mode = Literal["read-only", "ask", "auto"]
@@ -166,8 +178,12 @@ def judge_reply(
     def judge(item: Item) -> Verdict:
         if isinstance(item, CallError):
             code = _CODES.get(item.error.error_type, ToolErrorCode.INVALID_ARGUMENT)
-            place = f" in line {item.error.line_number}" if item.error.line_number else ""
+            place = ""
+            if item.error.line_number:
+                place = f" in line {item.error.line_number}"
+
             return denied("malformed", code, f"{item.error.error_type.name}{place}: {item.error.details}")
+
         spec = specs.get(item.tool)
         signature = signature_of(item, spec) if spec else ""
         return judge_call(item, spec, config, overrides, signature)
@@ -182,28 +198,37 @@ def judge_call(
     if spec is None:
         message = f"There is no tool '{shown(call.tool)}'. Call one of the tools that you were given."
         return denied("unknown_tool", ToolErrorCode.UNKNOWN_TOOL, message)
+
     if config.allowed is not None and spec.name not in config.allowed:
         message = f"The role of this run does not include {spec.name}. Use another tool, or answer without it."
         return denied("role", ToolErrorCode.PERMISSION_DENIED, message)
+
     for override in overrides:
         if override.signature == signature:
             return refuse_repeat(override)
+
     targets: list[str] = []
+
     for named in paths_of_call(call, spec, config.paths_of):
         if isinstance(named, str) and is_reference(named):
             # It names an earlier result of this run and no file of the workspace, so no file rule speaks of it.
             if spec.effect is Effect.READ:
                 continue
+
             message = f"{named} is a kept result, which can only be read. Write to a file of the workspace instead."
             return denied("kept_result", ToolErrorCode.INVALID_ARGUMENT, message)
+
         target = _locate(named, config, for_write=spec.effect is Effect.WRITE)
         if isinstance(target, Verdict):
             return target
+
         targets.append(target)
+
     # Checks look at what a program has made under a denied name through the workspace, which denies it to them alone.
     refused = None if call.implied else _judge_files(targets, spec, config)
     if refused is None and spec.effect is Effect.WRITE and config.mode == "auto":
         refused = _judge_deletions(call, targets, config.scope)
+
     return refused or _judge_mode(targets, spec, config.mode)
 
 
@@ -214,7 +239,10 @@ def judge_path(relative_path: str, for_write: bool, rules: Rules, root: str = ""
     `is_sensitive_config`, as `judge_content` has the last word on these.
     """
     violations = _violations(relative_path, rules, root, for_write=for_write)
-    return _error_of(violations, relative_path) if violations else None
+    if violations:
+        return _error_of(violations, relative_path)
+
+    return None
 
 
 def is_hidden(relative_path: str, rules: Rules, root: str = "") -> bool:
@@ -236,7 +264,8 @@ def judge_content(relative_path: str, rules: Rules) -> Callable[[bytes], ToolErr
 
     They matter where one of the rules is called "sensitive_config", be it a user's own, for reading and writing alike.
     """
-    rule, path = next((rule for rule in rules if rule.name == _SENSITIVE), None), PurePath(relative_path)
+    rule = next((rule for rule in rules if rule.name == _SENSITIVE), None)
+    path = PurePath(relative_path)
     if rule is None or not file_rules.judged_by_content(path):
         return None
 
@@ -244,6 +273,7 @@ def judge_content(relative_path: str, rules: Rules) -> Callable[[bytes], ToolErr
         denial = file_rules.secret_content(path, data)
         if denial is None:
             return None
+
         blocked = f"Blocked by rule '{rule.name}': {rule.description} ({shown(relative_path)} holds {denial})"
         return ToolError(code=ToolErrorCode.PERMISSION_DENIED, message=f"{blocked}. Go on without this file.")
 
@@ -255,6 +285,7 @@ def judge_workspace(root: str, rules: Rules) -> str | None:
     denial = file_rules.SENSITIVE_FILES.held(PurePath(root))
     if denial is None or all(rule.name != _SENSITIVE for rule in rules):
         return None
+
     return f"The workspace '{shown(root)}' holds {denial}: choose a project folder."
 
 
@@ -269,9 +300,11 @@ def _locate(named: object, config: GuardConfig, *, for_write: bool) -> str | Ver
         return denied("invalid_path", ToolErrorCode.INVALID_ARGUMENT, "A path must be text, such as '.' or 'src/a.py'.")
     if (target := plain_target(named, config.root)) is not None:
         return target
+
     found = config.leads_to(named, for_write)
     if isinstance(found, ToolError):
         return Verdict(kind=VerdictKind.DENY, rule="workspace_boundary", error=found)
+
     return workspace_relative(named, config.root) or found
 
 
@@ -286,11 +319,16 @@ def _judge_files(targets: Sequence[str], spec: ToolSpec, config: GuardConfig) ->
     for target in targets:
         for_write = spec.effect is Effect.WRITE
         violations = _violations(target, config.rules, config.root, for_write=for_write)
+
         if violations:
             violations_told = tuple(violation._replace(file_path=shown(target)) for violation in violations)
             description = violations[0].rule_description
             reason = _reason(violations, target) or f"{description[:1].lower()}{description[1:]}"
-            unnamed = _NOT_NAMED if violations[0].rule_name == scopes.PROTECTED_RULE else ""
+            unnamed = ""
+
+            if violations[0].rule_name == scopes.PROTECTED_RULE:
+                unnamed = _NOT_NAMED
+
             return Verdict(
                 kind=VerdictKind.DENY,
                 rule=violations[0].rule_name,
@@ -301,6 +339,7 @@ def _judge_files(targets: Sequence[str], spec: ToolSpec, config: GuardConfig) ->
                 else "",
                 refused=refused_words(reason + unnamed) if for_write else "",
             )
+
     return None
 
 
@@ -310,6 +349,7 @@ def _judge_deletions(call: ToolCall, targets: Sequence[str], scope: scopes.Scope
             message = f"{shown(target)} may be deleted only where the request names it. Go on without that, and say so."
             verdict = denied("strict", ToolErrorCode.PERMISSION_DENIED, message, path=target)
             return verdict.model_copy(update={"refused": refused_words(reason + _NOT_NAMED)})
+
     return None
 
 
@@ -322,10 +362,16 @@ def _judge_mode(targets: Sequence[str], spec: ToolSpec, mode: Mode) -> Verdict:
     path = targets[0] if targets else ""
     if spec.effect not in ASKED or mode == "auto" or (mode == "read-only" and spec.effect not in CHANGING):
         return Verdict(kind=VerdictKind.ALLOW, path=path)
+
     if mode == "ask":
         config = spec.effect is Effect.WRITE and any(scopes.why_asked(PurePath(target)) for target in targets)
-        rule = scopes.PROJECT_CONFIG_RULE.name if config else ASKED[spec.effect]
+        if config:
+            rule = scopes.PROJECT_CONFIG_RULE.name
+        else:
+            rule = ASKED[spec.effect]
+
         return Verdict(kind=VerdictKind.ASK, rule=rule, path=path)
+
     message = f"This run may look at files but not change them, so {spec.name} is refused. Answer without changes."
     return denied("read_only", ToolErrorCode.PERMISSION_DENIED, message, path=path)
 
@@ -337,6 +383,7 @@ def refuse_repeat(override: OverrideConstraint) -> Verdict:
         f"{override.tool}{target} was called {override.repeats} times with the same arguments and is now refused. "
         "Do something else: use what you have seen, change the arguments, or give your final answer."
     )
+
     return denied("loop_override", ToolErrorCode.LOOP_OVERRIDE, message, path=override.target)
 
 
@@ -356,13 +403,16 @@ def _violated_by_default(target: str, for_write: bool) -> tuple[file_rules.Guard
 def _violated(target: str, rules: Rules, root: str, *, for_write: bool) -> tuple[file_rules.GuardrailViolation, ...]:
     if not rules:
         return ()
+
     path = file_rules.WorkspacePath(target)
     violations = file_rules.violations_of(path, rules, root)
     if for_write or not violations:
         return violations
+
     waived = [file_rules.is_env_file] * file_rules.is_readable_template(path)
     waived += [file_rules.is_sensitive_config] * file_rules.is_readable_login(path)
     rules_kept = tuple(rule for rule in rules if not file_rules.is_for_changes(rule) and rule.check not in waived)
+
     return file_rules.violations_of(path, rules_kept, root)
 
 
@@ -371,6 +421,7 @@ def _error_of(violations: Sequence[file_rules.GuardrailViolation], target: str) 
     reason = _reason(violations, target)
     place = f"{shown(target)}: {reason}" if reason else shown(target)
     remedy = "Go on without this file" + ", and say so" * (violations[0].rule_name == scopes.PROTECTED_RULE)
+
     return ToolError(code=ToolErrorCode.PERMISSION_DENIED, message=f"{reasons} ({place}). {remedy}.")
 
 
@@ -379,6 +430,8 @@ def _reason(violations: Sequence[file_rules.GuardrailViolation], target: str) ->
     path = PurePath(target)
     tables = (file_rules.KEY_FILES, file_rules.SENSITIVE_FILES, file_rules.PACKAGE_LOGINS)
     denial = next(filter(None, (table.held(path) for table in tables)), None)
+
     if denial is None and violations[0].rule_name == scopes.PROTECTED_RULE:
         denial = scopes.Scope(strict=True).protection(target)
+
     return denial or ""

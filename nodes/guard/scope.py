@@ -161,6 +161,7 @@ class Scope:
         folders = {str(above) for word in protected for above in PurePath(word).parents if PROTECTED.held(above)}
         names = {*protected, *(f"{name}/" for name in protected), *folders}
         strict = strict and not writable  # which are a narrower scope
+
         return cls(frozenset(map(_plain, {*names, *(words if strict else ())})), strict)
 
     def permits(self, path: str) -> bool:
@@ -180,7 +181,11 @@ class Scope:
         marks = (f"*** Delete File: {path}\n", f"*** Update File: {path}\n*** Move to: ")
         removes = call.tool == "delete_file" or (call.tool == "move_file" and call.arguments.get("path") == path)
         removes = removes or any(mark in f"{patch}\n" for mark in marks)
-        return "a file that would be gone" if self.strict and removes and not self.permits(path) else ""
+
+        if self.strict and removes and not self.permits(path):
+            return "a file that would be gone"
+
+        return ""
 
 
 def _words(request: str) -> set[str]:
@@ -202,7 +207,10 @@ def _beyond_strict(name: PurePath) -> str:
         return "what Python imports in place of a module of its own"
     if IS_TEST.search(str(name)):
         return "a test"
-    return "a document" if name.suffix.lower() in _DOCUMENTS else ""
+    if name.suffix.lower() in _DOCUMENTS:
+        return "a document"
+
+    return ""
 
 
 @dataclass(frozen=True)
@@ -216,7 +224,11 @@ class _OutOfScope(ChangeCheck):
 @lru_cache(maxsize=64)
 def scope_rule(scope: Scope) -> FileGuardrailRule:
     """The rule by which a run in mode "auto" leaves alone what is out of its scope."""
-    what = "Protected files, and what a strict run changes only by name" if scope.strict else "Protected files"
+    if scope.strict:
+        what = "Protected files, and what a strict run changes only by name"
+    else:
+        what = "Protected files"
+
     return FileGuardrailRule(PROTECTED_RULE, what, _OutOfScope(scope))
 
 
@@ -234,12 +246,14 @@ def unnamed(request: str, paths: Iterable[str]) -> list[str]:
     changed = [*paths]
     scope = Scope(frozenset(map(_plain, _words(request))))
     named = [path for path in changed if scope.permits(path)]
+
     if not named:
         return []
 
     subjects = set(map(_subject, named))
     folders = {PurePath(path).parts[0] for path in named}
     others = [path for path in changed if _subject(path) not in subjects and not _is_test_or_document(path)]
+
     return [path for path in others if PurePath(path).parts[0] not in folders]
 
 

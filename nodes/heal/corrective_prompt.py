@@ -108,13 +108,17 @@ def generate_corrective_prompt(
         return "\n".join(_cut(error.details) for error in errors[:MAX_ERRORS_SHOWN])
     if protocol == "blocks":
         return _CLOSING
+
     parts = [_OPENINGS[protocol]]
+
     if config.include_error_details:
         parts += [_error_line(error) for error in errors[:MAX_ERRORS_SHOWN]]
         if len(errors) > MAX_ERRORS_SHOWN:
             parts.append(f"- and {len(errors) - MAX_ERRORS_SHOWN} more")
+
     if config.include_format_reminder:
         parts += _REMINDERS[protocol]
+
     parts += ["", _CLOSING]
     return "\n".join(parts)
 
@@ -124,7 +128,10 @@ def manner_of(profile: Profile, errors: Sequence[ExtractionError]) -> Manner:
     line = any(error.line_content.lstrip().startswith("tool:") for error in errors)
     if profile.edit_form is EditForm.BLOCKS and not (line and profile.protocol.value == "text"):
         return "blocks"
-    return "native" if profile.protocol.value == "native" else "text"
+    if profile.protocol.value == "native":
+        return "native"
+
+    return "text"
 
 
 def _error_line(error: ExtractionError) -> str:
@@ -133,4 +140,6 @@ def _error_line(error: ExtractionError) -> str:
 
 
 def _cut(details: str) -> str:
-    return details if len(details) <= MAX_DETAILS_CHARS else details[: MAX_DETAILS_CHARS - 3] + "..."
+    if len(details) <= MAX_DETAILS_CHARS:
+        return details
+    return details[: MAX_DETAILS_CHARS - 3] + "..."

@@ -64,25 +64,33 @@ def next_attempt(
     claims = sum(is_unfounded(attempt.errors) for attempt in attempts)
     repairs = sum(correction.schema_repair for correction in corrections)
     retries = len(corrections) - repairs - sum(correction.claim for correction in corrections)
-    reason, message = None, ""
+    reason = None
+    message = ""
+
     if ExtractionErrorType.REFUSED_REPLY in kinds:
-        reason, message = StopReason.REFUSED, "The model refused to reply."
+        reason = StopReason.REFUSED
+        message = "The model refused to reply."
     elif ExtractionErrorType.FILTERED_REPLY in kinds:
-        reason, message = StopReason.REFUSED, "The endpoint's content filter stopped the model's reply."
+        reason = StopReason.REFUSED
+        message = "The endpoint's content filter stopped the model's reply."
     elif is_unfounded(errors):
         if claims >= config.max_claims:
-            reason, message = StopReason.NOTHING_CHANGED, "This run has to change a file."
+            reason = StopReason.NOTHING_CHANGED
+            message = "This run has to change a file."
     elif errors and kinds <= SCHEMA_ERRORS:
         if repairs >= config.max_schema_repairs:
-            reason, message = StopReason.SCHEMA_REPAIR_EXHAUSTED, _what_happened(errors, repairs, "repairs")
+            reason = StopReason.SCHEMA_REPAIR_EXHAUSTED
+            message = _what_happened(errors, repairs, "repairs")
     elif retries >= config.max_retries:
         empty = bool(errors) and errors[0].error_type in _EMPTY
         reason = StopReason.EMPTY_REPLY if empty else StopReason.HEALING_EXHAUSTED
         message = _what_happened(errors, retries, "retries")
+
     if reason is not None:
         claim = reason is StopReason.NOTHING_CHANGED
         evidence = [f"the answer: {errors[0].line_content}"] if claim else map(_diagnostic, errors[:MAX_ERRORS_SHOWN])
         return StopCause(reason=reason, message=message, diagnostics=tuple(evidence))
+
     prompt = generate_corrective_prompt(errors, response, config, protocol=protocol)
     return HealingAttempt(len(attempts), response, errors, prompt)
 
@@ -114,16 +122,20 @@ def attempt_extraction_with_healing(
     messages = list(conversation)
     attempts: list[HealingAttempt] = []
     corrections: list[Correction] = []
+
     while True:
         response = get_llm_response(list(messages))
         if response is None:
             return HealingResult(False, [], "", tuple(attempts))
+
         invocations, errors = extract_tool_invocations_with_errors(response, known_tools)
         if invocations or not errors:
             return HealingResult(True, invocations, response, tuple(attempts))
+
         attempt = next_attempt(errors, response, corrections, attempts, config)
         if isinstance(attempt, StopCause):
             return HealingResult(False, [], response, tuple(attempts))
+
         attempts.append(attempt)
         corrections.append(correction_of(attempt, response))
         messages += [
@@ -134,7 +146,11 @@ def attempt_extraction_with_healing(
 
 def _what_happened(errors: Sequence[ExtractionError], failures: int, tries: str) -> str:
     """The sentence at the end of a run whose replies could not be used, by the first error of the last reply."""
-    advice = _SAID.get(errors[0].error_type, _UNREAD) if errors else _UNREAD
+    if errors:
+        advice = _SAID.get(errors[0].error_type, _UNREAD)
+    else:
+        advice = _UNREAD
+
     return advice.format(still="still " if failures else "") + (f" after {failures} {tries}." if failures else ".")
 
 

@@ -44,14 +44,23 @@ def passages(text: str) -> list[Passage]:
     """The passages of a text in order."""
     found: list[Passage] = []
     opening: str | None = None
-    fence, lines, first, number = "", list[str](), 1, 1
+    fence = ""
+    lines = list[str]()
+    first = 1
+    number = 1
+
     for number, line in enumerate(text.splitlines(keepends=True), start=1):
-        before, fence = fence, fence_after(line, fence)
+        before = fence
+        fence = fence_after(line, fence)
         if before == fence:
             lines.append(line)
             continue
+
         found.append(Passage(opening, "".join(lines), first, number))
-        opening, lines, first = (line if fence else None), [], number
+        opening = line if fence else None
+        lines = []
+        first = number
+
     return [*found, Passage(opening, "".join(lines), first, number, closed=not fence)]
 
 
@@ -114,6 +123,7 @@ def read_blocks(text: str, shown_files: Sequence[str], request: str | None = Non
     lines: list[tuple[int, int]] = []
     prose: list[str] = []
     heading = ""
+
     for part in passages(text):
         if part.opening is None:
             said = part.text.rstrip().splitlines(keepends=True) or [""]
@@ -121,17 +131,21 @@ def read_blocks(text: str, shown_files: Sequence[str], request: str | None = Non
             named = heading and _path_in(heading, shown_files) and part.closed
             prose += said[:-1] if named else [part.text]
             continue
+
         path, body = _target(part, heading, shown_files, ordered=request is not None and not is_question(request))
         if path is None:
             continue
+
         lines.append((part.line, part.end))
         foreign = path in EXAMPLE_FILES and path not in shown_files and request is not None and path not in request
         wrong = ""
+
         if foreign or body in EXAMPLE_EDITS.values():
             whose = "what changes" if foreign else path
             wrong = f"This block is the example's. Write the new text of {whose}, or answer in words."
         elif path not in named_paths(request or "") and (namesakes := _namesakes(path, shown_files)):
             wrong = f"{path} was not shown, but {' and '.join(namesakes)}. Send the block again under its whole path."
+
         if wrong:
             invalid = ExtractionErrorType.INVALID_ARGUMENTS
             outcomes.append(ExtractionError(invalid, part.line, heading or part.title, wrong))
@@ -141,6 +155,7 @@ def read_blocks(text: str, shown_files: Sequence[str], request: str | None = Non
             details = f"The block for {path} has no closing fence. Send it again, complete."
             error = ExtractionErrorType.TRUNCATED_REPLY
             outcomes.append(ExtractionError(error, part.line, heading or part.title, details))
+
     return BlockReading(outcomes, "".join(prose).strip(), lines)
 
 
@@ -148,7 +163,14 @@ def render_file(path: str, content: str) -> str:
     """Show a file in the form in which the model is to answer. The fence is longer than any in the content."""
     longest = max((len(run) for run in re.findall(r"`{3,}", content)), default=2)
     fence = "`" * max(3, longest + 1)
-    language = "python" if path.endswith((".py", ".pyi")) else path.rsplit(".", 1)[-1] if "." in path else ""
+
+    if path.endswith((".py", ".pyi")):
+        language = "python"
+    elif "." in path:
+        language = path.rsplit(".", 1)[-1]
+    else:
+        language = ""
+
     newline = "" if content.endswith("\n") or not content else "\n"
     return f"{path}\n{fence}{language}\n{content}{newline}{fence}"
 
@@ -156,25 +178,36 @@ def render_file(path: str, content: str) -> str:
 def _target(part: Passage, heading: str, shown_files: Sequence[str], *, ordered: bool) -> tuple[str | None, str]:
     """The file that a block is for, and its body without a comment that only names the file."""
     language = re.split(r"[\s:]", part.title, maxsplit=1)[0].lower()
-    body, info = part.text, part.title[len(language) :] or (part.title if part.title in shown_files else "")
+    body = part.text
+    info = part.title[len(language) :] or (part.title if part.title in shown_files else "")
     named = _path_in(heading, shown_files) or _path_in(info, shown_files)
+
     if named is None:
         first, _, following = body.partition("\n")
         comment = _NAMING.match(first)
-        named = _path_in(first[comment.end() :], shown_files) if comment else None
+        named = None
+
+        if comment:
+            named = _path_in(first[comment.end() :], shown_files)
+
         body = body if named is None else following
+
     quoted = language in _QUOTED_LANGUAGES
     if named is None:
         change = _DEFINITION.search(body) or (ordered and _IMPORTS.fullmatch(body))
         return (shown_files[0] if len(shown_files) == 1 and not quoted and change else None), body
+
     if quoted and named not in shown_files and not named.endswith(_QUOTED_SUFFIXES):
         return None, body
+
     return named, body
 
 
 def _namesakes(path: str, shown_files: Sequence[str]) -> list[str]:
     """The shown files that a bare name may be short for, none where it is the name of one."""
-    return [] if path in shown_files else [file for file in shown_files if basename(file) == path]
+    if path in shown_files:
+        return []
+    return [file for file in shown_files if basename(file) == path]
 
 
 def _path_in(text: str, shown_files: Sequence[str]) -> str | None:
@@ -183,12 +216,15 @@ def _path_in(text: str, shown_files: Sequence[str]) -> str | None:
         return reading["path"]
     if text.strip() in shown_files:
         return text.strip()
+
     bare = _LABEL.sub("", text.strip().strip("*#`: "), count=1).strip("*`: ")
     if bare in shown_files or _PATH.fullmatch(bare):
         return bare.removeprefix("./")
+
     names = {basename(file) for file in shown_files}
     if absolute := [path for path in named_paths(text) if path.startswith("/") and basename(path) in names]:
         return absolute[0]
+
     quoted = re.findall(r"`([^`]+)`", text)
     paths = [word for word in quoted if _PATH.fullmatch(word)]
     return paths[0].removeprefix("./") if len(paths) == 1 and text.rstrip().endswith(":") else None

@@ -46,6 +46,7 @@ def one_line(text: str, limit: int = 200) -> str:
     words = plain(" ".join(text.split()))
     if len(words) <= limit:
         return words
+
     end = words.rfind(" ", limit // 2, limit - 2)
     return words[: end if end > 0 else limit - 3].rstrip(",;:") + "..."
 
@@ -66,6 +67,7 @@ def fenced(text: str, language: str = "text") -> str:
     one_line_text = plain("\n".join(text.splitlines()))
     runs = re.findall("`+", one_line_text)
     fence = "`" * max(3, *(len(run) + 1 for run in runs), 0)
+
     return f"{fence}{language}\n{one_line_text}\n{fence}"
 
 
@@ -77,12 +79,15 @@ def inline_code(text: str) -> str:
     line = " ".join(text.splitlines())
     ticks = "`" * (max(map(len, re.findall("`+", line)), default=0) + 1)
     space = " " if "`" in line else ""
+
     return f"{ticks}{space}{line}{space}{ticks}"
 
 
 def short_id(run_id: str) -> str:
     """The beginning of an id that we made up; one that a person chose is shown whole."""
-    return run_id[:_SHORT] if _OUR_ID.fullmatch(run_id) else run_id
+    if _OUR_ID.fullmatch(run_id):
+        return run_id[:_SHORT]
+    return run_id
 
 
 def count_of(number: int, noun: str, plural: str = "") -> str:
@@ -93,13 +98,20 @@ def count_of(number: int, noun: str, plural: str = "") -> str:
 def listed(names: Iterable[str], most: int = 5) -> str:
     """`a.py, b.py`: the first of these names, each once and on one line, and how many more there are."""
     unique = list(dict.fromkeys(names))
-    listing, more = ", ".join(one_line(name) for name in unique[:most]), len(unique) - most
-    return f"{listing} and {more:,} more" if more > 0 else listing
+    listing = ", ".join(one_line(name) for name in unique[:most])
+    more = len(unique) - most
+
+    if more > 0:
+        return f"{listing} and {more:,} more"
+
+    return listing
 
 
 def usd(amount: float) -> str:
     """An amount of money, with four decimals."""
-    return f"less than {LEAST_USD} USD" if 0 < amount < LEAST_USD else f"{amount:.4f} USD"
+    if 0 < amount < LEAST_USD:
+        return f"less than {LEAST_USD} USD"
+    return f"{amount:.4f} USD"
 
 
 def output_words(tokens: int, reasoning: int) -> str:
@@ -136,10 +148,12 @@ def result_words(result: ToolResult) -> str:
     if result.error is not None:
         message = one_line(_RULED.sub("", _FOR_THE_MODEL.sub("", result.error.message)))
         return f"{result.error.code.value.replace('_', ' ')}: {message}"
+
     data = result.data
     for key, words in _WORDS.items():
         if key in data:
             return one_line(words(data))
+
     return "ok"
 
 
@@ -147,23 +161,31 @@ def error_words(errors: tuple[ExtractionError, ...]) -> str:
     """The first error of a reply, and how many more there are."""
     if not errors:
         return "it could not be read"
+
     first = errors[0]
     place = f" in line {first.line_number}" if first.line_number else ""
     more = f" and {len(errors) - 1} more" if len(errors) > 1 else ""
+
     return f"{first.error_type.name}{place}{more}"
 
 
 def _command(arguments: Mapping[str, Any]) -> str:
-    argv, folder = arguments.get("argv"), arguments.get("cwd")
+    argv = arguments.get("argv")
+    folder = arguments.get("cwd")
     if not isinstance(argv, list) or not all(isinstance(word, str) for word in argv):
         return ""
+
     line = plain(" ".join(shlex.join(argv).split()))
     if len(line) > _LONGEST_TARGET:
-        program, further = without_middle(argv[0], _LONGEST_NAME), argv[1:]
+        program = without_middle(argv[0], _LONGEST_NAME)
+        further = argv[1:]
         characters = sum(map(len, further))
         line = f"{program} and {count_of(len(further), 'argument')} of {count_of(characters, 'character')}"
 
-    where = f" in {without_middle(folder, _LONGEST_NAME)}" if isinstance(folder, str) and folder != "." else ""
+    where = ""
+    if isinstance(folder, str) and folder != ".":
+        where = f" in {without_middle(folder, _LONGEST_NAME)}"
+
     return line + where
 
 
@@ -173,37 +195,55 @@ def _place(arguments: Mapping[str, Any]) -> str:
         return named["url"]
     if "pattern" in named:
         return repr(named["pattern"]) + (f" in {named['path']}" if named.get("path", ".") != "." else "")
-    return _moved(named) if "path" in named else named.get("name", "")
+    if "path" in named:
+        return _moved(named)
+
+    return named.get("name", "")
 
 
 def _moved(names: Mapping[str, str]) -> str:
-    return f"{names['path']} → {names['target']}" if "target" in names else names["path"]
+    if "target" in names:
+        return f"{names['path']} → {names['target']}"
+    return names["path"]
 
 
 def _page(data: Mapping[str, Any]) -> str:
-    count_shown, remaining = data["lines_shown"], data.get("lines_remaining", 0)
+    count_shown = data["lines_shown"]
+    remaining = data.get("lines_remaining", 0)
     return count_of(count_shown, "line") + (f", {remaining:,} more" if remaining else "")
 
 
 def _edit(data: Mapping[str, Any]) -> str:
     if not data["replacements"]:
         return "created"
-    edits = f"{count_of(data['edits'], 'edit')}, " if "edits" in data else ""
+
+    if "edits" in data:
+        edits = f"{count_of(data['edits'], 'edit')}, "
+    else:
+        edits = ""
+
     return edits + count_of(data["replacements"], "replacement")
 
 
 def _ended(data: Mapping[str, Any]) -> str:
-    return f"killed by signal {data['signal']}" if "signal" in data else f"exit {data['exit_code']}"
+    if "signal" in data:
+        return f"killed by signal {data['signal']}"
+    return f"exit {data['exit_code']}"
 
 
 def _patched(data: Mapping[str, Any]) -> str:
     files = data["files"]
-    more = f" and {len(files) - _LISTED_FILES} more" if len(files) > _LISTED_FILES else ""
+    if len(files) > _LISTED_FILES:
+        more = f" and {len(files) - _LISTED_FILES} more"
+    else:
+        more = ""
+
     return ", ".join(f"{file['action']} {_moved(file)}" for file in files[:_LISTED_FILES]) + more
 
 
 def _checked(data: Mapping[str, Any]) -> str:
-    tests_run, reason = ", ".join(data.get("ran", ())), data.get("reason", "")
+    tests_run = ", ".join(data.get("ran", ()))
+    reason = data.get("reason", "")
     return ". ".join(filter(None, (f"{tests_run} passed" if tests_run else "not checked", reason)))
 
 

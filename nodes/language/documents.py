@@ -46,6 +46,7 @@ def read_toml(text: str) -> dict[str, Any] | DocumentProblem:
     """The values of a TOML document, or the first reason why it is none."""
     if _MANY_PARTS.search(_TOML_TEXT.sub("s", text)):
         return DocumentProblem(f"a key in it has more than {DEEPEST} parts")
+
     try:
         values = tomllib.loads(text)
         json.dumps(values, default=str)  # which refuses the numbers that tomllib reads and nobody can write
@@ -55,7 +56,11 @@ def read_toml(text: str) -> dict[str, Any] | DocumentProblem:
         return DocumentProblem(_TOO_DEEP)
     except ValueError:  # a number of thousands of digits
         return DocumentProblem("a number in it is too long")
-    return DocumentProblem(_TOO_DEEP) if is_deep(values, DEEPEST) else values
+
+    if is_deep(values, DEEPEST):
+        return DocumentProblem(_TOO_DEEP)
+
+    return values
 
 
 def read_yaml(text: str) -> Any:
@@ -83,6 +88,7 @@ def _toml_problem(said: str, text: str) -> DocumentProblem:
     numbers = [int(number) for number in _NUMBER.findall(place)]
     if not numbers:
         return DocumentProblem(f"{message} at the end of the file", text.count("\n") + 1)
+
     return DocumentProblem(message, *numbers)
 
 
@@ -97,9 +103,11 @@ def _yaml_problem(events: Any) -> DocumentProblem | None:
     import yaml
 
     depth = 0
+
     for number, event in enumerate(events):
         if number > MOST_VALUES:
             return DocumentProblem(f"it has more than {MOST_VALUES:,} values", *_place(event.start_mark))
+
         depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
         if depth > DEEPEST:
             return DocumentProblem(_TOO_DEEP, *_place(event.start_mark))
@@ -107,11 +115,14 @@ def _yaml_problem(events: Any) -> DocumentProblem | None:
             return DocumentProblem(f"an alias, *{str(event.anchor)[:40]}, is not read", *_place(event.start_mark))
         if getattr(event, "tag", None) not in _TEXT_TAGS:
             return DocumentProblem(f"the tag {str(event.tag)[:80]} is not read", *_place(event.start_mark))
+
     return None
 
 
 def _place(mark: Any) -> tuple[int, int]:
-    return (mark.line + 1, mark.column + 1) if mark is not None else (0, 0)
+    if mark is not None:
+        return (mark.line + 1, mark.column + 1)
+    return (0, 0)
 
 
 @functools.cache
@@ -126,6 +137,7 @@ def _yaml_loader() -> Any:
             is_text = not isinstance(node, yaml.ScalarNode) or node.tag in _TEXT_TAGS
             if not is_text and len(node.value) > _LONGEST_NUMBER:
                 raise yaml.constructor.ConstructorError(None, None, "a number in it is too long", node.start_mark)
+
             try:
                 return super().construct_object(node, deep)
             except (ValueError, ArithmeticError, LookupError, AttributeError, TypeError) as error:
@@ -139,6 +151,7 @@ def _yaml_loader() -> Any:
                 raise yaml.constructor.ConstructorError(
                     None, None, f"the key {twice[:60]!r} is there twice", node.start_mark
                 )
+
             return mapping
 
     return Loader
@@ -164,6 +177,7 @@ def defined_names(tree: ast.Module) -> set[str]:
     nodes = [*ast.walk(tree)]
     stored = (node for node in nodes if isinstance(getattr(node, "ctx", None), ast.Store))
     names = {node.name for node in nodes if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef)}
+
     return names | {getattr(node, "id", "") or getattr(node, "attr", "") for node in stored}
 
 

@@ -30,6 +30,7 @@ def how_to_install(package: str) -> str:
     if tool is not None:
         source, extras, others = tool
         return _uv_tool_command(source, extras, {*others, package})
+
     return f"{_installer()} {package}"
 
 
@@ -38,8 +39,10 @@ def _command_for_extra(extra: str) -> str:
     if tool is not None:
         source, extras, others = tool
         return _uv_tool_command(source, {*extras, extra}, others)
+
     if (_CLONE / "uv.lock").is_file():
         return f"uv sync --inexact --extra {extra}"
+
     return f"{_installer()} {shlex.quote(f'{_source()}[{extra}]')}"
 
 
@@ -53,13 +56,18 @@ def _uv_tool() -> tuple[str, set[str], set[str]] | None:
         requirements = {requirement["name"]: requirement for requirement in receipt["tool"]["requirements"]}
         own_requirement = requirements.pop(_NAME)
         source = own_requirement.get("directory") or own_requirement.get("editable") or _NAME
+
         return str(source), set(own_requirement.get("extras", [])), set(requirements)
     except (OSError, ValueError, KeyError, TypeError):
         return None
 
 
 def _uv_tool_command(source: str, extras: set[str], packages: set[str]) -> str:
-    requirement_wanted = f"{source}[{','.join(sorted(extras))}]" if extras else source
+    if extras:
+        requirement_wanted = f"{source}[{','.join(sorted(extras))}]"
+    else:
+        requirement_wanted = source
+
     beside = "".join(f" --with {name}" for name in sorted(packages))
     return f"uv tool install {shlex.quote(requirement_wanted)}{beside}"
 
@@ -67,7 +75,10 @@ def _uv_tool_command(source: str, extras: set[str], packages: set[str]) -> str:
 def _installer() -> str:
     """The command that installs packages into this environment."""
     python = shlex.quote(sys.executable)
-    return f"{python} -m pip install" if find_spec("pip") else f"uv pip install --python {python}"
+    if find_spec("pip"):
+        return f"{python} -m pip install"
+
+    return f"uv pip install --python {python}"
 
 
 def _source() -> str:
@@ -76,5 +87,6 @@ def _source() -> str:
         origin = loads(distribution(_NAME).read_text("direct_url.json") or "{}")
     except (PackageNotFoundError, ValueError):
         return _NAME
+
     url = urlsplit(str(origin.get("url", "")))
     return unquote(url.path) if url.scheme == "file" else _NAME

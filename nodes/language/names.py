@@ -43,6 +43,7 @@ def named_paths(request: str) -> list[str]:
     plain = (match.group() for match in _PATH.finditer(request))
     quoted = (match["path"] for match in _QUOTED.finditer(request) if " " in match["path"] or match["path"][:2] == "./")
     paths = dict.fromkeys(path.removeprefix("./").rstrip(".") for path in chain(quoted, plain))
+
     return [path for path in paths if path]
 
 
@@ -92,13 +93,15 @@ def _folded(name: str) -> str:
 
 
 def _rank(wanted: str, name: str, ratio: Callable[[str, str], float]) -> tuple[int, float]:
-    likeness, is_long = ratio(wanted, name), len(name) >= _SHORTEST
+    likeness = ratio(wanted, name)
+    is_long = len(name) >= _SHORTEST
     tiers = (
         name == wanted,
         name != "" and (name.startswith(wanted) or wanted.startswith(name)),
         wanted in name or (is_long and name in wanted),
         is_long and likeness >= LEAST_LIKENESS,
     )
+
     return (*tiers, True).index(True), -likeness
 
 
@@ -131,7 +134,11 @@ def only_read(reference: str) -> str:
 def unknown_reference(reference: str, numbers: Sequence[int]) -> ToolError:
     """NOT_FOUND; `numbers` are those of the results that were kept, and the latest are named."""
     names = tuple(reference_of(number) for number in sorted(numbers, reverse=True)[:_SHOWN])
-    latest = f"The latest are {', '.join(names)}." if names else "None was kept in this run: make the call again."
+    if names:
+        latest = f"The latest are {', '.join(names)}."
+    else:
+        latest = "None was kept in this run: make the call again."
+
     return ToolError(
         code=ToolErrorCode.NOT_FOUND, message=f"No kept result is called {reference}. {latest}", suggestions=names
     )
@@ -192,6 +199,7 @@ def orders_a_change(request: str) -> bool:
     plain = CODE.sub("it", request)
     if _HANDS_OFF.search(plain):
         return False
+
     return any(ORDER.match(sentence) for sentence in SENTENCES.split(plain))
 
 
@@ -237,10 +245,14 @@ def without_output(request: str) -> tuple[str, str]:
     """A request without the output of tests or of a program that was pasted into it, and that output, "" for none."""
     if not (outputs := [*_TOLD.finditer(request)]):
         return request, ""
+
     lines = [*outputs, *_AROUND.finditer(request)]
-    start, end = min(line.start() for line in lines), max(line.end() for line in lines)
+    start = min(line.start() for line in lines)
+    end = max(line.end() for line in lines)
+
     if code := _INDENTED.match(request, end):
         end = code.end()
+
     return f"{request[:start].rstrip()}\n{request[end:].lstrip()}".strip(), request[start:end].strip("\n")
 
 
@@ -250,4 +262,5 @@ def told_paths(output: str) -> list[str]:
     paths = [line["test"] for line in output_lines if line["test"]]
     paths += [line["frame"] or line["file"] for line in output_lines if not line["test"]]
     last = {path.removeprefix("./"): at for at, path in enumerate(paths) if "site-packages/" not in path}
+
     return sorted(last, key=lambda path: (not IS_TEST.search(path), last[path]))

@@ -82,7 +82,12 @@ def _block(notes: ProjectNotes) -> str:
     text = _MARK.sub("&lt;", visible(notes.text)).strip("\n")
     if notes.path in _SAID:
         return "\n".join([f'<{MARK} of="{path}">', _SAID[notes.path], text, f"</{MARK}>"])
-    notice = ["[the file goes on; read it where you need the rest]"] if notes.cut else []
+
+    if notes.cut:
+        notice = ["[the file goes on; read it where you need the rest]"]
+    else:
+        notice = []
+
     return "\n".join([f'<{MARK} file="{path}">', text, *notice, f"</{MARK}>"])
 
 
@@ -123,11 +128,13 @@ def find_notes(
     """
     notes: list[ProjectNotes] = []
     unread: list[tuple[str, str]] = []
+
     for folder in _note_folders(request) if most else ():
         for name in NAMES:
             path = f"{folder}{name}"
             data = head(path, MOST_READ + 1)
             text = _note_text(path, data) if isinstance(data, bytes) else data
+
             if isinstance(text, ToolError):
                 unread.append((path, text.message))
             elif text is not None and (scrubbed := scrub(text).strip()):
@@ -135,17 +142,21 @@ def find_notes(
                 if cut_text:
                     notes.append(ProjectNotes(path=path, text=cut_text, cut=cut_text != scrubbed))
                     most -= len(cut_text.encode("utf-8", "replace"))
+
                 break
+
     return tuple(notes), unread
 
 
 def _note_folders(request: str) -> Sequence[str]:
     """The workspace's own folder as "", and those around the named files, outermost first, each with "/" at its end."""
     folders = {"": None}
+
     for path in named_paths(request):
         parts = [part for part in path.split("/")[:-1] if part != "."]
         if not path.startswith("/") and ".." not in parts:
             folders |= {"".join(f"{part}/" for part in parts[:depth]): None for depth in range(1, len(parts) + 1)}
+
     return list(folders)[:MOST_FILES]
 
 
@@ -153,12 +164,15 @@ def _note_text(path: str, data: bytes) -> str | ToolError:
     """The text, as a person sees it, of a file of which at most `MOST_READ` bytes and one more were read."""
     if len(data) > MOST_READ:
         data = data[: data.rfind(b"\n", 0, MOST_READ) + 1]
+
     try:
         text = data.decode("utf-8-sig")
     except UnicodeDecodeError:
         text = "\0"
+
     if "\0" not in text:
         return visible(text)  # before anyone looks for secrets in it, which could be hidden by what is not seen
+
     return invalid(f"{path!r} is not read as notes: it is no UTF-8 text.")
 
 
@@ -167,8 +181,12 @@ def _cut_at_line(text: str, most: int) -> str:
     data = text.encode("utf-8", "replace")
     if len(data) <= most:
         return text
+
     head = data[: most + 1].decode("utf-8", "ignore")
-    return head[: head.rfind("\n")].rstrip() if "\n" in head else ""
+    if "\n" in head:
+        return head[: head.rfind("\n")].rstrip()
+
+    return ""
 
 
 # --- Which skills are told, and what earlier runs remembered
@@ -208,15 +226,19 @@ def find_skills(
     """
     lines: dict[tuple[bool, str], str] = {}
     unread: list[tuple[str, str]] = []
+
     for folder in folders if most else ():
         for name in sorted(folder.names)[:MOST_SKILLS]:
-            path, data = f"{folder.path}/{name}/{SKILL_FILE}", folder.head(name, MOST_READ + 1)
+            path = f"{folder.path}/{name}/{SKILL_FILE}"
+            data = folder.head(name, MOST_READ + 1)
             description = _description(name, path, data) if isinstance(data, bytes) else data
+
             if isinstance(description, ToolError):
                 unread.append((path, description.message))
             elif description is not None:
                 how = f"read_skill {name}" if folder.users else f"read_file {path}"
                 lines.setdefault((folder.users, name), f"- {name} ({how}): {_short(scrub(description))}")
+
     text = "\n".join(lines.values())
     cut_text = _cut_at_line(text, most)
     return (ProjectNotes(path=SKILLS, text=cut_text, cut=cut_text != text),) if cut_text else (), unread
@@ -225,7 +247,10 @@ def find_skills(
 def remembered(notes: Sequence[str]) -> tuple[ProjectNotes, ...]:
     """What earlier runs noted, the oldest first, as one note, or none."""
     text = "\n".join(f"- {' '.join(visible(note).split())}" for note in notes)
-    return (ProjectNotes(path=MEMORY, text=text),) if text else ()
+    if text:
+        return (ProjectNotes(path=MEMORY, text=text),)
+
+    return ()
 
 
 def _description(folder: str, path: str, data: bytes) -> str | ToolError:
@@ -233,10 +258,12 @@ def _description(folder: str, path: str, data: bytes) -> str | ToolError:
     text = _note_text(path, data)
     if isinstance(text, ToolError):
         return text
+
     frontmatter = _FRONTMATTER.match(text)
     values = read_yaml(frontmatter[1]) if frontmatter else None
     fields = values if isinstance(values, dict) else {}
-    description, fits = fields.get("description"), len(folder) <= 64 and _SKILL_NAME.fullmatch(folder)
+    description = fields.get("description")
+    fits = len(folder) <= 64 and _SKILL_NAME.fullmatch(folder)
     problems = {
         f"it has more than {MOST_READ:,} bytes": len(data) > MOST_READ,
         "it holds characters that nobody sees": text != _LINE_ENDS.sub("\n", data.decode("utf-8-sig", "replace")),
@@ -247,8 +274,14 @@ def _description(folder: str, path: str, data: bytes) -> str | ToolError:
         "it has no `description`": not isinstance(description, str) or not description.strip(),
     }
     reason = next((reason for reason, holds in problems.items() if holds), "")
-    return invalid(f"{path!r} is not read as a skill: {reason}.") if reason else " ".join(str(description).split())
+
+    if reason:
+        return invalid(f"{path!r} is not read as a skill: {reason}.")
+
+    return " ".join(str(description).split())
 
 
 def _short(text: str) -> str:
-    return text if len(text) <= _LONGEST_LINE else f"{text[:_LONGEST_LINE].rstrip()} ..."
+    if len(text) <= _LONGEST_LINE:
+        return text
+    return f"{text[:_LONGEST_LINE].rstrip()} ..."

@@ -194,8 +194,10 @@ class Request:
 
         A method may be called by its last name where only one of the names ends with it.
         """
-        mentioned, base_name = _by_mention(names, path), posixpath.basename(path)
+        mentioned = _by_mention(names, path)
+        base_name = posixpath.basename(path)
         moved_names = {move.name for move in self.moves if path and move.name in names and move.leaves(path)}
+
         for listed in self._lists:
             files = (
                 {posixpath.basename(file) for file in deletion_list.files.difference(names)} for deletion_list in listed
@@ -206,6 +208,7 @@ class Request:
                 if not base_name or not named or base_name in named
             )
             moved_names.update(takewhile(bool, (_meant(deletion_list, mentioned) for deletion_list in deletion_list)))
+
         return moved_names
 
 
@@ -218,23 +221,28 @@ def read_request(request: str) -> Request:
     expected: list[Expectation] = []
     moves: list[Move] = []
     lists: list[tuple[_Deletion, ...]] = []
+
     for sentence in (part.strip() for part in _SENTENCE.split(request) if len(part) <= _LONGEST):
         for match in _rename_matches(sentence):
             old, new = (name.rpartition(".")[2] for name in match.groups())
             if _is_name(old) and _is_name(new) and old != new and not any(map(_FILE.fullmatch, match.groups())):
                 renames[old] = new
                 expected += [Expectation(old, new)] * _is_certain(sentence, match)
+
         moves += _moves(sentence)
         files = frozenset(_FILE.findall(sentence))
         verbs = [verb for verb in _DELETE.finditer(sentence) if not _negated(sentence, verb.start())]
         lists += (tuple(_listed(sentence, verb.end(), files)) for verb in verbs)
+
     deleted = [each for listed in lists for each in listed]
     if not _PART.search(request) and any(each.name in {"it", "that", "this"} for each in deleted):
         files = frozenset(_FILE.findall(request))
         lists += ((_Deletion("".join(names), "", "", files),) for names in _UNUSED.findall(request))
+
     for deletion in deleted:
         if _is_name(deletion.name) and _KIND.search(deletion.words) and _is_anywhere(deletion.place):
             expected.append(Expectation(deletion.name))
+
     names_wanted = () if _KEPT.search(request) else tuple(expected)
     return Request(
         **kinds,
@@ -262,10 +270,12 @@ def _listed(text: str, at: int, files: frozenset[str]) -> Iterator[_Deletion]:
         place = _FROM.match(text, match.end())
         if place is None and not _END.match(text, match.end()):
             return
+
         yield _Deletion(match[1], place[1] if place else "", match[0].replace(match[1], "").casefold(), files)
         following = _NEXT.match(text, match.end())
         if following is None:
             return
+
         at = following.end()
 
 
@@ -278,9 +288,11 @@ def _rename_matches(text: str) -> Iterator[re.Match[str]]:
 
 def _is_certain(text: str, match: re.Match[str]) -> bool:
     """Whether the old name is to be gone everywhere: it is no attribute, and of no single function or class."""
-    place, middle = _FROM.match(text, match.end()), _FROM.match(text, match.end(1))
+    place = _FROM.match(text, match.end())
+    middle = _FROM.match(text, match.end(1))
     if "." in match[1] or _LOCAL.search(match[0]) or not (place or _END.match(text, match.end())):
         return False
+
     return all(_is_anywhere(part[1]) for part in (place, middle) if part)
 
 
@@ -293,10 +305,12 @@ def _by_mention(names: Collection[str], path: str) -> Mapping[str, str]:
     by_mention = {name: name for name in names}
     stem = posixpath.splitext(posixpath.basename(path))[0]
     lasts = [name.rpartition(".")[2] for name in names]
+
     for name, last in zip(names, lasts, strict=True):
         by_mention.setdefault(f"{stem}.{name}", name)
         if lasts.count(last) == 1:
             by_mention.setdefault(last, name)
+
     return by_mention
 
 
@@ -305,12 +319,15 @@ def _meant(deletion: _Deletion, known: Mapping[str, str]) -> str:
 
     "" where there is none, or where what it is to be deleted from is not where it is defined, but a list that it is in.
     """
-    name, place = known.get(deletion.name, ""), deletion.place
+    name = known.get(deletion.name, "")
+    place = deletion.place
     if place and f"{place}.{deletion.name}" in known:
         return known[f"{place}.{deletion.name}"]
+
     if "method" in deletion.words:
         methods = {full_name for full_name in known.values() if full_name.endswith(f".{deletion.name}")}
         name = methods.pop() if len(methods) == 1 else name if "." in deletion.name else ""
+
     return name if _is_anywhere(place) or place == name.partition(".")[0] != name else ""
 
 

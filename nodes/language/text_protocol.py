@@ -105,17 +105,22 @@ def extract_in_order(
     lines = text.splitlines(keepends=True)
     bounds = list(accumulate(map(len, lines), initial=0))
     calls: list[ReadCall] = []
-    index, fence = 0, ""
+    index = 0
+    fence = ""
+
     while index < len(lines):
         line = lines[index]
         if not line.lstrip().startswith(TOOL_PREFIX) or (fence and not fenced):
-            fence, index = fence_after(line, fence), index + 1
+            fence = fence_after(line, fence)
+            index = index + 1
             continue
+
         after = bisect_left(bounds, _call_end(text, bounds[index], bounds[index + 1]))
         source = line if strict else text[bounds[index] : bounds[after]]
         call = _read_call(source, index + 1, known_tools, source.splitlines()[0], strict=strict)
         calls.append(call._replace(end_line=after))
         index = after
+
     return calls
 
 
@@ -124,6 +129,7 @@ def without_lines(text: str, ranges: Iterable[tuple[int, int]]) -> str:
     lines = text.splitlines(keepends=True)
     for first, last in ranges:
         lines[first - 1 : last] = ["\n"] * len(lines[first - 1 : last])
+
     return "".join(lines)
 
 
@@ -131,11 +137,14 @@ def format_extraction_errors(errors: Sequence[ExtractionError]) -> str:
     """The errors for display and logs, "" for none. Source: spec 1 section 1.2."""
     if not errors:
         return ""
+
     lines = ["Tool Extraction Errors:"]
+
     for error in errors:
         lines.append(f"  Line {error.line_number}: [{error.error_type.name}]")
         lines.append(f"    Content: {error.line_content[:80]}...")
         lines.append(f"    Details: {error.details}")
+
     return "\n".join(lines)
 
 
@@ -144,10 +153,12 @@ def fence_after(line: str, fence: str) -> str:
     match = _FENCE.match(line)
     if match is None:
         return fence
+
     marks, info = match.groups()
     if not fence:
         is_inline_code = marks[0] == "`" and "`" in info
         return "" if is_inline_code else marks
+
     closes = marks.startswith(fence) and not info.strip()
     return "" if closes else fence
 
@@ -159,23 +170,29 @@ def _read_call(source: str, line_number: int, known_tools: frozenset[str], line:
     stripped = source.strip()
     if not stripped.startswith(TOOL_PREFIX):
         return broken(ExtractionErrorType.MISSING_TOOL_PREFIX, "Line does not start with 'tool:' prefix")
+
     after_prefix = stripped.removeprefix(TOOL_PREFIX).strip()
     name, paren, rest = after_prefix.partition("(")
     name = name.strip()
+
     if not paren:
         details = f"Missing '(' in tool invocation: '{excerpt(after_prefix)}'"
         return broken(ExtractionErrorType.MISSING_OPENING_PAREN, details)
+
     raw = rest.removesuffix(")")
     if not name:
         return broken(ExtractionErrorType.EMPTY_TOOL_NAME, "Tool name is empty", raw=raw)
     if name not in known_tools:
         return broken(ExtractionErrorType.UNKNOWN_TOOL_NAME, unknown_tool_details(name, known_tools), name, raw)
+
     if not rest.endswith(")"):
         details = f"Missing closing ')' in: '{excerpt(rest, at=len(rest))}'"
         return broken(ExtractionErrorType.MISSING_CLOSING_PAREN, details, name, raw)
+
     arguments = decode_arguments(raw.strip(), strict=strict)
     if isinstance(arguments, ArgumentProblem):
         return broken(arguments.kind, arguments.details, name, raw)
+
     return ReadCall(name, raw, ToolInvocation(name, arguments, line_number))
 
 
@@ -188,8 +205,10 @@ def _call_end(text: str, line_start: int, line_end: int) -> int:
     paren = text.find("(", line_start, line_end)
     start = _JSON_START.match(text, paren) if paren >= 0 else None
     end = json_end(text, start.end()) if start else None
+
     if end is None:
         return line_end
+
     closing = _CLOSING_PAREN.match(text, end)
     return max(line_end, closing.end() if closing else end)
 
@@ -206,9 +225,12 @@ def json_end(text: str, start: int) -> int | None:
     meets the `(` of a later call outside a string, and one that passes it inside a string is from there on always on
     the other side of a quote than the later call's own scan, so that one of the two ends at the next call.
     """
-    position, depth = start, 0
+    position = start
+    depth = 0
+
     while token := _JSON_TOKEN.match(text, position):
         position = token.end()
+
         if token["string"]:
             if not token["quote"]:
                 return len(text)
@@ -219,7 +241,9 @@ def json_end(text: str, start: int) -> int | None:
         elif token["close"]:
             if len(token["close"]) >= depth:
                 return token.start() + depth
+
             depth -= len(token["close"])
+
     return None
 
 
@@ -261,6 +285,7 @@ def decode_arguments(text: str, *, strict: bool = False) -> JsonMap | ArgumentPr
     value = decode_strictly(text, strict=strict)
     if isinstance(value, dict | ArgumentProblem):
         return value
+
     kind = _JSON_KINDS.get(type(value), "a number")
     return _invalid(f'The arguments must be one JSON object such as {{"param": "value"}}, not {kind}.')
 
@@ -271,9 +296,12 @@ def decode_strictly(text: str, *, strict: bool = False) -> Any:
         details = (
             f"The arguments have {len(text)} characters, the limit is {MAX_ARGUMENT_CHARS}. Send less in one call."
         )
+
         return ArgumentProblem(ExtractionErrorType.OVERSIZED_ARGUMENTS, details)
+
     if _nests_too_deeply(text):
         return _invalid(f"The arguments are nested deeper than {MAX_NESTING} levels. Send a flatter object.")
+
     try:
         value = _loads(text, strict=strict)
     except json.JSONDecodeError as error:
@@ -281,8 +309,10 @@ def decode_strictly(text: str, *, strict: bool = False) -> Any:
         return _invalid(f"JSON parse error: {error.msg} at position {error.pos}. JSON: '{quoted}'")
     except _RejectedError as error:
         return _invalid(str(error))
+
     if _has_half_a_character(text, value):
         return _invalid("A string holds half of a surrogate pair (\\ud800 to \\udfff). Write the whole character.")
+
     return value
 
 
@@ -290,9 +320,11 @@ def excerpt(text: str, *, at: int = 0, limit: int = EXCERPT_CHARS) -> str:
     """`text` if it has at most `limit` characters, else the part around position `at`, with "..." where it is cut."""
     if len(text) <= limit:
         return text
+
     room = limit - 6
     start = max(0, min(at - room // 2, len(text) - room))
     end = start + room
+
     return ("..." if start else "") + text[start:end] + ("..." if end < len(text) else "")
 
 
@@ -310,12 +342,18 @@ def _loads(text: str, *, strict: bool) -> Any:
         parse_float=_finite_number,
         parse_constant=_no_constant,
     )
+
     try:
         return load(text)
     except json.JSONDecodeError as error:
-        repaired = text if strict else _TRAILING_COMMA.sub(lambda match: "" if match["comma"] else match[0], text)
+        if strict:
+            repaired = text
+        else:
+            repaired = _TRAILING_COMMA.sub(lambda match: "" if match["comma"] else match[0], text)
+
         if repaired == text:
             raise
+
         try:
             return load(repaired)
         except json.JSONDecodeError:
@@ -324,10 +362,12 @@ def _loads(text: str, *, strict: bool) -> Any:
 
 def _nests_too_deeply(text: str) -> bool:
     depth = 0
+
     for token in _BRACKET.finditer(text):
         depth += (token["open"] is not None) - (token["close"] is not None)
         if depth > MAX_NESTING:
             return True
+
     return False
 
 
@@ -337,6 +377,7 @@ def _object_without_equal_keys(pairs: list[tuple[str, Any]]) -> JsonMap:
         counts = Counter(key for key, _ in pairs)
         names = ", ".join(f"'{excerpt(key, limit=40)}'" for key, count in counts.items() if count > 1)
         raise _RejectedError(f"Duplicate key {excerpt(names)}: write each key once, and one call for each change.")
+
     return values
 
 
@@ -360,10 +401,12 @@ def _no_constant(name: str) -> Any:
 def _has_half_a_character(text: str, value: Any) -> bool:
     if text.isascii() and "\\u" not in text:
         return False
+
     try:
         json.dumps(value, ensure_ascii=False).encode()
     except UnicodeEncodeError:
         return True
+
     return False
 
 
@@ -396,14 +439,17 @@ def render_native_result(result: CallResult) -> str:
 def parse_text_results(text: str) -> list[JsonMap]:
     """The maps that `render_text_results` rendered, in order; lines that are no such result are passed over."""
     results = []
+
     for line in text.split("\n"):
         if line.startswith(RESULT_MARK) and line.endswith(")"):
             try:
                 value = json.loads(line[len(RESULT_MARK) : -1])
             except (ValueError, RecursionError):
                 continue
+
             if isinstance(value, dict):
                 results.append(value)
+
     return results
 
 

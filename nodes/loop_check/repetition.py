@@ -72,6 +72,7 @@ def action_signature(action_type: str, tool: str, arguments: Mapping[str, Any], 
         canonical = json.dumps(dict(arguments), sort_keys=True, separators=(",", ":"), allow_nan=False)
     except (TypeError, ValueError, RecursionError):
         canonical = "not JSON"
+
     return sha256(json.dumps([action_type, tool, canonical, target]).encode()).hexdigest()[:SIGNATURE_CHARS]
 
 
@@ -91,13 +92,20 @@ def target_of(call: ToolCall, spec: ToolSpec, root: str = "") -> str:
 def _plain(value: Any, root: str) -> Any:
     if isinstance(value, list):
         return [_plain(part, root) for part in value]
-    return _workspace_relative(value, root) if isinstance(value, str) else value
+    if isinstance(value, str):
+        return _workspace_relative(value, root)
+    return value
 
 
 def _workspace_relative(path: str, root: str) -> str:
     full = posixpath.normpath(posixpath.join(root, path))
     base = posixpath.normpath(root) if root else "."
-    return "." if full == base else full.removeprefix(base.rstrip("/") + "/") if root else full
+    if full == base:
+        return "."
+    if root:
+        return full.removeprefix(base.rstrip("/") + "/")
+
+    return full
 
 
 REPEAT_WINDOW = 3
@@ -157,29 +165,39 @@ def check_progress(
     """
     if answered:
         return record.model_copy(update={"verdict": LoopVerdict.ANSWERED})
-    steps, standing = (*record.recent, signatures), record.overrides
+
+    steps = (*record.recent, signatures)
+    standing = record.overrides
     if changed:
-        steps, standing = tuple(tuple(name for name in step if name in changed) for step in steps), ()
+        steps = tuple(tuple(name for name in step if name in changed) for step in steps)
+        standing = ()
+
     overrides = {override.signature: override for override in standing}
     outcomes = {name: outcome for name, outcome in outcomes.items() if name not in overrides}  # which were refused
     news = _news(record, outcomes) - {*changed}
     steps = (*(tuple(name for name in step if name not in news) for step in steps[:-1]), steps[-1])
     looping = _repeated(steps, config)
+
     if overrides.keys().isdisjoint(steps[-1]) and not {*steps[-1]} <= {*looping}:
         overrides = {name: override.model_copy(update={"obeyed": True}) for name, override in overrides.items()}
+
     for name in {*steps[-1]} & overrides.keys():
         overrides[name] = overrides[name].model_copy(update={"repeats": overrides[name].repeats + 1})
+
     for name in looping:
         tool, target = described[name]
         new = OverrideConstraint(signature=name, tool=tool, target=target, repeats=config.threshold)
         overrides.setdefault(name, new)
+
     touched = [override for name, override in overrides.items() if name in steps[-1]]
     verdict = LoopVerdict.OVERRIDE if touched else LoopVerdict.FRESH
     if any(_persists(override, config) for override in touched):
         verdict = LoopVerdict.PERSISTED
+
     recent = tuple(past for past in steps if past)[-max(config.span, LONGEST_CYCLE * config.threshold) :]
     outcomes_known = tuple(dict.fromkeys((*record.outcomes, *outcomes.items())))[-MOST_OUTCOMES:]
     update = {"recent": recent, "outcomes": outcomes_known, "overrides": tuple(overrides.values()), "verdict": verdict}
+
     return record.model_copy(update=update)
 
 
@@ -202,9 +220,11 @@ def loop_stop(record: LoopRecord, config: LoopConfig) -> StopCause | None:
     """Why the run ends: the first action that persisted, with its signature as evidence; else None."""
     if record.verdict is not LoopVerdict.PERSISTED:
         return None
+
     override = next(override for override in record.overrides if _persists(override, config))
     message = f"The same call was made {override.repeats} times with the same arguments: {_action(override)}."
     evidence = f"repeated action: {_action(override)}, signature {override.signature}"
+
     return StopCause(reason=StopReason.LOOP_PERSISTED, message=message, diagnostics=(evidence,))
 
 
@@ -212,13 +232,16 @@ def override_notice(record: LoopRecord, signature: str) -> JsonMap | None:
     """What the model is told beside the result of the repeated call, as JSON values; None for any other call."""
     if record.verdict is not LoopVerdict.OVERRIDE:
         return None
+
     for override in record.overrides:
         if override.signature == signature:
             message = (
                 f"{_action(override)} was called {override.repeats} times with the same arguments. It is refused until "
                 "a file changes, and more repeats end the run. Do something else, or give your final answer."
             )
+
             return {"kind": "loop_override", **override.model_dump(exclude={"obeyed"}), "message": message}
+
     return None
 
 
@@ -228,8 +251,10 @@ def _repeated(steps: Steps, config: LoopConfig) -> list[str]:
     ends = range(len(actions) - len(step) + 1, len(actions) + 1)
     windows = (actions[max(0, end - config.span) : end] for end in ends)
     looping = {window[-1] for window in windows if window.count(window[-1]) >= config.threshold}
+
     if steps[-config.span :].count(step) >= config.threshold:
         looping.update(step)
+
     looping.update(actions[end - 1] for end in ends if _ends_cycle(actions[:end], config.threshold))
     return [name for name in dict.fromkeys(step) if name in looping]
 
@@ -239,6 +264,7 @@ def _ends_cycle(actions: list[str], times: int) -> bool:
         cycle = actions[-length:]
         if len({*cycle}) == length and actions[-length * times :] == cycle * times:
             return True
+
     return False
 
 
@@ -248,7 +274,9 @@ def _persists(override: OverrideConstraint, config: LoopConfig) -> bool:
 
 
 def _action(override: OverrideConstraint) -> str:
-    return f"{override.tool} on {override.target!r}" if override.target else override.tool
+    if override.target:
+        return f"{override.tool} on {override.target!r}"
+    return override.tool
 
 
 MOST_MISSES = 2
@@ -284,10 +312,12 @@ def count_tries(
     blocks = profile.edit_form is EditForm.BLOCKS
     unused = blocks and bool(writing) and all(error is not None for _, error in writing)
     tries = record.failed_tries
+
     if unused or any(error is not None and error.code is ToolErrorCode.CHECK_FAILED for error in errors):
         tries += 1
     elif any("checks" in result.result.data or (blocks and result.changes) for result in results):
         tries = 0
+
     gave_up = tries >= max_failed_tries and record.verdict in {LoopVerdict.FRESH, LoopVerdict.OVERRIDE}
     verdict = LoopVerdict.GAVE_UP if gave_up else record.verdict
     return record.model_copy(update={"failed_tries": tries, "missed": missed, "verdict": verdict})
@@ -297,10 +327,16 @@ def tries_stop(record: LoopRecord, results: Sequence[CallResult]) -> StopCause |
     """Why the run ends where the tries are used up; else None."""
     if record.verdict is not LoopVerdict.GAVE_UP:
         return None
+
     errors = [result.result.error for result in results]
     failed = [error for error in errors if error is not None and error.code is not ToolErrorCode.CANCELLED]
     checks = any(error.code is ToolErrorCode.CHECK_FAILED for error in failed)
-    what = "The work did not pass its checks" if checks else "No edit could be used"
+
+    if checks:
+        what = "The work did not pass its checks"
+    else:
+        what = "No edit could be used"
+
     return StopCause(
         reason=StopReason.CHECKS_FAILED if checks else StopReason.EDITS_FAILED,
         message=f"{what} after {record.failed_tries} tries.",
@@ -314,6 +350,7 @@ def stepped_down(profile: Profile, record: LoopRecord) -> Profile | None:
     keeps_missing = max(counts, default=0) >= MOST_MISSES
     if profile.edit_form is not EditForm.REPLACE or not profile.steps_down or not keeps_missing:
         return None
+
     return profile.model_copy(update={"edit_form": EditForm.BLOCKS})
 
 
@@ -330,16 +367,25 @@ def with_notices(
     its sentence added, for a failure is all that its reader looks at.
     """
     notices = []
+
     for place, (item, result) in enumerate(zip(items, results, strict=True)):
-        notice, error = override_notice(loop, signatures.get(place, "")), result.result.error
-        advice = _miss_advice(item, loop) if isinstance(item, ToolCall) and is_miss(error) else ""
+        notice = override_notice(loop, signatures.get(place, ""))
+        error = result.result.error
+        advice = ""
+
+        if isinstance(item, ToolCall) and is_miss(error):
+            advice = _miss_advice(item, loop)
+
         tool_result = result.result
+
         if error is not None and (notice or advice):
             message = " ".join(filter(None, [error.message, advice, notice["message"] if notice else ""]))
             tool_result = ToolResult(ok=False, error=error.model_copy(update={"message": message}))
         elif notice:
             tool_result = ToolResult(ok=True, data={**tool_result.data, "override": notice})
+
         notices.append(result.model_copy(update={"result": tool_result}))
+
     return notices
 
 
@@ -348,7 +394,11 @@ def _miss_advice(call: ToolCall, loop: LoopRecord) -> str:
     path = _path(call)
     misses = loop.missed.count(path)
     advice = f"That is miss {misses} on {path} in this turn: read_file it, then give its whole new text with write_file"
-    return f"{advice} instead of old_str and new_str." if misses >= MOST_MISSES else ""
+
+    if misses >= MOST_MISSES:
+        return f"{advice} instead of old_str and new_str."
+
+    return ""
 
 
 def fatal_failure(results: Sequence[CallResult]) -> StopCause | None:
@@ -358,6 +408,7 @@ def fatal_failure(results: Sequence[CallResult]) -> StopCause | None:
         if error is not None and error.fatal:
             reason = _FATAL.get(error.code, StopReason.WORKSPACE_FAILED)
             return StopCause(reason=reason, message=error.message, diagnostics=(f"{result.tool}: {error.code.value}",))
+
     return None
 
 
@@ -373,9 +424,11 @@ def accepted_answer(
     """The final answer that this step gave beside its other calls, where it was accepted."""
     if loop.verdict is not LoopVerdict.ANSWERED:
         return None
+
     for item, result in zip(items, results, strict=True):
         if isinstance(item, ToolCall) and specs[item.tool].terminal and result.result.ok:
             return Answer.given(item.arguments)
+
     return None
 
 
@@ -399,8 +452,11 @@ def with_account(
     record: LoopRecord, state: LoopState, specs: Mapping[str, ToolSpec], changed: Sequence[str]
 ) -> LoopRecord:
     """The record with what the checks before the answer say of all `changed` files, and the calls that were refused."""
-    items, verified, refused = state.get("items", []), record.verified, list(record.refused)
+    items = state.get("items", [])
+    verified = record.verified
+    refused = list(record.refused)
     verdicts = state.get("verdicts", [])
+
     for place, (item, result) in enumerate(zip(items, state.get("results", []), strict=True)):
         verified = None if result.changes else verified
         if isinstance(item, ToolCall) and item.implied and not specs[item.tool].terminal:
@@ -413,21 +469,33 @@ def with_account(
         error = result.result.error
         if not isinstance(item, ToolCall) or item.tool not in specs or error is None:
             continue
+
         if specs[item.tool].effect in _ACTING and error.code in _REFUSALS:
             words = verdicts[place].refused if place < len(verdicts) else ""
             refused.append(f"{words or 'refused:'} {item.tool} {target_words(item.arguments)}".rstrip())
+
     return record.model_copy(update={"verified": verified, "refused": tuple(dict.fromkeys(refused))})
 
 
 def verification(call: ToolCall, result: ToolResult, changed: Sequence[str]) -> Verification | None:
     """What the call of the checks came to, for all `changed` files; None where they were not made."""
-    error, data = result.error, result.data
+    error = result.error
+    data = result.data
+
     if error is not None:
         failed: Literal["contradicted", "none"] = "contradicted" if error.code is ToolErrorCode.CHECK_FAILED else "none"
-        return None if error.code is ToolErrorCode.CANCELLED else Verification(kind=failed, reason=error.message)
+        if error.code is ToolErrorCode.CANCELLED:
+            return None
+        return Verification(kind=failed, reason=error.message)
+
     unseen = [path for path in changed if path not in call.arguments.get("paths", ())]
     fields = {name: data[name] for name in Verification.model_fields if name in data}
-    reason = f"no check looked at {listed(unseen)}" if unseen else str(data.get("reason", ""))
+
+    if unseen:
+        reason = f"no check looked at {listed(unseen)}"
+    else:
+        reason = str(data.get("reason", ""))
+
     kind = "none" if unseen else data.get("checks", "none")
     return Verification.model_validate({**fields, "kind": kind, "reason": reason})
 
@@ -438,15 +506,22 @@ def answer_stop(
     """Why an answer is not taken: its run has to be checked or to change a file, and was not or did not; else None."""
     if answer is None:
         return None
+
     evidence = (f"the answer: {answer.text}",)
     if not changed and config.require_changes:
         message = "This run has to change a file, and its changes cancel out."
         return StopCause(reason=StopReason.NOTHING_CHANGED, message=message, diagnostics=evidence)
+
     if changed and config.require_checks and not _is_checked(record.verified, changed):
         is_indistinct = record.verified is not None and record.verified.kind == "indistinct"
-        why = "no test that passes distinguishes" if is_indistinct else "nothing could check"
+        if is_indistinct:
+            why = "no test that passes distinguishes"
+        else:
+            why = "nothing could check"
+
         message = f"This run has to be checked, and {why} its changes."
         return StopCause(reason=StopReason.NOT_CHECKED, message=message, diagnostics=evidence)
+
     return None
 
 
@@ -456,4 +531,5 @@ def _is_checked(verified: Verification | None, changed: Sequence[str]) -> bool:
         return False
     if verified.kind == "indistinct":
         return all(map(IS_TEST.search, changed))
+
     return verified.kind != "none"

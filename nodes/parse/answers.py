@@ -45,10 +45,12 @@ def schema_problem(schema: dict[str, Any]) -> str | None:
         return None
     if isinstance(problem := _misfits(schema, None), str):
         return problem
+
     try:
         orjson.dumps(schema)
     except TypeError as error:
         return f"response_format cannot be kept with the run: {error}"
+
     return None
 
 
@@ -60,7 +62,9 @@ class ResponseFormat(NamedTuple):
 
     def build(self, value: Any) -> Any:
         """The value as an instance of the type; ValidationError, or what a validator of the user's raises."""
-        return value if self.adapter is None else self.adapter.validate_json(json.dumps(value))
+        if self.adapter is None:
+            return value
+        return self.adapter.validate_json(json.dumps(value))
 
 
 def read_format(given: Any) -> ResponseFormat:
@@ -82,8 +86,10 @@ def read_format(given: Any) -> ResponseFormat:
         except (PydanticUserError, NameError) as error:
             kinds = "a pydantic model, a dataclass, a TypedDict or a JSON schema"
             raise TypeError(f"response_format: give {kinds}. {str(error).splitlines()[0]}") from None
+
     if problem := schema_problem(form.json_schema):
         raise ValueError(problem)
+
     return form
 
 
@@ -94,13 +100,17 @@ def answer_problems(answer: Answer, schema: dict[str, Any] | None, built: Respon
     """
     if schema is None:
         return []
+
     problems: list[str] | str
+
     if built is not None and built.adapter is not None:
         problems = _problems_of_type(answer.value, built)
     elif isinstance(problems := _misfits(schema, answer.value), str):
         return [problems]
+
     if problems and answer.value is None:
         return ["end with the tool final_answer, and put the value that was asked for into its argument `value`"]
+
     return problems[:MAX_PROBLEMS]
 
 
@@ -112,6 +122,7 @@ def _problems_of_type(value: Any, built: ResponseFormat) -> list[str]:
         return [f"{'.'.join(map(str, ('value', *detail['loc'])))}: {detail['msg']}" for detail in details]
     except Exception as error:  # noqa: BLE001 - a user's validator may fail in any way, and the run goes on
         return [f"value: {type(error).__name__}: {error}"]
+
     return []
 
 
@@ -129,4 +140,5 @@ def _misfits(schema: dict[str, Any], value: Any) -> list[str] | str:
         return f"response_format is not a JSON schema: {error.message}"
     except (Unresolvable, RecursionError) as error:  # a reference leads nowhere, or to itself
         return f"response_format cannot be followed: {error}"
+
     return [f"value{error.json_path.removeprefix('$')}: {error.message}" for error in errors]

@@ -39,15 +39,19 @@ def read_native_calls(calls: Sequence[RawCall], tools: ToolSchemas, id_prefix: s
     written = {call.call_id for call in calls}
     read: dict[str, ReadCall] = {}
     parts = (part for call in calls for part in _unmerged(call, tools))
+
     for index, call in enumerate(parts):
         call_id = call.call_id
         usable = call_id.strip() and call_id.isprintable() and len(call_id) <= LONGEST_ID
+
         if not usable or call_id in read:
             call_id = f"{id_prefix}_{index}"
             while call_id in written or call_id in read:
                 call_id += "_"
+
         tool = tools.plain_name(call.tool)
         read[call_id] = ReadCall(tool[:_LONGEST_NAME], call.arguments, _read(call, tool, tools.names), call_id=call_id)
+
     return list(read.values())
 
 
@@ -56,18 +60,27 @@ def _unmerged(call: RawCall, tools: ToolSchemas) -> Iterator[RawCall]:
 
     An empty object is no call of a tool that requires arguments: some endpoints begin with it.
     """
-    text, at = call.arguments, 0
+    text = call.arguments
+    at = 0
     parts: list[str] = []
+
     while text.startswith("{", at) and len(parts) < _MOST_MERGED and (end := json_end(text, at)) is not None:
         parts.append(text[at:end])
         at = end + len(text[end:]) - len(text[end:].lstrip())
+
     tool = tools.plain_name(call.tool)
     if tool in tools.names and tools.schema_of(tool).get("required"):
         parts = [part for part in parts if part != "{}"] or parts
-    names = [[tool] * len(parts)] if tool in tools.names else _in_a_row(tool, tools.names, len(parts))
+
+    if tool in tools.names:
+        names = [[tool] * len(parts)]
+    else:
+        names = _in_a_row(tool, tools.names, len(parts))
+
     if at < len(text) or parts in ([], [text]) or len(names) != 1:
         yield call
         return
+
     for name, part in zip(names[0], parts, strict=True):
         yield call.model_copy(update={"tool": name, "arguments": part})
 
@@ -76,6 +89,7 @@ def _in_a_row(text: str, names: frozenset[str], count: int) -> list[list[str]]:
     """Each way in which a text is so many names of tools, one behind the other; none is looked for beyond eight."""
     if count == 0 or count > _MOST_NAMES:
         return [] if text or count else [[]]
+
     starts = (name for name in names if text.startswith(name))
     return [[name, *others] for name in starts for others in _in_a_row(text[len(name) :], names, count - 1)]
 
@@ -88,14 +102,17 @@ def _read(call: RawCall, tool: str, known_tools: frozenset[str]) -> ToolInvocati
         return broken(ExtractionErrorType.EMPTY_TOOL_NAME, "Tool name is empty")
     if tool not in known_tools:
         return broken(ExtractionErrorType.UNKNOWN_TOOL_NAME, unknown_tool_details(tool, known_tools))
+
     arguments = decode_arguments(call.arguments.strip() or "{}")
     if isinstance(arguments, ArgumentProblem):
         text = decode_strictly(call.arguments)
         if text is None or isinstance(text, str):
             again = decode_arguments(text or "{}")
             arguments = arguments if isinstance(again, ArgumentProblem) else again
+
     if isinstance(arguments, ArgumentProblem):
         return broken(arguments.kind, arguments.details)
+
     return ToolInvocation(tool, arguments, 0)
 
 
@@ -108,22 +125,31 @@ def fitting(
     numbers and booleans for their JSON text.
     """
     fits: list[tuple[JsonMap, str]] = []
+
     for shape in _shapes(call, tools):
         checked = validate(call.tool_name, shape)
         if isinstance(checked, dict) and all(checked != other for other, _ in fits):
             fits.append((checked, json.dumps(shape, ensure_ascii=False)))
+
     return fits[0] if len(fits) == 1 else None
 
 
 def _shapes(call: ToolInvocation, tools: ToolSchemas) -> Iterator[JsonMap]:
     wrapped: Any = None
+
     if len(call.args) == 1:
         [(key, value)] = call.args.items()
-        wrapped = decode_strictly(value) if isinstance(value, str) and key in _WRAPPERS else value
+        if isinstance(value, str) and key in _WRAPPERS:
+            wrapped = decode_strictly(value)
+        else:
+            wrapped = value
+
         wrapped = wrapped if key in _WRAPPERS else None
+
     for shape in (call.args, wrapped):
         if not isinstance(shape, dict):
             continue
+
         yield shape
         tool = call.tool_name
         some = {key: value for key, value in shape.items() if value is not None or tools.requires(tool, key)}
@@ -134,5 +160,9 @@ def _shapes(call: ToolInvocation, tools: ToolSchemas) -> Iterator[JsonMap]:
 def _decoded(value: Any, types: frozenset[str]) -> Any:
     if not isinstance(value, str) or not types or "string" in types:
         return value
+
     decoded = decode_strictly(value)
-    return value if isinstance(decoded, ArgumentProblem) else decoded
+    if isinstance(decoded, ArgumentProblem):
+        return value
+
+    return decoded

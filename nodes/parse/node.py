@@ -29,12 +29,17 @@ def parse(state: ParseState, reader: Reader) -> dict[str, Any]:
     read = read_reply(reply, state.get("step", 0), reader)
     update: dict[str, Any] = read._asdict()
     text = update.pop("text")
+
     if text is not None:
         reply = reply.model_copy(update={"text": text})
+
     if read.reading is Reading.CALLS:
         update |= {"verdicts": [], "results": []}
+
     if reply is not said:
         update["reply"] = reply
+
     if read.reading is not Reading.MALFORMED and state.get("corrections"):
         update["corrections"] = []
+
     return update

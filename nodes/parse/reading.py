@@ -92,14 +92,19 @@ class Reader(NamedTuple):
 def read_reply(reply: ModelReply, step: int, reader: Reader) -> ReplyReading:
     """Read one complete reply. Never raises; `step` makes the ids of calls that have none unique in the thread."""
     if (broken := _broken_reply(reply)) is not None:
-        thought = _thought(reply, step, reader) if broken.error_type is ExtractionErrorType.THOUGHT_ONLY_REPLY else None
+        thought = None
+        if broken.error_type is ExtractionErrorType.THOUGHT_ONLY_REPLY:
+            thought = _thought(reply, step, reader)
+
         return thought or _malformed([broken])
 
     calls, prose, text, quotes = _read_calls(reply, step, reader)
     terminal = bool(calls) and calls[-1].terminal
     items = completed([_checked(call, reader) for call in calls], prose, step, reader, terminal=terminal)
+
     if not items:
         return _judged_answer(reply, quotes, step, reader)
+
     if all(isinstance(item, CallError) for item in items):
         items_read = items[: MOST_CALLS + 1]  # what is beyond says the same of each
         return ReplyReading(
@@ -109,9 +114,11 @@ def read_reply(reply: ModelReply, step: int, reader: Reader) -> ReplyReading:
     formats = [item.format for item in items if isinstance(item, ToolCall) and not item.implied]
     if all(formats):
         return ReplyReading(Reading.MALFORMED, items, [_in_other_format(reply.text, formats[0])], text=text)
+
     only = items[0]
     if len(items) == 1 and isinstance(only, ToolCall) and only.tool == ANSWER_TOOL:
         return ReplyReading(Reading.ANSWER, items, [], Answer.given(only.arguments))
+
     return ReplyReading(Reading.CALLS, items, [], text=text)
 
 
@@ -126,7 +133,11 @@ def _thought(reply: ModelReply, step: int, reader: Reader) -> ReplyReading | Non
     calls = [_checked(call, reader) for call in _numbered(written.last_calls, f"call_{step}", ())]
     if not calls or not all(isinstance(call, ToolCall) and call.tool in reader.looking for call in calls):
         return None
-    text = with_lines("", written.last_calls) if reader.profile.protocol is Protocol.TEXT else ""
+
+    text = ""
+    if reader.profile.protocol is Protocol.TEXT:
+        text = with_lines("", written.last_calls)
+
     error = _in_other_format(reply.reasoning, written.last_calls[0].format)
     return ReplyReading(Reading.MALFORMED, calls, [error], text=text)
 
@@ -144,11 +155,13 @@ def completed(
     too_many = f"Not run: a reply may hold {MOST_CALLS} calls at most. Send it again."
     one_too_many = ExtractionError(ExtractionErrorType.TOO_MANY_CALLS, 0, "", too_many)
     items = [*items[:MOST_CALLS], *(_refused(item, one_too_many) for item in items[MOST_CALLS:])]
+
     if not _changing(items, reader):
         for place, item in enumerate(items):
             if isinstance(item, ToolCall) and item.tool == ANSWER_TOOL:
                 error = _answer_error(str(item.arguments.get("answer", "")), reader)
                 items[place] = _refused(item, error) if error else item
+
     implied = _implied_answer(items, prose, step, reader, terminal=terminal)
     return _with_checks([*items, *implied], step, reader)
 
@@ -163,14 +176,23 @@ def check_call(call: ToolInvocation, call_id: str, raw_arguments: str, reader: R
     if not isinstance(checked, dict):
         other = fitting(call, reader.tools, reader.validate)
         checked, raw_arguments = other or (checked, raw_arguments)
-    kind, problems = ExtractionErrorType.INVALID_ARGUMENTS, checked
+
+    kind = ExtractionErrorType.INVALID_ARGUMENTS
+    problems = checked
+
     if isinstance(checked, dict):
         kind = ExtractionErrorType.INVALID_ANSWER
-        problems = reader.check_answer(Answer.given(checked)) if call.tool_name == ANSWER_TOOL else []
+
+        if call.tool_name == ANSWER_TOOL:
+            problems = reader.check_answer(Answer.given(checked))
+        else:
+            problems = []
+
     if problems or not isinstance(checked, dict):
         details = f"{call.tool_name}: " + "; ".join(problems)
         error = ExtractionError(kind, call.line_number, raw_arguments[:200], details)
         return CallError(call_id=call_id, tool=call.tool_name, raw_arguments=raw_arguments, error=error)
+
     return ToolCall(
         call_id=call_id,
         tool=call.tool_name,
@@ -185,18 +207,26 @@ def _checked(call: ReadCall, reader: Reader) -> ToolCall | CallError:
         error = call.outcome
         if error.error_type is ExtractionErrorType.UNKNOWN_TOOL_NAME and reader.offered is not None:
             error = error._replace(details=unknown_tool_details(call.tool, reader.offered))
+
         return CallError(call_id=call.call_id, tool=call.tool, raw_arguments=call.raw_arguments, error=error)
+
     checked = check_call(call.outcome, call.call_id, call.raw_arguments, reader)
     if call.format and isinstance(checked, ToolCall):
         return checked.model_copy(update={"format": call.format})
+
     return checked
 
 
 def _broken_reply(reply: ModelReply) -> ExtractionError | None:
-    kinds, finish = ExtractionErrorType, reply.finish_reason
+    kinds = ExtractionErrorType
+    finish = reply.finish_reason
     said_nothing = not reply.text.strip() and not reply.calls
+
     if finish is FinishReason.LENGTH:
-        when = " while it was still thinking" if said_nothing and reply.reasoning else ""
+        when = ""
+        if said_nothing and reply.reasoning:
+            when = " while it was still thinking"
+
         broken = kinds.TRUNCATED_REPLY, f"The reply was cut at the token limit{when}. Nothing was executed."
     elif finish is FinishReason.REFUSAL:
         broken = kinds.REFUSED_REPLY, f"The model refused: {reply.refusal[:300]}"
@@ -208,6 +238,7 @@ def _broken_reply(reply: ModelReply) -> ExtractionError | None:
         broken = kinds.THOUGHT_ONLY_REPLY, "The reply was only thought: no answer and no tool call."
     else:
         broken = kinds.EMPTY_REPLY, "The reply was empty."
+
     return ExtractionError(broken[0], 0, reply.text[:200], broken[1])
 
 
@@ -229,17 +260,24 @@ def _read_calls(reply: ModelReply, step: int, reader: Reader) -> tuple[list[Read
     outcomes = [call.outcome[:2] for call in native]
     calls = [call for call in written.calls if call.outcome[:2] not in outcomes]
     text_kept = None
+
     if any(call.format and isinstance(call.outcome, ToolInvocation) for call in calls) and not edits:
-        text_kept = written.prose if native_protocol else with_lines(written.prose, calls)
+        if native_protocol:
+            text_kept = written.prose
+        else:
+            text_kept = with_lines(written.prose, calls)
+
     if text_kept is not None and not native_protocol:
         calls = on_their_lines(written.prose, calls)
 
     if plain:
         return [*native, *_numbered(calls, prefix, native)], "", text_kept, written.quotes
+
     edits = edits if not native else []
     said = prose if not calls else ""
     calls = [call for call in calls if not _is_heading(call, [edit.outcome for edit in edits], reader)]
     in_order = sorted([*calls, *edits], key=lambda call: call.line_number)
+
     return [*_numbered(in_order, prefix, native), *native], said, text_kept, written.quotes
 
 
@@ -248,17 +286,26 @@ def _edits(text: str, reader: Reader) -> tuple[list[ReadCall], str, str]:
     extracted = extract_in_order(text, reader.known_tools, fenced=False)
     if not extracted and whole_calls(text, reader.tools):
         return [], "", text
+
     plain = without_lines(text, [(call.line_number + 1, call.end_line) for call in extracted])
     blocks = read_blocks(plain, reader.shown_files, reader.turn.request or None)
     pairs = zip(blocks.outcomes, blocks.lines, strict=True)
     edits_taken = [(edit, lines) for edit, lines in pairs if not _holds_call(edit, reader)]
     remaining_text = without_lines(text, [lines for _, lines in edits_taken])
+
     if is_question(reader.turn.request):
         return [], "", remaining_text
+
     edits = []
+
     for edit, _ in edits_taken:
-        body = edit.line_content if isinstance(edit, ExtractionError) else str(edit.args["content"])
+        if isinstance(edit, ExtractionError):
+            body = edit.line_content
+        else:
+            body = str(edit.args["content"])
+
         edits.append(ReadCall(EDIT_TOOL, body, edit))
+
     return edits, blocks.prose, remaining_text
 
 
@@ -273,6 +320,7 @@ def _is_heading(line: ReadCall, edits: Sequence[ToolInvocation | ExtractionError
     """Whether a call only names the file whose new text the reply gives, or would read what is known already."""
     if not edits or not isinstance(line.outcome, ToolInvocation) or line.outcome.args.keys() != {"path"}:
         return False
+
     path = line.outcome.args["path"]
     is_shown = line.tool == "read_file" and (path in reader.shown_files or path in named_paths(reader.turn.request))
     return is_shown or any(isinstance(edit, ToolInvocation) and edit.args["path"] == path for edit in edits)
@@ -297,20 +345,26 @@ def _implied_answer(
         return []
     if not all(isinstance(item, ToolCall) and item.tool != ANSWER_TOOL for item in items):
         return []
+
     edits = all(item.tool in reader.writing_tools for item in items)
     if not terminal and not (edits and reader.profile.edit_form is EditForm.BLOCKS):
         return []
     if not edits and _answer_error(prose, reader) is not None:
         return []
+
     return [_implied(ANSWER_TOOL, {"answer": prose}, f"call_{step}_answer")]
 
 
 def _with_checks(items: list[ToolCall | CallError], step: int, reader: Reader) -> list[ToolCall | CallError]:
     """The calls of a reply and, where an answer is among them, the checks of what they change, after all of that."""
     tools = [item.tool if isinstance(item, ToolCall) else "" for item in items]
-    paths = paths_to_check(reader.turn, _changing(items, reader)) if ANSWER_TOOL in tools else None
+    paths = None
+    if ANSWER_TOOL in tools:
+        paths = paths_to_check(reader.turn, _changing(items, reader))
+
     if paths is None:
         return items
+
     written = [at + 1 for at, tool in enumerate(tools) if tool in reader.writing_tools]
     place = max(tools.index(ANSWER_TOOL), *written, 0)
     return [*items[:place], _implied_checks(paths, step), *items[place:]]
@@ -321,7 +375,10 @@ def _implied_checks(paths: Sequence[str], step: int) -> ToolCall:
 
 
 def _implied(tool: str, arguments: dict[str, Any], call_id: str) -> ToolCall:
-    raw = json.dumps(arguments, ensure_ascii=False) if tool == CHECKS_TOOL else ""
+    raw = ""
+    if tool == CHECKS_TOOL:
+        raw = json.dumps(arguments, ensure_ascii=False)
+
     return ToolCall(call_id=call_id, tool=tool, arguments=arguments, raw_arguments=raw, implied=True)
 
 
@@ -345,19 +402,24 @@ def _judged_answer(reply: ModelReply, quotes: str, step: int, reader: Reader) ->
     """An answer that nothing speaks against, or with the checks that it has to wait for. It `quotes` a format."""
     answer = Answer(text=reply.text.strip(), quotes=quotes)
     problems = reader.check_answer(answer)
+
     if reader.profile.edit_form is EditForm.BLOCKS:
         blocks = read_blocks(answer.text, reader.shown_files)
         asked_of = (f"/{answer.text.strip('`*: ')}".endswith(f"/{path}") for path in named_paths(reader.turn.request))
         if (blocks.outcomes and not blocks.prose) or any(asked_of):
             problems = [*problems, "this shows a file instead of answering"]
+
     if problems:
         kind = ExtractionErrorType.INVALID_ANSWER
         return _malformed([ExtractionError(kind, 0, reply.text[:200], "; ".join(problems))])
+
     if error := _answer_error(answer.text, reader):
         return _malformed([error])
+
     paths = paths_to_check(reader.turn)
     if paths is None:
         return ReplyReading(Reading.ANSWER, [], [], answer)
+
     answer_call = _implied(ANSWER_TOOL, {"answer": answer.text, "value": answer.value}, f"call_{step}_answer")
     return ReplyReading(Reading.CALLS, [_implied_checks(paths, step), answer_call], [])
 

@@ -61,8 +61,10 @@ def read_written(
     lines = extract_in_order(plain, tools.names, fenced=False)
     unfenced = {call.line_number for call in lines}
     answered = answered or any(call.tool == "final_answer" for call in lines)
+
     if not answered:
         lines = extract_in_order(plain, tools.names)
+
     quotes = ""
     if native:
         lines = [_unless_shown(call, text, texts) for call in lines[:_MOST_CHECKED] if _names_a_tool(call, tools)]
@@ -82,17 +84,25 @@ def read_written(
 
     refused = _shown_calls(text, calls, texts)
     foreign: list[ReadCall] = []
-    first_of_last, at, line = 0, 0, 1
+    first_of_last = 0
+    at = 0
+    line = 1
     for each in calls:
         if text[at : each.start].strip():
             first_of_last = len(foreign)
         line += text.count("\n", at, each.start)
-        reason = _INVENTED if invented is not None and each.start > invented else ""
+        reason = ""
+        if invented is not None and each.start > invented:
+            reason = _INVENTED
         reason = reason or (_SHOWN if each.start in refused else each.problem)
         foreign += _read_calls(each, text, line, tools, reason)
-        at, line = each.end, line + text.count("\n", each.start, each.end)
+        at = each.end
+        line = line + text.count("\n", each.start, each.end)
     last_calls = [] if text[at:].strip() else foreign[first_of_last:]
-    in_order = sorted([*lines, *foreign], key=lambda call: call.line_number) if lines else foreign
+    if lines:
+        in_order = sorted([*lines, *foreign], key=lambda call: call.line_number)
+    else:
+        in_order = foreign
     return Written(in_order, prose, quotes, last_calls)
 
 
@@ -106,6 +116,7 @@ def _unless_shown(call: ReadCall, text: str, texts: Callable[[], Sequence[str]])
     lines = "\n".join(text.splitlines()[call.line_number - 1 : call.end_line]).strip()
     if not any(lines in text_shown for text_shown in texts()):
         return call
+
     details = f"The tool call does not run: {_SHOWN}. Nothing of it was executed. {_QUOTE_IT}"
     error = ExtractionError(ExtractionErrorType.MISSING_TOOL_PREFIX, call.line_number, lines[:200], details)
     return call._replace(outcome=error, format=_LINE)
@@ -114,21 +125,26 @@ def _unless_shown(call: ReadCall, text: str, texts: Callable[[], Sequence[str]])
 def _read_calls(markup: Markup, text: str, line: int, tools: ToolSchemas, reason: str) -> Iterator[ReadCall]:
     content = text[markup.start : markup.start + 200]
     form = FORMAT_OF.get(markup.format)
+
     if reason:
         named = f"in the format '{markup.format}' " if form else ""
         details = f"The tool call {named}does not run: {reason}. Nothing of it was executed. {_QUOTE_IT}"
         if form and markup.problem:
             details += f" {form.reminder}"
+
         tool = next((call.tool for call in markup.calls), "")
         error = ExtractionError(ExtractionErrorType.MISSING_TOOL_PREFIX, line, content, details)
         yield ReadCall(tool, content, error, format=markup.format or "unknown")
+
         return
+
     for call in markup.calls:
         raw = json.dumps(call.arguments, ensure_ascii=False)
         outcome: ToolInvocation | ExtractionError = ToolInvocation(call.tool, call.arguments, line)
         if call.tool not in tools.names:
             details = unknown_tool_details(call.tool, tools.names)
             outcome = ExtractionError(ExtractionErrorType.UNKNOWN_TOOL_NAME, line, content, details)
+
         yield ReadCall(call.tool, raw, outcome, format=markup.format, terminal=call.terminal)
 
 
@@ -141,15 +157,19 @@ def _shown_calls(text: str, calls: Sequence[Markup], texts: Callable[[], Sequenc
     texts_shown = "\0".join(texts()) if written else ""
     if not texts_shown:
         return set()
+
     places = [place for written_call in written for call in written_call.calls for place in call.values]
     joints = [text[end:start].strip() for (_, end), (start, _) in pairwise(places)]
     if any(joint and joint in texts_shown for joint in joints):
         return {each.start for each in written if any(call.values for call in each.calls)}
+
     refused = set()
+
     for written_call in written:
         last = max((end for call in written_call.calls for _, end in call.values), default=written_call.end)
         if text[written_call.start : last].strip() in texts_shown:
             refused.add(written_call.start)
+
     return refused
 
 
@@ -165,6 +185,7 @@ def on_their_lines(prose: str, calls: Sequence[ReadCall]) -> list[ReadCall]:
     for call in calls:
         placed.append(call._replace(outcome=call.outcome._replace(line_number=line)))
         line += max(1, len(call.raw_arguments.splitlines()))
+
     return placed
 
 
@@ -178,10 +199,16 @@ def kept_part(reply: ModelReply, known_tools: frozenset[str]) -> ModelReply:
     """
     if reply.calls or not reply.text:
         return reply
+
     text_kept = cut_invented(reply.text, known_tools)
     if text_kept == reply.text:
         return reply
-    finish = FinishReason.STOP if reply.finish_reason is FinishReason.LENGTH else reply.finish_reason
+
+    if reply.finish_reason is FinishReason.LENGTH:
+        finish = FinishReason.STOP
+    else:
+        finish = reply.finish_reason
+
     return reply.model_copy(update={"text": text_kept.rstrip(), "finish_reason": finish})
 
 
@@ -201,6 +228,7 @@ def cut_invented(text: str, known_tools: frozenset[str]) -> str:
     place = _invention(text, markups, known_tools)
     if place is None or any(markup.start > place and not markup.quoted for markup in markups):
         return text
+
     return text[:place]
 
 
@@ -209,13 +237,21 @@ def _invention(text: str, markups: Sequence[Markup], known_tools: frozenset[str]
     plain = masked(text, markups) if markups else text
     ends = {call.line_number: call.end_line for call in extract_in_order(plain, known_tools)}
     first_end = next((markup.end for markup in markups if not markup.quoted), len(text))
-    at, inside, fence, called = 0, 0, "", False
+    at = 0
+    inside = 0
+    fence = ""
+    called = False
+
     for number, line in enumerate(plain.splitlines(keepends=True), start=1):
         inside = ends.get(number, inside)
         called = called or number in ends or at + len(line) > first_end
+
         if number > inside:
-            before, fence = fence, fence_after(line, fence)
+            before = fence
+            fence = fence_after(line, fence)
             if not (before or fence) and (line.startswith(RESULT_MARK) or (called and ROLE_LINE.match(line))):
                 return at + len(line) - len(line.lstrip())
+
         at += len(line)
+
     return None

@@ -33,7 +33,10 @@ class AnswerFacts(NamedTuple):
 def answer_error(answer: str, facts: AnswerFacts) -> ExtractionError | None:
     """What speaks against this answer; None where nothing does."""
     problem = _problem(answer, facts)
-    return ExtractionError(ExtractionErrorType.UNFOUNDED_CLAIM, 0, answer[:200], problem) if problem else None
+    if problem:
+        return ExtractionError(ExtractionErrorType.UNFOUNDED_CLAIM, 0, answer[:200], problem)
+
+    return None
 
 
 def _problem(answer: str, facts: AnswerFacts) -> str:
@@ -43,11 +46,17 @@ def _problem(answer: str, facts: AnswerFacts) -> str:
 
     reported = reports_a_problem(request)
     meant = reported or asks_for_a_change(request)
+
     if (meant and _claims_a_change(answer)) or (facts.first and _claims_own_work(answer)):
-        return f"{NOTHING_HAPPENED} {_HONESTLY}" if facts.hindered else NOTHING_HAPPENED
+        if facts.hindered:
+            return f"{NOTHING_HAPPENED} {_HONESTLY}"
+        return NOTHING_HAPPENED
 
     is_change_wanted = reported or facts.faulty or orders_a_change(request)
-    return NOTHING_DONE if is_change_wanted and not facts.hindered else ""
+    if is_change_wanted and not facts.hindered:
+        return NOTHING_DONE
+
+    return ""
 
 
 _DONE = (

@@ -71,18 +71,22 @@ class RequestChecks(NamedTuple):
         request_read = read_request(self.request)
         modules = frozenset(module_of(path) for path in trees)
         sentences: list[str] = []
+
         for expected in request_read.expectations:
             for path, tree in trees.items():
                 if lines := sorted(set(_use_lines(tree, expected.gone, modules))):
                     sentences.append(f"{expected.gone} is still in {path}, line {_numbers(lines)}.")
+
             if expected.defined and not any(expected.defined in defined_names(tree) for tree in trees.values()):
                 sentences.append(f"{expected.defined} is not defined in {' or '.join(trees)}.")
 
         code = "\n".join(texts.values()).replace("-", "_")  # an option's name may be that of a parameter
         flags = (flag for flag in sorted(request_read.flags) if flag.replace("-", "_") not in code)
         sentences += (f"--{flag} is not in {' or '.join(texts)}." for flag in flags)
+
         for move in request_read.moves:
             sentences += _not_moved(move, trees)
+
         return sentences
 
     def wanted_tests(
@@ -98,13 +102,15 @@ class RequestChecks(NamedTuple):
         if _TO_PASS.search(request):
             return {*already}
 
-        request_read, words = read_request(request), frozenset(re.findall(r"\w+", request))
+        request_read = read_request(request)
+        words = frozenset(re.findall(r"\w+", request))
         subjects = words.intersection(defined)
         insists = (request_read.repairs or request_read.creates) and before.failed.keys() <= now.failed.keys()
 
         def counts(test: str) -> bool:
             if test in request or words & _names_of(test, now.name):
                 return True
+
             about = request_read.repairs and (not subjects or any(subject in test for subject in subjects))
             return insists and test != now.name and (test in now.near or about)
 
@@ -116,7 +122,10 @@ class RequestChecks(NamedTuple):
         to_change = [path for path, old in files_to_change(request).items() if exists(path) is old]
         if unchanged := [path for path in to_change if not any(is_file(other, path) for other in changed)]:
             return f"The request names {listed(unchanged)}, which {'were' if unchanged[1:] else 'was'} not changed."
-        return "All files are as they were before." if not changed and orders_a_change(request) else ""
+        if not changed and orders_a_change(request):
+            return "All files are as they were before."
+
+        return ""
 
 
 def _trees(texts: Mapping[str, str]) -> Iterator[tuple[str, ast.Module]]:
@@ -134,14 +143,18 @@ def _numbers(lines: Sequence[int]) -> str:
 
 def _not_moved(move: Move, trees: Mapping[str, ast.Module]) -> Iterator[str]:
     """Where a definition that is moved still is, or is taken from; not of which file, where several may be meant."""
-    name, new = move.name, module_of(move.new)
+    name = move.name
+    new = module_of(move.new)
     holders = [path for path, tree in trees.items() if name in _top_names(tree)]
     paths_left = [path for path in holders if move.leaves(path)]
+
     if move.old or len(paths_left) == 1:
         yield from (f"{name} is still defined in {path}." for path in paths_left)
+
     is_imported = any(import_found for tree in trees.values() for import_found in _imports_of(tree, name, {new}))
     if (move.certain or is_imported) and not any(is_file(path, move.new) for path in holders):
         yield f"{name} is not defined in {move.new}."
+
     olds = {module_of(path) for path in ([move.old] if move.old else {*trees} - {*holders}) if "__init__" not in path}
     for path, tree in trees.items():
         if lines := sorted(set(_imports_of(tree, name, olds - {new}))):
@@ -158,6 +171,7 @@ def _imports_of(tree: ast.Module, name: str, modules: AbstractSet[str]) -> Itera
     nodes = [*ast.walk(tree)]
     imports = (node for node in nodes if isinstance(node, ast.Import | ast.ImportFrom))
     bound = {alias.asname or alias.name for node in imports for alias in node.names}
+
     for node in nodes:
         if isinstance(node, ast.ImportFrom) and (node.module or "").rpartition(".")[2] in modules:
             yield from (node.lineno for alias in node.names if alias.name == name)
@@ -172,11 +186,14 @@ def _use_lines(tree: ast.Module, name: str, modules: frozenset[str]) -> Iterator
         node = waiting.pop()
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda) and name in _own_variables(node):
             continue
+
         waiting.extend(ast.iter_child_nodes(node))
         is_used = name in (getattr(node, "id", ""), getattr(node, "name", ""))
         is_used |= isinstance(node, ast.ImportFrom) and any(alias.name == name for alias in node.names)
+
         if isinstance(node, ast.Attribute) and node.attr == name:
             is_used = getattr(node.value, "id", "") in modules | {"self", "cls"}
+
         if is_used and not isinstance(node, ast.alias):
             yield getattr(node, "lineno", 0)
 
@@ -191,6 +208,7 @@ def _own_variables(node: ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda) ->
         for inner_node in inner
         if isinstance(inner_node, ast.Name) and isinstance(inner_node.ctx, ast.Store)
     }
+
     return {argument.arg for argument in ast.walk(node.args) if isinstance(argument, ast.arg)} | (stored - outer)
 
 
@@ -198,10 +216,12 @@ def _names_of(test: str, command: str) -> frozenset[str]:
     """The words that name a test: its function's and its file's, or the program's of a command."""
     if test == command:
         return frozenset({posixpath.basename(test.partition(" ")[0])}) - _COMMON
+
     name = test.partition(" (")[0]
     path, _, function = (name, "", "") if name.endswith(".py") else name.rpartition("::")
     parts = re.split(r"[.\[]", function)
     names = {posixpath.basename(path).partition(".")[0], parts[0], parts[-1]}
+
     return frozenset(names if " " not in path else ())
 
 
@@ -249,19 +269,35 @@ def files_to_change(request: str) -> dict[str, bool]:
     sentences = SENTENCES.split(_QUOTED_FILE.sub(r"\1", request))
     paths_kept = {path for each in sentences if _UNSURE.search(each) for path in named_paths(each)}
     expected: dict[str, bool] = {}
+
     for sentence in sentences if orders_a_change(request) else ():
-        order, lists = ORDER.match(sentence), [*_FILES.finditer(sentence)]
+        order = ORDER.match(sentence)
+        lists = [*_FILES.finditer(sentence)]
         if order is None or not lists:
             continue
+
         verb = order[0].split()[-1]
-        tests = [path for path in _INTO.findall(sentence) if IS_TEST.search(path)] if _TESTED.match(sentence) else []
-        targets = _FROM.findall(sentence)[:1] if verb.lower() == "move" else tests if len(tests) == 1 else []
+
+        if _TESTED.match(sentence):
+            tests = [path for path in _INTO.findall(sentence) if IS_TEST.search(path)]
+        else:
+            tests = []
+
+        if verb.lower() == "move":
+            targets = _FROM.findall(sentence)[:1]
+        elif len(tests) == 1:
+            targets = tests
+        else:
+            targets = []
+
         expected |= {path: True for path in targets if path not in paths_kept}
         lists_used = lists if verb.lower() == "rename" else lists[:1]
         head = verb + sentence[order.end() : lists_used[-1].start()].removesuffix("both ").rstrip()
         files = [path for match in lists_used for path in _FILE_NAME.findall(match[0]) if path not in paths_kept]
         several = len(files) > 1 and not any(map(IS_TEST.search, files))
+
         if not _CONTEXT.search(head) and not _ONWARDS.match(sentence, lists_used[-1].end()):
             is_made = _TO_MAKE.fullmatch(head) is not None
             expected |= dict.fromkeys(files, not is_made) if is_made or (several and _TO_CHANGE.fullmatch(head)) else {}
+
     return expected

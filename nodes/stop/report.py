@@ -56,8 +56,10 @@ def finished(
     outcome = stopped(OutcomeKind.FINISHED, cause, Plan(), changes, usage, loop)
     answer_text = answer.text or (f"{_deeds(outcome.changed_files, outcome.marks)}." if outcome.changed_files else "")
     message = outcome.message or (NO_FILE_CHANGED if changing else answer_text or "Done.")
+
     if answer.quotes and (outcome.message or changing):
         message += " The answer quotes a tool call, which did not run."
+
     parts = {"message": message, "answer": answer_text, "value": answer.value, "quotes": answer.quotes}
     return outcome.model_copy(update=parts)
 
@@ -79,11 +81,17 @@ def stopped(
     gone = [Mark(kind="deleted", path=path) for path in files if not changed[path][1] and path not in paths_told]
     marks = (*gone, *(mark for mark in loop.marks if mark.path in files))
     failed = Verification(kind="contradicted", reason=" ".join(cause.diagnostics[-1:]))
-    unknown = failed if cause.reason is StopReason.CHECKS_FAILED else _CUT_SHORT
+
+    if cause.reason is StopReason.CHECKS_FAILED:
+        unknown = failed
+    else:
+        unknown = _CUT_SHORT
+
     verified = (loop.verified or unknown) if changed else Verification()
     words = changes_words(files, verified, loop.refused, marks)
     if cause.reason is StopReason.NOTHING_CHANGED and not words:
         words = NO_FILE_CHANGED
+
     return Outcome(
         kind=kind,
         reason=cause.reason,
@@ -105,11 +113,14 @@ def wrap_up(outcome: Outcome, plan: Plan, last_results: Sequence[CallResult]) ->
     lines += [f"- {line}" for line in outcome.diagnostics]
     done = [step.title for step in plan.steps if step.status is PlanStatus.DONE]
     lines.append("Done: " + ("; ".join(done) or "no step of a plan") + ".")
+
     if not outcome.changed_files and NO_FILE_CHANGED.removesuffix(".") not in outcome.message:
         lines.append(NO_FILE_CHANGED)
+
     failed = [r.result.error.message for r in last_results if r.result.error is not None]
     if failed:
         lines.append(f"Last failure: {failed[-1]}")
+
     lines.append(f"How to go on: {outcome.how_to_go_on}")
     # What is quoted from a reply may hold a `tool:` line, which must not stand in the history as one.
     return "\n".join(" ".join(line.split()) for line in lines)
@@ -120,12 +131,16 @@ def changes_words(
 ) -> str:
     """What a person reads first of a turn's changes ("Changed cart.py; 2 tests pass."); "" where there are none."""
     if not files:
-        return f"{NO_FILE_CHANGED.removesuffix('.')}: {listed(refused)}." if refused else ""
+        if refused:
+            return f"{NO_FILE_CHANGED.removesuffix('.')}: {listed(refused)}."
+        return ""
+
     if verified.kind in {"passed", "indistinct"}:
         checked = [
             *_passed(verified),
             *[one_line(verified.reason.rstrip("."), _LONGEST_REASON)] * bool(verified.reason),
         ]
+
         if verified.kind == "indistinct" and not all(map(IS_TEST.search, files)):
             checked[0] = f"not verified: {checked[0]}"
     else:
@@ -133,6 +148,7 @@ def changes_words(
         failed = verified.kind == "contradicted"
         said = ["its checks fail" if failed else "not checked", reason if failed else reason[:1].lower() + reason[1:]]
         checked = [": ".join(filter(None, said))]
+
     words = "; ".join([_deeds(files, marks), *checked, *[listed(refused)] * bool(refused)])
     return words if words.endswith("...") else f"{words}."
 
@@ -142,7 +158,9 @@ def _deeds(files: Sequence[str], marks: Sequence[Mark]) -> str:
     paths_by_kind: dict[str, list[str]] = {}
     for mark in marks:
         paths_by_kind.setdefault(mark.kind, []).append(f"{mark.path} ({mark.detail})" if mark.detail else mark.path)
-    gone, unnamed = paths_by_kind.pop("deleted", []), paths_by_kind.pop("not_named", [])
+
+    gone = paths_by_kind.pop("deleted", [])
+    unnamed = paths_by_kind.pop("not_named", [])
     paths_left = [path for path in files if path not in {*gone, *paths_by_kind.get("tests_deleted", [])}]
     changed, beside = ([path for path in paths_left if (path in unnamed) is other] for other in (False, True))
     clauses = [f"changed {listed(changed)}"] * bool(changed)
@@ -150,6 +168,7 @@ def _deeds(files: Sequence[str], marks: Sequence[Mark]) -> str:
     clauses += [f"deleted {listed(gone, MOST_TOLD)}"] * bool(gone)
     clauses += [f"{kind.replace('_', ' ')}: {listed(paths, MOST_TOLD)}" for kind, paths in paths_by_kind.items()]
     summary = "; ".join(clauses)
+
     return summary[0].upper() + summary[1:]
 
 
@@ -158,11 +177,16 @@ def _passed(verified: Verification) -> list[str]:
     counts: Counter[str] = Counter()
     for match in filter(None, map(_COUNT.search, verified.ran)):
         counts[match[2]] += int(match[1])
+
     others = listed([command for command in verified.ran if not _COUNT.search(command)])
     words = [f"{count_of(number, noun)} {'passes' if number == 1 else 'pass'}" for noun, number in counts.items()]
     words += [f"passed: {others}"] * bool(others)
+
     if verified.skipped:
-        reason = f": {one_line(verified.skip_reason, _LONGEST_SKIP)}" if verified.skip_reason else ""
+        reason = ""
+        if verified.skip_reason:
+            reason = f": {one_line(verified.skip_reason, _LONGEST_SKIP)}"
+
         words[-1] += f", {verified.skipped:,} skipped{reason}"
 
     one = len(verified.indistinct) == 1
@@ -171,4 +195,5 @@ def _passed(verified: Verification) -> list[str]:
         "tests new code" if len(verified.new_code) == 1 else "test new code": verified.new_code,
         f"{'does' if one else 'do'} not distinguish before from after": verified.indistinct,
     }
+
     return [*words, *(f"{listed(names)} {kind}" for kind, names in worth.items() if names)]

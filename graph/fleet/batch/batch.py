@@ -78,6 +78,7 @@ class Terms:
         """The context of the tasks, with the limits of the batch's account where there are some."""
         if not self.is_capped:
             return self.context
+
         caps = {"max_cost_usd_per_account": self.max_cost_usd, "max_tokens_per_account": self.max_tokens}
         return AgentContext(**{**self.context.model_dump(), "account": account_of(batch), **caps})
 
@@ -103,13 +104,21 @@ class Batch:
         remove_copies: bool = False,
         notes: tuple[str, ...] = (),
     ) -> None:
-        self._tasks, self.folder, self._terms = tasks, folder, terms
-        self.executor, self._remove, self.notes = executor, remove_copies, notes
+        self._tasks = tasks
+        self.folder = folder
+        self._terms = terms
+        self.executor = executor
+        self._remove = remove_copies
+        self.notes = notes
         self._context = terms.context_of(folder.batch).model_dump_json()
-        self.total, self.tally = len(tasks), batch_folder.Tally()
+        self.total = len(tasks)
+        self.tally = batch_folder.Tally()
+
         for done in (folder.done[task.id] for task in tasks if task.id in folder.done):
             self.tally.add(done)
-        self._cancelled, self._limit = "", ""
+
+        self._cancelled = ""
+        self._limit = ""
         self._trouble: ToolError | None = None
 
     def cancel(self, reason: str) -> None:
@@ -125,11 +134,13 @@ class Batch:
         """
         for task_id in self.folder.done if self._remove else ():
             self._clear(task_id)  # what an earlier start has left
+
         with closing(self.executor.run(self._orders())) as results:
             for worked in results:
                 result = self._take(worked)
                 if result is not None:
                     heard(result)
+
         return self._result()
 
     # --- One task
@@ -140,16 +151,22 @@ class Batch:
                 continue
             if self._is_over():
                 return
+
             try:
                 self.folder.begin(task)
             except OSError as error:
                 self._fail(os_failure(error, "write in", self.folder.path))
                 return
+
             yield self._order(task)
 
     def _order(self, task: BatchTask) -> WorkOrder:
         commit = self.folder.pins.get((task.workspace, task.revision))
-        pinned = task.model_copy(update={"revision": commit}) if commit else task
+        if commit:
+            pinned = task.model_copy(update={"revision": commit})
+        else:
+            pinned = task
+
         return WorkOrder(
             batch=self.folder.batch,
             task=pinned,
@@ -165,24 +182,28 @@ class Batch:
         result = worked.result
         if result.error is not None and is_disk_full(result.error):  # says nothing of the task, and meets the others
             self._fail(result.error)
+
         if result.is_final and self._trouble is None:
             try:
                 result = self.folder.write(worked)
             except OSError as error:
                 self._fail(os_failure(error, "write in", self.folder.path))
                 return None
+
             self.tally.add(batch_folder.Done.of(result))
             if self._remove:
                 self._clear(result.id)
         elif result.reason in LIMIT_REACHED:
             is_own_limit = self._terms.is_capped and result.reason == StopReason.ACCOUNT_LIMIT
             self._limit = self._limit or (self._used_up(any_room=False) if is_own_limit else result.message)
+
         return result
 
     def _is_over(self) -> bool:
         """Whether nothing further may begin."""
         if self._terms.is_capped and not self._limit:
             self._limit = self._used_up()
+
         return bool(self._limit or self._cancelled or self._trouble)
 
     def _used_up(self, *, any_room: bool = True) -> str:
@@ -193,10 +214,17 @@ class Batch:
         spent = account_spent(account_of(self.folder.batch))
         if isinstance(spent, ToolError):
             return spent.message
-        cost, tokens = self._terms.max_cost_usd, self._terms.max_tokens
+
+        cost = self._terms.max_cost_usd
+        tokens = self._terms.max_tokens
         if any_room and (cost is None or spent.cost_usd < cost) and (tokens is None or spent.tokens < tokens):
             return ""
-        used = [f"{spent.cost_usd:.4f} of {cost:g} USD (--max-cost)"] if cost is not None else []
+
+        if cost is not None:
+            used = [f"{spent.cost_usd:.4f} of {cost:g} USD (--max-cost)"]
+        else:
+            used = []
+
         used += [f"{spent.tokens:,} of {tokens:,} tokens (--max-tokens)"] if tokens is not None else []
         return (
             f"The limit for the whole batch leaves no room for another call: {' and '.join(used)} are used. Raise it."
@@ -216,21 +244,28 @@ class Batch:
         """
         if self.folder.done[task_id].in_copy_alone:
             return
+
         folder = self.folder.copy_of(task_id)
         copy = open_copy(folder)
+
         with suppress(OSError):
             if copy is not None:
                 remove_run_folder(f"{self.folder.batch}-{task_id}")
                 shutil.rmtree(workspace_folder_path(copy.root))
+
         delete_copy(folder)
 
     def _result(self) -> batch_folder.BatchResult:
-        end, reason = batch_folder.BatchEnd.COMPLETE, ""
+        end = batch_folder.BatchEnd.COMPLETE
+        reason = ""
+
         if self._trouble is not None:
-            end, reason = batch_folder.BatchEnd.FAILED, self._trouble.message
+            end = batch_folder.BatchEnd.FAILED
+            reason = self._trouble.message
         elif self.tally.done < self.total:
             limit = (batch_folder.BatchEnd.LIMIT, self._limit)
             end, reason = (batch_folder.BatchEnd.CANCELLED, self._cancelled) if self._cancelled else limit
+
         message = batch_folder.way_to_go_on(end, reason, self.total - self.tally.done)
         return batch_folder.BatchResult(self.folder.batch, self.folder.path, end, message, self.total, self.tally)
 
@@ -240,8 +275,13 @@ def changed_since(folder: batch_folder.BatchFolder, tasks: Iterable[BatchTask]) 
     changed = [task.id for task in tasks if folder.known_hash(task.id) not in {None, task.sha256}]
     if not changed:
         return None
+
     one = len(changed) == 1
-    what = "1 task was changed after it was" if one else f"{len(changed):,} tasks were changed after they were"
+    if one:
+        what = "1 task was changed after it was"
+    else:
+        what = f"{len(changed):,} tasks were changed after they were"
+
     return invalid(
         f"{what} begun in this folder ({listed(changed)}): put the old text back, give what has changed"
         " new ids, or begin a batch of its own in another folder (--out)."
@@ -280,22 +320,34 @@ def prepare(
         The batch, whose folder is the caller's to close; every problem of the task file; or why it cannot begin.
     """
     file = os.fspath(tasks) if isinstance(tasks, str | os.PathLike) else ""
-    task_lines = read_task_file(file) if file else _given(cast("Iterable[BatchTask]", tasks))
-    problems = task_lines if isinstance(task_lines, tuple) else numbered(task_lines, file or _A_LIST)
+    if file:
+        task_lines = read_task_file(file)
+    else:
+        task_lines = _given(cast("Iterable[BatchTask]", tasks))
+
+    if isinstance(task_lines, tuple):
+        problems = task_lines
+    else:
+        problems = numbered(task_lines, file or _A_LIST)
+
     if isinstance(task_lines, tuple) or problems:
         return problems
+
     path = os.path.abspath(out or os.path.splitext(file)[0] + OUT_SUFFIX)
     folder = batch_folder.open_batch_folder(path, _noted(terms, crew), standby=standby)
     if isinstance(folder, ToolError):
         return folder
+
     sources = _pinned(task_lines, folder, file or _A_LIST)
     if not isinstance(sources, Sources):
         folder.close()
         return sources
+
     executor = _executor(crew, terms, path, options)
     if not isinstance(executor, Executor):
         folder.close()
         return executor
+
     every = [task for task, _ in task_lines]
     return Batch(every, folder, executor, terms, remove_copies=remove_copies, notes=sources.notes)
 
@@ -307,6 +359,7 @@ def _pinned(
     changed = changed_since(folder, [task for task, _ in known])
     if changed is not None:
         return changed
+
     sources = find_sources([line for line in known if line.task.id not in folder.done], folder.pins, file)
     if isinstance(sources, Sources):
         try:
@@ -315,6 +368,7 @@ def _pinned(
                     folder.pin(source, commit)
         except OSError as error:
             return os_failure(error, "write in", folder.path)
+
     return sources
 
 
@@ -327,14 +381,18 @@ def check_crew(crew: Crew, options: SessionOptions) -> BuildArguments:
     for name, count in (("workers", crew.workers), ("processes", crew.processes)):
         if count is not None and (not isinstance(count, int) or not 1 <= count <= MOST_WORKERS):
             raise ValueError(f"{name}: {count!r} is no number from 1 to {MOST_WORKERS:,}.")
+
     if crew.on not in {None, "ray"}:
         raise ValueError(f'on: {crew.on!r} is unknown: give "ray", or nothing for this machine.')
+
     arguments: dict[str, Any] = dict(options)
     if arguments.get("thread_id") or arguments.get("checkpointer") is not None:
         raise ValueError("thread_id, checkpointer: each task of a batch has a thread and a store of its own.")
+
     named = ", ".join(name for name in _NOT_SENT if arguments.get(name) and not isinstance(arguments[name], str))
     if named and (crew.on is not None or crew.processes > 1):
         raise ValueError(f"{named}: these cannot be sent to other processes: give processes=1, and no `on`.")
+
     return checked(BuildArguments(**{name: arguments[name] for name in BuildArguments._fields if name in arguments}))
 
 
@@ -344,18 +402,22 @@ def terms_problem(terms: Terms, crew: Crew) -> str | None:
         AgentContext(max_cost_usd_per_account=terms.max_cost_usd, max_tokens_per_account=terms.max_tokens)
     except ValidationError as error:
         return problems_of(error)[0]
+
     context = terms.context
     if context.mode == "ask":
         return 'mode: "ask" needs a person for each change, whom a batch does not have: use "auto" or "read-only"'
+
     if crew.processes > 1 and crew.on is None:
         endpoint = find_endpoint(context.model, context.base_url, os.environ)
         if isinstance(endpoint, Endpoint) and endpoint.embedded:
             return "processes: the embedded model would be loaded by each of them: leave this at 1, or name an endpoint"
+
     if context.account and terms.is_capped:
         return (
             f"account: a limit for the whole batch is counted on an account of the batch's own, and {context.account!r}"
             " is set: omit one of the two"
         )
+
     return None
 
 
@@ -426,6 +488,7 @@ def _executor(crew: Crew, terms: Terms, folder: str, options: SessionOptions | N
         from mendgraph.graph.fleet.batch.on_ray import ray_executor
 
         return ray_executor(terms.context, folder, workers=crew.workers, address=crew.address)
+
     if crew.processes > 1:
         return ProcessExecutor(crew.workers or WORKERS, crew.processes, PATIENCE_S)
     return ThreadExecutor(crew.workers or WORKERS, options, PATIENCE_S)
@@ -437,6 +500,7 @@ def _given(tasks: Iterable[BatchTask]) -> list[ReadTask]:
         if not isinstance(task, BatchTask):
             kind = type(task).__name__
             raise TypeError(f"tasks: {kind} is no BatchTask: give BatchTask(id=..., prompt=..., workspace=...).")
+
     return [ReadTask(absolute(task, os.getcwd()), number) for number, task in enumerate(tasks_left, 1)]
 
 

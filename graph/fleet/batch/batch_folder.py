@@ -82,6 +82,7 @@ class BatchFolder:
         for descriptor in (self.results_fd, self.begun_fd):
             if descriptor >= 0:
                 os.close(descriptor)
+
         self.lock.release()
 
     def copy_of(self, task_id: str) -> str:
@@ -120,16 +121,19 @@ class BatchFolder:
             OSError: the disk refuses it. The file of results is then as it was.
         """
         result = worked.result
+
         if worked.patch:
             name = f"{PATCHES}/{result.id}.patch"
             write_whole(os.path.join(self.path, name), worked.patch)
             result = result.model_copy(update={"patch": name, "patch_sha256": sha256(worked.patch).hexdigest()})
+
         result = result.model_copy(update={"value": _as_text(result.value)})
         line = _as_text(result.model_dump(mode="json"))
         result = TaskResult.model_validate_json(json.dumps(line))
         _append(self.results_fd, line)
         os.fsync(self.results_fd)
         self.done[result.id] = Done.of(result)
+
         return result
 
 
@@ -145,24 +149,31 @@ def open_batch_folder(path: str, options: Mapping[str, Any], *, standby: bool = 
         strangers = sorted(name for name in os.listdir(path) if not name.startswith(("batch.lock", f".{BATCH}.")))
     except OSError as error:
         return os_failure(error, "make the batch's folder", path)
+
     if is_new and strangers:
         message = (
             f"The folder {quoted(path)} is no batch's: it holds {quoted(strangers[0])}. Name another one with --out,"
             " or a new one, which is made."
         )
+
         return ToolError(code=ToolErrorCode.CONFLICT, message=message)
+
     lock = RunLock(path, name="batch", what="on this batch")
     while (busy := lock.acquire(Owner(f"batch {os.path.basename(path)}"))) is not None:
         if not standby or busy.code is not ToolErrorCode.UNAVAILABLE:
             return busy
+
         pause(_LOOK_AGAIN_S)
+
     folder = BatchFolder(path, "", lock)
     try:
         problem = _open(folder, options)
     except OSError as error:
         problem = os_failure(error, "open the batch's folder", path)
+
     if problem is not None:
         folder.close()
+
     return problem or folder
 
 
@@ -184,20 +195,24 @@ def _open(folder: BatchFolder, options: Mapping[str, Any]) -> ToolError | None:
     data = read_bytes(file)
     if isinstance(data, ToolError) and data.code is not ToolErrorCode.NOT_FOUND:
         return data
+
     header = {"schema": _SCHEMA, "batch": secrets.token_hex(6)} if isinstance(data, ToolError) else _json(data)
     match header:
         case {"schema": int(schema), "batch": str(name)} if schema == _SCHEMA and name.isalnum():
             folder.batch = name
         case _:
             return invalid(f"{quoted(file)} is no file of this version of mendgraph: name another folder (--out).")
+
     whole = {"schema": _SCHEMA, "batch": folder.batch, "options": dict(options)}
     write_whole(file, json.dumps(whole, indent=2, ensure_ascii=True).encode() + b"\n")
     for name in (PATCHES, WORK):
         os.makedirs(os.path.join(folder.path, name), exist_ok=True)
+
     folder.results_fd = os.open(os.path.join(folder.path, RESULTS), _APPEND, 0o644)
     folder.begun_fd = os.open(os.path.join(folder.path, BEGUN), _APPEND, 0o644)
     with closing(open_root(folder.path)) as handle:
         os.fsync(handle)
+
     return _read_done(folder) or _read_begun(folder)
 
 
@@ -207,6 +222,7 @@ def _json(data: bytes) -> object:
         document: object = json.loads(data)
     except (ValueError, RecursionError):
         return None
+
     return document
 
 
@@ -216,9 +232,12 @@ def _read_done(folder: BatchFolder) -> ToolError | None:
             result = TaskResult.model_validate_json(line)
         except ValidationError:
             return _unreadable(folder, RESULTS, number, "no result")
+
         if result.id in folder.done:
             return _unreadable(folder, RESULTS, number, f"a second result of the task {result.id!r}")
+
         folder.done[result.id] = Done.of(result)
+
     return None
 
 
@@ -231,6 +250,7 @@ def _read_begun(folder: BatchFolder) -> ToolError | None:
                 folder.pins[workspace, revision] = commit
             case _:
                 return _unreadable(folder, BEGUN, number, "no note of a task")
+
     return None
 
 
@@ -244,12 +264,15 @@ def _unreadable(folder: BatchFolder, name: str, line: int, what: str) -> ToolErr
 def _whole_lines(descriptor: int, name: str) -> Iterator[bytes]:
     """The lines of the file; what follows the last line end was torn by a kill, and is cut off."""
     total = 0
+
     with os.fdopen(os.dup(descriptor), "rb") as file:
         file.seek(0)
+
         for line in lines_of(file, name):
             if line.endswith(b"\n"):
                 total += len(line)
                 yield line
+
     if os.fstat(descriptor).st_size > total:
         os.ftruncate(descriptor, total)
         os.fsync(descriptor)
@@ -261,13 +284,17 @@ def _as_text(value: Any) -> Any:
         return value.encode(errors="backslashreplace").decode()
     if isinstance(value, dict):
         return {_as_text(name): _as_text(item) for name, item in value.items()}
-    return [_as_text(item) for item in value] if isinstance(value, list) else value
+    if isinstance(value, list):
+        return [_as_text(item) for item in value]
+
+    return value
 
 
 def _append(descriptor: int, value: JsonMap) -> None:
     """Add one line, wholly or not at all; ASCII, so that no separator of Unicode splits it."""
     data = json.dumps(value, ensure_ascii=True, separators=(",", ":")).encode() + b"\n"
     before = os.fstat(descriptor).st_size
+
     try:
         while data:
             data = data[os.write(descriptor, data) :]
@@ -319,13 +346,16 @@ class Tally:
 
     def add(self, done: Done) -> None:
         """Count one more result."""
-        kind, usage = done.kind, done.usage
+        kind = done.kind
+        usage = done.usage
         self.refused += done.refused
         self.finished += kind is OutcomeKind.FINISHED
         self.stopped += kind is OutcomeKind.BUDGET_STOP
         self.failed += kind is OutcomeKind.SYSTEM_ERROR
+
         for name in _COUNTED:
             setattr(self, name, getattr(self, name) + getattr(usage, name))
+
         self.cost_usd = round(self.cost_usd + (usage.cost_usd or 0.0), 9)
         self.unpriced += usage.cost_usd is None
 
@@ -370,6 +400,7 @@ def counted(tally: Tally, total: int) -> str:
     named = ", ".join(f"{count:,} {what}" for count, what in kinds if count)
     named += f"; something was refused in {tally.refused:,}" if tally.refused else ""
     tasks = "task has a result" if total == 1 else "tasks have results"
+
     return f"{tally.done:,} of {total:,} {tasks}" + (f": {named}" if named else "")
 
 
@@ -377,9 +408,11 @@ def way_to_go_on(end: BatchEnd, reason: str, left: int) -> str:
     """Why the batch has ended, and how to go on; `reason` is that of a limit, a person or a failure."""
     if end is BatchEnd.COMPLETE:
         return "Each task has its result."
+
     remain = "1 task is" if left == 1 else f"{left:,} tasks are"
     if end is BatchEnd.LIMIT:
         return f"{reason} {remain} left: start the same batch again to go on, once the limit allows it."
     if end is BatchEnd.CANCELLED:
         return f"It was stopped {reason}. {remain} left: start the same batch again to go on."
+
     return f"{reason} {remain} left: put this right, and start the same batch again to go on."

@@ -61,7 +61,8 @@ class Executor(ABC):
 
     def __init__(self, workers: int, patience_s: float) -> None:
         """Nothing is started yet. What does not stop within `patience_s` seconds after `cancel` is given up."""
-        self._workers, self._patience_s = workers, patience_s
+        self._workers = workers
+        self._patience_s = patience_s
         self._at_work: dict[Future[Any], WorkOrder] = {}
         self._again: deque[WorkOrder] = deque()
         self._reason = ""
@@ -75,12 +76,15 @@ class Executor(ABC):
         try:
             while True:
                 self._hand_out(orders)
+
                 if self._reason:
                     self._ask_to_stop(self._reason)
                     stopped_at = stopped_at or monotonic_s()
                     yield from self._give_up(all_of_it=monotonic_s() - stopped_at >= self._patience_s)
+
                 if not self._at_work:
                     return
+
                 for future in wait(self._at_work, ASKED_EVERY_S, FIRST_COMPLETED).done:
                     yield from self._came(self._at_work.pop(future), future)
         finally:
@@ -99,6 +103,7 @@ class Executor(ABC):
             order = self._again.popleft() if self._again else next(orders, None)
             if order is None:
                 return
+
             self._at_work[self._begin(order)] = order
 
     def _give_up(self, *, all_of_it: bool) -> Iterator[Worked]:
@@ -107,6 +112,7 @@ class Executor(ABC):
         self._again.clear()
         if all_of_it:
             self._at_work.clear()
+
         for order in given_up:
             yield Worked(cancelled(order, self._reason))
 
@@ -149,7 +155,8 @@ class ThreadExecutor(Executor):
     def __init__(self, workers: int, options: SessionOptions | None = None, patience_s: float = PATIENCE_S) -> None:
         """Nothing is started yet. `options` are further arguments of each `Session`."""
         super().__init__(workers, patience_s)
-        self._options, self._stop = options, StopRequest()
+        self._options = options
+        self._stop = StopRequest()
 
     def _begin(self, order: WorkOrder) -> Future[Any]:
         future: Future[Any] = Future()
@@ -194,9 +201,11 @@ class ProcessExecutor(Executor):
         self._crew = [each for each in self._crew if not each.end]
         alike = [worker for worker in self._crew if worker.tries == order.tries]
         worker = min(alike, key=lambda candidate: len(candidate.futures), default=None)
+
         if worker is None or (worker.futures and (order.tries == MOST_TRIES or len(alike) < self._processes)):
             worker = _WorkerProcess(order.tries)
             self._crew.append(worker)
+
         return worker.do(order)
 
     def _ask_to_stop(self, reason: str) -> None:
@@ -207,6 +216,7 @@ class ProcessExecutor(Executor):
         """End the processes, whatever they do."""
         for worker in self._crew:
             worker.close()
+
         self._crew.clear()
 
 
@@ -220,6 +230,7 @@ class _WorkerProcess:
         """Start it. It takes orders from the beginning, and does them once it has loaded what it needs."""
         self._socket, its = socket.socketpair()
         self._errors: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115 - open as long as the process
+
         with its:
             command = [sys.executable, "-P", "-c", PROGRAM.format(path=sys.path, descriptor=its.fileno())]
             self.process = subprocess.Popen(  # noqa: S603 - ourselves
@@ -229,8 +240,10 @@ class _WorkerProcess:
                 stderr=self._errors,
                 pass_fds=(its.fileno(),),
             )
+
         self._connection: Connection[Any, Any] = Connection(os.dup(self._socket.fileno()))
-        self.tries, self.end = tries, ""
+        self.tries = tries
+        self.end = ""
         self.futures: dict[str, Future[Any]] = {}
         self._turn = Lock()
         self._reader = Thread(target=self._read, name="worker process", daemon=True)
@@ -244,6 +257,7 @@ class _WorkerProcess:
                 future.set_exception(WorkerDiedError(self.end))
             else:
                 self.futures[order.task.id] = future
+
         self.send(order)
         return future
 
@@ -256,6 +270,7 @@ class _WorkerProcess:
         """End the process, whatever it does, and let go of it."""
         with suppress(OSError):
             self._socket.shutdown(socket.SHUT_RDWR)
+
         self._reader.join()
 
     def _read(self) -> None:
@@ -264,13 +279,20 @@ class _WorkerProcess:
             while True:
                 worked: Worked = self._connection.recv()
                 self.futures.pop(worked.result.id).set_result(worked)
+
         how = self._ended()
         self._errors.seek(-min(_LAST_WORDS, self._errors.seek(0, os.SEEK_END)), os.SEEK_END)
         text = " ".join(self._errors.read().decode(errors="replace").split())
+
         for resource in (self._errors, self._connection, self._socket):
             resource.close()
+
         with self._turn:
-            self.end = f"{how}: {Redactor(known_values(os.environ)).text(text)}" if text else how
+            if text:
+                self.end = f"{how}: {Redactor(known_values(os.environ)).text(text)}"
+            else:
+                self.end = how
+
         for future in self.futures.values():
             future.set_exception(WorkerDiedError(self.end))
 
@@ -281,20 +303,25 @@ class _WorkerProcess:
             self.process.kill()
             self.process.wait()
             return "did not end"
-        return f"ended with the code {code}" if code >= 0 else f"was killed by the signal {-code}"
+
+        if code >= 0:
+            return f"ended with the code {code}"
+        return f"was killed by the signal {-code}"
 
 
 def main(descriptor: int) -> None:
     """The program of a worker process. A terminal's Ctrl-C is the parent's, which decides what to do."""
     for number in _SIGNALS:
         signal.signal(number, lambda *_: None)  # not ignored: the programs that it starts would inherit that
+
     serve(Connection(descriptor))
     os._exit(0)
 
 
 def serve(connection: "Connection[Any, Any]") -> None:
     """Do the orders that come over the connection until it is closed, each in a thread, and send what comes of each."""
-    stop, sending = StopRequest(), Lock()
+    stop = StopRequest()
+    sending = Lock()
 
     def do(order: WorkOrder) -> None:
         worked = work(order, stop)

@@ -68,22 +68,27 @@ def ray_executor(
     """
     if isinstance(names := needed(context), ToolError):
         return names
+
     cluster = (address or os.environ.get("RAY_ADDRESS", "")).strip()
     is_local = cluster in {"", "local"}
     if not is_local and not uses_postgres():
         return invalid(f"The nodes of a cluster share one store: set {STORE_URL_VARIABLE}, here and on each node.")
+
     before = os.environ.get(_AUTH_MODE)
     ray = _connect("local" if is_local else cluster)
     if isinstance(ray, ToolError):
         return ray
+
     executor = RayExecutor(ray, workers, auth_mode=before)
     try:
         problem = executor.look(names if is_local else (*names, STORE_URL_VARIABLE), folder)
     except BaseException:
         executor.close()
         raise
+
     if problem is not None:
         executor.close()
+
     return problem or executor
 
 
@@ -99,7 +104,9 @@ class RayExecutor(Executor):
         """
         cpus = max(1, int(ray.cluster_resources().get("CPU", 0)))
         super().__init__(workers or cpus, GRACE_S)
-        self._ray, self._mode, self._call = ray, auth_mode, ray.remote(_caller())
+        self._ray = ray
+        self._mode = auth_mode
+        self._call = ray.remote(_caller())
         self._cpu = max(0.001, min(1.0, round(cpus / self._workers, 3)))
         self._references: dict[str, Any] = {}
         self._asked_s = 0.0
@@ -115,6 +122,7 @@ class RayExecutor(Executor):
             for at in (NodeAffinitySchedulingStrategy(node["NodeID"], False) for node in nodes)
         ]
         answered = 0
+
         for node, reference in zip(nodes, requested, strict=True):
             try:
                 status = self._ray.get(reference, timeout=_LOOKED_WITHIN_S)
@@ -122,12 +130,16 @@ class RayExecutor(Executor):
                 continue  # it is lost, and the head has not noticed yet
             except errors.RayError as error:
                 return _unavailable(f"The node {node['NodeManagerAddress']} does not answer ({type(error).__name__}).")
+
             problem = _other_version(status) if isinstance(status, str) else status
             if problem is not None:
                 return ToolError.model_validate(problem)
+
             answered += 1
+
         if not answered:
             return _unavailable("The Ray cluster has no node with a CPU: start one with `ray start --address=...`.")
+
         return None
 
     def close(self) -> None:
@@ -136,6 +148,7 @@ class RayExecutor(Executor):
         self._references.clear()
         with _quiet():
             self._ray.shutdown()
+
         if self._mode is None:
             os.environ.pop(_AUTH_MODE, None)
 
@@ -147,11 +160,13 @@ class RayExecutor(Executor):
         reference = self._submit("do", pickle.dumps(order), num_cpus=self._cpu, scheduling_strategy="SPREAD")
         self._references[order.task.id] = reference
         future: Future[Any] = reference.future()
+
         return future
 
     def _result(self, order: WorkOrder, future: Future[Any]) -> Worked:
         self._references.pop(order.task.id, None)
         errors = self._ray.exceptions
+
         try:
             result = future.result()
         except errors.TaskCancelledError:
@@ -160,10 +175,15 @@ class RayExecutor(Executor):
             what = type(getattr(error, "cause", None) or error).__name__
             message = f"The worker met an error that nobody expected ({what}): see Ray's logs of that node."
             problem = ToolError(code=ToolErrorCode.IO_ERROR, message=message)
+
             return Worked(failed(order, problem, WORKER_FAILED))
         except errors.RayError as error:
             raise WorkerDiedError(f"with {type(error).__name__}") from error
-        return result if isinstance(result, Worked) else Worked(failed(order, _other_version(result), WORKER_FAILED))
+
+        if isinstance(result, Worked):
+            return result
+
+        return Worked(failed(order, _other_version(result), WORKER_FAILED))
 
     def _ask_to_stop(self, reason: str) -> None:  # noqa: ARG002 - Ray hands none on
         if not self._asked_s or monotonic_s() >= self._asked_s + _AGAIN_S:  # a node repeats it by itself
@@ -184,6 +204,7 @@ def needed(context: AgentContext) -> tuple[str, ...] | ToolError:
     choices = models_in_order(context.model, context.base_url, context.fallback_models)
     if isinstance(choices, str):
         return ()
+
     at = [
         (choice.base_url, find_endpoint(choice.model, choice.base_url, os.environ, key_variable=choice.key_variable))
         for choice in choices
@@ -191,13 +212,17 @@ def needed(context: AgentContext) -> tuple[str, ...] | ToolError:
     endpoints = [
         (base_url, endpoint) for base_url, endpoint in at if isinstance(endpoint, Endpoint) and not endpoint.provider
     ]
+
     if any(endpoint.embedded for _, endpoint in endpoints):
         return invalid("The embedded model is not for a cluster: name a model, and the endpoint that serves it.")
+
     names = {endpoint.key_variable for _, endpoint in endpoints if endpoint.api_key.get_secret_value() != NO_KEY}
     if any(endpoint.base_url and not base_url for base_url, endpoint in endpoints):
         names.add("OPENAI_BASE_URL")
+
     if context.model is None and (variable := deciding_variable(context.base_url, os.environ)):
         names.add(variable)
+
     return tuple(sorted(names))
 
 
@@ -212,16 +237,20 @@ def _connect(address: str) -> ModuleType | ToolError:
             from ray.exceptions import RayError
         except ImportError:
             return invalid(f"Work on a Ray cluster needs {how_to_add('ray')}.")
+
         problem = None if address in {"local", "auto"} else _reachable(address)
         if problem is not None:
             return problem
+
         arguments: JsonMap = {"address": address} | ({"include_dashboard": False} if address == "local" else {})
         try:
             with _quiet():
                 ray.init(**arguments, log_to_driver=False, logging_level=logging.CRITICAL, job_config=_job_config())
         except (RayError, RuntimeError, ValueError, OSError) as error:
             return _refused(address, error)
+
         ray._private.worker._worker_logs_enabled = False  # noqa: SLF001 - it prints the deaths of nodes on our stdout
+
     module: ModuleType = ray
     return module
 
@@ -231,6 +260,7 @@ def _quiet() -> Iterator[None]:
     """Inside, Ray neither warns nor takes over SIGTERM."""
     in_main = threading.current_thread() is threading.main_thread()
     before = signal.getsignal(signal.SIGTERM) if in_main else None
+
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
@@ -245,6 +275,7 @@ def _environment() -> Iterator[None]:
     """Inside, `_SETTINGS` are set; what Ray sets for itself stays, but where it is the debugger's."""
     before = {name: os.environ.get(name) for name in (*_SETTINGS, "PYTHONBREAKPOINT")}
     os.environ.update(_SETTINGS)
+
     try:
         yield
     finally:
@@ -273,16 +304,26 @@ def _reachable(address: str) -> ToolError | None:
             f"{one_line(address)!r} is no address of a Ray cluster: write host:port of its head, as in 10.0.0.1:6379,"
             " on a machine that is one of its nodes."
         )
+
     try:
         socket.create_connection((host.strip("[]"), int(port)), _REACHED_WITHIN_S).close()
     except (OSError, UnicodeError) as error:
         return _refused(address, error)
+
     return None
 
 
 def _refused(address: str, error: Exception) -> ToolError:
-    where = "could be started on this machine" if address == "local" else f"answers at {one_line(address)}"
-    remedy = "see the folder /tmp/ray" if address == "local" else "start one with `ray start --head`"
+    if address == "local":
+        where = "could be started on this machine"
+    else:
+        where = f"answers at {one_line(address)}"
+
+    if address == "local":
+        remedy = "see the folder /tmp/ray"
+    else:
+        remedy = "start one with `ray start --head`"
+
     return _unavailable(f"No Ray cluster {where} ({one_line(f'{error}', 500)}): {remedy}.")
 
 
@@ -311,8 +352,10 @@ def _caller() -> Callable[..., Any]:
             theirs = metadata.version("mendgraph")
         except metadata.PackageNotFoundError:
             theirs = "none"
+
         if theirs != ours:
             return theirs
+
         return getattr(import_module("mendgraph.graph.fleet.batch.on_ray"), name)(*arguments)
 
     return by_name
@@ -340,6 +383,7 @@ def look(names: tuple[str, ...], folder: str) -> JsonMap | None:
         )
     else:
         return None
+
     return ToolError(code=code, message=message).model_dump(mode="json")
 
 
@@ -350,12 +394,15 @@ def do(data: bytes) -> Worked:
     moment. A run that another node has begun goes on from the shared store.
     """
     order: WorkOrder = pickle.loads(data)  # noqa: S301 - of the batch itself, over Ray's own pickles
-    stop, done = StopRequest(), SimpleQueue[Worked]()
+    stop = StopRequest()
+    done = SimpleQueue[Worked]()
     threading.Thread(target=lambda: done.put(work(order, stop)), name="task", daemon=True).start()
+
     while True:
         try:
             with suppress(Empty):
                 return done.get(timeout=ASKED_EVERY_S)
+
             if stop.reason:
                 stop.ask(stop.reason)
         except KeyboardInterrupt:

@@ -78,10 +78,12 @@ class BatchTask(BaseModel):
             if name not in LIMITS:
                 meant = ", ".join(closest_names(name, LIMITS)) or "the limits of `mendgraph config`"
                 raise ValueError(f"{name!r} is no limit that a task may set: did you mean {meant}?")
+
         try:
             AgentContext(**value)
         except ValidationError as error:
             raise ValueError("; ".join(problems_of(error))) from None
+
         return value
 
     @property
@@ -124,16 +126,20 @@ class Sources(NamedTuple):
 def read_task_file(path: str) -> list[ReadTask] | tuple[Problem, ...]:
     """The tasks of a file, with absolute names of their workspaces; or what is wrong with its lines."""
     base = os.path.dirname(os.path.abspath(path))
+
     try:
         with open_regular(path) as file:
             lines = [(number, line) for number, line in enumerate(lines_of(file, "it"), 1) if line.strip()]
     except OSError as error:
         return (Problem(path, os_failure(error, "read", path).message),)
+
     if not lines:
         what = 'it holds no task: write {"id": ..., "prompt": ..., "workspace": ...} on a line'
         return (Problem(path, what),)
+
     read: list[ReadTask] = []
     wrong: list[Problem] = []
+
     for number, line in lines:
         try:
             task = BatchTask.model_validate_json(line.removeprefix(b"\xef\xbb\xbf"), strict=True)
@@ -144,6 +150,7 @@ def read_task_file(path: str) -> list[ReadTask] | tuple[Problem, ...]:
             wrong += problems
         else:
             read.append(ReadTask(absolute(task, base), number))
+
     return first_problems(wrong, path) if wrong else read
 
 
@@ -151,18 +158,23 @@ def numbered(tasks: Iterable[ReadTask], file: str) -> tuple[Problem, ...]:
     """The problems of ids that were there before. Not every file system tells small letters from large ones."""
     seen: dict[str, ReadTask] = {}
     problems: list[Problem] = []
+
     for task, line in tasks:
         before = seen.setdefault(task.id.lower(), ReadTask(task, line))
         what = f"the id {before.task.id!r} is there already: give each task an id of its own, whatever its capitals"
         if before.line != line:
             problems.append(Problem(file, f"{what} (line {before.line})", line, field="id"))
+
     return first_problems(problems, file)
 
 
 def absolute(task: BatchTask, base: str) -> BatchTask:
     """The task with the absolute name of its workspace; a relative one is below `base`."""
     path = os.path.normpath(os.path.join(base, os.path.expanduser(task.workspace)))
-    return task if path == task.workspace else task.model_copy(update={"workspace": path})
+    if path == task.workspace:
+        return task
+
+    return task.model_copy(update={"workspace": path})
 
 
 def find_sources(
@@ -176,8 +188,10 @@ def find_sources(
     problems: list[Problem] = []
     notes: dict[str, None] = {}
     first: dict[Source, int] = {}
+
     for task, line in tasks:
         first.setdefault((task.workspace, task.revision), line)
+
     for source, line in first.items():
         pin = None if source in known else pin_source(*source)
         if isinstance(pin, ToolError):
@@ -185,6 +199,7 @@ def find_sources(
         elif pin is not None:
             pins[source] = pin.revision
             notes |= dict.fromkeys(pin.notes)
+
     return tuple(problems) or Sources(pins, tuple(notes))
 
 

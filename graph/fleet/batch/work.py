@@ -46,6 +46,7 @@ def work(
     Never raises: what went wrong is in the result.
     """
     started_at = monotonic_s()
+
     try:
         done = _work(order, stop or StopRequest(), options or {})
     except Exception as error:  # noqa: BLE001 - one task's surprise is that task's result; the others go on
@@ -54,22 +55,27 @@ def work(
             code=ToolErrorCode.IO_ERROR, message=f"The worker met an error that nobody expected ({text})."
         )
         done = tasks.Worked(tasks.failed(order, surprise, tasks.WORKER_FAILED))
+
     return done._replace(result=done.result.model_copy(update={"seconds": round(monotonic_s() - started_at, 3)}))
 
 
 def _work(order: tasks.WorkOrder, stop: StopRequest, options: SessionOptions) -> tasks.Worked:
     if stop.reason:
         return tasks.Worked(tasks.cancelled(order, stop.reason))
+
     task = order.task
     copy = make_copy(task.workspace, task.revision, order.folder, without=order.without)
     if isinstance(copy, ToolError):
         return tasks.Worked(tasks.failed(order, copy))
+
     context = context_of(order, copy.root)
     if isinstance(context, ToolError):
         return tasks.Worked(tasks.failed(order, context, StopReason.INVALID_REQUEST))
+
     run = _known_run(order, copy.root)
     if isinstance(run, ToolError):
         return tasks.Worked(tasks.failed(order, run, StopReason.STORE_FAILED))
+
     of_session: SessionOptions = {"durability": order.durability, **options, "thread_id": order.run_id}
 
     def end_early() -> None:  # once the step is whole: its model hears nothing of calls that were left out
@@ -77,6 +83,7 @@ def _work(order: tasks.WorkOrder, stop: StopRequest, options: SessionOptions) ->
 
     with Session(context, **of_session) as session, stop.told(end_early):
         outcome = _end_of(session, order, stop, run).outcome
+
     return _worked(order, copy, outcome, resumed=run is not None)
 
 
@@ -84,7 +91,12 @@ def _worked(order: tasks.WorkOrder, copy: Copy, outcome: Outcome, *, resumed: bo
     patch = compare_copy(copy.folder)
     error, patch = (patch, b"") if isinstance(patch, ToolError) else (None, patch)
     run = get_run(order.run_id, copy.root)
-    changed = outcome.changed_files if isinstance(run, ToolError) else run.files
+
+    if isinstance(run, ToolError):
+        changed = outcome.changed_files
+    else:
+        changed = run.files
+
     left_out = find_left_out(copy, changed)
     error, left_out = (left_out, {}) if isinstance(left_out, ToolError) else (error, left_out)
     result = tasks.TaskResult(
@@ -109,6 +121,7 @@ def _worked(order: tasks.WorkOrder, copy: Copy, outcome: Outcome, *, resumed: bo
         error=error,
         task=order.task_hash,
     )
+
     return tasks.Worked(result, patch)
 
 
@@ -125,9 +138,11 @@ def _known_run(order: tasks.WorkOrder, root: str) -> RunRecord | ToolError | Non
         problem = folder if isinstance(folder, ToolError) else give_workspace_name(folder, order.shared_name)
         if problem is not None:
             return problem
+
     run = get_run(order.run_id, root)
     if isinstance(run, ToolError):
         return None if run.code is ToolErrorCode.NOT_FOUND else run
+
     return run if run.run_id == order.run_id else None
 
 
@@ -143,16 +158,21 @@ def _end_of(session: Session, order: tasks.WorkOrder, stop: StopRequest, known: 
         last: Event = session.work(order.task.prompt) if known is None else deque(session.resume(), maxlen=1)[0]
         while isinstance(last, Asked):  # nobody can be asked, so what needs a person's approval is refused
             last = session.work_on(_NOBODY)
+
         return session.result()
 
-    result, waited_s = go_on(), 0.0
+    result = go_on()
+    waited_s = 0.0
+
     while result.outcome.reason is StopReason.WORKSPACE_BUSY and waited_s < LONGEST_BUSY_S and not stop.reason:
         stop.wait(_POLL_S)
         waited_s += _POLL_S
         result = go_on()
+
     old = known is not None and any(getattr(known.context, name) != getattr(session.context, name) for name in _CAPS)
     if old and result.outcome.reason is StopReason.ACCOUNT_LIMIT and not stop.reason:
         return go_on()  # it went on under the limit that it was begun with, and there is another one now
+
     return result
 
 
@@ -163,12 +183,17 @@ def _standing(session: Session, known: RunRecord) -> RunResult | None:
     """
     if known.state == "ended" and known.reason in GOES_ON:
         return None
+
     try:
         ended = session.result()
     except KeyError:  # it was killed before its first step
         return None
+
     outcome: Outcome | None = ended.outcome  # None while its turn is at work
-    return None if outcome is None or outcome.reason in GOES_ON else ended
+    if outcome is None or outcome.reason in GOES_ON:
+        return None
+
+    return ended
 
 
 def _usage(used: JsonMap) -> tasks.TaskUsage:
@@ -192,6 +217,7 @@ def context_of(order: tasks.WorkOrder, root: str) -> AgentContext | ToolError:
         allowed = AgentContext.model_validate_json(order.context)
         readable = (*allowed.readable_folders, *installed_folders(root))
         settings = {"workspace": root, "request_permits": False, "readable_folders": readable}
+
         return AgentContext(**{**allowed.model_dump(), **order.task.limits, **settings})
     except ValidationError as error:
         return invalid(f"The task's settings do not fit together ({tasks.problems_of(error)[0]}).")

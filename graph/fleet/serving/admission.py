@@ -68,23 +68,34 @@ class Admitter:
     """Admits the runs of one server process. Its methods wait for the disk and the database: call them in a thread."""
 
     def __init__(self, tenants: Tenants, locks: Locks) -> None:
-        self.tenants, self.locks = tenants, locks
+        self.tenants = tenants
+        self.locks = locks
 
     def user(self, configurable: Mapping[str, Any]) -> Tenant | StopCause:
         """Who the server says is asking."""
         found = configurable.get(USER)
         try:
-            name = found["identity"] if isinstance(found, Mapping) else getattr(found, "identity", None)
+            if isinstance(found, Mapping):
+                name = found["identity"]
+            else:
+                name = getattr(found, "identity", None)
         except KeyError:
             name = None
-        tenant = self.tenants.users.get(name) if isinstance(name, str) else None
+
+        tenant = None
+        if isinstance(name, str):
+            tenant = self.tenants.users.get(name)
+
         return tenant or refusal("Nobody knows who asks: send the header Authorization: Bearer <token>.")
 
     def admit(self, tenant: Tenant, asked: object) -> AgentContext | StopCause:
         """The context of a new turn."""
         fields = fields_set(asked)
         folder = project_folder(self.tenants.root, tenant.name, fields.get("workspace"))
-        return folder if isinstance(folder, StopCause) else narrowed(fields, tenant.allowance, folder)
+        if isinstance(folder, StopCause):
+            return folder
+
+        return narrowed(fields, tenant.allowance, folder)
 
     def readmit(self, tenant: Tenant, stored: object) -> AgentContext | StopCause:
         """The context with which a turn that has begun goes on, which is the one that it began with; or why not.
@@ -95,12 +106,15 @@ class Admitter:
             return refusal("There is nothing to go on with: send a request.")
         if stored.account != tenant.name:
             return refusal("This turn was begun by somebody else.")
+
         folder = project_folder(self.tenants.root, tenant.name, os.path.basename(stored.workspace))
         if isinstance(folder, StopCause):
             return folder
+
         what = ", ".join(("workspace",) if folder != stored.workspace else too_wide(stored, tenant.allowance))
         if what:
             return refusal(f"The server allows other things than when this turn began ({what}): send a new request.")
+
         return stored
 
 
@@ -111,8 +125,12 @@ class Place:
     """
 
     def __init__(self, locks: Locks, tenant: Tenant, thread: str) -> None:
-        self._locks, self._tenant, self._thread = locks, tenant, thread
-        self._turn, self._over, self._held = threading.Lock(), False, list[str]()
+        self._locks = locks
+        self._tenant = tenant
+        self._thread = thread
+        self._turn = threading.Lock()
+        self._over = False
+        self._held = list[str]()
 
     def take(self) -> StopCause | None:
         """Hold both from now on; why that cannot be. What was taken until then is held as well.
@@ -120,7 +138,9 @@ class Place:
         Raises:
             RunRefusedError: another run writes the thread, or nobody can tell.
         """
-        name, most = self._tenant.name, self._tenant.runs_at_once
+        name = self._tenant.name
+        most = self._tenant.runs_at_once
+
         with self._turn:
             try:
                 if self._over:
@@ -131,9 +151,11 @@ class Place:
                     return None
             except database.StoreError as error:
                 raise RunRefusedError(str(error)) from None
+
         message = (
             f"{name} has {most} run{'' if most == 1 else 's'} at work on these servers, which is the most at once."
         )
+
         return refusal(message, StopReason.WORKSPACE_BUSY)
 
     def leave(self) -> None:
@@ -148,6 +170,7 @@ class Place:
         slot = self._locks.take(name)
         if slot:
             self._held.append(name)
+
         return slot
 
 
@@ -171,21 +194,27 @@ def open_admitter() -> Admitter:
     path = os.environ.get(TENANTS_VARIABLE, "").strip()
     if not path:
         raise CannotServeError(f"Name the file with the server's users in {TENANTS_VARIABLE}.")
+
     text = read_user_file(path)
     if isinstance(text, ToolError):
         raise CannotServeError(f"{text.message} {TENANTS_VARIABLE} names it.")
+
     tenants = parse_tenants(text, shown(path))
     if not isinstance(tenants, Tenants):
         first, *others = map(str, tenants)
         raise CannotServeError(f"{first}{f' (and {len(others)} more problems)' if others else ''}")
+
     if not os.path.isdir(tenants.root):
         raise CannotServeError(f"root: there is no folder {quoted(tenants.root)}: make it, or name another one")
+
     try:
         url = database.postgres_url()
     except database.StoreError as error:
         raise CannotServeError(" ".join(str(error).split())) from None
+
     if url is None:
         raise CannotServeError(f"Servers share one PostgreSQL database: name it in {database.STORE_URL_VARIABLE}.")
+
     return Admitter(tenants, Locks(url))
 
 
@@ -199,17 +228,22 @@ def project_folder(root: str, user: str, project: object) -> str | StopCause:
     """
     if not isinstance(project, str) or project in {"", "."}:
         return refusal('The request names no project: set workspace in its context to one\'s name, such as "website".')
+
     if not is_name(project):
         display = quoted(project[:80])
         return refusal(f"{display} is no project's name: workspace is one name of A-Z a-z 0-9 . _ -, and no path.")
+
     folder = os.path.realpath(root)
+
     for name in (user, project):
         folder = os.path.join(folder, name)
         if os.path.islink(folder) or not os.path.isdir(folder):
             return refusal(f"There is no project {project}. Ask the people who run this server for it.")
+
     if database.uses_postgres():
         records = workspace_folder(folder)
         problem = records if isinstance(records, ToolError) else give_workspace_name(records, f"{user}/{project}")
         if problem is not None:
             return refusal(problem.message)
+
     return folder

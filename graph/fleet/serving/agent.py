@@ -41,25 +41,35 @@ class ServedMachine(AgentGraph):
     ) -> AsyncIterator[Any]:
         """Run once admitted; the parts are LangGraph's own."""
         configurable: Mapping[str, Any] = (config or {}).get("configurable") or {}
+
         if isinstance(input, Command) and (input.update or input.goto or input.graph):
             raise RunRefusedError(
                 "A thread is written by its runs alone: a command may hold `resume`, and nothing else."
             )
+
         tenant = self.admitter().user(configurable)
         async with AsyncExitStack() as stack:
             run_input = input or None  # some servers send {} for a run that has no input
             refused = tenant if isinstance(tenant, StopCause) else await self._placed(stack, tenant, configurable)
             goes_on = isinstance(run_input, Command) or run_input is None
+
             if isinstance(tenant, StopCause) or refused is not None:
                 cause = cast("StopCause", refused)
                 if goes_on:
                     raise RunRefusedError(cause.message)
+
                 admission = Admission(cause, "" if isinstance(tenant, StopCause) else tenant.name)
             else:
-                decide = self._goes_on(tenant, context, config) if goes_on else self._begins(tenant, context)
+                if goes_on:
+                    decide = self._goes_on(tenant, context, config)
+                else:
+                    decide = self._begins(tenant, context)
+
                 admission = await decide
+
             if self.checkpointer:
                 options["durability"] = "sync"  # what is done is on the disk before more is, whatever a client wants
+
             async with aclosing(cast("Any", super().astream(run_input, config, context=admission, **options))) as parts:
                 async for part in parts:
                     yield part
@@ -85,9 +95,11 @@ class ServedMachine(AgentGraph):
         snapshot = await self.aget_state(config)
         if not _NOT_BEGUN.isdisjoint(snapshot.next):
             return await self._begins(tenant, asked)
+
         readmitted = await asyncio.to_thread(self.admitter().readmit, tenant, snapshot.values.get("context"))
         if isinstance(readmitted, StopCause):
             raise RunRefusedError(readmitted.message)
+
         return Admission(readmitted, tenant.name)
 
     def stream(self, *_given: Any, **_options: Any) -> Iterator[Any]:

@@ -60,14 +60,17 @@ def create_app() -> App:
     locks = admitter.locks
     if any(find_spec(name) is None for name in ("aegra_api", "greenlet", "psycopg")):
         raise CannotServeError(f"The server needs {how_to_add('serve')}.")
+
     try:
         if locks.take("looking"):  # which makes the store's tables where there are none
             locks.leave("looking")
     except StoreError as error:
         raise CannotServeError(str(error)) from None
+
     os.environ.update(_SETTINGS, DATABASE_URL=_NO_NAME, **connection_variables(locks.url.url))
     for name, value in _DEFAULTS.items():
         os.environ.setdefault(name, value)
+
     from aegra_api.core.database import db_manager  # type: ignore[import-untyped, unused-ignore]
     from aegra_api.main import app  # type: ignore[import-untyped, unused-ignore]
 
@@ -79,7 +82,9 @@ def create_app() -> App:
         begun = inner(application)
         async with alone(locks, "starting"):  # two servers that make the engine's tables at once fail
             state = await begun.__aenter__()
+
         db_manager.get_engine().sync_engine.hide_parameters = True  # they are what people asked, and errors are logged
+
         try:
             yield state
         finally:
@@ -107,6 +112,7 @@ async def alone(locks: Locks, name: str) -> AsyncIterator[None]:
     """Wait until this lock is ours, and hold it until the block ends; it ends with a process that dies in it."""
     while not await asyncio.to_thread(locks.take, name):  # noqa: ASYNC110 - another process leaves it
         await asyncio.sleep(_LOOK_AGAIN_S)
+
     try:
         yield
     finally:
@@ -133,4 +139,5 @@ def run_server(host: str, port: int) -> int:
     config = uvicorn.Config(app, host=host, port=port, log_level="warning", timeout_graceful_shutdown=_LAST_S)
     server = uvicorn.Server(config)
     server.run()
+
     return 0 if server.started else 1

@@ -72,8 +72,10 @@ def read_route(method: str, path: str) -> Asked | Refused:
         if match:
             named = match.groupdict()
             return Asked(named.get("thread") or "", "begins" in named, method in {"POST", "PATCH"})
+
     if method == "POST" and path.startswith("/threads/") and path.endswith("/state"):
         return Refused(403, "A thread is written by its runs alone.")
+
     return Refused(404, "This server has no such address.")
 
 
@@ -86,11 +88,15 @@ def _is_a_persons(message: Any) -> bool:
         return len(message) == 2 and message[0] in {"user", "human"} and isinstance(message[1], str | list)
     if not isinstance(message, dict):
         return isinstance(message, str)
+
     if "lc" in message:  # as LangChain's own classes write themselves
-        name, message = message.get("id"), message.get("kwargs")
+        name = message.get("id")
+        message = message.get("kwargs")
         if not (isinstance(name, list) and name and name[-1] == "HumanMessage" and isinstance(message, dict)):
             return False
+
         message = {"type": "human", **message}
+
     roles = [message[key] for key in ("role", "type") if key in message]
     return (
         bool(roles) and all(role in ("user", "human") for role in roles) and isinstance(message["content"], str | list)
@@ -102,6 +108,7 @@ def _of_a_person(messages: Any) -> Any:
         theirs = isinstance(messages, str) or all(map(_is_a_persons, messages))
     except (KeyError, TypeError):
         theirs = False
+
     if not theirs:
         raise ValueError('they should be a person\'s, such as [{"role": "user", "content": "Fix the bug."}]')
     return messages
@@ -110,6 +117,7 @@ def _of_a_person(messages: Any) -> Any:
 def _of_context(context: JsonMap) -> JsonMap:
     for name in sorted(context.keys() - AgentContext.model_fields.keys()):
         raise ValueError(f"there is no setting {name[:60]!r}: it holds the fields that the graph's schema names")
+
     return context
 
 
@@ -121,7 +129,9 @@ class _Strict(BaseModel):
     @model_validator(mode="before")
     @classmethod
     def _without_nothing(cls, value: Any) -> Any:
-        return {key: item for key, item in value.items() if item or item == 0} if isinstance(value, dict) else value
+        if isinstance(value, dict):
+            return {key: item for key, item in value.items() if item or item == 0}
+        return value
 
 
 class _Checkpoint(_Strict):
@@ -194,8 +204,10 @@ def read_body(asked: Asked, data: bytes, user: str, scrub: Callable[[JsonMap], A
         body = scrub(json.loads(data or b"{}"))
     except (ValueError, RecursionError, TypeError):
         return Refused(400, "The request's body is no JSON object.")
+
     if not isinstance(body, dict):
         return Refused(422, "The request's body should be a JSON object.")
+
     try:
         if asked.begins_run:
             run_body: Any = _RunBody.model_validate({key: body[key] for key in body if key not in _PASSIVE})
@@ -205,11 +217,14 @@ def read_body(asked: Asked, data: bytes, user: str, scrub: Callable[[JsonMap], A
         first = error.errors(include_url=False, include_context=False, include_input=False)[0]
         where = ".".join(str(part)[:60] for part in first["loc"])
         return Refused(422, f"{where}: {first['msg'].removeprefix('Value error, ')}.")
+
     before = getattr(run_body, "before", "")
     places = [run_body.checkpoint, *(before.values() if isinstance(before, dict) else [before])]
     named = {place.thread_id for place in places if isinstance(place, _Checkpoint)}
+
     if run_body.metadata.owner not in {"", user} or not named <= {"", asked.thread}:
         return Refused(422, "The request names another user or another thread.")
+
     return body
 
 
@@ -228,6 +243,7 @@ def token_of(headers: Mapping[Any, Any]) -> str:
         if _text(name).lower() == "authorization":
             scheme, _, token = _text(value).partition(" ")
             return token.strip() if scheme.lower() == "bearer" else ""
+
     return ""
 
 
@@ -237,6 +253,7 @@ async def authenticate(headers: dict[str, str]) -> Auth.types.MinimalUserDict:
     tenant = open_admitter().tenants.of_token(token_of(headers))
     if tenant is None:
         raise Auth.exceptions.HTTPException(status_code=401, detail="Send the header Authorization: Bearer <token>.")
+
     return {"identity": tenant.name, "display_name": tenant.name, "is_authenticated": True}
 
 
@@ -251,12 +268,14 @@ async def own_threads(ctx: Auth.types.AuthContext, value: Any) -> dict[str, str]
     """A thread belongs to whoever made it; nobody else learns that it is there."""
     if isinstance(value, dict) and (value.get("kwargs") or {}).get("webhook"):
         raise Auth.exceptions.HTTPException(status_code=422, detail="A run may not have a webhook here.")
+
     if isinstance(value, dict) and ctx.action in {"create", "create_run", "update"}:
         metadata = value.get("metadata")
         if isinstance(metadata, dict):
             metadata[OWNER] = ctx.user.identity  # in its place: servers look at this very map
         else:
             value["metadata"] = {OWNER: ctx.user.identity}
+
     return {OWNER: ctx.user.identity}
 
 
@@ -270,7 +289,9 @@ auth.on.assistants.search(known_assistants)
 
 
 def _text(raw: Any) -> str:
-    return raw.decode("latin-1") if isinstance(raw, bytes) else str(raw)
+    if isinstance(raw, bytes):
+        return raw.decode("latin-1")
+    return str(raw)
 
 
 # --- The middleware
@@ -289,7 +310,10 @@ class TenantMiddleware:
         locks: Locks,
         forget: Callable[[str], Awaitable[None]],
     ) -> None:
-        self._app, self._tenants, self._locks, self._forget = app, tenants, locks, forget
+        self._app = app
+        self._tenants = tenants
+        self._locks = locks
+        self._forget = forget
         self._redactor = CurrentRedactor(())
         self._open: Counter[str] = Counter()
 
@@ -308,15 +332,22 @@ class TenantMiddleware:
 
     async def _for_user(self, scope: Scope, receive: Receive, send: Send) -> Refused | None:
         tokens = [value for name, value in scope["headers"] if name.lower() == b"authorization"]
-        tenant = self._tenants.of_token(token_of({"authorization": tokens[0]})) if len(tokens) == 1 else None
+        tenant = None
+        if len(tokens) == 1:
+            tenant = self._tenants.of_token(token_of({"authorization": tokens[0]}))
+
         if tenant is None:
             return Refused(401, "Send the header Authorization: Bearer <token>.")
+
         if self._open[tenant.name] >= MOST_OPEN:
             message = (
                 f"{tenant.name} has {MOST_OPEN} requests open at this server, which is the most: end one, or wait."
             )
+
             return Refused(429, message)
+
         self._open[tenant.name] += 1
+
         try:
             return await self._judged(tenant, scope, receive, send)
         finally:
@@ -327,24 +358,31 @@ class TenantMiddleware:
         route = read_route(scope["method"], scope["path"])
         if isinstance(route, Refused):
             return route
+
         if route.has_body:
             data = await _whole_body(receive)
             if data is None:
                 return Refused(413, f"A request may have {MOST_BYTES:,} bytes.")
+
             # a long one takes its time, and the other users' requests go on meanwhile
             body = await asyncio.to_thread(read_body, route, data, tenant.name, self._redactor.now().content)
             if isinstance(body, Refused):
                 return body
+
             if route.begins_run:
                 body = await self._new_run(route.thread, body, scope)
                 if isinstance(body, Refused):
                     return body
+
             if scope["path"].endswith("/state/checkpoint"):
                 scope = _of_newest(scope, body)
+
             receive = _again(json.dumps(body).encode(), receive)
+
         deletes = scope["method"] == "DELETE" and scope["path"] == f"/threads/{route.thread}"
         if deletes and await self._is_own(scope, route.thread):
             await self._forget(route.thread)  # not every version of the engine does
+
         await self._app(scope, receive, masking(send))
         return None
 
@@ -356,6 +394,7 @@ class TenantMiddleware:
             return Refused(409, f"A run of the thread {name} is at work: wait for it, or cancel it.")
         if body.get("command"):
             return body
+
         return {**body, "input": body.get("input") or {}}  # what is cut off goes on: not every version knows null
 
     async def _is_own(self, scope: Scope, thread: str) -> bool:
@@ -375,6 +414,7 @@ def _of_newest(scope: Scope, body: JsonMap) -> Scope:
     """The request for a thread's state as all versions understand it, where no checkpoint is named: RemoteGraph's."""
     if (body.get("checkpoint") or {}).get("checkpoint_id"):
         return scope
+
     path = scope["path"].removesuffix("/checkpoint")
     query = b"subgraphs=true" if body.get("subgraphs") is True else b""
     return {**scope, "method": "GET", "path": path, "raw_path": path.encode(), "query_string": query}
@@ -382,11 +422,14 @@ def _of_newest(scope: Scope, body: JsonMap) -> Scope:
 
 async def _whole_body(receive: Receive) -> bytes | None:
     """The body, None where it is too long."""
-    data, more = bytearray(), True
+    data = bytearray()
+    more = True
+
     while more and len(data) <= MOST_BYTES:
         message = await receive()
         data += message.get("body", b"")
         more = message.get("more_body", False)
+
     return None if len(data) > MOST_BYTES else bytes(data)
 
 
@@ -395,7 +438,9 @@ def _again(data: bytes, receive: Receive) -> Receive:
     chunks = [data]
 
     async def receive_again() -> MutableMapping[str, Any]:
-        return {"type": "http.request", "body": chunks.pop(), "more_body": False} if chunks else await receive()
+        if chunks:
+            return {"type": "http.request", "body": chunks.pop(), "more_body": False}
+        return await receive()
 
     return receive_again
 
@@ -415,6 +460,7 @@ async def answer(refused: Refused, send: Send) -> None:
     headers = [(b"access-control-allow-origin", b"*")]
     if refused.status == 401:
         headers.append((b"www-authenticate", b"Bearer"))
+
     document = {"error": "refused", "message": refused.detail, "detail": refused.detail}
     await send_json(refused.status, headers, document, send)
 
@@ -430,6 +476,7 @@ def masking(send: Send) -> Send:
         nonlocal failed
         if failed:
             return
+
         failed = message["type"] == "http.response.start" and message["status"] >= 500
         if failed:
             await answer(Refused(message["status"], _FAILED), send)

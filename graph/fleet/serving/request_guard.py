@@ -62,7 +62,12 @@ class RequestGuard:
         """Let a request pass, or refuse it."""
         inside = scope["type"] == "lifespan" or scope.get("root_path", "").split("/")[:2] == ["", _IN_PROCESS[1:]]
         inside = inside or (scope.get("method"), scope.get("path")) == ("GET", "/ok")  # what health checks ask for
-        refused = None if inside else self.refused(scope.get("method", "GET"), Headers(scope=scope))
+
+        if inside:
+            refused = None
+        else:
+            refused = self.refused(scope.get("method", "GET"), Headers(scope=scope))
+
         if refused is None:
             await self._app(scope, receive, send)
         elif scope["type"] == "websocket":
@@ -72,27 +77,35 @@ class RequestGuard:
 
     def refused(self, method: str, headers: Headers) -> Refused | None:
         """Why a request is not let in, None where it is."""
-        host, origin = _only(headers, "host"), _only(headers, "origin")
+        host = _only(headers, "host")
+        origin = _only(headers, "origin")
+
         if host is None or not (_LOOPBACK.fullmatch(host.lower()) or _name_of(host) in self._hosts):
             display = ascii(host) if host else "no name"
             message = (
                 f"This server is not known as {display}: address it as 127.0.0.1, or name the host in {HOSTS_VARIABLE}."
             )
+
             return Refused(403, message)
+
         if "origin" in headers:
             foreign = origin not in self._origins and not self._origin_pattern.fullmatch(origin or "")
         else:  # a page that does not say its own; a link that is followed may
             followed = method == "GET" and headers.getlist("sec-fetch-dest") == ["document"]
             foreign = not {"cross-site", "same-site"}.isdisjoint(headers.getlist("sec-fetch-site")) and not followed
+
         if foreign:
             message = (
                 f"Pages of {ascii(origin) if origin else 'other sites'} may not use this server: add the origin to "
                 "http.cors.allow_origins in langgraph.json, or send the request from a program."
             )
+
             return Refused(403, message)
+
         has_body = "transfer-encoding" in headers or {*headers.getlist("content-length")} - {"0"}
         if has_body and not _JSON.fullmatch(_only(headers, "content-type") or ""):
             return Refused(415, "The body of a request has to be JSON: send it as Content-Type: application/json.")
+
         return None
 
 

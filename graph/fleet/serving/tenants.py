@@ -73,11 +73,14 @@ class Tenants:
 
     def of_token(self, token: str) -> Tenant | None:
         """Who has this token, None for nobody. All hashes are compared, in constant time."""
-        digest, match = token_hash(token), None
+        digest = token_hash(token)
+        match = None
+
         for tenant in self.users.values():
             for known in tenant.hashes:
                 if hmac.compare_digest(known, digest):
                     match = tenant
+
         return match if len(token) >= SHORTEST_TOKEN else None
 
 
@@ -96,6 +99,7 @@ def parse_tenants(text: str, file: str) -> Tenants | tuple[Problem, ...]:
     document = read_document(text)
     if isinstance(document, DocumentProblem):
         return (Problem(file, f"this is no TOML: {document.message}", document.line, document.column),)
+
     found = dict.fromkeys(_problems(document))  # what the defaults have is told once
     problems = first_problems(
         (
@@ -104,8 +108,10 @@ def parse_tenants(text: str, file: str) -> Tenants | tuple[Problem, ...]:
         ),
         file,
     )
+
     if problems:
         return problems
+
     defaults = document.values.get("defaults", {})
     users = {name: _tenant(name, {**defaults, **table}) for name, table in document.values["users"].items()}
     return Tenants(users, document.values["root"])
@@ -116,6 +122,7 @@ def _tenant(name: str, table: Mapping[str, Any]) -> Tenant:
     models = tuple(table.get("models", ()))
     if models:
         fields.setdefault("model", models[0])
+
     context = AgentContext.model_validate({**fields, "account": name, "account_days": True})
     hashes = tuple(table["token_sha256"])
     return Tenant(name, hashes, context, models, table.get("runs_at_once", RUNS_AT_ONCE))
@@ -159,17 +166,22 @@ def _problems(document: Document) -> _Found:
     except ValidationError as error:
         yield from _told(error)
         return
+
     owners: dict[str, str] = {}
+
     for name, table in file.users.items():
         path = ("users", name)
+
         if not is_name(name) or name.lower() in _TAKEN:
             taken_names = ", ".join(sorted(_TAKEN))
             yield path, f"{name[:60]!r} cannot be a user's name: up to 64 of A-Z a-z 0-9 . _ -, and not {taken_names}"
         elif owners.setdefault(name.lower(), name) != name:
             yield path, f"{name!r} and {owners[name.lower()]!r} differ in capitals alone, which some disks do not see"
+
         for inner, message in _table_problems({**file.defaults, **table}):
             of_all = inner and inner[0] in file.defaults and inner[0] not in table
             yield (("defaults", *inner) if of_all else (*path, *inner)), message
+
         tokens = table.get("token_sha256")
         for token in tokens if isinstance(tokens, list) else ():
             if owners.setdefault(str(token), name) != name:
@@ -183,11 +195,14 @@ def _table_problems(table: Mapping[str, Any]) -> _Found:
     except ValidationError as error:
         yield from _told(error)
         return
+
     fields = {name: value for name, value in table.items() if name not in _User.model_fields}
     for name in fields.keys() & _ELSEWHERE.keys():
         yield (name,), f"it cannot be set here: {_ELSEWHERE[name]}"
+
     if user.models and fields.get("model", user.models[0]) not in user.models:
         yield ("model",), f"it should be one of models, which are {', '.join(user.models)[:200]}"
+
     try:
         AgentContext.model_validate_json(json.dumps(fields, default=str), strict=True)
     except ValidationError as error:

@@ -230,13 +230,22 @@ def block_request(
         alone = _ask_alone(hidden, task, view, since, failures)
         if most_tokens is None or estimated_tokens(alone) <= most_tokens:
             return Prompt(tuple(alone), failed_tries=failures)
-    more = ["More tools, called in the same way:", *map(describe_tool, own_specs)] if own_specs else []
+    if own_specs:
+        more = ["More tools, called in the same way:", *map(describe_tool, own_specs)]
+    else:
+        more = []
     front = NATIVE_BLOCKS_SYSTEM if native else BLOCKS_SYSTEM
     if asks:
-        front = QUESTION_SYSTEM if native or view.files else f"{QUESTION_SYSTEM}{_TOOLS}"
+        if native or view.files:
+            front = QUESTION_SYSTEM
+        else:
+            front = f"{QUESTION_SYSTEM}{_TOOLS}"
     system = message_of("system", front if native else "\n".join([front, *more]))
     reading = [spec for spec in specs if spec.name in NATIVE_TOOLS]
-    tools = [native_tool(spec) for spec in (*reading, *own_specs)] if native else []
+    if native:
+        tools = [native_tool(spec) for spec in (*reading, *own_specs)]
+    else:
+        tools = []
     request_of = partial(_request_text, task, hidden=hidden, corrections=corrections, failures=failures)
     if most_tokens is None:
         request = request_of(view)
@@ -262,7 +271,9 @@ def _earlier_turns(history: Sequence[AnyMessage], task: str) -> tuple[list[JsonM
     An answer that the machine has made, or a reply that results follow, is none to imitate. The roles alternate: chat
     templates refuse two messages of a person. A report of what fails belongs to the order before it.
     """
-    turns, waiting = list[JsonMap](), list[str]()
+    turns = list[JsonMap]()
+    waiting = list[str]()
+
     for message, following in zip_longest(history, history[1:]):
         if is_request(message):
             words, output = without_output(message.text)
@@ -273,8 +284,11 @@ def _earlier_turns(history: Sequence[AnyMessage], task: str) -> tuple[list[JsonM
             first_request = first_lines("\n\n".join(waiting), EARLIER_LIMIT)
             turns += [*([message_of("user", first_request)] if waiting else ()), as_map(message, native=False)]
             waiting = []
-    since, (words, output) = "\n\n".join(waiting), without_output(task)
+
+    since = "\n\n".join(waiting)
+    words, output = without_output(task)
     goes_on = output or not orders_a_change(words) or {*named_paths(since)}.issuperset(named_paths(words))
+
     return turns, first_lines(since.strip(), EARLIER_LIMIT) if goes_on else ""
 
 
@@ -295,35 +309,49 @@ def _request_text(
     missing = [path for path in _missing(task, view) if path not in left_out]
     missing += (new_tests := _new_tests(task, view))
     told = [failure for failure in view.failures[-2:] if not any(f"'{path}'" in failure for path in missing)]
-    focus, files = _focus(task, view), dict(view.files)
+    focus = _focus(task, view)
+    files = dict(view.files)
+
     if focus and view.evidence:  # what checks speak of is all that it needs to see, and comes last
         last_file = files.pop(focus.path)
         files = {path: text for path, text in files.items() if path in named_paths(task)} | {focus.path: last_file}
-    first, last = list[str](), [*told, *(correction.prompt for correction in corrections[-1:])] or [*view.evidence]
+
+    first = list[str]()
+    last = [*told, *(correction.prompt for correction in corrections[-1:])] or [*view.evidence]
     if failures == LAST_TRY:
-        first, last = last or [_UNUSED], []
+        first = last or [_UNUSED]
+        last = []
+
     if hidden and hidden.path in files:
         files.pop(hidden.path)
         files[hidden.path], last = hidden.text, [*_right(view), f"Write {hidden.name} anew."]
     elif failures or new_tests:
         last = [*last, _how_to_answer(task, view, missing, focus, failures)]
+
     files_shown = [render_file(path, content) for path, content in files.items()]
     parts = [*first, *([*files_shown, task.strip()] if is_question(task) else [task.strip(), *files_shown])]
     if left_out:
         parts.append(f"Not shown, for want of room: {', '.join(left_out)}.")
+
     if view.found:
         parts.append("\n".join(view.found))
+
     if missing:
         parts.append(f"There is no {' and no '.join(missing[:MAX_MISSING])} yet.")
+
     if view.changed:
         parts.append("Already changed: " + ", ".join(view.changed))
+
     return "\n\n".join([*parts, "\n".join(last)] if last else parts)
 
 
 def shown_files(request: str, view: TurnView, failures: int) -> tuple[str, ...]:
     """The files that the next request shows: one where a function is asked for alone, or else those of the turn."""
     hidden = _asked_anew(parted(request)[0], view, failures)
-    return (hidden.path,) if hidden and hidden.alone else tuple(view.files)
+    if hidden and hidden.alone:
+        return (hidden.path,)
+
+    return tuple(view.files)
 
 
 def _asked_anew(task: str, view: TurnView, failures: int) -> Hidden | None:
@@ -334,28 +362,44 @@ def _asked_anew(task: str, view: TurnView, failures: int) -> Hidden | None:
     """
     if not 0 < failures < LAST_TRY or _missing(task, view) or is_question(task):
         return None
+
     mends = reports_a_problem(task) or any(map(_CALL.match, view.evidence))
     focus = _focus(task, view) if mends else None
-    text = without_body(view.files[focus.path], focus.name) if focus else None
+    text = None
+
+    if focus:
+        text = without_body(view.files[focus.path], focus.name)
+
     if not focus or not text:
-        return _stuck_file(view) if failures == 1 or asks_for_a_change(task) else None
+        if failures == 1 or asks_for_a_change(task):
+            return _stuck_file(view)
+        return None
+
     documented = any(ast.get_docstring(node) for node in _nodes(text) if node.name == focus.name)
     return Hidden(*focus, text, alone=(failures > 1) is not documented)
 
 
 def _stuck_file(view: TurnView) -> Hidden | None:
     """The first Python file that the last step was to change, and has given back as it is."""
-    failure_text, paths = " ".join(view.failures), [path for path in view.files if path.endswith((".py", ".pyi"))]
+    failure_text = " ".join(view.failures)
+    paths = [path for path in view.files if path.endswith((".py", ".pyi"))]
     paths = paths if len(view.files) == 1 else sorted(filter(failure_text.count, paths), key=failure_text.index)
-    return Hidden(paths[0], "", view.files[paths[0]], alone=True) if view.unchanged and paths else None
+
+    if view.unchanged and paths:
+        return Hidden(paths[0], "", view.files[paths[0]], alone=True)
+
+    return None
 
 
 def _ask_alone(hidden: Hidden, task: str, view: TurnView, since: str, failures: int) -> list[JsonMap]:
     """Without the examples of edits, as one asks for a program: what is wanted, its beginning, what must come out."""
-    right, file = _right(view), render_file(hidden.path, hidden.text)
+    right = _right(view)
+    file = render_file(hidden.path, hidden.text)
     parts = [since, "" if right else task.strip(), file, *right, f"Write the function {hidden.name}."]
+
     if not hidden.name:
         parts = [since, file, task.strip(), *([*right, f"Write all of {hidden.path}."] if failures > 1 else ())]
+
     return [message_of("system", ANEW_SYSTEM), message_of("user", "\n\n".join(filter(None, parts)))]
 
 
@@ -371,13 +415,16 @@ def _focus(task: str, view: TurnView) -> Focus | None:
 def _missing(task: str, view: TurnView) -> list[str]:
     if is_question(task):
         return []
-    known_paths, named = {*view.files, *view.changed}, named_paths(task)
+
+    known_paths = {*view.files, *view.changed}
+    named = named_paths(task)
     meant = [f"/{path}" for path in known_paths if path not in named]
     new = (
         path
         for path in named
         if path not in known_paths and not any(path_meant.endswith(f"/{path}") for path_meant in meant)
     )
+
     return [path for path in new if path.rpartition(".")[2] in TEXT_SUFFIXES and not path.startswith("/")]
 
 
@@ -387,6 +434,7 @@ def _new_tests(task: str, view: TurnView) -> list[str]:
     code = [path for path in view.files if path not in tests_shown and path.endswith(".py")]
     if view.changed or not (asks_for_tests(task) and len(code) == len(tests_shown) == 1) or named_paths(task):
         return []
+
     path = posixpath.join(posixpath.dirname(tests_shown[0]), f"test_{posixpath.basename(code[0])}")
     return [path] if path not in tests_shown else []
 
@@ -395,12 +443,20 @@ def _how_to_answer(task: str, view: TurnView, missing: Sequence[str], focus: Foc
     """The last line of a request after a failure: what is said last is followed first, and never said twice."""
     again = failures > 1
     tried = bool(view.evidence) or bool(named_paths(task) and view.failures and not view.unchanged)
+
     if is_question(task) or not (asks_for_a_change(task) or reports_a_problem(task) or tried):
-        return "Answer in one sentence." if again else "Answer in words."
+        if again:
+            return "Answer in one sentence."
+        return "Answer in words."
+
     if missing:
         return f"Answer with {missing[0]} and its whole text{', and nothing else' if again else ''}."
+
     place, what = focus or (next(iter(view.files)) if len(view.files) == 1 else "the path of the file", "what changes")
-    has_to = f"Some line{f' of {focus.name}' if focus else ''} has to change.\n" if again else ""
+    has_to = ""
+    if again:
+        has_to = f"Some line{f' of {focus.name}' if focus else ''} has to change.\n"
+
     return f"{has_to}Answer with {place} and the new text of {what}."
 
 
@@ -412,10 +468,12 @@ def estimated_tokens(messages: Sequence[JsonMap], tools: Sequence[JsonMap] = ())
 
 def latest_turns(earlier: Sequence[JsonMap], most_tokens: int) -> list[JsonMap]:
     """The last of these messages that fit; what has lost its beginning goes on with a person's."""
-    tokens_left, first = estimated_tokens(earlier), 0
+    tokens_left = estimated_tokens(earlier)
+    first = 0
     while first < len(earlier) and (tokens_left > most_tokens or (first and earlier[first]["role"] != "user")):
         tokens_left -= estimated_tokens([earlier[first]])
         first += 1
+
     return list(earlier[first:])
 
 
@@ -428,17 +486,22 @@ def bounded_request(task: str, view: TurnView, told: Callable[[TurnView, Sequenc
     named = frozenset(named_paths(task))
     others = [path for path in view.files if path not in named]
     order: list[str | None] = [*others[:-1], None, *others[-1:], *(path for path in view.files if path in named)]
-    text, left_out = told(view, ()), list[str]()
+    text = told(view, ())
+    left_out = list[str]()
+
     for path in order:
         if text_size(text) <= most_tokens * BYTES_PER_TOKEN:
             break
+
         if path is None:
             view = view.model_copy(update={"found": ()})
         else:
             left_out.append(path)
             files = {name: content for name, content in view.files.items() if name != path}
             view = view.model_copy(update={"files": files})
+
         text = told(view, left_out)
+
     return text
 
 
@@ -456,12 +519,17 @@ def find_focus(words: Sequence[str], files: Mapping[str, str]) -> Focus | None:
     for path, text in files.items():
         for node in _nodes(text) if path.endswith((".py", ".pyi")) else ():
             defined.setdefault(node.name, []).append(path)
+
     for text in words:
         named = [name for name in dict.fromkeys(_WORD.findall(text)) if name in defined]
         if named:
             places = defined[named[0]]
             certain = len(named) == 1 or text.startswith(f"{named[0]}(")
-            return Focus(places[0], named[0]) if certain and len(places) == 1 else None
+            if certain and len(places) == 1:
+                return Focus(places[0], named[0])
+
+            return None
+
     return None
 
 
@@ -470,18 +538,29 @@ def without_body(text: str, name: str) -> str | None:
     definitions = [node for node in _nodes(text) if node.name == name]
     if len(definitions) != 1:
         return None
-    definition, body, lines = definitions[0], definitions[0].body, text.split("\n")
+
+    definition = definitions[0]
+    body = definitions[0].body
+    lines = text.split("\n")
     documented = ast.get_docstring(definition) is not None
+
     if documented and len(body) == 1:
         return None
+
     code = body[documented]
     starts = min([code.lineno, *(decorator.lineno for decorator in getattr(code, "decorator_list", ()))])
-    last_kept, ends = (body[0].end_lineno or 0) if documented else starts - 1, definition.end_lineno or starts
+    last_kept = (body[0].end_lineno or 0) if documented else starts - 1
+    ends = definition.end_lineno or starts
+
     if not definition.lineno <= last_kept < starts or ends > len(lines):
         return None
+
     indent = re.match(r"\s*", lines[starts - 1])
     hidden = "\n".join([*lines[:last_kept], f"{indent[0] if indent else ''}{_ELISION}", *lines[ends:]])
-    return hidden if any(node.name == name for node in _nodes(hidden)) else None
+    if any(node.name == name for node in _nodes(hidden)):
+        return hidden
+
+    return None
 
 
 def _nodes(text: str) -> list[ast.FunctionDef | ast.AsyncFunctionDef]:
@@ -489,4 +568,5 @@ def _nodes(text: str) -> list[ast.FunctionDef | ast.AsyncFunctionDef]:
         tree = parse_quietly(text)
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return []
+
     return [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)]

@@ -50,10 +50,12 @@ def estimate_input(size: int, messages: int, gauge: Gauge) -> int:
     """
     if gauge.tokens <= 0 or gauge.size <= 0:
         return estimate_tokens(size, messages)
+
     bounds = _possible(gauge.tokens, gauge.size, gauge.messages)
     rate = min(1.0, bounds / gauge.size)
     if size < gauge.size:
         return _possible(ceil(bounds * size / gauge.size * SHRINK_MARGIN), size, messages)
+
     new = ceil((size - gauge.size) * max(rate, 1 / BYTES_PER_TOKEN))
     return bounds + new + TOKENS_PER_MESSAGE * max(0, messages - gauge.messages)
 
@@ -70,6 +72,7 @@ def at_least(reported: int, size: int, texts: Iterable[str]) -> int:
     most = size // MOST_BYTES_PER_TOKEN
     if reported >= most:  # as nearly all are, so no text is looked at
         return reported
+
     words = sum(len(text.split()) for text in texts)
     return max(reported, min(words // MOST_WORDS_PER_TOKEN, most))
 

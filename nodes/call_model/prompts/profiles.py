@@ -122,6 +122,7 @@ def find_profile(model: str) -> ModelProfile:
     size = _size_in(name) or family.billions
     small = size is not None and size < SMALL_BELOW_BILLIONS
     native = family.native and not small
+
     return ModelProfile(
         small=small,
         window_tokens=family.window_tokens,
@@ -137,6 +138,7 @@ def _size_in(name: str) -> float | None:
         int(match["millions"]) / 1_000 if match["millions"] else float(match["billions"]) * int(match["experts"] or 1)
         for match in _SIZE.finditer(name)
     ]
+
     return max(sizes, default=None)
 
 
@@ -169,8 +171,10 @@ def offered_tools(
         and (usable is None or spec.name in usable)
         and not (read_only and spec.effect in CHANGING)
     ]
+
     if response_format is None:
         return offered
+
     return [_with_value(spec, response_format) if spec.terminal else spec for spec in offered]
 
 
@@ -186,4 +190,5 @@ def _with_value(spec: ToolSpec, schema: JsonMap) -> ToolSpec:
     properties = {**parameters.get("properties", {}), "value": value}
     required = [*(name for name in parameters.get("required", []) if name != "value"), "value"]
     schema_map = {**parameters, **definitions, "properties": properties, "required": required}
+
     return spec.model_copy(update={"parameters": schema_map})

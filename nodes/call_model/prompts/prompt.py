@@ -49,6 +49,7 @@ def describe_tool(spec: ToolSpec) -> str:
     )
     kinds = spec.parameters.get("$defs", {}) | spec.parameters.get("definitions", {})
     named = "".join(f" {name} is {_type_name(schema)}." for name, schema in kinds.items())
+
     return f"- {spec.name}({{{fields}}}): {spec.description}{named}"
 
 
@@ -67,13 +68,23 @@ def _type_name(schema: JsonMap | bool) -> str:
         return f"[{_type_name(schema.get('items', {}))}]"
     if schema.get("type") == "object" and "properties" in schema:
         return "{" + ", ".join(f'"{name}": {_described(field)}' for name, field in schema["properties"].items()) + "}"
+
     types = schema.get("type", "any")
-    return "|".join(map(str, types)) if isinstance(types, list) else str(types)
+    if isinstance(types, list):
+        return "|".join(map(str, types))
+
+    return str(types)
 
 
 def _described(schema: JsonMap | bool) -> str:
-    description = "" if isinstance(schema, bool) else " ".join(str(schema.get("description", "")).split())
-    return f"{_type_name(schema)} ({description})" if description else _type_name(schema)
+    if isinstance(schema, bool):
+        description = ""
+    else:
+        description = " ".join(str(schema.get("description", "")).split())
+
+    if description:
+        return f"{_type_name(schema)} ({description})"
+    return _type_name(schema)
 
 
 def native_tool(spec: ToolSpec) -> JsonMap:
@@ -92,16 +103,30 @@ def as_map(message: AnyMessage, *, native: bool) -> JsonMap:
     if isinstance(message, AIMessage):
         if native and message.tool_calls:
             return _with_calls(message)
+
         lines = [f"tool: {call['name']}({_compact(call['args'])})" for call in message.tool_calls]
         return message_of("assistant", "\n".join([message.text, *lines]).strip() if lines else message.text)
+
     if isinstance(message, ToolMessage) and not native:
         return message_of("user", f"tool_result({message.text})")
-    called = {"tool_call_id": message.tool_call_id} if isinstance(message, ToolMessage) else {}
-    role = "tool" if called else "system" if message.type == "system" else "user"
+
+    if isinstance(message, ToolMessage):
+        called = {"tool_call_id": message.tool_call_id}
+    else:
+        called = {}
+
+    if called:
+        role = "tool"
+    elif message.type == "system":
+        role = "system"
+    else:
+        role = "user"
+
     if media_of(message):
         contents = [message.content] if isinstance(message.content, str) else message.content
         blocks = [{"type": "text", "text": block} if isinstance(block, str) else block for block in contents]
         return {"role": role, "content": in_openai_form(message) or blocks, **called}
+
     return {**message_of(role, message.text), **called}
 
 
@@ -118,31 +143,44 @@ def _with_calls(message: AIMessage) -> JsonMap:
         for call in message.tool_calls
     ]
     fields = {name: added[name] for name in EXTRA_FIELDS if added.get(name)}
+
     return {**message_of("assistant", message.text), **fields, "tool_calls": calls}
 
 
 def size_of(message: JsonMap) -> int:
     """What a message has to say, in bytes of UTF-8: its text as the model reads it, its calls, its media as text."""
     content = message.get("content") or ""
-    size = text_size(content) if isinstance(content, str) else sum(map(_block_size, content))
+    if isinstance(content, str):
+        size = text_size(content)
+    else:
+        size = sum(map(_block_size, content))
+
     return size + sum(json_size(message[name]) for name in ("tool_calls", *EXTRA_FIELDS) if message.get(name))
 
 
 def _block_size(block: JsonMap) -> int:
     if block.get("type") == "text":
         return text_size(str(block.get("text", "")))
-    return MEDIA_BYTES if block.get("type") == "image_url" else max(MEDIA_BYTES, json_size(block) // _FILE_SHARE)
+    if block.get("type") == "image_url":
+        return MEDIA_BYTES
+    return max(MEDIA_BYTES, json_size(block) // _FILE_SHARE)
 
 
 def _texts_of(message: JsonMap) -> list[str]:
     content = message.get("content") or ""
-    blocks = [{"type": "text", "text": content}] if isinstance(content, str) else content
+    if isinstance(content, str):
+        blocks = [{"type": "text", "text": content}]
+    else:
+        blocks = content
+
     return [str(block.get("text", "")) for block in blocks if block.get("type") == "text"]
 
 
 def text_size(text: str) -> int:
     """The bytes of a text as UTF-8."""
-    return len(text) if text.isascii() else len(text.encode("utf-8", "replace"))
+    if text.isascii():
+        return len(text)
+    return len(text.encode("utf-8", "replace"))
 
 
 def json_bytes(value: object) -> bytes:
@@ -183,16 +221,20 @@ class ShownMessages:
         """Nothing is known yet; where more than `most_bytes` would be kept, all is forgotten."""
         self._messages: dict[tuple[int, bool], Shown] = {}
         self._tools: list[ShownTools] = []
-        self._size, self._most = 0, most_bytes
+        self._size = 0
+        self._most = most_bytes
         self._lock = Lock()
 
     def messages(self, history: Sequence[AnyMessage], *, native: bool) -> list[Shown]:
         """The messages in the protocol of this turn; what other agents said since a request is told in text."""
-        shown_messages, size = list[Shown](), 0
+        shown_messages = list[Shown]()
+        size = 0
+
         for end in (place for place, message in enumerate(history) if message.name == HANDOFF_MESSAGE_NAME):
             start = max((place + 1 for place in range(size, end) if is_request(history[place])), default=size)
             shown_messages += [*self._each(history[size:start], native), *by_others(history[start : end + 1])]
             size = end + 1
+
         return [*shown_messages, *self._each(history[size:] if size else history, native)]
 
     def _each(self, history: Sequence[AnyMessage], native: bool) -> list[Shown]:
@@ -200,6 +242,7 @@ class ShownMessages:
         for message in history:
             cached = self._messages.get((id(message), native))
             groups.append(cached if cached is not None and cached.source is message else self._made(message, native))
+
         return groups
 
     def tools(self, specs: Sequence[ToolSpec]) -> ShownTools:
@@ -207,10 +250,12 @@ class ShownMessages:
         for tool in self._tools:
             if tool.specs == tuple(specs):
                 return tool
+
         maps = tuple(map(native_tool, specs))
         shown_tools = ShownTools(tuple(specs), maps, json_size(maps), "\n".join(map(describe_tool, specs)))
         with self._lock:
             self._tools = [shown_tools, *self._tools[: MOST_TOOL_SETS - 1]]
+
         return shown_tools
 
     def _made(self, message: AnyMessage, native: bool) -> Shown:
@@ -219,23 +264,32 @@ class ShownMessages:
             isinstance(message, ToolMessage) or (isinstance(message, AIMessage) and message.tool_calls)
         )
         shown_message = Shown(message, message_map, message if same else from_map(message_map), size_of(message_map))
+
         with self._lock:
             self._size += COPIES * shown_message.size + BESIDES
             if self._size > self._most:
-                self._messages, self._size = {}, 0
+                self._messages = {}
+                self._size = 0
+
             self._messages[id(message), native] = shown_message
+
         return shown_message
 
 
 def by_others(said: Sequence[AnyMessage]) -> list[Shown]:
     """What other agents said, as text: some endpoints want thoughts of theirs in all calls, or roles to alternate."""
     merged: list[JsonMap] = []
+
     for message in said:
         one = as_map(message, native=False)
-        role, text = "assistant" if one["role"] == "assistant" else "user", one["content"]
+        role = "assistant" if one["role"] == "assistant" else "user"
+        text = one["content"]
+
         if merged and merged[-1]["role"] == role:
             text = f"{merged.pop()['content']}\n{text}"
+
         merged.append(message_of(role, text))
+
     return [
         Shown(chat_message := from_map(message_map), message_map, chat_message, size_of(message_map))
         for message_map in merged
@@ -244,10 +298,14 @@ def by_others(said: Sequence[AnyMessage]) -> list[Shown]:
 
 def from_map(message: JsonMap) -> AnyMessage:
     """LangChain's message for a map of `message_of`; a system message stays one."""
-    role, content = message["role"], message["content"]
+    role = message["role"]
+    content = message["content"]
     if role == "assistant":
         return AIMessage(content)
-    return SystemMessage(content) if role == "system" else HumanMessage(content)
+    if role == "system":
+        return SystemMessage(content)
+
+    return HumanMessage(content)
 
 
 def _compact(value: Any) -> str:
@@ -281,15 +339,20 @@ class Prompt:
     @cached_property
     def chat_messages(self) -> list[AnyMessage]:
         """The messages as LangChain's, with all that the endpoint wants to see again of its own."""
-        return list(self.known.messages) if self.known else list(map(from_map, self.messages))
+        if self.known:
+            return list(self.known.messages)
+        return list(map(from_map, self.messages))
 
     def without_media(self, kinds: frozenset[str]) -> "Prompt":
         """The same request with a note in place of what it holds of these kinds, such as images."""
-        maps, messages = list(self.messages), self.chat_messages.copy()
+        maps = list(self.messages)
+        messages = self.chat_messages.copy()
+
         for place, message in enumerate(self.chat_messages):
             if not kinds.isdisjoint(media_of(message)):
                 messages[place] = without_media(message, kinds)
                 maps[place] = as_map(messages[place], native=bool(self.tools))
+
         measured = Known(tuple(messages), sum(map(size_of, maps)), json_size(self.tools))
         return replace(self, messages=tuple(maps), known=measured)
 

@@ -42,8 +42,16 @@ def view_turn(history: Sequence[AnyMessage]) -> TurnView:
     paths: list[str] = []
     changed: dict[str, None] = {}
     failures: list[str] = []
-    evidence = [output] if (output := parted(last_request(history))[1]) else []
-    failed_steps, refused, unchanged = 0, False, False
+
+    if output := parted(last_request(history))[1]:
+        evidence = [output]
+    else:
+        evidence = []
+
+    failed_steps = 0
+    refused = False
+    unchanged = False
+
     for number, every in enumerate(_steps(history)):
         first = [result for result in every if number == 0 and _is_evidence(result)]
         results = [result for result in every if result not in first]
@@ -58,20 +66,26 @@ def view_turn(history: Sequence[AnyMessage]) -> TurnView:
         unedited = (data["path"] for data in done if data.get("changed") is False)
         step_failures += [f"{path} is shown above: make the edit again." for path in unedited]
         step_failures += [f"{data['path']} {data['syntax']}." for data in done if "path" in data and data.get("syntax")]
+
         if step_failures:
             unchanged = {_left_as_it_was(result) for result in results if _failure(result)} == {True}
+
         progress = any(map(_is_change, done)) and not step_failures
         failures = step_failures or ([] if progress else failures)
         failed_steps = 0 if progress else failed_steps + bool(step_failures)
+
         for data in done:
-            path, content = data.get("path"), data.get("content")
+            path = data.get("path")
+            content = data.get("content")
             if _is_change(data):
                 changed[str(path)] = None
                 files.pop(str(path), None)
+
             if isinstance(path, str) and isinstance(content, str):
                 files[path] = content
             elif not _is_change(data) and "checks" not in data and data.get("matches") != []:
                 paths.append(_in_words(data)[:FOUND_LIMIT])
+
     return TurnView(
         files=files,
         found=(*(f"Said since: {text[:FOUND_LIMIT]}" for text in said_since(history)[:1]), *paths[-2:]),
@@ -89,6 +103,7 @@ def parted(request: str) -> tuple[str, str]:
     words, output = without_output(request)
     if not output or is_question(words):
         return request, ""
+
     failures = output.partition(" short test summary info ")[0].rstrip("=\n")  # the summary says them once more
     return words or "Fix this.", first_lines(failures if told_paths(failures) else output, FOUND_LIMIT)
 
@@ -96,19 +111,25 @@ def parted(request: str) -> tuple[str, str]:
 def first_lines(text: str, most: int) -> str:
     """Its first lines that fit into so many bytes."""
     data = text.encode(errors="replace")
-    return text if len(data) <= most else data[: max(0, most)].decode(errors="ignore").rpartition("\n")[0]
+    if len(data) <= most:
+        return text
+
+    return data[: max(0, most)].decode(errors="ignore").rpartition("\n")[0]
 
 
 def said_since(history: Sequence[AnyMessage]) -> list[str]:
     """What other agents have said between the last request and the message that handed it on, the latest first."""
     lines: list[str] | None = None
+
     for message in reversed(history):
         if is_request(message):
             break
+
         if lines is None and begins_work(message):
             lines = []
         elif lines is not None and isinstance(message, AIMessage) and not message.tool_calls and message.text.strip():
             lines.append(message.text)
+
     return lines or []
 
 
@@ -120,30 +141,38 @@ def used_tools(history: Sequence[AnyMessage]) -> set[str]:
 def _steps(history: Sequence[AnyMessage]) -> Iterator[list[JsonMap]]:
     start = max((index for index, message in enumerate(history) if begins_work(message)), default=0)
     native: list[JsonMap] = []
+
     for message in history[start:]:
         if isinstance(message, ToolMessage):
             native += [{"ok": message.status != "error", **loads(message.text), "tool": message.name}]
             continue
+
         if native:
             yield native
             native = []
+
         if isinstance(message, HumanMessage) and message.name == RESULT_MESSAGE_NAME:
             yield parse_text_results(message.text)
+
     if native:
         yield native
 
 
 def _data(result: JsonMap) -> JsonMap:
     data = result.get("data")
-    return data if result.get("ok") and isinstance(data, dict) else {}
+    if result.get("ok") and isinstance(data, dict):
+        return data
+    return {}
 
 
 def _in_words(data: JsonMap) -> str:
-    entries, matches = data.get("entries"), data.get("matches")
+    entries = data.get("entries")
+    matches = data.get("matches")
     if isinstance(entries, list):
         return "The workspace has: " + ", ".join(map(str, entries))
     if isinstance(matches, list) and matches and all(isinstance(match, dict) for match in matches):
         return "\n".join(f"{m.get('path')}, line {m.get('line')}: {str(m.get('text', '')).strip()}" for m in matches)
+
     return json.dumps(data, ensure_ascii=False)
 
 
@@ -154,6 +183,7 @@ def _failure(result: JsonMap) -> str:
         return ""
     if error.get("code") == ToolErrorCode.LOOP_OVERRIDE:  # whose advice, to do something else, is for the other forms
         return "This was tried before."
+
     return str(error.get("message") or "")
 
 
@@ -169,7 +199,9 @@ def _is_evidence(result: JsonMap) -> bool:
 
 def _code(result: JsonMap) -> str:
     error = result.get("error")
-    return str(error.get("code")) if isinstance(error, dict) else ""
+    if isinstance(error, dict):
+        return str(error.get("code"))
+    return ""
 
 
 def _is_known(data: JsonMap, files: Mapping[str, str]) -> bool:

@@ -87,19 +87,22 @@ class PrivateGit:
     """
 
     def __init__(self, path: str, root: str) -> None:
-        self._path, self._root = path, root
+        self._path = path
+        self._root = root
 
     def make(self, objects: str = "", object_format: str = "sha1", hidden: Sequence[str] = ()) -> None:
         """Make it; it has what the repository with the folder `objects` has, if one is named, and nothing `hidden`."""
         required(init_repository(self._path, object_format, _SETTINGS))
         self._write("info/attributes", _BYTE_FOR_BYTE.encode())
         self._write("info/exclude", b"".join(map(_pattern, map(os.fsencode, hidden))))
+
         if objects:
             self._write("objects/info/alternates", os.fsencode(json.dumps(objects, ensure_ascii=False)) + b"\n")
 
     def keep(self, tree: str = "") -> tuple[str, list[bytes]]:
         """Remember the files as they are: their tree, and the submodules of the known `tree`, which are left out."""
         modules: list[bytes] = []
+
         if tree:
             self._git("read-tree", tree)
             self._git("update-index", "-q", "--refresh")  # what is not touched later need not be read again
@@ -110,6 +113,7 @@ class PrivateGit:
         else:
             hidden = self._git("ls-files", "-z", "--others", "--ignored", "--exclude-standard", "--directory")
             self._write("info/exclude", b"".join(map(_pattern, hidden.split(b"\0")[:-1])))
+
         changed = self._look() or bool(modules) or not tree
         return self._git("write-tree").decode().strip() if changed else tree, modules
 
@@ -117,6 +121,7 @@ class PrivateGit:
         """How the files of this tree become what is there now."""
         with suppress(FileNotFoundError):  # of a comparison that was killed
             os.unlink(os.path.join(self._path, "index.lock"))
+
         self._git("read-tree", "-m", tree)
         self._look()
         return self._git(*_DIFF, tree)
@@ -127,6 +132,7 @@ class PrivateGit:
         names = (name for path in listed_names for name in (self._below(path) if path.endswith(b"/") else (path,)))
         changed = dict.fromkeys(name for name in names if b".git" not in name.lower().split(b"/"))
         self._index(changed, "--add", "--replace")
+
         return bool(changed)
 
     def _below(self, folder: bytes) -> Iterator[bytes]:
@@ -149,6 +155,7 @@ class PrivateGit:
         if isinstance(found, ProcessResult) and found.truncated:
             message = f"The patch has more than {MOST_PATCH_BYTES:,} bytes: what was changed is in the copy itself."
             raise CopyError(ToolError(code=ToolErrorCode.IO_ERROR, message=message))
+
         return required(succeeded(found, "compare the files of the copy in", self._path)).stdout
 
     def _write(self, name: str, data: bytes) -> None:
@@ -202,6 +209,7 @@ class GitSource(NamedTuple):
         tree, modules = git.keep(self.tree)
         named = ", ".join(quoted(os.fsdecode(name)) for name in sorted(modules)[:_NAMED])
         notes = (*self.notes, f"Submodules are empty folders in a copy: {named}.") if modules else self.notes
+
         return Made(root, self.commit, tree, notes, records)
 
 
@@ -215,6 +223,7 @@ def _link_installed(workspace: str, root: str) -> list[str]:
     links = [name for name in links if not os.path.lexists(os.path.join(root, name))]
     for name in links:
         os.symlink(os.path.realpath(os.path.join(workspace, name)), os.path.join(root, name))
+
     return links
 
 
@@ -235,11 +244,13 @@ class FolderSource(NamedTuple):
         os.mkdir(WORKSPACE, 0o700, dir_fd=handle)
         with closing(open_root(self.path)) as source, closing(open_directory(handle, [WORKSPACE])) as target:
             left_out = copy_tree(source, target, self.without)
+
         named = ", ".join(map(quoted, left_out[:_NAMED]))
         git = PrivateGit(os.path.join(folder, BASE), os.path.join(folder, WORKSPACE))
         git.make()
         tree, _ = git.keep()
         notes = (f"What is no file or folder was left out, such as {named}.",) if named else ()
+
         return Made(WORKSPACE, tree, tree, notes)
 
 
@@ -258,13 +269,16 @@ def find_source(workspace: str, revision: str = "", without: Iterable[str] = ())
         status = os.stat(path)
     except OSError as error:
         return os_failure(error, "copy the workspace", workspace)
+
     if not stat.S_ISDIR(status.st_mode):
         return invalid(f"The workspace {quoted(workspace)} is no folder: unpack an archive first.")
+
     path = os.path.realpath(path)
     if isinstance(repository := find_repository(path), ToolError):
         return repository
     if repository is not None and (git_source := _git_source(repository, revision)) is not None:
         return git_source
+
     return _no_revision(path, revision) or FolderSource(path, _identities(without))
 
 
@@ -275,19 +289,24 @@ def _git_source(repository: Repository, revision: str) -> GitSource | ToolError 
         has_tracked_files = bool(repository.line("ls-files", "--cached", "--", "."))  # has git any file of this folder?
         stranger = not revision and repository.prefix and not has_tracked_files
         return None if stranger else commit
+
     tree = find_tree(repository, commit)
     if tree is None:
         if not revision and repository.prefix:
             return None
+
         message = f"The folder {quoted(repository.prefix)} is not in the commit {commit} of its repository."
         return ToolError(code=ToolErrorCode.NOT_FOUND, message=message)
+
     if revision:
         return GitSource(repository, commit, tree)
     if isinstance(uncommitted := find_uncommitted(repository), ToolError):
         return uncommitted
+
     changed, untracked = uncommitted
     if changed:
         return _not_committed(repository, changed)
+
     note = "Files that git does not track are in no copy: commit what is needed."
     return GitSource(repository, commit, tree, (note,) if untracked else ())
 
@@ -297,22 +316,26 @@ def _not_committed(repository: Repository, changed: Sequence[str]) -> ToolError:
         f"The repository {quoted(repository.path)} has changes that are not committed ({listed(map(quoted, changed))}),"
         ' and copies are made of commits. Commit or stash them, or say "revision": "HEAD" to work without them.'
     )
+
     return ToolError(code=ToolErrorCode.CONFLICT, message=message, suggestions=(HEAD,))
 
 
 def _no_revision(path: str, revision: str) -> ToolError | None:
     if not revision:
         return None
+
     message = f"{quoted(path)} is no git repository, so it has no revision {quoted(revision)}: leave the revision out."
     return malformed_revision(revision) or invalid(message)
 
 
 def _identities(folders: Iterable[str]) -> tuple[Identity, ...]:
     entries = []
+
     for folder in folders:
         with suppress(OSError):
             status = os.stat(folder)
             entries.append((status.st_dev, status.st_ino))
+
     return tuple(entries)
 
 
@@ -330,15 +353,18 @@ def copy_tree(source_fd: int, target_fd: int, without: Collection[Identity] = ()
     """
     left_out: list[str] = []
     copied: list[tuple[list[str], os.stat_result]] = [([], os.fstat(source_fd))]
+
     for above, folders, files, folder_fd in os.fwalk(".", dir_fd=source_fd, onerror=_raise):
         parts = [] if above == "." else os.path.normpath(above).split("/")
         names = sorted([*folders, *files])
+
         with closing(open_directory(target_fd, parts)) as target_folder:
             for name in names:
                 try:
                     status = os.stat(name, dir_fd=folder_fd, follow_symlinks=False)
                 except FileNotFoundError:  # it was there a moment ago
                     continue
+
                 if (status.st_dev, status.st_ino) in without:
                     folders.remove(name)
                 elif stat.S_ISLNK(status.st_mode):
@@ -350,15 +376,18 @@ def copy_tree(source_fd: int, target_fd: int, without: Collection[Identity] = ()
                     _copy_file(folder_fd, target_folder, name)
                 else:
                     left_out.append("/".join([*parts, name]))
+
     for parts, status in reversed(copied):  # a folder that nobody may write gets its mode last
         with closing(open_directory(target_fd, parts)) as folder:
             _like(folder, status)
+
     return tuple(left_out)
 
 
 def _copy_file(here: int, there: int, name: str) -> None:
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
     handle, status = open_regular(here, (name,), os.O_RDONLY)
+
     with os.fdopen(handle, "rb") as source, os.fdopen(os.open(name, flags, 0o600, dir_fd=there), "wb") as target:
         shutil.copyfileobj(source, target, 1_048_576)
         target.flush()

@@ -49,7 +49,8 @@ class CopyFolder:
     """An open folder that nobody else prepares or removes meanwhile."""
 
     def __init__(self, path: str, handle: int) -> None:
-        self.path, self.handle = path, handle
+        self.path = path
+        self.handle = handle
 
     def note(self, name: str = FINISHED) -> Mapping[str, Any] | None:
         """What is noted of the copy; None where it is not finished, or with `BEGUN` not even begun."""
@@ -58,13 +59,16 @@ class CopyFolder:
                 note_read = json.loads(os.read(handle, _LARGEST_NOTE))
         except (OSError, ValueError):
             return None
+
         return note_read if isinstance(note_read, dict) else None
 
     def write_note(self, note: Mapping[str, Any], name: str = FINISHED) -> None:
         """Note what the copy is; it is on the disk when this returns. Raises OSError: it could not be written."""
-        temporary, data = f".{name}.new", json.dumps(note, ensure_ascii=True, indent=1).encode()
+        temporary = f".{name}.new"
+        data = json.dumps(note, ensure_ascii=True, indent=1).encode()
         with suppress(FileNotFoundError):
             os.unlink(temporary, dir_fd=self.handle)
+
         write_temporary(self.handle, temporary, data, mode=0o600)
         os.rename(temporary, name, src_dir_fd=self.handle, dst_dir_fd=self.handle)
         sync_folder(self.handle)
@@ -79,16 +83,21 @@ class CopyFolder:
             message = (
                 f"{quoted(self.path)} is not empty and holds no copy of a workspace: name another folder, or remove it."
             )
+
             return ToolError(code=ToolErrorCode.CONFLICT, message=message)
+
         if FINISHED in names and BEGUN not in names:
             self.write_note(self.note() or {}, BEGUN)
+
         if FINISHED in names:
             os.unlink(FINISHED, dir_fd=self.handle)
+
         for name in sorted(os.listdir(self.handle), key=BEGUN.__eq__):
             if stat.S_ISDIR(os.stat(name, dir_fd=self.handle, follow_symlinks=False).st_mode):
                 shutil.rmtree(name, dir_fd=self.handle)
             else:
                 os.unlink(name, dir_fd=self.handle)
+
         return None
 
 
@@ -98,13 +107,16 @@ def copy_folder(path: str, *, make: bool) -> Iterator[CopyFolder | ToolError]:
     try:
         if make:
             os.makedirs(path, mode=0o700, exist_ok=True)
+
         handle = open_root(path)
     except OSError as error:
         yield os_failure(error, "use for a copy of a workspace", path)
         return
+
     with closing(handle):
         with suppress(OSError):  # a file system without locks
             fcntl.flock(handle, fcntl.LOCK_EX)
+
         try:
             yield CopyFolder(os.path.realpath(path), handle)
         finally:
@@ -153,7 +165,10 @@ def pin_source(workspace: str, revision: str = "") -> Pinned | ToolError:
     """
     if isinstance(source_found := find_source(workspace, revision), ToolError):
         return source_found
-    return Pinned(source_found.commit, source_found.notes) if isinstance(source_found, GitSource) else Pinned("")
+    if isinstance(source_found, GitSource):
+        return Pinned(source_found.commit, source_found.notes)
+
+    return Pinned("")
 
 
 def make_copy(workspace: str, revision: str, folder: str, *, without: Iterable[str] = ()) -> Copy | ToolError:
@@ -161,14 +176,18 @@ def make_copy(workspace: str, revision: str, folder: str, *, without: Iterable[s
 
     One that was moved or copied here is made anew: what is kept of its run is known by the place where it was.
     """
-    path, details = os.path.abspath(folder), {"workspace": workspace, "revision": revision}
+    path = os.path.abspath(folder)
+    details = {"workspace": workspace, "revision": revision}
+
     with copy_folder(path, make=True) as opened:
         if isinstance(opened, ToolError):
             return opened
+
         try:
             note = opened.note()
             if note is not None and note.get("folder", opened.path) == opened.path:
                 return _known(opened, note, details)
+
             _forget(opened, note or opened.note(BEGUN))
             return opened.empty() or _make(opened, details, without)
         except OSError as error:
@@ -179,7 +198,9 @@ def open_copy(folder: str) -> Copy | None:
     """The finished copy in `folder`, None where there is none."""
     with copy_folder(os.path.abspath(folder), make=False) as opened:
         note = None if isinstance(opened, ToolError) else opened.note()
-        return None if note is None or isinstance(opened, ToolError) else _copy(opened, note)
+        if note is None or isinstance(opened, ToolError):
+            return None
+        return _copy(opened, note)
 
 
 def compare_copy(folder: str) -> bytes | ToolError:
@@ -187,10 +208,12 @@ def compare_copy(folder: str) -> bytes | ToolError:
     with copy_folder(os.path.abspath(folder), make=False) as opened:
         if isinstance(opened, ToolError):
             return opened
+
         note = opened.note()
         if note is None:
             message = f"There is no finished copy of a workspace in {quoted(folder)}."
             return ToolError(code=ToolErrorCode.NOT_FOUND, message=message)
+
         try:
             git = PrivateGit(os.path.join(opened.path, BASE), os.path.join(opened.path, note["root"]))
             return git.patch(note["tree"])
@@ -205,9 +228,11 @@ def delete_copy(folder: str) -> ToolError | None:
     path = os.path.abspath(folder)
     if not os.path.lexists(path):
         return None
+
     with copy_folder(path, make=False) as opened:
         if isinstance(opened, ToolError):
             return opened
+
         try:
             _forget(opened, opened.note() or opened.note(BEGUN))
             problem = opened.empty()
@@ -215,22 +240,28 @@ def delete_copy(folder: str) -> ToolError | None:
                 os.rmdir(opened.path)
         except OSError as error:
             return os_failure(error, "remove the copy in", folder)
+
     return problem
 
 
 def _make(folder: CopyFolder, asked: Mapping[str, str], without: Iterable[str]) -> Copy | ToolError:
-    workspace, revision = asked["workspace"], asked["revision"]
+    workspace = asked["workspace"]
+    revision = asked["revision"]
     left_out = (*without, *_own_folders(folder.path, workspace))
+
     if isinstance(source := find_source(workspace, revision, left_out), ToolError):
         return source
+
     note_written = {**asked, "records": source.records(folder.path) if isinstance(source, GitSource) else ""}
     folder.write_note(note_written, BEGUN)
+
     try:
         problem = source.make(folder.path, folder.handle)
     except CopyError as error:
         _forget(folder, note_written)
         folder.empty()
         return error.error
+
     note = {**asked, **problem._asdict(), "folder": folder.path}
     folder.write_note(note)
     return _copy(folder, note)
@@ -251,10 +282,12 @@ def _own_folders(folder: str, workspace: str) -> tuple[str, ...]:
 def _known(folder: CopyFolder, note: Mapping[str, Any], asked: Mapping[str, str]) -> Copy | ToolError:
     if all(note.get(name) == value for name, value in asked.items()):
         return _copy(folder, note)
+
     message = (
         f"{quoted(folder.path)} holds a copy of another workspace or revision ({quoted(str(note.get('workspace')))}):"
         " name another folder, or remove it."
     )
+
     return ToolError(code=ToolErrorCode.CONFLICT, message=message)
 
 
@@ -272,7 +305,9 @@ def make_branch(workspace: str, folder: str, wanted: Wanted) -> Copy | ToolError
 
     INVALID_ARGUMENT where the workspace is in no repository.
     """
-    path, ref = os.path.realpath(workspace), f"refs/heads/{wanted.branch}"
+    path = os.path.realpath(workspace)
+    ref = f"refs/heads/{wanted.branch}"
+
     try:
         repository = required(find_repository(path))
         if repository is None:
@@ -280,19 +315,25 @@ def make_branch(workspace: str, folder: str, wanted: Wanted) -> Copy | ToolError
                 f"{quoted(workspace)} is no git repository, and an unattended run works on a branch of its own: make"
                 " it one (git init, git add, git commit), or run the task without --unattended."
             )
+
         changed, untracked = required(find_uncommitted(repository))
         copy = required(make_copy(path, HEAD, folder))
         left_parts = [*[listed(map(quoted, changed))] * bool(changed), *["files that git does not track"] * untracked]
         notes = (*copy.notes, *[f"Not in it, as it is not committed: {' and '.join(left_parts)}."] * bool(left_parts))
+
         for words in (("update-ref", ref, copy.base, ""), ("symbolic-ref", HEAD, ref)):
             required(succeeded(repository.run(*words, cwd=copy.root), "make a branch of", path))
+
         copy = copy._replace(notes=notes, wanted=wanted)
         with copy_folder(folder, make=False) as opened:
             opened_copy = required(opened)
             opened_copy.write_note({**(opened_copy.note() or {}), "notes": notes, "wanted": wanted})
     except (CopyError, OSError) as error:
         delete_copy(folder)
-        return error.error if isinstance(error, CopyError) else os_failure(error, "make a copy in", folder)
+        if isinstance(error, CopyError):
+            return error.error
+        return os_failure(error, "make a copy in", folder)
+
     return copy
 
 
@@ -318,12 +359,15 @@ def commit_branch(copy: Copy, files: Iterable[str], message: str, identity: Mapp
         with_lfs = repository._replace(settings=(*repository.settings, *lfs))
         _git(repository, "read-tree", "-m", HEAD)
         _git(with_lfs, "update-index", "--add", "--remove", "--replace", "-z", "--stdin", given=os.fsencode(names))
-        tree, head = _git(repository, "write-tree"), _git(repository, "rev-parse", HEAD)
+        tree = _git(repository, "write-tree")
+        head = _git(repository, "rev-parse", HEAD)
+
         if tree != _git(repository, "rev-parse", f"{HEAD}^{{tree}}"):
             head = _git(repository, "commit-tree", tree, "-p", head, given=message.encode(), **identity)
             _git(repository, "update-ref", "-m", "mendgraph", HEAD, head, given=b"", **identity)
     except CopyError as error:
         return error.error
+
     return Committed(head if head != copy.base else "", left_out)
 
 
@@ -331,6 +375,7 @@ def find_left_out(copy: Copy, files: Sequence[str]) -> dict[str, str] | ToolErro
     """Those of these files that a patch of the copy cannot hold, each with the reason."""
     if not os.path.lexists(os.path.join(copy.folder, WORKSPACE, ".git")):  # a copy of a folder
         return {}
+
     try:
         return _in_no_patch(_repository_of(copy), files)
     except CopyError as error:
@@ -350,18 +395,22 @@ def leave_branch(copy: Copy, branch: str) -> Mapping[str, str] | ToolError:
         files_left = [
             name for name in files if name and name.rstrip("/") not in INSTALLED and not _is_cache(copy.root, name)
         ]
+
         if files_left:
             return dict.fromkeys(files_left, "it was changed by somebody else") | _left_out(
                 repository, copy.root, files_left
             )
     except CopyError as error:
         return error.error
+
     repository.run("update-ref", "-d", f"refs/heads/{branch}", copy.base)  # one with a commit is not at the base
     problem = delete_copy(copy.folder)
+
     with copy_folder(copy.folder, make=problem is None) as opened, suppress(OSError):
         parts = os.path.relpath(copy.root, copy.folder).split(os.sep)
         for end in range(1, len(parts) + 1):
             os.mkdir(os.path.join(*parts[:end]), 0o700, dir_fd=required(opened).handle)
+
     return problem or {}
 
 
@@ -395,12 +444,15 @@ def _in_no_patch(repository: Repository, files: Sequence[str]) -> dict[str, str]
     ignored = set(_git(repository, "ls-files", "-z", *_IGNORED).split("\0"))
     modules = _submodules(repository)
     reasons: dict[str, str] = {}
+
     for name in files:
         for module in modules:
             if f"{name}/".startswith(f"{module}/") or module.startswith(f"{name}/"):
                 reasons[name] = f"it takes the place of the submodule {quoted(module)}, or lies in it"
+
         if name in ignored:
             reasons[name] = "git ignores it"
+
     return reasons
 
 
@@ -409,13 +461,16 @@ def _filtered(repository: Repository, root: str, files: Sequence[str]) -> dict[s
     names = os.fsencode("".join(f"{name}\0" for name in files))
     words = _git(repository, "check-attr", "-z", "--stdin", "filter", given=names).split("\0")
     reasons: dict[str, str] = {}
+
     for name, driver in zip(words[0::3], words[2::3], strict=False):
         if driver in _NO_FILTER or not os.path.lexists(os.path.join(root, name)):
             continue
+
         if driver != _LFS:
             reasons[name] = f"its filter {quoted(driver)} is not run"
         elif shutil.which(_LFS_PROGRAM) is None:
             reasons[name] = "git-lfs, which stores it, is not installed"
+
     return reasons
 
 
@@ -427,6 +482,7 @@ def _submodules(repository: Repository) -> list[str]:
 def _in_submodules(repository: Repository, root: str) -> list[str]:
     """The folders of submodules in which somebody has made something, though they are not checked out."""
     filled = []
+
     for name in _submodules(repository):
         with (
             suppress(OSError),
@@ -434,6 +490,7 @@ def _in_submodules(repository: Repository, root: str) -> list[str]:
             closing(open_directory(top, name.split("/"))) as folder,
         ):
             filled += [f"{name}/"] if os.listdir(folder) else []
+
     return filled
 
 
@@ -445,4 +502,5 @@ def _is_cache(root: str, name: str) -> bool:
     parts = name.rstrip("/").split("/")
     folders = (os.path.join(root, *parts[:end]) for end in range(1, len(parts) + 1))
     tagged = any(os.path.isfile(os.path.join(folder, "CACHEDIR.TAG")) for folder in folders)
+
     return tagged or is_bytecode(parts)

@@ -79,7 +79,8 @@ def asked_edits(source: PythonText, block: PythonText, task: str, path: str, the
     the file. What the block imports anew takes the place of the file's own, where the task speaks of it. A task about
     names renames what the block gives another name, with nothing else changed, where it speaks of both.
     """
-    request, news = read_request(task), imports_of(block)
+    request = read_request(task)
+    news = imports_of(block)
     pairs = {**(_given_names(source, block, task) if request.names and not request.creates else {}), **request.renames}
     renames = tuple(rename for old, new in pairs.items() if (rename := _rename(source, block, old, new)))
     names = {unit.name for unit in named_units(source)}
@@ -90,16 +91,21 @@ def asked_edits(source: PythonText, block: PythonText, task: str, path: str, the
     imported = {alias.asname or alias.name for node, alias in news if isinstance(node, ast.ImportFrom)}
     imported -= {alias.asname or alias.name for _, alias in imports_of(source)}
     names_to_delete |= names & imported & {*re.findall(r"\w+", task)}
+
     return AskedEdits(
         renames, frozenset(names_to_delete - _held(source, block, names_to_delete) - unsaid | names.intersection(there))
     )
 
 
 def _given_names(source: PythonText, block: PythonText, task: str) -> dict[str, str]:
-    olds, news = named_units(source), named_units(block)
-    words, old_names, new_names = {*re.findall(r"\w+", task)}, {old.name for old in olds}, {new.name for new in news}
+    olds = named_units(source)
+    news = named_units(block)
+    words = {*re.findall(r"\w+", task)}
+    old_names = {old.name for old in olds}
+    new_names = {new.name for new in news}
     lost = [old for old in olds if old.name not in new_names and old.last in words]
     added = [new for new in news if new.name not in old_names and new.last in words]
+
     return {
         unit.last: new.last
         for unit in lost
@@ -111,9 +117,14 @@ def _given_names(source: PythonText, block: PythonText, task: str) -> dict[str, 
 def definition_text(text: str, name: str) -> str:
     """All definitions of a name at the top of a text, with their comments, below the imports that they use; or ""."""
     code = read_python(to_unix(text))
-    units = [] if isinstance(code, SyntaxProblem) else [unit.unit for unit in named_units(code) if unit.name == name]
+    if isinstance(code, SyntaxProblem):
+        units = []
+    else:
+        units = [unit.unit for unit in named_units(code) if unit.name == name]
+
     if isinstance(code, SyntaxProblem) or not units:
         return ""
+
     name_ids = {
         node.id
         for unit in units
@@ -125,6 +136,7 @@ def definition_text(text: str, name: str) -> str:
         (node, alias) for node, alias in imports_of(code) if (alias.asname or alias.name.partition(".")[0]) in name_ids
     )
     lines = (line for unit in units for line in code.lines[code.head(unit) - 1 : code.tail(unit)])
+
     return "\n".join([*(reduced_import(node, [alias]) for node, alias in needed_imports), "", ""]) + "".join(lines)
 
 
@@ -142,28 +154,40 @@ def block_to_merge(block: PythonText, asked: AskedEdits) -> PythonText:
 def with_new_names(source: PythonText, asked: AskedEdits) -> PythonText:
     """The file with the definitions, though not yet their uses, under their new names."""
     lines = list(source.lines)
+
     for rename in asked.renames:
         for number, column in rename.places:
             line = lines[number - 1].encode()
-            head, tail = line[:column].decode(), line[column:].decode()
+            head = line[:column].decode()
+            tail = line[column:].decode()
             lines[number - 1] = head + re.sub(rf"\b{re.escape(rename.old)}\b", rename.new, tail, count=1)
+
     renamed = read_python("".join(lines))
-    return source if isinstance(renamed, SyntaxProblem) else renamed
+    if isinstance(renamed, SyntaxProblem):
+        return source
+
+    return renamed
 
 
 def carry_out(text: str, asked: AskedEdits) -> Merged:
     """Rename the uses and delete the definitions in the merged text."""
-    count, still, deleted = 0, [], []
+    count = 0
+    still = []
+    deleted = []
+
     for rename in asked.renames:
         if "." not in rename.name:
             text, renamed = rename_uses(text, rename.old, rename.new)
             count += renamed
+
         still += _still(text, rename.name)
+
     for name in sorted(asked.deletions):
         shorter = _without_definition(text, name)
         if shorter is not None:
             text = shorter
             deleted.append(name)
+
     still += (remaining_use for name in deleted for remaining_use in _still(text, name))
     return Merged(text, deleted=tuple(deleted), renamed_uses=count, still=tuple(still))
 
@@ -179,23 +203,29 @@ def _held(source: PythonText, block: PythonText, asked: Collection[str]) -> set[
     old = {(unit.name, unit.unit.meaning) for unit in named_units(source)}
     new_units = (unit for unit in named_units(block) if (unit.name, unit.unit.meaning) not in old)
     units = [named for named in new_units if not is_stub(named.unit.node)]
-    full, alone = {unit.name for unit in units}, {unit.name for unit in units if unit.home is None}
+    full = {unit.name for unit in units}
+    alone = {unit.name for unit in units if unit.home is None}
+
     return {name for name in asked if name in full or ("." in name and name.rpartition(".")[2] in alone)}
 
 
 def _rename(source: PythonText, block: PythonText, old: str, new: str) -> Rename | None:
     """A definition, a member of the one class that has any, or else an import, which the block calls anew."""
-    olds, news = named_units(source), named_units(block)
+    olds = named_units(source)
+    news = named_units(block)
     matches = [unit for unit in olds if unit.name == old] or [candidate for candidate in olds if candidate.last == old]
     homes = {unit.home.key if unit.home else "" for unit in matches}
+
     if any(unit.last == old for unit in news) or len(homes) > 1:
         return None
     if not matches:
         return _renamed_import(source, block, old, new)
+
     names = {f"{home}.{new}" for home in homes if home} | {new}
     is_defined = any(unit.name in names for unit in news)
     if not is_defined or any(unit.name in names for unit in olds):
         return None
+
     return Rename(matches[0].name, new, tuple((unit.unit.node.lineno, unit.unit.node.col_offset) for unit in matches))
 
 
@@ -203,12 +233,15 @@ def _renamed_import(source: PythonText, block: PythonText, old: str, new: str) -
     imports = imports_of(source)
     matches = [(node, alias) for node, alias in imports if alias.name == old and isinstance(node, ast.ImportFrom)]
     bound = {alias.asname or alias.name.partition(".")[0] for _, alias in imports}
+
     if len(matches) != 1 or new in bound | {unit.name for unit in named_units(source)}:
         return None
+
     [(node, alias)] = matches
     is_given = any(alias.name == new for _, alias in imports_of(block)) or uses_of("".join(block.lines), new)
     if not is_given or getattr(node, "module", "") in sys.stdlib_module_names:
         return None
+
     return Rename(old, new, ((alias.lineno, alias.col_offset),))
 
 
@@ -227,14 +260,17 @@ def rename_uses(source: str, old: str, new: str) -> tuple[str, int]:
     Uses are certain where nothing in the file is called `old` any more, and `new` once: then the bare name, the entry
     in `__all__` and the examples in docstrings are renamed. Other strings, and attributes, may be something else.
     """
-    tree, lines = parse(source), lines_of(source)
+    tree = parse(source)
+    lines = lines_of(source)
     if isinstance(tree, SyntaxProblem) or old in _BUILTINS or any(_binds(node, old) for node in ast.walk(tree)):
         return source, 0
     if sum(_binds(node, new) for node in ast.walk(tree)) != 1:
         return source, 0
+
     places = {(line, at) for line, at in _use_places(tree, lines, old) if lines[line - 1].startswith(old, at)}
     for line, start in sorted(places, reverse=True):
         lines[line - 1] = lines[line - 1][:start] + new + lines[line - 1][start + len(old) :]
+
     return "".join(lines), len(places)
 
 
@@ -244,19 +280,24 @@ def uses_of(source: str, name: str) -> tuple[int, ...]:
     nodes = [] if isinstance(tree, SyntaxProblem) else [*ast.walk(tree)]
     if any(isinstance(node, ast.alias) and name in {node.name, node.asname} for node in nodes):
         return ()  # what it imports is another one
+
     last = name.rpartition(".")[2]
     kinds: tuple[type[ast.expr], ...] = (ast.Attribute,) if last != name else (ast.Name, ast.Constant)
     fields = ("id", "attr", "value")
     matches = (
         node for node in nodes if isinstance(node, kinds) and last in [getattr(node, field, "") for field in fields]
     )
+
     return tuple(sorted({node.end_lineno or node.lineno for node in matches}))
 
 
 def _still(text: str, name: str) -> list[str]:
     lines = uses_of(text, name)
     listed = ", ".join(map(str, lines))
-    return [f"{name.rpartition('.')[2]} at line{'s' * (len(lines) > 1)} {listed}"] if lines else []
+    if lines:
+        return [f"{name.rpartition('.')[2]} at line{'s' * (len(lines) > 1)} {listed}"]
+
+    return []
 
 
 def _binds(node: ast.AST, name: str) -> bool:
@@ -282,6 +323,7 @@ def _use_places(tree: ast.Module, lines: list[str], name: str) -> Iterator[tuple
                 if isinstance(constant, ast.Constant) and constant.value == name
             )
             yield from ((constant.lineno, constant.col_offset + 1) for constant in listed)
+
     for number, line in enumerate(lines, start=1):
         if _EXAMPLE.match(line):
             yield from ((number, match.start()) for match in re.finditer(rf"(?<![\w.'\"]){name}(?![\w'\"])", line))
@@ -297,25 +339,37 @@ def _without_definition(source: str, name: str) -> str | None:
     `pass`. The rest is kept to the byte, but for the blank lines on one side of the gap.
     """
     shorter: str | None = None
+
     while True:
         text = read_python(source)
-        matches = [] if isinstance(text, SyntaxProblem) else [unit for unit in named_units(text) if unit.name == name]
+        if isinstance(text, SyntaxProblem):
+            matches = []
+        else:
+            matches = [unit for unit in named_units(text) if unit.name == name]
+
         if isinstance(text, SyntaxProblem) or not matches:
             return shorter
+
         source = shorter = apply_edits(text.lines, [_deletion(text, matches[0])])
 
 
 def _deletion(text: PythonText, named: NamedUnit) -> LineEdit:
     """The lines of a definition, and the smaller of the gaps around it."""
-    first, last = text.head(named.unit), text.tail(named.unit)
+    first = text.head(named.unit)
+    last = text.tail(named.unit)
     if named.home is not None and len(text.members(named.home)) == 1:
         newline = "\r\n" if text.lines[0].endswith("\r\n") else "\n"
         return LineEdit(first - 1, last, (f"{named.unit.indent}pass{newline}",))
-    above, below = _blank(reversed(text.lines[: first - 1])), _blank(text.lines[last:])
+
+    above = _blank(reversed(text.lines[: first - 1]))
+    below = _blank(text.lines[last:])
     opens = named.home is not None and text.members(named.home)[0].first == named.unit.first
-    at_end, at_start = last + below == len(text.lines), opens or first - above == 1
+    at_end = last + below == len(text.lines)
+    at_start = opens or first - above == 1
+
     if at_end or (above < below and not at_start):
         return LineEdit(first - 1 - above, last, ())
+
     return LineEdit(first - 1, last + below, ())
 
 

@@ -87,21 +87,31 @@ def replace_definitions(
     old = read_python(source + "\n" if open_end else source)
     if isinstance(old, SyntaxProblem):
         return Refusal(f"{name} is not valid Python ({old}), so its definitions cannot be replaced by name.")
+
     block = to_unix(block)
     block = f"    {block}" if _FIRST_LINE_MOVED.match(block) else block
     indented = block.lstrip("\n").startswith((" ", "\t"))
     new = read_python(block, indented=indented)
+
     if isinstance(new, SyntaxProblem):
         return Refusal(f"The block is not valid Python ({new}). Send it again: complete, and nothing but code.")
+
     try:
         new = without_imports_of(new, path)
         torn = torn_statement(new)
         if torn:
             return Refusal(f"The block gives only a part of a function ({torn}). Send all of it, with its def line.")
-        request_edits = asked_edits(old, new, task, path, there) if task else AskedEdits()
-        renamed, merging = with_new_names(old, request_edits), block_to_merge(new, request_edits)
+
+        if task:
+            request_edits = asked_edits(old, new, task, path, there)
+        else:
+            request_edits = AskedEdits()
+
+        renamed = with_new_names(old, request_edits)
+        merging = block_to_merge(new, request_edits)
         merge = _Merge(renamed, merging, name, dominant_newline(source), request_edits, task)
         merge.module(methods=indented)
+
         return merge.result(open_end=open_end)
     except RecursionError:
         return Refusal(f"{name} or the block is nested too deeply to be compared; use edit_file.")
@@ -147,14 +157,20 @@ class _Merge:
     @cached_property
     def subjects(self) -> frozenset[str]:
         """The words of a task that names definitions of the file; none where it may be about others as well."""
-        request, words = read_request(self.task), frozenset(re.findall(r"\b\w+\b(?!\.py\b)", self.task))
+        request = read_request(self.task)
+        words = frozenset(re.findall(r"\b\w+\b(?!\.py\b)", self.task))
         named = not words.isdisjoint(unit.last for unit in named_units(self.source))
-        return words if named and not (request.whole or request.renames) else frozenset()
+
+        if named and not (request.whole or request.renames):
+            return words
+
+        return frozenset()
 
     def result(self, *, open_end: bool) -> Merged | Refusal:
         """The merged text, without a last line end if `open_end`, or the first thing that speaks against it."""
         if self.refusals:
             return Refusal(self.refusals[0])
+
         merged = carry_out(apply_edits(self.source.lines, self.edits), self.asked)
         changed = tuple(dict.fromkeys([*self.changed, *(rename.label for rename in self.asked.renames)]))
         if not changed and not merged.deleted:
@@ -163,7 +179,10 @@ class _Merge:
         if isinstance(problem, SyntaxProblem):
             reason = f"With this block {self.name} would not be valid Python ({problem}), so nothing was changed."
             return Refusal(reason)
-        text = merged.text.removesuffix("\n").removesuffix("\r") if open_end else merged.text
+        if open_end:
+            text = merged.text.removesuffix("\n").removesuffix("\r")
+        else:
+            text = merged.text
         return merged._replace(text=text, changed=changed, ignored=tuple(self.ignored))
 
     def _nothing(self) -> Refusal:
@@ -190,7 +209,8 @@ class _Merge:
 
     def module(self, *, methods: bool) -> None:
         """Merge all units of the block; with `methods`, its functions are methods wherever a class has their name."""
-        source, units = self.source, self.block.units
+        source = self.source
+        units = self.block.units
         if not source.units:
             return self._fill()
         self._merge_imports()
@@ -232,7 +252,8 @@ class _Merge:
                 return False
             if not homes and not method:
                 return False
-            what, homes = "a method", homes or self._meant_class()
+            what = "a method"
+            homes = homes or self._meant_class()
         else:
             return False
         if not homes:
@@ -293,7 +314,8 @@ class _Merge:
         strings = [unit for unit in news if string_of(unit.node) is not None]
         cut = [*chain(*(pair for pair in product(olds, strings) if self._cut(*pair)))]
         olds, news = ([unit for unit in each if unit not in cut] for each in (olds, news))
-        added, lost = _beyond(news, olds), _beyond(olds, news)
+        added = _beyond(news, olds)
+        lost = _beyond(olds, news)
         if not body.prefix and len(added) == len(lost) and self._is_complete(body, units):
             for old, new in zip(lost, added, strict=True):
                 self._replace(body, old, new)
@@ -342,8 +364,10 @@ class _Merge:
 
     def _replace_class(self, old: Unit, new: Unit, label: str) -> None:
         """Merge the members of two classes. Bases and decorators may be added; fewer of them count as left out."""
-        olds, news = self.source.members(old), self.block.members(new)
-        before, after = _header(old), _header(new)
+        olds = self.source.members(old)
+        news = self.block.members(new)
+        before = _header(old)
+        after = _header(new)
         if not (after <= before or after > before):
             self._refuse(f"The block gives {label} another base class or decorator; use edit_file for its class line.")
         elif olds and news:
@@ -466,9 +490,11 @@ def _pair_units(olds: Sequence[Unit], news: Sequence[Unit]) -> tuple[list[tuple[
     """
     pairs: list[tuple[Unit, Unit | None]] = []
     ambiguous: list[str] = []
-    old_by_name, new_by_name = _by_name(olds), _by_name(news)
+    old_by_name = _by_name(olds)
+    new_by_name = _by_name(news)
     for key in filter(None, new_by_name):
-        old, new = old_by_name.get(key, []), new_by_name[key]
+        old = old_by_name.get(key, [])
+        new = new_by_name[key]
         if old and len(old) != len(new):
             old_meanings = {unit.meaning for unit in old}
             new = [unit for unit in new if unit.meaning not in old_meanings]
@@ -528,7 +554,8 @@ def _meaning(unit: Unit, like: Unit, *, texts: bool = True) -> str:
 
 def _unused_parameters(old: Unit, new: Unit) -> list[str]:
     """The parameters that a function gets, and that its body does not use; none of what may ask for fixtures."""
-    before, after = old.node, new.node
+    before = old.node
+    after = new.node
     if not (isinstance(before, Function) and isinstance(after, Function)) or is_stub(after):
         return []
     old_parameters, new_parameters = (

@@ -33,6 +33,7 @@ def file_change(path: str, before: Version, after: Version) -> FileChange:
     kind = ChangeKind.EDITED
     if NO_FILE in {before, after}:
         kind = ChangeKind.CREATED if before == NO_FILE else ChangeKind.DELETED
+
     is_text = all(state == NO_FILE or state.text is not None for state in (before, after))
     diff = unified_diff(path, before.text, after.text) if is_text else ""
     return FileChange(path=path, kind=kind, sha256_before=before.sha256, sha256_after=after.sha256, diff=diff)
@@ -44,16 +45,22 @@ def unified_diff(path: str, before: str | None, after: str | None, *, whole: boo
     A longer one ends in a line that says how much was left out. Line ends are not compared; "" means no difference.
     The lines of a private key are shown as marks, also where only one of the texts has its first line.
     """
-    old, new = _lines(before or ""), _lines(after or "")
+    old = _lines(before or "")
+    new = _lines(after or "")
     start = len(commonprefix([old, new]))
+
     if start == len(old) == len(new):
         return ""
+
     tail = len(commonprefix([old[start:][::-1], new[start:][::-1]]))
-    first, last = max(0, start - _CONTEXT), max(0, tail - _CONTEXT)
+    first = max(0, start - _CONTEXT)
+    last = max(0, tail - _CONTEXT)
     body = list(_hunks(old[first : len(old) - last], new[first : len(new) - last], first))
     hidden = _hidden(before or "") | _hidden(after or "")
+
     if hidden:
         body = [line[:1] + hidden.get(line[1:], line[1:]) for line in body]
+
     return _bounded([*header(path, before, after), *body], unless=whole)
 
 
@@ -69,7 +76,8 @@ def _lines(text: str) -> list[str]:
 
 
 def _hidden(text: str) -> dict[str, str]:
-    lines, masked = _lines(text), masked_blocks(to_unix(text))
+    lines = _lines(text)
+    masked = masked_blocks(to_unix(text))
     return {line: masked_line for line, masked_line in zip(lines, _lines(masked), strict=True) if masked_line != line}
 
 
@@ -80,7 +88,9 @@ def _hunks(old: list[str], new: list[str], offset: int) -> Iterator[str]:
         yield "@@ -{} +{} @@\n".format(*sizes)
         yield from ("-" + line for line in old)
         yield from ("+" + line for line in new)
+
         return
+
     for line in islice(difflib.unified_diff(old, new, n=_CONTEXT), 2, None):
         is_header = line.startswith("@@")
         yield _FIRST.sub(lambda match: str(int(match[0]) + offset), line) if is_header else line
@@ -89,10 +99,17 @@ def _hunks(old: list[str], new: list[str], offset: int) -> Iterator[str]:
 def _bounded(lines: list[str], *, unless: bool) -> str:
     lines_shown: list[str] = []
     characters = 0
+
     for line in lines:
-        complete = line if line.endswith("\n") else line + "\n\\ No newline at end of file\n"
+        if line.endswith("\n"):
+            complete = line
+        else:
+            complete = line + "\n\\ No newline at end of file\n"
+
         characters += len(complete)
         if not unless and (len(lines_shown) == MAX_DIFF_LINES or characters > MAX_DIFF_CHARACTERS):
             return "".join(lines_shown) + f"[... {len(lines) - len(lines_shown)} more lines of this diff]\n"
+
         lines_shown.append(complete)
+
     return "".join(lines_shown)

@@ -37,6 +37,7 @@ def place_of_imports(source: PythonText, *, from_future: bool) -> tuple[int, int
         return imports[0].first - 1 if from_future else imports[-1].last, 0, 0
     if units_left[0].key == DOCSTRING:
         return units_left[0].last, 1, 0
+
     return source.head(units_left[0]) - 1, 0, 2 if units_left[0].kind in DEFINITIONS else 1
 
 
@@ -48,6 +49,7 @@ def without_imports_of(block: PythonText, path: str) -> PythonText:
         unit: unit.node for unit in block.units if isinstance(unit.node, ast.ImportFrom) and len(unit.nodes) == 1
     }
     own_imports = [unit for unit, node in imports.items() if node.module == module and levels.get(node.level)]
+
     return replace(block, units=tuple(unit for unit in block.units if unit not in own_imports))
 
 
@@ -57,10 +59,13 @@ def with_imports(text: str, before: str, modules: Mapping[str, str]) -> str:
     That are modules of the standard library, and what exactly one of the `modules` defines: their texts, by the names
     under which this text imports them.
     """
-    code, new = read_python(text), _unbound(text)
+    code = read_python(text)
+    new = _unbound(text)
     names = sorted(new.keys() - _unbound(before).keys())
+
     if not names or isinstance(code, SyntaxProblem):
         return text
+
     defined = {module: definitions_in(module_source) for module, module_source in modules.items()}
     places = {name: [module for module, names_defined in defined.items() if name in names_defined] for name in names}
     whole_modules = {
@@ -72,6 +77,7 @@ def with_imports(text: str, before: str, modules: Mapping[str, str]) -> str:
     ]
     line, above, below = place_of_imports(code, from_future=False)
     lines = [*[""] * above, *imports, *[""] * below] if imports else []
+
     return apply_edits(
         code.lines, [LineEdit(line, line, tuple(import_line + dominant_newline(text) for import_line in lines))]
     )
@@ -80,7 +86,10 @@ def with_imports(text: str, before: str, modules: Mapping[str, str]) -> str:
 def definitions_in(text: str) -> frozenset[str]:
     """The names that a text defines at its top, without imports; none where it is no Python."""
     code = read_python(text)
-    return frozenset() if isinstance(code, SyntaxProblem) else frozenset(unit.name for unit in named_units(code))
+    if isinstance(code, SyntaxProblem):
+        return frozenset()
+
+    return frozenset(unit.name for unit in named_units(code))
 
 
 def _unbound(text: str) -> dict[str, bool]:
@@ -92,4 +101,8 @@ def _unbound(text: str) -> dict[str, bool]:
     bound_names |= {node.id for node in nodes if isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Load)}
     bound = {name.partition(".")[0] for name in bound_names if isinstance(name, str)} | _BUILTINS
     names_read = {node.id for node in nodes if isinstance(node, ast.Name)} - bound
-    return {} if "*" in bound_names else {name: name in owners for name in names_read}
+
+    if "*" in bound_names:
+        return {}
+
+    return {name: name in owners for name in names_read}

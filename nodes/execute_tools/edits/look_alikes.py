@@ -38,8 +38,10 @@ class LookAlike(NamedTuple):
 
 def look_alike(text: str, wanted: str, source: str) -> LookAlike | None:
     """The first place of `text` that `wanted` fits but for such characters; `source` is what holds `wanted`."""
-    plain_text, plain_wanted = _plain(to_unix(text)), _plain(to_unix(wanted))
+    plain_text = _plain(to_unix(text))
+    plain_wanted = _plain(to_unix(wanted))
     at = plain_text.find(plain_wanted) if plain_wanted.strip() else -1
+
     if at < 0:
         return None
 
@@ -53,13 +55,16 @@ def look_alike(text: str, wanted: str, source: str) -> LookAlike | None:
 
     differences: list[str] = []
     line = first + 1
+
     for theirs, ours in [("", clusters_wanted[0]), *zip(clusters_there[start:], clusters_wanted[1:], strict=False)]:
         line += theirs.startswith("\n")
         shared = len(commonprefix([theirs, ours]))
         if theirs != ours:
             differences.append(f"line {line} has {_names(theirs[shared:])} where {source} has {_names(ours[shared:])}")
+
     if not differences:
         return None
+
     listed = list(dict.fromkeys(differences))
     more = ["and more"] if len(listed) > _MOST_DIFFERENCES else []
     return LookAlike(first + 1, last + 1, ", ".join(listed[:_MOST_DIFFERENCES] + more))
@@ -104,7 +109,9 @@ def _escaped_cluster(cluster: str) -> str:
 
 
 def _escape(character: str) -> str:
-    return character if character.isascii() or character > "\uffff" else f"\\u{ord(character):04x}"
+    if character.isascii() or character > "\uffff":
+        return character
+    return f"\\u{ord(character):04x}"
 
 
 def _names(text: str) -> str:
@@ -114,4 +121,6 @@ def _names(text: str) -> str:
 
 
 def _name(character: str) -> str:
-    return repr(character) if character.isascii() else f"U+{ord(character):04X} {name(character, '')}".rstrip()
+    if character.isascii():
+        return repr(character)
+    return f"U+{ord(character):04X} {name(character, '')}".rstrip()

@@ -38,18 +38,25 @@ def elision_in(old: tuple[PythonText, Unit], new: tuple[PythonText, Unit]) -> st
 
     What stands for nothing because `old` says it too, or has no code, is complete.
     """
-    (old_text, old_unit), (new_text, new_unit) = old, new
+    old_text, old_unit = old
+    new_text, new_unit = new
     if is_stub(old_unit.node):
         return ""
     if is_stub(new_unit.node) and "NotImplementedError" not in new_unit.meaning:
         return f"line {new_unit.first} gives {new_unit.key or 'the statement'} no body"
+
     comments_around = {old_text.comments.get(line) for line in range(old_unit.first, old_text.tail(old_unit) + 1)}
+
     for line in range(new_unit.first, new_text.tail(new_unit) + 1):
         comment = new_text.comments.get(line, "")
         if comment and comment not in comments_around and is_elision(comment):
             return f"line {line} says `{comment}`"
+
     dots = _ellipses(new_unit)
-    return f"line {dots[-1]} says `...`" if len(dots) > len(_ellipses(old_unit)) else ""
+    if len(dots) > len(_ellipses(old_unit)):
+        return f"line {dots[-1]} says `...`"
+
+    return ""
 
 
 def torn_statement(text: PythonText) -> str:
@@ -57,6 +64,7 @@ def torn_statement(text: PythonText) -> str:
     for node in statements_in(node for unit in text.units for node in unit.nodes):
         if isinstance(node, ast.Return) or (isinstance(node, ast.Expr) and isinstance(node.value, ast.Yield)):
             return f"line {node.lineno} `{text.lines[node.lineno - 1].strip()[:_SHOWN_CHARACTERS]}`"
+
     return ""
 
 
@@ -68,6 +76,7 @@ def is_stub(node: ast.stmt) -> bool:
     match node:
         case ast.FunctionDef(name=name, body=[ast.Return(value=ast.Call(func=ast.Name(id=called)))], decorator_list=[]):
             return name == called and [parameter.arg for parameter in node.args.args[:1]] not in (["self"], ["cls"])
+
     body: list[ast.stmt] = getattr(node, "body", [])
     return bool(body) and all(map(_does_nothing, body))
 
@@ -136,6 +145,7 @@ def why_not_whole(old: str, new: str) -> str:
         return "it is a diff"
     if count_lines(old) > JUDGED_LINES and len(new) < SMALLEST_SHARE * len(old):
         return f"it has {count_lines(new)} lines where the file has {count_lines(old)}"
+
     return ""
 
 
@@ -147,9 +157,14 @@ def why_lossy(old: str, new: str) -> str:
     kept_lines = {line.strip() for line in new.splitlines()}
     lines = [(number, line.strip()) for number, line in enumerate(old.splitlines(), start=1) if line.strip()]
     lost = [number for number, line in lines if line not in kept_lines]
-    placeholder = _placeholder(old, new) if 2 * len(lost) >= len(lines) else ""
+    placeholder = ""
+
+    if 2 * len(lost) >= len(lines):
+        placeholder = _placeholder(old, new)
+
     if not lost or not placeholder:
         return ""
+
     loss = f"{len(lost)} of {len(lines)} lines, from line {lost[0]} to line {lost[-1]}"
     return f"it says `{placeholder}` and loses {loss}"
 
@@ -157,11 +172,13 @@ def why_lossy(old: str, new: str) -> str:
 def _placeholder(old: str, new: str) -> str:
     """The first line that says that text was left out, "" for none; what the old text has is no such line."""
     old_lines = {line.strip() for line in old.splitlines()}
+
     for line in map(str.strip, new.splitlines()):
         comment = _COMMENT.fullmatch(line)
         elided = line in {"...", "…"} or (comment and is_elision("# " + comment[1].strip()))
         if elided and line not in old_lines:
             return line
+
     return ""
 
 
@@ -172,12 +189,15 @@ def why_too_little(old: str, new: str, task: str) -> str:
     """
     if _SHRINKS.search(task):
         return ""
+
     lines = [line.strip() for line in old.splitlines() if line.strip()]
     new_lines = {line.strip() for line in new.splitlines()}
     unchanged = sum(line in new_lines for line in lines)
     fewer = count_lines(new) < count_lines(old) and 2 * unchanged < len(lines)
+
     if fewer or (lines and not unchanged and _ADDS.search(task)):
         return f"it holds {unchanged} of the {len(lines)} lines that the file has"
+
     return ""
 
 
@@ -225,6 +245,7 @@ def syntax_problem(path: str, text: str) -> str | None:
     problem = _judged(path, text)
     if problem is None or not problem.line:
         return None
+
     return str(problem._replace(line=min(problem.line, max(1, count_lines(text)))))
 
 
@@ -236,6 +257,7 @@ def broken_by(path: str, before: str | None, after: str) -> str | None:
     problem = syntax_problem(path, after)
     if problem is None or before is None or _judged(path, before) is not None:
         return None
+
     return f"no longer parses as {_LANGUAGES[_suffix(path)][0]}: {problem}"
 
 
@@ -243,15 +265,16 @@ def _judged(path: str, text: str) -> SyntaxProblem | None:
     language = _LANGUAGES.get(_suffix(path))
     if language is None or len(text) > LARGEST_JUDGED:
         return _CANNOT_TELL
+
     try:
         definitions = language[1](text)
     except (ValueError, RecursionError, MemoryError):
         return _CANNOT_TELL
-    return (
-        SyntaxProblem(definitions.line, definitions.message)
-        if isinstance(definitions, SyntaxProblem | DocumentProblem)
-        else None
-    )
+
+    if isinstance(definitions, SyntaxProblem | DocumentProblem):
+        return SyntaxProblem(definitions.line, definitions.message)
+
+    return None
 
 
 def _suffix(path: str) -> str:
@@ -263,6 +286,7 @@ def _json(text: str) -> SyntaxProblem | None:
         json.loads(text, parse_int=str, parse_float=str)
     except json.JSONDecodeError as error:
         return SyntaxProblem(error.lineno, error.msg)
+
     return None
 
 
@@ -277,6 +301,7 @@ def _yaml(text: str) -> SyntaxProblem | None:
         return SyntaxProblem(error.problem_mark.line + 1 if error.problem_mark else 0, str(error.problem))
     except yaml.reader.ReaderError as error:
         return SyntaxProblem(text[: text.find(chr(error.character))].count("\n") + 1, error.reason)
+
     return None
 
 

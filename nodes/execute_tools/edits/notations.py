@@ -39,16 +39,19 @@ def hunks_in(text: str, path: str) -> tuple[Hunk, ...] | PatchError | None:
     """The hunks of a block for the file at `path`, or what is wrong with them; None for the text of a file."""
     if path.endswith((".diff", ".patch")):
         return None
+
     lines = to_unix(text).split("\n")
     start = next((at for at, line in enumerate(lines) if line.strip() and line.strip() != path), len(lines))
     first = lines[start].strip() if start < len(lines) else ""
     marker = next((at for at, line in enumerate(lines) if _MARKER.match(line.strip())), len(lines))
+
     if marker < len(lines) and sum(1 for line in lines[:marker] if line.strip()) <= _MOST_LINES_BEFORE:
         return _searched(lines, path)
     if first == BEGIN:
         return _patched("\n".join(lines), path)
     if _HUNK.match(first) or (_FILE_LINE.match(first) and any(map(_HUNK.match, lines))):
         return _unified(lines, start, path)
+
     return None
 
 
@@ -57,22 +60,27 @@ def _searched(lines: Sequence[str], path: str) -> tuple[Hunk, ...] | PatchError:
     hunks: list[Hunk] = []
     block: list[str] = []
     first = 0
+
     for number, line in enumerate(lines, start=1):
         mark = line.strip()
         if first and _REPLACE.fullmatch(mark):
             parts = _sides(block, first)
             if isinstance(parts, PatchError):
                 return parts
+
             hunks.append(Hunk((), parts, ends_file=False, line=first))
             first = 0
         elif first and not _MARKER.match(mark):
             block.append(line)
         elif not first and _SEARCH.fullmatch(mark):
-            first, block = number, []
+            first = number
+            block = []
         elif mark.strip(".`") and (first or basename(mark) != basename(path)):
             return PatchError(number, "here a block begins, with '<<<<<<< SEARCH', or the edit ends.")
+
     if first:
         return PatchError(first, "this block has no end: it needs '=======' and then '>>>>>>> REPLACE'.")
+
     return tuple(hunks)
 
 
@@ -81,19 +89,24 @@ def _sides(block: Sequence[str], first: int) -> tuple[tuple[str, str], ...] | Pa
     hints = 0
     while hints < len(block) and _LINE_HINT.fullmatch(block[hints].strip()):
         hints += 1
+
     if hints and hints < len(block) and block[hints].strip() == "-------":
         hints += 1
+
     lines = block[hints:]
 
     middles = [at for at, line in enumerate(lines) if _MIDDLE.fullmatch(line.strip())]
     usual = [at for at in middles if lines[at].strip() == "======="]
     if len(usual) == 1:
         middles = usual
+
     if len(middles) != 1:
         return PatchError(first, f"one line '=======' parts the old text from the new, and here are {len(middles)}.")
+
     for at, line in enumerate(lines, start=first + hints + 1):
         if _LINE_HINT.fullmatch(line.strip()):
             return PatchError(at, "line numbers belong directly below '<<<<<<< SEARCH'.")
+
     return tuple(("-" if at < middles[0] else "+", line) for at, line in enumerate(lines) if at != middles[0])
 
 
@@ -102,8 +115,10 @@ def _unified(lines: Sequence[str], start: int, path: str) -> tuple[Hunk, ...] | 
     first = next(at for at, line in enumerate(lines) if _HUNK.match(line.strip()))
     named = [line[4:].split("\t")[0].strip() for line in lines[start:first] if line.startswith("+++ ")]
     later = [at for at in range(first, len(lines)) if _begins_file(lines[at : at + 2])]
+
     if later or any(basename(name) != basename(path) for name in named):
         return _of_other_files(later[0] + 1 if later else start + 1, path)
+
     hunks = ("@@" if _HUNK.match(line) else line for line in lines[first:] if line != _NO_NEWLINE)
     head = [*[""] * max(0, first - len((BEGIN, UPDATE))), BEGIN, f"{UPDATE} {path}"]
     return _patched("\n".join([*head, *hunks, END]), path)
@@ -117,14 +132,18 @@ def _patched(patch: str, path: str) -> tuple[Hunk, ...] | PatchError:
     files = parse_patch(patch)
     if isinstance(files, PatchError):
         return files
+
     file = files[0]
     if len(files) > 1 or basename(file.path) != basename(path):
         return _of_other_files(files[-1].line, path)
+
     if isinstance(file, AddedFile):
         added = tuple(("+", line) for line in file.text.removesuffix("\n").split("\n"))
         return (Hunk((), added, ends_file=True, line=file.line),)
+
     if isinstance(file, UpdatedFile) and file.hunks and not file.target:
         return file.hunks
+
     return _of_other_files(file.line, path)
 
 

@@ -104,23 +104,32 @@ def parse_patch(patch: str) -> tuple[FilePatch, ...] | PatchError:
         files = tuple(_file(header, lines) for header, *lines in _sections(_between_markers(patch)))
     except _MalformedError as error:
         return PatchError(*error.args)
+
     seen: set[str] = set()
+
     for file in files:
         for path in _paths(file):
             if path in seen:
                 return PatchError(file.line, f"{path!r} occurs twice: put all that concerns a file into one section.")
+
             seen.add(path)
+
     return files
 
 
 def patched_paths(patch: str) -> list[str]:
     """Every path that the patch names, targets of moves too, as they are spelled; [] for what is no patch."""
     files = parse_patch(patch)
-    return [] if isinstance(files, PatchError) else [path for file in files for path in _paths(file)]
+    if isinstance(files, PatchError):
+        return []
+
+    return [path for file in files for path in _paths(file)]
 
 
 def _paths(file: FilePatch) -> tuple[str, ...]:
-    return (file.path, file.target) if isinstance(file, UpdatedFile) and file.target else (file.path,)
+    if isinstance(file, UpdatedFile) and file.target:
+        return (file.path, file.target)
+    return (file.path,)
 
 
 class _MalformedError(Exception):
@@ -141,27 +150,39 @@ def _between_markers(patch: str) -> list[_Numbered]:
     marked = [index for index, line in enumerate(lines) if line.marker]
     lines = lines[marked[0] : marked[-1] + 1] if marked else []
     wrapper = _HEREDOC.fullmatch(lines[0].marker) if lines else None
+
     if wrapper and lines[-1].marker == wrapper["word"]:
         lines = lines[1:-1]
+
     if not lines or lines[0].marker != BEGIN:
-        context_text = f", not with {_shown(lines[0].text)}" if lines else ", and it is empty"
+        if lines:
+            context_text = f", not with {_shown(lines[0].text)}"
+        else:
+            context_text = ", and it is empty"
+
         raise _MalformedError(lines[0].number if lines else 1, f"a patch begins with {BEGIN!r}{context_text}.")
+
     if len(lines) < 2 or lines[-1].marker != END:
         raise _MalformedError(lines[-1].number, f"a patch ends with {END!r}, not with {_shown(lines[-1].text)}.")
+
     return lines[1:-1]
 
 
 def _sections(lines: Sequence[_Numbered]) -> Iterator[list[_Numbered]]:
     """The lines of each file, without empty ones at their end. A marker with a space before it is a line of a file."""
     section: list[_Numbered] = []
+
     for line in lines:
         if section and line.text.startswith("***") and not line.marker.startswith((MOVE, END_OF_FILE)):
             yield _without_gap(section)
             section = []
+
         if section or line.marker:
             section.append(line)
+
     if not section:
         raise _MalformedError(lines[0].number if lines else 1, "the patch is empty: it names no file to change.")
+
     yield _without_gap(section)
 
 
@@ -176,23 +197,33 @@ def _file(header: _Numbered, lines: list[_Numbered]) -> FilePatch:
             if not line.text.startswith("+"):
                 message = f"each line of an added file begins with '+', and this one is {_shown(line.text)}."
                 raise _MalformedError(line.number, message)
+
         return AddedFile(_path(header, ADD), "".join(f"{line.text[1:]}\n" for line in lines), header.number)
+
     if header.marker.startswith(UPDATE):
-        path, target = _path(header, UPDATE), ""
+        path = _path(header, UPDATE)
+        target = ""
         if lines and lines[0].marker.startswith(MOVE):
             target = _path(lines[0], MOVE)
             lines = lines[1:]
+
         hunks = tuple(_hunks(lines))
         if not hunks and not target:
             raise _MalformedError(header.number, f"the update of {path!r} has no hunks: say what changes.")
+
         return UpdatedFile(path, target, hunks, header.number)
+
     wrong = header
+
     if header.marker.startswith(DELETE):
         if not lines:
             return DeletedFile(_path(header, DELETE), header.number)
+
         wrong = lines[0]
+
     if wrong.marker == END:
         raise _MalformedError(wrong.number, f"nothing may follow {END!r}: put all files into one patch.")
+
     message = f"here a file begins, with {ADD!r}, {UPDATE!r} or {DELETE!r} and its path, not {_shown(wrong.text)}."
     raise _MalformedError(wrong.number, message)
 
@@ -201,26 +232,36 @@ def _hunks(lines: list[_Numbered]) -> Iterator[Hunk]:
     """The hunks of a file; a line "@@" after other lines begins the next one, and "*** End of File" ends one."""
     at = 0
     while at < len(lines):
-        start, headers = lines[at], list[str]()
+        start = lines[at]
+        headers = list[str]()
+
         while at < len(lines) and lines[at].text.startswith("@@"):
             text = lines[at].text[2:].removeprefix(" ")
             unified = _UNIFIED.fullmatch(text)
             headers.append(unified["rest"] if unified else text)
             at += 1
+
         if len(headers) > MOST_HEADERS:
             raise _MalformedError(start.number, f"a hunk may have {MOST_HEADERS} '@@' lines, and this has more.")
+
         first = at
         while at < len(lines) and lines[at].text[:1] in {"", " ", "-", "+"}:
             at += 1
+
         context_lines = _without_gap(lines[first:at])
         ends_file = at < len(lines) and lines[at].marker == END_OF_FILE
         if not context_lines and not headers and at < len(lines) and lines[at].text.startswith("@@"):
             continue  # empty lines before the first hunk
+
         if not context_lines or (at < len(lines) and not ends_file and not lines[at].text.startswith("@@")):
             wrong = lines[at] if context_lines else start
-            next_text = f", not {_shown(lines[at].text)}" if at < len(lines) else ""
+            next_text = ""
+            if at < len(lines):
+                next_text = f", not {_shown(lines[at].text)}"
+
             message = f"a hunk is made of lines that begin with ' ', '-' or '+', after '@@'{next_text}."
             raise _MalformedError(wrong.number, message)
+
         at += ends_file
         parts = tuple((line.text[:1] or " ", line.text[1:]) for line in context_lines)
         yield Hunk(tuple(header for header in headers if header.strip()), parts, ends_file, start.number)
@@ -265,30 +306,38 @@ def apply_hunks(text: str, hunks: Sequence[Hunk], path: str) -> Patched | PatchE
     Lines that a hunk only names stay to the letter. New ones get the line end of the line above, or at the beginning
     that of the text, and the last line has a line end or none as before.
     """
-    file, newline = _File(text, path), dominant_newline(text)
+    file = _File(text, path)
+    newline = dominant_newline(text)
     lines: list[tuple[str, str]] = []
     done = inexact = 0
     first: PatchError | None = None
+
     for hunk in hunks:
         position = file.place(hunk, done)
         if isinstance(position, PatchError):
             return position
+
         if position.tier is not Tier.EXACT:
             first = first or _inexact(text, hunk, position.at, path)
             inexact += 1
+
         lines += file.ended[done : position.at]
         done = position.at
         ending = file.ended[done - 1][1] or newline if done else newline
+
         for sign, line in position.lines or hunk.lines:
             if sign == "+":
                 lines.append((position.shift.moved(line), ending))
                 continue
+
             ending = file.ended[done][1] or newline
             lines += file.ended[done : done + 1] * (sign == " ")
             done += 1
+
     lines += file.ended[done:]
     last = newline if text.endswith("\n") or not text else ""
     ends = [*((end or newline) for _, end in lines[:-1]), (lines[-1][1] or last) if last and lines else ""]
+
     return Patched("".join(line + end for (line, _), end in zip(lines, ends, strict=False)), inexact, first)
 
 
@@ -296,6 +345,7 @@ def _inexact(text: str, hunk: Hunk, at: int, path: str) -> PatchError:
     last = at + len(hunk.old)
     line_range = f"lines {at + 1}-{last} of {quoted(path)}"
     message = f"its lines differ from {line_range} in spaces, quotes or dashes: copy those from the suggestion."
+
     return PatchError(hunk.line, message, (shown_lines(text, at, last),))
 
 
@@ -303,11 +353,13 @@ def hunks_between(before: str, after: str) -> list[Hunk]:
     """The hunks that make one text of the other, by lines; the `line` of each is where it stood in `before`."""
     hunks: list[Hunk] = []
     old, new = (_File(text, "").lines for text in (before, after))
+
     for line in islice(unified_diff(old, new, lineterm=""), 2, None):
         if line.startswith("@@"):
             hunks.append(Hunk((), (), ends_file=False, line=int(re.findall(r"\d+", line)[0])))
         else:
             hunks[-1] = hunks[-1]._replace(lines=(*hunks[-1].lines, (line[0], line[1:])))
+
     return hunks
 
 
@@ -337,29 +389,46 @@ class _File:
             return scopes
         if not hunk.old:
             return self._place_of_addition(hunk, scopes, done)
+
         last = len(self.lines) - len(hunk.old)
         for tier in Tier if hunk.ends_file and last >= done else ():
             for at, shift in line_places(self.lines, hunk.old, tier, last):
                 return _Found(at, tier, shift)
+
         for within in (scopes, [(scopes[0][0], len(self.lines))]):
             for tier in Tier:
                 every = line_places(self.lines, hunk.old, tier, max(done, within[0][0]))
                 inside = (candidate for candidate in every if any(start <= candidate[0] < end for start, end in within))
                 places = list(islice(inside, LISTED_PLACES + 1))
+
                 if places:
                     at, shift = places[0]
                     several = len(places) > 1
-                    return self._ambiguous(hunk, [at for at, _ in places]) if several else _Found(at, tier, shift)
+                    if several:
+                        return self._ambiguous(hunk, [at for at, _ in places])
+
+                    return _Found(at, tier, shift)
+
         return self._alike(hunk, done) or self._unescaped(hunk, done) or self._miss(hunk, done)
 
     def _alike(self, hunk: Hunk, done: int) -> _Found | None:
         """The one place that a hunk fits without the empty line at its end, or but for typographic characters."""
-        shorter = hunk.lines[:-1] if hunk.lines[-1] == (" ", "") else hunk.lines
+        if hunk.lines[-1] == (" ", ""):
+            shorter = hunk.lines[:-1]
+        else:
+            shorter = hunk.lines
+
         plain = [line.translate(TYPOGRAPHY) for line in self.lines]
         old = [text.translate(TYPOGRAPHY) for sign, text in shorter if sign != "+"]
-        places = [at for at, _ in islice(line_places(plain, old, Tier.EXACT, done), 2)] if old else []
+
+        if old:
+            places = [at for at, _ in islice(line_places(plain, old, Tier.EXACT, done), 2)]
+        else:
+            places = []
+
         if len(places) != 1:
             return None
+
         exact = self.lines[places[0] : places[0] + len(old)] == [text for sign, text in shorter if sign != "+"]
         return _Found(places[0], Tier.EXACT if exact else Tier.TRAILING_BLANKS, lines=shorter)
 
@@ -368,39 +437,61 @@ class _File:
         escapes = escapes_in("\n".join(hunk.old))
         if not escapes:
             return None
+
         lines = tuple((sign, unescaped(text, escapes)) for sign, text in hunk.lines)
         position = self.place(hunk._replace(lines=lines), done)
-        return position if isinstance(position, PatchError) else position._replace(lines=position.lines or lines)
+        if isinstance(position, PatchError):
+            return position
+
+        return position._replace(lines=position.lines or lines)
 
     def _scopes(self, hunk: Hunk) -> list[tuple[int, int]] | PatchError:
         """The lines that the headers lead to, each from the last header's line on; without any, the file."""
         scopes = [(0, len(self.lines))]
+
         for header in hunk.headers:
             inside = sorted({at for scope in scopes for at in range(*scope)})
             every = ([at for at in inside if fits(self.lines[at], header)] for fits in _HEADER_FITS)
             candidates = next(filter(None, every), [])
+
             if not candidates or len(candidates) > _MOST_SCOPES:
-                many = f"occurs more than {_MOST_SCOPES} times" if candidates else "does not occur"
+                if candidates:
+                    many = f"occurs more than {_MOST_SCOPES} times"
+                else:
+                    many = "does not occur"
+
                 return PatchError(hunk.line, f"the line {header!r} after '@@' {many} in {quoted(self.path)}.")
+
             scopes = [(at, self._block_end(at)) for at in candidates]
+
         return scopes
 
     def _block_end(self, start: int) -> int:
         """Where the block ends that a line opens: at the next one that is not deeper, and no closing bracket."""
         depth = len(_indent(self.lines[start]))
+
         for at, line in enumerate(self.lines[start + 1 :], start=start + 1):
             indent = len(_indent(line))
             if line.strip() and (indent < depth or (indent == depth and line.strip()[0] not in ")]}")):
                 return at
+
         return len(self.lines)
 
     def _place_of_addition(self, hunk: Hunk, scopes: Sequence[tuple[int, int]], done: int) -> _Found | PatchError:
         """Where to add lines that have no others around them: below the header, or at the end that the patch names."""
         if hunk.ends_file or not self.lines:
             return _Found(len(self.lines))
-        starts = [start + 1 for start, _ in scopes if start + 1 >= done] if hunk.headers else []
+
+        if hunk.headers:
+            starts = [start + 1 for start, _ in scopes if start + 1 >= done]
+        else:
+            starts = []
+
         if starts:
-            return _Found(starts[0]) if len(starts) == 1 else self._ambiguous(hunk, starts)
+            if len(starts) == 1:
+                return _Found(starts[0])
+            return self._ambiguous(hunk, starts)
+
         message = f"this hunk only adds lines to {quoted(self.path)}, and nothing says where: add lines around them."
         return PatchError(hunk.line, message)
 
@@ -411,14 +502,19 @@ class _File:
             f"this hunk fits in several places of {quoted(self.path)}, at lines {numbers}{more}: add lines around it,"
             " or '@@' with the function or class above it, until it fits in one."
         )
+
         return PatchError(hunk.line, message)
 
     def _miss(self, hunk: Hunk, done: int) -> PatchError:
         region = nearest_region("\n".join(self.lines), "\n".join(hunk.old), "the hunk")
-        where = f" from line {done + 1} on, after the hunk before" if done else ""
+        where = ""
+        if done:
+            where = f" from line {done + 1} on, after the hunk before"
+
         message = f"the lines of this hunk do not occur in {quoted(self.path)}{where}. "
         if region is None:
             return PatchError(hunk.line, f"{message}Nothing in it is near: read_file it first.")
+
         near = f"The nearest lines are {region.first}-{region.last}: the suggestion shows them as they are."
         return PatchError(hunk.line, message + (region.difference or near), (region.text,))
 

@@ -29,6 +29,7 @@ def apply_edits(lines: Sequence[str], edits: Iterable[LineEdit]) -> str:
     for edit in sorted(edits, key=lambda edit: edit[:2]):
         pieces += [*lines[kept_to : edit.start], *edit.lines]
         kept_to = edit.end
+
     return "".join([*pieces, *lines[kept_to:]])
 
 
@@ -39,6 +40,7 @@ def moved(lines: Sequence[str], numbers: Iterable[int], indents: tuple[str, str]
     """
     old, new = indents
     bare = [(number, lines[number - 1].rstrip("\r\n")) for number in numbers]
+
     return [
         new + line.removeprefix(old) if number not in frozen and line.strip() and line.startswith(old) else line
         for number, line in bare
@@ -105,24 +107,34 @@ class PythonText:
 
     def members(self, unit: Unit) -> tuple[Unit, ...]:
         """The units in the body of a class; none where the body stands on the line of the header."""
-        return self.inner(unit) if isinstance(unit.node, ast.ClassDef) else ()
+        if isinstance(unit.node, ast.ClassDef):
+            return self.inner(unit)
+        return ()
 
     def inner(self, unit: Unit) -> tuple[Unit, ...]:
         """The same for functions as well."""
         if unit.node not in self._members:
-            body = unit.node.body if isinstance(unit.node, Function | ast.ClassDef) else []
+            if isinstance(unit.node, Function | ast.ClassDef):
+                body = unit.node.body
+            else:
+                body = []
+
             inline = body and self.lines[body[0].lineno - 1].encode()[: body[0].col_offset].strip()
             self._members[unit.node] = () if inline else tuple(_units(self.lines, body))
+
         return self._members[unit.node]
 
     def tail(self, unit: Unit) -> int:
         """The last line of a unit with the indented comments that follow it, which belong to its body."""
         last = unit.last
+
         for number in range(unit.last + 1, len(self.lines) + 1):
             line = self.lines[number - 1]
             if line.strip() and not (number in self.comments and len(unit.indent) < len(line) - len(line.lstrip())):
                 break
+
             last = number if line.strip() else last
+
         return last
 
     def head(self, unit: Unit) -> int:
@@ -130,6 +142,7 @@ class PythonText:
         first = unit.first
         while first - 1 in self.comments and self.lines[first - 2].startswith(unit.indent + "#"):
             first -= 1
+
         return first if first > 1 else unit.first
 
 
@@ -141,7 +154,9 @@ class SyntaxProblem(NamedTuple):
 
     def __str__(self) -> str:
         """`line 3: invalid syntax`."""
-        return f"line {self.line}: {self.message}" if self.line else self.message
+        if self.line:
+            return f"line {self.line}: {self.message}"
+        return self.message
 
 
 def lines_of(text: str) -> list[str]:
@@ -154,12 +169,17 @@ def read_python(text: str, *, indented: bool = False) -> PythonText | SyntaxProb
 
     An `indented` text is a stretch from inside a class: it is parsed without its indent, and shown with it.
     """
-    first = next((line for line in text.split("\n") if line.strip()), "") if indented else ""
+    first = ""
+    if indented:
+        first = next((line for line in text.split("\n") if line.strip()), "")
+
     indent = first[: len(first) - len(first.lstrip())]
     code = "\n".join(line.removeprefix(indent) for line in text.split("\n"))
     tree = parse(code)
+
     if isinstance(tree, SyntaxProblem):
         return tree
+
     lines = tuple(lines_of(text))
     comments, inside = _tokens(code)
     return PythonText(lines, tuple(_units(lines, tree.body)), comments, frozenset(inside - _docstring_lines(tree)))
@@ -183,6 +203,7 @@ class WithoutStrings(ast.NodeTransformer):
         for name in ("body", "orelse", "finalbody"):
             if isinstance(block := getattr(node, name, None), list):
                 block[:] = (statement for statement in block if string_of(statement) is None)
+
         return super().generic_visit(node)
 
 
@@ -199,6 +220,7 @@ def statements_in(nodes: Iterable[ast.stmt]) -> Iterator[ast.stmt]:
     """All statements inside these, at any depth but not inside functions and classes."""
     for node in nodes:
         yield node
+
         if not isinstance(node, Function | ast.ClassDef):
             inner = [*getattr(node, "handlers", []), *getattr(node, "cases", [])]
             fields = (
@@ -211,11 +233,14 @@ def statements_in(nodes: Iterable[ast.stmt]) -> Iterator[ast.stmt]:
 
 def _units(lines: tuple[str, ...], body: list[ast.stmt]) -> Iterator[Unit]:
     group: list[ast.stmt] = []
+
     for node in body:
         if group and first_line(node) > (group[-1].end_lineno or 0):
             yield _unit(lines, group, body)
             group = []
+
         group.append(node)
+
     if group:
         yield _unit(lines, group, body)
 
@@ -225,6 +250,7 @@ def _unit(lines: tuple[str, ...], group: list[ast.stmt], body: list[ast.stmt]) -
     first = first_line(group[0])
     line = lines[first - 1]
     indent = line[: len(line) - len(line.lstrip())]
+
     return Unit(key, kind, first, group[-1].end_lineno or first, indent, tuple(group))
 
 
@@ -255,9 +281,14 @@ def _name(node: ast.stmt, *, first: bool) -> tuple[str, UnitKind]:
 def _function_key(node: Function) -> str:
     """The name, and for the parts of a property and for overloads what sets them apart from their namesakes."""
     for decorator in node.decorator_list:
-        last = decorator.attr if isinstance(decorator, ast.Attribute) else getattr(decorator, "id", "")
+        if isinstance(decorator, ast.Attribute):
+            last = decorator.attr
+        else:
+            last = getattr(decorator, "id", "")
+
         if last in {"setter", "deleter", "getter", "overload"}:
             return f"{node.name}.{last}"
+
     return node.name
 
 
@@ -265,11 +296,14 @@ def _tokens(code: str) -> tuple[dict[int, str], set[int]]:
     """The comments by line, and the lines that begin inside a token: only strings go over several lines."""
     comments: dict[int, str] = {}
     inside: set[int] = set()
+
     with suppress(tokenize.TokenError, SyntaxError):
         for token in tokenize.generate_tokens(io.StringIO(code, newline="").readline):
             if token.type == tokenize.COMMENT:
                 comments[token.start[0]] = token.string
+
             inside.update(range(token.start[0] + 1, token.end[0] + 1))
+
     return comments, inside
 
 
@@ -298,12 +332,14 @@ def named_units(text: PythonText) -> list[NamedUnit]:
     The parts of a property are several with one name.
     """
     units_named: list[NamedUnit] = []
+
     for unit in text.units:
         members = text.members(unit) if unit.kind is UnitKind.CLASS else ()
         units_named += [NamedUnit(_plain(unit), unit)] * _is_named(unit)
         units_named += [
             NamedUnit(f"{unit.key}.{_plain(member)}", member, unit) for member in members if _is_named(member)
         ]
+
     return units_named
 
 

@@ -122,20 +122,27 @@ def open_checks(
     `contents` which files for what they hold.
     """
     lines: dict[str, list[str]] = {}
+
     for command in rules.commands:
         try:
             lines[command] = shlex.split(command)
         except ValueError as error:
             return _malformed(command, str(error))
+
         if not lines[command]:
             return _malformed(command, "it is empty")
+
     programs = ("sh", *PROGRAMS, *(line[0] for line in lines.values()))
     longest = max(rules.timeout_s, rules.examples_timeout_s + _START_S)
     allowed = CommandRules(
         programs, longest, max_output_bytes=_LARGEST_ANSWER, readable=rules.readable, sandbox=rules.sandbox
     )
     commands = open_commands(root, allowed, denied, contents, refused=refused)
-    return commands if isinstance(commands, ToolError) else Checks(commands, rules, lines)
+
+    if isinstance(commands, ToolError):
+        return commands
+
+    return Checks(commands, rules, lines)
 
 
 @dataclass
@@ -148,7 +155,9 @@ class Checks:
 
     def in_scope(self, scope: CancellationScope | None) -> Self:
         """The same checks for one call: once `scope` is over none is started, and one that runs is killed."""
-        return self if scope is None else replace(self, commands=self.commands.in_scope(scope))
+        if scope is None:
+            return self
+        return replace(self, commands=self.commands.in_scope(scope))
 
     def run_examples(self, modules: list[JsonMap], seconds: float = inf) -> list[JsonMap] | ToolError:
         """Run the examples of modules, in the form that `runner` describes, in `seconds` at most.
@@ -159,16 +168,20 @@ class Checks:
         request = {"root": self.commands.root, "seconds": limit, "modules": modules}
         files_given = {_REQUEST: json.dumps(request).encode()}
         result = self._python(files_given, ["-I", "-B", _RUNNER, "examples", _REQUEST], limit + _START_S)
+
         if isinstance(result, ToolError):
             return result
         if result.limit is not None:
             return ToolError(code=ToolErrorCode.RESOURCE_LIMIT, message=f"The run of the examples {result.limit}")
+
         try:
             answer = json.loads(result.stdout.head + result.stdout.tail)
         except ValueError:
             answer = None
+
         if isinstance(answer, list) and len(answer) == len(modules):
             return answer
+
         return _unavailable("The examples could not be run: no Python answered.")
 
     def run_tests(
@@ -187,13 +200,19 @@ class Checks:
         request = {"path": path, "lines": lines or {}, "changed": sorted(changed)}
         files_given = {_REQUEST: json.dumps(request).encode(), **self._replaced(before)}
         result = self._python(files_given, ["-B", _RUNNER, "tests", _REQUEST], min(seconds, self.rules.timeout_s))
+
         if isinstance(result, ToolError):
             return result
+
         try:
             answer = _TESTS.validate_json(result.stdout.head + result.stdout.tail)
         except ValueError:  # it did not come to its end, whatever its exit code is
             return _ended(path, replace(result, exit_code=result.exit_code or 1))
-        return _unavailable(f"{path} was not run: {answer.error}.") if answer.error else answer
+
+        if answer.error:
+            return _unavailable(f"{path} was not run: {answer.error}.")
+
+        return answer
 
     def run_command(
         self, command: str | Command, seconds: float = inf, before: Mapping[str, bytes] | None = None
@@ -202,18 +221,25 @@ class Checks:
 
         NOT_FOUND where a configured one's program is not installed, UNAVAILABLE where the other kind cannot be run.
         """
-        limit, files_given = min(seconds, self.rules.timeout_s), self._replaced(before)
+        limit = min(seconds, self.rules.timeout_s)
+        files_given = self._replaced(before)
+
         if isinstance(command, str):
             result = self.commands.read_only(files_given, _ENV).run(self.lines[command], timeout_s=limit)
-            return result if isinstance(result, ToolError) else _ended(command, result)
+            if isinstance(result, ToolError):
+                return result
+            return _ended(command, result)
+
         if command.lacks:
             return _unavailable(f"{command.name} was not run: {command.lacks} is not installed.")
+
         found = self.runners()
         commands = self.commands.read_only(files_given, {**_ENV, **found.env}, self.rules.limits, found.readable)
         if isinstance(result := commands.run(command.name.split(), timeout_s=limit), ToolError):
             return result
         if result.timed_out:
             return _unavailable(f"{command.name} took longer than {result.limit_s:.3g} s.")
+
         return _ended(command.name, result)
 
     def runners(self) -> Runners:
@@ -224,12 +250,15 @@ class Checks:
         return {f"{self.commands.root}/{path}": data for path, data in (before or {}).items()}
 
     def _python(self, given: Mapping[str, bytes], arguments: list[str], limit: float) -> CommandResult | ToolError:
-        runner, runners_found = Path(__file__).with_name("runner.py").read_bytes(), self.runners()
+        runner = Path(__file__).with_name("runner.py").read_bytes()
+        runners_found = self.runners()
         env = {**_ENV, "PYTHONS": "\n".join(runners_found.pythons)}
         commands = self.commands.read_only({_RUNNER: runner, **given}, env, self.rules.limits, runners_found.readable)
         result = commands.run(["sh", "-c", _PYTHON, "sh", *arguments], timeout_s=limit)
+
         if isinstance(result, CommandResult) and result.exit_code == _NOT_FOUND:
             return _unavailable("There is no Python that commands can see.")
+
         return result
 
 
@@ -239,16 +268,20 @@ def _ended(name: str, result: CommandResult) -> RanTests | ToolError:
     if result.limit is not None:
         message = "\n".join(filter(None, (f"{name} {result.limit}", text)))
         return ToolError(code=ToolErrorCode.RESOURCE_LIMIT, message=message)
+
     if result.timed_out:
         return RanTests(name, failed={name: f"{name} does not end within {result.limit_s:.3g} s."})
+
     printed = f"{output_text(result.stdout)}\n{output_text(result.stderr)}"
     if not result.exit_code:
         skipped = [int(match[match.lastindex or 0]) for match in _SKIPPED.finditer(printed)]
         return RanTests(name, skipped=max(skipped, default=0))
+
     failed = {
         match[match.lastindex or 0]: printed[match.start() :].strip()[:_DETAILS] if match["here"] else text
         for match in _FAILED_TEST.finditer(printed)
     }
+
     return RanTests(name, failed=failed or {name: text})
 
 

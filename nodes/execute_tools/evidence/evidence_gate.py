@@ -61,12 +61,15 @@ def plan_gate(path: str, before: str | None, after: str, task: str, first: str) 
     """
     if not path.endswith(".py") or max(len(before or ""), len(after)) > LARGEST_TEXT:
         return None
+
     request = read_request(task)
     old, new = (definitions(text or "", with_docstrings=request.documents) for text in (before, after))
     touched = {name for name in {*old, *new} if old.get(name) != new.get(name)}
     touched |= {name.partition(".")[0] for name in touched}
+
     if not touched or not new:
         return None
+
     defined = [name for name in new if name and "." not in name]
     module = posixpath.basename(path).removesuffix(".py")
     examples_asked = task_examples(task, defined, module, [name for name in defined if name not in old])
@@ -75,6 +78,7 @@ def plan_gate(path: str, before: str | None, after: str, task: str, first: str) 
     meant = [example for example in documented if example.name in touched or example.name.rpartition(".")[2] in named]
     others = [example for example in documented if example not in meant]
     one = len({has_one_name.name for has_one_name in examples_asked}) == 1
+
     return GatePlan(
         request=request,
         examples=both(examples_asked, [*meant, *others]),
@@ -91,25 +95,38 @@ def gate_verdict(plan: GatePlan, after: ModuleRun, before: ModuleRun | None, sec
     `before` is None for a new file.
     """
     if not after.loaded:  # no edit may break what could be imported; of a new file only an unknown name counts
-        was_well = before.loaded if before is not None else DAMAGE.match(after.error) is not None
-        return f"the file cannot be imported: {after.error}." if after.own and was_well else None
+        if before is not None:
+            was_well = before.loaded
+        else:
+            was_well = DAMAGE.match(after.error) is not None
+
+        if after.own and was_well:
+            return f"the file cannot be imported: {after.error}."
+        return None
+
     baseline = before.results if before is not None else ()
     messages = [
         words
         for place, words in failures(plan.examples, after.results, seconds)
         if _counts(plan, place, after.results[place], baseline[place] if baseline else Result())
     ]
+
     return " ".join(messages[:MOST_TOLD]) or None
 
 
 def brought(before: str, after: str, task: str) -> frozenset[Example]:
     """The examples of `after` that prove nothing: neither `before`, also under new names, nor the task has them."""
-    request, renamed, in_words = read_request(task), before, bool(task)
+    request = read_request(task)
+    renamed = before
+    in_words = bool(task)
+
     for old, name in request.renames.items():
         renamed = re.sub(rf"\b{old}\b", name, renamed)
+
     examples_before = {*docstring_examples(before, in_words=in_words), *docstring_examples(renamed, in_words=in_words)}
     task_text = "" if request.repairs else " ".join(task.split())
     new = frozenset(docstring_examples(after, in_words=in_words)) - examples_before
+
     return frozenset(
         example for example in new if " ".join(f"{example.source} {example.want}".split()) not in task_text
     )
@@ -121,7 +138,8 @@ def _documented(before: str, after: str, task: str, new: AbstractSet[str]) -> li
         return list(docstring_examples(after, in_words=in_words))
 
     old = definitions(before).keys()
-    gone, examples_brought = {name.rpartition(".")[2] for name in old - new}, brought(before, after, task)
+    gone = {name.rpartition(".")[2] for name in old - new}
+    examples_brought = brought(before, after, task)
     examples_kept = [
         example
         for example in docstring_examples(before, in_words=in_words)
@@ -130,20 +148,25 @@ def _documented(before: str, after: str, task: str, new: AbstractSet[str]) -> li
     documented = docstring_examples(after, in_words=in_words)
     added = [example for example in documented if example.name in new - old and example not in examples_brought]
     outdated = {example.name for example in (*examples_kept, *added) if example.words & gone}
+
     return [example for example in (*examples_kept, *added) if example.name not in outdated]
 
 
 def _counts(plan: GatePlan, place: int, now: Result, then: Result) -> bool:
     """Whether a failing example speaks against the edit; `then` is its result before, unknown where it was not run."""
-    request, example = plan.request, plan.examples[place]
+    request = plan.request
+    example = plan.examples[place]
     worked = then.status is Status.PASSED
+
     if plan.elsewhere and not worked:
         return not plan.compare and _OWN_DAMAGE.match(now.told) is not None
     if example in plan.fresh:
         return True
+
     is_asked = example.origin is Origin.TASK
     if not worked:
         return (is_asked or request.repairs) and example in plan.meant
+
     settled = is_asked or request.repairs or request.keeps or not request.changes
     return settled or now.status is Status.ENDLESS or DAMAGE.match(now.told) is not None
 
@@ -177,6 +200,7 @@ def failed_already(now: RanTests, before: RanTests, new: Collection[str]) -> lis
     damaged = {test for test, text in now.failed.items() if _OWN_DAMAGE.search(text)}
     damaged -= {test for test, text in before.failed.items() if _OWN_DAMAGE.search(text)}
     lacking = {test for test, text in before.failed.items() if _absent_names(text).intersection(new)}
+
     return [test for test in now.failed if test in before.failed and test not in damaged | lacking]
 
 
@@ -192,15 +216,18 @@ def distinguish(now: RanTests, then: RanTests, new: Collection[str], deleted: Co
     """
     kinds: dict[str, list[str]] = {"failed_before": [], "new_code": [], "indistinct": [], "unknown": []}
     test_text = next((text for test, text in then.failed.items() if test.endswith(".py")), None)
+
     for test in now.changed:
         text = then.failed.get(test, test_text)
         absent = _absent_names(text or "")
+
         if test in then.changed:
             kinds["indistinct"].append(test)
         elif text is None or " does not end within " in text or absent.intersection(deleted):
             kinds["unknown"].append(test)
         else:
             kinds["new_code" if absent.intersection(new) else "failed_before"].append(test)
+
     kinds["failed_before"] += [test for test in now.passing if test in then.failed]
     return Distinction(*map(tuple, kinds.values()))
 
@@ -208,8 +235,10 @@ def distinguish(now: RanTests, then: RanTests, new: Collection[str], deleted: Co
 def new_names(texts: Iterable[tuple[str, str]]) -> frozenset[str]:
     """What Python files define that they did not before, from their texts before and after."""
     tests: set[str] = set()
+
     for both_texts in texts:
         old, new = (parse(text) for text in both_texts)
         if not isinstance(new, SyntaxProblem):
             tests |= defined_names(new) - (set() if isinstance(old, SyntaxProblem) else defined_names(old))
+
     return frozenset(tests)

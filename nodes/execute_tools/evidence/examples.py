@@ -67,7 +67,10 @@ class Example:
     def code(self) -> str:
         """The source, equal for equal code."""
         tree = parse(self.source)
-        return self.source if isinstance(tree, SyntaxProblem) else ast.unparse(tree)
+        if isinstance(tree, SyntaxProblem):
+            return self.source
+
+        return ast.unparse(tree)
 
 
 @lru_cache(maxsize=16)
@@ -78,10 +81,12 @@ def docstring_examples(text: str, *, in_words: bool) -> tuple[Example, ...]:
     """
     if isinstance(tree := parse(text), SyntaxProblem):
         return ()
+
     names = frozenset(node.name for node in tree.body if isinstance(node, Function | ast.ClassDef))
     examples_found = (
         example for name, words in _documentation(tree) for example in _of(name, words, names, in_words=in_words)
     )
+
     return tuple(islice(examples_found, MOST_EXAMPLES))
 
 
@@ -90,6 +95,7 @@ def grouped(examples: Iterable[Example]) -> list[tuple[Example, ...]]:
     keyed = (
         (example, example.name if example.kind is Kind.OUTPUT else index) for index, example in enumerate(examples)
     )
+
     return [tuple(example for example, _ in group) for _, group in groupby(keyed, key=lambda pair: pair[1])]
 
 
@@ -108,15 +114,20 @@ def definitions(text: str, *, with_docstrings: bool = False) -> dict[str, str]:
     values: dict[str, str] = {}
     if isinstance(tree, SyntaxProblem):
         return values
+
     if not with_docstrings:
         tree = WithoutStrings().visit(tree)
+
     for node in tree.body:
         name = node.name if isinstance(node, Function | ast.ClassDef) else ""
+
         if isinstance(node, ast.ClassDef):
             methods = [member for member in node.body if isinstance(member, Function)]
             values |= {f"{name}.{method.name}": ast.dump(method) for method in methods}
             node.body = [member for member in node.body if not isinstance(member, Function)]
+
         values[name] = values.get(name, "") + ast.dump(node)
+
     return values
 
 
@@ -130,18 +141,21 @@ def _of(name: str, words: str, names: Collection[str], *, in_words: bool) -> Ite
     if ">>>" not in words:
         yield from _in_words(name, words, names) if in_words else ()
         return
+
     import doctest  # 6 ms, which a run without Python need not spend
 
     try:
         parsed = doctest.DocTestParser().parse(words)
     except ValueError:  # inconsistent indentation
         return
+
     for example in parsed:
         if isinstance(example, str):
             yield from _in_words(name, example, names) if in_words else ()
         elif not example.options.get(doctest.SKIP):
             unseen = None if example.want else _tree(example.source)
             yield from _in_words(name, example.source, names) if in_words and unseen is not None else ()
+
             if unseen is None or isinstance(unseen.body, ast.Call):
                 options = tuple((flag, on) for flag, on in example.options.items() if flag & doctest.COMPARISON_FLAGS)
                 yield Example(
@@ -164,7 +178,9 @@ def _in_words(name: str, words: str, names: Collection[str]) -> Iterator[Example
 def _documentation(tree: ast.Module | Function | ast.ClassDef, name: str = "") -> Iterator[tuple[str, str]]:
     """The strings that document something, each with its name; a free-standing one is about what it follows."""
     yield name, ast.get_docstring(tree) or ""
-    body, about = tree.body if isinstance(tree, ast.Module | ast.ClassDef) else [], name
+    body = tree.body if isinstance(tree, ast.Module | ast.ClassDef) else []
+    about = name
+
     for node in body:
         if isinstance(node, Function | ast.ClassDef):
             about = f"{name}.{node.name}".removeprefix(".")
@@ -223,19 +239,24 @@ def failures(examples: Sequence[Example], results: Iterable[Result], seconds: fl
     Of those that share their names only the first is told, as the others may follow from it.
     """
     positions: list[tuple[int, str]] = []
-    start, results_left = 0, iter(results)
+    start = 0
+    results_left = iter(results)
+
     for group in grouped(examples):
         pairs = list(zip(group, results_left, strict=False))
         first = next((index for index, (_, result) in enumerate(pairs) if result.status in FAILING), None)
+
         if first is not None:
             example, result = pairs[first]
-            setup = (
-                [example_before.source for example_before in group[:first] if not example_before.want]
-                if example.kind is Kind.OUTPUT
-                else []
-            )
+            if example.kind is Kind.OUTPUT:
+                setup = [example_before.source for example_before in group[:first] if not example_before.want]
+            else:
+                setup = []
+
             positions.append((start + first, sentence(example, result, seconds, setup)))
+
         start += len(group)
+
     return positions
 
 
@@ -246,18 +267,27 @@ def sentence(example: Example, result: Result, seconds: float, setup: Sequence[s
     ]
     code = "; ".join(lines)
     code = code if len(code) <= LONGEST_VALUE else _short(lines[-1])
+
     if result.status is Status.ENDLESS:
         return f"{code} does not end within {seconds:g} s."
-    actual = f"raises {_short(result.told)}" if result.status is Status.RAISED else f"gives {_short(result.told)}"
+
+    if result.status is Status.RAISED:
+        actual = f"raises {_short(result.told)}"
+    else:
+        actual = f"gives {_short(result.told)}"
+
     expected = f"give {_short(example.want)}"
     if example.kind is Kind.RAISES or example.raises is not None:
         expected = f"raise {example.want if example.raises is None else _short(example.raises)}"
+
     return f"{code} {actual}, but must {expected}."
 
 
 def _short(text: str) -> str:
     line = " / ".join(line_text.rstrip() for line_text in text.strip().splitlines()) or "nothing"
-    return line if len(line) <= LONGEST_VALUE else line[:LONGEST_VALUE] + "..."
+    if len(line) <= LONGEST_VALUE:
+        return line
+    return line[:LONGEST_VALUE] + "..."
 
 
 # --- The examples that a request gives in its words
@@ -334,8 +364,10 @@ def task_examples(
     Of those that are `new` nothing can be told but what is wanted, as they did not exist when the request was written.
     """
     text = request[:LONGEST_REQUEST].replace("`", " ")
-    asserted, plain = _ASSERT.findall(text), _ASSERT.sub(lambda match: " " * len(match[0]), text)
+    asserted = _ASSERT.findall(text)
+    plain = _ASSERT.sub(lambda match: " " * len(match[0]), text)
     examples_found = (*_asserted(asserted, names, module), *_called_examples(plain, names, module, new))
+
     return tuple(dict.fromkeys(examples_found))
 
 
@@ -352,15 +384,18 @@ def _asserted(lines: list[str], names: Collection[str], module: str) -> Iterator
 
 def _called_examples(text: str, names: Collection[str], module: str, new: Collection[str]) -> Iterator[Example]:
     end = 0
+
     for match in islice(_CALL.finditer(text), _MOST_CALLS):
         call = _code_at(text, match.start()) if match.start() >= end else ""
         code = _usable(call, names, module)
+
         if name := _called(code, names):
             end = match.start() + len(call)
             place = _PLACE.match(text, end)
             end = place.end() if place else end
             creates = name in new or ((request := read_request(text)).creates and not request.repairs)
             requirement = _must_be(text, match.start(), end, names, creates=creates)
+
             if requirement is not None and _ENDS.match(text, requirement.end):
                 yield Example(name, code, requirement.want, Origin.TASK, requirement.kind)
 
@@ -369,43 +404,62 @@ def _must_be(text: str, start: int, end: int, names: Collection[str], *, creates
     before = text[max(0, start - 120) : start]
     if match := _WANTED.match(text, end):
         return _value_at(text, match.end(), names, raises=bool(match["raise"]))
+
     equal = _EQUAL.match(text, end)
     match = equal or _TELLS.match(text, end)
     if match is None:
         return None
+
     groups = match.groupdict()
     if (requirement := _value_at(text, match.end(), names, raises=bool(groups.get("raise")))) is None:
         return None
+
     meant = _SO_THAT.search(before) is not None or creates
     corrected = _CORRECTED.match(text, requirement.end)
     if corrected and not (corrected["instead"] and meant):
         return _value_at(text, corrected.end(), names, raises=bool(corrected["raise"]))
+
     wrong = (
         _NOT_WANTED.search(before) or groups.get("now") or groups.get("got") or _IS_WRONG.match(text, requirement.end)
     )
-    return requirement if (equal or meant) and not wrong else None
+
+    if (equal or meant) and not wrong:
+        return requirement
+
+    return None
 
 
 def _value_at(text: str, start: int, names: Collection[str], *, raises: bool) -> _Wanted | None:
     start += len(text[start:]) - len(text[start:].lstrip(" \t"))
+
     if raises:
         error = _EXCEPTION.match(text, start)
-        return _Wanted(Kind.RAISES, error[1], error.end()) if error else None
+        if error:
+            return _Wanted(Kind.RAISES, error[1], error.end())
+        return None
+
     if plain := _PLAIN.match(text, start):
         code = plain["number"] or _WORDS[(plain["word"] or plain["empty"]).lower()]
         return _Wanted(Kind.VALUE, code, plain.end())
+
     code = _code_at(text, start)
-    return _Wanted(Kind.VALUE, code, start + len(code)) if _is_plain(code, names) else None
+    if _is_plain(code, names):
+        return _Wanted(Kind.VALUE, code, start + len(code))
+
+    return None
 
 
 def _code_at(text: str, start: int) -> str:
     """The expression that begins here and ends with the first possible bracket or quote, with what is called of it."""
     position = 0
+
     for closer in islice(_CLOSER.finditer(text, start + 1, start + LONGEST_CODE), _MOST_TRIED):
         if position and not _GOES_ON.match(text, position):
             break
+
         if _tree(text[start : closer.end()]) is not None:
             position = closer.end()
+
     return text[start:position]
 
 
@@ -413,6 +467,7 @@ def _usable(code: str, names: Collection[str], module: str) -> str:
     """The code without the module's name, if it is made of literals and calls; else ""."""
     if module:
         code = re.sub(rf"(?<![\w.]){re.escape(module)}\.(?=[^\W\d])", "", code)
+
     return code if _is_plain(code, names) else ""
 
 
@@ -428,16 +483,20 @@ def _is_plain(code: str, names: Collection[str]) -> bool:
     tree = _tree(code) if 0 < len(code) <= LONGEST_CODE else None
     if tree is None:
         return False
+
     called = {id(node.func) for node in ast.walk(tree) if isinstance(node, ast.Call)}
+
     for node in ast.walk(tree):
         if isinstance(node, ast.Name) and node.id not in names:
             callable_name = hasattr(builtins, node.id) or node.id[:1].isupper()
             if id(node) not in called or not callable_name:
                 return False
+
         if isinstance(node, ast.Lambda | ast.NamedExpr | ast.Await | ast.Yield | ast.YieldFrom | ast.JoinedStr):
             return False
         if isinstance(node, ast.Constant) and node.value is ...:
             return False
+
     return True
 
 

@@ -80,19 +80,22 @@ class TextFinder:
     """Gives the text wherever the file is what an import leads to."""
 
     def __init__(self, path: str, text: str) -> None:
-        self.path, self.text = path, text
+        self.path = path
+        self.text = text
 
     def find_spec(
         self, name: str, path: Sequence[str] | None = None, _target: Any = None
     ) -> importlib.machinery.ModuleSpec | None:
         """The module of this name, if it is the one."""
         tail = name.rpartition(".")[2]
+
         for folder in sys.path if path is None else path:
             for found in (os.path.join(folder, tail, "__init__.py"), os.path.join(folder, tail + ".py")):
                 if found == self.path:
                     return self.spec(name)
                 if os.path.isfile(found):
                     return None
+
         return None
 
     def spec(self, name: str) -> importlib.machinery.ModuleSpec | None:
@@ -110,13 +113,15 @@ class Checker(doctest.OutputChecker):
         passed = super().check_output(want, got, optionflags)
         with suppress(Exception):  # most outputs are no literals
             return passed or repr(ast.literal_eval(want)) == repr(ast.literal_eval(got))
+
         return passed
 
 
 class Recorder(doctest.DocTestRunner):
     def __init__(self, tell: Any, path: str) -> None:
         super().__init__(Checker(), verbose=False)
-        self.tell, self.path = tell, path
+        self.tell = tell
+        self.path = path
 
     def report_start(self, *_: Any) -> None:
         self.tell("began", "")
@@ -146,6 +151,7 @@ def same(one: Any, other: Any) -> bool:
         return len(one) == len(other) and all(same(*pair) for pair in zip(one, other))  # noqa: B905 - Python 3.9
     if isinstance(one, dict) and isinstance(other, dict):
         return one.keys() == other.keys() and all(same(one[key], other[key]) for key in one)
+
     return bool(one == other)
 
 
@@ -160,8 +166,10 @@ def raised(error: BaseException, path: str) -> Result:
     last = [frame.filename for frame in traceback.extract_tb(error.__traceback__)[-1:]]
     elsewhere = not last or (last[0] != path and isinstance(error, (NameError, AttributeError)))
     is_asked = bool(last) and last[0].startswith("<") and isinstance(error, AttributeError)
+
     if isinstance(error, UNDECIDED) or (elsewhere and not is_asked):
         return ("unknown", words(error))
+
     return ("raised", words(error))
 
 
@@ -170,7 +178,9 @@ def words(error: BaseException) -> str:
 
 
 def shortened(text: str) -> str:
-    return text if len(text) <= LONGEST else text[:LONGEST] + "..."
+    if len(text) <= LONGEST:
+        return text
+    return text[:LONGEST] + "..."
 
 
 def packages(root: str, path: str) -> tuple[str, list[str]]:
@@ -180,6 +190,7 @@ def packages(root: str, path: str) -> tuple[str, list[str]]:
     while folder.startswith(root + "/") and os.path.isfile(os.path.join(folder, "__init__.py")):
         folder, name = os.path.split(folder)
         parts.insert(0, name)
+
     return folder, parts
 
 
@@ -189,34 +200,43 @@ def load(root: str, path: str, text: str | None) -> types.ModuleType:
     file = os.path.join(root, path)
     sys.path[:0] = list(dict.fromkeys([top, root, os.path.join(root, "src")]))
     sys.path.append(os.path.dirname(file))
+
     if text is None:
         with open(file, encoding="utf-8-sig", newline="") as stream:
             text = stream.read()
+
     finder = TextFinder(file, text)
     sys.meta_path.insert(0, finder)
     name = ".".join(parts)
     is_taken = not parts or parts[0] in sys.modules or parts[0] in getattr(sys, "stdlib_module_names", ())
+
     if not is_taken and all(part.isidentifier() for part in parts):
         module = importlib.import_module(name)
         if getattr(module, "__file__", None) == file:
             return module
+
     spec = finder.spec("checked_module")
     if spec is None or spec.loader is None:
         raise ImportError(path)
+
     module = importlib.util.module_from_spec(spec)
     sys.modules["checked_module"] = module
     spec.loader.exec_module(module)
+
     return module
 
 
 def run_group(examples: list[dict[str, Any]], module: types.ModuleType, tell: Any, path: str) -> None:
     names = dict(vars(module))
+
     if examples[0]["kind"] != "output":
         for example in examples:
             tell("began", "")
             sys.stdout = io.StringIO()
             tell(*value_result(example, names, path))
+
         return
+
     docs = [
         doctest.Example(
             each["source"], each["want"], each["raises"], options={int(key): on for key, on in each["options"]}
@@ -229,16 +249,21 @@ def run_group(examples: list[dict[str, Any]], module: types.ModuleType, tell: An
 
 def value_result(example: dict[str, Any], names: dict[str, Any], path: str) -> Result:
     """The result of an example that is no docstring's: a value, or an error that must come."""
-    kind, want = example["kind"], example["want"]
+    kind = example["kind"]
+    want = example["want"]
+
     try:
         got = eval(compile(example["source"].strip(), "<example>", "eval"), names)  # noqa: S307 - that is the task
     except BaseException as error:  # noqa: BLE001 - whatever the code does is a result
         if kind == "raises":
             matches = any(error_class.__name__ == want for error_class in type(error).__mro__)
             return ("passed", "") if matches else raised(error, path)
+
         return raised(error, path)
+
     if kind == "raises":
         return ("different", shortened(repr(got)))
+
     try:
         expected = eval(compile(want.strip(), "<example>", "eval"), names)  # noqa: S307 - that is the task
         if same(got, expected):
@@ -259,35 +284,44 @@ def child(root: str, module: dict[str, Any], out: int) -> None:
     nowhere = os.open(os.devnull, os.O_RDWR)
     for stream in (0, 1, 2):
         os.dup2(nowhere, stream)
+
     sys.stdout = sys.stderr = io.StringIO()
     with suppress(ValueError):  # there is a lower bound already
         resource.setrlimit(resource.RLIMIT_AS, (MOST_MEMORY, MOST_MEMORY))
+
     file = os.path.join(root, module["path"])
     trace = Trace({file: module.get("lines", [])})
+
     try:
         loaded = load(root, module["path"], module["text"])
     except BaseException as error:  # noqa: BLE001 - whatever the code does is a result
         last = [frame.filename for frame in traceback.extract_tb(error.__traceback__)[-1:]]
         is_own = last == [file] and not isinstance(error, (SystemExit, AttributeError, *UNDECIDED))
         tell("own" if is_own else "foreign", words(error))
+
         return
+
     tell("loaded", "")
     for group in module["groups"]:
         run_group(group, loaded, tell, file)
+
     for number in sorted(trace.ran.get(file, ())):
         tell("line", str(number))
+
     tell("ended", "")
 
 
 def start(root: str, module: dict[str, Any]) -> tuple[int, int]:
     reader, writer = os.pipe()
     number = os.fork()
+
     if number == 0:
         try:
             os.close(reader)
             child(root, module, writer)
         finally:
             os._exit(0)
+
     os.close(writer)
     return number, reader
 
@@ -299,9 +333,11 @@ def answer(lines: bytes, count: int, *, ended: bool) -> dict[str, Any]:
     if "loaded" not in states:
         first = messages[0] if messages else ["foreign", ""]
         return {"loaded": False, "own": first[0] == "own", "error": first[1], "results": []}
+
     results = [message for message in messages if message[0] not in ("loaded", "began", "line", "ended")][:count]
     if states[-1] == "began" and not ended and len(results) < count:
         results.append(["endless", ""])
+
     results += [["unknown", ""]] * (count - len(results))
     lines_run = [int(text) for status, text in messages if status == "line"]
     return {"loaded": True, "own": True, "error": "", "results": results, "lines": lines_run}
@@ -314,21 +350,26 @@ def run(request: dict[str, Any]) -> list[dict[str, Any]]:
     contents = [b""] * len(modules)
     running: dict[int, tuple[int, int]] = {}  # by the pipe of each: which module, and its process
     started = 0
+
     while (running or started < len(modules)) and time.monotonic() < deadline:
         while len(running) < MOST_AT_ONCE and started < len(modules):
             number, reader = start(request["root"], modules[started])
             running[reader] = (started, number)
             started += 1
+
         for reader in select.select(list(running), [], [], max(0.0, deadline - time.monotonic()))[0]:
             chunk = os.read(reader, 65_536)
             place, number = running[reader]
             contents[place] += chunk
+
             if not chunk:
                 del running[reader]
                 end(number, reader)
+
     unended = {place for place, _ in running.values()}
     for reader, (_, number) in running.items():
         end(number, reader)
+
     return [answer(contents[place], count, ended=place not in unended) for place, count in enumerate(counts)]
 
 
@@ -352,8 +393,10 @@ class Trace:
         self.by_test: dict[str, dict[str, set[int]]] = {}
         self.test = ""
         monitoring = getattr(sys, "monitoring", None)
+
         if not self.lines:
             return
+
         if monitoring is None:
             sys.settrace(self.called)
             threading.settrace(self.called)
@@ -363,17 +406,27 @@ class Trace:
             monitoring.set_events(monitoring.PROFILER_ID, monitoring.events.LINE)
 
     def called(self, frame: Any, *_: Any) -> Any:
-        return self.traced if frame.f_code.co_filename in self.lines else None
+        if frame.f_code.co_filename in self.lines:
+            return self.traced
+        return None
 
     def traced(self, frame: Any, event: str, _: Any) -> Any:
         if event == "line":
             self.monitored(frame.f_code, frame.f_lineno)
+
         return self.traced
 
     def monitored(self, code: types.CodeType, line: int) -> Any:
         if line not in self.lines.get(code.co_filename, ()):
-            return sys.monitoring.DISABLE if hasattr(sys, "monitoring") else None
-        lines_run = self.by_test.setdefault(self.test, {}) if key_of(self.test) in self.changed else self.ran
+            if hasattr(sys, "monitoring"):
+                return sys.monitoring.DISABLE
+            return None
+
+        if key_of(self.test) in self.changed:
+            lines_run = self.by_test.setdefault(self.test, {})
+        else:
+            lines_run = self.ran
+
         lines_run.setdefault(code.co_filename, set()).add(line)
         self.near.add(self.test)
         return None
@@ -384,7 +437,9 @@ class Tests(unittest.TestResult):
 
     def __init__(self, trace: Trace) -> None:
         super().__init__()
-        self.trace, self.passing, self.failed = trace, list[str](), dict[str, str]()
+        self.trace = trace
+        self.passing = list[str]()
+        self.failed = dict[str, str]()
         self.skips: Counter[str] = Counter()
 
     def pytest_runtest_logstart(self, nodeid: str) -> None:
@@ -393,13 +448,17 @@ class Tests(unittest.TestResult):
     def pytest_runtest_logreport(self, report: Any) -> None:
         if report.when == "call" and report.passed and not hasattr(report, "wasxfail"):
             self.passing.append(report.nodeid)
+
         self.pytest_collectreport(report)
 
     def pytest_collectreport(self, report: Any) -> None:
         if report.failed:
             self.fail(report.nodeid, report.longreprtext)
         elif report.skipped and not hasattr(report, "wasxfail"):
-            reason = report.longrepr[2] if isinstance(report.longrepr, tuple) else ""
+            reason = ""
+            if isinstance(report.longrepr, tuple):
+                reason = report.longrepr[2]
+
             self.skips[reason.replace("Skipped: ", "", 1)] += 1
 
     def fail(self, test: str, told: str) -> None:
@@ -429,11 +488,17 @@ def key_of(test: str) -> str:
 
 def run_tests(root: str, request: dict[str, Any]) -> dict[str, Any]:
     """Run the tests in one file; the answer."""
-    file, changed = request["path"], request["lines"]
+    file = request["path"]
+    changed = request["lines"]
     sys.path[:0] = [root, os.path.join(root, "src"), os.path.dirname(os.path.join(root, file))]
     trace = Trace({os.path.join(root, path): numbers for path, numbers in changed.items()}, request["changed"])
     tests, trace.test = Tests(trace), file  # as a file is called that cannot be loaded
-    runner = "unittest" if importlib.util.find_spec("pytest") is None else "pytest"
+
+    if importlib.util.find_spec("pytest") is None:
+        runner = "unittest"
+    else:
+        runner = "pytest"
+
     error = (with_unittest if runner == "unittest" else with_pytest)(file, tests)
     places = {path: os.path.realpath(os.path.join(root, path)) for path in changed}
     names = [test for test in dict.fromkeys(tests.passing) if test not in tests.failed]
@@ -465,9 +530,13 @@ def with_pytest(file: str, tests: Tests) -> str:
     options += ["-n", "0"] if importlib.util.find_spec("xdist") else []
     options += ["--no-cov"] if importlib.util.find_spec("pytest_cov") else []
     code = int(pytest.main([*options, file], plugins=[tests]))
+
     if code in _RAN or tests.failed:
         return ""
-    return "it has no tests" if code == _NOTHING_COLLECTED else f"pytest could not start (exit code {code})"
+    if code == _NOTHING_COLLECTED:
+        return "it has no tests"
+
+    return f"pytest could not start (exit code {code})"
 
 
 def needs_loop(function: Any) -> bool:
@@ -479,13 +548,16 @@ def with_unittest(file: str, tests: Tests) -> str:
     spec = importlib.util.spec_from_file_location("checked_tests", file)
     if spec is None or spec.loader is None:
         return "it is no Python"
+
     module = importlib.util.module_from_spec(spec)
     sys.modules["checked_tests"] = module
+
     try:
         spec.loader.exec_module(module)
     except Exception:  # noqa: BLE001 - whatever the code does is a result
         tests.fail(file, traceback.format_exc(limit=-3))
         return ""
+
     suite = unittest.defaultTestLoader.loadTestsFromModule(module)
     functions = [
         function for name, function in vars(module).items() if name.startswith("test") and inspect.isfunction(function)
@@ -494,8 +566,10 @@ def with_unittest(file: str, tests: Tests) -> str:
         function for function in functions if not inspect.signature(function).parameters and not needs_loop(function)
     ]
     suite.addTests(map(unittest.FunctionTestCase, plain))
+
     if not suite.countTestCases():
         return "it has no tests that unittest can run, and pytest is not installed"
+
     classes = [
         test_class
         for name, test_class in vars(module).items()

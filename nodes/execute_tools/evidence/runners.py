@@ -84,6 +84,7 @@ class Runners(NamedTuple):
         lacking = (
             f"{command.name} (without {command.lacks})" if command.lacks else command.name for command in self.commands
         )
+
         return "; ".join(filter(None, (self.pytest and f"pytest in {self.pytest}", *lacking)))
 
 
@@ -107,6 +108,7 @@ def find_runners(root: str) -> Runners:
         offline = {"CI": "1", "npm_config_update_notifier": "false", "GOPATH": f"{home}/go", "GOCACHE": f"{SCRATCH}/go"}
         offline |= {"GOPROXY": "off", "GOTOOLCHAIN": "local", "CARGO_NET_OFFLINE": "true"}
         offline |= {"CARGO_HOME": f"{home}/.cargo", "RUSTUP_HOME": f"{home}/.rustup", "CARGO_TARGET_DIR": SCRATCH}
+
         return Runners(
             # The usual ones are tried in any case: they may be links to what `readable_folders` shows.
             tuple(f"{name}/bin/python" for name in (*names, f"{root}/.venv", f"{root}/venv")),
@@ -115,6 +117,7 @@ def find_runners(root: str) -> Runners:
             tuple(dict.fromkeys(os.path.realpath(folder) for folder in folders_shown if os.path.isdir(folder))),
             offline,
         )
+
     return Runners()
 
 
@@ -128,6 +131,7 @@ def _read(folder_fd: int, name: str) -> _Environment:
     home = _BUILT_ON.search(_text(folder_fd, "pyvenv.cfg"))
     libraries = _names(folder_fd, "lib")
     has_pytest = any("pytest" in _names(folder_fd, "lib", library, "site-packages") for library in libraries)
+
     return _Environment(name, os.path.realpath(f"{os.fsdecode(home[1])}/.." if home else "/"), has_pytest)
 
 
@@ -140,11 +144,13 @@ def _inside(root_fd: int, root: str) -> Iterator[_Environment]:
 
 def _outside(root: str, home: str) -> Iterator[_Environment]:
     patterns = [_place(pattern_text, home) for pattern_text in _ELSEWHERE]
+
     for name in ("sha256", "md5"):
         digest = hashlib.new(name, os.fsencode(root), usedforsecurity=False).digest()
         patterns = [
             pattern.replace(f"{{{name}}}", base64.urlsafe_b64encode(digest).decode()[:8]) for pattern in patterns
         ]
+
     activated = os.environ.get("VIRTUAL_ENV") or os.devnull
     for folder in (*(name for pattern in patterns for name in sorted(glob.glob(pattern))), activated):
         real = os.path.realpath(folder)
@@ -159,6 +165,7 @@ def _is_installation(prefix: str, home: str) -> bool:
         prefix.startswith(f"{os.path.realpath(_place(installation, home))}/") for installation in _INSTALLATIONS
     )
     holds_home = f"{os.path.realpath(home)}/".startswith(f"{prefix}/")
+
     return is_known and not holds_home and bool(glob.glob(f"{glob.escape(prefix)}/lib/python3*/os.py"))
 
 
@@ -177,23 +184,34 @@ def _outer_path(root: str) -> str:
 def _needs(program: str, home: str, path: str) -> Iterator[str]:
     for name, parts in _NEEDS[program].items():
         found = os.path.realpath(shutil.which(name, path=path) or "/")
-        folder = home if name == "~" else os.path.dirname(os.path.dirname(found)).rstrip("/")
+
+        if name == "~":
+            folder = home
+        else:
+            folder = os.path.dirname(os.path.dirname(found)).rstrip("/")
+
         yield from (f"{folder}/{part}" for part in parts if folder)
 
 
 def _commands(root_fd: int, path: str) -> Iterator[Command]:
-    names, command = _names(root_fd), partial(_command, path)
+    names = _names(root_fd)
+    command = partial(_command, path)
+
     with suppress(ValueError, AttributeError, RecursionError):  # what is no package of node's
         package = json.loads(_text(root_fd, "package.json"))
         script = str(package.get("scripts", {}).get("test") or "")
+
         if script and _NO_TEST not in script:
             tool = next(tool for name, tool in _LOCK_FILES.items() if name in names)
             needs = package.get("dependencies") or package.get("devDependencies")
             yield command(f"{tool} test", _SCRIPTS, "node_modules" if needs and "node_modules" not in names else "")
+
     if "Cargo.toml" in names:
         yield command("cargo test", (".rs",))
+
     if "go.mod" in names:
         yield command("go test ./...", (".go",))
+
     if _MAKE_TEST.search(_text(root_fd, "Makefile")):
         yield command("make test", _OTHERS)
 
@@ -207,6 +225,7 @@ def _text(folder_fd: int, name: str) -> bytes:
     """The beginning of a file, b"" where none is."""
     with suppress(OSError):
         return beginning(folder_fd, (name,))
+
     return b""
 
 
@@ -214,4 +233,5 @@ def _names(folder_fd: int, *parts: str) -> list[str]:
     """What is in the folder that the parts lead to, none where there is no such folder."""
     with suppress(OSError), closing(open_directory(folder_fd, parts)) as folder:
         return sorted(os.listdir(folder))
+
     return []

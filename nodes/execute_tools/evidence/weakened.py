@@ -51,13 +51,16 @@ def _selection(path: str, text: str) -> object:
     with suppress(ValueError, AttributeError, configparser.Error):  # it is not of its form
         if name == "pyproject.toml":
             return tomllib.loads(text).get("tool", {}).get("pytest")
+
         if name in {"tox.ini", "setup.cfg"}:
             sections = configparser.RawConfigParser(strict=False)
             sections.read_string(text)
             return [dict(sections[section]) if section in sections else None for section in _SECTIONS]
+
         if name == "package.json":
             package = json.loads(text or "{}")
             return [package.get(field_name) for field_name in _FIELDS]
+
     return text
 
 
@@ -70,6 +73,7 @@ def ignored_tests(before: str, after: str) -> str:
         ]
         for text in (before, after)
     )
+
     return ", ".join(value_name for value_name in new if value_name not in old)
 
 
@@ -80,15 +84,19 @@ def weakened(texts: Mapping[str, tuple[str, str]]) -> dict[str, str]:
     """
     old, new = ({path: _parts(path, pair[at]) for path, pair in texts.items()} for at in (0, 1))
     moved = [(name, part) for path in new for name, part in new[path].items() if name not in old[path]]
-    names, keys = dict(moved), {part.key: part for _, part in moved}
+    names = dict(moved)
+    keys = {part.key: part for _, part in moved}
     marks: dict[str, str] = {}
+
     for path, parts in old.items():
         counts: Counter[tuple[str, str]] = Counter()
         for name, part in parts.items():
             now = new[path].get(name) or keys.get(part.key) or names.get(name)
             counts.update(_lost(part, now) if now else {("test", "gone"): 1})
+
         if words := [f"{count_of(number, noun)} {how}" for (noun, how), number in counts.items() if number > 0]:
             marks[path] = ", ".join(words)
+
     return marks
 
 
@@ -97,7 +105,8 @@ def changed_tests(before: str, after: str) -> frozenset[str]:
 
     A class has the tests that it inherits from another class of the file.
     """
-    old, new = _test_texts(before), _test_texts(after)
+    old = _test_texts(before)
+    new = _test_texts(after)
     return frozenset(name for name, text in new.items() if old.get(name) != text)
 
 
@@ -105,11 +114,14 @@ def _test_texts(text: str) -> dict[str, str]:
     tree = parse(text)
     if isinstance(tree, SyntaxProblem):
         return {}
+
     tests = {name.removeprefix("."): ast.dump(test) for name, test in _tests(tree).items()}
+
     for node in (statement for statement in tree.body if isinstance(statement, ast.ClassDef)):
         for base in (base_name.id for base_name in node.bases if isinstance(base_name, ast.Name)):
             inherited = {name.partition(".")[2]: dump for name, dump in tests.items() if name.startswith(f"{base}.")}
             tests = {f"{node.name}.{name}": dump for name, dump in inherited.items()} | tests
+
     return tests
 
 
@@ -136,6 +148,7 @@ def _lost(was: _Part, now: _Part) -> dict[tuple[str, str], int]:
         assertion.kept for assertion in gained
     )
     fewer = max(0, len(lost) - len(gained))
+
     return {
         ("assertion", "fewer"): fewer,
         ("assertion", "weaker"): max(
@@ -153,9 +166,12 @@ def _parts(path: str, text: str) -> dict[str, _Part]:
         return {
             "": _Part(Counter(_Assertion(check.strip()) for check in _CHECK.findall(text)), len(_SKIP.findall(text)))
         }
+
     try:
         tree = parse(text)
-        return {"": _Part(Counter(), 0)} if isinstance(tree, SyntaxProblem) else _python_parts(tree)
+        if isinstance(tree, SyntaxProblem):
+            return {"": _Part(Counter(), 0)}
+        return _python_parts(tree)
     except RecursionError:  # of what is written out again
         return {"": _Part(Counter(), 0)}
 
@@ -169,6 +185,7 @@ def _python_parts(tree: ast.Module) -> dict[str, _Part]:
     tests = _tests(tree)
     inside = {below for test in tests.values() for below in ast.walk(test)}
     parts = {name: _part(ast.walk(test), nodes_taken, test.body) for name, test in tests.items()}
+
     return {**parts, "": _part((node_outside for node_outside in every if node_outside not in inside), nodes_taken, [])}
 
 
@@ -176,6 +193,7 @@ def _tests(tree: ast.Module) -> dict[str, ast.FunctionDef | ast.AsyncFunctionDef
     """The tests of a file by the name of their class, "" for none, a dot, and their own."""
     holders = (node for node in ast.walk(tree) if isinstance(node, ast.Module | ast.ClassDef))
     functions = ((getattr(holder, "name", ""), test) for holder in holders for test in holder.body)
+
     return {
         f"{holder}.{test.name}": test
         for holder, test in functions
@@ -184,11 +202,13 @@ def _tests(tree: ast.Module) -> dict[str, ast.FunctionDef | ast.AsyncFunctionDef
 
 
 def _part(nodes: Iterable[ast.AST], taken: set[ast.AST], body: list[ast.stmt]) -> _Part:
-    constants, every = dict[str, int](), [*nodes]
+    constants = dict[str, int]()
+    every = [*nodes]
     assertions = [(node in taken, assertion) for node in every if (assertion := _assertion(node))]
     skips = sum(isinstance(node, ast.Attribute) and bool(_PYTHON_SKIP.match(ast.unparse(node))) for node in every)
     written = "\n".join(map(ast.unparse, body))
     key = re.sub(r"\b[^\W\d]\w*", lambda word: f"n{constants.setdefault(word[0], len(constants))}", written)
+
     return _Part(
         Counter(assertion for _, assertion in assertions), skips, sum(swallowed for swallowed, _ in assertions), key
     )
@@ -204,15 +224,22 @@ def _names(*nodes: ast.AST) -> set[str]:
 
 
 def _assertion(node: ast.AST) -> _Assertion | None:
-    name = ast.unparse(node.func).rpartition(".")[2] if isinstance(node, ast.Call) else "assert"
+    if isinstance(node, ast.Call):
+        name = ast.unparse(node.func).rpartition(".")[2]
+    else:
+        name = "assert"
+
     if not isinstance(node, ast.Assert | ast.Call) or not re.match(r"assert|(?:raises|warns)\Z", name):
         return None
+
     values = [node.test] if isinstance(node, ast.Assert) else node.args
     strict = not name.startswith(("assertNot", "assertIsNot")) and _BROAD.isdisjoint(_names(*values))
+
     if name in {"assert", "assertTrue", "assertFalse"}:
         compared = [value for value in values[:1] if isinstance(value, ast.Compare)]
         strict = any(not isinstance(op, ast.NotEq | ast.IsNot) for test in compared for op in test.ops)
         values = [value for test in compared for value in (test.left, *test.comparators)]
+
     values_shown = [ast.unparse(value) if _names(value) else "_" for value in values]
     return _Assertion(
         ast.unparse(node),

@@ -52,20 +52,25 @@ def write_temporary(
     """
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
     descriptor = os.open(temporary, flags, 0o666 if mode is None else 0o600, dir_fd=directory_fd)
+
     try:
         with closing(descriptor):
             remaining = memoryview(data)
             while remaining:
                 remaining = remaining[os.write(descriptor, remaining) :]
+
             if like is not None:
                 _keep_owner(descriptor, *like)
+
             if mode is not None:
                 os.fchmod(descriptor, mode & PERMISSION_BITS)
+
             write_through(descriptor)
             return os.fstat(descriptor)
     except BaseException:
         with suppress(OSError):
             os.unlink(temporary, dir_fd=directory_fd)
+
         raise
 
 
@@ -77,6 +82,7 @@ def write_through(descriptor: int) -> None:
         with suppress(OSError):  # not every file system can do more
             fcntl.fcntl(descriptor, fcntl.F_FULLFSYNC)
             return
+
     os.fsync(descriptor)
 
 
@@ -93,8 +99,10 @@ def name_exclusively(directory_fd: int, temporary: str, name: str) -> None:
         # What knows no hard links cannot refuse in the same step in which it names; looking first comes close.
         if identity_at(directory_fd, name) is not None:
             raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), name) from None
+
         _rename(directory_fd, temporary, name)
         return
+
     with suppress(OSError):
         os.unlink(temporary, dir_fd=directory_fd)
 
@@ -138,6 +146,7 @@ def commit(step: RenameStep) -> None:
     """
     if step.before is not None and identity_at(step.directory_fd, step.name) != step.before:
         raise OSError(errno.ESTALE, os.strerror(errno.ESTALE))
+
     if step.after is None:
         _rename(step.directory_fd, step.name, step.kept)
         if identity_at(step.directory_fd, step.kept) != step.before:
@@ -173,6 +182,7 @@ def identity_at(directory_fd: int, name: str) -> Identity | None:
     """The file that the name means, None where it means nothing. A link is not followed."""
     with suppress(FileNotFoundError):
         return identity(os.stat(name, dir_fd=directory_fd, follow_symlinks=False))
+
     return None
 
 
@@ -199,6 +209,7 @@ class OpenFolders:
         for handle in {self.root, *self._opened.values()}:
             with suppress(OSError):  # nothing was written through it
                 os.close(handle)
+
         self._opened.clear()
 
     def open(self, parts: Sequence[str], *, made: list[str] | None = None) -> int:
@@ -210,6 +221,7 @@ class OpenFolders:
         key = tuple(parts)
         if key not in self._opened:
             self._opened[key] = open_directory(self.root, key, made=made) if key else self.root
+
         return self._opened[key]
 
     def deepest(self, parts: Sequence[str]) -> tuple[int, int]:
@@ -220,6 +232,7 @@ class OpenFolders:
         for length in range(len(parts), 0, -1):
             with suppress(FileNotFoundError):
                 return self.open(parts[:length]), length
+
         return self.open(()), 0
 
     def real_name(self, folder: int, *rest: str) -> str | None:
@@ -227,25 +240,31 @@ class OpenFolders:
 
         Raises OSError: ESTALE, the folder has been moved out of the root.
         """
-        top, above = handle_name(self.root), handle_name(folder)
+        top = handle_name(self.root)
+        above = handle_name(folder)
         if top is None or above is None:
             return None
+
         name = os.path.normpath(os.path.join(os.path.relpath(above, top), *rest))
         if name == ".." or name.startswith("../"):
             raise OSError(errno.ESTALE, os.strerror(errno.ESTALE))
+
         return name
 
     def sync(self, made: Sequence[str] = ()) -> None:
         """Write the names in all opened folders through to the disk, and those of the folders that were `made`."""
         for folder in self._opened.values():
             sync_folder(folder)
+
         for parts in {tuple(name.split("/")[:-1]) for name in made} - self._opened.keys():
             try:
                 folder = open_directory(self.root, parts)
             except OSError as error:
                 if error.errno not in _GONE:
                     raise
+
                 continue
+
             with closing(folder):
                 sync_folder(folder)
 

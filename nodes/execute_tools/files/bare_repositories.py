@@ -36,6 +36,7 @@ def is_repository_data(name: str) -> bool:
 def repository_refusal(root_fd: int, changed: Iterable[str], made: Iterable[str]) -> ToolError | None:
     """Why the files with these names below the root may not change together, of which those in `made` are new."""
     together = {(folder, part.casefold()) for name in made for folder, part in _steps(name)}
+
     for name in changed:
         for folder, part in _steps(name):
             place = part.casefold()
@@ -45,11 +46,13 @@ def repository_refusal(root_fd: int, changed: Iterable[str], made: Iterable[str]
                 return _refusal(name, f"is a part of the git repository {quoted(folder or '.')}")
             if (folder, place) not in together or _exists(root_fd, folder, part):
                 continue
+
             if any(
                 (folder, name_beside.casefold()) in together or _exists(root_fd, folder, name_beside)
                 for name_beside in _beside(place)
             ):
                 return _refusal(name, f"would make {quoted(folder or '.')} a git repository")
+
     return None
 
 
@@ -71,6 +74,7 @@ def _exists(root_fd: int, folder: str, name: str) -> bool:
     with suppress(OSError):
         status_beneath(root_fd, (*folder.split("/"), name) if folder else (name,))
         return True
+
     return False
 
 

@@ -47,7 +47,9 @@ class CancellationScope:
         with nullcontext() if self._parent is None else self._parent.effect(), self._lock:
             if self._over:
                 raise ScopeOverError("the time of this call is over")
+
             self._busy += 1
+
             try:
                 yield
             finally:
@@ -69,6 +71,7 @@ class CancellationScope:
         if not self.closed:
             with suppress(Empty):
                 self._bell.get(timeout=seconds)
+
         return not self.closed
 
     @property
@@ -112,8 +115,10 @@ class _WorkThread(threading.Thread):
             work()
             del work
             self.name = "idle"
+
             if len(_IDLE) >= _MOST_IDLE:
                 return
+
             _IDLE.append(self)
 
 
@@ -128,6 +133,7 @@ def _begin(work: Callable[[], object]) -> None:
     except IndexError:
         thread = _WorkThread()
         thread.start()
+
     thread.waiting.put(work)
 
 
@@ -213,7 +219,9 @@ def calls_in_loop() -> Iterator[Callable[[Coroutine[Any, Any, Result]], Result]]
     It has the context variables of that thread. A coroutine that still runs when the block is left is cancelled, and
     none begins after that.
     """
-    loop, futures, over = asyncio.get_running_loop(), list[Future[Any]](), threading.Event()
+    loop = asyncio.get_running_loop()
+    futures = list[Future[Any]]()
+    over = threading.Event()
 
     def run(coroutine: Coroutine[Any, Any, Result]) -> Result:
         try:
@@ -221,9 +229,11 @@ def calls_in_loop() -> Iterator[Callable[[Coroutine[Any, Any, Result]], Result]]
         except RuntimeError:  # the loop is closed: who waited for this thread was cancelled
             coroutine.close()
             raise
+
         futures.append(future)
         if over.is_set():
             future.cancel()
+
         return future.result()
 
     try:
@@ -243,6 +253,7 @@ def call_here(seconds: float, function: Callable[[], Result], scope: Cancellatio
     """
     if seconds == inf:
         return _body(function)
+
     seconds = min(seconds, LONGEST_S)
     if not timer_is_free():
         return call_within(seconds, function, scope)
@@ -250,14 +261,17 @@ def call_here(seconds: float, function: Callable[[], Result], scope: Cancellatio
     def ring(_: int, frame: FrameType | None) -> None:
         if not _is_running(frame):
             return
+
         if scope.busy:  # what has begun is finished
             signal.setitimer(signal.ITIMER_REAL, _EFFECT_S, _NEXT_RING_S)
             return
+
         scope.revoke()
         raise GivenUp
 
     before = signal.signal(signal.SIGALRM, ring)
     signal.setitimer(signal.ITIMER_REAL, seconds, _NEXT_RING_S)
+
     try:
         return _body(function)
     except GivenUp:
@@ -265,6 +279,7 @@ def call_here(seconds: float, function: Callable[[], Result], scope: Cancellatio
     finally:
         if signal.getitimer(signal.ITIMER_REAL)[1] == _NEXT_RING_S:
             signal.setitimer(signal.ITIMER_REAL, 0)
+
         if signal.getsignal(signal.SIGALRM) is ring:
             signal.signal(signal.SIGALRM, before)
 
@@ -281,7 +296,9 @@ def _is_running(frame: FrameType | None) -> bool:
     while frame is not None:
         if frame.f_code is _body.__code__:
             return True
+
         frame = frame.f_back
+
     return False
 
 
@@ -297,5 +314,6 @@ def timer_is_free() -> bool:
 def _give_up(outcome: "Future[Result]", scope: CancellationScope | None) -> None:
     if outcome.done() and not outcome.cancelled():
         return
+
     if scope is not None:
         scope.revoke()

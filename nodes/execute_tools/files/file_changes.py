@@ -120,15 +120,18 @@ def change_files(
     """Make all changes; on a failure everything is as it was. See `Workspace.change_files`."""
     if isinstance(placed := placed_changes(paths, changes), ToolError):
         return placed
+
     try:
         folders = OpenFolders(paths.root)
     except OSError as error:
         return os_failure(error, "write", ".")
+
     with folders:
         plan = _Plan(paths, folders, backups=recorder is not None)
         refusal = plan.add_all(placed)
         if refusal is not None or not plan.effects:
             return refusal or ()
+
         return _Transaction(folders, plan, recorder).run()
 
 
@@ -142,13 +145,22 @@ def placed_changes(paths: JudgedPaths, changes: Sequence[Change]) -> list[Placed
     """
     if len(changes) > MOST_CHANGES:
         return invalid(f"{len(changes)} files are too many for one change: {MOST_CHANGES} are allowed.")
+
     found: list[PlacedChange] = []
+
     for change in changes:
-        placed = _write(paths, change) if isinstance(change, WriteFile) else _leave(paths, change)
+        if isinstance(change, WriteFile):
+            placed = _write(paths, change)
+        else:
+            placed = _leave(paths, change)
+
         if isinstance(placed, ToolError):
             return placed
+
         found.append(placed)
+
     names_taken: set[str] = set()
+
     for name in (
         place.real
         for placed_change in found
@@ -157,7 +169,9 @@ def placed_changes(paths: JudgedPaths, changes: Sequence[Change]) -> list[Placed
     ):
         if name in names_taken:
             return invalid(f"Two of these changes concern {quoted(name)}: make one of them.")
+
         names_taken.add(name)
+
     return _repository_refusal(paths, found) or found
 
 
@@ -174,6 +188,7 @@ def _repository_refusal(paths: JudgedPaths, placed: Sequence[PlacedChange]) -> T
         for place in (placed_change.place, placed_change.target)
         if place is not None and place.missing
     ]
+
     try:
         with closing(open_root(paths.root)) as root:
             return repository_refusal(root, changed, names_made)
@@ -186,8 +201,12 @@ def _write(paths: JudgedPaths, change: WriteFile) -> PlacedChange | ToolError:
         return place
     if (denial := paths.held_denial(place.real, lambda: change.data[:CONTENT_BYTES])) is not None:
         return denial
+
     if change.expected_sha256:
-        gone = _conflict(place, "write", "it is gone") if place.missing else None
+        if place.missing:
+            gone = _conflict(place, "write", "it is gone")
+        else:
+            gone = None
         return gone or PlacedChange(change, place)
     if place.missing:
         return PlacedChange(change, place)
@@ -273,7 +292,9 @@ class _Plan:
     """
 
     def __init__(self, paths: JudgedPaths, folders: OpenFolders, *, backups: bool) -> None:
-        self._paths, self._folders, self._keeps_backups = paths, folders, backups
+        self._paths = paths
+        self._folders = folders
+        self._keeps_backups = backups
         self.effects: list[_Effect] = []
         self.done: list[ChangedFile] = []
         self.made: list[str] = []
@@ -292,23 +313,32 @@ class _Plan:
         return None
 
     def _add(self, placed: PlacedChange, doing: str) -> ChangedFile | ToolError:
-        change, place = placed.change, placed.place
+        change = placed.change
+        place = placed.place
         if isinstance(change, WriteFile) and not change.expected_sha256:
             after = FileState(_sha256(change.data), _bits(change.mode))
             name = self._come(place, after, "write", change.data)
-            return name if isinstance(name, ToolError) else ChangedFile(name, sha256=after.sha256)
+            if isinstance(name, ToolError):
+                return name
+            return ChangedFile(name, sha256=after.sha256)
         if isinstance(current := self._current(change, place, doing), ToolError):
             return current
         real, status = current
-        before, which = FileState(change.expected_sha256, _bits(status.st_mode)), identity(status)
-        data, target, after = None, "", _NO_FILE
+        before = FileState(change.expected_sha256, _bits(status.st_mode))
+        which = identity(status)
+        data = None
+        target = ""
+        after = _NO_FILE
         if isinstance(change, WriteFile):
             data = change.data
             after = FileState(_sha256(data), before.mode if change.mode is None else _bits(change.mode))
         effect = _Effect(FileEffect(real, before, after), doing, place, data, place, which)
         if isinstance(change, MoveFile) and placed.target is not None:
             # It comes to the target first and leaves its old name then: there is no moment without it.
-            after = before if change.data is None else FileState(_sha256(change.data), before.mode)
+            if change.data is None:
+                after = before
+            else:
+                after = FileState(_sha256(change.data), before.mode)
             name = self._come(placed.target, after, "move to", change.data, place, which)
             if isinstance(name, ToolError):
                 return name
@@ -318,7 +348,10 @@ class _Plan:
 
     def _current(self, change: Change, place: Place, doing: str) -> tuple[str, os.stat_result] | ToolError:
         """The real name and the status of the file, if it may be used and still holds what is expected."""
-        keeps = change.data is None if isinstance(change, MoveFile) else change.even_read_only
+        if isinstance(change, MoveFile):
+            keeps = change.data is None
+        else:
+            keeps = change.even_read_only
         folder = self._folders.open(place.parts[:-1])
         try:
             descriptor, status = open_regular(folder, place.parts[-1:], os.O_RDONLY if keeps else os.O_RDWR)
@@ -360,7 +393,10 @@ class _Plan:
         folder, length = self._folders.deepest(parts[:-1])
         # A directory can be moved to where nothing may be written, between the decision and its opening.
         name = self._folders.real_name(folder, *parts[length:])
-        denial = None if name is None else self._paths.denial(name, for_write=True)
+        if name is None:
+            denial = None
+        else:
+            denial = self._paths.denial(name, for_write=True)
         if denial is not None:
             return denial
         name = name or place.real
@@ -390,7 +426,9 @@ class _Transaction:
     """
 
     def __init__(self, folders: OpenFolders, plan: _Plan, recorder: ChangeRecorder | None) -> None:
-        self._folders, self._plan, self._recorder = folders, plan, recorder
+        self._folders = folders
+        self._plan = plan
+        self._recorder = recorder
         self._token = secrets.token_hex(8)
         self._steps: list[RenameStep] = []
         self._temporaries: list[tuple[int, str]] = []
@@ -430,7 +468,9 @@ class _Transaction:
 
     def _stage_one(self, effect: _Effect, number: int) -> None:
         """A file that is replaced alone needs no name for the old one: after one step nothing has to be taken back."""
-        folders, path, parts = self._folders, effect.recorded.path, effect.place.parts
+        folders = self._folders
+        path = effect.recorded.path
+        parts = effect.place.parts
         folder = folders.open(parts[:-1], made=self._made if effect.comes else None)
         if effect.comes and folders.real_name(folder, parts[-1]) not in {path, None}:
             raise OSError(errno.ESTALE, os.strerror(errno.ESTALE))
@@ -454,11 +494,14 @@ class _Transaction:
         return name
 
     def _new_file(self, effect: _Effect, folder: int, temporary: str) -> Identity | None:
-        original, mode = effect.original, effect.recorded.after.mode
+        original = effect.original
+        mode = effect.recorded.after.mode
         if effect.data is not None:
             like = None if original is None else self._source(original)
             return identity(write_temporary(folder, temporary, effect.data, mode=mode, like=like))
-        return None if original is None else self._second_name(effect, original, mode, folder, temporary)
+        if original is None:
+            return None
+        return self._second_name(effect, original, mode, folder, temporary)
 
     def _second_name(
         self, effect: _Effect, original: Place, mode: int | None, folder: int, temporary: str
@@ -527,7 +570,8 @@ class _Transaction:
 
     def _remove_temporaries(self) -> tuple[int, OSError | None]:
         """Take them all away. Gives how many were there, and why one could not be removed."""
-        removed, failure = 0, None
+        removed = 0
+        failure = None
         for folder, name in self._temporaries:
             try:
                 with suppress(FileNotFoundError):

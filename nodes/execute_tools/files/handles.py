@@ -64,6 +64,7 @@ def status_beneath(root_fd: int, parts: Sequence[str]) -> os.stat_result:
     """What `parts` lead to, without opening it; a link is told as one."""
     if not parts:
         return os.fstat(root_fd)
+
     with closing(_walked(root_fd, parts[:-1], _STEP)) as parent:
         return os.stat(_one_part(parts[-1]), dir_fd=parent, follow_symlinks=False)
 
@@ -72,15 +73,18 @@ def open_regular(root_fd: int, parts: Sequence[str], flags: int) -> tuple[int, o
     """Open an existing regular file without ever waiting; EISDIR for a directory, ENXIO for what else is no file."""
     if not parts:
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
+
     with closing(_walked(root_fd, parts[:-1], _STEP)) as parent:
         _require_regular(os.stat(_one_part(parts[-1]), dir_fd=parent, follow_symlinks=False))
         descriptor = _open_part(parts[-1], flags | _FILE, parent)
+
     try:
         status = os.fstat(descriptor)
         _require_regular(status)
     except BaseException:
         os.close(descriptor)
         raise
+
     return descriptor, status
 
 
@@ -102,6 +106,7 @@ def lock_folder(descriptor: int, operation: int, deadline: float) -> bool:
         except BlockingIOError:
             if time.monotonic() > deadline:
                 return False
+
             time.sleep(_LOCK_POLL_S)
         except OSError:
             return True
@@ -114,9 +119,11 @@ def handle_name(descriptor: int) -> str | None:
     try:
         if sys.platform == "darwin":
             return os.fsdecode(fcntl.fcntl(descriptor, _F_GETPATH, bytes(1024)).rstrip(b"\0"))
+
         name = os.readlink(f"/proc/self/fd/{descriptor}")
     except OSError:
         return None
+
     return None if name.endswith(_DELETED) else name
 
 
@@ -124,13 +131,16 @@ def _walked(root_fd: int, parts: Sequence[str], flags: int, *, made: list[str] |
     """Open what the parts lead to, the last one with `flags`; see `open_directory` for `made`."""
     names = [_one_part(part) for part in parts]
     folder_fd = os.open(".", _STEP if names else flags, dir_fd=root_fd)
+
     for depth, part in enumerate(names, start=1):
         with closing(folder_fd) as parent:
             if made is not None:
                 with suppress(FileExistsError):
                     os.mkdir(part, dir_fd=parent)
                     made.append("/".join(names[:depth]))
+
             folder_fd = _open_part(part, _STEP if depth < len(names) else flags, parent)
+
     return folder_fd
 
 
@@ -152,6 +162,7 @@ def _one_part(name: str) -> str:
 def _is_link(name: str, directory_fd: int) -> bool:
     with suppress(OSError):
         return stat.S_ISLNK(os.stat(name, dir_fd=directory_fd, follow_symlinks=False).st_mode)
+
     return False
 
 

@@ -37,14 +37,17 @@ def malformed(path: str) -> ToolError | None:
     """Why this is no path, or None. Whatever a model sends is looked at, so it need not even be a string."""
     if not isinstance(path, str) or not path.strip():
         return invalid("The path is empty: name a file or directory of the workspace.")
+
     try:
         encoded = path.encode()
     except UnicodeEncodeError:
         return invalid(f"The path {quoted(path)} is not valid Unicode text.")
+
     if b"\0" in encoded:
         return invalid(f"The path {quoted(path)} contains a NUL character.")
     if len(encoded) > LONGEST_PATH or any(len(part) > LONGEST_NAME for part in encoded.split(b"/")):
         return invalid(f"The path {quoted(path)} is too long: {LONGEST_NAME} bytes a name, {LONGEST_PATH} in all.")
+
     return None
 
 
@@ -56,6 +59,7 @@ def extension_denial(name: str, allowed: AbstractSet[str]) -> ToolError | None:
     extension = os.path.splitext(name)[1]
     if not allowed or extension.lower() in allowed:
         return None
+
     message = f"Extension {quoted(extension)} not allowed. Allowed: {', '.join(sorted(allowed))}."
     return ToolError(code=ToolErrorCode.PERMISSION_DENIED, message=message)
 
@@ -77,6 +81,7 @@ def check_workspace(path: StrPath) -> str | ToolError:
     path = os.fspath(path)
     if (no_path := malformed(path)) is not None:
         return no_path
+
     try:
         real = os.path.realpath(path, strict=True)
         with handles.closing(handles.open_root(real)) as root, os.scandir(root):
@@ -86,8 +91,10 @@ def check_workspace(path: StrPath) -> str | ToolError:
         return ToolError(code=ToolErrorCode.NOT_FOUND, message=message)
     except OSError as error:
         return os_failure(error, "use as workspace", path)
+
     if not is_system_directory(real):
         return malformed(real) or real
+
     message = f"The workspace {quoted(path)} is a system directory: choose a project folder."
     return ToolError(code=ToolErrorCode.PERMISSION_DENIED, message=message)
 
@@ -97,6 +104,7 @@ def is_system_directory(real: str) -> bool:
     name = real.removeprefix("/private")  # macOS keeps /etc, /tmp and /var there
     if any(_is_below(name, folder) for folder in OPEN_DIRECTORIES):
         return False
+
     return real == "/" or any(_is_below(name, folder) for folder in SYSTEM_DIRECTORIES)
 
 
@@ -131,7 +139,9 @@ class Place:
     @property
     def parts(self) -> tuple[str, ...]:
         """The real name, part by part."""
-        return () if self.real == "." else tuple(self.real.split("/"))
+        if self.real == ".":
+            return ()
+        return tuple(self.real.split("/"))
 
 
 class PathSandbox:
@@ -153,6 +163,7 @@ class PathSandbox:
         self.root = os.path.realpath(root, strict=True)
         if not os.path.isdir(self.root):
             raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), root)
+
         self._may_name = may_name
         self._namesakes = namesakes
         self._observe = observe
@@ -162,14 +173,18 @@ class PathSandbox:
         path = os.fspath(path) if isinstance(path, os.PathLike) else path
         if isinstance(place := self.locate(path, access), ToolError):
             return place
+
         above = os.path.join(self.root, *place.parts[:-1])
         if place.missing and (access is not PathAccess.WRITE_FILE or not os.path.isdir(above)):
             return self.not_found(path, place.requested, access)
+
         return os.path.normpath(os.path.join(self.root, place.real))
 
     def requested_name(self, path: str) -> str | None:
         """The cleaned name relative to the root, its links unresolved; None for what is no path or leads out."""
-        return None if malformed(path) is not None else self._relative(self._candidate(path))
+        if malformed(path) is not None:
+            return None
+        return self._relative(self._candidate(path))
 
     def locate(self, path: str, access: PathAccess) -> Place | ToolError:
         """Where the path leads inside the root, whether or not something is there, or why it may not go there."""
@@ -178,23 +193,29 @@ class PathSandbox:
             return self._refused(no_path, path, "")
         if names_elsewhere(path) and not os.path.lexists(self._candidate(path)):
             return self._refused(self.outside(path, access), path, os.path.normpath(path))
+
         candidate = self._candidate(path)
         requested = self._relative(candidate)
         if requested is None and (not os.path.isabs(path) or candidate.startswith(MAGIC_DIRECTORIES)):
             return self._refused(self.outside(path, access), path, os.path.relpath(candidate, self.root))
+
         try:
             real, missing = _real_name(self._existing_form(candidate))
         except OSError as error:
             return self._refused(os_failure(error, "resolve", display), path, requested or candidate)
+
         relative = self._relative(real)
         if relative is None:
             return self._refused(self.outside(path, access), path, os.path.relpath(real, self.root))
+
         if display.endswith(("/", "/.")) and access is not PathAccess.LIST_DIR:
             message = f"The path {quoted(display)} names a directory, and a file is needed."
             return self._refused(invalid(message, requested or relative), path, relative)
+
         no_path = malformed(relative)  # a link may lead to a name that no path can spell
         if no_path is not None:
             return self._refused(no_path, path, relative)
+
         return Place(requested or candidate.lstrip("/"), relative, missing)
 
     def not_found(self, path: str, requested: str, access: PathAccess) -> ToolError:
@@ -202,7 +223,12 @@ class PathSandbox:
         kind = "directory" if access is PathAccess.LIST_DIR else "file"
         names = self.suggest(path)
         meant = " or ".join(quoted(name) for name in names)
-        remedy = f"Did you mean {meant}?" if meant else "List the directory above it to see what is there."
+
+        if meant:
+            remedy = f"Did you mean {meant}?"
+        else:
+            remedy = "List the directory above it to see what is there."
+
         message = f"No such {kind}: {quoted(requested)}. {remedy}"
         return self._refused(
             ToolError(code=ToolErrorCode.NOT_FOUND, message=message, suggestions=names), path, requested
@@ -213,18 +239,20 @@ class PathSandbox:
         place = self.locate(path, PathAccess.LIST_DIR)
         if isinstance(place, ToolError) or not place.missing:
             return ()
+
         existing_parts, names = self._deepest(place.parts)
-        missing, following = (
-            place.parts[len(existing_parts) : len(existing_parts) + 1],
-            place.parts[len(existing_parts) + 1 :],
-        )
+        missing = place.parts[len(existing_parts) : len(existing_parts) + 1]
+        following = place.parts[len(existing_parts) + 1 :]
+
         if not missing:
             return ()
+
         candidates = ("/".join((*existing_parts, name)) for name in closest_names(missing[0], names, len(names)))
         complete = (
             candidate if self._is_inside(candidate := "/".join((name, *following))) else name for name in candidates
         )
         close = (name for name in complete if self._is_inside(name) and self._may_name(name))
+
         return tuple(dict.fromkeys((*self._namesakes(place.parts[-1]), *close)))[:3]
 
     def _deepest(self, parts: tuple[str, ...]) -> tuple[tuple[str, ...], list[str]]:
@@ -235,6 +263,7 @@ class PathSandbox:
                 handles.closing(handles.open_directory(root, parts[:length])) as folder_fd,
             ):
                 return parts[:length], [name for name in os.listdir(folder_fd) if malformed(name) is None]
+
         return (), []
 
     def _is_inside(self, relative: str) -> bool:
@@ -246,7 +275,11 @@ class PathSandbox:
     def outside(self, path: str, access: PathAccess, what: str = "is outside the workspace") -> ToolError:
         """The refusal of a path that is none of this workspace, as `what` says, with the one that it may mean."""
         inside = self._meant_inside(path, access)
-        meant = f"; did you mean {' or '.join(map(quoted, inside))}?" if inside else "."
+        if inside:
+            meant = f"; did you mean {' or '.join(map(quoted, inside))}?"
+        else:
+            meant = "."
+
         message = f"{quoted(path)} {what}{meant} Use a relative path under '.'."
         return ToolError(code=ToolErrorCode.PERMISSION_DENIED, message=message, suggestions=inside or (".",))
 
@@ -258,6 +291,7 @@ class PathSandbox:
         ends = [end for end in _ends(path) if end.isprintable() and self._may_name(end)]
         if inside := [end for end in ends if self._is_inside(end)]:
             return (inside[0],)
+
         free = [end for end in ends if not os.path.lexists(os.path.join(self.root, end))]  # a link may lead out
         new = [end for end in free if access is PathAccess.WRITE_FILE and self._is_inside(os.path.dirname(end))]
         return (*(self._namesakes(os.path.basename(ends[-1])) if ends else ()), *new[:1])
@@ -265,7 +299,10 @@ class PathSandbox:
     def _shown(self, path: str) -> str:
         """The path as a message says it: without the name of the workspace, if it begins with it."""
         inside = isinstance(path, str) and path.startswith(f"{self.root}/")
-        return (path[len(self.root) :].lstrip("/") or ".") if inside else path
+        if inside:
+            return path[len(self.root) :].lstrip("/") or "."
+
+        return path
 
     def _candidate(self, path: str) -> str:
         """The absolute, lexically cleaned name; a second slash in front, which POSIX leaves open, means nothing."""
@@ -281,14 +318,18 @@ class PathSandbox:
             for place, part in enumerate(parts):
                 with handles.closing(handles.open_directory(root, parts[:place])) as folder:
                     names = os.listdir(folder)
+
                 if part not in names:
                     part_wanted = normalize("NFC", part)
                     parts[place] = next((name for name in names if normalize("NFC", name) == part_wanted), part)
+
         return os.path.join(self.root, *parts)
 
     def _relative(self, absolute: str) -> str | None:
         relative = os.path.relpath(absolute, self.root)
-        return None if relative == ".." or relative.startswith("../") else relative
+        if relative == ".." or relative.startswith("../"):
+            return None
+        return relative
 
     def _refused(self, error: ToolError, path: str, relative: str) -> ToolError:
         if self._observe is not None:
@@ -296,6 +337,7 @@ class PathSandbox:
             decision = {"root": self.root, "path": path, "clean": clean, "relative": relative}
             with suppress(Exception):  # an observer must not change the answer
                 self._observe({**decision, "code": error.code.value})
+
         return error
 
 
@@ -333,7 +375,8 @@ class HardLinks:
     """The files of one workspace that have several names; `judge` answers about one of them. May be used by threads."""
 
     def __init__(self, root: str, judge: Callable[[str, bool], ToolError | None]) -> None:
-        self._root, self._judge = root, judge
+        self._root = root
+        self._judge = judge
         self._lock = threading.Lock()
         self._linked: _Linked = {}
 
@@ -352,6 +395,7 @@ class HardLinks:
         status_now = status()
         if not _has_several_names(status_now):
             return None
+
         with self._lock:
             count, names = self._linked.get((status_now.st_dev, status_now.st_ino), (0, []))
             if count != status_now.st_nlink or name not in names:
@@ -359,6 +403,7 @@ class HardLinks:
                     self._linked = _linked_files(self._root)
                 except (OSError, RecursionError) as error:
                     return _unknown(name, f"the workspace cannot be gone through ({error})")
+
                 status_now = status()  # a file that is made may have a second name for a moment
                 names = self._linked.get((status_now.st_dev, status_now.st_ino), (0, []))[1]
         if _has_several_names(status_now) and name not in names:
@@ -425,7 +470,8 @@ class JudgedPaths(PathSandbox):
         contents: ContentJudge = lambda _: None,
         namesakes: Callable[[str], Sequence[str]] = lambda _: (),
     ) -> None:
-        self._judge, self._contents = judge, contents
+        self._judge = judge
+        self._contents = contents
         self._extensions = allowed_extensions
         super().__init__(root, may_name=self._may_suggest, namesakes=namesakes, observe=observe)
         self._hard_links = HardLinks(self.root, lambda name, for_write: self.denial(name, for_write=for_write))
@@ -442,7 +488,10 @@ class JudgedPaths(PathSandbox):
         The name asked for is judged before anything is looked up, so a denial does not tell what is there.
         """
         requested = self.requested_name(path)
-        denial = None if requested is None else self._denial_for(requested, access)
+        if requested is None:
+            denial = None
+        else:
+            denial = self._denial_for(requested, access)
         if denial is not None:
             return denial
         if isinstance(place := self.locate(path, access), ToolError):
@@ -465,13 +514,19 @@ class JudgedPaths(PathSandbox):
         """
         place = self.locate(path, access)
         if isinstance(place, ToolError) or not (place.missing and "\\" in path):
-            return place if isinstance(place, ToolError) else place.real
+            if isinstance(place, ToolError):
+                return place
+            return place.real
         return self.outside(path, access, "does not exist, and '/' stands between names")
 
     def opened_name(self, descriptor: int, root_fd: int, place: Place, *, for_write: bool) -> str | ToolError:
         """The real name of the file or directory that is open, judged; the walked name where the kernel knows none."""
-        root, absolute = handles.handle_name(root_fd), handles.handle_name(descriptor)
-        name = place.real if root is None or absolute is None else os.path.relpath(absolute, root)
+        root = handles.handle_name(root_fd)
+        absolute = handles.handle_name(descriptor)
+        if root is None or absolute is None:
+            name = place.real
+        else:
+            name = os.path.relpath(absolute, root)
         if name == ".." or name.startswith("../"):
             return os_failure(OSError(errno.ESTALE, ""), "open", place.requested)
         if stat.S_ISDIR(os.fstat(descriptor).st_mode):

@@ -33,10 +33,12 @@ def decode_text(data: bytes) -> TextFile | None:
     """Bytes as text; None where they are binary (NUL near the start, or not UTF-8)."""
     if b"\x00" in data[:SNIFFED_BYTES]:
         return None
+
     try:
         text = data.decode("utf-8")
     except UnicodeDecodeError:
         return None
+
     has_bom = text.startswith(BOM)
     return TextFile(text.removeprefix(BOM), TextForm(has_bom, dominant_newline(text)))
 
@@ -46,12 +48,14 @@ def why_not_text(data: bytes) -> str:
     size = f"{len(data)} byte{'s' * (len(data) != 1)}"
     if data.startswith(_UTF_16_BOMS):
         return f"a UTF-16 text of {size}"
+
     if b"\x00" not in data[:SNIFFED_BYTES]:
         try:
             data.decode("utf-8")
         except UnicodeDecodeError as error:
             line = data.count(b"\n", 0, error.start) + 1
             return f"a file of {size} that is not UTF-8 (line {line} has the byte 0x{data[error.start]:02X})"
+
     return f"a binary file of {size}"
 
 
@@ -63,7 +67,10 @@ def encode_text(text: str, form: TextForm) -> bytes:
 def dominant_newline(text: str) -> str:
     r"""The more frequent of "\r\n" and "\n"; "\n" for a tie or a text without line ends."""
     carriage_returns = text.count("\r\n")
-    return "\r\n" if 2 * carriage_returns > text.count("\n") else "\n"
+    if 2 * carriage_returns > text.count("\n"):
+        return "\r\n"
+
+    return "\n"
 
 
 def to_unix(text: str) -> str:
@@ -74,7 +81,10 @@ def to_unix(text: str) -> str:
 def with_newline(text: str, newline: str) -> str:
     r"""The text with every "\n" or "\r\n" written as `newline`."""
     unix = to_unix(text)
-    return unix if newline == "\n" else unix.replace("\n", newline)
+    if newline == "\n":
+        return unix
+
+    return unix.replace("\n", newline)
 
 
 def with_ends_of(old: str, text: str) -> str:
@@ -84,11 +94,15 @@ def with_ends_of(old: str, text: str) -> str:
     """
     if (pairs := old.count("\r\n")) in {0, old.count("\n")}:
         return with_newline(text, "\r\n") if pairs else text
+
     ended = [(line.removesuffix("\r"), "\r\n" if line.endswith("\r") else "\n") for line in old.split("\n")]
-    lines, ends = to_unix(text).split("\n"), list[str]()
+    lines = to_unix(text).split("\n")
+    ends = list[str]()
     matcher = SequenceMatcher(None, [line for line, _ in ended], lines, autojunk=False)
+
     for _, start, end, first, last in matcher.get_opcodes():
         ends += [ended[max(0, min(start + at, end - 1))][1] for at in range(last - first)]
+
     return "".join(map(add, lines, [*ends[:-1], ""]))
 
 
@@ -102,6 +116,7 @@ def unstorable(text: str, field: str) -> str:
     match = _UNSTORABLE.search(text)
     if match is None:
         return ""
+
     line = text.count("\n", 0, match.start()) + 1
     return (
         f"{field} holds the character U+{ord(match[0]):04X} in line {line}, which no text file can hold; leave it out."

@@ -42,6 +42,7 @@ def _entry(found: os.DirEntry[str], prefix: str) -> Entry:
             return Entry(path, "file", found.stat(follow_symlinks=False).st_size)
     except OSError:  # it was there a moment ago
         pass
+
     return Entry(path, "other", 0)
 
 
@@ -52,7 +53,9 @@ def judged_entries(paths: JudgedPaths, place: Place) -> list[Entry] | ToolError:
     """
     with closing(open_root(paths.root)) as top, closing(open_directory(top, place.parts)) as directory:
         name = paths.opened_name(directory, top, place, for_write=False)
-        return name if isinstance(name, ToolError) else read_entries(directory, _prefix(name))
+        if isinstance(name, ToolError):
+            return name
+        return read_entries(directory, _prefix(name))
 
 
 def _prefix(directory: str) -> str:
@@ -71,13 +74,16 @@ def segments_of(parts: Iterable[str]) -> Segments:
 def fits(segments: Segments, parts: Sequence[str]) -> bool:
     """Whether all parts of a path fit. All segments are walked at once; `reached`: how many parts are used so far."""
     reached = {0}
+
     for segment in segments:
         if segment is None:
             reached = set(range(min(reached), len(parts) + 1))
         else:
             reached = {position + 1 for position in reached if position < len(parts) and segment.match(parts[position])}
+
         if not reached:
             return False
+
     return len(parts) in reached
 
 
@@ -126,7 +132,9 @@ class _Block:
     globs: tuple[tuple[Segments, bool], ...]
 
     def matches(self, path: str, *, is_folder: bool) -> bool:
-        parts, slash = path.split("/"), "/" if is_folder else ""
+        parts = path.split("/")
+        slash = "/" if is_folder else ""
+
         return bool(
             f"{parts[-1]}{slash}" in self.literals
             or f"/{path}{slash}" in self.literals
@@ -154,11 +162,13 @@ class IgnoreRules:
     def above(cls, parts: Sequence[str], read_file: ReadFile) -> Self:
         """The rules of the directories above the one that `parts` name; none if they hide that one itself."""
         rules = cls()
+
         for depth, name in enumerate(parts):
             folder = "/".join(parts[:depth])
             rules = rules._and(folder, read_file)
             if rules.ignores(Entry(f"{folder}/{name}".lstrip("/"), "directory", 0)):
                 rules = cls()
+
         return rules
 
     def within(self, directory: str, entries: Iterable[Entry], read_file: ReadFile) -> Self:
@@ -169,8 +179,15 @@ class IgnoreRules:
 
     def _and(self, directory: str, read_file: ReadFile) -> Self:
         data = read_file(_ignore_file_of(directory))
-        blocks = _blocks(data.decode("utf-8-sig", "replace")) if len(data) <= LARGEST_IGNORE_FILE else ()
-        return replace(self, specs=(*self.specs, (_prefix(directory or "."), blocks))) if blocks else self
+        if len(data) <= LARGEST_IGNORE_FILE:
+            blocks = _blocks(data.decode("utf-8-sig", "replace"))
+        else:
+            blocks = ()
+
+        if blocks:
+            return replace(self, specs=(*self.specs, (_prefix(directory or "."), blocks)))
+
+        return self
 
     def ignores(self, entry: Entry) -> bool:
         """Whether the innermost rule that speaks of this entry hides it."""
@@ -179,6 +196,7 @@ class IgnoreRules:
             for block in blocks:
                 if block.matches(path, is_folder=entry.kind == "directory"):
                     return block.hides
+
         return False
 
     def hides(self, parts: Sequence[str]) -> bool:
@@ -199,25 +217,32 @@ def pattern_problem(pattern: str) -> str:
         return f"{pattern!r} names no files below the workspace: name them like private/ or *.csv"
     if not pattern.isprintable() or "\\" in pattern or len(pattern) > LONGEST_DENIAL:
         return f"{pattern!r} has more than {LONGEST_DENIAL} characters, or some that no pattern may have"
+
     return ""
 
 
 def _ignore_file_of(directory: str) -> str:
-    return f"{directory}/{IGNORE_FILE}" if directory else IGNORE_FILE
+    if directory:
+        return f"{directory}/{IGNORE_FILE}"
+    return IGNORE_FILE
 
 
 def _blocks(text: str) -> tuple[_Block, ...]:
     """The lines of a file, the last ones first: as many of them as `MOST_WORK` allows."""
     blocks: list[list[_Rule]] = []
     work = 0
+
     for rule in reversed([*filter(None, map(_rule, text.split("\n")))]):
         is_turn = not blocks or blocks[-1][-1].hides is not rule.hides
         work += _TURN * is_turn + len(rule.pattern) * (not rule.is_plain)
         if work > MOST_WORK:
             break
+
         if is_turn:
             blocks.append([])
+
         blocks[-1].append(rule)
+
     return tuple(map(_block, blocks))
 
 
@@ -226,11 +251,14 @@ def _rule(line: str) -> _Rule | None:
     bare = line.rstrip(" ")
     if bare.endswith("\\") and bare != line:
         bare += " "
+
     pattern = bare.removeprefix("!")
     glob = pattern.removesuffix("/")
     if not glob or bare.startswith("#") or len(bare) > LONGEST_PATTERN:
         return None
-    anchored, body = "/" in glob, glob.removeprefix("/").replace("[^", "[!")
+
+    anchored = "/" in glob
+    body = glob.removeprefix("/").replace("[^", "[!")
     return _Rule(pattern == bare, _unescaped(body), anchored, glob != pattern)
 
 
@@ -280,6 +308,7 @@ def walk(paths: JudgedPaths, place: Place, read_file: ReadFile) -> Iterator[Entr
         if next_entry is None:
             pending.pop()
             continue
+
         entry, rules = next_entry
         yield entry
         if entry.kind == "directory" and len(pending) < DEEPEST:
@@ -291,12 +320,15 @@ def _visible(
 ) -> list[tuple[Entry, IgnoreRules]]:
     if paths.denial(place.real, for_write=False) is not None:
         return []
+
     try:
         judged = judged_entries(paths, place)
     except OSError:
         return []
+
     if isinstance(judged, ToolError):
         return []
+
     entries = sorted(judged, key=lambda entry: entry.path)
     rules = rules.within(place.real, entries, read_file)
     return [(entry, rules) for entry in entries if not rules.ignores(entry)]
@@ -343,11 +375,15 @@ def parse_glob(pattern: str) -> PathGlob | None:
     """
     if len(pattern) > MAX_PATTERN_CHARACTERS:
         return None
+
     alternatives: list[Segments] = []
+
     for alternative in _expand(pattern):
         if len(alternatives) == MAX_ALTERNATIVES:
             return None
+
         alternatives.append(_segments(alternative))
+
     return PathGlob(tuple(alternatives))
 
 
@@ -356,8 +392,10 @@ def _segments(pattern: str) -> Segments:
     parts = [part for at, part in enumerate(pattern.split("/")) if part != "." and (part or not at)]
     if anywhere or not parts:
         parts = ["**", *parts]
+
     if pattern.endswith("/"):
         parts.append("**")
+
     return segments_of(parts)
 
 
@@ -367,5 +405,6 @@ def _expand(pattern: str) -> Iterator[str]:
     if group is None:
         yield pattern
         return
+
     for choice in group[1].split(","):
         yield from _expand(f"{pattern[: group.start()]}{choice}{pattern[group.end() :]}")

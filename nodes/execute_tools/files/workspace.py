@@ -66,13 +66,16 @@ def open_file(paths: JudgedPaths, path: str) -> OpenedFile | ToolError:
     """The file, opened for reading. Pipes, sockets and devices are refused and never waited for."""
     if isinstance(place := paths.existing(path, PathAccess.READ_FILE), ToolError):
         return place
+
     try:
         with closing(open_root(paths.root)) as root, ExitStack() as refused:
             descriptor, status = open_regular(root, place.parts, os.O_RDONLY)
             stream = refused.enter_context(os.fdopen(descriptor, "rb"))
             name = paths.opened_name(descriptor, root, place, for_write=False)
+
             if isinstance(name, ToolError):
                 return name
+
             refused.pop_all()  # the caller closes it
             return OpenedFile(name, status.st_size, stream)
     except OSError as error:
@@ -83,12 +86,17 @@ def read_whole(opened: OpenedFile, max_bytes: int) -> FileContent | ToolError:
     """All of an opened file, which is closed; IO_ERROR with its size where it is larger than `max_bytes`."""
     with opened:
         try:
-            data = opened.stream.read(max_bytes + 1) if opened.size <= max_bytes else b""
+            if opened.size <= max_bytes:
+                data = opened.stream.read(max_bytes + 1)
+            else:
+                data = b""
         except OSError as error:
             return os_failure(error, "read", opened.path)
+
     size = max(opened.size, len(data))
     if size <= max_bytes:
         return FileContent.of(opened.path, data)
+
     message = f"{quoted(opened.path)} is too large to read at once: {size} bytes, and {max_bytes} are allowed."
     return ToolError(code=ToolErrorCode.IO_ERROR, message=message)
 
@@ -152,7 +160,10 @@ class Workspace:
     def read_file(self, path: str, max_bytes: int = 10_000_000) -> FileContent | ToolError:
         """The whole file, or IO_ERROR with its size where it is larger than `max_bytes`."""
         opened = self.open_file(path)
-        return opened if isinstance(opened, ToolError) else read_whole(opened, max_bytes)
+        if isinstance(opened, ToolError):
+            return opened
+
+        return read_whole(opened, max_bytes)
 
     def open_file(self, path: str) -> OpenedFile | ToolError:
         """The file, opened for reading in a `with` statement: `.path`, `.size` and `.stream`."""
@@ -165,7 +176,10 @@ class Workspace:
         Missing directories above a new file are made. A link is followed to its real file inside the workspace.
         """
         done = self.change_files((WriteFile(path, data, expected_sha256),))
-        return done if isinstance(done, ToolError) else FileContent(done[0].path, data, done[0].sha256)
+        if isinstance(done, ToolError):
+            return done
+
+        return FileContent(done[0].path, data, done[0].sha256)
 
     def change_files(self, changes: Sequence[Change]) -> tuple[ChangedFile, ...] | ToolError:
         """Make all changes, and give for each of them what it came to; on a failure everything is as it was.
@@ -177,6 +191,7 @@ class Workspace:
         """
         if not self._changeable:
             return _NOT_CHANGEABLE
+
         with self._scope.effect():
             return change_files(self._paths, changes, self.recorder)
 
@@ -184,14 +199,17 @@ class Workspace:
         """What is in the directory itself, directories first, then by name; `.git` is left out."""
         if isinstance(place := self._paths.existing(path, PathAccess.LIST_DIR), ToolError):
             return place
+
         try:
             entries = judged_entries(self._paths, place)
         except NotADirectoryError:
             return invalid(f"{quoted(place.requested)} is a file, not a directory: read it instead.")
         except OSError as error:
             return os_failure(error, "list", place.requested)
+
         if isinstance(entries, ToolError):
             return entries
+
         return tuple(sorted(entries, key=lambda entry: (entry.kind != "directory", entry.path)))
 
     def walk(self, path: str = ".") -> Iterator[Entry]:
@@ -229,18 +247,30 @@ class Workspace:
     def _ignore_file(self, path: str) -> bytes:
         if not self.exists(path):
             return b""
+
         opened = open_file(self._paths.of_any_extension(), path)
         content = opened if isinstance(opened, ToolError) else read_whole(opened, LARGEST_IGNORE_FILE)
-        return content.data if isinstance(content, FileContent) else b""
+        if isinstance(content, FileContent):
+            return content.data
+
+        return b""
 
 
 def relative_glob(workspace: Workspace, pattern: str) -> str | ToolError:
     """The pattern as it is below the workspace, or the refusal of one that names another place."""
     if not pattern.startswith("/") and not names_elsewhere(pattern):
         return pattern
+
     inside = pattern.removeprefix(f"{workspace.root.rstrip('/')}/")
-    name_found = workspace.leads_to(pattern, for_write=True) if inside == pattern else inside
-    return name_found if isinstance(name_found, ToolError) else f"./{name_found}"
+    if inside == pattern:
+        name_found = workspace.leads_to(pattern, for_write=True)
+    else:
+        name_found = inside
+
+    if isinstance(name_found, ToolError):
+        return name_found
+
+    return f"./{name_found}"
 
 
 # --- For approvals
@@ -251,17 +281,22 @@ Pin = tuple[str, str, str]
 
 def change_mark(before: bytes | None, after: bytes | None, target: str = "") -> str:
     """A short name of a change: the same wherever it stands in a file, another one for any other change."""
-    old, new = _lines(before), _lines(after)
+    old = _lines(before)
+    new = _lines(after)
     start = 0
+
     while start < min(len(old), len(new)) and old[start] == new[start]:
         start += 1
+
     end = 0
     while end < min(len(old), len(new)) - start and old[-1 - end] == new[-1 - end]:
         end += 1
+
     parts = [b"" if after is not None else b"gone", b"" if before is not None else b"new", target.encode()]
     digest = hashlib.sha256()
     for part in (*parts, b"".join(old[start : len(old) - end]), b"".join(new[start : len(new) - end])):
         digest.update(len(part).to_bytes(8, "big") + part)
+
     return digest.hexdigest()[:32]
 
 
@@ -277,6 +312,7 @@ class ApprovedWorkspace(Workspace):
         bound = cls.__new__(cls)
         vars(bound).update(vars(workspace))
         bound._pins, bound._known = {pin[0]: pin for pin in pins}, known  # noqa: SLF001 - its own kind
+
         return bound
 
     def change_files(self, changes: Sequence[Change]) -> tuple[ChangedFile, ...] | ToolError:
@@ -289,25 +325,33 @@ class ApprovedWorkspace(Workspace):
             goal = self._paths.place(change.target, PathAccess.WRITE_FILE)
             target = goal.real if isinstance(goal, Place) else change.target
             return self._refusal(change.path, change.expected_sha256, change.data, target)
+
         after = None if isinstance(change, DeleteFile) else change.data
         return self._refusal(change.path, change.expected_sha256, after)
 
     def _refusal(self, path: str, expected: str, after: bytes | None, target: str = "") -> ToolError | None:
         if isinstance(place := self._paths.place(path, PathAccess.WRITE_FILE), ToolError):
             return place
+
         pin = self._pins.get(path) or self._pins.get(place.real)
         if pin is None:
             free = bool(self._pins) and not any(mark for _, _, mark in self._pins.values())
-            return None if free else _conflict(f"A person did not see a change of {quoted(place.real)} in this call")
+            if free:
+                return None
+            return _conflict(f"A person did not see a change of {quoted(place.real)} in this call")
+
         if expected != self._known.get(place.real, pin[1]):
             return _conflict(f"{quoted(place.real)} has changed since a person was shown this call")
         if not pin[2]:
             return None
+
         now = self.read_file(path) if expected else None
         before = now.data if isinstance(now, FileContent) else None
         state = before if target and after is None else after
+
         if change_mark(before, state, target) == pin[2]:
             return None
+
         return _conflict(f"This call would change {quoted(place.real)} in another way than a person was shown")
 
 
@@ -346,6 +390,7 @@ class DryWorkspace(Workspace):
         dry = cls.__new__(cls)
         vars(dry).update(vars(workspace))
         dry.made, dry._files, dry.recorder = [], {}, None  # noqa: SLF001 - its own kind
+
         return dry
 
     def real_name(self, path: str) -> str:
@@ -363,53 +408,74 @@ class DryWorkspace(Workspace):
         name = self.real_name(path)
         if name not in self._files:
             return super().read_file(path, max_bytes)
+
         data = self._files[name]
         if data is None:
             message = f"{quoted(name)} would be gone: an earlier call of this reply takes it away."
             return ToolError(code=ToolErrorCode.NOT_FOUND, message=message)
+
         return FileContent.of(name, data)
 
     def exists(self, path: str) -> bool:
         """Whether something would be there after the changes so far."""
         name = self.real_name(path)
-        return self._files[name] is not None if name in self._files else super().exists(path)
+        if name in self._files:
+            return self._files[name] is not None
+
+        return super().exists(path)
 
     def change_files(self, changes: Sequence[Change]) -> tuple[ChangedFile, ...] | ToolError:
         """Take all changes, or none."""
         names = {self.real_name(each.path) for each in changes}
         if names.isdisjoint(self._files) and isinstance(placed := placed_changes(self._paths, changes), ToolError):
             return placed
+
         changes_taken: list[DryChange] = []
+
         for change in changes:
             if isinstance(planned := self._taken(change), ToolError):
                 return planned
+
             changes_taken.append(planned)
+
         for each in changes_taken:
             self._files[each.name] = None if each.target else each.after
             if each.target:
                 self._files[each.target] = each.after
+
         self.made.extend(changes_taken)
         return tuple(_changed_file(each) for each in changes_taken)
 
     def _taken(self, change: Change) -> DryChange | ToolError:
         if isinstance(place := self._paths.place(change.path, PathAccess.WRITE_FILE), ToolError):
             return place
+
         now = self.read_file(change.path)
         before = now.data if isinstance(now, FileContent) else None
         if (now.sha256 if isinstance(now, FileContent) else "") != change.expected_sha256:
             message = f"{quoted(place.real)} is not what this change is for."
             return ToolError(code=ToolErrorCode.CONFLICT, message=message)
-        target, after = "", None if isinstance(change, DeleteFile) else change.data
+
+        target = ""
+        after = None if isinstance(change, DeleteFile) else change.data
+
         if isinstance(change, MoveFile):
             goal = self._paths.place(change.target, PathAccess.WRITE_FILE)
             if isinstance(goal, ToolError):
                 return goal
-            target, after = goal.real, before if change.data is None else change.data
+
+            target = goal.real
+            after = before if change.data is None else change.data
+
         return DryChange(change.path, place.real, target, before, after, self.on_disk(place.real))
 
 
 def _changed_file(change: DryChange) -> ChangedFile:
-    sha256 = "" if change.after is None else FileContent.of(change.name, change.after).sha256
+    if change.after is None:
+        sha256 = ""
+    else:
+        sha256 = FileContent.of(change.name, change.after).sha256
+
     return ChangedFile(change.name, change.target, sha256)
 
 
@@ -421,7 +487,8 @@ class BeneathReader:
     """
 
     def __init__(self, paths: JudgedPaths, root_fd: int) -> None:
-        self._paths, self._root_fd = paths, root_fd
+        self._paths = paths
+        self._root_fd = root_fd
         self._folder: str | None = None
         self._handle: int | None = None
 
@@ -435,11 +502,15 @@ class BeneathReader:
         """The bytes of a regular file; None where it is denied, larger than `most`, not there or not readable."""
         if self._paths.denial(name, for_write=False) is not None:
             return None
+
         folder, _, last = name.rpartition("/")
         try:
             if folder != self._folder:
                 self._enter(folder)
-            return None if self._handle is None else self._read(self._handle, name, last, most)
+
+            if self._handle is None:
+                return None
+            return self._read(self._handle, name, last, most)
         except OSError:
             return None
 
@@ -450,15 +521,18 @@ class BeneathReader:
                 return None
             if self._paths.held_denial(name, lambda: os.pread(descriptor, CONTENT_BYTES, 0)) is not None:
                 return None
+
             data = bytearray()
             while len(data) <= most and (piece := stream.read(most + 1 - len(data))):
                 data += piece
+
         return bytes(data) if len(data) <= most else None
 
     def _enter(self, folder: str) -> None:
         self._close()
         self._folder = folder
         self._handle = open_directory(self._root_fd, folder.split("/") if folder else [])
+
         if not self._is(folder or ".", self._handle):
             self._close()
             self._folder = folder
@@ -468,6 +542,9 @@ class BeneathReader:
         return self._paths.opened_name(descriptor, self._root_fd, Place(name, name), for_write=False) == name
 
     def _close(self) -> None:
-        handle, self._handle, self._folder = self._handle, None, None
+        handle = self._handle
+        self._handle = None
+        self._folder = None
+
         if handle is not None:
             os.close(handle)

@@ -54,6 +54,7 @@ def _digest(value: list[object]) -> str:
         data = orjson.dumps(value, option=orjson.OPT_SORT_KEYS)
     except TypeError:  # lone surrogates and integers beyond 64 bits have a form of their own
         data = json.dumps(value, sort_keys=True, separators=(",", ":")).encode()
+
     return hashlib.sha256(data).hexdigest()
 
 
@@ -117,6 +118,7 @@ class Journal:
         """The same journal, which holds the database open meanwhile: for many records one after the other."""
         with closing(open_database(self._folder)) as database:
             self._held = _Held(database, os.getpid())
+
             try:
                 yield self
             finally:
@@ -148,8 +150,10 @@ class Journal:
                 " WHERE thread = ? AND execution = ? AND place = ?",
                 (thread, execution, place),
             ).fetchone()
+
             if row is None:
                 return None
+
             call, step, tool, effect, arguments, outcome = row
             key = CallKey(thread, execution, step, place, tool, effect, arguments)
             return RecordedCall(call, key, outcome, tuple(_changes(database, "WHERE call = ? ORDER BY 1", call)))
@@ -165,6 +169,7 @@ class Journal:
                 "SELECT place FROM calls WHERE thread = ? AND execution = ? AND place >= 0",
                 (thread, last[0] if last else ""),
             ).fetchall()
+
         runs = {place: self.find(thread, last[0], place) for (place,) in places}
         return {place: call for place, call in runs.items() if call is not None}
 
@@ -177,6 +182,7 @@ class Journal:
                 f"SELECT thread, tool FROM calls WHERE effect = ? {ended} AND step >= ? ORDER BY id",  # noqa: S608
                 (Effect.EXECUTE.value, from_step),
             )
+
             return [tool for owner, tool in rows if thread in {None, owner}]
 
     def forget_outcomes(self, thread: str, before_step: int) -> None:
@@ -205,8 +211,10 @@ class Journal:
                 " ON CONFLICT DO NOTHING RETURNING id",
                 (token, call, state.value, json.dumps(list(made), ensure_ascii=True)),
             ).fetchall()
+
             if not added:  # before the connection was lost
                 return
+
             ((number,),) = added
             database.executemany(
                 "INSERT INTO effects VALUES (?, ?, ?, ?, ?, ?, ?)",
@@ -244,6 +252,7 @@ class Journal:
             children = [each for each in _threads(database) if _begun_in(each, thread) >= from_step]
             whose = " OR ".join(["thread = ? AND step >= ?", *["thread = ?"] * len(children)])
             where = f"WHERE ({whose}) AND effect <> ? AND state = ? ORDER BY 1 DESC"
+
             return list(_changes(database, where, thread, from_step, *children, UNDO_EFFECT, ChangeState.DONE))
 
     def taken_back(self, thread: str) -> list[RecordedChange]:
@@ -256,7 +265,9 @@ class Journal:
                 done = list(_changes(database, where, call, ChangeState.DONE))
                 if changes_recorded and done and (outcome is not None or step != changes_recorded[0].step):
                     break
+
                 changes_recorded += done
+
         return changes_recorded
 
     def threads(self) -> list[str]:
@@ -273,10 +284,16 @@ class Journal:
         """The bytes with this hash, None where they were not kept or are damaged."""
         with self._opened() as database:
             row = database.execute("SELECT data FROM backups WHERE sha256 = ?", (sha256,)).fetchone()
+
         with suppress(zlib.error, TypeError, ValueError):
-            content = zlib.decompressobj().decompress(row[0], LARGEST_BACKUP + 1) if row else b""
+            if row:
+                content = zlib.decompressobj().decompress(row[0], LARGEST_BACKUP + 1)
+            else:
+                content = b""
+
             if hashlib.sha256(content).hexdigest() == sha256:
                 return content
+
         return None
 
     def recorder(self, call: int) -> "CallRecorder":
@@ -297,12 +314,15 @@ class Journal:
                 " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?) RETURNING id",
                 columns,
             ).fetchall()
+
         return int(number)
 
     @contextmanager
     def _opened(self) -> Iterator[Database]:
         """The database in one transaction, which is on the disk at the end."""
-        connection, path = self._held, os.path.join(self._folder, FILE_NAME)
+        connection = self._held
+        path = os.path.join(self._folder, FILE_NAME)
+
         if (
             connection.database is not None and connection.process == os.getpid()
         ):  # a fork must not use its parent's connection
@@ -326,7 +346,8 @@ class CallRecorder:
     """Writes down the changes of one call; a `ChangeRecorder`."""
 
     def __init__(self, journal: Journal, call: int) -> None:
-        self._journal, self._call = journal, call
+        self._journal = journal
+        self._call = call
         self._unsettled: dict[str, ChangeState] = {}
 
     def intend(
@@ -376,11 +397,15 @@ def _change(database: Database, number: int, token: str, call: int, step: int, s
     columns = "path, sha256_before, mode_before, sha256_after, mode_after"
     effects = database.execute(f"SELECT {columns} FROM effects WHERE change = ? ORDER BY place", (number,))  # noqa: S608
     changes_found = []
+
     for path, old, old_mode, new, new_mode in effects.fetchall():
         if (*map(type, (old, new)),) != (str, str) or not {type(old_mode), type(new_mode)} <= {int, type(None)}:
             raise TypeError("a hash is no text, or a mode no number")
+
         changes_found.append(FileEffect(os.fsdecode(path), FileState(old, old_mode), FileState(new, new_mode)))
+
     names = json.loads(made)
     if type(step) is not int or not isinstance(names, list) or not all(isinstance(name, str) for name in names):
         raise TypeError("its step is no number, or the directories that it made are no names")
+
     return RecordedChange(token, call, step, tuple(changes_found), tuple(names), ChangeState(state))

@@ -71,6 +71,7 @@ def _recovered(journal: Journal, root: str, change: RecordedChange) -> Recovered
         reason = error.strerror or type(error).__name__
         sentence = f"A change of {names} was cut off, and cannot be brought to an end yet: {reason}."
         return Recovered(change.token, ChangeState.INTENDED, (), sentence)
+
     journal.settle(change.token, state)
     sentence = {
         ChangeState.DONE: f"A change of {names} was cut off when it was complete.",
@@ -80,6 +81,7 @@ def _recovered(journal: Journal, root: str, change: RecordedChange) -> Recovered
         f"A change of {names} was cut off, and somebody else has changed {listed(map(quoted, foreign))} meanwhile: that"
         " was left alone, and what the change did elsewhere was taken back.",
     )
+
     return Recovered(change.token, state, foreign, sentence)
 
 
@@ -103,7 +105,9 @@ class _Recovery:
     """Brings one change to an end. Every method raises OSError where the disk refuses."""
 
     def __init__(self, journal: Journal, folders: OpenFolders, change: RecordedChange) -> None:
-        self._journal, self._folders, self._change = journal, folders, change
+        self._journal = journal
+        self._folders = folders
+        self._change = change
 
     def run(self) -> tuple[ChangeState, tuple[str, ...]]:
         effects = self._change.effects
@@ -113,11 +117,14 @@ class _Recovery:
             effect.path for effect, standing in zip(effects, standings, strict=True) if standing is _Standing.FOREIGN
         }
         state = ChangeState.FOREIGN if foreign else ChangeState.DONE
+
         if foreign or _Standing.BEFORE in standings:
             for place in reversed(range(len(effects))):
                 if standings[place] is _Standing.AFTER and not self._take_back(place, states[place]):
                     foreign.add(effects[place].path)
+
             state = ChangeState.FOREIGN if foreign else ChangeState.UNDONE
+
         self._clean_up(state)
         return state, tuple(effect.path for effect in effects if effect.path in foreign)
 
@@ -136,18 +143,26 @@ class _Recovery:
         """Make the file that was found what it was before; False where somebody else has been there since."""
         effect = self._change.effects[place]
         *above, name = effect.path.split("/")
+
         try:
             folder = self._folders.open(above)
             kept_name = self._name(place, Role.KEPT)
-            before = self._kept(folder, effect, kept_name) if effect.before.sha256 else None
+
+            if effect.before.sha256:
+                before = self._kept(folder, effect, kept_name)
+            else:
+                before = None
+
             if effect.before.sha256 and before is None:
                 return False
+
             after = found.identity if effect.after.sha256 else None
             undo(RenameStep(folder, name, before, after, kept=kept_name))
         except OSError as error:
             if error.errno not in _SOMETHING_ELSE | {errno.ENOENT}:
                 raise
             return False
+
         return _standing(effect, self._look(effect.path)) is _Standing.BEFORE
 
     def _kept(self, folder: int, effect: FileEffect, kept: str) -> Identity | None:
@@ -156,10 +171,13 @@ class _Recovery:
             kept_file = _found(folder, kept)
             if kept_file.state is not None and kept_file.state.sha256 == effect.before.sha256:
                 return kept_file.identity
+
             os.unlink(kept, dir_fd=folder)  # a copy that was cut off
+
         data = self._journal.backup(effect.before.sha256)
         if data is None:
             return None
+
         like = (folder, effect.path.rpartition("/")[2])
         return identity(write_temporary(folder, kept, data, mode=effect.before.mode, like=like))
 
@@ -169,8 +187,10 @@ class _Recovery:
             for role in Role if folder is not None else ():
                 with suppress(FileNotFoundError):
                     os.unlink(self._name(place, role), dir_fd=folder)
+
         if state is not ChangeState.DONE:
             self._folders.remove_made(self._change.made)
+
         self._folders.sync(self._change.made)
 
     def _folder(self, path: str) -> int | None:
@@ -189,17 +209,24 @@ def _found(folder: int, name: str) -> _Found:
     descriptor, status = open_regular(folder, (name,), os.O_RDONLY)
     with os.fdopen(descriptor, "rb") as stream:
         sha256 = hashlib.file_digest(stream, "sha256").hexdigest()
+
     return _Found(FileState(sha256, status.st_mode & PERMISSION_BITS), identity(status))
 
 
 def _standing(effect: FileEffect, found: _Found) -> _Standing:
-    before, after = effect.before, effect.after
+    before = effect.before
+    after = effect.after
     if UNKNOWN_SHA256 in {before.sha256, after.sha256}:
         return _Standing.BOTH  # nothing can be told, and nothing taken back
     if found.state is None or found.state.sha256 not in {before.sha256, after.sha256}:
         return _Standing.FOREIGN
+
     if before.sha256 != after.sha256:
-        return _Standing.AFTER if found.state.sha256 == after.sha256 else _Standing.BEFORE
+        if found.state.sha256 == after.sha256:
+            return _Standing.AFTER
+        return _Standing.BEFORE
+
     if before.mode == after.mode:
         return _Standing.BOTH
+
     return {before.mode: _Standing.BEFORE, after.mode: _Standing.AFTER}.get(found.state.mode, _Standing.FOREIGN)

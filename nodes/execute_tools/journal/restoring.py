@@ -56,7 +56,9 @@ def found_at(root_fd: int, path: str) -> Found:
         return A_DIRECTORY
     except OSError as error:
         a_link = "it is a symbolic link now, or reached through one"
-        return a_link if error.errno == errno.ESTALE else os_failure(error, "read", path).message
+        if error.errno == errno.ESTALE:
+            return a_link
+        return os_failure(error, "read", path).message
 
 
 def kept_bytes(journal: Journal, root_fd: int, path: str, sha256: str) -> bytes | None:
@@ -66,7 +68,11 @@ def kept_bytes(journal: Journal, root_fd: int, path: str, sha256: str) -> bytes 
         if data is None:
             with os.fdopen(open_regular(root_fd, path.split("/"), os.O_RDONLY)[0], "rb") as stream:
                 data = stream.read()
-    return data if data is not None and hashlib.sha256(data).hexdigest() == sha256 else None
+
+    if data is not None and hashlib.sha256(data).hexdigest() == sha256:
+        return data
+
+    return None
 
 
 class NetEffect(NamedTuple):
@@ -99,7 +105,9 @@ class LeftFile(NamedTuple):
     @property
     def why(self) -> str:
         """The reason as one phrase."""
-        return f"{self.obstacle}: {self.detail}" if self.detail else str(self.obstacle)
+        if self.detail:
+            return f"{self.obstacle}: {self.detail}"
+        return str(self.obstacle)
 
 
 class RestoreStep(NamedTuple):
@@ -114,7 +122,10 @@ class RestoreStep(NamedTuple):
         """What happens to the file: it is made again, gets its bytes and mode back, or goes away."""
         if not self.now.sha256:
             return ChangeKind.CREATED
-        return ChangeKind.EDITED if self.goal.sha256 else ChangeKind.DELETED
+        if self.goal.sha256:
+            return ChangeKind.EDITED
+
+        return ChangeKind.DELETED
 
 
 class RestorePlan(NamedTuple):
@@ -132,10 +143,12 @@ class RestorePlan(NamedTuple):
 def net_effects(changes: Sequence[RecordedChange]) -> tuple[NetEffect, ...]:
     """What these changes of a run, newest first, did to each path in all; sorted, without what came to nothing."""
     effects_by_path: dict[str, NetEffect] = {}
+
     for effect in (effect for change in reversed(changes) for effect in change.effects):
         earlier = effects_by_path.get(effect.path, NetEffect(effect.path, effect.before, effect.before))
         gap = earlier.gap or not _may_be_one(earlier.after, effect.before)
         effects_by_path[effect.path] = NetEffect(effect.path, earlier.before, effect.after, gap)
+
     effects = (effects_by_path[path] for path in sorted(effects_by_path))
     return tuple(
         each for each in effects if each.before.mode != each.after.mode or not is_state(each.after, each.before)
@@ -167,24 +180,30 @@ def restore_plan(
     goes = {effect.path for effect in effects if effect.after.sha256 and not effect.before.sha256}
     steps: list[RestoreStep] = []
     left_files: list[LeftFile] = []
+
     for effect in effects:
         now = _state(effect, found[effect.path], goes, folders_made)
         if isinstance(now, FileState) and is_state(now, effect.before):
             continue
+
         obstacle = _obstacle(effect, now)
         step = RestoreStep(effect.path, now if isinstance(now, FileState) else NO_FILE, effect.before)
         obstacle = obstacle or refused(step)
+
         if obstacle is None:
             steps.append(step)
         else:
             left_files.append(obstacle)
+
     names = {step.path for step in steps}
     phases = [steps]
+
     if not all(names.isdisjoint(folders_above(name)) for name in names):
         phases = [
             [restore_step for restore_step in steps if bool(restore_step.goal.sha256) is comes]
             for comes in (False, True)
         ]
+
     needed = {folder for step in steps if step.goal.sha256 for folder in folders_above(step.path)}
     directories = sorted(folders_made - needed, key=lambda name: (-name.count("/"), name))
     return RestorePlan(tuple(map(tuple, filter(None, phases))), tuple(directories), tuple(left_files))
@@ -198,7 +217,11 @@ def _state(effect: NetEffect, found: Found, goes: Collection[str], made: Collect
         free = any(folder in goes for folder in folders_above(effect.path))
     else:
         return found
-    return NO_FILE if free or not effect.before.sha256 else found
+
+    if free or not effect.before.sha256:
+        return NO_FILE
+
+    return found
 
 
 def _obstacle(effect: NetEffect, now: Found) -> LeftFile | None:
@@ -208,7 +231,10 @@ def _obstacle(effect: NetEffect, now: Found) -> LeftFile | None:
         return LeftFile(effect.path, Obstacle.CHANGED_SINCE, now)
     if not is_state(now, effect.after):
         return LeftFile(effect.path, Obstacle.CHANGED_SINCE)
-    return LeftFile(effect.path, Obstacle.CHANGED_BETWEEN) if effect.gap else None
+    if effect.gap:
+        return LeftFile(effect.path, Obstacle.CHANGED_BETWEEN)
+
+    return None
 
 
 UNDO_TOOL: Final = "undo"
@@ -267,8 +293,11 @@ def restore(
 
 class _Restoring:
     def __init__(self, journal: Journal, workspace: Workspace, root_fd: int, run: str, from_step: int) -> None:
-        self._journal, self._workspace, self._root_fd = journal, workspace, root_fd
-        self._run, self._from_step = run, from_step
+        self._journal = journal
+        self._workspace = workspace
+        self._root_fd = root_fd
+        self._run = run
+        self._from_step = from_step
         self._removed: list[str] = []
 
     def run(self, *, skip_changed: bool) -> Restored | ToolError:
@@ -277,14 +306,17 @@ class _Restoring:
         self._found = {effect.path: found_at(self._root_fd, effect.path) for effect in effects}
         self._goes = {effect.path for effect in effects if not effect.before.sha256}
         plan = restore_plan(changes, self._found, self._refused)
+
         if plan.left and not skip_changed:
             return _refusal(plan.left)
         if (failure := self._carry_out(plan)) is not None:
             return failure
+
         left_paths = {left_file.path for left_file in plan.left}
         self._journal.revert(
             [change.token for change in changes if left_paths.isdisjoint(e.path for e in change.effects)]
         )
+
         return Restored(
             tuple(sorted(RestoredFile(step.path, step.kind) for phase in plan.phases for step in phase)),
             plan.left,
@@ -297,13 +329,16 @@ class _Restoring:
         denial = self._workspace.denied(step.path, for_write=True)
         if denial is not None and denial.code is ToolErrorCode.PERMISSION_DENIED:
             return LeftFile(step.path, Obstacle.DENIED, denial.message)
+
         with suppress(OSError):
             if status_beneath(self._root_fd, step.path.split("/")).st_size > LARGEST_BACKUP:
                 return LeftFile(step.path, Obstacle.TOO_LARGE)
+
         if self._found[step.path] == A_DIRECTORY and self._holds_others(step.path):
             return LeftFile(step.path, Obstacle.CHANGED_SINCE, A_DIRECTORY)
         if step.goal.sha256 and kept_bytes(self._journal, self._root_fd, step.path, step.goal.sha256) is None:
             return LeftFile(step.path, Obstacle.BACKUP_MISSING)
+
         return None
 
     def _holds_others(self, path: str) -> bool:
@@ -315,6 +350,7 @@ class _Restoring:
         failure = self._remove(plan.directories)  # an undo that was cut off may have emptied them
         if failure is not None or not plan.phases:
             return failure
+
         # A call of its own for each undo, so that what it changes is told apart from what the run did.
         execution = f"{UNDO_TOOL}-{secrets.token_hex(8)}"
         fingerprint = call_fingerprint(UNDO_TOOL, {"run": self._run, "from_step": self._from_step})
@@ -322,23 +358,34 @@ class _Restoring:
         call = self._journal.begin(key)
         workspace = self._workspace.recorded(self._journal.recorder(call))
         restored = 0
+
         for steps in plan.phases:
             for batch in _batches(self._changes(steps)):
                 done = workspace.change_files(batch)
                 if isinstance(done, ToolError):
                     return _with_restored(done, restored)
+
                 restored += len(batch)
+
             if (failure := self._remove(plan.directories)) is not None:
                 return _with_restored(failure, restored)
+
         self._journal.end(call, json.dumps({"restored": restored}))
         return None
 
     def _changes(self, steps: Sequence[RestoreStep]) -> Iterator[Change]:
         for step in steps:
-            (goal_sha256, mode), now = step.goal, step.now.sha256
-            data = kept_bytes(self._journal, self._root_fd, step.path, goal_sha256) if goal_sha256 else b""
+            goal_sha256, mode = step.goal
+            now = step.now.sha256
+
+            if goal_sha256:
+                data = kept_bytes(self._journal, self._root_fd, step.path, goal_sha256)
+            else:
+                data = b""
+
             if data is None:
                 raise StoreError(f"The backup of {quoted(step.path)} is gone or damaged: nothing can bring it back.")
+
             replaced = WriteFile(step.path, data, now, mode, even_read_only=True)
             yield replaced if goal_sha256 else DeleteFile(step.path, now, even_read_only=True)
 
@@ -354,6 +401,7 @@ class _Restoring:
             except OSError as error:
                 if error.errno not in _STAYS:
                     return os_failure(error, "delete", name)
+
         return None
 
 
@@ -361,19 +409,27 @@ def _batches(changes: Iterable[Change]) -> Iterator[list[Change]]:
     """The changes in parts that can each be made at once."""
     batch: list[Change] = []
     size = 0
+
     for change in changes:
         batch.append(change)
         size += len(change.data) if isinstance(change, WriteFile) else 0
+
         if len(batch) == MOST_CHANGES or size >= MOST_BYTES:
             yield batch
-            batch, size = [], 0
+            batch = []
+            size = 0
+
     if batch:
         yield batch
 
 
 def words_of_failed_work(restored: Sequence[str], left: Sequence[LeftFile], commands: Collection[str], run: str) -> str:
     """What an outcome says of files that are as they were before the turn, and of what is not."""
-    but = f", but for {'; '.join(f'{quoted(left_file.path)} ({left_file.why})' for left_file in left)}" if left else ""
+    if left:
+        but = f", but for {'; '.join(f'{quoted(left_file.path)} ({left_file.why})' for left_file in left)}"
+    else:
+        but = ""
+
     message = f"The files are as they were{but}"
     message += f"; the attempt is kept: mendgraph apply {short_id(run)}" if restored else "."
     return message + (f". What {', '.join(sorted({*commands}))} did elsewhere stays." if commands else "")
@@ -384,8 +440,10 @@ def _refusal(left: Sequence[LeftFile]) -> ToolError:
     code = ToolErrorCode.CONFLICT
     if len(obstacles) == 1:
         code = _CODES.get(obstacles[0], code)
+
     obstacle = " ".join(f"{each}: {_names([file for file in left if file.obstacle is each])}." for each in obstacles)
     remedy = "Look at what is there. With skip_changed all other files are restored, and these stay as they are."
+
     return ToolError(
         code=code,
         message=f"Nothing was restored. {obstacle} {remedy}",
@@ -406,6 +464,7 @@ def _names(left: Sequence[LeftFile]) -> str:
 def _with_restored(error: ToolError, restored: int) -> ToolError:
     if not restored:
         return error
+
     message = f"{error.message} Files that were restored before that: {restored}. Undo again to go on."
     return error.model_copy(update={"message": message})
 
@@ -448,29 +507,40 @@ def _apply(journal: Journal, workspace: Workspace, run: str) -> tuple[RestoredFi
     if not effects:
         message = f"Nothing of the run {run} was taken back, so there is nothing to apply."
         return ToolError(code=ToolErrorCode.NOT_FOUND, message=message)
+
     changes: list[Change] = []
+
     for effect in effects:
         change = _again(journal, workspace, effect)
         if isinstance(change, ToolError):
             return _not_applied(change)
+
         if change is not None:
             changes.append(change)
+
     if not changes:
         return ()
-    batches, dry = [*_batches(changes)], DryWorkspace.of(workspace)
+
+    batches = [*_batches(changes)]
+    dry = DryWorkspace.of(workspace)
     for batch in batches if batches[1:] else ():  # one change is all or none by itself; of several the first is not
         if isinstance(refused := dry.change_files(batch), ToolError):
             return _not_applied(refused)
+
     step = journal.taken_back(run)[0].step
     fingerprint = call_fingerprint(APPLY_TOOL, {"run": run})
     execution = f"{APPLY_TOOL}-{secrets.token_hex(8)}"
     call = journal.begin(CallKey(run, execution, step, 0, APPLY_TOOL, Effect.WRITE, fingerprint))
     recorded = workspace.recorded(journal.recorder(call))
+
     for number, batch in enumerate(batches):
         done = recorded.change_files(batch)
         if isinstance(done, ToolError):
             again = "Some files were changed before that: apply again to go on."
-            return done.model_copy(update={"message": f"{done.message} {again}"}) if number else _not_applied(done)
+            if number:
+                return done.model_copy(update={"message": f"{done.message} {again}"})
+            return _not_applied(done)
+
     journal.end(call, json.dumps({"applied": len(changes)}))
     kinds = {path: RestoreStep(path, restored, attempt).kind for path, attempt, restored in effects}
     return tuple(RestoredFile(each.path, kinds[each.path]) for each in changes)
@@ -478,24 +548,31 @@ def _apply(journal: Journal, workspace: Workspace, run: str) -> tuple[RestoredFi
 
 def _again(journal: Journal, workspace: Workspace, effect: FileEffect) -> Change | ToolError | None:
     """The change that makes undone what `effect` did; None where that is so already."""
-    (after, mode), (before, old_mode) = effect.before, effect.after
+    after, mode = effect.before
+    before, old_mode = effect.after
     file = workspace.read_file(effect.path)
+
     if isinstance(file, ToolError) and file.code is not ToolErrorCode.NOT_FOUND:
         return file
+
     now = "" if isinstance(file, ToolError) else file.sha256
     if now == after != before:
         return None
     if not after:
         return DeleteFile(effect.path, before)
+
     data = journal.backup(after)
     if data is not None and isinstance(file, FileContent) and before and now != before:
         merged = _with_hunks(effect.path, journal.backup(before), data, file.data)
         if isinstance(merged, ToolError) or merged == file.data:
             return merged if isinstance(merged, ToolError) else None
+
         data = merged
+
     if data is None:
         message = f"What the run made of {quoted(effect.path)} was not kept, or is damaged."
         return ToolError(code=ToolErrorCode.IO_ERROR, message=message)
+
     return WriteFile(effect.path, data, (now or before) if before else "", None if mode == old_mode else mode)
 
 
@@ -505,11 +582,16 @@ def _with_hunks(path: str, before: bytes | None, after: bytes, now: bytes) -> by
     if old is None or new is None or current is None:
         message = f"{quoted(path)} has changed since, and what was taken back is not text."
         return ToolError(code=ToolErrorCode.CONFLICT, message=message)
+
     patched = apply_hunks(current.text, hunks_between(old.text, new.text), path)
     if isinstance(patched, PatchError) or patched.inexact:
-        where = f" from its line {patched.line} on" if isinstance(patched, PatchError) else ""
+        where = ""
+        if isinstance(patched, PatchError):
+            where = f" from its line {patched.line} on"
+
         message = f"{quoted(path)} has changed since, and the change{where} does not fit any more."
         return ToolError(code=ToolErrorCode.CONFLICT, message=message, suggestions=(path,))
+
     return encode_text(patched.text, current.form)
 
 

@@ -38,6 +38,7 @@ class BoundedHttp:
         """Bound the body. A compressed one is refused, since none was asked for and its size says nothing."""
         if response.headers.get("content-encoding", "identity") != "identity":
             raise self._error("it sent a compressed response, which was not asked for")
+
         is_stream = response.headers.get("content-type", "").startswith("text/event-stream")
         if isinstance(response.stream, httpx.AsyncByteStream):
             most = MOST_UNASKED_BYTES if is_stream else MOST_MESSAGE_BYTES
@@ -50,14 +51,18 @@ class BoundedHttp:
 
 class _BoundedStream(httpx.AsyncByteStream):
     def __init__(self, stream: httpx.AsyncByteStream, most: int, error: Callable[[str], McpLimitError]) -> None:
-        self._stream, self._most, self._error = stream, most, error
+        self._stream = stream
+        self._most = most
+        self._error = error
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
         size = 0
+
         async for chunk in self._stream:
             size += len(chunk)
             if size > self._most:
                 raise self._error(f"it sent a response of more than {self._most} bytes")
+
             yield chunk
 
     async def aclose(self) -> None:

@@ -69,6 +69,7 @@ def resolve_server(name: str, connection: Connection, workspace: str) -> McpServ
 
     root = os.path.realpath(workspace)
     base = os.path.realpath(os.path.join(root, program.cwd or ""))
+
     if program.cwd is not None and is_inside(base, root):
         raise ConnectionSettingsError(
             "its cwd lies in the workspace, whose files the agent may change: leave cwd out, since relative names count"
@@ -79,11 +80,14 @@ def resolve_server(name: str, connection: Connection, workspace: str) -> McpServ
     env = _environment(program.env or {}, base, files)
     command = _resolve_command(program.command, base, env["PATH"])
     files.add_command(command)
+
     if "PATH" not in (program.env or {}):
         env["PATH"] = files.safe_path(env["PATH"])
+
     args = _resolve_arguments(command, program.args, base, files)
     cwd = base if program.cwd is not None else ""
     files.add_module(command, args, env)
+
     if files.problem:
         raise ConnectionSettingsError(files.problem)
 
@@ -96,14 +100,17 @@ def _environment(given: Mapping[str, str], base: str, files: ExecutedFiles) -> d
 
     env = get_default_environment()
     env.setdefault("PATH", os.defpath)
+
     for name, value in given.items():
         text = _VARIABLE.sub(lambda match: os.environ.get(match[1], match[0]), value)
+
         if name in SEARCH_VARIABLES:
             folders = [os.path.join(base, part) for part in text.split(os.pathsep) if part]
             files.add_folders(name, folders)
             text = os.pathsep.join(folders)
         else:
             files.add_names_in(text)
+
         env[name] = text
 
     env["PYTHONSAFEPATH"] = "1"
@@ -124,8 +131,16 @@ def _resolve_command(command: str, base: str, path: str) -> str:
 def _resolve_arguments(command: str, args: Sequence[str], base: str, files: ExecutedFiles) -> list[str]:
     """The arguments, with the absolute real names of files, and of directories that are written as `.` or `./name`."""
     target = python_target([command, *args])
-    script = target.script - 1 if target is not None and target.module == "" else None
-    literal = set() if target is None else {number - 1 for number in target.literals}
+    if target is not None and target.module == "":
+        script = target.script - 1
+    else:
+        script = None
+
+    if target is None:
+        literal = set()
+    else:
+        literal = {number - 1 for number in target.literals}
+
     resolve = partial(_resolve_name, base=base, files=files)
     return [
         argument if number in literal else resolve(argument, is_script=number == script)
@@ -140,9 +155,11 @@ def _resolve_name(argument: str, *, base: str, files: ExecutedFiles, is_script: 
 
     place = os.path.join(base, value)
     is_folder = is_script or value in {".", ".."} or value.startswith(("./", "../"))
+
     if os.path.isfile(place) or (is_script and os.path.isdir(place)):
         files.add(place)
     elif not (is_folder and os.path.isdir(place)):
         files.add_names_in(argument)
         return argument
+
     return f"{option}{separator}{os.path.realpath(place)}"

@@ -57,13 +57,20 @@ def python_target(argv: Sequence[str]) -> PythonTarget | None:
         word = argv[at]
         if not word.startswith("-") or word == "-":
             return PythonTarget(at, "", at, frozenset())
+
         if word == "--check-hash-based-pycs" or word in {"-X", "-W"}:
             at += 2
             continue
-        flag = re.search("[mcXW]", word) if _FLAGS.match(word) and not word.startswith("--") else None
+
+        flag = None
+        if _FLAGS.match(word) and not word.startswith("--"):
+            flag = re.search("[mcXW]", word)
+
         if flag is not None and flag[0] in "mc":
             return _inline_target(argv, at, flag)
+
         at += 1
+
     return None
 
 
@@ -73,6 +80,7 @@ def _inline_target(argv: Sequence[str], at: int, flag: re.Match[str]) -> PythonT
     place = at if remaining else at + 1
     if place >= len(argv):
         return None
+
     module = (remaining or argv[place]) if flag[0] == "m" else "-"
     return PythonTarget(place, module, at, frozenset({place}))
 
@@ -104,14 +112,18 @@ class ExecutedFiles:
         folder, name = os.path.split(os.path.abspath(path))
         place = os.path.join(os.path.realpath(folder), name)
         real = os.path.realpath(place)
+
         if is_inside(self.workspace, real):
             self._refuse(f"it executes {path!r}, which holds the workspace, whose files the agent may change")
+
         for _ in range(_MOST_LINKS):
             self._names[place] = None
             if not os.path.islink(place):
                 return
+
             if is_inside(place, self.workspace) and not self._is_covered(place):
                 self._refuse(f"{place!r} is a symbolic link in the workspace: name the file that it leads to")
+
             target = os.path.join(os.path.dirname(place), os.readlink(place))
             place = os.path.join(os.path.realpath(os.path.dirname(target)), os.path.basename(target))
 
@@ -120,6 +132,7 @@ class ExecutedFiles:
         environment = os.path.dirname(os.path.dirname(command))
         if is_inside(environment, self.workspace) and os.path.isfile(os.path.join(environment, "pyvenv.cfg")):
             self.add(environment)
+
         self.add(command)
 
     def add_folders(self, variable: str, folders: Iterable[str]) -> None:
@@ -135,6 +148,7 @@ class ExecutedFiles:
         words = [text, *text.split()]
         with suppress(ValueError):
             words += shlex.split(text)
+
         for word in dict.fromkeys(part for word_part in words for part in (word_part, *_SEPARATORS.split(word_part))):
             if os.path.isabs(word) and is_inside(os.path.realpath(word), self.workspace) and os.path.isfile(word):
                 self.add(word)
@@ -147,7 +161,11 @@ class ExecutedFiles:
             return
 
         flags = re.match("-[A-Za-z]*?(?=m)", argv[target.options])
-        kept_flags = [flags[0]] if flags is not None and len(flags[0]) > 1 else []
+        if flags is not None and len(flags[0]) > 1:
+            kept_flags = [flags[0]]
+        else:
+            kept_flags = []
+
         probe = [*argv[: target.options], *kept_flags, "-c", _PROBE, target.module.partition(".")[0]]
         for place in _places_of_module(probe, env):
             if is_inside(os.path.realpath(place), self.workspace):
@@ -174,11 +192,18 @@ def _places_of_module(probe: Sequence[str], env: Mapping[str, str]) -> list[str]
         result = run_process(
             probe, cwd=folder, timeout_s=PROBE_S, max_output_bytes=_PROBE_BYTES, env={**env, "PYTHONSAFEPATH": "1"}
         )
-    lines = result.stdout.decode(errors="replace").splitlines() if isinstance(result, ProcessResult) else []
+
+    if isinstance(result, ProcessResult):
+        lines = result.stdout.decode(errors="replace").splitlines()
+    else:
+        lines = []
+
     try:
         places = json.loads(lines[-1]) if lines else []
     except ValueError:
         return []
+
     if not isinstance(places, list):
         return []
+
     return [place for place in places if isinstance(place, str) and os.path.isabs(place)]

@@ -59,7 +59,11 @@ class McpServers:
     def close(self) -> None:
         """End all servers; when this returns, their processes are gone."""
         with self._lock:
-            finalizer, self._finalizer, self._loop, self._clients = self._finalizer, None, None, {}
+            finalizer = self._finalizer
+            self._finalizer = None
+            self._loop = None
+            self._clients = {}
+
         if finalizer is not None:
             finalizer()
 
@@ -72,6 +76,7 @@ class McpServers:
             if self._loop is None:
                 self._loop = _LoopThread()
                 self._finalizer = weakref.finalize(self, _end_all, self._loop, self._clients)
+
             return self._loop
 
 
@@ -96,7 +101,9 @@ class _LoopThread:
     def _run(self) -> None:
         for library in _LOGGERS:
             logging.getLogger(library).addHandler(_SILENT)
+
         asyncio.set_event_loop(self.loop)
+
         try:
             self.loop.run_forever()
         finally:
@@ -108,6 +115,7 @@ class _LoopThread:
         done = asyncio.run_coroutine_threadsafe(last, self.loop)
         with suppress(TimeoutError):
             done.result(2 * END_S)
+
         self.loop.call_soon_threadsafe(self.loop.stop)
         self._thread.join(END_S)
 
@@ -141,6 +149,7 @@ class _Client:
             if self._conversation is None or self._conversation.is_over:
                 await self.end()
                 self._conversation = _Conversation(self.server)
+
             return self._conversation
 
     async def _failed(self, conversation: "_Conversation | None", error: Exception) -> ToolError:
@@ -151,16 +160,23 @@ class _Client:
         began = conversation is not None and conversation.has_begun
         if not (refused and began):
             await self.end()
+
         first = _first(error)
         is_known = conversation is None or refused or isinstance(first, McpLimitError)
-        reason = "" if is_known or conversation is None else conversation.why_ended()
+
+        if is_known or conversation is None:
+            reason = ""
+        else:
+            reason = conversation.why_ended()
+
         reason = reason or _reason(str(first)) or type(first).__name__
         code = ToolErrorCode.IO_ERROR if began else ToolErrorCode.UNAVAILABLE
         return ToolError(code=code, message=f"The MCP server {quoted(self.server.name)} failed: {reason}")
 
     async def end(self) -> None:
         """End the conversation, and the server where it is a program."""
-        conversation, self._conversation = self._conversation, None
+        conversation = self._conversation
+        self._conversation = None
         if conversation is not None:
             await conversation.end()
 
@@ -189,7 +205,9 @@ class _Conversation:
     async def ask(self, question: "Question[Answer]") -> Answer:
         """The answer, once the server has answered `initialize`; an error where the conversation ends meanwhile."""
         session = await asyncio.shield(self._session)
-        answer, over = asyncio.ensure_future(question(session)), asyncio.create_task(self._closing.wait())
+        answer = asyncio.ensure_future(question(session))
+        over = asyncio.create_task(self._closing.wait())
+
         try:
             await asyncio.wait({answer, over}, return_when=asyncio.FIRST_COMPLETED)
             if answer.done():
@@ -204,6 +222,7 @@ class _Conversation:
         self._closing.set()
         if not self.has_begun:
             self._task.cancel()
+
         await asyncio.wait({self._task}, timeout=END_S)
         self._task.cancel()
 
@@ -212,8 +231,12 @@ class _Conversation:
         problem = self._problem or (self._process.problem if self._process is not None else "")
         if problem or self._process is None or not self._process.ended.is_set():
             return problem
+
         reason = _reason(self._process.stderr.decode("utf-8", "replace"))
-        return f"it ended; it said: {reason}" if reason else "it ended"
+        if reason:
+            return f"it ended; it said: {reason}"
+
+        return "it ended"
 
     async def _keep_open(self) -> None:
         try:
@@ -229,12 +252,14 @@ class _Conversation:
         finally:
             if not self._session.done():
                 self._session.set_exception(_OverError())
+
             self._session.exception()  # nobody may ask for it any more
             self._closing.set()
 
     @asynccontextmanager
     async def _open(self) -> "AsyncIterator[ClientSession]":
         extra = dict(cast("dict[str, Any]", self._server.connection.get("session_kwargs") or {}))
+
         if not self._server.argv:
             from langchain_mcp_adapters.sessions import create_session
 
@@ -243,8 +268,10 @@ class _Conversation:
             connection: Any = {**self._server.connection, "session_kwargs": extra}
             if connection.get("transport") != "websocket":
                 connection.setdefault("httpx_client_factory", BoundedHttp(self._refuse).client)
+
             async with create_session(connection) as session:
                 yield session
+
             return
 
         from mcp import ClientSession
@@ -252,6 +279,7 @@ class _Conversation:
         async with started_process(self._server) as process:
             self._process = process
             watch = asyncio.create_task(self._close_with(process))
+
             try:
                 async with ClientSession(*process.streams, **extra) as session:
                     yield session
@@ -284,6 +312,7 @@ def _first(error: BaseException) -> BaseException:
     """What the other errors of a group followed from."""
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
+
     return error
 
 

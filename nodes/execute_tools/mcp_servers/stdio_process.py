@@ -39,11 +39,14 @@ class StdioProcess:
 
         if process.stdin is None or process.stdout is None or process.stderr is None:
             raise ValueError("the process was started without pipes")
+
         self.problem = ""
         self.stderr = b""
         self.ended = asyncio.Event()
         self._process = process
-        self._stdin, self._stdout, self._stderr = process.stdin, process.stdout, process.stderr
+        self._stdin = process.stdin
+        self._stdout = process.stdout
+        self._stderr = process.stderr
         self._unasked = 0
         self._to_session, self.received = anyio.create_memory_object_stream["SessionMessage | Exception"](0)
         self.sent, self._from_session = anyio.create_memory_object_stream["SessionMessage"](0)
@@ -70,12 +73,16 @@ class StdioProcess:
                     except asyncio.LimitOverrunError:
                         self._refuse(f"it sent a message of more than {MOST_MESSAGE_BYTES} bytes")
                         break
+
                     self._count(line)
+
                     try:
                         message = JSONRPCMessage.model_validate_json(line)
                     except ValidationError:  # a line for people
                         continue
+
                     await self._to_session.send(SessionMessage(message))
+
             await asyncio.wait({self._errors}, timeout=_LAST_ERRORS_S)
             self.ended.set()
 
@@ -107,6 +114,7 @@ class StdioProcess:
     async def end(self) -> None:
         """End the server politely, then kill all that is left of its process group."""
         self._stdin.close()
+
         try:
             if not self.problem and not await self._has_ended(CLOSE_S):
                 self._signal(signal.SIGTERM)
@@ -116,6 +124,7 @@ class StdioProcess:
             await self._process.wait()
             for task in self._tasks:
                 task.cancel()
+
             await asyncio.gather(*self._tasks, return_exceptions=True)
             for stream in (self.received, self.sent):
                 stream.close()
@@ -124,6 +133,7 @@ class StdioProcess:
         with suppress(TimeoutError):
             await asyncio.wait_for(self._process.wait(), seconds)
             return True
+
         return False
 
     def _signal(self, number: signal.Signals) -> None:
@@ -150,6 +160,7 @@ async def started_process(server: McpServer) -> AsyncIterator[StdioProcess]:
             start_new_session=True,
         )
         running = StdioProcess(process)
+
         try:
             yield running
         finally:

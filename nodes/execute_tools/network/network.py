@@ -47,14 +47,21 @@ def why_forbidden(address: str, *, private_allowed: bool = False) -> str:
         parsed = ip_address(address.partition("%")[0])
     except ValueError:
         return "no address"
+
     if parsed in _NAT64:
-        parsed, private_allowed = IPv4Address(int(parsed) & 0xFFFF_FFFF), False
+        parsed = IPv4Address(int(parsed) & 0xFFFF_FFFF)
+        private_allowed = False
+
     if any(parsed in network for network in _NEVER):
         return "reserved"
     if any(parsed in network for network in _PRIVATE):
         return "" if private_allowed else "private"
+
     public = parsed.is_global and not parsed.is_multicast
-    return "" if public and not (isinstance(parsed, IPv6Address) and parsed not in _UNICAST) else "reserved"
+    if public and not (isinstance(parsed, IPv6Address) and parsed not in _UNICAST):
+        return ""
+
+    return "reserved"
 
 
 def refused_by_name(target: Target) -> ToolError | None:
@@ -64,10 +71,13 @@ def refused_by_name(target: Target) -> ToolError | None:
     except ValueError:
         if target.host != "localhost" and not target.host.endswith(".localhost"):  # Source: RFC 6761, section 6.3
             return None
+
         address = "127.0.0.1"
+
     forbidden = why_forbidden(address, private_allowed=target.private_allowed)
     if not forbidden:
         return None
+
     message = str(RefusedConnectionError(target, address, forbidden))
     return ToolError(code=ToolErrorCode.PERMISSION_DENIED, message=message)
 
@@ -90,7 +100,10 @@ class RefusedConnectionError(Exception):
 
     def __init__(self, target: Target, address: str, reason: str) -> None:
         liftable = why_forbidden(address) and not why_forbidden(address, private_allowed=True)
-        remedy = " A host of your own has to be named in allowed_private_hosts." if liftable else ""
+        remedy = ""
+        if liftable:
+            remedy = " A host of your own has to be named in allowed_private_hosts."
+
         super().__init__(f"Domain {quoted(target.host)} not allowed: its address {address} is {reason}.{remedy}")
 
 
@@ -106,6 +119,7 @@ class Deadline:
         remaining_s = self._end - monotonic_s()
         if remaining_s <= 0:
             raise TimeoutError
+
         return remaining_s
 
 
@@ -118,9 +132,11 @@ def allowed_addresses(target: Target, resolve: Resolve, deadline: Deadline) -> S
         addresses: Sequence[str] = (str(ip_address(target.host)),)
     except ValueError:
         addresses = call_within(deadline.left(), lambda: resolve(target.host, target.port))
+
     for address in addresses:
         if forbidden := why_forbidden(address, private_allowed=target.private_allowed):
             raise RefusedConnectionError(target, address, forbidden)
+
     return addresses[:_MOST_ADDRESSES]
 
 
@@ -130,8 +146,10 @@ class CheckedBackend(httpcore2.NetworkBackend):
     def __init__(
         self, target: Target, addresses: Sequence[str], deadline: Deadline, backend: httpcore2.NetworkBackend
     ) -> None:
-        self._target, self._addresses = target, addresses
-        self._deadline, self._backend = deadline, backend
+        self._target = target
+        self._addresses = addresses
+        self._deadline = deadline
+        self._backend = backend
 
     def connect_tcp(
         self,
@@ -148,6 +166,7 @@ class CheckedBackend(httpcore2.NetworkBackend):
             httpcore2.ConnectError: nobody answers at any address.
         """
         failure: Exception = httpcore2.ConnectError("it has no address")
+
         for address in self._addresses:
             seconds = min(self._deadline.left(), _CONNECT_S)
             try:
@@ -155,14 +174,19 @@ class CheckedBackend(httpcore2.NetworkBackend):
             except (httpcore2.ConnectError, httpcore2.ConnectTimeout) as error:
                 failure = error
                 continue
+
             with ExitStack() as closing:
                 closing.callback(stream.close)
                 far_end = str(stream.get_extra_info("server_addr")[0])
                 forbidden = why_forbidden(far_end, private_allowed=self._target.private_allowed)
+
                 if forbidden or ip_address(far_end) != ip_address(address):
                     raise RefusedConnectionError(self._target, far_end, forbidden or "not the one that was looked up")
+
                 closing.pop_all()
+
             return _TimedStream(stream, self._deadline)
+
         raise failure
 
 
@@ -170,7 +194,8 @@ class _TimedStream(httpcore2.NetworkStream):
     """A connection each of whose steps has the time that is left: a server that drips bytes gains nothing."""
 
     def __init__(self, stream: httpcore2.NetworkStream, deadline: Deadline) -> None:
-        self._stream, self._deadline = stream, deadline
+        self._stream = stream
+        self._deadline = deadline
 
     def read(self, max_bytes: int, timeout: float | None = None) -> bytes:  # noqa: ARG002 - the deadline counts
         return self._stream.read(max_bytes, self._deadline.left())
@@ -214,10 +239,13 @@ def decode_text(data: bytes, content_type: str, *, cut: bool = False) -> str | N
     """The body as Latin-1 if it says so, else as UTF-8, with U+FFFD for what does not fit; None if it is binary."""
     if b"\x00" in data[:8_000]:
         return None
-    match, codec = _CHARSET.search(content_type), "utf-8-sig"
+
+    match = _CHARSET.search(content_type)
+    codec = "utf-8-sig"
     if match and not data.startswith(codecs.BOM_UTF8):
         with suppress(LookupError):
             codec = _LATIN.get(codecs.lookup(match[1]).name, codec)
+
     return codecs.getincrementaldecoder(codec)(errors="replace").decode(data, final=not cut)
 
 
@@ -261,7 +289,9 @@ class Network:
         backend: httpcore2.NetworkBackend | None = None,
     ) -> None:
         self.rules = rules
-        self._resolve, self._tls, self._backend = resolve, tls, backend or httpcore2.SyncBackend()
+        self._resolve = resolve
+        self._tls = tls
+        self._backend = backend or httpcore2.SyncBackend()
 
     def get(self, url: str, timeout_s: float) -> HttpResponse | ToolError:
         """GET `url`, and follow its redirects by the same rules; `timeout_s` seconds, or the rules', for all of it.
@@ -271,23 +301,29 @@ class Network:
         """
         deadline = Deadline(min(timeout_s, self.rules.timeout_s))
         target = judge_url(url, self.rules)
+
         for _ in range(self.rules.max_redirects + 1):
             if isinstance(target, ToolError):
                 return target
+
             answer = self._answer(target, deadline)
             if not isinstance(answer, str):
                 return answer
+
             target = judge_redirect(target, answer, self.rules)
+
         message = f"{quoted(url)} redirects more than {self.rules.max_redirects} times."
         return ToolError(code=ToolErrorCode.IO_ERROR, message=message)
 
     def _answer(self, target: Target, deadline: Deadline) -> HttpResponse | str | ToolError:
         url = httpcore2.URL(scheme=target.scheme, host=target.host, port=target.port, target=target.path)
         headers = {"Host": target.authority, **_HEADERS}
+
         try:
             addresses = allowed_addresses(target, self._resolve, deadline)
             if target.scheme == "https" and self._tls is None:
                 self._tls = httpcore2.default_ssl_context()
+
             backend = CheckedBackend(target, addresses, deadline, self._backend)
             with (  # a connection of its own, closed at the end; the pool knows no proxies, cookies or environment
                 httpcore2.ConnectionPool(ssl_context=self._tls, network_backend=backend) as pool,
@@ -302,7 +338,12 @@ class Network:
         except (httpcore2.NetworkError, httpcore2.ProtocolError, OSError, ValueError) as error:
             reason = str(error)[:_LONGEST_REASON] or type(error).__name__
             unreachable = isinstance(error, httpcore2.NetworkError | OSError) and not isinstance(error, socket.gaierror)
-            code = ToolErrorCode.UNAVAILABLE if unreachable else ToolErrorCode.IO_ERROR
+
+            if unreachable:
+                code = ToolErrorCode.UNAVAILABLE
+            else:
+                code = ToolErrorCode.IO_ERROR
+
             return ToolError(code=code, message=f"Cannot get {quoted(target.url)}: {reason}.")
 
 
@@ -312,26 +353,47 @@ def _read(
     headers: dict[str, str] = {}
     for name, value in response.headers:
         headers.setdefault(name.decode("latin-1").lower(), value.decode("utf-8", "replace"))
+
     if response.status in _REDIRECTS and headers.get("location"):
         return headers["location"]
-    match, length = _TYPE.fullmatch(headers.get("content-type", "")), headers.get("content-length", "")
+
+    match = _TYPE.fullmatch(headers.get("content-type", ""))
+    length = headers.get("content-length", "")
     kind = match[1].lower() if match else UNKNOWN_TYPE  # `text/html` of `Text/HTML; charset=utf-8`
     encoding = headers.get("content-encoding", "").strip().lower()
-    what = f"content encoded as {quoted(encoding)}" if encoding not in {"", "identity"} else ""
+    what = ""
+
+    if encoding not in {"", "identity"}:
+        what = f"content encoded as {quoted(encoding)}"
+
     readable = kind.startswith("text/") or kind in _TEXT_TYPES or kind.endswith(("+json", "+xml", "+yaml"))
     if not readable and response.status not in {204, 304} and length != "0":
         what = what or kind
+
     data = bytearray()
+
     for piece in () if what else response.iter_stream():
         deadline.left()
         data += piece
         if len(data) > most:
             break
+
     cut = len(data) > most
-    text = None if what else decode_text(bytes(data[:most]), headers.get("content-type", ""), cut=cut)
+
+    if what:
+        text = None
+    else:
+        text = decode_text(bytes(data[:most]), headers.get("content-type", ""), cut=cut)
+
     if text is not None:
         return HttpResponse(response.status, target.url, kind, text, min(len(data), most), cut)
+
     what = what or f"binary content that calls itself {kind}"
     message = f"{quoted(target.url)} answered {response.status} with {what}; only text, JSON and XML can be read."
-    code = ToolErrorCode.UNAVAILABLE if response.status >= 500 else ToolErrorCode.INVALID_ARGUMENT
+
+    if response.status >= 500:
+        code = ToolErrorCode.UNAVAILABLE
+    else:
+        code = ToolErrorCode.INVALID_ARGUMENT
+
     return ToolError(code=code, message=message)

@@ -58,7 +58,10 @@ class Target:
     def authority(self) -> str:
         """The host, and the port unless it is the scheme's own, as the Host header has them."""
         host = f"[{self.host}]" if ":" in self.host else self.host
-        return host if self.port == _DEFAULT_PORTS[self.scheme] else f"{host}:{self.port}"
+        if self.port == _DEFAULT_PORTS[self.scheme]:
+            return host
+
+        return f"{host}:{self.port}"
 
     @property
     def url(self) -> str:
@@ -76,11 +79,15 @@ class HostPattern:
 
     def has_host(self, host: str) -> bool:
         """Whether the entry is about this host."""
-        return self.host in ("", host) if not self.subdomains else host.endswith(f".{self.host}")
+        if not self.subdomains:
+            return self.host in ("", host)
+        return host.endswith(f".{self.host}")
 
     def has_port(self, port: int) -> bool:
         """Whether the entry allows this port."""
-        return port == self.port if self.port else port in _DEFAULT_PORTS.values()
+        if self.port:
+            return port == self.port
+        return port in _DEFAULT_PORTS.values()
 
 
 def judge_url(url: str, rules: NetworkRules) -> Target | ToolError:
@@ -92,15 +99,18 @@ def judge_url(url: str, rules: NetworkRules) -> Target | ToolError:
         return _denied(f"{DISABLED} {_REMEDY}")
     if isinstance(target := read_url(url), ToolError):
         return target
+
     about_host = [pattern for pattern in _patterns(rules.hosts) if pattern.has_host(target.host)]
     if not about_host:
         known_hosts = ", ".join(rules.hosts[:_LISTED_HOSTS])
         return _denied(f"Domain {quoted(target.host)} not allowed. {_ALLOWED} has: {known_hosts}.")
+
     if not any(host_rule.has_port(target.port) for host_rule in about_host):
         return _denied(
             f"Port {target.port} of {quoted(target.host)} not allowed: only 80 and 443, or the port that the entry"
             f" in {_ALLOWED} names."
         )
+
     private = names_target(rules.allow_private, target, any_host=False)
     return Target(target.scheme, target.host, target.port, target.path, private_allowed=private)
 
@@ -120,8 +130,10 @@ def judge_redirect(origin: Target, location: str, rules: NetworkRules) -> Target
         target = invalid(problem) if problem else judge_url(urljoin(origin.url, location), rules)
     except ValueError:
         target = invalid(f"{quoted(location)} is no URL.")
+
     if isinstance(target, Target):
         return target
+
     message = f"{quoted(origin.url)} redirects to {quoted(location)}, which is not followed. {target.message}"
     return target.model_copy(update={"message": message})
 
@@ -130,15 +142,18 @@ def parse_host_entry(entry: str) -> HostPattern | None:
     """One entry of a list of hosts, or None where it is none."""
     if (match := _AUTHORITY.fullmatch(entry)) is None:
         return None
+
     port = _port(match["port"] or "", 0)
     if port is None or (match["port"] is not None and not port):
         return None
     if match["host"] == "*":
         return HostPattern("", port=port)
+
     subdomains = match["host"].startswith("*.")
     host = canonical_host(match["host"].removeprefix("*."))
     if not host or (subdomains and (":" in host or _NUMBER.fullmatch(host.rpartition(".")[2]))):
         return None
+
     return HostPattern(host, subdomains, port)
 
 
@@ -149,8 +164,10 @@ def rule_problems(rules: NetworkRules) -> tuple[str, ...]:
         for entry in (*rules.hosts, *rules.allow_private)
         if parse_host_entry(entry) is None
     ]
+
     if any(pattern.host == "" for pattern in _patterns(rules.allow_private)):
         problems.append("'*' cannot stand for private hosts: name each of them.")
+
     return tuple(problems)
 
 
@@ -162,17 +179,29 @@ def canonical_host(host: str) -> str:
     """
     try:
         if host.startswith("["):
-            return str(IPv6Address(host[1:-1])) if host.endswith("]") and "%" not in host else ""
+            if host.endswith("]") and "%" not in host:
+                return str(IPv6Address(host[1:-1]))
+            return ""
+
         if len(host) > 253:
             return ""
-        name = host if host.isascii() else idna.encode(host, uts46=True).decode("ascii")
+
+        if host.isascii():
+            name = host
+        else:
+            name = idna.encode(host, uts46=True).decode("ascii")
+
         name = name.lower().removesuffix(".")
         labels = name.split(".")
         if _NUMBER.fullmatch(labels[-1]):
             return str(IPv4Address(name))
     except ValueError:
         return ""
-    return name if all(_LABEL.fullmatch(label) for label in labels) else ""
+
+    if all(_LABEL.fullmatch(label) for label in labels):
+        return name
+
+    return ""
 
 
 def read_url(url: str) -> Target | ToolError:
@@ -181,19 +210,26 @@ def read_url(url: str) -> Target | ToolError:
         return invalid(problem)
     if (match := _URL.fullmatch(url)) is None:
         return invalid(f"{quoted(url)} is no absolute URL: write it as https://host/path.")
+
     scheme = match["scheme"].lower()
     if scheme not in _DEFAULT_PORTS:
         return invalid(f"{quoted(url)} is not http or https.")
     if "@" in match["authority"]:
         return invalid("The URL has a user name or password: take it out, as no credentials are sent.")
+
     authority = _AUTHORITY.fullmatch(match["authority"])
-    port = _port(authority["port"] or "", _DEFAULT_PORTS[scheme]) if authority else None
+    if authority:
+        port = _port(authority["port"] or "", _DEFAULT_PORTS[scheme])
+    else:
+        port = None
+
     host = canonical_host(authority["host"]) if authority else ""
     if not host or not port:
         return invalid(
             f"{quoted(match['authority'])} is no host: write a name, four decimal numbers, or IPv6 in brackets, and a"
             " port from 1 to 65535 where it needs one."
         )
+
     path = quote((match["path"] or "/") + (match["query"] or ""), safe=_KEPT)
     return Target(scheme, host, port, path)
 
@@ -202,8 +238,12 @@ def _unreadable(url: str) -> str:
     """What makes readers of URLs disagree: spaces, line ends, invisible characters, backslashes, too many of any."""
     if len(url) > MAX_URL_CHARACTERS:
         return f"The URL has {len(url)} characters; {MAX_URL_CHARACTERS} are the most."
+
     odd = next((character for character in url if character in " \\" or not character.isprintable()), "")
-    return f"The URL has the character {odd!a}, which has to be percent-encoded." if odd else ""
+    if odd:
+        return f"The URL has the character {odd!a}, which has to be percent-encoded."
+
+    return ""
 
 
 def _port(digits: str, default: int) -> int | None:

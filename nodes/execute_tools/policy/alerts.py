@@ -60,6 +60,7 @@ def _observed(vitals: Vitals, what: str, good: bool, kind: AlertKind, said: str)
     up = failed / WINDOW > (ALL_CLEAR if was_up else THRESHOLD)
     vitals = vitals.model_copy(update={what: outcomes, f"{what}_alerted": up})
     raised = up and not was_up
+
     return vitals, Alert(kind, said.format(failed, len(outcomes)), failed / WINDOW, THRESHOLD) if raised else None
 
 
@@ -72,11 +73,13 @@ def observe_cost(vitals: Vitals, amount: float, unit: str) -> tuple[Vitals, Aler
     usual = median(before) if len(before) >= FEWEST_COSTS else 0.0
     dear = 0.0 < COST_FACTOR * usual < amount
     alert = None
+
     if dear and not vitals.cost_alerted:
         message = (
             f"A model call cost {amount:g} {unit}, more than {COST_FACTOR:g} times the median of the last"
             f" {len(before)} ({usual:g} {unit}): look at what it was sent."
         )
         alert = Alert(AlertKind.COST, message, float(amount), COST_FACTOR * usual)
+
     costs = (*before, float(amount))[-WINDOW:]
     return vitals.model_copy(update={"costs": costs, "cost_unit": unit, "cost_alerted": dear}), alert

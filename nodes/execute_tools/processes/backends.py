@@ -45,20 +45,26 @@ def choose_sandbox(kind: str = AUTO) -> Sandbox | ToolError:
         return invalid(f"There is no sandbox {quoted(unknown[0])}: choose one of {', '.join((AUTO, *BACKENDS))}.")
 
     problems = []
+
     for name in names:
         sandbox = BACKENDS[name]()
         problem = sandbox.problem()
         if problem is None:
             return sandbox
+
         problems.append(problem)
 
     reasons = "; ".join(dict.fromkeys(problems))
     remedy = "" if kind == CONTAINER else f"; {_DECLARE_CONTAINER}"
     message = f"Commands cannot be run on this machine, as their sandbox does not start: {reasons}{remedy}."
+
     return ToolError(code=ToolErrorCode.UNAVAILABLE, message=message)
 
 
 def sandbox_problem(kind: str = AUTO) -> str | None:
     """Why no sandbox of this kind starts on this machine, with the remedy; None where one does."""
     sandbox = choose_sandbox(kind)
-    return sandbox.message if isinstance(sandbox, ToolError) else None
+    if isinstance(sandbox, ToolError):
+        return sandbox.message
+
+    return None

@@ -61,22 +61,30 @@ def sandbox_options(view: View, status_fd: int, block_fd: int, filter_fd: int) -
     options = [*_NAMESPACES, "--seccomp", str(filter_fd), *_system_options()]
     for handle, name in view.given:
         options += ("--perms", "0444", "--ro-bind-data", str(handle), name)
+
     options += ("--proc", "/proc", "--dev", "/dev")
     for name in _IN_MEMORY:
         options += ("--size", str(view.limits.scratch_bytes), "--tmpfs", name)
+
     for name in view.readable:
         options += ("--ro-bind", name, name)
+
     options += ("--ro-bind-fd" if view.root_read_only else "--bind-fd", str(view.root_fd), view.root)
     for handle, name in view.pinned:
         options += ("--bind-fd", str(handle), name)
+
     for handle, name in view.read_only:
         options += ("--ro-bind-fd", str(handle), name)
+
     for handle, name in view.replaced:
         options += ("--perms", "0755", "--ro-bind-data", str(handle), name)  # what it replaces may be a program
+
     for name in view.hidden_files:
         options += ("--ro-bind", "/dev/null", name)
+
     for name in view.hidden_folders:
         options += ("--tmpfs", name, "--remount-ro", name)
+
     options += ("--remount-ro", "/proc", "--remount-ro", "/dev", "--remount-ro", "/")
     return [*options, "--chdir", view.cwd, "--json-status-fd", str(status_fd), "--block-fd", str(block_fd)]
 
@@ -86,6 +94,7 @@ def _system_options() -> list[str]:
     for name in (*SYSTEM_FOLDERS, *SYSTEM_FILES):
         linked = name in SYSTEM_FOLDERS and os.path.islink(name)
         options += ("--symlink", os.readlink(name), name) if linked else ("--ro-bind-try", name, name)
+
     return options
 
 
@@ -98,8 +107,12 @@ def bubblewrap_problem() -> str | None:
         return "programs are started inside bubblewrap, which exists for Linux only"
     if seccomp_filter() is None:
         return f"there is no seccomp filter for this machine's architecture, {os.uname().machine}"
+
     program = bubblewrap_path()
-    return NOT_INSTALLED if program is None else _start_problem(program)
+    if program is None:
+        return NOT_INSTALLED
+
+    return _start_problem(program)
 
 
 def bubblewrap_path() -> str | None:
@@ -125,12 +138,15 @@ def _start_problem(program: str) -> str | None:
             env={"PATH": ":".join(PROGRAM_FOLDERS)},
             pass_fds=(file, filter_fd, *view.handles),
         )
+
     if isinstance(result, processes.ProcessResult):
         if result.exit_code == 0:
             return None
+
         lines = result.stderr.decode(errors="replace").strip().splitlines() or [f"exit code {result.exit_code}"]
     else:
         lines = [result.message]
+
     remedy = "allow it user namespaces, and use 0.8 or newer with the security updates of your system"
     return f"bubblewrap is installed but cannot start here ({lines[0]}): {remedy}"
 
@@ -143,36 +159,46 @@ class Sandboxed:
     """
 
     def __init__(self, process: subprocess.Popen[bytes], status_fd: int) -> None:
-        self.process, self._reports = process, StatusReports(status_fd)
+        self.process = process
+        self._reports = StatusReports(status_fd)
         self._first: int | None = None
         self._first_fd: int | None = None
         self.watch: processes.Watch | None = None
 
     def limit(self, view: View) -> ToolError | None:
         """Bound what the program may use, which does not run yet; UNAVAILABLE where that fails, and it must not run."""
-        deadline, report = time.monotonic() + _PROBE_S, select.poll()
+        deadline = time.monotonic() + _PROBE_S
+        report = select.poll()
         report.register(self._reports.handle, select.POLLIN)
+
         while self._first is None:
             if not report.poll(max(0.0, deadline - time.monotonic()) * 1_000):
                 return not_limited(f"bubblewrap reported no sandbox within {_PROBE_S:g} s")
+
             chunk = os.read(self._reports.handle, 4_096)
             if not chunk:
                 return None  # it has ended, and says why
+
             self._learn(chunk)
+
         with suppress(OSError):  # an old kernel; bubblewrap's --die-with-parent does the same, a little later
             self._first_fd = os.pidfd_open(self._first)
+
         try:
             self.watch = processes.Watch(
                 self._first, view.limits, _IN_MEMORY, None if view.root_read_only else view.root_fd
             )
+
             while not self.watch.opens() and self.process.poll() is None:
                 if time.monotonic() > deadline:
                     return not_limited(f"bubblewrap mounted nothing within {_PROBE_S:g} s")
+
                 time.sleep(_MOUNTING_S)
         except ProcessLookupError:  # the same
             return None
         except OSError as error:
             return not_limited(str(error))
+
         return None
 
     def takers(self, stdout: processes.Taker, stderr: processes.Taker) -> dict[int, processes.Taker]:
@@ -196,8 +222,10 @@ class Sandboxed:
         if self._first_fd is not None:
             with suppress(ProcessLookupError):
                 signal.pidfd_send_signal(self._first_fd, signal.SIGKILL)
+
         processes.kill_group(self.process)
         self.process.wait()
+
         if self._first_fd is not None:  # the kernel ends the first process of a namespace after all the others
             gone = select.poll()
             gone.register(self._first_fd, select.POLLIN)
@@ -208,8 +236,10 @@ class Sandboxed:
         for stream in (self.process.stdout, self.process.stderr):
             if stream is not None:
                 stream.close()
+
         if self._first_fd is not None:
             os.close(self._first_fd)
+
         if self.watch is not None:
             self.watch.close()
 
@@ -218,20 +248,24 @@ class Sandboxed:
         first = self._reports.number("child-pid")
         if self._first is None and first is not None and self.process.poll() is None:
             self._first = first
+
         return True
 
 
 @contextmanager
 def started(view: View, command: Sequence[str], env: Mapping[str, str]) -> Iterator[Sandboxed | ToolError]:
     """Start `command` inside a sandbox with this view, or say why not; when the block ends, nothing of it is alive."""
-    program, system_calls = bubblewrap_path(), seccomp_filter()
+    program = bubblewrap_path()
+    system_calls = seccomp_filter()
     if program is None or system_calls is None:
         yield ToolError(code=ToolErrorCode.UNAVAILABLE, message=f"{bubblewrap_problem() or NOT_INSTALLED}.")
         return
+
     reader, writer = os.pipe()
     os.set_blocking(reader, False)
     # Datagrams have no end of file, which bubblewrap would take for the sign to start when the agent is killed.
     go, blocked = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)
+
     with closing(reader), go:
         with _texts() as texts, text_handle(system_calls) as filter_fd, closing(writer), blocked:
             view = replace(view, given=(*texts, *view.given))
@@ -242,15 +276,18 @@ def started(view: View, command: Sequence[str], env: Mapping[str, str]) -> Itera
                     env=env,
                     pass_fds=(file, writer, blocked.fileno(), filter_fd, *view.handles),
                 )
+
         if isinstance(process, ToolError):
             yield process
             return
+
         running = Sandboxed(process, reader)
         try:
             problem = running.limit(view)
             if problem is None:
                 with suppress(ConnectionRefusedError):  # it has ended already, and says why
                     go.send(b"1")
+
             yield problem or running
         finally:
             running.kill()
@@ -265,13 +302,15 @@ def _options_file(options: Sequence[str]) -> AbstractContextManager[int]:
 @contextmanager
 def _texts() -> Iterator[tuple[tuple[int, str], ...]]:
     """What a program finds in `/etc` instead of the machine's own: one account, one host."""
-    user, group = os.getuid(), os.getgid()
+    user = os.getuid()
+    group = os.getgid()
     texts = {
         "/etc/passwd": f"agent:x:{user}:{group}:agent:{HOME}:/bin/sh\n",
         "/etc/group": f"agent:x:{group}:\n",
         "/etc/hosts": "127.0.0.1 localhost\n::1 localhost\n",
         "/etc/nsswitch.conf": "passwd: files\ngroup: files\nhosts: files\n",
     }
+
     with ExitStack() as stack:
         yield tuple((stack.enter_context(text_handle(text.encode())), name) for name, text in texts.items())
 

@@ -94,36 +94,48 @@ def look_through(
     tree = Tree()
     pending: list[tuple[str, IgnoreRules]] = [("", IgnoreRules())]
     room = most
+
     while pending:
         folder, above = pending.pop()
         entries = None if again and folder in known.closed else _entries(root_fd, folder)
         if entries is None:
             tree.closed.add(folder)
             continue
+
         room -= len(entries)
         if room < 0:
             return Unwatched(f"the workspace has more than {most:,} files and directories")
+
         before = known.folders.get(folder)
         rules = before.rules if again and before else _rules(paths, root_fd, folder, entries, above)
+
         if before is not None and before.rules == rules:
             rules, verdicts = before
         else:
             verdicts = {}
+
         tree.folders[folder] = Folder(rules, verdicts)
+
         for entry_name, status in entries.items():
             if time.monotonic() > deadline:
                 return Unwatched("the workspace could not be looked through in time")
-            name, is_folder = f"{folder}{entry_name}", stat.S_ISDIR(status.mode)
+
+            name = f"{folder}{entry_name}"
+            is_folder = stat.S_ISDIR(status.mode)
             full_name = f"{entry_name}/" if is_folder else entry_name
+
             if full_name not in verdicts:  # to ask the rules takes longer than all else here
                 entry = Entry(name, "directory" if is_folder else "file", 0)
                 verdicts[full_name] = is_bytecode([entry_name]) or rules.ignores(entry)
+
             if verdicts[full_name]:
                 continue
+
             if not is_folder:
                 tree.files[name] = status
             elif paths.denial(name, for_write=False) is None:
                 pending.append((f"{name}/", rules))
+
     return tree
 
 
@@ -138,6 +150,7 @@ def _entries(root_fd: int, folder: str) -> dict[str, Status] | None:
     parts = folder[:-1].split("/") if folder else []
     if len(parts) > DEEPEST:
         return None
+
     try:
         with closing(open_directory(root_fd, parts)) as folder_fd, os.scandir(folder_fd) as scan:
             for entry in scan:
@@ -148,6 +161,7 @@ def _entries(root_fd: int, folder: str) -> dict[str, Status] | None:
         return {}
     except OSError:
         return None
+
     return entries
 
 
@@ -218,21 +232,30 @@ class _ContentReader:
     """Reads contents for one look until one of the limits is reached, or the deadline."""
 
     def __init__(self, files: BeneathReader, limits: WatchLimits, deadline: float) -> None:
-        self._reader, self.limits, self._deadline = files, limits, deadline
-        self._files, self._bytes = limits.files, limits.all_bytes
+        self._reader = files
+        self.limits = limits
+        self._deadline = deadline
+        self._files = limits.files
+        self._bytes = limits.all_bytes
 
     def allows(self, status: Status) -> bool:
         size = status.size
         if not status.is_regular or self._files == 0 or size > min(self.limits.file_bytes, self._bytes):
             return False
-        self._files, self._bytes = self._files - 1, self._bytes - size
+
+        self._files = self._files - 1
+        self._bytes = self._bytes - size
         return True
 
     def read(self, name: str, status: Status, most: int) -> Content | None:
         if not status.is_regular or status.size > most or time.monotonic() > self._deadline:
             return None
+
         data = self._reader.read(name, most)
-        return None if data is None else Content(status, data, hashlib.sha256(data).hexdigest())
+        if data is None:
+            return None
+
+        return Content(status, data, hashlib.sha256(data).hexdigest())
 
 
 class CommandChange(NamedTuple):
@@ -264,16 +287,25 @@ def snapshot(paths: JudgedPaths, index: FileIndex, limits: WatchLimits, deadline
             tree = look_through(paths, root, most=limits.entries, deadline=deadline, known=index.seen.tree)
             if isinstance(tree, Unwatched):
                 return tree
-            reader, contents = _ContentReader(files, limits, deadline), dict[str, Content]()
+
+            reader = _ContentReader(files, limits, deadline)
+            contents = dict[str, Content]()
             newest_first = sorted(tree.files.items(), key=lambda file: (-file[1].mtime_ns, file[0]))
+
             for name, status in sorted(file for file in newest_first if reader.allows(file[1])):
                 known = index.seen.contents.get(name)
                 unchanged = known is not None and known.status == status
-                content = known if unchanged else reader.read(name, status, limits.file_bytes)
+
+                if unchanged:
+                    content = known
+                else:
+                    content = reader.read(name, status, limits.file_bytes)
+
                 if content is not None:
                     contents[name] = content
     except OSError:
         return _UNOPENED
+
     index.seen = Snapshot(tree, contents)
     return index.seen
 
@@ -284,16 +316,19 @@ def changed(
     """What differs now. `index` learns what is read."""
     if isinstance(before, Unwatched):
         return before
+
     deadline = time.monotonic() + limits.after_s
     try:
         with closing(open_root(paths.root)) as root, BeneathReader(paths, root) as files:
             after = look_through(paths, root, most=limits.entries, deadline=deadline, known=before.tree, again=True)
             if isinstance(after, Unwatched):
                 return after
+
             contents = dict(before.contents)
             changes = tuple(_compared(paths, before, after, _ContentReader(files, limits, deadline), contents))
     except OSError:
         return _UNOPENED
+
     index.seen = Snapshot(after, contents)
     folders_made = sorted(name[:-1] for name in after.folders.keys() - before.tree.folders.keys())
     return CommandChanges(changes, tuple(folders_made))
@@ -303,24 +338,38 @@ def _compared(
     paths: JudgedPaths, before: Snapshot, after: Tree, reader: _ContentReader, contents: dict[str, Content]
 ) -> Iterator[CommandChange]:
     origins = {_identity(status): name for name, status in before.tree.files.items()}
+
     for name in sorted(before.tree.files.keys() | after.files.keys()):
-        was, now = before.tree.files.get(name), after.files.get(name)
+        was = before.tree.files.get(name)
+        now = after.files.get(name)
         if was == now or (now is None and any(name.startswith(folder) for folder in after.closed)):
             continue
-        old, new = before.contents.get(name), None
+
+        old = before.contents.get(name)
+        new = None
         if now is not None and reader.allows(now):
             new = reader.read(name, now, reader.limits.file_bytes)
+
         if new is not None:
             contents[name] = new
+
         if old is not None and paths.denial(name, for_write=False) is not None:
             old = None  # other rules held when it was read
+
         sha256 = None
         if now is not None and not _is_moved(name, now, origins, before, after):
             seen = new or reader.read(name, now, reader.limits.hashed_bytes)
             sha256 = seen and seen.sha256
+
         states = _state(was, old and old.sha256), _state(now, sha256)
         if states[0] != states[1] or old is None:
-            kind = ChangeKind.CREATED if was is None else ChangeKind.DELETED if now is None else ChangeKind.EDITED
+            if was is None:
+                kind = ChangeKind.CREATED
+            elif now is None:
+                kind = ChangeKind.DELETED
+            else:
+                kind = ChangeKind.EDITED
+
             yield CommandChange(name, kind, *states, old and old.data, new.data if new and sha256 else None)
 
 
@@ -339,6 +388,7 @@ def _identity(status: Status) -> tuple[int, ...]:
 def _state(status: Status | None, sha256: str | None) -> FileState:
     if status is None:
         return FileState()
+
     mode = stat.S_IMODE(status.mode) if status.is_regular else None
     return FileState(UNKNOWN_SHA256 if sha256 is None else sha256, mode)
 
@@ -363,13 +413,16 @@ def watched(
 
     `patience_s` seconds at most pass before it begins: for another command of this workspace to end, and for a look.
     """
-    index, deadline = file_index(workspace.root), time.monotonic() + patience_s
+    index = file_index(workspace.root)
+    deadline = time.monotonic() + patience_s
     if not index.turn.acquire(timeout=min(max(patience_s, 0.0), threading.TIMEOUT_MAX)):
         return WatchedRun(run(), Unwatched("another command was at work in the workspace"))
+
     try:
         paths = workspace._paths.of_any_extension()  # noqa: SLF001 - what a program may change has any extension
         before = snapshot(paths, index, limits, deadline)
         problem = ""
+
         try:
             result = run()
         finally:
@@ -378,6 +431,7 @@ def watched(
                 record_changes(workspace.recorder, changes)
             except StoreError as error:
                 problem = str(error)
+
         return WatchedRun(result, changes, problem)
     finally:
         index.turn.release()
@@ -390,6 +444,7 @@ def record_changes(recorder: ChangeRecorder | None, changes: CommandChanges | Un
     """
     if recorder is None or isinstance(changes, Unwatched) or changes == CommandChanges():
         return
+
     effects = [FileEffect(file.path, file.before, file.after) for file in changes.files]
     backups = {file.before.sha256: file.before_data for file in changes.files if file.before_data is not None}
     recorder.add(secrets.token_hex(8), effects, backups, changes.made)

@@ -69,34 +69,47 @@ def find_program(name: str, rules: CommandRules, root: str, path: str) -> str | 
         absolute = [each for each in rules.programs if os.path.isabs(each) and os.path.basename(each) == name]
         if name and absolute:
             return os.path.normpath(absolute[0])
-        known_programs = f"allowed are {', '.join(rules.programs)}" if rules.programs else "no program is allowed"
+
+        if rules.programs:
+            known_programs = f"allowed are {', '.join(rules.programs)}"
+        else:
+            known_programs = "no program is allowed"
+
         message = f"{quoted(name)} may not be run: {known_programs}."
         return ToolError(code=ToolErrorCode.PERMISSION_DENIED, message=message, suggestions=rules.programs)
+
     program = os.path.normpath(os.path.join(root, name)) if "/" in name else shutil.which(name, path=path)
     if program is not None:
         return program
+
     message = (
         f"The program {quoted(name)} is not installed where commands can see it. Whoever starts the run can allow it by"
         " its absolute path in `allowed_programs` (`--allow-program`), or show its folder in `readable_folders`."
     )
+
     return ToolError(code=ToolErrorCode.NOT_FOUND, message=message)
 
 
 def readable_folders(rules: CommandRules) -> tuple[str, ...] | ToolError:
     """The real names of what is shown beside the system: where our own Python is installed, and what is asked for."""
     folders_found = [*own_installation()]
+
     for name in rules.readable:
         path = os.path.expanduser(name)
         real = os.path.realpath(path)
         unsafe = real == "/" or any(_is_below(real, folder) for folder in _NEVER_SHOWN)
         is_there = os.path.isdir(real) or os.path.isfile(real)  # a socket would lead out
+
         if not os.path.isabs(path) or not is_there or unsafe:
             message = (
                 f"{quoted(name)} cannot be shown to commands: name an existing folder by its absolute path, and none of"
                 f" / {' '.join(_NEVER_SHOWN)}."
             )
+
             return invalid(message)
+
         folders_found.append(real)
+
     return tuple(dict.fromkeys(folders_found))
 
 
@@ -112,17 +125,27 @@ def command_environment(root: str, readable: Sequence[str]) -> dict[str, str]:
 
 def own_installation() -> tuple[str, ...]:
     """Where our Python is installed, unless that is the system or holds somebody's home."""
-    prefix, home = os.path.realpath(sys.base_prefix), os.path.realpath(os.path.expanduser("~"))
-    return () if _is_below(prefix, "/usr") or _is_below(home, prefix) else (prefix,)
+    prefix = os.path.realpath(sys.base_prefix)
+    home = os.path.realpath(os.path.expanduser("~"))
+    if _is_below(prefix, "/usr") or _is_below(home, prefix):
+        return ()
+
+    return (prefix,)
 
 
 def _program_folders(root: str, readable: Sequence[str]) -> Iterator[str]:
     """Our PATH without the folders that a program cannot see, those of the workspace and of our own virtualenv."""
     folders_shown = ("/usr", *readable)
-    base_prefix = os.path.realpath(sys.prefix) if sys.prefix != sys.base_prefix else None
+
+    if sys.prefix != sys.base_prefix:
+        base_prefix = os.path.realpath(sys.prefix)
+    else:
+        base_prefix = None
+
     path_folders = [os.path.realpath(part) for part in os.environ.get("PATH", "").split(":") if os.path.isabs(part)]
     ours = [folder for folder_name in readable if os.path.isdir(folder := os.path.join(folder_name, "bin"))]
     system = [os.path.realpath(folder_name) for folder_name in PROGRAM_FOLDERS]
+
     for folder in dict.fromkeys((*path_folders, *ours, *system)):
         hidden = _is_below(folder, root) or (base_prefix is not None and _is_below(folder, base_prefix))
         if not hidden and (folder in system or any(_is_below(folder, shown_folder) for shown_folder in folders_shown)):
@@ -180,6 +203,7 @@ def open_commands(
         return real
     if isinstance(readable := readable_folders(rules), ToolError):
         return readable
+
     remembered = functools.lru_cache(_REMEMBERED)(denied)
     return Commands(
         root=real,
@@ -200,17 +224,21 @@ def open_commands(
 def _names_below(root: str, places: Sequence[str]) -> tuple[str, ...]:
     """The names, relative to the workspace, under which these absolute names and what they link to lie in it."""
     names = set()
+
     for place in places:
         folder, name = os.path.split(os.path.abspath(place))
         for real in (os.path.join(os.path.realpath(folder), name), os.path.realpath(place)):
             if real != root and _is_below(real, root):
                 names.add(os.path.relpath(real, root))
+
     return tuple(sorted(names))
 
 
 def _judged(denied: workspace_cover.Denied, name: str) -> ToolError | None:
     message = f"No command may run in {quoted(name)}."
-    return ToolError(code=ToolErrorCode.PERMISSION_DENIED, message=message) if denied(name) else None
+    if denied(name):
+        return ToolError(code=ToolErrorCode.PERMISSION_DENIED, message=message)
+    return None
 
 
 @dataclass(frozen=True)
@@ -250,6 +278,7 @@ class Commands:
         listed = find_program(program, self.rules, self.root, self.env["PATH"])
         if not isinstance(listed, ToolError) or listed.code is not ToolErrorCode.PERMISSION_DENIED:
             return self
+
         return replace(self, rules=replace(self.rules, programs=(*self.rules.programs, program)))
 
     def program(self, name: str, cwd: str = ".") -> str | ToolError:
@@ -263,14 +292,17 @@ class Commands:
         bounded = Guarantee.OUTSIDE_FILES in self.sandbox.guarantees
         is_visible = not bounded or any(_is_below(real, folder) for folder in folders_shown)
         is_hidden = _is_below(real, self.root) and self._denied(os.path.relpath(real, self.root))
+
         if is_hidden or not is_visible:
             message = f"{quoted(name)} cannot be run: no command sees this file."
             return ToolError(code=ToolErrorCode.PERMISSION_DENIED, message=message)
+
         if not (os.path.isfile(real) and os.access(real, os.X_OK)):
             return ToolError(code=ToolErrorCode.NOT_FOUND, message=f"{quoted(name)} is no program.")
 
         with closing(open_root(self.root)) as root:
             folder = self._folder(root, cwd)
+
         return folder if isinstance(folder, ToolError) else real
 
     def read_only(
@@ -287,6 +319,7 @@ class Commands:
         rules = replace(self.rules, limits=limits or self.rules.limits)
         folders_shown = tuple(dict.fromkeys((*self._readable, *readable)))
         env = {**command_environment(self.root, folders_shown), **env}
+
         return replace(self, looks_only=True, given=given, env=env, rules=rules, _readable=folders_shown)
 
     def run(self, argv: Sequence[str], cwd: str = ".", timeout_s: float | None = None) -> CommandResult | ToolError:
@@ -295,17 +328,24 @@ class Commands:
         `cwd` is a folder of the workspace. `timeout_s` seconds of wall time can only be less than the rules allow.
         Raises ScopeOverError: the call's time is over; nothing of the command is left.
         """
-        limit = self.rules.soft_timeout_s if timeout_s is None else min(timeout_s, self.rules.soft_timeout_s)
+        if timeout_s is None:
+            limit = self.rules.soft_timeout_s
+        else:
+            limit = min(timeout_s, self.rules.soft_timeout_s)
+
         started = time.monotonic()
         program = find_program(argv[0], self.rules, self.root, self.env["PATH"])
         if isinstance(program, ToolError):
             return program
+
         self._check_scope()
         if limit <= 0:
             return ToolError(code=ToolErrorCode.TIMEOUT, message="There is no time left for a command.")
+
         if not self._one_at_a_time.acquire(timeout=limit):
             message = f"Another command of this workspace did not end within {limit:g} s: run one at a time."
             return ToolError(code=ToolErrorCode.TIMEOUT, message=message)
+
         try:
             with closing(open_root(self.root)) as root:
                 return self._run(root, [program, *argv[1:]], cwd, (started, limit))
@@ -321,27 +361,38 @@ class Commands:
     ) -> CommandResult | ToolError:
         if isinstance(folder := self._folder(root, cwd), ToolError):
             return folder
+
         started, limit = times
         with ExitStack() as protection:
             problem = None
+
             if not self.looks_only:
                 problem = protection.enter_context(workspace_cover.protected_git(root, started + limit))
                 protection.enter_context(workspace_cover.kept_settings(root, self._protected))
                 workspace_cover.make_protected_folders(root, self._protected)
+
             before = problem or workspace_cover.find_cover(
                 root, self._denied, started + limit, self._holds, self._protected, self._guarded
             )
+
             if isinstance(before, ToolError):
                 return before
+
             linked = workspace_cover.linked_repository(self.root)
-            readable = self._readable if linked is None else (*self._readable, linked)
+            if linked is None:
+                readable = self._readable
+            else:
+                readable = (*self._readable, linked)
+
             beside = self._shown.find(self._readable, self.root, started + limit, linked, own_installation())
             if isinstance(beside, ToolError):
                 return beside
+
             with ExitStack() as handles:
                 view = replace(self._view(root, before, beside, handles), cwd=self._absolute(folder), readable=readable)
                 if not self.looks_only:
                     protection.callback(workspace_cover.set_aside, root, self._guarded, before.guarded)
+
                 return self._wait(view, command, started, limit)
 
     def _wait(self, view: View, command: Sequence[str], started: float, limit: float) -> CommandResult | ToolError:
@@ -349,18 +400,23 @@ class Commands:
         with ExitStack() as stack:
             with self.scope.effect():
                 running = stack.enter_context(self.sandbox.started(view, command, self.env))
+
             if isinstance(running, ToolError):
                 return running
+
             takers = running.takers(stdout.take, stderr.take)
-            watch, exceeded = running.watch, list[processes.LimitReached]()
+            watch = running.watch
+            exceeded = list[processes.LimitReached]()
 
             def check() -> None:
                 self._check_scope()
-                size, most = stdout.size + stderr.size, self.rules.limits.output_bytes
+                size = stdout.size + stderr.size
+                most = self.rules.limits.output_bytes
                 limit_reached = watch.look() if watch is not None else None
-                limit_reached = (
-                    processes.LimitReached(processes.Limit.OUTPUT, size, most) if size > most else limit_reached
-                )
+
+                if size > most:
+                    limit_reached = processes.LimitReached(processes.Limit.OUTPUT, size, most)
+
                 if not exceeded and limit_reached is not None:
                     exceeded.append(limit_reached)
                     running.kill()
@@ -369,14 +425,17 @@ class Commands:
             if not in_time:
                 running.terminate()
                 processes.read_until(running.process, takers, started + limit + self.rules.grace_s, check)
+
             running.kill()
             if in_time and not running.has_run() and running.process.returncode >= 0:
                 return _not_started(command[0], stderr)
+
             code = running.process.returncode
             code = code if code >= 0 else 128 - code
             last = b"\n".join(output.head + output.tail for output in (stdout, stderr))
             reached = watch.met(code, last) if watch else None
             seconds = time.monotonic() - started
+
             with self.scope.effect():
                 stack.close()  # the sandbox may still change the workspace, and add to the outputs
 
@@ -400,7 +459,8 @@ class Commands:
                 handle = open_beneath(root, name.split("/"), os.O_PATH)
                 yield handles.enter_context(closing(handle)), self._absolute(name)
 
-        pinned, read_only = tuple[tuple[int, str], ...](), tuple[tuple[int, str], ...]()
+        pinned = tuple[tuple[int, str], ...]()
+        read_only = tuple[tuple[int, str], ...]()
         if not self.looks_only:
             pinned = tuple(opened(cover.pinned))
             read_only = tuple(opened((*cover.repositories, *cover.settings)))
@@ -408,6 +468,7 @@ class Commands:
         texts_given = [(handles.enter_context(text_handle(text)), name) for name, text in self.given.items()]
         inside = [text_given for text_given in texts_given if _is_below(text_given[1], self.root)]
         inside += self._repository_texts(root, cover.texts, beside.texts, handles)
+
         return View(
             root=self.root,
             root_fd=root,
@@ -441,6 +502,7 @@ class Commands:
     def _folder(self, root: int, cwd: str) -> str | ToolError:
         if isinstance(place := self._paths.existing(cwd, PathAccess.LIST_DIR), ToolError):
             return place
+
         try:
             with closing(open_beneath(root, place.parts, os.O_RDONLY | os.O_DIRECTORY)) as handle:
                 return self._paths.opened_name(handle, root, place, for_write=False)
@@ -457,6 +519,7 @@ def _not_started(program: str, stderr: processes.Ends) -> ToolError:
     lines = stderr.tail.decode(errors="replace").strip() or stderr.head.decode(errors="replace").strip()
     reason = (lines.splitlines() or ["the sandbox gave no reason"])[-1].removeprefix("bwrap: ")
     message = f"{quoted(program)} could not be started in the sandbox ({reason})."
+
     return ToolError(code=ToolErrorCode.UNAVAILABLE, message=message)
 
 
@@ -467,6 +530,7 @@ def output_text(ends: processes.Ends) -> str:
     """
     if not ends.left_out:
         return _decoded(ends.head + ends.tail)
+
     between = f"[... {ends.left_out} of {ends.size} bytes left out ...]"
     return f"{_decoded(ends.head)}\n{between}\n{_decoded(ends.tail)}"
 

@@ -53,6 +53,7 @@ class Container:
         try:
             names = PrivateNames({HOME: folder.folder("home"), **folder.give(view.given)})
             scratch = PrivateNames({SCRATCH: folder.folder("tmp")})  # the container's own is there as well
+
             with supervised(
                 command,
                 {name: scratch.translate(value) for name, value in env.items()},

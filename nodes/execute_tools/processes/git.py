@@ -80,6 +80,7 @@ def git_environment(settings: Settings = ()) -> dict[str, str]:
     variables = {f"GIT_CONFIG_KEY_{number}": name for number, (name, _) in enumerate(pairs)}
     variables |= {f"GIT_CONFIG_VALUE_{number}": value for number, (_, value) in enumerate(pairs)}
     path = {"PATH": os.environ["PATH"]} if "PATH" in os.environ else {}
+
     return {**path, **_ENVIRONMENT, **variables, "GIT_CONFIG_COUNT": str(len(pairs))}
 
 
@@ -100,10 +101,12 @@ def run_git(
     if program is None:
         needed = "The program 'git' is needed for copies of workspaces and for patches"
         return ToolError(code=ToolErrorCode.UNAVAILABLE, message=f"{needed}: install your system's package git.")
+
     with tempfile.TemporaryFile() if given else nullcontext() as stream:
         if stream is not None:
             stream.write(given)
             stream.seek(0)
+
         return run_process(
             [os.path.abspath(program), *arguments],
             cwd=cwd,
@@ -122,14 +125,18 @@ def git_failure(result: ProcessResult, doing: str, path: str) -> ToolError:
             f"Git does not trust the repository {quoted(path)}, as it belongs to another user. If you trust it, say so:"
             f" git config --global --add safe.directory {path!r}"
         )
+
         return ToolError(code=ToolErrorCode.PERMISSION_DENIED, message=message)
+
     full = next((number for number, words in _FULL.items() if any(word in result.stderr for word in words)), None)
     if full is not None:
         return os_failure(OSError(full, os.strerror(full)), doing, path)
+
     lines = [line for line in error_text.splitlines() if line.strip()]
     last = next((line for line in lines if line.startswith(("fatal:", "error:"))), lines[-1] if lines else "")
     text = last.removeprefix("fatal: ").removeprefix("error: ").strip() or f"exit code {result.exit_code}"
     message = f"Git could not {doing} {quoted(path)}: {one_line(text, LONGEST_QUOTE).rstrip('.')}."
+
     return ToolError(code=ToolErrorCode.IO_ERROR, message=message)
 
 
@@ -176,6 +183,7 @@ class Repository(NamedTuple):
         result = self.run(*arguments)
         if isinstance(result, ToolError) or result.exit_code:
             return None
+
         return os.fsdecode(result.stdout).removesuffix("\n")
 
 
@@ -186,26 +194,39 @@ def find_repository(path: str) -> Repository | ToolError | None:
     """
     settings: tuple[tuple[str, str], ...] = ()
     result = run_git(("rev-parse", *_FOUND), cwd=path)
+
     if isinstance(result, ProcessResult) and result.exit_code and _DUBIOUS.encode() in result.stderr:
         names = ("PATH", "HOME", "XDG_CONFIG_HOME", "GIT_CONFIG_GLOBAL", "GIT_CONFIG_SYSTEM", "GIT_CONFIG_NOSYSTEM")
         env = {name: os.environ[name] for name in names if name in os.environ}  # what the user has declared safe
         safe = run_git(("config", "--null", "--get-all", "safe.directory"), cwd="/", env=env)
-        folders = safe.stdout.split(b"\0")[:-1] if isinstance(safe, ProcessResult) else []
+
+        if isinstance(safe, ProcessResult):
+            folders = safe.stdout.split(b"\0")[:-1]
+        else:
+            folders = []
+
         settings = tuple(("safe.directory", os.fsdecode(folder)) for folder in folders)
         result = run_git(("rev-parse", *_FOUND), cwd=path, settings=settings)
+
     if isinstance(result, ToolError):
         return result
+
     if result.exit_code:
         unknown = _NO_REPOSITORY in result.stderr.decode(errors="replace")
-        return None if unknown else git_failure(result, "open the repository", path)
+        if unknown:
+            return None
+        return git_failure(result, "open the repository", path)
+
     if result.stdout.startswith(b"--"):  # an option that git does not know is repeated
         message = f"The program 'git' is too old for copies of workspaces: install {OLDEST_GIT} or newer."
         return ToolError(code=ToolErrorCode.UNAVAILABLE, message=message)
+
     *common, is_bare, object_format = os.fsdecode(result.stdout).removesuffix("\n").split("\n")
     shared = os.path.realpath("\n".join(common))
     repository = Repository(path, shared, "", object_format, is_bare == "true", settings)
     prefix = "" if repository.is_bare else repository.line("rev-parse", "--show-prefix")
     named = repository._replace(prefix=(prefix or "").removesuffix("/"))
+
     return named._replace(settings=(*settings, *filters_off(named)))
 
 
@@ -216,16 +237,20 @@ def find_commit(repository: Repository, revision: str = "") -> str | ToolError:
     """
     if (problem := malformed_revision(revision)) is not None:
         return problem
+
     commit = repository.line("rev-parse", "--verify", "--quiet", "--end-of-options", f"{revision or HEAD}^{{commit}}")
     if commit:
         return commit
+
     if revision in {"", HEAD} and repository.line("rev-list", "--all", "--max-count=1") == "":
         message = f"The repository {quoted(repository.path)} has no commit yet: commit what is there first."
         return ToolError(code=ToolErrorCode.NOT_FOUND, message=message)
+
     message = (
         f"There is no commit {quoted(revision or HEAD)} in the repository {quoted(repository.path)}: name a branch, a"
         " tag or a commit that is there (git fetch brings what is only on a server)."
     )
+
     return ToolError(code=ToolErrorCode.NOT_FOUND, message=message)
 
 
@@ -234,6 +259,7 @@ def malformed_revision(revision: str) -> ToolError | None:
     odd = not revision.isprintable() or len(revision) > _LONGEST_REVISION
     if not odd and not revision.startswith("-") and revision == revision.strip():
         return None
+
     return invalid(f"{quoted(revision)} is no git revision: name a branch, a tag or a commit.")
 
 
@@ -241,21 +267,28 @@ def find_tree(repository: Repository, commit: str) -> str | None:
     """The id of the workspace's own tree in the commit; None where it is not in there."""
     if not repository.prefix:
         return repository.line("rev-parse", "--verify", "--quiet", "--end-of-options", f"{commit}^{{tree}}")
+
     name = f"{commit}:{repository.prefix}"
     tree = repository.line("rev-parse", "--verify", "--quiet", "--end-of-options", name)
-    return tree if tree and repository.line("cat-file", "-t", tree) == "tree" else None
+    if tree and repository.line("cat-file", "-t", tree) == "tree":
+        return tree
+
+    return None
 
 
 def find_uncommitted(repository: Repository) -> tuple[tuple[str, ...], bool] | ToolError:
     """The files of the workspace that are not as in HEAD, and whether there are untracked ones."""
     if repository.is_bare:
         return (), False
+
     kinds = ("--no-renames", "--untracked-files=normal", "--ignore-submodules=dirty")
     result = succeeded(
         repository.run("status", "--porcelain=v1", "-z", *kinds, "--", "."), "look for changes in", repository.path
     )
+
     if isinstance(result, ToolError):
         return result
+
     entries = result.stdout.split(b"\0")[:-1]  # two letters, a space and the name. Source: git-status(1)
     changed = tuple(os.fsdecode(entry[3:]) for entry in entries if not entry.startswith(b"??"))
     return changed, len(changed) < len(entries)
@@ -272,9 +305,11 @@ def absent_submodules(workspace: str) -> tuple[str, ...]:
     while not os.path.lexists(os.path.join(top, _POINTER)):
         if top == (top := os.path.dirname(top)):
             return ()
+
     try:
         with closing(open_root(top)) as folder:
             handle, _ = open_regular(folder, (".gitmodules",), os.O_RDONLY)
+
         with os.fdopen(handle, encoding="utf-8", errors="surrogateescape") as file:
             text = file.read(_MOST_MODULES)
     except OSError:
@@ -301,6 +336,7 @@ def filters_off(repository: Repository, cwd: str | None = None) -> tuple[tuple[s
     filters = repository.run("config", "--null", "--name-only", "--get-regexp", r"^filter\.", cwd=cwd)
     if isinstance(filters, ToolError) or filters.exit_code:
         return ()
+
     names = {os.fsdecode(part).rpartition(".")[0] for part in filters.stdout.split(b"\0")[:-1]}
     off = (("clean", ""), ("smudge", ""), ("process", ""), ("required", "false"))
     return tuple((f"{name}.{setting}", value) for name in sorted(names) for setting, value in off)
@@ -333,20 +369,26 @@ def add_worktree(repository: Repository, commit: str, folder_fd: int, folder: st
             _remove_records(repository.common, worktree, folder)
             path = os.path.join(folder, worktree)
             result = repository.run("worktree", "add", "--quiet", "--detach", "--no-checkout", "--lock", path, commit)
+
         if isinstance(result := succeeded(result, "make a worktree of", repository.path), ToolError):
             return result
+
         with closing(os.open(f"{worktree}/{_POINTER}", os.O_RDONLY | os.O_NOFOLLOW, dir_fd=folder_fd)) as handle:
             pointer = os.fsdecode(os.read(handle, 10_000))
+
         records = os.path.realpath(pointer.removeprefix("gitdir: ").removesuffix("\n"))
         os.rename(worktree, name, src_dir_fd=folder_fd, dst_dir_fd=folder_fd)
         with open(os.path.join(records, "gitdir"), "wb") as file:
             file.write(os.fsencode(os.path.join(os.path.realpath(folder), name, _POINTER)) + b"\n")
+
         if (failure := _check_out(repository, os.path.join(folder, name))) is not None:
             return failure
+
         with suppress(FileNotFoundError):
             os.unlink(os.path.join(records, _LOCKED))  # from now on `git worktree prune` decides by what is there
     except OSError as error:
         return os_failure(error, "make a worktree of", repository.path)
+
     return records
 
 
@@ -366,6 +408,7 @@ def _turn(common: str) -> Iterator[None]:
     with closing(open_root(common)) as handle:
         if not lock_folder(handle, fcntl.LOCK_EX, time.monotonic() + LOCK_WAIT_S):
             raise OSError(errno.ETIMEDOUT, "another program has locked it and does not let go of it")
+
         yield
 
 
@@ -373,23 +416,29 @@ def _check_out(repository: Repository, path: str) -> ToolError | None:
     careful = repository._replace(settings=(*repository.settings, *filters_off(repository, path)))
     failure = careful.run("reset", "--quiet", "--hard", "--no-recurse-submodules", cwd=path)
     failure = succeeded(failure, "check out", repository.path)
+
     if isinstance(failure, ProcessResult):
         return None
     if not any(sign in failure.message for sign in _MISSING_OBJECT):
         return failure
+
     message = (
         f"{failure.message} Nothing is fetched for a copy: where the repository is a partial clone, bring the missing"
         " files into it first (git checkout of this revision does so)."
     )
+
     return failure.model_copy(update={"message": message})
 
 
 def _remove_records(common: str, own: str, folder: str) -> None:
-    records, pointer = os.path.join(common, _WORKTREES, own), ""
+    records = os.path.join(common, _WORKTREES, own)
+    pointer = ""
     if not os.path.isdir(records) or os.path.islink(records):
         return
+
     with suppress(OSError), open(os.path.join(records, "gitdir"), "rb") as file:
         pointer = os.fsdecode(file.read(10_000)).removesuffix("\n")
+
     # A pointer that was never written belongs to who made it: us, by its name.
     if not pointer or os.path.realpath(os.path.dirname(os.path.dirname(pointer))) == os.path.realpath(folder):
         shutil.rmtree(records)
@@ -414,9 +463,11 @@ def find_identity(path: str) -> dict[str, str] | ToolError:
     identity_output = run_git(("-c", "user.useConfigOnly=true", "var", "GIT_AUTHOR_IDENT"), cwd=path, env=os.environ)
     if isinstance(identity_output, ToolError):
         return identity_output
+
     identity = _IDENTITY.match(os.fsdecode(identity_output.stdout))
     if identity is None:
         remedy = "say it with git config --global user.name NAME, and the same for user.email."
         return ToolError(code=ToolErrorCode.NOT_FOUND, message=f"Git does not know in whose name to commit: {remedy}")
+
     kinds = (f"GIT_{who}" for who in ("AUTHOR", "COMMITTER"))
     return {f"{kind}_{part}": identity[n] for kind in kinds for n, part in enumerate(("NAME", "EMAIL"), 1)}

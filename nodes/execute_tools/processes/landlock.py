@@ -71,7 +71,10 @@ class Landlock:
     def guarantees(self) -> frozenset[Guarantee]:
         """What it guarantees on this machine; the others are not held."""
         scopes_signals = launcher.landlock_version() >= _SIGNALS_VERSION
-        return _GUARANTEES | {Guarantee.SIGNALS} if scopes_signals else _GUARANTEES
+        if scopes_signals:
+            return _GUARANTEES | {Guarantee.SIGNALS}
+
+        return _GUARANTEES
 
     def problem(self) -> str | None:
         """Why it cannot start on this machine, with the remedy; None where it starts."""
@@ -79,6 +82,7 @@ class Landlock:
         version = launcher.landlock_version() if problem is None else 0
         if problem is None and version < LEAST_VERSION:
             return f"the kernel offers version {version} of Landlock, of which {LEAST_VERSION} is needed (Linux 6.2)"
+
         return problem
 
     @contextmanager
@@ -88,6 +92,7 @@ class Landlock:
         """Start `command` in a copy; when the block ends without an error, its changes are in the workspace."""
         self._folder = folder = self._folder or PrivateFolder()
         self._copy = copy = self._copy or WorkspaceCopy(folder.folder("work"), view.root)
+
         try:
             copy.update(view)
         except NotCopiedError as error:
@@ -103,6 +108,7 @@ class Landlock:
         rules += [(path, _LOOK) for path in (*copy.objects, *repositories.values(), folder.folder("given"))]
         rules += [(folder.folder(name), ~0) for name in ("home", "tmp")]
         rules.append((copy.root, _LOOK if view.root_read_only else ~0))
+
         try:
             with supervised(
                 command,
@@ -124,11 +130,13 @@ class Landlock:
 def _apply_changes(copy: WorkspaceCopy, view: View, running: SupervisedProcess) -> None:
     """Apply what the program has changed. What was not applied is named at the end of its error output."""
     running.kill()
+
     try:
         refused = copy.apply_changes(view)
     except NotCopiedError as error:
         running.add_error_line(f"mendgraph: the workspace was not changed: {error}")
         return
+
     for name in refused:
         running.add_error_line(f"mendgraph: {name} was not changed in the workspace")
 
@@ -139,6 +147,7 @@ def _ruleset(rules: Sequence[tuple[str, int]]) -> dict[str, object]:
     rights = max((since, rights) for since, rights in _RIGHTS.items() if since <= version)[1]
     size = max(size for since, size in _SIZES.items() if since <= version)
     granted = [(path, rights & rights_wanted & _rights_of(path)) for path, rights_wanted in rules]
+
     return {"fs": rights, "net": _TCP, "scoped": _SCOPED, "size": size, "rules": granted}
 
 
@@ -150,6 +159,7 @@ def _system_rules() -> Iterator[tuple[str, int]]:
     for path in ("/usr", *SYSTEM_FOLDERS, *SYSTEM_FILES, *_ACCOUNTS):
         if os.path.exists(path):
             yield path, _LOOK
+
     yield "/proc", _READ_FILE | _READ_DIR
     for path in _DEVICES:
         if os.path.exists(path):
@@ -172,6 +182,7 @@ def _rules_around(path: str, hidden: set[str]) -> Iterator[tuple[str, int]]:
     yield path, _READ_DIR
     with os.scandir(path) as entries:
         names = [entry.path for entry in entries if not entry.is_symlink()]
+
     for name in names:
         if name not in hidden:
             yield from _rules_around(

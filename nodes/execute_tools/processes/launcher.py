@@ -48,6 +48,7 @@ def landlock_version() -> int:
 def descendants(ancestor: int) -> list[int]:
     """The processes that descend from a process, in no order."""
     children: dict[int, list[int]] = {}
+
     for name in os.listdir("/proc"):
         if name.isdigit():
             try:
@@ -55,14 +56,17 @@ def descendants(ancestor: int) -> list[int]:
                     parent = int(stream.read(1_024).rpartition(b")")[2].split()[1])
             except OSError:  # it has ended
                 continue
+
             children.setdefault(parent, []).append(int(name))
 
     result: list[int] = []
     waiting = [ancestor]
+
     while waiting:
         below = children.pop(waiting.pop(), [])
         result += below
         waiting += below
+
     return result
 
 
@@ -81,12 +85,14 @@ def _require(result: int) -> int:
     if result < 0:
         number = ctypes.get_errno()
         raise OSError(number, os.strerror(number))
+
     return result
 
 
 def _drop_privileges(libc: ctypes.CDLL) -> None:
     for capability in range(_CAPABILITIES):
         _call(libc.prctl, _PR_CAPBSET_DROP, capability, 0, 0, 0)  # without privileges there is nothing to drop
+
     _call(libc.prctl, _PR_CAP_AMBIENT, _CLEAR_ALL, 0, 0, 0)
 
     header = struct.pack("Ii", _CAPABILITY_VERSION, 0)
@@ -97,11 +103,13 @@ def _drop_privileges(libc: ctypes.CDLL) -> None:
 def _restrict_files(libc: ctypes.CDLL, rules: dict[str, Any]) -> None:
     attributes = struct.pack("QQQ", rules["fs"], rules["net"], rules["scoped"])
     ruleset = _require(_call(libc.syscall, _CREATE_RULESET, attributes, rules["size"], 0))
+
     for path, rights in rules["rules"]:
         handle = os.open(path, os.O_PATH | os.O_CLOEXEC)
         rule = struct.pack("=Qi", rights, handle)
         _require(_call(libc.syscall, _ADD_RULE, ruleset, _RULE_PATH_BENEATH, rule, 0))
         os.close(handle)
+
     _require(_call(libc.syscall, _RESTRICT_SELF, ruleset, 0))
     os.close(ruleset)
 
@@ -116,8 +124,10 @@ def _become_program(config: dict[str, Any], argv: list[str], supervisor: int) ->
     libc = _libc()
     os.setsid()
     _require(_call(libc.prctl, _PR_SET_PDEATHSIG, _SIGKILL, 0, 0, 0))
+
     if os.getppid() != supervisor:
         return
+
     try:  # where memory runs out, the kernel takes this process first
         with open("/proc/self/oom_score_adj", "wb", buffering=0) as stream:
             stream.write(b"1000")
@@ -131,6 +141,7 @@ def _become_program(config: dict[str, Any], argv: list[str], supervisor: int) ->
     _drop_privileges(libc)
     if config["landlock"] is not None:
         _restrict_files(libc, config["landlock"])
+
     _restrict_calls(libc, config["filter"])
     os.execvp(argv[0], argv)  # noqa: S606 - this is what the sandbox is for
 
@@ -141,6 +152,7 @@ def _start_child(config: dict[str, Any], argv: list[str]) -> tuple[int, int, int
     failed, report = os.pipe()
     supervisor = os.getpid()
     child = os.fork()
+
     if child:
         os.close(waits)
         os.close(report)
@@ -161,13 +173,16 @@ def _start_child(config: dict[str, Any], argv: list[str]) -> tuple[int, int, int
 def _reap(child: int) -> tuple[int | None, bool]:
     """Take away what has ended; the exit code of the child if it is among that, and whether any child is left."""
     code = None
+
     while True:
         try:
             number, status = os.waitpid(-1, os.WNOHANG)
         except ChildProcessError:
             return code, False
+
         if number == 0:
             return code, True
+
         if number == child:
             code = os.waitstatus_to_exitcode(status)
 
@@ -177,6 +192,7 @@ def _wait_for(child: int, control: int) -> int | None:
     waiting = select.poll()
     waiting.register(os.pidfd_open(child), select.POLLIN)
     waiting.register(control, select.POLLIN)
+
     while True:
         ready = [handle for handle, _ in waiting.poll(_REAP_MS)]
         code, _ = _reap(child)
@@ -193,9 +209,11 @@ def _kill_descendants() -> None:
                 os.kill(number, _SIGKILL)
             except ProcessLookupError:
                 continue
+
         _, any_left = _reap(0)
         if not any_left:  # what a process leaves behind becomes our child
             return
+
         select.poll().poll(_BETWEEN_KILLS_MS)
 
 
@@ -204,11 +222,14 @@ def _read_configuration(control: int) -> dict[str, Any] | None:
     with open(control, "rb", buffering=0, closefd=False) as stream:
         size = int(stream.readline() or b"0")
         data = b""
+
         while len(data) < size:
             chunk = stream.read(size - len(data))
             if not chunk:
                 return None
+
             data += chunk
+
     config: dict[str, Any] | None = marshal.loads(data) if data else None  # noqa: S302 - the agent has written it
     return config
 
@@ -217,26 +238,32 @@ def main(control: int, status: int, argv: list[str]) -> int:
     """Start the program, wait for its end, kill what it has left, and return its exit code."""
     for handle in (control, status):
         os.set_inheritable(handle, False)
+
     _require(_call(_libc().prctl, _PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0))
 
     config = _read_configuration(control)
     if config is None:
         return _NOT_EXECUTED
+
     child, go, failed = _start_child(config, argv)
     _require(_call(_libc().prctl, _PR_SET_DUMPABLE, 0, 0, 0, 0))  # the program cannot look into this process
     os.write(status, b'{"child-pid": %d}\n' % child)
     code = None
     has_begun = bool(os.read(control, 1))
+
     if has_begun:
         os.write(go, b"1")
         code = _wait_for(child, control)
+
     _kill_descendants()
 
     executed = has_begun and not os.read(failed, 1)
     code = -_SIGKILL if code is None else code
     code = code if code >= 0 else 128 - code
+
     if executed:
         os.write(status, b'{"exit-code": %d}\n' % code)
+
     return code
 
 

@@ -35,14 +35,17 @@ class PrivateFolder:
         _remove_abandoned()
         new = os.path.realpath(tempfile.mkdtemp(prefix=_NEW_PREFIX))
         lock = os.open(new, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+
         with suppress(OSError):  # a file system without locks: it is not known to be abandoned either
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
         temporary, folder_name = os.path.split(new)
         self.path = os.path.join(temporary, folder_name.replace(_NEW_PREFIX, _PREFIX))
         os.rename(new, self.path)
+
         for name in (*_EMPTIED, "work"):
             os.mkdir(self.folder(name))
+
         weakref.finalize(self, _remove, self.path, lock)
 
     def folder(self, name: str) -> str:
@@ -52,12 +55,15 @@ class PrivateFolder:
     def give(self, texts: Sequence[tuple[int, str]], translate: Callable[[bytes], bytes] = bytes) -> dict[str, str]:
         """Write what the handles hold, translated; the private name of each file by the name that was asked for."""
         private = {}
+
         for handle, name in texts:
             path = os.path.join(self.folder("given"), name.lstrip("/"))
             os.makedirs(os.path.dirname(path), exist_ok=True)
             with open(path, "wb") as stream:
                 stream.write(translate(read_handle(handle)))
+
             private[name] = path
+
         return private
 
     def empty(self) -> None:
@@ -123,7 +129,8 @@ class RestoredOutput:
     """An output in which private names are replaced, also where a piece ends in the middle of one."""
 
     def __init__(self, names: Mapping[bytes, bytes], taker: processes.Taker) -> None:
-        self._names, self._taker = names, taker
+        self._names = names
+        self._taker = taker
         self._pattern = re.compile(b"|".join(map(re.escape, sorted(names, key=len, reverse=True))))
         self._kept = b""
 
@@ -132,11 +139,13 @@ class RestoredOutput:
         data = self._kept + chunk
         split = len(data) - self._open_end(data)
         self._kept = data[split:]
+
         return self._taker(self._replaced(data[:split]))
 
     def finish(self) -> None:
         """Hand over what was kept back."""
-        kept_back, self._kept = self._kept, b""
+        kept_back = self._kept
+        self._kept = b""
         if kept_back:
             self._taker(self._replaced(kept_back))
 
@@ -150,4 +159,5 @@ class RestoredOutput:
             end = data[-size:]
             if any(name.startswith(end) for name in self._names):
                 return size
+
         return 0

@@ -72,6 +72,7 @@ class Ends:
         self.head += chunk[:room]
         tail = self.tail + chunk[room:]
         self.tail = tail[max(0, len(tail) - most_tail) :]
+
         return True
 
 
@@ -92,15 +93,19 @@ def run_process(
     """
     if env is None:
         env = {name: os.environ[name] for name in INHERITED if name in os.environ}
+
     process = start_process(argv, cwd=cwd, env=env, pass_fds=pass_fds, given=given)
     if isinstance(process, ToolError):
         return process
-    room, printed = max_output_bytes, (bytearray(), bytearray())
+
+    room = max_output_bytes
+    printed = (bytearray(), bytearray())
 
     def take(buffer: bytearray, chunk: bytes) -> bool:
         nonlocal room
         buffer.extend(chunk[: max(room, 0)])
         room -= len(chunk)
+
         return room >= 0
 
     with process:
@@ -109,9 +114,11 @@ def run_process(
             ended = read_until(process, takers, time.monotonic() + timeout_s)
         finally:
             kill_group(process)
+
     if not ended:
         message = f"{os.path.basename(argv[0])} was stopped after {timeout_s:g} s."
         return ToolError(code=ToolErrorCode.TIMEOUT, message=message)
+
     stdout, stderr = map(bytes, printed)
     return ProcessResult(process.returncode, stdout, stderr, room < 0)
 
@@ -157,25 +164,32 @@ def read_until(
     with selectors.DefaultSelector() as selector:
         for handle, taker in takers.items():
             selector.register(handle, selectors.EVENT_READ, taker)
+
         while selector.get_map():
             check()
             ready = selector.select(max(0.0, min(_PATIENCE_S, deadline - time.monotonic())))
+
             for key, _ in ready:
                 chunk = os.read(key.fd, _CHUNK)
                 if not chunk:
                     selector.unregister(key.fd)
                 elif not key.data(chunk):
                     return True
+
             if not ready:
                 if has_ended:
                     return True
+
                 has_ended = process.poll() is not None  # what it printed last may have come since this look
+
             if time.monotonic() >= deadline:
                 break
+
     try:
         process.wait(max(0.0, deadline - time.monotonic()))
     except subprocess.TimeoutExpired:
         return False
+
     return True
 
 
@@ -191,6 +205,7 @@ def ripgrep_path() -> str | None:
         candidate = os.path.join(directory, "rg")
         if os.access(candidate, os.X_OK):
             return candidate
+
     return shutil.which("rg")
 
 
@@ -267,6 +282,7 @@ class LimitReached:
             f"{amount:,}" if self.limit is Limit.PROCESSES else f"{amount / _MB:,.0f} MB"
             for amount in (self.reached, self.allowed)
         )
+
         return _WORDS[self.limit].format(reached=reached, allowed=allowed)
 
 
@@ -311,6 +327,7 @@ def usable_memory() -> int:
     for name in (*names, f"{_CGROUPS}/memory/memory.limit_in_bytes"):
         with suppress(OSError, ValueError):  # "max" is no number
             limits.append(int(Path(name).read_text()))
+
     return min(limits)
 
 
@@ -363,9 +380,13 @@ class Watch:
         disk_fd: int | None = None,
         supervisor: int | None = None,
     ) -> None:
-        self._first, self._limits, self._in_memory, self._disk_fd = first, limits, in_memory, disk_fd
+        self._first = first
+        self._limits = limits
+        self._in_memory = in_memory
+        self._disk_fd = disk_fd
         self._supervisor = supervisor
-        self._most, self._next = 0, time.monotonic() + _INTERVAL_S
+        self._most = 0
+        self._next = time.monotonic() + _INTERVAL_S
         self._proc: int | None = None
         self._scratch: list[int] = []
         self._disk = None if disk_fd is None else os.fstatvfs(disk_fd)
@@ -381,14 +402,17 @@ class Watch:
         if self._supervisor is not None:
             self._proc = os.open("/proc", os.O_RDONLY | os.O_DIRECTORY)
             return True
+
         root = f"/proc/{self._first}/root"
         try:
             if os.stat(f"{root}/proc").st_dev == os.stat("/proc").st_dev:
                 return False
+
             self._scratch += (os.open(f"{root}{name}", os.O_PATH | os.O_DIRECTORY) for name in self._in_memory)
             self._proc = os.open(f"{root}/proc", os.O_RDONLY | os.O_DIRECTORY)
         except (FileNotFoundError, ProcessLookupError):  # not yet, or not any more
             return False
+
         return True
 
     def close(self) -> None:
@@ -401,11 +425,15 @@ class Watch:
         started = time.monotonic()
         if started < self._next:
             return None
-        disk_excess, memory_left = self._disk_excess(), _machine_memory()[1]
+
+        disk_excess = self._disk_excess()
+        memory_left = _machine_memory()[1]
         if disk_excess is None and memory_left < self._floor:
             disk_excess = LimitReached(Limit.MACHINE_MEMORY, memory_left, self._floor)
+
         if disk_excess is None and self._proc is not None:
             disk_excess = self._excess(self._proc)
+
         ended = time.monotonic()
         self._next = ended + max(_INTERVAL_S, _SHARE * (ended - started))
         return disk_excess
@@ -419,6 +447,7 @@ class Watch:
             return LimitReached(Limit.PROCESSES, max(self._most, limits.processes), limits.processes)
         if exit_code == 128 + signal.SIGXFSZ or _TOO_LARGE in said:
             return LimitReached(Limit.FILE_SIZE, limits.file_bytes, limits.file_bytes)
+
         return None
 
     def _excess(self, proc: int) -> LimitReached | None:
@@ -426,16 +455,23 @@ class Watch:
         numbers = self._numbers(proc)
         if len(numbers) > limits.processes:
             return LimitReached(Limit.PROCESSES, len(numbers), limits.processes)
+
         scratch = sum(map(_scratch_bytes, self._scratch))
         usages = [_usage(proc, number) for number in numbers]
         tasks = sum(threads for threads, _, _ in usages)
         self._most = max(self._most, tasks)
+
         if tasks > limits.processes:
             return LimitReached(Limit.PROCESSES, tasks, limits.processes)
+
         memory = scratch + sum(size for _, size, _ in usages)
         if memory > limits.memory_bytes:  # pages that forks share are counted for each of them, so look closer
             memory = scratch + sum(_share(proc, place, size) for _, size, place in usages)
-        return LimitReached(Limit.MEMORY, memory, limits.memory_bytes) if memory > limits.memory_bytes else None
+
+        if memory > limits.memory_bytes:
+            return LimitReached(Limit.MEMORY, memory, limits.memory_bytes)
+
+        return None
 
     def _numbers(self, proc: int) -> list[str]:
         """The processes of the sandbox, without the one that is its own."""
@@ -445,20 +481,29 @@ class Watch:
             )  # sandboxes with namespaces need none
 
             return [str(number) for number in descendants(self._supervisor)]
+
         return [name for name in os.listdir(proc) if name.isdigit() and name != "1"]
 
     def _disk_excess(self) -> LimitReached | None:
         if self._disk is None or self._disk_fd is None:
             return None
-        allowed, before, now = self._limits.disk_bytes, self._disk, os.fstatvfs(self._disk_fd)
+
+        allowed = self._limits.disk_bytes
+        before = self._disk
+        now = os.fstatvfs(self._disk_fd)
         grown = (before.f_bfree - now.f_bfree) * now.f_frsize
         is_ours = grown > allowed and (self._written() * 2 > grown or now.f_bfree * 2 < before.f_bfree)
-        return LimitReached(Limit.DISK, grown, allowed) if is_ours else None
+
+        if is_ours:
+            return LimitReached(Limit.DISK, grown, allowed)
+
+        return None
 
     def _written(self) -> int:
         """Bytes that the sandbox's processes have written to disks; others may be at work on this one."""
         proc = self._proc
         names = [] if proc is None else self._numbers(proc)
+
         return sum(
             int(written[1]) for name in names if proc and (written := _WRITTEN.search(_content(proc, f"{name}/io")))
         )
@@ -471,18 +516,22 @@ def _all_processes() -> int:
 
 def _inherit(first: int, limits: ResourceLimits, most_processes: int) -> None:
     values = {resource.RLIMIT_FSIZE: limits.file_bytes, resource.RLIMIT_NOFILE: limits.open_files}
+
     if [int(number) for number in re.findall(r"\d+", os.uname().release)[:2]] >= [
         5,
         14,
     ]:  # older ones count all of a user
         values[resource.RLIMIT_NPROC] = most_processes
+
     for name, value in {**values, resource.RLIMIT_CORE: 0}.items():
         soft, hard = (
             value if old == resource.RLIM_INFINITY else min(old, value) for old in resource.prlimit(first, name)
         )
         resource.prlimit(first, name, (soft, hard))
+
     with suppress(OSError):
         os.setpriority(os.PRIO_PROCESS, first, os.getpriority(os.PRIO_PROCESS, first) + _NICE)
+
     with suppress(OSError):  # where memory runs out nevertheless, the kernel takes these processes first
         Path(f"/proc/{first}/oom_score_adj").write_text("1000")
 
@@ -505,14 +554,17 @@ def _usage(proc: int, number: str) -> tuple[int, int, str]:
     text = _content(proc, f"{number}/status")
     amounts = {name: int(value) for name, value in _USED.findall(text)}
     threads = amounts.pop(b"Threads", 0)
+
     if amounts or threads < 2:
         return threads, sum(amounts.values()) * 1_024, number
+
     with suppress(OSError):
         for thread in os.listdir(f"/proc/self/fd/{proc}/{number}/task"):
             place = f"{number}/task/{thread}"
             amounts = {name: int(value) for name, value in _USED.findall(_content(proc, f"{place}/status"))}
             if amounts.pop(b"Threads", 0) and amounts:
                 return threads, sum(amounts.values()) * 1_024, place
+
     return threads, 0, number
 
 
@@ -523,12 +575,14 @@ def _share(proc: int, place: str, otherwise: int) -> int:
         return otherwise
     except OSError:  # it has ended
         return 0
+
     return sum(map(int, parts)) * 1_024 if parts else otherwise
 
 
 def _content(proc: int, name: str) -> bytes:
     with suppress(OSError):  # it has ended
         return _read(proc, name)
+
     return b""
 
 

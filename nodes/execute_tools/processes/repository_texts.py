@@ -35,13 +35,17 @@ def without_logins(text: str) -> str:
     clean = _USER.sub(_without_password, joined)
     clean = _LOGIN_KEY.sub(r"\g<key>", clean)
     clean = Redactor().text(clean)
+
     return text if clean == joined else clean
 
 
 def _without_password(found: re.Match[str]) -> str:
     """Names of users are needed for SSH; elsewhere they may be tokens."""
     keeps_user = "ssh" in found["scheme"].lower() and found["user"]
-    return f"{found['scheme']}{found['user']}@" if keeps_user else found["scheme"]
+    if keeps_user:
+        return f"{found['scheme']}{found['user']}@"
+
+    return found["scheme"]
 
 
 class RepositoryTexts:
@@ -59,24 +63,36 @@ class RepositoryTexts:
             descriptor, status = open_regular(folder_fd, parts, os.O_RDONLY)
         except OSError:  # it was there a moment ago, or programs may not read it either
             return None
+
         with closing(descriptor):
             key = (name, status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns)
             if key in self._known:
                 return self._known[key]
-            most = _LARGEST_SETTINGS if parts[-1] in SETTINGS_NAMES else CONTENT_BYTES
+
+            if parts[-1] in SETTINGS_NAMES:
+                most = _LARGEST_SETTINGS
+            else:
+                most = CONTENT_BYTES
+
             data = os.pread(descriptor, most + 1, 0)
 
         clean = _clean(data)
         if len(data) > most:
             clean = b"" if parts[-1] in SETTINGS_NAMES else None
+
         if time.time_ns() - status.st_ctime_ns > SETTLED_NS:
             if len(self._known) >= _REMEMBERED:
                 self._known.clear()
+
             self._known[key] = clean
+
         return clean
 
 
 def _clean(data: bytes) -> bytes | None:
     text = data.decode("utf-8", "surrogateescape")
     clean = without_logins(text)
-    return None if clean == text else clean.encode("utf-8", "surrogateescape")
+    if clean == text:
+        return None
+
+    return clean.encode("utf-8", "surrogateescape")

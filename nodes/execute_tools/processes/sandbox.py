@@ -160,6 +160,7 @@ class StatusReports:
                 report = json.loads(line)
                 if isinstance(report, dict) and isinstance(report.get(name), int):
                     return int(report[name])
+
         return None
 
 
@@ -175,5 +176,6 @@ def text_handle(content: bytes) -> Iterator[int]:
     with closing(os.memfd_create("sandbox")) as handle:
         with open(handle, "wb", closefd=False) as stream:
             stream.write(content)
+
         os.lseek(handle, 0, os.SEEK_SET)
         yield handle

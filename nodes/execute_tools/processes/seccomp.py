@@ -164,6 +164,7 @@ def seccomp_filter(
         (_IF_AT_LEAST, 0, 1, _X32_BIT),
         _refuse(errno.ENOSYS),
     ]
+
     for name in REFUSED:
         program += _for_call(numbers[name], [_refuse(errno.EPERM)])
 
@@ -172,10 +173,12 @@ def seccomp_filter(
     program += _for_call(numbers["clone"], _without_flags(_NEW_NAMESPACES))
     program += _for_call(numbers["socket"], _of_families(families))
     program += _for_call(numbers["socketpair"], _of_families((socket.AF_UNIX,), route=False))
+
     if unreachable:
         program += _for_call(numbers["pidfd_send_signal"], [_refuse(errno.ENOSYS)])
         for name in SIGNALS:
             program += _for_call(numbers[name], _not_to(unreachable))
+
     program.append((_RETURN, 0, 0, _ALLOW))
 
     return b"".join(struct.pack("=HBBI", *instruction) for instruction in program)
@@ -208,6 +211,7 @@ def _not_to(processes: Sequence[int]) -> list[_Instruction]:
     program = [_argument(0)]
     for number in (_EVERY_PROCESS, *processes, *(-process for process in processes)):
         program += [(_IF_EQUAL, 0, 1, number & 0xFFFF_FFFF), _refuse(errno.EPERM)]
+
     return [*program, (_RETURN, 0, 0, _ALLOW)]
 
 
@@ -223,4 +227,5 @@ def _of_families(families: Sequence[int], *, route: bool = True) -> list[_Instru
             (_IF_EQUAL, 0, 1, _NETLINK_ROUTE),
             (_RETURN, 0, 0, _ALLOW),
         ]
+
     return [*program, _refuse(errno.EAFNOSUPPORT)]

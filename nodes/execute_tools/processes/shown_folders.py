@@ -89,7 +89,9 @@ class ShownFolders:
     """
 
     def __init__(self, denied: Denied, contents: ContentJudge, refused: Denied = lambda _: False) -> None:
-        self._denied, self._judges_content, self._refused = denied, contents, refused
+        self._denied = denied
+        self._judges_content = contents
+        self._refused = refused
         self._holds = HeldSecrets(contents)
         self._known: dict[str, _Contents] = {}
 
@@ -111,6 +113,7 @@ class ShownFolders:
             _Place(name, os.path.basename(name), _Kind.INSTALLATION if name in installations else _kind_of(name))
             for name in folders
         ]
+
         if repository is not None:
             waiting.append(_Place(repository, GIT_DIRECTORY, _Kind.REPOSITORY))
 
@@ -120,23 +123,31 @@ class ShownFolders:
                 place = waiting.pop()
                 if place.path == root:
                     continue
+
                 contents = self._look_at(place, deadline)
                 if contents is not None:
                     found.append(contents)
                     waiting += contents.inner
+
             hidden = self._hidden(found, deadline)
         except _TimeIsOverError:
             return too_late(f"One of the folders shown beside {root}")
-        return hidden if len(hidden.files) + len(hidden.folders) <= MOST_HIDDEN else _too_much()
+
+        if len(hidden.files) + len(hidden.folders) <= MOST_HIDDEN:
+            return hidden
+
+        return _too_much()
 
     def _look_at(self, place: _Place, deadline: float) -> _Contents | None:
         """What is in the folder, which is looked through only if it has changed; None for what is no folder."""
         if time.monotonic() > deadline:
             raise _TimeIsOverError
+
         try:
             status = os.stat(place.path, follow_symlinks=False)
         except OSError:
             return None
+
         if not stat.S_ISDIR(status.st_mode):
             return None
 
@@ -146,29 +157,36 @@ class ShownFolders:
             return cached
 
         contents = _Contents(stamp)
+
         if place.kind is _Kind.PACKAGES:
             self._look_through_packages(place, contents, deadline)
         else:
             self._look_through(place, contents)
+
         if time.time_ns() - status.st_ctime_ns > SETTLED_NS:
             self._known[place.path] = contents
         else:  # it may change without its time telling
             self._known.pop(place.path, None)
+
         return contents
 
     def _look_through(self, place: _Place, contents: _Contents) -> None:
         entries = _entries(place.path)
         is_repository = place.kind is _Kind.REPOSITORY or is_bare_repository({entry.name for entry in entries})
+
         for entry in entries:
             name = f"{place.judged}/{entry.name}"
             if entry.is_symlink():
                 continue
+
             if entry.is_dir(follow_symlinks=False):
                 kind = _Kind.REPOSITORY if is_repository else _kind_of(entry.path)
                 if place.kind is _Kind.INSTALLATION and kind is _Kind.PACKAGES:
                     continue
+
                 if place.kind is _Kind.INSTALLATION and kind is _Kind.PLAIN:
                     kind = _Kind.INSTALLATION
+
                 self._add_folder(_Place(entry.path, name, kind), contents)
             elif not entry.is_file(follow_symlinks=False):
                 contents.files.append(entry.path)
@@ -184,10 +202,13 @@ class ShownFolders:
             path, judged = waiting.pop()
             if time.monotonic() > deadline:
                 raise _TimeIsOverError
+
             for entry in _entries(path):
                 may_be_login = _LOGIN.fullmatch(entry.name) is not None
+
                 if entry.is_dir(follow_symlinks=False):
                     name = f"{judged}/{entry.name}"
+
                     if may_be_login or entry.name in _NESTED:
                         self._add_folder(_Place(entry.path, name, _kind_of(entry.path, _Kind.PACKAGES)), contents)
                     else:
@@ -202,6 +223,7 @@ class ShownFolders:
     def _add_folder(self, place: _Place, contents: _Contents) -> None:
         is_judged = place.kind not in (_Kind.REPOSITORY, _Kind.INSTALLATION)
         denied = place.kind is not _Kind.REPOSITORY and self._is_denied(place.judged)
+
         if denied or (is_judged and self._is_refused(place.path)):
             contents.folders.append(place.path)
         else:
@@ -211,16 +233,20 @@ class ShownFolders:
         if self._is_denied(name) or (not installed and self._is_refused(entry.path)):
             contents.files.append(entry.path)
             return
+
         if self._is_judged_by_content(name):
             contents.judged.append((entry.path, name))
+
         contents.numbers.append((entry.inode(), entry.path))
 
     def _hidden(self, found: Sequence[_Contents], deadline: float) -> Hidden:
         files = {name for contents in found for name in contents.files}
+
         for contents in found:
             for path, name in contents.judged:
                 if time.monotonic() > deadline:
                     raise _TimeIsOverError
+
                 if self._holds_secret(path, name):
                     files.add(path)
 
@@ -229,6 +255,7 @@ class ShownFolders:
             for contents in found:
                 device = contents.stamp[0]
                 files.update(path for number, path in contents.numbers if (device, number) in linked)
+
         folders = {name for contents in found for name in contents.folders}
         texts = {name for contents in found for name in contents.texts}
         return Hidden(tuple(sorted(files)), tuple(sorted(folders)), tuple(sorted(texts)))
@@ -238,6 +265,7 @@ class ShownFolders:
             status = os.stat(path, follow_symlinks=False)
         except OSError:  # it was there a moment ago
             return False
+
         return self._holds.of_file(name, status, _reader(path))
 
     def _is_judged_by_content(self, name: str) -> bool:
@@ -263,14 +291,19 @@ def _kind_of(path: str, otherwise: _Kind = _Kind.PLAIN) -> _Kind:
     folder, name = os.path.split(path)
     if name == GIT_DIRECTORY:
         return _Kind.REPOSITORY
+
     is_go = name in {"src", "pkg"} and os.path.isfile(f"{folder}/VERSION")
-    return _Kind.PACKAGES if is_go or _PACKAGES.search(path) else otherwise
+    if is_go or _PACKAGES.search(path):
+        return _Kind.PACKAGES
+
+    return otherwise
 
 
 def _entries(path: str) -> "list[os.DirEntry[str]]":
     """What is in the folder; nothing where we may not read it, as programs may not either."""
     with suppress(OSError), os.scandir(path) as entries:
         return list(entries)
+
     return []
 
 
@@ -297,4 +330,5 @@ def _too_much() -> ToolError:
         f"The folders that commands are shown have more than {MOST_HIDDEN} secrets, sockets, pipes or devices, so no"
         " command is run: name smaller folders in `readable_folders`."
     )
+
     return ToolError(code=ToolErrorCode.UNAVAILABLE, message=message)

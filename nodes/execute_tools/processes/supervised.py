@@ -30,6 +30,7 @@ def supervision_problem() -> str | None:
         return "programs are supervised on Linux only"
     if seccomp_filter() is None:
         return f"there is no seccomp filter for this machine's architecture, {os.uname().machine}"
+
     return None
 
 
@@ -57,16 +58,21 @@ class SupervisedProcess:
         with suppress(BrokenPipeError):  # it has ended already, and says why
             data = marshal.dumps(config)
             self._write(b"%d\n" % len(data) + data)
+
         deadline = time.monotonic() + _START_S
         waiting = select.poll()
         waiting.register(self._reports.handle, select.POLLIN)
+
         while self._reports.number("child-pid") is None:
             if not waiting.poll(max(0.0, deadline - time.monotonic()) * 1_000):
                 return not_limited(f"the supervisor reported no process within {_START_S:g} s")
+
             chunk = os.read(self._reports.handle, 4_096)
             if not chunk:
                 return None  # it has ended, and says why
+
             self._reports.take(chunk)
+
         self._first = self._reports.number("child-pid")
         return None
 
@@ -74,6 +80,7 @@ class SupervisedProcess:
         """Bound what the program may use; UNAVAILABLE where that fails, and it must not run."""
         if self._first is None:
             return None
+
         try:
             self.watch = processes.Watch(self._first, limits, (), disk_fd, self.process.pid)
             self.watch.opens()
@@ -81,6 +88,7 @@ class SupervisedProcess:
             return None
         except OSError as error:
             return not_limited(str(error))
+
         return None
 
     def begin(self) -> None:
@@ -93,6 +101,7 @@ class SupervisedProcess:
         out, err = processes.outputs(self.process)
         self._outputs = [self._names.restoring(stdout), self._names.restoring(stderr)]
         self._errors = stderr
+
         return {out: self._outputs[0].take, err: self._outputs[1].take, self._reports.handle: self._reports.take}
 
     def has_run(self) -> bool:
@@ -111,6 +120,7 @@ class SupervisedProcess:
         if self._control is not None:
             os.close(self._control)
             self._control = None
+
         with suppress(subprocess.TimeoutExpired):
             self.process.wait(_PATIENCE_S)
 
@@ -119,6 +129,7 @@ class SupervisedProcess:
             for number in below:
                 with suppress(ProcessLookupError):
                     os.kill(number, signal.SIGKILL)
+
             if not below:
                 processes.kill_group(self.process)
                 self.process.wait()
@@ -136,6 +147,7 @@ class SupervisedProcess:
         for stream in (self.process.stdout, self.process.stderr):
             if stream is not None:
                 stream.close()
+
         if self.watch is not None:
             self.watch.close()
 
@@ -166,6 +178,7 @@ def supervised(
     control_end, control = os.pipe()
     reader, status_end = os.pipe()
     os.set_blocking(reader, False)
+
     with closing(reader):
         with closing(control_end), closing(status_end):
             arguments = ["-I", "-S", str(Path(launcher.__file__)), str(control_end), str(status_end), "--"]
@@ -175,6 +188,7 @@ def supervised(
                 env={name: names.translate(value) for name, value in env.items()},
                 pass_fds=(control_end, status_end),
             )
+
         if isinstance(process, ToolError):
             os.close(control)
             yield process
@@ -185,8 +199,10 @@ def supervised(
             code = seccomp_filter(families, unreachable=(process.pid, os.getpid()))
             config = {"cwd": cwd, "filter": code or b"", "landlock": landlock}
             problem = running.prepare(config) or running.limit(limits, disk_fd)
+
             if problem is None:
                 running.begin()
+
             yield problem or running
         finally:
             running.kill()

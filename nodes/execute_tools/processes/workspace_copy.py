@@ -116,6 +116,7 @@ class _Names:
     def of(cls, view: View) -> Self:
         prefix = f"{view.root.rstrip('/')}/"
         hidden = (*view.hidden_files, *view.hidden_folders)
+
         return cls(
             hidden=frozenset(name.removeprefix(prefix) for name in hidden if name.startswith(prefix)),
             protected=frozenset(name.removeprefix(prefix) for _, name in view.read_only),
@@ -127,6 +128,7 @@ class _Names:
         parts = name.split("/")
         if any(part.casefold() == GIT_DIRECTORY for part in parts):
             return True
+
         places = ("/".join(parts[:length]) for length in range(1, len(parts) + 1))
         return any(place in self.hidden or place in self.protected for place in places)
 
@@ -149,18 +151,22 @@ class _TreeCopy:
         self._folders.clear()
         self._update_folder(original, copy, prefix, update)
         self._states = {name: states for name, states in self._states.items() if name in update.files}
+
         return update.linked
 
     def _update_folder(self, original: int, copy: int, prefix: str, update: "_Update") -> None:
         with os.scandir(original) as scan:
             entries = list(scan)
+
         update.progress.count(len(entries), prefix)
 
         present = set()
+
         for entry in entries:
             name = f"{prefix}{entry.name}"
             if name in update.names.hidden:
                 continue
+
             with suppress(FileNotFoundError, PermissionError):  # it is gone, or programs may not read it either
                 if entry.is_symlink() or entry.is_file(follow_symlinks=False):
                     self._update_file(original, copy, entry, name, update)
@@ -168,6 +174,7 @@ class _TreeCopy:
                     self._update_subfolder(original, copy, entry.name, name, update)
                 else:
                     continue
+
                 present.add(entry.name)
 
         for own in set(os.listdir(copy)) - present:
@@ -182,21 +189,26 @@ class _TreeCopy:
             if not _is_folder(copy, own):
                 _remove(copy, own)
                 os.mkdir(own, _PRIVATE, dir_fd=copy)
+
             os.chmod(own, _PRIVATE, dir_fd=copy)  # a program may have locked it
+
             with closing(open_beneath(copy, (own,), os.O_RDONLY | os.O_DIRECTORY)) as folder_copy:
                 self._update_folder(folder, folder_copy, f"{name}/", update)
                 mode = stat.S_IMODE(os.fstat(folder).st_mode) | _PRIVATE
                 os.fchmod(folder_copy, mode)
+
         self._folders[name] = mode
 
     def _update_file(self, original: int, copy: int, entry: "os.DirEntry[str]", name: str, update: "_Update") -> None:
         update.files.add(name)
         replacement = update.names.replaced.get(name)
         state = _state(entry.stat(follow_symlinks=False))
+
         if replacement is None and self._states.get(name) == (state, _state_at(copy, entry.name)):
             return
 
         _remove(copy, entry.name)
+
         if replacement is None:
             _copy_entry(original, copy, entry.name, entry.name, self._names)
             self._states[name] = (state, _state_at(copy, entry.name) or ())
@@ -204,6 +216,7 @@ class _TreeCopy:
             self._states.pop(name, None)
             update.files.discard(name)
             mode = stat.S_IMODE(entry.stat(follow_symlinks=False).st_mode) & 0o755
+
             with closing(os.open(entry.name, _NEW_FILE, mode, dir_fd=copy)) as file:
                 _write_all(file, _translated(read_handle(replacement), self._names))
 
@@ -222,12 +235,15 @@ class _TreeCopy:
             del self._states[name]
             with suppress(FileNotFoundError), _collected(refused, name), _parent(original, name) as (folder, file_name):
                 os.unlink(file_name, dir_fd=folder)
+
         for name in sorted(removed_folders - refused, reverse=True):
             with suppress(OSError), _parent(original, name) as (folder, file_name):  # not empty: another file is in it
                 os.rmdir(file_name, dir_fd=folder)
+
         for name in sorted(changed_folders - refused):
             with _collected(refused, name):
                 _make_folder(original, name, folders[name])
+
         for name in sorted(changed - refused):
             with (
                 _collected(refused, name),
@@ -236,6 +252,7 @@ class _TreeCopy:
             ):
                 _replace(folder_copy, folder, file_name, self._names)
                 self._states[name] = (_state_at(folder, file_name) or (), _state_at(folder_copy, file_name) or ())
+
         return sorted(name for name in refused if refused.isdisjoint(folders_above(name)))
 
     def translate(self, data: bytes) -> bytes:
@@ -295,6 +312,7 @@ def _collected(failed: set[str], name: str) -> Iterator[None]:
     except OSError as error:
         if error.errno in _FULL:
             raise
+
         failed.add(name)
 
 
@@ -302,6 +320,7 @@ def _walk(folder: int, prefix: str, progress: _Progress) -> Iterator[tuple[str, 
     """The names and states of all folders, files and links below an open folder; each folder before what is in it."""
     names = os.listdir(folder)
     progress.count(len(names), prefix)
+
     for name in names:
         status = os.stat(name, dir_fd=folder, follow_symlinks=False)
         if stat.S_ISDIR(status.st_mode):
@@ -328,12 +347,14 @@ def _state(status: os.stat_result) -> State:
 def _state_at(folder: int, own: str) -> State | None:
     with suppress(FileNotFoundError):
         return _state(os.stat(own, dir_fd=folder, follow_symlinks=False))
+
     return None
 
 
 def _is_folder(folder: int, own: str) -> bool:
     with suppress(FileNotFoundError):
         return stat.S_ISDIR(os.stat(own, dir_fd=folder, follow_symlinks=False).st_mode)
+
     return False
 
 
@@ -342,6 +363,7 @@ def _remove(folder: int, own: str) -> None:
     if _is_folder(folder, own):
         remove_tree(f"/proc/self/fd/{folder}/{own}")
         return
+
     with suppress(FileNotFoundError):
         os.unlink(own, dir_fd=folder)
 
@@ -356,6 +378,7 @@ def _make_folder(root: int, name: str, mode: int) -> None:
     with _parent(root, name) as (folder, file_name):
         with suppress(FileExistsError):
             os.mkdir(file_name, dir_fd=folder)
+
         with closing(open_beneath(folder, (file_name,), os.O_RDONLY | os.O_DIRECTORY)) as handle:
             os.fchmod(handle, mode & PERMISSION_BITS)
 
@@ -366,19 +389,23 @@ def _replace(source: int, target: int, own: str, names: tuple[bytes, bytes] | No
     is_locked = stat.S_ISREG(mode) and not mode & stat.S_IRUSR
     if is_locked:
         os.chmod(own, stat.S_IMODE(mode) | stat.S_IRUSR, dir_fd=source)
+
     temporary = f".{secrets.token_hex(8)}{TEMPORARY_SUFFIX}"
     try:
         _copy_entry(source, target, own, temporary, names and (names[1], names[0]))
         if is_locked:
             for name, folder in ((own, source), (temporary, target)):
                 os.chmod(name, stat.S_IMODE(mode) & PERMISSION_BITS, dir_fd=folder)
+
         with suppress(OSError):  # nothing is there, or it is somebody else's
             status = os.stat(own, dir_fd=target, follow_symlinks=False)
             os.chown(temporary, status.st_uid, status.st_gid, dir_fd=target, follow_symlinks=False)
+
         os.rename(temporary, own, src_dir_fd=target, dst_dir_fd=target)
     except BaseException:
         with suppress(OSError):
             os.unlink(temporary, dir_fd=target)
+
         raise
 
 
@@ -390,6 +417,7 @@ def _copy_bytes(reader: int, writer: int) -> None:
     except OSError as error:
         if error.errno != errno.EXDEV:
             raise
+
         while data := os.read(reader, _CHUNK):
             _write_all(writer, data)
 
@@ -414,13 +442,16 @@ def _copy_entry(source: int, target: int, own: str, new: str, names: tuple[bytes
             _write_all(writer, _translated(data, names))
         else:
             _copy_bytes(reader, writer)
+
         os.fchmod(writer, stat.S_IMODE(status.st_mode) & PERMISSION_BITS)
         os.utime(writer, ns=(status.st_atime_ns, status.st_mtime_ns))
 
 
 def _translated(data: bytes, names: tuple[bytes, bytes] | None) -> bytes:
     """A text with the second of the names in the place of the first; what is no text stays as it is."""
-    return data if names is None or b"\0" in data else data.replace(*names)
+    if names is None or b"\0" in data:
+        return data
+    return data.replace(*names)
 
 
 def _write_all(handle: int, data: bytes) -> None:

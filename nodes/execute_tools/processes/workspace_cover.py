@@ -93,6 +93,7 @@ class HeldSecrets:
             status = entry.stat(follow_symlinks=False)
         except FileNotFoundError:  # it was there a moment ago
             return False
+
         return self.of_file(name, status, lambda: beginning(folder_fd, (entry.name,)))
 
     def of_file(self, name: str, status: os.stat_result, read: Callable[[], bytes]) -> bool:
@@ -117,9 +118,12 @@ class HeldSecrets:
             denied = judge(read()) is not None
             if time.time_ns() - status.st_ctime_ns < SETTLED_NS:  # it may change without its time telling
                 return denied
+
             if len(self._known) >= _REMEMBERED:
                 self._known.clear()
+
             self._known[key] = denied
+
         return self._known[key]
 
 
@@ -141,6 +145,7 @@ def find_cover(
     try:
         with closing(open_beneath(root_fd, (), os.O_RDONLY)) as top:
             search.look(top, "", 0)
+
         search.add_other_names(root_fd)
         cover = search.cover
         cover.settings += _existing_names(root_fd, protected)
@@ -152,18 +157,24 @@ def find_cover(
     read_only = (*cover.repositories, *cover.settings)
     cover.pinned = sorted({folder for name in read_only for folder in folders_above(name)})
     most = max(len(cover.files), len(cover.folders))
-    return _too_much() if most > MOST_COVERED or len(cover.pinned) > MOST_PINNED else cover
+
+    if most > MOST_COVERED or len(cover.pinned) > MOST_PINNED:
+        return _too_much()
+
+    return cover
 
 
 def _existing_names(root_fd: int, protected: Sequence[str]) -> list[str]:
     """The protected names that exist; for one that does not, the folder in which a program could make it."""
     existing = set()
+
     for name in protected:
         for place in (name, *reversed(folders_above(name))):
             with suppress(OSError):
                 status_beneath(root_fd, place.split("/"))
                 existing.add(place)
                 break
+
     return sorted(existing)
 
 
@@ -183,8 +194,12 @@ class _Search:
     def __init__(
         self, denied: Denied, deadline: float, holds: Holds, protected: Sequence[str], guarded: Denied
     ) -> None:
-        self._denied, self._deadline, self._holds, self._guarded = denied, deadline, holds, guarded
-        self._protected, self._protected_folders = {*protected}, tuple(f"{name}/" for name in protected)
+        self._denied = denied
+        self._deadline = deadline
+        self._holds = holds
+        self._guarded = guarded
+        self._protected = {*protected}
+        self._protected_folders = tuple(f"{name}/" for name in protected)
         self.cover = Cover()
         self._seen: list[str] = []
         self._linked: set[tuple[int, int]] = set()
@@ -200,17 +215,23 @@ class _Search:
             inside = "shown"
 
         for entry in entries:
-            name, is_folder = f"{prefix}{entry.name}", entry.is_dir(follow_symlinks=False)
+            name = f"{prefix}{entry.name}"
+            is_folder = entry.is_dir(follow_symlinks=False)
             is_guarded = self._guarded(name)
+
             if is_guarded:
                 is_link = entry.is_symlink()
                 self.cover.guarded[name] = _version(entry.stat(follow_symlinks=False)) if is_link else None
+
             if entry.is_symlink():
                 continue
+
             if not is_folder and not entry.is_file(follow_symlinks=False):
                 self.cover.files += [name] * (inside != "hidden")
                 continue
+
             below = inside or self._judge(folder_fd, entry, name, is_folder=is_folder)
+
             if is_folder:
                 self._enter(folder_fd, entry, name, depth, below)
             elif below or is_guarded or name in self._protected or name.startswith(self._protected_folders):
@@ -224,6 +245,7 @@ class _Search:
         """Hide a file of git's own that is called as logins are; its settings are looked at later."""
         if is_repository_data(name):
             return
+
         if self._is_denied(f"git/{entry.name}"):
             self.cover.files.append(name)
         else:
@@ -241,14 +263,18 @@ class _Search:
         """Put it on its list, if it is denied, git's own or the settings; what that makes of what is inside of it."""
         cover = self.cover
         below: _Inside = "hidden"
+
         if entry.name == GIT_DIRECTORY:
-            listed, below = cover.repositories, "shown"
+            listed = cover.repositories
+            below = "shown"
         elif self._is_denied(name) or (not is_folder and self._holds(folder_fd, entry, name)):
             listed = cover.folders if is_folder else cover.files
         elif entry.name == SETTINGS_FILE or self._is_outermost_guarded(name):  # it stays as it is, under all its names
-            listed, below = cover.settings, "" if is_folder else "shown"
+            listed = cover.settings
+            below = "" if is_folder else "shown"
         else:
             return ""
+
         self._list(listed, name)
         return below
 
@@ -265,6 +291,7 @@ class _Search:
         if depth >= DEEPEST:
             message = f"The workspace has more than {DEEPEST} folders below each other, so no command is run in it."
             raise _GivenUpError(ToolError(code=ToolErrorCode.UNAVAILABLE, message=message))
+
         try:
             folder = open_beneath(parent_fd, (entry.name,), os.O_RDONLY | os.O_DIRECTORY)
         except PermissionError:
@@ -312,6 +339,7 @@ def _too_much() -> ToolError:
         f"The workspace has more than {MOST_COVERED} denied files or folders, {MOST_REPOSITORIES} repositories, or"
         f" {MOST_PINNED} folders around them, so no command is run in it: move what is not needed out of it."
     )
+
     return ToolError(code=ToolErrorCode.UNAVAILABLE, message=message)
 
 
@@ -336,13 +364,16 @@ def protected_git(root_fd: int, deadline: float) -> Iterator[ToolError | None]:
     if not _lacks_repository(root_fd):
         yield _git_problem(root_fd)
         return
+
     if not lock_folder(root_fd, fcntl.LOCK_SH, min(deadline, time.monotonic() + LOCK_WAIT_S)):
         message = (
             "Another program has locked the workspace's folder (flock), so no command is run in it: end that program,"
             " or make the workspace a repository (git init)."
         )
         yield ToolError(code=ToolErrorCode.UNAVAILABLE, message=message)
+
         return
+
     try:
         yield _made_placeholder(root_fd)
     finally:
@@ -380,7 +411,10 @@ def _made_placeholder(root_fd: int) -> ToolError | None:
         with suppress(FileExistsError):
             os.mkdir(GIT_DIRECTORY, dir_fd=root_fd)
     except OSError as error:
-        return None if error.errno == errno.EROFS else os_failure(error, "protect", GIT_DIRECTORY)
+        if error.errno == errno.EROFS:
+            return None
+        return os_failure(error, "protect", GIT_DIRECTORY)
+
     return _git_problem(root_fd)
 
 
@@ -390,8 +424,10 @@ def _git_problem(root_fd: int) -> ToolError | None:
         status = os.stat(GIT_DIRECTORY, dir_fd=root_fd, follow_symlinks=False)
     except OSError as error:
         return os_failure(error, "protect", GIT_DIRECTORY)
+
     if not stat.S_ISLNK(status.st_mode):
         return None
+
     message = "'.git' is a symbolic link, which cannot be made read-only, so no command is run in this workspace."
     return ToolError(code=ToolErrorCode.UNAVAILABLE, message=message)
 
@@ -404,8 +440,10 @@ def linked_repository(root: str) -> str | None:
     pointer = _line_of(root, GIT_DIRECTORY)
     own = os.path.realpath(os.path.join(root, pointer.removeprefix("gitdir:").strip()))
     repository, kind = os.path.split(os.path.dirname(own))
+
     if not pointer.startswith("gitdir:") or kind != "worktrees":
         return None
+
     back = os.path.realpath(_line_of(own, "gitdir") or "/")
     is_linked = back == os.path.join(root, GIT_DIRECTORY) and os.path.isfile(os.path.join(repository, "HEAD"))
     return repository if is_linked else None
@@ -414,6 +452,7 @@ def linked_repository(root: str) -> str | None:
 def _line_of(folder: str, name: str) -> str:
     with suppress(OSError, ValueError), closing(open_root(folder)) as parent:
         return os.fsdecode(beginning(parent, (name,))).strip().replace("\0", "")
+
     return ""
 
 
@@ -429,6 +468,7 @@ def kept_settings(root_fd: int, protected: Sequence[str] = ()) -> Iterator[None]
     """
     settings_files = (name for name in protected if "/" not in name and name.endswith(".toml"))
     before = {name: _unmounted(root_fd, name) for name in (SETTINGS_FILE, *settings_files)}
+
     try:
         yield
     finally:
@@ -452,9 +492,11 @@ def set_aside(root_fd: int, guarded: Denied, before: Mapping[str, tuple[int, int
             for folder_name in folders
             if folder_name != GIT_DIRECTORY and folder_name not in protected_names
         ]
+
         for entry_name, name in protected_names.items():
             if name in before and before[name] is None:
                 continue
+
             with suppress(OSError):
                 if _version(os.stat(entry_name, dir_fd=handle, follow_symlinks=False)) != before.get(name):
                     os.rename(entry_name, f"{entry_name}{UNTRUSTED}", src_dir_fd=handle, dst_dir_fd=handle)
@@ -466,4 +508,8 @@ def _unmounted(root_fd: int, name: str) -> int | None:
         status = os.stat(name, dir_fd=root_fd, follow_symlinks=False)
     except OSError:
         return 0
-    return status.st_ino if stat.S_ISLNK(status.st_mode) else None
+
+    if stat.S_ISLNK(status.st_mode):
+        return status.st_ino
+
+    return None

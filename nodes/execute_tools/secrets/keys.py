@@ -95,6 +95,7 @@ def is_secret_key(name: str) -> bool:
     """Whether a value under this name is a secret, whatever it looks like."""
     if not _SECRET_STEM.search(name):
         return False
+
     key_words = _NO_SECRET.sub("", _MEASURE.sub("", name))
     return bool(_SECRET_KEY.search(key_words)) and not _FILE_NAME.search(name)
 
@@ -117,7 +118,9 @@ def is_secret_number(name: str, value: float) -> bool:
 def is_about(name: str) -> bool:
     """Whether what stands under this name only says something about its neighbours or its owner."""
     words = _NAME_WORDS.findall(name)
-    last, secret_id = "".join(words[-1:]).lower(), "".join(words[-2:]).lower() == "secretid"
+    last = "".join(words[-1:]).lower()
+    secret_id = "".join(words[-2:]).lower() == "secretid"
+
     return name.startswith("$") or (last in _ABOUT and not secret_id)
 
 
@@ -129,12 +132,14 @@ def looks_secret(value: str) -> bool:
     """
     if not SHORTEST <= len(value) <= LONGEST or is_filler(value) or value[0] in "=:,;":
         return False
+
     lower, upper, digits = (any(test(char) for char in value) for test in (str.islower, str.isupper, str.isdigit))
     classes = lower + upper + digits + any(not char.isalnum() for char in value)
     if _NAME_LIKE.fullmatch(value):
         return not _is_name(value)
     if _BRACKET.search(value):
         return digits and classes == 4
+
     return classes >= (2 if digits else 3)
 
 
@@ -155,12 +160,14 @@ def _is_name(value: str) -> bool:
     parts = [part for part in _SEPARATORS.split(value) if part]
     if len(parts) == 1 and sum(char.isdigit() for char in parts[0]) > 1 and not parts[0].isdigit():
         return False
+
     return all(_is_word(part) for part in parts)
 
 
 def _is_word(part: str) -> bool:
     if not _WORDY.fullmatch(part):
         return False
+
     pieces = _CAMEL.findall(part)
     return len(part) < SHORTEST or len(part) >= 3 * len(pieces)
 
@@ -177,6 +184,7 @@ def hinted(words: Iterable[tuple[str, Meaning]], hints: Iterable[str]) -> Hints[
     for word, meaning in words:
         hint = next((hint for hint in hint_names if hint in word), word)
         grouped.setdefault(hint, []).append((word, meaning))
+
     return tuple((hint, tuple(group)) for hint, group in grouped.items())
 
 
@@ -255,6 +263,7 @@ def fold(text: str) -> str:
     folded = text.lower()
     if len(folded) == len(text):
         return folded
+
     return re.sub(r"[A-Z]+", lambda match: match[0].lower(), text)
 
 
@@ -266,6 +275,7 @@ def assignment_spans(text: str, folded: str) -> Iterator[tuple[int, int]]:
             end, span = _assigned(text, at, at + len(word))
             if span is not None:
                 yield span
+
             at = folded.find(word, max(end, at + 1))
 
 
@@ -276,16 +286,21 @@ def _assigned(text: str, at: int, end: int) -> tuple[int, tuple[int, int] | None
     """
     tail = _REST.match(text, end)
     end = tail.end() if tail else end
-    link, start = _LINK.match(text, end), _name_start(text, at)
+    link = _LINK.match(text, end)
+    start = _name_start(text, at)
     name = text[start:end]
+
     if not names_a_literal(name):
         return end, None
+
     value_match = _value(text, start, link) if link else None
     span = value_match.span("value") if value_match else None
     if span is None or link is None or link["comma"]:
         span = _field(text, start, end) or _compared(text, start) or span
+
     if span is None:
         return end, None
+
     go_on = span[1] if span[1] - span[0] > _LONG_VALUE else end
     return max(go_on, end), span if looks_secret_under(name, text[span[0] : span[1]]) else None
 
@@ -294,22 +309,31 @@ def _value(text: str, start: int, link: re.Match[str]) -> re.Match[str] | None:
     """The literal behind a link, None where there is none or the link is none of an assignment."""
     if link["comma"] and link["line"]:
         return None
+
     scheme = _SCHEME.match(text, link.end())
     at = scheme.end() if scheme else link.end()
     quoted = _QUOTED.match(text, at)
+
     if quoted is None and link["text"] is None:
         quoted = (_IN_QUERY if text[start - 1 : start] in _QUERY_SIGNS else _BARE).match(text, at)
         if quoted and link["line"]:  # a line below a name is its value, if it is no `name: value` or item of its own
             value = quoted["value"]
             if value[-1] == ":" or value[0] in "-#*" or not _LINE_END.match(text, quoted.end()):
                 return None
-    return quoted if quoted and _is_link(text, start, link, quoted) else None
+
+    if quoted and _is_link(text, start, link, quoted):
+        return quoted
+
+    return None
 
 
 def _compared(text: str, start: int) -> tuple[int, int] | None:
     """Where the literal stands that is compared with the name, as in `"..." == password`."""
     near = text[max(0, start - 3) : start].rstrip(" ")
-    compared = _COMPARED.search(text, max(0, start - _VALUE_BEFORE), start) if near.endswith("=") else None
+    compared = None
+    if near.endswith("="):
+        compared = _COMPARED.search(text, max(0, start - _VALUE_BEFORE), start)
+
     return compared.span("value") if compared else None
 
 
@@ -317,14 +341,18 @@ def _field(text: str, start: int, end: int) -> tuple[int, int] | None:
     """Where the value stands in the other field of an object, one field of which holds the name."""
     if not _NAME_FIELD.search(text, max(0, start - _BEFORE), start):
         return None
+
     if follows := _NEXT_FIELD.match(text, end):
         value_match = _QUOTED.match(text, follows.end()) or _BARE.match(text, follows.end())
         return value_match.span("value") if value_match else None
+
     if (before := _FIELD_BEFORE.search(text, max(0, start - _VALUE_BEFORE), start)) is None:
         return None
+
     value_match = _QUOTED.match(text, before.start("field")) or _BARE.match(
         text, before.start("field"), before.end("field")
     )
+
     return value_match.span("value") if value_match else None
 
 
@@ -332,6 +360,7 @@ def _name_start(text: str, at: int) -> int:
     start = at
     while start > 0 and at - start < _LONGEST_PREFIX and text[start - 1] in _NAME_CHARACTERS:
         start -= 1
+
     escaped = start > 0 and text[start - 1] == "\\" and text[start] in "nrt" and start < at
     return start + 1 if escaped else start
 
@@ -341,7 +370,9 @@ def _is_link(text: str, start: int, link: re.Match[str], found: re.Match[str]) -
         return link["close"] is not None
     if link["element"] is not None:
         return text[start - 1 : start] == "<" and _CLOSED.match(text, found.end()) is not None
+
     if link["option"] is not None:
         is_quoted = found.re is _QUOTED and found["quote"] != "`" and link["close"] is None
         return text[start : start + 2] == "--" or (is_quoted and is_secret_key(text[start : link.start()]))
+
     return found.re is _QUOTED or not _ATTRIBUTES.fullmatch(found["value"])

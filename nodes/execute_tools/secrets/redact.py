@@ -41,16 +41,20 @@ _NO_SECRET = frozenset({"PWD", "OLDPWD", "SSH_AUTH_SOCK"})
 def known_values(environment: Mapping[str, str]) -> tuple[str, ...]:
     """The secrets among these variables: values under secret names, and passwords in URLs. None twice."""
     values_found: dict[str, None] = {}
+
     for name, value in environment.items():
         password = ""
+
         if "://" in value:
             password = shapes.url_password(value)
             query = parse_qsl(value.partition("?")[2])  # as in PostgreSQL's `?password=`
             values_found.update(dict.fromkeys(text for name, text in query if keys.is_secret_key(name)))
+
         if password:
             values_found.update(dict.fromkeys((password, unquote(password))))
         elif is_findable(value) and _is_secret_variable(name):
             values_found[value] = None
+
     return tuple(value for value in values_found if is_findable(value))
 
 
@@ -71,6 +75,7 @@ def is_findable(value: str) -> bool:
         return len(value) >= SHORTEST_WORD
     if value.isdigit():
         return len(value) >= SHORTEST_NUMBER
+
     return not (_NUMBERED_WORD.fullmatch(value) and keys.is_plain(value))
 
 
@@ -80,6 +85,7 @@ def forms_of(values: Iterable[str]) -> tuple[str, ...]:
     lines = [line.strip() for value in stripped if len(value.splitlines()) > 1 for line in value.splitlines()]
     forms = {form for value in stripped for form in _spellings(value) if form}
     forms.update(line for line in lines if len(line) >= SHORTEST_LINE and is_findable(line))
+
     return tuple(sorted(forms, key=lambda form: (-len(form), form)))
 
 
@@ -96,7 +102,9 @@ def _spellings(value: str) -> Iterator[str]:
     for once in set(_escaped(value)):
         yield once
         yield from _escaped(once)
+
     yield html.escape(value)
+
     for quoted in (
         quote(value, safe="", errors="replace"),
         quote_plus(value, errors="replace"),
@@ -104,9 +112,11 @@ def _spellings(value: str) -> Iterator[str]:
     ):
         yield quoted
         yield re.sub(r"%[0-9A-F]{2}", lambda match: match[0].lower(), quoted)
+
     data = value.encode("utf-8", "surrogatepass")
     yield data.hex()
     yield data.hex().upper()
+
     for shift in range(3):
         yield from _base64(data, shift)
 
@@ -123,8 +133,10 @@ def _base64(data: bytes, shift: int) -> Iterator[str]:
     start = -(-8 * shift // 6)
     end = 8 * (shift + len(data)) // 6
     runs = [text[start:end]] if end - start >= SHORTEST_BASE64 else []
+
     if not shift:
         runs.append(text.rstrip("="))
+
     for run in runs:
         yield run
         yield run.translate(str.maketrans("+/", "-_"))
@@ -161,10 +173,12 @@ def without_spans(
     """`text[start:end]` with the mark for each of the spans, which are in order and apart; a cut one is a mark, too."""
     end = len(text) if end is None else end
     pieces = []
+
     for begin, stop in spans:
         if stop > start and begin < end:
             pieces += [text[start:begin], mark]
             start = stop
+
     return "".join([*pieces, text[start:end]])
 
 
@@ -211,7 +225,9 @@ class Redactor:
             if masked is text:
                 return data
             broken = _is_json(text) and not _is_json(masked)
-            return json.dumps(MARK).encode() if broken else masked.encode("utf-8", "surrogateescape")
+            if broken:
+                return json.dumps(MARK).encode()
+            return masked.encode("utf-8", "surrogateescape")
 
         return fail_closed(final, MARK.encode())
 
@@ -256,14 +272,18 @@ class Redactor:
         if (parsed := _parsed(masked)) is None:
             return masked
         walked = self._walked(parsed, kind)
-        return masked if walked == parsed else _dumped(walked, masked)
+        if walked == parsed:
+            return masked
+        return _dumped(walked, masked)
 
     def _walked(self, value: Any, kind: "_Kind", *, secret: str = "") -> Any:
         """A copy without secrets of what stands under the name `secret`; "" where that is no secret's."""
         if value is None or isinstance(value, bool):
             return value
         if isinstance(value, str):
-            return kind.mark if kind.hides(value, secret) else self._document(value, kind)
+            if kind.hides(value, secret):
+                return kind.mark
+            return self._document(value, kind)
         if isinstance(value, int | float):
             return kind.mark if kind.hides(value, secret) else value
         if isinstance(value, Mapping):
@@ -328,8 +348,12 @@ def redact(value: Any) -> Any:
 
 def _fields(value: Mapping[Any, Any], kind: _Kind, secret: str) -> Iterator[tuple[str, Any, str]]:
     """The fields of an object, each with the secret's name that it is under: its own, or what another field says."""
-    name_text = "".join(str(item) for key, item in value.items() if str(key).lower() in _NAME_FIELDS) if value else ""
-    paired = name_text if len(name_text) <= _LONGEST_NAME and keys.names_a_literal(name_text) else ""
+    name_text = ""
+    if value:
+        name_text = "".join(str(item) for key, item in value.items() if str(key).lower() in _NAME_FIELDS)
+    paired = ""
+    if len(name_text) <= _LONGEST_NAME and keys.names_a_literal(name_text):
+        paired = name_text
     for key, item in ((str(key), item) for key, item in value.items()):
         is_value = paired and key.lower() in _VALUE_FIELDS
         yield key, item, paired if is_value else kind.covers(key, secret)
@@ -404,7 +428,10 @@ def _is_json(text: str) -> bool:
 
 def _dumped(value: Any, like: str) -> str:
     indent = 2 if "\n" in like.strip() else None
-    close = None if indent is not None or ": " in like or ", " in like else (",", ":")
+    if indent is not None or ": " in like or ", " in like:
+        close = None
+    else:
+        close = (",", ":")
     return json.dumps(value, ensure_ascii=like.isascii(), indent=indent, separators=close)
 
 
@@ -422,7 +449,8 @@ def masked_blocks(text: str) -> str:
     """The text with `MARK` in each line of each block of a key; the same object where there is none."""
     if _BEGIN not in text:
         return text
-    pieces, at = list[str](), 0
+    pieces = list[str]()
+    at = 0
     for start, stop in shapes.key_block_spans(text):
         block = _INK.sub(lambda line: MARK if any(map(str.isalnum, line[0])) else line[0], text[start:stop])
         pieces += [text[at:start], block]
@@ -478,7 +506,9 @@ def next_piece(text: str, start: int, end: int) -> tuple[str, int]:
 
 def first_words(text: str, most: int, mark: str = MARK) -> str:
     """The text itself if it is at most `most` characters long, else the whole words among the first of them."""
-    return text if len(text) <= most else whole_words(text, 0, most, mark)[0]
+    if len(text) <= most:
+        return text
+    return whole_words(text, 0, most, mark)[0]
 
 
 def _first(window: str, at: int, spans: list[tuple[int, int]]) -> int:
@@ -552,12 +582,19 @@ class RedactedStream:
 
     def _show(self, count: int) -> str:
         """Take that many characters from what is held back, and fewer where a secret goes on beyond them."""
-        self._wait = len(self._held) * 9 // 8 if not count and len(self._held) > _LONG else 0
+        if not count and len(self._held) > _LONG:
+            self._wait = len(self._held) * 9 // 8
+        else:
+            self._wait = 0
         if not count:
             return ""
-        text, begin = self._shown + self._held, len(self._shown)
+        text = self._shown + self._held
+        begin = len(self._shown)
         spans = self._redactor.spans(text)
         end = next((start for start, stop in spans if start < begin + count < stop), begin + count)
         end = max(begin, end)
-        self._shown, self._held = text[max(0, end - MARGIN) : end], text[end:]
-        return without_spans(text, spans, MARK, begin, end) if end > begin else ""
+        self._shown = text[max(0, end - MARGIN) : end]
+        self._held = text[end:]
+        if end > begin:
+            return without_spans(text, spans, MARK, begin, end)
+        return ""

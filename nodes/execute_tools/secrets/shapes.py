@@ -38,6 +38,7 @@ def key_block_spans(text: str) -> Iterator[tuple[int, int]]:
         end, _ = _block_end(text, header.end())
         if end is not None:
             yield header.start(), end
+
         at = end if end is not None else header.end()
 
 
@@ -45,10 +46,12 @@ def open_block(text: str) -> int | None:
     """Where a block, or its first line, begins that what follows this text may still be a part of."""
     start = text.rfind("-----BEGIN ")
     header = _HEADER.match(text, start) if start >= 0 else None
+
     if header is not None:
         end, closed = _block_end(text, header.end())
         if not closed and len(text) - (end or header.end()) < GAP:
             return start
+
     cut = _OPEN_HEADER.search(text, max(0, len(text) - 90))
     return cut.start() if cut else None
 
@@ -60,13 +63,17 @@ def _block_end(text: str, start: int) -> tuple[int | None, bool]:
         if (footer := _FOOTER.match(text, start)) is None:
             cut = _CUT.match(text, start)
             return (cut.end() if cut else None), False
+
         body = text[start : text.rindex("-----END", start, footer.end())]
         return (footer.end() if _ONLY_KEY.fullmatch(body) else None), True
+
     end = first.end()
     while (first := _NEXT.match(text, end)) is not None:
         end = first.end()
+
     if (footer := _FOOTER.match(text, end)) is not None:
         return footer.end(), True
+
     last = _LAST.match(text, end)
     return (last.end() if last else end), False
 
@@ -103,14 +110,17 @@ def shape_spans(text: str, folded: str) -> Iterator[tuple[int, int]]:
     shapes = dict.fromkeys(meanings_in(_LOOSE_WORDS, folded))
     if _OPTION.search(text):
         shapes.update(dict.fromkeys(meanings_in(_COMMAND_WORDS, folded)))
+
     if tokens := _long_tokens(text):
         shapes.update(dict.fromkeys(meanings_in(_TOKEN_WORDS, tokens)))
+
     for shape in shapes:
         searched = folded if shape.folded else text
         for match in shape.pattern.finditer(searched):
             start, end = match.span("secret")
             if shape.accepts(text[start:end]):
                 yield start, end
+
     if "PRIVATE KEY" in text:
         yield from key_block_spans(text)
 
@@ -119,8 +129,12 @@ def url_password(value: str) -> str:
     """The password in a URL that is the whole value, as it is written there, or ""."""
     if "://" not in value:
         return ""
+
     login = _URL_LOGIN.pattern.search(value)
-    return login["secret"].partition(":")[2] if login and _is_url_login(login["secret"]) else ""
+    if login and _is_url_login(login["secret"]):
+        return login["secret"].partition(":")[2]
+
+    return ""
 
 
 def _long_tokens(text: str) -> str:
@@ -147,6 +161,7 @@ def _is_login(found: str) -> bool:
         text = base64.b64decode(found.rstrip("=") + "=" * (-len(found.rstrip("=")) % 4), altchars=b"-_").decode()
     except ValueError:
         return False
+
     return text.isprintable() and ":" in text
 
 
@@ -155,6 +170,7 @@ def _is_url_login(found: str) -> bool:
     user, colon, password = found.partition(":")
     if not colon:
         return len(user) >= 30 and looks_secret(user)
+
     return len(password) >= 4 and password != user and not is_filler(password)
 
 
@@ -212,6 +228,7 @@ def _is_command_login(found: str) -> bool:
     user, _, password = found.partition(":")
     if not password:
         return looks_secret(user)
+
     return len(password) >= 4 and password != user and not (user + password).isdigit() and _is_password(password)
 
 
@@ -219,11 +236,24 @@ def _command(program: str, options: str, before: str, secret: str) -> Shape:
     """The password behind one of these options of a program, on its line or in a list of its arguments."""
     accepts = _is_command_login if ":" in secret else _is_password
     arguments = r"""(?:[^\n|;&"']|"[^"\n]{0,200}"|'[^'\n]{0,200}'|\\\r?\n){0,100}?"""
-    started = "".join(f"|(?<={login} {program})" for login in _LOGGING_IN.split()) if program == "login" else ""
-    start = f"(?:{started[1:]})" if started else rf"(?<![\w.-]{re.escape(program)})"
+    started = ""
+
+    if program == "login":
+        started = "".join(f"|(?<={login} {program})" for login in _LOGGING_IN.split())
+
+    if started:
+        start = f"(?:{started[1:]})"
+    else:
+        start = rf"(?<![\w.-]{re.escape(program)})"
+
     option = rf"""(?<=[\s"'`])(?:{options}){before}"""
     expression = rf"""{re.escape(program)}{start}(?=[\s"']){arguments}{option}(?P<secret>{secret})"""
-    word = program if len(program) > 5 or program == "curl" else f"{program} "
+
+    if len(program) > 5 or program == "curl":
+        word = program
+    else:
+        word = f"{program} "
+
     return Shape((word,), expression, accepts, loose=True)
 
 

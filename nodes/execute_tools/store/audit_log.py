@@ -28,7 +28,9 @@ class AuditLog:
 
     def __init__(self, folder: str, max_bytes: int = 5_000_000, keep: int = 3) -> None:
         """Touches nothing yet. A file is turned over before it would pass `max_bytes`."""
-        self._folder, self._max_bytes, self._keep = folder, max_bytes, keep
+        self._folder = folder
+        self._max_bytes = max_bytes
+        self._keep = keep
         self._lock = threading.Lock()
         self.lost = 0
 
@@ -42,6 +44,7 @@ class AuditLog:
                     is_complete = _append(folder_fd, line)
             except Exception:  # noqa: BLE001 - whatever stands in the way, the run goes on
                 is_complete = False
+
             self.lost += not is_complete
 
     def _turn_over(self, folder_fd: int, more: int) -> None:
@@ -49,12 +52,15 @@ class AuditLog:
             size = os.stat(FILE_NAME, dir_fd=folder_fd, follow_symlinks=False).st_size
         except FileNotFoundError:
             return
+
         if size == 0 or size + more <= self._max_bytes:
             return
+
         names = [FILE_NAME, *(f"{FILE_NAME}.{number}" for number in range(1, self._keep))]
         for older, newer in zip(reversed(names[1:]), reversed(names[:-1]), strict=True):
             with suppress(FileNotFoundError):
                 os.rename(newer, older, src_dir_fd=folder_fd, dst_dir_fd=folder_fd)
+
         if self._keep <= 1:
             os.unlink(FILE_NAME, dir_fd=folder_fd)
 
@@ -68,6 +74,7 @@ def _append(folder_fd: int, line: bytes) -> bool:
         status = os.fstat(descriptor)
         if not stat.S_ISREG(status.st_mode):
             return False
+
         torn = status.st_size > 0 and os.pread(descriptor, 1, status.st_size - 1) != b"\n"
         data = b"\n" + line if torn else line
         return os.write(descriptor, data) == len(data)
@@ -101,18 +108,28 @@ def _line(plain: object) -> bytes:
 def _plain(value: object, characters: int, values: int, depth: int) -> object:
     if isinstance(value, Enum):
         value = value.value
+
     if value is None or isinstance(value, bool | int) or (isinstance(value, float) and isfinite(value)):
         return value
+
     if isinstance(value, str):
         cut = f"{value[:characters]}… ({len(value)} characters)"
         return value if len(value) <= characters else cut
+
     if depth and isinstance(value, Mapping):
         entry = {
             str(_plain(str(key), characters, 0, 0)): _plain(value[key], characters, values, depth - 1)
             for key in [*value][:values]
         }
-        return entry if len(value) <= values else {**entry, "…": f"{len(value) - values} more"}
+
+        if len(value) <= values:
+            return entry
+        return {**entry, "…": f"{len(value) - values} more"}
+
     if depth and isinstance(value, list | tuple):
         items = [_plain(item, characters, values, depth - 1) for item in value[:values]]
-        return items if len(value) <= values else [*items, f"… {len(value) - values} more"]
+        if len(value) <= values:
+            return items
+        return [*items, f"… {len(value) - values} more"]
+
     return f"<{type(value).__name__[:100]}>"

@@ -111,9 +111,11 @@ def postgres_database(folder: str) -> "PostgresDatabase | None":
     """
     if not uses_postgres():
         return None
+
     name = workspace_name(folder)
     if isinstance(name, ToolError):
         raise StoreError(name.message)
+
     return open_postgres(STORE_TABLES, name)
 
 
@@ -126,6 +128,7 @@ def open_postgres(tables: PostgresTables, workspace: str = "") -> "PostgresDatab
     url = postgres_url()
     if url is None:
         return None
+
     from mendgraph.nodes.execute_tools.store.postgres import opened
 
     return opened(url, tables, workspace)
@@ -165,6 +168,7 @@ def opened_file(path: str, kind: FileKind, wait_s: float = LONGEST_WAIT_S) -> sq
     cannot be used within `wait_s`.
     """
     check_file(path)
+
     with store_errors(path):
         connection = connect_to(path, wait_s)
         try:
@@ -172,6 +176,7 @@ def opened_file(path: str, kind: FileKind, wait_s: float = LONGEST_WAIT_S) -> sq
         except BaseException:
             connection.close()
             raise
+
         return connection
 
 
@@ -208,6 +213,7 @@ def store_errors(path: str) -> Iterator[None]:
         code = _code(error)
         if code in {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB}:
             raise StoreError(_damaged(path, str(error))) from error
+
         reason = _REASONS.get(code, f"{str(error).rstrip('.')}. Try again, or move it away and begin with a new one")
         raise StoreError(f"The database {quoted(path)} cannot be used: {reason}.") from error
     except UnicodeDecodeError as error:  # SQLite's own words about a damaged schema
@@ -225,14 +231,18 @@ def transaction(database: Database) -> Iterator[None]:
     if not isinstance(database, sqlite3.Connection):
         with cast("PostgresDatabase", database).connection():
             yield
+
         return
+
     database.execute("BEGIN IMMEDIATE")
+
     try:
         yield
         database.execute("COMMIT")
     except BaseException:
         if database.in_transaction:  # a full disk may have rolled it back already
             database.execute("ROLLBACK")
+
         raise
 
 
@@ -242,12 +252,14 @@ def write_ahead(connection: sqlite3.Connection) -> None:
     Where others do the same at that moment SQLite says at once that it is busy, and waits for none of them.
     """
     latest = monotonic_s() + LONGEST_WAIT_S
+
     while True:
         try:
             connection.execute("PRAGMA journal_mode = WAL")
         except sqlite3.OperationalError as error:
             if _code(error) != sqlite3.SQLITE_BUSY or monotonic_s() > latest:
                 raise
+
             pause(_BUSY_PAUSE_S)
         else:
             return
@@ -256,22 +268,27 @@ def write_ahead(connection: sqlite3.Connection) -> None:
 def _prepare(connection: sqlite3.Connection, path: str, kind: FileKind) -> None:
     connection.execute(f"PRAGMA synchronous = {kind.synchronous}")
     connection.execute("PRAGMA fullfsync = ON")  # macOS: through the disk's own cache, as fsync does elsewhere
+
     if _is_empty(connection):
         connection.execute(f"PRAGMA page_size = {PAGE_BYTES}")
         connection.execute("PRAGMA auto_vacuum = INCREMENTAL")
         write_ahead(connection)
+
         with transaction(connection):
             if _is_empty(connection):  # nobody was faster
                 marks = (f"PRAGMA application_id = {kind.mark}", f"PRAGMA user_version = {kind.format}")
                 for statement in (*kind.statements, *marks):
                     connection.execute(statement)
+
     elsewhere = f"set {DATA_DIR_VARIABLE} to another folder"
     if _number(connection, "PRAGMA application_id") != kind.mark:
         message = f"The file {quoted(path)} is {kind.refused} of mendgraph: move it away, or {elsewhere}."
         raise StoreError(message)
+
     version = _number(connection, "PRAGMA user_version")
     if version != kind.format:
         raise other_format(f"The database {quoted(path)}", version, kind.format, elsewhere, kind.old)
+
     if not kind.own_programs:
         _refuse_programs(connection, path)
 
@@ -280,6 +297,7 @@ def _refuse_programs(connection: sqlite3.Connection, path: str) -> None:
     """Refuse a file with triggers or views, which are none of ours: they would run with each statement."""
     connection.execute("PRAGMA trusted_schema = OFF")
     intruder = connection.execute("SELECT name FROM sqlite_master WHERE type IN ('trigger', 'view')").fetchone()
+
     if intruder:
         message = (
             f"The database {quoted(path)} has the trigger or view {quoted(str(intruder[0]))}, which mendgraph never"
@@ -341,6 +359,7 @@ class PostgresUrl:
         """The text on one line, without what must never be told."""
         for secret in self.secrets:
             text = text.replace(secret, "***")
+
         return " ".join("".join(char if char.isprintable() else " " for char in text).split())
 
 
@@ -365,6 +384,7 @@ def read_url(given: str) -> PostgresUrl:
     if not given.lower().startswith(("postgresql://", "postgres://")):
         message = f"{STORE_URL_VARIABLE} is no URL of a PostgreSQL database: write {_HOW}, or remove the variable."
         raise StoreError(message)
+
     try:
         from psycopg import ProgrammingError
         from psycopg.conninfo import conninfo_to_dict
@@ -373,16 +393,20 @@ def read_url(given: str) -> PostgresUrl:
 
         message = f"{STORE_URL_VARIABLE} names a PostgreSQL database, which needs {how_to_add('postgres')}."
         raise StoreError(message) from None
+
     try:
         parts = {name: str(value) for name, value in conninfo_to_dict(given).items()}
     except ProgrammingError:
         raise StoreError(_UNREADABLE) from None
+
     database = parts.get("dbname") or parts.get("user") or "?"
     if set(parts.get("dbname", "")) & set("@:/"):  # most likely of a password that was not written as it has to be
         raise StoreError(_UNREADABLE)
+
     hidden = [value for name, value in parts.items() if "pass" in name and value]
     place = parts.get("host") or parts.get("hostaddr") or "this machine"
     port = f":{parts['port']}" if "port" in parts else ""
     forms = (given, *hidden, *(quote(secret, safe="") for secret in hidden))
     found = PostgresUrl(given, "", tuple(sorted(forms, key=len, reverse=True)))
+
     return replace(found, name=found.clean(f"{quoted(database)} on {place}{port}"))

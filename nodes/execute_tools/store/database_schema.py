@@ -143,8 +143,10 @@ _COLUMN: Final = re.compile(r"^    ([a-z0-9_]+) ", re.MULTILINE)
 def _sqlite_tables() -> Iterator[str]:
     for name, columns in _TABLES.items():
         yield f"CREATE TABLE {name} ({columns.format(**SQLITE)}){' WITHOUT ROWID' if name == 'effects' else ''}"
+
     for name, of in _INDEXES.items():
         yield f"CREATE INDEX {name} ON {of.format(**SQLITE)}"
+
     yield _DICTIONARY.format(**SQLITE)
     yield _WRITES
 
@@ -156,8 +158,10 @@ def _postgres_tables() -> Iterator[str]:
         yield f"CREATE TABLE all_{name} (\n    {workspace} {default},{columns.format(**POSTGRES)})"
         rows = f"SELECT {', '.join(_COLUMN.findall(columns))} FROM all_{name}"  # noqa: S608 - our own words
         yield f"CREATE VIEW {name} AS {rows} WHERE workspace = current_setting('mendgraph.workspace')"
+
     for name, of in _INDEXES.items():
         yield f"CREATE INDEX {name} ON all_{of.format(**POSTGRES)}"
+
     yield "ALTER TABLE all_backups ALTER COLUMN data SET STORAGE EXTERNAL"  # compressed already
     yield _DICTIONARY.format(**POSTGRES)
 

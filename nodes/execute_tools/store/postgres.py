@@ -118,7 +118,8 @@ class Connections:
 
     def __init__(self, url: PostgresUrl, connect_s: int = 10) -> None:
         """Nothing is connected yet. A server that does not answer within `connect_s` seconds is not there."""
-        self.url, self._connect_s = url, connect_s
+        self.url = url
+        self._connect_s = connect_s
         self.known_parts: set[str] = set()
         self._free = threading.BoundedSemaphore(MOST_CONNECTIONS)
         self._idle: list[OwnConnection] = []
@@ -138,6 +139,7 @@ class Connections:
         """
         if not self._free.acquire(timeout=LONGEST_WAIT_S):
             raise StoreError(self._said(f"no connection was free for {LONGEST_WAIT_S:g} s. Run fewer tasks at once"))
+
         try:
             connection = self._begun(beginning)
             try:
@@ -148,14 +150,17 @@ class Connections:
                 if isinstance(error, LostError):
                     self._doubt(connection)
                     raise
+
                 try:
                     connection.rollback()
                 except psycopg.Error:
                     connection.close()
+
                 raise
             finally:
                 if self._closed:
                     connection.close()
+
                 if not connection.closed:
                     self._idle.append(connection)
         finally:
@@ -167,6 +172,7 @@ class Connections:
         Raises StoreError: there is none to be had.
         """
         latest = monotonic_s() + (LONGEST_RESTART_S if patient and self._was_there else 0.0)
+
         while True:
             try:
                 with self.errors():
@@ -175,6 +181,7 @@ class Connections:
                 if monotonic_s() >= latest:
                     self._was_there = self._was_there and not patient
                     raise
+
                 pause(_RETRY_S)
             else:
                 self._was_there = True
@@ -183,18 +190,22 @@ class Connections:
     def _connected(self) -> OwnConnection:
         settings = {**_SETTINGS, "connect_timeout": self._connect_s, **conninfo_to_dict(self.url.url)}
         connection = OwnConnection.connect(make_conninfo("", **settings), autocommit=True, prepare_threshold=None)
+
         try:
             connection.adapters.register_dumper(str, _StrDumper)
             connection.adapters.register_dumper(str, _UntypedStrDumper)
             connection.adapters.register_loader("numeric", FloatLoader)
+
             if self.pooled is None:  # a pooler has many of the server's sessions, and gives clients other numbers
                 row = connection.execute("SELECT pg_catalog.pg_backend_pid()").fetchone()
                 self.pooled = row != (connection.info.backend_pid,)
+
             if not self.pooled:
                 connection.execute(_SERVER_SETTINGS)
         except BaseException:
             connection.close()
             raise
+
         return connection
 
     def close(self) -> None:
@@ -216,12 +227,15 @@ class Connections:
         state = error.sqlstate or ("53300" if _FULL.search(str(error)) else "")
         if state == FENCED:
             return StoreError(FENCED_MESSAGE)
+
         said = self.url.clean(error.diag.message_primary or str(error)).rstrip(".")
         reason = next((reason for beginning, reason in _REASONS.items() if state.startswith(beginning)), "")
+
         if not state:
             reason = "it cannot be reached ({said}). Start it, or correct " + STORE_URL_VARIABLE
             if self.pooled:
                 reason += ". Its pooler needs a connection to it for each process at work, and some more"
+
         kind = LostError if not state or state.startswith(_LOST) else StoreError
         return kind(self._said(reason.replace("{said}", said) or f"{said} (SQLSTATE {state})"))
 
@@ -246,7 +260,10 @@ class Connections:
             connection = None
             with suppress(IndexError):
                 connection = self._idle.pop()
-            was_idle, connection = connection is not None, connection or self.connect()
+
+            was_idle = connection is not None
+            connection = connection or self.connect()
+
             try:
                 connection.execute(beginning)
             except psycopg.Error as error:
@@ -254,6 +271,7 @@ class Connections:
                 refused = self.refused(error)
                 if not (was_idle and isinstance(refused, LostError)):
                     raise refused from None
+
                 self._doubt(connection)
             except BaseException:
                 connection.close()
@@ -287,6 +305,7 @@ def close_postgres() -> None:
     """
     with _lock:
         mine = [_known.pop(key) for key in [*_known] if key[0] == os.getpid()]
+
     for connections in mine:
         connections.close()
 
@@ -309,7 +328,10 @@ class _StrDumper(StrDumper):
 def postgres_holder(workspace: str) -> Owner | None:
     """As `Locks.holder`, by the database that is used now."""
     url = postgres_url()
-    return None if url is None else connections_to(url).locks.holder(workspace)
+    if url is None:
+        return None
+
+    return connections_to(url).locks.holder(workspace)
 
 
 # --- The database
@@ -333,7 +355,8 @@ class PostgresDatabase:
 
     def __init__(self, connections: Connections, workspace: str) -> None:
         """Who needs tables has seen to it that they are there; see `database.open_postgres`."""
-        self.workspace, self._connections = workspace, connections
+        self.workspace = workspace
+        self._connections = connections
         self._mine = threading.local()
         self._closed = False
 
@@ -370,12 +393,15 @@ class PostgresDatabase:
         if current is not None:
             yield current
             return
+
         if self._closed:
             raise StoreError(f"The shared store {self.name} cannot be used: it is a closed database.")
+
         beginning = _beginning(self.workspace, self.locks.epoch(self.workspace), quick)
         with self._connections.lent(beginning) as connection:
             self.locks.keep()
             self._mine.connection = connection
+
             try:
                 yield connection
             finally:
@@ -392,6 +418,7 @@ def opened(url: PostgresUrl, part: PostgresTables, workspace: str) -> PostgresDa
     if part.name not in connections.known_parts:
         _prepare(connections, part)
         connections.known_parts.add(part.name)
+
     return PostgresDatabase(connections, workspace)
 
 
@@ -400,10 +427,12 @@ def _prepare(connections: Connections, part: PostgresTables) -> None:
         format_found = format_of(connection, connections.url, part)
         if format_found is not None and format_found >= part.format:
             return
+
         # Whoever else makes tables is waited for, whatever those are, and what they made is seen.
         connection.longest_s = 3_600.0  # in which a server may change large tables
         connection.execute("SELECT pg_advisory_xact_lock(%s)", (_MAKING,))
         format_found = format_of(connection, connections.url, part)
+
         if format_found is None:
             _make(connections.url, connection, part)
         elif format_found < part.format:
@@ -418,13 +447,16 @@ def format_of(connection: Connection[Any], url: PostgresUrl, part: PostgresTable
     """
     if ("formats",) not in connection.execute(_TABLES).fetchall():
         return None
+
     row = connection.execute("SELECT format FROM mendgraph.formats WHERE part = %s", (part.name,)).fetchone()
     if row is None:
         return None
+
     number = int(row[0])
     if not part.grow and number != part.format:
         what = f"The part {part.name!r} of the shared store {url.name}"
         raise other_format(what, number, part.format, "name another database")
+
     return number
 
 
@@ -434,10 +466,13 @@ def _make(url: PostgresUrl, connection: Connection[Any], part: PostgresTables) -
         raise StoreError(
             f"The schema 'mendgraph' in the shared store {url.name} is not one of mendgraph: name another database."
         )
+
     if not tables:
         if connection.execute("SELECT 1 FROM pg_namespace WHERE nspname = 'mendgraph'").fetchone() is None:
             connection.execute("CREATE SCHEMA mendgraph")
+
         _run(connection, POSTGRES_BASE)
+
     _run(connection, part.statements)
     connection.execute("INSERT INTO mendgraph.formats VALUES (%s, %s)", (part.name, part.format))
 

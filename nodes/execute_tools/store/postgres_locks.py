@@ -80,6 +80,7 @@ class Locks:
         with self._lock:
             if workspace in self._held:
                 return False
+
             epoch = None
             try:
                 if self._ask("try_advisory_lock", workspace) and (epoch := self._new_epoch(workspace, owner)):
@@ -87,6 +88,7 @@ class Locks:
             finally:
                 if epoch is None:
                     self._give_back(workspace)
+
             return epoch is not None
 
     def _new_epoch(self, workspace: str, owner: Owner) -> int | None:
@@ -95,6 +97,7 @@ class Locks:
             (free,) = connection.execute(_ALONE, (workspace,)).fetchone() or (False,)
             if not free:
                 return None
+
             row = (workspace, owner.run_id, owner.pid, owner.host or socket.gethostname(), owner.since)
             ((epoch,),) = connection.execute(_EPOCH, row).fetchall()
             return int(epoch)
@@ -104,6 +107,7 @@ class Locks:
         with self._lock:
             if self.process != os.getpid():
                 return
+
             if self._held.pop(workspace, None) is not None:
                 self._give_back(workspace)
 
@@ -111,6 +115,7 @@ class Locks:
         if self._is_connected():
             with suppress(StoreError):  # a connection that is gone holds nothing
                 self._ask("advisory_unlock", workspace)
+
         if not self._is_connected() or (self.connections.pooled and not self._held):
             self._drop()
 
@@ -121,8 +126,10 @@ class Locks:
         """
         with self.connections.lent() as connection:
             row = connection.execute(_HOLDER, (workspace,)).fetchone()
+
         if row is None:
             return None
+
         run_id, pid, since, host = row
         return Owner(run_id, pid, since, "" if host == socket.gethostname() else host)
 
@@ -147,6 +154,7 @@ class Locks:
         with self._lock:
             for workspace in [*self._held]:
                 self.release(workspace)
+
             self._drop()
 
     def _ask(self, what: str, workspace: str) -> bool:
@@ -156,6 +164,7 @@ class Locks:
         except psycopg.Error as error:
             self._drop()  # in a transaction that has failed nothing can be asked; what is held is taken again
             raise self.connections.refused(error) from None
+
         return row == (True,)
 
     def _connected(self, *, patient: bool = True) -> "OwnConnection":
@@ -164,8 +173,10 @@ class Locks:
             self._drop()
             self._connection = self.connections.connect(patient=patient)
             self._connection.execute(_STAYS_POOLED if self.connections.pooled else _STAYS)
+
             for item in self._held.items():
                 self._connection.execute(_AGAIN, item)
+
         return self._connection
 
     def _is_connected(self) -> bool:
@@ -173,16 +184,22 @@ class Locks:
         connection = self._connection
         if connection is None or connection.closed or self.is_doubted:
             return False
+
         poller = select.poll()  # which knows handles of any number
         poller.register(connection.fileno(), select.POLLIN)
+
         if poller.poll(0):
             try:
                 connection.execute("SELECT 1")
             except psycopg.Error:
                 connection.close()
+
         return not connection.closed
 
     def _drop(self) -> None:
-        connection, self._connection, self.is_doubted = self._connection, None, False
+        connection = self._connection
+        self._connection = None
+        self.is_doubted = False
+
         if connection is not None:
             connection.close()

@@ -51,17 +51,22 @@ def remove_run_folder(thread_id: str, base: str | None = None) -> int:
     Raises OSError: it, or something in it, could not be removed.
     """
     name = folder_name(thread_id)
+
     try:
         runs = os.open(os.path.dirname(run_folder_path(thread_id, base)), _DIRECTORY | os.O_NOFOLLOW)
     except FileNotFoundError:
         return 0
+
     with closing(runs), suppress(FileNotFoundError):
         if not stat.S_ISDIR(os.stat(name, dir_fd=runs, follow_symlinks=False).st_mode):
             raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR))
+
         walked = ((file, folder) for _, _, files, folder in os.fwalk(name, dir_fd=runs) for file in files)
         size = sum(os.stat(file, dir_fd=folder, follow_symlinks=False).st_size for file, folder in walked)
         shutil.rmtree(name, dir_fd=runs)
+
         return size
+
     return 0
 
 
@@ -88,6 +93,7 @@ def is_due(folder: str) -> bool:
         if not mark.exists() or time.time() - mark.stat().st_mtime > _EVERY_S:
             mark.touch(mode=0o600)
             return True
+
     return False
 
 
@@ -130,30 +136,37 @@ def _private_folder(kind: str, name: str, said: str, base: str | None) -> str | 
     except RuntimeError:
         message = f"There is no home folder to keep runs in: set {DATA_DIR_VARIABLE} to a folder of your own."
         return ToolError(code=ToolErrorCode.NOT_FOUND, message=message)
+
     path = os.path.join(base, kind, name).rstrip("/")
     try:
         with suppress(KeyError, FileNotFoundError):
             if _FOUND[path] == _identity(path):
                 return path
+
         if not os.path.isdir(base):
             with suppress(FileExistsError):
                 os.makedirs(base, mode=0o700)
+
         with closing(os.open(base, _DIRECTORY)) as base_fd, closing(_open_private(kind, base_fd)) as kind_fd:
             if name:
                 os.close(_open_private(name, kind_fd))
+
         if len(_FOUND) >= _MOST_FOUND:
             _FOUND.clear()
+
         _FOUND[path] = _identity(path)
     except _NotOursError:
         message = (
             f"The {said} {quoted(path)} cannot be used: it, or the folder above it, is a link, a file, or"
             f" belongs to somebody else. Remove it, or set {DATA_DIR_VARIABLE} to a folder of your own."
         )
+
         return ToolError(code=ToolErrorCode.PERMISSION_DENIED, message=message)
     except OSError as error:
         return os_failure(error, f"make the {said}", path)
     except ValueError:
         return invalid(f"The {said} cannot be {quoted(path)}: no folder can have this name.")
+
     return path
 
 
@@ -176,6 +189,7 @@ def data_folder() -> str:
     folder = os.environ.get(DATA_DIR_VARIABLE)
     if folder:
         return os.path.expanduser(folder)
+
     from platformdirs import user_data_dir
 
     return user_data_dir("mendgraph", appauthor=False)
@@ -189,16 +203,21 @@ def _open_private(name: str, parent_fd: int) -> int:
         with suppress(FileExistsError):
             os.mkdir(name, 0o700, dir_fd=parent_fd)
             os.fsync(parent_fd)  # what will be kept in there is worth nothing if the folder itself is lost
+
         status = os.stat(name, dir_fd=parent_fd, follow_symlinks=False)
+
     if not stat.S_ISDIR(status.st_mode):
         raise _NotOursError
+
     descriptor = os.open(name, _DIRECTORY | os.O_NOFOLLOW, dir_fd=parent_fd)
     status = os.fstat(descriptor)
     if status.st_uid != os.geteuid():
         os.close(descriptor)
         raise _NotOursError
+
     if status.st_mode & 0o777 != 0o700:
         os.fchmod(descriptor, 0o700)
+
     return descriptor
 
 
@@ -222,7 +241,9 @@ class Artifacts:
     """
 
     def __init__(self, folder: str, *, max_bytes: int = 10_000_000, max_total: int = 100_000_000) -> None:
-        self._folder, self._max_bytes, self._max_total = folder, max_bytes, max_total
+        self._folder = folder
+        self._max_bytes = max_bytes
+        self._max_total = max_total
 
     def keep(self, text: str) -> str | None:
         """The reference of the text, once it is kept, or None where it cannot be, be it that the disk is full.
@@ -232,8 +253,10 @@ class Artifacts:
         data = text.replace("\0", "\u2400").encode(errors="replace")
         if len(data) > self._max_bytes:
             return None
+
         try:
             os.makedirs(self._folder, mode=0o700, exist_ok=True)
+
             with closing(self._open_folder()) as folder:
                 sizes = _sizes(folder)
                 if sum(sizes.values()) + len(data) > self._max_total:
@@ -250,6 +273,7 @@ class Artifacts:
                 number = number_of(reference)
                 if number is None or number not in numbers:
                     return unknown_reference(reference, tuple(numbers))
+
                 descriptor = os.open(_file_name(number), _READ_FLAGS, dir_fd=folder)
                 return OpenedFile(reference, os.fstat(descriptor).st_size, os.fdopen(descriptor, "rb"))
         except FileNotFoundError:
@@ -263,6 +287,7 @@ class Artifacts:
         if os.fstat(folder).st_uid != os.geteuid():
             os.close(folder)
             raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+
         return folder
 
 
@@ -283,14 +308,18 @@ def _write_new(folder: int, number: int, data: bytes) -> str | None:
             descriptor = os.open(name, _NEW_FILE_FLAGS, 0o600, dir_fd=folder)
         except FileExistsError:
             continue
+
         try:
             with os.fdopen(descriptor, "wb") as file:
                 file.write(data)
         except BaseException:
             with suppress(OSError):
                 os.unlink(name, dir_fd=folder)
+
             raise
+
         return reference_of(attempt)
+
     return None
 
 
@@ -307,9 +336,11 @@ def copy_artifacts(run_id: str, new_run_id: str) -> None:
     with suppress(OSError, shutil.Error):
         with os.scandir(run_folder_path(run_id)) as entries:
             names = [entry.name for entry in entries if entry.name.startswith(_PREFIX) and not entry.is_symlink()]
+
         target = run_folder(new_run_id) if names else None
         if target is None or isinstance(target, ToolError):
             return
+
         for name in names:
             shutil.copytree(os.path.join(run_folder_path(run_id), name), os.path.join(target, name), symlinks=True)
 
@@ -335,7 +366,10 @@ def workspace_name(folder: str) -> str | ToolError:
 def known_workspace_name(folder: str) -> str | None:
     """The name of the workspace; None where none was given yet, or it cannot be read. Nothing is made."""
     name_read = _read_name(folder)
-    return None if isinstance(name_read, ToolError) else name_read
+    if isinstance(name_read, ToolError):
+        return None
+
+    return name_read
 
 
 def give_workspace_name(folder: str, name: str) -> ToolError | None:
@@ -349,15 +383,20 @@ def give_workspace_name(folder: str, name: str) -> ToolError | None:
             f"A workspace cannot be called {quoted(name)} in a shared store: give up to {LONGEST_NAME} letters, digits"
             " and signs out of '._@+=/-', the first of them a letter or digit."
         )
+
         return invalid(message)
+
     if isinstance(named := _given(folder, name), ToolError):
         return named
+
     if named != name:
         message = (
             f"The workspace is called {quoted(named)} in the shared store and cannot be called {quoted(name)} as well:"
             " its runs are kept under the first name."
         )
+
         return ToolError(code=ToolErrorCode.CONFLICT, message=message)
+
     return None
 
 
@@ -366,6 +405,7 @@ def _given(folder: str, name: str) -> str | ToolError:
     name_read = _read_name(folder)
     if name_read is None:
         name_read = _write_name(folder, name) or _read_name(folder) or name
+
     return name_read
 
 
@@ -378,8 +418,10 @@ def _read_name(folder: str) -> str | ToolError | None:
         return None
     except OSError as error:
         return os_failure(error, "read", path)
+
     if _NAME.fullmatch(name):
         return name
+
     message = f"The file {quoted(path)} holds no name of a workspace: put back what it held, or remove it."
     return ToolError(code=ToolErrorCode.IO_ERROR, message=message)
 
@@ -390,11 +432,14 @@ def _write_name(folder: str, name: str) -> ToolError | None:
     try:
         with closing(open_root(folder)) as handle:
             write_temporary(handle, new, f"{name}\n".encode("ascii"), mode=0o600)
+
             try:
                 name_exclusively(handle, new, _NAME_FILE)
             except FileExistsError:
                 os.unlink(new, dir_fd=handle)
+
             sync_folder(handle)
     except OSError as error:
         return os_failure(error, "name the workspace in", folder)
+
     return None

@@ -56,7 +56,9 @@ class RunLock:
     """
 
     def __init__(self, folder: str, name: str = "run", what: str = "in this workspace") -> None:
-        self._folder, self._name, self._what = folder, f"{name}.lock", what
+        self._folder = folder
+        self._name = f"{name}.lock"
+        self._what = what
         self._held: FileLock | None = None
 
     def __enter__(self) -> Self:
@@ -73,6 +75,7 @@ class RunLock:
         """
         path = os.path.join(self._folder, self._name)
         lock = FileLock(path, mode=0o600, thread_local=False, fallback_to_soft=False, poll_interval=_POLL_S)
+
         try:
             lock.acquire(timeout=max(0.0, wait_s))
         except Timeout:
@@ -80,13 +83,15 @@ class RunLock:
             return busy(holder if holder is not None and is_alive(holder.pid) else None, self._what)
         except OSError as error:
             return os_failure(error, "lock", path)
+
         self._held = lock
         self._introduce(owner)
         return None
 
     def release(self) -> None:
         """Leave it to others. The lock's file stays: a new one in its place would be another lock."""
-        lock, self._held = self._held, None
+        lock = self._held
+        self._held = None
         if lock is not None:
             self._forget()
             lock.release()
@@ -95,10 +100,12 @@ class RunLock:
         """Write down who holds the lock, for others; it is held even where that cannot be done."""
         new = f"{self._name}.json.new"  # ours alone, and so its name as well
         data = json.dumps({"run_id": owner.run_id, "pid": owner.pid, "since": owner.since}).encode()
+
         try:
             with closing(os.open(self._folder, _DIRECTORY)) as folder:
                 with closing(os.open(new, _WRITE, 0o600, dir_fd=folder)) as descriptor:
                     os.write(descriptor, data)
+
                 os.rename(new, f"{self._name}.json", src_dir_fd=folder, dst_dir_fd=folder)
         except OSError:
             self._forget()  # a wrong name would be worse than none
@@ -119,6 +126,7 @@ def busy(holder: Owner | None, what: str) -> ToolError:
         who = f"run {quoted(holder.run_id)}, process {holder.pid}, since {holder.since}"
         remedy = f"Wait until it has ended, or stop it with Ctrl-C or `kill {holder.pid}`."
         message = f"Another run is at work {what}: {who}. {remedy}"
+
     return ToolError(code=ToolErrorCode.UNAVAILABLE, message=message)
 
 
@@ -134,6 +142,7 @@ def written_owner(folder: str, name: str) -> Owner | None:
                     return Owner(run_id, pid, since)
     except (OSError, ValueError, RecursionError):
         pass
+
     return None
 
 
@@ -144,6 +153,7 @@ def is_alive(pid: int) -> bool:
             os.kill(pid, 0)
     except (ProcessLookupError, OverflowError):
         return False
+
     return True
 
 
@@ -167,6 +177,7 @@ class WorkspaceLock(RunLock):
         latest = monotonic_s() + wait_s
         if (refused := super().acquire(owner, wait_s)) is not None:
             return refused
+
         try:
             refused = self._acquire_in_postgres(owner, latest)
         except StoreError as error:
@@ -174,32 +185,40 @@ class WorkspaceLock(RunLock):
         except BaseException:
             super().release()
             raise
+
         if refused is not None:
             super().release()
+
         return refused
 
     def release(self) -> None:
         """Leave it to others."""
-        shared, self._shared = self._shared, None
+        shared = self._shared
+        self._shared = None
         if shared is not None:
             locks, workspace = shared
             locks.release(workspace)
+
         super().release()
 
     def _acquire_in_postgres(self, owner: Owner, latest: float) -> ToolError | None:
         database = postgres_database(self._folder)
         if database is None:
             return None
+
         from mendgraph.nodes.execute_tools.store.postgres import postgres_holder
 
         noticed = monotonic_s() + _NOTICED_S
+
         while not database.locks.take(database.workspace, owner):
             if monotonic_s() >= latest:
                 holder = postgres_holder(database.workspace)
                 alive = holder is not None and (bool(holder.host) or is_alive(holder.pid))
                 if alive or monotonic_s() >= noticed:
                     return busy(holder, self._what)
+
             pause(_POSTGRES_POLL_S)
+
         self._shared = database.locks, database.workspace
         return None
 
@@ -215,13 +234,16 @@ def lock_holder(folder: str) -> Owner | None:
     with suppress(OSError):
         if owner is not None and _is_held(os.path.join(folder, "run.lock")):
             return owner
+
     workspace = known_workspace_name(folder) if uses_postgres() else None
     if workspace is None:
         return None
+
     with suppress(StoreError, ImportError):
         from mendgraph.nodes.execute_tools.store.postgres import postgres_holder
 
         return postgres_holder(workspace)
+
     return None
 
 

@@ -51,6 +51,7 @@ def open_regular(path: str) -> BinaryIO:
     mode = os.fstat(descriptor).st_mode
     if stat.S_ISREG(mode):
         return os.fdopen(descriptor, "rb")
+
     os.close(descriptor)
     raise OSError(errno.EISDIR if stat.S_ISDIR(mode) else errno.ENXIO, "")
 
@@ -63,6 +64,7 @@ def lines_of(file: BinaryIO, name: str) -> Iterator[bytes]:
     while line := file.readline(LONGEST_LINE + 1):
         if len(line) > LONGEST_LINE:
             raise OSError(0, f"a line of {name} has more than {LONGEST_LINE:,} bytes")
+
         yield line
 
 
@@ -74,8 +76,10 @@ def read_bytes(path: str, most: int = MOST_BYTES, name: str = "") -> bytes | Too
             data = file.read(most + 1)
     except OSError as error:
         return os_failure(error, "read", name)
+
     if len(data) > most:
         return invalid(f"Cannot read {quoted(name)}: it has more than {most:,} bytes.")
+
     return data
 
 
@@ -86,13 +90,16 @@ def write_whole(path: str, data: bytes, mode: int | None = None) -> None:
     """
     folder, name = os.path.split(path)
     new = f".{name[:100]}.{secrets.token_hex(8)}"
+
     with closing(open_root(folder)) as handle:
         write_temporary(handle, new, data, mode=mode)
+
         try:
             os.replace(new, name, src_dir_fd=handle, dst_dir_fd=handle)
         except OSError:
             os.unlink(new, dir_fd=handle)
             raise
+
         sync_folder(handle)
 
 
@@ -103,17 +110,21 @@ def exchange(path: str, change: Callable[[bytes], bytes | ToolError]) -> ToolErr
     """
     try:
         os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
+
         with closing(os.open(f"{path}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)) as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
             content = read_bytes(path)
             if isinstance(content, ToolError) and content.code is not ToolErrorCode.NOT_FOUND:
                 return content
+
             data = change(b"" if isinstance(content, ToolError) else content)
             if isinstance(data, ToolError):
                 return data
+
             write_whole(path, data, mode=0o600)
     except OSError as error:
         return os_failure(error, "write", path)
+
     return None
 
 
@@ -121,6 +132,7 @@ def read_user_file(path: str) -> str | ToolError:
     """The text of a small file that the user wrote: UTF-8, `MOST_BYTES` at most."""
     if isinstance(data := read_bytes(os.path.expanduser(path)), ToolError):
         return data
+
     try:
         return data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
@@ -132,11 +144,13 @@ def user_skill_folders(but: Sequence[str]) -> Iterator[tuple[str, list[str]]]:
 
     Those of mendgraph's own configuration come first.
     """
-    own_folder, home = configuration_file("skills"), os.path.expanduser("~")
+    own_folder = configuration_file("skills")
+    home = os.path.expanduser("~")
     places = [
         *([own_folder] if isinstance(own_folder, str) else []),
         *(os.path.join(home, folder) for folder in SKILL_FOLDERS),
     ]
+
     for path in places:
         if os.path.isabs(path) and os.path.isdir(path) and os.path.realpath(path) not in map(os.path.realpath, but):
             with suppress(OSError), os.scandir(path) as entries:
@@ -168,8 +182,10 @@ def read_settings_file(root: str) -> bytes | ToolError | None:
         if error.errno == errno.ESTALE:
             return invalid(f"Cannot read {quoted(SETTINGS_FILE)}: it is a symbolic link, and none is followed.")
         return os_failure(error, "read", SETTINGS_FILE)
+
     if len(data) > MOST_SETTINGS_BYTES:
         return invalid(f"Cannot read {quoted(SETTINGS_FILE)}: it has more than {MOST_SETTINGS_BYTES:,} bytes.")
+
     return data
 
 
@@ -184,23 +200,31 @@ def trusted_hash(root: str) -> str:
         text = read_user_file(os.path.join(workspace_folder_path(root), _MARK))
     except RuntimeError:  # no home
         return ""
-    return text.strip() if isinstance(text, str) and _SHA256.fullmatch(text.strip()) else ""
+
+    if isinstance(text, str) and _SHA256.fullmatch(text.strip()):
+        return text.strip()
+
+    return ""
 
 
 def trust(root: str, sha256: str) -> ToolError | None:
     """Remember that the user trusts the workspace's file with this hash, and no other any more; "" for none."""
     if isinstance(folder := workspace_folder(root), ToolError):
         return folder
+
     path = os.path.join(folder, _MARK)
     try:
         if not sha256:
             with suppress(FileNotFoundError):
                 os.unlink(path)
+
             return None
+
         with os.fdopen(os.open(path, _NEW, 0o600), "w", encoding="ascii") as file:
             file.write(f"{sha256}\n")
     except OSError as error:
         return os_failure(error, "write", path)
+
     return None
 
 
@@ -227,7 +251,8 @@ class RequestHistory:
 
     def __init__(self, root: str, base: str | None = None) -> None:
         """`root` is the workspace; `base` as in `run_folder`. Nothing is opened yet."""
-        self._root, self._base = root, base
+        self._root = root
+        self._base = base
         self.problem = ""
 
     def load(self) -> list[str]:
@@ -244,8 +269,10 @@ class RequestHistory:
         folder = "" if self.problem else workspace_folder(self._root, self._base)
         if isinstance(folder, ToolError):
             self.problem = folder.message
+
         if self.problem:
             return None
+
         path = os.path.join(str(folder), REQUESTS_FILE)
         try:
             with closing(os.open(path, _APPENDED, 0o600)) as descriptor:
@@ -253,20 +280,24 @@ class RequestHistory:
                 return use(descriptor)
         except OSError as error:
             self.problem = os_failure(error, "keep requests in", path).message
+
         return None
 
 
 def _load(descriptor: int) -> list[str]:
     size = os.fstat(descriptor).st_size
     skills = []
+
     for line in os.pread(descriptor, MOST_REQUEST_BYTES, max(0, size - MOST_REQUEST_BYTES)).split(b"\n"):
         with suppress(ValueError, RecursionError):  # one that was cut is passed over
             request = json.loads(line)
             if isinstance(request, str):
                 skills.append(request)
+
     if size > 2 * MOST_REQUEST_BYTES:
         os.ftruncate(descriptor, 0)
         _write(descriptor, skills)
+
     return skills[-MOST_REQUESTS:]
 
 

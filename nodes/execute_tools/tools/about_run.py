@@ -51,11 +51,14 @@ class FinalAnswerArguments(ToolArguments):
 @tool(effect=Effect.NONE, terminal=True)
 def final_answer(context: ToolContext, arguments: FinalAnswerArguments) -> ToolAnswer:
     """End the task with its answer."""
-    hints, refused = context.hints, bool(context.state and context.state["loop"].refused)
+    hints = context.hints
+    refused = bool(context.state and context.state["loop"].refused)
+
     if context.gated and hints is not None and context.changes and not refused:
         undone = hints.left_undone(tuple(net_changes(context.changes)), context.workspace.exists)
         if undone:
             return ToolError(code=ToolErrorCode.CHECK_FAILED, message=undone)
+
     return ToolOutput.ok(answer=arguments.answer)
 
 
@@ -99,5 +102,9 @@ def remember(context: ToolContext, arguments: RememberArguments) -> ToolAnswer:
     if context.remember is None:
         message = "Nothing is remembered in this run: say it in your answer, for the person to keep."
         return ToolError(code=ToolErrorCode.UNAVAILABLE, message=message)
+
     noted = context.remember(arguments.text)
-    return noted if isinstance(noted, ToolError) else ToolOutput.ok(noted=noted)
+    if isinstance(noted, ToolError):
+        return noted
+
+    return ToolOutput.ok(noted=noted)

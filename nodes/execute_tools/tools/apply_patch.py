@@ -48,27 +48,39 @@ def apply_patch(context: ToolContext, arguments: ApplyPatchArguments) -> ToolAns
         return invalid(problem)
     if isinstance(files := patches.parse_patch(arguments.patch), patches.PatchError):
         return _error(files)
+
     planned: list[_Planned] = []
+
     for file in files:
         if isinstance(file, patches.AddedFile):
             plan = _added(context, file)
+        elif isinstance(file, patches.DeletedFile):
+            plan = _deleted(context, file)
         else:
-            plan = _deleted(context, file) if isinstance(file, patches.DeletedFile) else _updated(context, file)
+            plan = _updated(context, file)
+
         if isinstance(plan, ToolError):
             return plan
+
         planned.append(plan)
+
     done = context.workspace.change_files([step.change for step in planned])
     if isinstance(done, ToolError):
         return done
+
     changes: list[FileChange] = []
     details: list[JsonMap] = []
+
     for plan, now in zip(planned, done, strict=True):
         after = plan.after._replace(sha256=now.sha256)
+
         if now.target:
             changes += [file_change(now.path, plan.before, NO_FILE), file_change(now.target, NO_FILE, after)]
         else:
             changes.append(file_change(now.path, plan.before, after))
+
         details.append({"path": now.path, **({"target": now.target} if now.target else {}), **plan.data})
+
     return changed(changes, files=details)
 
 
@@ -76,6 +88,7 @@ def _added(context: ToolContext, file: patches.AddedFile) -> _Planned | ToolErro
     if context.workspace.exists(file.path):
         message = f"{quoted(file.path)} exists already, so it cannot be added: update it instead."
         return _in_line(file, ToolError(code=ToolErrorCode.CONFLICT, message=message))
+
     change = WriteFile(file.path, file.text.encode())
     return _Planned(change, NO_FILE, Version("", file.text.removeprefix(BOM)), {"action": "created"})
 
@@ -83,9 +96,11 @@ def _added(context: ToolContext, file: patches.AddedFile) -> _Planned | ToolErro
 def _deleted(context: ToolContext, file: patches.DeletedFile) -> _Planned | ToolError:
     if isinstance(content := context.workspace.read_file(file.path), ToolError):
         return _in_line(file, content)
+
     before = Version(content.sha256, text_of(content.data))
     if refusal := outdated(context, content.path, before):
         return _in_line(file, refusal)
+
     return _Planned(DeleteFile(file.path, content.sha256), before, NO_FILE, {"action": "deleted"})
 
 
@@ -94,18 +109,27 @@ def _updated(context: ToolContext, file: patches.UpdatedFile) -> _Planned | Tool
         return _in_line(file, before)
     if isinstance(patched := patches.apply_hunks(before.file.text, file.hunks, before.path), patches.PatchError):
         return _error(patched)
+
     same = patched.text == before.file.text
     if same and not file.target:
         return _error(patches.PatchError(file.line, f"the hunks change nothing in {before.name}."))
+
     judged = judged_syntax(context, file.target or before.path, before.file.text, patched.text)
     if isinstance(judged, ToolError):
         return _in_line(file, judged)
-    inexact = {"hunks_found_by_ignoring_spaces": patched.inexact} if patched.inexact else {}
+
+    if patched.inexact:
+        inexact = {"hunks_found_by_ignoring_spaces": patched.inexact}
+    else:
+        inexact = {}
+
     data: JsonMap = {"action": "moved" if file.target else "edited", **inexact, **judged}
     encoded = encode_text(patched.text, before.file.form)
     change: Change = WriteFile(file.path, encoded, before.sha256)
+
     if file.target:
         change = MoveFile(file.path, file.target, before.sha256, None if same else encoded)
+
     return _Planned(change, before.version, Version("", patched.text), data)
 
 

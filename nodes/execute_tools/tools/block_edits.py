@@ -27,26 +27,33 @@ def edit(context: ToolContext, path: str, content: str) -> ToolAnswer:
     problem = unstorable(content, "content") or ("" if content.strip() else "content is empty: give the new text.")
     if problem:
         return invalid(problem)
+
     before = load_current(context, path)
     hunks = hunks_in(content, path)
     if hunks is not None:
         return _apply(context, path, before, hunks)
+
     content += "".join(_brought(context, path, content, before))
     if isinstance(before, LoadedText):
         return _edit(context, before, content)
     if before.code is not ToolErrorCode.NOT_FOUND:
         return before
+
     names: list[str] = []
+
     if _is_python(path):
         if isinstance(code := read_python(content), SyntaxProblem):
             return _not_python(quoted(path), code)
+
         names = list(dict.fromkeys(unit.key for unit in code.units if unit.key))
+
     return _save(context, path, content, None, changed=names, action="created")
 
 
 def _edit(context: ToolContext, before: LoadedText, content: str) -> ToolAnswer:
     if not _is_python(before.path) or isinstance(parse(before.file.text), SyntaxProblem):
         return _replace(context, before, content)
+
     text = before.file.text
     sources = {
         move.name
@@ -57,15 +64,21 @@ def _edit(context: ToolContext, before: LoadedText, content: str) -> ToolAnswer:
         or definition_text(source, move.name) == definition_text(text, move.name)
     }
     merged = replace_definitions(text, content, before.name, task=context.task, path=before.path, there=sources)
+
     if isinstance(merged, Refusal):
-        return _unchanged(merged.reason) if merged.unchanged else invalid(merged.reason)
+        if merged.unchanged:
+            return _unchanged(merged.reason)
+        return invalid(merged.reason)
+
     lines = iter(merged.text.splitlines())
     if before.path not in context.files_read and not all(line in lines for line in text.splitlines()):
         return shown_unread(context, before)
+
     notes = {"ignored": list(merged.ignored), "deleted": list(merged.deleted), "still": list(merged.still)}
     data: JsonMap = {"changed": list(merged.changed), "action": "merged", **{k: v for k, v in notes.items() if v}}
     if merged.renamed_uses:
         data["renamed_uses"] = merged.renamed_uses
+
     return _save(context, before.path, merged.text, before, **data)
 
 
@@ -78,10 +91,12 @@ def _apply(
     """
     if isinstance(hunks, PatchError):
         return _refused(hunks)
+
     loaded = before if isinstance(before, LoadedText) else None
     is_new = isinstance(before, ToolError) and before.code is ToolErrorCode.NOT_FOUND
     if isinstance(before, ToolError) and not (is_new and not any(hunk.old for hunk in hunks)):
         return before
+
     text = loaded.file.text if loaded else ""
     patched = apply_hunks(text, hunks, path)
     if isinstance(patched, PatchError):
@@ -90,6 +105,7 @@ def _apply(
         return _refused(patched.first)
     if patched.text == text:
         return _unchanged(identical(quoted(path)))
+
     action = "edited" if loaded else "created"
     return save_text(context, path, patched.text, loaded, changed=[], action=action, content=to_unix(patched.text))
 
@@ -102,6 +118,7 @@ def _replace(context: ToolContext, before: LoadedText, content: str) -> ToolAnsw
     """Takes the block for the whole file: one that is not Python, or is broken Python."""
     if before.path not in context.files_read:
         return shown_unread(context, before)
+
     text = with_newline(content, before.file.form.newline)
     refusal = _excerpt(before, text, context.task)
     return refusal or _save(context, before.path, text, before, changed=[], action="replaced")
@@ -110,6 +127,7 @@ def _replace(context: ToolContext, before: LoadedText, content: str) -> ToolAnsw
 def _save(context: ToolContext, path: str, text: str, before: LoadedText | None, **data: Any) -> ToolAnswer:
     if _is_python(path):
         text = with_imports(text, before.file.text if before else "", _modules(context, path))
+
     return save_text(context, path, text, before, **data, content=text.replace("\r\n", "\n"))
 
 
@@ -121,9 +139,16 @@ def _python_read(context: ToolContext, path: str) -> dict[str, str]:
 
 def _brought(context: ToolContext, path: str, content: str, before: LoadedText | ToolError) -> Iterator[str]:
     """The definitions that the request moves to this file, and that neither the file nor the block has."""
-    request, code = read_request(context.task), parse(content)
-    moves = request.moves if _is_python(path) and not isinstance(code, SyntaxProblem) else ()
+    request = read_request(context.task)
+    code = parse(content)
+
+    if _is_python(path) and not isinstance(code, SyntaxProblem):
+        moves = request.moves
+    else:
+        moves = ()
+
     definitions = definitions_in(content) | definitions_in(before.file.text if isinstance(before, LoadedText) else "")
+
     for move in moves:
         if is_file(path, move.new) and definitions.isdisjoint({move.name, request.renames.get(move.name, "")}):
             others = (text for other, text in _python_read(context, path).items() if move.leaves(other))
@@ -134,41 +159,57 @@ def _brought(context: ToolContext, path: str, content: str, before: LoadedText |
 def _modules(context: ToolContext, path: str) -> dict[str, str]:
     """The Python files beside this one, and those at the top, that the thread has read, by the names for an import."""
     folder = posixpath.dirname(path)
-    package = "." if context.workspace.exists(posixpath.join(folder, "__init__.py")) else ""
+    package = ""
+    if context.workspace.exists(posixpath.join(folder, "__init__.py")):
+        package = "."
+
     circle = re.compile(rf"^[ \t]*(?:from|import)\b.*\b{re.escape(module_of(path))}\b", re.MULTILINE)
     texts: dict[str, str] = {}
+
     for other, text in _python_read(context, path).items():
         place, name = posixpath.split(other)
         stem = name.removesuffix(".py")
         useful = stem.isidentifier() and not stem.startswith("__") and not IS_TEST.search(name)
+
         if useful and place in {folder, "" if not package else folder} and not circle.search(text):
             texts[package + stem] = text
+
     return texts
 
 
 def _excerpt(before: LoadedText, text: str, task: str) -> ToolError | None:
-    old, name = before.file.text, before.name
+    old = before.file.text
+    name = before.name
     if text == old:
         return _unchanged(identical(name))
+
     part = why_not_whole(old, text)
     if not part and not _is_python(before.path):
         part = why_too_little(old, text, task)
+
     if part:
         return invalid(f"The block looks like an excerpt of {name}: {part}. Send the whole text, or use edit_file.")
+
     code = parse(text) if _is_python(before.path) else None
     if isinstance(code, SyntaxProblem):
         return _not_python(name, code)
     if lost := _lost(before, text, task):
         return invalid(f"The block would drop {', '.join(lost)} from {name}. Send the whole text, or use edit_file.")
+
     return None
 
 
 def _lost(before: LoadedText, text: str, task: str) -> list[str]:
     """The definitions or keys that nobody said to delete or to rename, and that the text lacks."""
-    lost = lost_definitions if _is_python(before.path) else partial(lost_keys, before.path)
+    if _is_python(before.path):
+        lost = lost_definitions
+    else:
+        lost = partial(lost_keys, before.path)
+
     names = lost(before.file.text, text)
     request = read_request(task)
     names_asked = request.deletions(names, before.path) | request.renames.keys()
+
     return [name for name in names if name not in names_asked]
 
 

@@ -81,6 +81,7 @@ class _Report:
         if self.failed:
             message = "\n".join(self.failed[:MOST_TOLD])
             return ToolError(code=ToolErrorCode.CHECK_FAILED, message=message)
+
         lines = [f"{path}:{line_range}" for path, numbers in self.lines.items() for line_range in _ranges(numbers)]
         kinds = {
             name: [*chain(*(getattr(distinction, name) for distinction in self.proof.distinct))]
@@ -89,21 +90,36 @@ class _Report:
         is_shown = bool(kinds["failed_before"] or kinds["new_code"])
         unreached = self.proof.holds and self.traced and not is_shown and bool(self.changed)
         unreached &= self.proof.proven.isdisjoint(self.changed)
-        unseen = [f"Nothing checked {listed([*self.not_found])}."] if self.not_found else []
+
+        if self.not_found:
+            unseen = [f"Nothing checked {listed([*self.not_found])}."]
+        else:
+            unseen = []
+
         why = [*self.proof.reasons, *self.not_run]
-        why = [*why, *unseen] if self.ran else why or [*self.not_found.values()]
+
+        if self.ran:
+            why = [*why, *unseen]
+        else:
+            why = why or [*self.not_found.values()]
+
         if unreached:
             why = [f"Nothing that passed was seen to run a changed line ({', '.join(self.ran)}).", *why]
+
         reason = " ".join(dict.fromkeys(why[:MOST_TOLD]))
         checks = "passed" if self.proof.holds and not unreached else "none"
         if checks == "none" and kinds["indistinct"]:
-            checks, reason = "indistinct", ""
+            checks = "indistinct"
+            reason = ""
+
         details: JsonMap = {} if checks != "none" and not reason else {"reason": reason}
         details |= {name: names[:MOST_NAMED] for name, names in kinds.items() if names and name != "unknown"}
         if self.old_failures:
             details["failed_already"] = dict(islice(self.old_failures.items(), MOST_TOLD))
+
         if self.skips:
             details |= {"skipped": self.skips.total(), "skip_reason": self.skips.most_common(1)[0][0]}
+
         return ToolOutput.ok(checks=checks, ran=self.ran, lines=lines, **details)
 
 
@@ -113,8 +129,10 @@ def check(context: ToolContext, paths: Sequence[str]) -> ToolAnswer:
     texts = dict(_texts(context, paths))
     python = {path: text for path, text in texts.items() if path.endswith(".py")}
     report = _Report(Proof(context, deadline))
+
     if context.hints is not None:
         report.failed += _unmet(context, context.hints, texts)
+
     if isinstance(context.checks, ToolError):
         report.not_run.append(context.checks.message)
     elif context.checks is None:
@@ -122,6 +140,7 @@ def check(context: ToolContext, paths: Sequence[str]) -> ToolAnswer:
     else:
         checks = context.checks.in_scope(context.scope)
         checking = _Checking(context, checks, texts, python, report, deadline)
+
         if checks.rules.evidence:
             checking.run_examples()
             checking.run_tests(paths)
@@ -129,10 +148,13 @@ def check(context: ToolContext, paths: Sequence[str]) -> ToolAnswer:
             report.changed = [path for path in changed if not is_test(path)] or changed
         elif not checks.rules.commands:
             report.not_run.append("Checks are turned off.")
+
         for command in checks.rules.commands:
             checking.take(partial(checks.run_command, command), configured=True)
+
         if not report.failed:
             report.proof.weigh(checking.passed)
+
     return report.output()
 
 
@@ -143,6 +165,7 @@ def _unmet(context: ToolContext, hints: RequestHints, texts: Mapping[str, str]) 
     if moved and any(path.endswith(".py") for path in texts):
         others = _texts(context, islice(_python_files(context), MOST_LOOKED_AT))
         users = {path: text for path, text in others if any(name in text for name in moved)}
+
     return hints.unmet(users | dict(texts))
 
 
@@ -175,25 +198,33 @@ class _Checking:
         """
         if not self.context.changes and self.context.hints is None:
             return None
+
         first: dict[str, str] = {}
         for change in self.context.changes:
             first.setdefault(change.path, change.sha256_before)
+
         hashes = {path: sha256 for path, sha256 in first.items() if self.context.workspace.exists(path)}
         backups = {path: self.context.backup(sha256) if sha256 else b"" for path, sha256 in hashes.items()}
         contents = {path: data for path, data in backups.items() if data is not None}
         gone = any(sha256 for path, sha256 in first.items() if path not in hashes)
-        return None if gone or len(contents) < len(backups) or len(backups) > MOST_REPLACED else contents
+
+        if gone or len(contents) < len(backups) or len(backups) > MOST_REPLACED:
+            return None
+
+        return contents
 
     @cached_property
     def lines(self) -> dict[str, list[int]]:
         """The lines of Python files that the turn has changed or added, but those that say nothing when they run."""
         numbers_by_file: dict[str, list[int]] = {}
+
         for path, text in self.python.items():
             if (old := (self.before or {}).get(path)) is not None:
                 matcher = difflib.SequenceMatcher(None, (text_of(old) or "").splitlines(), text.splitlines())
                 changed = (range(*opcode[3:]) for opcode in matcher.get_opcodes() if opcode[0] != "equal")
                 idle = _idle_lines(text)
                 numbers_by_file[path] = [at + 1 for place in changed for at in place if at + 1 not in idle]
+
         return numbers_by_file
 
     @cached_property
@@ -213,13 +244,16 @@ class _Checking:
         examples = {path: found for path, found in every.items() if found or self.context.gated}
         if not examples:
             return
+
         modules = [
             {**as_request(path, self.python[path], found), "lines": self.lines.get(path, [])}
             for path, found in examples.items()
         ]
+
         if isinstance(answers := self.checks.run_examples(modules, self.deadline - monotonic_s()), ToolError):
             self.report.not_run.append(answers.message)
             return
+
         for (path, examples_of_file), answer in zip(examples.items(), answers, strict=True):
             run = read_run(answer, len(examples_of_file))
             if run.loaded:
@@ -229,7 +263,11 @@ class _Checking:
                 ]
             else:
                 damaged = run.own and (DAMAGE.match(run.error) or _CIRCULAR in run.error)
-                messages = [f"{path} cannot be imported: {run.error}."] if damaged else []
+                if damaged:
+                    messages = [f"{path} cannot be imported: {run.error}."]
+                else:
+                    messages = []
+
             self.report.failed += messages
             own_examples = self.own[path].intersection(examples_of_file)
             old = [
@@ -238,6 +276,7 @@ class _Checking:
                 if example not in own_examples
             ]
             passed = sum(result.status is Status.PASSED for result in old)
+
             if not messages and passed:
                 self.report.ran.append(f"{count_of(passed, 'example')} of {path}")
                 lines = {path: () if own_examples else answer.get("lines", ())}
@@ -250,28 +289,40 @@ class _Checking:
         failing = [at for at, result in enumerate(now) if result.status in FAILING]
         if self.before is None or all(examples[at].origin is Origin.TASK for at in failing):
             return now
-        old, plan = now, None
+
+        old = now
+        plan = None
+
         if path in self.before:
             text = text_of(self.before[path]) or ""
             plan = plan_gate(path, text, self.python[path], self.context.task, text)
             answers = self.checks.run_examples([as_request(path, text, examples)], self.deadline - monotonic_s())
-            old = () if isinstance(answers, ToolError) else read_run(answers[0], len(examples)).results
+
+            if isinstance(answers, ToolError):
+                old = ()
+            else:
+                old = read_run(answers[0], len(examples)).results
+
         words = frozenset(re.findall(r"\w+", self.context.task))
         results_left = list(now)
+
         for at in failing:
             example = examples[at]
             old_one = example.origin is Origin.DOCSTRING and example not in self.own[path]
             failed = old_one and len(old) > at and old[at].status in FAILING
             meant = not words & self.defined or example.name.rpartition(".")[2] in words
+
             if failed and not (request.repairs and (meant or (plan is not None and example in plan.meant))):
                 results_left[at] = Result()
                 self._tell_old([f"an example of {example.name or path}"])
+
         return results_left
 
     def run_tests(self, paths: Sequence[str]) -> None:
         """The project's tests for the files, and why there are none."""
         paths_given = [posixpath.normpath(path) for path in paths]
         tests = _test_files(self.context, paths_given)
+
         for test in list(dict.fromkeys(test for tests_of_path in tests.values() for test in tests_of_path))[
             :MOST_TESTS
         ]:
@@ -279,14 +330,21 @@ class _Checking:
             changed = changed_tests(text_of(before or b"") or "", text_of(after or b"") or "")
             run = partial(self.checks.run_tests, test, lines=self.lines, changed=changed)
             self.take(run, changed=changed)
+
         commands = self.checks.runners().commands
         for command in commands:
             if any(path.endswith(command.suffixes) for path in paths_given):
                 self.take(partial(self.checks.run_command, command), suffixes=command.suffixes)
+
         for path in (path_given for path_given in paths_given if path_given not in self.report.lines):
             if path.endswith(".py") and not tests[path]:
                 places = f"{', '.join(_possible_tests(path)) or 'tests'}, and what imports it"
-                new = ", and its examples are as new as its code" if self.own.get(path) else ""
+
+                if self.own.get(path):
+                    new = ", and its examples are as new as its code"
+                else:
+                    new = ""
+
                 self.report.not_found[path] = f"No test of {path} was found (looked for {places}){new}."
             elif not path.endswith((".py", *(suffix for each in commands for suffix in each.suffixes))):
                 self.report.not_found[path] = f"No test runner for {path} was found (looked for {LOOKED_FOR})."
@@ -308,32 +366,41 @@ class _Checking:
             used_up = configured and now.code is ToolErrorCode.RESOURCE_LIMIT
             (self.report.failed if used_up else self.report.not_run).append(now.message)
             return
+
         file = now.name.partition(" ")[2] if now.passed is not None else now.name
         then = self._then(now, run, configured=configured) if now.failed else None
         absent: dict[str, str] = {}
+
         for test, output in now.failed.items():
             name, words = self._absent(output)
             if words and (then is None or test in then.failed or self._is_declared(name)):
                 absent[test] = f"{file} {words}"
+
         self.report.not_run += absent.values()
         judged = replace(now, near=now.near if self.before else (*now.failed,))
         already = failed_already(judged, then, self.report.proof.new_names) if then else []
+
         if then and self.context.hints is not None:
             tests_wanted = self.context.hints.wanted_tests(already, judged, then, self.defined)
             already = [test for test in already if test not in tests_wanted]
+
         if configured and now.name in already:
             already.remove(now.name)
+
         old = {test: _told(file, now.failed[test]) for test in already if test not in absent}
         self._tell_old(old)
         self.report.old_failures |= old
+
         if counted := [outputs for test, outputs in now.failed.items() if test not in {*already, *absent}]:
             self.report.failed.append(_told(file, counted[0]))
         elif now.passed or (now.passed is None and not now.failed):
             self.report.traced &= now.passed is not None
             self.report.ran.append(now.name if now.passed is None else f"{now.name}: {count_of(now.passed, 'test')}")
             self.report.skips.update({now.skip_reason: now.skipped} if now.skipped else {})
+
             for lines in (now.lines, *now.changed.values()):
                 self.report.note(lines)
+
             self.passed.append(PassedTests(file, now, run, suffixes, changed, configured))
             if configured:
                 self.report.not_found.clear()
@@ -345,7 +412,12 @@ class _Checking:
         """What became of the same tests before the turn, None where that is not known."""
         if self.before is None or (configured and not self.before):
             return None
-        then = run(seconds=self.deadline - monotonic_s(), before=self.before) if self.before else now
+
+        if self.before:
+            then = run(seconds=self.deadline - monotonic_s(), before=self.before)
+        else:
+            then = now
+
         return None if isinstance(then, ToolError) else then
 
     def _absent(self, output: str) -> tuple[str, str]:
@@ -358,12 +430,17 @@ class _Checking:
         else:
             return "", ""
 
-        name = "" if absent is None else absent["module"] or absent["package"] or ""
+        if absent is None:
+            name = ""
+        else:
+            name = absent["module"] or absent["package"] or ""
+
         candidates = (f"{folder}{name}{end}" for folder in ("", "src/") for end in ("", ".py"))
         if not name:
             return "", f"cannot be run here: {line.strip()}"
         if any(map(self.context.workspace.exists, candidates)):
             return "", ""
+
         return name, f"needs {name}, which is not installed where checks can see it."
 
     def _is_declared(self, package: str) -> bool:
@@ -384,12 +461,14 @@ def _idle_lines(text: str) -> set[int]:
     tree = parse(text)
     nodes = () if isinstance(tree, SyntaxProblem) else ast.walk(tree)
     numbers: set[int] = set()
+
     for node in nodes:
         if isinstance(node, Function | ast.ClassDef):
             first = node.body[0]
             words = isinstance(first, ast.Expr) and isinstance(first.value, ast.Constant)
             head = min([node.lineno, *(decorator.lineno for decorator in node.decorator_list)])
             numbers.update(range(head, (first.end_lineno or 0) + 1 if words else first.lineno))
+
     return numbers
 
 
@@ -399,6 +478,7 @@ def _examples(task: str, path: str, text: str, own: Collection[Example]) -> tupl
     examples_asked = task_examples(task, names, posixpath.basename(path).removesuffix(".py"))
     documents = read_request(task).documents
     documented = docstring_examples(text, in_words=bool(task))
+
     return both(examples_asked, [example for example in documented if documents or example not in own])
 
 
@@ -408,10 +488,12 @@ def _test_files(context: ToolContext, paths: Sequence[str]) -> dict[str, list[st
     paths_left = [path for path in paths if path.endswith(".py") and not test[path]]
     python_files = sorted(_python_files(context) if paths_left else (), key=is_test, reverse=True)
     texts = dict(_texts(context, python_files[:MOST_LOOKED_AT]))
+
     for path in paths_left:
         importing = _importing(texts, {module_of(path)})
         indirect = _importing(texts, {module_of(file) for file in importing if not is_test(file)})
         test[path] = [*filter(is_test, importing)] or [*filter(is_test, indirect)]
+
     return test
 
 
@@ -442,6 +524,7 @@ def _possible_tests(path: str) -> Iterable[str]:
         return ()
     if is_test(path):
         return (path,)
+
     inner = folder.removeprefix("src").lstrip("/")
     places = (folder, posixpath.join(folder, "tests"), "tests", posixpath.join("tests", inner), "test", "")
     return dict.fromkeys(posixpath.join(place, f"test_{file}") for place in places)
@@ -452,6 +535,7 @@ def _told(name: str, text: str) -> str:
     text = text.strip()
     if not text or text.startswith(f"{name} does not end"):
         return text or f"{name} fails."
+
     end = text[-LONGEST_OUTPUT:]
     return f"{name} fails:\n{text if end == text else end.partition(chr(10))[2] or end}"
 
@@ -461,5 +545,6 @@ def _ranges(numbers: Collection[int]) -> Iterator[str]:
     ordered = sorted(numbers)
     starts = [number for number in ordered if number - 1 not in numbers]
     ends = [number for number in ordered if number + 1 not in numbers]
+
     for start, end in zip(starts, ends, strict=True):
         yield str(start) if start == end else f"{start}-{end}"

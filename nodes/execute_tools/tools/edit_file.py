@@ -38,15 +38,24 @@ def edit_file(context: ToolContext, arguments: EditFileArguments) -> ToolAnswer:
         return invalid(problem)
     if arguments.old_str == arguments.new_str:
         return invalid(EQUAL)
+
     if isinstance(before := load_current(context, arguments.path), ToolError):
         if before.code is not ToolErrorCode.NOT_FOUND or arguments.old_str:
             return before
-        text, lines = arguments.new_str, count_lines(arguments.new_str)
+
+        text = arguments.new_str
+        lines = count_lines(arguments.new_str)
         return save_text(context, arguments.path, text, None, replacements=0, start_line=1, lines_changed=lines)
-    old, new = arguments.old_str, arguments.new_str
+
+    old = arguments.old_str
+    new = arguments.new_str
     edited = replace_text(before.file.text, before.name, old, new, replace_all=arguments.replace_all)
+
     if isinstance(edited, ToolError):
-        return instead_of(edited, context, before) if is_miss(edited) else edited
+        if is_miss(edited):
+            return instead_of(edited, context, before)
+        return edited
+
     text, replacements, start_line, lines_changed, tier = edited
     data = {"replacements": replacements, "start_line": start_line, "lines_changed": lines_changed, **tier_data(tier)}
     return save_text(context, arguments.path, text, before, **data)
@@ -80,23 +89,32 @@ def multi_edit(context: ToolContext, arguments: MultiEditArguments) -> ToolAnswe
     """
     if isinstance(before := load_current(context, arguments.path), ToolError):
         return before
+
     text = before.file.text
     replacements = lines_changed = 0
     tiers: list[Tier] = []
+
     for number, edit in enumerate(arguments.edits, start=1):
         problem = unstorable(edit.new_str, "new_str")
         replaced = partial(replace_text, text, before.name, edit.old_str, edit.new_str, replace_all=edit.replace_all)
         done = invalid(problem) if problem else replaced()
+
         if isinstance(done, ToolError):
             where = f"Edit {number} of {len(arguments.edits)} failed, so none was made: "
             result = done.model_copy(update={"message": where + done.message})
-            return instead_of(result, context, before) if is_miss(done) else result
+            if is_miss(done):
+                return instead_of(result, context, before)
+
+            return result
+
         text = done.text
         tiers.append(done.tier)
         replacements += done.replacements
         lines_changed += done.lines_changed
+
     if text == before.file.text:
         return invalid(f"The edits undo each other, so nothing of {before.name} would change.")
+
     data = {"edits": len(arguments.edits), "replacements": replacements, "lines_changed": lines_changed}
     data |= tier_data(max(tiers, key=list(Tier).index))
     return save_text(context, arguments.path, text, before, **data)

@@ -40,14 +40,19 @@ def readable_text(html: str) -> str:
         if not preformatted:
             text = _BLANK.sub(" ", text)
             text = text.lstrip(" ") if parts[-1].endswith(("\n", " ")) else text
+
         if text:
             parts.append(text)
 
     for tag in _MARKUP.finditer(html):
         add(html[at : tag.start()])
-        at, name, opening = tag.end(), (tag["name"] or "").lower(), not tag["end"]
+        at = tag.end()
+        name = (tag["name"] or "").lower()
+        opening = not tag["end"]
+
         if name in _PARAGRAPHS or (name in _LINES and (opening or name != "li")):
             parts.append("\n\n" if name in _PARAGRAPHS else "\n")
+
         if name == "pre":
             preformatted = max(0, preformatted + (1 if opening else -1))
         elif name == "a" and opening:
@@ -57,8 +62,10 @@ def readable_text(html: str) -> str:
             add(links.pop())
         elif opening and name in {"li", "td", "th"}:
             add("- " if name == "li" else " ")
+
     add(html[at:])
     text = _GAP.sub("\n\n", _LINE_ENDS.sub("\n", "".join(parts))).strip()
+
     try:
         return unescape(text)
     except ValueError:  # a reference of thousands of digits is none
@@ -86,10 +93,16 @@ def http_get(context: ToolContext, arguments: HttpGetArguments) -> ToolAnswer:
 
         message = f"{DISABLED} To allow it, whoever starts the run names hosts in `allowed_hosts` (`--allow-host`)."
         return ToolError(code=ToolErrorCode.PERMISSION_DENIED, message=message)
+
     response = context.network.get(arguments.url, min(context.timeout_s, context.seconds_left))
     if isinstance(response, ToolError):
         return response
-    text = readable_text(response.text) if response.content_type in _PAGES else response.text
+
+    if response.content_type in _PAGES:
+        text = readable_text(response.text)
+    else:
+        text = response.text
+
     return ToolOutput.ok(
         status=response.status,
         url=response.url,

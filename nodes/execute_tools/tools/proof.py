@@ -65,37 +65,49 @@ class Proof:
         first: dict[str, str] = {}
         for change in self.context.changes:
             first.setdefault(change.path, change.sha256_before)
+
         first |= self.context.session_start()
         both_states: dict[str, tuple[bytes | None, bytes | None]] = {}
+
         for path, sha256 in first.items():
             content = self.context.workspace.read_file(path)
             old = self.context.backup(sha256) if sha256 else b""
             both_states[path] = old, None if isinstance(content, ToolError) else content.data
+
         return {path: states for path, states in both_states.items() if states[0] != states[1]}
 
     @cached_property
     def old_code(self) -> dict[str, bytes] | str:
         """What these files held but tests and what they need, to be put in their place; or why that is not possible."""
         code: dict[str, bytes] = {}
+
         for path, (old, new) in self.session.items():
             belongs_to_tests = is_test(path) or has_settings(path) or (not old and IS_TEST.search(path))
             if new is None or belongs_to_tests:
                 continue
             if old is None:
                 return f"what {path} held is not kept"
+
             code[path] = old
-        return code if len(code) <= MOST_REPLACED else f"more than {MOST_REPLACED} files were changed"
+
+        if len(code) <= MOST_REPLACED:
+            return code
+
+        return f"more than {MOST_REPLACED} files were changed"
 
     @cached_property
     def old_settings(self) -> dict[str, bytes] | str:
         """What the files held that select or run tests in another way now; or why that cannot be put in their place."""
         settings: dict[str, bytes] = {}
+
         for path, (old, new) in self.session.items():
             if not selects_otherwise(path, text_of(old or b"") or "", text_of(new or b"") or ""):
                 continue
             if old is None or new is None:
                 return f"{path} was {'deleted' if new is None else 'changed'}, and its old version cannot be run"
+
             settings[path] = old
+
         return settings
 
     @cached_property
@@ -112,17 +124,26 @@ class Proof:
             if now.passed is None:
                 self._weigh_command(passed)
                 continue
+
             others = now.passed > len(now.changed)
             if others:
                 self.add(now.lines)
+
             if not now.changed:
                 continue
+
             then = self._at_first(passed)
             gone = {module_of(path) for path, (_, new) in self.session.items() if new is None}
-            distinct = distinguish(now, then, self.new_names, gone) if then else Distinction(unknown=(*now.changed,))
+
+            if then:
+                distinct = distinguish(now, then, self.new_names, gone)
+            else:
+                distinct = Distinction(unknown=(*now.changed,))
+
             self.distinct.append(distinct)
             for test in {*now.changed}.difference(distinct.indistinct):
                 self.add(now.changed[test])
+
             if then and distinct.unknown:
                 why = "they do not end there, or need what was deleted"
                 self.reasons.append(f"{listed(distinct.unknown)} did not run {_AT_FIRST}: {why}.")
@@ -132,9 +153,11 @@ class Proof:
 
         A test that the session has changed may need the new settings; it is left out then.
         """
-        now, settings = passed.now, self.old_settings
+        now = passed.now
+        settings = self.old_settings
         if not settings:
             return passed
+
         if isinstance(settings, str):
             self.reasons.append(f"Nothing is verified: {settings}.")
             return None
@@ -144,9 +167,11 @@ class Proof:
         if isinstance(then, str):
             self.reasons.append(f"{passed.name} did not run {where}: {then}.")
             return None
+
         failed = [test for test in then.failed if test not in now.failed]
         if now.passed is None and not failed:
             return passed
+
         existing = [test for test in failed if not _is_of(test, passed.changed)]
         missing = existing or [test for test in now.changed if test not in then.changed]
         verification = replace(
@@ -155,28 +180,35 @@ class Proof:
             passing=tuple(test for test in now.passing if test in then.passing),
         )
         proof = now.passed is not None and not existing and bool(verification.changed or verification.passing)
+
         if missing or not proof:
             verb = "do" if missing[1:] else "does"
             self.reasons.append(f"{listed(missing or [passed.name])} {verb} not pass {where}.")
+
         if not proof:
             return None
+
         return passed._replace(now=replace(verification, passed=len(verification.changed) + len(verification.passing)))
 
     def _weigh_command(self, passed: PassedTests) -> None:
         """The same for a command, whose tests are not known one by one."""
         tests = {path: old for path, (old, _) in self.session.items() if is_test(path) and old is not None}
+
         if passed.configured:
             weighed = any(distinction.indistinct for distinction in self.distinct)
             alone = self._again(passed, tests) if weighed else passed.now
             self.holds |= isinstance(alone, str) or not alone.failed
+
             return
 
         changed = [path for path in tests if path.endswith(passed.suffixes)]
         then = self._at_first(passed) if changed else None
+
         if then is None or then.failed:
             self.distinct.append(Distinction(failed_before=(*then.failed,) if then else ()))
             self.holds = True
             return
+
         self.distinct.append(Distinction(indistinct=(*changed,)))
         names = (entry.path for entry in islice(self.context.workspace.walk(), MOST_WALKED))
         others = (path for path in names if path.endswith(passed.suffixes) and path not in changed)
@@ -187,6 +219,7 @@ class Proof:
         then = self._again(passed, self.old_code)
         if isinstance(then, RanTests):
             return then
+
         self.reasons.append(f"{passed.name} did not run {_AT_FIRST}: {then}.")
         return None
 
@@ -194,9 +227,19 @@ class Proof:
         """What becomes of the tests with what these files held before; a reason instead comes back as it is."""
         remaining_s = self.deadline - monotonic_s()
         if isinstance(before, str) or remaining_s <= 0:
-            return before if isinstance(before, str) else "no time is left"
-        then = passed.run(seconds=remaining_s, before=before) if before else passed.now
-        return then.message.rstrip(".") if isinstance(then, ToolError) else then
+            if isinstance(before, str):
+                return before
+            return "no time is left"
+
+        if before:
+            then = passed.run(seconds=remaining_s, before=before)
+        else:
+            then = passed.now
+
+        if isinstance(then, ToolError):
+            return then.message.rstrip(".")
+
+        return then
 
 
 def _is_of(test: str, names: Collection[str]) -> bool:

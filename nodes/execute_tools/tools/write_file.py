@@ -42,6 +42,7 @@ def write_file(context: ToolContext, arguments: WriteFileArguments) -> ToolAnswe
         return _overwrite(context, arguments, before)
     if before.code is not ToolErrorCode.NOT_FOUND:
         return before
+
     return _save(context, arguments, arguments.content, None)
 
 
@@ -54,6 +55,7 @@ def _overwrite(context: ToolContext, arguments: WriteFileArguments, before: savi
         return saving.shown_unread(context, before)
     if loss := why_lossy(before.file.text, text):
         return invalid(f"The content is not all of {before.name}: {loss}. Send the whole text, or use edit_file.")
+
     refusal = saving.outdated(context, before.path, before.version)
     return refusal or _save(context, arguments, text, before)
 
@@ -61,8 +63,10 @@ def _overwrite(context: ToolContext, arguments: WriteFileArguments, before: savi
 def _save(
     context: ToolContext, arguments: WriteFileArguments, text: str, before: saving.LoadedText | None
 ) -> ToolAnswer:
-    size, lines = len(encode_text(text, before.file.form) if before else text.encode()), count_lines(text)
+    size = len(encode_text(text, before.file.form) if before else text.encode())
+    lines = count_lines(text)
     action = "overwritten" if before else "created"
+
     return saving.save_text(context, arguments.path, text, before, action=action, bytes=size, lines=lines)
 
 
@@ -91,13 +95,16 @@ def append_file(context: ToolContext, arguments: AppendFileArguments) -> ToolAns
         return _append(context, arguments.path, content, before)
     if before.code is not ToolErrorCode.NOT_FOUND:
         return before
+
     lines = count_lines(content)
     return saving.save_text(context, arguments.path, content, None, action="created", start_line=1, lines=lines)
 
 
 def _append(context: ToolContext, path: str, content: str, before: saving.LoadedText) -> ToolAnswer:
-    newline, old = before.file.form.newline, before.file.text
+    newline = before.file.form.newline
+    old = before.file.text
     old_text = old if not old or old.endswith("\n") else old + newline
+
     return saving.save_text(
         context,
         path,
@@ -125,18 +132,22 @@ def move_file(context: ToolContext, arguments: MoveFileArguments) -> ToolAnswer:
     """
     if isinstance(before := context.workspace.read_file(arguments.path), ToolError):
         return before
+
     if context.workspace.exists(arguments.target):
         return saving.conflict(
             f"Cannot move {quoted(before.path)}: {quoted(arguments.target)} exists. Give a path where nothing is."
         )
+
     done = context.workspace.change_files([MoveFile(arguments.path, arguments.target, before.sha256)])
     if isinstance(done, ToolError):
         return done
+
     [moved] = done
     version = Version(before.sha256, text_of(before.data))
     changes = (file_change(moved.path, version, NO_FILE), file_change(moved.target, NO_FILE, version))
     output = saving.changed(changes, path=moved.path, target=moved.target, action="moved")
     sha256_read = context.files_read.get(before.path)
+
     return replace(
         output, files_read={moved.path: ""} if sha256_read is None else {moved.path: "", moved.target: sha256_read}
     )
@@ -159,8 +170,10 @@ def delete_file(context: ToolContext, arguments: DeleteFileArguments) -> ToolAns
         return before
     if refusal := saving.outdated(context, before.path, before.version):
         return refusal
+
     done = context.workspace.change_files([DeleteFile(arguments.path, before.sha256)])
     if isinstance(done, ToolError):
         return done
+
     change = file_change(done[0].path, before.version, NO_FILE)
     return saving.changed((change,), path=done[0].path, action="deleted")

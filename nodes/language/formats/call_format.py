@@ -45,12 +45,20 @@ class ToolSchemas(NamedTuple):
         written = written.strip()
         if written in self.names:
             return written
+
         decorated = _DECORATED.fullmatch(written)
-        return decorated["name"] if decorated and decorated["name"] in self.names else written
+        if decorated and decorated["name"] in self.names:
+            return decorated["name"]
+
+        return written
 
     def properties(self, tool: str) -> JsonMap:
         """The schemas of the tool's arguments, by name."""
-        properties = self.schema_of(tool).get("properties") if tool in self.names else None
+        if tool in self.names:
+            properties = self.schema_of(tool).get("properties")
+        else:
+            properties = None
+
         return properties if isinstance(properties, dict) else {}
 
     def types(self, tool: str, key: str) -> frozenset[str]:
@@ -69,9 +77,11 @@ class ToolSchemas(NamedTuple):
             return None
         if not types or "string" in types:
             return text
+
         value = decode_strictly(text.strip())
         if isinstance(value, dict | list | int | float | str | None):
             return value
+
         try:
             return literal_eval(text.strip())
         except (ValueError, SyntaxError, MemoryError, RecursionError):
@@ -156,7 +166,10 @@ def read_head(
         return None
 
     tool = tools.plain_name(match["tool"])
-    return (tool, match.end()) if tool in tools.names or not known else None
+    if tool in tools.names or not known:
+        return (tool, match.end())
+
+    return None
 
 
 def marker_pattern(marker: str, tools: str = "") -> str:
@@ -170,13 +183,17 @@ def skip_space(text: str, position: int) -> int:
     """The place of the first character from `position` on that is no white space."""
     while position < len(text) and text[position].isspace():
         position += 1
+
     return position
 
 
 def after_literal(text: str, position: int, literal: str) -> int:
     """Just behind a literal that follows, white space apart; `position` where it does not."""
     start = skip_space(text, position)
-    return start + len(literal) if literal and text.startswith(literal, start) else position
+    if literal and text.startswith(literal, start):
+        return start + len(literal)
+
+    return position
 
 
 def after_openers(text: str, position: int) -> int:
@@ -200,29 +217,39 @@ def json_value(text: str, position: int) -> tuple[Any, int] | None:
     """The JSON object or list that begins at `position` and where it ends; None where it is not whole."""
     if text[position : position + 1] not in {"{", "["}:
         return None
+
     end = json_end(text, position)
     if end is None:
         return None
+
     value = decode_strictly(text[position:end])
-    return (value, end) if isinstance(value, dict | list) else None
+    if isinstance(value, dict | list):
+        return (value, end)
+
+    return None
 
 
 def types_of(schema: Any, whole: JsonMap, depth: int = 0) -> frozenset[str]:
     """The JSON types that a schema allows; none where it does not say."""
     if not isinstance(schema, dict) or depth > _MOST_REFERENCES:
         return frozenset()
+
     reference = schema.get("$ref")
     if isinstance(reference, str):
         target: Any = whole
         for part in reference.removeprefix("#/").split("/"):
             target = target.get(part) if isinstance(target, dict) else None
+
         return types_of(target, whole, depth + 1)
+
     types = schema.get("type")
     names = {type_name for type_name in (types if isinstance(types, list) else [types]) if isinstance(type_name, str)}
+
     for key in ("anyOf", "oneOf", "allOf"):
         parts = schema.get(key)
         for part in parts if isinstance(parts, list) else ():
             names |= types_of(part, whole, depth + 1)
+
     return frozenset(names)
 
 

@@ -68,17 +68,21 @@ class MarkedJson(CallFormat):
 
         calls: list[WrittenCall] = []
         at = head.end()
+
         while (value := json_value(text, at)) is not None:
             decoded, end = value
             items = calls_in(decoded, tools)
             if not items:
                 return Markup(position, self._end(text, end), tuple(calls), NO_CALL)
+
             calls += items
 
             further = _NEXT.match(text, end)
             if further is None:
                 return Markup(position, self._end(text, end), tuple(calls))
+
             at = further.end()
+
         return incomplete(text, position, NOT_WHOLE, calls)
 
     def _end(self, text: str, end: int) -> int:
@@ -122,12 +126,16 @@ class PlainJson(CallFormat):
 
         end = json_end(text, position)
         begins_call = _BEGINS_CALL.match(text, position) is not None
+
         if end is None:
-            return incomplete(text, position, NOT_WHOLE) if begins_call else None
+            if begins_call:
+                return incomplete(text, position, NOT_WHOLE)
+            return None
 
         calls = calls_in(_decoded(text[position:end]), tools, marked=False)
         if not calls and begins_call:
             return Markup(position, after_marks(text, end), (), NO_CALL)
+
         return Markup(position, after_marks(text, end) if calls else end, tuple(calls))
 
     @cached_property
@@ -139,22 +147,30 @@ def calls_in(value: Any, tools: ToolSchemas, *, marked: bool = True) -> list[Wri
     """The calls that a decoded value is; [] where a part of it is anything else. Unmarked ones have arguments."""
     if isinstance(value, dict) and isinstance(value.get("tool_calls"), list):
         value = value["tool_calls"]
+
     items = value if isinstance(value, list) else [value]
     calls = [_call_of(item, tools, marked=marked) for item in items]
-    return [call for call in calls if call is not None] if None not in calls else []
+    if None not in calls:
+        return [call for call in calls if call is not None]
+
+    return []
 
 
 def _call_of(item: Any, tools: ToolSchemas, *, marked: bool) -> WrittenCall | None:
     """The call that an object with exactly a name and arguments means, or with a tool's name as its only key."""
     if not isinstance(item, dict):
         return None
+
     fields = {key: value for key, value in item.items() if not _is_envelope(key, value)}
     terminal = item.get("terminal")
     function = fields.get("function")
+
     if len(fields) == 1 and isinstance(function, dict):
         fields = function
 
-    names, keys = fields.keys() & _NAME_KEYS, fields.keys() & _ARGUMENT_KEYS
+    names = fields.keys() & _NAME_KEYS
+    keys = fields.keys() & _ARGUMENT_KEYS
+
     if len(fields) == 1 and not names:
         [(written, arguments)] = fields.items()
         if written not in tools.names:
@@ -162,14 +178,17 @@ def _call_of(item: Any, tools: ToolSchemas, *, marked: bool) -> WrittenCall | No
     elif (
         len(names) == 1 and len(keys) == len(fields) - 1 and (keys or marked or terminal is not None) and len(keys) <= 1
     ):
-        written, arguments = fields[names.pop()], fields[keys.pop()] if keys else {}
+        written = fields[names.pop()]
+        arguments = fields[keys.pop()] if keys else {}
     else:
         return None
 
     if isinstance(arguments, str):
         arguments = decode_arguments(arguments)
+
     if not isinstance(written, str) or not written.strip() or not isinstance(arguments, dict | None):
         return None
+
     return WrittenCall(tools.plain_name(written), arguments or {}, terminal=terminal is True)
 
 
@@ -181,6 +200,7 @@ def _decoded(text: str) -> Any:
     value = decode_strictly(text)
     if isinstance(value, dict | list):
         return value
+
     quoted = _BARE_KEY.sub(lambda match: f'"{match["key"]}"' if match["key"] else match[0], text)
     return decode_strictly(quoted) if quoted != text else value
 

@@ -63,10 +63,12 @@ class NamedJson(CallFormat):
         value = json_value(text, at)
         if value is None or not isinstance(value[0], dict):
             return incomplete(text, position, NOT_WHOLE)
+
         arguments, end = value
         tail = self._tail.match(text, skip_space(text, end))
         if self.weak and tail is None:
             return incomplete(text, position, "its end is missing")
+
         return Markup(position, after_marks(text, tail.end() if tail else end), (WrittenCall(tool, arguments),))
 
     @cached_property

@@ -57,30 +57,40 @@ class PythonCalls(CallFormat):
         """The call between the marks."""
         call = f"{tool}({', '.join(f'{key}={value!r}' for key, value in arguments.items())})"
         call_text = f"{self.opening}{f'[{call}]' if self.listed else call}{self.closing}"
-        return f"```tool_code\n{call_text}\n```" if self.fenced_only else call_text
+        if self.fenced_only:
+            return f"```tool_code\n{call_text}\n```"
+
+        return call_text
 
     def read(self, text: str, position: int, tools: ToolSchemas) -> Markup | None:
         """All calls of the list, or on the lines, that begins behind the mark."""
         head = self._head.match(text, position)
         if head is None:
             return None
+
         calls: list[WrittenCall] = []
         at = end = head.end()
+
         while first := _CALL.match(text, at):
             at = first.start("bracket") if first["bracket"] else first.end() - 1
             if not self.opening and tools.plain_name(first["tool"]) not in tools.names:
                 return None
+
             end = _closing_bracket(text, at)
             source = text[first.start("call") : end]
             read = [_call_of(node, tools) for node in _parsed(source)]
+
             if not read or None in read:
                 return incomplete(text, position, _NOT_PYTHON, calls)
+
             calls += [call for call in read if call is not None]
             at = end
+
         if not calls or (not self.opening and _SENTENCE.match(text, end)):
             return None
         if not self.opening and not _LINE_END.match(text, end):
             return incomplete(text, position, _NOT_PYTHON)
+
         end = after_literal(text, end, self.closing.strip())
         return Markup(position, after_marks(text, end), tuple(calls))
 
@@ -88,6 +98,7 @@ class PythonCalls(CallFormat):
     def _head(self) -> re.Pattern[str]:
         if self.opening:
             return head_pattern(rf"{re.escape(self.opening.strip())}\s*+(?=\[?\s*+[\w.]++[ \t]*+\()")
+
         bracket = r"\[\s*+" if self.listed else ""
         return re.compile(rf"(?<![\w.])(?={bracket}[\w.]++[ \t]*+\((?:{_VALUE}|\)))")
 
@@ -100,12 +111,15 @@ _CALL: Final = re.compile(r"[\s;]*+(?P<call>(?P<bracket>\[)?\s*+(?P<tool>[A-Za-z
 
 def _closing_bracket(text: str, position: int) -> int:
     """Just behind the bracket that closes the first one after `position`; the end of the text where none does."""
-    depth, at = 0, position
+    depth = 0
+    at = position
+
     while token := _TOKEN.match(text, at):
         at = token.end()
         depth += (token["open"] is not None) - (token["close"] is not None)
         if token["quote"] or (depth <= 0 and token["close"]):
             break
+
     return at
 
 
@@ -114,18 +128,23 @@ def _parsed(source: str) -> list[ast.expr]:
         body = ast.parse(source, mode="eval").body
     except (SyntaxError, ValueError, MemoryError, RecursionError):
         return []
+
     return body.elts if isinstance(body, ast.List) else [body]
 
 
 def _call_of(node: ast.expr, tools: ToolSchemas) -> WrittenCall | None:
     if not isinstance(node, ast.Call) or node.args:
         return None
+
     arguments: JsonMap = {}
+
     for keyword in node.keywords:
         value = _literal(keyword.value)
         if keyword.arg is None or value is _NO_LITERAL:
             return None
+
         arguments[keyword.arg] = value
+
     return WrittenCall(tools.plain_name(ast.unparse(node.func)), arguments)
 
 
@@ -134,7 +153,9 @@ _NO_LITERAL: Final = object()
 
 class _JsonWords(ast.NodeTransformer):
     def visit_Name(self, node: ast.Name) -> ast.expr:
-        return ast.Constant(_CONSTANTS[node.id]) if node.id in _CONSTANTS else node
+        if node.id in _CONSTANTS:
+            return ast.Constant(_CONSTANTS[node.id])
+        return node
 
 
 def _literal(node: ast.expr) -> Any:
@@ -165,6 +186,7 @@ class GemmaCall(CallFormat):
         for key, value in arguments.items():
             mark = self.quote if isinstance(value, str) else ""
             pairs.append(f"{key}:{mark}{as_raw(value)}{mark}")
+
         return f"{self.opening}call:{tool}{{{','.join(pairs)}}}{self.closing}"
 
     def read(self, text: str, position: int, tools: ToolSchemas) -> Markup | None:
@@ -172,20 +194,27 @@ class GemmaCall(CallFormat):
         head = self._head.match(text, position)
         if head is None:
             return None
+
         parts = ["{"]
-        depth, at = 1, head.end()
+        depth = 1
+        at = head.end()
         values: list[tuple[int, int]] = []
+
         while depth and (token := self._token.match(text, at)):
             at = token.end()
             depth += (token["open"] is not None) - (token["close"] is not None)
             raw = token["raw"]
+
             if raw is not None:
                 values.append(token.span("raw"))
+
             parts.append(as_json(raw) if raw is not None else f'"{token["key"]}":' if token["key"] else token[0])
+
         joined = "".join(parts)
         value = json_value(joined, 0) if not depth else None
         if value is None or not isinstance(value[0], dict):
             return incomplete(text, position, NOT_WHOLE)
+
         call = WrittenCall(tools.plain_name(head["tool"]), value[0], tuple(values))
         return Markup(position, after_marks(text, after_literal(text, at, self.closing)), (call,))
 

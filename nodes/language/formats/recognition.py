@@ -65,9 +65,11 @@ class Starts(NamedTuple):
         match = self.anywhere.search(text, position, end + self.longest)
         if match is not None and match.start() < end:
             return match.start()
+
         for place in range(max(position, end - self.longest), end) if not complete else ():
             if not text[place].isspace() and "".join(text[place:end].split()) in self.parts:
                 return place
+
         return end
 
     def begins(self, text: str, position: int) -> bool:
@@ -86,11 +88,14 @@ def starts_of(names: frozenset[str]) -> Starts:
     tools = "|".join(map(re.escape, sorted(names, key=len, reverse=True))) or r"(?!)"
     anywhere: dict[str, None] = {}
     of_lines: dict[str, None] = {}
+
     for call_format in FORMATS:
         (of_lines if call_format.line_start else anywhere).update(dict.fromkeys(call_format.markers))
         anywhere.update(dict.fromkeys(call_format.inline))
+
     in_line = "|".join(marker_pattern(marker, tools) for marker in of_lines)
     plain = _plain(anywhere, names)
+
     return Starts(
         re.compile("|".join(marker_pattern(marker, tools) for marker in anywhere)),
         re.compile(rf"^[ \t]*+(?P<mark>{TOOL_PREFIX}|{_LEADING_WORD}(?P<plain>{in_line}))", re.MULTILINE),
@@ -116,6 +121,7 @@ def recognise(text: str, tools: ToolSchemas) -> list[Markup]:
     markups = scan.run()
     if not markups:
         return []
+
     return _placed(masked(text, scan.lines), _unambiguous(text, markups, tools))
 
 
@@ -128,20 +134,25 @@ def whole_calls(text: str, tools: ToolSchemas) -> bool:
 
 def without_markup(text: str, markups: Sequence[Markup]) -> str:
     """The prose of a reply: what stands between the calls."""
-    parts, at = [], 0
+    parts = []
+    at = 0
+
     for markup in markups:
         if not markup.quoted:
             parts.append(text[at : markup.start])
             at = markup.end
+
     return "\n\n".join(filter(None, (part.strip() for part in [*parts, text[at:]])))
 
 
 def masked(text: str, markups: Sequence[Markup]) -> str:
     """The text with spaces in place of markup and quotations: all places stay the same."""
-    parts, at = [], 0
+    parts = []
+    at = 0
     for markup in markups:
         parts += [text[at : markup.start], _VISIBLE.sub(" ", text[markup.start : markup.end])]
         at = markup.end
+
     return "".join([*parts, text[at:]])
 
 
@@ -149,7 +160,8 @@ class _Scan:
     """One pass over a text. `_line` is the beginning of the line up to which fences are known."""
 
     def __init__(self, text: str, tools: ToolSchemas) -> None:
-        self._text, self._tools = text, tools
+        self._text = text
+        self._tools = tools
         self._starts = starts_of(tools.names)
         self._anywhere = self._starts.anywhere.search(text)
         self._in_line = self._starts.in_line.search(text)
@@ -163,23 +175,28 @@ class _Scan:
         at = 0
         while at < len(self._text) and (match := self._next(at)) is not None:
             at = max(self._after(match), at + 1)
+
         return self.markups
 
     def _next(self, at: int) -> re.Match[str] | None:
         """The next place where a call may start; each pattern goes over the text once."""
         if self._anywhere is not None and self._anywhere.start() < at:
             self._anywhere = self._starts.anywhere.search(self._text, at)
+
         if self._in_line is not None and self._in_line.start("mark") < at:
             self._in_line = self._starts.in_line.search(self._text, at)
+
         places = [match for match in (self._anywhere, self._in_line) if match is not None]
         return min(places, key=_start, default=None)
 
     def _after(self, match: re.Match[str]) -> int:
         """Read what starts here, and tell where to go on."""
-        text, start = self._text, _start(match)
+        text = self._text
+        start = _start(match)
         line = text.rfind("\n", max(0, start - _LONGEST_QUOTATION), start) + 1
         line = line or max(0, start - _LONGEST_QUOTATION)
         opening = self._open_fence(line)
+
         if opening is not None:
             return self._after_fence(*opening)
 
@@ -188,6 +205,7 @@ class _Scan:
         if text.startswith(TOOL_PREFIX, start) and match is self._in_line:
             self.lines.append(Markup(start, tool_line_end(text, line)))
             return self._taken(self.lines[-1].end)
+
         quotation_end = _quotation_end(text, line, start)
         if quotation_end is not None:
             return quotation_end
@@ -195,13 +213,17 @@ class _Scan:
         markup = self._read(start, at_line_start=at_line_start)
         if markup is None and not at_line_start:
             return max(match.end(), after_openers(text, start))
+
         if markup is None:
             self._doubtful += 1
             if self._doubtful <= _MOST_DOUBTFUL and not _CALL_LIKE.match(text, start):
                 return match.end()
+
             markup = Markup(start, len(text), problem=_UNREADABLE)
+
         if markup.calls or markup.problem:
             self.markups.append(markup)
+
         return self._taken(markup.end)
 
     def _taken(self, end: int) -> int:
@@ -216,25 +238,42 @@ class _Scan:
                 if fence is not None
                 else at_line_start or not call_format.line_start or call_format.inline
             )
-            markup = call_format.read(self._text, start, self._tools) if usable else None
+            markup = None
+
+            if usable:
+                markup = call_format.read(self._text, start, self._tools)
+
             if markup is None:
                 continue
+
             if fence is None and call_format.fenced_only and not markup.problem:
                 markup = markup._replace(calls=(), problem=_OUTSIDE)
+
             return markup._replace(format=call_format.name)
+
         return None
 
     def _open_fence(self, line: int) -> tuple[int, int, str] | None:
         """The fence that is open before `line`: where its first line and its text begin, and its marks."""
-        text, fence, opened, body = self._text, "", 0, 0
+        text = self._text
+        fence = ""
+        opened = 0
+        body = 0
+
         while self._line < line:
             end = text.find("\n", self._line) + 1 or len(text)
-            before, fence = fence, fence_after(text[self._line : end], fence)
+            before = fence
+            fence = fence_after(text[self._line : end], fence)
+
             if fence and not before:
-                opened, body = self._line, end
+                opened = self._line
+                body = end
+
             self._line = end
+
         if not fence:
             return None
+
         return opened, body, fence
 
     def _after_fence(self, opened: int, body: int, fence: str) -> int:
@@ -243,7 +282,12 @@ class _Scan:
         info = title.split()[0].lower() if title else ""
         heading = self._text[max(0, opened - _LONGEST_QUOTATION) : opened].rstrip().rpartition("\n")[2]
         shows_file = "." in title or _FILE_HEADING.fullmatch(heading)
-        calls = None if shows_file else self._fenced_calls(opened, body, fence, info)
+
+        if shows_file:
+            calls = None
+        else:
+            calls = self._fenced_calls(opened, body, fence, info)
+
         if calls is not None:
             self.markups += calls
             self._line = calls[-1].end
@@ -253,6 +297,7 @@ class _Scan:
         quoted = self._quotes(body, end)
         if quoted:
             self.markups.append(Markup(opened, end, quoted=True, format=quoted))
+
         self._line = end
         return end
 
@@ -263,17 +308,21 @@ class _Scan:
         """
         markups: list[Markup] = []
         at = skip_space(self._text, body)
+
         while (markup := self._read(at, at_line_start=True, fence=info)) is not None:
             meant = self._starts.begins(self._text, at) or FORMAT_OF[markup.format].fenced_only
             if markup.problem and meant:
                 return [markup._replace(start=opened, end=self._fence_end(body, fence))]
             if markup.problem or not markup.calls:
                 return None
+
             markups.append(markup)
             at = skip_space(self._text, markup.end)
+
         last = self._text[at : self._text.find("\n", at) + 1 or len(self._text)]
         if not markups or (last and fence_after(last, fence)):
             return None
+
         markups[0] = markups[0]._replace(start=opened)
         markups[-1] = markups[-1]._replace(end=at + len(last))
         return markups
@@ -282,7 +331,9 @@ class _Scan:
         at = body
         while fence and at < len(self._text):
             end = self._text.find("\n", at) + 1 or len(self._text)
-            fence, at = fence_after(self._text[at:end], fence), end
+            fence = fence_after(self._text[at:end], fence)
+            at = end
+
         return at
 
     def _quotes(self, body: int, end: int) -> str:
@@ -294,7 +345,10 @@ class _Scan:
 def _start(match: re.Match[str]) -> int:
     groups = match.re.groupindex
     if "plain" in groups:
-        return match.start("plain") if match["plain"] is not None else match.start("mark")
+        if match["plain"] is not None:
+            return match.start("plain")
+        return match.start("mark")
+
     return match.start()
 
 
@@ -307,12 +361,15 @@ def _quotation_end(text: str, line: int, start: int) -> int | None:
     furthest = min(len(text), start + _LONGEST_QUOTATION)
     paragraph_end = text.find("\n\n", start, furthest)
     paragraph_end = furthest if paragraph_end < 0 else paragraph_end
+
     if before.count("`") % 2:
         span_end = text.find("`", start, paragraph_end)
         return start + 1 if span_end < 0 else span_end + 1
+
     indented = not before.strip() and len(before.expandtabs(4)) >= len("    ")
     if before.lstrip().startswith(">") or (indented and (line == 0 or text.endswith("\n\n", 0, line))):
         return paragraph_end
+
     return None
 
 
@@ -323,16 +380,21 @@ def _unambiguous(text: str, markups: list[Markup], tools: ToolSchemas) -> list[M
     if not marks:
         return markups
 
-    last_stray, following = -1, len(text)
+    last_stray = -1
+    following = len(text)
+
     for markup in reversed(markups):
         gap_start = markup.start if markup.problem else markup.end
         if any(pattern.search(text, gap_start, following) for pattern in marks):
             last_stray = following
             break
+
         following = markup.start
+
     for index, markup in enumerate(markups):
         if markup.end < last_stray and any(call.values for call in markup.calls):
             return [*markups[:index], Markup(markup.start, len(text), (), _AMBIGUOUS, format=markup.format)]
+
     return markups
 
 
@@ -341,15 +403,19 @@ def _placed(text: str, markups: list[Markup]) -> list[Markup]:
     placed: list[Markup] = []
     following = len(text)
     closed = True
+
     for markup in reversed(markups):
         gap = text[markup.end : following].lstrip()
         invents = gap.startswith(RESULT_MARK) or ROLE_LINE.match(gap) is not None
         closed = (invents or (closed and not gap)) and not markup.quoted
         following = markup.start
         fenced = text.startswith(("```", "~~~"), markup.start)
+
         if not closed and markup.calls and (fenced or _is_told_by_place(text, markup)):
             markup = markup._replace(calls=(), quoted=fenced, problem="" if fenced else PROSE_FOLLOWS)  # noqa: PLW2901
+
         placed.append(markup)
+
     return placed[::-1]
 
 

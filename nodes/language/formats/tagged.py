@@ -63,6 +63,7 @@ class TaggedParameters(CallFormat):
         tool, at = head
         arguments: JsonMap = {}
         values: list[tuple[int, int]] = []
+
         while opening := self._opening.match(text, skip_space(text, at)):
             key = opening["key"].strip()
             closing = self._closing(key).search(text, opening.end())
@@ -72,13 +73,17 @@ class TaggedParameters(CallFormat):
             start, end = _without_line_ends(text, opening.end(), closing.start())
             if key in arguments or self._mark.search(text, start, end):
                 return incomplete(text, position, _TWO_READINGS)
+
             arguments[key] = tools.typed(tool, key, text[start:end])
             values.append((start, end))
             at = closing.end()
 
         ending = self._end_of(tool).match(text, skip_space(text, at))
         if ending is None:
-            return incomplete(text, position, _NO_END) if arguments else None
+            if arguments:
+                return incomplete(text, position, _NO_END)
+            return None
+
         return Markup(position, after_marks(text, ending.end()), (WrittenCall(tool, arguments, tuple(values)),))
 
     def end_marks(self, tools: ToolSchemas) -> re.Pattern[str]:
@@ -116,8 +121,10 @@ def _without_line_ends(text: str, start: int, end: int) -> tuple[int, int]:
     first = 2 if text.startswith("\r\n", start) else 1
     last = 2 if text.endswith("\r\n", start, end) else 1
     framed = text.startswith(("\n", "\r\n"), start) and text.endswith("\n", start, end)
+
     if not framed:
         return start, end
+
     return start + first, max(start + first, end - last)
 
 
