@@ -136,6 +136,19 @@ def test_pattern_that_can_deny_nothing_is_refused() -> None:
             AgentContext(denied_paths=(pattern,))
 
 
+def test_absolute_pattern_below_the_workspace_denies_that_file(root: Path, tmp_path: Path) -> None:
+    """As a shell makes it of `--deny ~/project/private`; also where the workspace is named by a link."""
+    (tmp_path / "linked").symlink_to(root)
+    for workspace in (root, tmp_path / "linked"):
+        for named in (root, workspace):
+            pattern = f"{named}/private"
+            [text] = told(play(workspace, reads("private/salaries.csv"), DONE, denied_paths=(pattern,)))
+            assert "Blocked by rule 'denied_paths'" in text
+    assert AgentContext(workspace=str(root), denied_paths=(f"{root}/a/*.csv",)).denied_paths == ("/a/*.csv",)
+    with pytest.raises(ValueError, match="names no files below the workspace"):
+        AgentContext(workspace=str(root), denied_paths=(str(root),))
+
+
 def test_two_hundred_long_patterns_all_hold(root: Path) -> None:
     patterns = (f"sal*{'?' * 82}.csv", "p*/s*.csv", *(f"{number:03}*{'x' * 80}" for number in range(198)))
     [text] = told(play(root, reads("private/salaries.csv"), DONE, denied_paths=patterns))
