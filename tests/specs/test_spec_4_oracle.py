@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given, strategies as st
 
 from mendgraph.documents import Environment
 from tests.specs import document_4
@@ -189,6 +190,47 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_action_ends_as_in_the_document(group: str) -> None:
     """What has to come out is what the document's code makes of it."""
     assert [case for case in CASES[group] if outcome_of(Environment, *case) != outcome_of(Documented, *case)] == []
+
+
+texts = st.sampled_from(["", "x", "two words", "a.txt", "../a.txt"])
+values = st.recursive(
+    texts | st.integers(-3, 3) | st.booleans() | st.none() | st.floats(0, 1),
+    lambda inner: st.lists(inner, max_size=3) | st.fixed_dictionaries({}, optional={"password": texts, "note": inner}),
+    max_leaves=6,
+)
+settings_of_it = st.sampled_from(
+    [{}, BASE, {**BASE, "allowed_exts": None}, {"base_dir": "not/there"}, NET, HOSTS, VALIDATORS, {"allowed_exts": []}]
+)
+arguments_of_it = st.fixed_dictionaries(
+    {},
+    optional={
+        "file_name": st.sampled_from(PATHS),
+        "url": st.sampled_from([each.get("url", "http://a.b") for each in URLS]),
+        "content": values,
+        "b": st.integers(0, 1),
+        "token": texts,
+        "user": values,
+    },
+)
+failures = st.lists(
+    st.sampled_from([ValueError("v"), KeyError("k"), OSError(28, "No space left"), LATE, ConnectionError("reset")]),
+    max_size=3,
+)
+
+
+@given(
+    settings_of_it,
+    st.sampled_from([*FILE_ACTIONS, "http_get", "http_post", "fetch_url", "divide", "login"]),
+    arguments_of_it,
+    failures,
+)
+def test_any_action_ends_as_in_the_document(
+    settings: Arguments, name: str, args: Arguments, errors: list[BaseException]
+) -> None:
+    """On JSON values, with texts under the names of secrets. A timeout of what changes something is left out."""
+    changing = name in {"write_file", "append_file", "http_post"}
+    case = {**settings, **AT_ONCE}, name, args, tuple(each for each in errors if not (changing and each is LATE))
+    assert outcome_of(Environment, *case) == outcome_of(Documented, *case)
 
 
 DATABASE = sqlite3.connect(":memory:", check_same_thread=False)
