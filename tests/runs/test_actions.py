@@ -69,3 +69,9 @@ def test_terminal_invocation_ends_a_run_whose_only_tools_are_actions(tmp_path: P
     run = play(tmp_path, Say(answer), Say("Never asked for."), only_tools=(Lookup(),), protocol=protocol)
     assert (run.outcome.answer, len(run.model.calls)) == ("A thing.", 1)
     assert "final_answer" not in run.sent(0)
+
+
+def test_value_is_asked_of_a_run_whose_model_is_told_of_final_answer_alone(tmp_path: Path) -> None:
+    run = play(tmp_path, DONE, only_tools=(Lookup(),), response_format={"type": "integer"})
+    assert (run.outcome.kind, len(run.model.calls)) == ("SYSTEM_ERROR", 0)
+    assert "This agent has no tool final_answer, so no response_format can be asked for" in run.outcome.message
