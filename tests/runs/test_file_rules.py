@@ -130,6 +130,14 @@ def test_exception_in_a_rule_denies_the_path_by_the_name_of_the_rule(root: Path)
     assert "Ann,100" in shown
 
 
+def test_async_rule_denies_and_says_that_it_is_never_awaited(root: Path) -> None:
+    async def check(path: Path) -> bool:
+        return path.name == "notes.txt"
+
+    [text] = told(play(root, reads("notes.txt"), DONE, rules=private(check)))  # type: ignore[arg-type]
+    assert "Blocked by rule 'private': Salaries (its check is async, and no rule is awaited)" in text
+
+
 def test_pattern_that_can_deny_nothing_is_refused() -> None:
     for pattern in NO_PATTERNS:
         with pytest.raises(ValueError, match=r"names no files below the workspace|no pattern may have"):
