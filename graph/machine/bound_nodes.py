@@ -575,7 +575,7 @@ class BoundNodes:
         for problem in (*context.network_problems(), self._tools.unknown_tools(context), unpriced):
             if problem:
                 return problem
-        if context.response_format is not None and ANSWER_TOOL not in self._specs:
+        if context.response_format is not None and not self._specs[ANSWER_TOOL].offered:
             return "This agent has no tool final_answer, so no response_format can be asked for: add it to its tools."
         return schema_problem(context.response_format or {})
 

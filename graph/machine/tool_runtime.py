@@ -5,6 +5,7 @@ kept here, by name or by run.
 """
 
 from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from hashlib import sha256
 from math import inf
@@ -61,7 +62,7 @@ from mendgraph.nodes.execute_tools.store.audit_log import AuditLog
 from mendgraph.nodes.execute_tools.store.run_folder import Artifacts, records_folders, run_folder, workspace_folder
 from mendgraph.nodes.execute_tools.tool_run import ToolRun
 from mendgraph.nodes.execute_tools.tools import default_tools
-from mendgraph.nodes.execute_tools.tools.about_run import remember
+from mendgraph.nodes.execute_tools.tools.about_run import final_answer, remember
 from mendgraph.nodes.execute_tools.tools.read_file import read_file, read_skill
 from mendgraph.nodes.execute_tools.trace import RunLog, TraceEvent, TraceSink
 from mendgraph.nodes.guard.file_rules import FileGuardrailRule, submodule_rule, writable_rule
@@ -122,12 +123,10 @@ class ToolRuntime:
     ) -> None:
         """Nothing is opened yet. `roles` are lists of tool names, `secrets` values that are never shown.
 
-        `arg_validators` check the arguments of single tools after their schema.
-
-        With `kept_permissions` a person's "always" is kept in the user's settings, and taken up from there.
-
+        `arg_validators` check the arguments of single tools after their schema. With `kept_permissions` a person's
+        "always" is kept in the user's settings, and taken up from there.
         A `served` machine tells nobody of the skills of the user who serves it. `read_skill`, beside a `read_file`, and
-        `remember` are added, unless tools of the user's have their names.
+        `remember` are added, unless tools of the user's have their names; so is `final_answer`, which is not offered.
         """
         self.response_format = response_format
         tools_given = default_tools() if tools is None else tuple(tools)
@@ -137,7 +136,8 @@ class ToolRuntime:
         self._served = served
         self._own = {tool.name for tool in added}
         self.keep_permission = keep_permission if kept_permissions else None
-        self.registry = ActionRegistry((*tools_given, *added), arg_validators)
+        answer = [replace(final_answer, offered=False)] if final_answer.name not in names else []
+        self.registry = ActionRegistry((*tools_given, *added, *answer), arg_validators)
         self.specs = {spec.name: spec for spec in self.registry.specs()}
         # Our own that look at files take a moment, so they stay in order; so does their trace.
         quick = {id(tool) for tool in default_tools() if tool.effect is not Effect.NETWORK}

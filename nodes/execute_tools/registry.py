@@ -488,6 +488,19 @@ class ActionRegistry:
 
         return registered.validate(dict(normalised))
 
+    def normalised(self, name: str, arguments: Mapping[str, Any]) -> JsonMap:
+        """The arguments as the action's validator gives them, after its schema; as they are where it has none.
+
+        Raises:
+            ValueError: they are refused.
+        """
+        if name not in self._validators:
+            return dict(arguments)
+        checked = self.validate(name, dict(arguments))
+        if isinstance(checked, list):
+            raise ValueError("; ".join(checked))  # noqa: TRY004 - it is the arguments that are wrong
+        return checked
+
 
 # --- How the arguments look to a model: a plain JSON schema, and plain sentences for errors
 

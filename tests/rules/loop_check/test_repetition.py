@@ -76,6 +76,7 @@ def test_defaults_are_the_specifications() -> None:
     ("A B A B A B A B", [*[FRESH] * 5, OVERRIDE, OVERRIDE, PERSISTED]),
     ("A B A B A B C A B", [*[FRESH] * 5, OVERRIDE, FRESH, FRESH, OVERRIDE]),
     ("A B C A B C A B C", [*[FRESH] * 8, OVERRIDE]),
+    ("A A B A A B A A B A", [*[FRESH] * 8, OVERRIDE, OVERRIDE]),
     ("A B C D A B C D A B C D A", [FRESH] * 13),
     ("ABABAB A B", [OVERRIDE, OVERRIDE, PERSISTED]),
     ("A1 A2 A3 A4 A5", [FRESH] * 5),

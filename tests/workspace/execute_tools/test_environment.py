@@ -267,6 +267,17 @@ def test_endless_result_is_not_iterated() -> None:
     assert (result["ok"], next(result["data"])) == (True, 3)
 
 
+def test_list_that_reads_its_rows_when_it_is_iterated_is_not_read() -> None:
+    class Lazy(list[int]):
+        def __iter__(self) -> Iterator[int]:
+            raise AssertionError("iterated")
+
+    logged: list[JsonMap] = []
+    environment = Environment(allowed_exts=None, logger=logged.append, secrets=["xyzzy" + "-4711-plugh"])
+    result = environment.execute_action(Do("rows", lambda rows: rows), {"rows": Lazy([1, 2])})
+    assert (type(result["data"]), result["args"], logged[0]["data"]) == (Lazy, {"rows": [1, 2]}, [1, 2])
+
+
 def test_iterator_has_no_idempotency_key() -> None:
     action, given = Do("x", echo), iter([1, 2])
     result = Environment().execute_action(action, {"rows": given}, idempotency_key="k")

@@ -173,3 +173,19 @@ def test_validator_of_the_registry_checks_after_the_schema_and_normalises() -> N
     ]
     with pytest.raises(ValueError, match="'nope'"):
         ActionRegistry([Notebook()], {"nope": positive})
+
+
+def test_validator_of_the_registry_holds_in_an_environment(tmp_path: Path) -> None:
+    def first_line(args: JsonMap) -> JsonMap:
+        if args["lines"] < 1:
+            raise ValueError("lines must be positive")
+        return {**args, "lines": 1}
+
+    (tmp_path / "notes.txt").write_text("a\nb\n")
+    registry = ActionRegistry([Notebook()], {"read_file": first_line})
+    environment = Environment(base_dir=str(tmp_path), actions=registry)
+    for action in ("read_file", registry.get("read_file"), Notebook()):
+        result = environment.execute_action(action, {"file_name": "notes.txt"})  # type: ignore[arg-type]
+        assert (result["data"], result["args"]["lines"]) == (["a"], 1)
+        refused = environment.execute_action(action, {"file_name": "notes.txt", "lines": 0})  # type: ignore[arg-type]
+        assert (refused["error"], refused["error_type"]) == ("lines must be positive", "ValueError")

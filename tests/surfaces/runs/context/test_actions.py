@@ -6,8 +6,9 @@ from typing import Any
 import pytest
 
 from mendgraph import Effect, build_graph
+from tests.doubles.replies import Say
 from tests.doubles.tool_use import Use, use
-from tests.surfaces.runs.tool_play import DONE, play
+from tests.surfaces.runs.tool_play import DONE, PROTOCOLS, Protocol, play
 
 
 class Lookup:
@@ -55,3 +56,22 @@ def test_validator_that_fits_no_tool_is_refused(validators: Any, error: type[Exc
 def test_action_of_spec_4_is_a_tool_of_a_run(tmp_path: Path) -> None:
     run = play(tmp_path, use(("lookup", {"word": "cart"})), DONE, tools=(Lookup(),))
     assert "cart: a thing" in run.sent()
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_terminal_invocation_ends_a_run_whose_only_tools_are_actions(tmp_path: Path, protocol: Protocol) -> None:
+    """`final_answer` is an invocation of any run; the model is told of it where it is among the tools."""
+    invocation = '{"tool": "lookup", "args": {"word": "cart"}, "terminal": true}'
+    run = play(tmp_path, Say(invocation), Say("Never asked for."), only_tools=(Lookup(),), protocol=protocol)
+    assert (run.outcome.kind, len(run.model.calls)) == ("FINISHED", 1)
+
+    answer = '{"tool": "final_answer", "args": {"answer": "A thing."}, "terminal": true}'
+    run = play(tmp_path, Say(answer), Say("Never asked for."), only_tools=(Lookup(),), protocol=protocol)
+    assert (run.outcome.answer, len(run.model.calls)) == ("A thing.", 1)
+    assert "final_answer" not in run.sent(0)
+
+
+def test_value_is_asked_of_a_run_whose_model_is_told_of_final_answer_alone(tmp_path: Path) -> None:
+    run = play(tmp_path, DONE, only_tools=(Lookup(),), response_format={"type": "integer"})
+    assert (run.outcome.kind, len(run.model.calls)) == ("SYSTEM_ERROR", 0)
+    assert "This agent has no tool final_answer, so no response_format can be asked for" in run.outcome.message

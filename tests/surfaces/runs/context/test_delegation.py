@@ -33,6 +33,7 @@ from tests.doubles.model_clock import set_clock
 from tests.doubles.replies import Say
 from tests.doubles.task_model import TaskModel
 from tests.doubles.tool_use import Use, use
+from tests.surfaces.runs.tool_play import Protocol, scripted
 from tests.workspace_files import write_files
 
 USED = (100, 10)
@@ -117,6 +118,24 @@ def test_explorers_and_writers_work_side_by_side_and_hand_back_what_they_did(roo
     assert ["delegate" in str(call.prompt.tools) for call in model.calls].count(True) == 2  # the calls of the parent
     assert not isinstance(undo_run("t", root), ToolError)
     assert (root / "a.txt").read_text() + (root / "sub/b.txt").read_text() == "a\nb\n"
+
+
+def test_counts_of_children_are_those_of_their_run(root: Path) -> None:
+    """How often replies were mended, actions repeated and reads cut short; a line of the log names the child."""
+    write_files(root, {"long.txt": "line\n" * 900})
+    broken, read = (use(("read_file", path)) for path in ('{"path": long.txt}', {"path": "long.txt"}))
+    lines = (broken, use(explore("Look.")), broken, broken, read, read, read, done(), done())
+    with Session(context(root), model=scripted(Protocol.NATIVE, *lines), thread_id="t") as opened:
+        opened.work("MAIN task")
+        usage = opened.usage()
+    counted = {"replies_asked_again": 3, "replies_healed": 2, "loops": 1, "loop_overrides": 1, "truncated_reads": 3}
+    assert {name: usage[name] for name in counted} == counted
+
+    [log] = (root.parent / "data" / "runs").glob("*/audit.jsonl")
+    events = [json.loads(line) for line in log.read_text(encoding="utf-8").splitlines()]
+    healed = [event["run_id"] for event in events if event["event"] == "healed"]
+    assert [run_id.partition("|")[0] for run_id in healed] == ["t", "t"]
+    assert healed[1].endswith("|2|0")
 
 
 def test_writers_of_the_same_file_work_one_after_the_other(root: Path) -> None:

@@ -130,10 +130,31 @@ def test_exception_in_a_rule_denies_the_path_by_the_name_of_the_rule(root: Path)
     assert "Ann,100" in shown
 
 
+def test_async_rule_denies_and_says_that_it_is_never_awaited(root: Path) -> None:
+    async def check(path: Path) -> bool:
+        return path.name == "notes.txt"
+
+    [text] = told(play(root, reads("notes.txt"), DONE, rules=private(check)))  # type: ignore[arg-type]
+    assert "Blocked by rule 'private': Salaries (its check is async, and no rule is awaited)" in text
+
+
 def test_pattern_that_can_deny_nothing_is_refused() -> None:
     for pattern in NO_PATTERNS:
         with pytest.raises(ValueError, match=r"names no files below the workspace|no pattern may have"):
             AgentContext(denied_paths=(pattern,))
+
+
+def test_absolute_pattern_below_the_workspace_denies_that_file(root: Path, tmp_path: Path) -> None:
+    """As a shell makes it of `--deny ~/project/private`; also where the workspace is named by a link."""
+    (tmp_path / "linked").symlink_to(root)
+    for workspace in (root, tmp_path / "linked"):
+        for named in (root, workspace):
+            pattern = f"{named}/private"
+            [text] = told(play(workspace, reads("private/salaries.csv"), DONE, denied_paths=(pattern,)))
+            assert "Blocked by rule 'denied_paths'" in text
+    assert AgentContext(workspace=str(root), denied_paths=(f"{root}/a/*.csv",)).denied_paths == ("/a/*.csv",)
+    with pytest.raises(ValueError, match="names no files below the workspace"):
+        AgentContext(workspace=str(root), denied_paths=(str(root),))
 
 
 def test_two_hundred_long_patterns_all_hold(root: Path) -> None:
