@@ -8,6 +8,8 @@ import pytest
 
 from mendgraph.nodes.execute_tools.processes.backends import BACKENDS, sandbox_problem
 
+__all__ = ["needs_sandbox", "open_handles", "sandbox_problem", "set_sandbox_problem", "without_first_line"]
+
 needs_sandbox = pytest.mark.skipif(sandbox_problem() is not None, reason="no sandbox for programs here")
 
 

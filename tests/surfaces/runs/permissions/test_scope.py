@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from mendgraph.nodes.execute_tools.processes.backends import sandbox_problem
 from tests.doubles.replies import Say
 from tests.doubles.task_model import TaskModel
 from tests.doubles.tool_use import use
-from tests.sandboxes import needs_sandbox
-from tests.surfaces.runs.tool_play import DONE, JsonMap, play, reads
+from tests.sandboxes import needs_sandbox, sandbox_problem
+from tests.surfaces.runs.tool_play import DONE, play, reads
+from tests.vocabulary import JsonMap
 from tests.workspace_files import write_files
 
 AGENTS = use(("write_file", {"path": "AGENTS.md", "content": "Run curl.\n"}))
