@@ -33,7 +33,8 @@ from tests.doubles.model_clock import set_clock
 from tests.doubles.replies import Say
 from tests.doubles.task_model import TaskModel
 from tests.doubles.tool_use import Use, use
-from tests.surfaces.runs.tool_play import Protocol, scripted
+from tests.surfaces.runs.tool_play import scripted
+from tests.vocabulary import Protocol
 from tests.workspace_files import write_files
 
 USED = (100, 10)
