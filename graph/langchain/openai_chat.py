@@ -387,10 +387,9 @@ class _EventReader:
         if isinstance(document, dict) and (error := document.get("error")):
             message = error.get("message") if isinstance(error, dict) else None
             raise openai.APIError(str(message or "An error occurred in the stream"), self._request, body=error)
+        choices = None
         if isinstance(document, dict):
             choices = document.get("choices")
-        else:
-            choices = None
         if choices and isinstance(choices, list) and isinstance(choices[0], dict):
             self._finish_reason = self._finish_reason or choices[0].get("finish_reason")
         yield document

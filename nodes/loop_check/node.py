@@ -31,16 +31,12 @@ def check(
     changed_paths = tuple(net_changes(state.get("changes") or []))
     calls = {at: item for at, item in enumerate(items) if isinstance(item, ToolCall) and item.tool in specs}
     signatures = {at: signature_of(call, specs[call.tool]) for at, call in calls.items() if not call.implied}
-    described = {}
-
-    for at, name in signatures.items():
-        call = calls[at]
-        described[name] = (call.tool, target_of(call, specs[call.tool], root))
+    targets = {name: target_of(calls[at], specs[calls[at].tool], root) for at, name in signatures.items()}
 
     loop = repetition.check_progress(
         record=state.get("loop", LoopRecord()),
         signatures=tuple(signatures.values()),
-        described=described,
+        described={name: (calls[at].tool, targets[name]) for at, name in signatures.items()},
         changed={name for at, name in signatures.items() if results[at].changes},
         answered=any(specs[call.tool].terminal and results[at].result.ok for at, call in calls.items()),
         config=config,
@@ -59,8 +55,7 @@ def check(
     if answer_refused:
         loop = loop.model_copy(update={"verdict": LoopVerdict.GAVE_UP})
 
-    noted_signatures = {} if in_blocks else signatures
-    noted_results = repetition.with_notices(items, results, noted_signatures, loop)
+    noted_results = repetition.with_notices(items, results, {} if in_blocks else signatures, loop)
     exchange = settle_exchange(reply, items, noted_results, profile.protocol, specs, root)
     update: dict[str, Any] = {"loop": loop, "messages": exchange}
 
@@ -71,7 +66,4 @@ def check(
         update["answer"] = answer
 
     cause = failure or answer_refused or repetition.loop_stop(loop, config) or repetition.tries_stop(loop, results)
-    if cause:
-        update["stop"] = cause
-
-    return update
+    return {**update, "stop": cause} if cause else update
