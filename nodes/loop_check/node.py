@@ -5,8 +5,7 @@ from typing import Any
 
 from mendgraph.nodes.language.history import settle_exchange
 from mendgraph.nodes.loop_check import repetition
-from mendgraph.nodes.loop_check.repetition import target_of
-from mendgraph.nodes.records import EditForm, LoopRecord, LoopVerdict, ModelReply, ToolCall, ToolSpec, net_changes
+from mendgraph.nodes.records import EditForm, LoopVerdict, ModelReply, ToolCall, ToolSpec, net_changes
 
 
 def check(
@@ -29,19 +28,8 @@ def check(
     reply = state.get("reply") or ModelReply()
     profile = state["profile"]
     changed_paths = tuple(net_changes(state.get("changes") or []))
-    calls = {at: item for at, item in enumerate(items) if isinstance(item, ToolCall) and item.tool in specs}
-    signatures = {at: signature_of(call, specs[call.tool]) for at, call in calls.items() if not call.implied}
-    targets = {name: target_of(calls[at], specs[calls[at].tool], root) for at, name in signatures.items()}
+    loop, signatures = repetition.judge_step(state, config, signature_of, specs, root)
 
-    loop = repetition.check_progress(
-        record=state.get("loop", LoopRecord()),
-        signatures=tuple(signatures.values()),
-        described={name: (calls[at].tool, targets[name]) for at, name in signatures.items()},
-        changed={name for at, name in signatures.items() if results[at].changes},
-        answered=any(specs[call.tool].terminal and results[at].result.ok for at, call in calls.items()),
-        config=config,
-        outcomes={name: repetition.outcome_of(results[at].result) for at, name in signatures.items()},
-    )
     if not reply.preloaded:
         loop = repetition.count_tries(loop, items, results, specs, config.max_failed_tries, in_blocks=in_blocks)
 

@@ -22,7 +22,7 @@ them.
 import json
 import posixpath
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from hashlib import sha256
 from types import MappingProxyType
 from typing import Any, Final, Literal
@@ -145,6 +145,44 @@ class LoopConfig(Record):
     def span(self) -> int:
         """The window that is in force."""
         return max(self.window, self.threshold)
+
+
+def judge_step(
+    state: "LoopState",
+    config: LoopConfig,
+    signature_of: Callable[[ToolCall, ToolSpec], str],
+    specs: Mapping[str, ToolSpec],
+    root: str,
+) -> tuple[LoopRecord, dict[int, str]]:
+    """The record after the calls of this step, and the signatures of the calls by their place.
+
+    Malformed calls, calls of unknown tools and those that the machine has added have no signature.
+    """
+    items = state.get("items", [])
+    results = state.get("results", [])
+    calls = {at: item for at, item in enumerate(items) if isinstance(item, ToolCall) and item.tool in specs}
+    signatures = {at: signature_of(call, specs[call.tool]) for at, call in calls.items() if not call.implied}
+    described = {}
+    changed = set()
+    outcomes = {}
+
+    for at, name in signatures.items():
+        call = calls[at]
+        described[name] = (call.tool, target_of(call, specs[call.tool], root))
+        outcomes[name] = outcome_of(results[at].result)
+        if results[at].changes:
+            changed.add(name)
+
+    record = check_progress(
+        record=state.get("loop", LoopRecord()),
+        signatures=tuple(signatures.values()),
+        described=described,
+        changed=changed,
+        answered=any(specs[call.tool].terminal and results[at].result.ok for at, call in calls.items()),
+        config=config,
+        outcomes=outcomes,
+    )
+    return record, signatures
 
 
 def check_progress(
