@@ -49,7 +49,7 @@ WITHOUT: dict[str, tuple[tuple[str, Any], ...]] = {
     ),
     "given_names": ((f"{EDITS}.asked_edits._given_names", lambda *_: {}),),
     "file_alone": ((f"{PROMPT}._stuck_file", lambda *_: None),),
-    "expectations": ((f"{HINTS}.RequestChecks.unmet", lambda *_: []),),
+    "expectations": ((f"{HINTS}.RequestChecks.unfinished_requests", lambda *_: []),),
     "listed_files": ((f"{HINTS}.RequestChecks.left_undone", lambda *_: ""),),
     "moves": (("mendgraph.nodes.language.request._moves", lambda *_: ()),),
     "elisions": ((f"{EDITS}.definitions.elision_in", lambda *_: ""),),

@@ -50,8 +50,8 @@ from mendgraph.nodes.execute_tools.files.deadline import CancellationScope, awai
 from mendgraph.nodes.execute_tools.files.sandbox import check_workspace
 from mendgraph.nodes.execute_tools.files.workspace import FileContent
 from mendgraph.nodes.execute_tools.policy.alerts import Alert, Vitals, observe_cost, observe_reply, observe_tool
+from mendgraph.nodes.execute_tools.run_call import Execution
 from mendgraph.nodes.execute_tools.secrets.redact import Redactor
-from mendgraph.nodes.execute_tools.step import Execution
 from mendgraph.nodes.execute_tools.trace import RunLog
 from mendgraph.nodes.guard.policy import edited_result, judge_workspace
 from mendgraph.nodes.guard.scope import unnamed
@@ -566,7 +566,7 @@ class BoundNodes:
         for problem in (*context.network_problems(), self._tools.unknown_tools(context), unpriced):
             if problem:
                 return problem
-        if context.response_format is not None and ANSWER_TOOL not in self._specs:
+        if context.response_format is not None and not self._specs[ANSWER_TOOL].offered:
             return "This agent has no tool final_answer, so no response_format can be asked for: add it to its tools."
         return schema_problem(context.response_format or {})
 

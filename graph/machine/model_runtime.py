@@ -308,14 +308,14 @@ class ModelRuntime:
         def price_of(name: str) -> ledger.Price | None:
             return context.price() or (None if isinstance(prices, ToolError) else ledger.find_price(prices, name))
 
-        names = models.given_names
+        names = models.user_names
         for name in names:
             if cause := ledger.unknown_price(settings.budget.limits, price_of(name), name):
                 raise ValueError(cause.message)
 
         choices = tuple(GivenChoice(model=name or None, place=place) for place, name in enumerate(names))
         budget = replace(settings.budget, models=choices, price_of=price_of)
-        known = models.known(None, None, context.model_options())
+        known = models.without_request(None, None, context.model_options())
         window = context.window_tokens or (known and known.window_tokens) or find_profile(names[0]).window_tokens
         connect = partial(self._connect, OBSERVER.get(), models=models)
         services = replace(services, connect=connect, ready=partial(connect, waiting=False))
@@ -365,7 +365,7 @@ class ModelRuntime:
         if self._given is not None:
             return tuple(
                 GivenChoice(model=given or context.model, base_url=context.base_url, options=options, place=place)
-                for place, given in enumerate(self._models.given_names)
+                for place, given in enumerate(self._models.user_names)
             )
 
         models = models_in_order(name, context.base_url, context.fallback_models, options)
@@ -384,7 +384,7 @@ class ModelRuntime:
         return endpoint
 
     def _known(self, context: AgentContext) -> "ChatModel | None":
-        return self._models.known(self._name(context), context.base_url, context.model_options())
+        return self._models.without_request(self._name(context), context.base_url, context.model_options())
 
     def _is_embedded(self, context: AgentContext) -> bool:
         endpoint = None if self._given is not None else self._endpoint(context)

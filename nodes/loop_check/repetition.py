@@ -299,7 +299,7 @@ def _repeated(steps: Steps, config: LoopConfig) -> list[str]:
 def _ends_cycle(actions: list[str], times: int) -> bool:
     for length in range(2, LONGEST_CYCLE + 1):
         cycle = actions[-length:]
-        if len({*cycle}) == length and actions[-length * times :] == cycle * times:
+        if len({*cycle}) > 1 and actions[-length * times :] == cycle * times:
             return True
 
     return False

@@ -352,7 +352,7 @@ def _implied_answer(items: Sequence[Item], prose: str, step: int, reader: Reader
     model that is asked whether it is done does the same again. So is a `terminal` reply. The answer stands only if
     every call worked, and never where the user wants a value of a certain shape.
     """
-    if reader.check_answer(Answer(text=prose)) or not items:
+    if ANSWER_TOOL not in reader.known_tools or reader.check_answer(Answer(text=prose)) or not items:
         return []
 
     if not all(isinstance(item, ToolCall) and item.tool != ANSWER_TOOL for item in items):

@@ -41,7 +41,7 @@ from tests.fuzz.inputs import (
     reply_texts,
 )
 from tests.fuzz.recorded import READERS, reader_of, recorded_replies
-from tests.nodes.parse.readings import REGISTRY
+from tests.rules.parse.readings import REGISTRY
 
 LONGEST_DETAILS: Final = 3_000
 """Characters that an error may tell a model, whatever was wrong."""
