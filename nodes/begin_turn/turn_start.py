@@ -159,8 +159,11 @@ def close_step(
     if not items:
         return messages, {}
 
-    made: Made = using.calls_made(items) if state.get("verdicts") else ({}, {})
-    call_results, files_read = made
+    call_results: Mapping[int, CallResult] = {}
+    files_read: Mapping[str, str] = {}
+    if state.get("verdicts"):
+        call_results, files_read = using.calls_made(items)
+
     settled = state.get("results", [])
     results = []
 
