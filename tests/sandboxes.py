@@ -6,7 +6,15 @@ from contextlib import suppress
 
 import pytest
 
-from mendgraph.nodes.execute_tools.processes.backends import BACKENDS, sandbox_problem
+from mendgraph.nodes.execute_tools.sandboxes.backends import AUTO, BACKENDS, choose_sandbox
+from mendgraph.nodes.records import ToolError
+
+
+def sandbox_problem(kind: str = AUTO) -> str | None:
+    """Why no sandbox of this kind starts on this machine, with the remedy; None where one does."""
+    sandbox = choose_sandbox(kind)
+    return sandbox.message if isinstance(sandbox, ToolError) else None
+
 
 needs_sandbox = pytest.mark.skipif(sandbox_problem() is not None, reason="no sandbox for programs here")
 

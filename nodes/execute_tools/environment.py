@@ -140,8 +140,7 @@ class Environment:
     ) -> None:
         """With a `breaker`, an action whose endpoint is down rests for a while; `secrets` are never shown.
 
-        With `actions`, an action may be named, and no other name is known.
-
+        With `actions`, an action may be named, and no other name is known; their validators come before all else.
         A timeout is not retried where the action is known to change something: by its `effect`, or by its name.
 
         Raises:
@@ -287,7 +286,8 @@ class Environment:
         """The arguments that the action gets; what is refused raises."""
         effect = declared_effect(request.action) or effect_by_name(request.name)
         self._permit(Tool(request.name, request.name, OpenArguments, effect, lambda *_: None))
-        return self._prepare_args(request.name, dict(request.args))
+        args = dict(request.args) if self._actions is None else self._actions.normalised(request.name, request.args)
+        return self._prepare_args(request.name, args)
 
     def _succeeded(self, request: _Request, prepared: dict[str, Any], value: Any) -> ExecResult:
         return ExecResult(True, request.name, prepared, data=without_known(value, self._redactor))

@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, Protocol, Type
 import orjson
 from pydantic import AliasChoices, BaseModel, ConfigDict, Field, ValidationError
 
+from mendgraph.nodes.execute_tools.commands.commands import Commands
 from mendgraph.nodes.execute_tools.evidence.checks import Checks, RanTests
 from mendgraph.nodes.execute_tools.files.deadline import CancellationScope
 from mendgraph.nodes.execute_tools.files.workspace import Workspace
-from mendgraph.nodes.execute_tools.processes.commands import Commands
 from mendgraph.nodes.execute_tools.signatures import PATH_NAMES, read_signature
 from mendgraph.nodes.execute_tools.store.run_folder import Artifacts
 from mendgraph.nodes.execute_tools.tool_schemas import fitted_schema, plain_schema
@@ -487,6 +487,19 @@ class ActionRegistry:
             return [f"the validator of {name} gave back {type(normalised).__name__} and no arguments"]
 
         return registered.validate(dict(normalised))
+
+    def normalised(self, name: str, arguments: Mapping[str, Any]) -> JsonMap:
+        """The arguments as the action's validator gives them, after its schema; as they are where it has none.
+
+        Raises:
+            ValueError: they are refused.
+        """
+        if name not in self._validators:
+            return dict(arguments)
+        checked = self.validate(name, dict(arguments))
+        if isinstance(checked, list):
+            raise ValueError("; ".join(checked))  # noqa: TRY004 - it is the arguments that are wrong
+        return checked
 
 
 # --- How the arguments look to a model: a plain JSON schema, and plain sentences for errors

@@ -12,16 +12,9 @@ from typing import Final, NamedTuple, Protocol
 
 from mendgraph.nodes.language.display import listed
 from mendgraph.nodes.language.documents import defined_names, parse_quietly
-from mendgraph.nodes.language.names import (
-    IS_TEST,
-    ORDER,
-    SENTENCES,
-    TEXT_SUFFIXES,
-    named_paths,
-    orders_a_change,
-    without_output,
-)
+from mendgraph.nodes.language.names import IS_TEST, TEXT_SUFFIXES, named_paths, without_output
 from mendgraph.nodes.language.request import Move, is_file, module_of, read_request
+from mendgraph.nodes.small_model.wording import ORDER, SENTENCES, orders_a_change
 
 MOST_LINES: Final = 5  # lines that a sentence names
 _TO_PASS: Final = re.compile(

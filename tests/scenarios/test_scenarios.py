@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from mendgraph.graph.machine.routes import LOOP_ENDS, TRANSITIONS
-from mendgraph.nodes.execute_tools.processes.backends import sandbox_problem
 from mendgraph.nodes.records import Protocol
+from tests.sandboxes import sandbox_problem
 from tests.scenarios.narrator import FIRST_REQUEST, Entry
 from tests.scenarios.player import Recording, play, usual_request
 from tests.scenarios.scenario import Scenario, Style, Way
