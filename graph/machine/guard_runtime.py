@@ -221,14 +221,14 @@ class Previewer:
     def _dry_run(
         self, tool: Tool, call: ToolCall, dry: DryWorkspace, known: dict[str, str], names: tuple[str, ...]
     ) -> Preview:
-        before = len(dry.made)
+        before = len(dry.planned)
 
         try:
             output = call_tool(tool, self._context(dry, known), call.arguments, SECONDS)
         except Exception:  # noqa: BLE001 - the call runs, changes nothing, and says itself what is wrong
             return Preview(NO_PREVIEW.shown, names, ())
 
-        changes = dry.made[before:]
+        changes = dry.planned[before:]
         if not isinstance(output, ToolOutput) or output.result.error is not None:
             return Preview(NO_PREVIEW.shown, names, ())
 

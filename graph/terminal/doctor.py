@@ -183,7 +183,7 @@ def tests(root: str) -> Finding:
     else:
         runners = find_runners(checked)
 
-    if not runners.told:
+    if not runners.summary:
         return Finding(Status.OFF, f"no test runner was found (looked for {LOOKED_FOR})")
 
     lacking = any(command.lacks for command in runners.commands)
@@ -191,7 +191,7 @@ def tests(root: str) -> Finding:
     if lacking:
         remedy = "install what is missing; until then these tests are not run"
 
-    return Finding(Status.WARNING if lacking else Status.OK, runners.told, remedy)
+    return Finding(Status.WARNING if lacking else Status.OK, runners.summary, remedy)
 
 
 def ripgrep() -> Finding:

@@ -39,7 +39,8 @@ def readable_text(html: str) -> str:
     def add(text: str) -> None:
         if not preformatted:
             text = _BLANK.sub(" ", text)
-            text = text.lstrip(" ") if parts[-1].endswith(("\n", " ")) else text
+            if parts[-1].endswith(("\n", " ")):
+                text = text.lstrip(" ")
 
         if text:
             parts.append(text)
@@ -50,11 +51,12 @@ def readable_text(html: str) -> str:
         name = (tag["name"] or "").lower()
         opening = not tag["end"]
 
-        if name in _PARAGRAPHS or (name in _LINES and (opening or name != "li")):
-            parts.append("\n\n" if name in _PARAGRAPHS else "\n")
+        line_ends = _line_ends(name, opening=opening)
+        if line_ends:
+            parts.append(line_ends)
 
         if name == "pre":
-            preformatted = max(0, preformatted + (1 if opening else -1))
+            preformatted = preformatted + 1 if opening else max(0, preformatted - 1)
         elif name == "a" and opening:
             href = _HREF.search(tag["attributes"])
             links.append(f" ({href[1]})" if href else "")
@@ -70,6 +72,15 @@ def readable_text(html: str) -> str:
         return unescape(text)
     except ValueError:  # a reference of thousands of digits is none
         return text
+
+
+def _line_ends(tag: str, *, opening: bool) -> str:
+    if tag in _PARAGRAPHS:
+        return "\n\n"
+    if tag in _LINES and (opening or tag != "li"):
+        return "\n"
+
+    return ""
 
 
 _PAGES = frozenset({"text/html", "application/xhtml+xml"})
@@ -98,10 +109,9 @@ def http_get(context: ToolContext, arguments: HttpGetArguments) -> ToolAnswer:
     if isinstance(response, ToolError):
         return response
 
+    text = response.text
     if response.content_type in _PAGES:
-        text = readable_text(response.text)
-    else:
-        text = response.text
+        text = readable_text(text)
 
     return ToolOutput.ok(
         status=response.status,
