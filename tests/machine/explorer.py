@@ -140,7 +140,7 @@ class OneBranch(SpendingStore):
     def begin(self, thread: str, *, first: bool) -> None:
         """Nothing is marked."""
 
-    def begun(self, *_: object, **__: object) -> None:
+    def begin_number(self, *_: object, **__: object) -> None:
         return None
 
     def newest(self) -> int:
