@@ -351,7 +351,7 @@ class ModelRuntime:
         model = GuardedModel(connected, breaker, redactor.unnamed, partial(RedactedStream, redactor))
 
         if observer:
-            return observer.model(model, wanted, own=(models or self._given) is not None)
+            return observer.model(model, wanted, is_users=(models or self._given) is not None)
 
         return model
 
