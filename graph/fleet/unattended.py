@@ -38,7 +38,7 @@ class Unattended(NamedTuple):
 
     root: str
     copy: workspace_copies.Copy
-    wanted: workspace_copies.Wanted
+    wanted: workspace_copies.BranchRequest
 
     @property
     def run(self) -> str:
@@ -69,7 +69,7 @@ class Unattended(NamedTuple):
         `checked`, or for which no commit is requested.
         """
         branch = self.wanted.branch
-        commit: workspace_copies.Committed | ToolError = workspace_copies.Committed("", {})
+        commit: workspace_copies.BranchCommit | ToolError = workspace_copies.BranchCommit("", {})
         if finished and files and self.wanted.commit:
             commit = self._commit(files, message, checked=checked)
 
@@ -81,7 +81,9 @@ class Unattended(NamedTuple):
 
         return self._remove_worktree(branch, commit, len(files))
 
-    def _commit(self, files: Sequence[str], message: str, *, checked: bool) -> workspace_copies.Committed | ToolError:
+    def _commit(
+        self, files: Sequence[str], message: str, *, checked: bool
+    ) -> workspace_copies.BranchCommit | ToolError:
         if not checked:
             return self._not_checked()
 
@@ -91,14 +93,14 @@ class Unattended(NamedTuple):
 
         return workspace_copies.commit_branch(self.copy, files, message, identity)
 
-    def _remove_worktree(self, branch: str, commit: workspace_copies.Committed, files: int) -> Published:
+    def _remove_worktree(self, branch: str, commit: workspace_copies.BranchCommit, files: int) -> Published:
         """Remove the worktree, unless it holds changes that are not committed."""
         message = "Nothing is committed"
         if commit.id:
             count = count_of(files - len(commit.left_out), "file")
             message = f"Committed {count} to the branch {branch} ({commit.id[:9]})"
 
-        left_out = workspace_copies.leave_branch(self.copy, branch)
+        left_out = workspace_copies.remove_branch_copy(self.copy, branch)
         problem = None
         if isinstance(left_out, ToolError):
             problem = left_out
@@ -126,7 +128,7 @@ def _uncommitted_words(reasons: Mapping[str, str], root: str) -> str:
 
 
 def begin(workspace: str, task: str, run_id: str, *, commit: bool, report: str) -> Unattended | ToolError:
-    """Create the worktree of a task; `commit` and `report` are those of `Wanted`.
+    """Create the worktree of a task; `commit` and `report` are those of `BranchRequest`.
 
     The error says what is missing: a repository, a commit in it, or an identity to commit with.
     """
@@ -144,7 +146,7 @@ def begin(workspace: str, task: str, run_id: str, *, commit: bool, report: str) 
     words = "-".join(re.findall(r"[a-z0-9]+", task.lower())[:6])[:40]
     name = f"{words}-{short_id(run_id)}".strip("-")
     folder = os.path.join(os.path.abspath(data_folder()), _WORKTREES, name)
-    commit_request = workspace_copies.Wanted(f"mendgraph/{name}", task, commit, report)
+    commit_request = workspace_copies.BranchRequest(f"mendgraph/{name}", task, commit, report)
     branch_result = workspace_copies.make_branch(path, folder, commit_request)
 
     if isinstance(branch_result, ToolError):
@@ -164,10 +166,10 @@ def taken_up(root: str) -> Unattended | None:
     else:
         copy = workspace_copies.open_copy(os.path.join(folder, name))
 
-    if copy is None or copy.wanted is None:
+    if copy is None or copy.request is None:
         return None
 
-    return Unattended(real, copy, copy.wanted)
+    return Unattended(real, copy, copy.request)
 
 
 def cost_limit(settings: Mapping[str, Any]) -> dict[str, Any]:

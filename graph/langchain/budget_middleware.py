@@ -41,8 +41,9 @@ from mendgraph.nodes.call_model.endpoint import ModelChoice
 from mendgraph.nodes.call_model.model import Call, Sent, Stopped
 from mendgraph.nodes.call_model.paid_call import CallBudget, PaidCall, Request
 from mendgraph.nodes.call_model.prompts.estimates import MOST_TOKENS
-from mendgraph.nodes.call_model.prompts.prompt import Prompt, as_map
+from mendgraph.nodes.call_model.prompts.prompt import Prompt
 from mendgraph.nodes.call_model.services import CallServices
+from mendgraph.nodes.language.chat_messages import as_map
 from mendgraph.nodes.records import (
     JsonMap,
     ModelReply,

@@ -32,7 +32,7 @@ from mendgraph.nodes import records
 from mendgraph.nodes.call_model.services import LAST_WORDS_S
 from mendgraph.nodes.execute_tools.files.deadline import Worker, monotonic_s
 from mendgraph.nodes.execute_tools.registry import ToolContext
-from mendgraph.nodes.execute_tools.step import JOURNALED
+from mendgraph.nodes.execute_tools.run_call import JOURNALED
 from mendgraph.nodes.execute_tools.tool_run import ToolRun
 from mendgraph.nodes.records import JsonMap, StopReason
 

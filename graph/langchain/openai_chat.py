@@ -36,7 +36,8 @@ from mendgraph.graph.langchain.openai_documents import (
     usage_of,
 )
 from mendgraph.graph.langchain.reply_limits import NOT_COMPRESSED, abound_response, bound_response
-from mendgraph.nodes.call_model.prompts.prompt import Prompt, json_bytes
+from mendgraph.nodes.call_model.prompts.prompt import Prompt
+from mendgraph.nodes.language.chat_messages import json_bytes
 from mendgraph.nodes.records import JsonMap
 
 REQUEST_OPTIONS: Final = {"extra_headers": "headers", "extra_query": "params", "timeout": "timeout"}

@@ -37,7 +37,7 @@ from mendgraph.nodes.execute_tools.registry import (
     tool_of,
     unavailable_tool,
 )
-from mendgraph.nodes.execute_tools.tool_run import meant_or_known
+from mendgraph.nodes.execute_tools.tool_run import similar_or_all
 from mendgraph.nodes.execute_tools.tool_schemas import shown_schema
 from mendgraph.nodes.execute_tools.tools import default_tools
 from mendgraph.nodes.language.display import one_line
@@ -74,7 +74,7 @@ def as_tools(tools: Iterable[object], effects: Mapping[str, Effect]) -> tuple[To
     for name in effects.keys() - foreign:
         if any(tool.name == name for tool in converted):
             raise ValueError(f"effects: the tool {name!r} says its effect itself, in @tool(effect=...): leave it out.")
-        raise ValueError(f"effects: there is no tool {name!r}. {meant_or_known(name, foreign)[1]}")
+        raise ValueError(f"effects: there is no tool {name!r}. {similar_or_all(name, foreign)[1]}")
 
     return tuple(converted)
 

@@ -30,15 +30,15 @@ from mendgraph.graph.langchain.run_middleware import (
     is_reading,
 )
 from mendgraph.nodes.begin_turn.turn_start import HIDDEN_NAME, scrubbed
+from mendgraph.nodes.execute_tools.commands import command_changes as watch
 from mendgraph.nodes.execute_tools.engine import Engine
 from mendgraph.nodes.execute_tools.evidence.checks import CheckRules, open_checks
 from mendgraph.nodes.execute_tools.files.deadline import monotonic_s
 from mendgraph.nodes.execute_tools.files.sandbox import JudgedPaths, check_workspace
 from mendgraph.nodes.execute_tools.files.workspace import Workspace
 from mendgraph.nodes.execute_tools.plain_values import in_words, json_like
-from mendgraph.nodes.execute_tools.processes import command_changes as watch
-from mendgraph.nodes.execute_tools.processes.backends import AUTO
 from mendgraph.nodes.execute_tools.registry import ActionRegistry, ToolContext
+from mendgraph.nodes.execute_tools.sandboxes.backends import AUTO
 from mendgraph.nodes.execute_tools.secrets.redact import Redactor, known_values
 from mendgraph.nodes.execute_tools.tools.run_command import run_checks
 from mendgraph.nodes.execute_tools.tools.saving import file_changes

@@ -4,14 +4,15 @@ from base64 import b64encode
 from functools import partial
 from typing import Any, TypeVar
 
+from mendgraph.nodes.execute_tools.commands.command_rules import CommandRules
+from mendgraph.nodes.execute_tools.commands.commands import open_commands, output_text
 from mendgraph.nodes.execute_tools.engine import Engine, EngineConfig
 from mendgraph.nodes.execute_tools.files.sandbox import check_workspace
 from mendgraph.nodes.execute_tools.files.text_files import decode_text
 from mendgraph.nodes.execute_tools.files.tree_walk import parse_globs
 from mendgraph.nodes.execute_tools.files.workspace import Entry, FileContent, Workspace, relative_glob
-from mendgraph.nodes.execute_tools.processes.backends import AUTO
-from mendgraph.nodes.execute_tools.processes.commands import CommandRules, open_commands, output_text
 from mendgraph.nodes.execute_tools.registry import ActionRegistry, ToolContext
+from mendgraph.nodes.execute_tools.sandboxes.backends import AUTO
 from mendgraph.nodes.execute_tools.secrets.redact import masked_blocks
 from mendgraph.nodes.execute_tools.tools import default_tools
 from mendgraph.nodes.execute_tools.tools.search_files import MAX_RESULTS

@@ -19,11 +19,13 @@ from langgraph.config import get_stream_writer
 from mendgraph.graph.configuration.context import AgentContext
 from mendgraph.graph.configuration.loading import load_prices
 from mendgraph.graph.langchain.wrapped_models import is_configurable, run_models
+from mendgraph.graph.machine.small_models import block_form, is_in_blocks
 from mendgraph.graph.machine.state import AgentState
 from mendgraph.graph.machine.tool_runtime import ToolRuntime
 from mendgraph.graph.spending.store import SpendingStore
 from mendgraph.graph.telemetry.spans import OBSERVER, RunSpan
 from mendgraph.nodes.call_model import ledger
+from mendgraph.nodes.call_model.call_state import CallSettings
 from mendgraph.nodes.call_model.endpoint import (
     EMBEDDED_MODEL,
     EMBEDDED_WINDOW,
@@ -33,7 +35,6 @@ from mendgraph.nodes.call_model.endpoint import (
     models_in_order,
     named_model,
 )
-from mendgraph.nodes.call_model.exchange import CallSettings
 from mendgraph.nodes.call_model.model import GuardedModel
 from mendgraph.nodes.call_model.paid_call import CallBudget
 from mendgraph.nodes.call_model.prompts.profiles import find_profile
@@ -46,7 +47,7 @@ from mendgraph.nodes.execute_tools.files.deadline import monotonic_s
 from mendgraph.nodes.execute_tools.journal.journal import parent_of
 from mendgraph.nodes.execute_tools.secrets.redact import RedactedStream
 from mendgraph.nodes.language.history import in_openai_form, media_of
-from mendgraph.nodes.records import EditForm, JsonMap, Profile, ProviderFailure, ToolError, ToolSpec
+from mendgraph.nodes.records import JsonMap, Profile, ProviderFailure, ToolError, ToolSpec
 
 if TYPE_CHECKING:
     from mendgraph.graph.langchain.chat_model import ChatModel
@@ -171,7 +172,7 @@ class ModelRuntime:
         The block form shows a model nothing but text.
         """
         kinds = media_of(message)
-        if not kinds or self.profile(context).edit_form is EditForm.BLOCKS:
+        if not kinds or is_in_blocks(self.profile(context)):
             return sorted(kinds)
 
         known = self._known(context)
@@ -275,6 +276,7 @@ class ModelRuntime:
             window_tokens=self.window_tokens(context, profile),
             cache=self._cache,
             stand_ins=self._stand_ins,
+            blocks=block_form(profile),
         )
 
     def services(self, limits: ledger.RunLimits, tell: Callable[[str, JsonMap], None]) -> CallServices:

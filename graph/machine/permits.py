@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from mendgraph.graph.configuration.context import AgentContext
-from mendgraph.nodes.execute_tools.processes.commands import Commands
+from mendgraph.nodes.execute_tools.commands.commands import Commands
 from mendgraph.nodes.execute_tools.registry import ToolContext
 from mendgraph.nodes.execute_tools.tools.run_command import COMMANDS_ARE_OFF
 from mendgraph.nodes.guard.permissions import Permission

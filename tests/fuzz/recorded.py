@@ -23,11 +23,9 @@ from mendgraph.nodes.call_model.model import Call
 from mendgraph.nodes.call_model.prompts.prompt import Prompt
 from mendgraph.nodes.parse.reading import Reader
 from mendgraph.nodes.records import ModelReply, ProviderFailure
-from tests.nodes.parse.readings import BLOCKS, NATIVE, NATIVE_BLOCKS, TEXT
 from tests.recorded.cassette import read
 from tests.recorded.table import RUNS
-
-Result = ModelReply | ProviderFailure
+from tests.rules.parse.readings import BLOCKS, NATIVE, NATIVE_BLOCKS, TEXT
 
 READERS: Final[dict[str, Reader]] = {"text": TEXT, "native": NATIVE, "blocks": BLOCKS, "both": NATIVE_BLOCKS}
 CALL: Final = Call(prompt=Prompt(messages=({"role": "user", "content": "Hi"},)), max_output_tokens=9, timeout_s=60.0)
