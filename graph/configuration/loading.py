@@ -401,9 +401,9 @@ def read_user_settings(environment: Mapping[str, str]) -> Settings | tuple[Probl
 
     path, text = source
     if isinstance(text, ToolError):
-        return (Problem(shown(path), text.message),)
+        return (Problem(short_path(path), text.message),)
 
-    return parse_settings(text, shown(path))
+    return parse_settings(text, short_path(path))
 
 
 def _users_file(name: str, named: str | None, variable: str) -> tuple[str, str | ToolError] | None:
@@ -449,8 +449,8 @@ def read_workspace_settings(workspace: str) -> Settings | tuple[Problem, ...]:
     return replace(settings, sha256=user_files.hash_of(data))
 
 
-def shown(path: str) -> str:
-    """A file's name as messages have it."""
+def short_path(path: str) -> str:
+    """A path for messages: quoted where it is long or has characters that cannot be printed."""
     if path.isprintable() and len(path) <= 200:
         return path
     return quoted(path)

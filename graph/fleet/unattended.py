@@ -23,13 +23,13 @@ _MAX_COST_USD: Final = 5.0
 class Published(NamedTuple):
     """What is there at the end: the `branch`, its `commit`, the `worktree`, each "" where there is none.
 
-    `said` tells that to people; `problem` is what could not be done.
+    `words` say that to people; `problem` is what could not be done.
     """
 
     branch: str
     commit: str
     worktree: str
-    said: str
+    words: str
     problem: ToolError | None = None
 
 

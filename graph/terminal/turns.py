@@ -385,7 +385,7 @@ class Turns:
 
         return None
 
-    def _answer(self, asked: Asked) -> Mapping[str, Any] | str:
+    def _answer(self, approval: Asked) -> Mapping[str, Any] | str:
         if self._signals.stopping:
             return "stop"
 
@@ -394,7 +394,7 @@ class Turns:
 
         try:
             keys = self.setup.ask_key
-            return ask_person(asked.request, self._display.err, self.setup.ask, edit, read_key=keys, width=width)
+            return ask_person(approval.request, self._display.err, self.setup.ask, edit, read_key=keys, width=width)
         except KeyboardInterrupt:
             self._display.err.line("")  # the question stands in this line, and the terminal's ^C
             raise
@@ -466,7 +466,7 @@ class Turns:
 
         self._view.lines(*outcome_lines(outcome), *usage_lines(outcome.usage, self._api, self._view.account))
         if published:
-            self._view.lines(Line(one_line(published.said, 1_000)))
+            self._view.lines(Line(one_line(published.words, 1_000)))
 
     def _write_result(self, result: RunResult, published: Published | None) -> None:
         """Write the result as an object for programs."""

@@ -12,7 +12,7 @@ from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, Any, Final
 
 from mendgraph.graph.configuration.context import AgentContext
-from mendgraph.graph.configuration.loading import shown
+from mendgraph.graph.configuration.loading import short_path
 from mendgraph.graph.configuration.narrowing import fields_set, narrowed, refusal, too_wide
 from mendgraph.graph.fleet.serving.tenants import Tenant, Tenants, is_name, parse_tenants
 from mendgraph.nodes.execute_tools.store import database
@@ -199,7 +199,7 @@ def open_admitter() -> Admitter:
     if isinstance(text, ToolError):
         raise CannotServeError(f"{text.message} {TENANTS_VARIABLE} names it.")
 
-    tenants = parse_tenants(text, shown(path))
+    tenants = parse_tenants(text, short_path(path))
     if not isinstance(tenants, Tenants):
         first, *others = map(str, tenants)
         raise CannotServeError(f"{first}{f' (and {len(others)} more problems)' if others else ''}")
