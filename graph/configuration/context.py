@@ -466,7 +466,6 @@ class AgentContext(Record):
     def _both_prices(self) -> Self:
         if (self.usd_per_million_input is None) != (self.usd_per_million_output is None):
             raise ValueError("usd_per_million_input and usd_per_million_output are given together")
-
         for name in ("usd_per_million_cached_input", "usd_per_million_cache_write"):
             if getattr(self, name) is not None and self.usd_per_million_input is None:
                 raise ValueError(f"{name} needs usd_per_million_input as well")
@@ -502,7 +501,6 @@ class AgentContext(Record):
         A model that has no native `tools` is talked to in text; one that was set up so `thinks` before it answers.
         """
         family = find_profile(model)
-
         if self.protocol == "auto":
             protocol = family.protocol
         else:
