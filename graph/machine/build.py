@@ -11,7 +11,7 @@ is the one seam: for secrets in what is given, for limits, for whoever observes,
 import sys
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import aclosing, closing, contextmanager, nullcontext
+from contextlib import aclosing, closing, contextmanager
 from functools import partial
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, SupportsIndex, TypedDict, Union, Unpack, cast
@@ -187,7 +187,11 @@ def _own_limit(config: RunnableConfig) -> RunnableConfig:
 def _observed(observing: Callable[[], RunSpan | None], parts: Iterator[Any]) -> Iterator[Any]:
     """The parts, observed from the first that is asked for."""
     observer = observing()
-    with observer or nullcontext(), closing(cast("Any", parts)):
+    if observer is None:
+        yield from parts
+        return
+
+    with observer, closing(cast("Any", parts)):
         while True:
             with at_work(observer):
                 part = next(parts, _OVER)
@@ -199,11 +203,18 @@ def _observed(observing: Callable[[], RunSpan | None], parts: Iterator[Any]) -> 
 
 async def _aobserved(observing: Callable[[], RunSpan | None], parts: AsyncIterator[Any]) -> AsyncIterator[Any]:
     observer = observing()
-    with observer or nullcontext():
+    if observer is None:
+        async with aclosing(cast("Any", parts)):
+            async for part in parts:
+                yield part
+        return
+
+    with observer:
         async with aclosing(cast("Any", parts)):
             while True:
                 with at_work(observer):
                     part = await anext(parts, _OVER)
+
                 if part is _OVER:
                     return
                 yield part
@@ -589,7 +600,7 @@ def _compiled(given: BuildArguments, form: ResponseFormat | None, nodes: BoundNo
         if source not in _ROUTERS:
             builder.add_edge(source, target)
     for source, router in _ROUTERS.items():
-        builder.add_conditional_edges(source, Route(router), routes.path_map(source))
+        builder.add_conditional_edges(source, Route(router), routes.PATH_MAPS[source])
     if form is not None:
         builder.channels["structured_response"] = StructuredChannel(form)
     streams = [made for transformer in given.middleware for made in transformer.transformers] or None

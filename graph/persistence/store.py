@@ -7,7 +7,7 @@ from contextlib import closing, contextmanager, suppress
 from copy import copy
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from functools import cached_property
+from functools import cache, cached_property
 from typing import TYPE_CHECKING, Any, Final
 
 from pydantic import BaseModel
@@ -114,13 +114,12 @@ class Store:
 
         self.folder = folder
         self._now = now
-        self._secrets = secrets
         self._redactor = Redactor((*secrets, *known_values(os.environ)))
 
     @cached_property
     def saver(self) -> "SqliteStoreSaver | PostgresStoreSaver":
         """The database, opened, and made where there is none; who only lists runs does not wait for LangGraph."""
-        return _saver(self.folder, self._secrets)
+        return _saver(self.folder, self._redactor)
 
     def close(self) -> None:
         """Close the database."""
@@ -287,8 +286,8 @@ _LONGEST_RETENTION_S: Final = 1.0
 """A run waits for this; another one takes care of the workspaces that are left."""
 
 
-def _saver(folder: str, secrets: Sequence[str]) -> "SqliteStoreSaver | PostgresStoreSaver":
-    from mendgraph.graph.machine.state import serializer
+def _saver(folder: str, redactor: Redactor) -> "SqliteStoreSaver | PostgresStoreSaver":
+    from mendgraph.graph.machine.state import serializer_with
     from mendgraph.graph.persistence.checkpoint_saver import SqliteStoreSaver
 
     postgres = postgres_database(folder)
@@ -296,7 +295,7 @@ def _saver(folder: str, secrets: Sequence[str]) -> "SqliteStoreSaver | PostgresS
         from mendgraph.graph.persistence.postgres_saver import CHECKPOINTS, PostgresStoreSaver
 
         open_postgres(CHECKPOINTS)
-        return PostgresStoreSaver(postgres, serializer(secrets, _dictionary(postgres)), _QUICK)
+        return PostgresStoreSaver(postgres, serializer_with(redactor, _dictionary(postgres)), _QUICK)
 
     path = os.path.join(folder, FILE_NAME)
     connection = open_file(folder)
@@ -308,24 +307,29 @@ def _saver(folder: str, secrets: Sequence[str]) -> "SqliteStoreSaver | PostgresS
         connection.close()
         raise
 
-    return SqliteStoreSaver(connection, path, serializer(secrets, dictionary), _QUICK)
+    return SqliteStoreSaver(connection, path, serializer_with(redactor, dictionary), _QUICK)
 
 
 def _dictionary(database: Database) -> bytes:
     """What the database's checkpoints are compressed with: the words of the version that made it."""
-    from mendgraph.graph.machine.state import serializer
-
     row = database.execute("SELECT data FROM dictionary").fetchone()
     if row is None:
-        words = serializer().dumps_typed(_words_of_checkpoints())[1]
         with transaction(database):
-            database.execute("INSERT INTO dictionary VALUES (1, ?) ON CONFLICT DO NOTHING", (words,))
+            database.execute("INSERT INTO dictionary VALUES (1, ?) ON CONFLICT DO NOTHING", (_new_dictionary(),))
             row = database.execute("SELECT data FROM dictionary").fetchone()
 
     if not isinstance(row[0], bytes):
         raise StoreError("The database of the workspace is damaged: its dictionary is of another type.")
 
     return row[0]
+
+
+@cache
+def _new_dictionary() -> bytes:
+    """The dictionary of a new database. It is the same for all of them, and takes 10 ms to serialize."""
+    from mendgraph.graph.machine.state import serializer
+
+    return serializer().dumps_typed(_words_of_checkpoints())[1]
 
 
 def _words_of_checkpoints() -> Mapping[str, Any]:
