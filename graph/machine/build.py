@@ -32,6 +32,7 @@ from mendgraph.graph.configuration.narrowing import read_context
 from mendgraph.graph.langchain.wrapped_models import Single, run_models
 from mendgraph.graph.machine import routes
 from mendgraph.graph.machine.bound_nodes import BoundNodes
+from mendgraph.graph.machine.machine_tools import MachineTools
 from mendgraph.graph.machine.run_records import Durability
 from mendgraph.graph.machine.state import (
     AgentInput,
@@ -42,7 +43,6 @@ from mendgraph.graph.machine.state import (
     own_saver,
     refuse_pruned_histories,
 )
-from mendgraph.graph.machine.tool_runtime import ToolRuntime
 from mendgraph.graph.telemetry.spans import OBSERVER, RunSpan, at_work, run_observer
 from mendgraph.nodes.begin_turn.turn_start import scrubbed
 from mendgraph.nodes.call_model.stop_request import StopRequest
@@ -553,7 +553,7 @@ def build_machine(
     arguments_given = BuildArguments(checkpointer, **arguments)
     form = None if arguments_given.response_format is None else read_format(arguments_given.response_format)
     own_tools = cast("Sequence[Tool] | None", arguments_given.tools)
-    tools = ToolRuntime(
+    tools = MachineTools(
         own_tools,
         tuple(arguments_given.rules),
         arguments_given.roles,

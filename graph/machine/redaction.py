@@ -67,17 +67,17 @@ class WrittenLiterals:
         self._kept: OrderedDict[str, dict[str, Any]] = OrderedDict()
         self._lock = Lock()
 
-    def hidden(self, run_id: str, update: Mapping[str, Any], *channels: str) -> dict[str, Any]:
+    def mask(self, run_id: str, update: Mapping[str, Any], *channels: str) -> dict[str, Any]:
         """What a node returned, with marks for literals in these channels; replies and calls are remembered."""
-        cleaned = {name: self._hidden(run_id, update[name]) for name in channels if update.get(name)}
+        cleaned = {name: self._mask(run_id, update[name]) for name in channels if update.get(name)}
         return {**update, **cleaned}
 
-    def written(self, run_id: str, value: Value) -> Value:
+    def restore(self, run_id: str, value: Value) -> Value:
         """A reply, a call or a list of calls as the model wrote it, or as it is where that is not known any more."""
         if not self._kept:
             return value
         if isinstance(value, list):
-            return [self.written(run_id, item) for item in value]  # type: ignore[return-value]
+            return [self.restore(run_id, item) for item in value]  # type: ignore[return-value]
         if not isinstance(value, ModelReply | ToolCall):
             return value
 
@@ -89,9 +89,9 @@ class WrittenLiterals:
         with self._lock:
             self._kept.pop(run_id, None)
 
-    def _hidden(self, run_id: str, value: Any) -> Any:
+    def _mask(self, run_id: str, value: Any) -> Any:
         if isinstance(value, list):
-            return [self._hidden(run_id, item) for item in value]
+            return [self._mask(run_id, item) for item in value]
 
         clean = _clean(value, self._redactor())
         if isinstance(value, ModelReply | ToolCall) and MARK in (key := _key(clean)):

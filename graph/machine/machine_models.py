@@ -1,0 +1,181 @@
+"""The models of one machine, and what outlives its turns: connections, circuits, prices and the spending book."""
+
+import os
+from collections.abc import Callable
+from functools import cached_property, partial
+from typing import TYPE_CHECKING, Any, Final
+
+from langchain_core.runnables import Runnable
+from langchain_core.runnables.config import ensure_config
+from langgraph.config import get_stream_writer
+
+from mendgraph.graph.configuration.loading import load_prices
+from mendgraph.graph.langchain.wrapped_models import is_configurable, run_models
+from mendgraph.graph.spending.store import SpendingStore
+from mendgraph.graph.telemetry.spans import OBSERVER, RunSpan
+from mendgraph.nodes.call_model import ledger
+from mendgraph.nodes.call_model.endpoint import ModelChoice
+from mendgraph.nodes.call_model.model import GuardedModel
+from mendgraph.nodes.call_model.prompts.prompt import ShownMessages
+from mendgraph.nodes.call_model.services import CallServices
+from mendgraph.nodes.call_model.stop_request import StopRequest
+from mendgraph.nodes.call_model.window import StandIns
+from mendgraph.nodes.execute_tools.call_policy import BreakerConfig, breakers_by_name
+from mendgraph.nodes.execute_tools.files.deadline import monotonic_s
+from mendgraph.nodes.execute_tools.secrets.redact import RedactedStream, Redactor
+from mendgraph.nodes.records import JsonMap, ProviderFailure, ToolError
+
+if TYPE_CHECKING:
+    from mendgraph.graph.langchain.chat_models import ChatModels
+
+MOST_OTHERS: Final = 16
+"""Chat models of hooks and of configs whose connections stay open."""
+
+_OF_LANGGRAPH: Final = ("__", "thread_id", "checkpoint_", "langgraph_", "graph_id", "assistant_id", "run_id")
+"""Prefixes of LangGraph's own entries of a config, which choose no model."""
+
+
+class MachineModels:
+    """Connects one machine to its models. Nothing is connected, opened or read before it is needed."""
+
+    def __init__(
+        self, model: Runnable[Any, Any] | str | None, redactor: Callable[[], Redactor], stop: StopRequest | None
+    ) -> None:
+        """`model` answers all calls, or is the name of the one that does; `stop` is how a run may be ended early."""
+        self.chat_model: Runnable[Any, Any] | None = None
+        self.model_name: str | None = None
+        if isinstance(model, str):
+            self.model_name = model
+        else:
+            self.chat_model = model
+
+        self.stop = stop or StopRequest()
+        self.book = SpendingStore()
+        self.messages = ShownMessages()
+        self.stand_ins: StandIns = {}
+
+        self._redactor = redactor
+        self._is_configurable = is_configurable(model)
+        self._breaker_of = breakers_by_name(BreakerConfig(), monotonic_s)
+        self._others: list[tuple[object, ChatModels]] = []
+
+    @property
+    def run_chat_model(self) -> Any:
+        """The user's chat model as the run's config chooses it; None where there is only a name."""
+        if self.chat_model is None:
+            return None
+        return run_models(self.chat_model, self._config())[0].chat
+
+    @property
+    def connections(self) -> "ChatModels":
+        """The connections of this run's models."""
+        config = self._config()
+        if not config:
+            return self._default_connections
+
+        return self.connections_of(self.chat_model, config)
+
+    @cached_property
+    def _default_connections(self) -> "ChatModels":
+        """Made when the first turn begins: langchain-openai takes half a second to import."""
+        from mendgraph.graph.langchain.chat_models import ChatModels
+
+        models = () if self.chat_model is None else run_models(self.chat_model)
+        return ChatModels(lambda: os.environ, models)
+
+    def _config(self) -> Any:
+        """What the run's config chooses of a configurable model."""
+        if not self._is_configurable:
+            return {}
+
+        configurable = ensure_config().get("configurable") or {}
+        chosen = {name: value for name, value in configurable.items() if not name.startswith(_OF_LANGGRAPH)}
+        return {"configurable": chosen} if chosen else {}
+
+    def connections_of(self, chat: Any, config: Any = None) -> "ChatModels":
+        """The connections of another chat model, or of what a config chooses, which stay open.
+
+        Raises TypeError: it is no chat model, and nothing that a run can honour.
+        """
+        from mendgraph.graph.langchain.chat_models import ChatModels
+
+        for other, models in self._others:
+            if other is chat or (config and other == config):
+                return models
+
+        models = ChatModels(lambda: os.environ, run_models(chat, config or ensure_config()))
+        self._others = [*self._others, (config or chat, models)][-MOST_OTHERS:]
+        return models
+
+    @cached_property
+    def prices(self) -> ledger.PriceList | ToolError:
+        """The price list, or why it cannot be read."""
+        return load_prices()
+
+    def listed_price(self, name: str) -> ledger.Price | None:
+        """What the price list says of a model, None where it says nothing or cannot be read."""
+        if isinstance(self.prices, ToolError):
+            return None
+        return ledger.find_price(self.prices, name)
+
+    def services(self, limits: ledger.RunLimits, tell: Callable[[str, JsonMap], None]) -> CallServices:
+        """How calls are made; text and waits go to whoever streams the run with mode "custom"."""
+        write = get_stream_writer()
+
+        def on_text(text: str) -> None:
+            write({"type": "text", "text": text})
+
+        def on_wait(seconds: float, reason: str) -> None:
+            write({"type": "waiting", "seconds": seconds, "reason": reason})
+
+        connect = partial(self._connect, OBSERVER.get())
+        ready = partial(connect, waiting=False)
+        return CallServices(connect, on_text, on_wait, tell, self.book, limits, self.stop, ready)
+
+    def connect_to(self, models: "ChatModels") -> Callable[..., Any]:
+        """What connects to these models, in place of the run's, for `CallServices.connect`."""
+        return partial(self._connect, OBSERVER.get(), models=models)
+
+    def _connect(
+        self,
+        observer: RunSpan | None,
+        choice: ModelChoice,
+        models: "ChatModels | None" = None,
+        *,
+        waiting: bool = True,
+    ) -> Any:
+        has_chat_model = models is not None or self.chat_model is not None
+        connection = (models or self.connections).connect(choice, waiting=waiting)
+        if connection is None or isinstance(connection, ProviderFailure):
+            return connection
+
+        redactor = self._redactor()
+        # A literal that the model itself calls a password is no secret of ours; it may be the fixture of a test.
+        # It runs as it is written; `WrittenLiterals` keeps it out of what is stored.
+        breaker = self._breaker_of(choice.breaker_key)
+        model = GuardedModel(connection, breaker, redactor.unnamed, partial(RedactedStream, redactor))
+
+        if observer:
+            return observer.model(model, choice, own=has_chat_model)
+
+        return model
+
+    def close(self) -> None:
+        """Close the connections that were opened for sync calls, and the spending book."""
+        for models in self._all_connections():
+            models.close()
+
+        self.book.close()
+
+    async def aclose(self) -> None:
+        """Close the connections of this event loop, those for sync calls, and the spending book."""
+        for models in self._all_connections():
+            await models.aclose()
+
+        self.book.close()
+
+    def _all_connections(self) -> "list[ChatModels]":
+        models = [models for _, models in self._others]
+        if "_default_connections" in self.__dict__:
+            return [self._default_connections, *models]
+        return models

@@ -1,0 +1,312 @@
+"""The step of `execute_tools`: what its calls may use, what it is charged, and how failed work is restored."""
+
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from functools import partial
+from hashlib import sha256
+from math import inf
+from os.path import join
+from typing import TYPE_CHECKING, Any
+
+from langgraph.runtime import get_runtime
+from langgraph.store.base import BaseStore
+
+from mendgraph.graph.langchain.callbacks import heard_tool_call
+from mendgraph.graph.machine.machine_tools import MachineTools
+from mendgraph.graph.machine.memory import Memory
+from mendgraph.graph.machine.permits import permitted
+from mendgraph.graph.machine.state import AgentState, Update
+from mendgraph.graph.machine.turn_tools import TurnTools
+from mendgraph.graph.machine.workspace import TakenBack, WorkspaceRecords, first_hashes, kept_content
+from mendgraph.nodes.call_model.prompts.block_prompt import foreign_lines
+from mendgraph.nodes.call_model.prompts.turn_view import view_turn
+from mendgraph.nodes.execute_tools.call_policy import CallPolicy
+from mendgraph.nodes.execute_tools.engine import DelegatingEngine, Engine, EngineConfig
+from mendgraph.nodes.execute_tools.files.deadline import CancellationScope
+from mendgraph.nodes.execute_tools.files.sandbox import check_workspace
+from mendgraph.nodes.execute_tools.journal.journal import Journal, parent_of
+from mendgraph.nodes.execute_tools.node import execute_tools
+from mendgraph.nodes.execute_tools.registry import ToolContext
+from mendgraph.nodes.execute_tools.step import Execution, StepResources, calls_made, changes_something, nothing_done
+from mendgraph.nodes.execute_tools.store.run_folder import Artifacts, run_folder
+from mendgraph.nodes.execute_tools.tool_run import ToolRun
+from mendgraph.nodes.execute_tools.trace import TraceEvent, TraceSink
+from mendgraph.nodes.guard.policy import edited_result, results_of_denied
+from mendgraph.nodes.guard.scope import Scope
+from mendgraph.nodes.language.history import asked_in, is_request, last_request
+from mendgraph.nodes.records import CallError, EditForm, JsonMap, Plan, Profile, ToolCall, ToolError, net_changes
+
+if TYPE_CHECKING:
+    from mendgraph.graph.machine.children import Children
+    from mendgraph.nodes.small_model.request_checks import RequestChecks
+
+Write = Callable[[Any], None]
+"""LangGraph's stream writer: what it is given reaches whoever streams the run with mode "custom"."""
+
+RunCall = Callable[[ToolCall, ToolContext], ToolRun]
+InLoop = Callable[[Coroutine[Any, Any, Any]], Any]
+"""Runs a coroutine in the event loop of the run, from another thread, and waits for it."""
+OpenChildren = Callable[[dict[str, int], WorkspaceRecords], "Children"]
+"""(calls of this turn by tool, records of the workspace) -> what runs the children of a step."""
+
+
+def run_tools(
+    turn: TurnTools,
+    state: AgentState,
+    write: Write,
+    scope: CancellationScope | None = None,
+    task: str = "",
+    in_loop: InLoop | None = None,
+    wrap: Callable[[RunCall], RunCall] | None = None,
+    open_children: OpenChildren | None = None,
+) -> Update:
+    """Run the calls that guard allowed, and charge their time to the turn; nothing begins once `scope` is over.
+
+    `task` names this execution of the node, the same when a step that was cut off is run again. `in_loop` runs what is
+    async in the event loop of the run, `wrap` adds the hooks of a call, `open_children` what runs those of a step.
+    """
+    machine = turn.machine
+    context = turn.context
+    items = state["items"]
+    verdicts = state["verdicts"]
+
+    missing = check_workspace(context.workspace)
+    if isinstance(missing, ToolError):
+        return {"results": nothing_done(items, missing)}
+
+    execution = Execution(state["run_id"], task, state.get("step", 0))
+    thread = parent_of(execution.run_id)[0]
+    sink = trace_sink(turn, execution, write)
+    counts = dict(state.get("tool_counts", {}))
+    policy = turn.policy(counts, thread)
+    engine = _engine(turn, sink, policy)
+
+    run_call: RunCall = engine.run_sync
+    if in_loop is not None:
+        run_call = partial(_run_in_loop, machine, engine, in_loop)
+
+    run_parallel: Callable[[ToolCall], bool] = partial(_runs_in_parallel, machine, policy)
+    if wrap is not None:
+        run_call = wrap(run_call)
+        run_parallel = _never  # hooks see one call after the other
+
+    delegates = open_children is not None and any(item.tool in machine.child_tools for item in items)
+    changes_files = delegates or changes_something(items, verdicts, machine.registry)
+    spending = state["spending"]
+
+    with machine.records.journal(context.workspace, execution.run_id, sink, wanted=changes_files) as journal:
+        children = None
+        if open_children is not None and delegates:
+            records = machine.records
+            if isinstance(journal, Journal):
+                records = records.for_children(context.workspace)
+
+            children = open_children(counts, records)
+
+        resources = StepResources(
+            run=run_call,
+            registry=machine.registry,
+            context=_tool_context(turn, state, sink, scope),
+            log=turn.log(execution.run_id),
+            execution=execution,
+            journal=journal,
+            as_written=partial(machine.literals.restore, execution.run_id),
+            observe=heard_tool_call,
+            permit=partial(permitted, context),
+            beside=run_parallel,
+            children=None if children is None else partial(_run_children, engine, children),
+        )
+        update = execute_tools(state, results_of_denied(items, verdicts), resources)
+
+        if children is not None:
+            spending = children.spending
+
+    for place, verdict in enumerate(verdicts):  # what has no verdict is denied
+        update["results"][place] = edited_result(items[place], verdict, update["results"][place])
+
+    seconds = spending.seconds + update.pop("seconds")
+    return {**update, "tool_counts": counts, "spending": spending.model_copy(update={"seconds": seconds})}
+
+
+def restore_files(turn: TurnTools, state: AgentState, write: Write) -> TakenBack:
+    """Restore the files as they were before the turn, whose work has failed; a kill meanwhile is gone on from."""
+    run_id = state["run_id"]
+    sink = trace_sink(turn, Execution(run_id, "", state["step"]), write)
+    changed = tuple(net_changes(state["changes"]))
+    return turn.machine.records.take_back(turn.workspace(), run_id, state["first_step"], sink, changed)
+
+
+def results_of_cut_off_step(
+    turn: TurnTools, execution: Execution, items: Sequence[ToolCall | CallError]
+) -> dict[int, ToolRun]:
+    """The results of the calls of a step that was cut off, by their places; calls that were not made have none."""
+    machine = turn.machine
+    sink = trace_sink(turn, execution)
+
+    with machine.records.journal(turn.context.workspace, execution.run_id, sink, wanted=True) as journal:
+        if not isinstance(journal, Journal):
+            return {}
+        return calls_made(journal, machine.registry, turn.workspace(), execution, items)
+
+
+def trace_sink(turn: TurnTools, execution: Execution, write: Write | None = None) -> TraceSink:
+    """The trace of a step, whose events go to `write`; without it nobody hears them."""
+    forward = None
+    if write is not None:
+        forward = partial(_forward, write)
+
+    return TraceSink(execution.run_id, str(execution.step), forward=forward, redactor=turn.machine.redactor())
+
+
+def _forward(write: Write, event: TraceEvent) -> None:
+    write({"type": "trace", **vars(event)})
+
+
+def scope_of(state: AgentState) -> Scope:
+    """What the calls of a run may change without asking, by what a person typed in its thread."""
+    context = state["context"]
+    request = ""
+    if context.request_permits:
+        request = asked_in(state.get("messages") or [])
+
+    return Scope.of(request, context.writable_paths, strict=context.strict, root=context.workspace)
+
+
+def foreign_to(state: AgentState) -> frozenset[str]:
+    """The lines that an edit of this turn may not have from the prompt's examples; none where none were shown."""
+    if state.get("profile", Profile()).edit_form is not EditForm.BLOCKS:
+        return frozenset()
+
+    messages = state.get("messages") or []
+    view = view_turn(messages)
+    requests = [message.text for message in messages if is_request(message)]
+    return foreign_lines("\n".join([*requests, *view.files, *view.files.values(), *view.found]))
+
+
+# --- What a step is bound to
+
+
+def _engine(turn: TurnTools, sink: TraceSink, policy: CallPolicy) -> DelegatingEngine:
+    context = turn.context
+    longest_s = max([context.tool_timeout_s, *context.tool_timeouts_s.values()])
+    config = EngineConfig(async_timeout_s=longest_s)
+    return DelegatingEngine(turn.machine.registry, sink, config, policy=policy, redactor=sink.redactor)
+
+
+def _tool_context(
+    turn: TurnTools, state: AgentState, sink: TraceSink, cancellation: CancellationScope | None
+) -> ToolContext:
+    context = turn.context
+    run_id = state["run_id"]
+    profile = state["profile"]
+    scope = scope_of(state)
+
+    seconds_left = inf
+    if context.max_seconds is not None:
+        seconds_left = context.max_seconds - state["spending"].seconds
+
+    request = ""
+    hints = None
+    if profile.small:
+        request = last_request(state.get("messages") or [])
+    if request:
+        hints = _hints(request, state)
+
+    return ToolContext(
+        workspace=turn.workspace(partial(sink.emit, "sandbox.refused"), scope),
+        files_read=state.get("files_read", {}),
+        plan=state.get("plan") or Plan(),
+        timeout_s=context.tool_timeout_s,
+        max_lines=context.read_max_lines,
+        seconds_left=seconds_left,
+        kept=_artifacts(turn, run_id),
+        commands=turn.commands(scope),
+        network=_network(turn),
+        scope=cancellation,
+        syntax_gate=context.syntax_gate,
+        checks=turn.checks(),
+        changes=state.get("changes") or (),
+        session_start=partial(first_hashes, context.workspace, run_id),
+        backup=partial(kept_content, context.workspace),
+        task=request,
+        hints=hints,
+        foreign=foreign_to(state),
+        gated=bool(request) and profile.edit_form is EditForm.BLOCKS,
+        state=state,
+        skill=turn.skill,
+        servers=turn.machine.mcp_servers(run_id),
+        remember=partial(_remember, turn, get_runtime().store) if context.memory else None,
+    )
+
+
+def _artifacts(turn: TurnTools, run_id: str) -> Artifacts | None:
+    """Where long results of the thread are kept: apart for each workspace that the thread works in."""
+    folder = run_folder(parent_of(run_id)[0])
+    if isinstance(folder, ToolError):
+        return None
+
+    workspace_hash = sha256(turn.context.workspace.encode("utf-8", "surrogatepass")).hexdigest()[:16]
+    return Artifacts(join(folder, f"results-{workspace_hash}"))
+
+
+def _network(turn: TurnTools) -> Any:
+    if not turn.context.allowed_hosts:
+        return None
+
+    from mendgraph.nodes.execute_tools.network.network import Network  # what it imports takes time
+
+    return Network(turn.context.network())
+
+
+def _hints(request: str, state: AgentState) -> "RequestChecks | None":
+    """What a small model is told while it has another try; words end no run."""
+    tries = state["loop"].failed_tries if "loop" in state else 0
+    if tries + 1 >= state["context"].max_failed_tries:
+        return None
+
+    from mendgraph.nodes.small_model.request_checks import RequestChecks  # other models do not load it
+
+    return RequestChecks(request)
+
+
+def _remember(turn: TurnTools, store: BaseStore | None, text: str) -> str | ToolError:
+    return Memory(store, turn.context.workspace).remember(text, turn.machine.redactor().text)
+
+
+# --- How its calls run
+
+
+def _runs_in_parallel(machine: MachineTools, policy: CallPolicy, call: ToolCall) -> bool:
+    tool = machine.registry.get(call.tool)
+    return tool is not None and machine.may_run_in_parallel(call.tool) and not policy.is_in_turn(tool)
+
+
+def _never(_: ToolCall) -> bool:
+    return False
+
+
+def _run_in_loop(
+    machine: MachineTools, engine: Engine, in_loop: InLoop, call: ToolCall, context: ToolContext
+) -> ToolRun:
+    """Run an async tool in the event loop, and a sync one in this thread, which blocks nobody."""
+    tool = machine.registry.get(call.tool)
+    if tool is None or not (tool.arun or tool.asynchronous):
+        return engine.run_sync(call, context)
+
+    run: ToolRun = in_loop(engine.run_async(call, context))
+    return run
+
+
+def _run_children(
+    engine: DelegatingEngine, children: "Children", calls: Mapping[int, ToolCall], context: ToolContext
+) -> tuple[list[ToolRun], float]:
+    """The results of calls that are runs of their own, in order, and the seconds that they took."""
+    places = list(calls)
+    seconds = 0.0
+
+    def perform(allowed: dict[int, JsonMap]) -> dict[int, object]:
+        nonlocal seconds
+        by_place = {places[number]: arguments for number, arguments in allowed.items()}
+        outputs, seconds = children.run(by_place, context.seconds_left)
+        return {number: outputs[places[number]] for number in allowed}
+
+    return engine.side_by_side(list(calls.values()), context, perform), seconds
