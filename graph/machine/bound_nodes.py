@@ -18,17 +18,20 @@ from langgraph.runtime import Runtime, get_runtime
 
 from mendgraph.graph.configuration.context import AgentContext
 from mendgraph.graph.configuration.narrowing import Admission
-from mendgraph.graph.machine import repairs
 from mendgraph.graph.machine.guard_runtime import is_judged_by_words, judge_calls, with_known_files
-from mendgraph.graph.machine.machine_models import MachineModels
-from mendgraph.graph.machine.machine_tools import MachineTools
+from mendgraph.graph.machine.machine_services import MachineModels, MachineTools
 from mendgraph.graph.machine.new_turn import ContextPolicy, start_turn, trace_event
-from mendgraph.graph.machine.reply_reader import reply_reader
+from mendgraph.graph.machine.reply_reader import (
+    Counts,
+    count_heal,
+    count_loop_check,
+    count_parse,
+    count_tools,
+    reply_reader,
+)
 from mendgraph.graph.machine.state import AgentState, Update
 from mendgraph.graph.machine.tool_step import OpenChildren, restore_files, run_tools
-from mendgraph.graph.machine.turn import CallPlan, Turns, TurnServices
-from mendgraph.graph.machine.turn_model import book_thread
-from mendgraph.graph.machine.turn_tools import TurnTools
+from mendgraph.graph.machine.turn_services import CallPlan, Turns, TurnServices, book_thread
 from mendgraph.graph.machine.workspace import WorkspaceRecords, marks_of
 from mendgraph.graph.telemetry.spans import count_events
 from mendgraph.nodes.call_model import ledger
@@ -135,7 +138,7 @@ class BoundNodes:
 
     def read_file(self, context: AgentContext, path: str) -> bytes | None:
         """The bytes of a file of the run's workspace, None where a tool may not have them."""
-        content = TurnTools(self._tools, context).workspace().read_file(path)
+        content = self._turns.services(context).tools.workspace().read_file(path)
         return content.data if isinstance(content, FileContent) else None
 
     def begin_turn(self, state: AgentState, runtime: Runtime[AgentContext]) -> Update:
@@ -200,7 +203,7 @@ class BoundNodes:
             return update
         if cut:
             trace_event(state["run_id"], "reply.cut", {})
-        counts = repairs.after_parse(partial(self._log, state), state, update)
+        counts = count_parse(partial(self._log, state), state, update)
         update = _counted(state, update, {**counts, "cut": int(cut)}, sorted(formats))
         valid = not update["errors"]
         return self._watched(state, update, lambda vitals: observe_reply(vitals, valid))
@@ -228,7 +231,7 @@ class BoundNodes:
         for name in sorted(formats if "reading" in update else ()):
             if state["spending"].mending.in_format.get(name, 0) <= _TOLD_FORMATS:
                 trace_event(state["run_id"], "reply.rescued", {"format": name})
-        counts = repairs.after_heal(partial(self._log, state), state, update)
+        counts = count_heal(partial(self._log, state), state, update)
         return _counted(state, self._literals.mask(state["run_id"], update, *_SAID_OF_REPLIES), counts)
 
     def guard(self, state: AgentState) -> Update:
@@ -286,7 +289,7 @@ class BoundNodes:
         paid = not (state.get("reply") or ModelReply()).preloaded
         spending = state["spending"]
         update |= {"items": [], "spending": spending.model_copy(update={"steps": spending.steps + paid})}
-        return _counted(state, update, repairs.after_loop_check(partial(self._log, state), state, update))
+        return _counted(state, update, count_loop_check(partial(self._log, state), state, update))
 
     def finish(self, state: AgentState) -> Update:
         """End with the answer."""
@@ -350,10 +353,6 @@ class BoundNodes:
         if self._name:  # as create_agent does: others find by it who said what
             update["messages"] = [message.model_copy(update={"name": self._name}) for message in update["messages"]]
         return update
-
-    async def end_turn(self, state: AgentState, update: Update, *, in_loop: bool) -> Update:
-        """The update of a terminal after the hooks that come after a turn."""
-        return await self.hooks.end_turn(state, update, in_loop=in_loop) if self.hooks else update
 
     def _children(self, state: AgentState, in_loop: Callable[[Any], Any] | None = None) -> OpenChildren | None:
         """What runs the children of a step, where the run may have some."""
@@ -440,7 +439,7 @@ class BoundNodes:
         return {**update, "vitals": vitals}
 
     def _tools_watched(self, state: AgentState, update: Update) -> Update:
-        update = _counted(state, update, repairs.after_tools(update, self._specs))
+        update = _counted(state, update, count_tools(update, self._specs))
         for result in update["results"]:
             update = self._watched(state, update, partial(observe_tool, ok=result.result.ok))
         return update
@@ -452,7 +451,7 @@ def _hooks_of(middleware: Sequence[Any], redactor: Callable[[], Redactor]) -> "H
     return Hooks(middleware, redactor)
 
 
-def _counted(state: AgentState, update: Update, counts: repairs.Counts, formats: Sequence[str] = ()) -> Update:
+def _counted(state: AgentState, update: Update, counts: Counts, formats: Sequence[str] = ()) -> Update:
     """The update with what is counted of it, which whoever observes the run hears of as well."""
     events = {name: count for name, count in counts.items() if count}
     if not events and not formats:

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
 from langgraph.config import get_config, get_stream_writer
@@ -20,11 +20,10 @@ from mendgraph.graph.configuration.narrowing import (
     given_context,
     run_id_of,
 )
-from mendgraph.graph.machine.memory import Memory, Note
 from mendgraph.graph.machine.run_records import REQUEST_ID, is_resuming
 from mendgraph.graph.machine.state import AgentState, Update
 from mendgraph.graph.machine.tool_step import results_of_cut_off_step
-from mendgraph.graph.machine.turn import Turns, TurnServices
+from mendgraph.graph.machine.turn_services import Turns, TurnServices
 from mendgraph.graph.machine.workspace import WorkspaceFiles
 from mendgraph.nodes.begin_turn.node import begin_turn
 from mendgraph.nodes.begin_turn.turn_start import Made, TurnResources
@@ -38,6 +37,9 @@ from mendgraph.nodes.language.project_notes import SkillFolder, most_bytes
 from mendgraph.nodes.parse.answers import schema_problem
 from mendgraph.nodes.parse.reading import ANSWER_TOOL
 from mendgraph.nodes.records import CallError, CallResult, JsonMap, Protocol, StopCause, ToolCall, ToolError
+
+if TYPE_CHECKING:
+    from mendgraph.graph.machine.memory import Note
 
 
 @dataclass(frozen=True)
@@ -126,6 +128,8 @@ def start_turn(
     run_id = run_id_of(runtime) or state.get("run_id") or uuid4().hex
     notes: Sequence[Note] | ToolError = ()
     if context.memory and not problem:
+        from mendgraph.graph.machine.memory import Memory
+
         notes = Memory(runtime.store, context.workspace).notes()
 
     if isinstance(notes, ToolError):
@@ -181,7 +185,7 @@ def _turn_resources(
     turn: TurnServices,
     problem: str | None,
     run_id: str,
-    notes: Sequence[Note],
+    notes: "Sequence[Note]",
     scrub: Callable[[str], str],
 ) -> TurnResources:
     context = turn.context

@@ -127,7 +127,7 @@ def _clean(value: Any, redactor: Redactor) -> Any:
     if isinstance(value, tuple) and hasattr(value, "_fields"):
         return type(value)(*(_clean(item, redactor) for item in value))
     if isinstance(value, list | tuple):
-        return type(value)(_clean(item, redactor) for item in value)
+        return type(value)([_clean(item, redactor) for item in value])
     if isinstance(value, Mapping):
         return redactor.content(value)
 
@@ -285,7 +285,7 @@ class ScrubbingSerializer(JsonPlusSerializer):
             return self._short(value)
 
         if depth and type(value) in {list, tuple}:  # a named tuple is a record of ours
-            return type(value)(self._without_secrets(item, depth - 1) for item in value)
+            return type(value)([self._without_secrets(item, depth - 1) for item in value])
         if depth and isinstance(value, dict):
             return {key: self._without_secrets(item, depth - 1) for key, item in value.items()}
         if depth and isinstance(value, Overwrite | _DeltaSnapshot):

@@ -1,19 +1,32 @@
-"""How the replies of a turn are read: by its tools, its profile, and for a small model by what happened in it."""
+"""How the replies of a turn are read, and what is counted and logged of those that had to be repaired.
 
-from collections.abc import Callable, Sequence
+A reply is read by the turn's tools and its profile, and for a small model by what happened in the turn.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from typing import Any
 
-from mendgraph.graph.machine.permits import COMMAND_TOOL, NETWORK_TOOL
 from mendgraph.graph.machine.run_records import is_resuming
-from mendgraph.graph.machine.state import AgentState
-from mendgraph.graph.machine.turn_tools import TurnTools
+from mendgraph.graph.machine.state import AgentState, Update
+from mendgraph.graph.machine.turn_tools import COMMAND_TOOL, NETWORK_TOOL, TurnTools
 from mendgraph.nodes.call_model.prompts.block_prompt import shown_files
 from mendgraph.nodes.call_model.prompts.turn_view import TurnView, said_since, used_tools, view_turn
+from mendgraph.nodes.execute_tools.trace import RunLog
 from mendgraph.nodes.heal.healing import is_unfounded
 from mendgraph.nodes.language.history import is_request, last_request, results_in, texts_in
 from mendgraph.nodes.parse.answers import TurnFacts, answer_problems
 from mendgraph.nodes.parse.reading import CHECKS_TOOL, Reader
-from mendgraph.nodes.records import EditForm, Effect, ExtractionError, ToolSpec, net_changes
+from mendgraph.nodes.records import (
+    EditForm,
+    Effect,
+    ExtractionError,
+    LoopRecord,
+    Reading,
+    ToolCall,
+    ToolSpec,
+    net_changes,
+)
 
 
 def reply_reader(turn: TurnTools, state: AgentState, offered: Sequence[ToolSpec] | None = None) -> Reader:
@@ -82,3 +95,62 @@ def _judge_of(
     )
 
     return partial(answer_error, facts=answer_facts)
+
+
+# --- Repairs: what is counted and logged of them
+
+Counts = dict[str, int]
+OpenLog = Callable[[], RunLog]
+
+
+def count_parse(open_log: OpenLog, state: AgentState, update: Update) -> Counts:
+    """A reply that can be used ends the open corrections."""
+    corrections = state.get("corrections") or []
+    if not corrections or update["reading"] is Reading.MALFORMED:
+        return {}
+
+    open_log().healed(state.get("step", 0), len(corrections))
+    return {"healed": 1}
+
+
+def count_heal(open_log: OpenLog, state: AgentState, update: Update) -> Counts:
+    """A reply is read as it is, or asked for again; how the run ends for it is told by the terminal."""
+    step = state.get("step", 0)
+    corrections = state.get("corrections") or []
+
+    if "reading" in update:
+        formats = {item.format for item in state["items"] if isinstance(item, ToolCall) and item.format}
+        log = open_log()
+        log.rescued(step, sorted(formats))
+
+        if corrections:
+            log.healed(step, len(corrections))
+
+        return {"rescued": 1, "healed": int(bool(corrections))}
+
+    if "corrections" not in update:
+        return {}
+
+    open_log().asked_again(step, state["errors"], len(update["corrections"]))
+    return {"asked_again": 1}
+
+
+def count_tools(update: Update, specs: Mapping[str, ToolSpec]) -> Counts:
+    """Results of tools that read, which show a part of what there is."""
+    read = [result for result in update["results"] if result.tool in specs and specs[result.tool].effect is Effect.READ]
+    return {"truncated": sum(_is_truncated(result.result.data) for result in read)}
+
+
+def count_loop_check(open_log: OpenLog, state: AgentState, update: Update) -> Counts:
+    """Actions that were overridden in this step, or called again in spite of that."""
+    before = {each.signature: each.repeats for each in (state.get("loop") or LoopRecord()).overrides}
+    repeated = [each for each in update["loop"].overrides if before.get(each.signature) != each.repeats]
+    for override in repeated:
+        open_log().repeated(state.get("step", 0), override, new=override.signature not in before)
+
+    overrides = sum(override.signature not in before for override in repeated)
+    return {"loops": int(bool(repeated)), "overrides": overrides}
+
+
+def _is_truncated(data: Mapping[str, Any]) -> bool:
+    return bool(data.get("has_more") or data.get("clipped"))

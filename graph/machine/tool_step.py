@@ -11,11 +11,9 @@ from langgraph.runtime import get_runtime
 from langgraph.store.base import BaseStore
 
 from mendgraph.graph.langchain.callbacks import heard_tool_call
-from mendgraph.graph.machine.machine_tools import MachineTools
-from mendgraph.graph.machine.memory import Memory
-from mendgraph.graph.machine.permits import permitted
+from mendgraph.graph.machine.machine_services import MachineTools
 from mendgraph.graph.machine.state import AgentState, Update
-from mendgraph.graph.machine.turn_tools import TurnTools
+from mendgraph.graph.machine.turn_tools import TurnTools, permitted
 from mendgraph.graph.machine.workspace import TakenBack, WorkspaceRecords, first_hashes, kept_content
 from mendgraph.nodes.call_model.prompts.block_prompt import foreign_lines
 from mendgraph.nodes.call_model.prompts.turn_view import view_turn
@@ -269,6 +267,8 @@ def _hints(request: str, state: AgentState) -> "RequestChecks | None":
 
 
 def _remember(turn: TurnTools, store: BaseStore | None, text: str) -> str | ToolError:
+    from mendgraph.graph.machine.memory import Memory
+
     return Memory(store, turn.context.workspace).remember(text, turn.machine.redactor().text)
 
 

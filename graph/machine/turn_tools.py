@@ -4,15 +4,18 @@ A turn keeps one context, so what follows from it alone is computed once. What m
 permissions, submodules and sandboxes, is a method and looks again.
 """
 
+import posixpath
+import shlex
+from collections import defaultdict
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import cached_property, partial
-from typing import Any
+from typing import TYPE_CHECKING, Any, Final
 
 from mendgraph.graph.configuration.context import AgentContext
 from mendgraph.graph.configuration.loading import user_places
 from mendgraph.graph.configuration.permissions import list_permissions
-from mendgraph.graph.machine.machine_tools import MachineTools
-from mendgraph.graph.machine.permits import COMMAND_TOOL, NETWORK_TOOL, allowed_words, kept_words, subject_of
+from mendgraph.graph.machine.machine_services import MachineTools
 from mendgraph.graph.machine.workspace import (
     denied_rules,
     executed_rules,
@@ -28,10 +31,12 @@ from mendgraph.nodes.execute_tools.files.workspace import Workspace
 from mendgraph.nodes.execute_tools.journal.journal import parent_of
 from mendgraph.nodes.execute_tools.processes.commands import CommandRules, Commands, open_commands
 from mendgraph.nodes.execute_tools.processes.git import absent_submodules
+from mendgraph.nodes.execute_tools.registry import ToolContext
 from mendgraph.nodes.execute_tools.store.audit_log import AuditLog
 from mendgraph.nodes.execute_tools.store.run_folder import records_folders, run_folder, workspace_folder
 from mendgraph.nodes.execute_tools.tools.about_run import remember
 from mendgraph.nodes.execute_tools.tools.read_file import read_skill
+from mendgraph.nodes.execute_tools.tools.run_command import COMMANDS_ARE_OFF
 from mendgraph.nodes.execute_tools.trace import RunLog
 from mendgraph.nodes.guard.file_rules import FileGuardrailRule, submodule_rule, writable_rule
 from mendgraph.nodes.guard.permissions import Permission
@@ -39,7 +44,11 @@ from mendgraph.nodes.guard.policy import is_hidden, is_refused, judge_content
 from mendgraph.nodes.guard.scope import Scope, is_guarded, scope_rule
 from mendgraph.nodes.language.names import closest_names
 from mendgraph.nodes.language.project_notes import SkillFolder
-from mendgraph.nodes.records import Effect, JsonMap, Profile, ToolCall, ToolError, ToolSpec, os_failure
+from mendgraph.nodes.records import Effect, JsonMap, Profile, ToolCall, ToolError, ToolErrorCode, ToolSpec, os_failure
+
+if TYPE_CHECKING:
+    from mendgraph.nodes.execute_tools.network.url_rules import NetworkRules
+
 
 _NO_PATH = "\0"
 """Named instead of paths that nobody knows: no file can have this name, so guard denies the call."""
@@ -349,3 +358,110 @@ class TurnTools:
 
         audit_log = AuditLog(folder) if isinstance(folder, str) else None
         return RunLog(audit_log, self.machine.redactor(), run_id)
+
+
+# --- What an approval allows: the program that a command names, or the host of a URL, inside of the same sandbox
+
+COMMAND_TOOL: Final = "run_command"
+NETWORK_TOOL: Final = "http_get"
+
+
+def subject_of(
+    call: ToolCall, context: AgentContext, commands: Callable[[], Commands | ToolError | None], *, listed: bool
+) -> str | ToolError:
+    """What an approval of this call would allow: a program by its real name, or a host; "" for other calls.
+
+    It is the error of a call that would be refused all the same. With `listed` an approval allows nothing beside what
+    the context names.
+    """
+    if call.tool == COMMAND_TOOL:
+        return _program_of(call, commands(), listed=listed)
+    if call.tool == NETWORK_TOOL:
+        return _host_of(call, context, listed=listed)
+
+    return _named_in(call)
+
+
+def _program_of(call: ToolCall, commands: Commands | ToolError | None, *, listed: bool) -> str | ToolError:
+    if not isinstance(commands, Commands):
+        return commands or ToolError(code=ToolErrorCode.UNAVAILABLE, message=COMMANDS_ARE_OFF)
+
+    name = call.arguments["argv"][0]
+    allowed = commands if listed else commands.permitting(name)
+
+    try:
+        return allowed.program(name, call.arguments.get("cwd", "."))
+    except OSError as error:
+        return os_failure(error, "run", name)
+
+
+def _host_of(call: ToolCall, context: AgentContext, *, listed: bool) -> str | ToolError:
+    from mendgraph.nodes.execute_tools.network.network import refused_by_name
+    from mendgraph.nodes.execute_tools.network.url_rules import judge_url, read_url
+
+    url = call.arguments["url"]
+    if isinstance(target := read_url(url), ToolError):
+        return target
+
+    target = judge_url(url, context.network() if listed else _rules_with(url, context))
+    if isinstance(target, ToolError):
+        return target
+
+    return refused_by_name(target) or f"{target.scheme}://{target.authority}"
+
+
+def _named_in(call: ToolCall) -> str:
+    from mendgraph.nodes.execute_tools.network.url_rules import Target, read_url
+
+    argv, folder, url = (call.arguments.get(name) for name in ("argv", "cwd", "url"))
+    if isinstance(argv, list) and argv:
+        name = str(argv[0])
+        if "/" in name:
+            return posixpath.normpath(posixpath.join(str(folder or "."), name))
+        return name
+
+    target = read_url(url) if isinstance(url, str) else None
+    if isinstance(target, Target):
+        return f"{target.scheme}://{target.authority}"
+
+    return str(url or "")
+
+
+def permitted(context: AgentContext, call: ToolCall, using: ToolContext) -> ToolContext:
+    """What an approved call may use: beside what the context names, its own program or host."""
+    if call.tool == COMMAND_TOOL and isinstance(using.commands, Commands):
+        return replace(using, commands=using.commands.permitting(call.arguments["argv"][0]))
+
+    if call.tool == NETWORK_TOOL:
+        from mendgraph.nodes.execute_tools.network.network import Network
+
+        return replace(using, network=Network(_rules_with(call.arguments["url"], context)))
+
+    return using
+
+
+def _rules_with(url: str, context: AgentContext) -> "NetworkRules":
+    from mendgraph.nodes.execute_tools.network.url_rules import judge_url, read_url
+
+    rules = context.network()
+    target = read_url(url)
+    if isinstance(target, ToolError) or not isinstance(judge_url(url, rules), ToolError):
+        return rules
+
+    return replace(rules, hosts=(*rules.hosts, target.authority))
+
+
+def kept_words(permissions: Sequence[Permission]) -> dict[str, list[str]]:
+    """The commands and hosts that are allowed for good, by the tool."""
+    words = defaultdict[str, list[str]](list)
+    for permission in permissions:
+        words[permission.tool].append(shlex.join(permission.prefix) or permission.subject)
+
+    return words
+
+
+def allowed_words(what: str, allowed: Sequence[str], *, asks: bool) -> str:
+    """What the description of a tool says of the programs or hosts that a run allows."""
+    if not asks:
+        return f"Allowed{what}: {', '.join(allowed)}."
+    return f"Allowed{what}: {', '.join(allowed) or 'none'}; for others a person is asked."

@@ -7,7 +7,7 @@ from contextlib import aclosing, closing
 from typing import Unpack, cast
 
 from mendgraph.graph.configuration.context import AgentContext
-from mendgraph.graph.machine.build import SessionOptions
+from mendgraph.graph.machine.options import SessionOptions
 from mendgraph.graph.runs.events import Asked, Event
 from mendgraph.graph.runs.run_result import RunResult
 from mendgraph.graph.runs.session import Session

@@ -135,7 +135,7 @@ def run_step(
                 logged.add(index)
                 log.call(step, items[index], verdicts[index], results[index])
 
-    terminal = {spec.name for spec in using.registry.specs() if spec.terminal}
+    terminal = _terminal_tools(waiting, using.registry)
     in_order = sorted(waiting, key=lambda entry: entry[1].tool in terminal)
 
     for number, (index, call) in enumerate(in_order):
@@ -170,6 +170,16 @@ def run_step(
     note(range(len(items)))
     done.results = [results[index] for index in range(len(items))]
     return done
+
+
+def _terminal_tools(waiting: Sequence[tuple[int, ToolCall]], registry: ActionRegistry) -> set[str]:
+    names = set()
+    for _, call in waiting:
+        tool = registry.get(call.tool)
+        if tool is not None and tool.terminal:
+            names.add(call.tool)
+
+    return names
 
 
 def nothing_done(items: Sequence[ToolCall | CallError], problem: ToolError) -> list[CallResult]:

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from mendgraph.graph.configuration.context import AgentContext
-from mendgraph.graph.machine.machine_tools import MachineTools
+from mendgraph.graph.machine.machine_services import MachineTools
 from mendgraph.graph.machine.turn_tools import TurnTools
 from mendgraph.graph.runs.run import RunResult, run_task
 from mendgraph.nodes.execute_tools.processes.commands import CommandResult, Commands

@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from mendgraph.graph.configuration.context import AgentContext
-from mendgraph.graph.machine.machine_models import MachineModels
-from mendgraph.graph.machine.turn_model import TurnModel, book_thread
+from mendgraph.graph.machine.machine_services import MachineModels
+from mendgraph.graph.machine.turn_services import TurnModel, book_thread
 from mendgraph.nodes.call_model.budget import APIUsageStats
 from mendgraph.nodes.call_model.endpoint import EMBEDDED_WINDOW, ModelChoice
 from mendgraph.nodes.call_model.ledger import FREE, PRICES_VARIABLE, Entry, Price, RunLimits, Spending

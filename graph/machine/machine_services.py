@@ -1,9 +1,28 @@
-"""The models of one machine, and what outlives its turns: connections, circuits, prices and the spending book."""
+"""What outlives the turns of one machine: its tools with their policy, and its models with their connections."""
+
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from mendgraph.graph.configuration.permissions import keep_permission
+from mendgraph.graph.machine.redaction import CurrentRedactor, WrittenLiterals
+from mendgraph.graph.machine.workspace import WorkspaceRecords
+from mendgraph.nodes.execute_tools.call_policy import WITHOUT_CHANGE, BreakerConfig, PolicyMemory
+from mendgraph.nodes.execute_tools.files.deadline import monotonic_s
+from mendgraph.nodes.execute_tools.journal.journal import parent_of
+from mendgraph.nodes.execute_tools.registry import ActionRegistry, Tool, Validator
+from mendgraph.nodes.execute_tools.tools import default_tools
+from mendgraph.nodes.execute_tools.tools.about_run import remember
+from mendgraph.nodes.execute_tools.tools.read_file import read_file, read_skill
+from mendgraph.nodes.guard.file_rules import FileGuardrailRule
+from mendgraph.nodes.parse.answers import ResponseFormat
+from mendgraph.nodes.records import Effect, JsonMap, ToolError
+
+if TYPE_CHECKING:
+    from mendgraph.nodes.execute_tools.mcp_servers.servers import McpServers
 
 import os
-from collections.abc import Callable
 from functools import cached_property, partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from langchain_core.runnables import Runnable
 from langchain_core.runnables.config import ensure_config
@@ -20,13 +39,139 @@ from mendgraph.nodes.call_model.prompts.prompt import ShownMessages
 from mendgraph.nodes.call_model.services import CallServices
 from mendgraph.nodes.call_model.stop_request import StopRequest
 from mendgraph.nodes.call_model.window import StandIns
-from mendgraph.nodes.execute_tools.call_policy import BreakerConfig, breakers_by_name
-from mendgraph.nodes.execute_tools.files.deadline import monotonic_s
+from mendgraph.nodes.execute_tools.call_policy import breakers_by_name
 from mendgraph.nodes.execute_tools.secrets.redact import RedactedStream, Redactor
-from mendgraph.nodes.records import JsonMap, ProviderFailure, ToolError
+from mendgraph.nodes.records import ProviderFailure
 
 if TYPE_CHECKING:
     from mendgraph.graph.langchain.chat_models import ChatModels
+
+
+MOST_SANDBOXES = 64
+"""Sandboxes that are reused by later turns of the same workspace and rules."""
+
+
+class MachineTools:
+    """Holds the tools and the state that turns share. Nothing is opened before a turn needs it."""
+
+    def __init__(
+        self,
+        tools: Sequence[Tool] | None,
+        rules: tuple[FileGuardrailRule, ...],
+        roles: Mapping[str, Collection[str]],
+        secrets: Iterable[str],
+        response_format: ResponseFormat | None = None,
+        *,
+        arg_validators: Mapping[str, Validator] | None = None,
+        served: bool = False,
+        kept_permissions: bool = False,
+    ) -> None:
+        """`roles` are lists of tool names, `secrets` values that are never shown.
+
+        `arg_validators` check the arguments of single tools after their schema. With `kept_permissions` the answer
+        "approve_always" is stored in the user's settings and applies to later runs. A `served` machine does not list
+        the skills of the user who serves it. `read_skill`, where there is a `read_file`, and `remember` are added
+        unless a tool of the user has that name.
+        """
+        self.response_format = response_format
+        self.rules = rules
+        self.roles = dict(roles)
+        self.served = served
+        self.keep_permission = keep_permission if kept_permissions else None
+        self.redactor = CurrentRedactor(secrets).now
+        self.literals = WrittenLiterals(self.redactor)
+        self.records = WorkspaceRecords()
+        self.policy_memory = PolicyMemory(monotonic_s, BreakerConfig())
+
+        machine_tools = default_tools() if tools is None else tuple(tools)
+        names = {tool.name for tool in machine_tools}
+        self.added: set[str] = set()
+        for tool in (read_skill, remember):
+            if tool.name in names or (tool is read_skill and read_file.name not in names):
+                continue
+
+            machine_tools = (*machine_tools, tool)
+            self.added.add(tool.name)
+
+        self.registry = ActionRegistry(machine_tools, arg_validators)
+        self.specs = {spec.name: spec for spec in self.registry.specs()}
+        self.child_tools: set[str] = set()
+        self.executed_files: tuple[str, ...] = ()
+        self._names_by_effect: dict[Effect, set[str]] = {effect: set() for effect in Effect}
+        self._parallel: set[str] = set()
+        self._has_remote_tools = False
+        self._servers: dict[str, McpServers] = {}
+        self._sandboxes: dict[tuple[object, ...], Any] = {}
+
+        # The default tools that read files take a moment and run in order, so that their trace is in order.
+        quick = {id(tool) for tool in default_tools() if tool.effect is not Effect.NETWORK}
+        for tool in machine_tools:
+            self._names_by_effect[tool.effect].add(tool.name)
+            self._has_remote_tools = self._has_remote_tools or tool.remote
+            if tool.child:
+                self.child_tools.add(tool.name)
+            if tool.executes:
+                self.executed_files = tuple(dict.fromkeys((*self.executed_files, *tool.executes)))
+
+            changes_nothing = tool.effect in WITHOUT_CHANGE or tool.effect is Effect.NETWORK
+            waits = id(tool) not in quick and tool.name not in self.added
+            if changes_nothing and waits and not tool.terminal and not tool.child:
+                self._parallel.add(tool.name)
+
+    def tools_with_effect(self, *effects: Effect) -> frozenset[str]:
+        """The names of the tools with one of these effects."""
+        names: set[str] = set()
+        for effect in effects:
+            names |= self._names_by_effect[effect]
+
+        return frozenset(names)
+
+    def schema_of(self, name: str) -> JsonMap:
+        """The JSON schema of a tool's arguments; empty where there is no such tool."""
+        spec = self.specs.get(name)
+        return {} if spec is None else spec.parameters
+
+    def may_run_in_parallel(self, name: str) -> bool:
+        """Whether calls of this tool may run while others do."""
+        return name in self._parallel
+
+    def open_sandbox(self, key: tuple[object, ...], open_it: Callable[[], Any]) -> Any:
+        """The sandbox that was opened under this key, or the one that `open_it` returns; an error is not reused."""
+        if key in self._sandboxes:
+            return self._sandboxes[key]
+
+        sandbox = open_it()
+        if not isinstance(sandbox, ToolError):
+            if len(self._sandboxes) >= MOST_SANDBOXES:
+                self._sandboxes.clear()
+
+            self._sandboxes[key] = sandbox
+
+        return sandbox
+
+    def mcp_servers(self, run_id: str) -> "McpServers | None":
+        """The MCP servers of a thread, which its children share; none is started before it is called."""
+        if not self._has_remote_tools:
+            return None
+
+        from mendgraph.nodes.execute_tools.mcp_servers.servers import McpServers
+
+        return self._servers.setdefault(parent_of(run_id)[0], McpServers())
+
+    def end_servers(self, run_id: str | None = None) -> None:
+        """End the MCP servers of a thread, or of all threads."""
+        if run_id is None:
+            threads = [*self._servers]
+        else:
+            threads = [parent_of(run_id)[0]]
+
+        for thread in threads:
+            servers = self._servers.pop(thread, None)
+            if servers is not None:
+                servers.close()
+
+
+# --- Models
 
 MOST_OTHERS: Final = 16
 """Chat models of hooks and of configs whose connections stay open."""
