@@ -317,20 +317,20 @@ def _take_up(chosen: opt.Options, run: str, work: "Callable[[Setup], int]", *, e
     from mendgraph.graph.runs.runs import RunState, get_run
 
     place = unattended(str(chosen.root))  # its work is not over before it is committed
-    known = found(get_run(run or (place.run if place else ""), str(chosen.root)))
+    record = found(get_run(run or (place.run if place else ""), str(chosen.root)))
 
-    if known.standing is RunState.FINISHED and not even_finished and place is None:
-        talk = chat_command(known.run_id, str(chosen.root))
-        message = f"run {short_id(known.run_id)} has finished; ask it more with: {talk}"
+    if record.standing is RunState.FINISHED and not even_finished and place is None:
+        talk = chat_command(record.run_id, str(chosen.root))
+        message = f"run {short_id(record.run_id)} has finished; ask it more with: {talk}"
         sys.stderr.write(f"mendgraph: {one_line(message, 1_000)}\n")
 
         return ExitCode.FINISHED
 
     taken_up = replace(
         chosen,
-        settings={**opt.merged(known.context.model_dump(), chosen.settings), "workspace": str(chosen.root)},
-        durability=chosen.durability if "--durability" in chosen.given else known.durability,
-        run_id=known.run_id,
+        settings={**opt.merged(record.context.model_dump(), chosen.settings), "workspace": str(chosen.root)},
+        durability=chosen.durability if "--durability" in chosen.given else record.durability,
+        run_id=record.run_id,
     )
 
     return _start(taken_up, work, attended=True)

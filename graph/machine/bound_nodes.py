@@ -52,6 +52,7 @@ from mendgraph.nodes.parse.node import parse
 from mendgraph.nodes.parse.written_calls import was_cut
 from mendgraph.nodes.records import (
     CHANGING,
+    CallError,
     EditForm,
     LoopRecord,
     Mark,
@@ -70,10 +71,10 @@ if TYPE_CHECKING:
 
 NOTHING: Final[Mapping[str, Any]] = MappingProxyType({})
 QUICKLY_READ: Final = 8_192
-"""Characters of a reply that the event loop itself reads: the worst of them take 100 ms, ordinary ones one or two."""
-_TOLD_FORMATS: Final = 2
-"""Replies in a format of its own of which a run tells; the model will go on to write so."""
-_SAID_OF_REPLIES = ("corrections", "healing_attempts", "stop")
+"""Characters of a reply up to which the event loop parses it itself: ordinary ones take 2 ms, the worst 100 ms."""
+_REPORTED_REPLIES: Final = 2
+"""Replies in one foreign call format that a run reports; the model will keep using it."""
+_TEXTS_OF_HEALING = ("corrections", "healing_attempts", "stop")
 
 
 class BoundNodes:
@@ -89,25 +90,25 @@ class BoundNodes:
         served: bool = False,
         middleware: Sequence[Any] = (),
         name: str | None = None,
-        own: Mapping[str, Any] = NOTHING,
+        overrides: Mapping[str, Any] = NOTHING,
     ) -> None:
         """Bind the nodes; nothing is opened or connected yet.
 
-        `stop` is how somebody lets a run end early, `context` that of runs that are given none. With `served` all runs
-        are those of a server's clients, whichever server it is. `middleware` has the hooks around their steps. `name`
-        is the agent's in its last message. `own` are fields of every context, whoever gives it.
+        `stop` requests an early end of a run. `context` is for runs that are given none. With `served` all runs are
+        those of a server's clients. `middleware` has the hooks around steps, `name` is the agent's in its last message.
+        `overrides` are fields of the context of every turn.
         """
         self._name = name
         self._stop = stop
-        self._contexts = ContextPolicy(context, own, served=served)
+        self._contexts = ContextPolicy(context, overrides, served=served)
         self._tools = tools
         self._specs = tools.specs
         self._literals = tools.literals
         self._models = MachineModels(model, tools.redactor, stop)
         self._turns = Turns(tools, self._models)
-        self.hooks = _hooks_of(middleware, tools.redactor) if middleware else None
+        self.hooks = _load_hooks(middleware, tools.redactor) if middleware else None
         self.compile: Callable[[BoundNodes], Any] | None = None
-        """Makes a machine of nodes like these: that of the children of a run."""
+        """Compiles the machine of the children of a run from their nodes."""
         self.servers_outlive_turns = False
         """Whether a session closes these nodes. Without one a thread's MCP servers end with its turn."""
 
@@ -133,7 +134,7 @@ class BoundNodes:
         self._models.book.begin(book_thread(context, run_id), first=first)
 
     def scrub(self, text: str) -> str:
-        """A person's words without secrets."""
+        """The text without secrets."""
         return self._tools.redactor().text(text)
 
     def read_file(self, context: AgentContext, path: str) -> bytes | None:
@@ -150,9 +151,11 @@ class BoundNodes:
         turn = self._turns.services(state["context"])
         plan = turn.plan_calls(state["profile"], state.get("run_id", ""))
         if self.hooks:
-            return self._costed(state, self.hooks.run(self._hooked(state, turn, plan, self.hooks, in_loop=False)))
+            return self._after_model_call(
+                state, self.hooks.run(self._call_model_with_hooks(state, turn, plan, self.hooks, in_loop=False))
+            )
 
-        return self._costed(state, call_model(state, plan.settings, plan.tools, self._services(state, plan)))
+        return self._after_model_call(state, call_model(state, plan.settings, plan.tools, self._services(state, plan)))
 
     async def acall_model(self, state: AgentState) -> Update:
         """Make the next model call without blocking the event loop."""
@@ -163,11 +166,15 @@ class BoundNodes:
             plan = await asyncio.to_thread(turn.plan_calls, profile, state.get("run_id", ""))
 
         if self.hooks:
-            return self._costed(state, await self._hooked(state, turn, plan, self.hooks, in_loop=True))
+            return self._after_model_call(
+                state, await self._call_model_with_hooks(state, turn, plan, self.hooks, in_loop=True)
+            )
 
-        return self._costed(state, await acall_model(state, plan.settings, plan.tools, self._services(state, plan)))
+        return self._after_model_call(
+            state, await acall_model(state, plan.settings, plan.tools, self._services(state, plan))
+        )
 
-    async def _hooked(
+    async def _call_model_with_hooks(
         self, state: AgentState, turn: TurnServices, plan: CallPlan, hooks: "Hooks", *, in_loop: bool
     ) -> Update:
         async def send(part: Any, system: str, tools: Sequence[ToolSpec], other: Runnable[Any, Any] | None) -> Update:
@@ -191,105 +198,123 @@ class BoundNodes:
 
     def parse(self, state: AgentState) -> Update:
         """Read the reply."""
-        reply = self._as_written(state, "reply")
+        run_id = state["run_id"]
         turn = self._turns.services(state["context"])
         plan = turn.planned(state["profile"])
         reader = reply_reader(turn.tools, state, plan and plan.tools)
-        update = with_known_files(turn.tools, parse(reply, reader))
-        formats = {item.format for item in update["items"] if isinstance(item, ToolCall) and item.format}
-        cut = "reply" in update and not formats and was_cut(reply.get("reply") or ModelReply(), update["reply"])
-        update = self._literals.mask(state["run_id"], update, "reply", "items", "errors", "answer")
-        if (state.get("reply") or ModelReply()).preloaded:
-            return update
-        if cut:
-            trace_event(state["run_id"], "reply.cut", {})
-        counts = count_parse(partial(self._log, state), state, update)
-        update = _counted(state, update, {**counts, "cut": int(cut)}, sorted(formats))
-        valid = not update["errors"]
-        return self._watched(state, update, lambda vitals: observe_reply(vitals, valid))
 
-    def is_quickly_read(self, state: AgentState) -> bool:
-        """Whether `parse` takes a moment and asks no disk: for a short reply without blocks that heals nothing."""
+        state_as_written = self._with_literals(state, "reply")
+        update = with_known_files(turn.tools, parse(state_as_written, reader))
+        formats = _foreign_formats(update["items"])
+        reply = state_as_written.get("reply") or ModelReply()
+        is_cut = "reply" in update and not formats and was_cut(reply, update["reply"])
+        update = self._literals.mask(run_id, update, "reply", "items", "errors", "answer")
+        if reply.preloaded:
+            return update
+
+        if is_cut:
+            trace_event(run_id, "reply.cut", {})
+
+        counts = count_parse(partial(self._log, state), state, update)
+        update = _count_repairs(state, update, {**counts, "cut": int(is_cut)}, formats)
+        is_valid = not update["errors"]
+        return self._observe(state, update, lambda vitals: observe_reply(vitals, is_valid))
+
+    def parses_quickly(self, state: AgentState) -> bool:
+        """Whether `parse` takes a moment and reads no disk: for a short reply without blocks that heals nothing."""
+        profile = state["profile"]
+        if state["context"].mode == "ask" or profile.edit_form is EditForm.BLOCKS:
+            return False
+        if state.get("corrections"):  # their end is written to the log
+            return False
+        if self._turns.services(state["context"]).planned(profile) is None:
+            return False
+
         reply = state.get("reply") or ModelReply()
-        size = len(reply.text) + len(reply.reasoning) + sum(len(call.arguments) for call in reply.calls)
-        plain = state["context"].mode != "ask" and state["profile"].edit_form is not EditForm.BLOCKS
-        plain = plain and not state.get("corrections")  # whose end is written into the log
-        return (
-            plain
-            and size <= QUICKLY_READ
-            and self._turns.services(state["context"]).planned(state["profile"]) is not None
-        )
+        size = len(reply.text) + len(reply.reasoning)
+        for call in reply.calls:
+            size += len(call.arguments)
+
+        return size <= QUICKLY_READ
 
     def heal(self, state: AgentState) -> Update:
         """Repair the reply or ask for it again."""
-        state = self._as_written(state, "reply")
+        run_id = state["run_id"]
         context = state["context"]
+        state = self._with_literals(state, "reply")
         update = heal(state, context.healing(state["profile"]), may_switch=context.protocol == "auto")
         if "profile" in update:
-            trace_event(state["run_id"], "protocol.switched", {"protocol": update["profile"].protocol.value})
-        formats = {item.format for item in state["items"] if isinstance(item, ToolCall) and item.format}
-        for name in sorted(formats if "reading" in update else ()):
-            if state["spending"].mending.in_format.get(name, 0) <= _TOLD_FORMATS:
-                trace_event(state["run_id"], "reply.rescued", {"format": name})
+            trace_event(run_id, "protocol.switched", {"protocol": update["profile"].protocol.value})
+
+        if "reading" in update:
+            for name in _foreign_formats(state["items"]):
+                if state["spending"].mending.in_format.get(name, 0) <= _REPORTED_REPLIES:
+                    trace_event(run_id, "reply.rescued", {"format": name})
+
         counts = count_heal(partial(self._log, state), state, update)
-        return _counted(state, self._literals.mask(state["run_id"], update, *_SAID_OF_REPLIES), counts)
+        return _count_repairs(state, self._literals.mask(run_id, update, *_TEXTS_OF_HEALING), counts)
 
     def guard(self, state: AgentState) -> Update:
         """Judge the calls."""
         turn = self._turns.services(state["context"])
-        judged = judge_calls(turn.tools, self._as_written(state, "items"))
-        update = self._literals.mask(state["run_id"], judged, "items", "verdicts", "results")
+        judgement = judge_calls(turn.tools, self._with_literals(state, "items"))
+        update = self._literals.mask(state["run_id"], judgement, "items", "verdicts", "results")
+
         if update["results"]:
             log = self._log(state)
             items = update.get("items", state["items"])
             for item, verdict, result in zip(items, update["verdicts"], update["results"], strict=True):
                 log.call(state.get("step", 0), item, verdict, result)
+
         return update
 
-    def is_quickly_judged(self, state: AgentState) -> bool:
+    def guards_quickly(self, state: AgentState) -> bool:
         """Whether `guard` asks neither the disk nor a person."""
         return is_judged_by_words(self._turns.services(state["context"]).tools, state)
 
     def execute_tools(self, state: AgentState) -> Update:
         """Run the allowed calls, and charge the time to the turn; once a stop is asked for, no further call begins."""
-        with self._scope() as scope:
+        with self._step_scope() as scope:
             wrap = partial(self.hooks.around, state, self._specs, None) if self.hooks else None
-            children = self._children(state)
+            children = self._open_children(state)
             tools = self._turns.services(state["context"]).tools
-            update = run_tools(tools, state, get_stream_writer(), scope, _task(), wrap=wrap, open_children=children)
+            update = run_tools(tools, state, get_stream_writer(), scope, _task_id(), wrap=wrap, open_children=children)
 
-        return self._tools_watched(state, update)
+        return self._after_tools(state, update)
 
     async def aexecute_tools(self, state: AgentState) -> Update:
-        """The same for an event loop, in which async tools run; a cancelled run changes nothing any more."""
-        with self._scope() as scope, calls_in_loop() as in_loop:
+        """Do so in an event loop, which runs the async tools; a cancelled run changes nothing any more."""
+        with self._step_scope() as scope, calls_in_loop() as in_loop:
             wrap = partial(self.hooks.around, state, self._specs, in_loop) if self.hooks else None
-            children = self._children(state, in_loop)
+            children = self._open_children(state, in_loop)
             tools = self._turns.services(state["context"]).tools
-            run = partial(run_tools, tools, state, get_stream_writer(), scope, _task(), in_loop, wrap, children)
+            run = partial(run_tools, tools, state, get_stream_writer(), scope, _task_id(), in_loop, wrap, children)
             update = await await_call(run, scope=scope)
 
-        return self._tools_watched(state, update)
+        return self._after_tools(state, update)
 
     def loop_check(self, state: AgentState) -> Update:
         """Judge the step and settle it into the history."""
+        run_id = state["run_id"]
         context = state["context"]
-        words = partial(self._literals.restore, state["run_id"])
-        update = check(
-            state,
-            context.loop(),
-            lambda call, spec: signature_of(words(call), spec, context.workspace),
-            self._specs,
-            context.workspace,
-        )
-        model = self._turns.services(context).model
-        # A result may hold an image that the model does not take.
-        update["messages"] = [without_media(message, model.refused_media(message)) for message in update["messages"]]
-        self._literals.forget(state["run_id"])
-        paid = not (state.get("reply") or ModelReply()).preloaded
         spending = state["spending"]
-        update |= {"items": [], "spending": spending.model_copy(update={"steps": spending.steps + paid})}
-        return _counted(state, update, count_loop_check(partial(self._log, state), state, update))
+
+        def signature(call: ToolCall, spec: ToolSpec) -> str:
+            return signature_of(self._literals.restore(run_id, call), spec, context.workspace)
+
+        update = check(state, context.loop(), signature, self._specs, context.workspace)
+        self._literals.forget(run_id)
+
+        # A result may hold an image that the model does not take.
+        model = self._turns.services(context).model
+        update["messages"] = [without_media(message, model.refused_media(message)) for message in update["messages"]]
+        update["items"] = []
+
+        if not (state.get("reply") or ModelReply()).preloaded:
+            spending = spending.model_copy(update={"steps": spending.steps + 1})
+
+        update["spending"] = spending
+        return _count_repairs(state, update, count_loop_check(partial(self._log, state), state, update))
 
     def finish(self, state: AgentState) -> Update:
         """End with the answer."""
@@ -297,81 +322,87 @@ class BoundNodes:
         checking = context.evidence or bool(context.checks)
         changing = any(spec.effect in CHANGING for spec in self._specs.values())
         usage = ledger.usage_report(state["spending"])
-        update = finish(self._marked(state), usage, checking=checking, changing=changing)
+        update = finish(self._with_marks(state), usage, checking=checking, changing=changing)
         if context.response_format is not None:
             update["structured_response"] = update["outcome"].value
-        return self._stopped(state, update)
+
+        return self._end_turn(state, update)
 
     def budget_stop(self, state: AgentState) -> Update:
         """End on a limit: the one that a node named, or the one that the router saw."""
         cause = state.get("stop") or ledger.exhausted_limit(state["spending"], state["context"].limits())
-        return self._given_up(state, OutcomeKind.BUDGET_STOP, cause)
+        return self._end_without_answer(state, OutcomeKind.BUDGET_STOP, cause)
 
     def system_error(self, state: AgentState) -> Update:
-        """End on a failure that the machine could not mend. What failed work has changed is taken back."""
+        """End on a failure. The files that failed work has changed are restored, unless the context keeps them."""
         cause = state.get("stop")
-        if (
-            cause is None
-            or not is_failed_work(state)
-            or state["context"].keep_failed_edits
-            or "first_step" not in state
-        ):
-            return self._given_up(state, OutcomeKind.SYSTEM_ERROR, cause)
+        restores = is_failed_work(state) and "first_step" in state and not state["context"].keep_failed_edits
+        if cause is None or not restores:
+            return self._end_without_answer(state, OutcomeKind.SYSTEM_ERROR, cause)
+
         changes = restore_files(self._turns.services(state["context"]).tools, state, get_stream_writer())
         cause = cause.model_copy(update={"message": f"{cause.message} {changes.sentence}"})
-        update = self._given_up(state, OutcomeKind.SYSTEM_ERROR, cause, changes.restored)
+        update = self._end_without_answer(state, OutcomeKind.SYSTEM_ERROR, cause, changes.restored)
         return {**update, "changes": [*changes.changes]}
 
-    def _given_up(
+    def _end_without_answer(
         self, state: AgentState, kind: OutcomeKind, cause: StopCause | None, restored: Sequence[str] = ()
     ) -> Update:
         cause = cause or StopCause(reason=StopReason.CANCELLED, message="The run was stopped.")
         usage = ledger.usage_report(state["spending"])
-        return self._stopped(state, give_up(self._marked(state), kind, cause, usage, restored))
+        return self._end_turn(state, give_up(self._with_marks(state), kind, cause, usage, restored))
 
-    def _marked(self, state: AgentState) -> AgentState:
-        """The state with what is to be said of single files."""
-        if not (changes := net_changes(state.get("changes") or ())):
+    def _with_marks(self, state: AgentState) -> AgentState:
+        """The state with the marks of the files that the turn has changed."""
+        changes = net_changes(state.get("changes") or ())
+        if not changes:
             return state
-        marks = marks_of(self._turns.services(state["context"]).tools.workspace(), changes)
-        others = unnamed(asked_in(state.get("messages") or []), changes)
-        marks += tuple(Mark(kind="not_named", path=path) for path in others if changes[path][1])
-        return {**state, "loop": (state.get("loop") or LoopRecord()).model_copy(update={"marks": marks})}
+
+        marks = [*marks_of(self._turns.services(state["context"]).tools.workspace(), changes)]
+        for path in unnamed(asked_in(state.get("messages") or []), changes):
+            _, hash_after = changes[path]
+            if hash_after:
+                marks.append(Mark(kind="not_named", path=path))
+
+        loop = state.get("loop") or LoopRecord()
+        return {**state, "loop": loop.model_copy(update={"marks": tuple(marks)})}
 
     def _log(self, state: AgentState) -> RunLog:
-        """Where the run is written down; nowhere where the thread has no context."""
+        """The audit log of the run; one that writes nothing where the thread has no context."""
         context = state.get("context") or AgentContext(audit=False)
         return self._turns.services(context).tools.log(state.get("run_id", ""))
 
-    def _stopped(self, state: AgentState, update: Update) -> Update:
-        """Write what is left of the spending and how the turn ended, and forget what the model wrote."""
+    def _end_turn(self, state: AgentState, update: Update) -> Update:
+        """Store the spending and how the turn ended, and release what the turn used."""
         self._models.book.flush()
         self._log(state).ended(state.get("step", 0), update["outcome"])
         self._literals.forget(state.get("run_id", ""))
         if not (self.servers_outlive_turns or self._contexts.of_child):
             self._tools.end_servers(state.get("run_id", ""))
-        if self._name:  # as create_agent does: others find by it who said what
+        if self._name:  # as create_agent does: a supervisor tells its agents apart by it
             update["messages"] = [message.model_copy(update={"name": self._name}) for message in update["messages"]]
+
         return update
 
-    def _children(self, state: AgentState, in_loop: Callable[[Any], Any] | None = None) -> OpenChildren | None:
+    def _open_children(self, state: AgentState, in_loop: Callable[[Any], Any] | None = None) -> OpenChildren | None:
         """What runs the children of a step, where the run may have some."""
         if not state["context"].delegation or self.compile is None:
             return None
-        from mendgraph.graph.machine.children import Children, Surroundings
+
+        from mendgraph.graph.machine.children import Children, ParentRun
 
         config = get_config()
         write = get_stream_writer()
-        context_value = cast("object", get_runtime(AgentContext).context)
-        owner = context_value.owner if isinstance(context_value, Admission) else None
+        context = cast("object", get_runtime(AgentContext).context)
+        owner = context.owner if isinstance(context, Admission) else None
 
-        def children(used: dict[str, int], records: WorkspaceRecords) -> Children:
-            compiled = partial(self._compiled_for_children, records)
-            return Children(Surroundings(state, config, compiled, write, owner, self._stop, in_loop), used)
+        def open_children(counts: dict[str, int], records: WorkspaceRecords) -> Children:
+            compile_machine = partial(self._compile_for_children, records)
+            return Children(ParentRun(state, config, compile_machine, write, owner, self._stop, in_loop), counts)
 
-        return children
+        return open_children
 
-    def _compiled_for_children(self, records: WorkspaceRecords, stop: StopRequest) -> Any:
+    def _compile_for_children(self, records: WorkspaceRecords, stop: StopRequest) -> Any:
         return self.compile and self.compile(self.for_children(records, stop))
 
     def for_children(self, records: WorkspaceRecords, stop: StopRequest) -> "BoundNodes":
@@ -394,8 +425,8 @@ class BoundNodes:
         self._turns = Turns(tools, models)
 
     @contextmanager
-    def _scope(self) -> Iterator[CancellationScope]:
-        """The right of one step, which is closed when somebody wants the run to stop in it."""
+    def _step_scope(self) -> Iterator[CancellationScope]:
+        """The cancellation scope of one step, which a stop request closes."""
         scope = CancellationScope()
         stop = self._stop
 
@@ -410,58 +441,72 @@ class BoundNodes:
         limits = plan.settings.budget.limits
         return self._models.services(limits, partial(trace_event, state["run_id"], step=state.get("step", 0) + 1))
 
-    def _costed(self, state: AgentState, update: Update) -> Update:
-        if trouble := self._models.book.trouble():
+    def _after_model_call(self, state: AgentState, update: Update) -> Update:
+        trouble = self._models.book.trouble()
+        if trouble:
             trace_event(state["run_id"], "spending.unbooked", {"reason": trouble.message})
+
         update = self._literals.mask(state["run_id"], update, "reply", "window")
         reply = update.get("reply")
         stop = update.get("stop")
-        if stop is not None:  # also what no endpoint said: an exception of a user's own model, an address with a login
+        if stop is not None:  # its message may quote an exception of a user's model, or an address with a login
             return {**update, "stop": stop.model_copy(update={"message": self.scrub(stop.message)})}
         if reply is None or reply.preloaded:
             return update
+
         tokens = reply.input_tokens + reply.output_tokens
-        return self._watched(state, update, lambda vitals: observe_cost(vitals, tokens, "tokens"))
+        return self._observe(state, update, lambda vitals: observe_cost(vitals, tokens, "tokens"))
 
-    def _as_written(self, state: AgentState, channel: str) -> AgentState:
-        """The slice with a channel as the model wrote it, which its state holds with marks."""
-        written: Any = self._literals.restore(state["run_id"], state.get(channel))
-        return cast("AgentState", {**state, channel: written}) if state.get(channel) else state
+    def _with_literals(self, state: AgentState, channel: str) -> AgentState:
+        """The slice with a channel as the model wrote it; its state holds marks in place of secret literals."""
+        if not state.get(channel):
+            return state
 
-    def _watched(
+        restored: Any = self._literals.restore(state["run_id"], state.get(channel))
+        return cast("AgentState", {**state, channel: restored})
+
+    def _observe(
         self, state: AgentState, update: Update, observe: Callable[[Vitals], tuple[Vitals, Alert | None]]
     ) -> Update:
-        """The update with the run's vital signs after it; an alert goes to whoever listens, and into the log."""
+        """The update with the run's vital signs after it; an alert is streamed and logged."""
         vitals, alert = observe(update.get("vitals") or state.get("vitals") or Vitals())
         if alert is not None:
             get_stream_writer()({"type": "alert", **asdict(alert)})
             self._log(state).alert(state.get("step", 0), asdict(alert))
+
         return {**update, "vitals": vitals}
 
-    def _tools_watched(self, state: AgentState, update: Update) -> Update:
-        update = _counted(state, update, count_tools(update, self._specs))
+    def _after_tools(self, state: AgentState, update: Update) -> Update:
+        update = _count_repairs(state, update, count_tools(update, self._specs))
         for result in update["results"]:
-            update = self._watched(state, update, partial(observe_tool, ok=result.result.ok))
+            update = self._observe(state, update, partial(observe_tool, ok=result.result.ok))
+
         return update
 
 
-def _hooks_of(middleware: Sequence[Any], redactor: Callable[[], Redactor]) -> "Hooks":
+def _foreign_formats(items: Sequence[ToolCall | CallError]) -> list[str]:
+    """The foreign call formats of these calls, without repetition."""
+    return sorted({item.format for item in items if isinstance(item, ToolCall) and item.format})
+
+
+def _load_hooks(middleware: Sequence[Any], redactor: Callable[[], Redactor]) -> "Hooks":
     from mendgraph.graph.langchain.hooks import Hooks  # LangChain's agents take a second to import
 
     return Hooks(middleware, redactor)
 
 
-def _counted(state: AgentState, update: Update, counts: Counts, formats: Sequence[str] = ()) -> Update:
-    """The update with what is counted of it, which whoever observes the run hears of as well."""
+def _count_repairs(state: AgentState, update: Update, counts: Counts, formats: Sequence[str] = ()) -> Update:
+    """The update with its repairs counted in the spending; the run's observer counts them as well."""
     events = {name: count for name, count in counts.items() if count}
     if not events and not formats:
         return update
+
     count_events(events)
     spending = update.get("spending") or state["spending"]
     return {**update, "spending": ledger.count_mending(spending, formats, **events)}
 
 
-def _task() -> str:
+def _task_id() -> str:
     """What LangGraph calls this execution of the node: the same when it is run again after a kill."""
     info = get_runtime().execution_info
     return "" if info is None else info.task_id

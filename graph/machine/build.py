@@ -422,7 +422,7 @@ def build_machine(
         served=served,
         middleware=options["middleware"],
         name=options["name"],
-        own=context_overrides(options),
+        overrides=context_overrides(options),
     )
     for_children: MachineOptions = {**options, "store": None, "middleware": ()}
     nodes.compile = partial(_compiled, None, for_children, None)
@@ -441,9 +441,9 @@ def _compiled(
     parts = (
         bounded_node("begin_turn", lambda state: nodes.begin_turn(state, get_runtime(AgentContext))),
         SyncAsyncNode("call_model", nodes.call_model, nodes.acall_model),
-        bounded_node("parse", nodes.parse, nodes.is_quickly_read),
+        bounded_node("parse", nodes.parse, nodes.parses_quickly),
         bounded_node("heal", nodes.heal),
-        bounded_node("guard", nodes.guard, nodes.is_quickly_judged),
+        bounded_node("guard", nodes.guard, nodes.guards_quickly),
         SyncAsyncNode("execute_tools", nodes.execute_tools, nodes.aexecute_tools),
         bounded_node("loop_check", nodes.loop_check, lambda _: True),
         terminal_node(OutcomeKind.FINISHED, nodes.finish, nodes),

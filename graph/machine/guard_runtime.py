@@ -207,7 +207,7 @@ class Previewer:
 
         if tool is not None and tool.effect is Effect.WRITE:
             pins = tuple((name, dry.on_disk(name), "") for name in names)
-            return Preview(self._shown("arguments", _lines_of(call.arguments)), names, pins or None)
+            return Preview(self._shown_preview("arguments", _lines_of(call.arguments)), names, pins or None)
 
         argv = call.arguments.get("argv")
         if isinstance(argv, list) and argv and all(isinstance(word, str) for word in argv):
@@ -216,9 +216,9 @@ class Previewer:
             if isinstance(folder, str) and folder != ".":
                 where = f"\nin {folder}"
 
-            return Preview(self._shown("argv", shlex.join(argv) + where), names)
+            return Preview(self._shown_preview("argv", shlex.join(argv) + where), names)
 
-        return Preview(self._shown("arguments", _lines_of(call.arguments)), names)
+        return Preview(self._shown_preview("arguments", _lines_of(call.arguments)), names)
 
     def _dry_run(
         self, tool: Tool, call: ToolCall, dry: DryWorkspace, known: dict[str, str], names: tuple[str, ...]
@@ -246,7 +246,7 @@ class Previewer:
             [*(change.name for change in changes), *(change.target for change in changes if change.target), *names]
         )
 
-        return Preview(self._shown("diff", text), tuple(changed), pins)
+        return Preview(self._shown_preview("diff", text), tuple(changed), pins)
 
     def _context(self, dry: DryWorkspace, known: Mapping[str, str]) -> ToolContext:
         context = self._turn.context
@@ -269,23 +269,23 @@ class Previewer:
 
         yield from self._turn.paths_of(call)
 
-    def _shown(self, kind: Literal["diff", "argv", "arguments"], text: str) -> ShownPreview:
+    def _shown_preview(self, kind: Literal["diff", "argv", "arguments"], text: str) -> ShownPreview:
         lines = self._turn.machine.redactor().text(text).removesuffix("\n").split("\n")
-        kept: list[str] = []
+        shown_lines: list[str] = []
         characters = 0
         truncated = False
 
         for line in map(_visible, lines):
             characters += len(line) + 1
-            truncated = len(kept) > MAX_DIFF_LINES or characters > 2 * MAX_DIFF_CHARACTERS  # of several files
+            truncated = len(shown_lines) > MAX_DIFF_LINES or characters > 2 * MAX_DIFF_CHARACTERS  # of several files
             if truncated:
-                kept.append(f"{_CUT}{len(lines) - len(kept)} more lines]")
+                shown_lines.append(f"{_CUT}{len(lines) - len(shown_lines)} more lines]")
                 break
 
-            kept.append(line)
+            shown_lines.append(line)
 
-        cut = truncated or (kind == "diff" and any(line.startswith(_CUT) for line in kept))
-        return ShownPreview(kind=kind, text="\n".join(kept), truncated=cut)
+        cut = truncated or (kind == "diff" and any(line.startswith(_CUT) for line in shown_lines))
+        return ShownPreview(kind=kind, text="\n".join(shown_lines), truncated=cut)
 
 
 def _visible(line: str) -> str:

@@ -64,7 +64,7 @@ class WrittenLiterals:
     def __init__(self, redactor: Callable[[], Redactor]) -> None:
         """`redactor` gives what takes out secrets now."""
         self._redactor = redactor
-        self._kept: OrderedDict[str, dict[str, Any]] = OrderedDict()
+        self._originals: OrderedDict[str, dict[str, Any]] = OrderedDict()
         self._lock = Lock()
 
     def mask(self, run_id: str, update: Mapping[str, Any], *channels: str) -> dict[str, Any]:
@@ -74,7 +74,7 @@ class WrittenLiterals:
 
     def restore(self, run_id: str, value: Value) -> Value:
         """A reply, a call or a list of calls as the model wrote it, or as it is where that is not known any more."""
-        if not self._kept:
+        if not self._originals:
             return value
         if isinstance(value, list):
             return [self.restore(run_id, item) for item in value]  # type: ignore[return-value]
@@ -82,12 +82,12 @@ class WrittenLiterals:
             return value
 
         key = _key(value)
-        return self._kept.get(run_id, {}).get(key, value) if MARK in key else value
+        return self._originals.get(run_id, {}).get(key, value) if MARK in key else value
 
     def forget(self, run_id: str) -> None:
         """A step of this run is settled, or the run has ended: nothing of what is remembered runs any more."""
         with self._lock:
-            self._kept.pop(run_id, None)
+            self._originals.pop(run_id, None)
 
     def _mask(self, run_id: str, value: Any) -> Any:
         if isinstance(value, list):
@@ -96,14 +96,14 @@ class WrittenLiterals:
         clean = _clean(value, self._redactor())
         if isinstance(value, ModelReply | ToolCall) and MARK in (key := _key(clean)):
             with self._lock:
-                redactors = self._kept.setdefault(run_id, {})
+                redactors = self._originals.setdefault(run_id, {})
                 redactors[key] = (
                     value if redactors.get(key, value) == value else clean
                 )  # marks of two meanings have none
-                self._kept.move_to_end(run_id)
+                self._originals.move_to_end(run_id)
 
-                while len(self._kept) > MOST_RUNS:
-                    self._kept.popitem(last=False)
+                while len(self._originals) > MOST_RUNS:
+                    self._originals.popitem(last=False)
 
         return clean
 

@@ -91,7 +91,7 @@ def run_tools(
     changes_files = delegates or changes_something(items, verdicts, machine.registry)
     spending = state["spending"]
 
-    with machine.records.journal(context.workspace, execution.run_id, sink, wanted=changes_files) as journal:
+    with machine.records.journal(context.workspace, execution.run_id, sink, needed=changes_files) as journal:
         children = None
         if open_children is not None and delegates:
             records = machine.records
@@ -140,7 +140,7 @@ def results_of_cut_off_step(
     machine = turn.machine
     sink = trace_sink(turn, execution)
 
-    with machine.records.journal(turn.context.workspace, execution.run_id, sink, wanted=True) as journal:
+    with machine.records.journal(turn.context.workspace, execution.run_id, sink, needed=True) as journal:
         if not isinstance(journal, Journal):
             return {}
         return calls_made(journal, machine.registry, turn.workspace(), execution, items)

@@ -224,7 +224,7 @@ class WorkspaceRecords:
 
     def __init__(self, lock: AbstractContextManager[object] | None = None) -> None:
         """`lock` is held while a step uses the journal: steps of children that run side by side share these records."""
-        self._held: set[str] = set()
+        self._locked_elsewhere: set[str] = set()
         self._lock = lock or nullcontext()
 
     def for_children(self, workspace: str) -> "WorkspaceRecords":
@@ -235,21 +235,21 @@ class WorkspaceRecords:
 
     def hold(self, workspace: str) -> None:
         """Whoever runs the machine has the workspace's lock for longer than a step."""
-        self._held.add(workspace)
+        self._locked_elsewhere.add(workspace)
 
     def release(self, workspace: str) -> None:
         """It has the lock no longer."""
-        self._held.discard(workspace)
+        self._locked_elsewhere.discard(workspace)
 
     @contextmanager
     def journal(
-        self, workspace: str, run_id: str, sink: TraceSink, *, wanted: bool
+        self, workspace: str, run_id: str, sink: TraceSink, *, needed: bool
     ) -> Iterator[Journal | ToolError | None]:
-        """The journal, once what was left open in it is decided; None where it is not `wanted`, or why there is none.
+        """The journal, once what was left open in it is decided; None where it is not `needed`, or why there is none.
 
         UNAVAILABLE where another run works in the workspace, IO_ERROR where the journal cannot be used.
         """
-        if not wanted:
+        if not needed:
             yield None
             return
 
@@ -262,7 +262,7 @@ class WorkspaceRecords:
             opened.enter_context(self._lock)
             busy = None
 
-            if workspace not in self._held:
+            if workspace not in self._locked_elsewhere:
                 lock = WorkspaceLock(folder)
                 busy = lock.acquire(Owner(run_id), LONGEST_WAIT_S)
                 if busy is None:
@@ -279,7 +279,7 @@ class WorkspaceRecords:
         """
         from mendgraph.nodes.execute_tools.journal import restoring
 
-        with self.journal(files.root, run_id, sink, wanted=True) as journal:
+        with self.journal(files.root, run_id, sink, needed=True) as journal:
             done: Journal | restoring.Restored | ToolError | None = journal
             try:
                 if isinstance(journal, Journal):

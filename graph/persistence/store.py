@@ -14,7 +14,15 @@ from pydantic import BaseModel
 
 from mendgraph.graph.configuration.context import AgentContext
 from mendgraph.graph.machine.routes import NODES
-from mendgraph.graph.machine.run_records import UNDONE, Durability, RunRecord, bounded, find_run, outlived, run_record
+from mendgraph.graph.machine.run_records import (
+    UNDONE,
+    Durability,
+    RunRecord,
+    bounded,
+    find_run,
+    run_record,
+    runs_to_prune,
+)
 from mendgraph.nodes.execute_tools.files.deadline import monotonic_s
 from mendgraph.nodes.execute_tools.journal.journal import Journal
 from mendgraph.nodes.execute_tools.secrets.redact import Redactor, known_values
@@ -219,7 +227,7 @@ class Store:
             return
 
         if is_due(self.folder):
-            self.forget_outlived(context)
+            self.prune_by_settings(context)
 
         latest = monotonic_s() + _LONGEST_RETENTION_S
 
@@ -232,9 +240,9 @@ class Store:
 
                 with lock, suppress(StoreError), closing(other):
                     for last in other.runs()[:1]:
-                        other.forget_outlived(last.context)
+                        other.prune_by_settings(last.context)
 
-    def forget_outlived(self, context: AgentContext) -> None:
+    def prune_by_settings(self, context: AgentContext) -> None:
         """The same, whenever it was done last."""
         with self.saver.cursor(transaction=False) as cursor:
             if context.keep_mb is None:
@@ -242,7 +250,7 @@ class Store:
             else:
                 sizes = dict(cursor.execute(_SIZES[uses_postgres()]).fetchall())
 
-        if doomed := outlived(self.runs(), sizes, context, self._now()):
+        if doomed := runs_to_prune(self.runs(), sizes, context, self._now()):
             self.prune(doomed)
 
     def shrink(self) -> int:

@@ -255,7 +255,7 @@ def _run(
         done.files_read.update(run.output.files_read)
         done.plan = run.output.plan or done.plan
 
-    return {place: ran.as_record() for place, ran in zip(row, runs, strict=True)}
+    return {place: run.as_record() for place, run in zip(row, runs, strict=True)}
 
 
 def _row(waiting: Sequence[tuple[int, ToolCall]], using: StepResources) -> dict[int, ToolCall]:
@@ -324,7 +324,7 @@ def _run_children(row: Mapping[int, ToolCall], using: StepResources, done: StepD
     for run in runs:
         done.changes += run.output.changes
 
-    return {place: ran.as_record() for place, ran in zip(row, runs, strict=True)}
+    return {place: run.as_record() for place, run in zip(row, runs, strict=True)}
 
 
 def _recorded(place: int, call: ToolCall, using: StepResources, workspace: Workspace) -> tuple[int, ToolRun | None]:
@@ -363,18 +363,18 @@ def _recorded(place: int, call: ToolCall, using: StepResources, workspace: Works
     return 0, ToolRun(call.call_id, call.tool, ToolOutput.failed(refusal), error=f"tool_error:{message}")
 
 
-def _note_outcome(place: int, call: ToolCall, using: StepResources, record: int, ran: ToolRun) -> None:
+def _note_outcome(place: int, call: ToolCall, using: StepResources, record: int, run: ToolRun) -> None:
     """Keep what the call came to until the step's checkpoint is written."""
     tool = using.registry.get(call.tool)
     journal = using.journal
     scope = using.context.scope
-    given_up = scope is not None and scope.over and not ran.result.ok  # nobody hears this: it is not how it ended
+    given_up = scope is not None and scope.over and not run.result.ok  # nobody hears this: it is not how it ended
 
     if tool is None or given_up or not isinstance(journal, Journal):
         return
 
     with suppress(StoreError):  # what was done stands, and the files' hashes tell of it
-        outcome = _runs().dump_json(replace(ran, call_id="", tool="")).decode()
+        outcome = _runs().dump_json(replace(run, call_id="", tool="")).decode()
 
         if record:
             journal.end(record, outcome)

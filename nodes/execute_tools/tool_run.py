@@ -72,9 +72,9 @@ class ToolRun:
         return replace(self, output=replace(output, result=self.result))
 
 
-def unknown_tool(name: str, known: Iterable[str]) -> ToolRun:
+def unknown_tool(name: str, names: Iterable[str]) -> ToolRun:
     """No tool has this name."""
-    meant, remedy = meant_or_known(name, known)
+    meant, remedy = meant_or_known(name, names)
     error = ToolError(
         code=ToolErrorCode.UNKNOWN_TOOL, message=f"There is no tool {name!r}. {remedy}", suggestions=meant
     )
@@ -82,17 +82,17 @@ def unknown_tool(name: str, known: Iterable[str]) -> ToolRun:
     return ToolRun("", name, ToolOutput.failed(error), "unknown_tool", error_type="LookupError")
 
 
-def meant_or_known(name: str, known: Iterable[str]) -> tuple[tuple[str, ...], str]:
+def meant_or_known(name: str, names: Iterable[str]) -> tuple[tuple[str, ...], str]:
     """What to suggest for a name that is unknown: the closest ones, else all; and the sentence that says so."""
-    known = sorted(known)
-    meant = closest_names(name, known)
+    names = sorted(names)
+    meant = closest_names(name, names)
 
     if meant:
         remedy = f"Did you mean {' or '.join(meant)}?"
     else:
-        remedy = f"There are: {', '.join(known) or 'none'}."
+        remedy = f"There are: {', '.join(names) or 'none'}."
 
-    return meant or tuple(known), remedy
+    return meant or tuple(names), remedy
 
 
 def bad_arguments(tool: str, reasons: list[str]) -> ToolRun:
