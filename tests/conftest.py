@@ -12,7 +12,7 @@ import pytest
 
 from mendgraph.nodes.call_model.endpoint import DEFAULT_MODELS
 from tests import extent, network, workspace_watch
-from tests.machine import tally
+from tests.machine.exploration import tally
 from tests.memory_folder import memory_folder
 from tests.postgres import (
     MISSING,
@@ -24,16 +24,16 @@ from tests.postgres import (
 )
 from tests.snapshots import OPTION, Snapshots
 
-pytest_plugins = ["tests.runs.studio", "tests.runs.servers"]
+pytest_plugins = ["tests.surfaces.serving.studio", "tests.surfaces.serving.servers"]
 """The servers that `make studio` and `mendgraph serve` start, for the tests that are their clients."""
 
-SERVED = ("tests/browser/", "tests/runs/test_studio.py", "tests/runs/test_servers.py")
+SERVED = ("tests/browser/", "tests/surfaces/serving/test_studio.py", "tests/surfaces/serving/test_servers.py")
 """The tests of those servers, which take seconds to start."""
 
 FOREIGN_SETTINGS = ("GITHUB_ACTIONS", "OPENAI_", "LANGCHAIN_", "LANGSMITH_", "LANGGRAPH_", "HF_", "MENDGRAPH_", "OTEL_")
 TERMINAL_SETTINGS = ("COLUMNS", "FORCE_COLOR", "NO_COLOR", "PYTHONPATH", "CLICOLOR_FORCE")
 PROXIES = ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY")
-LACKS: dict[str, tuple[str, str, object]] = {"bubblewrap": ("processes.bubblewrap", "PROGRAM_FOLDERS", ())}
+LACKS: dict[str, tuple[str, str, object]] = {"bubblewrap": ("sandboxes.bubblewrap", "PROGRAM_FOLDERS", ())}
 """What a machine may lack: the module that looks for it, and what has to change so that it finds nothing."""
 HOMES = {"HOME": "", "XDG_CACHE_HOME": "cache", "XDG_CONFIG_HOME": "config"}
 STORES = {"XDG_DATA_HOME": "data", "XDG_STATE_HOME": "state", "XDG_RUNTIME_DIR": "run"}
@@ -79,7 +79,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """The tests that take minutes come first, so that no worker waits for them; those of sweeps are skipped."""
-    items.sort(key=lambda item: not item.nodeid.startswith("tests/machine/"))
+    items.sort(key=lambda item: not item.nodeid.startswith("tests/machine/exploration/"))
     for item in items:
         for name, reason in extent.SKIPPED.items():
             if reason and item.get_closest_marker(name) is not None:
@@ -214,6 +214,14 @@ def no_handles_left() -> Iterator[None]:
     yield
     if len(os.listdir("/dev/fd")) > before:
         gc.collect()
+
+
+@pytest.fixture
+def no_handle_is_left_open() -> Iterator[None]:
+    """The test fails where it leaves a handle open."""
+    before = len(os.listdir("/dev/fd"))
+    yield
+    assert len(os.listdir("/dev/fd")) == before
 
 
 @pytest.fixture(autouse=True)

@@ -6,7 +6,17 @@ from contextlib import suppress
 
 import pytest
 
-from mendgraph.nodes.execute_tools.processes.backends import BACKENDS, sandbox_problem
+from mendgraph.nodes.execute_tools.sandboxes.backends import AUTO, BACKENDS, choose_sandbox
+from mendgraph.nodes.records import ToolError
+
+
+def sandbox_problem(kind: str = AUTO) -> str | None:
+    """Why no sandbox of this kind starts on this machine, with the remedy; None where one does."""
+    sandbox = choose_sandbox(kind)
+    return sandbox.message if isinstance(sandbox, ToolError) else None
+
+
+__all__ = ["needs_sandbox", "open_handles", "sandbox_problem", "set_sandbox_problem", "without_first_line"]
 
 needs_sandbox = pytest.mark.skipif(sandbox_problem() is not None, reason="no sandbox for programs here")
 

@@ -38,7 +38,7 @@ class Unattended(NamedTuple):
 
     root: str
     copy: workspace_copies.Copy
-    wanted: workspace_copies.Wanted
+    wanted: workspace_copies.BranchRequest
 
     @property
     def run(self) -> str:
@@ -69,7 +69,7 @@ class Unattended(NamedTuple):
         `checked`, or of which nobody wants a commit, unless it has changed nothing.
         """
         branch = self.wanted.branch
-        commit: workspace_copies.Committed | ToolError = workspace_copies.Committed("", {})
+        commit: workspace_copies.BranchCommit | ToolError = workspace_copies.BranchCommit("", {})
         if finished and files and self.wanted.commit:
             commit = self._commit(files, message, checked=checked)
 
@@ -79,20 +79,22 @@ class Unattended(NamedTuple):
 
         return self._take_away(branch, commit, len(files))
 
-    def _commit(self, files: Sequence[str], message: str, *, checked: bool) -> workspace_copies.Committed | ToolError:
+    def _commit(
+        self, files: Sequence[str], message: str, *, checked: bool
+    ) -> workspace_copies.BranchCommit | ToolError:
         identity = find_identity(self.root) if checked else self._not_checked()
         if isinstance(identity, ToolError):
             return identity
         return workspace_copies.commit_branch(self.copy, files, message, identity)
 
-    def _take_away(self, branch: str, commit: workspace_copies.Committed, files: int) -> Published:
+    def _take_away(self, branch: str, commit: workspace_copies.BranchCommit, files: int) -> Published:
         """Take the worktree away, unless it holds what is not committed."""
         message = "Nothing is committed"
         if commit.id:
             count = count_of(files - len(commit.left_out), "file")
             message = f"Committed {count} to the branch {branch} ({commit.id[:9]})"
 
-        left_out = workspace_copies.leave_branch(self.copy, branch)
+        left_out = workspace_copies.remove_branch_copy(self.copy, branch)
         if left_out and not isinstance(left_out, ToolError):
             return Published(branch, commit.id, self.root, f"{message}; {_left_words(left_out, self.root)}")
 
@@ -114,7 +116,7 @@ def _left_words(left: Mapping[str, str], root: str) -> str:
 
 
 def begin(workspace: str, task: str, run_id: str, *, commit: bool, report: str) -> Unattended | ToolError:
-    """Make the worktree of a task, which wants a `commit` and a `report` as `Wanted` says.
+    """Make the worktree of a task, which wants a `commit` and a `report` as in `BranchRequest`.
 
     The error says what is missing: a repository, a commit in it, somebody in whose name to commit.
     """
@@ -127,7 +129,7 @@ def begin(workspace: str, task: str, run_id: str, *, commit: bool, report: str) 
     words = "-".join(re.findall(r"[a-z0-9]+", task.lower())[:6])[:40]
     name = f"{words}-{short_id(run_id)}".strip("-")
     folder = os.path.join(os.path.abspath(data_folder()), _WORKTREES, name)
-    commit_request = workspace_copies.Wanted(f"mendgraph/{name}", task, commit, report)
+    commit_request = workspace_copies.BranchRequest(f"mendgraph/{name}", task, commit, report)
     branch_result = workspace_copies.make_branch(path, folder, commit_request)
 
     if isinstance(branch_result, ToolError):
@@ -147,10 +149,10 @@ def taken_up(root: str) -> Unattended | None:
     else:
         copy = workspace_copies.open_copy(os.path.join(folder, name))
 
-    if copy is None or copy.wanted is None:
+    if copy is None or copy.request is None:
         return None
 
-    return Unattended(real, copy, copy.wanted)
+    return Unattended(real, copy, copy.request)
 
 
 def cost_limit(settings: Mapping[str, Any]) -> dict[str, Any]:

@@ -29,6 +29,7 @@ from mendgraph.graph.machine.reply_reader import (
     count_tools,
     reply_reader,
 )
+from mendgraph.graph.machine.small_models import fallback_form, is_in_blocks
 from mendgraph.graph.machine.state import AgentState, Update
 from mendgraph.graph.machine.tool_step import OpenChildren, restore_files, run_tools
 from mendgraph.graph.machine.turn_services import CallPlan, Turns, TurnServices, book_thread
@@ -53,7 +54,6 @@ from mendgraph.nodes.parse.written_calls import was_cut
 from mendgraph.nodes.records import (
     CHANGING,
     CallError,
-    EditForm,
     LoopRecord,
     Mark,
     ModelReply,
@@ -223,7 +223,7 @@ class BoundNodes:
     def parses_quickly(self, state: AgentState) -> bool:
         """Whether `parse` takes a moment and reads no disk: for a short reply without blocks that heals nothing."""
         profile = state["profile"]
-        if state["context"].mode == "ask" or profile.edit_form is EditForm.BLOCKS:
+        if state["context"].mode == "ask" or is_in_blocks(profile):
             return False
         if state.get("corrections"):  # their end is written to the log
             return False
@@ -242,7 +242,9 @@ class BoundNodes:
         run_id = state["run_id"]
         context = state["context"]
         state = self._with_literals(state, "reply")
-        update = heal(state, context.healing(state["profile"]), may_switch=context.protocol == "auto")
+        profile = state["profile"]
+        may_switch = context.protocol == "auto"
+        update = heal(state, context.healing(profile), brief=is_in_blocks(profile), may_switch=may_switch)
         if "profile" in update:
             trace_event(run_id, "protocol.switched", {"protocol": update["profile"].protocol.value})
 
@@ -302,7 +304,15 @@ class BoundNodes:
         def signature(call: ToolCall, spec: ToolSpec) -> str:
             return signature_of(self._literals.restore(run_id, call), spec, context.workspace)
 
-        update = check(state, context.loop(), signature, self._specs, context.workspace)
+        update = check(
+            state,
+            context.loop(),
+            signature,
+            self._specs,
+            context.workspace,
+            in_blocks=is_in_blocks(state["profile"]),
+            fallback_form=fallback_form(state["profile"]),
+        )
         self._literals.forget(run_id)
 
         # A result may hold an image that the model does not take.

@@ -20,11 +20,11 @@ from mendgraph.graph.machine.state import AgentState, Update
 from mendgraph.graph.machine.tool_step import Write, foreign_to, scope_of, trace_sink
 from mendgraph.graph.machine.turn_tools import TurnTools
 from mendgraph.nodes.execute_tools.edits.diffs import MAX_DIFF_CHARACTERS, MAX_DIFF_LINES, header, unified_diff
-from mendgraph.nodes.execute_tools.engine import call_tool
 from mendgraph.nodes.execute_tools.files.text_files import decode_text, why_not_text
 from mendgraph.nodes.execute_tools.files.workspace import DryChange, DryWorkspace, change_mark
 from mendgraph.nodes.execute_tools.registry import Tool, ToolContext, ToolOutput
-from mendgraph.nodes.execute_tools.step import Execution
+from mendgraph.nodes.execute_tools.run_call import Execution
+from mendgraph.nodes.execute_tools.tool_attempt import call_tool
 from mendgraph.nodes.execute_tools.tools import default_tools
 from mendgraph.nodes.guard.approvals import NO_PREVIEW, ApprovalRequest, GuardUpdate, Hands, Preview, ShownPreview
 from mendgraph.nodes.guard.file_rules import FileGuardrailRule

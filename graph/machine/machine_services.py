@@ -1,6 +1,7 @@
 """What outlives the turns of one machine: its tools with their policy, and its models with their connections."""
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from mendgraph.graph.configuration.permissions import keep_permission
@@ -11,7 +12,7 @@ from mendgraph.nodes.execute_tools.files.deadline import monotonic_s
 from mendgraph.nodes.execute_tools.journal.journal import parent_of
 from mendgraph.nodes.execute_tools.registry import ActionRegistry, Tool, Validator
 from mendgraph.nodes.execute_tools.tools import default_tools
-from mendgraph.nodes.execute_tools.tools.about_run import remember
+from mendgraph.nodes.execute_tools.tools.about_run import final_answer, remember
 from mendgraph.nodes.execute_tools.tools.read_file import read_file, read_skill
 from mendgraph.nodes.guard.file_rules import FileGuardrailRule
 from mendgraph.nodes.parse.answers import ResponseFormat
@@ -92,6 +93,9 @@ class MachineTools:
 
             machine_tools = (*machine_tools, tool)
             self.added.add(tool.name)
+
+        if final_answer.name not in names:
+            machine_tools = (*machine_tools, replace(final_answer, offered=False))
 
         self.registry = ActionRegistry(machine_tools, arg_validators)
         self.specs = {spec.name: spec for spec in self.registry.specs()}

@@ -21,6 +21,7 @@ from mendgraph.graph.configuration.narrowing import (
     run_id_of,
 )
 from mendgraph.graph.machine.run_records import REQUEST_ID, is_resuming
+from mendgraph.graph.machine.small_models import preload_of
 from mendgraph.graph.machine.state import AgentState, Update
 from mendgraph.graph.machine.tool_step import results_of_cut_off_step
 from mendgraph.graph.machine.turn_services import Turns, TurnServices
@@ -30,7 +31,7 @@ from mendgraph.nodes.begin_turn.turn_start import Made, TurnResources
 from mendgraph.nodes.call_model import ledger
 from mendgraph.nodes.call_model.window import WHOLE
 from mendgraph.nodes.execute_tools.files.sandbox import check_workspace
-from mendgraph.nodes.execute_tools.step import Execution
+from mendgraph.nodes.execute_tools.run_call import Execution
 from mendgraph.nodes.guard.policy import edited_result, judge_workspace
 from mendgraph.nodes.language.history import last_request
 from mendgraph.nodes.language.project_notes import SkillFolder, most_bytes
@@ -215,6 +216,11 @@ def _turn_resources(
         if reads_files:
             skills = chain(files.skills(), tools.skills)
 
+    preload = None
+    if context.read_ahead and reads_files:
+        can_check = profile.small and "run_checks" in tools.usable and tools.can_check
+        preload = preload_of(profile, checked=can_check)
+
     most_notes = 0
     if context.project_notes:
         most_notes = most_bytes(profile, turn.model.window_tokens(profile))
@@ -230,8 +236,7 @@ def _turn_resources(
         refused_media=turn.model.refused_media,
         calls_made=calls_made,
         specs=tools.machine.specs,
-        read_ahead=context.read_ahead and reads_files,
-        checked=profile.small and "run_checks" in tools.usable and tools.can_check,
+        preload=preload,
         most_notes=most_notes,
         skills=skills,
         remembered=() if profile.small else [note.text for note in notes],
@@ -267,7 +272,7 @@ def _context_problem(turn: TurnServices) -> str | None:
         if problem:
             return problem
 
-    if context.response_format is not None and ANSWER_TOOL not in specs:
+    if context.response_format is not None and not specs[ANSWER_TOOL].offered:
         return "This agent has no tool final_answer, so no response_format can be asked for: add it to its tools."
 
     return schema_problem(context.response_format or {})

@@ -8,25 +8,15 @@ from functools import partial
 from typing import Any
 
 from mendgraph.graph.machine.run_records import is_resuming
+from mendgraph.graph.machine.small_models import answer_judge, block_form
 from mendgraph.graph.machine.state import AgentState, Update
 from mendgraph.graph.machine.turn_tools import COMMAND_TOOL, NETWORK_TOOL, TurnTools
-from mendgraph.nodes.call_model.prompts.block_prompt import shown_files
-from mendgraph.nodes.call_model.prompts.turn_view import TurnView, said_since, used_tools, view_turn
 from mendgraph.nodes.execute_tools.trace import RunLog
 from mendgraph.nodes.heal.healing import is_unfounded
-from mendgraph.nodes.language.history import is_request, last_request, results_in, texts_in
+from mendgraph.nodes.language.history import last_request, results_in, texts_in
 from mendgraph.nodes.parse.answers import TurnFacts, answer_problems
 from mendgraph.nodes.parse.reading import CHECKS_TOOL, Reader
-from mendgraph.nodes.records import (
-    EditForm,
-    Effect,
-    ExtractionError,
-    LoopRecord,
-    Reading,
-    ToolCall,
-    ToolSpec,
-    net_changes,
-)
+from mendgraph.nodes.records import Effect, LoopRecord, Reading, ToolCall, ToolSpec, net_changes
 
 
 def reply_reader(turn: TurnTools, state: AgentState, offered: Sequence[ToolSpec] | None = None) -> Reader:
@@ -35,66 +25,45 @@ def reply_reader(turn: TurnTools, state: AgentState, offered: Sequence[ToolSpec]
     machine = turn.machine
     profile = state["profile"]
     messages = state["messages"]
-
-    if profile.edit_form is EditForm.BLOCKS:
-        view = view_turn(messages)
-    else:
-        view = TurnView()
+    attempts = state.get("healing_attempts") or []
 
     if offered is None:
         offered = turn.offered(profile)
 
-    attempts = state.get("healing_attempts") or []
-    request = last_request(messages)
     facts = TurnFacts(
-        request=request,
         changed=tuple(net_changes(state.get("changes") or [])),
         change_required=context.require_changes,
         checked=CHECKS_TOOL in machine.specs and bool(context.evidence or context.checks or context.require_checks),
     )
+    blocks = block_form(profile)
     reader = Reader(
         profile=profile,
         known_tools=machine.registry.names(),
         validate=machine.registry.validate,
         check_answer=partial(answer_problems, schema=context.response_format, built=machine.response_format),
         writing_tools=machine.tools_with_effect(Effect.WRITE),
-        shown_files=shown_files(request, view, view.failed_steps + len(attempts)),
         turn=facts,
         offered=frozenset(spec.name for spec in offered),
         paths_of=turn.paths_of,
         schema_of=machine.schema_of,
         texts=lambda: texts_in(results_in(messages)),
         looking=machine.tools_with_effect(Effect.NONE, Effect.READ),
+        blocks=None if blocks is None else blocks.reader(messages, len(attempts)),
     )
 
-    if profile.small:
-        return reader._replace(judge_answer=_judge_of(turn, state, facts, view))
+    if not profile.small:
+        return reader
 
-    return reader
-
-
-def _judge_of(
-    turn: TurnTools, state: AgentState, facts: TurnFacts, view: TurnView
-) -> Callable[[str], ExtractionError | None]:
-    """What compares the answers of a small model with what happened in the turn."""
-    from mendgraph.nodes.small_model.answers import AnswerFacts, answer_error
-
-    context = turn.context
-    messages = state["messages"]
-    attempts = state.get("healing_attempts") or []
-    acting = turn.machine.tools_with_effect(Effect.EXECUTE, Effect.NETWORK) - {COMMAND_TOOL, NETWORK_TOOL}
-    # Others may have done what a request to go on asks for, and tools of the user's may have done it elsewhere.
-    elsewhere = is_resuming(facts.request) or said_since(messages) or used_tools(messages) & acting
-    claims = sum(is_unfounded(attempt.errors) for attempt in attempts)
-    answer_facts = AnswerFacts(
-        request=facts.request,
-        settled=bool(facts.changed or elsewhere) or claims >= context.healing(state["profile"]).max_claims,
-        faulty=bool(view.evidence),
-        hindered=context.mode == "read-only" or view_turn(messages).refused,
-        first=sum(map(is_request, messages)) == 1,
+    corrections = sum(is_unfounded(attempt.errors) for attempt in attempts)
+    settled = facts.changed or corrections >= context.healing(profile).max_claims
+    judge = answer_judge(
+        profile,
+        messages,
+        settled=bool(settled) or is_resuming(last_request(messages)),
+        acting_tools=machine.tools_with_effect(Effect.EXECUTE, Effect.NETWORK) - {COMMAND_TOOL, NETWORK_TOOL},
+        read_only=context.mode == "read-only",
     )
-
-    return partial(answer_error, facts=answer_facts)
+    return reader._replace(judge_answer=judge)
 
 
 # --- Repairs: what is counted and logged of them

@@ -10,32 +10,31 @@ from typing import TYPE_CHECKING, Any
 from langgraph.runtime import get_runtime
 from langgraph.store.base import BaseStore
 
-from mendgraph.graph.langchain.callbacks import heard_tool_call
+from mendgraph.graph.langchain.callbacks import reported_tool_call
 from mendgraph.graph.machine.machine_services import MachineTools
+from mendgraph.graph.machine.small_models import example_lines, is_in_blocks, request_checks
 from mendgraph.graph.machine.state import AgentState, Update
 from mendgraph.graph.machine.turn_tools import TurnTools, permitted
 from mendgraph.graph.machine.workspace import TakenBack, WorkspaceRecords, first_hashes, kept_content
-from mendgraph.nodes.call_model.prompts.block_prompt import foreign_lines
-from mendgraph.nodes.call_model.prompts.turn_view import view_turn
 from mendgraph.nodes.execute_tools.call_policy import CallPolicy
 from mendgraph.nodes.execute_tools.engine import DelegatingEngine, Engine, EngineConfig
 from mendgraph.nodes.execute_tools.files.deadline import CancellationScope
 from mendgraph.nodes.execute_tools.files.sandbox import check_workspace
 from mendgraph.nodes.execute_tools.journal.journal import Journal, parent_of
 from mendgraph.nodes.execute_tools.node import execute_tools
-from mendgraph.nodes.execute_tools.registry import ToolContext
-from mendgraph.nodes.execute_tools.step import Execution, StepResources, calls_made, changes_something, nothing_done
+from mendgraph.nodes.execute_tools.registry import RequestHints, ToolContext
+from mendgraph.nodes.execute_tools.run_call import Execution, StepResources, calls_made
+from mendgraph.nodes.execute_tools.step import changes_something, nothing_done
 from mendgraph.nodes.execute_tools.store.run_folder import Artifacts, run_folder
 from mendgraph.nodes.execute_tools.tool_run import ToolRun
 from mendgraph.nodes.execute_tools.trace import TraceEvent, TraceSink
 from mendgraph.nodes.guard.policy import edited_result, results_of_denied
 from mendgraph.nodes.guard.scope import Scope
-from mendgraph.nodes.language.history import asked_in, is_request, last_request
-from mendgraph.nodes.records import CallError, EditForm, JsonMap, Plan, Profile, ToolCall, ToolError, net_changes
+from mendgraph.nodes.language.history import asked_in, last_request
+from mendgraph.nodes.records import CallError, JsonMap, Plan, Profile, ToolCall, ToolError, net_changes
 
 if TYPE_CHECKING:
     from mendgraph.graph.machine.children import Children
-    from mendgraph.nodes.small_model.request_checks import RequestChecks
 
 Write = Callable[[Any], None]
 """LangGraph's stream writer: what it is given reaches whoever streams the run with mode "custom"."""
@@ -108,7 +107,7 @@ def run_tools(
             execution=execution,
             journal=journal,
             as_written=partial(machine.literals.restore, execution.run_id),
-            observe=heard_tool_call,
+            observe=reported_tool_call,
             permit=partial(permitted, context),
             beside=run_parallel,
             children=None if children is None else partial(_run_children, engine, children),
@@ -171,13 +170,7 @@ def scope_of(state: AgentState) -> Scope:
 
 def foreign_to(state: AgentState) -> frozenset[str]:
     """The lines that an edit of this turn may not have from the prompt's examples; none where none were shown."""
-    if state.get("profile", Profile()).edit_form is not EditForm.BLOCKS:
-        return frozenset()
-
-    messages = state.get("messages") or []
-    view = view_turn(messages)
-    requests = [message.text for message in messages if is_request(message)]
-    return foreign_lines("\n".join([*requests, *view.files, *view.files.values(), *view.found]))
+    return example_lines(state.get("profile", Profile()), state.get("messages") or [])
 
 
 # --- What a step is bound to
@@ -216,7 +209,7 @@ def _tool_context(
         timeout_s=context.tool_timeout_s,
         max_lines=context.read_max_lines,
         seconds_left=seconds_left,
-        kept=_artifacts(turn, run_id),
+        artifacts=_artifacts(turn, run_id),
         commands=turn.commands(scope),
         network=_network(turn),
         scope=cancellation,
@@ -228,7 +221,7 @@ def _tool_context(
         task=request,
         hints=hints,
         foreign=foreign_to(state),
-        gated=bool(request) and profile.edit_form is EditForm.BLOCKS,
+        evidence_required=bool(request) and is_in_blocks(profile),
         state=state,
         skill=turn.skill,
         servers=turn.machine.mcp_servers(run_id),
@@ -255,15 +248,13 @@ def _network(turn: TurnTools) -> Any:
     return Network(turn.context.network())
 
 
-def _hints(request: str, state: AgentState) -> "RequestChecks | None":
+def _hints(request: str, state: AgentState) -> RequestHints | None:
     """What a small model is told while it has another try; words end no run."""
     tries = state["loop"].failed_tries if "loop" in state else 0
     if tries + 1 >= state["context"].max_failed_tries:
         return None
 
-    from mendgraph.nodes.small_model.request_checks import RequestChecks  # other models do not load it
-
-    return RequestChecks(request)
+    return request_checks(request)
 
 
 def _remember(turn: TurnTools, store: BaseStore | None, text: str) -> str | ToolError:

@@ -17,6 +17,7 @@ from langchain_core.runnables import Runnable
 from mendgraph.graph.configuration.context import AgentContext
 from mendgraph.graph.machine.machine_services import MachineModels
 from mendgraph.nodes.call_model import ledger
+from mendgraph.nodes.call_model.call_state import CallSettings
 from mendgraph.nodes.call_model.endpoint import (
     EMBEDDED_MODEL,
     EMBEDDED_WINDOW,
@@ -26,13 +27,12 @@ from mendgraph.nodes.call_model.endpoint import (
     models_in_order,
     named_model,
 )
-from mendgraph.nodes.call_model.exchange import CallSettings
 from mendgraph.nodes.call_model.paid_call import CallBudget
 from mendgraph.nodes.call_model.prompts.profiles import find_profile
 from mendgraph.nodes.call_model.services import CallServices
 from mendgraph.nodes.execute_tools.journal.journal import parent_of
 from mendgraph.nodes.language.history import in_openai_form, media_of
-from mendgraph.nodes.records import EditForm, Profile, ProviderFailure, ToolError
+from mendgraph.nodes.records import Profile, ProviderFailure, ToolError
 
 if TYPE_CHECKING:
     from mendgraph.graph.langchain.chat_model import ChatModel
@@ -41,6 +41,7 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from mendgraph.graph.machine.machine_services import MachineTools
+from mendgraph.graph.machine.small_models import block_form, is_in_blocks
 from mendgraph.graph.machine.turn_tools import TurnTools
 from mendgraph.nodes.records import ToolSpec
 
@@ -79,7 +80,7 @@ class TurnModel:
     def _connected(self) -> "ChatModel | None":
         """The connected model, None where nothing was connected yet."""
         context = self.context
-        return self.machine.connections.known(self.requested_name, context.base_url, context.model_options())
+        return self.machine.connections.without_request(self.requested_name, context.base_url, context.model_options())
 
     @cached_property
     def _is_embedded(self) -> bool:
@@ -128,7 +129,7 @@ class TurnModel:
         The block form shows a model nothing but text.
         """
         kinds = media_of(message)
-        if not kinds or self.profile().edit_form is EditForm.BLOCKS:
+        if not kinds or is_in_blocks(self.profile()):
             return sorted(kinds)
 
         connected = self._connected()
@@ -160,7 +161,7 @@ class TurnModel:
 
         if self.machine.chat_model is not None:
             choices = []
-            for place, name in enumerate(self.machine.connections.given_names):
+            for place, name in enumerate(self.machine.connections.user_names):
                 model = name or context.model
                 choices.append(ChatModelChoice(model=model, base_url=context.base_url, options=options, place=place))
 
@@ -252,6 +253,7 @@ class TurnModel:
             window_tokens=self.window_tokens(profile),
             cache=self.machine.messages,
             stand_ins=self.machine.stand_ins,
+            blocks=block_form(profile),
         )
 
     def of_other(
@@ -270,7 +272,7 @@ class TurnModel:
         def price_of(name: str) -> ledger.Price | None:
             return context.price() or machine.listed_price(name)
 
-        names = models.given_names
+        names = models.user_names
         for name in names:
             cause = ledger.unknown_price(settings.budget.limits, price_of(name), name)
             if cause is not None:
@@ -278,7 +280,7 @@ class TurnModel:
 
         choices = tuple(ChatModelChoice(model=name or None, place=place) for place, name in enumerate(names))
         budget = replace(settings.budget, models=choices, price_of=price_of)
-        connected = models.known(None, None, context.model_options())
+        connected = models.without_request(None, None, context.model_options())
         window = (
             context.window_tokens or (connected and connected.window_tokens) or find_profile(names[0]).window_tokens
         )

@@ -10,6 +10,7 @@ from pathlib import Path, PurePosixPath
 from threading import Lock
 from typing import Final, NamedTuple, Self
 
+from mendgraph.nodes.execute_tools.commands.protected_names import remove_placeholder
 from mendgraph.nodes.execute_tools.files.change_records import ChangeState
 from mendgraph.nodes.execute_tools.files.sandbox import check_workspace
 from mendgraph.nodes.execute_tools.files.text_files import LARGEST_TEXT, text_of
@@ -17,8 +18,7 @@ from mendgraph.nodes.execute_tools.files.tree_walk import IgnoreRules
 from mendgraph.nodes.execute_tools.files.workspace import FileContent, OpenedFile, Workspace
 from mendgraph.nodes.execute_tools.journal.journal import Journal
 from mendgraph.nodes.execute_tools.journal.recovery import Recovered, recover
-from mendgraph.nodes.execute_tools.processes.workspace_cover import remove_placeholder
-from mendgraph.nodes.execute_tools.step import describe_effect
+from mendgraph.nodes.execute_tools.run_call import describe_effect
 from mendgraph.nodes.execute_tools.store.database import StoreError
 from mendgraph.nodes.execute_tools.store.run_folder import workspace_folder, workspace_folder_path
 from mendgraph.nodes.execute_tools.store.run_lock import Owner, WorkspaceLock

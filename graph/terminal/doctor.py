@@ -36,9 +36,9 @@ from mendgraph.nodes.call_model.weights import embedded_weights, weights_path
 from mendgraph.nodes.execute_tools.evidence.runners import LOOKED_FOR, Runners, find_runners
 from mendgraph.nodes.execute_tools.files.deadline import Worker
 from mendgraph.nodes.execute_tools.files.sandbox import check_workspace
-from mendgraph.nodes.execute_tools.processes.backends import AUTO, choose_sandbox
 from mendgraph.nodes.execute_tools.processes.processes import ProcessResult, ripgrep_path, run_process
-from mendgraph.nodes.execute_tools.processes.sandbox import Guarantee
+from mendgraph.nodes.execute_tools.sandboxes.backends import AUTO, choose_sandbox
+from mendgraph.nodes.execute_tools.sandboxes.sandbox import Guarantee
 from mendgraph.nodes.execute_tools.secrets.redact import Redactor, known_values
 from mendgraph.nodes.execute_tools.store.database import (
     APPLICATION_ID,
@@ -126,7 +126,7 @@ def made(checks: Mapping[str, Callable[[], Finding]], patience_s: float) -> list
             one = Finding(Status.PROBLEM, f"no answer within {patience_s:g} s", "see what hangs, and try again")
         else:
             problem = f"this could not be checked ({type(error).__name__}: {error})"
-            remedy = "mend what it names; if that is nothing, please report it"
+            remedy = "fix what it names; if it names nothing, please report it"
 
             if error is None:
                 one = worker.outcome.result()

@@ -27,6 +27,7 @@ EFFECT_FILES = frozenset(
         "graph/langchain/chat_models.py",
         "graph/langchain/connections.py",
         "graph/langchain/openai_chat.py",
+        "graph/langchain/reply_reader.py",
         "graph/fleet/serving/engine.py",
         "nodes/call_model/services.py",
         "nodes/execute_tools/environment.py",
@@ -43,7 +44,7 @@ EFFECT_FILES = frozenset(
 
 EFFECT_PACKAGES = tuple(
     f"nodes/execute_tools/{name}/"
-    for name in ("copies", "files", "journal", "mcp_servers", "network", "processes", "store")
+    for name in ("commands", "copies", "files", "journal", "mcp_servers", "network", "processes", "sandboxes", "store")
 )
 
 NOT_OURS = frozenset({"__pycache__", "node_modules", "stores"})

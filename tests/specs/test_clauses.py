@@ -1,8 +1,7 @@
 """Each clause of the five documents has a test: the tables `spec_<n>.md` name it, and say how the clause holds.
 
-A row is `| clause | what the document says | tests | verdict |`. The tests are names as pytest takes them, without
-parameters, or transcripts of scenarios, separated by blanks; the verdict is `exact`, or `stricter: ...` or `other: ...`
-with the reason.
+A row is `| clause | what the document says | tests | verdict |`. The tests are separated by blanks; the verdict is
+`exact`, or `stricter: ...` or `other: ...` with the reason.
 """
 
 import ast
@@ -13,15 +12,19 @@ from typing import NamedTuple
 
 import pytest
 
-from tests.scenarios.table import SCENARIOS
+from tests.specs.tables import is_there, named_tests, names_in, table_rows
 
 HERE = Path(__file__).parent
-ROOT = HERE.parents[1]
 CLAUSES = {1: 147, 2: 83, 3: 50, 4: 121, 5: 41}
 """How many clauses each document has: a row that goes missing is noticed."""
 
+CODE = {
+    1: ("document_1", re.compile(r"(1\.|2\.[123]\.|3\.[123]\.|4\.[1-4]\.|6\.).*")),
+    4: ("document_4", re.compile(r"4\.([78]\..*|9\.[1-8])")),
+}
+"""For each document that has code: the module that is its code, and the clauses that speak of it."""
+
 _VERDICT = re.compile(r"exact|(stricter|other): \S.*")
-_NAMED_TEST = re.compile(r"`([^`\s]+\.py::[^`\s]+|tests/scenarios/transcripts/\w+\.md)`")
 
 
 class Clause(NamedTuple):
@@ -31,29 +34,8 @@ class Clause(NamedTuple):
 
 
 def clauses(document: int) -> list[Clause]:
-    lines = (HERE / f"spec_{document}.md").read_text(encoding="utf-8").splitlines()
-    rows = [re.split(r"(?<!\\)\|", line.strip().strip("|")) for line in lines if line.startswith("|")]
-    return [Clause(row[0].strip(), tuple(_NAMED_TEST.findall(row[2])), row[3].strip()) for row in rows[2:]]
-
-
-@cache
-def names_in(file: str) -> frozenset[str]:
-    """The tests of a file that are not skipped. Empty where there is no such file."""
-    path = ROOT / file
-    found = ast.parse(path.read_text(encoding="utf-8")).body if path.is_file() else []
-    return frozenset(node.name for node in found if isinstance(node, ast.FunctionDef) and _is_test(node))
-
-
-def _is_test(node: ast.FunctionDef) -> bool:
-    marks = " ".join(map(ast.unparse, node.decorator_list))
-    return node.name.startswith("test") and not re.search("skip|xfail|in_sweeps|nightly", marks)
-
-
-def _exists(test: str) -> bool:
-    if test.endswith(".md"):
-        return Path(test).stem in {scenario.name for scenario in SCENARIOS}
-    file, _, name = test.partition("::")
-    return name in names_in(file)
+    rows = table_rows(HERE / f"spec_{document}.md")
+    return [Clause(number, named_tests(tests), verdict) for number, _, tests, verdict in rows]
 
 
 @pytest.mark.parametrize("document", CLAUSES)
@@ -62,9 +44,47 @@ def test_clause_of_a_document_has_tests_that_exist_and_a_verdict(document: int) 
     numbers = [clause.number for clause in found]
     assert len(set(numbers)) == len(numbers) >= CLAUSES[document]
     untested = [clause.number for clause in found if not clause.tests]
-    unknown = [test for clause in found for test in clause.tests if not _exists(test)]
+    unknown = [test for clause in found for test in clause.tests if not is_there(test)]
     unjudged = [clause.number for clause in found if not _VERDICT.fullmatch(clause.verdict)]
     assert (untested, unknown, unjudged) == ([], [], [])
+
+
+@cache
+def backed_by(module: str) -> frozenset[str]:
+    """The tests of this folder that use the code of this module, by themselves or by what they name in their file."""
+    backed = set[str]()
+    for path in HERE.glob("test_spec_*.py"):
+        file = f"tests/specs/{path.name}"
+        used = _names_used(path)
+        reaching = {module}
+        while more := {name for name in used.keys() - reaching if used[name] & reaching}:
+            reaching |= more
+        backed |= {f"{file}::{name}" for name in reaching & names_in(file)}
+    return frozenset(backed)
+
+
+def _names_used(path: Path) -> dict[str, set[str]]:
+    """For each name that a file defines at its top level, the names in its definition; fixtures are parameters."""
+    used: dict[str, set[str]] = {}
+    for node in ast.parse(path.read_text(encoding="utf-8")).body:
+        inner = [*ast.walk(node)]
+        names = {each.id for each in inner if isinstance(each, ast.Name)}
+        names |= {each.arg for each in inner if isinstance(each, ast.arg)}
+        if isinstance(node, ast.FunctionDef | ast.ClassDef):
+            used[node.name] = names
+        elif isinstance(node, ast.Assign | ast.AnnAssign):
+            used |= {each.id: names for each in inner if isinstance(each, ast.Name) and isinstance(each.ctx, ast.Store)}
+    return used
+
+
+@pytest.mark.parametrize("document", CODE)
+def test_exact_clause_on_code_is_backed_by_the_documents_own_code(document: int) -> None:
+    """A test of it runs the code of the document beside ours."""
+    module, spoken_of = CODE[document]
+    exact = [clause for clause in clauses(document) if clause.verdict == "exact" and spoken_of.fullmatch(clause.number)]
+    backed = backed_by(module)
+    assert len(exact) > 20
+    assert [clause.number for clause in exact if backed.isdisjoint(clause.tests)] == []
 
 
 def test_test_of_a_document_is_named_by_one_of_its_clauses() -> None:

@@ -1,11 +1,12 @@
-"""What copies of workspaces are made of: a git repository at a commit, or a folder.
+"""The sources of workspace copies: a git repository at a commit, or a folder.
 
-Each source fills the folder of a copy, and what the copy began with is kept in a private repository beside the
-workspace, so that a patch can be made later.
+Each source fills the folder of a copy, and stores the initial files in a private repository beside the workspace, from
+which a patch can be made later.
 """
 
 import json
 import os
+import re
 import shutil
 import stat
 from collections.abc import Collection, Iterable, Iterator, Sequence
@@ -35,28 +36,28 @@ from mendgraph.nodes.records import ToolError, ToolErrorCode, invalid, os_failur
 WORKSPACE: Final = "workspace"
 BASE: Final = "base.git"
 
-_NAMED: Final = 3
-"""Files that a message names."""
+_MOST_NAMES: Final = 3
+"""Files that a message lists."""
 
 Result = TypeVar("Result")
 
 
 class CopyError(Exception):
-    """Why a copy cannot be made or compared."""
+    """A copy cannot be made or compared."""
 
     def __init__(self, error: ToolError) -> None:
         super().__init__(error.message)
         self.error = error
 
 
-def required(found: Result | ToolError) -> Result:
-    """What was found; CopyError where that is an error."""
-    if isinstance(found, ToolError):
-        raise CopyError(found)
-    return found
+def required(result: Result | ToolError) -> Result:
+    """The result; raises CopyError where it is an error."""
+    if isinstance(result, ToolError):
+        raise CopyError(result)
+    return result
 
 
-# --- What a copy began with
+# --- The initial files of a copy
 
 MOST_PATCH_BYTES: Final = 500_000_000
 """A patch is held in memory."""
@@ -68,95 +69,102 @@ _SETTINGS: Final = (
     ("core.protectHFS", "false"),
 )
 _BYTE_FOR_BYTE: Final = "* -text -ident -filter -working-tree-encoding !diff\n"
-"""Outweighs the `.gitattributes` of the workspace, so that a patch says what the files hold."""
+"""It overrides the `.gitattributes` of the workspace, so that a patch holds the bytes of the files."""
 
 _DIFF: Final = (
     *("diff-index", "--cached", "-p", "--binary", "--full-index", "--find-renames", "-l400"),
     *("--no-ext-diff", "--no-textconv", "--no-color", "--src-prefix=a/", "--dst-prefix=b/"),
 )
 GITLINK: Final = "160000 "
-"""How a line of the index begins that names the commit of a submodule."""
+"""The mode of a submodule in a line of the index."""
 
 
 class PrivateGit:
-    """A repository at `path` that the workspace `root` knows nothing of, with the files that it began with.
+    """A repository at `path` with the initial files of the workspace `root`, which does not refer to it.
 
-    Nothing in the workspace decides what it takes: neither attributes nor another repository inside. A file that was
-    there in the beginning stays in view, though it may be ignored later; one that was ignored stays out of it, and what
-    lies in a submodule. Methods raise CopyError, and OSError where the disk refuses.
+    Neither attributes nor nested repositories of the workspace change what it stores. A file that existed in the
+    beginning is compared even if it is ignored later; files that were ignored, and those in submodules, never are.
+    Methods raise CopyError, and OSError where the disk refuses.
     """
 
     def __init__(self, path: str, root: str) -> None:
         self._path = path
         self._root = root
 
-    def make(self, objects: str = "", object_format: str = "sha1", hidden: Sequence[str] = ()) -> None:
-        """Make it; it has what the repository with the folder `objects` has, if one is named, and nothing `hidden`."""
+    def create(self, objects: str = "", object_format: str = "sha1", hidden: Sequence[str] = ()) -> None:
+        """Create it without the `hidden` names; it shares the objects in the folder `objects`, if one is named."""
         required(init_repository(self._path, object_format, _SETTINGS))
         self._write("info/attributes", _BYTE_FOR_BYTE.encode())
-        self._write("info/exclude", b"".join(map(_pattern, map(os.fsencode, hidden))))
+        self._write_excluded(map(os.fsencode, hidden))
 
         if objects:
             self._write("objects/info/alternates", os.fsencode(json.dumps(objects, ensure_ascii=False)) + b"\n")
 
-    def keep(self, tree: str = "") -> tuple[str, list[bytes]]:
-        """Remember the files as they are: their tree, and the submodules of the known `tree`, which are left out."""
-        modules: list[bytes] = []
+    def store(self, tree: str = "") -> tuple[str, list[bytes]]:
+        """Store the files as they are; their tree, and the submodules of the given `tree`, which are excluded."""
+        if not tree:
+            ignored = self._git("ls-files", "-z", "--others", "--ignored", "--exclude-standard", "--directory")
+            self._write_excluded(ignored.split(b"\0")[:-1])
+            self._update_index()
+            return self._git("write-tree").decode().strip(), []
 
-        if tree:
-            self._git("read-tree", tree)
-            self._git("update-index", "-q", "--refresh")  # what is not touched later need not be read again
-            entries = self._git("ls-files", "--stage", "-z").split(b"\0")
-            modules = [entry.partition(b"\t")[2] for entry in entries if entry.startswith(GITLINK.encode())]
-            self._index(modules, "--force-remove")
-            self._write("info/exclude", b"".join(map(_pattern, modules)))
-        else:
-            hidden = self._git("ls-files", "-z", "--others", "--ignored", "--exclude-standard", "--directory")
-            self._write("info/exclude", b"".join(map(_pattern, hidden.split(b"\0")[:-1])))
+        self._git("read-tree", tree)
+        self._git("update-index", "-q", "--refresh")  # unchanged files need not be read again
+        entries = self._git("ls-files", "--stage", "-z").split(b"\0")
+        modules = [entry.partition(b"\t")[2] for entry in entries if entry.startswith(GITLINK.encode())]
+        self._change_index(modules, "--force-remove")
+        self._write_excluded(modules)
 
-        changed = self._look() or bool(modules) or not tree
-        return self._git("write-tree").decode().strip() if changed else tree, modules
+        if self._update_index() or modules:
+            tree = self._git("write-tree").decode().strip()
+
+        return tree, modules
 
     def patch(self, tree: str) -> bytes:
-        """How the files of this tree become what is there now."""
+        """The patch from the files of this tree to the current ones."""
         with suppress(FileNotFoundError):  # of a comparison that was killed
             os.unlink(os.path.join(self._path, "index.lock"))
 
         self._git("read-tree", "-m", tree)
-        self._look()
+        self._update_index()
         return self._git(*_DIFF, tree)
 
-    def _look(self) -> bool:
-        """Take all that is there into the index, and out of it what is gone; says whether that was anything."""
-        listed_names = self._git("ls-files", "-z", "--modified", "--others", "--exclude-standard").split(b"\0")[:-1]
-        names = (name for path in listed_names for name in (self._below(path) if path.endswith(b"/") else (path,)))
-        changed = dict.fromkeys(name for name in names if b".git" not in name.lower().split(b"/"))
-        self._index(changed, "--add", "--replace")
+    def _update_index(self) -> bool:
+        """Add all current files to the index and remove deleted ones; whether that changed anything."""
+        changed: dict[bytes, None] = {}
 
+        for path in self._git("ls-files", "-z", "--modified", "--others", "--exclude-standard").split(b"\0")[:-1]:
+            names = self._files_below(path) if path.endswith(b"/") else [path]
+            changed.update(dict.fromkeys(name for name in names if b".git" not in name.lower().split(b"/")))
+
+        self._change_index(changed, "--add", "--replace")
         return bool(changed)
 
-    def _below(self, folder: bytes) -> Iterator[bytes]:
-        """The files of another repository inside, of which git itself would tell the commit alone."""
+    def _files_below(self, folder: bytes) -> Iterator[bytes]:
+        """The files of a nested repository, of which git would store only the commit."""
         with closing(open_root(self._root)) as root:
-            for above, folders, files, folder_fd in os.fwalk(os.fsdecode(folder), dir_fd=root):
+            for parent, folders, files, folder_fd in os.fwalk(os.fsdecode(folder), dir_fd=root):
                 for name in (*folders, *files):
                     mode = os.stat(name, dir_fd=folder_fd, follow_symlinks=False).st_mode
                     if stat.S_ISREG(mode) or stat.S_ISLNK(mode):
-                        yield os.fsencode(os.path.join(above, name))
+                        yield os.fsencode(os.path.join(parent, name))
 
-    def _index(self, names: Iterable[bytes], *how: str) -> None:
+    def _change_index(self, names: Iterable[bytes], *options: str) -> None:
         names_text = b"".join(name + b"\0" for name in names)
         if names_text:
-            self._git("update-index", *how, "--remove", "-z", "--stdin", given=names_text)
+            self._git("update-index", *options, "--remove", "-z", "--stdin", stdin=names_text)
 
-    def _git(self, *arguments: str, given: bytes = b"") -> bytes:
+    def _git(self, *arguments: str, stdin: bytes = b"") -> bytes:
         argv = (f"--git-dir={self._path}", f"--work-tree={self._root}", *arguments)
-        found = run_git(argv, cwd=self._root, settings=_SETTINGS, given=given, max_output_bytes=MOST_PATCH_BYTES)
-        if isinstance(found, ProcessResult) and found.truncated:
+        result = run_git(argv, cwd=self._root, settings=_SETTINGS, stdin=stdin, max_output_bytes=MOST_PATCH_BYTES)
+        if isinstance(result, ProcessResult) and result.truncated:
             message = f"The patch has more than {MOST_PATCH_BYTES:,} bytes: what was changed is in the copy itself."
             raise CopyError(ToolError(code=ToolErrorCode.IO_ERROR, message=message))
 
-        return required(succeeded(found, "compare the files of the copy in", self._path)).stdout
+        return required(succeeded(result, "compare the files of the copy in", self._path)).stdout
+
+    def _write_excluded(self, names: Iterable[bytes]) -> None:
+        self._write("info/exclude", b"".join(_pattern(name) for name in names if b"\n" not in name))
 
     def _write(self, name: str, data: bytes) -> None:
         path = os.path.join(self._path, name)
@@ -165,19 +173,21 @@ class PrivateGit:
             file.write(data)
 
 
+_PATTERN_SIGN: Final = re.compile(rb"[*?\[\\ ]")
+
+
 def _pattern(name: bytes) -> bytes:
-    """The line of an ignore file that hides this name alone; none can hold a line end."""
-    escaped = b"".join(b"\\" + bytes([byte]) if byte in b"*?[\\ " else bytes([byte]) for byte in name)
-    return b"" if b"\n" in name else b"/" + escaped + b"\n"
+    """The line of an ignore file for exactly this name, which has no line end."""
+    return b"/" + _PATTERN_SIGN.sub(rb"\\\g<0>", name) + b"\n"
 
 
 # --- Sources
 
 
-class Made(NamedTuple):
-    """A copy that is complete but for its note. `root` is the workspace, below the copy's folder.
+class SourceCopy(NamedTuple):
+    """A copy without its note. `root` is the workspace, relative to the copy's folder.
 
-    `tree` is what is in it, `base` the commit that it is of; `records` is where a repository knows of it.
+    `tree` is the git tree of its files, `base` their commit; `records` is where a repository stores its worktree.
     """
 
     root: str
@@ -188,7 +198,7 @@ class Made(NamedTuple):
 
 
 class GitSource(NamedTuple):
-    """A repository at a commit, with the workspace's own `tree` in it; the copy is a worktree of it."""
+    """A repository at a commit, with the workspace's `tree` in it; the copy is a worktree."""
 
     repository: Repository
     commit: str
@@ -196,39 +206,45 @@ class GitSource(NamedTuple):
     notes: tuple[str, ...] = ()
 
     def records(self, folder: str) -> str:
-        """Where the repository keeps what it knows of the worktree in this folder."""
+        """Where the repository stores the worktree in this folder."""
         return records_path(self.repository.common, folder)
 
-    def make(self, folder: str, handle: int) -> Made:
+    def make(self, folder: str, handle: int) -> SourceCopy:
         """Fill the empty folder."""
         records = required(add_worktree(self.repository, self.commit, handle, folder, WORKSPACE))
         root = os.path.join(WORKSPACE, self.repository.prefix).rstrip("/")
         git = PrivateGit(os.path.join(folder, BASE), os.path.join(folder, root))
         links = _link_installed(self.repository.path, os.path.join(folder, root))
-        git.make(os.path.join(self.repository.common, "objects"), self.repository.object_format, links)
-        tree, modules = git.keep(self.tree)
-        named = ", ".join(quoted(os.fsdecode(name)) for name in sorted(modules)[:_NAMED])
-        notes = (*self.notes, f"Submodules are empty folders in a copy: {named}.") if modules else self.notes
+        git.create(os.path.join(self.repository.common, "objects"), self.repository.object_format, links)
+        tree, modules = git.store(self.tree)
+        notes = self.notes
+        if modules:
+            names = ", ".join(quoted(os.fsdecode(name)) for name in sorted(modules)[:_MOST_NAMES])
+            notes = (*notes, f"Submodules are empty folders in a copy: {names}.")
 
-        return Made(root, self.commit, tree, notes, records)
+        return SourceCopy(root, self.commit, tree, notes, records)
 
 
 INSTALLED: Final = (".venv", "venv", "node_modules")
-"""What a project's tests need and git does not have: a link in the copy leads to it."""
+"""Folders that a project's tests need and git does not store: the copy has links to them."""
 
 
 def _link_installed(workspace: str, root: str) -> list[str]:
-    """Make these links in the copy at `root`; their names."""
-    links = [name for name in INSTALLED if os.path.isdir(os.path.join(workspace, name))]
-    links = [name for name in links if not os.path.lexists(os.path.join(root, name))]
-    for name in links:
-        os.symlink(os.path.realpath(os.path.join(workspace, name)), os.path.join(root, name))
+    """Create these links in the copy at `root`; their names."""
+    links = []
+
+    for name in INSTALLED:
+        target = os.path.join(workspace, name)
+        link = os.path.join(root, name)
+        if os.path.isdir(target) and not os.path.lexists(link):
+            os.symlink(os.path.realpath(target), link)
+            links.append(name)
 
     return links
 
 
 def installed_folders(root: str) -> tuple[str, ...]:
-    """Where the links of the copy at `root` lead: folders of the person's own workspace that tests have to see."""
+    """The targets of these links in the copy at `root`: folders of the user's workspace that tests have to read."""
     links = (os.path.join(root, name) for name in INSTALLED)
     return tuple(os.path.realpath(link) for link in links if os.path.islink(link))
 
@@ -239,30 +255,32 @@ class FolderSource(NamedTuple):
     path: str
     without: tuple[Identity, ...] = ()
 
-    def make(self, folder: str, handle: int) -> Made:
+    def make(self, folder: str, handle: int) -> SourceCopy:
         """Fill the empty folder."""
         os.mkdir(WORKSPACE, 0o700, dir_fd=handle)
         with closing(open_root(self.path)) as source, closing(open_directory(handle, [WORKSPACE])) as target:
             left_out = copy_tree(source, target, self.without)
 
-        named = ", ".join(map(quoted, left_out[:_NAMED]))
         git = PrivateGit(os.path.join(folder, BASE), os.path.join(folder, WORKSPACE))
-        git.make()
-        tree, _ = git.keep()
-        notes = (f"What is no file or folder was left out, such as {named}.",) if named else ()
+        git.create()
+        tree, _ = git.store()
+        notes: tuple[str, ...] = ()
+        if left_out:
+            names = ", ".join(map(quoted, left_out[:_MOST_NAMES]))
+            notes = (f"What is no file or folder was left out, such as {names}.",)
 
-        return Made(WORKSPACE, tree, tree, notes)
+        return SourceCopy(WORKSPACE, tree, tree, notes)
 
 
 Source: TypeAlias = GitSource | FolderSource
-"""What a copy can be made of. `make` raises CopyError, and OSError where the disk refuses."""
+"""The source of a copy. `make` raises CopyError, and OSError where the disk refuses."""
 
 
 def find_source(workspace: str, revision: str = "", without: Iterable[str] = ()) -> Source | ToolError:
-    """What the workspace is, and the commit that the revision names where it is a repository.
+    """The source of copies of this workspace, at the commit of the revision where it is a repository.
 
-    Without a revision it is HEAD, and CONFLICT if files that git knows have changes that are not committed. `without`
-    are folders that are left out of a folder's copy.
+    Without a revision the commit is HEAD, and CONFLICT if tracked files have changes that are not committed. `without`
+    are folders that the copy of a folder leaves out.
     """
     path = os.path.abspath(os.path.expanduser(workspace))
     try:
@@ -274,25 +292,34 @@ def find_source(workspace: str, revision: str = "", without: Iterable[str] = ())
         return invalid(f"The workspace {quoted(workspace)} is no folder: unpack an archive first.")
 
     path = os.path.realpath(path)
-    if isinstance(repository := find_repository(path), ToolError):
+    repository = find_repository(path)
+    if isinstance(repository, ToolError):
         return repository
-    if repository is not None and (git_source := _git_source(repository, revision)) is not None:
-        return git_source
 
-    return _no_revision(path, revision) or FolderSource(path, _identities(without))
+    if repository is not None:
+        git_source = _git_source(repository, revision)
+        if git_source is not None:
+            return git_source
+
+    if revision:
+        return malformed_revision(revision) or invalid(
+            f"{quoted(path)} is not a git repository, so it has no revision {quoted(revision)}: leave the revision out."
+        )
+
+    return FolderSource(path, _identities(without))
 
 
 def _git_source(repository: Repository, revision: str) -> GitSource | ToolError | None:
-    """None for a folder inside of a repository that knows nothing of it."""
+    """The source at the commit of the revision; None for a folder of which the repository tracks nothing."""
+    is_subfolder = not revision and bool(repository.prefix)
     commit = find_commit(repository, revision)
     if isinstance(commit, ToolError):
-        has_tracked_files = bool(repository.line("ls-files", "--cached", "--", "."))  # has git any file of this folder?
-        stranger = not revision and repository.prefix and not has_tracked_files
-        return None if stranger else commit
+        is_tracked = bool(repository.line("ls-files", "--cached", "--", "."))
+        return commit if is_tracked or not is_subfolder else None
 
     tree = find_tree(repository, commit)
     if tree is None:
-        if not revision and repository.prefix:
+        if is_subfolder:
             return None
 
         message = f"The folder {quoted(repository.prefix)} is not in the commit {commit} of its repository."
@@ -300,15 +327,20 @@ def _git_source(repository: Repository, revision: str) -> GitSource | ToolError 
 
     if revision:
         return GitSource(repository, commit, tree)
-    if isinstance(uncommitted := find_uncommitted(repository), ToolError):
+
+    uncommitted = find_uncommitted(repository)
+    if isinstance(uncommitted, ToolError):
         return uncommitted
 
-    changed, untracked = uncommitted
+    changed, has_untracked = uncommitted
     if changed:
         return _not_committed(repository, changed)
+    if not has_untracked:
+        return GitSource(repository, commit, tree)
 
-    note = "Files that git does not track are in no copy: commit what is needed."
-    return GitSource(repository, commit, tree, (note,) if untracked else ())
+    return GitSource(
+        repository, commit, tree, ("Files that git does not track are in no copy: commit what is needed.",)
+    )
 
 
 def _not_committed(repository: Repository, changed: Sequence[str]) -> ToolError:
@@ -318,14 +350,6 @@ def _not_committed(repository: Repository, changed: Sequence[str]) -> ToolError:
     )
 
     return ToolError(code=ToolErrorCode.CONFLICT, message=message, suggestions=(HEAD,))
-
-
-def _no_revision(path: str, revision: str) -> ToolError | None:
-    if not revision:
-        return None
-
-    message = f"{quoted(path)} is no git repository, so it has no revision {quoted(revision)}: leave the revision out."
-    return malformed_revision(revision) or invalid(message)
 
 
 def _identities(folders: Iterable[str]) -> tuple[Identity, ...]:
@@ -349,20 +373,19 @@ def _raise(error: OSError) -> NoReturn:
 def copy_tree(source_fd: int, target_fd: int, without: Collection[Identity] = ()) -> tuple[str, ...]:
     """Copy all that the open folder `source_fd` holds into the empty folder `target_fd`, but for the folders `without`.
 
-    Gives the names of special files that were left out. Raises OSError: the disk refuses.
+    Returns the names of special files that were left out. Raises OSError where the disk refuses.
     """
     left_out: list[str] = []
     copied: list[tuple[list[str], os.stat_result]] = [([], os.fstat(source_fd))]
 
-    for above, folders, files, folder_fd in os.fwalk(".", dir_fd=source_fd, onerror=_raise):
-        parts = [] if above == "." else os.path.normpath(above).split("/")
-        names = sorted([*folders, *files])
+    for parent, folders, files, folder_fd in os.fwalk(".", dir_fd=source_fd, onerror=_raise):
+        parts = [] if parent == "." else os.path.normpath(parent).split("/")
 
         with closing(open_directory(target_fd, parts)) as target_folder:
-            for name in names:
+            for name in sorted([*folders, *files]):
                 try:
                     status = os.stat(name, dir_fd=folder_fd, follow_symlinks=False)
-                except FileNotFoundError:  # it was there a moment ago
+                except FileNotFoundError:  # it was just removed
                     continue
 
                 if (status.st_dev, status.st_ino) in without:
@@ -377,23 +400,24 @@ def copy_tree(source_fd: int, target_fd: int, without: Collection[Identity] = ()
                 else:
                     left_out.append("/".join([*parts, name]))
 
-    for parts, status in reversed(copied):  # a folder that nobody may write gets its mode last
+    for parts, status in reversed(copied):  # last, as the mode of a folder may forbid to write in it
         with closing(open_directory(target_fd, parts)) as folder:
-            _like(folder, status)
+            _copy_status(folder, status)
 
     return tuple(left_out)
 
 
-def _copy_file(here: int, there: int, name: str) -> None:
+def _copy_file(source_folder: int, target_folder: int, name: str) -> None:
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-    handle, status = open_regular(here, (name,), os.O_RDONLY)
+    handle, status = open_regular(source_folder, (name,), os.O_RDONLY)
+    new_handle = os.open(name, flags, 0o600, dir_fd=target_folder)
 
-    with os.fdopen(handle, "rb") as source, os.fdopen(os.open(name, flags, 0o600, dir_fd=there), "wb") as target:
+    with os.fdopen(handle, "rb") as source, os.fdopen(new_handle, "wb") as target:
         shutil.copyfileobj(source, target, 1_048_576)
         target.flush()
-        _like(target.fileno(), status)
+        _copy_status(target.fileno(), status)
 
 
-def _like(handle: int, status: os.stat_result) -> None:
+def _copy_status(handle: int, status: os.stat_result) -> None:
     os.fchmod(handle, stat.S_IMODE(status.st_mode) & 0o777)
     os.utime(handle, ns=(status.st_atime_ns, status.st_mtime_ns))

@@ -1,8 +1,8 @@
-"""Copies of workspaces: made once, whatever is killed meanwhile, compared with their beginning, and taken away.
+"""Copies of workspaces: made, compared with their initial files, and removed.
 
-A copy has a folder of its own with the workspace in it, beside the workspace what is needed for a patch, and a note of
-what it is, which is written last. While a copy is made, compared or removed, its folder is locked. A folder that is
-neither empty nor ours is never touched.
+The folder of a copy holds the workspace, the private repository for its patch, and a note that describes the copy and
+is written last, so that a copy whose making was killed is made again. While a copy is made, compared or removed, its
+folder is locked. A folder that is neither empty nor that of a copy is never touched.
 """
 
 import fcntl
@@ -14,6 +14,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any, Final, NamedTuple
 
+from mendgraph.nodes.execute_tools.commands.command_changes import is_bytecode
 from mendgraph.nodes.execute_tools.copies.copy_sources import (
     BASE,
     GITLINK,
@@ -27,7 +28,6 @@ from mendgraph.nodes.execute_tools.copies.copy_sources import (
 )
 from mendgraph.nodes.execute_tools.files.atomic_write import sync_folder, write_temporary
 from mendgraph.nodes.execute_tools.files.handles import closing, open_beneath, open_directory, open_root
-from mendgraph.nodes.execute_tools.processes.command_changes import is_bytecode
 from mendgraph.nodes.execute_tools.processes.git import (
     HEAD,
     Repository,
@@ -46,24 +46,24 @@ _LARGEST_NOTE: Final = 1_000_000
 
 
 class CopyFolder:
-    """An open folder that nobody else prepares or removes meanwhile."""
+    """The open and locked folder of a copy."""
 
     def __init__(self, path: str, handle: int) -> None:
         self.path = path
         self.handle = handle
 
     def note(self, name: str = FINISHED) -> Mapping[str, Any] | None:
-        """What is noted of the copy; None where it is not finished, or with `BEGUN` not even begun."""
+        """The note of a finished copy, or with `BEGUN` of an unfinished one; None where there is none."""
         try:
             with closing(open_beneath(self.handle, (name,), os.O_RDONLY)) as handle:
-                note_read = json.loads(os.read(handle, _LARGEST_NOTE))
+                note = json.loads(os.read(handle, _LARGEST_NOTE))
         except (OSError, ValueError):
             return None
 
-        return note_read if isinstance(note_read, dict) else None
+        return note if isinstance(note, dict) else None
 
     def write_note(self, note: Mapping[str, Any], name: str = FINISHED) -> None:
-        """Note what the copy is; it is on the disk when this returns. Raises OSError: it could not be written."""
+        """Write the note to the disk. Raises OSError where it cannot be written."""
         temporary = f".{name}.new"
         data = json.dumps(note, ensure_ascii=True, indent=1).encode()
         with suppress(FileNotFoundError):
@@ -74,9 +74,9 @@ class CopyFolder:
         sync_folder(self.handle)
 
     def empty(self) -> ToolError | None:
-        """Take away all that is in it; CONFLICT, and nothing is touched, where this is no folder of a copy.
+        """Remove its content; CONFLICT, with nothing removed, where it is no folder of a copy.
 
-        Raises OSError: something could not be taken away.
+        Raises OSError where something cannot be removed.
         """
         names = os.listdir(self.handle)
         if names and not {FINISHED, BEGUN, f".{BEGUN}.new"} & set(names):
@@ -92,7 +92,10 @@ class CopyFolder:
         if FINISHED in names:
             os.unlink(FINISHED, dir_fd=self.handle)
 
-        for name in sorted(os.listdir(self.handle), key=BEGUN.__eq__):
+        contents = os.listdir(self.handle)
+        contents.sort(key=lambda name: name == BEGUN)  # without the note this would be no folder of a copy
+
+        for name in contents:
             if stat.S_ISDIR(os.stat(name, dir_fd=self.handle, follow_symlinks=False).st_mode):
                 shutil.rmtree(name, dir_fd=self.handle)
             else:
@@ -103,7 +106,7 @@ class CopyFolder:
 
 @contextmanager
 def copy_folder(path: str, *, make: bool) -> Iterator[CopyFolder | ToolError]:
-    """The folder at this absolute path, made where there is none if `make` says so; NOT_FOUND otherwise."""
+    """Open and lock the folder at this absolute path; where there is none, `make` creates it, otherwise NOT_FOUND."""
     try:
         if make:
             os.makedirs(path, mode=0o700, exist_ok=True)
@@ -121,13 +124,14 @@ def copy_folder(path: str, *, make: bool) -> Iterator[CopyFolder | ToolError]:
             yield CopyFolder(os.path.realpath(path), handle)
         finally:
             with suppress(OSError):
-                fcntl.flock(handle, fcntl.LOCK_UN)  # a copy of this process may have the handle
+                fcntl.flock(handle, fcntl.LOCK_UN)  # a forked process may have the handle
 
 
-class Wanted(NamedTuple):
-    """What a copy with a `branch` of its own is for.
+class BranchRequest(NamedTuple):
+    """The request for a copy with a `branch` of its own.
 
-    The `task`, whether to `commit` what is done, and where the `report` goes: a file, "-" for standard output, or "".
+    It has the `task`, whether to `commit` the changes, and the target of the `report`: a file, "-" for standard output,
+    or "".
     """
 
     branch: str
@@ -137,44 +141,44 @@ class Wanted(NamedTuple):
 
 
 class Copy(NamedTuple):
-    """A finished copy. `root` is the workspace in it, by its real, absolute name.
+    """A finished copy. `root` is the real, absolute name of the workspace in its `folder`.
 
-    `base` is what it began with: a commit's id, or the hash of all files as a git tree. `folder` is its own folder,
-    with the workspace and what belongs to it. `notes` are sentences about what is not in it. `wanted` is there for
-    one with a branch of its own.
+    `base` is the id of the initial commit, or the hash of all initial files as a git tree. `notes` are sentences about
+    what is not in it. A copy with a branch of its own has a `request`.
     """
 
     root: str
     base: str
     folder: str
     notes: tuple[str, ...] = ()
-    wanted: Wanted | None = None
+    request: BranchRequest | None = None
 
 
-class Pinned(NamedTuple):
-    """What a workspace is at this moment: the full id of a commit, "" where it is no repository; `notes` as above."""
+class PinnedRevision(NamedTuple):
+    """The full id of a workspace's commit, "" where it is no repository; `notes` as in `Copy`."""
 
     revision: str
     notes: tuple[str, ...] = ()
 
 
-def pin_source(workspace: str, revision: str = "") -> Pinned | ToolError:
-    """What copies of the workspace are made of from now on, or why none can be: nothing is written.
+def pin_source(workspace: str, revision: str = "") -> PinnedRevision | ToolError:
+    """The commit of which copies of the workspace can be made, or why none can be made; nothing is written.
 
-    A batch asks once, so that all of its copies are of one commit, though the repository goes on meanwhile.
+    A batch calls it once, so that all its copies are of one commit, even if the repository changes meanwhile.
     """
-    if isinstance(source_found := find_source(workspace, revision), ToolError):
-        return source_found
-    if isinstance(source_found, GitSource):
-        return Pinned(source_found.commit, source_found.notes)
+    source = find_source(workspace, revision)
+    if isinstance(source, ToolError):
+        return source
+    if isinstance(source, GitSource):
+        return PinnedRevision(source.commit, source.notes)
 
-    return Pinned("")
+    return PinnedRevision("")
 
 
 def make_copy(workspace: str, revision: str, folder: str, *, without: Iterable[str] = ()) -> Copy | ToolError:
-    """The copy in `folder`, made if it is not there yet; CONFLICT where it is one of something else.
+    """The copy in `folder`, made if it does not exist; CONFLICT where it is one of another workspace or revision.
 
-    One that was moved or copied here is made anew: what is kept of its run is known by the place where it was.
+    One whose folder was moved or copied is made again: the records of its run belong to the old path.
     """
     path = os.path.abspath(folder)
     details = {"workspace": workspace, "revision": revision}
@@ -186,9 +190,9 @@ def make_copy(workspace: str, revision: str, folder: str, *, without: Iterable[s
         try:
             note = opened.note()
             if note is not None and note.get("folder", opened.path) == opened.path:
-                return _known(opened, note, details)
+                return _existing_copy(opened, note, details)
 
-            _forget(opened, note or opened.note(BEGUN))
+            _remove_records(opened, note or opened.note(BEGUN))
             return opened.empty() or _make(opened, details, without)
         except OSError as error:
             return os_failure(error, "make a copy of the workspace in", folder)
@@ -197,14 +201,15 @@ def make_copy(workspace: str, revision: str, folder: str, *, without: Iterable[s
 def open_copy(folder: str) -> Copy | None:
     """The finished copy in `folder`, None where there is none."""
     with copy_folder(os.path.abspath(folder), make=False) as opened:
-        note = None if isinstance(opened, ToolError) else opened.note()
-        if note is None or isinstance(opened, ToolError):
+        if isinstance(opened, ToolError):
             return None
-        return _copy(opened, note)
+
+        note = opened.note()
+        return None if note is None else _copy(opened, note)
 
 
 def compare_copy(folder: str) -> bytes | ToolError:
-    """How the workspace in the copy differs from its beginning, as git tells it; b"" where it does not."""
+    """The patch from the initial files of the copy to its current ones; b"" where they are the same."""
     with copy_folder(os.path.abspath(folder), make=False) as opened:
         if isinstance(opened, ToolError):
             return opened
@@ -224,7 +229,7 @@ def compare_copy(folder: str) -> bytes | ToolError:
 
 
 def delete_copy(folder: str) -> ToolError | None:
-    """Take away the copy in `folder`, finished or not, and what a repository knows of it. None there is no error."""
+    """Remove the copy in `folder`, finished or not, and its worktree; no copy is no error."""
     path = os.path.abspath(folder)
     if not os.path.lexists(path):
         return None
@@ -234,7 +239,7 @@ def delete_copy(folder: str) -> ToolError | None:
             return opened
 
         try:
-            _forget(opened, opened.note() or opened.note(BEGUN))
+            _remove_records(opened, opened.note() or opened.note(BEGUN))
             problem = opened.empty()
             if problem is None:
                 os.rmdir(opened.path)
@@ -244,43 +249,44 @@ def delete_copy(folder: str) -> ToolError | None:
     return problem
 
 
-def _make(folder: CopyFolder, asked: Mapping[str, str], without: Iterable[str]) -> Copy | ToolError:
-    workspace = asked["workspace"]
-    revision = asked["revision"]
-    left_out = (*without, *_own_folders(folder.path, workspace))
-
-    if isinstance(source := find_source(workspace, revision, left_out), ToolError):
+def _make(folder: CopyFolder, details: Mapping[str, str], without: Iterable[str]) -> Copy | ToolError:
+    left_out = (*without, *_own_folders(folder.path, details["workspace"]))
+    source = find_source(details["workspace"], details["revision"], left_out)
+    if isinstance(source, ToolError):
         return source
 
-    note_written = {**asked, "records": source.records(folder.path) if isinstance(source, GitSource) else ""}
-    folder.write_note(note_written, BEGUN)
+    records = source.records(folder.path) if isinstance(source, GitSource) else ""
+    first_note = {**details, "records": records}
+    folder.write_note(first_note, BEGUN)
 
     try:
-        problem = source.make(folder.path, folder.handle)
+        made = source.make(folder.path, folder.handle)
     except CopyError as error:
-        _forget(folder, note_written)
+        _remove_records(folder, first_note)
         folder.empty()
         return error.error
 
-    note = {**asked, **problem._asdict(), "folder": folder.path}
+    note = {**details, **made._asdict(), "folder": folder.path}
     folder.write_note(note)
     return _copy(folder, note)
 
 
-def _forget(folder: CopyFolder, note: Mapping[str, Any] | None) -> None:
+def _remove_records(folder: CopyFolder, note: Mapping[str, Any] | None) -> None:
     if note is not None and note.get("records"):
         remove_worktree_records(str(note["records"]), folder.path)
 
 
 def _own_folders(folder: str, workspace: str) -> tuple[str, ...]:
-    """What is left out of a copy that is made inside its own source: itself, and the copies beside it."""
-    beside = os.path.dirname(folder)
-    inside = os.path.realpath(beside) == os.path.realpath(os.path.expanduser(workspace))
-    return (folder,) if inside else (folder, beside)
+    """The folders that a copy inside of its own source leaves out: itself, and the folder with the other copies."""
+    parent = os.path.dirname(folder)
+    if os.path.realpath(parent) == os.path.realpath(os.path.expanduser(workspace)):
+        return (folder,)
+
+    return folder, parent
 
 
-def _known(folder: CopyFolder, note: Mapping[str, Any], asked: Mapping[str, str]) -> Copy | ToolError:
-    if all(note.get(name) == value for name, value in asked.items()):
+def _existing_copy(folder: CopyFolder, note: Mapping[str, Any], details: Mapping[str, str]) -> Copy | ToolError:
+    if all(note.get(name) == value for name, value in details.items()):
         return _copy(folder, note)
 
     message = (
@@ -293,41 +299,40 @@ def _known(folder: CopyFolder, note: Mapping[str, Any], asked: Mapping[str, str]
 
 def _copy(folder: CopyFolder, note: Mapping[str, Any]) -> Copy:
     root = os.path.join(folder.path, note["root"])
-    branch_request = Wanted(*note["wanted"]) if "wanted" in note else None
-    return Copy(root, note["base"], folder.path, tuple(note["notes"]), branch_request)
+    request = BranchRequest(*note["wanted"]) if "wanted" in note else None
+    return Copy(root, note["base"], folder.path, tuple(note["notes"]), request)
 
 
 # --- A copy on a branch of its own
 
 
-def make_branch(workspace: str, folder: str, wanted: Wanted) -> Copy | ToolError:
-    """A copy of the last commit in `folder`, on the new branch that is wanted; its notes say what is not in it.
+def make_branch(workspace: str, folder: str, request: BranchRequest) -> Copy | ToolError:
+    """A copy of the last commit in `folder`, on the new branch of the request; its notes list what is not in it.
 
     INVALID_ARGUMENT where the workspace is in no repository.
     """
     path = os.path.realpath(workspace)
-    ref = f"refs/heads/{wanted.branch}"
+    ref = f"refs/heads/{request.branch}"
 
     try:
         repository = required(find_repository(path))
         if repository is None:
             return invalid(
-                f"{quoted(workspace)} is no git repository, and an unattended run works on a branch of its own: make"
+                f"{quoted(workspace)} is not a git repository, and an unattended run works on a branch of its own: make"
                 " it one (git init, git add, git commit), or run the task without --unattended."
             )
 
-        changed, untracked = required(find_uncommitted(repository))
+        uncommitted = _uncommitted_note(repository)
         copy = required(make_copy(path, HEAD, folder))
-        left_parts = [*[listed(map(quoted, changed))] * bool(changed), *["files that git does not track"] * untracked]
-        notes = (*copy.notes, *[f"Not in it, as it is not committed: {' and '.join(left_parts)}."] * bool(left_parts))
+        notes = (*copy.notes, *uncommitted)
 
         for words in (("update-ref", ref, copy.base, ""), ("symbolic-ref", HEAD, ref)):
             required(succeeded(repository.run(*words, cwd=copy.root), "make a branch of", path))
 
-        copy = copy._replace(notes=notes, wanted=wanted)
+        copy = copy._replace(notes=notes, request=request)
         with copy_folder(folder, make=False) as opened:
             opened_copy = required(opened)
-            opened_copy.write_note({**(opened_copy.note() or {}), "notes": notes, "wanted": wanted})
+            opened_copy.write_note({**(opened_copy.note() or {}), "notes": notes, "wanted": request})
     except (CopyError, OSError) as error:
         delete_copy(folder)
         if isinstance(error, CopyError):
@@ -337,42 +342,58 @@ def make_branch(workspace: str, folder: str, wanted: Wanted) -> Copy | ToolError
     return copy
 
 
-class Committed(NamedTuple):
+def _uncommitted_note(repository: Repository) -> list[str]:
+    """A sentence about the files that are not committed, if there are any."""
+    changed, has_untracked = required(find_uncommitted(repository))
+    parts = []
+    if changed:
+        parts.append(listed(map(quoted, changed)))
+    if has_untracked:
+        parts.append("files that git does not track")
+
+    return [f"Not in it, as it is not committed: {' and '.join(parts)}."] if parts else []
+
+
+class BranchCommit(NamedTuple):
     """The `id` of a commit, "" where the branch has no change, and files that are not in it, each with the reason."""
 
     id: str
     left_out: Mapping[str, str]
 
 
-def commit_branch(copy: Copy, files: Iterable[str], message: str, identity: Mapping[str, str]) -> Committed | ToolError:
-    """Commit these files of a copy as they are onto its branch.
+def commit_branch(
+    copy: Copy, files: Iterable[str], message: str, identity: Mapping[str, str]
+) -> BranchCommit | ToolError:
+    """Commit these files of a copy, as they are, to its branch.
 
-    What git ignores, what lies in a submodule, and what a person has staged is left out. No hook or signing program is
-    started, and no filter but that of git-lfs where it is installed: other files with a filter are left out.
+    Files that git ignores, files in a submodule, and what is staged are left out. No hook or signing program is
+    started, and no filter but that of git-lfs where it is installed: files with another filter are left out.
     """
     files = list(files)
     try:
         repository = _repository_of(copy)
         left_out = _left_out(repository, copy.root, files)
         names = "".join(f"{name}\0" for name in files if name not in left_out)
-        lfs = _LFS_SETTINGS if shutil.which(_LFS_PROGRAM) is not None else ()
-        with_lfs = repository._replace(settings=(*repository.settings, *lfs))
+        with_lfs = repository
+        if shutil.which(_LFS_PROGRAM) is not None:
+            with_lfs = repository._replace(settings=(*repository.settings, *_LFS_SETTINGS))
+
         _git(repository, "read-tree", "-m", HEAD)
-        _git(with_lfs, "update-index", "--add", "--remove", "--replace", "-z", "--stdin", given=os.fsencode(names))
+        _git(with_lfs, "update-index", "--add", "--remove", "--replace", "-z", "--stdin", stdin=os.fsencode(names))
         tree = _git(repository, "write-tree")
         head = _git(repository, "rev-parse", HEAD)
 
         if tree != _git(repository, "rev-parse", f"{HEAD}^{{tree}}"):
-            head = _git(repository, "commit-tree", tree, "-p", head, given=message.encode(), **identity)
-            _git(repository, "update-ref", "-m", "mendgraph", HEAD, head, given=b"", **identity)
+            head = _git(repository, "commit-tree", tree, "-p", head, stdin=message.encode(), **identity)
+            _git(repository, "update-ref", "-m", "mendgraph", HEAD, head, stdin=b"", **identity)
     except CopyError as error:
         return error.error
 
-    return Committed(head if head != copy.base else "", left_out)
+    return BranchCommit(head if head != copy.base else "", left_out)
 
 
 def find_left_out(copy: Copy, files: Sequence[str]) -> dict[str, str] | ToolError:
-    """Those of these files that a patch of the copy cannot hold, each with the reason."""
+    """The files, of these, that a patch of the copy cannot hold, each with the reason."""
     if not os.path.lexists(os.path.join(copy.folder, WORKSPACE, ".git")):  # a copy of a folder
         return {}
 
@@ -382,24 +403,17 @@ def find_left_out(copy: Copy, files: Sequence[str]) -> dict[str, str] | ToolErro
         return error.error
 
 
-def leave_branch(copy: Copy, branch: str) -> Mapping[str, str] | ToolError:
-    """Take the copy away, and its branch as well where that has no commit; an empty folder stays, for its runs.
+def remove_branch_copy(copy: Copy, branch: str) -> Mapping[str, str] | ToolError:
+    """Remove the copy, and its branch where that has no commit; an empty folder stays, for the records of its runs.
 
-    Nothing is taken away where the copy holds files that are not committed: gives them, each with the reason.
+    Nothing is removed where the copy holds files that are not committed: they are returned, each with the reason.
     """
     try:
         repository = _repository_of(copy)
-        changed = _git(repository, "ls-files", "-z", "--modified", "--others", "--exclude-standard").split("\0")
-        ignored = _git(repository, "ls-files", "-z", *_IGNORED).split("\0")
-        files = dict.fromkeys([*changed, *ignored, *_in_submodules(repository, copy.root)])
-        files_left = [
-            name for name in files if name and name.rstrip("/") not in INSTALLED and not _is_cache(copy.root, name)
-        ]
-
-        if files_left:
-            return dict.fromkeys(files_left, "it was changed by somebody else") | _left_out(
-                repository, copy.root, files_left
-            )
+        remaining = _uncommitted_files(repository, copy.root)
+        if remaining:
+            reasons = dict.fromkeys(remaining, "it was changed by somebody else")
+            return reasons | _left_out(repository, copy.root, remaining)
     except CopyError as error:
         return error.error
 
@@ -414,6 +428,15 @@ def leave_branch(copy: Copy, branch: str) -> Mapping[str, str] | ToolError:
     return problem or {}
 
 
+def _uncommitted_files(repository: Repository, root: str) -> list[str]:
+    """The files that are not committed, without caches and the links to installed folders."""
+    changed = _git(repository, "ls-files", "-z", "--modified", "--others", "--exclude-standard").split("\0")
+    ignored = _git(repository, "ls-files", "-z", *_IGNORED).split("\0")
+    names = dict.fromkeys([*changed, *ignored, *_filled_submodules(repository, root)])
+    files = [name for name in names if name and name.rstrip("/") not in INSTALLED]
+    return [name for name in files if not _is_cache(root, name)]
+
+
 _IGNORED: Final = ("--others", "--ignored", "--exclude-standard")
 _LFS: Final = "lfs"
 _LFS_PROGRAM: Final = "git-lfs"
@@ -422,18 +445,18 @@ _LFS_SETTINGS: Final = (
     ("filter.lfs.clean", "git-lfs clean -- %f"),
     ("filter.lfs.required", "true"),
 )
-"""What `git lfs install` sets, for the way into a repository. Source: git-lfs-install(1)."""
+"""The settings of `git lfs install` for adding files to a repository. Source: git-lfs-install(1)."""
 
 _NO_FILTER: Final = frozenset({"unspecified", "unset", "set"})
 
 
 def _repository_of(copy: Copy) -> Repository:
-    return required(find_repository(copy.root) or invalid(f"{quoted(copy.root)} is no git repository."))
+    return required(find_repository(copy.root) or invalid(f"{quoted(copy.root)} is not a git repository."))
 
 
-def _git(repository: Repository, *words: str, given: bytes = b"", **identity: str) -> str:
-    done = repository.run(*words, given=given, **identity)
-    return os.fsdecode(required(succeeded(done, "work on the copy in", repository.path)).stdout).rstrip("\n")
+def _git(repository: Repository, *words: str, stdin: bytes = b"", **identity: str) -> str:
+    result = repository.run(*words, stdin=stdin, **identity)
+    return os.fsdecode(required(succeeded(result, "work on the copy in", repository.path)).stdout).rstrip("\n")
 
 
 def _left_out(repository: Repository, root: str, files: Sequence[str]) -> dict[str, str]:
@@ -457,9 +480,9 @@ def _in_no_patch(repository: Repository, files: Sequence[str]) -> dict[str, str]
 
 
 def _filtered(repository: Repository, root: str, files: Sequence[str]) -> dict[str, str]:
-    """The files that a filter has to change on their way into the repository, where that filter is not run."""
+    """The files whose filter, which changes them when they are added, is not run; each with the reason."""
     names = os.fsencode("".join(f"{name}\0" for name in files))
-    words = _git(repository, "check-attr", "-z", "--stdin", "filter", given=names).split("\0")
+    words = _git(repository, "check-attr", "-z", "--stdin", "filter", stdin=names).split("\0")
     reasons: dict[str, str] = {}
 
     for name, driver in zip(words[0::3], words[2::3], strict=False):
@@ -479,8 +502,8 @@ def _submodules(repository: Repository) -> list[str]:
     return [entry.partition("\t")[2] for entry in entries if entry.startswith(GITLINK)]
 
 
-def _in_submodules(repository: Repository, root: str) -> list[str]:
-    """The folders of submodules in which somebody has made something, though they are not checked out."""
+def _filled_submodules(repository: Repository, root: str) -> list[str]:
+    """The folders of submodules that are not empty, though submodules are not checked out."""
     filled = []
 
     for name in _submodules(repository):
@@ -489,18 +512,20 @@ def _in_submodules(repository: Repository, root: str) -> list[str]:
             closing(open_root(root)) as top,
             closing(open_directory(top, name.split("/"))) as folder,
         ):
-            filled += [f"{name}/"] if os.listdir(folder) else []
+            if os.listdir(folder):
+                filled.append(f"{name}/")
 
     return filled
 
 
 def _is_cache(root: str, name: str) -> bool:
-    """Whether a program can make this again: bytecode of Python, and what lies in a folder that is marked as a cache.
+    """Whether a program can create it again: Python's bytecode, and files in a folder that is tagged as a cache.
 
     Source: "Cache Directory Tagging Specification", bford.info/cachedir.
     """
     parts = name.rstrip("/").split("/")
-    folders = (os.path.join(root, *parts[:end]) for end in range(1, len(parts) + 1))
-    tagged = any(os.path.isfile(os.path.join(folder, "CACHEDIR.TAG")) for folder in folders)
+    if is_bytecode(parts):
+        return True
 
-    return tagged or is_bytecode(parts)
+    folders = (os.path.join(root, *parts[:end]) for end in range(1, len(parts) + 1))
+    return any(os.path.isfile(os.path.join(folder, "CACHEDIR.TAG")) for folder in folders)

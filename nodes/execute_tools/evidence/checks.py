@@ -16,21 +16,21 @@ from typing import Final, Self
 
 from pydantic import TypeAdapter
 
-from mendgraph.nodes.execute_tools.evidence.runners import PROGRAMS, Command, Runners, find_runners
-from mendgraph.nodes.execute_tools.files.deadline import CancellationScope
-from mendgraph.nodes.execute_tools.files.sandbox import ContentJudge
-from mendgraph.nodes.execute_tools.processes.backends import AUTO
-from mendgraph.nodes.execute_tools.processes.commands import (
+from mendgraph.nodes.execute_tools.commands.command_rules import CommandRules
+from mendgraph.nodes.execute_tools.commands.commands import (
     CommandResult,
-    CommandRules,
     Commands,
     last_words,
     open_commands,
     output_text,
 )
-from mendgraph.nodes.execute_tools.processes.processes import ResourceLimits, evidence_limits
-from mendgraph.nodes.execute_tools.processes.sandbox import SCRATCH
-from mendgraph.nodes.execute_tools.processes.workspace_cover import Denied
+from mendgraph.nodes.execute_tools.commands.workspace_cover import NameRule
+from mendgraph.nodes.execute_tools.evidence.runners import PROGRAMS, Command, Runners, find_runners
+from mendgraph.nodes.execute_tools.files.deadline import CancellationScope
+from mendgraph.nodes.execute_tools.files.sandbox import ContentJudge
+from mendgraph.nodes.execute_tools.processes.resource_limits import ResourceLimits, evidence_limits
+from mendgraph.nodes.execute_tools.sandboxes.backends import AUTO
+from mendgraph.nodes.execute_tools.sandboxes.sandbox import SCRATCH
 from mendgraph.nodes.records import JsonMap, ToolError, ToolErrorCode, invalid, quoted
 
 _RUNNER, _REQUEST = "/run/checks/runner.py", "/run/checks/request.json"
@@ -111,9 +111,9 @@ class CheckRules:
 def open_checks(
     root: str,
     rules: CheckRules,
-    denied: Denied,
+    denied: NameRule,
     contents: ContentJudge = lambda _: None,
-    refused: Denied = lambda _: False,
+    refused: NameRule = lambda _: False,
 ) -> "Checks | ToolError":
     """The checks of a run in the workspace `root`.
 

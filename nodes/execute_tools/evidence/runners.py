@@ -18,7 +18,7 @@ from functools import partial
 from typing import Final, NamedTuple
 
 from mendgraph.nodes.execute_tools.files.handles import beginning, closing, open_directory, open_root
-from mendgraph.nodes.execute_tools.processes.sandbox import SCRATCH
+from mendgraph.nodes.execute_tools.sandboxes.sandbox import SCRATCH
 
 LOOKED_FOR: Final = (
     "pytest in .venv, venv, .tox and the environments of poetry, pdm, hatch and $VIRTUAL_ENV; a test script in"

@@ -1,1 +1,1 @@
-"""Programs in the sandbox, and what a program changed."""
+"""Programs as child processes, their limits, and git."""

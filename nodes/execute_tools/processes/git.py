@@ -1,7 +1,7 @@
-"""Git: the program, the repositories that workspaces are in, and their linked worktrees.
+"""Git: the program, the repositories of workspaces, and their linked worktrees.
 
-Nothing but the arguments decides what the program does: no configuration of the user's or of the machine's is read, no
-hook and no filter is started, nobody is asked for a password, and nothing is fetched.
+Only the arguments determine what git does: it reads no configuration of the user or the machine, starts no hook and no
+filter, asks for no password, and fetches nothing.
 """
 
 import errno
@@ -16,7 +16,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from typing import Final, NamedTuple
 
-from mendgraph.nodes.execute_tools.files.handles import closing, lock_folder, open_directory, open_regular, open_root
+from mendgraph.nodes.execute_tools.files.handles import (
+    beginning,
+    closing,
+    lock_folder,
+    open_directory,
+    open_regular,
+    open_root,
+)
 from mendgraph.nodes.execute_tools.processes.processes import ProcessResult, run_process
 from mendgraph.nodes.language.display import one_line
 from mendgraph.nodes.records import LONGEST_QUOTE, ToolError, ToolErrorCode, invalid, os_failure, quoted
@@ -31,7 +38,7 @@ MOST_OUTPUT: Final = 1_000_000_000
 """Bytes: the list of the files of a very large repository."""
 
 Settings = Sequence[tuple[str, str]]
-"""Names and values of git's configuration; a name may come more than once."""
+"""Names and values of git's configuration; a name may occur more than once."""
 
 SAFE_SETTINGS: Final[Settings] = (
     ("core.hooksPath", "/dev/null"),
@@ -48,7 +55,7 @@ SAFE_SETTINGS: Final[Settings] = (
     ("checkout.workers", "1"),
     ("advice.detachedHead", "false"),
 )
-"""What holds for every command, whatever a repository says."""
+"""Settings of every command; they override those of the repository."""
 
 _ENVIRONMENT: Final = {
     "LC_ALL": "C",
@@ -71,17 +78,21 @@ _FULL: Final = {
     errno.ENOSPC: (b"No space left on device", b"Out of diskspace"),
     errno.EDQUOT: (b"Disk quota exceeded",),
 }
-"""What git says where the disk is full."""
+"""Messages of git where the disk is full."""
 
 
 def git_environment(settings: Settings = ()) -> dict[str, str]:
-    """The whole environment of a `git` that is started with `SAFE_SETTINGS` and these."""
+    """All environment variables of a `git` with `SAFE_SETTINGS` and these settings."""
     pairs = [*SAFE_SETTINGS, *settings]
-    variables = {f"GIT_CONFIG_KEY_{number}": name for number, (name, _) in enumerate(pairs)}
-    variables |= {f"GIT_CONFIG_VALUE_{number}": value for number, (_, value) in enumerate(pairs)}
-    path = {"PATH": os.environ["PATH"]} if "PATH" in os.environ else {}
+    variables = {**_ENVIRONMENT, "GIT_CONFIG_COUNT": str(len(pairs))}
+    if "PATH" in os.environ:
+        variables["PATH"] = os.environ["PATH"]
 
-    return {**path, **_ENVIRONMENT, **variables, "GIT_CONFIG_COUNT": str(len(pairs))}
+    for number, (name, value) in enumerate(pairs):
+        variables[f"GIT_CONFIG_KEY_{number}"] = name
+        variables[f"GIT_CONFIG_VALUE_{number}"] = value
+
+    return variables
 
 
 def run_git(
@@ -89,22 +100,22 @@ def run_git(
     *,
     cwd: str,
     settings: Settings = (),
-    given: bytes = b"",
+    stdin: bytes = b"",
     max_output_bytes: int = MOST_OUTPUT,
     env: Mapping[str, str] | None = None,
 ) -> ProcessResult | ToolError:
-    """What `git` printed, and its exit code; an error only where it could not be run to its end.
+    """Run `git` with these bytes as its input; an error only where it could not be run to its end.
 
-    It reads what is `given`. `env` is its environment instead of `git_environment`.
+    `env` replaces `git_environment(settings)`.
     """
     program = shutil.which("git")
     if program is None:
         needed = "The program 'git' is needed for copies of workspaces and for patches"
         return ToolError(code=ToolErrorCode.UNAVAILABLE, message=f"{needed}: install your system's package git.")
 
-    with tempfile.TemporaryFile() if given else nullcontext() as stream:
+    with tempfile.TemporaryFile() if stdin else nullcontext() as stream:
         if stream is not None:
-            stream.write(given)
+            stream.write(stdin)
             stream.seek(0)
 
         return run_process(
@@ -113,12 +124,12 @@ def run_git(
             timeout_s=GIT_TIMEOUT_S,
             max_output_bytes=max_output_bytes,
             env=git_environment(settings) if env is None else env,
-            given=stream,
+            stdin=stream,
         )
 
 
 def git_failure(result: ProcessResult, doing: str, path: str) -> ToolError:
-    """The error for `doing` (such as "make a worktree of") with the repository at `path`, and what can be done."""
+    """The error of a failed action (such as "make a worktree of") on the repository at `path`, with a remedy."""
     error_text = result.stderr.decode(errors="replace")
     if _DUBIOUS in error_text:
         message = (
@@ -128,20 +139,24 @@ def git_failure(result: ProcessResult, doing: str, path: str) -> ToolError:
 
         return ToolError(code=ToolErrorCode.PERMISSION_DENIED, message=message)
 
-    full = next((number for number, words in _FULL.items() if any(word in result.stderr for word in words)), None)
-    if full is not None:
-        return os_failure(OSError(full, os.strerror(full)), doing, path)
+    for number, messages in _FULL.items():
+        if any(message in result.stderr for message in messages):
+            return os_failure(OSError(number, os.strerror(number)), doing, path)
 
-    lines = [line for line in error_text.splitlines() if line.strip()]
-    last = next((line for line in lines if line.startswith(("fatal:", "error:"))), lines[-1] if lines else "")
-    text = last.removeprefix("fatal: ").removeprefix("error: ").strip() or f"exit code {result.exit_code}"
-    message = f"Git could not {doing} {quoted(path)}: {one_line(text, LONGEST_QUOTE).rstrip('.')}."
-
+    message = f"Git could not {doing} {quoted(path)}: {_reason(error_text) or f'exit code {result.exit_code}'}."
     return ToolError(code=ToolErrorCode.IO_ERROR, message=message)
 
 
+def _reason(error_text: str) -> str:
+    """The first line of an error, or the last line; without a full stop."""
+    lines = [line for line in error_text.splitlines() if line.strip()]
+    errors = [line for line in lines if line.startswith(("fatal:", "error:"))]
+    reason = (errors[:1] or lines[-1:] or [""])[0]
+    return one_line(reason.removeprefix("fatal: ").removeprefix("error: ").strip(), LONGEST_QUOTE).rstrip(".")
+
+
 def succeeded(result: ProcessResult | ToolError, doing: str, path: str) -> ProcessResult | ToolError:
-    """The result, or the `git_failure` that it is."""
+    """The result; an error where git has failed."""
     if isinstance(result, ToolError) or not result.exit_code:
         return result
     return git_failure(result, doing, path)
@@ -150,18 +165,18 @@ def succeeded(result: ProcessResult | ToolError, doing: str, path: str) -> Proce
 HEAD: Final = "HEAD"
 
 OLDEST_GIT: Final = "2.31"
-"""Which knows `--path-format`, and settings in the environment. Source: its release notes."""
+"""The first version with `--path-format`, and settings in the environment. Source: its release notes."""
 
 _LONGEST_REVISION: Final = 1_000
 _NO_REPOSITORY: Final = "not a git repository"
-_FOUND: Final = ("--path-format=absolute", "--git-common-dir", "--is-bare-repository", "--show-object-format")
+_QUERY: Final = ("--path-format=absolute", "--git-common-dir", "--is-bare-repository", "--show-object-format")
 
 
 class Repository(NamedTuple):
-    """The repository of the folder `path`. `common` is where all of its worktrees keep what they share.
+    """The repository of the folder `path`. `common` is the folder that all its worktrees share.
 
-    `prefix` is the folder's own name below the top of its worktree, "" for the top itself. `settings` are needed for
-    every git command in it.
+    `prefix` is the name of `path` relative to the top of its worktree, "" for the top itself. Every git command in the
+    repository needs `settings`.
     """
 
     path: str
@@ -172,14 +187,14 @@ class Repository(NamedTuple):
     settings: tuple[tuple[str, str], ...] = ()
 
     def run(
-        self, *arguments: str, cwd: str | None = None, given: bytes = b"", **more: str
+        self, *arguments: str, cwd: str | None = None, stdin: bytes = b"", **variables: str
     ) -> ProcessResult | ToolError:
-        """What git says in this repository when it is `given` this to read, with `more` in its environment."""
-        env = {**git_environment(self.settings), **more}
-        return run_git(arguments, cwd=self.path if cwd is None else cwd, given=given, env=env)
+        """Run git in this repository, or in its worktree `cwd`, with more variables in its environment."""
+        env = {**git_environment(self.settings), **variables}
+        return run_git(arguments, cwd=self.path if cwd is None else cwd, stdin=stdin, env=env)
 
     def line(self, *arguments: str) -> str | None:
-        """What git prints as one line; None where it fails."""
+        """The output of git as one line; None where it fails."""
         result = self.run(*arguments)
         if isinstance(result, ToolError) or result.exit_code:
             return None
@@ -188,54 +203,57 @@ class Repository(NamedTuple):
 
 
 def find_repository(path: str) -> Repository | ToolError | None:
-    """The repository that the folder is in; None where it is in none.
+    """The repository of the folder; None where it is in none.
 
     PERMISSION_DENIED where git does not trust it, UNAVAILABLE where there is no git, or one older than `OLDEST_GIT`.
     """
     settings: tuple[tuple[str, str], ...] = ()
-    result = run_git(("rev-parse", *_FOUND), cwd=path)
+    result = run_git(("rev-parse", *_QUERY), cwd=path)
 
     if isinstance(result, ProcessResult) and result.exit_code and _DUBIOUS.encode() in result.stderr:
-        names = ("PATH", "HOME", "XDG_CONFIG_HOME", "GIT_CONFIG_GLOBAL", "GIT_CONFIG_SYSTEM", "GIT_CONFIG_NOSYSTEM")
-        env = {name: os.environ[name] for name in names if name in os.environ}  # what the user has declared safe
-        safe = run_git(("config", "--null", "--get-all", "safe.directory"), cwd="/", env=env)
-
-        if isinstance(safe, ProcessResult):
-            folders = safe.stdout.split(b"\0")[:-1]
-        else:
-            folders = []
-
-        settings = tuple(("safe.directory", os.fsdecode(folder)) for folder in folders)
-        result = run_git(("rev-parse", *_FOUND), cwd=path, settings=settings)
+        settings = _safe_folders()
+        result = run_git(("rev-parse", *_QUERY), cwd=path, settings=settings)
 
     if isinstance(result, ToolError):
         return result
 
     if result.exit_code:
-        unknown = _NO_REPOSITORY in result.stderr.decode(errors="replace")
-        if unknown:
+        if _NO_REPOSITORY in result.stderr.decode(errors="replace"):
             return None
         return git_failure(result, "open the repository", path)
 
-    if result.stdout.startswith(b"--"):  # an option that git does not know is repeated
+    if result.stdout.startswith(b"--"):  # git prints an option that it does not know
         message = f"The program 'git' is too old for copies of workspaces: install {OLDEST_GIT} or newer."
         return ToolError(code=ToolErrorCode.UNAVAILABLE, message=message)
 
-    *common, is_bare, object_format = os.fsdecode(result.stdout).removesuffix("\n").split("\n")
-    shared = os.path.realpath("\n".join(common))
-    repository = Repository(path, shared, "", object_format, is_bare == "true", settings)
-    prefix = "" if repository.is_bare else repository.line("rev-parse", "--show-prefix")
-    named = repository._replace(prefix=(prefix or "").removesuffix("/"))
+    *common_lines, is_bare, object_format = os.fsdecode(result.stdout).removesuffix("\n").split("\n")
+    common = os.path.realpath("\n".join(common_lines))  # a path may have line ends
+    repository = Repository(path, common, "", object_format, is_bare == "true", settings)
+    if not repository.is_bare:
+        prefix = repository.line("rev-parse", "--show-prefix") or ""
+        repository = repository._replace(prefix=prefix.removesuffix("/"))
 
-    return named._replace(settings=(*settings, *filters_off(named)))
+    return repository._replace(settings=(*settings, *filters_off(repository)))
+
+
+def _safe_folders() -> tuple[tuple[str, str], ...]:
+    """The folders that the user has declared safe, as settings."""
+    names = ("PATH", "HOME", "XDG_CONFIG_HOME", "GIT_CONFIG_GLOBAL", "GIT_CONFIG_SYSTEM", "GIT_CONFIG_NOSYSTEM")
+    env = {name: os.environ[name] for name in names if name in os.environ}
+    result = run_git(("config", "--null", "--get-all", "safe.directory"), cwd="/", env=env)
+    if isinstance(result, ToolError):
+        return ()
+
+    return tuple(("safe.directory", os.fsdecode(folder)) for folder in result.stdout.split(b"\0")[:-1])
 
 
 def find_commit(repository: Repository, revision: str = "") -> str | ToolError:
-    """The full id of the commit that the revision names, HEAD's for "".
+    """The full id of the commit of this revision, that of HEAD for "".
 
     NOT_FOUND where there is none, INVALID_ARGUMENT for what is no revision.
     """
-    if (problem := malformed_revision(revision)) is not None:
+    problem = malformed_revision(revision)
+    if problem is not None:
         return problem
 
     commit = repository.line("rev-parse", "--verify", "--quiet", "--end-of-options", f"{revision or HEAD}^{{commit}}")
@@ -256,15 +274,15 @@ def find_commit(repository: Repository, revision: str = "") -> str | ToolError:
 
 def malformed_revision(revision: str) -> ToolError | None:
     """Why this cannot be a revision, or None."""
-    odd = not revision.isprintable() or len(revision) > _LONGEST_REVISION
-    if not odd and not revision.startswith("-") and revision == revision.strip():
+    is_name = revision.isprintable() and revision == revision.strip() and not revision.startswith("-")
+    if is_name and len(revision) <= _LONGEST_REVISION:
         return None
 
     return invalid(f"{quoted(revision)} is no git revision: name a branch, a tag or a commit.")
 
 
 def find_tree(repository: Repository, commit: str) -> str | None:
-    """The id of the workspace's own tree in the commit; None where it is not in there."""
+    """The id of the tree of the repository's `path` in the commit; None where the commit does not have it."""
     if not repository.prefix:
         return repository.line("rev-parse", "--verify", "--quiet", "--end-of-options", f"{commit}^{{tree}}")
 
@@ -277,7 +295,7 @@ def find_tree(repository: Repository, commit: str) -> str | None:
 
 
 def find_uncommitted(repository: Repository) -> tuple[tuple[str, ...], bool] | ToolError:
-    """The files of the workspace that are not as in HEAD, and whether there are untracked ones."""
+    """The tracked files of the workspace that differ from HEAD, and whether there are untracked ones."""
     if repository.is_bare:
         return (), False
 
@@ -296,15 +314,15 @@ def find_uncommitted(repository: Repository) -> tuple[tuple[str, ...], bool] | T
 
 _SUBMODULE_PATH: Final = re.compile(r"^[ \t]*+path[ \t]*+=(.*)$", re.MULTILINE)
 _MOST_MODULES: Final = 1_000_000
-"""Bytes of a `.gitmodules` that are read."""
+"""Bytes that are read of a `.gitmodules`."""
 
 
 def absent_submodules(workspace: str) -> tuple[str, ...]:
-    """The empty folders of a workspace, relative to it, that `.gitmodules` names: submodules that are not fetched."""
-    workspace = top = os.path.realpath(workspace)
-    while not os.path.lexists(os.path.join(top, _POINTER)):
-        if top == (top := os.path.dirname(top)):
-            return ()
+    """The submodules of a workspace that are not fetched: empty folders that `.gitmodules` lists, relative to it."""
+    workspace = os.path.realpath(workspace)
+    top = _top_of_worktree(workspace)
+    if top is None:
+        return ()
 
     try:
         with closing(open_root(top)) as folder:
@@ -315,9 +333,26 @@ def absent_submodules(workspace: str) -> tuple[str, ...]:
     except OSError:
         return ()
 
-    named = [value.strip().strip('"').rstrip("/") for value in _SUBMODULE_PATH.findall(text)]
-    empty = [os.path.join(top, name) for name in named if _is_empty(top, name)]
-    return tuple(os.path.relpath(path, workspace) for path in empty if path.startswith(os.path.join(workspace, "")))
+    absent = []
+    for value in _SUBMODULE_PATH.findall(text):
+        name = value.strip().strip('"').rstrip("/")
+        path = os.path.join(top, name)
+        if path.startswith(os.path.join(workspace, "")) and _is_empty(top, name):
+            absent.append(os.path.relpath(path, workspace))
+
+    return tuple(absent)
+
+
+def _top_of_worktree(path: str) -> str | None:
+    """The innermost folder, from `path` upwards, with a `.git`."""
+    while not os.path.lexists(os.path.join(path, _POINTER)):
+        parent = os.path.dirname(path)
+        if parent == path:
+            return None
+
+        path = parent
+
+    return path
 
 
 def _is_empty(root: str, name: str) -> bool:
@@ -329,9 +364,9 @@ def _is_empty(root: str, name: str) -> bool:
 
 
 def filters_off(repository: Repository, cwd: str | None = None) -> tuple[tuple[str, str], ...]:
-    """Settings by which no program that the repository's configuration names changes a file on its way out.
+    """Settings that turn off all filters of the repository's configuration, which may start programs.
 
-    `cwd` is a worktree, in which other parts of the configuration may hold.
+    `cwd` is a worktree, which may have a configuration of its own.
     """
     filters = repository.run("config", "--null", "--name-only", "--get-regexp", r"^filter\.", cwd=cwd)
     if isinstance(filters, ToolError) or filters.exit_code:
@@ -342,6 +377,34 @@ def filters_off(repository: Repository, cwd: str | None = None) -> tuple[tuple[s
     return tuple((f"{name}.{setting}", value) for name in sorted(names) for setting, value in off)
 
 
+def linked_repository(root: str) -> str | None:
+    """The repository elsewhere of which `root` is a linked worktree, if that repository says so itself.
+
+    The pointer in the workspace could name any folder; only git writes the pointer back to the workspace.
+    """
+    pointer = _first_line(root, _POINTER)
+    if not pointer.startswith("gitdir:"):
+        return None
+
+    records = os.path.realpath(os.path.join(root, pointer.removeprefix("gitdir:").strip()))
+    repository, kind = os.path.split(os.path.dirname(records))
+    if kind != _WORKTREES or not os.path.isfile(os.path.join(repository, "HEAD")):
+        return None
+
+    back = os.path.realpath(_first_line(records, "gitdir") or "/")
+    if back != os.path.join(root, _POINTER):
+        return None
+
+    return repository
+
+
+def _first_line(folder: str, name: str) -> str:
+    with suppress(OSError, ValueError), closing(open_root(folder)) as parent:
+        return os.fsdecode(beginning(parent, (name,))).strip().replace("\0", "")
+
+    return ""
+
+
 _WORKTREES: Final = "worktrees"
 _LOCKED: Final = "locked"
 _POINTER: Final = ".git"
@@ -349,28 +412,29 @@ _MISSING_OBJECT: Final = ("unable to read", "missing blob", "promisor", "transpo
 
 
 def worktree_name(folder: str) -> str:
-    """The name under which a repository keeps the worktree that is made in this folder."""
+    """The name that a repository uses for the worktree in this folder."""
     return f"mendgraph-{hashlib.sha256(os.fsencode(os.path.realpath(folder))).hexdigest()[:16]}"
 
 
 def records_path(common: str, folder: str) -> str:
-    """Where the repository with the shared folder `common` keeps what it knows of this worktree."""
+    """The path of the repository's records of the worktree in this folder."""
     return os.path.join(common, _WORKTREES, worktree_name(folder))
 
 
 def add_worktree(repository: Repository, commit: str, folder_fd: int, folder: str, name: str) -> str | ToolError:
-    """Make `name` in the open `folder` a worktree at the commit, with a detached HEAD; the path of its records.
+    """Create the worktree `name` in the open `folder`, at the commit with a detached HEAD; the path of its records.
 
-    What an earlier try has left in the repository is taken away first; in `folder` nothing may be left of it.
+    Records of an earlier attempt are removed first; `folder` itself has to be empty.
     """
     worktree = worktree_name(folder)
     try:
-        with _turn(repository.common):
+        with _locked(repository.common):
             _remove_records(repository.common, worktree, folder)
             path = os.path.join(folder, worktree)
             result = repository.run("worktree", "add", "--quiet", "--detach", "--no-checkout", "--lock", path, commit)
 
-        if isinstance(result := succeeded(result, "make a worktree of", repository.path), ToolError):
+        result = succeeded(result, "make a worktree of", repository.path)
+        if isinstance(result, ToolError):
             return result
 
         with closing(os.open(f"{worktree}/{_POINTER}", os.O_RDONLY | os.O_NOFOLLOW, dir_fd=folder_fd)) as handle:
@@ -381,11 +445,12 @@ def add_worktree(repository: Repository, commit: str, folder_fd: int, folder: st
         with open(os.path.join(records, "gitdir"), "wb") as file:
             file.write(os.fsencode(os.path.join(os.path.realpath(folder), name, _POINTER)) + b"\n")
 
-        if (failure := _check_out(repository, os.path.join(folder, name))) is not None:
+        failure = _check_out(repository, os.path.join(folder, name))
+        if failure is not None:
             return failure
 
-        with suppress(FileNotFoundError):
-            os.unlink(os.path.join(records, _LOCKED))  # from now on `git worktree prune` decides by what is there
+        with suppress(FileNotFoundError):  # `git worktree prune` may now remove the records of a deleted worktree
+            os.unlink(os.path.join(records, _LOCKED))
     except OSError as error:
         return os_failure(error, "make a worktree of", repository.path)
 
@@ -393,18 +458,18 @@ def add_worktree(repository: Repository, commit: str, folder_fd: int, folder: st
 
 
 def remove_worktree_records(records: str, folder: str) -> None:
-    """Take away what a repository knows of the worktree in this folder, where it still is that one's.
+    """Remove a repository's records of the worktree in this folder, unless they belong to another folder now.
 
-    Raises OSError: it could not be taken away.
+    Raises OSError where they cannot be removed.
     """
     common = os.path.dirname(os.path.dirname(records))
     if os.path.basename(os.path.dirname(records)) == _WORKTREES and os.path.isdir(common):
-        with _turn(common):
+        with _locked(common):
             _remove_records(common, os.path.basename(records), folder)
 
 
 @contextmanager
-def _turn(common: str) -> Iterator[None]:
+def _locked(common: str) -> Iterator[None]:
     with closing(open_root(common)) as handle:
         if not lock_folder(handle, fcntl.LOCK_EX, time.monotonic() + LOCK_WAIT_S):
             raise OSError(errno.ETIMEDOUT, "another program has locked it and does not let go of it")
@@ -413,9 +478,9 @@ def _turn(common: str) -> Iterator[None]:
 
 
 def _check_out(repository: Repository, path: str) -> ToolError | None:
-    careful = repository._replace(settings=(*repository.settings, *filters_off(repository, path)))
-    failure = careful.run("reset", "--quiet", "--hard", "--no-recurse-submodules", cwd=path)
-    failure = succeeded(failure, "check out", repository.path)
+    without_filters = repository._replace(settings=(*repository.settings, *filters_off(repository, path)))
+    result = without_filters.run("reset", "--quiet", "--hard", "--no-recurse-submodules", cwd=path)
+    failure = succeeded(result, "check out", repository.path)
 
     if isinstance(failure, ProcessResult):
         return None
@@ -430,8 +495,8 @@ def _check_out(repository: Repository, path: str) -> ToolError | None:
     return failure.model_copy(update={"message": message})
 
 
-def _remove_records(common: str, own: str, folder: str) -> None:
-    records = os.path.join(common, _WORKTREES, own)
+def _remove_records(common: str, worktree: str, folder: str) -> None:
+    records = os.path.join(common, _WORKTREES, worktree)
     pointer = ""
     if not os.path.isdir(records) or os.path.islink(records):
         return
@@ -439,10 +504,10 @@ def _remove_records(common: str, own: str, folder: str) -> None:
     with suppress(OSError), open(os.path.join(records, "gitdir"), "rb") as file:
         pointer = os.fsdecode(file.read(10_000)).removesuffix("\n")
 
-    # A pointer that was never written belongs to who made it: us, by its name.
+    # Without a pointer they are ours, by their name: git was killed before it wrote the pointer.
     if not pointer or os.path.realpath(os.path.dirname(os.path.dirname(pointer))) == os.path.realpath(folder):
         shutil.rmtree(records)
-        with suppress(OSError):  # others are in there
+        with suppress(OSError):  # it holds records of other worktrees
             os.rmdir(os.path.join(common, _WORKTREES))
 
 
@@ -453,21 +518,27 @@ def init_repository(path: str, object_format: str, settings: Settings = ()) -> T
     return result if isinstance(result, ToolError) else None
 
 
-# --- In whose name commits are made
+# --- The author of commits
 
 _IDENTITY: Final = re.compile(r"(.*) <([^<>]*)> [0-9]+ [+-][0-9]{4}")
 
 
 def find_identity(path: str) -> dict[str, str] | ToolError:
-    """Who the person is that commits there, as variables of git; NOT_FOUND where nobody has told git."""
-    identity_output = run_git(("-c", "user.useConfigOnly=true", "var", "GIT_AUTHOR_IDENT"), cwd=path, env=os.environ)
-    if isinstance(identity_output, ToolError):
-        return identity_output
+    """The user's name and address for commits there, as variables of git; NOT_FOUND where git has none."""
+    result = run_git(("-c", "user.useConfigOnly=true", "var", "GIT_AUTHOR_IDENT"), cwd=path, env=os.environ)
+    if isinstance(result, ToolError):
+        return result
 
-    identity = _IDENTITY.match(os.fsdecode(identity_output.stdout))
+    identity = _IDENTITY.match(os.fsdecode(result.stdout))
     if identity is None:
         remedy = "say it with git config --global user.name NAME, and the same for user.email."
         return ToolError(code=ToolErrorCode.NOT_FOUND, message=f"Git does not know in whose name to commit: {remedy}")
 
-    kinds = (f"GIT_{who}" for who in ("AUTHOR", "COMMITTER"))
-    return {f"{kind}_{part}": identity[n] for kind in kinds for n, part in enumerate(("NAME", "EMAIL"), 1)}
+    name = identity[1]
+    email = identity[2]
+    return {
+        "GIT_AUTHOR_NAME": name,
+        "GIT_AUTHOR_EMAIL": email,
+        "GIT_COMMITTER_NAME": name,
+        "GIT_COMMITTER_EMAIL": email,
+    }

@@ -4,10 +4,10 @@ from math import inf
 
 from pydantic import Field
 
+from mendgraph.nodes.execute_tools.commands.command_changes import CommandChanges, Unwatched, watched
+from mendgraph.nodes.execute_tools.commands.commands import CommandResult, last_words, output_text
+from mendgraph.nodes.execute_tools.commands.protected_names import UNTRUSTED
 from mendgraph.nodes.execute_tools.files.deadline import monotonic_s
-from mendgraph.nodes.execute_tools.processes.command_changes import CommandChanges, Unwatched, watched
-from mendgraph.nodes.execute_tools.processes.commands import CommandResult, last_words, output_text
-from mendgraph.nodes.execute_tools.processes.workspace_cover import UNTRUSTED
 from mendgraph.nodes.execute_tools.registry import ToolAnswer, ToolArguments, ToolContext, ToolOutput, tool
 from mendgraph.nodes.execute_tools.tools.saving import file_changes, shown
 from mendgraph.nodes.records import Effect, JsonMap, ToolError, ToolErrorCode, ToolResult

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from mendgraph.nodes.execute_tools.commands.command_changes import CommandChange, CommandChanges
 from mendgraph.nodes.execute_tools.edits.diffs import NO_FILE, Version, file_change
 from mendgraph.nodes.execute_tools.evidence.checks import Checks
 from mendgraph.nodes.execute_tools.files.deadline import monotonic_s
@@ -17,7 +18,6 @@ from mendgraph.nodes.execute_tools.files.text_files import (
     text_of,
     why_not_text,
 )
-from mendgraph.nodes.execute_tools.processes.command_changes import CommandChange, CommandChanges
 from mendgraph.nodes.execute_tools.registry import ToolAnswer, ToolContext, ToolOutput
 from mendgraph.nodes.execute_tools.tools.read_file import ReadFileArguments, read_file
 from mendgraph.nodes.records import FileChange, JsonMap, ToolError, ToolErrorCode, ToolResult, invalid, quoted
@@ -144,7 +144,7 @@ def judged_evidence(context: ToolContext, path: str, before: str | None, after: 
         ScopeOverError: the call's time is over.
     """
     name = posixpath.normpath(path.removeprefix(f"{context.workspace.root}/"))
-    if not context.gated or not isinstance(context.checks, Checks) or not context.checks.rules.evidence:
+    if not context.evidence_required or not isinstance(context.checks, Checks) or not context.checks.rules.evidence:
         return None
     if name.startswith(("/", "..")):  # who writes the file will say so
         return None

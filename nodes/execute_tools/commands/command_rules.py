@@ -1,0 +1,139 @@
+"""The programs that a run may start, and the folders and environment variables that they get."""
+
+import os
+import shutil
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from mendgraph.nodes.execute_tools.processes.resource_limits import ResourceLimits, command_limits
+from mendgraph.nodes.execute_tools.sandboxes.backends import AUTO
+from mendgraph.nodes.execute_tools.sandboxes.sandbox import HOME, PROGRAM_FOLDERS, SCRATCH
+from mendgraph.nodes.records import ToolError, ToolErrorCode, invalid, quoted
+
+_NEVER_READABLE: Final = ("/dev", "/proc", "/run", "/sys")
+"""They lead to other processes, to devices and to services outside of the sandbox."""
+
+
+@dataclass(frozen=True)
+class CommandRules:
+    """Which programs a run may start, and how.
+
+    `programs` are bare names (`make`) or paths, absolute or relative to the workspace, that are allowed exactly as they
+    are; one with an absolute path may be called by its last part as well. After `soft_timeout_s` seconds a command gets
+    SIGTERM, `grace_s` seconds later all of it is killed. Of each output `max_output_bytes` are stored, half of them
+    from the end. `readable` are folders of the machine that programs may read, beside the system. `protected` are
+    absolute names that no program may create, move or change where they lie in the workspace. `sandbox` is a kind of
+    `choose_sandbox`.
+    """
+
+    programs: tuple[str, ...] = ()
+    soft_timeout_s: float = 30.0
+    grace_s: float = 0.2
+    max_output_bytes: int = 16_000
+    readable: tuple[str, ...] = ()
+    protected: tuple[str, ...] = ()
+    limits: ResourceLimits = field(default_factory=command_limits)
+    sandbox: str = AUTO
+
+
+def find_program(name: str, rules: CommandRules, root: str, path: str) -> str | ToolError:
+    """The absolute name of an allowed program.
+
+    A bare name is searched on `path`, other names are relative to `root`. PERMISSION_DENIED for a program that is not
+    allowed, NOT_FOUND for one that is not installed.
+    """
+    if name not in rules.programs:
+        for program in rules.programs:
+            if name and os.path.isabs(program) and os.path.basename(program) == name:
+                return os.path.normpath(program)
+
+        allowed = "no program is allowed"
+        if rules.programs:
+            allowed = f"allowed are {', '.join(rules.programs)}"
+
+        message = f"{quoted(name)} may not be run: {allowed}."
+        return ToolError(code=ToolErrorCode.PERMISSION_DENIED, message=message, suggestions=rules.programs)
+
+    if "/" in name:
+        return os.path.normpath(os.path.join(root, name))
+
+    installed = shutil.which(name, path=path)
+    if installed is not None:
+        return installed
+
+    message = (
+        f"The program {quoted(name)} is not installed where commands can see it. Whoever starts the run can allow it by"
+        " its absolute path in `allowed_programs` (`--allow-program`), or show its folder in `readable_folders`."
+    )
+
+    return ToolError(code=ToolErrorCode.NOT_FOUND, message=message)
+
+
+def readable_folders(rules: CommandRules) -> tuple[str, ...] | ToolError:
+    """The real names of what programs may read beside the system: our own Python installation and `rules.readable`."""
+    folders = [*own_installation()]
+
+    for name in rules.readable:
+        path = os.path.expanduser(name)
+        real = os.path.realpath(path)
+        is_unsafe = real == "/" or any(is_below(real, folder) for folder in _NEVER_READABLE)
+        exists = os.path.isdir(real) or os.path.isfile(real)  # a socket would lead out of the sandbox
+
+        if is_unsafe or not exists or not os.path.isabs(path):
+            message = (
+                f"{quoted(name)} cannot be shown to commands: name an existing folder by its absolute path, and none of"
+                f" / {' '.join(_NEVER_READABLE)}."
+            )
+
+            return invalid(message)
+
+        folders.append(real)
+
+    return tuple(dict.fromkeys(folders))
+
+
+def command_environment(root: str, readable: Sequence[str]) -> dict[str, str]:
+    """All variables of a program: no secrets, and nothing that leads back to our own virtual environment."""
+    return {
+        "PATH": ":".join(_program_folders(root, readable)),
+        "LANG": os.environ.get("LANG", "C.UTF-8"),
+        "HOME": HOME,
+        "TMPDIR": SCRATCH,
+    }
+
+
+def own_installation() -> tuple[str, ...]:
+    """Where our Python is installed, unless that is `/usr` or holds the user's home."""
+    prefix = os.path.realpath(sys.base_prefix)
+    home = os.path.realpath(os.path.expanduser("~"))
+    if is_below(prefix, "/usr") or is_below(home, prefix):
+        return ()
+
+    return (prefix,)
+
+
+def _program_folders(root: str, readable: Sequence[str]) -> list[str]:
+    """Our PATH without folders that a program cannot see, and those of the workspace and our virtual environment."""
+    hidden_folders = [root]
+    if sys.prefix != sys.base_prefix:
+        hidden_folders.append(os.path.realpath(sys.prefix))
+
+    path_folders = [os.path.realpath(part) for part in os.environ.get("PATH", "").split(":") if os.path.isabs(part)]
+    readable_programs = [os.path.join(folder, "bin") for folder in readable]
+    system_folders = [os.path.realpath(folder) for folder in PROGRAM_FOLDERS]
+    visible_folders = [*system_folders, "/usr", *readable]
+    result = []
+
+    for folder in dict.fromkeys((*path_folders, *filter(os.path.isdir, readable_programs), *system_folders)):
+        is_hidden = any(is_below(folder, hidden) for hidden in hidden_folders)
+        if not is_hidden and any(is_below(folder, visible) for visible in visible_folders):
+            result.append(folder)
+
+    return result
+
+
+def is_below(name: str, folder: str) -> bool:
+    """Whether the absolute name is that of the folder, or of something below it."""
+    return name == folder or name.startswith(f"{folder.rstrip('/')}/")

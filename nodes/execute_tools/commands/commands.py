@@ -1,0 +1,486 @@
+"""The programs of a run: each is started inside the sandbox of the run, and there is no way around it."""
+
+import functools
+import os
+import signal
+import threading
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass, field, replace
+from typing import Final, NamedTuple, Self
+
+from mendgraph.nodes.execute_tools.commands.command_rules import (
+    CommandRules,
+    command_environment,
+    find_program,
+    is_below,
+    own_installation,
+    readable_folders,
+)
+from mendgraph.nodes.execute_tools.commands.protected_names import (
+    make_protected_folders,
+    protected_git,
+    protected_settings,
+    rename_guarded,
+)
+from mendgraph.nodes.execute_tools.commands.repository_texts import RepositoryTexts
+from mendgraph.nodes.execute_tools.commands.shown_folders import Hidden, ShownFolders
+from mendgraph.nodes.execute_tools.commands.workspace_cover import ContentRule, Cover, NameRule, find_cover
+from mendgraph.nodes.execute_tools.files.deadline import CancellationScope, ScopeOverError
+from mendgraph.nodes.execute_tools.files.handles import closing, open_beneath, open_root
+from mendgraph.nodes.execute_tools.files.sandbox import ContentJudge, JudgedPaths, PathAccess, check_workspace
+from mendgraph.nodes.execute_tools.processes.git import linked_repository
+from mendgraph.nodes.execute_tools.processes.processes import CapturedOutput, read_until
+from mendgraph.nodes.execute_tools.processes.resource_limits import Limit, LimitReached, ResourceLimits
+from mendgraph.nodes.execute_tools.sandboxes.backends import choose_sandbox
+from mendgraph.nodes.execute_tools.sandboxes.sandbox import (
+    SYSTEM_FOLDERS,
+    Guarantee,
+    Sandbox,
+    SandboxedProcess,
+    View,
+    text_handle,
+)
+from mendgraph.nodes.records import ToolError, ToolErrorCode, invalid, os_failure, quoted
+
+LONGEST_LAST_WORDS: Final = 1_500
+"""Characters of an output that an error message repeats."""
+
+_MOST_CACHED: Final = 200_000
+"""Names whose verdict is cached: a verdict takes about 16 us, and each command asks for those of all names."""
+
+
+@dataclass(frozen=True)
+class CommandResult:
+    """Exit code, outputs and time of a command; a failing exit code is a result as well.
+
+    `timed_out`: it was ended after `limit_s` seconds. `limit` is the resource limit at which it ended or was ended.
+    """
+
+    exit_code: int
+    stdout: CapturedOutput
+    stderr: CapturedOutput
+    seconds: float
+    limit_s: float
+    timed_out: bool = False
+    limit: LimitReached | None = None
+
+    @property
+    def signal(self) -> int:
+        """The signal that ended it, 0 for none; the exit code is then 128 more, as in a shell."""
+        number = self.exit_code - 128
+        return number if number in signal.valid_signals() else 0
+
+
+def _no_content_rule(_: str) -> None:
+    return None
+
+
+def _never(_: str) -> bool:
+    return False
+
+
+def open_commands(
+    root: str,
+    rules: CommandRules,
+    denied: NameRule,
+    contents: ContentJudge = _no_content_rule,
+    guarded: NameRule = _never,
+    refused: NameRule = _never,
+) -> "Commands | ToolError":
+    """The commands of a run in the workspace `root`; UNAVAILABLE, with reason and remedy, where no sandbox starts.
+
+    `denied` judges workspace-relative names that no program may see, `refused` absolute names in readable folders, and
+    `contents` files by their content. `guarded` judges names that no program may change; one that a program creates is
+    renamed afterwards.
+    """
+    if isinstance(sandbox := choose_sandbox(rules.sandbox), ToolError):
+        return sandbox
+    if isinstance(real := check_workspace(root), ToolError):
+        return real
+    if isinstance(readable := readable_folders(rules), ToolError):
+        return readable
+
+    denied_cached = functools.lru_cache(_MOST_CACHED)(denied)
+    return Commands(
+        root=real,
+        rules=rules,
+        env=command_environment(real, readable),
+        sandbox=sandbox,
+        _denied=denied_cached,
+        _content_rule=ContentRule(contents),
+        _shown_folders=ShownFolders(denied, contents, refused),
+        _repository_texts=RepositoryTexts(),
+        _paths=JudgedPaths(real, lambda name, _: _denial(denied_cached, name)),
+        _readable=readable,
+        _protected=_names_below(real, rules.protected),
+        _guarded=functools.lru_cache(_MOST_CACHED)(guarded),
+    )
+
+
+def _names_below(root: str, paths: Sequence[str]) -> tuple[str, ...]:
+    """The names, relative to the workspace, of these absolute names and of what they link to, if they lie in it."""
+    names = set()
+
+    for path in paths:
+        folder, name = os.path.split(os.path.abspath(path))
+        for real in (os.path.join(os.path.realpath(folder), name), os.path.realpath(path)):
+            if real != root and is_below(real, root):
+                names.add(os.path.relpath(real, root))
+
+    return tuple(sorted(names))
+
+
+def _denial(denied: NameRule, name: str) -> ToolError | None:
+    if not denied(name):
+        return None
+
+    return ToolError(code=ToolErrorCode.PERMISSION_DENIED, message=f"No command may run in {quoted(name)}.")
+
+
+class _Time(NamedTuple):
+    """When a command was started, by the monotonic clock, and how many seconds it has."""
+
+    started: float
+    limit_s: float
+
+    @property
+    def deadline(self) -> float:
+        return self.started + self.limit_s
+
+
+@dataclass(frozen=True)
+class Commands:
+    """Starts programs in one workspace, one at a time, each inside the sandbox of the run.
+
+    Created by `open_commands`. A program sees the workspace under its real name and may change it, except `.git`, the
+    settings of mendgraph, and denied files, which it cannot open either. A file with a hard link outside of the
+    workspace is changed there as well. When `scope` is revoked, no program is started and a running one is killed.
+    `added_texts` are the contents of more files by their absolute names: below `/run`, or in place of files of the
+    workspace.
+    """
+
+    root: str
+    rules: CommandRules
+    env: Mapping[str, str]
+    sandbox: Sandbox
+    _denied: NameRule
+    _content_rule: ContentRule
+    _shown_folders: ShownFolders
+    _repository_texts: RepositoryTexts
+    _paths: JudgedPaths
+    _readable: tuple[str, ...]
+    _protected: tuple[str, ...] = ()
+    _guarded: NameRule = _never
+    scope: CancellationScope = field(default_factory=CancellationScope)
+    added_texts: Mapping[str, bytes] = field(default_factory=dict)
+    is_read_only: bool = False
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def in_scope(self, scope: CancellationScope) -> Self:
+        """The commands of one tool call."""
+        return replace(self, scope=scope)
+
+    def permitting(self, program: str) -> Self:
+        """The commands with one more allowed program; what it may see and change stays the same."""
+        listed = find_program(program, self.rules, self.root, self.env["PATH"])
+        if not isinstance(listed, ToolError) or listed.code is not ToolErrorCode.PERMISSION_DENIED:
+            return self
+
+        return replace(self, rules=replace(self.rules, programs=(*self.rules.programs, program)))
+
+    def read_only(
+        self,
+        added_texts: Mapping[str, bytes],
+        env: Mapping[str, str],
+        limits: ResourceLimits | None = None,
+        readable: Sequence[str] = (),
+    ) -> Self:
+        """The commands for programs that may read the workspace and change nothing, with more variables.
+
+        `readable` are the real names of more folders that they may read.
+        """
+        rules = replace(self.rules, limits=limits or self.rules.limits)
+        folders = tuple(dict.fromkeys((*self._readable, *readable)))
+        env = {**command_environment(self.root, folders), **env}
+
+        return replace(self, is_read_only=True, added_texts=added_texts, env=env, rules=rules, _readable=folders)
+
+    def program(self, name: str, cwd: str = ".") -> str | ToolError:
+        """The real name of the program that `run` would start, or the error; nothing is started."""
+        path = find_program(name, self.rules, self.root, self.env["PATH"])
+        if isinstance(path, ToolError):
+            return path
+
+        real = os.path.realpath(path)
+        if not self._is_visible(real):
+            message = f"{quoted(name)} cannot be run: no command sees this file."
+            return ToolError(code=ToolErrorCode.PERMISSION_DENIED, message=message)
+
+        if not (os.path.isfile(real) and os.access(real, os.X_OK)):
+            return ToolError(code=ToolErrorCode.NOT_FOUND, message=f"{quoted(name)} is no program.")
+
+        with closing(open_root(self.root)) as root:
+            folder = self._folder(root, cwd)
+
+        return folder if isinstance(folder, ToolError) else real
+
+    def _is_visible(self, path: str) -> bool:
+        if is_below(path, self.root):
+            return not self._denied(os.path.relpath(path, self.root))
+        if Guarantee.OUTSIDE_FILES not in self.sandbox.guarantees:
+            return True
+
+        return any(is_below(path, folder) for folder in ("/usr", *SYSTEM_FOLDERS, *self._readable))
+
+    def run(self, argv: Sequence[str], cwd: str = ".", timeout_s: float | None = None) -> CommandResult | ToolError:
+        """Run a program without a shell and without input, and wait until all its processes have ended.
+
+        `cwd` is a folder of the workspace. `timeout_s` seconds of wall time can shorten the limit of the rules.
+        Raises ScopeOverError: the time of the call is over; all its processes are dead.
+        """
+        limit = self.rules.soft_timeout_s
+        if timeout_s is not None:
+            limit = min(timeout_s, self.rules.soft_timeout_s)
+
+        time_limit = _Time(time.monotonic(), limit)
+        program = find_program(argv[0], self.rules, self.root, self.env["PATH"])
+        if isinstance(program, ToolError):
+            return program
+
+        self._check_scope()
+        if limit <= 0:
+            return ToolError(code=ToolErrorCode.TIMEOUT, message="There is no time left for a command.")
+
+        if not self._lock.acquire(timeout=limit):
+            message = f"Another command of this workspace did not end within {limit:g} s: run one at a time."
+            return ToolError(code=ToolErrorCode.TIMEOUT, message=message)
+
+        try:
+            with closing(open_root(self.root)) as root:
+                return self._run_protected(root, [program, *argv[1:]], cwd, time_limit)
+        except ScopeOverError:
+            raise
+        except OSError as error:
+            return os_failure(error, "run", argv[0])
+        finally:
+            self._lock.release()
+
+    def _run_protected(
+        self, root: int, command: Sequence[str], cwd: str, time_limit: _Time
+    ) -> CommandResult | ToolError:
+        """Run the command with the view of the workspace that the rules allow; afterwards no guarded name is new."""
+        folder = self._folder(root, cwd)
+        if isinstance(folder, ToolError):
+            return folder
+
+        with ExitStack() as protection:
+            if not self.is_read_only:
+                problem = protection.enter_context(protected_git(root, time_limit.deadline))
+                if problem is not None:
+                    return problem
+
+                protection.enter_context(protected_settings(root, self._protected))
+                make_protected_folders(root, self._protected)
+
+            cover = find_cover(
+                root, self._denied, time_limit.deadline, self._content_rule, self._protected, self._guarded
+            )
+
+            if isinstance(cover, ToolError):
+                return cover
+
+            repository = linked_repository(self.root)
+            hidden = self._shown_folders.find(
+                self._readable, self.root, time_limit.deadline, repository, own_installation()
+            )
+
+            if isinstance(hidden, ToolError):
+                return hidden
+
+            readable = self._readable if repository is None else (*self._readable, repository)
+
+            with ExitStack() as handles:
+                view = replace(self._view(root, cover, hidden, handles), cwd=self._absolute(folder), readable=readable)
+                if not self.is_read_only:
+                    protection.callback(rename_guarded, root, self._guarded, cover.guarded)
+
+                return self._run_sandboxed(view, command, time_limit)
+
+    def _run_sandboxed(self, view: View, command: Sequence[str], time_limit: _Time) -> CommandResult | ToolError:
+        stdout = CapturedOutput(most=self.rules.max_output_bytes)
+        stderr = CapturedOutput(most=self.rules.max_output_bytes)
+
+        with ExitStack() as stack:
+            with self.scope.effect():
+                running = stack.enter_context(self.sandbox.started(view, command, self.env))
+
+            if isinstance(running, ToolError):
+                return running
+
+            exceeded, in_time = self._wait(running, stdout, stderr, time_limit)
+            running.kill()
+            if in_time and not running.has_run() and running.process.returncode >= 0:
+                return _not_started(command[0], stderr)
+
+            code = running.process.returncode
+            code = code if code >= 0 else 128 - code
+            seconds = time.monotonic() - time_limit.started
+            limit_reached = exceeded
+
+            if limit_reached is None and running.watch is not None:
+                ends = b"\n".join(output.head + output.tail for output in (stdout, stderr))
+                limit_reached = running.watch.failure_limit(code, ends)
+
+            with self.scope.effect():
+                stack.close()  # the sandbox may still change the workspace, and add to the outputs
+
+        return CommandResult(
+            exit_code=code,
+            stdout=stdout,
+            stderr=stderr,
+            seconds=seconds,
+            limit_s=time_limit.limit_s,
+            timed_out=not in_time and exceeded is None,
+            limit=limit_reached,
+        )
+
+    def _wait(
+        self, running: SandboxedProcess, stdout: CapturedOutput, stderr: CapturedOutput, time_limit: _Time
+    ) -> tuple[LimitReached | None, bool]:
+        """Read the outputs until the end; the limit that was exceeded, if any, and whether it ended in time."""
+        most = self.rules.limits.output_bytes
+        exceeded: LimitReached | None = None
+
+        def check() -> None:
+            nonlocal exceeded
+            self._check_scope()
+            limit_reached = running.watch.exceeded_limit() if running.watch is not None else None
+            size = stdout.size + stderr.size
+            if size > most:
+                limit_reached = LimitReached(Limit.OUTPUT, size, most)
+
+            if exceeded is None and limit_reached is not None:
+                exceeded = limit_reached
+                running.kill()
+
+        handlers = running.output_handlers(stdout.add, stderr.add)
+        in_time = read_until(running.process, handlers, time_limit.deadline, check)
+        if not in_time:
+            running.terminate()
+            read_until(running.process, handlers, time_limit.deadline + self.rules.grace_s, check)
+
+        return exceeded, in_time
+
+    def _check_scope(self) -> None:
+        with self.scope.effect():
+            pass
+
+    def _view(self, root: int, cover: Cover, hidden: Hidden, handles: ExitStack) -> View:
+        """The view without `cwd` and readable folders; its handles are closed with `handles`."""
+
+        def opened(names: Sequence[str]) -> Iterator[tuple[int, str]]:
+            for name in names:
+                handle = open_beneath(root, name.split("/"), os.O_PATH)
+                yield handles.enter_context(closing(handle)), self._absolute(name)
+
+        pinned: tuple[tuple[int, str], ...] = ()
+        read_only: tuple[tuple[int, str], ...] = ()
+        if not self.is_read_only:
+            pinned = tuple(opened(cover.pinned))
+            read_only = tuple(opened((*cover.repositories, *cover.settings)))
+
+        added: list[tuple[int, str]] = []
+        replaced: list[tuple[int, str]] = []
+        for name, text in self.added_texts.items():
+            pairs = replaced if is_below(name, self.root) else added
+            pairs.append((handles.enter_context(text_handle(text)), name))
+
+        replaced += self._replaced_texts(root, cover.texts, hidden.texts, handles)
+
+        return View(
+            root=self.root,
+            root_fd=root,
+            cwd=self.root,
+            pinned=pinned,
+            read_only=read_only,
+            hidden_files=(*map(self._absolute, cover.files), *hidden.files),
+            hidden_folders=(*map(self._absolute, cover.folders), *hidden.folders),
+            added_files=tuple(added),
+            replaced_files=tuple(replaced),
+            root_read_only=self.is_read_only,
+            limits=self.rules.limits,
+        )
+
+    def _replaced_texts(
+        self, root: int, workspace_names: Sequence[str], readable_names: Sequence[str], handles: ExitStack
+    ) -> Iterator[tuple[int, str]]:
+        """Handle and name of each file of a repository that programs see without its logins."""
+        for name in workspace_names:
+            clean = self._repository_texts.replacement(root, tuple(name.split("/")), name)
+            if clean is not None:
+                yield handles.enter_context(text_handle(clean)), self._absolute(name)
+
+        for name in readable_names:
+            folder, file_name = os.path.split(name)
+            with suppress(OSError), closing(open_root(folder)) as parent:
+                clean = self._repository_texts.replacement(parent, (file_name,), name)
+                if clean is not None:
+                    yield handles.enter_context(text_handle(clean)), name
+
+    def _folder(self, root: int, cwd: str) -> str | ToolError:
+        """The workspace-relative name of an existing folder in which commands may run."""
+        path = self._paths.existing(cwd, PathAccess.LIST_DIR)
+        if isinstance(path, ToolError):
+            return path
+
+        try:
+            with closing(open_beneath(root, path.parts, os.O_RDONLY | os.O_DIRECTORY)) as handle:
+                return self._paths.opened_name(handle, root, path, for_write=False)
+        except NotADirectoryError:
+            return invalid(f"{quoted(cwd)} is a file: a command runs in a directory.")
+        except OSError as error:
+            return os_failure(error, "run in", cwd)
+
+    def _absolute(self, name: str) -> str:
+        return os.path.normpath(os.path.join(self.root, name))
+
+
+def _not_started(program: str, stderr: CapturedOutput) -> ToolError:
+    reason = "the sandbox gave no reason"
+    text = _decoded(stderr.tail).strip() or _decoded(stderr.head).strip()
+    if text:
+        reason = text.splitlines()[-1].removeprefix("bwrap: ")
+
+    message = f"{quoted(program)} could not be started in the sandbox ({reason})."
+    return ToolError(code=ToolErrorCode.UNAVAILABLE, message=message)
+
+
+def output_text(output: CapturedOutput) -> str:
+    """The output as text; where bytes are left out, a line of its own says how many.
+
+    Bytes that are no UTF-8 become U+FFFD, and NUL characters, which JSON and databases refuse, are dropped.
+    """
+    if not output.left_out:
+        return _decoded(output.head + output.tail)
+
+    between = f"[... {output.left_out} of {output.size} bytes left out ...]"
+    return f"{_decoded(output.head)}\n{between}\n{_decoded(output.tail)}"
+
+
+def last_words(*outputs: CapturedOutput) -> str:
+    """The last `LONGEST_LAST_WORDS` characters of each output that is not blank, one output below the other."""
+    texts = []
+
+    for output in outputs:
+        end = output.tail if output.left_out else output.head + output.tail
+        text = _decoded(end).strip()
+        if text:
+            texts.append(text[-LONGEST_LAST_WORDS:])
+
+    return "\n".join(texts)
+
+
+def _decoded(data: bytes) -> str:
+    return data.decode(errors="replace").replace("\0", "")

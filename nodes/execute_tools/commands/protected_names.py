@@ -1,0 +1,172 @@
+"""Keeps commands from creating names that may not exist: an own `.git`, settings of mendgraph, and guarded names.
+
+What exists is mounted read-only by the sandbox, see `workspace_cover`. For what does not exist, this module creates a
+placeholder that can be mounted, or renames afterwards what a command has created.
+"""
+
+import errno
+import fcntl
+import os
+import stat
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from typing import Final
+
+from mendgraph.nodes.execute_tools.commands.workspace_cover import NameRule, Version, version
+from mendgraph.nodes.execute_tools.files.handles import closing, lock_folder, open_directory, open_root
+from mendgraph.nodes.execute_tools.files.tree_walk import GIT_DIRECTORY
+from mendgraph.nodes.execute_tools.store.user_files import SETTINGS_FILE
+from mendgraph.nodes.records import ToolError, ToolErrorCode, os_failure
+
+LOCK_WAIT_S: Final = 2.0
+"""How long the lock of a workspace folder is waited for. Runs share it; other programs have no use for it."""
+
+UNTRUSTED: Final = ".untrusted"
+"""Added to the name of a file that was created under a guarded name while a command ran."""
+
+
+def make_protected_folders(root_fd: int, protected: Sequence[str]) -> None:
+    """Create the parent folders of the `protected` names, so that a sandbox can mount them read-only.
+
+    The folders stay. For a name directly in the workspace see `protected_settings`.
+    """
+    for name in protected:
+        with suppress(OSError), closing(open_directory(root_fd, name.split("/")[:-1], made=[])):
+            pass
+
+
+@contextmanager
+def protected_git(root_fd: int, deadline: float) -> Iterator[ToolError | None]:
+    """Provide a `.git` that can be mounted read-only, or the error why there is none.
+
+    Without a repository it is an empty folder. Commands of several runs share it by a lock on `root_fd`, and the last
+    one removes it; on a file system without locks it stays. UNAVAILABLE where another program holds the lock: whoever
+    can open the folder can lock it.
+    """
+    if not _lacks_repository(root_fd):
+        yield _git_problem(root_fd)
+        return
+
+    if not lock_folder(root_fd, fcntl.LOCK_SH, min(deadline, time.monotonic() + LOCK_WAIT_S)):
+        message = (
+            "Another program has locked the workspace's folder (flock), so no command is run in it: end that program,"
+            " or make the workspace a repository (git init)."
+        )
+        yield ToolError(code=ToolErrorCode.UNAVAILABLE, message=message)
+
+        return
+
+    try:
+        yield _make_placeholder(root_fd)
+    finally:
+        _remove_placeholder(root_fd)
+        with suppress(OSError):
+            fcntl.flock(root_fd, fcntl.LOCK_UN)  # closing is not enough: a forked process may have the handle
+
+
+def remove_placeholder(root: str) -> None:
+    """Remove the empty `.git` that a killed run has left in the workspace, unless another command needs it."""
+    with suppress(OSError), closing(open_root(root)) as root_fd:
+        _remove_placeholder(root_fd)
+
+
+def _lacks_repository(root_fd: int) -> bool:
+    """Whether `.git` is absent, or the empty folder of another run's command."""
+    try:
+        with closing(open_directory(root_fd, (GIT_DIRECTORY,))) as folder:
+            return not os.listdir(folder)
+    except FileNotFoundError:
+        return True
+    except OSError:
+        return False
+
+
+def _make_placeholder(root_fd: int) -> ToolError | None:
+    """Create an empty `.git` where there is none; the error if it cannot be created or protected."""
+    try:
+        with suppress(FileExistsError):
+            os.mkdir(GIT_DIRECTORY, dir_fd=root_fd)
+    except OSError as error:
+        if error.errno == errno.EROFS:
+            return None
+        return os_failure(error, "protect", GIT_DIRECTORY)
+
+    return _git_problem(root_fd)
+
+
+def _remove_placeholder(root_fd: int) -> None:
+    with suppress(OSError):
+        fcntl.flock(root_fd, fcntl.LOCK_EX | fcntl.LOCK_NB)  # no other command needs it
+        os.rmdir(GIT_DIRECTORY, dir_fd=root_fd)
+
+
+def _git_problem(root_fd: int) -> ToolError | None:
+    """Why an existing `.git` cannot be mounted read-only, or None."""
+    try:
+        status = os.stat(GIT_DIRECTORY, dir_fd=root_fd, follow_symlinks=False)
+    except OSError as error:
+        return os_failure(error, "protect", GIT_DIRECTORY)
+
+    if not stat.S_ISLNK(status.st_mode):
+        return None
+
+    message = "'.git' is a symbolic link, which cannot be made read-only, so no command is run in this workspace."
+    return ToolError(code=ToolErrorCode.UNAVAILABLE, message=message)
+
+
+@contextmanager
+def protected_settings(root_fd: int, protected: Sequence[str] = ()) -> Iterator[None]:
+    """Rename what a command has created under the name of a settings file that did not exist before.
+
+    Settings files are the workspace's own and the `protected` ones directly in the workspace.
+    """
+    names = [name for name in protected if "/" not in name and name.endswith(".toml")]
+    before = {name: _unmounted_inode(root_fd, name) for name in (SETTINGS_FILE, *names)}
+
+    try:
+        yield
+    finally:
+        for name, inode in before.items():
+            if inode is not None and _unmounted_inode(root_fd, name) != inode:
+                _rename_untrusted(root_fd, name)
+
+
+def _unmounted_inode(root_fd: int, name: str) -> int | None:
+    """The inode of a link, 0 where nothing has this name; None for a file, which the sandbox mounts read-only."""
+    try:
+        status = os.stat(name, dir_fd=root_fd, follow_symlinks=False)
+    except OSError:
+        return 0
+
+    if stat.S_ISLNK(status.st_mode):
+        return status.st_ino
+
+    return None
+
+
+def rename_guarded(root_fd: int, guarded: NameRule, before: Mapping[str, Version | None]) -> None:
+    """Rename what a command has created under a guarded name; `before` are the names that existed, see `Cover`.
+
+    A name that was mounted read-only (None in `before`) no command can change, so it stays.
+    """
+    for folder, folders, files, handle in os.fwalk(".", dir_fd=root_fd):
+        parent = folder.removeprefix(".").removeprefix("/")
+        prefix = f"{parent}/" if parent else ""
+        guarded_names = [name for name in (*folders, *files) if guarded(f"{prefix}{name}")]
+        folders[:] = [name for name in folders if name != GIT_DIRECTORY and name not in guarded_names]
+
+        for entry_name in guarded_names:
+            name = f"{prefix}{entry_name}"
+            if name in before and before[name] is None:
+                continue
+
+            with suppress(OSError):
+                status = os.stat(entry_name, dir_fd=handle, follow_symlinks=False)
+                if version(status) != before.get(name):
+                    _rename_untrusted(handle, entry_name)
+
+
+def _rename_untrusted(folder_fd: int, name: str) -> None:
+    with suppress(OSError):
+        os.rename(name, f"{name}{UNTRUSTED}", src_dir_fd=folder_fd, dst_dir_fd=folder_fd)

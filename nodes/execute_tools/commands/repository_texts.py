@@ -1,0 +1,81 @@
+"""Files of repositories as programs see them: without passwords of remotes, tokens and headers that log in.
+
+Where a file holds some, a program finds a copy without them in its place; in a sandbox without a network it does not
+need them. Source: git-config(1), "Syntax".
+"""
+
+import os
+import re
+from typing import Final
+
+from mendgraph.nodes.execute_tools.commands.status_cache import StatusCache
+from mendgraph.nodes.execute_tools.files.handles import closing, open_regular
+from mendgraph.nodes.execute_tools.secrets.redact import Redactor
+from mendgraph.nodes.records import CONTENT_BYTES
+
+SETTINGS_NAMES: Final = frozenset({"config", "config.worktree"})
+
+_LARGEST_SETTINGS: Final = 1_000_000
+_MOST_CACHED: Final = 10_000
+
+_CONTINUED: Final = re.compile(r"\\\r?\n")
+"""A value that continues on the next line, where a password may be cut."""
+_USER: Final = re.compile(r"(?P<scheme>[A-Za-z][\w+.-]{0,20}://)(?P<user>[^\s/@:]{0,500})[^\s/]{0,1000}@")
+_LOGIN_KEY: Final = re.compile(
+    r"^(?P<key>[ \t]*(?:\[[^\]\n]{0,500}\][ \t]*)?[\w.-]{0,50}?"
+    r"(?:pass|token|secret|header|cookie|helper|auth(?!or))[\w.-]{0,50}[ \t]*=)[^\n]+$",
+    re.IGNORECASE | re.MULTILINE,
+)
+
+
+def without_logins(text: str) -> str:
+    """The text of a settings file, or another one, of a repository without logins; `text` itself where it has none."""
+    joined = _CONTINUED.sub("", text)
+    clean = _USER.sub(_without_password, joined)
+    clean = _LOGIN_KEY.sub(r"\g<key>", clean)
+    clean = Redactor().text(clean)
+
+    return text if clean == joined else clean
+
+
+def _without_password(match: re.Match[str]) -> str:
+    """The start of a URL without its login; SSH needs the name of the user, which may be a token elsewhere."""
+    if match["user"] and "ssh" in match["scheme"].lower():
+        return f"{match['scheme']}{match['user']}@"
+
+    return match["scheme"]
+
+
+class RepositoryTexts:
+    """Replaces files of repositories that hold logins; a file is read again only after it has changed."""
+
+    def __init__(self) -> None:
+        self._cache = StatusCache[bytes | None](_MOST_CACHED)
+
+    def replacement(self, folder_fd: int, parts: tuple[str, ...], name: str) -> bytes | None:
+        """The content that a program sees in place of this file below the open folder; None for the file itself.
+
+        `name` is the file's key in the cache. A settings file that is too large to be read is empty for programs.
+        """
+        try:
+            descriptor, status = open_regular(folder_fd, parts, os.O_RDONLY)
+        except OSError:  # it was just removed, or programs may not read it either
+            return None
+
+        with closing(descriptor):
+            is_settings = parts[-1] in SETTINGS_NAMES
+            return self._cache.value(name, status, lambda: _clean(descriptor, is_settings=is_settings))
+
+
+def _clean(descriptor: int, *, is_settings: bool) -> bytes | None:
+    most = _LARGEST_SETTINGS if is_settings else CONTENT_BYTES
+    data = os.pread(descriptor, most + 1, 0)
+    if len(data) > most:
+        return b"" if is_settings else None
+
+    text = data.decode("utf-8", "surrogateescape")
+    clean = without_logins(text)
+    if clean == text:
+        return None
+
+    return clean.encode("utf-8", "surrogateescape")

@@ -1,0 +1,335 @@
+"""The secrets, sockets and devices in readable folders, which no program may see.
+
+The rules for names and contents are those of the workspace. A folder is searched once, and again when its own status
+has changed; a file that is judged by its content is read again when it has changed. Folders of packages, such as
+`site-packages`, hold tens of thousands of files, with public keys in tests. Only files and folders with the usual names
+of logins are judged there, and again only when the outermost folder has changed. The packages of our own Python
+installation are not searched.
+"""
+
+import os
+import re
+import stat
+import time
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from enum import Enum, auto
+from typing import Final, NamedTuple
+
+from mendgraph.nodes.execute_tools.commands.status_cache import StatusCache
+from mendgraph.nodes.execute_tools.commands.workspace_cover import ContentRule, NameRule, applies, too_late
+from mendgraph.nodes.execute_tools.files.bare_repositories import is_bare_repository, is_repository_data
+from mendgraph.nodes.execute_tools.files.handles import beginning, closing, open_root
+from mendgraph.nodes.execute_tools.files.sandbox import ContentJudge
+from mendgraph.nodes.execute_tools.files.tree_walk import GIT_DIRECTORY
+from mendgraph.nodes.records import ToolError, ToolErrorCode
+
+MOST_HIDDEN: Final = 300
+"""Files and folders that are mounted over beside the workspace: each takes bubblewrap about a millisecond."""
+
+_MOST_CACHED: Final = 200_000
+"""Folders whose content is cached."""
+
+_NESTED: Final = ("site-packages", "dist-packages", "node_modules")
+"""Folders of packages inside of others; they are searched again when their own status has changed."""
+
+_PACKAGES: Final = re.compile(
+    rf"/(?:{'|'.join(_NESTED)}|lib(?:64)?/python3\.\d+t?|pkg/mod|\.cargo/(?:registry|git)|\.rustup)$"
+)
+_LOGIN: Final = re.compile(r"(?i)\..*|.*\.env|_netrc|pip\.(?:conf|ini)|credentials.*|secrets\..*")
+"""Usual names of files and folders with logins; the rules decide whether one is denied."""
+
+
+class Hidden(NamedTuple):
+    """Absolute names: `files` are secrets, sockets, pipes and devices, `folders` look empty.
+
+    `texts` are files of repositories that may hold logins, see `repository_texts`.
+    """
+
+    files: tuple[str, ...] = ()
+    folders: tuple[str, ...] = ()
+    texts: tuple[str, ...] = ()
+
+
+class _Kind(Enum):
+    PLAIN, PACKAGES, REPOSITORY, INSTALLATION = auto(), auto(), auto(), auto()
+
+
+class _Folder(NamedTuple):
+    """A folder to search: its absolute name, and the name by which the rules judge it."""
+
+    path: str
+    judged_name: str
+    kind: _Kind
+
+
+@dataclass
+class _Contents:
+    """What one search of a folder on this `device` has found.
+
+    `files` and `folders` are hidden. `judged_files` pairs the absolute names of files that are judged by content with
+    their names for the rules. `inodes` pairs the inode number of each other file with its absolute name.
+    """
+
+    device: int
+    subfolders: list[_Folder] = field(default_factory=list)
+    files: list[str] = field(default_factory=list)
+    folders: list[str] = field(default_factory=list)
+    texts: list[str] = field(default_factory=list)
+    judged_files: list[tuple[str, str]] = field(default_factory=list)
+    inodes: list[tuple[int, str]] = field(default_factory=list)
+
+
+class _DeadlineError(Exception):
+    """The deadline has passed."""
+
+
+def _never(_: str) -> bool:
+    return False
+
+
+class ShownFolders:
+    """Searches readable folders for what has to be hidden, with a cache. It is not thread-safe.
+
+    `denied` and `contents` judge names that begin with the readable folder's own name; `refused` judges absolute names
+    outside of the `installations`.
+    """
+
+    def __init__(self, denied: NameRule, contents: ContentJudge, refused: NameRule = _never) -> None:
+        self._denied = denied
+        self._content_judge = contents
+        self._refused = refused
+        self._content_rule = ContentRule(contents)
+        self._cache = StatusCache[_Contents](_MOST_CACHED)
+
+    def find(
+        self,
+        folders: Iterable[str],
+        root: str,
+        deadline: float,
+        repository: str | None = None,
+        installations: Sequence[str] = (),
+    ) -> Hidden | ToolError:
+        """What has to be hidden in the folders now, without the workspace `root`.
+
+        `repository` is one more readable folder, that of a git repository. The packages of `installations` are not
+        searched: they are like the system's, and a search takes half a second. TIMEOUT at `deadline` (of the monotonic
+        clock), UNAVAILABLE where there is too much to hide.
+        """
+        pending = []
+        for name in folders:
+            kind = _Kind.INSTALLATION if name in installations else _kind_of(name)
+            pending.append(_Folder(name, os.path.basename(name), kind))
+
+        if repository is not None:
+            pending.append(_Folder(repository, GIT_DIRECTORY, _Kind.REPOSITORY))
+
+        searched: list[_Contents] = []
+        try:
+            while pending:
+                folder = pending.pop()
+                if folder.path == root:
+                    continue
+
+                contents = self._contents(folder, deadline)
+                if contents is not None:
+                    searched.append(contents)
+                    pending += contents.subfolders
+
+            hidden = self._hidden(searched, deadline)
+        except _DeadlineError:
+            return too_late(f"One of the folders shown beside {root}")
+
+        if len(hidden.files) + len(hidden.folders) <= MOST_HIDDEN:
+            return hidden
+
+        return _too_many()
+
+    def _contents(self, folder: _Folder, deadline: float) -> _Contents | None:
+        """The contents of the folder, from the cache if it is unchanged; None for what is no folder."""
+        _check_time(deadline)
+        try:
+            status = os.stat(folder.path, follow_symlinks=False)
+        except OSError:
+            return None
+
+        if not stat.S_ISDIR(status.st_mode):
+            return None
+
+        def search() -> _Contents:
+            contents = _Contents(status.st_dev)
+            if folder.kind is _Kind.PACKAGES:
+                self._search_packages(folder, contents, deadline)
+            else:
+                self._search(folder, contents)
+
+            return contents
+
+        return self._cache.value(folder.path, status, search)
+
+    def _search(self, folder: _Folder, contents: _Contents) -> None:
+        entries = _entries(folder.path)
+        is_installation = folder.kind is _Kind.INSTALLATION
+        is_repository = folder.kind is _Kind.REPOSITORY or is_bare_repository({entry.name for entry in entries})
+
+        for entry in entries:
+            name = f"{folder.judged_name}/{entry.name}"
+            if entry.is_symlink():
+                continue
+
+            if entry.is_dir(follow_symlinks=False):
+                kind = _Kind.REPOSITORY if is_repository else _kind_of(entry.path)
+                if is_installation and kind is _Kind.PACKAGES:
+                    continue
+
+                if is_installation and kind is _Kind.PLAIN:
+                    kind = _Kind.INSTALLATION
+
+                self._add_folder(_Folder(entry.path, name, kind), contents)
+            elif not entry.is_file(follow_symlinks=False):
+                contents.files.append(entry.path)
+            elif not is_repository:
+                self._add_file(entry, name, contents, is_installed=is_installation)
+            elif is_repository_data(name):
+                continue
+            elif applies(self._denied, f"git/{entry.name}"):
+                contents.files.append(entry.path)
+            else:
+                contents.texts.append(entry.path)
+
+    def _search_packages(self, packages: _Folder, contents: _Contents, deadline: float) -> None:
+        pending = [(packages.path, packages.judged_name)]
+        while pending:
+            path, judged_name = pending.pop()
+            _check_time(deadline)
+
+            for entry in _entries(path):
+                name = f"{judged_name}/{entry.name}"
+                may_be_login = _LOGIN.fullmatch(entry.name) is not None
+
+                if entry.is_dir(follow_symlinks=False):
+                    if may_be_login or entry.name in _NESTED:
+                        self._add_folder(_Folder(entry.path, name, _kind_of(entry.path, _Kind.PACKAGES)), contents)
+                    else:
+                        pending.append((entry.path, name))
+                elif entry.is_symlink():
+                    continue
+                elif not entry.is_file(follow_symlinks=False):
+                    contents.files.append(entry.path)
+                elif may_be_login:
+                    self._add_file(entry, name, contents)
+
+    def _add_folder(self, folder: _Folder, contents: _Contents) -> None:
+        if self._is_hidden_folder(folder):
+            contents.folders.append(folder.path)
+        else:
+            contents.subfolders.append(folder)
+
+    def _is_hidden_folder(self, folder: _Folder) -> bool:
+        if folder.kind is _Kind.REPOSITORY:
+            return False
+        if applies(self._denied, folder.judged_name):
+            return True
+
+        return folder.kind is not _Kind.INSTALLATION and applies(self._refused, folder.path)
+
+    def _add_file(
+        self, entry: "os.DirEntry[str]", name: str, contents: _Contents, *, is_installed: bool = False
+    ) -> None:
+        if applies(self._denied, name) or (not is_installed and applies(self._refused, entry.path)):
+            contents.files.append(entry.path)
+            return
+
+        if applies(self._is_judged_by_content, name):
+            contents.judged_files.append((entry.path, name))
+
+        contents.inodes.append((entry.inode(), entry.path))
+
+    def _is_judged_by_content(self, name: str) -> bool:
+        return self._content_judge(name) is not None
+
+    def _hidden(self, searched: Sequence[_Contents], deadline: float) -> Hidden:
+        files: set[str] = set()
+        folders: set[str] = set()
+        texts: set[str] = set()
+
+        for contents in searched:
+            files.update(contents.files)
+            folders.update(contents.folders)
+            texts.update(contents.texts)
+
+            for path, name in contents.judged_files:
+                _check_time(deadline)
+                if self._is_denied_by_content(path, name):
+                    files.add(path)
+
+        hard_links = _hard_links(files)
+        for contents in searched if hard_links else ():
+            files.update(path for inode, path in contents.inodes if (contents.device, inode) in hard_links)
+
+        return Hidden(tuple(sorted(files)), tuple(sorted(folders)), tuple(sorted(texts)))
+
+    def _is_denied_by_content(self, path: str, name: str) -> bool:
+        try:
+            status = os.stat(path, follow_symlinks=False)
+        except OSError:  # it was just removed
+            return False
+
+        return self._content_rule.denies(name, status, _reader(path))
+
+
+def _kind_of(path: str, otherwise: _Kind = _Kind.PLAIN) -> _Kind:
+    folder, name = os.path.split(path)
+    if name == GIT_DIRECTORY:
+        return _Kind.REPOSITORY
+
+    is_go = name in {"src", "pkg"} and os.path.isfile(f"{folder}/VERSION")
+    if is_go or _PACKAGES.search(path):
+        return _Kind.PACKAGES
+
+    return otherwise
+
+
+def _check_time(deadline: float) -> None:
+    if time.monotonic() > deadline:
+        raise _DeadlineError
+
+
+def _entries(path: str) -> "list[os.DirEntry[str]]":
+    """The entries of the folder; none where we may not read it, as programs may not either."""
+    with suppress(OSError), os.scandir(path) as entries:
+        return list(entries)
+
+    return []
+
+
+def _reader(path: str) -> Callable[[], bytes]:
+    def read() -> bytes:
+        folder, name = os.path.split(path)
+        with closing(open_root(folder)) as handle:
+            return beginning(handle, (name,))
+
+    return read
+
+
+def _hard_links(files: Iterable[str]) -> set[tuple[int, int]]:
+    """Device and inode number of those of the files that have several names."""
+    identities = set()
+
+    for name in files:
+        with suppress(OSError):
+            status = os.stat(name, follow_symlinks=False)
+            if status.st_nlink > 1 and stat.S_ISREG(status.st_mode):
+                identities.add((status.st_dev, status.st_ino))
+
+    return identities
+
+
+def _too_many() -> ToolError:
+    message = (
+        f"The folders that commands are shown have more than {MOST_HIDDEN} secrets, sockets, pipes or devices, so no"
+        " command is run: name smaller folders in `readable_folders`."
+    )
+
+    return ToolError(code=ToolErrorCode.UNAVAILABLE, message=message)

@@ -1,0 +1,1 @@
+"""Sandboxes for programs: the `Sandbox` protocol, and one file for each backend."""

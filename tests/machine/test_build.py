@@ -1,0 +1,157 @@
+"""What `build_graph` takes: a checkpointer, a model, tools and rules of your own."""
+
+import asyncio
+import copy
+import json
+import pickle
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from langchain_core.messages import HumanMessage, ToolMessage
+from langchain_openai import ChatOpenAI
+from langgraph.checkpoint.memory import InMemorySaver
+from langgraph.types import Command
+from pydantic import SecretStr
+
+from mendgraph.graph.configuration.context import AgentContext
+from mendgraph.graph.machine.build import Machine, build_graph
+from mendgraph.graph.machine.options import check_options
+from mendgraph.graph.runs.run import Session
+from mendgraph.nodes.execute_tools.tools import default_tools
+from mendgraph.nodes.guard.file_rules import DEFAULT_GUARDRAIL_RULES, FileGuardrailRule
+from mendgraph.nodes.records import JsonMap, OutcomeKind, StopReason
+from tests.doubles.replies import Say
+from tests.doubles.scripted_model import ScriptedModel
+from tests.doubles.tool_use import Use, message_of, use
+from tests.vocabulary import Protocol
+from tests.workspace_files import write_files
+
+THREAD: Any = {"configurable": {"thread_id": "t"}}
+FILES = {"a.py": "a = 1\n", "b.py": "b = 1\n", "secret_plan.md": "rob a bank\n"}
+DONE = Say("Done.")
+
+
+def told(*replies: Use | Say) -> ScriptedModel:
+    return ScriptedModel([message_of(reply, Protocol.NATIVE) for reply in replies])
+
+
+def write(path: str) -> tuple[str, JsonMap]:
+    return ("write_file", {"path": path, "content": "made\n"})
+
+
+def ask(text: str = "Do it.") -> Any:
+    return {"messages": [HumanMessage(text)]}
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    write_files(tmp_path, FILES)
+    return tmp_path
+
+
+# --- Tools and rules of your own
+
+
+def finish(machine: Machine, context: AgentContext) -> JsonMap:
+    return dict(machine.invoke(ask(), context=context))
+
+
+def test_rule_of_your_own_denies_by_name_and_by_what_the_name_leads_to(folder: Path) -> None:
+    rule = FileGuardrailRule("plans", "Secret plans", lambda path: path.name.startswith("secret"))
+    (folder / "harmless.md").symlink_to("secret_plan.md")
+    calls = [("read_file", {"path": path}) for path in ("secret_plan.md", "harmless.md", "a.py")]
+    model = told(use(*calls, write("secret_too.md")), DONE)
+    machine = build_graph(model=model, rules=(*DEFAULT_GUARDRAIL_RULES, rule))
+    ended = finish(machine, AgentContext(workspace=str(folder)))
+    results = [message for message in ended["messages"] if isinstance(message, ToolMessage)]
+    blocked = ["Blocked by rule 'plans': Secret plans" in str(message.content) for message in results]
+    assert [code_of(message) == "permission_denied" for message in results] == blocked == [True, True, False, True]
+    assert "bank" not in str(ended["messages"])
+
+
+def code_of(message: ToolMessage) -> str:
+    """The result's error code, or "ok"."""
+    result = json.loads(str(message.content))
+    return str(result["error"]["code"]) if "error" in result else "ok"
+
+
+# --- Arguments
+
+RULE = FileGuardrailRule("migrations", "Database migrations", lambda path: "migrations" in path.parts)
+TEXT: Any = "*.sql"
+READ_FILE = default_tools()[0]
+
+
+WRONG: tuple[tuple[str, Any, str], ...] = (
+    ("checkpointer", InMemorySaver, "the class InMemorySaver does not fit: give a checkpoint saver of LangGraph"),
+    ("model", " ", "a str does not fit: give a chat model of LangChain such as"),
+    ("tools", READ_FILE, "give a sequence of tools, as in (*default_tools(), mine)"),
+    ("tools", [READ_FILE, "read_file"], "a str does not fit: give tools of mendgraph, tools of LangChain"),
+    ("effects", ["read_file"], "a list does not fit: give effects by name of a tool"),
+    ("rules", RULE, "give a sequence of FileGuardrailRule(name, description, check)"),
+    ("rules", [RULE._replace(check=TEXT)], "give a sequence of FileGuardrailRule"),
+    ("roles", {"clerk": "read_file"}, "give collections of names of tools by role"),
+    ("secrets", "hunter2", "give a sequence of texts, as in (token,)."),
+    ("store", {}, "a dict does not fit: give a store of LangGraph, such as InMemoryStore()."),
+    ("context", {"workspace": "."}, "a dict does not fit: give AgentContext(workspace=..., ...)."),
+)
+
+
+def test_wrong_argument_is_named_with_its_remedy(subtests: pytest.Subtests) -> None:
+    for name, value, words in WRONG:
+        given: dict[str, Any] = {name: value}
+        for make in (build_graph, Session):
+            problem = pytest.raises(TypeError, match=f"^{name}: .*{re.escape(words)}")
+            with subtests.test(name=name, words=words, make=make.__name__), problem:
+                make(**given)
+    for make in (build_graph, Session):
+        with pytest.raises(ValueError, match=r"tools: 2 tools are called 'read_file': give them different names\."):
+            make(tools=[*default_tools(), READ_FILE])
+    wrong: Any = True
+    with pytest.raises(TypeError, match="checkpointer: give a saver, or none to keep the thread"):
+        Session(checkpointer=wrong)
+
+
+def test_context_that_does_not_fit_ends_the_turn_by_name() -> None:
+    context: Any = {"workspce": "elsewhere", 1: 2}
+    ended: Any = build_graph().invoke({"messages": [HumanMessage("Hi.")]}, context=context)
+    assert (ended["outcome"].reason, ended["outcome"].message) == (
+        StopReason.INVALID_REQUEST,
+        "The run's context does not fit: workspce: there is no such setting (did you mean workspace?).",
+    )
+
+
+def test_key_of_a_chat_model_is_a_secret_and_the_word_that_a_local_server_takes_is_none() -> None:
+    def with_key(key: str) -> Any:
+        model = ChatOpenAI(model="m", api_key=SecretStr(key))
+        return check_options(None, None, {"model": model, "secrets": ("mine",)})["secrets"]
+
+    assert with_key("sk-proj-4f9Qz81LmX2") == ("mine", "sk-proj-4f9Qz81LmX2")
+    assert with_key("not-needed") == with_key("lm-studio") == ("mine",)
+    assert check_options(None, None, {"model": "gpt-5-mini", "secrets": ("mine",)})["secrets"] == ("mine",)
+
+
+# --- Copies, and entering in the middle
+
+
+def test_copy_of_a_built_graph_runs_on_the_same_thread(folder: Path) -> None:
+    machine = build_graph(InMemorySaver(), model=told(DONE, DONE), context=AgentContext(workspace=str(folder)))
+    machine.invoke(ask(), THREAD)
+    for each in (copy.copy(machine), copy.deepcopy({"graph": machine})["graph"]):
+        assert each.get_state(THREAD).values["outcome"].kind is OutcomeKind.FINISHED
+    assert copy.deepcopy(machine).invoke(ask("Again."), THREAD)["outcome"].kind is OutcomeKind.FINISHED
+    with pytest.raises(TypeError, match=r"cannot be pickled: .* Call build_graph in the other process"):
+        pickle.dumps(machine)
+
+
+@pytest.mark.parametrize("node", ["execute_tools", "begin_turn"])
+def test_command_that_goes_to_a_node_is_refused_with_its_reason(folder: Path, node: str) -> None:
+    machine = build_graph(InMemorySaver(), model=told(DONE), context=AgentContext(workspace=str(folder)))
+    command: Any = Command(goto=node, update=ask())
+    problem = r"cannot begin a run in the middle of the machine"
+    with pytest.raises(ValueError, match=problem):
+        machine.invoke(command, THREAD)
+    with pytest.raises(ValueError, match=problem):
+        asyncio.run(machine.ainvoke(command, THREAD))

@@ -1,0 +1,145 @@
+"""Files that are denied for what they hold: by every tool, under every name, and for programs in the sandbox."""
+
+import os
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from mendgraph.graph.configuration.loading import user_places
+from mendgraph.graph.machine.workspace import judged_workspace, own_rules
+from mendgraph.nodes.execute_tools.commands.command_rules import CommandRules
+from mendgraph.nodes.execute_tools.commands.commands import Commands, open_commands
+from mendgraph.nodes.execute_tools.files.workspace import DeleteFile, FileContent, MoveFile, Workspace
+from mendgraph.nodes.execute_tools.store.run_folder import records_folders
+from mendgraph.nodes.guard.file_rules import DEFAULT_GUARDRAIL_RULES
+from mendgraph.nodes.guard.policy import judge_content, judge_path
+from mendgraph.nodes.records import ToolError, ToolErrorCode
+
+LITERAL = "hunter" + "22x"
+ACCOUNT = '{"type": "service_account", "private_key": "-----BEGIN ' + f'PRIVATE KEY-----{LITERAL}"}}\n'
+FILES = {
+    "sa.json": ACCOUNT,
+    "deploy/kubeconfig": f"kind: Config\nusers:\n- user:\n    token: {LITERAL}\n",
+    ".npmrc": f"//registry.npmjs.org/:_authToken={LITERAL}\n",
+    "gradle.properties": f"mavenPassword={LITERAL}\n",
+}
+OPEN = {"app/.npmrc": "save-exact=true\n", "app/gradle.properties": "org.gradle.daemon=true\n", "a.json": "{}\n"}
+
+
+def is_denied(result: object) -> bool:
+    return isinstance(result, ToolError) and result.code is ToolErrorCode.PERMISSION_DENIED
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    for name, text in {**FILES, **OPEN}.items():
+        (tmp_path / "root" / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "root" / name).write_text(text)
+    return tmp_path / "root"
+
+
+@pytest.fixture
+def workspace(root: Path) -> Workspace:
+    return judged_workspace(str(root))
+
+
+def sha(text: str) -> str:
+    return FileContent.of("", text.encode()).sha256
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_file_that_holds_a_secret_can_be_used_by_no_tool_under_no_name(
+    root: Path, workspace: Workspace, name: str
+) -> None:
+    digest = sha(FILES[name])
+    assert is_denied(workspace.write_file(name, b"x", expected_sha256=digest))
+    assert is_denied(workspace.change_files([DeleteFile(name, digest)]))
+    assert is_denied(workspace.change_files([MoveFile(name, "src/a.py", digest)]))
+    assert (root / name).read_text() == FILES[name]
+    os.link(root / name, root / "notes.py")
+    (root / "link.py").symlink_to(name)
+    for each in (name, "notes.py", "link.py"):
+        assert is_denied(workspace.read_file(each))
+        assert is_denied(workspace.denied(each))
+
+
+def test_link_with_the_name_of_settings_is_judged_as_these(root: Path, workspace: Workspace) -> None:
+    (root / "notes.md").write_text(FILES["gradle.properties"])
+    (root / "app" / "local").mkdir()
+    (root / "app" / "local" / "gradle.properties").symlink_to("../../notes.md")
+    assert isinstance(workspace.read_file("notes.md"), FileContent)
+    assert is_denied(workspace.read_file("app/local/gradle.properties"))
+
+
+@pytest.mark.parametrize("name", ["new.json", "app/gradle.properties"])
+def test_secret_is_not_written_where_it_could_not_be_read(root: Path, workspace: Workspace, name: str) -> None:
+    text = FILES["gradle.properties"] if name.endswith("properties") else ACCOUNT
+    before = sha(OPEN[name]) if name in OPEN else ""
+    assert is_denied(workspace.write_file(name, text.encode(), expected_sha256=before))
+    (root / "notes.md").write_text(text)
+    target = f"moved/{name}"
+    assert is_denied(workspace.change_files([MoveFile("notes.md", target, sha(text))]))
+    assert is_denied(workspace.change_files([MoveFile("a.json", target, sha("{}\n"), text.encode())]))
+    assert not (root / target).exists()
+
+
+@pytest.fixture
+def commands(root: Path) -> Commands:
+    contents = partial(judge_content, rules=DEFAULT_GUARDRAIL_RULES)
+    opened = open_commands(str(root), CommandRules(("sh", "cat")), lambda _: False, contents)
+    if isinstance(opened, ToolError):
+        assert opened.code is ToolErrorCode.UNAVAILABLE
+        pytest.skip(opened.message)
+    return opened
+
+
+def says(commands: Commands, script: str) -> str:
+    result = commands.run(["sh", "-c", script])
+    assert not isinstance(result, ToolError), result
+    return result.stdout.head.decode()
+
+
+def test_programs_see_nothing_of_it_under_any_name(root: Path, commands: Commands) -> None:
+    os.link(root / "sa.json", root / "notes.py")
+    script = "cat sa.json notes.py deploy/kubeconfig .npmrc gradle.properties app/.npmrc 2>&1"
+    for _ in range(2):  # the second time it is remembered
+        said = says(commands, script)
+        assert LITERAL not in said
+        assert "save-exact=true" in said
+
+
+def data_folder(path: Path, monkeypatch: pytest.MonkeyPatch, *, made: bool = True) -> None:
+    monkeypatch.setenv("MENDGRAPH_DATA_DIR", str(path))
+    for name in ("runs", "workspaces", "spending") if made else ():
+        (path / name).mkdir(parents=True)
+
+
+def denied(workspace: Path, *names: str) -> list[bool]:
+    rules = own_rules(str(workspace), records_folders(), user_places())
+    return [judge_path(name, for_write=False, rules=rules) is not None for name in names]
+
+
+def test_records_are_denied_under_their_real_name_and_nothing_else_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names = ("var/runs", "var/runs/t-1/audit.jsonl", "VAR/Workspaces/x", "var/other", "runs", "a.py")
+    for made in (False, True):
+        data_folder(tmp_path / "var", monkeypatch, made=made)
+        assert denied(tmp_path, *names) == [True, True, True, False, False, False]
+    workspace = tmp_path / "project"
+    (workspace / "kept").mkdir(parents=True)
+    (tmp_path / "data").symlink_to(workspace / "kept")
+    data_folder(tmp_path / "data", monkeypatch)
+    assert denied(workspace, "kept/runs/t-1") == [True]
+
+
+def test_settings_and_prices_are_denied_whether_they_are_there_or_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    home = tmp_path
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(home / ".config"))
+    names = (".config/mendgraph/config.toml", ".Config/mendgraph/PRICES.toml", ".config/mendgraph/x", "config.toml")
+    assert denied(home, *names) == [True, True, False, False]
+    assert denied(home / ".config" / "mendgraph", "config.toml") == [True]
+    assert own_rules(str(home / "project"), records_folders(), user_places()) == ()

@@ -1,0 +1,37 @@
+"""What whole batches are played on: a repository, a model that answers by the history, and what came of them."""
+
+import subprocess
+from pathlib import Path
+from typing import Any
+
+from mendgraph import AgentContext, BatchResult, BatchTask, ToolError, run_batch
+from tests.crash import batch_play
+from tests.workspace_files import write_files
+
+
+def repository(folder: Path) -> Path:
+    """A repository with a file for each task, in `folder`."""
+    write_files(folder, batch_play.files())
+    for words in ("init -q", "add .", "-c user.name=a -c user.email=a@example.org commit -qm first"):
+        subprocess.run(["git", *words.split()], cwd=folder, check=True)
+    return folder
+
+
+def some(folder: Path, count: int, **changed: Any) -> list[BatchTask]:
+    """The first tasks of the batch, on the repository in `folder`."""
+    return [task.model_copy(update=changed) for task in batch_play.tasks(str(folder))[:count]]
+
+
+def played(tasks: Any, out: Path, base_url: str, **options: Any) -> BatchResult:
+    """The batch from its end; it could begin."""
+    settings = options.pop("settings", {})
+    context = AgentContext(**{**batch_play.context(base_url).model_dump(), **settings})
+    found = run_batch(tasks, out=out, context=context, **options)
+    assert not isinstance(found, ToolError), found.message
+    return found
+
+
+def patched(copy: Path, patch: Path) -> dict[str, str]:
+    """The files of a fresh checkout after the patch was applied to it, those at its top."""
+    subprocess.run(["git", "apply", str(patch)], cwd=copy, check=True)
+    return {path.name: path.read_text() for path in copy.glob("*.txt")}

@@ -1,0 +1,125 @@
+"""A session of turns, and what it gives back."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from langchain_core.messages import AIMessage, AnyMessage, HumanMessage
+from langgraph.checkpoint.memory import InMemorySaver
+
+from mendgraph.graph.configuration.context import AgentContext
+from mendgraph.graph.machine.redaction import ScrubbingSerializer
+from mendgraph.graph.machine.state import serializer
+from mendgraph.graph.runs.events import Asked, Text
+from mendgraph.graph.runs.run import Session
+from mendgraph.graph.runs.runs import list_runs
+from mendgraph.nodes.execute_tools.store.run_folder import workspace_folder_path
+from mendgraph.nodes.execute_tools.store.run_lock import Owner, RunLock
+from tests.doubles.replies import Say
+from tests.doubles.scripted_model import ScriptedModel
+from tests.doubles.scripted_server import Chunked, ScriptedServer
+from tests.doubles.tool_use import Use, message_of, use
+from tests.scenarios.sample_repair import CALC, DONE, EDIT, READ, TASK
+from tests.vocabulary import Protocol
+from tests.workspace_files import write_files
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    write_files(tmp_path, CALC)
+    return tmp_path
+
+
+def told(*replies: Use | Say) -> ScriptedModel:
+    return ScriptedModel([message_of(reply, Protocol.NATIVE) for reply in replies])
+
+
+def context(folder: Path, **more: Any) -> AgentContext:
+    """A run whose only calls are the model's."""
+    return AgentContext(workspace=str(folder), evidence=False, read_ahead=False, **more)
+
+
+def shape(messages: tuple[AnyMessage, ...]) -> list[str]:
+    return [message.type for message in messages]
+
+
+# --- Turns
+
+
+def test_result_of_a_task_is_not_read_back_from_the_disk(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """To read a long history takes longer than to write its last step. What the disk has is the same."""
+    read: list[str] = []
+    loads = ScrubbingSerializer.loads_typed
+
+    def watched(self: ScrubbingSerializer, data: tuple[str, bytes]) -> Any:
+        read.append(data[0])
+        return loads(self, data)
+
+    monkeypatch.setattr(ScrubbingSerializer, "loads_typed", watched)
+    with Session(context(folder), model=told(use(READ), use(EDIT), DONE)) as session:
+        list(session.stream(TASK))
+        first = session.result()
+        assert read == []
+    with Session(context(folder), thread_id=session.thread_id) as again:
+        list(again.resume())
+        assert (again.result(), bool(read)) == (first, True)
+
+
+# --- The workspace is a run's own while it works, and each turn is written down first
+
+
+def is_free(folder: Path) -> bool:
+    """Whether another run may work here."""
+    with RunLock(workspace_folder_path(str(folder))) as lock:
+        return lock.acquire(Owner("other")) is None
+
+
+def test_with_a_saver_of_the_users_own_nothing_is_written_down_but_the_workspace_is_taken(folder: Path) -> None:
+    settings: Any = {"model": told(use(EDIT), DONE), "checkpointer": InMemorySaver()}
+    with Session(context(folder, mode="ask"), **settings) as session:
+        assert isinstance(session.work(TASK), Asked)
+        assert not is_free(folder)
+        session.work_on("approve")
+        assert (is_free(folder), list_runs(folder)) == (True, ())
+
+
+# --- The history of a thread
+
+
+def test_history_grows_by_two_in_a_plain_turn_and_by_four_in_a_tool_turn(folder: Path) -> None:
+    """Source: spec 2, "Streaming Responses", acceptance criteria."""
+    with Session(context(folder), model=told(Say("Hello."), use(READ), Say("It subtracts."))) as session:
+        list(session.stream("Hello."))
+        plain = session.result().messages
+        list(session.stream("What does calc.py do?"))
+        both = session.result().messages
+    assert shape(plain) == ["human", "ai"]
+    assert shape(both[len(plain) :]) == ["human", "ai", "tool", "ai"]
+    assert both[: len(plain)] == plain
+
+
+def test_reply_is_one_message_however_it_was_streamed(folder: Path) -> None:
+    """Source: spec 2, "clean history": one assistant message for each reply."""
+    with (
+        ScriptedServer([Chunked(Say("It adds two numbers."), 4)]) as server,
+        Session(context(folder, base_url=server.base_url, model="m")) as session,
+    ):
+        texts = [event.text for event in session.stream("What is add?") if isinstance(event, Text)]
+        result = session.result()
+    assert texts == ["It ", "adds ", "two ", "numbers."]  # by the word: a secret may span pieces
+    assert [(type(message), message.content) for message in result.messages] == [
+        (HumanMessage, "What is add?"),
+        (AIMessage, "It adds two numbers."),
+    ]
+
+
+def test_thread_is_taken_up_again(folder: Path) -> None:
+    saver = InMemorySaver(serde=serializer())
+    with Session(context(folder), model=told(use(READ), DONE), checkpointer=saver, thread_id="t") as session:
+        list(session.stream("Read calc.py."))
+    model = told(Say("You asked for calc.py."))
+    with Session(context(folder), model=model, checkpointer=saver, thread_id="t") as session:
+        list(session.stream("What did I ask?"))
+        result = session.result()
+    assert (result.thread_id, result.outcome.usage["total_calls"]) == ("t", 3)
+    assert "Read calc.py." in [message["content"] for message in model.calls[0].prompt.messages]

@@ -1,0 +1,83 @@
+"""A workspace with what no program may touch, and its commands."""
+
+import os
+import subprocess
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from mendgraph.nodes.execute_tools.commands.command_rules import CommandRules
+from mendgraph.nodes.execute_tools.commands.commands import CommandResult, Commands, open_commands
+from mendgraph.nodes.records import ToolError, ToolErrorCode
+from tests.sandboxes import open_handles
+
+PROGRAMS = ("sh", "python3", "sleep", "git", "head", "true", "tools/own", "no-such-program", "/no/such/program")
+
+
+def secret(name: str) -> bool:
+    """Whether this name is denied."""
+    parts = name.split("/")
+    return ".git" in parts or parts[-1] in {".env", "keys"}
+
+
+def opened(root: Path, **rules: object) -> Commands:
+    """The commands of this workspace; the test is skipped, with the reason, where no sandbox starts."""
+    named = {"programs": PROGRAMS, **rules}
+    found = open_commands(str(root), CommandRules(**named), secret)  # type: ignore[arg-type]  # as they are given
+    if isinstance(found, ToolError):
+        assert found.code is ToolErrorCode.UNAVAILABLE
+        pytest.skip(found.message)
+    return found
+
+
+class Place:
+    """The workspace and its commands."""
+
+    def __init__(self, root: Path, commands: Commands) -> None:
+        self.root, self.commands = root, commands
+        self.sandbox = commands.sandbox.name
+
+    def opened(self, **rules: object) -> Commands:
+        """The commands of this workspace again, in the same sandbox."""
+        return opened(self.root, sandbox=self.sandbox, **rules)
+
+    def result(self, *argv: str, cwd: str = ".", timeout_s: float | None = None) -> CommandResult:
+        found = self.commands.run(argv, cwd, timeout_s)
+        assert isinstance(found, CommandResult), found
+        return found
+
+    def says(self, script: str) -> str:
+        """What a shell script prints on both outputs."""
+        result = self.result("sh", "-c", f"exec 2>&1\n{script}")
+        return (result.stdout.head + result.stdout.tail).decode()
+
+    def error(self, *argv: str, cwd: str = ".") -> str:
+        found = self.commands.run(argv, cwd)
+        assert isinstance(found, ToolError), found
+        return f"{found.code.value}: {found.message}"
+
+
+@contextmanager
+def command_place(folder: Path, sandbox: str) -> Iterator[Place]:
+    """A workspace with a repository, a denied file and a denied folder. Afterwards no handle may be open."""
+    root = folder.resolve() / "root"
+    for name in (".git/config", ".env", "src/keys/one", "src/a.py", "src/.env"):
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).write_text(f"canary of {name}\n")
+    made = opened(root, sandbox=sandbox)
+    before = open_handles()
+    yield Place(root, made)
+    assert open_handles() == before, "a handle was left open"
+
+
+def alive(mark: str) -> bool:
+    """Whether a process has this argument."""
+    return mark in subprocess.run(["ps", "-eo", "args"], capture_output=True, text=True, check=True).stdout
+
+
+def unique() -> str:
+    """Seconds that nobody else sleeps."""
+    return f"9{os.getpid()}.{time.monotonic_ns()}"
