@@ -104,23 +104,27 @@ class MachineTools:
         self._names_by_effect: dict[Effect, set[str]] = {effect: set() for effect in Effect}
         self._parallel: set[str] = set()
         self._has_remote_tools = False
+        self._default_ids = {id(tool) for tool in default_tools()}
         self._servers: dict[str, McpServers] = {}
         self._sandboxes: dict[tuple[object, ...], Any] = {}
 
-        # The default tools that read files take a moment and run in order, so that their trace is in order.
-        quick = {id(tool) for tool in default_tools() if tool.effect is not Effect.NETWORK}
         for tool in machine_tools:
-            self._names_by_effect[tool.effect].add(tool.name)
-            self._has_remote_tools = self._has_remote_tools or tool.remote
-            if tool.child:
-                self.child_tools.add(tool.name)
-            if tool.executes:
-                self.executed_files = tuple(dict.fromkeys((*self.executed_files, *tool.executes)))
+            self._add(tool)
 
-            changes_nothing = tool.effect in WITHOUT_CHANGE or tool.effect is Effect.NETWORK
-            waits = id(tool) not in quick and tool.name not in self.added
-            if changes_nothing and waits and not tool.terminal and not tool.child:
-                self._parallel.add(tool.name)
+    def _add(self, tool: Tool) -> None:
+        """Note what the tool is, so that turns need not look at all tools."""
+        self._names_by_effect[tool.effect].add(tool.name)
+        self._has_remote_tools = self._has_remote_tools or tool.remote
+        if tool.child:
+            self.child_tools.add(tool.name)
+        if tool.executes:
+            self.executed_files = tuple(dict.fromkeys((*self.executed_files, *tool.executes)))
+
+        # The default tools that read files take a moment and run in order, so that their trace is in order.
+        changes_nothing = tool.effect in WITHOUT_CHANGE or tool.effect is Effect.NETWORK
+        waits = tool.name not in self.added and (tool.effect is Effect.NETWORK or id(tool) not in self._default_ids)
+        if changes_nothing and waits and not tool.terminal and not tool.child:
+            self._parallel.add(tool.name)
 
     def tools_with_effect(self, *effects: Effect) -> frozenset[str]:
         """The names of the tools with one of these effects."""

@@ -25,6 +25,7 @@ from mendgraph.graph.machine.small_models import preload_of
 from mendgraph.graph.machine.state import AgentState, Update
 from mendgraph.graph.machine.tool_step import results_of_cut_off_step
 from mendgraph.graph.machine.turn_services import Turns, TurnServices
+from mendgraph.graph.machine.turn_tools import TurnTools
 from mendgraph.graph.machine.workspace import WorkspaceFiles
 from mendgraph.nodes.begin_turn.node import begin_turn
 from mendgraph.nodes.begin_turn.turn_start import Made, TurnResources
@@ -105,26 +106,7 @@ def start_turn(
     if isinstance(source, StopCause):
         return _refuse_turn(state, source, turns, scrub)
 
-    problem = ""
-    context = AgentContext()
-    if isinstance(source, AgentContext):
-        context = source
-    else:
-        problem = source
-
-    stored_prompt = state.get("system_prompt") if context is state.get("context") else None
-    context = context.model_copy(update=policy.overrides)
-    prompt = [context.system_prompt]
-    if stored_prompt and not context.system_prompt:
-        prompt = stored_prompt
-
-    context = context.model_copy(update={"system_prompt": "", **policy.restrictions(runtime)})
-    root = check_workspace(context.workspace)
-    if isinstance(root, ToolError):
-        problem = problem or root.message
-    else:
-        context = context.model_copy(update={"workspace": root})
-
+    context, prompt, problem = _turn_context(state, runtime, policy, source)
     problem = problem or _context_problem(turns.services(context)) or ""
     run_id = run_id_of(runtime) or state.get("run_id") or uuid4().hex
     notes: Sequence[Note] | ToolError = ()
@@ -158,6 +140,33 @@ def start_turn(
     update |= {"context": context, "system_prompt": prompt, "run_id": run_id, "tool_counts": {}}
     update["spending"] = ledger.begin_turn(spending)
     return {**update, "first_step": state.get("step", 0) + 1}
+
+
+def _turn_context(
+    state: AgentState, runtime: Runtime[AgentContext], policy: ContextPolicy, source: AgentContext | str
+) -> tuple[AgentContext, list[str], str]:
+    """The context of the turn, the user's system prompt, which is stored beside it, and what is wrong with them."""
+    problem = ""
+    context = AgentContext()
+    if isinstance(source, AgentContext):
+        context = source
+    else:
+        problem = source
+
+    stored_prompt = state.get("system_prompt") if context is state.get("context") else None
+    context = context.model_copy(update=policy.overrides)
+    prompt = [context.system_prompt]
+    if stored_prompt and not context.system_prompt:
+        prompt = stored_prompt
+
+    context = context.model_copy(update={"system_prompt": "", **policy.restrictions(runtime)})
+    root = check_workspace(context.workspace)
+    if isinstance(root, ToolError):
+        problem = problem or root.message
+    else:
+        context = context.model_copy(update={"workspace": root})
+
+    return context, prompt, problem
 
 
 def _report_missing(turn: TurnServices, run_id: str) -> None:
@@ -196,18 +205,6 @@ def _turn_resources(
     if context.protocol == "auto" and last_profile == profile.model_copy(update={"protocol": Protocol.TEXT}):
         profile = last_profile  # the thread has gone over to the text protocol
 
-    def calls_made(items: list[ToolCall | CallError]) -> Made:
-        verdicts = state.get("verdicts") or []
-        results: dict[int, CallResult] = {}
-        files_read: dict[str, str] = {}
-
-        runs = results_of_cut_off_step(tools, Execution(run_id, "", state.get("step", 0)), items)
-        for place, run in runs.items():
-            results[place] = edited_result(items[place], verdicts[place], run.as_record())
-            files_read.update(run.output.files_read)
-
-        return results, files_read
-
     reads_files = "read_file" in tools.usable
     files = None
     skills: Iterable[SkillFolder] = tools.skills
@@ -234,7 +231,7 @@ def _turn_resources(
         root=context.workspace,
         model_name=turn.model.display_name,
         refused_media=turn.model.refused_media,
-        calls_made=calls_made,
+        calls_made=partial(_calls_made, state, tools, run_id),
         specs=tools.machine.specs,
         preload=preload,
         most_notes=most_notes,
@@ -242,6 +239,20 @@ def _turn_resources(
         remembered=() if profile.small else [note.text for note in notes],
         tell=partial(trace_event, run_id),
     )
+
+
+def _calls_made(state: AgentState, tools: TurnTools, run_id: str, items: list[ToolCall | CallError]) -> Made:
+    """The results of the calls of a step that was cut off, and the hashes of the files that they read."""
+    verdicts = state.get("verdicts") or []
+    results: dict[int, CallResult] = {}
+    files_read: dict[str, str] = {}
+
+    runs = results_of_cut_off_step(tools, Execution(run_id, "", state.get("step", 0)), items)
+    for place, run in runs.items():
+        results[place] = edited_result(items[place], verdicts[place], run.as_record())
+        files_read.update(run.output.files_read)
+
+    return results, files_read
 
 
 def _context_problem(turn: TurnServices) -> str | None:

@@ -31,7 +31,7 @@ from mendgraph.nodes.execute_tools.trace import TraceEvent, TraceSink
 from mendgraph.nodes.guard.policy import edited_result, results_of_denied
 from mendgraph.nodes.guard.scope import Scope
 from mendgraph.nodes.language.history import asked_in, last_request
-from mendgraph.nodes.records import CallError, JsonMap, Plan, Profile, ToolCall, ToolError, net_changes
+from mendgraph.nodes.records import CallError, CallResult, JsonMap, Plan, Profile, ToolCall, ToolError, net_changes
 
 if TYPE_CHECKING:
     from mendgraph.graph.machine.children import Children
@@ -65,40 +65,25 @@ def run_tools(
     context = turn.context
     items = state["items"]
     verdicts = state["verdicts"]
-
     missing = check_workspace(context.workspace)
     if isinstance(missing, ToolError):
         return {"results": nothing_done(items, missing)}
 
     execution = Execution(state["run_id"], task, state.get("step", 0))
-    thread = parent_of(execution.run_id)[0]
     sink = trace_sink(turn, execution, write)
     counts = dict(state.get("tool_counts", {}))
-    policy = turn.policy(counts, thread)
+    policy = turn.policy(counts, parent_of(execution.run_id)[0])
     engine = _engine(turn, sink, policy)
+    run_call, run_parallel = _ways_to_run(machine, engine, policy, in_loop, wrap)
 
-    run_call: RunCall = engine.run_sync
-    if in_loop is not None:
-        run_call = partial(_run_in_loop, machine, engine, in_loop)
+    if not any(item.tool in machine.child_tools for item in items):
+        open_children = None
 
-    run_parallel: Callable[[ToolCall], bool] = partial(_runs_in_parallel, machine, policy)
-    if wrap is not None:
-        run_call = wrap(run_call)
-        run_parallel = _never  # hooks see one call after the other
-
-    delegates = open_children is not None and any(item.tool in machine.child_tools for item in items)
-    changes_files = delegates or changes_something(items, verdicts, machine.registry)
+    changes_files = open_children is not None or changes_something(items, verdicts, machine.registry)
     spending = state["spending"]
 
     with machine.records.journal(context.workspace, execution.run_id, sink, needed=changes_files) as journal:
-        children = None
-        if open_children is not None and delegates:
-            records = machine.records
-            if isinstance(journal, Journal):
-                records = records.for_children(context.workspace)
-
-            children = open_children(counts, records)
-
+        children = open_children and open_children(counts, _records_of_children(turn, journal))
         resources = StepResources(
             run=run_call,
             registry=machine.registry,
@@ -117,11 +102,25 @@ def run_tools(
         if children is not None:
             spending = children.spending
 
-    for place, verdict in enumerate(verdicts):  # what has no verdict is denied
-        update["results"][place] = edited_result(items[place], verdict, update["results"][place])
-
     seconds = spending.seconds + update.pop("seconds")
-    return {**update, "tool_counts": counts, "spending": spending.model_copy(update={"seconds": seconds})}
+    update |= {"tool_counts": counts, "spending": spending.model_copy(update={"seconds": seconds})}
+    return {**update, "results": _with_edits(state, update["results"])}
+
+
+def _with_edits(state: AgentState, results: Sequence[CallResult]) -> list[CallResult]:
+    """The results, which say of calls that a person has edited what was changed."""
+    edited = list(results)
+    for place, verdict in enumerate(state["verdicts"]):  # calls without a verdict are denied
+        edited[place] = edited_result(state["items"][place], verdict, edited[place])
+
+    return edited
+
+
+def _records_of_children(turn: TurnTools, journal: Journal | ToolError | None) -> WorkspaceRecords:
+    records = turn.machine.records
+    if isinstance(journal, Journal):
+        return records.for_children(turn.context.workspace)
+    return records
 
 
 def restore_files(turn: TurnTools, state: AgentState, write: Write) -> TakenBack:
@@ -264,6 +263,24 @@ def _remember(turn: TurnTools, store: BaseStore | None, text: str) -> str | Tool
 
 
 # --- How its calls run
+
+
+def _ways_to_run(
+    machine: MachineTools,
+    engine: Engine,
+    policy: CallPolicy,
+    in_loop: InLoop | None,
+    wrap: Callable[[RunCall], RunCall] | None,
+) -> tuple[RunCall, Callable[[ToolCall], bool]]:
+    """What runs one call, and whether a call may run while others do. Hooks see one call after the other."""
+    run_call: RunCall = engine.run_sync
+    if in_loop is not None:
+        run_call = partial(_run_in_loop, machine, engine, in_loop)
+
+    if wrap is not None:
+        return wrap(run_call), _never
+
+    return run_call, partial(_runs_in_parallel, machine, policy)
 
 
 def _runs_in_parallel(machine: MachineTools, policy: CallPolicy, call: ToolCall) -> bool:
