@@ -19,7 +19,7 @@ from pydantic import Field
 from benchmarks.real_model.measured_run import Limits
 from benchmarks.real_model.record import RunEnd
 from mendgraph.graph.configuration.context import AgentContext
-from mendgraph.graph.machine.build import SessionOptions
+from mendgraph.graph.machine.options import SessionOptions
 from mendgraph.graph.runs.events import Alerted, Asked, Ended, Event, Text, Traced
 from mendgraph.graph.runs.run import Session
 from mendgraph.graph.terminal.output_lines import outcome_lines

@@ -9,30 +9,26 @@ is the one seam: for secrets in what is given, for limits, for whoever observes,
 """
 
 import sys
-from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import aclosing, closing, contextmanager, nullcontext
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from contextlib import aclosing, closing, contextmanager
 from functools import partial
-from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, SupportsIndex, TypedDict, Union, Unpack, cast
+from typing import Any, Final, SupportsIndex, Unpack, cast
 
-from langchain_core.messages import BaseMessage, SystemMessage
+from langchain_core.messages import BaseMessage
 from langchain_core.runnables import Runnable, RunnableConfig, RunnableLambda
 from langchain_core.runnables.config import DEFAULT_RECURSION_LIMIT
 from langgraph.checkpoint.base import BaseCheckpointSaver
 from langgraph.graph import END, StateGraph
 from langgraph.graph.state import CompiledStateGraph
 from langgraph.runtime import get_runtime
-from langgraph.store.base import BaseStore
 from langgraph.types import Command
-from pydantic import SecretStr
 
 from mendgraph.graph.configuration.context import MAX_CALLS_PER_TURN_LIMIT, AgentContext
 from mendgraph.graph.configuration.narrowing import read_context
-from mendgraph.graph.langchain.wrapped_models import Single, run_models
 from mendgraph.graph.machine import routes
 from mendgraph.graph.machine.bound_nodes import BoundNodes
-from mendgraph.graph.machine.run_records import Durability
+from mendgraph.graph.machine.machine_services import MachineTools
+from mendgraph.graph.machine.options import MachineOptions, check_options, context_overrides, with_defaults
 from mendgraph.graph.machine.state import (
     AgentInput,
     AgentOutput,
@@ -42,21 +38,13 @@ from mendgraph.graph.machine.state import (
     own_saver,
     refuse_pruned_histories,
 )
-from mendgraph.graph.machine.tool_runtime import ToolRuntime
 from mendgraph.graph.telemetry.spans import OBSERVER, RunSpan, at_work, run_observer
 from mendgraph.nodes.begin_turn.turn_start import scrubbed
 from mendgraph.nodes.call_model.stop_request import StopRequest
 from mendgraph.nodes.execute_tools.files.deadline import CancellationScope, await_call, call_here, timer_is_free
-from mendgraph.nodes.execute_tools.registry import Action, Tool, Validator
-from mendgraph.nodes.execute_tools.secrets.redact import is_findable_key
-from mendgraph.nodes.execute_tools.tools import default_tools
-from mendgraph.nodes.guard.file_rules import DEFAULT_GUARDRAIL_RULES, FileGuardrailRule
+from mendgraph.nodes.execute_tools.registry import Tool
 from mendgraph.nodes.parse.answers import ResponseFormat, read_format
-from mendgraph.nodes.records import Effect, JsonMap, OutcomeKind
-
-if TYPE_CHECKING:
-    from langchain.agents.middleware import AgentMiddleware
-    from langchain_core.tools import BaseTool
+from mendgraph.nodes.records import JsonMap, OutcomeKind
 
 Machine = CompiledStateGraph[AgentState, AgentContext, AgentInput, AgentOutput]
 """The compiled graph, as `build_graph` returns it."""
@@ -187,7 +175,11 @@ def _own_limit(config: RunnableConfig) -> RunnableConfig:
 def _observed(observing: Callable[[], RunSpan | None], parts: Iterator[Any]) -> Iterator[Any]:
     """The parts, observed from the first that is asked for."""
     observer = observing()
-    with observer or nullcontext(), closing(cast("Any", parts)):
+    if observer is None:
+        yield from parts
+        return
+
+    with observer, closing(cast("Any", parts)):
         while True:
             with at_work(observer):
                 part = next(parts, _OVER)
@@ -199,17 +191,24 @@ def _observed(observing: Callable[[], RunSpan | None], parts: Iterator[Any]) -> 
 
 async def _aobserved(observing: Callable[[], RunSpan | None], parts: AsyncIterator[Any]) -> AsyncIterator[Any]:
     observer = observing()
-    with observer or nullcontext():
+    if observer is None:
+        async with aclosing(cast("Any", parts)):
+            async for part in parts:
+                yield part
+        return
+
+    with observer:
         async with aclosing(cast("Any", parts)):
             while True:
                 with at_work(observer):
                     part = await anext(parts, _OVER)
+
                 if part is _OVER:
                     return
                 yield part
 
 
-# --- A node as LangGraph runs it
+# --- Nodes and routers as LangGraph runs them
 
 NODE_S: Final = 60.0
 """Seconds after which a node that only reads and decides is given up. It takes milliseconds."""
@@ -219,15 +218,15 @@ class NodeTimeoutError(Exception):
     """A node did not end in time. The thread stands before it, as after a kill: a resume runs it again."""
 
 
-class TwoWays(Runnable[Any, Any]):
-    """Calls `sync` or awaits `in_loop` with the node's slice of the state; whoever observes the run hears of its end.
+class SyncAsyncNode(Runnable[Any, Any]):
+    """Calls `sync` or awaits `in_loop` with the node's slice of the state, and reports its end to the run's observer.
 
     LangGraph traces it as the node. A `RunnableLambda` would look at the functions' signatures and open a run of its
     own at every call. Source: measured on LangGraph 1.2, 0.2 ms a node.
     """
 
     def __init__(self, name: str, sync: Callable[[Any], Any], in_loop: Callable[[Any], Awaitable[Any]]) -> None:
-        """`name` is what is shown of it."""
+        """`name` is the node's in the graph and in traces."""
         self.name: str = name
         self._sync = sync
         self._in_loop = in_loop
@@ -246,7 +245,9 @@ class TwoWays(Runnable[Any, Any]):
         return update
 
 
-def bounded(name: str, node: Callable[[Any], Any], is_quick: Callable[[Any], bool] = lambda _: False) -> TwoWays:
+def bounded_node(
+    name: str, node: Callable[[Any], Any], is_quick: Callable[[Any], bool] = lambda _: False
+) -> SyncAsyncNode:
     """A node that ends within `NODE_S`, whether its code lets itself be interrupted or not.
 
     In the main thread of a sync run a timer interrupts it; elsewhere it has a thread of its own, which is left behind.
@@ -278,188 +279,49 @@ def bounded(name: str, node: Callable[[Any], Any], is_quick: Callable[[Any], boo
         with limited() as scope:
             return await await_call(partial(node, state), NODE_S, scope)
 
-    return TwoWays(name, here, in_loop)
+    return SyncAsyncNode(name, here, in_loop)
 
 
-def terminal(name: str, node: Callable[[Any], Any], nodes: BoundNodes) -> TwoWays:
+def terminal_node(name: str, node: Callable[[Any], Any], nodes: BoundNodes) -> SyncAsyncNode:
     """A terminal and the hooks after it. It may wait for the disk: in an event loop it has a thread of its own."""
 
     def here(state: Any) -> Any:
         update = node(state)
         if nodes.hooks:
-            return nodes.hooks.run(nodes.end_turn(state, update, in_loop=False))
+            return nodes.hooks.run(nodes.hooks.end_turn(state, update, in_loop=False))
         return update
 
     async def in_loop(state: Any) -> Any:
-        return await nodes.end_turn(state, await await_call(partial(node, state)), in_loop=True)
+        update = await await_call(partial(node, state))
+        if nodes.hooks:
+            return await nodes.hooks.end_turn(state, update, in_loop=True)
+        return update
 
-    return TwoWays(name, here, in_loop)
+    return SyncAsyncNode(name, here, in_loop)
 
 
-class Route(RunnableLambda[Any, str]):
+class Router(RunnableLambda[Any, str]):
     """A router, called as it is: a pure function of the state has nothing to wait for, in an event loop either.
 
-    LangGraph would call it in a thread there. A run that is cancelled while it waits for that thread has stored what
-    the node said, and not where it goes on from there: nothing could resume it.
+    LangGraph would call it in a thread there. A run that is cancelled while it waits for that thread has stored the
+    node's update but not the next node: nothing could resume it.
     """
 
     def __init__(self, router: Callable[[Any], str]) -> None:
-        """`router` says in a word where the run goes on."""
+        """`router` returns the label of a transition."""
         super().__init__(router)
         self._router = router
 
     def invoke(self, input: Any, config: RunnableConfig | None = None, **_: Any) -> str:  # noqa: A002, ARG002 - Runnable's
-        """The word."""
+        """Return the label."""
         return self._router(input)
 
     async def ainvoke(self, input: Any, config: RunnableConfig | None = None, **_: Any) -> str:  # noqa: A002, ARG002
-        """The same in the event loop, without a pause."""
+        """Return the label without leaving the event loop."""
         return self._router(input)
 
 
-# --- Its parts
-
-NO_ROLES: Mapping[str, Collection[str]] = MappingProxyType({})
-NO_EFFECTS: Mapping[str, Effect] = MappingProxyType({})
-NO_VALIDATORS: Mapping[str, Validator] = MappingProxyType({})
-AnyTool = Union[Action, "BaseTool", Callable[..., Any]]
-
-
-class BuildArguments(NamedTuple):
-    """What a machine is made of, as `build_graph` explains it."""
-
-    checkpointer: BaseCheckpointSaver[Any] | bool | None = None
-    model: Runnable[Any, Any] | str | None = None
-    tools: "Sequence[AnyTool] | None" = None
-    effects: Mapping[str, Effect] = NO_EFFECTS
-    rules: Sequence[FileGuardrailRule] = DEFAULT_GUARDRAIL_RULES
-    roles: Mapping[str, Collection[str]] = NO_ROLES
-    arg_validators: Mapping[str, Validator] = NO_VALIDATORS
-    secrets: Sequence[str] = ()
-    store: BaseStore | None = None
-    context: AgentContext | None = None
-    middleware: "Sequence[AgentMiddleware[Any, Any, Any]]" = ()
-    name: str | None = None
-    system_prompt: str | SystemMessage | None = None
-    response_format: Any = None
-
-    def fields(self) -> dict[str, Any]:
-        """What every run's context has of these, whatever context it is given; it is kept with the run."""
-        prompt = self.system_prompt.text if isinstance(self.system_prompt, SystemMessage) else self.system_prompt
-        form = None if self.response_format is None else read_format(self.response_format).json_schema
-        options = {"system_prompt": prompt, "response_format": form}
-        return {name: value for name, value in options.items() if value is not None}
-
-
-class MachineOptions(TypedDict, total=False):
-    """What may be said of a machine beside its context and its checkpointer: see `build_graph`."""
-
-    model: Runnable[Any, Any] | str | None
-    tools: "Sequence[AnyTool] | None"
-    effects: Mapping[str, Effect]
-    rules: Sequence[FileGuardrailRule]
-    roles: Mapping[str, Collection[str]]
-    arg_validators: Mapping[str, Validator]
-    secrets: Sequence[str]
-    store: BaseStore | None
-    middleware: "Sequence[AgentMiddleware[Any, Any, Any]]"
-    name: str | None
-    system_prompt: str | SystemMessage | None
-    response_format: Any
-
-
-class SessionOptions(MachineOptions, total=False):
-    """What may be said of a session beside its context: see `Session`."""
-
-    checkpointer: BaseCheckpointSaver[Any] | None
-    thread_id: str | None
-    durability: Durability
-    kept_permissions: bool
-
-
-def checked(given: BuildArguments) -> BuildArguments:
-    """The arguments, with the keys of a chat model among the secrets: nothing shows or stores them either.
-
-    Raises:
-        TypeError: one is of another type; the message names the argument and the remedy.
-        ValueError: a tool cannot be used, two have the same name, a middleware needs what there is not here, or the
-            `response_format` is a JSON schema with a mistake.
-    """
-    if given.middleware:
-        from mendgraph.graph.langchain.hooks import check_middleware
-
-        check_middleware(given.middleware)
-        if added := [tool for hook in given.middleware for tool in getattr(hook, "tools", ())]:
-            given = given._replace(tools=(*(default_tools() if given.tools is None else given.tools), *added))
-    for name, (fits, remedy) in _FIT.items():
-        value = getattr(given, name)
-        if not fits(value):
-            kind = f"the class {value.__name__}" if isinstance(value, type) else f"a {type(value).__name__}"
-            raise TypeError(f"{name}: {kind} does not fit: give {remedy}.")
-    given.fields()  # which refuses what no answer can have
-    if given.effects or any(not isinstance(tool, Tool) for tool in given.tools or ()):
-        from mendgraph.graph.langchain.tools import as_tools  # what it imports takes time
-
-        given = given._replace(tools=as_tools(given.tools or (), given.effects))
-    for name, times in Counter(tool.name for tool in cast("Sequence[Tool]", given.tools or ())).items():
-        if times > 1:
-            raise ValueError(f"tools: {times} tools are called {name!r}: give them different names.")
-    models: tuple[Single, ...] = ()
-    if isinstance(given.model, Runnable):
-        try:
-            models = run_models(given.model)
-        except TypeError as error:
-            raise TypeError(f"model: {error}.") from None
-    fields = (value for single in models for _, value in single.chat)
-    keys = (value.get_secret_value() for value in fields if isinstance(value, SecretStr))
-    return given._replace(secrets=(*given.secrets, *filter(is_findable_key, keys)))
-
-
-def _each(values: Any, kind: type, *, of: type[Any] = Sequence) -> bool:
-    return isinstance(values, of) and not isinstance(values, str) and all(isinstance(value, kind) for value in values)
-
-
-_FIT: Final[Mapping[str, tuple[Callable[[Any], bool], str]]] = {
-    "checkpointer": (
-        lambda value: isinstance(value, BaseCheckpointSaver | bool | None),
-        "a checkpoint saver of LangGraph, such as InMemorySaver(), entered where it is a context manager",
-    ),
-    "model": (
-        lambda value: isinstance(value, Runnable | None) or (isinstance(value, str) and bool(value.strip())),
-        'a chat model of LangChain such as ChatAnthropic(model="..."), or a name such as "anthropic:claude-sonnet-4-6"',
-    ),
-    "tools": (
-        lambda value: value is None or _each(value, object),
-        "a sequence of tools, as in (*default_tools(), mine)",
-    ),
-    "effects": (lambda value: isinstance(value, Mapping), 'effects by name of a tool, as in {"look_up": Effect.READ}'),
-    "rules": (
-        lambda value: (
-            not isinstance(value, FileGuardrailRule)
-            and _each(value, FileGuardrailRule)
-            and all(callable(rule.check) for rule in value)
-        ),
-        "a sequence of FileGuardrailRule(name, description, check), as in (*DEFAULT_GUARDRAIL_RULES, mine)",
-    ),
-    "roles": (
-        lambda value: isinstance(value, Mapping) and all(_each(item, str, of=Collection) for item in value.values()),
-        'collections of names of tools by role, as in {"clerk": ("read_file",)}',
-    ),
-    "arg_validators": (
-        lambda value: isinstance(value, Mapping) and all(callable(validator) for validator in value.values()),
-        'functions by name of a tool, as in {"write_file": validate_write}',
-    ),
-    "secrets": (lambda value: _each(value, str, of=Collection), "a sequence of texts, as in (token,)"),
-    "store": (lambda value: isinstance(value, BaseStore | None), "a store of LangGraph, such as InMemoryStore()"),
-    "context": (lambda value: isinstance(value, AgentContext | None), "AgentContext(workspace=..., ...)"),
-    "name": (lambda value: value is None or (isinstance(value, str) and bool(value.strip())), 'a text, as in "coder"'),
-    "system_prompt": (
-        lambda value: isinstance(value, str | SystemMessage | None),
-        "a text or a SystemMessage, which is said after the words that the tools need",
-    ),
-}
-"""What may be given for each argument, and what to give instead of another thing."""
-
+# --- The graph
 
 _ROUTERS: dict[str, Callable[[routes.Routed], str]] = {
     "begin_turn": routes.after_begin_turn,
@@ -523,78 +385,91 @@ def build_graph(
         ValueError: a tool cannot be used, two have the same name, a validator is for none, a middleware needs what
             there is not here, or the `response_format` is a JSON schema with a mistake.
     """
-    return build_machine(**checked(BuildArguments(checkpointer, context=context, **options))._asdict())[0]
+    return build_machine(checkpointer, context=context, **check_options(checkpointer, context, options))[0]
 
 
 def build_machine(
     checkpointer: BaseCheckpointSaver[Any] | bool | None = None,
     *,
+    context: AgentContext | None = None,
     stop: StopRequest | None = None,
     served: bool = False,
     kept_permissions: bool = False,
-    **arguments: Any,
+    **options: Unpack[MachineOptions],
 ) -> tuple[Machine, BoundNodes]:
-    """Compile the machine of these `BuildArguments`, and give its nodes as well, which are closed by whoever runs it.
+    """Compile the machine of these checked options; its nodes are returned as well, and closed by whoever runs it.
 
     `stop` is how somebody may let a run end early. With `served` every context is a client's, on any server. With
-    `kept_permissions` what a person allows for good is kept in the user's settings, and taken up.
+    `kept_permissions` what a person allows for good is stored in the user's settings, and used by later runs.
     """
-    arguments_given = BuildArguments(checkpointer, **arguments)
-    form = None if arguments_given.response_format is None else read_format(arguments_given.response_format)
-    own_tools = cast("Sequence[Tool] | None", arguments_given.tools)
-    tools = ToolRuntime(
-        own_tools,
-        tuple(arguments_given.rules),
-        arguments_given.roles,
-        arguments_given.secrets,
+    options = with_defaults(options)
+    form = None if options["response_format"] is None else read_format(options["response_format"])
+    tools = MachineTools(
+        cast("Sequence[Tool] | None", options["tools"]),
+        tuple(options["rules"]),
+        options["roles"],
+        options["secrets"],
         form,
-        arg_validators=arguments_given.arg_validators,
+        arg_validators=options["arg_validators"],
         served=served,
         kept_permissions=kept_permissions,
     )
     nodes = BoundNodes(
-        arguments_given.model,
+        options["model"],
         tools,
         stop,
-        arguments_given.context,
+        context,
         served=served,
-        middleware=arguments_given.middleware,
-        name=arguments_given.name,
-        own=arguments_given.fields(),
+        middleware=options["middleware"],
+        name=options["name"],
+        overrides=context_overrides(options),
     )
-    of_children = arguments_given._replace(checkpointer=None, store=None, response_format=None, middleware=())
-    nodes.compile = partial(_compiled, of_children, None)
-    return _compiled(arguments_given, form, nodes), nodes
+    for_children: MachineOptions = {**options, "store": None, "middleware": ()}
+    nodes.compile = partial(_compiled, None, for_children, None)
+    return _compiled(checkpointer, options, form, nodes), nodes
 
 
-def _compiled(given: BuildArguments, form: ResponseFormat | None, nodes: BoundNodes) -> Machine:
+def _compiled(
+    checkpointer: BaseCheckpointSaver[Any] | bool | None,
+    options: MachineOptions,
+    form: ResponseFormat | None,
+    nodes: BoundNodes,
+) -> Machine:
     builder: StateGraph[AgentState, AgentContext, AgentInput, AgentOutput] = StateGraph(
         AgentState, context_schema=AgentContext, input_schema=AgentInput, output_schema=AgentOutput
     )
     parts = (
-        bounded("begin_turn", lambda state: nodes.begin_turn(state, get_runtime(AgentContext))),
-        TwoWays("call_model", nodes.call_model, nodes.acall_model),
-        bounded("parse", nodes.parse, nodes.is_quickly_read),
-        bounded("heal", nodes.heal),
-        bounded("guard", nodes.guard, nodes.is_quickly_judged),
-        TwoWays("execute_tools", nodes.execute_tools, nodes.aexecute_tools),
-        bounded("loop_check", nodes.loop_check, lambda _: True),
-        terminal(OutcomeKind.FINISHED, nodes.finish, nodes),
-        terminal(OutcomeKind.BUDGET_STOP, nodes.budget_stop, nodes),
-        terminal(OutcomeKind.SYSTEM_ERROR, nodes.system_error, nodes),
+        bounded_node("begin_turn", lambda state: nodes.begin_turn(state, get_runtime(AgentContext))),
+        SyncAsyncNode("call_model", nodes.call_model, nodes.acall_model),
+        bounded_node("parse", nodes.parse, nodes.parses_quickly),
+        bounded_node("heal", nodes.heal),
+        bounded_node("guard", nodes.guard, nodes.guards_quickly),
+        SyncAsyncNode("execute_tools", nodes.execute_tools, nodes.aexecute_tools),
+        bounded_node("loop_check", nodes.loop_check, lambda _: True),
+        terminal_node(OutcomeKind.FINISHED, nodes.finish, nodes),
+        terminal_node(OutcomeKind.BUDGET_STOP, nodes.budget_stop, nodes),
+        terminal_node(OutcomeKind.SYSTEM_ERROR, nodes.system_error, nodes),
     )
     for node in parts:
         builder.add_node(node.name, node)
+
     for source, _, target in routes.TRANSITIONS:
         if source not in _ROUTERS:
             builder.add_edge(source, target)
+
     for source, router in _ROUTERS.items():
-        builder.add_conditional_edges(source, Route(router), routes.path_map(source))
+        builder.add_conditional_edges(source, Router(router), routes.PATH_MAPS[source])
+
     if form is not None:
         builder.channels["structured_response"] = StructuredChannel(form)
-    streams = [made for transformer in given.middleware for made in transformer.transformers] or None
-    name = given.name or "mendgraph"
-    compiled = builder.compile(given.checkpointer, store=given.store, name=name, transformers=streams)
-    bound = vars(compiled.with_config(recursion_limit=routes.recursion_limit(MAX_CALLS_PER_TURN_LIMIT)))
-    attributes = {name: value for name, value in bound.items() if name != "__orig_class__"}
-    return AgentGraph(scrub=nodes.scrub, secrets=given.secrets, **attributes)
+
+    transformers = [transformer for hook in options["middleware"] for transformer in hook.transformers]
+    compiled = builder.compile(
+        checkpointer,
+        store=options["store"],
+        name=options["name"] or "mendgraph",
+        transformers=transformers or None,
+    )
+    limited = compiled.with_config(recursion_limit=routes.recursion_limit(MAX_CALLS_PER_TURN_LIMIT))
+    attributes = {name: value for name, value in vars(limited).items() if name != "__orig_class__"}
+    return AgentGraph(scrub=nodes.scrub, secrets=options["secrets"], **attributes)

@@ -44,8 +44,8 @@ _SCRATCHPAD: Final = "__pregel_scratchpad"
 _LEAST_S: Final = 0.1
 
 
-class Surroundings(NamedTuple):
-    """What a step lends its children: the state and the configuration that it runs with, and who hears of them.
+class ParentRun(NamedTuple):
+    """The run that the children belong to: the state and the configuration of its step, and its stream writer.
 
     `compile` makes the machine of children that `stop` ends; `owner` is whose run it is on a server; `in_loop` runs a
     coroutine in the event loop of the run, None where it has none.
@@ -63,18 +63,18 @@ class Surroundings(NamedTuple):
 class Children:
     """Runs the children of one step, row by row. `spending` is that of their run, with what they have used."""
 
-    def __init__(self, around: Surroundings, used: dict[str, int]) -> None:
-        """`used` counts the calls of tools in this turn; those of the children are added."""
-        self._around = around
-        self._used = used
-        self.spending = around.state["spending"]
+    def __init__(self, parent: ParentRun, counts: dict[str, int]) -> None:
+        """`counts` are the calls of this turn by tool; those of the children are added."""
+        self._parent = parent
+        self._counts = counts
+        self.spending = parent.state["spending"]
 
     def run(self, calls: Mapping[int, JsonMap], seconds_left: float) -> tuple[dict[int, ToolOutput], float]:
         """What the children of these calls, by their places, come to; and the seconds that all rows took.
 
         Raises GraphInterrupt: a child asks a person.
         """
-        context = self._around.state["context"]
+        context = self._parent.state["context"]
         calls = {place: {**call, "paths": _relative(call["paths"], context)} for place, call in calls.items()}
         refused = {place: why for place, call in calls.items() if (why := refusal(context, call["paths"]))}
         outputs = {place: ToolOutput.failed(why) for place, why in refused.items()}
@@ -83,22 +83,23 @@ class Children:
         if not calls:
             return outputs, 0.0
 
-        ordered = in_turns({place: tuple(call["paths"]) for place, call in calls.items()}, alone=context.mode == "ask")
-        part = self._part(len(calls), len(ordered), seconds_left)
+        paths = {place: tuple(call["paths"]) for place, call in calls.items()}
+        batches = conflict_free_batches(paths, alone=context.mode == "ask")
+        part = self._part(len(calls), len(batches), seconds_left)
         if isinstance(part, ToolError):
             return {**outputs, **dict.fromkeys(calls, ToolOutput.failed(part))}, 0.0
 
         seconds = 0.0
 
-        for places in ordered:
+        for places in batches:
             contexts = {place: child_context(context, calls[place]["paths"], part) for place in places}
-            ended = self._together({place: (calls[place]["task"], contexts[place]) for place in places})
+            ended = self._run_batch({place: (calls[place]["task"], contexts[place]) for place in places})
 
             for place, values in ended.items():
                 outputs[place] = output_of(values["outcome"], values)
                 self.spending = ledger.charge_child(self.spending, values["spending"])
                 for name, count in (values.get("tool_counts") or {}).items():
-                    self._used[name] = self._used.get(name, 0) + count
+                    self._counts[name] = self._counts.get(name, 0) + count
 
             seconds += max(values["spending"].seconds for values in ended.values())
 
@@ -106,8 +107,8 @@ class Children:
 
     def _part(self, children: int, rows: int, seconds_left: float) -> JsonMap | ToolError:
         """What each child may use, or that there is too little left for them."""
-        context = self._around.state["context"]
-        part = ledger.share(self.spending, context.limits(self._around.state["profile"]), children + 1)
+        context = self._parent.state["context"]
+        part = ledger.share(self.spending, context.limits(self._parent.state["profile"]), children + 1)
         part["max_seconds"] = None if seconds_left == inf else seconds_left / (rows + 1)
         least = {"max_cost_usd": LEAST_USD, "max_seconds": _LEAST_S}
 
@@ -116,24 +117,24 @@ class Children:
                 message = f"What this run has left of {name} is too little for children: do this part yourself."
                 return ToolError(code=ToolErrorCode.RESOURCE_LIMIT, message=message)
 
-        spending = self._used
-        words = "".join(self._around.state.get("system_prompt") or ())
-        quotas = {name: max(0, most - spending.get(name, 0)) // children for name, most in context.tool_quotas.items()}
+        counts = self._counts
+        words = "".join(self._parent.state.get("system_prompt") or ())
+        quotas = {name: max(0, most - counts.get(name, 0)) // children for name, most in context.tool_quotas.items()}
 
         return {**part, "tool_quotas": quotas, "system_prompt": words}
 
-    def _together(self, children: Mapping[int, tuple[str, AgentContext]]) -> dict[int, Mapping[str, Any]]:
+    def _run_batch(self, children: Mapping[int, tuple[str, AgentContext]]) -> dict[int, Mapping[str, Any]]:
         """Run these side by side; their states when they have ended. Whatever ends this wait ends them as well."""
-        around = self._around
+        parent = self._parent
         stop = StopRequest()
         ends = dict[int, Mapping[str, Any]]()
-        stop_requested = around.stop
+        stop_requested = parent.stop
 
         def ask() -> None:
             if stop_requested is not None:
                 stop.ask(stop_requested.reason, in_step=stop_requested.in_step)
 
-        machine = around.compile(stop)
+        machine = parent.compile(stop)
         options = {place: self._arguments(place, *child) for place, child in children.items()}
 
         def follow(place: int) -> None:
@@ -149,8 +150,8 @@ class Children:
             return await asyncio.gather(*map(afollow, children), return_exceptions=True)
 
         with stop_requested.told(ask) if stop_requested else nullcontext():
-            if around.in_loop is not None:
-                errors: Sequence[BaseException | None] = around.in_loop(all_of_them())
+            if parent.in_loop is not None:
+                errors: Sequence[BaseException | None] = parent.in_loop(all_of_them())
             else:
                 with ThreadPoolExecutor(len(children)) as pool:
                     futures = [pool.submit(copy_context().run, follow, place) for place in children]
@@ -168,9 +169,9 @@ class Children:
 
     def _arguments(self, place: int, task: str, context: AgentContext) -> dict[str, Any]:
         """A child as LangGraph runs it: a numbered subgraph of the step, at the same place whenever it runs again."""
-        around = self._around
-        state = self._around.state
-        configurable = around.config["configurable"]
+        parent = self._parent
+        state = self._parent.state
+        configurable = parent.config["configurable"]
         pad = replace(
             configurable[_SCRATCHPAD], subgraph_counter=lambda: 0
         )  # which numbers those that come as they like
@@ -181,8 +182,8 @@ class Children:
 
         return {
             "input": {"messages": [task_of(task, state["messages"])]},
-            "config": {**around.config, "configurable": {**configurable, **where}, "recursion_limit": limit},
-            "context": context if around.owner is None else Admission(context, around.owner),
+            "config": {**parent.config, "configurable": {**configurable, **where}, "recursion_limit": limit},
+            "context": context if parent.owner is None else Admission(context, parent.owner),
             "stream_mode": ["custom", "updates", "values"],
         }
 
@@ -190,9 +191,9 @@ class Children:
         if mode == "values":
             ends[place] = part
         elif mode == "custom" or "__interrupt__" not in part:  # which its run puts to the person
-            step = self._around.state.get("step", 0)
+            step = self._parent.state.get("step", 0)
             event = {"type": "child", "place": f"{step}.{place + 1}", "task": task, "mode": mode, "part": part}
-            self._around.write(event)
+            self._parent.write(event)
 
 
 def _relative(paths: Sequence[str], context: AgentContext) -> list[str]:
@@ -200,25 +201,27 @@ def _relative(paths: Sequence[str], context: AgentContext) -> list[str]:
     return [workspace_relative(path, context.workspace) or path for path in paths]
 
 
-def in_turns(paths: Mapping[int, Sequence[str]], *, alone: bool) -> list[list[int]]:
-    """The places in rows that run one after the other: those of one row may change no file of another one.
+def conflict_free_batches(paths: Mapping[int, Sequence[str]], *, alone: bool) -> list[list[int]]:
+    """The places in batches that run one after the other: the runs of one batch change no files of each other.
 
     With `alone` one of them at most may change anything, so that a person is asked by one at a time.
     """
-    rows: list[list[int]] = []
-    row_of: dict[int, int] = {}
+    batches: list[list[int]] = []
+    batch_of: dict[int, int] = {}
 
     for place, change_paths in paths.items():
-        before = [
-            row_of[other]
-            for other in row_of
-            if change_paths and paths[other] and (alone or _overlap(change_paths, paths[other]))
-        ]
-        row_of[place] = max(before, default=-1) + 1
-        rows += [[]] * (row_of[place] == len(rows))
-        rows[row_of[place]] = [*rows[row_of[place]], place]
+        number = 0
+        for other, other_number in batch_of.items():
+            if change_paths and paths[other] and (alone or _overlap(change_paths, paths[other])):
+                number = max(number, other_number + 1)
 
-    return rows
+        if number == len(batches):
+            batches.append([])
+
+        batch_of[place] = number
+        batches[number].append(place)
+
+    return batches
 
 
 def _overlap(some: Sequence[str], others: Sequence[str]) -> bool:

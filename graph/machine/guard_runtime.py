@@ -17,11 +17,13 @@ from langgraph.runtime import get_runtime
 from mendgraph.graph.configuration.context import AgentContext
 from mendgraph.graph.configuration.narrowing import Admission
 from mendgraph.graph.machine.state import AgentState, Update
-from mendgraph.graph.machine.tool_runtime import ToolRuntime, foreign_to, scope_of
+from mendgraph.graph.machine.tool_step import Write, foreign_to, scope_of, trace_sink
+from mendgraph.graph.machine.turn_tools import TurnTools
 from mendgraph.nodes.execute_tools.edits.diffs import MAX_DIFF_CHARACTERS, MAX_DIFF_LINES, header, unified_diff
 from mendgraph.nodes.execute_tools.files.text_files import decode_text, why_not_text
 from mendgraph.nodes.execute_tools.files.workspace import DryChange, DryWorkspace, change_mark
 from mendgraph.nodes.execute_tools.registry import Tool, ToolContext, ToolOutput
+from mendgraph.nodes.execute_tools.run_call import Execution
 from mendgraph.nodes.execute_tools.tool_attempt import call_tool
 from mendgraph.nodes.execute_tools.tools import default_tools
 from mendgraph.nodes.guard.approvals import (
@@ -32,6 +34,7 @@ from mendgraph.nodes.guard.approvals import (
     Preview,
     ShownPreview,
 )
+from mendgraph.nodes.guard.file_rules import FileGuardrailRule
 from mendgraph.nodes.guard.node import judge_step
 from mendgraph.nodes.guard.permissions import Permission, call_subject, covers
 from mendgraph.nodes.guard.policy import ASKED, GuardConfig, judge_path, judge_reply, paths_of_call, plain_target
@@ -57,116 +60,122 @@ _CUT = "[... "
 """How the line begins that says how much is not shown; no other line of a diff does."""
 
 
-def with_known_files(tools: ToolRuntime, context: AgentContext, update: Update) -> Update:
+def with_known_files(turn: TurnTools, update: Update) -> Update:
     """What a reply was read as, with what the files that its calls name hold now, where a person will be asked."""
-    if context.mode != "ask" or not update.get("items"):
+    if turn.context.mode != "ask" or not update.get("items"):
         return update
 
-    calls = [item for item in update["items"] if isinstance(item, ToolCall) and item.tool in tools.specs]
-    writing = [call for call in calls if tools.specs[call.tool].effect is Effect.WRITE]
-    return {**update, "known_files": Previewer(tools, AgentState(context=context)).known_files(writing)}
+    specs = turn.machine.specs
+    calls = [item for item in update["items"] if isinstance(item, ToolCall) and item.tool in specs]
+    writing = [call for call in calls if specs[call.tool].effect is Effect.WRITE]
+    return {**update, "known_files": Previewer(turn, AgentState(context=turn.context)).known_files(writing)}
 
 
-def judge_calls(tools: ToolRuntime, state: AgentState) -> GuardUpdate:
+def judge_calls(turn: TurnTools, state: AgentState) -> GuardUpdate:
     """Judge the calls of one reply, and ask a person where that is needed."""
-    context = state["context"]
-    refused = partial(tools.report_refused, state, get_stream_writer())
+    context = turn.context
+    machine = turn.machine
     scope = scope_of(state)
+    counts = state.get("tool_counts")
     config = GuardConfig(
         mode=context.mode,
         root=context.workspace,
-        rules=tools.rules(context, scope),
-        allowed=tools.names(context),
-        paths_of=tools.paths_of,
-        leads_to=partial(tools.leads_to, context, observe=refused),
+        rules=turn.rules(scope),
+        allowed=turn.names,
+        paths_of=turn.paths_of,
+        leads_to=partial(turn.leads_to, observe=partial(_report_refused, turn, state, get_stream_writer())),
         scope=scope,
     )
     overrides = state.get("loop", LoopRecord()).overrides
     signature = partial(signature_of, root=context.workspace)
 
     def judge(items: Sequence[ToolCall | CallError]) -> list[Verdict]:
-        verdicts = judge_reply(items, config, tools.specs, overrides, signature)
+        verdicts = judge_reply(items, config, machine.specs, overrides, signature)
         if context.mode == "auto":
-            return _permitted(tools, state, items, verdicts)
+            return _permitted(turn, state, items, verdicts)
         return verdicts
 
     def keep(permission: Permission) -> None:
         error = None
-        if tools.keep_permission:
-            error = tools.keep_permission(permission)
+        if machine.keep_permission:
+            error = machine.keep_permission(permission)
 
         if error is not None:
             event = {"name": "permission.unkept", "payload": {"reason": error.message}, "step_id": "0", "ms": 0}
             get_stream_writer()({"type": "trace", "run_id": state["run_id"], **event})
 
     def ports(ask: Callable[[ApprovalRequest], object]) -> ApprovalPorts:
-        clean = tools.redactor().content
+        clean = machine.redactor().content
         # What a server's tenant allows itself is no more than the server does.
         listed = isinstance(get_runtime(AgentContext).context, Admission)
 
         return ApprovalPorts(
             ask=lambda request: clean(ask(clean(request))),
-            subject=partial(tools.subject, state, listed=listed),
-            preview=Previewer(tools, state),
-            validate=tools.registry.validate,
+            subject=partial(turn.subject, scope=scope, counts=counts, listed=listed),
+            preview=Previewer(turn, state),
+            validate=machine.registry.validate,
             judge=lambda call: judge([call])[0],
             thread=str(get_config()["configurable"].get("thread_id") or state.get("run_id", "")),
             workspace=context.workspace,
-            permissions=(*(state.get("permissions") or ()), *tools.kept_permissions(context)),
-            keep=tools.keep_permission and keep,
+            permissions=(*(state.get("permissions") or ()), *turn.permissions()),
+            keep=machine.keep_permission and keep,
             known_hashes=state.get("known_files") or {},
         )
 
-    return judge_step(state, judge, tools.specs, ports)
+    return judge_step(state, judge, machine.specs, ports)
+
+
+def _report_refused(turn: TurnTools, state: AgentState, write: Write, decision: JsonMap) -> None:
+    """Report a path that the sandbox refused while its call was judged."""
+    execution = Execution(state.get("run_id", ""), "", state.get("step", 0))
+    trace_sink(turn, execution, write).emit("sandbox.refused", decision)
 
 
 def _permitted(
-    tools: ToolRuntime, state: AgentState, items: Sequence[ToolCall | CallError], verdicts: Sequence[Verdict]
+    turn: TurnTools, state: AgentState, items: Sequence[ToolCall | CallError], verdicts: Sequence[Verdict]
 ) -> list[Verdict]:
     """The verdicts of mode "auto", in which calls that the user has allowed in this workspace count as approved."""
-    context = state["context"]
     judged = list(verdicts)
-    permissions = tools.kept_permissions(context)
+    permissions = turn.permissions()
 
     for index, item in enumerate(items if permissions else ()):
-        spec = tools.specs.get(item.tool)
+        spec = turn.machine.specs.get(item.tool)
         if not isinstance(item, ToolCall) or spec is None or verdicts[index].kind is not VerdictKind.ALLOW:
             continue
 
         rule = ASKED.get(spec.effect, "")
         if any(permission.rule == rule for permission in permissions):
-            subject = tools.subject(state, item, listed=False)
+            subject = turn.subject(item, scope_of(state), state.get("tool_counts"), listed=False)
         else:
             subject = ""
 
         if isinstance(subject, ToolError):
             continue
 
-        about = call_subject(item, subject, context.workspace)
+        about = call_subject(item, subject, turn.context.workspace)
         if any(covers(permission, rule, item.tool, about) for permission in permissions):
             judged[index] = verdicts[index].model_copy(update={"rule": rule})
 
     return judged
 
 
-def is_judged_by_words(tools: ToolRuntime, state: AgentState) -> bool:
+def is_judged_by_words(turn: TurnTools, state: AgentState) -> bool:
     """Whether all calls only read, and name files of the workspace plainly: to allow them no disk has to be asked."""
-    context = state["context"]
+    root = turn.context.workspace
+    rules: tuple[FileGuardrailRule, ...] | None = None
 
     for item in state.get("items") or ():
-        spec = None
-        if isinstance(item, ToolCall):
-            spec = tools.specs.get(item.tool)
-
-        if spec is None or spec.effect is not Effect.READ or not isinstance(item, ToolCall):
+        spec = turn.machine.specs.get(item.tool)
+        if not isinstance(item, ToolCall) or spec is None or spec.effect is not Effect.READ:
             return False
 
-        targets = [plain_target(named, context.workspace) for named in paths_of_call(item, spec, tools.paths_of)]
-        rules = tools.rules(context)
-        root = context.workspace
+        if rules is None:
+            rules = turn.rules()
 
-        if any(target is None or judge_path(target, False, rules, root) for target in targets):
-            return False
+        for path in paths_of_call(item, spec, turn.paths_of):
+            target = plain_target(path, root)
+            if target is None or judge_path(target, False, rules, root):
+                return False
 
     return not state.get("loop", LoopRecord()).overrides
 
@@ -174,20 +183,20 @@ def is_judged_by_words(tools: ToolRuntime, state: AgentState) -> bool:
 class Previewer:
     """Looks at the calls of one step. The pins of a call that changes nothing now are none: it may not do so later."""
 
-    def __init__(self, tools: ToolRuntime, state: AgentState) -> None:
-        self._tools = tools
+    def __init__(self, turn: TurnTools, state: AgentState) -> None:
+        self._turn = turn
         self._state = state
         self._shipped = {tool.name: tool for tool in default_tools()}
 
     def __call__(self, calls: Mapping[int, ToolCall]) -> dict[int, Preview]:
         """What each call would do, in order. A call that would fail says so, and leaves the files to the next one."""
-        dry = DryWorkspace.of(self._tools.workspace(self._state["context"]))
+        dry = DryWorkspace.of(self._turn.workspace())
         hashes = dict(self._state.get("files_read") or {})
         return {index: self._preview(call, dry, hashes) for index, call in calls.items()}
 
     def known_files(self, calls: Sequence[ToolCall]) -> dict[str, str]:
         """The hashes of the files that these calls name, by each of their names; "" where there is none."""
-        dry = DryWorkspace.of(self._tools.workspace(self._state["context"]))
+        dry = DryWorkspace.of(self._turn.workspace())
         texts: dict[str, str] = {}
 
         for named in {path for call in calls for path in self._named(call)}:
@@ -198,14 +207,14 @@ class Previewer:
         return texts
 
     def _preview(self, call: ToolCall, dry: DryWorkspace, known: dict[str, str]) -> Preview:
-        tool = self._tools.registry.get(call.tool)
+        tool = self._turn.machine.registry.get(call.tool)
         names = tuple(dict.fromkeys(real for path in self._named(call) if (real := dry.real_name(path))))
         if tool is not None and tool.effect is Effect.WRITE and tool == self._shipped.get(tool.name):
             return self._dry_run(tool, call, dry, known, names)
 
         if tool is not None and tool.effect is Effect.WRITE:
             pins = tuple((name, dry.on_disk(name), "") for name in names)
-            return Preview(self._shown("arguments", _lines_of(call.arguments)), names, pins or None)
+            return Preview(self._shown_preview("arguments", _lines_of(call.arguments)), names, pins or None)
 
         argv = call.arguments.get("argv")
         if isinstance(argv, list) and argv and all(isinstance(word, str) for word in argv):
@@ -214,9 +223,9 @@ class Previewer:
             if isinstance(folder, str) and folder != ".":
                 where = f"\nin {folder}"
 
-            return Preview(self._shown("argv", shlex.join(argv) + where), names)
+            return Preview(self._shown_preview("argv", shlex.join(argv) + where), names)
 
-        return Preview(self._shown("arguments", _lines_of(call.arguments)), names)
+        return Preview(self._shown_preview("arguments", _lines_of(call.arguments)), names)
 
     def _dry_run(
         self, tool: Tool, call: ToolCall, dry: DryWorkspace, known: dict[str, str], names: tuple[str, ...]
@@ -244,10 +253,10 @@ class Previewer:
             [*(change.name for change in changes), *(change.target for change in changes if change.target), *names]
         )
 
-        return Preview(self._shown("diff", text), tuple(changed), pins)
+        return Preview(self._shown_preview("diff", text), tuple(changed), pins)
 
     def _context(self, dry: DryWorkspace, known: Mapping[str, str]) -> ToolContext:
-        context = self._state["context"]
+        context = self._turn.context
         return ToolContext(
             workspace=dry,
             files_read=dict(known),
@@ -260,30 +269,30 @@ class Previewer:
         )
 
     def _named(self, call: ToolCall) -> Iterator[str]:
-        spec = self._tools.specs.get(call.tool)
+        spec = self._turn.machine.specs.get(call.tool)
         for name in spec.path_fields if spec else ():
             value = call.arguments.get(name)
             yield from (item for item in (value if isinstance(value, list) else [value]) if isinstance(item, str))
 
-        yield from self._tools.paths_of(call)
+        yield from self._turn.paths_of(call)
 
-    def _shown(self, kind: Literal["diff", "argv", "arguments"], text: str) -> ShownPreview:
-        lines = self._tools.redactor().text(text).removesuffix("\n").split("\n")
-        kept: list[str] = []
+    def _shown_preview(self, kind: Literal["diff", "argv", "arguments"], text: str) -> ShownPreview:
+        lines = self._turn.machine.redactor().text(text).removesuffix("\n").split("\n")
+        shown_lines: list[str] = []
         characters = 0
         truncated = False
 
         for line in map(_visible, lines):
             characters += len(line) + 1
-            truncated = len(kept) > MAX_DIFF_LINES or characters > 2 * MAX_DIFF_CHARACTERS  # of several files
+            truncated = len(shown_lines) > MAX_DIFF_LINES or characters > 2 * MAX_DIFF_CHARACTERS  # of several files
             if truncated:
-                kept.append(f"{_CUT}{len(lines) - len(kept)} more lines]")
+                shown_lines.append(f"{_CUT}{len(lines) - len(shown_lines)} more lines]")
                 break
 
-            kept.append(line)
+            shown_lines.append(line)
 
-        cut = truncated or (kind == "diff" and any(line.startswith(_CUT) for line in kept))
-        return ShownPreview(kind=kind, text="\n".join(kept), truncated=cut)
+        cut = truncated or (kind == "diff" and any(line.startswith(_CUT) for line in shown_lines))
+        return ShownPreview(kind=kind, text="\n".join(shown_lines), truncated=cut)
 
 
 def _visible(line: str) -> str:

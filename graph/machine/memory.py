@@ -62,8 +62,8 @@ class Memory:
 
     def _notes(self, store: BaseStore) -> list[Note]:
         entries = store.search(self.namespace, limit=10 * MOST_NOTES)  # somebody else may have added some
-        told = [Note(entry.key, str(entry.value.get("text", "")), str(entry.value.get("at", ""))) for entry in entries]
-        return _newest(sorted(told, key=lambda note: note.at))
+        notes = [Note(entry.key, str(entry.value.get("text", "")), str(entry.value.get("at", ""))) for entry in entries]
+        return _newest(sorted(notes, key=lambda note: note.at))
 
     def _remember(self, text: str, store: BaseStore) -> str:
         note = Note(sha256(text.encode("utf-8", "replace")).hexdigest()[:8], text, datetime.now(UTC).isoformat())
@@ -93,14 +93,14 @@ class Memory:
 def _newest(notes: list[Note]) -> list[Note]:
     """Those of the notes that may stay; what is no note of ours is left out."""
     space = MOST_BYTES
-    kept = list[Note]()
+    newest = list[Note]()
 
     for note in reversed(notes[-MOST_NOTES:]):
         space -= _size(note.text)
         if space >= 0 and 0 < _size(note.text) <= LONGEST_NOTE:
-            kept.insert(0, note)
+            newest.insert(0, note)
 
-    return kept
+    return newest
 
 
 def _size(text: str) -> int:

@@ -64,46 +64,46 @@ class WrittenLiterals:
     def __init__(self, redactor: Callable[[], Redactor]) -> None:
         """`redactor` gives what takes out secrets now."""
         self._redactor = redactor
-        self._kept: OrderedDict[str, dict[str, Any]] = OrderedDict()
+        self._originals: OrderedDict[str, dict[str, Any]] = OrderedDict()
         self._lock = Lock()
 
-    def hidden(self, run_id: str, update: Mapping[str, Any], *channels: str) -> dict[str, Any]:
+    def mask(self, run_id: str, update: Mapping[str, Any], *channels: str) -> dict[str, Any]:
         """What a node returned, with marks for literals in these channels; replies and calls are remembered."""
-        cleaned = {name: self._hidden(run_id, update[name]) for name in channels if update.get(name)}
+        cleaned = {name: self._mask(run_id, update[name]) for name in channels if update.get(name)}
         return {**update, **cleaned}
 
-    def written(self, run_id: str, value: Value) -> Value:
+    def restore(self, run_id: str, value: Value) -> Value:
         """A reply, a call or a list of calls as the model wrote it, or as it is where that is not known any more."""
-        if not self._kept:
+        if not self._originals:
             return value
         if isinstance(value, list):
-            return [self.written(run_id, item) for item in value]  # type: ignore[return-value]
+            return [self.restore(run_id, item) for item in value]  # type: ignore[return-value]
         if not isinstance(value, ModelReply | ToolCall):
             return value
 
         key = _key(value)
-        return self._kept.get(run_id, {}).get(key, value) if MARK in key else value
+        return self._originals.get(run_id, {}).get(key, value) if MARK in key else value
 
     def forget(self, run_id: str) -> None:
         """A step of this run is settled, or the run has ended: nothing of what is remembered runs any more."""
         with self._lock:
-            self._kept.pop(run_id, None)
+            self._originals.pop(run_id, None)
 
-    def _hidden(self, run_id: str, value: Any) -> Any:
+    def _mask(self, run_id: str, value: Any) -> Any:
         if isinstance(value, list):
-            return [self._hidden(run_id, item) for item in value]
+            return [self._mask(run_id, item) for item in value]
 
         clean = _clean(value, self._redactor())
         if isinstance(value, ModelReply | ToolCall) and MARK in (key := _key(clean)):
             with self._lock:
-                redactors = self._kept.setdefault(run_id, {})
+                redactors = self._originals.setdefault(run_id, {})
                 redactors[key] = (
                     value if redactors.get(key, value) == value else clean
                 )  # marks of two meanings have none
-                self._kept.move_to_end(run_id)
+                self._originals.move_to_end(run_id)
 
-                while len(self._kept) > MOST_RUNS:
-                    self._kept.popitem(last=False)
+                while len(self._originals) > MOST_RUNS:
+                    self._originals.popitem(last=False)
 
         return clean
 
@@ -127,7 +127,7 @@ def _clean(value: Any, redactor: Redactor) -> Any:
     if isinstance(value, tuple) and hasattr(value, "_fields"):
         return type(value)(*(_clean(item, redactor) for item in value))
     if isinstance(value, list | tuple):
-        return type(value)(_clean(item, redactor) for item in value)
+        return type(value)([_clean(item, redactor) for item in value])
     if isinstance(value, Mapping):
         return redactor.content(value)
 
@@ -285,7 +285,7 @@ class ScrubbingSerializer(JsonPlusSerializer):
             return self._short(value)
 
         if depth and type(value) in {list, tuple}:  # a named tuple is a record of ours
-            return type(value)(self._without_secrets(item, depth - 1) for item in value)
+            return type(value)([self._without_secrets(item, depth - 1) for item in value])
         if depth and isinstance(value, dict):
             return {key: self._without_secrets(item, depth - 1) for key, item in value.items()}
         if depth and isinstance(value, Overwrite | _DeltaSnapshot):

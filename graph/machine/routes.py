@@ -9,7 +9,7 @@ Two rules hold for every cycle. The way back to `call_model` always asks the led
 `execute_tools` is reached from `guard` alone.
 """
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Mapping
 from typing import Literal, NamedTuple
 
 from typing_extensions import TypedDict
@@ -179,28 +179,34 @@ def _may_call_again(state: Routed) -> bool:
     return exhausted_limit(state["spending"], state["context"].limits(state.get("profile"))) is None
 
 
-class _Word(str):
-    """A word as LangGraph draws it: with all that share its arrow, of which it would draw the first alone."""
+class EdgeLabel(str):
+    """A label of `TRANSITIONS` that LangGraph draws with all others of its arrow: it would draw the first one alone."""
 
-    __slots__ = ("shown",)
+    __slots__ = ("drawn",)
 
-    shown: str
+    drawn: str
 
     def __str__(self) -> str:
-        return self.shown
+        return self.drawn
 
 
-def path_map(source: str) -> dict[Hashable, str]:
-    """The words that the router of a node may say, and where each leads: LangGraph's `path_map`."""
+def _labels(source: str, target: str) -> list[str]:
+    return [edge.label for edge in TRANSITIONS if (edge.source, edge.target) == (source, target)]
+
+
+def _path_map(source: str) -> dict[Hashable, str]:
     edges: dict[Hashable, str] = {}
-
     for edge in TRANSITIONS:
         if edge.source == source:
-            word = _Word(edge.label)
-            word.shown = ", ".join(_words(source, edge.target))
-            edges[word] = edge.target
+            label = EdgeLabel(edge.label)
+            label.drawn = ", ".join(_labels(source, edge.target))
+            edges[label] = edge.target
 
     return edges
+
+
+PATH_MAPS: Mapping[str, dict[Hashable, str]] = {node: _path_map(node) for node in NODES}
+"""The labels that the router of a node may return, and the node that each leads to: LangGraph's `path_map`."""
 
 
 def mermaid() -> str:
@@ -209,12 +215,8 @@ def mermaid() -> str:
     lines = ["flowchart TD"]
 
     for source, target in dict.fromkeys((edge.source, edge.target) for edge in TRANSITIONS):
-        label = "<br>".join(_words(source, target))
+        label = "<br>".join(_labels(source, target))
         arrow = f" -->|{label}| " if label else " --> "
         lines.append(f"    {shape.get(source, source)}{arrow}{shape.get(target, target)}")
 
     return "\n".join(lines)
-
-
-def _words(source: str, target: str) -> list[str]:
-    return [edge.label for edge in TRANSITIONS if (edge.source, edge.target) == (source, target)]

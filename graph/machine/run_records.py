@@ -113,23 +113,23 @@ def bounded(text: str) -> str:
     return f"{text[: LONGEST_TEXT - 3]}..."
 
 
-def find_run(wanted: str, records: Iterable[RunRecord]) -> RunRecord | ToolError:
+def find_run(prefix: str, records: Iterable[RunRecord]) -> RunRecord | ToolError:
     """The run with this id, or the only one whose id begins so; an error names those that could be meant."""
-    if not wanted:
+    if not prefix:
         return invalid("No run is named: give its id, or the beginning of it. `mendgraph runs` lists them.")
 
     records_by_id = {record.run_id: record for record in records}
-    if wanted in records_by_id:
-        return records_by_id[wanted]
+    if prefix in records_by_id:
+        return records_by_id[prefix]
 
-    meant = [run_id for run_id in records_by_id if run_id.startswith(wanted)]
+    meant = [run_id for run_id in records_by_id if run_id.startswith(prefix)]
     if len(meant) == 1:
         return records_by_id[meant[0]]
     if meant:
-        return invalid(f"{len(meant)} runs of this workspace begin with {wanted!r}: give more of the id.", *meant[:3])
+        return invalid(f"{len(meant)} runs of this workspace begin with {prefix!r}: give more of the id.", *meant[:3])
 
-    message = f"There is no run {wanted!r} in this workspace: `mendgraph runs` lists those that there are."
-    return ToolError(code=ToolErrorCode.NOT_FOUND, message=message, suggestions=closest_names(wanted, records_by_id))
+    message = f"There is no run {prefix!r} in this workspace: `mendgraph runs` lists those that there are."
+    return ToolError(code=ToolErrorCode.NOT_FOUND, message=message, suggestions=closest_names(prefix, records_by_id))
 
 
 def old_runs(records: Sequence[RunRecord], keep: int, oldest: datetime, *, unfinished: bool) -> list[str]:
@@ -144,31 +144,33 @@ def old_runs(records: Sequence[RunRecord], keep: int, oldest: datetime, *, unfin
     ]
 
 
-def outlived(records: Sequence[RunRecord], sizes: Mapping[str, int], context: AgentContext, now: datetime) -> list[str]:
+def runs_to_prune(
+    records: Sequence[RunRecord], sizes: Mapping[str, int], context: AgentContext, now: datetime
+) -> list[str]:
     """The runs that `context` wants removed by themselves; `records` are newest first, `sizes` their bytes.
 
     One that was stopped or failed may be resumed for 30 days at least, and goes by its age alone. One that is at work,
     waits for a person or was cut off stays, and so does the newest.
     """
-    doomed: list[str] = []
+    removed: list[str] = []
 
     if context.keep_days is not None:
         keep_for = timedelta(days=context.keep_days)
         ended = [record for record in records[1:] if record.state == "ended" and record.kind]
-        doomed += old_runs(ended, 0, now - max(keep_for, timedelta(days=30)), unfinished=True)
-        doomed += old_runs(records, 1, now - keep_for, unfinished=False)
+        removed += old_runs(ended, 0, now - max(keep_for, timedelta(days=30)), unfinished=True)
+        removed += old_runs(records, 1, now - keep_for, unfinished=False)
 
     if context.keep_runs is not None:
-        doomed += old_runs(records, context.keep_runs, now, unfinished=False)
+        removed += old_runs(records, context.keep_runs, now, unfinished=False)
 
-    remaining = sum(size for run, size in sizes.items() if run not in doomed)
+    remaining = sum(size for run, size in sizes.items() if run not in removed)
 
     for run in reversed(old_runs(records, 1, now, unfinished=False)):
-        if context.keep_mb is not None and remaining > context.keep_mb * 1_000_000 and run not in doomed:
-            doomed.append(run)
+        if context.keep_mb is not None and remaining > context.keep_mb * 1_000_000 and run not in removed:
+            removed.append(run)
             remaining -= sizes.get(run, 0)
 
-    return [*dict.fromkeys(doomed)]
+    return [*dict.fromkeys(removed)]
 
 
 # --- How a run that was begun goes on

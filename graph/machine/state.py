@@ -276,7 +276,11 @@ def serializer(secrets: Sequence[str] = (), dictionary: bytes = b"", types: Sequ
     `secrets` and those of the environment are written nowhere. With a `dictionary` values are compressed, for a disk.
     `types` are those of a graph around ours, whose checkpointer has to load both.
     """
-    redactor = Redactor((*secrets, *known_values(os.environ)))
+    return serializer_with(Redactor((*secrets, *known_values(os.environ))), dictionary, types)
+
+
+def serializer_with(redactor: Redactor, dictionary: bytes = b"", types: Sequence[type] = ()) -> JsonPlusSerializer:
+    """The serializer that writes nothing that `redactor` takes out; see `serializer` for the other arguments."""
     return ScrubbingSerializer(redactor, (*CHECKPOINT_TYPES, *types), dictionary)
 
 

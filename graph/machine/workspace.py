@@ -4,7 +4,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
 from dataclasses import dataclass
-from functools import lru_cache, partial
+from functools import partial
 from os.path import basename, dirname, join, realpath, relpath
 from pathlib import Path, PurePosixPath
 from threading import Lock
@@ -143,7 +143,6 @@ def _skill_head(folder: str, rules: tuple[FileGuardrailRule, ...], name: str, mo
     return WorkspaceFiles(workspace).head(SKILL_FILE, most)
 
 
-@lru_cache(maxsize=128)
 def own_rules(workspace: str, records: tuple[str, ...], settings: tuple[str, ...]) -> tuple[FileGuardrailRule, ...]:
     """What denies the agent's own files, even where they lie below the workspace, which is a real name.
 
@@ -157,7 +156,6 @@ def own_rules(workspace: str, records: tuple[str, ...], settings: tuple[str, ...
     return tuple(rule for rule in problem if rule.check != _Inside(frozenset()))
 
 
-@lru_cache(maxsize=128)
 def executed_rules(workspace: str, files: tuple[str, ...]) -> tuple[FileGuardrailRule, ...]:
     """What keeps the agent from changing those of the files, named by absolute names, that lie in the workspace."""
     root_prefix = join(workspace, "")
@@ -165,7 +163,6 @@ def executed_rules(workspace: str, files: tuple[str, ...]) -> tuple[FileGuardrai
     return (executed_rule(inside),) if inside else ()
 
 
-@lru_cache(maxsize=64)
 def denied_rules(patterns: tuple[str, ...]) -> tuple[FileGuardrailRule, ...]:
     """The rule that denies what these patterns of `.gitignore` name, whatever their letters' case; none for none."""
     if not patterns:
@@ -227,7 +224,7 @@ class WorkspaceRecords:
 
     def __init__(self, lock: AbstractContextManager[object] | None = None) -> None:
         """`lock` is held while a step uses the journal: steps of children that run side by side share these records."""
-        self._held: set[str] = set()
+        self._locked_elsewhere: set[str] = set()
         self._lock = lock or nullcontext()
 
     def for_children(self, workspace: str) -> "WorkspaceRecords":
@@ -238,21 +235,21 @@ class WorkspaceRecords:
 
     def hold(self, workspace: str) -> None:
         """Whoever runs the machine has the workspace's lock for longer than a step."""
-        self._held.add(workspace)
+        self._locked_elsewhere.add(workspace)
 
     def release(self, workspace: str) -> None:
         """It has the lock no longer."""
-        self._held.discard(workspace)
+        self._locked_elsewhere.discard(workspace)
 
     @contextmanager
     def journal(
-        self, workspace: str, run_id: str, sink: TraceSink, *, wanted: bool
+        self, workspace: str, run_id: str, sink: TraceSink, *, needed: bool
     ) -> Iterator[Journal | ToolError | None]:
-        """The journal, once what was left open in it is decided; None where it is not `wanted`, or why there is none.
+        """The journal, once what was left open in it is decided; None where it is not `needed`, or why there is none.
 
         UNAVAILABLE where another run works in the workspace, IO_ERROR where the journal cannot be used.
         """
-        if not wanted:
+        if not needed:
             yield None
             return
 
@@ -265,7 +262,7 @@ class WorkspaceRecords:
             opened.enter_context(self._lock)
             busy = None
 
-            if workspace not in self._held:
+            if workspace not in self._locked_elsewhere:
                 lock = WorkspaceLock(folder)
                 busy = lock.acquire(Owner(run_id), LONGEST_WAIT_S)
                 if busy is None:
@@ -282,7 +279,7 @@ class WorkspaceRecords:
         """
         from mendgraph.nodes.execute_tools.journal import restoring
 
-        with self.journal(files.root, run_id, sink, wanted=True) as journal:
+        with self.journal(files.root, run_id, sink, needed=True) as journal:
             done: Journal | restoring.Restored | ToolError | None = journal
             try:
                 if isinstance(journal, Journal):

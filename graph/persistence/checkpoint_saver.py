@@ -184,7 +184,9 @@ class StoreSaver(BaseCheckpointSaver[str]):
     def put_writes(self, config: RunnableConfig, writes: Sequence[Write], task_id: str, task_path: str = "") -> None:
         """Store what a task wrote together with the checkpoint to which it leads; an error or a question, at once."""
         self._pending.add_writes(place_of(self._inner(config)), task_id, task_path, writes)
-        if any(channel in WRITES_IDX_MAP for channel, _ in writes):  # no part of a state: no checkpoint may follow
+        if not WRITES_IDX_MAP.keys().isdisjoint(
+            [channel for channel, _ in writes]
+        ):  # no part of a state: no checkpoint may follow
             self.flush()
 
     def list(

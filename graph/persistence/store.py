@@ -7,14 +7,22 @@ from contextlib import closing, contextmanager, suppress
 from copy import copy
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from functools import cached_property
+from functools import cache, cached_property
 from typing import TYPE_CHECKING, Any, Final
 
 from pydantic import BaseModel
 
 from mendgraph.graph.configuration.context import AgentContext
 from mendgraph.graph.machine.routes import NODES
-from mendgraph.graph.machine.run_records import UNDONE, Durability, RunRecord, bounded, find_run, outlived, run_record
+from mendgraph.graph.machine.run_records import (
+    UNDONE,
+    Durability,
+    RunRecord,
+    bounded,
+    find_run,
+    run_record,
+    runs_to_prune,
+)
 from mendgraph.nodes.execute_tools.files.deadline import monotonic_s
 from mendgraph.nodes.execute_tools.journal.journal import Journal
 from mendgraph.nodes.execute_tools.secrets.redact import Redactor, known_values
@@ -114,13 +122,12 @@ class Store:
 
         self.folder = folder
         self._now = now
-        self._secrets = secrets
         self._redactor = Redactor((*secrets, *known_values(os.environ)))
 
     @cached_property
     def saver(self) -> "SqliteStoreSaver | PostgresStoreSaver":
         """The database, opened, and made where there is none; who only lists runs does not wait for LangGraph."""
-        return _saver(self.folder, self._secrets)
+        return _saver(self.folder, self._redactor)
 
     def close(self) -> None:
         """Close the database."""
@@ -220,7 +227,7 @@ class Store:
             return
 
         if is_due(self.folder):
-            self.forget_outlived(context)
+            self.prune_by_settings(context)
 
         latest = monotonic_s() + _LONGEST_RETENTION_S
 
@@ -233,9 +240,9 @@ class Store:
 
                 with lock, suppress(StoreError), closing(other):
                     for last in other.runs()[:1]:
-                        other.forget_outlived(last.context)
+                        other.prune_by_settings(last.context)
 
-    def forget_outlived(self, context: AgentContext) -> None:
+    def prune_by_settings(self, context: AgentContext) -> None:
         """The same, whenever it was done last."""
         with self.saver.cursor(transaction=False) as cursor:
             if context.keep_mb is None:
@@ -243,7 +250,7 @@ class Store:
             else:
                 sizes = dict(cursor.execute(_SIZES[uses_postgres()]).fetchall())
 
-        if doomed := outlived(self.runs(), sizes, context, self._now()):
+        if doomed := runs_to_prune(self.runs(), sizes, context, self._now()):
             self.prune(doomed)
 
     def shrink(self) -> int:
@@ -287,8 +294,8 @@ _LONGEST_RETENTION_S: Final = 1.0
 """A run waits for this; another one takes care of the workspaces that are left."""
 
 
-def _saver(folder: str, secrets: Sequence[str]) -> "SqliteStoreSaver | PostgresStoreSaver":
-    from mendgraph.graph.machine.state import serializer
+def _saver(folder: str, redactor: Redactor) -> "SqliteStoreSaver | PostgresStoreSaver":
+    from mendgraph.graph.machine.state import serializer_with
     from mendgraph.graph.persistence.checkpoint_saver import SqliteStoreSaver
 
     postgres = postgres_database(folder)
@@ -296,7 +303,7 @@ def _saver(folder: str, secrets: Sequence[str]) -> "SqliteStoreSaver | PostgresS
         from mendgraph.graph.persistence.postgres_saver import CHECKPOINTS, PostgresStoreSaver
 
         open_postgres(CHECKPOINTS)
-        return PostgresStoreSaver(postgres, serializer(secrets, _dictionary(postgres)), _QUICK)
+        return PostgresStoreSaver(postgres, serializer_with(redactor, _dictionary(postgres)), _QUICK)
 
     path = os.path.join(folder, FILE_NAME)
     connection = open_file(folder)
@@ -308,24 +315,29 @@ def _saver(folder: str, secrets: Sequence[str]) -> "SqliteStoreSaver | PostgresS
         connection.close()
         raise
 
-    return SqliteStoreSaver(connection, path, serializer(secrets, dictionary), _QUICK)
+    return SqliteStoreSaver(connection, path, serializer_with(redactor, dictionary), _QUICK)
 
 
 def _dictionary(database: Database) -> bytes:
     """What the database's checkpoints are compressed with: the words of the version that made it."""
-    from mendgraph.graph.machine.state import serializer
-
     row = database.execute("SELECT data FROM dictionary").fetchone()
     if row is None:
-        words = serializer().dumps_typed(_words_of_checkpoints())[1]
         with transaction(database):
-            database.execute("INSERT INTO dictionary VALUES (1, ?) ON CONFLICT DO NOTHING", (words,))
+            database.execute("INSERT INTO dictionary VALUES (1, ?) ON CONFLICT DO NOTHING", (_new_dictionary(),))
             row = database.execute("SELECT data FROM dictionary").fetchone()
 
     if not isinstance(row[0], bytes):
         raise StoreError("The database of the workspace is damaged: its dictionary is of another type.")
 
     return row[0]
+
+
+@cache
+def _new_dictionary() -> bytes:
+    """The dictionary of a new database. It is the same for all of them, and takes 10 ms to serialize."""
+    from mendgraph.graph.machine.state import serializer
+
+    return serializer().dumps_typed(_words_of_checkpoints())[1]
 
 
 def _words_of_checkpoints() -> Mapping[str, Any]:

@@ -109,8 +109,8 @@ class AgentLanguage:
 
         return settle_exchange(understood.reply, understood.items, result_lines, Protocol.TEXT)
 
-    def _read(self, said: str) -> tuple[Understood, list[Correction]]:
-        reply = ModelReply(text=said)
+    def _read(self, text_of_reply: str) -> tuple[Understood, list[Correction]]:
+        reply = ModelReply(text=text_of_reply)
         read: dict[str, Any] = {"reply": reply, **parse({"reply": reply}, self._reader)}
         if read["errors"]:
             failed = {**read, "profile": self._profile}

@@ -7,7 +7,7 @@ from contextlib import aclosing, closing
 from typing import Unpack, cast
 
 from mendgraph.graph.configuration.context import AgentContext
-from mendgraph.graph.machine.build import SessionOptions
+from mendgraph.graph.machine.options import SessionOptions
 from mendgraph.graph.runs.events import Asked, Event
 from mendgraph.graph.runs.run_result import RunResult
 from mendgraph.graph.runs.session import Session
@@ -127,24 +127,24 @@ async def _last_of(events: AsyncGenerator[Event, None]) -> Event:
     return [event async for event in events][-1]
 
 
-def _answer(approve: Approve | None, asked: Asked) -> Answer:
+def _answer(approve: Approve | None, event: Asked) -> Answer:
     """What is decided, in this thread. An async function gets a loop of its own, so it fails inside a running one."""
     if approve is None:
         return _NOBODY
 
-    answer = approve(cast("ApprovalRequest", asked.request))
+    answer = approve(cast("ApprovalRequest", event.request))
     if not inspect.isawaitable(answer):
         return answer
 
     return asyncio.run(_awaited(answer))
 
 
-async def _aanswer(approve: Approve | None, asked: Asked) -> Answer:
+async def _aanswer(approve: Approve | None, event: Asked) -> Answer:
     """What is decided; a sync function is called in a thread."""
     if approve is None:
         return _NOBODY
 
-    answer = await asyncio.to_thread(approve, cast("ApprovalRequest", asked.request))
+    answer = await asyncio.to_thread(approve, cast("ApprovalRequest", event.request))
     if inspect.isawaitable(answer):
         return await answer
 

@@ -146,13 +146,13 @@ def get_run(run: str = "", workspace: StrPath = ".") -> ListedRun | ToolError:
 def steps_of(run: str, workspace: StrPath = ".") -> tuple[RunStep, ...] | ToolError:
     """The steps of a run: what it did in each, and after which of them it can be forked."""
 
-    def steps(store: Store, found: RunRecord) -> tuple[RunStep, ...]:
+    def steps(store: Store, record: RunRecord) -> tuple[RunStep, ...]:
         by_step: dict[int, dict[str, None]] = {}
-        for change in reversed(Journal(store.folder).changes_of(found.run_id)):
+        for change in reversed(Journal(store.folder).changes_of(record.run_id)):
             by_step.setdefault(change.step, {}).update(dict.fromkeys(effect.path for effect in change.effects))
 
         changed = {step: tuple(paths) for step, paths in by_step.items()}
-        return read_steps(small_history(store.saver, found.run_id), changed)
+        return read_steps(small_history(store.saver, record.run_id), changed)
 
     return _with_run(run, workspace, steps)
 
@@ -160,8 +160,8 @@ def steps_of(run: str, workspace: StrPath = ".") -> tuple[RunStep, ...] | ToolEr
 def run_plan(run: str, workspace: StrPath = ".") -> Plan | ToolError:
     """The plan of a run as it stands; one without steps where the model has made none."""
 
-    def plan(store: Store, found: RunRecord) -> Plan:
-        return machine_to_read(store.saver).get_state(thread_config(found.run_id)).values.get("plan") or Plan()
+    def plan(store: Store, record: RunRecord) -> Plan:
+        return machine_to_read(store.saver).get_state(thread_config(record.run_id)).values.get("plan") or Plan()
 
     return _with_run(run, workspace, plan)
 

@@ -31,7 +31,7 @@ return labels.flatMap(([text, a], i) => labels.slice(i + 1)
 """
 
 WORDS = {label for _, label, _ in routes.TRANSITIONS if label}
-DRAWN = {str(word) for node in routes.NODES for word in routes.path_map(node) if str(word)}
+DRAWN = {str(word) for node in routes.NODES for word in routes.PATH_MAPS[node] if str(word)}
 """As LangGraph draws them."""
 
 

@@ -66,7 +66,7 @@ def test_files_of_a_cut_off_step_are_known_to_the_next_turn(tmp_path: Path, monk
     ask: Any = ({"messages": [HumanMessage("Go on.")]}, THREAD)
     context = AgentContext(workspace=str(tmp_path), protocol="text", evidence=False)
     with monkeypatch.context() as patch:
-        patch.setattr("mendgraph.graph.machine.tool_runtime.execute_tools", cut_off)
+        patch.setattr("mendgraph.graph.machine.tool_step.execute_tools", cut_off)
         with pytest.raises(KeyboardInterrupt):
             machine.invoke(*ask, context=context)
     machine.invoke(*ask, context=context)

@@ -16,7 +16,8 @@ from langgraph.types import Command
 from pydantic import SecretStr
 
 from mendgraph.graph.configuration.context import AgentContext
-from mendgraph.graph.machine.build import BuildArguments, Machine, build_graph, checked
+from mendgraph.graph.machine.build import Machine, build_graph
+from mendgraph.graph.machine.options import check_options
 from mendgraph.graph.runs.run import Session
 from mendgraph.nodes.execute_tools.tools import default_tools
 from mendgraph.nodes.guard.file_rules import DEFAULT_GUARDRAIL_RULES, FileGuardrailRule
@@ -124,11 +125,12 @@ def test_context_that_does_not_fit_ends_the_turn_by_name() -> None:
 
 def test_key_of_a_chat_model_is_a_secret_and_the_word_that_a_local_server_takes_is_none() -> None:
     def with_key(key: str) -> Any:
-        return checked(BuildArguments(model=ChatOpenAI(model="m", api_key=SecretStr(key)), secrets=("mine",))).secrets
+        model = ChatOpenAI(model="m", api_key=SecretStr(key))
+        return check_options(None, None, {"model": model, "secrets": ("mine",)})["secrets"]
 
     assert with_key("sk-proj-4f9Qz81LmX2") == ("mine", "sk-proj-4f9Qz81LmX2")
     assert with_key("not-needed") == with_key("lm-studio") == ("mine",)
-    assert checked(BuildArguments(model="gpt-5-mini", secrets=("mine",))).secrets == ("mine",)
+    assert check_options(None, None, {"model": "gpt-5-mini", "secrets": ("mine",)})["secrets"] == ("mine",)
 
 
 # --- Copies, and entering in the middle

@@ -7,20 +7,20 @@ from typing import Any
 import pytest
 
 from mendgraph.graph.machine import build as compiled
-from mendgraph.graph.machine.build import NodeTimeoutError, bounded
+from mendgraph.graph.machine.build import NodeTimeoutError, bounded_node
 from mendgraph.nodes.execute_tools.files.deadline import ScopeOverError
 
 
 def test_node_that_does_not_end_is_told_with_its_name(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(compiled, "NODE_S", 0.05)
     release = threading.Event()
-    node = bounded("speak", lambda _: release.wait(30))
+    node = bounded_node("speak", lambda _: release.wait(30))
     with pytest.raises(NodeTimeoutError, match=r"^The step speak did not end within 0\.05 s"):
         node.invoke({})
     with pytest.raises(NodeTimeoutError, match=r"^The step speak did not end within 0\.05 s"):
         asyncio.run(node.ainvoke({}))
     release.set()
-    quick = bounded("speak", lambda _: pause_for_ever(), lambda _: True)
+    quick = bounded_node("speak", lambda _: pause_for_ever(), lambda _: True)
     with pytest.raises(NodeTimeoutError, match=r"^The step speak did not end within 0\.05 s"):
         asyncio.run(quick.ainvoke({}))
 
@@ -31,7 +31,7 @@ def pause_for_ever() -> None:
 
 
 def test_quick_node_needs_no_thread() -> None:
-    node = bounded("speak", lambda _: threading.get_ident(), lambda state: state["quick"])
+    node = bounded_node("speak", lambda _: threading.get_ident(), lambda state: state["quick"])
     assert asyncio.run(node.ainvoke({"quick": True})) == threading.get_ident()
     assert asyncio.run(node.ainvoke({"quick": False})) != threading.get_ident()
 
@@ -42,7 +42,7 @@ def test_error_of_a_nodes_own_is_not_told_as_our_deadline() -> None:
         def fail(_: Any, error: Exception = error) -> None:
             raise error
 
-        node = bounded("speak", fail)
+        node = bounded_node("speak", fail)
         with pytest.raises(type(error)) as here:
             node.invoke({})
         with pytest.raises(type(error)) as in_loop:

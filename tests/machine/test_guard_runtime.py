@@ -8,8 +8,9 @@ from langchain_core.messages import HumanMessage
 
 from mendgraph.graph.configuration.context import AgentContext
 from mendgraph.graph.machine.guard_runtime import Previewer
+from mendgraph.graph.machine.machine_services import MachineTools
 from mendgraph.graph.machine.state import AgentState
-from mendgraph.graph.machine.tool_runtime import ToolRuntime
+from mendgraph.graph.machine.turn_tools import TurnTools
 from mendgraph.nodes.execute_tools.registry import Tool, ToolContext, ToolOutput, tool
 from mendgraph.nodes.execute_tools.tools import default_tools
 from mendgraph.nodes.guard.approvals import Preview
@@ -48,16 +49,17 @@ def show(tmp_path: Path) -> Show:
     write_files(tmp_path, FILES)
 
     def previews(
-        *calls: tuple[str, JsonMap], read: tuple[str, ...] = (), tools: tuple[Tool, ...] = (stamp,)
+        *calls: tuple[str, JsonMap], read: tuple[str, ...] = (), others: tuple[Tool, ...] = (stamp,)
     ) -> list[Preview]:
-        replaced = {each.name for each in tools}
-        given = (*tools, *(each for each in default_tools() if each.name not in replaced))
-        gateway = ToolRuntime(given, DEFAULT_GUARDRAIL_RULES, {}, ("hunter2-hunter2",))
+        replaced = {each.name for each in others}
+        given = (*others, *(each for each in default_tools() if each.name not in replaced))
+        machine = MachineTools(given, DEFAULT_GUARDRAIL_RULES, {}, ("hunter2-hunter2",))
         state = AgentState(context=AgentContext(workspace=str(tmp_path), mode="ask"), messages=[HumanMessage("Do it.")])
-        state["files_read"] = {name: Previewer(gateway, state).known_files([named(name)])[name] for name in read}
+        tools = TurnTools(machine, state["context"])
+        state["files_read"] = {name: Previewer(tools, state).known_files([named(name)])[name] for name in read}
         made = [ToolCall(call_id="1", tool=name, arguments=arguments, raw_arguments="") for name, arguments in calls]
         before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
-        found = Previewer(gateway, state)(dict(enumerate(made)))
+        found = Previewer(tools, state)(dict(enumerate(made)))
         assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
         return list(found.values())
 
@@ -114,7 +116,7 @@ def test_users_tool_is_never_run_to_be_shown_and_is_bound_to_its_files(show: Sho
     assert lines[:2] == ["path: a.txt", "words: ['x\\ny', 'x\\ny', 'x\\ny']"]
     assert lines[2].endswith("z... 1000 more characters")
     assert [(path, mark) for path, _, mark in preview.pins or ()] == [("a.txt", "")]
-    (other,) = show(("edit_file", {"path": "a.txt"}), tools=(own_edit,))
+    (other,) = show(("edit_file", {"path": "a.txt"}), others=(own_edit,))
     assert other.shown["kind"] == "arguments"
 
 
@@ -156,8 +158,8 @@ def test_diff_is_free_of_what_steers_a_screen_and_of_secrets(show: Show) -> None
 def test_known_files_holds_every_name_of_a_file(tmp_path: Path) -> None:
     write_files(tmp_path, FILES)
     (tmp_path / "link").symlink_to("a.txt")
-    gateway = ToolRuntime(None, DEFAULT_GUARDRAIL_RULES, {}, ())
     context = AgentContext(workspace=str(tmp_path))
-    known = Previewer(gateway, AgentState(context=context)).known_files([named("link"), named("no"), named("../x")])
+    tools = TurnTools(MachineTools(None, DEFAULT_GUARDRAIL_RULES, {}, ()), context)
+    known = Previewer(tools, AgentState(context=context)).known_files([named("link"), named("no"), named("../x")])
     assert set(known) == {"link", "a.txt", "no"}
     assert known["link"] == known["a.txt"] != known["no"] == ""

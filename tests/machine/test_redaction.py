@@ -102,24 +102,24 @@ def test_sealed_thoughts_of_a_provider_go_back_byte_for_byte() -> None:
     open_block = {"type": "text", "text": CODE.format(ONE)}
     reply = ModelReply(text=CODE.format(ONE), provider={"content": [sealed, open_block]})
     words = WrittenLiterals(Redactor)
-    hidden = words.hidden("run", {"reply": reply}, "reply")["reply"]
+    hidden = words.mask("run", {"reply": reply}, "reply")["reply"]
     assert hidden.provider == {"content": [sealed, {"type": "text", "text": CODE.format(MARK)}]}
-    assert words.written("run", hidden) == reply
-    assert words.written("another", hidden) == hidden
+    assert words.restore("run", hidden) == reply
+    assert words.restore("another", hidden) == hidden
 
 
 def test_literal_is_forgotten_with_its_step_and_after_a_thousand_and_twenty_four_runs() -> None:
     words = WrittenLiterals(Redactor)
     replies = [ModelReply(text=CODE.format(f"{ONE}{number}")) for number in range(1_025)]
-    hidden = words.hidden("0", {"reply": replies[0]}, "reply")["reply"]
+    hidden = words.mask("0", {"reply": replies[0]}, "reply")["reply"]
     for number, reply in enumerate(replies):
-        words.hidden(str(number), {"reply": reply}, "reply")
-    assert words.written("0", hidden) == hidden  # of the oldest run
-    assert (words.written("1", hidden), words.written("1024", hidden)) == (replies[1], replies[1_024])
-    assert words.written("2", None) is None
+        words.mask(str(number), {"reply": reply}, "reply")
+    assert words.restore("0", hidden) == hidden  # of the oldest run
+    assert (words.restore("1", hidden), words.restore("1024", hidden)) == (replies[1], replies[1_024])
+    assert words.restore("2", None) is None
     words.forget("1")
-    assert words.written("1", hidden) == hidden
-    assert words.written("2", hidden) == replies[2]
+    assert words.restore("1", hidden) == hidden
+    assert words.restore("2", hidden) == replies[2]
 
 
 def same_id(content: str) -> Calls:

@@ -69,7 +69,7 @@ states: st.SearchStrategy[Any] = st.fixed_dictionaries(
 
 def after(source: str, state: Any) -> str:
     """Where the run goes on."""
-    return routes.path_map(source)[ROUTERS[source](state)]
+    return routes.PATH_MAPS[source][ROUTERS[source](state)]
 
 
 @pytest.mark.parametrize("source", ["call_model", "heal", "loop_check"])

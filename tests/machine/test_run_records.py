@@ -11,9 +11,9 @@ from mendgraph.graph.machine.run_records import (
     RunRecord,
     bounded,
     is_resuming,
-    outlived,
     resume_plan,
     resuming_request,
+    runs_to_prune,
 )
 from mendgraph.nodes.records import Outcome, OutcomeKind, StopReason
 from tests.row_tables import rows
@@ -114,19 +114,19 @@ BY_AGE: list[tuple[float, list[RunRecord], list[str]]] = [
 def test_run_is_removed_after_its_days_and_one_that_can_go_on_after_thirty_at_least(
     keep_days: float, records: list[RunRecord], removed: list[str]
 ) -> None:
-    assert outlived(records, {}, AgentContext(keep_days=keep_days), NOW) == removed
+    assert runs_to_prune(records, {}, AgentContext(keep_days=keep_days), NOW) == removed
 
 
 def test_oldest_finished_runs_are_removed_by_number_and_by_size() -> None:
     records = [record("a", 0), record("b", 0), record("failed", 0, "SYSTEM_ERROR"), record("d", 0)]
     sizes = {"a": 2_000_000, "b": 3_000_000, "failed": 3_000_000, "d": 1_000_000}
     for keep_runs, removed in ((1, ["b", "d"]), (2, ["d"]), (3, ["d"]), (4, []), (9, [])):
-        assert outlived(records, {}, AgentContext(keep_runs=keep_runs), NOW) == removed
+        assert runs_to_prune(records, {}, AgentContext(keep_runs=keep_runs), NOW) == removed
     for keep_mb, removed in ((9, []), (8, ["d"]), (5, ["d", "b"]), (1, ["d", "b"])):
-        assert outlived(records, sizes, AgentContext(keep_mb=keep_mb), NOW) == removed
+        assert runs_to_prune(records, sizes, AgentContext(keep_mb=keep_mb), NOW) == removed
 
 
 def test_run_that_is_removed_by_its_age_makes_room_for_others() -> None:
     records = [record("a", 0), record("b", 0), record("c", 9)]
     sizes = {"a": 1_000_000, "b": 1_000_000, "c": 9_000_000}
-    assert outlived(records, sizes, AgentContext(keep_days=5, keep_mb=2), NOW) == ["c"]
+    assert runs_to_prune(records, sizes, AgentContext(keep_days=5, keep_mb=2), NOW) == ["c"]

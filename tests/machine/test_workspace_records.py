@@ -41,7 +41,7 @@ def folder(root: str) -> str:
 
 
 def journal_of(root: str, events: list[TraceEvent]) -> Any:
-    with WorkspaceRecords().journal(root, "run", TraceSink("run", "1", forward=events.append), wanted=True) as journal:
+    with WorkspaceRecords().journal(root, "run", TraceSink("run", "1", forward=events.append), needed=True) as journal:
         return journal
 
 
@@ -72,7 +72,7 @@ def test_change_that_was_left_open_is_decided_first_and_told_once(
 def test_workspace_is_locked_for_the_step_and_free_after_it(
     root: str, folder: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with WorkspaceRecords().journal(root, "run", TraceSink("run", "1"), wanted=True):
+    with WorkspaceRecords().journal(root, "run", TraceSink("run", "1"), needed=True):
         refused = RunLock(folder).acquire(Owner("other"))
         assert refused is not None
         assert "run 'run'" in refused.message

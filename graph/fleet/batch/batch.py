@@ -30,7 +30,7 @@ from mendgraph.graph.fleet.batch.tasks import (
     problems_of,
     read_task_file,
 )
-from mendgraph.graph.machine.build import BuildArguments, SessionOptions, checked
+from mendgraph.graph.machine.options import MachineOptions, SessionOptions, check_options, context_overrides
 from mendgraph.graph.machine.run_records import Durability
 from mendgraph.graph.spending.store import account_spent
 from mendgraph.nodes.call_model.endpoint import Endpoint, find_endpoint
@@ -376,8 +376,8 @@ def _pinned(
     return sources
 
 
-def check_crew(crew: Crew, options: SessionOptions) -> BuildArguments:
-    """The options; raises for what nobody can work with.
+def check_crew(crew: Crew, options: SessionOptions) -> MachineOptions:
+    """The options of the machine of each task.
 
     Raises:
         TypeError, ValueError: a number is out of range, or an option cannot be sent to where the work is done.
@@ -397,7 +397,10 @@ def check_crew(crew: Crew, options: SessionOptions) -> BuildArguments:
     if named and (crew.on is not None or crew.processes > 1):
         raise ValueError(f"{named}: these cannot be sent to other processes: give processes=1, and no `on`.")
 
-    return checked(BuildArguments(**{name: arguments[name] for name in BuildArguments._fields if name in arguments}))
+    for name in ("thread_id", "checkpointer", "durability", "kept_permissions"):
+        arguments.pop(name, None)
+
+    return check_options(None, None, cast("MachineOptions", arguments))
 
 
 def terms_problem(terms: Terms, crew: Crew) -> str | None:
@@ -470,8 +473,8 @@ def run_batch(  # noqa: D417, PLR0913 - some arguments are described with others
     if out is None and not isinstance(tasks, str | os.PathLike):
         raise TypeError("out: name the folder of the batch, as there is no task file that it could be named after.")
     crew = Crew(workers, processes, on, address)
-    choice = check_crew(crew, options)
-    context = (context or AgentContext()).model_copy(update=choice.fields())
+    overrides = context_overrides(check_crew(crew, options))
+    context = (context or AgentContext()).model_copy(update=overrides)
     if isinstance(options.get("model"), str):  # a chat model itself is an option of each session
         context = AgentContext(**{**context.model_dump(), "model": options.pop("model")})
     terms = Terms(context, max_cost_usd, max_tokens, options.pop("durability", "sync"))

@@ -21,7 +21,7 @@ from typing import IO, Any, ClassVar, Final
 
 from mendgraph.graph.fleet.batch.tasks import MOST_TRIES, WORKER_FAILED, Worked, WorkOrder, cancelled, failed
 from mendgraph.graph.fleet.batch.work import work
-from mendgraph.graph.machine.build import SessionOptions
+from mendgraph.graph.machine.options import SessionOptions
 from mendgraph.nodes.call_model.stop_request import StopRequest
 from mendgraph.nodes.execute_tools.files.deadline import monotonic_s
 from mendgraph.nodes.execute_tools.secrets.redact import Redactor, known_values

@@ -9,7 +9,7 @@ from pydantic import ValidationError
 
 from mendgraph.graph.configuration.context import AgentContext
 from mendgraph.graph.fleet.batch import tasks
-from mendgraph.graph.machine.build import SessionOptions
+from mendgraph.graph.machine.options import SessionOptions
 from mendgraph.graph.machine.run_records import RETRIED, UNDONE, RunRecord
 from mendgraph.graph.runs.events import Asked, Event
 from mendgraph.graph.runs.run import Session

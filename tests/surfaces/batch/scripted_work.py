@@ -6,7 +6,7 @@ from typing import Any
 
 from mendgraph.graph.fleet.batch.local import Executor
 from mendgraph.graph.fleet.batch.tasks import BatchTask, TaskResult, Worked, WorkOrder, cancelled
-from mendgraph.graph.machine.build import SessionOptions
+from mendgraph.graph.machine.options import SessionOptions
 from mendgraph.nodes.call_model.stop_request import StopRequest
 from mendgraph.nodes.records import OutcomeKind
 

@@ -10,7 +10,7 @@ import pytest
 from mendgraph.graph.fleet.batch import local
 from mendgraph.graph.fleet.batch.local import ProcessExecutor, ThreadExecutor
 from mendgraph.graph.fleet.batch.tasks import Worked, WorkOrder
-from mendgraph.graph.machine.build import SessionOptions
+from mendgraph.graph.machine.options import SessionOptions
 from mendgraph.nodes.call_model.stop_request import StopRequest
 from mendgraph.nodes.records import OutcomeKind
 from tests.surfaces.batch.scripted_work import Work, done, order, waits

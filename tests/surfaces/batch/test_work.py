@@ -12,7 +12,7 @@ from mendgraph.graph.fleet.batch import work as working
 from mendgraph.graph.fleet.batch.batch_folder import Done
 from mendgraph.graph.fleet.batch.tasks import BatchTask, Worked, WorkOrder
 from mendgraph.graph.fleet.batch.work import context_of, work
-from mendgraph.graph.machine.build import SessionOptions
+from mendgraph.graph.machine.options import SessionOptions
 from mendgraph.graph.persistence.store import Store
 from mendgraph.nodes.call_model.stop_request import StopRequest
 from mendgraph.nodes.execute_tools.copies.workspace_copies import Copy, make_copy

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from mendgraph.graph.machine.build import build_graph
-from mendgraph.graph.machine.run_records import outlived
+from mendgraph.graph.machine.run_records import runs_to_prune
 from mendgraph.graph.persistence.store import _SIZES, Pruned, Store
 from mendgraph.graph.runs.events import Asked
 from mendgraph.graph.runs.run import RunResult, Session, run_task
@@ -217,13 +217,13 @@ def test_oldest_go_until_the_rest_is_small_enough(in_any_store: Path) -> None:
     with closing(Store(str(in_any_store))) as store:
         records = store.runs()
         sizes = dict.fromkeys(runs, 600000)
-        assert outlived(records, sizes, wanted, datetime.now(UTC)) == runs[:2]
-        assert outlived(records, sizes | {runs[0]: 1, runs[1]: 1}, wanted, datetime.now(UTC)) == []
+        assert runs_to_prune(records, sizes, wanted, datetime.now(UTC)) == runs[:2]
+        assert runs_to_prune(records, sizes | {runs[0]: 1, runs[1]: 1}, wanted, datetime.now(UTC)) == []
         with store.saver.cursor() as cursor:
             found = dict(cursor.execute(_SIZES[uses_postgres()]).fetchall())
         assert found.keys() == {*runs}
         assert min(found.values()) > 500
-        store.forget_outlived(wanted)
+        store.prune_by_settings(wanted)
     assert known(in_any_store) == {*runs}
 
 

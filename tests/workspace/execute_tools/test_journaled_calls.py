@@ -8,7 +8,8 @@ import pytest
 from pydantic import TypeAdapter
 
 from mendgraph.graph.configuration.context import AgentContext
-from mendgraph.graph.machine.tool_runtime import ToolRuntime
+from mendgraph.graph.machine.machine_services import MachineTools
+from mendgraph.graph.machine.turn_tools import TurnTools
 from mendgraph.nodes.execute_tools.engine import Engine
 from mendgraph.nodes.execute_tools.files.change_records import ChangeState, FileEffect, FileState, RecordedChange
 from mendgraph.nodes.execute_tools.files.deadline import CancellationScope
@@ -200,8 +201,8 @@ class Step:
     """A step with these calls, all allowed; `again` is the same step after a kill."""
 
     def __init__(self, root: str, *calls: tuple[str, dict[str, Any]]) -> None:
-        self.tools = ToolRuntime((*default_tools(), count, count_and_give_up, order), DEFAULT_GUARDRAIL_RULES, {}, ())
-        self.workspace = self.tools.workspace(AgentContext(workspace=root))
+        self.tools = MachineTools((*default_tools(), count, count_and_give_up, order), DEFAULT_GUARDRAIL_RULES, {}, ())
+        self.workspace = TurnTools(self.tools, AgentContext(workspace=root)).workspace()
         self.calls = [
             ToolCall(call_id=f"c{place}", tool=name, arguments=arguments, raw_arguments="")
             for place, (name, arguments) in enumerate(calls)

@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from mendgraph import AgentContext, Session, Traced
-from mendgraph.graph.machine.tool_runtime import ToolRuntime
+from mendgraph.graph.machine.machine_services import MachineTools
+from mendgraph.graph.machine.turn_tools import TurnTools
 from mendgraph.nodes.language.project_notes import INTRODUCTION, ProjectNotes, notes_text
 from tests.doubles.replies import Say
 from tests.doubles.scripted_model import ScriptedModel
@@ -201,7 +202,7 @@ def test_without_skills_or_for_a_small_model_nothing_is_told_of_them(root: Path,
     Session(context, model=without).work("What is this?")
     assert without.calls[0].prompt == plain.calls[0].prompt
     context = context.model_copy(update={"project_notes": True})
-    of_user = [ToolRuntime(None, (), {}, (), served=served).user_skills(context) for served in (False, True)]
+    of_user = [TurnTools(MachineTools(None, (), {}, (), served=served), context).skills for served in (False, True)]
     assert [*map(len, of_user)] == [1, 0]
 
 

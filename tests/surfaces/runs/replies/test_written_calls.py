@@ -13,7 +13,8 @@ from typing import Any
 import pytest
 
 from mendgraph import DEFAULT_GUARDRAIL_RULES, AgentContext, Outcome
-from mendgraph.graph.machine.tool_runtime import ToolRuntime
+from mendgraph.graph.machine.machine_services import MachineTools
+from mendgraph.graph.machine.turn_tools import TurnTools
 from mendgraph.nodes.heal.healing import SelfHealingConfig, attempt_extraction_with_healing
 from mendgraph.nodes.records import Profile
 from tests.doubles.history import history_problems
@@ -197,9 +198,8 @@ CONVERSATIONS: list[list[str]] = [
 
 @pytest.mark.parametrize("retries", [3, 1, 0])
 def test_loop_of_the_document_and_the_graph_ask_again_alike(tmp_path: Path, retries: int) -> None:
-    offered = ToolRuntime(None, DEFAULT_GUARDRAIL_RULES, {}, ()).offered(
-        AgentContext(workspace=str(tmp_path)), Profile()
-    )
+    tools = MachineTools(None, DEFAULT_GUARDRAIL_RULES, {}, ())
+    offered = TurnTools(tools, AgentContext(workspace=str(tmp_path))).offered(Profile())
     known, config = frozenset(spec.name for spec in offered), SelfHealingConfig(max_retries=retries)
     for replies in CONVERSATIONS:
         said, asked = iter(replies), list[list[JsonMap]]()

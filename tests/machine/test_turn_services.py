@@ -6,13 +6,13 @@ from typing import Any
 import pytest
 
 from mendgraph.graph.configuration.context import AgentContext
-from mendgraph.graph.machine.model_runtime import ModelRuntime, book_thread
-from mendgraph.graph.machine.state import AgentState
-from mendgraph.graph.machine.tool_runtime import ToolRuntime
+from mendgraph.graph.machine.machine_services import MachineModels
+from mendgraph.graph.machine.turn_services import TurnModel, book_thread
 from mendgraph.nodes.call_model.budget import APIUsageStats
 from mendgraph.nodes.call_model.endpoint import EMBEDDED_WINDOW, ModelChoice
 from mendgraph.nodes.call_model.ledger import FREE, PRICES_VARIABLE, Entry, Price, RunLimits, Spending
 from mendgraph.nodes.call_model.model import GuardedModel
+from mendgraph.nodes.execute_tools.secrets.redact import Redactor
 from mendgraph.nodes.records import Profile
 from tests.doubles.scripted_model import ScriptedModel
 from tests.doubles.scripted_server import ScriptedServer
@@ -26,22 +26,18 @@ OWN_PRICES = """
 
 
 @contextmanager
-def calling(model: Any = None) -> Iterator[ModelRuntime]:
-    bound = ModelRuntime(model, ToolRuntime(None, (), {}, ()), None)
+def calling(model: Any = None) -> Iterator[MachineModels]:
+    bound = MachineModels(model, Redactor, None)
     try:
         yield bound
     finally:
         bound.close()
 
 
-def guarded(bound: ModelRuntime, model: str, base_url: str) -> GuardedModel:
+def guarded(bound: MachineModels, model: str, base_url: str) -> GuardedModel:
     connected = bound._connect(None, ModelChoice(model=model, base_url=base_url))
     assert isinstance(connected, GuardedModel)
     return connected
-
-
-def state(context: AgentContext, profile: Profile | None = None) -> AgentState:
-    return AgentState(context=context, profile=profile or Profile(), run_id="r")
 
 
 def test_provider_has_one_circuit_for_all_its_runs() -> None:
@@ -72,7 +68,7 @@ def test_price_is_the_contexts_or_the_lists_and_never_guessed(
         monkeypatch.delenv(variable, raising=False)
     for settings, name, price in PRICES:
         with subtests.test(settings=settings, name=name), calling() as bound:
-            assert bound.prepare(state(AgentContext(**settings))).settings.budget.price_of(name) == price
+            assert TurnModel(bound, AgentContext(**settings)).price(name) == price
 
 
 UNKNOWN = "no price is known for the model 'nobodys'"
@@ -91,17 +87,17 @@ PROBLEMS: list[tuple[dict[str, Any], str | None]] = [
 @rows(*PROBLEMS)
 def test_limit_on_cost_needs_a_price_for_every_model(settings: dict[str, Any], words: str | None) -> None:
     with calling() as bound:
-        problem = bound.problem(AgentContext(**settings))
+        problem = TurnModel(bound, AgentContext(**settings)).problem()
         assert problem is None if words is None else words in (problem or "")
 
 
 # --- What earlier turns have lost
 
 
-def lose(bound: ModelRuntime, context: AgentContext, calls: int) -> None:
+def lose(bound: MachineModels, context: AgentContext, calls: int) -> None:
     """Let this many calls be entered and never be settled, as by a process that is killed."""
     for _ in range(calls):
-        thread = bound.prepare(state(context)).settings.budget.thread
+        thread = TurnModel(bound, context).settings(Profile(), "r").budget.thread
         entry = Entry(thread=thread, model="m", purpose="reply", input_tokens=10, output_tokens=5, cost_usd=0.0)
         assert isinstance(bound.book.reserve(entry, RunLimits()), int)
 
@@ -115,10 +111,10 @@ def own_book(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_thread_that_nobody_marks_begins_with_nothing_of_its_namesakes() -> None:
     with calling(ScriptedModel([])) as bound:
         lose(bound, CONTEXT, 2)
-        fresh = bound.spent_before(None, CONTEXT, "r", marked=False)
+        fresh = TurnModel(bound, CONTEXT).spent_before(None, "r", marked=False)
         assert fresh == Spending(booked=2)
         lose(bound, CONTEXT, 1)
-        later = bound.spent_before(fresh, CONTEXT, "r", marked=False)
+        later = TurnModel(bound, CONTEXT).spent_before(fresh, "r", marked=False)
     assert (later.usage, later.booked) == (APIUsageStats(1, 10, 5, 1), 3)
 
 
@@ -128,10 +124,10 @@ def test_marked_turn_is_charged_what_earlier_turns_lost_and_keeps_its_own_for_it
         lose(bound, CONTEXT, 1)
         bound.book.begin(book_thread(CONTEXT, "r"), first=True)
         lose(bound, CONTEXT, 3)
-        assert bound.spent_before(None, CONTEXT, "r", marked=True) == Spending(booked=2)
+        assert TurnModel(bound, CONTEXT).spent_before(None, "r", marked=True) == Spending(booked=2)
         bound.book.begin(book_thread(CONTEXT, "r"), first=False)
         lose(bound, CONTEXT, 1)
-        spent = bound.spent_before(None, CONTEXT, "r", marked=True)
+        spent = TurnModel(bound, CONTEXT).spent_before(None, "r", marked=True)
     assert (spent.usage, spent.booked) == (APIUsageStats(3, 30, 15, 3), 6)
 
 
@@ -146,5 +142,5 @@ WINDOWS: list[tuple[dict[str, Any], bool, int | None]] = [
 def test_window_is_the_contexts_or_known_by_the_models_name() -> None:
     for settings, embedded, tokens in WINDOWS:
         with calling() as bound:
-            prepared = bound.prepare(state(AgentContext(**settings), Profile(embedded=embedded)))
-        assert prepared.settings.window_tokens == tokens
+            window = TurnModel(bound, AgentContext(**settings)).window_tokens(Profile(embedded=embedded))
+        assert window == tokens

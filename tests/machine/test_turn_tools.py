@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 
 from mendgraph.graph.configuration.context import AgentContext
-from mendgraph.graph.machine.tool_runtime import ToolRuntime
+from mendgraph.graph.machine.machine_services import MachineTools
+from mendgraph.graph.machine.turn_tools import TurnTools
 from mendgraph.graph.runs.run import RunResult, run_task
 from mendgraph.nodes.execute_tools.commands.commands import CommandResult, Commands
 from mendgraph.nodes.execute_tools.registry import Tool, ToolContext, tool
@@ -52,8 +53,8 @@ def gateway(
     tools: tuple[Tool, ...] | None = None,
     roles: Mapping[str, Collection[str]] | None = None,
     secrets: tuple[str, ...] = (),
-) -> ToolRuntime:
-    return ToolRuntime(tools, DEFAULT_GUARDRAIL_RULES, roles or {}, secrets)
+) -> MachineTools:
+    return MachineTools(tools, DEFAULT_GUARDRAIL_RULES, roles or {}, secrets)
 
 
 def ran(root: Path, *replies: Use | Say, **more: Any) -> tuple[RunResult, ScriptedModel]:
@@ -85,7 +86,7 @@ def test_role_says_which_tools_there_are(root: Path) -> None:
         "operator": NAMES,
         "mine": {"read_file", "run_checks", "final_answer"},
     }.items():
-        assert known.allowed(AgentContext(workspace=str(root), role=role)) == names
+        assert TurnTools(known, AgentContext(workspace=str(root), role=role)).allowed == names
 
 
 def test_run_with_writable_paths_starts_no_program(root: Path) -> None:
@@ -94,13 +95,14 @@ def test_run_with_writable_paths_starts_no_program(root: Path) -> None:
     assert "run_command" in programs
     for role in (None, "operator", "mine"):
         context = AgentContext(workspace=str(root), role=role, writable_paths=("a.py",), allowed_programs=("make",))
-        assert known.allowed(context) == NAMES - programs
-        assert known.commands(context) is None
+        tools = TurnTools(known, context)
+        assert tools.allowed == NAMES - programs
+        assert tools.commands() is None
 
 
 def test_program_cannot_make_settings_of_the_user_in_the_workspace(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CONFIG_HOME", str(root / ".config"))
-    commands = gateway().commands(AgentContext(workspace=str(root), allowed_programs=("sh",)))
+    commands = TurnTools(gateway(), AgentContext(workspace=str(root), allowed_programs=("sh",))).commands()
     if not isinstance(commands, Commands):
         pytest.skip(str(commands))
     script = "mkdir -p .config/mendgraph; for name in config prices; do echo > .config/mendgraph/$name.toml; done"
@@ -113,10 +115,10 @@ def test_skills_of_the_user_are_for_the_runs_of_the_user(root: Path) -> None:
     write_files(skill, {"SKILL.md": "---\nname: deploy\ndescription: Deploys.\n---\n"})
     try:
         for served, notes, told_of in ((False, True, True), (False, False, False), (True, True, False)):
-            known = ToolRuntime(None, DEFAULT_GUARDRAIL_RULES, {}, (), served=served)
-            context = AgentContext(workspace=str(root), project_notes=notes)
-            names = [name for folder in known.user_skills(context) for name in folder.names]
-            assert (names, "read_skill" in known.usable(context)) == (["deploy"] * told_of, told_of)
+            known = MachineTools(None, DEFAULT_GUARDRAIL_RULES, {}, (), served=served)
+            tools = TurnTools(known, AgentContext(workspace=str(root), project_notes=notes))
+            names = [name for folder in tools.skills for name in folder.names]
+            assert (names, "read_skill" in tools.usable) == (["deploy"] * told_of, told_of)
     finally:
         shutil.rmtree(skill.parent.parent)
 
@@ -178,7 +180,7 @@ def test_model_is_told_only_of_tools_that_have_what_they_need(
 ) -> None:
     with pytest.MonkeyPatch.context() as patch:
         set_sandbox_problem(patch, problem)
-        usable = gateway().usable(AgentContext(workspace=str(root), **context))
+        usable = TurnTools(gateway(), AgentContext(workspace=str(root), **context)).usable
         assert usable == NAMES - missing - {"read_skill", "remember"}
         _, model = ran(root, DONE, context=context)
         assert told(model) & NEEDY == NEEDY - missing

@@ -1,0 +1,320 @@
+"""The step of `execute_tools`: what its calls may use, what it is charged, and how failed work is restored."""
+
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from functools import partial
+from hashlib import sha256
+from math import inf
+from os.path import join
+from typing import TYPE_CHECKING, Any
+
+from langgraph.runtime import get_runtime
+from langgraph.store.base import BaseStore
+
+from mendgraph.graph.langchain.callbacks import reported_tool_call
+from mendgraph.graph.machine.machine_services import MachineTools
+from mendgraph.graph.machine.small_models import example_lines, is_in_blocks, request_checks
+from mendgraph.graph.machine.state import AgentState, Update
+from mendgraph.graph.machine.turn_tools import TurnTools, permitted
+from mendgraph.graph.machine.workspace import TakenBack, WorkspaceRecords, first_hashes, kept_content
+from mendgraph.nodes.execute_tools.call_policy import CallPolicy
+from mendgraph.nodes.execute_tools.engine import DelegatingEngine, Engine, EngineConfig
+from mendgraph.nodes.execute_tools.files.deadline import CancellationScope
+from mendgraph.nodes.execute_tools.files.sandbox import check_workspace
+from mendgraph.nodes.execute_tools.journal.journal import Journal, parent_of
+from mendgraph.nodes.execute_tools.node import execute_tools
+from mendgraph.nodes.execute_tools.registry import RequestHints, ToolContext
+from mendgraph.nodes.execute_tools.run_call import Execution, StepResources, calls_made
+from mendgraph.nodes.execute_tools.step import changes_something, nothing_done
+from mendgraph.nodes.execute_tools.store.run_folder import Artifacts, run_folder
+from mendgraph.nodes.execute_tools.tool_run import ToolRun
+from mendgraph.nodes.execute_tools.trace import TraceEvent, TraceSink
+from mendgraph.nodes.guard.policy import edited_result, results_of_denied
+from mendgraph.nodes.guard.scope import Scope
+from mendgraph.nodes.language.history import asked_in, last_request
+from mendgraph.nodes.records import CallError, CallResult, JsonMap, Plan, Profile, ToolCall, ToolError, net_changes
+
+if TYPE_CHECKING:
+    from mendgraph.graph.machine.children import Children
+
+Write = Callable[[Any], None]
+"""LangGraph's stream writer: what it is given reaches whoever streams the run with mode "custom"."""
+
+RunCall = Callable[[ToolCall, ToolContext], ToolRun]
+InLoop = Callable[[Coroutine[Any, Any, Any]], Any]
+"""Runs a coroutine in the event loop of the run, from another thread, and waits for it."""
+OpenChildren = Callable[[dict[str, int], WorkspaceRecords], "Children"]
+"""(calls of this turn by tool, records of the workspace) -> what runs the children of a step."""
+
+
+def run_tools(
+    turn: TurnTools,
+    state: AgentState,
+    write: Write,
+    scope: CancellationScope | None = None,
+    task: str = "",
+    in_loop: InLoop | None = None,
+    wrap: Callable[[RunCall], RunCall] | None = None,
+    open_children: OpenChildren | None = None,
+) -> Update:
+    """Run the calls that guard allowed, and charge their time to the turn; nothing begins once `scope` is over.
+
+    `task` names this execution of the node, the same when a step that was cut off is run again. `in_loop` runs what is
+    async in the event loop of the run, `wrap` adds the hooks of a call, `open_children` what runs those of a step.
+    """
+    machine = turn.machine
+    context = turn.context
+    items = state["items"]
+    verdicts = state["verdicts"]
+    missing = check_workspace(context.workspace)
+    if isinstance(missing, ToolError):
+        return {"results": nothing_done(items, missing)}
+
+    execution = Execution(state["run_id"], task, state.get("step", 0))
+    sink = trace_sink(turn, execution, write)
+    counts = dict(state.get("tool_counts", {}))
+    policy = turn.policy(counts, parent_of(execution.run_id)[0])
+    engine = _engine(turn, sink, policy)
+    run_call, run_parallel = _ways_to_run(machine, engine, policy, in_loop, wrap)
+
+    if not any(item.tool in machine.child_tools for item in items):
+        open_children = None
+
+    changes_files = open_children is not None or changes_something(items, verdicts, machine.registry)
+    spending = state["spending"]
+
+    with machine.records.journal(context.workspace, execution.run_id, sink, needed=changes_files) as journal:
+        children = open_children and open_children(counts, _records_of_children(turn, journal))
+        resources = StepResources(
+            run=run_call,
+            registry=machine.registry,
+            context=_tool_context(turn, state, sink, scope),
+            log=turn.log(execution.run_id),
+            execution=execution,
+            journal=journal,
+            as_written=partial(machine.literals.restore, execution.run_id),
+            observe=reported_tool_call,
+            permit=partial(permitted, context),
+            beside=run_parallel,
+            children=None if children is None else partial(_run_children, engine, children),
+        )
+        update = execute_tools(state, results_of_denied(items, verdicts), resources)
+
+        if children is not None:
+            spending = children.spending
+
+    seconds = spending.seconds + update.pop("seconds")
+    update |= {"tool_counts": counts, "spending": spending.model_copy(update={"seconds": seconds})}
+    return {**update, "results": _with_edits(state, update["results"])}
+
+
+def _with_edits(state: AgentState, results: Sequence[CallResult]) -> list[CallResult]:
+    """The results, which say of calls that a person has edited what was changed."""
+    edited = list(results)
+    for place, verdict in enumerate(state["verdicts"]):  # calls without a verdict are denied
+        edited[place] = edited_result(state["items"][place], verdict, edited[place])
+
+    return edited
+
+
+def _records_of_children(turn: TurnTools, journal: Journal | ToolError | None) -> WorkspaceRecords:
+    records = turn.machine.records
+    if isinstance(journal, Journal):
+        return records.for_children(turn.context.workspace)
+    return records
+
+
+def restore_files(turn: TurnTools, state: AgentState, write: Write) -> TakenBack:
+    """Restore the files as they were before the turn, whose work has failed; a kill meanwhile is gone on from."""
+    run_id = state["run_id"]
+    sink = trace_sink(turn, Execution(run_id, "", state["step"]), write)
+    changed = tuple(net_changes(state["changes"]))
+    return turn.machine.records.take_back(turn.workspace(), run_id, state["first_step"], sink, changed)
+
+
+def results_of_cut_off_step(
+    turn: TurnTools, execution: Execution, items: Sequence[ToolCall | CallError]
+) -> dict[int, ToolRun]:
+    """The results of the calls of a step that was cut off, by their places; calls that were not made have none."""
+    machine = turn.machine
+    sink = trace_sink(turn, execution)
+
+    with machine.records.journal(turn.context.workspace, execution.run_id, sink, needed=True) as journal:
+        if not isinstance(journal, Journal):
+            return {}
+        return calls_made(journal, machine.registry, turn.workspace(), execution, items)
+
+
+def trace_sink(turn: TurnTools, execution: Execution, write: Write | None = None) -> TraceSink:
+    """The trace of a step, whose events go to `write`; without it nobody hears them."""
+    forward = None
+    if write is not None:
+        forward = partial(_forward, write)
+
+    return TraceSink(execution.run_id, str(execution.step), forward=forward, redactor=turn.machine.redactor())
+
+
+def _forward(write: Write, event: TraceEvent) -> None:
+    write({"type": "trace", **vars(event)})
+
+
+def scope_of(state: AgentState) -> Scope:
+    """What the calls of a run may change without asking, by what a person typed in its thread."""
+    context = state["context"]
+    request = ""
+    if context.request_permits:
+        request = asked_in(state.get("messages") or [])
+
+    return Scope.of(request, context.writable_paths, strict=context.strict, root=context.workspace)
+
+
+def foreign_to(state: AgentState) -> frozenset[str]:
+    """The lines that an edit of this turn may not have from the prompt's examples; none where none were shown."""
+    return example_lines(state.get("profile", Profile()), state.get("messages") or [])
+
+
+# --- What a step is bound to
+
+
+def _engine(turn: TurnTools, sink: TraceSink, policy: CallPolicy) -> DelegatingEngine:
+    context = turn.context
+    longest_s = max([context.tool_timeout_s, *context.tool_timeouts_s.values()])
+    config = EngineConfig(async_timeout_s=longest_s)
+    return DelegatingEngine(turn.machine.registry, sink, config, policy=policy, redactor=sink.redactor)
+
+
+def _tool_context(
+    turn: TurnTools, state: AgentState, sink: TraceSink, cancellation: CancellationScope | None
+) -> ToolContext:
+    context = turn.context
+    run_id = state["run_id"]
+    profile = state["profile"]
+    scope = scope_of(state)
+
+    seconds_left = inf
+    if context.max_seconds is not None:
+        seconds_left = context.max_seconds - state["spending"].seconds
+
+    request = ""
+    hints = None
+    if profile.small:
+        request = last_request(state.get("messages") or [])
+    if request:
+        hints = _hints(request, state)
+
+    return ToolContext(
+        workspace=turn.workspace(partial(sink.emit, "sandbox.refused"), scope),
+        files_read=state.get("files_read", {}),
+        plan=state.get("plan") or Plan(),
+        timeout_s=context.tool_timeout_s,
+        max_lines=context.read_max_lines,
+        seconds_left=seconds_left,
+        artifacts=_artifacts(turn, run_id),
+        commands=turn.commands(scope),
+        network=_network(turn),
+        scope=cancellation,
+        syntax_gate=context.syntax_gate,
+        checks=turn.checks(),
+        changes=state.get("changes") or (),
+        session_start=partial(first_hashes, context.workspace, run_id),
+        backup=partial(kept_content, context.workspace),
+        task=request,
+        hints=hints,
+        foreign=foreign_to(state),
+        evidence_required=bool(request) and is_in_blocks(profile),
+        state=state,
+        skill=turn.skill,
+        servers=turn.machine.mcp_servers(run_id),
+        remember=partial(_remember, turn, get_runtime().store) if context.memory else None,
+    )
+
+
+def _artifacts(turn: TurnTools, run_id: str) -> Artifacts | None:
+    """Where long results of the thread are kept: apart for each workspace that the thread works in."""
+    folder = run_folder(parent_of(run_id)[0])
+    if isinstance(folder, ToolError):
+        return None
+
+    workspace_hash = sha256(turn.context.workspace.encode("utf-8", "surrogatepass")).hexdigest()[:16]
+    return Artifacts(join(folder, f"results-{workspace_hash}"))
+
+
+def _network(turn: TurnTools) -> Any:
+    if not turn.context.allowed_hosts:
+        return None
+
+    from mendgraph.nodes.execute_tools.network.network import Network  # what it imports takes time
+
+    return Network(turn.context.network())
+
+
+def _hints(request: str, state: AgentState) -> RequestHints | None:
+    """What a small model is told while it has another try; words end no run."""
+    tries = state["loop"].failed_tries if "loop" in state else 0
+    if tries + 1 >= state["context"].max_failed_tries:
+        return None
+
+    return request_checks(request)
+
+
+def _remember(turn: TurnTools, store: BaseStore | None, text: str) -> str | ToolError:
+    from mendgraph.graph.machine.memory import Memory
+
+    return Memory(store, turn.context.workspace).remember(text, turn.machine.redactor().text)
+
+
+# --- How its calls run
+
+
+def _ways_to_run(
+    machine: MachineTools,
+    engine: Engine,
+    policy: CallPolicy,
+    in_loop: InLoop | None,
+    wrap: Callable[[RunCall], RunCall] | None,
+) -> tuple[RunCall, Callable[[ToolCall], bool]]:
+    """What runs one call, and whether a call may run while others do. Hooks see one call after the other."""
+    run_call: RunCall = engine.run_sync
+    if in_loop is not None:
+        run_call = partial(_run_in_loop, machine, engine, in_loop)
+
+    if wrap is not None:
+        return wrap(run_call), _never
+
+    return run_call, partial(_runs_in_parallel, machine, policy)
+
+
+def _runs_in_parallel(machine: MachineTools, policy: CallPolicy, call: ToolCall) -> bool:
+    tool = machine.registry.get(call.tool)
+    return tool is not None and machine.may_run_in_parallel(call.tool) and not policy.is_in_turn(tool)
+
+
+def _never(_: ToolCall) -> bool:
+    return False
+
+
+def _run_in_loop(
+    machine: MachineTools, engine: Engine, in_loop: InLoop, call: ToolCall, context: ToolContext
+) -> ToolRun:
+    """Run an async tool in the event loop, and a sync one in this thread, which blocks nobody."""
+    tool = machine.registry.get(call.tool)
+    if tool is None or not (tool.arun or tool.asynchronous):
+        return engine.run_sync(call, context)
+
+    run: ToolRun = in_loop(engine.run_async(call, context))
+    return run
+
+
+def _run_children(
+    engine: DelegatingEngine, children: "Children", calls: Mapping[int, ToolCall], context: ToolContext
+) -> tuple[list[ToolRun], float]:
+    """The results of calls that are runs of their own, in order, and the seconds that they took."""
+    places = list(calls)
+    seconds = 0.0
+
+    def perform(allowed: dict[int, JsonMap]) -> dict[int, object]:
+        nonlocal seconds
+        by_place = {places[number]: arguments for number, arguments in allowed.items()}
+        outputs, seconds = children.run(by_place, context.seconds_left)
+        return {number: outputs[places[number]] for number in allowed}
+
+    return engine.side_by_side(list(calls.values()), context, perform), seconds

@@ -1,0 +1,123 @@
+"""How a turn of a session starts: its request, the locks that it needs, and why it cannot start."""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from langchain_core.messages import HumanMessage
+from langchain_core.runnables import RunnableConfig
+
+from mendgraph.graph.machine.build import NodeTimeoutError
+from mendgraph.graph.machine.state import PrunedHistoryError
+from mendgraph.graph.machine.workspace import WorkspaceRecords, decide_open_changes
+from mendgraph.nodes.execute_tools.journal.journal import Journal
+from mendgraph.nodes.execute_tools.store.database import StoreError
+from mendgraph.nodes.execute_tools.store.run_folder import run_folder, workspace_folder, workspace_folder_path
+from mendgraph.nodes.execute_tools.store.run_lock import Owner, RunLock, WorkspaceLock
+from mendgraph.nodes.records import Outcome, StopCause, StopReason, ToolError, ToolErrorCode
+
+
+class TurnRequest(NamedTuple):
+    """The request of a turn: its text, and the id of its message, which is the same whenever it is sent again.
+
+    `undone` says that a person has undone the changes of the turn since.
+    """
+
+    text: str
+    message_id: str
+    undone: bool = False
+
+
+class TurnStart(NamedTuple):
+    """The input of the machine and the checkpoint that it starts from; with `ended` there is nothing to run."""
+
+    input: Any = None
+    config: RunnableConfig | None = None
+    ended: Outcome | None = None
+
+
+Begin = Callable[[], TurnStart | StopCause]
+"""Prepares a turn; returns its start, or why it cannot begin."""
+
+AT_WORK = StopCause(
+    reason=StopReason.WORKSPACE_BUSY,
+    message="This session is at work on another request: wait for its end, or use another session.",
+)
+"""Why a session cannot begin a second turn."""
+FORGOTTEN = "This run was removed meanwhile (`mendgraph runs prune`), and its history with it: begin a new one."
+
+
+def cause_of(error: StoreError | NodeTimeoutError) -> StopCause:
+    """Why a turn ends whose store or history cannot be used, or in which a node did not end in time."""
+    if isinstance(error, PrunedHistoryError):
+        reason = StopReason.HISTORY_PRUNED
+    elif isinstance(error, StoreError):
+        reason = StopReason.STORE_FAILED
+    else:
+        reason = StopReason.WALL_CLOCK
+    return StopCause(reason=reason, message=str(error))
+
+
+def turn_start(request: TurnRequest) -> TurnStart:
+    """The start of a turn with this request. Its message keeps its id, so that sending it again adds nothing."""
+    return TurnStart({"messages": [HumanMessage(request.text, id=request.message_id or None)]})
+
+
+def invalid_request(message: str) -> StopCause:
+    """Why a turn cannot begin whose request does not fit the thread."""
+    return StopCause(reason=StopReason.INVALID_REQUEST, message=message)
+
+
+# --- While a turn runs, nobody else works in its workspace or on its thread
+
+
+class SessionLocks:
+    """The locks of the workspace at `root` and of the thread. `records` are those of the machine's workspaces."""
+
+    def __init__(self, root: str, thread_id: str, records: WorkspaceRecords) -> None:
+        self._root = root
+        self._thread_id = thread_id
+        self._records = records
+        self._locks: list[RunLock | WorkspaceLock] = []
+
+    def acquire(self) -> StopCause | None:
+        """Lock both, and decide the changes that the last run there left open; or say why that cannot be.
+
+        Locks that are held already are kept.
+        """
+        if self._locks:
+            return None
+
+        problem = self._lock(WorkspaceLock, workspace_folder(self._root), "in this workspace")
+        problem = problem or self._lock(RunLock, run_folder(self._thread_id), f"on the run {self._thread_id}")
+        if problem is not None:
+            self.release()
+            reason = StopReason.STORE_FAILED
+            if problem.code is ToolErrorCode.UNAVAILABLE:
+                reason = StopReason.WORKSPACE_BUSY
+
+            return StopCause(reason=reason, message=problem.message)
+
+        self._records.hold(self._root)
+        decided = decide_open_changes(Journal(workspace_folder_path(self._root)), self._root)
+        if isinstance(decided, ToolError):
+            self.release()
+            return StopCause(reason=StopReason.WORKSPACE_FAILED, message=decided.message)
+
+        return None
+
+    def _lock(self, kind: type[WorkspaceLock] | type[RunLock], folder: str | ToolError, what: str) -> ToolError | None:
+        if isinstance(folder, ToolError):
+            return folder
+
+        lock = kind(folder, what=what)
+        problem = lock.acquire(Owner(self._thread_id))
+        if problem is None:
+            self._locks.append(lock)
+
+        return problem
+
+    def release(self) -> None:
+        """Let others work there; nothing happens where nothing is locked."""
+        self._records.release(self._root)
+        while self._locks:
+            self._locks.pop().release()
