@@ -44,7 +44,7 @@ from mendgraph.nodes.call_model.window import StandIns
 from mendgraph.nodes.execute_tools.call_policy import BreakerConfig, breakers_by_name
 from mendgraph.nodes.execute_tools.files.deadline import monotonic_s
 from mendgraph.nodes.execute_tools.journal.journal import parent_of
-from mendgraph.nodes.execute_tools.secrets.redact import RedactedStream
+from mendgraph.nodes.execute_tools.secrets.text_parts import RedactedStream
 from mendgraph.nodes.language.history import in_openai_form, media_of
 from mendgraph.nodes.records import EditForm, JsonMap, Profile, ProviderFailure, ToolError, ToolSpec
 

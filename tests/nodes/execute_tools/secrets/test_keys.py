@@ -11,7 +11,8 @@ from mendgraph.nodes.execute_tools.secrets.keys import (
     meanings_in,
     names_a_literal,
 )
-from mendgraph.nodes.execute_tools.secrets.shapes import SHAPES, shape_spans
+from mendgraph.nodes.execute_tools.secrets.shape_table import SHAPES
+from mendgraph.nodes.execute_tools.secrets.shapes import shape_spans
 from tests.nodes.execute_tools.secrets.samples import BLOCKS, KEYS
 from tests.row_tables import every_row
 
