@@ -134,8 +134,11 @@ def find_cover(
     except _SearchError as error:
         return error.reason
 
-    read_only = (*cover.repositories, *cover.settings)
-    cover.pinned = sorted({folder for name in read_only for folder in folders_above(name)})
+    folders: set[str] = set()
+    for name in (*cover.repositories, *cover.settings):
+        folders.update(folders_above(name))
+
+    cover.pinned = sorted(folders)
     most = max(len(cover.files), len(cover.folders))
 
     if most > MOST_COVERED or len(cover.pinned) > MOST_PINNED:

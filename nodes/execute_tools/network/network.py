@@ -229,10 +229,10 @@ _TYPE: Final = re.compile(
     r"\s*([a-z0-9!#$&^_.+-]{1,100}/[a-z0-9!#$&^_.+-]{1,100})\s*(?:;.*)?", re.IGNORECASE | re.DOTALL
 )
 _CHARSET: Final = re.compile(r";\s*charset\s*=\s*[\"']?([a-z0-9_.:-]{1,40})", re.IGNORECASE)
-_TEXT_TYPES: Final = frozenset(
-    f"application/{name}"
-    for name in ("json", "xml", "javascript", "x-javascript", "x-ndjson", "yaml", "x-yaml", "toml", "x-sh")
+_TEXT_SUBTYPES: Final = frozenset(
+    {"json", "xml", "javascript", "x-javascript", "x-ndjson", "yaml", "x-yaml", "toml", "x-sh"}
 )
+"""Subtypes of `application` that are text."""
 _LATIN: Final = {"iso8859-1": "cp1252", "cp1252": "cp1252", "ascii": "cp1252"}
 """Codecs of old pages, by the declared ones. Source: WHATWG Encoding."""
 
@@ -387,7 +387,8 @@ def _unreadable_content(status: int, media_type: str, headers: Mapping[str, str]
     if encoding not in {"", "identity"}:
         return f"content encoded as {quoted(encoding)}"
 
-    is_text = media_type.startswith("text/") or media_type in _TEXT_TYPES
+    kind, _, subtype = media_type.partition("/")
+    is_text = kind == "text" or (kind == "application" and subtype in _TEXT_SUBTYPES)
     if is_text or media_type.endswith(("+json", "+xml", "+yaml")):
         return ""
 

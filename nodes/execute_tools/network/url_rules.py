@@ -164,11 +164,12 @@ def parse_host_entry(entry: str) -> HostPattern | None:
 
 def rule_problems(rules: NetworkRules) -> tuple[str, ...]:
     """One sentence for each invalid entry, to show to the user."""
-    problems = [
-        f"{quoted(entry)} is no host: write a name such as docs.python.org, *.example.com, host:8080 or [::1]:8080."
-        for entry in (*rules.hosts, *rules.allow_private)
-        if parse_host_entry(entry) is None
-    ]
+    problems = []
+
+    for entry in (*rules.hosts, *rules.allow_private):
+        if parse_host_entry(entry) is None:
+            examples = "docs.python.org, *.example.com, host:8080 or [::1]:8080"
+            problems.append(f"{quoted(entry)} is no host: write a name such as {examples}.")
 
     if any(pattern.host == "" for pattern in _patterns(rules.allow_private)):
         problems.append("'*' cannot stand for private hosts: name each of them.")

@@ -277,15 +277,30 @@ URL_LOGIN: Final = Shape(
     loose=True,
 )
 
-COMMAND_SHAPES: Final = tuple(
-    _command(program, options, separator, secret)
-    for programs, options, separator, secret in _COMMANDS
-    for program in programs.split()
-)
+
+def _command_shapes() -> list[Shape]:
+    shapes = []
+
+    for programs, options, separator, secret in _COMMANDS:
+        shapes += [_command(program, options, separator, secret) for program in programs.split()]
+
+    return shapes
+
+
+def _prefixed_shapes() -> list[Shape]:
+    shapes = []
+
+    for prefixes, tail in _PREFIXED:
+        shapes += [_key(prefix, tail) for prefix in prefixes.split()]
+
+    return shapes
+
+
+COMMAND_SHAPES: Final = tuple(_command_shapes())
 
 SHAPES: Final = (
     *COMMAND_SHAPES,
-    *(_key(prefix, tail) for prefixes, tail in _PREFIXED for prefix in prefixes.split()),
+    *_prefixed_shapes(),
     _key("sk-", _T + "{16,}+", _is_random_key),  # OpenAI, Anthropic, DeepSeek, OpenRouter
     _key("hf_", rf"(?:{_N}{{30,40}}+(?![A-Za-z0-9_])|(?=[A-Za-z]*+[0-9]){_N}{{20,}}+)"),  # Hugging Face
     URL_LOGIN,

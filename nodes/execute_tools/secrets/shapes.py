@@ -1,6 +1,7 @@
 """The search for secrets that are recognized by their shape. Pure."""
 
 import re
+import string
 from collections.abc import Iterable, Iterator
 from typing import Final
 
@@ -10,9 +11,9 @@ from mendgraph.nodes.execute_tools.secrets.shape_table import COMMAND_SHAPES, SH
 
 SHORTEST_TOKEN: Final = 15
 """Characters of the shortest key that is recognized by its prefix."""
-_TOKEN_BYTES: Final = bytes(
-    byte if chr(byte).isascii() and (chr(byte).isalnum() or chr(byte) in "_-.+/=~:") else 32 for byte in range(256)
-)
+_TOKEN_SIGNS: Final = (string.ascii_letters + string.digits + "_-.+/=~:").encode()
+_TOKEN_BYTES: Final = bytes(byte if byte in _TOKEN_SIGNS else ord(" ") for byte in range(256))
+"""A table for `bytes.translate`: a space for each byte that no key has."""
 
 
 def _words_of(shapes: Iterable[Shape]) -> Iterator[tuple[str, Shape]]:
@@ -36,7 +37,8 @@ def shape_spans(text: str, folded: str) -> Iterator[tuple[int, int]]:
     if _OPTION.search(text):
         shapes.update(dict.fromkeys(meanings_in(_COMMAND_WORDS, folded)))
 
-    if tokens := _long_tokens(text):
+    tokens = _long_tokens(text)
+    if tokens:
         shapes.update(dict.fromkeys(meanings_in(_TOKEN_WORDS, tokens)))
 
     for shape in shapes:
