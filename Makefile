@@ -73,7 +73,7 @@ coverage: setup ## all tests, with the branches that they take: 97 % of all, 99 
 	@$(BIN)/coverage erase
 	@# A thread that is interrupted inside of coverage's own lock keeps it for ever: one test is left out.
 	@$(BIN)/coverage run -m pytest -n 2 --dist loadfile --ignore tests/architecture --ignore tests/benchmarks $(ARGS) \
-		--deselect tests/nodes/execute_tools/files/test_deadline.py::test_after_a_timeout_nothing_changes_any_more
+		--deselect tests/workspace/files/test_deadline.py::test_after_a_timeout_nothing_changes_any_more
 	@$(BIN)/coverage combine -q
 	@echo "--- all files of graph/ and nodes/"
 	@$(BIN)/coverage report --fail-under=97 --omit=none
@@ -83,7 +83,7 @@ coverage: setup ## all tests, with the branches that they take: 97 % of all, 99 
 lint: setup ## ruff, mypy, pyright on the examples of the documents, the import contracts, the rules of tests/architecture
 	@$(BIN)/ruff check
 	@$(BIN)/ruff format --check
-	@$(BIN)/python -m tests.documents build/examples
+	@$(BIN)/python -m tests.contract.documents build/examples
 	@$(BIN)/mypy -n 2 mendgraph tests benchmarks build/examples
 	@$(BIN)/basedpyright
 	@$(BIN)/lint-imports --no-logo

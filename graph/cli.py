@@ -16,7 +16,7 @@ import typer
 
 from mendgraph.graph.runs.run_words import chat_command
 from mendgraph.graph.terminal import batch_command, options as opt, process_end, run_commands, setup_commands
-from mendgraph.graph.terminal.process_end import ExitCode, RefusedError, by_whom, found
+from mendgraph.graph.terminal.process_end import ExitCode, RefusedError, by_whom, unwrap
 from mendgraph.nodes.language.display import one_line, short_id
 from mendgraph.nodes.language.installation import how_to_add
 
@@ -317,7 +317,7 @@ def _take_up(chosen: opt.Options, run: str, work: "Callable[[Setup], int]", *, e
     from mendgraph.graph.runs.runs import RunState, get_run
 
     place = unattended(str(chosen.root))  # its work is not over before it is committed
-    known = found(get_run(run or (place.run if place else ""), str(chosen.root)))
+    known = unwrap(get_run(run or (place.run if place else ""), str(chosen.root)))
 
     if known.standing is RunState.FINISHED and not even_finished and place is None:
         talk = chat_command(known.run_id, str(chosen.root))
@@ -359,9 +359,9 @@ def _resume_served(chosen: opt.Options, run: str, work: "Callable[[Setup], int]"
             message = "no turn of this thread was cut off in this folder: send a request to a server"
             raise RefusedError(ExitCode.USAGE_ERROR, message)
 
-        problem = give_workspace_name(found(workspace_folder(root)), f"{user}/{os.path.basename(root)}")
+        problem = give_workspace_name(unwrap(workspace_folder(root)), f"{user}/{os.path.basename(root)}")
         if problem is not None:
-            found(problem)
+            unwrap(problem)
 
         def resumed(setup: "Setup") -> int:
             return work(replace(setup, session_options={**setup.session_options, "checkpointer": saver}))
@@ -377,7 +377,7 @@ def _on_a_branch(chosen: opt.Options, task: str) -> "Setup":
     from mendgraph.graph.fleet.unattended import begin, cost_limit
 
     run_id = uuid4().hex
-    place = found(begin(str(chosen.root), task, run_id, **chosen.unattended or {}))
+    place = unwrap(begin(str(chosen.root), task, run_id, **chosen.unattended or {}))
     settings = {**cost_limit(chosen.settings), **chosen.settings}
     settings["readable_folders"] = (*settings.get("readable_folders", ()), *place.installed())
     setup = _setup(replace(chosen, root=Path(place.root), run_id=run_id, settings=settings), attended=False)

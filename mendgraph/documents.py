@@ -17,7 +17,7 @@ from mendgraph.nodes.call_model.budget import (
     reset_turn_usage,
     update_usage_after_call,
 )
-from mendgraph.nodes.call_model.window import Memory
+from mendgraph.nodes.call_model.memory import Memory
 from mendgraph.nodes.execute_tools.engine import Engine, EngineConfig
 from mendgraph.nodes.execute_tools.environment import Environment, ExecResult
 from mendgraph.nodes.execute_tools.files.sandbox import PathAccess, PathSandbox

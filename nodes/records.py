@@ -353,6 +353,11 @@ class ToolSpec(Record):
     seldom_in: tuple[EditForm, ...] = ()
     offered: bool = True
 
+    @property
+    def requires_value(self) -> bool:
+        """Whether this is the terminal tool of a run whose answer has to fit a schema."""
+        return self.terminal and "value" in self.parameters.get("required", [])
+
 
 # --- May it run?
 
@@ -489,28 +494,28 @@ class StopReason(StrEnum):
     MAX_STEPS = "max_steps", "Send another message, or `mendgraph resume --max-steps N`.", True
     WALL_CLOCK = "wall_clock", "Send another message, or `mendgraph resume --max-seconds S`.", True, True
     MAX_COST = "max_cost", "Raise it: `mendgraph resume --max-cost-usd USD`.", True
-    ANSWERED = "answered", "Send another message to go on."
-    HEALING_EXHAUSTED = "healing_exhausted", "Try again, or a larger model: `mendgraph resume --model NAME`."
-    SCHEMA_REPAIR_EXHAUSTED = "schema_repair_exhausted", "Loosen the schema, or `mendgraph resume --model NAME`."
-    LOOP_PERSISTED = "loop_persisted", "Say it in other words, or take a larger model: `mendgraph resume --model NAME`."
-    PROVIDER_FAILED = "provider_failed", "Mend what the message names, then go on with `mendgraph resume`.", False, True
-    CONTEXT_OVERFLOW = "context_overflow", "Take a larger window: `mendgraph resume --model NAME`.", False, True
+    ANSWERED = "answered", "Send another message to continue."
+    HEALING_EXHAUSTED = "healing_exhausted", "Try again, or use a stronger model: `mendgraph resume --model NAME`."
+    SCHEMA_REPAIR_EXHAUSTED = "schema_repair_exhausted", "Relax the schema, or `mendgraph resume --model NAME`."
+    LOOP_PERSISTED = "loop_persisted", "Rephrase the task, or use a stronger model: `mendgraph resume --model NAME`."
+    PROVIDER_FAILED = "provider_failed", "Fix what the message names, then `mendgraph resume`.", False, True
+    CONTEXT_OVERFLOW = "context_overflow", "Use a larger context window: `mendgraph resume --model NAME`.", False, True
     EMPTY_REPLY = "empty_reply", "Try again, or another model: `mendgraph resume --model NAME`."
-    REFUSED = "refused", "Word the task differently, or ask another model: `mendgraph resume --model NAME`."
-    CANCELLED = "cancelled", "Go on from there with `mendgraph resume`, or send another message.", True, True
-    INVALID_REQUEST = "invalid_request", "Mend what the message names, then send the task again.", False, True
-    WORKSPACE_FAILED = "workspace_failed", "Make room or mend the disk, then send the task again.", False, True
-    WORKSPACE_CHANGED = "workspace_changed", "Look at the named files, then `mendgraph resume`.", False, True
-    WORKSPACE_BUSY = "workspace_busy", "Wait until the other run has ended, or stop it, then try again.", False, True
-    CHECKS_FAILED = "checks_failed", "Look at what fails, then say more of what is wanted, or take a larger model."
-    EDITS_FAILED = "edits_failed", "Say in other words what is wanted, name the file, or take a larger model."
-    NOT_CHECKED = "not_checked", "Look at the changes, or send the task again with a check (--check 'make test')."
-    NOTHING_CHANGED = "nothing_changed", "Say in other words what is to be changed and where, or take a larger model."
-    HOOK_FAILED = "hook_failed", "Mend the hook that the message names, then send the task again.", False, True
-    STORE_FAILED = "store_failed", "Mend what the message names; `mendgraph runs` lists the run.", False, True
-    HISTORY_PRUNED = "history_pruned", "Restore the deleted checkpoints, or begin a new thread.", False, True
-    DAY_LIMIT = "day_limit", "Go on tomorrow (UTC), or raise it: `mendgraph resume --max-tokens-per-day N`.", True, True
-    ACCOUNT_LIMIT = "account_limit", "Raise it, or name another: `mendgraph resume --account NAME`.", True, True
+    REFUSED = "refused", "Rephrase the task, or use another model: `mendgraph resume --model NAME`."
+    CANCELLED = "cancelled", "Continue with `mendgraph resume`, or send another message.", True, True
+    INVALID_REQUEST = "invalid_request", "Fix what the message names, then send the task again.", False, True
+    WORKSPACE_FAILED = "workspace_failed", "Free disk space or repair the disk, then send the task again.", False, True
+    WORKSPACE_CHANGED = "workspace_changed", "Review the named files, then `mendgraph resume`.", False, True
+    WORKSPACE_BUSY = "workspace_busy", "Wait for the other run to end, or stop it, then try again.", False, True
+    CHECKS_FAILED = "checks_failed", "Review what fails, then add detail to the task, or use a stronger model."
+    EDITS_FAILED = "edits_failed", "Rephrase the task, name the file, or use a stronger model."
+    NOT_CHECKED = "not_checked", "Review the changes, or name a check and send the task again (--check 'make test')."
+    NOTHING_CHANGED = "nothing_changed", "Describe what to change and where, or use a stronger model."
+    HOOK_FAILED = "hook_failed", "Fix the hook that the message names, then send the task again.", False, True
+    STORE_FAILED = "store_failed", "Fix what the message names; `mendgraph runs` lists the run.", False, True
+    HISTORY_PRUNED = "history_pruned", "Restore the deleted checkpoints, or start a new thread.", False, True
+    DAY_LIMIT = "day_limit", "Continue tomorrow (UTC), or `mendgraph resume --max-tokens-per-day N`.", True, True
+    ACCOUNT_LIMIT = "account_limit", "Raise it, or use another account: `mendgraph resume --account NAME`.", True, True
 
 
 class StopCause(Record):

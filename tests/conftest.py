@@ -12,7 +12,7 @@ import pytest
 
 from mendgraph.nodes.call_model.endpoint import DEFAULT_MODELS
 from tests import extent, network, workspace_watch
-from tests.machine import tally
+from tests.machine.exploration import tally
 from tests.memory_folder import memory_folder
 from tests.postgres import (
     MISSING,
@@ -24,10 +24,10 @@ from tests.postgres import (
 )
 from tests.snapshots import OPTION, Snapshots
 
-pytest_plugins = ["tests.runs.studio", "tests.runs.servers"]
+pytest_plugins = ["tests.surfaces.serving.studio", "tests.surfaces.serving.servers"]
 """The servers that `make studio` and `mendgraph serve` start, for the tests that are their clients."""
 
-SERVED = ("tests/browser/", "tests/runs/test_studio.py", "tests/runs/test_servers.py")
+SERVED = ("tests/browser/", "tests/surfaces/serving/test_studio.py", "tests/surfaces/serving/test_servers.py")
 """The tests of those servers, which take seconds to start."""
 
 FOREIGN_SETTINGS = ("GITHUB_ACTIONS", "OPENAI_", "LANGCHAIN_", "LANGSMITH_", "LANGGRAPH_", "HF_", "MENDGRAPH_", "OTEL_")
@@ -79,7 +79,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """The tests that take minutes come first, so that no worker waits for them; those of sweeps are skipped."""
-    items.sort(key=lambda item: not item.nodeid.startswith("tests/machine/"))
+    items.sort(key=lambda item: not item.nodeid.startswith("tests/machine/exploration/"))
     for item in items:
         for name, reason in extent.SKIPPED.items():
             if reason and item.get_closest_marker(name) is not None:

@@ -1,50 +1,52 @@
-"""Tables of cases that count as one test: every row is tried, and all that fail are told.
+"""Tables of cases that count as one test: every row is tried, and pytest reports each row that fails as a subtest.
 
 An item of pytest costs three milliseconds and many rows cost microseconds. A row begins in a folder of its own: the
 fixtures `tmp_path` and `bench` are other ones for each.
 """
 
 import inspect
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from functools import wraps
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 Test = Callable[..., None]
 
 
-def every_row(names: str, rows: Iterable[Any]) -> Callable[[Test], Test]:
-    """Give each row to the test, as `pytest.mark.parametrize` does, but in one item."""
-    fields = [name.strip() for name in names.split(",")]
-    table = [row if len(fields) > 1 else (row,) for row in rows]
-    return lambda test: _tried_with(test, fields, table)
-
-
 def rows(*table: Any) -> Callable[[Test], Test]:
-    """Give each row to the test: a tuple fills its first parameters, anything else the first one."""
-    tuples = [row if type(row) is tuple else (row,) for row in table]
-    return lambda test: _tried_with(test, [*inspect.signature(test).parameters][: len(tuples[0])], tuples)
+    """Give each row to the test: a tuple fills its first parameters, anything else the first one.
+
+    Two of them on one test give it each row of the one with each row of the other.
+    """
+    table_rows = [row if type(row) is tuple else (row,) for row in table]
+    assert len({len(row) for row in table_rows}) == 1, "a table has at least one row, and its rows have one length"
+    return lambda test: _test_of_table(test, table_rows)
 
 
-def _tried_with(test: Test, fields: list[str], table: list[Any]) -> Test:
-    assert table, "the table has no rows"
+def _test_of_table(test: Test, table: list[tuple[Any, ...]]) -> Test:
+    fields = [*inspect.signature(test).parameters][: len(table[0])]
+    if hasattr(test, "row_table"):
+        test, inner_fields, inner_table = vars(test)["row_table"]
+        fields, table = [*fields, *inner_fields], [(*row, *inner) for row in table for inner in inner_table]
 
     @wraps(test)
-    def try_all(**fixtures: Any) -> None:
-        failures: list[Exception] = []
+    def try_all(subtests: pytest.Subtests, **fixtures: Any) -> None:
         for number, row in enumerate(table):
             renewed = {name: _renewed(name, fixture, number) for name, fixture in fixtures.items()}
+            values = dict(zip(fields, row, strict=True))
             try:
-                test(**renewed, **dict(zip(fields, row, strict=True)))
-            except Exception as error:  # noqa: BLE001 - told below, with its row
-                error.add_note(f"row {number}: {row!r:.2000}")
-                failures.append(error)
-        if failures:
-            raise ExceptionGroup(f"{len(failures)} of {len(table)} rows fail", failures)
+                test(**renewed, **values)
+            except Exception:
+                with subtests.test(f"row {number}", **values):
+                    raise
 
     signature = inspect.signature(test)
     needed = [parameter for parameter in signature.parameters.values() if parameter.name not in fields]
-    vars(try_all)["__signature__"] = signature.replace(parameters=needed)
+    subtests = inspect.Parameter("subtests", inspect.Parameter.KEYWORD_ONLY)
+    vars(try_all)["__signature__"] = signature.replace(parameters=[*needed, subtests])
+    vars(try_all)["row_table"] = (test, fields, table)
     return try_all
 
 

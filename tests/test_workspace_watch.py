@@ -9,7 +9,7 @@ import pytest
 
 from mendgraph.nodes.execute_tools.files.workspace import Workspace
 from tests.architecture.product import EFFECT_PACKAGES
-from tests.nodes.execute_tools.files.layout import allow
+from tests.workspace.files.layout import allow
 from tests.workspace_watch import ROOT, Sighting, installed, watched
 
 PRODUCT, EFFECTS = "nodes/guard/made_up.py", f"{EFFECT_PACKAGES[0]}made_up.py"

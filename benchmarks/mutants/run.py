@@ -1,6 +1,6 @@
 """Change the pure files in small ways, one at a time, and see whether their tests notice.
 
-Each file's mutants are run against the tests of its package, and of spec 1 where they name it. Nothing is written
+Each file's mutants are run against the tests of its package, and of spec 1 where they import it. Nothing is written
 outside a temporary folder.
 Survivors are listed as lines of a diff; one that does no harm is explained in benchmarks/mutants/explained.toml.
 """
@@ -66,19 +66,19 @@ def files_to_mutate(patterns: Sequence[str]) -> list[str]:
 
 
 def package_tests(path: str) -> tuple[str, ...]:
-    """The test files of a file's package, the attacks on it, and those of spec 1 that name it; its own first."""
-    folder, own = PurePosixPath("tests", path).parent, f"test_{PurePosixPath(path).name}"
-    files = [*(ROOT / folder).glob("test_*.py"), *(ROOT / folder / "attacks").glob("test_*.py")]
-    found = [file.relative_to(ROOT).as_posix() for file in files]
-    found += [file for file, text in _specs().items() if f"{module_name(path)} import" in text]
-    return tuple(sorted(found, key=lambda file: (not file.endswith(f"/{own}"), file)))
+    """The test files that mutants of a file are run against, those that are named after the file first.
 
-
-@cache
-def _specs() -> dict[str, str]:
-    """The tests of the one spec that names functions."""
-    files = (file.relative_to(ROOT).as_posix() for file in (ROOT / "tests/specs").glob("test_spec_1_*.py"))
-    return {file: text_of(file) for file in files}
+    They are the tests in folders with the name of the file's package, the tests in any folder that are named after the
+    file and import it, and the tests of spec 1 that import it.
+    """
+    package, own_name = PurePosixPath(path).parent.name, f"test_{PurePosixPath(path).name}"
+    files = [file for file in sources("tests") if PurePosixPath(file).name.startswith("test_")]
+    candidates = [
+        file for file in files if file.endswith(f"/{own_name}") or file.startswith("tests/specs/test_spec_1_")
+    ]
+    chosen_files = {file for file in files if PurePosixPath(file).parent.name == package}
+    chosen_files |= {file for file in candidates if f"{module_name(path)} import" in text_of(file)}
+    return tuple(sorted(chosen_files, key=lambda file: (not file.endswith(f"/{own_name}"), file)))
 
 
 def choose(files: Sequence[str], sample: int | None) -> list[Chosen]:

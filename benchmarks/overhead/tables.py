@@ -7,7 +7,7 @@ from rich.table import Table
 from benchmarks.overhead.figures import Row, rows
 from benchmarks.overhead.scenarios import Figures
 from mendgraph.nodes.records import JsonMap
-from tests.runs.growth import Growth
+from tests.surfaces.store.growth import Growth
 
 
 def figures_table(figures: Figures) -> Table:

@@ -14,16 +14,16 @@ from mendgraph.nodes.execute_tools.edits.exact_edits import nearest_region, repl
 from mendgraph.nodes.execute_tools.edits.patches import UpdatedFile, apply_hunks, parse_patch
 from mendgraph.nodes.execute_tools.secrets.redact import Redactor
 from mendgraph.nodes.execute_tools.secrets.text_parts import RedactedStream, masked_blocks
-from mendgraph.nodes.language.blocks import read_blocks
 from mendgraph.nodes.language.formats.call_format import ToolSchemas
 from mendgraph.nodes.language.formats.recognition import recognise
-from mendgraph.nodes.language.names import is_question
 from mendgraph.nodes.language.text_protocol import extract_in_order
 from mendgraph.nodes.loop_check.repetition import action_signature
 from mendgraph.nodes.parse.native_calls import read_native_calls
 from mendgraph.nodes.parse.written_calls import cut_invented
 from mendgraph.nodes.records import RawCall
 from mendgraph.nodes.small_model.answers import AnswerFacts, answer_error
+from mendgraph.nodes.small_model.blocks import read_blocks
+from mendgraph.nodes.small_model.wording import is_question
 from tests.architecture.hostile_texts import ENDS, hostile_units
 from tests.architecture.patterns import patterns
 

@@ -32,7 +32,7 @@ NAME = "mendgraph"
 SEED = 1
 """The same in every run, so that requests repeat and the reply cache finds them."""
 
-PROMPT = "mendgraph.nodes.call_model.prompts.block_prompt"
+PROMPT = "mendgraph.nodes.small_model.block_prompt"
 EDITS, EVIDENCE = "mendgraph.nodes.execute_tools.edits", "mendgraph.nodes.execute_tools.evidence"
 TOOLS, ANSWERS = "mendgraph.nodes.execute_tools.tools", "mendgraph.nodes.small_model.answers"
 HINTS = "mendgraph.nodes.small_model.request_checks"
@@ -49,7 +49,7 @@ WITHOUT: dict[str, tuple[tuple[str, Any], ...]] = {
     ),
     "given_names": ((f"{EDITS}.asked_edits._given_names", lambda *_: {}),),
     "file_alone": ((f"{PROMPT}._stuck_file", lambda *_: None),),
-    "expectations": ((f"{HINTS}.RequestChecks.unmet", lambda *_: []),),
+    "expectations": ((f"{HINTS}.RequestChecks.unfinished_requests", lambda *_: []),),
     "listed_files": ((f"{HINTS}.RequestChecks.left_undone", lambda *_: ""),),
     "moves": (("mendgraph.nodes.language.request._moves", lambda *_: ()),),
     "elisions": ((f"{EDITS}.definitions.elision_in", lambda *_: ""),),
@@ -57,7 +57,7 @@ WITHOUT: dict[str, tuple[tuple[str, Any], ...]] = {
     "unasked": ((f"{EDITS}.definitions._Merge.subjects", frozenset()),),
     "imports": ((f"{TOOLS}.block_edits.with_imports", lambda text, *_: text),),
     "imports_beside": ((f"{TOOLS}.block_edits._modules", lambda *_: {}),),
-    "few_files": (("mendgraph.nodes.begin_turn.preload.few_files", lambda *_: []),),
+    "few_files": (("mendgraph.nodes.small_model.preload.few_files", lambda *_: []),),
     "strings_below": ((f"{EVIDENCE}.examples.string_of", lambda *_: None),),
     "examples_in_words": ((f"{EVIDENCE}.examples._in_words", lambda *_: ()),),
     "own_examples": tuple(
@@ -65,9 +65,10 @@ WITHOUT: dict[str, tuple[tuple[str, Any], ...]] = {
     ),
     "pasted_output": (
         (f"{PROMPT}.parted", lambda request: (request, "")),
-        ("mendgraph.nodes.begin_turn.preload.without_output", lambda request: (request, "")),
+        ("mendgraph.nodes.small_model.preload.without_output", lambda request: (request, "")),
+        ("mendgraph.nodes.language.read_ahead.without_output", lambda request: (request, "")),
     ),
-    "related_files": (("mendgraph.nodes.begin_turn.preload.meant_files", lambda *_: ([], [])),),
+    "related_files": (("mendgraph.nodes.small_model.preload.meant_files", lambda *_: ([], [])),),
 }
 """Means that no field of `AgentContext` turns off, and what takes the place of what in the code without them."""
 

@@ -32,7 +32,7 @@ from mendgraph.graph.fleet.batch.batch_folder import read_results
 from mendgraph.graph.fleet.batch.tasks import TaskResult
 from mendgraph.nodes.execute_tools.store.run_folder import DATA_DIR_VARIABLE
 from mendgraph.nodes.records import OutcomeKind
-from tests.runs.ray_nodes import ray_nodes
+from tests.surfaces.batch.ray_nodes import ray_nodes
 
 WORKERS: Final = 40
 PROCESSES: Final = 4

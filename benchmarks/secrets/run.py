@@ -18,7 +18,7 @@ from re import _constants, _parser  # type: ignore[attr-defined]
 from typing import Any, Final
 
 from mendgraph.nodes.execute_tools.secrets.redact import MARK, Redactor
-from tests.nodes.execute_tools.secrets.ways import HARMLESS, WAYS
+from tests.rules.secrets.ways import HARMLESS, WAYS
 
 SAMPLES: Final = 3
 """Secrets that are made of each rule."""

@@ -22,6 +22,8 @@ from mendgraph.nodes.loop_check.repetition import LoopConfig
 from mendgraph.nodes.records import EditForm, Profile, Protocol, Record
 
 if TYPE_CHECKING:
+    from pydantic import ValidationInfo
+
     from mendgraph.nodes.execute_tools.call_policy import CallRules
     from mendgraph.nodes.execute_tools.files.sandbox import StrPath
     from mendgraph.nodes.execute_tools.network.url_rules import NetworkRules
@@ -455,12 +457,10 @@ class AgentContext(Record):
 
     @field_validator("denied_paths")
     @classmethod
-    def _usable_patterns(cls, patterns: tuple[str, ...]) -> tuple[str, ...]:
-        from mendgraph.nodes.execute_tools.files.tree_walk import pattern_problem
+    def _usable_patterns(cls, patterns: tuple[str, ...], info: "ValidationInfo") -> tuple[str, ...]:
+        from mendgraph.nodes.execute_tools.files.tree_walk import denied_patterns
 
-        if (problem := next(filter(None, map(pattern_problem, patterns)), "")) != "":
-            raise ValueError(problem)
-        return patterns
+        return denied_patterns(patterns, info.data.get("workspace", "."))
 
     @model_validator(mode="after")
     def _both_prices(self) -> Self:
@@ -510,7 +510,7 @@ class AgentContext(Record):
 
         protocol = protocol if tools else Protocol.TEXT
         if self.edit_form == "auto":
-            form = known.edit_form
+            form = EditForm.BLOCKS if known.small else EditForm.REPLACE
         else:
             form = EditForm(self.edit_form)
         loose = self.edit_form == "auto" and (known.small or protocol is Protocol.TEXT)

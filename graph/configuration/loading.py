@@ -409,7 +409,7 @@ def _users_file(name: str, named: str | None, variable: str) -> tuple[str, str |
             return None
         return (path, text)
 
-    message = f"{text.message} Mend what {variable} says, or leave it empty."
+    message = f"{text.message} Fix what {variable} says, or leave it empty."
     return path, text.model_copy(update={"message": message})
 
 

@@ -21,13 +21,13 @@ from mendgraph.graph.langchain.chat_models import name_of
 from mendgraph.graph.langchain.failures import Provider, describe_failure
 from mendgraph.graph.langchain.run_middleware import (
     LIMITS,
-    Answered,
-    Apart,
-    Asked,
     Exit,
-    Given,
-    Heard,
+    ExtendedResponse,
     ModelCallMiddleware,
+    ModelRequest,
+    ModelResponse,
+    ReplyRecorder,
+    RunBlocking,
     Send,
     StoppingMiddleware,
     ToolAnswer,
@@ -41,8 +41,9 @@ from mendgraph.nodes.call_model.endpoint import ModelChoice
 from mendgraph.nodes.call_model.model import Call, Sent, Stopped
 from mendgraph.nodes.call_model.paid_call import CallBudget, PaidCall, Request
 from mendgraph.nodes.call_model.prompts.estimates import MOST_TOKENS
-from mendgraph.nodes.call_model.prompts.prompt import Prompt, as_map
+from mendgraph.nodes.call_model.prompts.prompt import Prompt
 from mendgraph.nodes.call_model.services import CallServices
+from mendgraph.nodes.language.chat_messages import as_map
 from mendgraph.nodes.records import (
     JsonMap,
     ModelReply,
@@ -53,12 +54,12 @@ from mendgraph.nodes.records import (
     ToolError,
 )
 
-_OWN: Final = frozenset(ledger.RunLimits.model_fields) - {"api", "max_steps", "max_steps_soft", "max_seconds"}
+_LIMIT_NAMES: Final = frozenset(ledger.RunLimits.model_fields) - {"api", "max_steps", "max_steps_soft", "max_seconds"}
 _PRICES: Final = frozenset(name for name in AgentContext.model_fields if name.startswith("usd_per_million_"))
-_NAMES: Final = {*APILimits._fields, *_OWN, *_PRICES}
+_NAMES: Final = {*APILimits._fields, *_LIMIT_NAMES, *_PRICES}
 
 _IDENTITY: Final = ("ls_provider", "ls_model_name", "ls_max_tokens", LIMITS)
-"""What tells one model's calls from another's, as LangChain traces them."""
+"""Entries of LangChain's trace that identify the calls of one model."""
 
 _UNSENT: Final = Sent(
     result=ProviderFailure(kind=ProviderErrorKind.MODEL_UNAVAILABLE, message="It was not sent.", sent=False),
@@ -115,20 +116,20 @@ class BudgetMiddleware(ModelCallMiddleware, StoppingMiddleware):
         if isinstance(prices, ToolError):
             raise ValueError(prices.message)  # noqa: TRY004 - what is wrong is the list
 
-        said_price = context.price()
+        fixed_price = context.price()
         run_limits = ledger.RunLimits(
             api=APILimits(*(limits.get(name, MOST_TOKENS) for name in APILimits._fields)),
-            **{name: getattr(context, name) for name in _OWN},
+            **{name: getattr(context, name) for name in _LIMIT_NAMES},
         )
         cuts = any("cost" in name or ("tokens" in name and "input" not in name) for name in limits)
-        self._calls = _PaidCalls(run_limits, lambda name: said_price or ledger.find_price(prices, name), cuts=cuts)
+        self._calls = _PaidCalls(run_limits, lambda name: fixed_price or ledger.find_price(prices, name), cuts=cuts)
         self._scope: ContextVar[Scope | None] = ContextVar("mendgraph_budget", default=None)
 
     def before_agent(self, state: Any, runtime: Any) -> dict[str, Any]:  # noqa: ARG002 - LangChain's signature
-        """Begin a turn; what earlier ones have lost, with a process that was killed, is theirs."""
+        """Begin a turn; calls that a killed process did not settle are charged to earlier turns."""
         thread, spending = _opened(state)
         spending = ledger.charge_lost(spending, *self._calls.book.lost(thread, spending.booked))
-        return _kept(thread, ledger.begin_turn(spending))
+        return _state_update(thread, ledger.begin_turn(spending))
 
     def wrap_tool_call(self, request: ToolCallRequest, handler: Callable[[ToolCallRequest], ToolAnswer]) -> ToolAnswer:
         """Let subagents that this call starts spend from this agent's session."""
@@ -150,44 +151,63 @@ class BudgetMiddleware(ModelCallMiddleware, StoppingMiddleware):
         finally:
             self._scope.reset(token)
 
-    async def answer(self, request: Asked, send: Send, heard: Heard, apart: Apart) -> Given:
+    async def answer(
+        self, request: ModelRequest, send: Send, recorder: ReplyRecorder, run_blocking: RunBlocking
+    ) -> ExtendedResponse:
         """Reserve, send, settle: as mendgraph's own calls do, for each call that answers the request."""
         shared = self._scope.get()
-        scope = shared or _opened(request.state)  # of a parent, the book knows what came since
+        scope = shared or _opened(request.state)
         bill = _Bill(self._calls, _prompt(request), scope)
-        heard.listener = bill
+        recorder.listener = bill
 
         try:
-            response = await self._ask(unwrap(request.model, ensure_config()), request, bill, heard, send, apart)
+            response = await self._ask(
+                unwrap(request.model, ensure_config()), request, bill, recorder, send, run_blocking
+            )
         except _RefusedCallError as refusal:
             response = None
             stop = refusal.reason
         finally:  # also of a call that was cancelled
-            await apart(bill.close)
+            await run_blocking(bill.close)
 
-        update = {} if shared else _kept(bill.thread, bill.spending)
-        if response is not None:
-            return Given(response, None if shared else Command(update=update))
-        if isinstance(stop, ValueError):
-            raise stop
+        update = {}
+        if not shared:
+            update = _state_update(bill.thread, bill.spending)
 
-        return self.stopped(stop, **update)
+        if response is None:
+            if isinstance(stop, ValueError):
+                raise stop
+
+            return self.stopped(stop, **update)
+
+        if not shared:
+            return ExtendedResponse(response, Command(update=update))
+
+        return ExtendedResponse(response)
 
     async def _ask(
-        self, model: Wrapped, request: Asked, bill: "_Bill", heard: Heard, send: Send, apart: Apart
-    ) -> Answered:
-        """Ask a model as its wrappers do; each attempt is a call of its own."""
+        self,
+        model: Wrapped,
+        request: ModelRequest,
+        bill: "_Bill",
+        recorder: ReplyRecorder,
+        send: Send,
+        run_blocking: RunBlocking,
+    ) -> ModelResponse:
+        """Ask a model as its wrappers do; each attempt is a separate call."""
         if isinstance(model, Single):
-            return await self._send(with_arguments(model, request.model_settings), request, bill, heard, send, apart)
+            return await self._send(
+                with_arguments(model, request.model_settings), request, bill, recorder, send, run_blocking
+            )
 
         if isinstance(model, Retried):
-            return await self._ask_again(model, request, bill, heard, send, apart)
+            return await self._ask_again(model, request, bill, recorder, send, run_blocking)
 
         first: BaseException | None = None
 
         for single in model.models:
             try:
-                return await self._ask(single, request, bill, heard, send, apart)
+                return await self._ask(single, request, bill, recorder, send, run_blocking)
             except _RefusedCallError:
                 raise
             except model.errors as error:
@@ -197,25 +217,37 @@ class BudgetMiddleware(ModelCallMiddleware, StoppingMiddleware):
         raise first
 
     async def _ask_again(
-        self, model: Retried, request: Asked, bill: "_Bill", heard: Heard, send: Send, apart: Apart
-    ) -> Answered:
+        self,
+        model: Retried,
+        request: ModelRequest,
+        bill: "_Bill",
+        recorder: ReplyRecorder,
+        send: Send,
+        run_blocking: RunBlocking,
+    ) -> ModelResponse:
         attempt = 1
 
         while True:
             try:
-                return await self._ask(model.model, request, bill, heard, send, apart)
+                return await self._ask(model.model, request, bill, recorder, send, run_blocking)
             except Exception as error:
                 if not model.tries_again(error, attempt):
                     raise
 
-            await apart(sleep, model.wait_s(attempt))
+            await run_blocking(sleep, model.wait_s(attempt))
             attempt += 1
 
     async def _send(
-        self, model: Single, request: Asked, bill: "_Bill", heard: Heard, send: Send, apart: Apart
-    ) -> Answered:
+        self,
+        model: Single,
+        request: ModelRequest,
+        bill: "_Bill",
+        recorder: ReplyRecorder,
+        send: Send,
+        run_blocking: RunBlocking,
+    ) -> ModelResponse:
         chat = model.chat
-        field, own_limit = limit_of(chat, chat.profile or {})
+        field, model_limit = limit_of(chat, chat.profile or {})
 
         if self._calls.cuts and not field:
             raise ValueError(
@@ -223,9 +255,13 @@ class BudgetMiddleware(ModelCallMiddleware, StoppingMiddleware):
                 " max_tokens. Use limits on calls or input tokens, or a chat model with such a field."
             )
 
-        reply_tokens = self._calls.limits.max_output_tokens_per_call or own_limit or REPLY_TOKENS
-        most = await apart(bill.reserve, name_of(chat), min(reply_tokens, own_limit or reply_tokens))
-        if field and (most < own_limit if own_limit else self._calls.cuts):
+        reply_tokens = self._calls.limits.max_output_tokens_per_call or model_limit or REPLY_TOKENS
+        most = await run_blocking(bill.reserve, name_of(chat), min(reply_tokens, model_limit or reply_tokens))
+        is_cut = self._calls.cuts
+        if model_limit:
+            is_cut = most < model_limit
+
+        if field and is_cut:
             chat = with_settings(chat, {field: most, **less_thought(chat, most)})
 
         arguments = chat._get_invocation_params(**model.settings)  # noqa: SLF001 - as LangChain does
@@ -234,12 +270,12 @@ class BudgetMiddleware(ModelCallMiddleware, StoppingMiddleware):
             request = request.override(model=chat, model_settings=model.settings)
 
         response = await send(request)
-        bill.answered(response, heard)
+        bill.answered(response, recorder)
         return response
 
 
 class _PaidCalls:
-    """How calls are reserved and settled: inside of which limits, at which prices, in which book."""
+    """Reserves and settles calls inside of limits, at prices, in a spending book."""
 
     def __init__(self, limits: ledger.RunLimits, price_of: Callable[[str], ledger.Price | None], *, cuts: bool) -> None:
         """`cuts` says whether replies are cut to what is left."""
@@ -257,14 +293,14 @@ class _PaidCalls:
         return PaidCall(request, spending, budget, self._services)
 
     def reserve(self, call: PaidCall) -> Call | None:
-        """The call for which there is room, None where there is none; no other call reserves in between."""
+        """The call if it fits into the limits, or else None; no other call reserves in between."""
         with self._lock:
             if call.fits() and call.reserve():
                 return call.call
             return None
 
     def settle(self, call: PaidCall, sent: Sent | Stopped) -> None:
-        """Charge a call with what it has used."""
+        """Charge the usage of a call."""
         with self._lock:
             call.settle(sent)
             self.book.flush()
@@ -282,7 +318,7 @@ class _Bill:
     """The calls that answer one request: each is reserved before it is sent, and settled after it.
 
     The request's own call is reserved first, as its reply is cut to what is left. What middleware between this one and
-    the model sends beside it, such as another attempt, is heard of as it begins.
+    the model sends beside it, such as another attempt, is recorder of as it begins.
     """
 
     def __init__(self, calls: _PaidCalls, prompt: Prompt, scope: Scope) -> None:
@@ -310,7 +346,7 @@ class _Bill:
         return self._most
 
     def expect(self, about: JsonMap) -> None:
-        """Take what LangChain traces of the call that is reserved."""
+        """Set LangChain's trace of the reserved call."""
         self._about = about
 
     def begin(self, call_id: UUID, about: Mapping[str, Any]) -> None:
@@ -333,7 +369,7 @@ class _Bill:
         self._sent[call_id] = call, monotonic()
 
     def end(self, call_id: UUID, result: ModelReply | BaseException) -> None:
-        """Take what came of a call."""
+        """Note the result of a call."""
         if call_id not in self._sent:
             return
 
@@ -348,10 +384,10 @@ class _Bill:
         else:
             self._ended.append((call, Stopped(reason="", sent=True, seconds=seconds)))
 
-    def answered(self, response: Answered, heard: Heard) -> None:
-        """Take a reply of whose call nobody has heard, as from a thread without LangChain's context."""
+    def answered(self, response: ModelResponse, recorder: ReplyRecorder) -> None:
+        """Take a reply of whose call nobody has recorder, as from a thread without LangChain's context."""
         if self._reserved is not None and getattr(response.result[0], "usage_metadata", None):
-            self._ended.append((self._reserved, Sent(result=heard.reply(response), seconds=0.0)))
+            self._ended.append((self._reserved, Sent(result=recorder.reply(response), seconds=0.0)))
             self._reserved = None
 
     def close(self) -> None:
@@ -423,14 +459,20 @@ def _opened(state: Any) -> Scope:
     return budget["thread"], ledger.Spending.model_validate(budget["spending"])
 
 
-def _kept(thread: str, spending: ledger.Spending) -> dict[str, Any]:
+def _state_update(thread: str, spending: ledger.Spending) -> dict[str, Any]:
     return {"mendgraph_budget": {"thread": thread, "spending": spending.model_dump(mode="json")}}
 
 
-def _prompt(request: Asked) -> Prompt:
-    """The request as it is measured."""
-    messages = [*([request.system_message] if request.system_message else []), *request.messages]
-    return Prompt(
-        tuple(as_map(message, native=True) for message in messages),
-        tuple(tool if isinstance(tool, dict) else convert_to_openai_tool(tool) for tool in request.tools),
-    )
+def _prompt(request: ModelRequest) -> Prompt:
+    """The request as a prompt, for the estimate of its tokens."""
+    messages = list(request.messages)
+    if request.system_message:
+        messages.insert(0, request.system_message)
+
+    tools = []
+    for tool in request.tools:
+        if not isinstance(tool, dict):
+            tool = convert_to_openai_tool(tool)  # noqa: PLW2901 - the same tool
+        tools.append(tool)
+
+    return Prompt(tuple(as_map(message, native=True) for message in messages), tuple(tools))

@@ -1,6 +1,6 @@
-"""What LangChain's callbacks hear of a run: each model call and each tool call once, and no secret.
+"""Reports a run to LangChain's callbacks: each model call and each tool call once, without secrets.
 
-LangChain would tell them of the words as they come. So its own reports are silenced, and these take their place.
+LangChain would report texts with their secrets. So its reports are disabled, and replaced by these.
 """
 
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
@@ -41,7 +41,7 @@ class _NoHandlers(list[BaseCallbackHandler]):
 
 
 UNHEARD: Final = CallbackManager(handlers=_NoHandlers(), inheritable_handlers=_NoHandlers())
-"""The callbacks of a call that nobody is to hear.
+"""The callbacks of a call that is not to be reported.
 
 An empty list is not enough: `CallbackManager.configure` adds the handlers of `register_configure_hook` to it, such as
 that of `get_usage_metadata_callback`.
@@ -49,13 +49,13 @@ that of `get_usage_metadata_callback`.
 
 
 def traced(chat: BaseChatModel, arguments: JsonMap | None = None) -> JsonMap:
-    """What LangChain traces of a call: among it `ls_provider`, `ls_model_name` and `ls_max_tokens`."""
+    """LangChain's trace of a call, with `ls_provider`, `ls_model_name` and `ls_max_tokens`."""
     return {**chat._get_ls_params(**(arguments or {}))}  # noqa: SLF001 - as LangChain does
 
 
 @contextmanager
-def heard_tool_call(call: ToolCall) -> Iterator[Callable[[ToolRun], None]]:
-    """Tell the callbacks of this context, and the run's span, of a tool call; what is yielded takes its end."""
+def reported_tool_call(call: ToolCall) -> Iterator[Callable[[ToolRun], None]]:
+    """Report a tool call to the callbacks of this context and the run's span; call the yielded function at its end."""
     manager = CallbackManager.configure(ensure_config().get("callbacks"))
     arguments = orjson.dumps(call.arguments).decode()
     run = manager.on_tool_start(
@@ -64,10 +64,13 @@ def heard_tool_call(call: ToolCall) -> Iterator[Callable[[ToolRun], None]]:
 
     with observed_call(call) as observe:
 
-        def end(ran: ToolRun) -> None:
-            observe(ran)
-            status: Any = "success" if ran.result.ok else "error"
-            text = render_native_result(ran.as_record())
+        def end(tool_run: ToolRun) -> None:
+            observe(tool_run)
+            status: Any = "error"
+            if tool_run.result.ok:
+                status = "success"
+
+            text = render_native_result(tool_run.as_record())
             run.on_tool_end(ToolMessage(text, tool_call_id=call.call_id, name=call.tool, status=status))
 
         try:
@@ -82,15 +85,15 @@ UNSTREAMED: Final = "nostream"
 
 
 def is_listened_to(callbacks: Callbacks) -> bool:
-    """Is there any callback of LangChain's: these of the chat model, in this context, or in the environment?"""
+    """Whether LangChain has any callback: one of these, of this context, or of the environment."""
     return bool(CallbackManager.configure(ensure_config().get("callbacks"), callbacks).handlers)
 
 
 class Report:
-    """What LangChain's callbacks hear of one reply of `chat`: these, and those of this context.
+    """The report of one reply of `chat` to LangChain's callbacks: to `callbacks`, and those of this context.
 
-    `assembly` puts the reply together; each text goes through a stream of `begin_text`. LangGraph leaves a `quiet` call
-    out of what it streams.
+    `assembly` assembles the reply; each text goes through a stream of `begin_text`. LangGraph does not stream a `quiet`
+    call.
     """
 
     def __init__(
@@ -105,33 +108,36 @@ class Report:
     ) -> None:
         config = ensure_config()
         name = type(chat).__name__
-        heard = [_without_secrets(message, begin_text) for message in messages]
+        tags = list(chat.tags or ())
+        if quiet:
+            tags.append(UNSTREAMED)
+
         self.managers: JsonMap = {
             "inheritable_callbacks": config.get("callbacks"),
             "local_callbacks": callbacks,
             "inheritable_tags": config.get("tags"),
-            "local_tags": [*(chat.tags or ()), *([UNSTREAMED] if quiet else ())],
+            "local_tags": tags,
             "inheritable_metadata": {**config.get("metadata", {}), **traced(chat)},
             "local_metadata": chat.metadata,
         }
         self.start: JsonMap = {
             "serialized": {"name": name},
-            "messages": [heard],
+            "messages": [[_without_secrets(message, begin_text) for message in messages]],
             "invocation_params": {},
             "name": name,
         }
         self._assembly = assembly
         self._begin_text = begin_text
         self._stream = begin_text()
-        self._whole = AIMessageChunk(content="")
+        self._complete = AIMessageChunk(content="")
 
     def begin(self, run_id: object) -> None:
-        """Name the reply after its run."""
-        self._whole = AIMessageChunk(content="", id=f"lc_run--{run_id}")
-        self._assembly.message_id = self._whole.id
+        """Set the reply's id to that of its run."""
+        self._complete = AIMessageChunk(content="", id=f"lc_run--{run_id}")
+        self._assembly.message_id = self._complete.id
 
     def tokens(self, text: str) -> list[JsonMap]:
-        """What `on_llm_new_token` is called with for a text."""
+        """The arguments of `on_llm_new_token` for a text."""
         piece = self._stream.feed(text)
         if piece:
             return [self._token(AIMessageChunk(content=piece))]
@@ -139,24 +145,28 @@ class Report:
         return []
 
     def last_tokens(self) -> list[JsonMap]:
-        """What it is called with at the end."""
-        last_chunks = self._stream.close()
-        chunks = [AIMessageChunk(content=last_chunks)] if last_chunks else []
-        return [self._token(chunk) for chunk in (*chunks, _last(self._assembly.reply(0.0), self._begin_text))]
+        """The arguments of `on_llm_new_token` at the end of the reply."""
+        tokens = []
+        text = self._stream.close()
+        if text:
+            tokens.append(self._token(AIMessageChunk(content=text)))
+
+        tokens.append(self._token(_last(self._assembly.reply(0.0), self._begin_text)))
+        return tokens
 
     def _token(self, chunk: AIMessageChunk) -> JsonMap:
-        chunk.id = self._whole.id
-        self._whole += chunk
+        chunk.id = self._complete.id
+        self._complete += chunk
         return {"token": chunk.text, "chunk": ChatGenerationChunk(message=chunk)}
 
     def result(self) -> LLMResult:
-        """What `on_llm_end` is called with."""
-        return LLMResult(generations=[[ChatGeneration(message=message_chunk_to_message(self._whole))]])
+        """The argument of `on_llm_end`."""
+        return LLMResult(generations=[[ChatGeneration(message=message_chunk_to_message(self._complete))]])
 
     def without_secrets(self, error: BaseException) -> BaseException:
-        """What `on_llm_error` is called with: the error itself, or where it names a secret one that does not."""
+        """The argument of `on_llm_error`: the error itself, or one without its secrets."""
         text = str(error)
-        clean = _whole(text, self._begin_text)
+        clean = _cleaned(text, self._begin_text)
         if clean == text:
             return error
 
@@ -164,7 +174,7 @@ class Report:
 
 
 def tell_callbacks(report: Report, texts: Iterator[str]) -> None:
-    """Read a reply to its end, and tell it to LangChain's callbacks."""
+    """Read a reply to its end, and report it to LangChain's callbacks."""
     [run] = CallbackManager.configure(**report.managers).on_chat_model_start(**report.start)
     report.begin(run.run_id)
 
@@ -183,7 +193,7 @@ def tell_callbacks(report: Report, texts: Iterator[str]) -> None:
 
 
 async def atell_callbacks(report: Report, texts: AsyncIterator[str]) -> None:
-    """The same in an event loop."""
+    """Read a reply to its end, and report it, in an event loop."""
     [run] = await AsyncCallbackManager.configure(**report.managers).on_chat_model_start(**report.start)
     report.begin(run.run_id)
 
@@ -202,13 +212,13 @@ async def atell_callbacks(report: Report, texts: AsyncIterator[str]) -> None:
 
 
 def _without_secrets(message: BaseMessage, begin_text: Callable[[], Stream]) -> BaseMessage:
-    """The message itself, as a history holds no secret; a system prompt is its author's own text."""
+    """A system prompt without secrets; other messages are returned unchanged, as a history holds none."""
     if message.type == "system":
-        return SystemMessage(_whole(message.text, begin_text))
+        return SystemMessage(_cleaned(message.text, begin_text))
     return message
 
 
-def _whole(text: str, begin_text: Callable[[], Stream]) -> str:
+def _cleaned(text: str, begin_text: Callable[[], Stream]) -> str:
     stream = begin_text()
     return stream.feed(text) + stream.close()
 
@@ -217,15 +227,19 @@ def _last(reply: ModelReply | None, begin_text: Callable[[], Stream]) -> AIMessa
     if reply is None:
         return AIMessageChunk(content="")
 
-    complete = partial(_whole, begin_text=begin_text)
+    clean = partial(_cleaned, begin_text=begin_text)
+    kwargs = {}
+    if reply.refusal:
+        kwargs["refusal"] = clean(reply.refusal)
+
+    calls = []
+    for index, call in enumerate(reply.calls):
+        call_id = clean(call.call_id)
+        calls.append(tool_call_chunk(name=clean(call.tool), args=clean(call.arguments), id=call_id, index=index))
+
     return AIMessageChunk(
         content="",
-        tool_call_chunks=[
-            tool_call_chunk(
-                name=complete(call.tool), args=complete(call.arguments), id=complete(call.call_id), index=index
-            )
-            for index, call in enumerate(reply.calls)
-        ],
+        tool_call_chunks=calls,
         usage_metadata=UsageMetadata(
             input_tokens=reply.input_tokens,
             output_tokens=reply.output_tokens,
@@ -233,18 +247,18 @@ def _last(reply: ModelReply | None, begin_text: Callable[[], Stream]) -> AIMessa
             input_token_details={"cache_read": reply.cached_tokens, "cache_creation": reply.cache_write_tokens},
             output_token_details={"reasoning": reply.reasoning_tokens},
         ),
-        additional_kwargs={"refusal": complete(reply.refusal)} if reply.refusal else {},
-        response_metadata={"finish_reason": reply.finish_reason.value, "model_name": complete(reply.model)},
+        additional_kwargs=kwargs,
+        response_metadata={"finish_reason": reply.finish_reason.value, "model_name": clean(reply.model)},
     )
 
 
 class PlainText:
-    """The stream of a text that nothing is taken from."""
+    """A stream that returns each text unchanged."""
 
     def feed(self, piece: str) -> str:
-        """All of it."""
+        """The piece."""
         return piece
 
     def close(self) -> str:
-        """Nothing more."""
+        """The end of the text, which is empty."""
         return ""

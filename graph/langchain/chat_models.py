@@ -1,6 +1,6 @@
-"""Which chat model answers: the user's own, a provider's by its name, an endpoint's, or the embedded one.
+"""Chooses the chat model of a run: a user's, a provider's by its name, an endpoint's, or the embedded one.
 
-What a provider demands, its LangChain package knows. Chat models are made when they are first needed, and kept.
+Chat models are created on first use, and cached.
 """
 
 import asyncio
@@ -27,8 +27,8 @@ from pydantic import SecretStr, ValidationError
 
 from mendgraph.graph.langchain import failures
 from mendgraph.graph.langchain.chat_model import ChatModel
-from mendgraph.graph.langchain.connections import ForLoops, ForThreads, copies_of
-from mendgraph.graph.langchain.openai_chat import REQUEST_OPTIONS, Clients, EndpointChat
+from mendgraph.graph.langchain.connections import ForLoops, ForThreads, separate_copies
+from mendgraph.graph.langchain.openai_chat import REQUEST_OPTIONS, ClientPool, EndpointChat
 from mendgraph.graph.langchain.reply_limits import NOT_COMPRESSED, abound_response, bound_response
 from mendgraph.graph.langchain.wrapped_models import Single
 from mendgraph.nodes.call_model import endpoint as endpoints
@@ -37,45 +37,47 @@ from mendgraph.nodes.records import JsonMap, ProviderErrorKind, ProviderFailure
 
 CONNECT_TIMEOUT_S: Final = 10.0
 POOL: Final = httpx2.Limits(max_connections=None, max_keepalive_connections=100)
-"""Nobody waits for a connection: how many runs there are is decided elsewhere."""
+"""Without a limit on connections, as the number of runs is limited elsewhere."""
 
 OPENAI_HOST: Final = "api.openai.com"
 _NEW_LIMIT: Final = re.compile(r"(?:^|[/.:-])(?:gpt-?[5-9]|o[134](?![a-z0-9.]))", re.IGNORECASE)
-"""Models of OpenAI's that take the token limit under its newer name alone, wherever they are served."""
+"""OpenAI's models that take the token limit only under its newer name, at any endpoint."""
 
 _FAKE: Final = "GenericFakeChatModel"
-"""LangChain's stand-in for a model in tests, which takes its replies apart where it streams."""
+"""LangChain's fake model for tests, which splits its replies where it streams."""
 _PLAIN_HEADERS: Final = frozenset(
     {"accept", "accept-encoding", "authorization", "connection", "content-length", "content-type", "host", "user-agent"}
 )
-_version: Final = cache(version)  # which reads the package's metadata each time
+_version: Final = cache(version)  # it reads the package's metadata
 _RAW_RESPONSE: Final = "x-stainless-raw-response"
-"""What the SDK reads of its own request once the answer is there; it says nothing of anybody."""
+"""A header that the SDK reads of its request once there is a response; it identifies nobody."""
 
 
 class ChatModels:
-    """The chat models of a process's runs; one for each endpoint, shared by all runs and threads."""
+    """The chat models of a process's runs: one for each endpoint, shared by all runs and threads."""
 
-    def __init__(self, environment: Callable[[], Mapping[str, str]], given: Sequence[Single] = ()) -> None:
-        """`environment` is read at each connection, so that a changed key is honoured.
+    def __init__(self, environment: Callable[[], Mapping[str, str]], user_chats: Sequence[Single] = ()) -> None:
+        """`environment` is read at each connection, so that a changed key takes effect.
 
-        `given` answer all calls: the first one, unless a choice has another's `place`.
+        `user_chats` answer all calls: the first one, unless a choice has the `place` of another.
         """
         self._environment = environment
-        self._own = tuple(given)
-        self._given = [given_model(single.chat) for single in given]
+        self._user_chats = tuple(user_chats)
+        self._user_models = [user_model(single.chat) for single in user_chats]
         self._models: dict[tuple[str, ...], ChatModel] = {}
         self._lock = Lock()
 
     @property
-    def given_names(self) -> list[str]:
-        """The names of the given models, in order."""
-        return [model.name for model in self._given]
+    def user_names(self) -> list[str]:
+        """The names of the user's models, in order."""
+        return [model.name for model in self._user_models]
 
-    def known(self, model: str | None, base_url: str | None, options: endpoints.ModelOptions) -> ChatModel | None:
-        """The chat model of these settings, where nobody has to be asked for it, or has been asked before."""
-        if self._given:
-            return self._given[0]
+    def without_request(
+        self, model: str | None, base_url: str | None, options: endpoints.ModelOptions
+    ) -> ChatModel | None:
+        """The chat model of these settings; None where a request to the endpoint has to find its name first."""
+        if self._user_models:
+            return self._user_models[0]
 
         endpoint = endpoints.find_endpoint(model, base_url, self._environment())
         if isinstance(endpoint, ProviderFailure) or endpoint.embedded:
@@ -84,21 +86,24 @@ class ChatModels:
             return self._models.get(_key(endpoint, options))
 
         with self._lock:
-            chat = self._made(endpoint, options)
+            chat = self._cached(endpoint, options)
 
-        return chat if isinstance(chat, ChatModel) else None
+        if isinstance(chat, ProviderFailure):
+            return None
 
-    def connect(self, wanted: endpoints.ModelChoice, *, waiting: bool = True) -> ChatModel | ProviderFailure | None:
-        """Find the endpoint, start the embedded model where it is that, and return a chat model that answers calls.
+        return chat
 
-        None where that takes a while and nobody is `waiting`.
+    def connect(self, choice: endpoints.ModelChoice, *, waiting: bool = True) -> ChatModel | ProviderFailure | None:
+        """Find the endpoint, start the embedded model if it is chosen, and return a chat model that answers calls.
+
+        None where that takes a while and the caller is not `waiting`.
         """
-        if self._given:
-            place = getattr(wanted, "place", 0)
-            return _set_up(self._given[place], self._own[place], wanted.options)
+        if self._user_models:
+            place = getattr(choice, "place", 0)
+            return _with_options(self._user_models[place], self._user_chats[place], choice.options)
 
         endpoint = endpoints.find_endpoint(
-            wanted.model, wanted.base_url, self._environment(), key_variable=wanted.key_variable
+            choice.model, choice.base_url, self._environment(), key_variable=choice.key_variable
         )
 
         if isinstance(endpoint, ProviderFailure):
@@ -107,11 +112,11 @@ class ChatModels:
         if not waiting:
             if endpoint.embedded:
                 return None
-            return self._models.get(_key(endpoint, wanted.options))
+            return self._models.get(_key(endpoint, choice.options))
 
         with self._lock:
             if not endpoint.embedded:
-                return self._made(endpoint, wanted.options)
+                return self._cached(endpoint, choice.options)
 
             from mendgraph.nodes.call_model.local_model import shared_local_server
 
@@ -120,9 +125,9 @@ class ChatModels:
                 return server
 
             endpoint = endpoints.Endpoint(model=server.model, base_url=server.base_url, embedded=True)
-            return self._made(endpoint, endpoints.PLAIN)
+            return self._cached(endpoint, endpoints.PLAIN)
 
-    def _made(self, endpoint: endpoints.Endpoint, options: endpoints.ModelOptions) -> ChatModel | ProviderFailure:
+    def _cached(self, endpoint: endpoints.Endpoint, options: endpoints.ModelOptions) -> ChatModel | ProviderFailure:
         key = _key(endpoint, options)
         if key in self._models:
             return self._models[key]
@@ -134,7 +139,10 @@ class ChatModels:
 
         if isinstance(chat, ChatModel) and not (endpoint.model or endpoint.provider):
             served = served_models(chat)
-            chosen = served if isinstance(served, ProviderFailure) else endpoints.choose_served_model(served)
+            if isinstance(served, ProviderFailure):
+                return served
+
+            chosen = endpoints.choose_served_model(served)
             if isinstance(chosen, ProviderFailure):
                 return chosen
 
@@ -146,44 +154,46 @@ class ChatModels:
         return chat
 
     def close(self) -> None:
-        """Close the connections of sync calls, and forget the chat models."""
+        """Close the connections of sync calls, and empty the cache."""
         for model in self._all():
             model.close()
 
         self._models = {}
 
     async def aclose(self) -> None:
-        """Close the connections of this event loop and those of sync calls, and forget the chat models."""
+        """Close the connections of this event loop and those of sync calls, and empty the cache."""
         for model in self._all():
-            with suppress(RuntimeError, OSError):  # what is gone already need not be closed
+            with suppress(RuntimeError, OSError):  # it is closed already
                 await model.aclose()
 
         await asyncio.to_thread(self.close)
 
     def _all(self) -> list[ChatModel]:
-        return [*self._models.values(), *self._given]
+        return [*self._models.values(), *self._user_models]
 
 
-def given_model(chat: BaseChatModel) -> ChatModel:
-    """The user's own chat model, as the decisions want it."""
-    copies = copies_of(chat)
+def user_model(chat: BaseChatModel) -> ChatModel:
+    """A user's chat model behind the interface of `Model`."""
+    copies = separate_copies(chat)
     is_openais = isinstance(chat, BaseChatOpenAI)
     limit_name = failures.NEW_LIMIT
     name = name_of(chat)
     thinks = _thinks(chat)
     keys = [value.get_secret_value() for _, value in chat if isinstance(value, SecretStr)]
 
+    display = type(chat).__name__
     if name:
-        display = f"{name} through {type(chat).__name__}"
-    else:
-        display = type(chat).__name__
+        display = f"{name} through {display}"
 
     provider = failures.Provider(display, next(iter(chat.lc_secrets.values()), ""), keys)
     has_tools = type(chat).bind_tools is not BaseChatModel.bind_tools
     has_tools = has_tools and (chat.profile or {}).get("tool_calling") is not False
+    name_in_lessons = name
+    if thinks:  # it refuses other settings
+        name_in_lessons = f"{name} thinking"
+
     learned = failures.LESSONS.setdefault(
-        # One that thinks refuses other settings.
-        (type(chat).__name__, _address_of(chat), f"{name} thinking" if thinks else name),
+        (type(chat).__name__, _address_of(chat), name_in_lessons),
         failures.Learned(limit_name, tools=has_tools, streams=type(chat).__name__ != _FAKE),
     )
 
@@ -200,7 +210,7 @@ def given_model(chat: BaseChatModel) -> ChatModel:
 
 
 def provider_model(endpoint: endpoints.Endpoint, options: endpoints.ModelOptions) -> ChatModel | ProviderFailure:
-    """The chat model of a provider's package, by its name; a package or a key that is missing is one line."""
+    """The chat model of a provider's package; a failure names a package or a key that is missing."""
     from langchain.chat_models import init_chat_model
 
     settings: JsonMap = dict(options.model_kwargs)
@@ -214,30 +224,36 @@ def provider_model(endpoint: endpoints.Endpoint, options: endpoints.ModelOptions
     try:
         chat: BaseChatModel = init_chat_model(endpoint.model, model_provider=endpoint.provider, **settings)
     except ImportError as error:
-        package = re.search(r"langchain[-_]\w+(?:-\w+)*", str(error))
-        named = package[0].replace("_", "-") if package else str(error)
         from mendgraph.nodes.language.installation import how_to_install  # only where something is missing
 
-        return _unavailable(f"{full} needs a package that is not installed: run `{how_to_install(named)}`")
+        package = str(error)
+        match = re.search(r"langchain[-_]\w+(?:-\w+)*", package)
+        if match:
+            package = match[0].replace("_", "-")
+
+        return _unavailable(f"{full} needs a package that is not installed: run `{how_to_install(package)}`")
     except Exception as error:  # noqa: BLE001 - each package refuses wrong settings in its own way
         return _not_set_up(full, error)
 
     if options.reasoning_effort is not None and "reasoning_effort" not in type(chat).model_fields:
         return _unavailable(f"{type(chat).__name__} has no reasoning_effort: leave it empty, or use model_kwargs.")
 
-    return given_model(chat)
+    return user_model(chat)
 
 
 def endpoint_model(endpoint: endpoints.Endpoint, options: endpoints.ModelOptions) -> ChatModel | ProviderFailure:
-    """A model at an OpenAI-compatible endpoint; nobody is asked yet. What the environment says may be of no use."""
-    # A proxy that the environment names must not come between us and a server on this machine.
+    """A model at an OpenAI-compatible endpoint, without a request to it; a failure names a setting that is wrong."""
+    # No proxy is used for a server on this machine.
     trusted = urlsplit(endpoint.base_url).hostname not in endpoints.LOOPBACK_HOSTS
     try:
-        verify = False if endpoint.base_url.startswith("http://") else ssl.create_default_context()
+        verify: ssl.SSLContext | bool = False
+        if not endpoint.base_url.startswith("http://"):
+            verify = ssl.create_default_context()
+
         chat: Any = endpoint_chat(endpoint, options, verify=verify, trust_env=trusted)
     except (ValidationError, openai.OpenAIError) as error:
         return _not_set_up(endpoint.model or "The model", error)
-    except Exception as error:  # noqa: BLE001 - what the environment says of proxies and certificates
+    except Exception as error:  # noqa: BLE001 - of proxies and certificates in the environment
         return failures.setup_fault(os.environ, error)
 
     if endpoint.embedded:
@@ -267,7 +283,10 @@ def endpoint_model(endpoint: endpoints.Endpoint, options: endpoints.ModelOptions
         copy: Any = endpoint_chat(endpoint, options, verify=verify, trust_env=trusted, in_loop=True)
         return copy, copy.http_clients.aclose
 
-    profile = dict(chat.profile or {}) if _is_openai(endpoint) else {}
+    profile = {}
+    if _is_openai(endpoint):
+        profile = dict(chat.profile or {})
+
     return ChatModel(
         ForThreads(for_threads),
         ForLoops(for_loop),
@@ -280,19 +299,19 @@ def endpoint_model(endpoint: endpoints.Endpoint, options: endpoints.ModelOptions
 
 
 class BelowV1(httpx2.Auth):
-    """Asks an endpoint whose address has no path once more, below /v1, where it says that there is nothing without."""
+    """Sends a request to an endpoint whose address has no path again, below /v1, where the answer is 404."""
 
     def __init__(self) -> None:
-        self._found = False
+        self._is_below = False
 
     def auth_flow(self, request: httpx2.Request) -> Generator[httpx2.Request, httpx2.Response, None]:
-        """The request as it is, and after a 404 below /v1; from then on there at once, if there is something."""
+        """The request, and after a 404 the one below /v1; later requests go below /v1 at once if that one succeeds."""
         plain = request.url
-        if not self._found and (yield request).status_code != HTTPStatus.NOT_FOUND:
+        if not self._is_below and (yield request).status_code != HTTPStatus.NOT_FOUND:
             return
 
         request.url = plain.copy_with(path=f"/v1{plain.path}")
-        self._found = (yield request).status_code != HTTPStatus.NOT_FOUND
+        self._is_below = (yield request).status_code != HTTPStatus.NOT_FOUND
 
 
 def endpoint_chat(
@@ -308,9 +327,7 @@ def endpoint_chat(
 
     `transport` answers in place of the network.
     """
-    known_fields = {name for name in options.model_kwargs if name in ChatOpenAI.model_fields}
-    field_values = {name: value for name, value in options.model_kwargs.items() if name in known_fields}
-    body = {name: value for name, value in options.model_kwargs.items() if name not in known_fields}
+    fields, body = _split_by_fields(options.model_kwargs, ChatOpenAI)
     http = _http_clients(endpoint, {"verify": verify, "trust_env": trust_env, "transport": transport}, in_loop=in_loop)
     responses = options.use_responses_api
 
@@ -329,8 +346,22 @@ def endpoint_chat(
         openai_proxy="",
         extra_body=body or None,
         **http,
-        **field_values,
+        **fields,
     )
+
+
+def _split_by_fields(arguments: Mapping[str, Any], kind: type[BaseChatModel]) -> tuple[JsonMap, JsonMap]:
+    """The arguments that are fields of a class of chat models, and the others."""
+    fields: JsonMap = {}
+    others: JsonMap = {}
+
+    for name, value in arguments.items():
+        if name in kind.model_fields:
+            fields[name] = value
+        else:
+            others[name] = value
+
+    return fields, others
 
 
 def _http_clients(endpoint: endpoints.Endpoint, connection: JsonMap, *, in_loop: bool) -> JsonMap:
@@ -338,36 +369,40 @@ def _http_clients(endpoint: endpoints.Endpoint, connection: JsonMap, *, in_loop:
     is_default_endpoint = endpoint.key_variable == endpoints.USUAL_KEY and not endpoint.embedded
     agent = f"mendgraph/{_version('mendgraph')}"
 
-    def as_we_are(request: httpx2.Request) -> None:
-        """Say who asks, and to endpoints that are not the run's own nothing of what is meant for that one."""
+    def strip_headers(request: httpx2.Request) -> None:
+        """Name this agent, and remove the SDK's headers; other endpoints than the default one get no other headers."""
         for name in set(request.headers) - {_RAW_RESPONSE}:
             if name.startswith("x-stainless-") or (not is_default_endpoint and name not in _PLAIN_HEADERS):
                 del request.headers[name]
 
         request.headers["user-agent"] = agent
 
-    async def as_we_are_in_loop(request: httpx2.Request) -> None:
-        as_we_are(request)
+    async def strip_headers_in_loop(request: httpx2.Request) -> None:
+        strip_headers(request)
+
+    auth = None
+    if not endpoints.has_path(endpoint.base_url):
+        auth = BelowV1()
 
     settings: JsonMap = {
         **connection,
         "limits": POOL,
         "timeout": httpx2.Timeout(None, connect=CONNECT_TIMEOUT_S),
         "headers": NOT_COMPRESSED,
-        "auth": None if endpoints.has_path(endpoint.base_url) else BelowV1(),
+        "auth": auth,
     }
 
     if in_loop:
-        hooks: JsonMap = {"request": [as_we_are_in_loop], "response": [abound_response]}
-        http_clients = Clients(partial(httpx2.AsyncClient, **settings, event_hooks=hooks))
+        hooks: JsonMap = {"request": [strip_headers_in_loop], "response": [abound_response]}
+        http_clients = ClientPool(partial(httpx2.AsyncClient, **settings, event_hooks=hooks))
         return {"http_async_client": http_clients.first, "http_clients": http_clients, "client": _UNUSED}
 
-    hooks = {"request": [as_we_are], "response": [bound_response]}
+    hooks = {"request": [strip_headers], "response": [bound_response]}
     return {"http_client": httpx2.Client(**settings, event_hooks=hooks), "async_client": _UNUSED}
 
 
 _UNUSED: Final = object()
-"""In place of the client of the other kind, which nobody calls."""
+"""In place of the SDK's other client, which is not called."""
 
 
 def _is_openai(endpoint: endpoints.Endpoint) -> bool:
@@ -375,19 +410,19 @@ def _is_openai(endpoint: endpoints.Endpoint) -> bool:
 
 
 def _limit_name(endpoint: endpoints.Endpoint) -> str:
-    """What an endpoint likely calls the most tokens of a reply; its first refusal corrects that."""
+    """The likely name of the limit of a reply at an endpoint; its first refusal corrects it."""
     if _is_openai(endpoint) or _NEW_LIMIT.search(endpoint.model):
         return failures.NEW_LIMIT
     return failures.OLD_LIMIT
 
 
 def served_models(model: ChatModel) -> list[str] | ProviderFailure:
-    """Ask an endpoint which models it serves."""
+    """Request the list of models that an endpoint serves."""
     chat: Any = model.threads.get()
     try:
         document = call_within(CONNECT_TIMEOUT_S, partial(chat.root_client.get, "/models", cast_to=object))
         return [str(served["id"]) for served in document["data"]]
-    except Exception as error:  # noqa: BLE001 - whatever an endpoint sends instead of a list
+    except Exception as error:  # noqa: BLE001 - an endpoint may send anything
         return failures.describe_failure(error, model.provider)
     finally:
         model.close()
@@ -395,30 +430,31 @@ def served_models(model: ChatModel) -> list[str] | ProviderFailure:
 
 def name_of(chat: BaseChatModel) -> str:
     """The name of a chat model's model; "" where it has none."""
-    for name in ("model_name", "model", "model_id", "azure_deployment", "deployment_name"):
-        if isinstance(value := getattr(chat, name, None), str) and value:
+    for field in ("model_name", "model", "model_id", "azure_deployment", "deployment_name"):
+        value = getattr(chat, field, None)
+        if value and isinstance(value, str):
             return value.removeprefix("models/")
 
     return ""
 
 
 def _address_of(chat: BaseChatModel) -> str:
-    names = ("openai_api_base", "azure_endpoint", "anthropic_api_url", "base_url", "endpoint", "api_base")
-    return next((str(value) for name in names if (value := getattr(chat, name, None))), "")
+    for field in ("openai_api_base", "azure_endpoint", "anthropic_api_url", "base_url", "endpoint", "api_base"):
+        value = getattr(chat, field, None)
+        if value:
+            return str(value)
+
+    return ""
 
 
-def _set_up(model: ChatModel, single: Single, options: endpoints.ModelOptions) -> ChatModel:
-    """The user's own chat model with a run's settings: those that it has, and others for each of its requests."""
+def _with_options(model: ChatModel, single: Single, options: endpoints.ModelOptions) -> ChatModel:
+    """A user's chat model with a run's options: as settings where it has such fields, or else for each request."""
     chat = single.chat
+    arguments: JsonMap = {**single.settings, **options.model_kwargs}
+    if options.reasoning_effort is not None:
+        arguments["reasoning_effort"] = options.reasoning_effort
 
-    if options.reasoning_effort is None:
-        effort = {}
-    else:
-        effort = {"reasoning_effort": options.reasoning_effort}
-
-    arguments: JsonMap = {**single.settings, **options.model_kwargs, **effort}
-    settings = {name: value for name, value in arguments.items() if name in type(chat).model_fields}
-    others = {name: value for name, value in arguments.items() if name not in settings}
+    settings, others = _split_by_fields(arguments, type(chat))
 
     if isinstance(chat, BaseChatOpenAI):
         body = {name: value for name, value in others.items() if name not in REQUEST_OPTIONS}
@@ -430,9 +466,12 @@ def _set_up(model: ChatModel, single: Single, options: endpoints.ModelOptions) -
 
 
 def _thinks(chat: BaseChatModel) -> bool:
-    names = ("thinking", "thinking_budget", "thinking_level", "reasoning", "reasoning_effort")
-    set_up = [getattr(chat, name, None) for name in names]
-    return any(value and value not in ("none", {"type": "disabled"}) for value in set_up)
+    for field in ("thinking", "thinking_budget", "thinking_level", "reasoning", "reasoning_effort"):
+        value = getattr(chat, field, None)
+        if value and value not in ("none", {"type": "disabled"}):
+            return True
+
+    return False
 
 
 def _key(endpoint: endpoints.Endpoint, options: endpoints.ModelOptions) -> tuple[str, ...]:
@@ -442,9 +481,10 @@ def _key(endpoint: endpoints.Endpoint, options: endpoints.ModelOptions) -> tuple
 
 
 def _not_set_up(model: str, error: Exception) -> ProviderFailure:
-    """A package refuses its settings; of what was given nothing is quoted, as pydantic would."""
+    """The failure of a package that refuses its settings; no value is quoted, as pydantic would."""
     if isinstance(error, ValidationError):
-        first = ": ".join(map(str, (*error.errors()[0]["loc"], error.errors()[0]["msg"]))).removeprefix("Value error, ")
+        problem = error.errors()[0]
+        first = ": ".join(map(str, (*problem["loc"], problem["msg"]))).removeprefix("Value error, ")
     else:
         first = next(iter(str(error).strip().splitlines()), type(error).__name__)
 

@@ -1,8 +1,8 @@
-"""The connections of chat models: each event loop has its own, and so have the threads of each process.
+"""The connections of chat models: one set for each event loop, and one for the threads of each process.
 
 A connection belongs to the event loop that opened it, and a forked child must not write to its parent's. LangChain's
 packages share one HTTP client among all event loops of a process. So a package's chat model is called as a copy with
-clients of its own; what a user has set, HTTP clients included, is kept.
+separate clients, which keeps the settings of a user, HTTP clients included.
 """
 
 import asyncio
@@ -16,20 +16,20 @@ import openai
 from langchain_core.language_models import BaseChatModel
 from langchain_openai.chat_models.base import BaseChatOpenAI
 
-from mendgraph.graph.langchain.openai_chat import keeping_extras
+from mendgraph.graph.langchain.openai_chat import with_extras
 
 Value = TypeVar("Value")
 Closing = TypeVar("Closing")
 
 
 class ForThreads(Generic[Value]):
-    """What the threads of a process share, made when one first needs it; a forked child makes its own.
+    """A value that the threads of a process share, created on first use; a forked child creates another one.
 
-    It is closed by `close`, when nobody refers to it any more, or when the process ends.
+    It is closed by `close`, by garbage collection, or when the process ends.
     """
 
     def __init__(self, new: Callable[[], tuple[Value, Callable[[], object]]]) -> None:
-        """`new` gives a value, and what closes it."""
+        """`new` returns a value, and the function that closes it."""
         self._new = new
         self._value: tuple[int, Value, weakref.finalize[[], ForThreads[Value]]] | None = None
 
@@ -42,7 +42,7 @@ class ForThreads(Generic[Value]):
         return self._value[1]
 
     def close(self) -> None:
-        """Close the value of this process; the next `get` makes another one."""
+        """Close the value of this process; the next `get` creates another one."""
         if self._value is not None and self._value[0] == os.getpid():
             self._value[2]()
 
@@ -50,14 +50,14 @@ class ForThreads(Generic[Value]):
 
 
 class ForLoops(Generic[Value]):
-    """What each event loop has of its own, made when the loop first needs it.
+    """A value for each event loop, created on first use in it.
 
-    It is closed by `aclose`, when nobody refers to it any more, or when the loop ends: an async generator that waits
-    in the loop is closed with it. Source: the Python library reference, `loop.shutdown_asyncgens`.
+    It is closed by `aclose`, by garbage collection, or when the loop ends: an async generator that waits in the loop
+    is closed with it. Source: the Python library reference, `loop.shutdown_asyncgens`.
     """
 
     def __init__(self, new: Callable[[], tuple[Value, Callable[[], Awaitable[object]]]]) -> None:
-        """`new` gives a value, and what closes it."""
+        """`new` returns a value, and the function that closes it."""
         self._new = new
         self._values: dict[asyncio.AbstractEventLoop, tuple[Value, AsyncGenerator[None]]] = {}
 
@@ -65,10 +65,11 @@ class ForLoops(Generic[Value]):
         """The value of the running event loop."""
         loop = asyncio.get_running_loop()
         if loop not in self._values:
-            for ended in [each for each in self._values if each.is_closed()]:
-                self._values.pop(ended, None)
+            for other in list(self._values):
+                if other.is_closed():
+                    self._values.pop(other, None)
 
-            value, close = await asyncio.to_thread(self._new)  # which reads the certificates of the authorities
+            value, close = await asyncio.to_thread(self._new)  # it reads the certificates of the authorities
 
             if loop not in self._values:
                 waiting = self._closed_with_loop(loop, close)
@@ -89,7 +90,7 @@ class ForLoops(Generic[Value]):
             await close()
 
     async def aclose(self) -> None:
-        """Close the value of the running event loop; the next `get` makes another one."""
+        """Close the value of the running event loop; the next `get` creates another one."""
         _, waiting = self._values.get(asyncio.get_running_loop(), (None, None))
         if waiting is not None:
             await waiting.aclose()
@@ -102,22 +103,25 @@ class Copies(NamedTuple):
     for_loops: ForLoops[BaseChatModel]
 
 
-def copies_of(chat: BaseChatModel) -> Copies:
-    """Copies of a user's chat model that make no retries of their own, as ours are counted and paid.
+def separate_copies(chat: BaseChatModel) -> Copies:
+    """Copies of a user's chat model without retries: the run makes retries, which are counted and paid.
 
-    Those of OpenAI's, Anthropic's and Ollama's packages have connections of their own. Others are called as they are.
+    Those of OpenAI's, Anthropic's and Ollama's packages have separate connections. Others share those of the original.
     """
     plain = _without_retries(chat)
     return Copies(ForThreads(lambda: _for_threads(plain)), ForLoops(lambda: _for_loop(plain)))
 
 
 def _without_retries(chat: BaseChatModel) -> BaseChatModel:
-    """A copy without retries; clients that were made of its settings are made anew."""
+    """A copy without retries; clients that the original has cached are created again."""
     if "max_retries" not in type(chat).model_fields:
-        return chat  # which may count its replies, as LangChain's own fake models do
+        return chat  # a copy would not share the count of replies of LangChain's fake models
 
-    is_googles = type(chat).__module__.startswith("langchain_google")
-    copy = chat.model_copy(update={"max_retries": int(is_googles)})  # whose 0 means its default
+    retries = 0
+    if type(chat).__module__.startswith("langchain_google"):
+        retries = 1  # where 0 means the default
+
+    copy = chat.model_copy(update={"max_retries": retries})
 
     for kind in type(chat).__mro__:
         for name, value in vars(kind).items():
@@ -133,16 +137,19 @@ _SDK_CLIENTS: Final = ("Anthropic", "AsyncAnthropic")
 def _for_threads(chat: BaseChatModel) -> tuple[BaseChatModel, Callable[[], object]]:
     if isinstance(chat, BaseChatOpenAI):
         if chat.root_client is None:
-            return keeping_extras(chat), _nothing
+            return with_extras(chat), _nothing
 
-        if chat.http_client:
-            http = None
-        else:
+        http = None
+        if not chat.http_client:
             http = openai.DefaultHttpxClient(**_http_settings(chat.root_client))
 
         root = _with_http(chat.root_client, http)
         copy = chat.model_copy(update={"root_client": root, "client": root.chat.completions})
-        return keeping_extras(copy), http.close if http else _nothing
+        close = _nothing
+        if http:
+            close = http.close
+
+        return with_extras(copy), close
 
     sdk = _anthropic_client(chat, "_client")
     if sdk is not None:
@@ -151,8 +158,8 @@ def _for_threads(chat: BaseChatModel) -> tuple[BaseChatModel, Callable[[], objec
         http = anthropic.DefaultHttpxClient(**_http_settings(sdk))
         return _with_client(chat, "_client", _with_http(sdk, http)), http.close
 
-    if _is_ollamas(chat):
-        copy = _made_anew(chat)
+    if _is_of_ollama(chat):
+        copy = _created_again(chat)
         return copy, copy._client.close  # noqa: SLF001 - langchain-ollama has no other way to close it
 
     return chat, _nothing
@@ -161,18 +168,21 @@ def _for_threads(chat: BaseChatModel) -> tuple[BaseChatModel, Callable[[], objec
 def _for_loop(chat: BaseChatModel) -> tuple[BaseChatModel, Callable[[], Awaitable[object]]]:
     if isinstance(chat, BaseChatOpenAI):
         if chat.root_async_client is None:
-            return keeping_extras(chat), _anothing
+            return with_extras(chat), _anothing
 
         sdk = chat.root_async_client
 
-        if chat.http_async_client:
-            http = None
-        else:
+        http = None
+        if not chat.http_async_client:
             http = openai.DefaultAsyncHttpxClient(**_http_settings(sdk))
 
         root = _with_http(sdk, http)
         copy = chat.model_copy(update={"root_async_client": root, "async_client": root.chat.completions})
-        return keeping_extras(copy), http.aclose if http else _anothing
+        close = _anothing
+        if http:
+            close = http.aclose
+
+        return with_extras(copy), close
 
     sdk = _anthropic_client(chat, "_async_client")
     if sdk is not None:
@@ -181,19 +191,19 @@ def _for_loop(chat: BaseChatModel) -> tuple[BaseChatModel, Callable[[], Awaitabl
         http = anthropic.DefaultAsyncHttpxClient(**_http_settings(sdk))
         return _with_client(chat, "_async_client", _with_http(sdk, http)), http.aclose
 
-    if _is_ollamas(chat):
-        copy = _made_anew(chat)
+    if _is_of_ollama(chat):
+        copy = _created_again(chat)
         return copy, copy._async_client.close  # noqa: SLF001 - as above
 
     return chat, _anothing
 
 
 def _nothing() -> None:
-    """Nothing is to be closed."""
+    """Close a copy that has no separate connections."""
 
 
 async def _anothing() -> None:
-    """Nothing is to be closed."""
+    """Close a copy that has no separate connections."""
 
 
 def _http_settings(sdk: Any) -> dict[str, Any]:
@@ -201,28 +211,30 @@ def _http_settings(sdk: Any) -> dict[str, Any]:
 
 
 def _tls_settings(base_url: str) -> dict[str, Any]:
-    """Without TLS nothing is verified: to read the certificates of the authorities takes 50 ms."""
+    """Without TLS nothing is verified, as reading the certificates of the authorities takes 50 ms."""
     if base_url.startswith("http://"):
         return {"verify": False}
     return {}
 
 
 def _with_http(sdk: Any, http: Any) -> Any:
-    """A copy of an SDK's client without retries that sends by `http`, or as before where that is None."""
+    """A copy of an SDK's client without retries, which sends by `http` unless that is None."""
     if http is None:
         return sdk.with_options(max_retries=0)
     return sdk.with_options(max_retries=0, http_client=http)
 
 
 def _anthropic_client(chat: BaseChatModel, name: str) -> Any:
-    """The SDK's client of a chat model for Anthropic's own API, None for others, and for one that has a proxy."""
-    if not any(kind.__name__ == "ChatAnthropic" for kind in type(chat).__mro__) or getattr(
-        chat, "anthropic_proxy", None
-    ):
+    """The SDK's client of a chat model for Anthropic's API; None for others, and for one that has a proxy."""
+    is_anthropic = any(kind.__name__ == "ChatAnthropic" for kind in type(chat).__mro__)
+    if not is_anthropic or getattr(chat, "anthropic_proxy", None):
         return None
 
     sdk = getattr(chat, name, None)
-    return sdk if type(sdk).__name__ in _SDK_CLIENTS else None
+    if type(sdk).__name__ in _SDK_CLIENTS:
+        return sdk
+
+    return None
 
 
 def _with_client(chat: BaseChatModel, name: str, sdk: Any) -> BaseChatModel:
@@ -231,12 +243,12 @@ def _with_client(chat: BaseChatModel, name: str, sdk: Any) -> BaseChatModel:
     return copy
 
 
-def _is_ollamas(chat: BaseChatModel) -> bool:
+def _is_of_ollama(chat: BaseChatModel) -> bool:
     return type(chat).__name__ == "ChatOllama" and type(chat).__module__.startswith("langchain_ollama")
 
 
-def _made_anew(chat: BaseChatModel) -> Any:
-    """A chat model of the same settings, which has made clients of its own."""
+def _created_again(chat: BaseChatModel) -> Any:
+    """Another chat model with the same settings, which creates clients."""
     settings = {name: getattr(chat, name) for name in chat.model_fields_set}
     options = {**_tls_settings(str(settings.get("base_url") or "")), **(settings.get("client_kwargs") or {})}
     return type(chat)(**{**settings, "client_kwargs": options, "validate_model_on_init": False})

@@ -1,11 +1,11 @@
-"""What the exception of a chat model means for a run: its kind, and one line that says what to do.
+"""Turns exceptions of chat models into typed failures, each with one line that says what to do.
 
-The packages of the providers raise exceptions of their own; what they have in common is read here: a status, a body,
-the headers of the answer. Keys never appear in these messages: only the name of the variable that holds one.
+The packages of the providers raise exceptions of their own, which have in common a status, a body, and the headers of
+the response. Keys never appear in these messages: only the name of the variable that holds one.
 
-What a refusal teaches is remembered for the process. Nobody says beforehand what every endpoint refuses: a temperature,
-stop words, the name of the token limit, native tools, streaming. A refusal that names what was sent costs nothing, so
-the call is made again at once without it.
+A refusal is remembered for the process. It is not known in advance what an endpoint refuses: a temperature, stop words,
+the name of the token limit, native tools, streaming. A refusal that names a parameter costs nothing, so the call is
+made again at once without it.
 """
 
 import re
@@ -18,7 +18,7 @@ from typing import Any, Final, NamedTuple
 
 from mendgraph.graph.langchain.reply_limits import ReplyLimitError
 from mendgraph.nodes.call_model.endpoint import has_path, is_address
-from mendgraph.nodes.records import ProviderErrorKind as Kind, ProviderFailure
+from mendgraph.nodes.records import JsonMap, ProviderErrorKind as Kind, ProviderFailure
 
 _OVERFLOW = re.compile(
     r"context.{0,20}(length|size|window|limit)|maximum (context|prompt length|model length)|max_model_len"
@@ -33,7 +33,7 @@ _NO_OVERFLOW = re.compile(
     r"|number of output tokens",
     re.IGNORECASE,
 )
-"""What a refusal says that speaks of the window's words, but not of a prompt beyond it: rates, names, the reply."""
+"""Refusals that sound like one of a prompt that is too long, and are about rates, names of parameters or the reply."""
 
 _LINK = re.compile(r"https?://\S+")
 _BAD_KEY = re.compile(r"api[ _-]?key (is )?(not valid|invalid|expired)|invalid api[ _-]?key", re.IGNORECASE)
@@ -44,11 +44,11 @@ _DEEPEST: Final = 20
 
 
 class ReplyTimeoutError(Exception):
-    """A reply did not come in time; the text says which time."""
+    """A reply did not arrive in time; the text says which limit it exceeded."""
 
 
 class CallFailedError(Exception):
-    """Raised where it is known what failed; the failure is told as it is."""
+    """Raised with a failure that is typed already."""
 
     def __init__(self, failure: ProviderFailure) -> None:
         super().__init__(failure.message)
@@ -56,10 +56,9 @@ class CallFailedError(Exception):
 
 
 class Provider(NamedTuple):
-    """Who answers: its name for people, the variable with its key, and the keys that its errors may quote.
+    """A provider: its name for people, the variable with its key, and the keys that its errors may quote.
 
-    `endpoint` says that an OpenAI-compatible endpoint is spoken to by us; a chat model of the user's own may fail in
-    any way.
+    `endpoint`: it is an OpenAI-compatible endpoint; a chat model of a user may fail in any way.
     """
 
     name: str
@@ -73,7 +72,7 @@ NOT_RECORDED: Final = "not_recorded"
 
 
 class Refusal(NamedTuple):
-    """What an exception says: HTTP status, the provider's message and codes, the parameter that it names, its wish."""
+    """An exception as data: HTTP status, message, codes, the parameter that it names, and the wait that it demands."""
 
     status: int | None
     message: str
@@ -83,57 +82,85 @@ class Refusal(NamedTuple):
 
 
 def read_refusal(error: BaseException) -> Refusal:
-    """What this exception, or one that it came from, says of its cause."""
+    """Read an exception and its causes; fields that none of them has are empty."""
     status = None
     details = None
-    wish = None
+    retry_after = None
 
     for cause in chain_of(error):
         response = getattr(cause, "response", None)
         status = status or _status(cause, response)
-        details = details if details is not None else _body(cause, response)
+        if details is None:
+            details = _body(cause, response)
+        if retry_after is None:
+            retry_after = _retry_after_header(cause, response)
 
-        with suppress(Exception):  # what has no headers
-            headers: Any = getattr(response, "headers", None) or getattr(cause, "headers", None)
-            wish = wish if wish is not None else retry_after_s(str(headers.get("retry-after") or ""))
+    fields: Mapping[str, Any] = {}
+    text = ""
 
     if isinstance(details, list):  # of Gemini
         details = next((detail for detail in details if isinstance(detail, dict)), None)
+    if isinstance(details, dict):
+        details = details.get("error", details)
 
     if isinstance(details, dict):
-        inner = details.get("error", details)
-    else:
-        inner = details
+        fields = details
+    elif isinstance(details, str):
+        text = details
 
-    fields = inner if isinstance(inner, dict) else {}
-    # The single faults of a request, as FastAPI and pydantic tell them, and Mistral inside of its message.
-    nested = fields.get("message")
-    listed = fields.get("detail") or (nested.get("detail") if isinstance(nested, dict) else None)
+    problems = _problems_of_arguments(fields)
+    if problems:
+        path = [str(part) for part in problems[0].get("loc", ()) if part != "body"]
+        message = "; ".join(map(_problem_words, problems[:3]))
+        return Refusal(status, message, frozenset(), "".join(path[:1]), retry_after)
 
-    if isinstance(listed, list) and listed and isinstance(listed[0], dict):
-        loc = [str(part) for part in listed[0].get("loc", ()) if part != "body"]
-        message = "; ".join(f"{'.'.join(map(str, item.get('loc', ())))}: {item.get('msg')}" for item in listed[:3])
-        return Refusal(status, message, frozenset(), loc[0] if loc else "", wish)
-
-    told = nested or fields.get("detail") or (inner if isinstance(inner, str) else None) or str(error).strip()
+    text = fields.get("message") or fields.get("detail") or text or str(error).strip() or type(error).__name__
     codes = frozenset(str(fields[name]) for name in ("code", "type", "status") if fields.get(name))
-    return Refusal(status, str(told or type(error).__name__), codes, str(fields.get("param") or ""), wish)
+    return Refusal(status, str(text), codes, str(fields.get("param") or ""), retry_after)
+
+
+def _problems_of_arguments(fields: Mapping[str, Any]) -> list[JsonMap]:
+    """The single faults of a request, which FastAPI and pydantic list, and Mistral inside of its message."""
+    problems = fields.get("detail")
+    message = fields.get("message")
+    if not problems and isinstance(message, dict):
+        problems = message.get("detail")
+
+    if isinstance(problems, list) and problems and isinstance(problems[0], dict):
+        return problems
+
+    return []
+
+
+def _problem_words(problem: JsonMap) -> str:
+    path = ".".join(map(str, problem.get("loc", ())))
+    return f"{path}: {problem.get('msg')}"
 
 
 def _status(error: BaseException, response: Any) -> int | None:
-    candidates = (
+    codes = [
         getattr(error, "status_code", None),
         getattr(error, "code", None),
         getattr(response, "status_code", None),
-        response.get("ResponseMetadata", {}).get("HTTPStatusCode") if isinstance(response, dict) else None,
-    )
+    ]
+    if isinstance(response, dict):  # of botocore
+        codes.append(response.get("ResponseMetadata", {}).get("HTTPStatusCode"))
 
-    return next((code for code in candidates if isinstance(code, int) and 300 <= code < 600), None)
+    return next((code for code in codes if isinstance(code, int) and 300 <= code < 600), None)
+
+
+def _retry_after_header(error: BaseException, response: Any) -> float | None:
+    with suppress(Exception):  # there are no headers
+        headers: Any = getattr(response, "headers", None) or getattr(error, "headers", None)
+        return retry_after_s(str(headers.get("retry-after") or ""))
+
+    return None
 
 
 def _body(error: BaseException, response: Any) -> Any:
     for name in ("body", "details", "error"):
-        if isinstance(document := getattr(error, name, None), dict | list | str) and document:
+        document = getattr(error, name, None)
+        if document and isinstance(document, dict | list | str):
             return document
 
     if isinstance(response, dict):  # of botocore
@@ -152,7 +179,8 @@ def retry_after_s(value: str) -> float | None:
     """The seconds that a Retry-After header asks for, None where it says nothing that can be read, such as a date."""
     with suppress(ValueError):
         seconds = float(value)
-        return max(0.0, seconds) if isfinite(seconds) else None
+        if isfinite(seconds):
+            return max(0.0, seconds)
 
     return None
 
@@ -175,8 +203,8 @@ _NO_CREDIT: Final = "The account at {where} has no credit left ({detail}). Is it
 _BAD_CERTIFICATE: Final = "{where} cannot be trusted ({detail}). Is the address right? SSL_CERT_FILE names authorities."
 
 
-def describe_failure(error: Exception, provider: Provider, *, begun: bool = False) -> ProviderFailure:
-    """Turn an exception of one call into a typed failure; `begun` says that a part of the reply had come."""
+def describe_failure(error: Exception, provider: Provider, *, reply_started: bool = False) -> ProviderFailure:
+    """Turn an exception of one call into a typed failure; `reply_started`: a part of the reply had arrived."""
     if isinstance(error, CallFailedError):
         return error.failure
 
@@ -197,7 +225,7 @@ def describe_failure(error: Exception, provider: Provider, *, begun: bool = Fals
     if any(isinstance(cause, ssl.SSLCertVerificationError) for cause in chain_of(error)):
         kind = Kind.MODEL_UNAVAILABLE
         template = _BAD_CERTIFICATE
-    elif begun and kind in {Kind.CONNECTION, Kind.SERVER_ERROR}:
+    elif reply_started and kind in {Kind.CONNECTION, Kind.SERVER_ERROR}:
         kind = Kind.INCOMPLETE_STREAM
         template = _MESSAGES[Kind.INCOMPLETE_STREAM]
     elif kind is Kind.BAD_REQUEST and not answered:  # the package's own code failed
@@ -227,7 +255,7 @@ _CODES: Final = {
     **dict.fromkeys(("content_filter", "content_policy_violation"), Kind.CONTENT_FILTER),
     **dict.fromkeys(("context_length_exceeded", "exceed_context_size_error"), Kind.CONTEXT_OVERFLOW),
 }
-"""What an error's code says, whatever its status. Source: OpenAI's error codes; Azure, "Content filtering"."""
+"""Kinds by codes of errors, whatever the status. Source: OpenAI's error codes; Azure, "Content filtering"."""
 
 _STREAMED_CODES: Final = {
     "rate_limit_error": Kind.RATE_LIMITED,
@@ -235,7 +263,7 @@ _STREAMED_CODES: Final = {
     "not_found_error": Kind.MODEL_UNAVAILABLE,
     "invalid_request_error": Kind.BAD_REQUEST,
 }
-"""What an error in the middle of a stream says, which has no status. Source: Anthropic, "Errors"."""
+"""Kinds by codes of errors in the middle of a stream, which have no status. Source: Anthropic, "Errors"."""
 
 _CLASSES: Final = {
     "ContextOverflowError": Kind.CONTEXT_OVERFLOW,
@@ -249,20 +277,20 @@ _CLASSES: Final = {
     "ReplyLimitError": Kind.SERVER_ERROR,
     **dict.fromkeys(("ModelConnectionError", "APIConnectionError", "TransportError", "OSError"), Kind.CONNECTION),
 }
-"""What says no status, by the names of its classes: LangChain's own, and those of HTTP clients, which are several."""
+"""Kinds of errors without a status by the names of their classes: of LangChain, and of several HTTP clients."""
 
 _BAD_DOCUMENT: Final = (ValueError, TypeError, AttributeError, LookupError, RecursionError)
-"""What reading raises where an endpoint sends something else than chat completions."""
+"""Errors of reading something else than chat completions."""
 
 
 def _kind(refusal: Refusal) -> Kind:
-    known = next((kind for code, kind in _CODES.items() if code in refusal.codes), None)
-    if known is None and refusal.status is not None:
-        known = _STATUSES.get(refusal.status)
+    for code, kind in _CODES.items():
+        if code in refusal.codes:
+            return kind
 
-    if known is not None:
-        return known
-    if _BAD_KEY.search(refusal.message):  # which Google calls a bad request
+    if refusal.status in _STATUSES:
+        return _STATUSES[refusal.status]
+    if _BAD_KEY.search(refusal.message):  # Google calls it a bad request
         return Kind.AUTHENTICATION
     if _is_overflow(refusal.message):
         return Kind.CONTEXT_OVERFLOW
@@ -283,8 +311,8 @@ def _kind_without_status(error: Exception, provider: Provider) -> Kind:
     if _is_overflow(str(error)):
         return Kind.CONTEXT_OVERFLOW
 
-    said_by_sdk = type(error).__module__.partition(".")[0] in {"openai", "langchain_openai", "anthropic"}
-    if said_by_sdk or _is_bad_document(error, provider):
+    package = type(error).__module__.partition(".")[0]
+    if package in {"openai", "langchain_openai", "anthropic"} or _is_bad_document(error, provider):
         return Kind.SERVER_ERROR
 
     return Kind.BAD_REQUEST
@@ -314,15 +342,17 @@ def _detail(error: Exception, refusal: Refusal, kind: Kind, provider: Provider, 
 
     for cause in chain_of(error):
         if isinstance(cause, ssl.SSLCertVerificationError):
-            return (
-                f"its TLS certificate is refused: {getattr(cause, 'verify_message', '') or 'it is not to be trusted'}"
-            )
+            reason = getattr(cause, "verify_message", "") or "it is not to be trusted"
+            return f"its TLS certificate is refused: {reason}"
 
         if type(cause).__name__ in _CAUSES:
             return _CAUSES[type(cause).__name__]
 
     if kind is Kind.SERVER_ERROR and _is_bad_document(error, provider):
-        return f"it sent no chat completion: {'no object' if isinstance(error, AttributeError) else first}"
+        if isinstance(error, AttributeError):
+            first = "no object"
+
+        return f"it sent no chat completion: {first}"
     if kind in {Kind.CONNECTION, Kind.TIMEOUT} or provider.endpoint:
         return first
 
@@ -332,13 +362,14 @@ def _detail(error: Exception, refusal: Refusal, kind: Kind, provider: Provider, 
 def _without_secrets(text: str, keys: Collection[str]) -> str:
     """Endpoints quote the key that they refuse. Anything shorter than four characters is no key."""
     for key in keys:
-        text = text.replace(key, "***") if len(key) > 3 else text
+        if len(key) > 3:
+            text = text.replace(key, "***")
 
     return _SECRET.sub("***", text)
 
 
 def setup_fault(environment: Mapping[str, str], error: Exception) -> ProviderFailure:
-    """What to say where building a client raised `error`, which may quote a password: a proxy or a certificate."""
+    """The failure of a client that could not be built because of a proxy or a certificate; `error` is not quoted."""
     variables = ("ALL_PROXY", "HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "SSL_CERT_DIR", "SSL_CERT_FILE")
     named = sorted(name for name, value in environment.items() if value and name.upper() in variables)
 
@@ -352,29 +383,36 @@ def setup_fault(environment: Mapping[str, str], error: Exception) -> ProviderFai
 
 
 def chain_of(error: BaseException) -> Iterator[BaseException]:
-    """The error and what it came from, the members of groups too."""
-    waiting: list[BaseException] = [error]
+    """The error and its causes, with the members of groups; at most `_DEEPEST`."""
+    queue: list[BaseException] = [error]
 
     for _ in range(_DEEPEST):
-        if not waiting:
+        if not queue:
             return
 
-        current = waiting.pop(0)
+        current = queue.pop(0)
         yield current
-        waiting += current.exceptions if isinstance(current, BaseExceptionGroup) else ()
-        waiting += [origin for origin in (current.__cause__ or current.__context__,) if origin]
+        if isinstance(current, BaseExceptionGroup):
+            queue += current.exceptions
+
+        cause = current.__cause__ or current.__context__
+        if cause is not None:
+            queue.append(cause)
 
 
-# --- What a model at an endpoint does not take
+# --- Parameters that a model at an endpoint refuses
 
-TOOLS, STREAM, LIMIT = "tools", "stream", "max_tokens"
-"""Names of what a request carries that is more than a parameter: see `Learned`."""
+TOOLS: Final = "tools"
+STREAM: Final = "stream"
+LIMIT: Final = "max_tokens"
+"""Parts of a request that `Learned` treats apart from its parameters."""
 
-OLD_LIMIT, NEW_LIMIT = "max_tokens", "max_completion_tokens"
-"""What OpenAI-compatible endpoints call the most tokens of a reply; each takes at least one of the two."""
+OLD_LIMIT: Final = "max_tokens"
+NEW_LIMIT: Final = "max_completion_tokens"
+"""Names of the limit of a reply at OpenAI-compatible endpoints; each takes at least one of the two."""
 
 LIMIT_NAMES: Final = (OLD_LIMIT, NEW_LIMIT, "max_output_tokens", "maxOutputTokens")
-"""What any provider's refusal may call it."""
+"""Names of the limit in refusals of any provider."""
 
 LEAST_LIMIT: Final = 16
 
@@ -393,16 +431,16 @@ _REFUSED: Final = re.compile(
     r"|deprecated|not allowed|invalid parameter|use '?max_",
     re.IGNORECASE,
 )
-"""Words that say of a limit's name, and not of its value, that it is refused."""
+"""Words that refuse a limit's name, and not its value."""
 
 _NUMBER: Final = re.compile(r"\d[\d,_]{0,11}")
 
 
 class Learned:
-    """What one model at one endpoint has shown. Safe in threads: what was learned is never taken back."""
+    """What one model at one endpoint refuses. Safe in threads, as entries are only added."""
 
     def __init__(self, limit_name: str = NEW_LIMIT, *, tools: bool = True, streams: bool = True) -> None:
-        """Nothing is known yet: everything is tried. `limit_name` is what an OpenAI-compatible endpoint likely takes.
+        """`limit_name` is the name of the limit to try first at an OpenAI-compatible endpoint.
 
         `tools` is False for a chat model without native tools, `streams` for one that cannot be streamed.
         """
@@ -415,20 +453,21 @@ class Learned:
         self.refused_media: frozenset[str] = frozenset()
 
     def limited(self, tokens: int) -> int:
-        """The most tokens of a reply that may be asked for, of those that are wanted."""
+        """The limit of a reply to request: `tokens`, or less where the model refuses so many."""
         if self.most_output is None:
             return tokens
+
         return min(tokens, self.most_output)
 
     def learn(self, refusal: Refusal, sent: Collection[str], limit: int) -> str:
-        """What to leave out of the next request, "" where this refusal is about something else.
+        """The name of what the next request must omit, "" where this refusal is about something else.
 
-        `sent` are the names of what the request carried that may be left out, `limit` the most tokens that it allowed.
+        `sent` are the names of what the request may omit, `limit` is its limit of tokens.
         """
         if NOT_RECORDED in refusal.codes:
             return ""
 
-        name = self._named(refusal, sent, limit)
+        name = self._refused_name(refusal, sent, limit)
         if name == TOOLS:
             self.tools = False
         elif name == STREAM:
@@ -438,27 +477,34 @@ class Learned:
 
         return name
 
-    def _named(self, refusal: Refusal, sent: Collection[str], limit: int) -> str:
+    def _refused_name(self, refusal: Refusal, sent: Collection[str], limit: int) -> str:
         message = refusal.message
         if TOOLS in sent and (refusal.parameter == TOOLS or _NO_TOOLS.search(message)) and refusal.status is not None:
             return TOOLS
-        if refusal.status not in (400, 422):  # the provider does not call the request itself wrong
+        if refusal.status not in (400, 422):  # the request itself is not refused
             return ""
         if STREAM in sent and (refusal.parameter == STREAM or _NO_STREAM.search(message)):
             return STREAM
 
         parameter = refusal.parameter.partition(".")[0]
-        if named := next((name for name in sent if name == parameter != LIMIT), ""):
-            return named
+        if parameter in sent and parameter != LIMIT:
+            return parameter
         if any(name == parameter or _mentions(message, name) for name in LIMIT_NAMES):
-            return self._of_the_limit(message, limit)
+            return self._learn_limit(message, limit)
 
-        return next((name for name in sent if name not in {TOOLS, STREAM} and _mentions(message, name)), "")
+        for name in sent:
+            if name not in {TOOLS, STREAM} and _mentions(message, name):
+                return name
 
-    def _of_the_limit(self, said: str, limit: int) -> str:
-        """Its name is refused, so the other one is tried; or its value, so the largest number below it is taken."""
-        if _REFUSED.search(said):
-            other = NEW_LIMIT if self.limit_name == OLD_LIMIT else OLD_LIMIT
+        return ""
+
+    def _learn_limit(self, message: str, limit: int) -> str:
+        """Try the other name where the name is refused, or the largest number of the message that is below `limit`."""
+        if _REFUSED.search(message):
+            other = OLD_LIMIT
+            if self.limit_name == OLD_LIMIT:
+                other = NEW_LIMIT
+
             if other in self._limit_names:
                 return ""
 
@@ -466,9 +512,13 @@ class Learned:
             self.limit_name = other
             return LIMIT
 
-        numbers = (int(re.sub(r"\D", "", number)) for number in _NUMBER.findall(said))
-        allowed = max((number for number in numbers if LEAST_LIMIT <= number < self.limited(limit)), default=None)
-        if allowed is None:
+        allowed = 0
+        for number in _NUMBER.findall(message):
+            tokens = int(re.sub(r"\D", "", number))
+            if LEAST_LIMIT <= tokens < self.limited(limit):
+                allowed = max(allowed, tokens)
+
+        if not allowed:
             return ""
 
         self.most_output = allowed
@@ -476,7 +526,7 @@ class Learned:
 
 
 def _mentions(text: str, name: str) -> bool:
-    """Whether a text speaks of the parameter of this name; a common word counts where it is marked as a name."""
+    """Whether a text mentions the parameter of this name; a common word counts only where it is marked as a name."""
     word = re.escape(name)
     if "_" in name or name == "temperature":
         return re.search(rf"(?<![\w.]){word}(?!\w)", text) is not None
@@ -485,17 +535,18 @@ def _mentions(text: str, name: str) -> bool:
 
 
 def may_be_about(refusal: Refusal, kind: str) -> bool:
-    """Whether a provider may have refused a request for what it holds of this kind, such as "image".
+    """Whether a provider may have refused a request because of its content of this kind, such as "image".
 
-    Many endpoints refuse the request without naming the kind; a failure of their own counts where it does.
+    Many endpoints refuse the request without naming the kind. A server error counts where it names it.
     """
     if refusal.status is None or NOT_RECORDED in refusal.codes:
         return False
 
-    known = _kind(refusal)
-    return known in {Kind.BAD_REQUEST, Kind.MODEL_UNAVAILABLE} or (
-        known is Kind.SERVER_ERROR and kind in refusal.message.lower()
-    )
+    failure = _kind(refusal)
+    if failure is Kind.SERVER_ERROR:
+        return kind in refusal.message.lower()
+
+    return failure in {Kind.BAD_REQUEST, Kind.MODEL_UNAVAILABLE}
 
 
 LESSONS: Final[dict[tuple[str, str, str], Learned]] = {}

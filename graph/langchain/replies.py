@@ -1,7 +1,7 @@
-"""Putting a streamed reply together, with the raw text of every argument kept to the letter.
+"""Assembles a streamed reply, with the raw text of every argument unchanged.
 
 LangChain's own aggregation quietly closes truncated JSON, which turns half a file into a valid call; here nothing is
-parsed. Calls are told apart by index, and by a new id where a server reuses one index for several calls.
+parsed. Calls are distinguished by index, and by a new id where a server reuses one index for several calls.
 Source: measured on langchain-openai 1.7.
 """
 
@@ -12,7 +12,7 @@ from typing import Any, Final
 from langchain_core.messages import AIMessage, AIMessageChunk
 from langchain_core.messages.ai import UsageMetadata, add_ai_message_chunks, add_usage
 
-from mendgraph.graph.langchain.openai_chat import PlainPart, text_of
+from mendgraph.graph.langchain.openai_documents import PlainPart, text_of
 from mendgraph.nodes.call_model.prompts.estimates import countable
 from mendgraph.nodes.language.documents import storable
 from mendgraph.nodes.language.history import REASONING_DETAILS, joined_details, state_of, thoughts_of
@@ -32,13 +32,13 @@ _FINISH: Final = {
     **dict.fromkeys(("guardrail", "guardrail_intervened", "image_safety"), FinishReason.CONTENT_FILTER),
     "refusal": FinishReason.REFUSAL,
 }
-"""Providers' words for the end of a reply. With another word it is complete if its calls are."""
+"""Providers' words for the end of a reply. A reply with another word is complete if its calls are."""
 
 _FAILED: Final = frozenset({"error", "failed", "aborted", "abort", "cancelled", "timeout"})
 """Words that say that a reply has failed."""
 
 _FINISH_FIELDS: Final = ("finish_reason", "stop_reason", "done_reason", "stopReason", "status")
-"""Where the providers' packages tell it: OpenAI, Google and Mistral; Anthropic; Ollama; Bedrock; the Responses API."""
+"""The fields that hold it: of OpenAI, Google and Mistral; of Anthropic; of Ollama; of Bedrock; of the Responses API."""
 
 
 @dataclass
@@ -47,12 +47,17 @@ class _GrowingCall:
     tool: str = ""
     arguments: list[str] = field(default_factory=list)
 
-    def is_whole(self) -> bool:
-        """Whether it has a name, and JSON for arguments."""
+    def is_complete(self) -> bool:
+        """Whether it has a name, and a JSON object for arguments."""
         return bool(self.tool) and isinstance(decode_arguments("".join(self.arguments)), dict)
 
+    def as_raw_call(self) -> RawCall:
+        return RawCall(
+            call_id=storable(self.call_id), tool=storable(self.tool), arguments=storable("".join(self.arguments))
+        )
+
     def is_followed_by(self, call_id: str | None, tool: str | None, arguments: str | None) -> bool:
-        """Does this part begin another call? By a new id or name or, without ids, by a name after arguments."""
+        """Whether this part begins another call: by a new id or name or, without ids, by a name after arguments."""
         has_ids = bool(call_id and self.call_id)
         if (has_ids and call_id != self.call_id) or (tool and self.tool and tool != self.tool):
             return True
@@ -80,10 +85,10 @@ class ReplyAssembly:
     _usage: UsageMetadata | None = None
     _rich: list[AIMessageChunk] = field(default_factory=list)
     _details: list[JsonMap] = field(default_factory=list)
-    _whole: AIMessage | None = None
+    _complete_message: AIMessage | None = None
 
     def take(self, message: AIMessage | PlainPart) -> str:
-        """Take a part of the reply, or the whole of one that is not streamed; gives its text for people."""
+        """Add a part of the reply, or a complete reply that is not streamed; returns its text for people."""
         if isinstance(message, PlainPart):
             self.has_provider = True
             for piece in message.calls:
@@ -103,7 +108,7 @@ class ReplyAssembly:
             self._thoughts.append(thought)
 
         if message.usage_metadata:
-            self._usage = add_usage(self._usage, message.usage_metadata) if self._usage else message.usage_metadata
+            self._usage = add_usage(self._usage, message.usage_metadata)
 
         if refusal := message.additional_kwargs.get("refusal"):
             self.refusal += str(refusal)
@@ -118,8 +123,8 @@ class ReplyAssembly:
             if message.additional_kwargs or not isinstance(message.content, str):
                 self._take_rich(message)
         else:
-            self._whole = message
-            self._calls += map(_whole_call, (*message.tool_calls, *message.invalid_tool_calls))
+            self._complete_message = message
+            self._calls += map(_complete_call, (*message.tool_calls, *message.invalid_tool_calls))
 
         return content
 
@@ -134,8 +139,11 @@ class ReplyAssembly:
 
     def add_call_part(self, index: int | str | None, call_id: str | None, tool: str | None, text: str | None) -> None:
         """Append a part of a call; a part without an index belongs to the latest call unless it begins another."""
-        latest = self._calls[-1] if self._calls else None
-        growing = latest if index is None else self._open.get(index)
+        growing = None
+        if index is not None:
+            growing = self._open.get(index)
+        elif self._calls:
+            growing = self._calls[-1]
 
         if growing is None or growing.is_followed_by(call_id, tool, text):
             growing = _GrowingCall()
@@ -147,53 +155,46 @@ class ReplyAssembly:
         growing.tool = growing.tool or tool or ""
         growing.arguments.append(text or "")
 
-    def _take_metadata(self, told: Mapping[str, Any]) -> None:
-        self.has_provider = self.has_provider or "model_provider" in told
-        reasons = (told[name] for name in _FINISH_FIELDS if isinstance(told.get(name), str) and told[name])
-        self.finish_reason = str(next(reasons, self.finish_reason))
-        details = told.get("incomplete_details")
+    def _take_metadata(self, metadata: Mapping[str, Any]) -> None:
+        self.has_provider = self.has_provider or "model_provider" in metadata
+        for name in _FINISH_FIELDS:
+            reason = metadata.get(name)
+            if reason and isinstance(reason, str):
+                self.finish_reason = reason
+                break
 
+        details = metadata.get("incomplete_details")
         if isinstance(details, dict) and details.get("reason"):
             self.finish_reason = str(details["reason"])
 
-        if name := told.get("model_name") or told.get("model"):
-            self.model = str(name)
+        model = metadata.get("model_name") or metadata.get("model")
+        if model:
+            self.model = str(model)
 
     @property
     def spoken(self) -> bool:
-        """Has a part of the reply itself come, and not only its frame?"""
+        """Whether a part of the reply itself has arrived, and not only metadata."""
         return bool(self._text or self._thoughts or self._calls or self.refusal)
 
     @property
     def characters(self) -> int:
-        """How much has come so far."""
-        calls = sum(len(part) for call in self._calls for part in call.arguments)
-        return sum(map(len, self._text)) + sum(map(len, self._thoughts)) + len(self.refusal) + calls
+        """The characters that have arrived so far: text, reasoning, refusal and arguments."""
+        count = len(self.refusal) + sum(map(len, self._text)) + sum(map(len, self._thoughts))
+        for call in self._calls:
+            count += sum(map(len, call.arguments))
+
+        return count
 
     def reply(self, seconds: float) -> ModelReply | None:
-        """The whole reply, or None when it ended before its provider said that it was complete."""
-        reason = _FINISH.get(self.finish_reason.lower().replace("-", "_"))
-        if reason is None and self._is_whole():
-            reason = FinishReason.TOOL_CALLS if self._calls else FinishReason.STOP
-
-        if not self.finish_reason and not self.has_provider:
-            reason = FinishReason.TOOL_CALLS if self._calls else FinishReason.STOP
-
-        finish = FinishReason.REFUSAL if self.refusal and reason else reason
-        if finish is None:
+        """The complete reply, or None when it ended before its provider said that it was complete."""
+        finish_reason = self._finish_reason()
+        if finish_reason is None:
             return None
 
         return ModelReply(
             text=storable("".join(self._text)),
-            calls=tuple(
-                RawCall(
-                    call_id=storable(call.call_id),
-                    tool=storable(call.tool),
-                    arguments=storable("".join(call.arguments)),
-                )
-                for call in self._calls
-            ),
-            finish_reason=finish,
+            calls=tuple(call.as_raw_call() for call in self._calls),
+            finish_reason=finish_reason,
             refusal=storable(self.refusal),
             reasoning=storable("".join(self._thoughts)),
             model=storable(self.model),
@@ -203,15 +204,32 @@ class ReplyAssembly:
             **_counts(self._usage),
         )
 
-    def _is_whole(self) -> bool:
-        """Whether a reply that an unknown word ends is complete: it says something, and its calls are whole."""
-        unknown = bool(self.finish_reason) and self.finish_reason.lower() not in _FAILED
-        return unknown and bool(self._text or self._calls) and all(call.is_whole() for call in self._calls)
+    def _finish_reason(self) -> FinishReason | None:
+        """Why the reply ended, None where it is not complete."""
+        reason = _FINISH.get(self.finish_reason.lower().replace("-", "_"))
+        must_not_say = not self.finish_reason and not self.has_provider
+
+        if must_not_say or (reason is None and self._is_complete()):
+            reason = FinishReason.STOP
+            if self._calls:
+                reason = FinishReason.TOOL_CALLS
+
+        if reason is not None and self.refusal:
+            return FinishReason.REFUSAL
+
+        return reason
+
+    def _is_complete(self) -> bool:
+        """Whether a reply that an unknown word ends is complete: it is not empty, and its calls are complete."""
+        if not self.finish_reason or self.finish_reason.lower() in _FAILED:
+            return False
+
+        return bool(self._text or self._calls) and all(call.is_complete() for call in self._calls)
 
     def _state(self) -> JsonMap:
-        """What the provider wants to see again. The pieces of one block are joined as its package means them to be."""
-        if self._whole is not None:
-            return state_of(self._whole)
+        """What the provider needs in later requests. The pieces of a block are joined by LangChain."""
+        if self._complete_message is not None:
+            return state_of(self._complete_message)
         if not self._rich:
             return {}
 
@@ -222,28 +240,32 @@ class ReplyAssembly:
         return state_of(joined)
 
 
-def _whole_call(call: Any) -> _GrowingCall:
-    """A call that came in one piece; one of another shape is kept as one without a name."""
-    fields = call if isinstance(call, Mapping) else {"args": call}
-    call_id, tool, arguments = (text_of(fields.get(name)) for name in ("id", "name", "args"))
-    return _GrowingCall(call_id, tool, [arguments])
+def _complete_call(call: Any) -> _GrowingCall:
+    """A call of a reply that is not streamed; a call of another shape has no name."""
+    if not isinstance(call, Mapping):
+        call = {"args": call}
+
+    return _GrowingCall(text_of(call.get("id")), text_of(call.get("name")), [text_of(call.get("args"))])
 
 
 def _counts(usage: UsageMetadata | None) -> JsonMap:
-    """The provider's own counts. A negative one would give budget back, and what is no number says nothing: 0."""
+    """The provider's counts. A negative number, which would give budget back, and what is no number count as 0."""
     if usage is None:
         return {}
 
     input_tokens = countable(usage.get("input_tokens"))
     output_tokens = countable(usage.get("output_tokens"))
-    read = usage.get("input_token_details") or {}
-    details = usage.get("output_token_details") or {}
-    parts = [countable(count) for name, count in read.items() if name.startswith(("cache_creation", "ephemeral"))]
+    input_details = usage.get("input_token_details") or {}
+    output_details = usage.get("output_token_details") or {}
+    cache_write_tokens = 0
+    for name, count in input_details.items():
+        if name.startswith(("cache_creation", "ephemeral")):
+            cache_write_tokens += countable(count)
 
     return {
         "input_tokens": input_tokens,
         "output_tokens": output_tokens,
-        "cached_tokens": countable(read.get("cache_read")),
-        "cache_write_tokens": sum(parts),
-        "reasoning_tokens": min(countable(details.get("reasoning")), output_tokens),
+        "cached_tokens": countable(input_details.get("cache_read")),
+        "cache_write_tokens": cache_write_tokens,
+        "reasoning_tokens": min(countable(output_details.get("reasoning")), output_tokens),
     }

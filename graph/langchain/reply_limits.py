@@ -22,7 +22,7 @@ NOT_COMPRESSED: Final = {"Accept-Encoding": "identity"}
 """The header of a request that offers no compression."""
 
 _SLICE_BYTES: Final = 1024
-"""How much is decompressed at a time. DEFLATE makes at most 1,032 bytes of one; other codings have no such bound."""
+"""Bytes that are decompressed at a time. DEFLATE makes at most 1,032 bytes of one; other codings have no bound."""
 
 _DEFLATED: Final = frozenset({"gzip", "deflate"})
 _EVENT_STREAM: Final = "text/event-stream"
@@ -30,7 +30,7 @@ _EVENT_ENDS: Final = (b"\n\n", b"\r\n\r\n", b"\r\r")
 
 
 class ReplyLimitError(Exception):
-    """An endpoint sends more than is read. The text is what it did, as "it sent ..."."""
+    """An endpoint sends more than is read. The text says what, in the form "it sent ..."."""
 
 
 def bound_response(response: httpx2.Response) -> None:
@@ -55,7 +55,7 @@ def bound_response(response: httpx2.Response) -> None:
 
 
 async def abound_response(response: httpx2.Response) -> None:
-    """Do the same as an event hook of an async client."""
+    """Bound the body of a response, as an event hook of an async client; see `bound_response`."""
     stream = response.stream
     if not isinstance(stream, httpx2.AsyncByteStream):
         return
@@ -119,7 +119,7 @@ class _Slices(httpx2.SyncByteStream):
 
 
 class _AsyncSlices(httpx2.AsyncByteStream):
-    """The same of an async stream."""
+    """An async stream in pieces of at most `_SLICE_BYTES`."""
 
     def __init__(self, stream: httpx2.AsyncByteStream) -> None:
         self._stream = stream
@@ -131,7 +131,7 @@ class _AsyncSlices(httpx2.AsyncByteStream):
 
 
 class _BoundedStream(httpx2.SyncByteStream):
-    """The bytes of `content`, as far as they are not too many; `stream` is closed with it."""
+    """The bytes of `content`, up to the limit; `stream` is closed with it."""
 
     def __init__(self, stream: httpx2.SyncByteStream, content: Iterable[bytes], limit: _Limit) -> None:
         self._stream = stream
@@ -148,7 +148,7 @@ class _BoundedStream(httpx2.SyncByteStream):
 
 
 class _AsyncBoundedStream(httpx2.AsyncByteStream):
-    """The same of an async stream."""
+    """The bytes of the async `content`, up to the limit; `stream` is closed with it."""
 
     def __init__(self, stream: httpx2.AsyncByteStream, content: AsyncIterable[bytes], limit: _Limit) -> None:
         self._stream = stream
@@ -170,4 +170,7 @@ def _bytes_of_last_event(chunk: bytes, before: int) -> int:
     An end that two chunks share is not seen; then the next event counts with this one.
     """
     end = max(chunk.rfind(mark) for mark in _EVENT_ENDS)
-    return before if end < 0 else len(chunk) - end
+    if end < 0:
+        return before
+
+    return len(chunk) - end

@@ -1,4 +1,4 @@
-"""Loop control and healing as middleware, and how ours ends the run of an agent that somebody else has made."""
+"""Loop control and healing as middleware, and how middleware ends the run of an agent of `create_agent`."""
 
 import asyncio
 import json
@@ -31,12 +31,12 @@ from mendgraph.nodes.parse.node import parse
 from mendgraph.nodes.parse.reading import Reader
 
 Exit = Literal["end", "error"]
-Asked = types.ModelRequest[Any]
-Answered = types.ModelResponse[Any]
-Given = types.ExtendedModelResponse[Any]
+ModelRequest = types.ModelRequest[Any]
+ModelResponse = types.ModelResponse[Any]
+ExtendedResponse = types.ExtendedModelResponse[Any]
 ToolAnswer = ToolMessage | Command[Any]
-Send = Callable[[Asked], Awaitable[Answered]]
-Apart = Callable[..., Coroutine[Any, Any, Any]]
+Send = Callable[[ModelRequest], Awaitable[ModelResponse]]
+RunBlocking = Callable[..., Coroutine[Any, Any, Any]]
 
 
 class AgentStoppedError(Exception):
@@ -72,63 +72,67 @@ class StoppingMiddleware(types.AgentMiddleware[types.AgentState[Any], Any, Any])
         message = AIMessage(str(error), response_metadata={"stop": cause.model_dump(mode="json")})
         return {"messages": [message], "jump_to": "end"}
 
-    def stopped(self, cause: records.StopCause, **update: Any) -> Given:
-        """What ends the run in place of a reply."""
+    def stopped(self, cause: records.StopCause, **update: Any) -> ExtendedResponse:
+        """The response that ends the run in place of a reply."""
         end = self.end(cause)
-        return Given(Answered(end.pop("messages")), Command(update=end | update))
+        return ExtendedResponse(ModelResponse(end.pop("messages")), Command(update=end | update))
 
 
 class ModelCallMiddleware(types.AgentMiddleware[types.AgentState[Any], Any, Any]):
     """Middleware around model calls, written once for sync and async agents."""
 
-    async def answer(self, request: Asked, send: Send, heard: "Heard", apart: Apart) -> Given:
-        """Answer a request by what `send` gives for it, or for others, or for none. `apart` runs what may wait."""
+    async def answer(
+        self, request: ModelRequest, send: Send, recorder: "ReplyRecorder", run_blocking: RunBlocking
+    ) -> ExtendedResponse:
+        """Answer a request; `send` calls the model. `run_blocking` calls what may block."""
         raise NotImplementedError
 
-    def wrap_model_call(self, request: Asked, handler: Callable[[Asked], Answered]) -> Given:
-        """Answer a request; nothing is waited for in an event loop."""
+    def wrap_model_call(
+        self, request: ModelRequest, handler: Callable[[ModelRequest], ModelResponse]
+    ) -> ExtendedResponse:
+        """Answer a request of a sync agent: the coroutine never waits."""
 
-        async def send(asked: Asked) -> Answered:
-            return handler(asked)
+        async def send(request: ModelRequest) -> ModelResponse:
+            return handler(request)
 
-        async def here(work: Callable[..., Any], *given: Any) -> Any:
-            return work(*given)
+        async def call(function: Callable[..., Any], *arguments: Any) -> Any:
+            return function(*arguments)
 
-        with _listening() as heard:
+        with _recording() as recorder:
             try:
-                self.answer(request, send, heard, here).send(None)
+                self.answer(request, send, recorder, call).send(None)
             except StopIteration as end:
                 return end.value  # type: ignore[no-any-return]
 
-        raise AssertionError("it waits for nothing")
+        raise AssertionError("the coroutine waits for something")
 
-    async def awrap_model_call(self, request: Asked, handler: Send) -> Given:
+    async def awrap_model_call(self, request: ModelRequest, handler: Send) -> ExtendedResponse:
         """Answer a request, in an event loop."""
-        with _listening() as heard:
-            return await self.answer(request, handler, heard, asyncio.to_thread)
+        with _recording() as recorder:
+            return await self.answer(request, handler, recorder, asyncio.to_thread)
 
 
 class CallListener(Protocol):
-    """Hears of each call to a model that answers a request, whoever makes it."""
+    """Is notified of each call to a model that answers a request, by this middleware or another."""
 
     def begin(self, call_id: UUID, about: Mapping[str, Any]) -> None:
-        """A call is about to be sent; `about` is what LangChain traces of it. What this raises keeps it from that."""
+        """A call is about to be sent; `about` is LangChain's trace of it. An exception keeps it from being sent."""
 
     def end(self, call_id: UUID, result: records.ModelReply | BaseException) -> None:
         """A call has ended with a reply or an error."""
 
 
 LIMITS: Final = "limits"
-"""The entry of what a listener is told of a call that holds what its arguments say of the length of the reply."""
+"""The entry of a call's trace with the arguments that limit its reply."""
 
 
 def reply_limits(arguments: Mapping[str, Any]) -> dict[str, Any]:
-    """The arguments of a call that limit its reply; which of them counts, the model's package decides."""
+    """The arguments of a call that limit its reply; the model's package decides which one applies."""
     return {name: arguments[name] for name in LIMIT_FIELDS if arguments.get(name) is not None}
 
 
-class Heard(BaseCallbackHandler):
-    """Puts replies together as they are streamed: LangChain itself completes arguments that were cut."""
+class ReplyRecorder(BaseCallbackHandler):
+    """Assembles replies as they are streamed: LangChain itself completes arguments that were cut."""
 
     run_inline = True
 
@@ -150,12 +154,13 @@ class Heard(BaseCallbackHandler):
         self.offered = frozenset(_tool_names(params.get("tools") or ()))
 
     def on_llm_new_token(self, *_: Any, chunk: Any = None, run_id: UUID, **__: Any) -> None:
-        """Take a part, where it is one of a chat model."""
-        if isinstance(message := getattr(chunk, "message", None), AIMessage):
+        """Add a part of a chat model's reply."""
+        message = getattr(chunk, "message", None)
+        if isinstance(message, AIMessage):
             self._growing.setdefault(run_id, ReplyAssembly()).take(message)
 
     def on_llm_end(self, response: Any, *, run_id: UUID, **_: Any) -> None:
-        """Remember the message, and the parts that became it where it was streamed."""
+        """Remember the message, and its parts if it was streamed."""
         self._message = getattr(response.generations[0][0], "message", None)
         self._assembly = self._growing.pop(run_id, None)
         if self.listener is not None:
@@ -166,25 +171,31 @@ class Heard(BaseCallbackHandler):
         if self.listener is not None:
             self.listener.end(run_id, error)
 
-    def is_reply(self, response: Answered) -> bool:
-        """Whether the message of a response is what the model sent last, and not one that middleware put there."""
+    def is_reply(self, response: ModelResponse) -> bool:
+        """Whether the message of a response is the model's last one, and not one of middleware."""
         return self._message is response.result[0]
 
-    def reply(self, response: Answered) -> records.ModelReply:
-        """The reply in a response, its arguments to the letter."""
-        return _reply_of(response.result[0], self._assembly if self.is_reply(response) else None)
+    def reply(self, response: ModelResponse) -> records.ModelReply:
+        """The reply in a response, with its arguments unchanged."""
+        parts = None
+        if self.is_reply(response):
+            parts = self._assembly
+
+        return _reply_of(response.result[0], parts)
 
 
 def _reply_of(message: Any, parts: ReplyAssembly | None) -> records.ModelReply:
-    """The reply in a message, by the parts that became it. Not every model says that it has ended."""
+    """The reply in a message, from its parts if there are any. Not every model says that it has ended."""
     assembly = parts or ReplyAssembly()
     if parts is None and isinstance(message, AIMessage):
         assembly.take(message)
 
-    if (reply := assembly.reply(0.0)) is None:
+    reply = assembly.reply(0.0)
+    if reply is None:
         assembly.finish_reason = "stop"
+        reply = assembly.reply(0.0)
 
-    return reply or assembly.reply(0.0) or records.ModelReply()
+    return reply or records.ModelReply()
 
 
 def _tool_names(tools: Iterable[Any]) -> Iterator[str]:
@@ -200,18 +211,18 @@ def _tool_names(tools: Iterable[Any]) -> Iterator[str]:
 
 
 @contextmanager
-def _listening() -> Iterator[Heard]:
-    heard = Heard()
-    token = var_child_runnable_config.set(merge_configs(ensure_config(), {"callbacks": [heard]}))
+def _recording() -> Iterator[ReplyRecorder]:
+    recorder = ReplyRecorder()
+    token = var_child_runnable_config.set(merge_configs(ensure_config(), {"callbacks": [recorder]}))
 
     try:
-        yield heard
+        yield recorder
     finally:
         var_child_runnable_config.reset(token)
 
 
 def _failed_call(call_id: str, tool: str, error: records.ToolError) -> ToolMessage:
-    """The result of a call that was not run, as mendgraph's own agent is told of it."""
+    """The result of a call that was not run, in the form of mendgraph's agent."""
     result = records.CallResult(call_id=call_id, tool=tool, result=records.ToolResult(ok=False, error=error))
     return ToolMessage(render_native_result(result), tool_call_id=call_id, name=tool, status="error")
 
@@ -278,25 +289,39 @@ class LoopGuardMiddleware(StoppingMiddleware):
 
         after = state["messages"][state["messages"].index(step) + 1 :]
         results = {message.tool_call_id: message for message in after if isinstance(message, ToolMessage)}
-        worked = {name: result.status == "success" for name, result in results.items()}
         calls = [self._signed(tool_call) for tool_call in step.tool_calls if tool_call["id"] in results]
+        targets = {}
+        writes = set()
+        outcomes = {}
+
+        for call, spec, signature in calls:
+            result = results[call.call_id]
+            targets[signature] = (call.tool, repetition.target_of(call, spec))
+            outcomes[signature] = repetition.outcome_of(records.ToolResult.success(content=result.content))
+            if spec.effect is records.Effect.WRITE and result.status == "success":
+                writes.add(signature)
+
         record = repetition.check_progress(
             record,
-            tuple(name for *_, name in calls),
-            {name: (call.tool, repetition.target_of(call, spec)) for call, spec, name in calls},
-            {name for call, spec, name in calls if spec.effect is records.Effect.WRITE and worked[call.call_id]},
+            tuple(signature for *_, signature in calls),
+            targets,
+            writes,
             answered=False,
             config=self._config,
-            outcomes={
-                name: repetition.outcome_of(records.ToolResult.success(content=results[call.call_id].content))
-                for call, _, name in calls
-            },
+            outcomes=outcomes,
         )
-        notices = [(results[call.call_id], repetition.override_notice(record, name)) for call, _, name in calls]
-        update: dict[str, Any] = {"messages": [_with_notice(result, notice) for result, notice in notices if notice]}
+        update = _remembered(record, step)
         cause = repetition.loop_stop(record, self._config)
+        if cause:
+            return update | self.end(cause)
 
-        return _remembered(record, step) | (self.end(cause) if cause else update)
+        messages = []
+        for call, _, signature in calls:
+            notice = repetition.override_notice(record, signature)
+            if notice:
+                messages.append(_with_notice(results[call.call_id], notice))
+
+        return {**update, "messages": messages}
 
     def wrap_tool_call(
         self, request: types.ToolCallRequest, handler: Callable[[types.ToolCallRequest], ToolAnswer]
@@ -321,11 +346,12 @@ class LoopGuardMiddleware(StoppingMiddleware):
 
     def _refused(self, request: types.ToolCallRequest) -> ToolMessage | None:
         call, _, signature = self._signed(request.tool_call)
-        same = [override for override in _memory(request.state)[0].overrides if override.signature == signature]
-        error = refuse_repeat(same[0]).error if same else None
+        record, _ = _memory(request.state)
 
-        if error:
-            return _failed_call(call.call_id, call.tool, error)
+        for override in record.overrides:
+            error = refuse_repeat(override).error
+            if override.signature == signature and error:
+                return _failed_call(call.call_id, call.tool, error)
 
         return None
 
@@ -340,13 +366,20 @@ def _memory(state: Any) -> tuple[records.LoopRecord, str | None]:
 
 
 def _remembered(record: records.LoopRecord, step: AIMessage | None) -> dict[str, Any]:
-    return {"mendgraph_loop": {"record": record.model_dump(mode="json"), "seen": step.id if step else None}}
+    seen = None
+    if step is not None:
+        seen = step.id
+
+    return {"mendgraph_loop": {"record": record.model_dump(mode="json"), "seen": seen}}
 
 
 def _with_notice(result: ToolMessage, notice: records.JsonMap) -> ToolMessage:
     text = json.dumps({"override": notice}, ensure_ascii=False)
-    content = result.content
-    return result.model_copy(update={"content": f"{content}\n{text}" if isinstance(content, str) else [*content, text]})
+    content: Any = [*result.content, text]
+    if isinstance(result.content, str):
+        content = f"{result.content}\n{text}"
+
+    return result.model_copy(update={"content": content})
 
 
 # --- Healing
@@ -395,38 +428,43 @@ class HealingMiddleware(ModelCallMiddleware, StoppingMiddleware):
             max_healing_attempts, include_error_details, include_format_reminder, max_schema_repairs
         )
 
-    async def answer(self, request: Asked, send: Send, heard: Heard, apart: Apart) -> Given:  # noqa: ARG002
+    async def answer(
+        self,
+        request: ModelRequest,
+        send: Send,
+        recorder: ReplyRecorder,
+        run_blocking: RunBlocking,  # noqa: ARG002
+    ) -> ExtendedResponse:
         """The nodes `parse` and `heal`, with each reply between them."""
         state: Any = {"profile": _NATIVE, "step": len(request.state["messages"]), "corrections": []}
 
         while True:
-            failed = [
-                (AIMessage(correction.reply or "(empty)"), HumanMessage(correction.prompt))
-                for correction in state["corrections"]
-            ]
-            messages = [*request.messages, *(message for pair in failed for message in pair)]
+            messages = list(request.messages)
+            for correction in state["corrections"]:
+                messages += [AIMessage(correction.reply or "(empty)"), HumanMessage(correction.prompt)]
+
             response = await send(request.override(messages=messages))
-            reply = heard.reply(response)
+            reply = recorder.reply(response)
             is_cut = reply.finish_reason is records.FinishReason.LENGTH
 
             if response.structured_response is not None and not is_cut:
-                return Given(response)
+                return ExtendedResponse(response)
             if not (reply.text or reply.calls or is_cut) and _has_other_content(response.result[0]):
-                return Given(response)
+                return ExtendedResponse(response)
 
             state |= {"reply": reply}
-            state |= parse(state, _reader(request, heard))
+            state |= parse(state, _reader(request, recorder))
             if state["reading"] is records.Reading.MALFORMED:
                 state |= heal(state, self._config)
 
             if "stop" in state:
                 return self.stopped(state["stop"])
             if state["reading"] is not records.Reading.MALFORMED:
-                return Given(_rewritten(response, state["items"], state["reply"]))
+                return ExtendedResponse(_rewritten(response, state["items"], state["reply"]))
 
 
-def _reader(request: Asked, heard: Heard) -> Reader:
-    """What reads a reply to the request: the tools that the model was offered, and how each judges its arguments."""
+def _reader(request: ModelRequest, recorder: ReplyRecorder) -> Reader:
+    """The reader of replies to the request, with the tools that the model was offered and their validation."""
     tools = {tool.name: tool for tool in request.tools if isinstance(tool, BaseTool)}
     others = [tool.get("function", tool).get("name") for tool in request.tools if isinstance(tool, dict)]
     response_format = request.response_format
@@ -443,15 +481,19 @@ def _reader(request: Asked, heard: Heard) -> Reader:
         return arguments
 
     def schema_of(name: str) -> records.JsonMap:
-        return convert_to_openai_tool(tools[name])["function"]["parameters"] if name in tools else {}
+        if name not in tools:
+            return {}
 
-    known_names = frozenset([*tools, *filter(None, others), *heard.offered])
+        parameters: records.JsonMap = convert_to_openai_tool(tools[name])["function"]["parameters"]
+        return parameters
+
+    tool_names = frozenset({*tools, *others, *recorder.offered} - {None})
     effects = {name: (tool.metadata or {}).get("effect") for name, tool in tools.items()}
     looking = frozenset(name for name in tools if effects[name] in _LOOKING or (not effects[name] and is_reading(name)))
 
     return Reader(
         _NATIVE,
-        known_names,
+        tool_names,
         validate,
         lambda _: [],
         schema_of=schema_of,
@@ -461,9 +503,9 @@ def _reader(request: Asked, heard: Heard) -> Reader:
 
 
 def _problems(tool: BaseTool, arguments: records.JsonMap) -> list[str]:
-    """What is wrong with arguments, as the tool itself validates them.
+    """The errors of arguments, as the tool itself validates them.
 
-    Nothing where the tool answers for that itself, or where the values that LangGraph injects are all that is missing.
+    None where the tool handles validation errors, or where only values that LangGraph injects are missing.
     """
     schema = tool.args_schema
     if tool.handle_validation_error or not isinstance(schema, type) or not issubclass(schema, BaseModel):
@@ -482,7 +524,7 @@ def _problems(tool: BaseTool, arguments: records.JsonMap) -> list[str]:
 
 
 def _argument_names(schema: Any) -> set[str]:
-    """The names by which the fields of a model are given."""
+    """The names and aliases of the fields of a model."""
     if not isinstance(schema, type) or not issubclass(schema, BaseModel):
         return set()
 
@@ -491,29 +533,31 @@ def _argument_names(schema: Any) -> set[str]:
 
 
 def _has_other_content(message: Any) -> bool:
-    """Whether a message without text holds something else that is meant: an image, audio, or a pause."""
+    """Whether a message without text holds other content: an image, audio, or a pause."""
     if message.response_metadata.get("stop_reason") == "pause_turn" or message.additional_kwargs.get("audio"):
         return True
 
-    blocks = message.content if isinstance(message.content, list) else []
-    return any(isinstance(block, dict) and block.get("type") not in _WORDS for block in blocks)
+    if isinstance(message.content, str):
+        return False
+
+    return any(isinstance(block, dict) and block.get("type") not in _WORDS for block in message.content)
 
 
 _READING: Final = frozenset({"ls", "glob", "grep"})  # tools of deepagents, beside those that the Environment knows
 
 
 def is_reading(tool: str) -> bool:
-    """Whether a tool of this name only reads, as far as names tell."""
+    """Whether a tool of this name only reads, judged by the name alone."""
     return tool in _READING or effect_by_name(tool) is records.Effect.READ
 
 
 def _rewritten(
-    response: Answered, items: list[records.ToolCall | records.CallError], reply: records.ModelReply
-) -> Answered:
-    """The response with the calls that were read; the same one where LangChain has read them, too."""
+    response: ModelResponse, items: list[records.ToolCall | records.CallError], reply: records.ModelReply
+) -> ModelResponse:
+    """The response with the calls that were read; unchanged where LangChain has read the same."""
     message = response.result[0]
     calls_read = [item for item in items if isinstance(item, records.ToolCall)]
-    calls = [NativeCall(name=each.tool, args=each.arguments, id=each.call_id, type="tool_call") for each in calls_read]
+    calls = [NativeCall(name=call.tool, args=call.arguments, id=call.call_id, type="tool_call") for call in calls_read]
     broken = [item for item in items if isinstance(item, records.CallError)]
 
     if not isinstance(message, AIMessage) or (not broken and calls == message.tool_calls):
@@ -535,4 +579,6 @@ def _rewritten(
     if reply.text != message.text:
         read["content"] = reply.text  # without the calls
 
-    return Answered([message.model_copy(update=read), *response.result[1:], *results], response.structured_response)
+    return ModelResponse(
+        [message.model_copy(update=read), *response.result[1:], *results], response.structured_response
+    )

@@ -1,7 +1,7 @@
-"""A tool of LangChain's, or a typed function, as a tool of the machine, where all calls take one way.
+"""Adapts tools of LangChain and typed functions as tools of the machine.
 
-LangChain reads the arguments, injects what the tool asks for (LangGraph's `ToolNode` knows what that is), and makes the
-result. Its own callbacks are silenced, as nothing has taken secrets out by then: `callbacks` tells of the call.
+LangChain validates the arguments, injects state and runtime by LangGraph's `ToolNode`, and builds the result. Its
+callbacks are disabled, as the result may hold secrets: `callbacks` reports the call.
 """
 
 import inspect
@@ -37,7 +37,7 @@ from mendgraph.nodes.execute_tools.registry import (
     tool_of,
     unavailable_tool,
 )
-from mendgraph.nodes.execute_tools.tool_run import meant_or_known
+from mendgraph.nodes.execute_tools.tool_run import similar_or_all
 from mendgraph.nodes.execute_tools.tool_schemas import shown_schema
 from mendgraph.nodes.execute_tools.tools import default_tools
 from mendgraph.nodes.language.display import one_line
@@ -46,58 +46,64 @@ from mendgraph.nodes.records import Effect, JsonMap, ToolCall, ToolError, ToolEr
 ACCEPTED: Final = "tools of mendgraph, tools of LangChain (@tool, StructuredTool, BaseTool), or typed functions"
 
 
-def as_tools(given: Iterable[object], effects: Mapping[str, Effect]) -> tuple[Tool, ...]:
-    """The machine's tool for each of these. One of ours is taken as it is.
+def as_tools(tools: Iterable[object], effects: Mapping[str, Effect]) -> tuple[Tool, ...]:
+    """The machine's tool for each item; a `Tool` is returned unchanged.
 
-    The effect of another is what `effects` says of its name, else what its `metadata` has as "effect", else EXECUTE: it
-    counts as a program. `metadata` may also name the arguments that are paths of the workspace, as "path_fields". An
-    action of spec 4 may declare its effect; else its name says it, or it counts as writing.
+    The effect of another one is that of its name in `effects`, else that of its `metadata` under "effect", else
+    EXECUTE: it counts as a program. `metadata` may also name the arguments that are paths of the workspace, as
+    "path_fields". An action of spec 4 may declare its effect; else its name decides, or it counts as writing.
 
     Raises:
         TypeError: something is no tool; the message says what is accepted.
         ValueError: a tool cannot be used, or `effects` names none; the message names it and the remedy.
     """
-    given = tuple(given)
-    tools = tuple(each if isinstance(each, Tool) else _tool_of(each, effects) for each in given)
-    foreign = [made.name for made, original in zip(tools, given, strict=True) if made is not original]
+    converted: list[Tool] = []
+    foreign: list[str] = []
 
-    if clash := next((each.name for each in default_tools() if each.name in foreign), ""):
-        raise ValueError(f"tools: {clash!r} is the name of a built-in tool: give yours another name.")
+    for item in tools:
+        if isinstance(item, Tool):
+            converted.append(item)
+        else:
+            converted.append(_tool_of(item, effects))
+            foreign.append(converted[-1].name)
+
+    for built_in in default_tools():
+        if built_in.name in foreign:
+            raise ValueError(f"tools: {built_in.name!r} is the name of a built-in tool: give yours another name.")
 
     for name in effects.keys() - foreign:
-        if any(each.name == name for each in tools):
+        if any(tool.name == name for tool in converted):
             raise ValueError(f"effects: the tool {name!r} says its effect itself, in @tool(effect=...): leave it out.")
-        raise ValueError(f"effects: there is no tool {name!r}. {meant_or_known(name, foreign)[1]}")
+        raise ValueError(f"effects: there is no tool {name!r}. {similar_or_all(name, foreign)[1]}")
 
-    return tools
+    return tuple(converted)
 
 
-def _tool_of(given: object, effects: Mapping[str, Effect]) -> Tool:
-    if isinstance(given, BaseTool):
-        return _adapted(given, effects)
+def _tool_of(item: object, effects: Mapping[str, Effect]) -> Tool:
+    if isinstance(item, BaseTool):
+        return _adapted(item, effects)
 
-    if is_action(given):
-        action = tool_of(given)
+    if is_action(item):
+        action = tool_of(item)
         return replace(action, effect=_effect(action.name, effects, {"effect": action.effect}))
 
-    if not inspect.isroutine(given):
-        if isinstance(given, type):
-            kind = f"the class {given.__name__}"
-        else:
-            kind = f"a {type(given).__name__}"
+    if not inspect.isroutine(item):
+        kind = f"a {type(item).__name__}"
+        if isinstance(item, type):
+            kind = f"the class {item.__name__}"
 
         raise TypeError(f"tools: {kind} does not fit: give {ACCEPTED}.")
 
-    name = given.__name__
+    name = item.__name__
     try:
-        if ToolContext in inspect.get_annotations(given, eval_str=True).values():
-            return tool(given, effect=_effect(name, effects, {}))
+        if ToolContext in inspect.get_annotations(item, eval_str=True).values():
+            return tool(item, effect=_effect(name, effects, {}))
 
-        found = langchain_tool(given)
+        adapted = langchain_tool(item)
     except Exception as error:
         raise TypeError(f"tools: the function {name!r} cannot be made a tool: {error}") from error
 
-    return _adapted(found, effects)
+    return _adapted(adapted, effects)
 
 
 def _effect(name: str, effects: Mapping[str, Effect], metadata: Mapping[str, Any]) -> Effect:
@@ -105,17 +111,17 @@ def _effect(name: str, effects: Mapping[str, Effect], metadata: Mapping[str, Any
     try:
         return Effect(effect)
     except ValueError:
-        effect_names = ", ".join(f"Effect.{each.name}" for each in Effect)
+        effect_names = ", ".join(f"Effect.{member.name}" for member in Effect)
         raise ValueError(
             f"tools: the effect of {name!r} is {effect!r}, which there is not; there are {effect_names}."
         ) from None
 
 
-def _adapted(given: BaseTool, effects: Mapping[str, Effect]) -> Tool:
-    name = given.name
-    metadata = given.metadata or {}
+def _adapted(foreign: BaseTool, effects: Mapping[str, Effect]) -> Tool:
+    name = foreign.name
+    metadata = foreign.metadata or {}
 
-    if given.return_direct:
+    if foreign.return_direct:
         raise ValueError(
             f"tools: {name!r} has return_direct=True, and only the model's answer ends a turn here: leave it out. The"
             " model then answers with the result."
@@ -127,116 +133,122 @@ def _adapted(given: BaseTool, effects: Mapping[str, Effect]) -> Tool:
     effect = _effect(name, effects, metadata)
 
     try:
-        given = _undumped(given)
-        arguments, schema = _arguments(given)
-        node = ToolNode([given])
+        foreign = _with_plain_runtime(foreign)
+        arguments, schema = _arguments(foreign)
+        node = ToolNode([foreign])
     except Exception as error:  # noqa: BLE001 - a schema of the user's own may fail in any way
         return unavailable_tool(
             name, f"The tool {name!r} has a schema that cannot be used: {one_line(str(error), 500)}"
         )
 
     paths = tuple(metadata.get("path_fields", ()))
-    if unknown := [path for path in paths if path not in schema["properties"]]:
-        raise ValueError(f"tools: {name!r} has no argument {unknown[0]!r}, which its path_fields name.")
+    for path in paths:
+        if path not in schema["properties"]:
+            raise ValueError(f"tools: {name!r} has no argument {path!r}, which its path_fields name.")
 
     def run(context: ToolContext, values: BaseModel) -> ToolAnswer:
         try:
             with tracing_context(enabled=False):
-                return _answer(name, given.invoke(*_call(given, node, context, values)))
+                return _answer(name, foreign.invoke(*_call(foreign, node, context, values)))
         except (ToolException, ValidationError, GraphBubbleUp) as error:
-            return _failure(given, arguments, error)
+            return _failure(foreign, arguments, error)
 
     async def arun(context: ToolContext, values: BaseModel) -> ToolAnswer:
         try:
             with tracing_context(enabled=False):
-                return _answer(name, await given.ainvoke(*_call(given, node, context, values)))
+                return _answer(name, await foreign.ainvoke(*_call(foreign, node, context, values)))
         except (ToolException, ValidationError, GraphBubbleUp) as error:
-            return _failure(given, arguments, error)
+            return _failure(foreign, arguments, error)
 
-    # LangChain would call what is not async in a thread of its own, which nobody can give up.
-    if isinstance(given, StructuredTool | SimpleTool):
-        in_loop = given.coroutine is not None
-        has_sync = given.func is not None
+    # LangChain would call a sync tool in another thread, which cannot be abandoned.
+    if isinstance(foreign, StructuredTool | SimpleTool):
+        has_async = foreign.coroutine is not None
+        has_sync = foreign.func is not None
     else:
-        in_loop = type(given)._arun is not BaseTool._arun  # noqa: SLF001 - a tool without one runs its sync form
+        has_async = type(foreign)._arun is not BaseTool._arun  # noqa: SLF001 - a tool without one runs its sync form
         has_sync = True
+
+    async_run = None
+    if has_async:
+        async_run = arun
+
     return Tool(
         name=name,
-        description=" ".join(given.description.split()),
+        description=" ".join(foreign.description.split()),
         arguments=arguments,
         effect=effect,
         run=run if has_sync else arun,
-        arun=arun if in_loop else None,
+        arun=async_run,
         path_fields=paths,
         cacheable=effect is Effect.READ,
         schema=schema,
     )
 
 
-def _undumped(given: BaseTool) -> BaseTool:
-    """The tool, its runtime handed on as it is: LangChain would dump it, history and all, and warn of a context."""
-    schema: Any = given.args_schema
-    if isinstance(schema, type) and issubclass(schema, BaseModel):
-        fields = schema.model_fields
-    else:
-        fields = {}
+def _with_plain_runtime(foreign: BaseTool) -> BaseTool:
+    """The tool, which gets its runtime unchanged: LangChain would serialize it with the history, and warn."""
+    schema: Any = foreign.args_schema
+    if not (isinstance(schema, type) and issubclass(schema, BaseModel)):
+        return foreign
 
-    runtime: Any = {
-        field: (Annotated[about.annotation, InjectedToolArg, PlainSerializer(lambda told: told)], about)
-        for field, about in fields.items()
-        if (get_origin(about.annotation) or about.annotation) is ToolRuntime
-    }
-    model = runtime and create_model(given.name, __base__=schema, **runtime)
+    fields: Any = {}
+    for name, field in schema.model_fields.items():
+        kind: Any = field.annotation
+        if (get_origin(kind) or kind) is ToolRuntime:
+            fields[name] = (Annotated[kind, InjectedToolArg, PlainSerializer(_unchanged)], field)
 
-    if model:
-        return given.model_copy(update={"args_schema": model})
+    if not fields:
+        return foreign
 
-    return given
+    return foreign.model_copy(update={"args_schema": create_model(foreign.name, __base__=schema, **fields)})
 
 
-def _arguments(given: BaseTool) -> tuple[type[BaseModel], JsonMap]:
-    """The model of what a model may say, and the schema that it is shown; LangChain checks what is no such model."""
-    shown: Any = given.tool_call_schema
-    plain = isinstance(given, SimpleTool) and given.args_schema is None  # one text, under a name of LangChain's
+def _unchanged(value: Any) -> Any:
+    return value
 
-    if plain or not (isinstance(shown, type) and issubclass(shown, BaseModel)):
-        raw = given.args_schema
-        if isinstance(raw, dict):
-            schema = raw
-        else:
-            schema = convert_to_openai_function(given).get("parameters", {})
+
+def _arguments(foreign: BaseTool) -> tuple[type[BaseModel], JsonMap]:
+    """The pydantic model of the arguments, and their schema for a model; LangChain checks other arguments itself."""
+    call_model: Any = foreign.tool_call_schema
+    takes_text = isinstance(foreign, SimpleTool) and foreign.args_schema is None  # under a name of LangChain's
+
+    if takes_text or not (isinstance(call_model, type) and issubclass(call_model, BaseModel)):
+        schema: Any = foreign.args_schema
+        if not isinstance(schema, dict):
+            schema = convert_to_openai_function(foreign).get("parameters", {})
 
         return OpenArguments, shown_schema(schema)
 
-    whole: Any = given.get_input_schema()
-    has_no_validators = (
-        whole.model_fields.keys() == shown.model_fields.keys()
-    )  # the model that is shown has no validators
-    fields: Any = {
-        # `x: int = None` means it.
-        field: (about.annotation if about.default is not None else about.annotation | None, about)
-        for field, about in whole.model_fields.items()
-        if field in shown.model_fields and (not has_no_validators or about.default is None)
-    }
-    model = create_model(given.name, __base__=whole if has_no_validators else None, **fields)
+    input_model: Any = foreign.get_input_schema()
+    injects_nothing = input_model.model_fields.keys() == call_model.model_fields.keys()
+    fields: Any = {}
 
+    for name, field in input_model.model_fields.items():
+        if field.default is None:  # `x: int = None` means it
+            fields[name] = (field.annotation | None, field)
+        elif not injects_nothing:
+            fields[name] = (field.annotation, field)
+
+    base = None
+    if injects_nothing:  # it keeps the validators of its base
+        base = input_model
+
+    fields = {name: fields[name] for name in fields if name in call_model.model_fields}
+    model = create_model(foreign.name, __base__=base, **fields)
     return model, argument_schema(model)
 
 
 def _call(
-    given: BaseTool, node: ToolNode, context: ToolContext, values: BaseModel
+    foreign: BaseTool, node: ToolNode, context: ToolContext, values: BaseModel
 ) -> tuple[dict[str, Any], RunnableConfig]:
-    """The call with what is injected: nothing of that is taken from the model."""
+    """The call of the tool with the injected arguments, none of which come from the model."""
     config: RunnableConfig = {**ensure_config(), "callbacks": UNHEARD}
     runtime = get_runtime()
     state = dict(context.state)
 
-    if reply := state.get("reply"):
-        calls: Any = [
-            {"name": item.tool, "args": item.arguments, "id": item.call_id, "type": "tool_call"}
-            for item in state["items"]
-            if isinstance(item, ToolCall)
-        ]
+    reply = state.get("reply")
+    if reply:
+        calls = [_native_call(item) for item in state["items"] if isinstance(item, ToolCall)]
         state["messages"] = [*state["messages"], AIMessage(reply.text, tool_calls=calls)]
 
     tool_runtime: Any = ToolRuntime(
@@ -250,38 +262,47 @@ def _call(
         server_info=runtime.server_info,
     )
     content = values.model_dump(mode="json", exclude_defaults=True)
-    call: Any = {"name": given.name, "args": content, "id": context.call_id, "type": "tool_call"}
+    call: Any = {"name": foreign.name, "args": content, "id": context.call_id, "type": "tool_call"}
 
-    try:  # the node itself would wait for a tool that was given up
-        return {**node._inject_tool_args(call, tool_runtime, given)}, config  # noqa: SLF001
+    try:  # the node itself would wait for a tool that was foreign up
+        return {**node._inject_tool_args(call, tool_runtime, foreign)}, config  # noqa: SLF001
     except KeyError as error:
         raise ToolException(f"it asks for {error} of the state, which has {', '.join(sorted(state))}") from error
 
 
-def _answer(name: str, made: Any) -> ToolAnswer:
-    if not isinstance(made, ToolMessage):
+def _native_call(call: ToolCall) -> Any:
+    return {"name": call.tool, "args": call.arguments, "id": call.call_id, "type": "tool_call"}
+
+
+def _answer(name: str, message: Any) -> ToolAnswer:
+    if not isinstance(message, ToolMessage):
         return invalid(
-            f"The tool {name} returned a {type(made).__name__}, which does not steer this machine: have it return what"
-            " the model is to know, and keep in LangGraph's store what is to last."
+            f"The tool {name} returned a {type(message).__name__}, which does not steer this machine: have it return"
+            " what the model is to know, and keep in LangGraph's store what is to last."
         )
 
-    if made.status == "error":
-        return ToolError(code=ToolErrorCode.IO_ERROR, message=made.text or f"{name} failed.")
+    if message.status == "error":
+        return ToolError(code=ToolErrorCode.IO_ERROR, message=message.text or f"{name} failed.")
 
-    content = made.content
-    if isinstance(content, str):
-        blocks = []
-    else:
-        blocks = [{"type": "text", "text": e} if isinstance(e, str) else e for e in content]
+    blocks: list[Any] = []
+    if not isinstance(message.content, str):
+        for block in message.content:
+            if isinstance(block, str):
+                blocks.append({"type": "text", "text": block})
+            else:
+                blocks.append(block)
 
-    plain = tuple(orjson.loads(orjson.dumps(blocks)))  # TypeError: a block holds what no checkpoint can
-    return ToolOutput(ToolResult(ok=True, data={"text": made.text}), blocks=plain, artifact=_as_json(made.artifact))
+    plain = tuple(orjson.loads(orjson.dumps(blocks)))  # TypeError: no checkpoint can hold a block
+    result = ToolResult(ok=True, data={"text": message.text})
+    return ToolOutput(result, blocks=plain, artifact=_as_json(message.artifact))
 
 
-def _failure(given: BaseTool, arguments: type[BaseModel], error: Exception) -> ToolError:
-    name = given.name
+def _failure(foreign: BaseTool, arguments: type[BaseModel], error: Exception) -> ToolError:
+    name = foreign.name
 
-    if isinstance(error, ValidationError) and error.title == given.get_input_schema().__name__:  # no other model's
+    if (
+        isinstance(error, ValidationError) and error.title == foreign.get_input_schema().__name__
+    ):  # and not of another model
         return invalid(
             f"The arguments of {name} do not fit: {'; '.join(describe_errors(error, [*arguments.model_fields]))}."
         )
@@ -293,7 +314,7 @@ def _failure(given: BaseTool, arguments: type[BaseModel], error: Exception) -> T
 
 
 def _as_json(artifact: Any) -> Any:
-    """The artifact as a checkpoint and the journal can hold it; what has no JSON form is its `repr`."""
+    """The artifact as JSON values; the `repr` of what has no JSON form."""
     try:
         return orjson.loads(orjson.dumps(json_like(artifact, other=in_words)))
     except TypeError:

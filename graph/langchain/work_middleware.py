@@ -20,7 +20,15 @@ from langchain.agents.middleware import types
 from langchain_core.messages import AIMessage, AnyMessage, BaseMessage, HumanMessage, ToolMessage
 from langgraph.types import Command
 
-from mendgraph.graph.langchain.run_middleware import Apart, Asked, Given, Heard, ModelCallMiddleware, Send, is_reading
+from mendgraph.graph.langchain.run_middleware import (
+    ExtendedResponse,
+    ModelCallMiddleware,
+    ModelRequest,
+    ReplyRecorder,
+    RunBlocking,
+    Send,
+    is_reading,
+)
 from mendgraph.nodes.begin_turn.turn_start import HIDDEN_NAME, scrubbed
 from mendgraph.nodes.execute_tools.commands import command_changes as watch
 from mendgraph.nodes.execute_tools.engine import Engine
@@ -76,25 +84,28 @@ class FileRulesMiddleware(types.AgentMiddleware[types.AgentState[Any], Any, Any]
         return self._refusal(request) or handler(request)
 
     async def awrap_tool_call(self, request: types.ToolCallRequest, handler: AsyncHandler) -> Answer:
-        """The same for an async agent."""
+        """Run the tool, unless a rule blocks the call."""
         return self._refusal(request) or await handler(request)
 
     def _refusal(self, request: types.ToolCallRequest) -> ToolMessage | None:
         call = request.tool_call
         reads = is_reading(call["name"])
 
-        for name in (name for path in self._paths(call["args"], named=False) for name in self._names(path)):
-            for_write = not (reads and is_readable_template(Path(name)))
-            error = judge_path(name, for_write, self._rules, os.path.realpath(self._root))
-            if error is not None:
-                return ToolMessage(error.message, name=call["name"], tool_call_id=call["id"] or "", status="error")
+        for path in self._paths(call["args"], named=False):
+            for name in self._names(path):
+                for_write = not (reads and is_readable_template(Path(name)))
+                error = judge_path(name, for_write, self._rules, os.path.realpath(self._root))
+                if error is not None:
+                    return ToolMessage(error.message, name=call["name"], tool_call_id=call["id"] or "", status="error")
 
         return None
 
     def _paths(self, value: Any, *, named: bool) -> Iterator[str]:
         """The texts in `value` that stand under a path's name; all of them where the value itself is `named` so."""
         if isinstance(value, dict):
-            yield from map(str, value) if named else ()
+            if named:
+                yield from map(str, value)
+
             for name, item in value.items():
                 ours = name in self._path_arguments or _PATH_ARGUMENT.fullmatch(str(name)) is not None
                 yield from self._paths(item, named=ours)
@@ -143,12 +154,12 @@ class RedactionMiddleware(types.AgentMiddleware[types.AgentState[Any], Any, Any]
         return clean
 
     async def awrap_tool_call(self, request: types.ToolCallRequest, handler: AsyncHandler) -> Answer:
-        """The same for an async agent."""
+        """Run the tool, and clean its result."""
         clean: Answer = self._clean(await handler(request))
         return clean
 
     def _clean(self, answer: Any) -> Any:
-        """What a tool has returned, without secrets: a message, a command, or a list of them."""
+        """The return value of a tool without secrets: a message, a command, or a list of them."""
         if isinstance(answer, list | tuple):
             return type(answer)(map(self._clean, answer))
         if isinstance(answer, Command):
@@ -165,26 +176,37 @@ class RedactionMiddleware(types.AgentMiddleware[types.AgentState[Any], Any, Any]
         if isinstance(update, dict) and "messages" in update:
             update = {**update, "messages": self._clean(update["messages"])}
         elif isinstance(update, list | tuple):
-            update = [(key, self._clean(value) if key == "messages" else value) for key, value in update]
+            pairs = []
+            for key, value in update:
+                if key == "messages":
+                    value = self._clean(value)  # noqa: PLW2901 - the same messages
+                pairs.append((key, value))
+
+            update = pairs
 
         return replace(command, update=update)
 
     def _clean_message(self, message: BaseMessage) -> BaseMessage:
-        content = message.content
-        blocks = without_secrets({"content": [content] if isinstance(content, str) else content}, self._redactor.text)
-        clean: dict[str, Any] = {"content": blocks["content"][0] if isinstance(content, str) else blocks["content"]}
+        clean: dict[str, Any] = {}
+        if isinstance(message.content, str):
+            blocks = without_secrets({"content": [message.content]}, self._redactor.text)["content"]
+            clean["content"] = blocks[0]
+        else:
+            clean["content"] = without_secrets({"content": message.content}, self._redactor.text)["content"]
 
         if message.name and self._redactor.text(message.name) != message.name:
             clean["name"] = HIDDEN_NAME
 
         for name in _BESIDE_CONTENT:
-            if value := getattr(message, name, None):
+            value = getattr(message, name, None)
+            if value:
                 clean[name] = self._redactor.content(value)
 
         if isinstance(message, ToolMessage):
             artifact = json_like(message.artifact, other=in_words)
             safe = self._redactor.content(artifact)
-            clean["artifact"] = message.artifact if safe == artifact else safe
+            if safe != artifact:
+                clean["artifact"] = safe
 
         return message.model_copy(update=clean)
 
@@ -233,17 +255,17 @@ class EvidenceMiddleware(ModelCallMiddleware):
         judge = partial(judge_path, rules=rules)
         contents = partial(judge_content, rules=rules)
         root = check_workspace(workspace)
-        found = None
+        runner = None
 
         if isinstance(root, str):
-            how = CheckRules(tuple(checks), timeout_s, sandbox=sandbox)
-            found = open_checks(root, how, partial(is_hidden, rules=rules), contents)
+            check_rules = CheckRules(tuple(checks), timeout_s, sandbox=sandbox)
+            runner = open_checks(root, check_rules, partial(is_hidden, rules=rules), contents)
 
-        for problem in (root, found):
+        for problem in (root, runner):
             if isinstance(problem, ToolError) and problem.code is not ToolErrorCode.UNAVAILABLE:
                 raise ValueError(problem.message)
 
-        self._context = ToolContext(Workspace(str(root), judge, contents=contents), timeout_s=timeout_s, checks=found)
+        self._context = ToolContext(Workspace(str(root), judge, contents=contents), timeout_s=timeout_s, checks=runner)
         self._engine = Engine(ActionRegistry([run_checks]), TraceSink(), redactor=Redactor(known_values(os.environ)))
         self._paths = JudgedPaths(str(root), judge, contents=contents)
         self._index = watch.FileIndex()
@@ -263,20 +285,26 @@ class EvidenceMiddleware(ModelCallMiddleware):
         """The same for an async agent, in a thread."""
         return await asyncio.to_thread(self.before_agent, state, runtime)
 
-    async def answer(self, request: Asked, send: Send, heard: Heard, apart: Apart) -> Given:  # noqa: ARG002
+    async def answer(
+        self,
+        request: ModelRequest,
+        send: Send,
+        recorder: ReplyRecorder,
+        run_blocking: RunBlocking,  # noqa: ARG002
+    ) -> ExtendedResponse:
         """Remember what the model itself has answered."""
         response = await send(request)
         state: Any = request.state
         turn = state.get("evidence")
 
         if turn is None:
-            return Given(response)
+            return ExtendedResponse(response)
 
         answer = ""
-        if heard.is_reply(response):
+        if recorder.is_reply(response):
             answer = _digest(response.result[0])
 
-        return Given(response, Command(update={"evidence": {**turn, "answer": answer}}))
+        return ExtendedResponse(response, Command(update={"evidence": {**turn, "answer": answer}}))
 
     @types.hook_config(can_jump_to=["model"])
     def after_agent(self, state: Any, runtime: Any) -> dict[str, Any]:  # noqa: ARG002 - LangChain's
@@ -308,7 +336,7 @@ class EvidenceMiddleware(ModelCallMiddleware):
 
     @types.hook_config(can_jump_to=["model"])
     async def aafter_agent(self, state: Any, runtime: Any) -> dict[str, Any]:
-        """The same for an async agent, in a thread."""
+        """Judge the changes, in a thread; see `after_agent`."""
         return await asyncio.to_thread(self.after_agent, state, runtime)
 
     def _verified(self, files: tuple[watch.CommandChange, ...]) -> Verification:
@@ -334,9 +362,9 @@ def _is_turn(turn: JsonMap, messages: Sequence[AnyMessage]) -> bool:
 
 
 def _is_answer_of_model(turn: JsonMap, state: Any) -> bool:
-    """Whether the agent ends with what the model itself has answered, word for word."""
+    """Whether the agent ends with the model's answer, unchanged."""
     last = next((message for message in reversed(state["messages"]) if isinstance(message, AIMessage)), None)
-    if state.get("jump_to") == "end":  # which other middleware has set in the step before
+    if state.get("jump_to") == "end":  # other middleware has set it in the step before
         return False
     if last is None or (last.tool_calls and state.get("structured_response") is None):
         return False

@@ -2,7 +2,7 @@
 
 from base64 import b64encode
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 from mendgraph.nodes.execute_tools.commands.command_rules import CommandRules
 from mendgraph.nodes.execute_tools.commands.commands import open_commands, output_text
@@ -26,6 +26,9 @@ try:
     from deepagents.backends.utils import create_file_data, slice_read_response
 except ImportError as missing:
     raise ImportError("WorkspaceBackend is for deepagents: `pip install deepagents`.") from missing
+
+
+Value = TypeVar("Value")
 
 
 class WorkspaceBackend(protocol.SandboxBackendProtocol):
@@ -70,9 +73,11 @@ class WorkspaceBackend(protocol.SandboxBackendProtocol):
             return twice or judge_path(name, for_write, rules, real)
 
         self._workspace = Workspace(real, judge, contents=contents)
-        how = CommandRules(("sh",), timeout_s, max_output_bytes=max_output_bytes, readable=readable, sandbox=sandbox)
+        limits = CommandRules(("sh",), timeout_s, max_output_bytes=max_output_bytes, readable=readable, sandbox=sandbox)
         refused = partial(is_refused, rules=rules)
-        self._commands = open_commands(real, how, partial(is_hidden, rules=rules, root=real), contents, refused=refused)
+        self._commands = open_commands(
+            real, limits, partial(is_hidden, rules=rules, root=real), contents, refused=refused
+        )
         self._engine = Engine(ActionRegistry(default_tools()), TraceSink(), EngineConfig(enable_cache=False))
 
     @property
@@ -100,18 +105,18 @@ class WorkspaceBackend(protocol.SandboxBackendProtocol):
     def write(self, file_path: str, content: str) -> protocol.WriteResult:
         """Create a text file, or replace one."""
         error, _ = self._run("write_file", file_path, content=content)
-        return protocol.WriteResult(error, None if error else file_path)
+        return protocol.WriteResult(error, _unless(error, file_path))
 
     def edit(self, file_path: str, old_string: str, new_string: str, replace_all: bool = False) -> protocol.EditResult:
         """Replace a text that stands once in the file, or all of them with `replace_all`."""
         arguments = {"old_str": old_string, "new_str": new_string, "replace_all": replace_all}
         error, data = self._run("edit_file", file_path, **arguments)
-        return protocol.EditResult(error, None if error else file_path, data.get("replacements"))
+        return protocol.EditResult(error, _unless(error, file_path), data.get("replacements"))
 
     def delete(self, file_path: str) -> protocol.DeleteResult:
         """Delete a text file; a directory stays."""
         error, _ = self._run("delete_file", file_path)
-        return protocol.DeleteResult(error, None if error else file_path)
+        return protocol.DeleteResult(error, _unless(error, file_path))
 
     def grep(
         self, pattern: str, path: str | None = None, glob: str | None = None, *, max_count: int | None = None
@@ -122,11 +127,14 @@ class WorkspaceBackend(protocol.SandboxBackendProtocol):
         error, data = self._run("search_files", path or "/", **arguments)
         lines: list[Any] = [{**match, "path": f"/{match['path']}"} for match in data.get("matches", ())]
 
-        return protocol.GrepResult(error, None if error else lines, data.get("has_more", False))
+        return protocol.GrepResult(error, _unless(error, lines), data.get("has_more", False))
 
     def glob(self, pattern: str, path: str | None = None) -> protocol.GlobResult:
         """The files whose names, seen from the directory, fit the pattern."""
-        relative = relative_glob(self._workspace, f".{pattern}" if pattern.startswith("/") else pattern)
+        if pattern.startswith("/"):
+            pattern = f".{pattern}"
+
+        relative = relative_glob(self._workspace, pattern)
         if isinstance(relative, ToolError):
             return protocol.GlobResult(relative.message)
 
@@ -147,21 +155,24 @@ class WorkspaceBackend(protocol.SandboxBackendProtocol):
 
     def upload_files(self, files: list[tuple[str, bytes]]) -> list[protocol.FileUploadResponse]:
         """Write the files, each for itself."""
-        hashes = [getattr(self._workspace.read_file(_name(path)), "sha256", "") for path, _ in files]
-        write = self._workspace.write_file
-        done = [write(_name(path), data, expected_sha256=old) for (path, data), old in zip(files, hashes, strict=True)]
+        responses = []
+        for path, data in files:
+            name = _name(path)
+            old_sha256 = getattr(self._workspace.read_file(name), "sha256", "")
+            result = self._workspace.write_file(name, data, expected_sha256=old_sha256)
+            responses.append(protocol.FileUploadResponse(path, _standard(result)))
 
-        return [
-            protocol.FileUploadResponse(path, _standard(result)) for (path, _), result in zip(files, done, strict=True)
-        ]
+        return responses
 
     def download_files(self, paths: list[str]) -> list[protocol.FileDownloadResponse]:
         """The bytes of the files, of at most 10 MB each."""
-        contents = [(path, self._workspace.read_file(_name(path))) for path in paths]
-        return [
-            protocol.FileDownloadResponse(path, getattr(content, "data", None), _standard(content))
-            for path, content in contents
-        ]
+        responses = []
+        for path in paths:
+            content = self._workspace.read_file(_name(path))
+            data = getattr(content, "data", None)
+            responses.append(protocol.FileDownloadResponse(path, data, _standard(content)))
+
+        return responses
 
     def execute(self, command: str, *, timeout: int | None = None) -> protocol.ExecuteResponse:
         """Run a command line of `sh`, for `timeout` seconds at most. It sees the folder under its real name."""
@@ -171,21 +182,39 @@ class WorkspaceBackend(protocol.SandboxBackendProtocol):
         if isinstance(done := commands.run(["sh", "-c", command], timeout_s=timeout or None), ToolError):
             return protocol.ExecuteResponse(done.message, 126)
 
-        outputs = list(filter(None, map(output_text, (done.stdout, done.stderr))))
+        outputs = [text for text in map(output_text, (done.stdout, done.stderr)) if text]
         if done.timed_out or done.limit:
             outputs.append(str(done.limit or f"The command was stopped after {done.limit_s:g} s."))
 
-        cut = bool(done.stdout.left_out or done.stderr.left_out)
-        return protocol.ExecuteResponse("\n".join(outputs), 124 if done.timed_out else done.exit_code, cut)
+        exit_code = done.exit_code
+        if done.timed_out:
+            exit_code = 124
+
+        is_cut = bool(done.stdout.left_out or done.stderr.left_out)
+        return protocol.ExecuteResponse("\n".join(outputs), exit_code, is_cut)
 
     def _run(self, tool: str, path: str, **arguments: Any) -> tuple[str | None, JsonMap]:
-        """The error and the data of one of our own tools; what the file holds now counts as read."""
-        now = self._workspace.read_file(_name(path))
-        hashes = {now.path: now.sha256} if isinstance(now, FileContent) else {}
+        """The error and the data of a built-in tool; the file's current content counts as read."""
+        hashes = {}
+        content = self._workspace.read_file(_name(path))
+        if isinstance(content, FileContent):
+            hashes[content.path] = content.sha256
+
         call = ToolCall(call_id="", tool=tool, arguments={"path": _name(path), **arguments}, raw_arguments="")
         result = self._engine.run_sync(call, ToolContext(self._workspace, hashes)).result
 
-        return (result.error.message if result.error else None), result.data
+        if result.error:
+            return result.error.message, result.data
+
+        return None, result.data
+
+
+def _unless(error: str | None, value: Value) -> Value | None:
+    """The value of a result that has no error."""
+    if error:
+        return None
+
+    return value
 
 
 def _name(path: str) -> str:

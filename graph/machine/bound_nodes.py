@@ -34,6 +34,7 @@ from mendgraph.graph.machine.memory import Memory, Note
 from mendgraph.graph.machine.model_runtime import ModelRuntime, Prepared, book_thread
 from mendgraph.graph.machine.reply_reader import reply_reader
 from mendgraph.graph.machine.run_records import REQUEST_ID, is_resuming
+from mendgraph.graph.machine.small_models import fallback_form, is_in_blocks, preload_of
 from mendgraph.graph.machine.state import AgentState, Update
 from mendgraph.graph.machine.tool_runtime import ToolRuntime
 from mendgraph.graph.machine.workspace import WorkspaceFiles, WorkspaceRecords, marks_of
@@ -49,8 +50,8 @@ from mendgraph.nodes.execute_tools.files.deadline import CancellationScope, awai
 from mendgraph.nodes.execute_tools.files.sandbox import check_workspace
 from mendgraph.nodes.execute_tools.files.workspace import FileContent
 from mendgraph.nodes.execute_tools.policy.alerts import Alert, Vitals, observe_cost, observe_reply, observe_tool
+from mendgraph.nodes.execute_tools.run_call import Execution
 from mendgraph.nodes.execute_tools.secrets.redact import Redactor
-from mendgraph.nodes.execute_tools.step import Execution
 from mendgraph.nodes.execute_tools.trace import RunLog
 from mendgraph.nodes.guard.policy import edited_result, judge_workspace
 from mendgraph.nodes.guard.scope import unnamed
@@ -66,7 +67,6 @@ from mendgraph.nodes.parse.written_calls import was_cut
 from mendgraph.nodes.records import (
     CHANGING,
     CallError,
-    EditForm,
     JsonMap,
     LoopRecord,
     Mark,
@@ -231,6 +231,11 @@ class BoundNodes:
             results = {at: edited_result(items[at], verdicts[at], run.as_record()) for at, run in runs.items()}
             return results, {path: sha256 for run in runs.values() for path, sha256 in run.output.files_read.items()}
 
+        preload = None
+        if context.read_ahead and "read_file" in tools:
+            checked = profile.small and "run_checks" in tools and self._tools.can_check(context)
+            preload = preload_of(profile, checked=checked)
+
         files = None if problem else WorkspaceFiles(self._tools.workspace(context))
         return TurnResources(
             profile,
@@ -243,8 +248,7 @@ class BoundNodes:
             refused_media=partial(self._models.refused_media, context),
             calls_made=calls_made,
             specs=self._specs,
-            read_ahead=context.read_ahead and "read_file" in tools,
-            checked=profile.small and "run_checks" in tools and self._tools.can_check(context),
+            preload=preload,
             most_notes=(
                 most_bytes(profile, self._models.window_tokens(context, profile)) if context.project_notes else 0
             ),
@@ -309,7 +313,7 @@ class BoundNodes:
         """Whether `parse` takes a moment and asks no disk: for a short reply without blocks that heals nothing."""
         reply = state.get("reply") or ModelReply()
         size = len(reply.text) + len(reply.reasoning) + sum(len(call.arguments) for call in reply.calls)
-        plain = state["context"].mode != "ask" and state["profile"].edit_form is not EditForm.BLOCKS
+        plain = state["context"].mode != "ask" and not is_in_blocks(state["profile"])
         plain = plain and not state.get("corrections")  # whose end is written into the log
         return plain and size <= QUICKLY_READ and self._models.prepared(state) is not None
 
@@ -317,7 +321,9 @@ class BoundNodes:
         """Repair the reply or ask for it again."""
         state = self._as_written(state, "reply")
         context = state["context"]
-        update = heal(state, context.healing(state["profile"]), may_switch=context.protocol == "auto")
+        profile = state["profile"]
+        may_switch = context.protocol == "auto"
+        update = heal(state, context.healing(profile), brief=is_in_blocks(profile), may_switch=may_switch)
         if "profile" in update:
             _trace_event(state["run_id"], "protocol.switched", {"protocol": update["profile"].protocol.value})
         formats = {item.format for item in state["items"] if isinstance(item, ToolCall) and item.format}
@@ -369,6 +375,8 @@ class BoundNodes:
             lambda call, spec: signature_of(words(call), spec, context.workspace),
             self._specs,
             context.workspace,
+            in_blocks=is_in_blocks(state["profile"]),
+            fallback_form=fallback_form(state["profile"]),
         )
         update["messages"] = [  # a result may hold an image that the model does not take
             without_media(message, self._models.refused_media(context, message)) for message in update["messages"]
@@ -567,7 +575,7 @@ class BoundNodes:
         for problem in (*context.network_problems(), self._tools.unknown_tools(context), unpriced):
             if problem:
                 return problem
-        if context.response_format is not None and ANSWER_TOOL not in self._specs:
+        if context.response_format is not None and not self._specs[ANSWER_TOOL].offered:
             return "This agent has no tool final_answer, so no response_format can be asked for: add it to its tools."
         return schema_problem(context.response_format or {})
 

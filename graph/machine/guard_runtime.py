@@ -19,10 +19,10 @@ from mendgraph.graph.configuration.narrowing import Admission
 from mendgraph.graph.machine.state import AgentState, Update
 from mendgraph.graph.machine.tool_runtime import ToolRuntime, foreign_to, scope_of
 from mendgraph.nodes.execute_tools.edits.diffs import MAX_DIFF_CHARACTERS, MAX_DIFF_LINES, header, unified_diff
-from mendgraph.nodes.execute_tools.engine import call_tool
 from mendgraph.nodes.execute_tools.files.text_files import decode_text, why_not_text
 from mendgraph.nodes.execute_tools.files.workspace import DryChange, DryWorkspace, change_mark
 from mendgraph.nodes.execute_tools.registry import Tool, ToolContext, ToolOutput
+from mendgraph.nodes.execute_tools.tool_attempt import call_tool
 from mendgraph.nodes.execute_tools.tools import default_tools
 from mendgraph.nodes.guard.approvals import NO_PREVIEW, ApprovalRequest, GuardUpdate, Hands, Preview, ShownPreview
 from mendgraph.nodes.guard.node import judge_step

@@ -19,11 +19,13 @@ from langgraph.config import get_stream_writer
 from mendgraph.graph.configuration.context import AgentContext
 from mendgraph.graph.configuration.loading import load_prices
 from mendgraph.graph.langchain.wrapped_models import is_configurable, run_models
+from mendgraph.graph.machine.small_models import block_form, is_in_blocks
 from mendgraph.graph.machine.state import AgentState
 from mendgraph.graph.machine.tool_runtime import ToolRuntime
 from mendgraph.graph.spending.store import SpendingStore
 from mendgraph.graph.telemetry.spans import OBSERVER, RunSpan
 from mendgraph.nodes.call_model import ledger
+from mendgraph.nodes.call_model.call_state import CallSettings
 from mendgraph.nodes.call_model.endpoint import (
     EMBEDDED_MODEL,
     EMBEDDED_WINDOW,
@@ -33,7 +35,6 @@ from mendgraph.nodes.call_model.endpoint import (
     models_in_order,
     named_model,
 )
-from mendgraph.nodes.call_model.exchange import CallSettings
 from mendgraph.nodes.call_model.model import GuardedModel
 from mendgraph.nodes.call_model.paid_call import CallBudget
 from mendgraph.nodes.call_model.prompts.profiles import find_profile
@@ -46,7 +47,7 @@ from mendgraph.nodes.execute_tools.files.deadline import monotonic_s
 from mendgraph.nodes.execute_tools.journal.journal import parent_of
 from mendgraph.nodes.execute_tools.secrets.text_parts import RedactedStream
 from mendgraph.nodes.language.history import in_openai_form, media_of
-from mendgraph.nodes.records import EditForm, JsonMap, Profile, ProviderFailure, ToolError, ToolSpec
+from mendgraph.nodes.records import JsonMap, Profile, ProviderFailure, ToolError, ToolSpec
 
 if TYPE_CHECKING:
     from mendgraph.graph.langchain.chat_model import ChatModel
@@ -171,7 +172,7 @@ class ModelRuntime:
         The block form shows a model nothing but text.
         """
         kinds = media_of(message)
-        if not kinds or self.profile(context).edit_form is EditForm.BLOCKS:
+        if not kinds or is_in_blocks(self.profile(context)):
             return sorted(kinds)
 
         known = self._known(context)
@@ -275,6 +276,7 @@ class ModelRuntime:
             window_tokens=self.window_tokens(context, profile),
             cache=self._cache,
             stand_ins=self._stand_ins,
+            blocks=block_form(profile),
         )
 
     def services(self, limits: ledger.RunLimits, tell: Callable[[str, JsonMap], None]) -> CallServices:
@@ -306,14 +308,14 @@ class ModelRuntime:
         def price_of(name: str) -> ledger.Price | None:
             return context.price() or (None if isinstance(prices, ToolError) else ledger.find_price(prices, name))
 
-        names = models.given_names
+        names = models.user_names
         for name in names:
             if cause := ledger.unknown_price(settings.budget.limits, price_of(name), name):
                 raise ValueError(cause.message)
 
         choices = tuple(GivenChoice(model=name or None, place=place) for place, name in enumerate(names))
         budget = replace(settings.budget, models=choices, price_of=price_of)
-        known = models.known(None, None, context.model_options())
+        known = models.without_request(None, None, context.model_options())
         window = context.window_tokens or (known and known.window_tokens) or find_profile(names[0]).window_tokens
         connect = partial(self._connect, OBSERVER.get(), models=models)
         services = replace(services, connect=connect, ready=partial(connect, waiting=False))
@@ -363,7 +365,7 @@ class ModelRuntime:
         if self._given is not None:
             return tuple(
                 GivenChoice(model=given or context.model, base_url=context.base_url, options=options, place=place)
-                for place, given in enumerate(self._models.given_names)
+                for place, given in enumerate(self._models.user_names)
             )
 
         models = models_in_order(name, context.base_url, context.fallback_models, options)
@@ -382,7 +384,7 @@ class ModelRuntime:
         return endpoint
 
     def _known(self, context: AgentContext) -> "ChatModel | None":
-        return self._models.known(self._name(context), context.base_url, context.model_options())
+        return self._models.without_request(self._name(context), context.base_url, context.model_options())
 
     def _is_embedded(self, context: AgentContext) -> bool:
         endpoint = None if self._given is not None else self._endpoint(context)

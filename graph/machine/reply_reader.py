@@ -1,81 +1,62 @@
 """How the replies of a turn are read: by its tools, its profile, and for a small model by what happened in it."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Iterable, Sequence
 from functools import partial
 
 from mendgraph.graph.machine.permits import COMMAND_TOOL, NETWORK_TOOL
 from mendgraph.graph.machine.run_records import is_resuming
+from mendgraph.graph.machine.small_models import answer_judge, block_form
 from mendgraph.graph.machine.state import AgentState
 from mendgraph.graph.machine.tool_runtime import ToolRuntime
-from mendgraph.nodes.call_model.prompts.block_prompt import shown_files
-from mendgraph.nodes.call_model.prompts.turn_view import TurnView, said_since, used_tools, view_turn
 from mendgraph.nodes.heal.healing import is_unfounded
-from mendgraph.nodes.language.history import is_request, last_request, results_in, texts_in
+from mendgraph.nodes.language.history import last_request, results_in, texts_in
 from mendgraph.nodes.parse.answers import TurnFacts, answer_problems
 from mendgraph.nodes.parse.reading import CHECKS_TOOL, Reader
-from mendgraph.nodes.records import EditForm, Effect, ExtractionError, ToolSpec, net_changes
+from mendgraph.nodes.records import Effect, ToolSpec, net_changes
 
 
 def reply_reader(tools: ToolRuntime, state: AgentState, offered: Sequence[ToolSpec] | None = None) -> Reader:
-    """How replies of this turn are read."""
+    """How replies of this turn are read; `offered` are the tools that the model is told of, where they are prepared."""
     context = state["context"]
     profile = state["profile"]
     messages = state["messages"]
-
-    if profile.edit_form is EditForm.BLOCKS:
-        view = view_turn(messages)
-    else:
-        view = TurnView()
-
     attempts = state.get("healing_attempts") or []
-    request = last_request(messages)
+    specs = tools.specs
     turn = TurnFacts(
-        request=request,
         changed=tuple(net_changes(state.get("changes") or [])),
         change_required=context.require_changes,
-        checked=CHECKS_TOOL in tools.specs and bool(context.evidence or context.checks or context.require_checks),
+        checked=CHECKS_TOOL in specs and bool(context.evidence or context.checks or context.require_checks),
     )
+    blocks = block_form(profile)
     reader = Reader(
         profile=profile,
         known_tools=tools.registry.names(),
         validate=tools.registry.validate,
         check_answer=partial(answer_problems, schema=context.response_format, built=tools.response_format),
-        writing_tools=frozenset(spec.name for spec in tools.specs.values() if spec.effect is Effect.WRITE),
-        shown_files=shown_files(request, view, view.failed_steps + len(attempts)),
+        writing_tools=_tools_of(specs.values(), Effect.WRITE),
         turn=turn,
         offered=frozenset(spec.name for spec in (offered or tools.offered(context, profile))),
         paths_of=tools.paths_of,
-        schema_of=lambda name: tools.specs[name].parameters if name in tools.specs else {},
+        schema_of=lambda name: specs[name].parameters if name in specs else {},
         texts=lambda: texts_in(results_in(messages)),
-        looking=frozenset(spec.name for spec in tools.specs.values() if spec.effect in {Effect.NONE, Effect.READ}),
+        looking=_tools_of(specs.values(), Effect.NONE, Effect.READ),
+        blocks=None if blocks is None else blocks.reader(messages, len(attempts)),
     )
 
-    if profile.small:
-        return reader._replace(judge_answer=_judge_of(tools, state, turn, view))
+    if not profile.small:
+        return reader
 
-    return reader
-
-
-def _judge_of(
-    tools: ToolRuntime, state: AgentState, turn: TurnFacts, view: TurnView
-) -> Callable[[str], ExtractionError | None]:
-    """What holds the answers of a small model against what happened in the turn."""
-    from mendgraph.nodes.small_model.answers import AnswerFacts, answer_error
-
-    context = state["context"]
-    messages = state["messages"]
-    attempts = state.get("healing_attempts") or []
-    acting = {spec.name for spec in tools.specs.values() if spec.effect in {Effect.EXECUTE, Effect.NETWORK}}
-    acting -= {COMMAND_TOOL, NETWORK_TOOL}
-    # Others may have done what a request to go on asks for, and tools of the user's may have done it elsewhere.
-    elsewhere = is_resuming(turn.request) or said_since(messages) or used_tools(messages) & acting
-    claims = sum(is_unfounded(attempt.errors) for attempt in attempts)
-    facts = AnswerFacts(
-        request=turn.request,
-        settled=bool(turn.changed or elsewhere) or claims >= context.healing(state["profile"]).max_claims,
-        faulty=bool(view.evidence),
-        hindered=context.mode == "read-only" or view_turn(messages).refused,
-        first=sum(map(is_request, messages)) == 1,
+    corrections = sum(is_unfounded(attempt.errors) for attempt in attempts)
+    settled = turn.changed or corrections >= context.healing(profile).max_claims
+    judge = answer_judge(
+        profile,
+        messages,
+        settled=bool(settled) or is_resuming(last_request(messages)),
+        acting_tools=_tools_of(specs.values(), Effect.EXECUTE, Effect.NETWORK) - {COMMAND_TOOL, NETWORK_TOOL},
+        read_only=context.mode == "read-only",
     )
+    return reader._replace(judge_answer=judge)
 
-    return partial(answer_error, facts=facts)
+
+def _tools_of(specs: Iterable[ToolSpec], *effects: Effect) -> frozenset[str]:
+    return frozenset(spec.name for spec in specs if spec.effect in effects)

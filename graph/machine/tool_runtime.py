@@ -5,6 +5,7 @@ kept here, by name or by run.
 """
 
 from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from hashlib import sha256
 from math import inf
@@ -17,10 +18,11 @@ from langgraph.store.base import BaseStore
 from mendgraph.graph.configuration.context import AgentContext
 from mendgraph.graph.configuration.loading import user_places
 from mendgraph.graph.configuration.permissions import keep_permission, list_permissions
-from mendgraph.graph.langchain.callbacks import heard_tool_call
+from mendgraph.graph.langchain.callbacks import reported_tool_call
 from mendgraph.graph.machine.memory import Memory
 from mendgraph.graph.machine.permits import COMMAND_TOOL, NETWORK_TOOL, allowed_words, kept_words, permitted, subject_of
 from mendgraph.graph.machine.redaction import CurrentRedactor, WrittenLiterals
+from mendgraph.graph.machine.small_models import example_lines, is_in_blocks, request_checks
 from mendgraph.graph.machine.state import AgentState, Update
 from mendgraph.graph.machine.workspace import (
     TakenBack,
@@ -34,9 +36,7 @@ from mendgraph.graph.machine.workspace import (
     own_rules,
     user_skills,
 )
-from mendgraph.nodes.call_model.prompts.block_prompt import foreign_lines
 from mendgraph.nodes.call_model.prompts.profiles import offered_tools
-from mendgraph.nodes.call_model.prompts.turn_view import view_turn
 from mendgraph.nodes.execute_tools.call_policy import (
     WITHOUT_CHANGE,
     BreakerConfig,
@@ -54,27 +54,27 @@ from mendgraph.nodes.execute_tools.files.workspace import Workspace
 from mendgraph.nodes.execute_tools.journal.journal import Journal, parent_of
 from mendgraph.nodes.execute_tools.node import execute_tools
 from mendgraph.nodes.execute_tools.processes.git import absent_submodules
-from mendgraph.nodes.execute_tools.registry import ActionRegistry, Tool, ToolContext, Validator
+from mendgraph.nodes.execute_tools.registry import ActionRegistry, RequestHints, Tool, ToolContext, Validator
+from mendgraph.nodes.execute_tools.run_call import Execution, StepResources, calls_made
 from mendgraph.nodes.execute_tools.secrets.redact import Redactor
-from mendgraph.nodes.execute_tools.step import Execution, StepResources, calls_made, changes_something, nothing_done
+from mendgraph.nodes.execute_tools.step import changes_something, nothing_done
 from mendgraph.nodes.execute_tools.store.audit_log import AuditLog
 from mendgraph.nodes.execute_tools.store.run_folder import Artifacts, records_folders, run_folder, workspace_folder
 from mendgraph.nodes.execute_tools.tool_run import ToolRun
 from mendgraph.nodes.execute_tools.tools import default_tools
-from mendgraph.nodes.execute_tools.tools.about_run import remember
+from mendgraph.nodes.execute_tools.tools.about_run import final_answer, remember
 from mendgraph.nodes.execute_tools.tools.read_file import read_file, read_skill
 from mendgraph.nodes.execute_tools.trace import RunLog, TraceEvent, TraceSink
 from mendgraph.nodes.guard.file_rules import FileGuardrailRule, submodule_rule, writable_rule
 from mendgraph.nodes.guard.permissions import Permission
 from mendgraph.nodes.guard.policy import edited_result, is_hidden, is_refused, judge_content, results_of_denied
 from mendgraph.nodes.guard.scope import Scope, is_guarded, scope_rule
-from mendgraph.nodes.language.history import asked_in, is_request, last_request
+from mendgraph.nodes.language.history import asked_in, last_request
 from mendgraph.nodes.language.names import closest_names
 from mendgraph.nodes.language.project_notes import SkillFolder
 from mendgraph.nodes.parse.answers import ResponseFormat
 from mendgraph.nodes.records import (
     CallError,
-    EditForm,
     Effect,
     JsonMap,
     Plan,
@@ -89,7 +89,6 @@ from mendgraph.nodes.records import (
 if TYPE_CHECKING:
     from mendgraph.graph.machine.children import Children
     from mendgraph.nodes.execute_tools.mcp_servers.servers import McpServers
-    from mendgraph.nodes.small_model.request_checks import RequestChecks
 
 Rules = TypeVar("Rules", CommandRules, CheckRules)
 Opened = TypeVar("Opened", Commands, Checks)
@@ -124,12 +123,10 @@ class ToolRuntime:
     ) -> None:
         """Nothing is opened yet. `roles` are lists of tool names, `secrets` values that are never shown.
 
-        `arg_validators` check the arguments of single tools after their schema.
-
-        With `kept_permissions` a person's "always" is kept in the user's settings, and taken up from there.
-
+        `arg_validators` check the arguments of single tools after their schema. With `kept_permissions` a person's
+        "always" is kept in the user's settings, and taken up from there.
         A `served` machine tells nobody of the skills of the user who serves it. `read_skill`, beside a `read_file`, and
-        `remember` are added, unless tools of the user's have their names.
+        `remember` are added, unless tools of the user's have their names; so is `final_answer`, which is not offered.
         """
         self.response_format = response_format
         tools_given = default_tools() if tools is None else tuple(tools)
@@ -139,7 +136,8 @@ class ToolRuntime:
         self._served = served
         self._own = {tool.name for tool in added}
         self.keep_permission = keep_permission if kept_permissions else None
-        self.registry = ActionRegistry((*tools_given, *added), arg_validators)
+        answer = [replace(final_answer, offered=False)] if final_answer.name not in names else []
+        self.registry = ActionRegistry((*tools_given, *added, *answer), arg_validators)
         self.specs = {spec.name: spec for spec in self.registry.specs()}
         # Our own that look at files take a moment, so they stay in order; so does their trace.
         quick = {id(tool) for tool in default_tools() if tool.effect is not Effect.NETWORK}
@@ -402,7 +400,7 @@ class ToolRuntime:
                 execution=execution,
                 journal=journal,
                 as_written=partial(self.words.written, execution.run_id),
-                observe=heard_tool_call,
+                observe=reported_tool_call,
                 permit=partial(permitted, context),
                 beside=partial(self._runs_beside, policy) if wrap is None else lambda _: False,
                 children=None if row is None else partial(_run_row, engine, row),
@@ -527,7 +525,7 @@ class ToolRuntime:
             timeout_s=context.tool_timeout_s,
             max_lines=context.read_max_lines,
             seconds_left=inf if limit is None else limit - spending.seconds,
-            kept=Artifacts(join(folder, folder_name)) if isinstance(folder, str) else None,
+            artifacts=Artifacts(join(folder, folder_name)) if isinstance(folder, str) else None,
             commands=self.commands(context, scope_of(state)),
             network=network,
             scope=scope,
@@ -539,7 +537,7 @@ class ToolRuntime:
             task=request,
             hints=_hints(request, state) if request else None,
             foreign=foreign_to(state),
-            gated=bool(request) and state["profile"].edit_form is EditForm.BLOCKS,
+            evidence_required=bool(request) and is_in_blocks(state["profile"]),
             state=state,
             skill=lambda name: open_skill(self.user_skills(context), self._rules, name),
             servers=self._servers_of(state["run_id"]),
@@ -547,12 +545,10 @@ class ToolRuntime:
         )
 
 
-def _hints(request: str, state: AgentState) -> "RequestChecks | None":
+def _hints(request: str, state: AgentState) -> RequestHints | None:
     """What a small model is told while it has another try: words fail no run."""
-    from mendgraph.nodes.small_model.request_checks import RequestChecks  # other models do not load it
-
     tries = state["loop"].failed_tries if "loop" in state else 0
-    return RequestChecks(request) if tries + 1 < state["context"].max_failed_tries else None
+    return request_checks(request) if tries + 1 < state["context"].max_failed_tries else None
 
 
 def _changes_nothing_here(tool: Tool) -> bool:
@@ -588,12 +584,7 @@ def scope_of(state: AgentState) -> Scope:
 
 def foreign_to(state: AgentState) -> frozenset[str]:
     """The lines that an edit of this turn may not have from the prompt's examples; none where none were shown."""
-    if state.get("profile", Profile()).edit_form is not EditForm.BLOCKS:
-        return frozenset()
-    messages = state.get("messages") or []
-    view = view_turn(messages)
-    message = (each.text for each in messages if is_request(each))
-    return foreign_lines("\n".join([*message, *view.files, *view.files.values(), *view.found]))
+    return example_lines(state.get("profile", Profile()), state.get("messages") or [])
 
 
 def _forward(write: Write, event: TraceEvent) -> None:

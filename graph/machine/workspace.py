@@ -18,7 +18,7 @@ from mendgraph.nodes.execute_tools.files.tree_walk import IgnoreRules
 from mendgraph.nodes.execute_tools.files.workspace import FileContent, OpenedFile, Workspace
 from mendgraph.nodes.execute_tools.journal.journal import Journal
 from mendgraph.nodes.execute_tools.journal.recovery import Recovered, recover
-from mendgraph.nodes.execute_tools.step import describe_effect
+from mendgraph.nodes.execute_tools.run_call import describe_effect
 from mendgraph.nodes.execute_tools.store.database import StoreError
 from mendgraph.nodes.execute_tools.store.run_folder import workspace_folder, workspace_folder_path
 from mendgraph.nodes.execute_tools.store.run_lock import Owner, WorkspaceLock

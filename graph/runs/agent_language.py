@@ -9,15 +9,15 @@ from typing import Any, Final, NamedTuple
 
 from langchain_core.messages import AIMessage, AnyMessage
 
-from mendgraph.nodes.call_model.exchange import build_prompt
-from mendgraph.nodes.call_model.prompts.estimates import estimate_tokens
-from mendgraph.nodes.call_model.window import Memory
+from mendgraph.nodes.call_model.memory import Memory
+from mendgraph.nodes.call_model.turn_prompt import build_prompt
 from mendgraph.nodes.execute_tools.plain_values import json_like
 from mendgraph.nodes.execute_tools.registry import ActionRegistry
 from mendgraph.nodes.execute_tools.secrets.redact import Redactor
 from mendgraph.nodes.execute_tools.tools.about_run import final_answer
 from mendgraph.nodes.heal.corrective_prompt import DEFAULT_SELF_HEALING_CONFIG
 from mendgraph.nodes.heal.node import heal
+from mendgraph.nodes.language.chat_messages import estimate_tokens
 from mendgraph.nodes.language.history import settle_exchange
 from mendgraph.nodes.parse.node import parse
 from mendgraph.nodes.parse.reading import ANSWER_TOOL, Reader

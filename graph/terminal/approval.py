@@ -1,8 +1,8 @@
-"""Asking a person at the terminal whether calls may run: what each would do, then one question for each.
+"""Asks a person at the terminal whether calls may run: a preview of each call, then one question.
 
-Keys and lines are read and arguments are edited by functions that are handed in; where there is nobody to ask, that is
-the answer. What a call says is shown behind a bar, in lines that fit: nothing of it can look like a question of
-ours. The editor and the terminal's keys are the only effects.
+Parameters read keys and lines and edit arguments; without them the answer is that nobody can be asked. The content of a
+call stands behind a bar, in lines that fit, so that it cannot look like a question of this program. The editor and the
+terminal's keys are the only effects.
 """
 
 import json
@@ -30,7 +30,7 @@ ReadLine = Callable[[str], str]
 """Asks with a prompt and returns the line; raises EOFError at the end of the input."""
 
 EditText = Callable[[str], str | None]
-"""Lets a person edit a text and returns it; None where they gave up, or there is no editor."""
+"""Lets a person edit a text and returns it; None where they cancel, or there is no editor."""
 
 HELP: Final = (
     "y  run this call",
@@ -48,14 +48,14 @@ _LASTING: Final = {
     "a": ("approve_for_run", "[a]ll like this in this run, "),
     "w": ("approve_always", "al[w]ays in this folder, "),
 }
-"""The letters of answers that allow more than the call, where they are offered, with the word of each."""
+"""The letters of answers that allow more than the call: the action of each, and its words in the question."""
 
 _BAR: Final = "│ "
 _NARROWEST: Final = 20
 _LONGEST_COMMAND: Final = 200
 _LONGEST_KEY: Final = 1_000  # bytes: what is pasted comes at once
 _MOST_TRIES: Final = 50
-"""Answers to one question that nobody can make sense of, before it is rejected: no person answers so."""
+"""Answers to one question that mean nothing, before the call is rejected."""
 
 
 def ask_person(
@@ -77,27 +77,50 @@ def ask_person(
     if read_line is None:
         return ApprovalAnswer(decisions={str(call["index"]): CallDecision(action="nobody") for call in calls})
 
-    decisions: dict[str, CallDecision] = {}
-    decided: list[tuple[AskedCall, Action]] = []
+    decisions = Decisions()
 
     for number, call in enumerate(calls, start=1):
-        place = f" ({number} of {len(calls)})" if len(calls) > 1 else ""
+        place = ""
+        if len(calls) > 1:
+            place = f" ({number} of {len(calls)})"
+
         question = _Question(call, screen, read_key or read_line, read_line, edit_text, max(width, _NARROWEST))
         for line in question.preview(place):
             screen.line(*line)
 
-        if like := like_before(call, decided):
-            screen.line("  allowed: like the one before", "green")
-            decision = CallDecision(action=like)
-        else:
+        action = decisions.allowed_before(call)
+        if action is None:
             decision = question.ask()
+        else:
+            screen.line("  allowed: like the one before", "green")
+            decision = CallDecision(action=action)
 
-        decided.append((call, decision["action"]))
-        decisions[str(call["index"])] = CallDecision(**{**decision, "digest": call["digest"]})
-        if decision["action"] == "stop":
-            break  # what is not decided does not run either
+        if not decisions.add(call, decision):
+            break
 
-    return ApprovalAnswer(decisions=decisions)
+    return decisions.answer()
+
+
+class Decisions:
+    """The decisions on one approval request, call by call."""
+
+    def __init__(self) -> None:
+        self._decisions: dict[str, CallDecision] = {}
+        self._actions: list[tuple[AskedCall, Action]] = []
+
+    def allowed_before(self, call: AskedCall) -> Action | None:
+        """The action of an earlier call of this request that allows this one as well; None where it is to be asked."""
+        return like_before(call, self._actions)
+
+    def add(self, call: AskedCall, decision: CallDecision) -> bool:
+        """Add a decision; returns whether the next call is to be decided. A call without a decision does not run."""
+        self._actions.append((call, decision["action"]))
+        self._decisions[str(call["index"])] = CallDecision(**{**decision, "digest": call["digest"]})
+        return decision["action"] != "stop"
+
+    def answer(self) -> ApprovalAnswer:
+        """The answer for `Session.answer`."""
+        return ApprovalAnswer(decisions=self._decisions)
 
 
 @dataclass(frozen=True)
@@ -111,21 +134,24 @@ class _Question:
 
     @property
     def what(self) -> str:
-        """The call in a few words; a command as a shell would quote it."""
-        shown = self.call["preview"]
-        if shown["kind"] == "argv":
-            return without_middle(one_line(f"{self.call['tool']} {shown['text']}", LONGEST_LINE), _LONGEST_COMMAND)
+        """The tool and its target; a command as a shell would quote it."""
+        preview = self.call["preview"]
+        if preview["kind"] == "argv":
+            return without_middle(one_line(f"{self.call['tool']} {preview['text']}", LONGEST_LINE), _LONGEST_COMMAND)
 
         return one_line(f"{self.call['tool']} {self.call['path'] or target_of(self.call['arguments'])}")
 
     def preview(self, place: str) -> Iterator[Line]:
         """What the call would do, and which rule asks."""
-        why = f" ({self.call['why']})" if self.call.get("why") else ""
-        yield from self._fitted(Line(f"? {self.what}{place}: {one_line(self.call['rule'] + why)}", "bold yellow"), "")
-        shown = self.call["preview"]
-        text = plain(shown["text"])
+        rule = self.call["rule"]
+        if self.call.get("why"):
+            rule += f" ({self.call['why']})"
 
-        if shown["kind"] == "diff":
+        yield from self._fitted(Line(f"? {self.what}{place}: {one_line(rule)}", "bold yellow"), "")
+        preview = self.call["preview"]
+        text = plain(preview["text"])
+
+        if preview["kind"] == "diff":
             lines = diff_lines([text])
         else:
             lines = (Line(part) for part in text.split("\n"))
@@ -133,27 +159,28 @@ class _Question:
         for line in lines:
             yield from self._fitted(line)
 
-        if shown["truncated"]:
+        if preview["truncated"]:
             yield from self._fitted(Line("not all of it is shown here: v shows all arguments", "bold yellow"), "")
 
     def ask(self) -> CallDecision:
-        """The person's decision; a word that means nothing is asked again."""
+        """The person's decision; the question is repeated after an answer that means nothing."""
         for _ in range(_MOST_TRIES):
             lasting = (words for answer, words in _LASTING.values() if answer in self.call["choices"])
             self._say(_CHOICES.format("".join(lasting)), "dim")
 
             try:
-                said = self.read_key(f"Allow {without_middle(self.what, self.width - 9)}? ").strip()
+                reply = self.read_key(f"Allow {without_middle(self.what, self.width - 9)}? ").strip()
             except EOFError:
                 break
 
-            if (decision := self._decided(said)) is not None:
+            if (decision := self._decision(reply)) is not None:
                 return decision
 
         return CallDecision(action="reject")
 
-    def _decided(self, said: str) -> CallDecision | None:
-        word, _, argument = said.partition(" ")
+    def _decision(self, reply: str) -> CallDecision | None:
+        """The decision that a reply means; None where it has only shown something."""
+        word, _, argument = reply.partition(" ")
         if word.lower() in {*_LASTING, "all"} and not argument:
             return self._lasting(word[0].lower())
 
@@ -196,7 +223,7 @@ class _Question:
             return ""
 
     def _edited(self) -> CallDecision | None:
-        """The call with other arguments; None where the person gave up, so that the question is asked again."""
+        """The call with other arguments; None where the person cancels, so that the question is repeated."""
         before = self.call["arguments"]
         text = None
         if self.edit_text:
@@ -231,10 +258,14 @@ class _Question:
             self.screen.line(*line)
 
     def _fitted(self, line: Line, bar: str = _BAR) -> Iterator[Line]:
-        """The line in pieces that fit the screen: what a terminal wraps by itself begins where questions begin."""
+        """The line in pieces that fit the screen: a line that a terminal wraps continues where questions begin."""
         text = plain(line.text).expandtabs(4)
         room = self.width - len(bar) - 1
-        for part in [text] if bar else textwrap.wrap(text, room):
+        parts = [text]
+        if not bar:
+            parts = textwrap.wrap(text, room)
+
+        for part in parts:
             for piece in chop_cells(part, room) or [""]:
                 yield Line(bar + piece, line.style)
 
@@ -242,7 +273,7 @@ class _Question:
 def read_key(prompt: str) -> str:
     """Ask on standard error for one key, or for a line where the input gives no single keys.
 
-    What was typed before the question is no answer to it.
+    Keys from before the question are discarded.
 
     Raises:
         EOFError: the key is Ctrl-D, or nothing more comes.
@@ -258,7 +289,7 @@ def read_key(prompt: str) -> str:
         return input()
 
     try:
-        tty.setcbreak(terminal)  # before the question, as it forgets what was typed
+        tty.setcbreak(terminal)  # before the question, as it discards the keys that were typed
         _write(prompt)
         key = os.read(terminal, _LONGEST_KEY).decode(errors="replace")
     finally:
@@ -277,9 +308,9 @@ def _write(text: str) -> None:
 
 
 def in_editor(environment: Mapping[str, str], text: str) -> str | None:
-    """The text after it was edited in `$VISUAL` or `$EDITOR`; None without one, and where it failed.
+    """Let a person edit the text in `$VISUAL` or `$EDITOR`; None without one, and where it fails.
 
-    The editor gets the terminal as it is. The file is readable for nobody else, and is removed.
+    The editor gets the terminal. Its file is readable only for this user, and is removed.
     """
     from mendgraph.nodes.execute_tools.store.database import STORE_URL_VARIABLE
 
@@ -292,14 +323,14 @@ def in_editor(environment: Mapping[str, str], text: str) -> str | None:
     if not words:
         return None
 
-    seen = {name: value for name, value in {**os.environ, **environment}.items() if name != STORE_URL_VARIABLE}
+    variables = {name: value for name, value in {**os.environ, **environment}.items() if name != STORE_URL_VARIABLE}
     with tempfile.TemporaryDirectory(prefix="mendgraph-") as folder:
         path = Path(folder) / "arguments.json"
         path.write_text(text + "\n", encoding="utf-8")
 
         try:
-            ended = subprocess.run([*words, str(path)], check=False, env=seen)  # noqa: S603
-            if ended.returncode != 0:
+            process = subprocess.run([*words, str(path)], check=False, env=variables)  # noqa: S603
+            if process.returncode != 0:
                 return None
             return path.read_text(encoding="utf-8")
         except (OSError, UnicodeDecodeError):

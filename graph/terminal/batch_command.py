@@ -11,7 +11,15 @@ import typer
 
 from mendgraph.graph.terminal import options as opt, process_end
 from mendgraph.graph.terminal.answers import LONGEST_LINE, write_object
-from mendgraph.graph.terminal.process_end import SIGNALS, ExitCode, RefusedError, by_whom, found, install, loaded
+from mendgraph.graph.terminal.process_end import (
+    SIGNALS,
+    ExitCode,
+    RefusedError,
+    by_whom,
+    install,
+    unwrap,
+    unwrap_settings,
+)
 from mendgraph.nodes.language.display import count_of, listed, one_line, usd
 from mendgraph.nodes.records import OutcomeKind
 
@@ -78,7 +86,7 @@ def batch(  # noqa: PLR0913, PLR0917 - typer reads the options from the signatur
             context.fail(problem)
 
         made = prepare(file, terms, crew, out=out, remove_copies=remove_copies, standby=standby)
-        ready = cast("Batch", loaded(found(made)))
+        ready = cast("Batch", unwrap_settings(unwrap(made)))
         with ready.folder:
             return _work(chosen, ready)
     except KeyboardInterrupt:  # while libraries are loaded and workspaces looked at
@@ -91,7 +99,7 @@ def _terms(chosen: opt.Options, max_cost: float | None, max_tokens: int | None) 
     from mendgraph.graph.configuration.loading import load_context
     from mendgraph.graph.fleet.batch.batch import Terms
 
-    allowed = found(load_context(str(chosen.root), workspace_file=False, **chosen.settings))
+    allowed = unwrap(load_context(str(chosen.root), workspace_file=False, **chosen.settings))
     return Terms(allowed, max_cost, max_tokens, chosen.durability)
 
 

@@ -126,7 +126,7 @@ def made(checks: Mapping[str, Callable[[], Finding]], patience_s: float) -> list
             one = Finding(Status.PROBLEM, f"no answer within {patience_s:g} s", "see what hangs, and try again")
         else:
             problem = f"this could not be checked ({type(error).__name__}: {error})"
-            remedy = "mend what it names; if that is nothing, please report it"
+            remedy = "fix what it names; if it names nothing, please report it"
 
             if error is None:
                 one = worker.outcome.result()

@@ -27,8 +27,9 @@ from mendgraph.graph.persistence.store import Store
 from mendgraph.graph.runs.events import Asked, CallsRead, Event, Paid, Rescued, StepDone, Text, ToolStarted, Traced
 from mendgraph.graph.runs.run import RunResult, Session
 from mendgraph.graph.runs.runs import get_run, list_runs, thread_config, with_store
+from mendgraph.graph.terminal.approval import Decisions
 from mendgraph.graph.terminal.output_lines import outcome_lines, plain_values
-from mendgraph.graph.terminal.process_end import SIGNALS, ExitCode, RefusedError, bug, found, leave_at_once
+from mendgraph.graph.terminal.process_end import SIGNALS, ExitCode, RefusedError, bug, leave_at_once, unwrap
 from mendgraph.graph.terminal.screen import VisibleText, note_of, was_seen
 from mendgraph.graph.terminal.turns import GRACE_S, edits_in_blocks, let_tools_tidy_up
 from mendgraph.nodes import records
@@ -39,7 +40,7 @@ from mendgraph.nodes.execute_tools.mcp_servers.servers import McpServers
 from mendgraph.nodes.execute_tools.mcp_tools import load_session_tools
 from mendgraph.nodes.execute_tools.registry import Tool
 from mendgraph.nodes.execute_tools.tools import default_tools
-from mendgraph.nodes.guard.approvals import Action, ApprovalAnswer, AskedCall, CallDecision, like_before
+from mendgraph.nodes.guard.approvals import Action, ApprovalAnswer, AskedCall, CallDecision
 from mendgraph.nodes.language.display import fenced, inline_code, result_words, target_of
 from mendgraph.nodes.language.history import is_request
 
@@ -77,8 +78,8 @@ Servers = Sequence[Any] | None
 
 
 @dataclass
-class _Kept:
-    """A session between its prompts. `notes` is said at the next one; `servers` are the client's, which run."""
+class _EditorSession:
+    """A session between its prompts. `notes` are shown at the next prompt; `servers` are the client's MCP servers."""
 
     context: AgentContext
     tools: tuple[Tool, ...]
@@ -87,29 +88,29 @@ class _Kept:
     turn: "_Turn | None" = None
 
     def modes(self) -> schema.SessionModeState:
-        known = [schema.SessionMode(id=mode, name=mode, description=_MODES[mode]) for mode in _MODES]
-        return schema.SessionModeState(current_mode_id=self.context.mode, available_modes=known)
+        modes = [schema.SessionMode(id=mode, name=mode, description=_MODES[mode]) for mode in _MODES]
+        return schema.SessionModeState(current_mode_id=self.context.mode, available_modes=modes)
 
 
 class EditorAgent:
-    """The agent's side of the protocol. `context_for` gives the settings of a run in a folder.
+    """The agent's side of the protocol."""
 
-    `given` are the settings of the command line, which also hold where a session is loaded.
-    """
-
-    def __init__(self, context_for: Callable[[str], AgentContext], given: Mapping[str, Any], durability: Any) -> None:
+    def __init__(
+        self, context_for: Callable[[str], AgentContext], settings: Mapping[str, Any], durability: Any
+    ) -> None:
+        """`context_for` returns a folder's settings; `settings` of the command line override those of a loaded run."""
         self._context_for = context_for
-        self._given = given
+        self._settings = settings
         self._durability = durability
-        self._sessions: dict[str, _Kept] = {}
+        self._sessions: dict[str, _EditorSession] = {}
         self._client: Client
 
     def on_connect(self, conn: Client) -> None:
-        """The connection, over which the client is asked and told."""
+        """Set the connection to the client."""
         self._client = conn
 
     async def initialize(self, protocol_version: int, **_: Any) -> schema.InitializeResponse:  # noqa: ARG002
-        """Say what this agent can do."""
+        """The capabilities of this agent."""
         can = {"loadSession": True, "mcpCapabilities": {"http": True}, "sessionCapabilities": {"list": {}}}
         return schema.InitializeResponse(
             protocol_version=PROTOCOL_VERSION,
@@ -119,9 +120,9 @@ class EditorAgent:
 
     async def new_session(self, cwd: str, mcp_servers: Servers = (), **_: Any) -> schema.NewSessionResponse:
         """Begin a session in the folder `cwd`; an error says what keeps its model from answering."""
-        with _in_words():
-            root = found(check_workspace(cwd))
-            session = await self._keep(self._context_for(root), mcp_servers or ())
+        with _protocol_errors():
+            root = unwrap(check_workspace(cwd))
+            session = await self._open_session(self._context_for(root), mcp_servers or ())
 
         session_id = uuid4().hex
         self._sessions[session_id] = session
@@ -130,18 +131,18 @@ class EditorAgent:
     async def load_session(
         self, cwd: str, session_id: str, mcp_servers: Servers = (), **_: Any
     ) -> schema.LoadSessionResponse:
-        """Go on with a run of the folder: its requests and answers are told again."""
+        """Continue a run of the folder; its requests and answers are sent again."""
         self._refuse_at_work(session_id)
 
-        with _in_words():
-            root = found(check_workspace(cwd))
-            run_record = found(get_run(session_id, root))
+        with _protocol_errors():
+            root = unwrap(check_workspace(cwd))
+            run_record = unwrap(get_run(session_id, root))
             if run_record.run_id != session_id:  # the beginning of an id, which is enough on the command line
                 raise RequestError(_WRONG, f"There is no session {session_id!r} in {root}: list those that are there.")
 
-            context = AgentContext(**{**run_record.context.model_dump(), **self._given, "workspace": root})
-            messages = found(with_store(root, partial(_messages, session_id)))
-            session = await self._keep(context, mcp_servers or ())
+            context = AgentContext(**{**run_record.context.model_dump(), **self._settings, "workspace": root})
+            messages = unwrap(with_store(root, partial(_messages, session_id)))
+            session = await self._open_session(context, mcp_servers or ())
 
         if (before := self._sessions.get(session_id)) is not None:
             await asyncio.to_thread(before.servers.close)
@@ -159,19 +160,19 @@ class EditorAgent:
 
     async def list_sessions(self, cwd: str | None = None, **_: Any) -> schema.ListSessionsResponse:
         """The runs of a folder, the newest first."""
-        with _in_words():
-            root = found(check_workspace(cwd or "."))
-            runs = found(list_runs(root))
+        with _protocol_errors():
+            root = unwrap(check_workspace(cwd or "."))
+            runs = unwrap(list_runs(root))
 
-        updates = [
-            schema.SessionInfo(cwd=root, session_id=run.run_id, title=run.task[:200], updated_at=run.updated)
-            for run in runs
-        ]
+        sessions = []
+        for run in runs:
+            title = run.task[:200]
+            sessions.append(schema.SessionInfo(cwd=root, session_id=run.run_id, title=title, updated_at=run.updated))
 
-        return schema.ListSessionsResponse(sessions=updates)
+        return schema.ListSessionsResponse(sessions=sessions)
 
     async def set_session_mode(self, mode_id: str, session_id: str, **_: Any) -> schema.SetSessionModeResponse:
-        """What the session may do, from its next prompt on."""
+        """Set what the session may do from its next prompt on."""
         session = self._session(session_id)
         if mode_id not in _MODES:
             raise RequestError(_WRONG, f"There is no mode {mode_id!r}: choose one of {', '.join(_MODES)}.")
@@ -181,35 +182,37 @@ class EditorAgent:
 
     async def prompt(self, prompt: Sequence[Any], session_id: str, **_: Any) -> schema.PromptResponse:
         """Work on one request. A run that fails answers with an error that says why, after its updates."""
-        kept = self._session(session_id)
+        editor_session = self._session(session_id)
         self._refuse_at_work(session_id)
 
-        with _in_words():
-            options: Any = {"durability": self._durability, "tools": kept.tools, "kept_permissions": True}
-            session = Session(kept.context, thread_id=session_id, **options)
-            kept.turn = turn = _Turn(self._client, session, {tool.name: tool for tool in kept.tools})
+        with _protocol_errors():
+            options: Any = {"durability": self._durability, "tools": editor_session.tools, "kept_permissions": True}
+            session = Session(editor_session.context, thread_id=session_id, **options)
+            turn = _Turn(self._client, session, {tool.name: tool for tool in editor_session.tools})
+            editor_session.turn = turn
 
             try:
-                outcome = await turn.run(request_text(prompt, kept.context.workspace), kept.notes)
+                outcome = await turn.run(request_text(prompt, editor_session.context.workspace), editor_session.notes)
             finally:
-                kept.turn = None
+                editor_session.turn = None
                 await session.aclose()
 
         if outcome.kind is records.OutcomeKind.SYSTEM_ERROR and outcome.reason not in _ENDS:
             raise RequestError(_FAILED, " ".join(f"{outcome.message} {outcome.how_to_go_on}".split()))
 
-        limited = outcome.kind is records.OutcomeKind.BUDGET_STOP
-        return schema.PromptResponse(
-            stop_reason=_ENDS.get(outcome.reason, "max_turn_requests" if limited else "end_turn")
-        )
+        stop_reason: schema.StopReason = "end_turn"
+        if outcome.kind is records.OutcomeKind.BUDGET_STOP:
+            stop_reason = "max_turn_requests"
+
+        return schema.PromptResponse(stop_reason=_ENDS.get(outcome.reason, stop_reason))
 
     async def cancel(self, session_id: str, **_: Any) -> None:
-        """Stop the prompt at work: its model call is dropped, a tool that runs is waited for."""
+        """Stop the prompt at work: its model call is dropped, and a running tool ends first."""
         if (turn := self._session(session_id).turn) is not None:
             turn.stop("by the editor")
 
     async def end(self) -> bool:
-        """Stop what is at work, and give it some seconds to end; whether all of it has ended."""
+        """Stop all prompts, and wait some seconds for their end; returns whether all have ended."""
         turns = [session.turn for session in self._sessions.values() if session.turn is not None]
         for turn in turns:
             turn.stop("by the editor, which has ended")
@@ -220,7 +223,7 @@ class EditorAgent:
 
         return ended
 
-    def _session(self, session_id: str) -> _Kept:
+    def _session(self, session_id: str) -> _EditorSession:
         if session_id not in self._sessions:
             raise RequestError(_WRONG, f"There is no session {session_id!r} here: begin one, or load it.")
         return self._sessions[session_id]
@@ -229,11 +232,13 @@ class EditorAgent:
         if (session := self._sessions.get(session_id)) is not None and session.turn is not None:
             raise RequestError(_FAILED, "This session is at work on another prompt: wait for its end, or cancel it.")
 
-    async def _keep(self, context: AgentContext, servers: Sequence[Any]) -> _Kept:
-        """The session, with the tools of the client's MCP servers; where these cannot be had it does without."""
+    async def _open_session(self, context: AgentContext, servers: Sequence[Any]) -> _EditorSession:
+        """A session with the tools of the client's MCP servers; without them where the servers fail."""
         endpoint = find_endpoint(context.model, context.base_url, os.environ)
         embedded = isinstance(endpoint, Endpoint) and endpoint.embedded
-        problem = await asyncio.to_thread(why_unavailable) if embedded else endpoint
+        problem: Any = endpoint
+        if embedded:
+            problem = await asyncio.to_thread(why_unavailable)
 
         if problem is not None and not isinstance(problem, Endpoint):
             raise RequestError(_FAILED, problem.message)
@@ -250,14 +255,14 @@ class EditorAgent:
         if isinstance(tools, records.ToolError):
             await asyncio.to_thread(running.close)
             note = f"The editor's MCP servers are not used. {tools.message}"
-            return _Kept(context, default_tools(), [note], running)
+            return _EditorSession(context, default_tools(), [note], running)
 
-        return _Kept(context, (*default_tools(), *tools), [], running)
+        return _EditorSession(context, (*default_tools(), *tools), [], running)
 
 
 @dataclass
 class _Turn:
-    """One prompt at work: what it tells the editor, and what the editor says of it."""
+    """One prompt at work: its events as updates for the client, and the client's decisions on calls."""
 
     client: Client
     session: Session
@@ -265,9 +270,9 @@ class _Turn:
     task: "asyncio.Task[Any] | None" = field(default_factory=asyncio.current_task)
     _stopped: str = ""
     _calls: tuple[records.ToolCall | records.CallError, ...] = ()
-    _shown: set[str] = field(default_factory=set)
+    _shown_calls: set[str] = field(default_factory=set)
     _plan: records.Plan = field(default_factory=records.Plan)
-    _said: str = ""  # all that was shown of the model's text
+    _shown_text: str = ""  # of the model, in this turn
     _in_reply: bool = False
     _number: str = field(default_factory=lambda: uuid4().hex[:8])  # ids of calls are those of one reply
 
@@ -280,7 +285,7 @@ class _Turn:
         self.session.stop(by)
 
     async def run(self, request: str, notes: list[str]) -> records.Outcome:
-        """Work on the request, told as it goes, and say how it ended."""
+        """Work on the request with updates to the client; returns the outcome."""
         while notes:
             await self._tell(helpers.update_agent_thought_text(notes.pop(0)))
 
@@ -299,7 +304,7 @@ class _Turn:
 
         async with aclosing(events):
             async for event in events:
-                if self._stopped:  # a turn that opens forgets what came before
+                if self._stopped:  # before the turn was open
                     self.session.stop(self._stopped)
 
                 for update in self._updates(event):
@@ -307,15 +312,18 @@ class _Turn:
 
                 last = event
 
-        return last if isinstance(last, Asked) else None
+        if isinstance(last, Asked):
+            return last
+
+        return None
 
     async def _tell(self, update: Update) -> None:
-        """Tell the client, without secrets; one that is gone is told nothing, and the turn is stopped elsewhere."""
+        """Send an update without secrets; where the client has gone, `end` stops the turn."""
         with suppress(ConnectionError):
             await self.client.session_update(self.session.thread_id, self._scrubbed(update))
 
-    def _scrubbed(self, told: Update) -> Any:
-        return type(told).model_validate(plain_values(told, self.session.scrub))
+    def _scrubbed(self, update: Update) -> Any:
+        return type(update).model_validate(plain_values(update, self.session.scrub))
 
     # --- What happens, as updates
 
@@ -329,13 +337,10 @@ class _Turn:
             self._in_reply = False
 
             if isinstance(event, CallsRead | Rescued):
-                self._calls = event.calls
-                calls_shown = [call for call in event.calls if isinstance(call, records.ToolCall) and not call.implied]
-                for call in (call_shown for call_shown in calls_shown if self.tools[call_shown.tool].effect in _KINDS):
-                    self._shown.add(call.call_id)
-                    yield helpers.start_tool_call(self._id(call), status="pending", **self._about(call))
+                yield from self._begin_calls(event.calls)
             elif isinstance(event, StepDone):
-                yield from (update for result in event.results for update in self._done(result))
+                for result in event.results:
+                    yield from self._end_call(result)
 
                 if event.plan is not None and event.plan != self._plan:
                     self._plan = event.plan
@@ -345,134 +350,173 @@ class _Turn:
             elif (note := note_of(event)) is not None:
                 yield helpers.update_agent_thought_text(f"{note.text}\n")
 
+    def _begin_calls(self, calls: tuple[records.ToolCall | records.CallError, ...]) -> Iterator[Update]:
+        self._calls = calls
+        for call in calls:
+            if not isinstance(call, records.ToolCall) or call.implied:
+                continue
+
+            if self.tools[call.tool].effect in _KINDS:
+                self._shown_calls.add(call.call_id)
+                yield helpers.start_tool_call(self._id(call), status="pending", **self._about(call))
+
     def _say(self, text: str) -> Iterator[Update]:
         if text.strip() or (text and self._in_reply):
-            gap = "" if self._in_reply or not self._said else "\n\n"
-            self._said += gap + text
+            gap = ""
+            if self._shown_text and not self._in_reply:
+                gap = "\n\n"
+
+            self._shown_text += gap + text
             self._in_reply = True
             yield helpers.update_agent_message_text(gap + text)
 
     def _about(self, call: records.ToolCall) -> dict[str, Any]:
         tool = self.tools[call.tool]
         root = self.session.context.workspace
-        paths = (call.arguments.get(name) for name in tool.path_fields)
+        title = call.tool
         target = target_of(call.arguments)
+        if target:
+            title = f"{call.tool} {inline_code(target)}"
 
-        return {
-            "title": f"{call.tool} {inline_code(target)}" if target else call.tool,
-            "kind": _KINDS[tool.effect],
-            "locations": [
-                schema.ToolCallLocation(path=os.path.join(root, path)) for path in paths if isinstance(path, str)
-            ],
-            "raw_input": call.arguments,
-        }
+        locations = []
+        for name in tool.path_fields:
+            path = call.arguments.get(name)
+            if isinstance(path, str):
+                locations.append(schema.ToolCallLocation(path=os.path.join(root, path)))
+
+        return {"title": title, "kind": _KINDS[tool.effect], "locations": locations, "raw_input": call.arguments}
 
     def _progress(self, call: records.ToolCall | records.CallResult, **fields: Any) -> Iterator[Update]:
-        if call.call_id in self._shown:
+        if call.call_id in self._shown_calls:
             yield helpers.update_tool_call(self._id(call), **fields)
 
-    def _done(self, result: records.CallResult) -> Iterator[Update]:
+    def _end_call(self, result: records.CallResult) -> Iterator[Update]:
         content = [_text(inline_code(result_words(result.result))), *map(self._diff, result.changes)]
-        status = "completed" if result.result.ok else "failed"
+        status = "failed"
+        if result.result.ok:
+            status = "completed"
+
         yield from self._progress(result, status=status, content=content, raw_output=result.result.as_map())
 
     def _diff(self, change: records.FileChange) -> Any:
-        """The file before and after, whole; its diff as text where somebody has changed it since."""
-        hashes = (change.sha256_before, change.sha256_after)
-        contents = [self.session.file_content(change.path, digest) if digest else b"" for digest in hashes]
-        old, new = (None if content is None else content.decode(errors="replace") for content in contents)
-
+        """The complete file before and after; its diff as text where it was changed since."""
+        old = self._file_text(change.path, change.sha256_before)
+        new = self._file_text(change.path, change.sha256_after)
         if old is None or new is None:
             return _text(fenced(change.diff, "diff"))
 
         path = os.path.join(self.session.context.workspace, change.path)
-        return helpers.tool_diff_content(path, new, old if change.sha256_before else None)
+        if not change.sha256_before:
+            return helpers.tool_diff_content(path, new)
+
+        return helpers.tool_diff_content(path, new, old)
+
+    def _file_text(self, path: str, sha256: str | None) -> str | None:
+        """The text of a file that had this hash; "" of no file, None where the content is lost."""
+        if not sha256:
+            return ""
+
+        content = self.session.file_content(path, sha256)
+        if content is None:
+            return None
+
+        return content.decode(errors="replace")
 
     def _id(self, call: records.ToolCall | records.CallResult) -> str:
         return f"{self._number}-{call.call_id}"
 
     def _end(self, result: RunResult) -> Iterator[Update]:
-        """The answer, where it was not seen as it came, and the outcome."""
-        if not was_seen(result.outcome.answer, self._said):
+        """The answer, unless it was shown as it arrived, and the outcome."""
+        if not was_seen(result.outcome.answer, self._shown_text):
             yield from self._say(result.outcome.answer)
 
         self._in_reply = False
         yield from self._say("\n\n".join(line.text.strip() for line in outcome_lines(result.outcome)))
 
-    # --- What a person is asked
+    # --- Approvals
 
     async def _decide(self, asked: Asked) -> ApprovalAnswer:
-        decisions: dict[str, CallDecision] = {}
-        decided: list[tuple[AskedCall, Action]] = []
-
+        decisions = Decisions()
         for call in cast("list[AskedCall]", asked.request["calls"]):
-            action = like_before(call, decided) or await self._permission(call)
-            decided.append((call, action))
-            decisions[str(call["index"])] = CallDecision(action=action, digest=call["digest"])
-
-            if action == "stop":
+            action = decisions.allowed_before(call) or await self._permission(call)
+            if not decisions.add(call, CallDecision(action=action)):
                 break
 
-        return ApprovalAnswer(decisions=decisions)
+        return decisions.answer()
 
     async def _permission(self, call: AskedCall) -> Action:
-        """What the person says of one call; a client that cancels a prompt answers its open questions itself.
+        """The person's decision on one call; a client that cancels a prompt answers its open questions itself.
 
         Raises:
             ConnectionError: the client has gone; the run goes on waiting for a person.
         """
-        lasting = [
-            schema.PermissionOption(option_id=answer, name=f"{_LASTING[answer]}: {allows}", kind="allow_always")
-            for answer, allows in call["choices"].items()
-        ]
-        options = [
-            schema.PermissionOption(option_id="approve", name="Allow", kind="allow_once"),
-            *lasting,
-            schema.PermissionOption(option_id="reject", name="Reject", kind="reject_once"),
-        ]
+        options = [schema.PermissionOption(option_id="approve", name="Allow", kind="allow_once")]
+        for answer, allows in call["choices"].items():
+            name = f"{_LASTING[answer]}: {allows}"
+            options.append(schema.PermissionOption(option_id=answer, name=name, kind="allow_always"))
+
+        options.append(schema.PermissionOption(option_id="reject", name="Reject", kind="reject_once"))
         item = cast("records.ToolCall", self._calls[call["index"]])
-        preview = call["preview"]
-        text = fenced(preview["text"], "diff" if preview["kind"] == "diff" else "text")
-        text += "\n\nNot all of it is shown here." if preview["truncated"] else ""
-        why = f": {inline_code(call['why'])}" if call.get("why") else ""
         about = schema.ToolCallUpdate(
             tool_call_id=self._id(item),
             status="pending",
-            content=[_text(f"{call['rule']}{why}\n\n{text}")],
+            content=[_text(_question_text(call))],
             **self._about(item),
         )
-        said = (await self.client.request_permission(self.session.thread_id, self._scrubbed(about), options)).outcome
+        response = await self.client.request_permission(self.session.thread_id, self._scrubbed(about), options)
+        if isinstance(response.outcome, schema.AllowedOutcome):
+            return cast("Action", response.outcome.option_id)  # an option that was not offered is a rejection
 
-        if isinstance(said, schema.AllowedOutcome):
-            chosen = said.option_id
-        else:
-            chosen = "stop"
-
-        return cast("Action", chosen)  # what we did not offer is read as a rejection
+        return "stop"
 
 
-# --- Small translations
+# --- Translations to and from the protocol
+
+
+def _question_text(call: AskedCall) -> str:
+    """The rule that asks for a person, and the preview of the call."""
+    rule = call["rule"]
+    if call.get("why"):
+        rule += f": {inline_code(call['why'])}"
+
+    preview = call["preview"]
+    language = "text"
+    if preview["kind"] == "diff":
+        language = "diff"
+
+    text = f"{rule}\n\n{fenced(preview['text'], language)}"
+    if preview["truncated"]:
+        text += "\n\nNot all of it is shown here."
+
+    return text
 
 
 def request_text(blocks: Sequence[Any], root: str) -> str:
-    """The request in words: files that a person named are told by their paths, seen from the workspace."""
+    """The request as text; files that a person refers to are paths relative to the workspace."""
     parts: list[str] = []
 
     for block in blocks:
         if isinstance(block, schema.TextContentBlock):
             parts.append(block.text)
         elif isinstance(block, schema.ResourceContentBlock):
-            place = urlsplit(block.uri)
-            if place.scheme == "file":
-                path = os.path.relpath(unquote(place.path), root)
-            else:
-                path = block.uri
-
-            parts.append(path + (f" ({place.fragment})" if place.scheme == "file" and place.fragment else ""))
+            parts.append(_reference(block.uri, root))
         else:
             raise RequestError(_WRONG, f"A prompt with a block of type {block.type} is not understood: use text.")
 
     return "".join(parts)
+
+
+def _reference(uri: str, root: str) -> str:
+    """A file as its path relative to the folder `root`, with the fragment of the URI; any other URI unchanged."""
+    parts = urlsplit(uri)
+    if parts.scheme != "file":
+        return uri
+
+    path = os.path.relpath(unquote(parts.path), root)
+    if parts.fragment:
+        return f"{path} ({parts.fragment})"
+
+    return path
 
 
 def _connection(server: Any) -> dict[str, Any]:
@@ -498,8 +542,8 @@ def _text(text: str) -> Any:
 
 
 @contextmanager
-def _in_words() -> Iterator[None]:
-    """What fails inside is told to the client in words, without a traceback."""
+def _protocol_errors() -> Iterator[None]:
+    """Inside, errors become errors of the protocol, without a traceback."""
     try:
         yield
     except RequestError:
@@ -536,7 +580,7 @@ async def _serve(agent: EditorAgent) -> None:
 
     await asyncio.wait({listening})
     ended = await agent.end()
-    with suppress(Exception):  # nobody may read any more
+    with suppress(Exception):  # the client may have gone
         await asyncio.wait_for(connection.close(), _CLOSE_S)
 
     if not ended:

@@ -1,4 +1,4 @@
-"""How the process ends: exit codes, what went wrong in one line, signals, streams that take whatever is written."""
+"""How the process ends: exit codes, refusals in one line, signals, streams that accept any text."""
 
 import os
 import signal
@@ -20,7 +20,7 @@ from mendgraph.nodes.records import Outcome, OutcomeKind, StopReason, ToolError,
 if TYPE_CHECKING:
     from mendgraph.graph.configuration.loading import Problem
 
-Found = TypeVar("Found")
+Value = TypeVar("Value")
 
 
 class ExitCode(IntEnum):
@@ -69,7 +69,7 @@ def exit_code_of(outcome: Outcome, *, require_changes: bool = False) -> ExitCode
 
 
 class RefusedError(Exception):
-    """A command cannot do what it was asked for. `named` are further lines, which name things; see `fail`."""
+    """A command is refused. `named` are further lines, which name things; see `fail`."""
 
     def __init__(
         self, code: ExitCode, message: str, error: Mapping[str, Any] | None = None, named: Sequence[str] = ()
@@ -90,7 +90,11 @@ def fail(words: Sequence[str], refusal: RefusedError) -> int:
     typer.echo("\n".join([*lines, *refusal.named]), err=True)
     if "--json" in words or "--json-lines" in words:
         error = {**(refusal.error or {"code": refusal.code.name.lower()}), "message": refusal.message}
-        typer.echo(as_json({"event": "error", "error": error} if "--json-lines" in words else {"error": error}))
+        value: dict[str, Any] = {"error": error}
+        if "--json-lines" in words:
+            value = {"event": "error", "error": error}
+
+        typer.echo(as_json(value))
 
     return refusal.code
 
@@ -102,8 +106,8 @@ _MOST_NAMED: Final = 50
 """Files that a refusal lists."""
 
 
-def found(value: "Found | ToolError") -> Found:
-    """The value; RefusedError, with the code of the command line or of a failure, where it is an error."""
+def unwrap(value: Value | ToolError) -> Value:
+    """The value of a result; RefusedError with an exit code where it is an error."""
     if not isinstance(value, ToolError):
         return value
 
@@ -117,8 +121,8 @@ def found(value: "Found | ToolError") -> Found:
     raise RefusedError(code, message, value.as_map(), named)
 
 
-def loaded(value: "Found | tuple[Problem, ...]") -> Found:
-    """The settings or tasks that were read; RefusedError, with each problem on its own line, where files are wrong."""
+def unwrap_settings(value: "Value | tuple[Problem, ...]") -> Value:
+    """The settings or tasks of files; RefusedError with each problem on a line where the files are wrong."""
     if not isinstance(value, tuple):
         return value
 
@@ -128,23 +132,25 @@ def loaded(value: "Found | tuple[Problem, ...]") -> Found:
 
 
 def refusal_words(error: ToolError) -> tuple[str, list[str]]:
-    """What an error says, with what it may have meant, and the lines that name what stands in the way."""
+    """The message of an error with its suggestions, and lines that name what blocks the command."""
     message = one_line(error.message.replace("skip_changed", "--skip-changed"), 2_000)
     named = [one_line(suggestion) for suggestion in error.suggestions]
     if error.code in _WRONG_WORD:
         meant = [alternative for alternative in named if alternative not in message]
-        return message + (f" Did you mean {' or '.join(meant)}?" if meant else ""), []
+        if meant:
+            message += f" Did you mean {' or '.join(meant)}?"
 
-    if named[_MOST_NAMED:]:
-        more = [f"  and {len(named) - _MOST_NAMED} more"]
-    else:
-        more = []
+        return message, []
 
-    return message, [*(f"  {alternative}" for alternative in named[:_MOST_NAMED]), *more]
+    lines = [f"  {name}" for name in named[:_MOST_NAMED]]
+    if len(named) > _MOST_NAMED:
+        lines.append(f"  and {len(named) - _MOST_NAMED} more")
+
+    return message, lines
 
 
 def bug(error: Exception, *, debug: bool) -> RefusedError:
-    """What is said of a bug of ours, with `debug` after its traceback. A damaged store is none."""
+    """The refusal for a bug, with `debug` after its traceback; a damaged store is no bug."""
     from mendgraph.nodes.execute_tools.secrets.redact import Redactor, known_values
     from mendgraph.nodes.execute_tools.store.database import StoreError
 
@@ -163,20 +169,23 @@ def bug(error: Exception, *, debug: bool) -> RefusedError:
 
 
 def write_file(folder: str, name: str, content: bytes, *, force: bool) -> None:
-    """Write a file by handle, whole or not at all; RefusedError where it cannot be, or is there, unless `force`."""
+    """Write a file atomically; RefusedError where that fails, or where the file exists, unless `force`."""
     from mendgraph.nodes.execute_tools.files.workspace import Workspace, WriteFile
 
-    place = Workspace(folder, lambda *_: None)
-    there = found(place.read_file(name)) if place.exists(name) else None
-    if there is not None and not force:
+    workspace = Workspace(folder, lambda *_: None)
+    sha256 = ""
+    if workspace.exists(name):
+        sha256 = unwrap(workspace.read_file(name)).sha256
+
+    if sha256 and not force:
         message = f"{os.path.join(folder, name)!r} is there already: name another file, or write over it with --force."
         raise RefusedError(ExitCode.USAGE_ERROR, one_line(message, LONGEST_LINE))
 
-    found(place.change_files([WriteFile(name, content, expected_sha256=there.sha256 if there else "")]))
+    unwrap(workspace.change_files([WriteFile(name, content, expected_sha256=sha256)]))
 
 
 def close_output(message: str = "") -> int:
-    """Nobody reads any more, or the disk is full: say so if possible, and let nothing be written at exit."""
+    """Discard output from now on, as its reader has gone or the disk is full; writes `message` to standard error."""
     if message:
         sys.stderr.write(f"mendgraph: {message}\n")
 
@@ -223,9 +232,13 @@ def by_whom(name: str) -> str:
 
 
 def install(handlers: Mapping[int, Any]) -> dict[int, Any]:
-    """Install these, except for what is ignored; what was there before. Only the main thread may hear signals."""
+    """Install these handlers, except for ignored signals; returns the previous ones. Only in the main thread."""
     if threading.current_thread() is not threading.main_thread():
         return {}
 
-    heard = [number for number in handlers if signal.getsignal(number) not in {signal.SIG_IGN, None}]
-    return {number: signal.signal(number, handlers[number]) for number in heard}
+    previous = {}
+    for number, handler in handlers.items():
+        if signal.getsignal(number) not in {signal.SIG_IGN, None}:
+            previous[number] = signal.signal(number, handler)
+
+    return previous

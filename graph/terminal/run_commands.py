@@ -11,7 +11,7 @@ from mendgraph.graph.runs.run_words import command_line, resume_command
 from mendgraph.graph.terminal import options as opt
 from mendgraph.graph.terminal.answers import LONGEST_LINE, Line, answer, terminal_width
 from mendgraph.graph.terminal.options import options_without_a_task
-from mendgraph.graph.terminal.process_end import ExitCode, found, write_file
+from mendgraph.graph.terminal.process_end import ExitCode, unwrap, write_file
 from mendgraph.nodes.language.display import count_of, one_line, short_id
 from mendgraph.nodes.records import ToolError, ToolErrorCode
 
@@ -36,7 +36,7 @@ def runs(context: typer.Context) -> int:
     from mendgraph.graph.terminal.output_lines import run_lines, run_object
 
     chosen = options_without_a_task(context)
-    listed = found(list_runs(str(chosen.root)))
+    listed = unwrap(list_runs(str(chosen.root)))
     lines = run_lines(listed, terminal_width(), datetime.now(UTC))
 
     return answer([*map(run_object, listed)], lines, as_json=chosen.as_json)
@@ -52,8 +52,8 @@ def show(context: typer.Context, run: opt.Run, patch: opt.Patch = False) -> int:
     from mendgraph.graph.terminal.output_lines import run_details, run_object, step_object
 
     chosen = options_without_a_task(context)
-    run_record = found(get_run(run, str(chosen.root)))
-    steps = found(steps_of(run, str(chosen.root)))
+    run_record = unwrap(get_run(run, str(chosen.root)))
+    steps = unwrap(steps_of(run, str(chosen.root)))
     value = {**run_object(run_record), "steps": [*map(step_object, steps)]}
 
     return answer(value, run_details(run_record, steps, datetime.now(UTC)), as_json=chosen.as_json)
@@ -68,7 +68,7 @@ def _show_patch(context: typer.Context, run: str) -> int:
     scrub = Redactor(known_values(os.environ)).text
     diffs = [
         (diff_of_file, scrub(diff_of_file.diff))
-        for diff_of_file in found(run_diffs(run, str(chosen.root), attempt=True))
+        for diff_of_file in unwrap(run_diffs(run, str(chosen.root), attempt=True))
     ]
     lines = [
         line
@@ -97,7 +97,7 @@ def prune(
     from mendgraph.graph.runs.runs import prune_runs
 
     chosen = options_without_a_task(context)
-    done = found(prune_runs(str(chosen.root), keep=keep, older_than_days=older_than, unfinished=unfinished))
+    done = unwrap(prune_runs(str(chosen.root), keep=keep, older_than_days=older_than, unfinished=unfinished))
     names = ", ".join(map(short_id, done.run_ids))
     message = f"removed {count_of(len(done.run_ids), 'run')}, {done.freed_bytes / 1e6:.1f} MB"
     value = {"removed": list(done.run_ids), "freed_bytes": done.freed_bytes}
@@ -115,7 +115,7 @@ def undo(
     from mendgraph.graph.runs.runs import undo_run
 
     chosen = options_without_a_task(context)
-    done = found(undo_run(run, str(chosen.root), from_step=from_step, skip_changed=skip_changed))
+    done = unwrap(undo_run(run, str(chosen.root), from_step=from_step, skip_changed=skip_changed))
     lines = restored_lines(done) or [Line(NOTHING_TO_UNDO)]
 
     return answer(restored_object(done), lines, as_json=chosen.as_json)
@@ -129,7 +129,7 @@ def apply(context: typer.Context, run: opt.Run) -> int:
     from mendgraph.graph.runs.runs import apply_run, steps_of
 
     chosen = options_without_a_task(context)
-    done = found(apply_run(run, str(chosen.root)))
+    done = unwrap(apply_run(run, str(chosen.root)))
     steps = steps_of(run, str(chosen.root))
     run_steps = steps if isinstance(steps, tuple) else ()  # a graph of the user's is not written down
     step = max(
@@ -154,7 +154,7 @@ def fork(context: typer.Context, run: opt.Run, at: opt.AtStep, skip_changed: opt
     from mendgraph.graph.runs.runs import fork_run
 
     chosen = options_without_a_task(context)
-    done = found(fork_run(run, at, str(chosen.root), skip_changed=skip_changed))
+    done = unwrap(fork_run(run, at, str(chosen.root), skip_changed=skip_changed))
     resume = resume_command(done.run_id, str(chosen.root))
     message = f"run {short_id(done.run_id)} begins where run {short_id(done.parent)} was after step {at}"
     lines = [*restored_lines(done.restored), Line(f"{message}; go on with: {resume}")]
@@ -217,14 +217,14 @@ def report(
     if output == "-" and chosen.as_json:
         context.fail("with --json the page goes into a file: omit -o - or --json")
 
-    run_id, page = found(make_report(run, str(chosen.root)))
+    run_id, page = unwrap(make_report(run, str(chosen.root)))
     html = page.encode("utf-8")
     if output == "-":
         typer.echo(html, nl=False)
         return 0
 
     folder, name = os.path.split(os.path.abspath(output or "report.html"))
-    folder = found(check_workspace(folder) if output else run_folder(run_id))
+    folder = unwrap(check_workspace(folder) if output else run_folder(run_id))
     write_file(folder, name, html, force=force or not output)
     path = os.path.join(folder, name)
     line = Line(f"report of run {one_line(short_id(run_id))}: {one_line(path, LONGEST_LINE)}")
@@ -251,7 +251,7 @@ def from_run(
 
     chosen = options_without_a_task(context)
     folder = None if output is None else str(output)
-    cassette = found(cassette_from_run(run, str(chosen.root), folder=folder, name=name, force=force))
+    cassette = unwrap(cassette_from_run(run, str(chosen.root), folder=folder, name=name, force=force))
     wrote = [Line(one_line(f"wrote {path}", LONGEST_LINE)) for path in cassette.paths[:2]]
     what = f"{count_of(cassette.exchanges, 'exchange')}, {count_of(cassette.files, 'file')}, ends {cassette.end}"
     line = Line(f"run {short_id(cassette.run_id)}: {what}; replay it with: {one_line(cassette.command, 2_000)}")
@@ -269,7 +269,7 @@ def memory(context: typer.Context) -> int:
 
     chosen = options_without_a_task(context)
     with own_memory(str(chosen.root)) as kept:
-        notes = found(kept.notes())
+        notes = unwrap(kept.notes())
 
     lines = [Line(one_line(f"{note.id} {note.at[:10]} {note.text}", LONGEST_LINE)) for note in notes]
     lines_shown = lines or [Line("Nothing is remembered in this folder.")]
@@ -286,11 +286,11 @@ def forget(context: typer.Context, note: opt.Note = "", everything: opt.Everythi
 
     chosen = options_without_a_task(context)
     with own_memory(str(chosen.root)) as kept:
-        ids = [note_shown.id for note_shown in found(kept.notes()) if everything or note_shown.id == note]
+        ids = [note_shown.id for note_shown in unwrap(kept.notes()) if everything or note_shown.id == note]
         if note and not ids:
             message = f"There is no note {note!r}: `mendgraph memory` lists them."
-            found(ToolError(code=ToolErrorCode.NOT_FOUND, message=message))
+            unwrap(ToolError(code=ToolErrorCode.NOT_FOUND, message=message))
 
-        found(kept.forget(ids))
+        unwrap(kept.forget(ids))
 
     return answer({"forgotten": ids}, [Line(f"forgot {count_of(len(ids), 'note')}")], as_json=chosen.as_json)

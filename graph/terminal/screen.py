@@ -9,12 +9,12 @@ shown, not the calls and edits that are for the machine.
 import re
 from dataclasses import dataclass
 
+from mendgraph.graph.machine.small_models import holds_edits
 from mendgraph.graph.runs import events
 from mendgraph.graph.terminal.answers import Line, Screen, as_json
 from mendgraph.graph.terminal.output_lines import Account, compaction_words
 from mendgraph.graph.terminal.status_line import StatusLine
 from mendgraph.nodes.execute_tools.secrets.redact import redact
-from mendgraph.nodes.language.blocks import read_blocks
 from mendgraph.nodes.language.display import count_of, error_words, one_line, result_words, target_of
 from mendgraph.nodes.language.formats.call_format import ToolSchemas
 from mendgraph.nodes.language.formats.recognition import recognise, starts_of
@@ -28,8 +28,6 @@ _STARTS = (TOOL_PREFIX, "```", "~~~")
 """How a line begins, white space apart, with which a call or an edit may begin, beside the markers of formats."""
 
 _MAYBE_PATH = re.compile(r"\s*+[*#]*+\s*+(?:[Ff]ile:?\s*+)?[*`]*+[\w@.+/-]*+[`*:]*+\s*+")
-_UNNAMED_FILE = "file.py"
-"""Stands for the one file that was shown: a block of definitions without a path is meant for it."""
 
 
 class VisibleText:
@@ -90,7 +88,7 @@ class VisibleText:
         text = self._text
         pending = self._text[self._shown :]
         self._restart()
-        edits = self._blocks and read_blocks(text, (_UNNAMED_FILE,)).outcomes
+        edits = self._blocks and holds_edits(text)
         markups = recognise(text, ToolSchemas(self._known_tools))
         calls = extract_in_order(text, self._known_tools) or any(not markup.quoted for markup in markups)
 

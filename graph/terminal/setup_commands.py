@@ -13,7 +13,7 @@ import typer
 from mendgraph.graph.terminal import options as opt
 from mendgraph.graph.terminal.answers import LONGEST_LINE, Line, answer, table
 from mendgraph.graph.terminal.options import options_without_a_task, options_without_events
-from mendgraph.graph.terminal.process_end import ExitCode, RefusedError, found, loaded
+from mendgraph.graph.terminal.process_end import ExitCode, RefusedError, unwrap, unwrap_settings
 from mendgraph.nodes.call_model.endpoint import Endpoint, find_endpoint
 from mendgraph.nodes.call_model.weights import WeightsState, weights_path, weights_status
 from mendgraph.nodes.language.display import count_of, one_line, plain, usd
@@ -48,7 +48,7 @@ def settings_for(chosen: opt.Options, root: str) -> "tuple[Configuration, dict[s
     from mendgraph.graph.configuration.loading import load_configuration
 
     def load(defaults: Mapping[str, Any]) -> "Configuration":
-        return loaded(load_configuration(root, workspace_file=chosen.workspace_file, defaults=defaults))
+        return unwrap_settings(load_configuration(root, workspace_file=chosen.workspace_file, defaults=defaults))
 
     defaults: Mapping[str, Any] = {} if chosen.unattended is None else UNATTENDED
     read = load(defaults)
@@ -115,14 +115,14 @@ def trust(context: typer.Context, forget: opt.Forget = False) -> int:
     if forget:
         workspace_settings = Settings()
     else:
-        workspace_settings = loaded(read_workspace_settings(str(chosen.root)))
+        workspace_settings = unwrap_settings(read_workspace_settings(str(chosen.root)))
 
     if not workspace_settings.file and not forget:
         message = f"There is no {user_files.SETTINGS_FILE} in this folder to trust."
-        found(ToolError(code=ToolErrorCode.NOT_FOUND, message=message))
+        unwrap(ToolError(code=ToolErrorCode.NOT_FOUND, message=message))
 
     sha256 = workspace_settings.sha256 if workspace_settings.file else ""
-    found(user_files.trust(str(chosen.root), sha256))
+    unwrap(user_files.trust(str(chosen.root), sha256))
     sets = [
         Line(one_line(f"  {name} = {_as_toml(value)}", LONGEST_LINE))
         for name, value in workspace_settings.values.items()
@@ -319,7 +319,7 @@ def permissions(context: typer.Context) -> int:
     from mendgraph.graph.configuration.permissions import list_permissions
 
     chosen = options_without_a_task(context)
-    kept = found(list_permissions())
+    kept = unwrap(list_permissions())
     rows = [
         ("ID", "FOLDER", "ALLOWED"),
         *((permission.id, plain(permission.place), permission.allows) for permission in kept),
@@ -344,14 +344,14 @@ def remove(context: typer.Context, ids: opt.PermissionIds = None, everything: op
     from mendgraph.graph.configuration.permissions import list_permissions, remove_permissions
 
     chosen = options_without_a_task(context)
-    known_ids = [permission.id for permission in found(list_permissions())]
+    known_ids = [permission.id for permission in unwrap(list_permissions())]
     wanted_ids = known_ids if everything else list(ids or ())
 
     if unknown := [permission_id for permission_id in wanted_ids if permission_id not in known_ids]:
         message = f"There is no permission {unknown[0]!r}: `mendgraph permissions` lists them."
-        found(ToolError(code=ToolErrorCode.NOT_FOUND, message=message))
+        unwrap(ToolError(code=ToolErrorCode.NOT_FOUND, message=message))
 
-    found(remove_permissions(wanted_ids))
+    unwrap(remove_permissions(wanted_ids))
     line = Line(f"removed {count_of(len(wanted_ids), 'permission')}")
     return answer({"removed": wanted_ids}, [line], as_json=chosen.as_json)
 
@@ -367,7 +367,7 @@ def usage(context: typer.Context, days: opt.Days = 7) -> int:
     from mendgraph.graph.spending.store import spent_by_day
 
     chosen = options_without_a_task(context)
-    spent = found(spent_by_day(days))
+    spent = unwrap(spent_by_day(days))
     return answer([day.model_dump(mode="json") for day in spent], day_lines(spent), as_json=chosen.as_json)
 
 

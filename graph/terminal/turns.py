@@ -42,9 +42,9 @@ from mendgraph.graph.terminal.process_end import (
     RefusedError,
     by_whom,
     exit_code_of,
-    found,
     install,
     leave_at_once,
+    unwrap,
     write_file,
 )
 from mendgraph.graph.terminal.screen import Display, RunView, VisibleText
@@ -302,7 +302,7 @@ class Turns:
             else:
                 folder, name = os.path.split(os.path.abspath(change_wanted.report))
                 try:
-                    write_file(found(check_workspace(folder)), name, report.encode(errors="replace"), force=True)
+                    write_file(unwrap(check_workspace(folder)), name, report.encode(errors="replace"), force=True)
                 except RefusedError as refusal:  # the end is told all the same
                     problem = ToolError(code=ToolErrorCode.IO_ERROR, message=f"No report: {refusal.message}")
                     return published._replace(problem=published.problem or problem)

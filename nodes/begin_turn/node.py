@@ -2,7 +2,6 @@
 
 from typing import Any
 
-from mendgraph.nodes.begin_turn.preload import preload
 from mendgraph.nodes.begin_turn.turn_start import (
     FRESH_TURN,
     BeginTurnState,
@@ -48,6 +47,6 @@ def begin_turn(state: BeginTurnState, using: TurnResources) -> dict[str, Any]:
         return {**update, "stop": StopCause(reason=StopReason.INVALID_REQUEST, message=str(problem))}
     relative, ended = request.replace(f"{using.root}/", ""), state.get("outcome")
     before = (*ended.changed_files, *ended.restored) if ended else ()
-    if using.read_ahead:
-        update["preload"] = preload(relative, using.profile, using.files, checked=using.checked, before=before)
+    if using.preload:
+        update["preload"] = using.preload(relative, using.files, before)
     return update | read_notes(state.get("notes") or (), relative, using.files, using)

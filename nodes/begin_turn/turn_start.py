@@ -12,7 +12,6 @@ from typing import Any, Final
 from langchain_core.messages import AIMessage, AnyMessage, HumanMessage
 from typing_extensions import TypedDict
 
-from mendgraph.nodes.begin_turn.preload import Files
 from mendgraph.nodes.language.documents import storable
 from mendgraph.nodes.language.history import (
     HANDOFF_MESSAGE_NAME,
@@ -23,6 +22,7 @@ from mendgraph.nodes.language.history import (
     without_media,
 )
 from mendgraph.nodes.language.project_notes import ProjectNotes, SkillFolder, find_notes, find_skills, remembered
+from mendgraph.nodes.language.read_ahead import Files
 from mendgraph.nodes.records import (
     CallError,
     CallResult,
@@ -72,6 +72,7 @@ class TurnResources:
     `problem` is what is wrong with the run's context; it ends the run here, as a missing request does, and then there
     need be no `files`. `replace` marks what takes a channel's place, instead of adding to it. `refused_media` says what
     a message holds that the model does not take; `calls_made` what became of the calls of a step that was cut off.
+    `preload` makes the reply that reads files before the model is called, by the request and the last changes.
     `most_notes` are the bytes that the model is told of the project's notes, and half of it those of skills. `tell`
     gives an event to who listens.
     """
@@ -86,8 +87,7 @@ class TurnResources:
     refused_media: Callable[[AnyMessage], list[str]] = lambda _: []
     calls_made: Callable[[list[ToolCall | CallError]], Made] = lambda _: ({}, {})
     specs: Mapping[str, ToolSpec] = field(default_factory=dict)
-    read_ahead: bool = False
-    checked: bool = False
+    preload: Callable[[str, Files, Sequence[str]], ModelReply | None] | None = None
     most_notes: int = 0
     skills: Iterable[SkillFolder] = ()
     remembered: Sequence[str] = ()

@@ -7,6 +7,7 @@ Source: names and defaults of spec 1 section 4 and spec 3.
 """
 
 import re
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from typing import Annotated, Final, Protocol
@@ -445,7 +446,7 @@ def share(spending: Spending, limits: RunLimits, parts: int) -> JsonMap:
 
 
 def charge_child(spending: Spending, child: Spending) -> Spending:
-    """Add all that a child of the run has used but its time: children run side by side."""
+    """Add all that a child has used but its time (children run side by side), and what was counted of it."""
     usage = child.usage
     same = ("cached_tokens", "reasoning_tokens", "cache_write_tokens", "cost_usd")
     used = Used(
@@ -455,9 +456,10 @@ def charge_child(spending: Spending, child: Spending) -> Spending:
         **{name: getattr(child, name) for name in same},
     )
     more = {"steps": spending.steps + child.steps, "unpriced_calls": spending.unpriced_calls + child.unpriced_calls}
-    booked = max(spending.booked, child.booked)
+    charged = charge(spending, used).model_copy(update={**more, "booked": max(spending.booked, child.booked)})
+    mended = {name: getattr(child.mending, name) for name in _REPORTED}
 
-    return charge(spending, used).model_copy(update={**more, "booked": booked})
+    return count_mending(charged, Counter(child.mending.in_format).elements(), **mended)
 
 
 def measured(spending: Spending, size: int, messages: int, tokens: int) -> Spending:

@@ -2,7 +2,8 @@
 
 from collections.abc import Sequence
 
-from mendgraph.nodes.call_model.exchange import CallModelState, CallSettings, Exchange
+from mendgraph.nodes.call_model.call_state import CallModelState, CallSettings
+from mendgraph.nodes.call_model.exchange import Exchange
 from mendgraph.nodes.call_model.model import Update
 from mendgraph.nodes.call_model.services import CallServices
 from mendgraph.nodes.records import ToolSpec

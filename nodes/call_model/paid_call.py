@@ -77,7 +77,7 @@ class PaidCall:
         self._before = before
         self._attempt = before.attempt
         self._number = 0
-        self._estimated = estimate_input(request.prompt.size, len(request.prompt.messages), spending.gauge)
+        self.estimated_tokens = estimate_input(request.prompt.size, len(request.prompt.messages), spending.gauge)
         self._leave: ledger.Reservation
         self.model: Model
         self.reply: ModelReply | None = None
@@ -121,7 +121,7 @@ class PaidCall:
         """Whether the try fits into the budget."""
         limits = self._budget.limits
         most = self.request.most_output
-        leave = ledger.reserve(self.spending, limits, self._estimated, self._price, most_output=most)
+        leave = ledger.reserve(self.spending, limits, self.estimated_tokens, self._price, most_output=most)
 
         if isinstance(leave, StopCause):
             self.stop = leave

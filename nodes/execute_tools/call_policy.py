@@ -18,7 +18,7 @@ import orjson
 from mendgraph.nodes.execute_tools.files.deadline import ScopeOverError
 from mendgraph.nodes.execute_tools.registry import Tool
 from mendgraph.nodes.execute_tools.secrets.redact import MARK
-from mendgraph.nodes.execute_tools.tool_run import GuardrailError, RetryableToolError, ToolRun, meant_or_known, refused
+from mendgraph.nodes.execute_tools.tool_run import GuardrailError, RetryableToolError, ToolRun, refused, similar_or_all
 from mendgraph.nodes.records import CHANGING, Effect, JsonMap, ToolError, ToolErrorCode, ToolSpec, invalid
 
 WITHOUT_CHANGE = frozenset({Effect.NONE, Effect.READ})
@@ -208,7 +208,7 @@ class CallPolicy:
     def __init__(
         self, rules: CallRules, memory: PolicyMemory, *, scope: str = "", used: dict[str, int] | None = None
     ) -> None:
-        """`used` says how often each tool was called so far, and is counted on."""
+        """`used` is how often each tool was called so far in the turn; `take` adds to it."""
         self._rules = rules
         self._memory = memory
         self._scope = scope
@@ -225,14 +225,15 @@ class CallPolicy:
         return self.limits(tool) or (breaker is not None and breaker.is_in_doubt)
 
     def offered(self, specs: Iterable[ToolSpec]) -> frozenset[str]:
-        """The names of the tools that may be used at all: what a call of an unknown tool is told of."""
-        rules = self._rules
-        return frozenset(
-            spec.name
-            for spec in specs
-            if (rules.allowed is None or spec.name in rules.allowed)
-            and not (rules.read_only and spec.effect in CHANGING)
-        )
+        """The names of the tools that may be used at all, which the error about an unknown tool lists."""
+        names: set[str] = set()
+
+        for spec in specs:
+            allowed = self._rules.allowed is None or spec.name in self._rules.allowed
+            if allowed and not (self._rules.read_only and spec.effect in CHANGING):
+                names.add(spec.name)
+
+        return frozenset(names)
 
     def permit(self, tool: Tool, arguments: JsonMap) -> ToolRun | None:
         """Why this tool may not be used in this run, or not with what stands for a secret; None if it may."""
@@ -308,7 +309,7 @@ class CallPolicy:
     def settle(self, tool: Tool, run: ToolRun | None) -> None:
         """Tell the circuit how the call ended; None says that it was cut off.
 
-        Only outages count against a tool. Any other failure, such as that of a wrong argument, says nothing of them.
+        Only outages count against a tool. Any other failure, such as a wrong argument, is no outage.
         """
         if (breaker := self._breaker(tool)) is None:
             return
@@ -378,6 +379,6 @@ def allowed_tools(
     return frozenset(set(custom[role]) | ending)
 
 
-def _unknown(code: ToolErrorCode, problem: str, name: str, known: Iterable[str]) -> ToolError:
-    meant, remedy = meant_or_known(name, known)
-    return ToolError(code=code, message=f"{problem} {remedy}", suggestions=meant)
+def _unknown(code: ToolErrorCode, problem: str, name: str, names: Iterable[str]) -> ToolError:
+    similar, remedy = similar_or_all(name, names)
+    return ToolError(code=code, message=f"{problem} {remedy}", suggestions=similar)

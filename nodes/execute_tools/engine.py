@@ -1,42 +1,36 @@
-"""One way for every call, sync and async alike. Source: spec 5.
+"""Runs one call of a tool: `Engine.run_sync` and `run_async` show its phases in order. Source: spec 5.
 
 tool.resolve -> args.parse -> cache -> guard.input -> tool.invoke -> normalise -> guard.output -> redact -> clip
 -> cache.store
 
-Each phase emits its own trace events: `tool.resolve.{start,ok,fail}`, `args.parse.{start,ok,fail}`,
+Each phase emits its trace events: `tool.resolve.{start,ok,fail}`, `args.parse.{start,ok,fail}`,
 `cache.{hit,miss,store}`, `guard.{input,output}.{start,ok,block}` and
-`tool.invoke.{start,ok,fail,retryable,user_error,timeout}`. A phase gives `(its value, None)`, or `(None, the run)` that
-ends the call. The way of a call is one generator, which `run_sync` and `run_async` drive: it asks them for attempts at
-the tool and for work that may block. What is allowed beside the guardrails, for how long and how often, is decided by
-the environment's policy.
+`tool.invoke.{start,ok,fail,retryable,user_error,timeout}`. A phase returns `(value, None)`, or `(None, run)`
+where it ends the call.
+
+Permission stands in `CallPolicy.permit` alone. In a run the guard node calls it before a person is asked; the engine
+calls it for whoever uses it without that node, such as `Environment` and the middleware. `context_in_scope` enforces
+the declared effect: a tool that only reads gets a workspace that refuses to write.
 """
 
 import asyncio
 import inspect
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Coroutine, Generator, Iterable, Sequence
-from contextlib import ExitStack, closing, suppress
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, replace
 from functools import partial
-from math import inf
+from itertools import count
 from threading import Lock
-from typing import Any, NamedTuple, TypeAlias, TypeVar
+from typing import Any, Self, TypeAlias, TypeVar
 
 import orjson
 
 from mendgraph.nodes.execute_tools.call_policy import NO_BACKOFF, CallPolicy, CallRules, PolicyMemory
-from mendgraph.nodes.execute_tools.files.deadline import (
-    CancellationScope,
-    await_call,
-    call_here,
-    calls_in_loop,
-    monotonic_ms,
-    monotonic_s,
-    pause,
-)
+from mendgraph.nodes.execute_tools.files.deadline import await_call, calls_in_loop, monotonic_ms, monotonic_s, pause
 from mendgraph.nodes.execute_tools.registry import ActionRegistry, Tool, ToolContext, ToolOutput
 from mendgraph.nodes.execute_tools.secrets.redact import Redactor
+from mendgraph.nodes.execute_tools.tool_attempt import await_tool, call_tool
 from mendgraph.nodes.execute_tools.tool_run import (
     GuardrailError,
     RetryableToolError,
@@ -52,101 +46,7 @@ from mendgraph.nodes.execute_tools.tool_run import (
 )
 from mendgraph.nodes.execute_tools.trace import TraceSink
 from mendgraph.nodes.language.text_protocol import ArgumentProblem, decode_arguments
-from mendgraph.nodes.records import (
-    CHANGING,
-    Effect,
-    JsonMap,
-    Plan,
-    PlanStep,
-    RawCall,
-    ToolCall,
-    ToolError,
-    ToolErrorCode,
-    ToolResult,
-)
-
-SELF_TIMED_GRACE_S = 5.5  # seconds that a tool which keeps its time by itself has beyond its limit to tidy up
-
-
-def call_tool(tool: Tool, context: ToolContext, arguments: JsonMap, timeout_s: float) -> object:
-    """What the tool gives back or raises; TimeoutError after `timeout_s` seconds, and no effect after that.
-
-    An async tool gets an event loop of its own, and so RuntimeError inside a running one. Source: spec 5, invariant 5.
-    """
-    if not tool.asynchronous:
-        scope = CancellationScope(context.scope)
-        call = partial(tool.s, context_in_scope(tool, context, scope, timeout_s), **arguments)
-        return call_here(_patience(tool, timeout_s), call, scope)
-
-    coroutine = await_tool(tool, context, arguments, timeout_s)
-    try:
-        with suppress(RuntimeError):
-            asyncio.get_running_loop()
-            timeout_s = inf  # asyncio.run fails in this thread, as it should
-
-        patience = _patience(tool, timeout_s) + SELF_TIMED_GRACE_S
-        return call_here(patience, partial(asyncio.run, coroutine), CancellationScope())
-    finally:
-        coroutine.close()
-
-
-async def await_tool(tool: Tool, context: ToolContext, arguments: JsonMap, timeout_s: float) -> object:
-    """The same in the running event loop; a sync tool gets a thread."""
-    scope = CancellationScope(context.scope)
-    in_scope = context_in_scope(tool, context, scope, timeout_s)
-    call = partial(tool.s, in_scope, **arguments)
-
-    if not (tool.arun or tool.asynchronous):
-        return await await_call(call, _patience(tool, timeout_s), scope)
-
-    # Waited for no longer than this, even if it does not let itself be cancelled.
-    task = asyncio.ensure_future(_contained(tool, in_scope, arguments))
-    task.add_done_callback(lambda done: done.cancelled() or done.exception())  # heard, also once it was given up
-
-    try:
-        done, _ = await asyncio.wait({task}, timeout=_patience(tool, timeout_s))
-    finally:
-        if not task.done():
-            scope.revoke()
-            task.cancel()
-
-    if not done:
-        raise TimeoutError(f"given up after {timeout_s:g} s")
-    if task.cancelled():
-        raise RuntimeError("CancelledError was raised")
-
-    return task.result()
-
-
-def _patience(tool: Tool, timeout_s: float) -> float:
-    if tool.self_timed:
-        return timeout_s + SELF_TIMED_GRACE_S
-    return timeout_s
-
-
-def context_in_scope(tool: Tool, context: ToolContext, scope: CancellationScope, timeout_s: float) -> ToolContext:
-    """The context for one attempt: with what the tool's effect speaks of and no more, and for how long."""
-    workspace = context.workspace.in_scope(scope)
-    commands = context.commands if tool.effect is Effect.EXECUTE else None
-    if commands is not None and not isinstance(commands, ToolError):
-        commands = commands.in_scope(scope)
-
-    return replace(
-        context,
-        workspace=workspace if tool.effect in CHANGING else workspace.unchangeable(),
-        commands=commands,
-        network=context.network if tool.effect in {Effect.NETWORK, Effect.EXECUTE} else None,
-        timeout_s=timeout_s,
-        scope=scope,
-    )
-
-
-async def _contained(tool: Tool, context: ToolContext, arguments: JsonMap) -> object:
-    try:
-        return await tool.a(context, **arguments)
-    except SystemExit as error:  # it would end the event loop, not the call
-        raise RuntimeError(f"SystemExit: {error}") from error
-
+from mendgraph.nodes.records import CHANGING, JsonMap, Plan, PlanStep, RawCall, ToolCall, ToolErrorCode, ToolResult
 
 __all__ = [
     "DelegatingEngine",
@@ -158,7 +58,8 @@ __all__ = [
     "RetryableToolError",
     "ToolRun",
 ]
-Call = ToolCall | RawCall
+
+Call: TypeAlias = ToolCall | RawCall
 """A call whose arguments were read and judged, or one with their raw text."""
 
 InputGuard = Callable[[ToolContext, str, JsonMap], Awaitable[None] | None]
@@ -169,14 +70,14 @@ OutputGuard = Callable[[ToolContext, str, ToolOutput], Awaitable[None] | None]
 
 Value = TypeVar("Value")
 Phase: TypeAlias = tuple[Value | None, ToolRun | None]
-"""What a phase came to: a value for the next one, or how the call ended. Source: spec 5."""
+"""What a phase returns: a value for the next one, or the run that ends the call. Source: spec 5."""
 
 
 @dataclass(frozen=True)
 class EngineConfig:
     """`max_retries` counts attempts after the first; `async_timeout_s` bounds an awaited call, in seconds.
 
-    The cache holds `cache_size` results; a further one takes the place of the one that was used longest ago. Source:
+    The cache holds `cache_size` results; a further one replaces the one that was not used for the longest time. Source:
     spec 5 for the retries; the seconds are those of a tool's own default.
     """
 
@@ -186,17 +87,13 @@ class EngineConfig:
     cache_size: int = 256
 
 
-class _Attempt(NamedTuple):
-    """Invoke the tool once. Answered by `(what it gave back, None)`, or by `(None, what it raised)`."""
+@dataclass(frozen=True)
+class _PermittedCall:
+    """A call that may be invoked. `raw` is the text of its arguments, the key in the cache."""
 
     tool: Tool
-    context: ToolContext
     arguments: JsonMap
-    timeout_s: float
-
-
-Steps: TypeAlias = Generator[_Attempt | Callable[[], object] | ToolRun, Any, Value]
-"""The way of a call, which ends with its run; a function that it asks for may block, and is answered by its value."""
+    raw: str
 
 
 class Engine:
@@ -232,76 +129,42 @@ class Engine:
 
     def run_sync(self, call: Call, context: ToolContext) -> ToolRun:
         """Run the call and wait for it."""
-        with closing(self._steps(call, context)) as steps:
-            step = next(steps)
-            while not isinstance(step, ToolRun):
-                if callable(step):
-                    step = steps.send(step())
-                    continue
+        started_ms = monotonic_ms()
+        permitted, run = self._permit(call, context)
+        if permitted is not None:
+            try:
+                run = self._invoke(permitted, context)
+            finally:
+                self._policy.settle(permitted.tool, run)
 
-                try:
-                    answer: object = (call_tool(*step), None)
-                except KeyboardInterrupt:
-                    raise
-                except BaseException as error:  # noqa: BLE001 - not even SystemExit may end a run
-                    answer = None, error
-
-                step = steps.send(answer)
-
-            return step
+        return self._finish(call, run, started_ms)
 
     async def run_async(self, call: Call, context: ToolContext) -> ToolRun:
-        """The same in an event loop, where an async tool or guardrail runs.
+        """Run the call in an event loop, where an async tool or guardrail runs.
 
         A sync tool, and the work on an output, has a thread; so has the work before a call where a guardrail is async.
         """
-        view = copy(self)
-        with calls_in_loop() as in_loop, closing(view._steps(call, context)) as steps:  # noqa: SLF001 - its own kind
-            view._in_loop = in_loop  # noqa: SLF001 - its own kind
-            step = next(steps)
-
-            while not isinstance(step, ToolRun):
-                if callable(step):
-                    step = steps.send(await await_call(step))
-                    continue
-
-                seconds = min(step.timeout_s, self._config.async_timeout_s)
+        started_ms = monotonic_ms()
+        with calls_in_loop() as in_loop:
+            engine = self._awaiting_guards(in_loop)
+            permit = partial(engine._permit, call, context)  # noqa: SLF001 - the same class
+            permitted, run = await await_call(permit) if self._async_guards else permit()
+            if permitted is not None:
                 try:
-                    answer: object = (await await_tool(*step._replace(timeout_s=seconds)), None)
-                except (KeyboardInterrupt, asyncio.CancelledError):
-                    raise
-                except BaseException as error:  # noqa: BLE001 - not even SystemExit may end a run
-                    answer = None, error
+                    run = await engine._invoke_async(permitted, context)  # noqa: SLF001 - the same class
+                finally:
+                    self._policy.settle(permitted.tool, run)
 
-                step = steps.send(answer)
+            return self._finish(call, run, started_ms)
 
-            return step
+    def _awaiting_guards(self, in_loop: Callable[[Coroutine[Any, Any, None]], None]) -> Self:
+        """A view of this engine whose async guardrails run `in_loop`."""
+        view = copy(self)
+        view._in_loop = in_loop  # noqa: SLF001 - the same class
+        return view
 
-    def _steps(self, call: Call, context: ToolContext) -> Steps[None]:
-        started = monotonic_ms()
-        before = partial(self._before, call, context)
-        waits = self._async_guards and self._in_loop is not None
-        phase: Phase[tuple[Tool, JsonMap, str]] = (yield before) if waits else before()
-        ready, run = phase
-
-        if ready is not None:
-            try:
-                invoked, run = yield from self._invoke(*ready[:2], context)
-                if invoked is not None:
-                    run = yield partial(self._after, context, *ready, *invoked)
-            finally:
-                self._policy.settle(ready[0], run)
-
-        assert run is not None  # noqa: S101 - a phase gives a value or a run
-        run = replace(run, call_id=call.call_id, ms=monotonic_ms() - started)
-        if run.error:
-            output = redacted_output(run.output, self._redactor)
-            run = replace(run, output=output, error=self._redactor.text(run.error))
-
-        yield run
-
-    def _before(self, call: Call, context: ToolContext) -> Phase[tuple[Tool, JsonMap, str]]:
-        """The tool, its arguments, and the call's key in the cache."""
+    def _permit(self, call: Call, context: ToolContext) -> Phase[_PermittedCall]:
+        """Find the tool, read the arguments, look into the cache, ask the policy and the guardrails."""
         tool, refusal = self._resolve(call.tool)
         if tool is None:
             return None, refusal
@@ -317,37 +180,42 @@ class Engine:
 
         # A call that a repair has put together has no text of its own, and must not share a key with others.
         raw = raw or orjson.dumps(arguments).decode()
-        if (hit := self._check_cache(tool, raw)) is not None:
-            return None, hit
+        cached = self._check_cache(tool, raw)
+        if cached is not None:
+            return None, cached
 
-        admitted, refusal = self._run_input_guardrails(tool, context, arguments)
-        if admitted is None:
-            return (None, refusal)
+        arguments, refusal = self._run_input_guardrails(tool, context, arguments)
+        if arguments is None:
+            return None, refusal
 
-        return ((tool, admitted, raw), None)
+        return _PermittedCall(tool, arguments, raw), None
 
     def _resolve(self, name: str) -> Phase[Tool]:
         self._sink.emit("tool.resolve.start", {"tool_name": name})
         tool = self._registry.get(name)
-        self._sink.emit("tool.resolve.fail" if tool is None else "tool.resolve.ok", {"tool_name": name})
+        if tool is None:
+            self._sink.emit("tool.resolve.fail", {"tool_name": name})
+            return None, unknown_tool(name, self._policy.offered(self._registry.specs()))
 
-        if tool is not None:
-            return tool, None
-
-        return None, unknown_tool(name, self._policy.offered(self._registry.specs()))
+        self._sink.emit("tool.resolve.ok", {"tool_name": name})
+        return tool, None
 
     def _parse_and_coerce(self, tool: Tool, raw: JsonMap | str) -> Phase[JsonMap]:
         """Types, aliases and defaults. Values that guard has judged are taken as they are, a raw text is read here."""
         self._emit("args.parse.start", tool)
         values = decode_arguments(raw or "{}") if isinstance(raw, str) else raw
-        parsed = [values.details] if isinstance(values, ArgumentProblem) else tool.validate(values)
 
-        if isinstance(parsed, dict):
-            self._emit("args.parse.ok", tool, keys=sorted(parsed))
-            return parsed, None
+        if isinstance(values, ArgumentProblem):
+            parsed: JsonMap | list[str] = [values.details]
+        else:
+            parsed = tool.validate(values)
 
-        self._emit("args.parse.fail", tool, err="; ".join(parsed))
-        return None, bad_arguments(tool.name, parsed)
+        if isinstance(parsed, list):
+            self._emit("args.parse.fail", tool, err="; ".join(parsed))
+            return None, bad_arguments(tool.name, parsed)
+
+        self._emit("args.parse.ok", tool, keys=sorted(parsed))
+        return parsed, None
 
     def _check_cache(self, tool: Tool, raw: str) -> ToolRun | None:
         """The stored result, which ends the call, by the exact argument text. Source: spec 5, invariant 1."""
@@ -359,18 +227,27 @@ class Engine:
             if stored is not None:
                 self._cache.move_to_end((tool.name, raw))
 
-        self._emit("cache.miss" if stored is None else "cache.hit", tool)
         if stored is None:
+            self._emit("cache.miss", tool)
             return None
 
+        self._emit("cache.hit", tool)
         return ToolRun("", tool.name, stored, cached=True)
 
     def _run_input_guardrails(self, tool: Tool, ctx: ToolContext, args: JsonMap) -> Phase[JsonMap]:
         """The environment's permission, the guardrails, and last what is counted."""
         self._emit("guard.input.start", tool)
-        checks = [self._refuse_async_guards]
-        checks += [partial(self._ask, guard, ctx, tool.name, args) for guard in self._input_guards]
-        refusal = self._policy.permit(tool, args) or _first_refusal(tool, checks, attempts=0) or self._policy.take(tool)
+        refusal = self._policy.permit(tool, args)
+
+        if refusal is None and self._async_guards and self._in_loop is None:
+            names = ", ".join(getattr(guard, "__name__", type(guard).__name__) for guard in self._async_guards)
+            problem = f"{names} is async, and only run_async awaits a guardrail: use that, or a plain one"
+            refusal = _blocked(tool, GuardrailError(problem), attempts=0)
+
+        if refusal is None:
+            refusal = self._first_refusal(tool, self._input_guards, (ctx, tool.name, args), attempts=0)
+        if refusal is None:
+            refusal = self._policy.take(tool)
 
         if refusal is not None:
             self._emit("guard.input.block", tool, reason=refusal.reason)
@@ -379,46 +256,97 @@ class Engine:
         self._emit("guard.input.ok", tool)
         return args, None
 
-    def _invoke(self, tool: Tool, arguments: JsonMap, context: ToolContext) -> Steps[Phase[tuple[object, int]]]:
-        """What the tool gave back, and after how many attempts: all of them share what the turn has left."""
-        started = monotonic_s()
-        attempt = 0
+    def _invoke(self, call: _PermittedCall, context: ToolContext) -> ToolRun:
+        """Attempt the call until it succeeds or is not to be retried: all attempts share what the turn has left."""
+        tool = call.tool
+        started_s = monotonic_s()
         self._emit("tool.invoke.start", tool)
 
-        while True:
-            attempt += 1
-            remaining_s = min(
-                self._policy.timeout_s(tool, context.timeout_s), context.seconds_left + started - monotonic_s()
-            )
-
+        for attempt in count(1):
+            failure: BaseException | None = None
+            value: object = None
             try:
-                value, error = yield _Attempt(tool, context, arguments, max(0.001, remaining_s))
+                value = call_tool(tool, context, call.arguments, self._attempt_s(tool, context, started_s))
+            except KeyboardInterrupt:
+                raise
+            except BaseException as error:  # noqa: BLE001 - not even SystemExit may end a run
+                failure = error
             finally:
-                if tool.effect in CHANGING or tool.child:  # nothing that was read is known to hold any more
-                    with self._cache_lock:
-                        self._cache.clear()
+                self._forget_reads(tool)
 
-            if error is None:
-                self._emit("tool.invoke.ok", tool, attempts=attempt)
-                return (value, attempt), None
+            if failure is None:
+                return self._accept(call, context, value, attempt)
 
-            failed = raised(tool.name, error, attempt)
+            failed = self._attempt_failed(tool, failure, attempt)
+            wait_s = self._policy.wait_before_retry(tool, failure, attempt)
+            if wait_s is None or not _waited(context, wait_s, started_s):
+                return failed
 
-            if isinstance(error, TimeoutError):
-                self._emit("tool.invoke.timeout", tool, attempt=attempt)
-            else:
-                kind = "user_error" if isinstance(error, ValueError) else "fail"
-                kind = "retryable" if isinstance(error, RetryableToolError) else kind
-                self._emit(f"tool.invoke.{kind}", tool, attempt=attempt, err=failed.reason)
+        raise AssertionError("the attempts end by a return")
 
-            wait = self._policy.wait_before_retry(tool, error, attempt)
-            if wait is None or not (yield partial(_waited, context, wait, started)):
-                return None, failed
+    async def _invoke_async(self, call: _PermittedCall, context: ToolContext) -> ToolRun:
+        """As `_invoke`, in the running event loop."""
+        tool = call.tool
+        started_s = monotonic_s()
+        self._emit("tool.invoke.start", tool)
 
-    def _after(self, context: ToolContext, tool: Tool, _: JsonMap, raw: str, value: object, attempts: int) -> ToolRun:
+        for attempt in count(1):
+            failure: BaseException | None = None
+            value: object = None
+            try:
+                attempt_s = min(self._attempt_s(tool, context, started_s), self._config.async_timeout_s)
+                value = await await_tool(tool, context, call.arguments, attempt_s)
+            except (KeyboardInterrupt, asyncio.CancelledError):
+                raise
+            except BaseException as error:  # noqa: BLE001 - not even SystemExit may end a run
+                failure = error
+            finally:
+                self._forget_reads(tool)
+
+            if failure is None:
+                return await await_call(partial(self._accept, call, context, value, attempt))
+
+            failed = self._attempt_failed(tool, failure, attempt)
+            wait_s = self._policy.wait_before_retry(tool, failure, attempt)
+            if wait_s is None or not await await_call(partial(_waited, context, wait_s, started_s)):
+                return failed
+
+        raise AssertionError("the attempts end by a return")
+
+    def _attempt_s(self, tool: Tool, context: ToolContext, started_s: float) -> float:
+        """The seconds that the next attempt may take."""
+        left_s = context.seconds_left + started_s - monotonic_s()
+        return max(0.001, min(self._policy.timeout_s(tool, context.timeout_s), left_s))
+
+    def _forget_reads(self, tool: Tool) -> None:
+        """Empty the cache after a tool that may have changed the files that its results were read from."""
+        if tool.effect in CHANGING or tool.child:
+            with self._cache_lock:
+                self._cache.clear()
+
+    def _attempt_failed(self, tool: Tool, error: BaseException, attempt: int) -> ToolRun:
+        failed = raised(tool.name, error, attempt)
+        if isinstance(error, TimeoutError):
+            self._emit("tool.invoke.timeout", tool, attempt=attempt)
+            return failed
+
+        kind = "fail"
+        if isinstance(error, RetryableToolError):
+            kind = "retryable"
+        elif isinstance(error, ValueError):
+            kind = "user_error"
+
+        self._emit(f"tool.invoke.{kind}", tool, attempt=attempt, err=failed.reason)
+        return failed
+
+    def _accept(self, call: _PermittedCall, context: ToolContext, value: object, attempts: int) -> ToolRun:
+        """The run of a tool that returned `value`: normalise, judge, redact, clip and store it."""
+        tool = call.tool
+        self._emit("tool.invoke.ok", tool, attempts=attempts)
+
         try:
             output = plain_output(value)
-        except Exception as error:  # noqa: BLE001 - whatever a tool gave back, the run goes on
+        except Exception as error:  # noqa: BLE001 - whatever a tool returns, the run goes on
             failed = raised(tool.name, TypeError(f"its result cannot be used ({error})"), attempts)
             if isinstance(value, ToolOutput) and is_usable(value):
                 return failed.after(value)
@@ -429,8 +357,9 @@ class Engine:
             return refusal
 
         output = redacted_output(passed or output, self._redactor)
-        output = replace(output, result=clip(output.result, keep=context.kept.keep if context.kept else None))
-        self._store_cache(tool, raw, output)
+        keep = context.artifacts.keep if context.artifacts else None
+        output = replace(output, result=clip(output.result, keep=keep))
+        self._store_cache(tool, call.raw, output)
 
         return ToolRun("", tool.name, output, attempts=attempts)
 
@@ -438,37 +367,56 @@ class Engine:
         self, tool: Tool, ctx: ToolContext, output: ToolOutput, attempts: int
     ) -> Phase[ToolOutput]:
         self._emit("guard.output.start", tool)
-        checks = [partial(self._ask, guard, ctx, tool.name, output) for guard in self._output_guards]
-        if (refusal := _first_refusal(tool, checks, attempts)) is not None:
+        refusal = self._first_refusal(tool, self._output_guards, (ctx, tool.name, output), attempts)
+        if refusal is not None:
             self._emit("guard.output.block", tool, reason=refusal.reason)
             return None, refusal.after(output)
 
         self._emit("guard.output.ok", tool)
         return output, None
 
-    def _store_cache(self, tool: Tool, raw: str, output: ToolOutput) -> None:
-        if self._is_cached(tool) and output.result.ok:
-            with self._cache_lock:
-                self._cache[tool.name, raw] = output
-                while len(self._cache) > self._config.cache_size:
-                    self._cache.popitem(last=False)
+    def _first_refusal(
+        self, tool: Tool, guards: Sequence[Callable[..., object]], arguments: tuple[object, ...], attempts: int
+    ) -> ToolRun | None:
+        """The run of a call that a guardrail blocks, None if it passes all of them."""
+        try:
+            for guard in guards:
+                self._run_guard(guard, arguments)
+        except Exception as error:  # noqa: BLE001 - a guardrail that breaks must not permit the call
+            return _blocked(tool, error, attempts)
 
-            self._emit("cache.store", tool)
+        return None
 
-    def _refuse_async_guards(self) -> None:
-        if self._async_guards and self._in_loop is None:
-            names = ", ".join(getattr(guard, "__name__", type(guard).__name__) for guard in self._async_guards)
-            raise GuardrailError(f"{names} is async, and only run_async awaits a guardrail: use that, or a plain one")
-
-    def _ask(self, guard: Callable[..., object], *arguments: object) -> None:
-        verdict = guard(*arguments)
-        if self._in_loop is not None and _is_async(guard) and inspect.iscoroutine(verdict):
-            self._in_loop(verdict)
-        elif inspect.isawaitable(verdict):
-            if inspect.iscoroutine(verdict):
-                verdict.close()
+    def _run_guard(self, guard: Callable[..., object], arguments: tuple[object, ...]) -> None:
+        answer = guard(*arguments)
+        if self._in_loop is not None and _is_async(guard) and inspect.iscoroutine(answer):
+            self._in_loop(answer)
+        elif inspect.isawaitable(answer):
+            if inspect.iscoroutine(answer):
+                answer.close()
 
             raise GuardrailError("a guardrail that gives an awaitable has to be an `async def`, and run by run_async")
+
+    def _finish(self, call: Call, run: ToolRun | None, started_ms: int) -> ToolRun:
+        """The run with the call's id, its time, and no secret in its error."""
+        assert run is not None  # noqa: S101 - a phase gives a value or a run
+        run = replace(run, call_id=call.call_id, ms=monotonic_ms() - started_ms)
+        if not run.error:
+            return run
+
+        output = redacted_output(run.output, self._redactor)
+        return replace(run, output=output, error=self._redactor.text(run.error))
+
+    def _store_cache(self, tool: Tool, raw: str, output: ToolOutput) -> None:
+        if not (self._is_cached(tool) and output.result.ok):
+            return
+
+        with self._cache_lock:
+            self._cache[tool.name, raw] = output
+            while len(self._cache) > self._config.cache_size:
+                self._cache.popitem(last=False)
+
+        self._emit("cache.store", tool)
 
     def _is_cached(self, tool: Tool) -> bool:
         """What is limited has to count each call."""
@@ -482,28 +430,50 @@ class DelegatingEngine(Engine):
     """An engine that also runs calls that are runs of their own. `Engine` itself has spec 5's methods alone."""
 
     def side_by_side(
-        self, calls: Sequence[Call], context: ToolContext, perform: Callable[[dict[int, JsonMap]], dict[int, object]]
+        self, calls: Sequence[Call], context: ToolContext, perform: Callable[[dict[int, JsonMap]], Mapping[int, object]]
     ) -> list[ToolRun]:
-        """Run calls that are runs of their own, side by side: `perform` is given the arguments of those that may run.
+        """Run calls that are runs of their own, at the same time.
 
-        It gives back what each comes to, by the same numbers. Whatever it raises passes, as a question to a person.
+        Args:
+            calls: the calls, which are numbered from 0.
+            context: what they may use.
+            perform: gets the arguments of the permitted calls by number, and returns their outputs by number. What it
+                raises passes, as an interrupt that asks a person.
+
+        Returns:
+            one run for each call, in their order.
         """
-        with ExitStack() as opened:
-            ways = [opened.enter_context(closing(self._steps(call, context))) for call in calls]
-            steps: list[Any] = [next(way) for way in ways]
-            allowed = {number: step.arguments for number, step in enumerate(steps) if isinstance(step, _Attempt)}
+        started_ms = monotonic_ms()
+        runs: dict[int, ToolRun] = {}
+        permitted: dict[int, _PermittedCall] = {}
 
-            for number, output in (perform(allowed) if allowed else {}).items():
-                steps[number] = ways[number].send((output, None))
-                while callable(steps[number]):
-                    steps[number] = ways[number].send(steps[number]())
+        try:
+            for number, call in enumerate(calls):
+                admitted, refusal = self._permit(call, context)
+                if admitted is None:
+                    runs[number] = self._finish(call, refusal, started_ms)
+                else:
+                    permitted[number] = admitted
+                    self._emit("tool.invoke.start", admitted.tool)
 
-            return steps
+            outputs: Mapping[int, object] = {}
+            if permitted:
+                outputs = perform({number: admitted.arguments for number, admitted in permitted.items()})
+
+            for number, output in outputs.items():
+                self._forget_reads(permitted[number].tool)
+                run = self._accept(permitted[number], context, output, attempts=1)
+                runs[number] = self._finish(calls[number], run, started_ms)
+        finally:
+            for number, admitted in permitted.items():
+                self._policy.settle(admitted.tool, runs.get(number))
+
+        return [runs[number] for number in range(len(calls))]
 
 
-def _waited(context: ToolContext, seconds: float, started: float) -> bool:
+def _waited(context: ToolContext, seconds: float, started_s: float) -> bool:
     """Wait before the next attempt; False where nothing may begin any more, or the time left is no longer."""
-    if seconds >= context.seconds_left - (monotonic_s() - started):
+    if seconds >= context.seconds_left - (monotonic_s() - started_s):
         return False
     if context.scope is not None:
         return context.scope.pause(seconds)
@@ -519,15 +489,8 @@ def _is_async(guard: object) -> bool:
     return inspect.iscoroutinefunction(guard) or inspect.iscoroutinefunction(type(guard).__call__)
 
 
-def _first_refusal(tool: Tool, checks: Sequence[Callable[[], None]], attempts: int) -> ToolRun | None:
-    try:
-        for check in checks:
-            check()
-    except Exception as error:  # noqa: BLE001 - a guardrail that breaks must not open the way
-        code = ToolErrorCode.PERMISSION_DENIED
-        return refused(tool.name, reason_of(error), code, type(error).__name__, attempts)
-
-    return None
+def _blocked(tool: Tool, error: Exception, attempts: int) -> ToolRun:
+    return refused(tool.name, reason_of(error), ToolErrorCode.PERMISSION_DENIED, type(error).__name__, attempts)
 
 
 def _redacted(data: JsonMap, redactor: Redactor) -> JsonMap:
@@ -554,11 +517,12 @@ def redacted_output(output: ToolOutput, redactor: Redactor) -> ToolOutput:
     if plan is not None:
         plan = Plan(steps=tuple(PlanStep(title=text(step.title) or "-", status=step.status) for step in plan.steps))
 
-    blocks = output.blocks and tuple(_redacted(block, redactor) for block in output.blocks)
+    blocks = output.blocks
+    if blocks is not None:
+        blocks = tuple(_redacted(block, redactor) for block in blocks)
 
-    if output.artifact is None:
-        artifact = None
-    else:
-        artifact = redactor.content(output.artifact)
+    artifact = output.artifact
+    if artifact is not None:
+        artifact = redactor.content(artifact)
 
     return replace(output, result=result, changes=changes, plan=plan, blocks=blocks, artifact=artifact)

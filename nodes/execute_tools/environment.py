@@ -20,7 +20,7 @@ from math import inf
 from typing import Any, Final
 
 from mendgraph.nodes.execute_tools import call_policy
-from mendgraph.nodes.execute_tools.engine import SELF_TIMED_GRACE_S, Engine, EngineConfig, await_tool, call_tool
+from mendgraph.nodes.execute_tools.engine import Engine, EngineConfig
 from mendgraph.nodes.execute_tools.files.deadline import CancellationScope, call_within, monotonic_ms, monotonic_s
 from mendgraph.nodes.execute_tools.files.sandbox import PathAccess, PathSandbox, extension_denial
 from mendgraph.nodes.execute_tools.files.workspace import Workspace
@@ -51,6 +51,7 @@ from mendgraph.nodes.execute_tools.registry import (
 from mendgraph.nodes.execute_tools.secrets.redact import PLACEHOLDER, Redactor
 from mendgraph.nodes.execute_tools.signatures import context_parameter
 from mendgraph.nodes.execute_tools.store.audit_log import AuditLog
+from mendgraph.nodes.execute_tools.tool_attempt import SELF_TIMED_GRACE_S, await_tool, call_tool
 from mendgraph.nodes.execute_tools.tool_run import ToolRun, http_status, reason_of
 from mendgraph.nodes.execute_tools.trace import TraceSink
 from mendgraph.nodes.records import CHANGING, Effect, JsonMap, ToolCall, ToolError, ToolErrorCode
@@ -139,8 +140,7 @@ class Environment:
     ) -> None:
         """With a `breaker`, an action whose endpoint is down rests for a while; `secrets` are never shown.
 
-        With `actions`, an action may be named, and no other name is known.
-
+        With `actions`, an action may be named, and no other name is known; their validators come before all else.
         A timeout is not retried where the action is known to change something: by its `effect`, or by its name.
 
         Raises:
@@ -286,7 +286,8 @@ class Environment:
         """The arguments that the action gets; what is refused raises."""
         effect = declared_effect(request.action) or effect_by_name(request.name)
         self._permit(Tool(request.name, request.name, OpenArguments, effect, lambda *_: None))
-        return self._prepare_args(request.name, dict(request.args))
+        args = dict(request.args) if self._actions is None else self._actions.normalised(request.name, request.args)
+        return self._prepare_args(request.name, args)
 
     def _succeeded(self, request: _Request, prepared: dict[str, Any], value: Any) -> ExecResult:
         return ExecResult(True, request.name, prepared, data=without_known(value, self._redactor))

@@ -29,7 +29,7 @@ from mendgraph.nodes.execute_tools.registry import (
     ToolOutput,
     unavailable_tool,
 )
-from mendgraph.nodes.execute_tools.tool_run import meant_or_known
+from mendgraph.nodes.execute_tools.tool_run import similar_or_all
 from mendgraph.nodes.execute_tools.tool_schemas import shown_schema
 from mendgraph.nodes.language.display import one_line
 from mendgraph.nodes.records import Effect, JsonMap, ToolError, ToolErrorCode, ToolResult, invalid, quoted
@@ -171,7 +171,7 @@ async def list_mcp_tools(
 def _problem_of_effects(effects: Mapping[str, Effect], names: list[str]) -> ToolError | None:
     for name, effect in effects.items():
         if name not in names:
-            remedy = meant_or_known(name, names)[1]
+            remedy = similar_or_all(name, names)[1]
             return invalid(f"The effects name {name!r}, which is no MCP tool or server. {remedy}")
 
         if not isinstance(effect, Effect):

@@ -5,7 +5,8 @@ from typing import Any
 
 from typing_extensions import TypedDict
 
-from mendgraph.nodes.execute_tools.step import StepResources, run_step
+from mendgraph.nodes.execute_tools.run_call import StepResources
+from mendgraph.nodes.execute_tools.step import run_step
 from mendgraph.nodes.records import CallError, CallResult, Plan, ToolCall, Verdict
 
 
@@ -21,9 +22,16 @@ class ExecuteToolsState(TypedDict, total=False):
 def execute_tools(
     state: ExecuteToolsState, settled: Sequence[CallResult | None], using: StepResources
 ) -> dict[str, Any]:
-    """Run the allowed calls one after the other; `settled` has the results of the others in their places.
+    """Run the allowed calls in order; `settled` has the results of the others in their places.
 
-    `files_read` and `changes` are those of this step: their channels add them to what was there. `seconds` is the time
-    that it took.
+    `files_read` and `changes` are those of this step: their channels add them to the earlier ones. `seconds` is the
+    time that the step took.
     """
-    return vars(run_step(state["items"], state["verdicts"], settled, using))
+    step = run_step(state["items"], state["verdicts"], settled, using)
+    return {
+        "results": step.results,
+        "plan": step.plan,
+        "seconds": step.seconds,
+        "changes": step.changes,
+        "files_read": step.files_read,
+    }

@@ -16,6 +16,8 @@ from mendgraph.nodes.execute_tools.secrets.redact import MARK, Redactor
 from mendgraph.nodes.records import JsonMap
 
 _SPELLED: Final = (PurePath, date, time, Decimal, UUID)
+_COLLECTIONS: Final[tuple[Any, ...]] = (list, tuple, set, frozenset)
+"""Read by their own iterators: that of a class of the user's may ask a database."""
 _MORE: Final = "..."
 
 
@@ -82,8 +84,9 @@ def _copied(value: Any, room: list[float], other: Callable[[Any], Any]) -> Any:
 
     if isinstance(value, dict):
         return _copied_map(dict.items(value), len(value), room, other)
-    if isinstance(value, list | tuple | set | frozenset):
-        return _copied_list(value, room, other)
+    for kind in _COLLECTIONS:
+        if isinstance(value, kind):
+            return _copied_list(kind.__iter__(value), kind.__len__(value), room, other)
 
     return other(value)
 
@@ -98,18 +101,20 @@ def _copied_map(
             copy[_MORE] = f"{size - place} more"
             break
 
-        name = key if isinstance(key, str) else str(_copied(key, room, other))
-        copy[name] = _copied(value, room, other)
+        if not isinstance(key, str):
+            key = str(_copied(key, room, other))  # noqa: PLW2901 - the name that JSON has for it
+
+        copy[key] = _copied(value, room, other)
 
     return copy
 
 
-def _copied_list(values: Any, room: list[float], other: Callable[[Any], Any]) -> list[Any]:
+def _copied_list(values: Iterable[Any], size: int, room: list[float], other: Callable[[Any], Any]) -> list[Any]:
     copy = list[Any]()
 
     for place, value in enumerate(values):
         if room[0] <= 0:
-            copy.append(f"{_MORE} {len(values) - place} more")
+            copy.append(f"{_MORE} {size - place} more")
             break
 
         copy.append(_copied(value, room, other))
@@ -138,5 +143,5 @@ def _masked(value: Any, redactor: Redactor) -> Any:
     return value
 
 
-def _same(left: Iterable[Any], right: Iterable[Any]) -> bool:
-    return all(ours is theirs for ours, theirs in zip(left, right, strict=False))
+def _same(copies: Iterable[Any], originals: Iterable[Any]) -> bool:
+    return all(copy is original for copy, original in zip(copies, originals, strict=False))

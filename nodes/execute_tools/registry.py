@@ -40,40 +40,52 @@ if TYPE_CHECKING:
 
 
 class RequestHints(Protocol):
-    """What the words of a request say that a small model has to do: see `nodes/small_model/request_checks.py`."""
+    """What a request asks of a small model, by its words: see `nodes/small_model/request_checks.py`."""
 
     def moved_names(self) -> Collection[str]:
-        """The definitions that are to go from one file to another."""
+        """The definitions that the request moves from one file to another."""
 
-    def unmet(self, texts: Mapping[str, str]) -> list[str]:
-        """What is not as the request asks in these files, in sentences."""
+    def unfinished_requests(self, texts: Mapping[str, str]) -> list[str]:
+        """What the request asks for and these files do not show, in sentences."""
 
-    def wanted_tests(
+    def tests_of_request(
         self, already: Collection[str], now: RanTests, before: RanTests, defined: Collection[str]
     ) -> Collection[str]:
-        """Those of the tests that failed `already` which count."""
+        """Those of the tests that failed `already` before the turn which the request has to make pass."""
 
     def left_undone(self, changed: Collection[str], exists: Callable[[str], bool]) -> str:
-        """What it is sure to change and the `changed` files are not, "" for nothing."""
+        """The changes that the request surely needs and the `changed` files do not show, "" for none."""
 
 
 @dataclass(frozen=True)
 class ToolContext:
     """What a tool may use while it runs.
 
-    `files_read` maps workspace-relative paths to the SHA-256 that this thread last read or wrote there. `timeout_s`
-    is the wall time in seconds that one call may take, `seconds_left` what the turn has for all that are to come.
-    `commands` and `network` are None where the run may use none; `commands` may say why. `idempotency_key` is the same
-    whenever the same call of the same step is made again. `syntax_gate` is what becomes of an edit after which a file
-    does not parse that did so before. `checks` run what shows whether the code is right: None where nothing may be run,
-    or why it cannot. `task` is what the person asked for last where the model is small, whose work is held against
-    these words (`hints`), and "" for every other model; with `gated`, an edit that they or the examples of the file
-    contradict is refused. An edit may add none of the `foreign` lines: those of the prompt's examples.
-    `changes` are this turn's so far, `session_start` gives the hashes of what the files that the session has changed
-    held before its first change, "" for new ones, and `backup` the bytes with such a hash, None where they were not
-    kept. A page of a file has `max_lines` lines at most. `call_id` is the call's own, and `state` that of
-    the run, to be read. `skill` gives the folder of a skill of the user's, `remember` keeps a note for later runs and
-    gives it as it is kept; each is None where a run has none. `servers` are those of MCP that the session runs.
+    Attributes:
+        workspace: the files; a tool whose effect is no change gets a workspace that refuses to write.
+        files_read: workspace-relative paths, with the SHA-256 that this thread last read or wrote there.
+        timeout_s: wall time in seconds that one call may take.
+        seconds_left: wall time in seconds that the turn has for all calls that are to come.
+        artifacts: where a result that is too long is stored, for `read_file`.
+        commands: what runs programs; None where the run may use none, or the error that says why.
+        network: None where the run may use none.
+        idempotency_key: the same whenever the same call of the same step is made again.
+        syntax_gate: what becomes of an edit after which a file does not parse that did so before.
+        task: the last request of the person where the model is small, "" for every other model.
+        hints: what a small model has to do by the words of `task`.
+        foreign: the lines of the prompt's examples, of which an edit may add none.
+        evidence_required: whether an edit is refused that the task or the examples of the file contradict.
+        checks: what shows whether the code is right; None where nothing may be run, or the error that says why.
+        changes: the changes of this turn so far.
+        session_start: the hashes of the files that the session has changed, as they were before its first change; ""
+            for new ones.
+        backup: the bytes with such a hash, None where they were not stored.
+        max_lines: the most lines of a page of a file.
+        call_id: the id of the call.
+        state: the state of the run, to be read.
+        skill: the folder of a skill of the user's, None where a run has none.
+        remember: stores a note for later runs and returns it as it is stored, None where a run has none.
+        servers: the MCP servers that the session runs.
     """
 
     workspace: Workspace
@@ -81,7 +93,7 @@ class ToolContext:
     plan: Plan = field(default_factory=Plan)
     timeout_s: float = 30.0
     seconds_left: float = inf
-    kept: Artifacts | None = None
+    artifacts: Artifacts | None = None
     commands: Commands | ToolError | None = None
     network: "Network | None" = None
     idempotency_key: str = ""
@@ -90,7 +102,7 @@ class ToolContext:
     task: str = ""
     hints: RequestHints | None = None
     foreign: frozenset[str] = frozenset()
-    gated: bool = False
+    evidence_required: bool = False
     checks: Checks | ToolError | None = None
     changes: Sequence[FileChange] = ()
     session_start: Callable[[], Mapping[str, str]] = dict
@@ -166,14 +178,14 @@ class ActionError(RuntimeError):
 
 
 def action_value(output: object) -> object:
-    """What a caller in Python is given of a tool's output: the data of its result, or its error."""
-    result = output.result if isinstance(output, ToolOutput) else output
-    if not isinstance(result, ToolResult):
-        return result
-    if result.error is None:
-        return result.data
+    """What a caller in Python gets of a tool's output: the data of its result, or its error."""
+    if isinstance(output, ToolOutput):
+        output = output.result
 
-    return result.error
+    if not isinstance(output, ToolResult):
+        return output
+
+    return output.data if output.error is None else output.error
 
 
 @dataclass(frozen=True)
@@ -213,8 +225,8 @@ class Tool:
     @cached_property
     def spec(self) -> ToolSpec:
         """What the other packages know of this tool."""
-        same = {name: getattr(self, name) for name in ToolSpec.model_fields if name != "parameters"}
-        return ToolSpec(parameters=self.schema or argument_schema(self.arguments), **same)
+        fields = {name: getattr(self, name) for name in ToolSpec.model_fields if name != "parameters"}
+        return ToolSpec(parameters=self.schema or argument_schema(self.arguments), **fields)
 
     @cached_property
     def asynchronous(self) -> bool:
@@ -261,8 +273,12 @@ class Tool:
 
     async def a(self, context: ToolContext, /, **arguments: Any) -> Any:
         """Run in the caller's event loop."""
-        output: object = (self.arun or self.run)(context, self._fitting(arguments))
-        return _as_output(await output if inspect.isawaitable(output) else output)
+        run = self.arun or self.run
+        output: object = run(context, self._fitting(arguments))
+        if inspect.isawaitable(output):
+            output = await output
+
+        return _as_output(output)
 
     def _fitting(self, arguments: JsonMap) -> BaseModel:
         """The arguments with their own types, which nothing iterates that the schema does not; else ValueError."""
@@ -274,7 +290,7 @@ class Tool:
 
     def _parse(self, arguments: JsonMap) -> BaseModel:
         open_ended = self.arguments.model_config.get("extra") == "allow"
-        extra: Literal["forbid"] | None = None if open_ended else "forbid"
+        extra: Literal["allow", "forbid"] = "allow" if open_ended else "forbid"
         return self.arguments.model_validate(arguments, by_alias=True, by_name=True, extra=extra)
 
 
@@ -302,14 +318,14 @@ def tool(
     unknown ones. A parameter of type ToolContext, wherever it stands, gets the context. A single parameter of a
     pydantic model's type stands for all arguments. The name is the function's unless `name` is given, the description
     the first paragraph of its docstring. The other `options` are fields of `Tool`. Tools that only read the workspace
-    are cacheable unless told otherwise.
+    are cacheable by default.
 
     Raises:
         TypeError: no effect is given (it is never guessed), or the signature says too little.
         ValueError: there is no docstring.
     """
     if not isinstance(effect, Effect):
-        effects = ", ".join(f"Effect.{each.name}" for each in Effect)
+        effects = ", ".join(f"Effect.{member.name}" for member in Effect)
         raise TypeError(f"A tool has to say its effect, as in @tool(effect=Effect.READ); there are {effects}.")
 
     if function is None:
@@ -317,13 +333,14 @@ def tool(
 
     path_fields = options.get("path_fields", ())
     arguments, run = read_signature(function, path_fields, ToolContext)
-    known = arguments.model_fields
+    names = arguments.model_fields
 
-    if unknown := [each for each in path_fields if each not in known]:
-        raise TypeError(
-            f"The tool {function.__name__!r} has no argument {unknown[0]!r}, which its path_fields name: it has"
-            f" {', '.join(known) or 'none'}."
-        )
+    for path_field in path_fields:
+        if path_field not in names:
+            raise TypeError(
+                f"The tool {function.__name__!r} has no argument {path_field!r}, which its path_fields name: it has"
+                f" {', '.join(names) or 'none'}."
+            )
 
     paragraph = inspect.cleandoc(function.__doc__ or "").partition("\n\n")[0]
     if not paragraph:
@@ -370,11 +387,10 @@ def declared_effect(action: object) -> Effect | None:
 def is_action(value: object) -> TypeGuard[Action]:
     """Whether this is an object with a name and a method `execute`."""
     if isinstance(value, type):
-        name = None
-    else:
-        name = getattr(value, "name", None)
+        return False
 
-    return isinstance(name, str) and bool(name) and callable(getattr(value, "execute", None))
+    name = getattr(value, "name", None)
+    return isinstance(name, str) and name != "" and callable(getattr(value, "execute", None))
 
 
 def tool_of(action: Action) -> Tool:
@@ -472,6 +488,19 @@ class ActionRegistry:
 
         return registered.validate(dict(normalised))
 
+    def normalised(self, name: str, arguments: Mapping[str, Any]) -> JsonMap:
+        """The arguments as the action's validator gives them, after its schema; as they are where it has none.
+
+        Raises:
+            ValueError: they are refused.
+        """
+        if name not in self._validators:
+            return dict(arguments)
+        checked = self.validate(name, dict(arguments))
+        if isinstance(checked, list):
+            raise ValueError("; ".join(checked))  # noqa: TRY004 - it is the arguments that are wrong
+        return checked
+
 
 # --- How the arguments look to a model: a plain JSON schema, and plain sentences for errors
 
@@ -483,11 +512,13 @@ _SELF_EVIDENT = ("minimum", "minLength", "maxLength", "maxItems")
 
 
 def _shorten(schema: JsonMap) -> None:
-    """Take from a schema what tells a model nothing: such bounds, and defaults like false, 0 and null."""
+    """Remove from a schema what tells a model nothing: such bounds, and defaults like false, 0 and null."""
     for argument in schema.get("properties", {}).values():
-        silent = [*_SELF_EVIDENT, *(["default"] if not argument.get("default") else [])]
-        for key in silent:
-            argument.pop(key, None)
+        for bound in _SELF_EVIDENT:
+            argument.pop(bound, None)
+
+        if not argument.get("default"):
+            argument.pop("default", None)
 
 
 class ToolArguments(BaseModel):
@@ -520,13 +551,18 @@ def argument_schema(model: type[BaseModel]) -> JsonMap:
 
 
 def describe_errors(error: ValidationError, names: Sequence[str], *, but: Collection[str] = ()) -> list[str]:
-    """One sentence for each mistake: where it is and what is wanted there.
+    """One sentence for each mistake: its place, and what is valid there.
 
-    `names` are the arguments that there are; mistakes in those of `but` are left out.
+    `names` are the arguments of the tool; mistakes in those of `but` are left out.
     """
-    errors = error.errors(include_url=False, include_context=False, include_input=False)
-    errors = [each for each in errors if not each["loc"] or each["loc"][0] not in but]
-    return [_sentence(each["type"], each["loc"], each["msg"], names) for each in errors[:MOST_ERRORS]]
+    sentences: list[str] = []
+
+    for problem in error.errors(include_url=False, include_context=False, include_input=False):
+        location = problem["loc"]
+        if not location or location[0] not in but:
+            sentences.append(_sentence(problem["type"], location, problem["msg"], names))
+
+    return sentences[:MOST_ERRORS]
 
 
 def values_without_json_form(arguments: JsonMap) -> list[str]:

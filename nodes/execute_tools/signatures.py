@@ -31,43 +31,56 @@ def read_signature(
     except Exception as error:
         raise _refusal(function, f"an annotation that cannot be read ({error}): import it at run time") from error
 
-    types = {name: get_args(hint)[0] if get_origin(hint) is Annotated else hint for name, hint in hints.items()}
-    contexts = (
-        name for name in parameters if isinstance(types.get(name), type) and issubclass(types[name], context_type)
-    )
-    context = next(contexts, "")
-    first = next(iter(parameters), "")
-
+    context = _context_parameter(parameters, hints, context_type, untyped=untyped)
     if untyped:
         hints = {**dict.fromkeys(parameters, Any), **hints}
-    elif (
-        not context and (first in {"ctx", "context"} or len(parameters) == 2) and hints.get(first, Any) in {Any, object}
-    ):
-        context = first  # spec 5's form, `(ctx, ...)`
 
-    fields = [
-        parameter for parameter in parameters.values() if parameter.name != context and parameter.kind not in _VARIADIC
-    ]
-    extras = any(parameter.kind is inspect.Parameter.VAR_KEYWORD for parameter in parameters.values())
-    whole = None
+    fields: list[inspect.Parameter] = []
+    kinds: set[Any] = set()
 
-    if len(fields) == 1 and not extras:
-        whole = hints.get(fields[0].name)
+    for parameter in parameters.values():
+        kinds.add(parameter.kind)
+        if parameter.name != context and parameter.kind not in _VARIADIC:
+            fields.append(parameter)
 
-    if isinstance(whole, type) and issubclass(whole, BaseModel) and fields[0].default is inspect.Parameter.empty:
-        return whole, _called_with_model(function, context, fields[0].name)
-    if any(parameter.kind is inspect.Parameter.VAR_POSITIONAL for parameter in parameters.values()):
+    extras = inspect.Parameter.VAR_KEYWORD in kinds
+    if len(fields) == 1 and not extras and fields[0].default is inspect.Parameter.empty:
+        hint = hints.get(fields[0].name)
+        if isinstance(hint, type) and issubclass(hint, BaseModel):
+            return hint, _called_with_model(function, context, fields[0].name)
+
+    if inspect.Parameter.VAR_POSITIONAL in kinds:
         raise _refusal(function, "a parameter that no schema can name: write `names: list[str]` instead of *names")
 
     model = _model_of(function, fields, hints, path_fields, extras=extras)
     names = [name for name, parameter in parameters.items() if parameter.kind not in _VARIADIC]
 
     @wraps(function)
-    def run(given: Any, arguments: BaseModel) -> Any:
-        values = {**arguments.__dict__, context: given}
+    def run(tool_context: Any, arguments: BaseModel) -> Any:
+        values = {**arguments.__dict__, context: tool_context}
         return function(**{name: values[name] for name in names}, **(arguments.model_extra or {}))
 
     return model, run
+
+
+def _context_parameter(
+    parameters: Mapping[str, inspect.Parameter], hints: Mapping[str, Any], context_type: type[Any], *, untyped: bool
+) -> str:
+    """The parameter that gets the context, "" where there is none."""
+    for name in parameters:
+        hint = hints.get(name)
+        if get_origin(hint) is Annotated:
+            hint = get_args(hint)[0]
+
+        if isinstance(hint, type) and issubclass(hint, context_type):
+            return name
+
+    first = next(iter(parameters), "")
+    takes_anything = hints.get(first, Any) in {Any, object}
+    if not untyped and takes_anything and (first in {"ctx", "context"} or len(parameters) == 2):
+        return first  # spec 5's form, `(ctx, ...)`
+
+    return ""
 
 
 _VARIADIC = {inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD}
@@ -97,7 +110,9 @@ def _model_of(
             raise _refusal(function, f"a parameter {name!r}, a name that pydantic keeps for itself: choose another")
 
         hint = _described(hints[name])
-        hint = hint | None if default is None else hint  # `x: int = None` means it
+        if default is None:  # `x: int = None` means it
+            hint = hint | None
+
         if name == PATH_NAMES[0] and name in path_fields:
             names = (name, *(other for other in PATH_NAMES[1:] if other not in hints))
             hint = Annotated[hint, Field(validation_alias=AliasChoices(*names))]
@@ -135,8 +150,10 @@ def _called_with_model(function: Callable[..., Any], context: str, name: str) ->
         return function
 
     @wraps(function)
-    def run(given: Any, model: BaseModel) -> Any:
-        return function(**({context: given} if context else {}), **{name: model})
+    def run(tool_context: Any, model: BaseModel) -> Any:
+        if context:
+            return function(**{context: tool_context, name: model})
+        return function(**{name: model})
 
     return run
 
@@ -148,8 +165,8 @@ def context_parameter(execute: Callable[..., Any], context_type: type[Any]) -> s
     except (TypeError, NameError):  # no function, or an annotation that is only there for type checkers
         return ""
 
-    names = (
-        name for name, hint in hints.items() if hint is context_type or f".{hint}".endswith(f".{context_type.__name__}")
-    )
+    for name, hint in hints.items():
+        if hint is context_type or f".{hint}".endswith(f".{context_type.__name__}"):
+            return name
 
-    return next(names, "")
+    return ""

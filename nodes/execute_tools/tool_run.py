@@ -1,4 +1,4 @@
-"""What became of a call: one shape that holds plain JSON values only, and what each way of failing is called.
+"""`ToolRun`, the outcome of a call: plain JSON values only, with one error string for each kind of failure.
 
 Source: spec 5's error table and its normalising.
 """
@@ -29,10 +29,10 @@ class GuardrailError(RuntimeError):
 
 @dataclass(frozen=True)
 class ToolRun:
-    """What became of a call.
+    """The outcome of a call.
 
-    `error` is spec 5's string where the engine ended the call, "" where the tool came back by itself, be it with a
-    typed failure; `error_type` names the exception behind it. `attempts` is 0 where the tool was not invoked; `ms` is
+    `error` is spec 5's string where the engine ended the call, "" where the tool returned, also with a typed failure;
+    `error_type` names the exception behind it. `attempts` is 0 where the tool was not invoked; `ms` is
     wall time in milliseconds.
     """
 
@@ -52,11 +52,11 @@ class ToolRun:
 
     @property
     def reason(self) -> str:
-        """What stands behind the kind in the error string."""
+        """The part of the error string after its kind."""
         return self.error.partition(":")[2]
 
     def as_record(self) -> CallResult:
-        """The part of it that is kept in the state."""
+        """The part of it that the state stores."""
         return CallResult(
             call_id=self.call_id,
             tool=self.tool,
@@ -69,31 +69,28 @@ class ToolRun:
         )
 
     def after(self, output: ToolOutput) -> "ToolRun":
-        """The failed run of a tool that has given this output: what it has changed stays on record."""
+        """This failed run with the changes of a tool that returned this output: they stay on record."""
         return replace(self, output=replace(output, result=self.result))
 
 
-def unknown_tool(name: str, known: Iterable[str]) -> ToolRun:
-    """No tool has this name."""
-    meant, remedy = meant_or_known(name, known)
+def unknown_tool(name: str, names: Iterable[str]) -> ToolRun:
+    """The run of a call of a tool that is not among these names."""
+    similar, remedy = similar_or_all(name, names)
     error = ToolError(
-        code=ToolErrorCode.UNKNOWN_TOOL, message=f"There is no tool {name!r}. {remedy}", suggestions=meant
+        code=ToolErrorCode.UNKNOWN_TOOL, message=f"There is no tool {name!r}. {remedy}", suggestions=similar
     )
 
     return ToolRun("", name, ToolOutput.failed(error), "unknown_tool", error_type="LookupError")
 
 
-def meant_or_known(name: str, known: Iterable[str]) -> tuple[tuple[str, ...], str]:
-    """What to suggest for a name that is unknown: the closest ones, else all; and the sentence that says so."""
-    known = sorted(known)
-    meant = closest_names(name, known)
+def similar_or_all(name: str, names: Iterable[str]) -> tuple[tuple[str, ...], str]:
+    """What to suggest for an unknown name: the similar ones of `names`, else all; and the sentence that says so."""
+    names = sorted(names)
+    similar = closest_names(name, names)
+    if similar:
+        return similar, f"Did you mean {' or '.join(similar)}?"
 
-    if meant:
-        remedy = f"Did you mean {' or '.join(meant)}?"
-    else:
-        remedy = f"There are: {', '.join(known) or 'none'}."
-
-    return meant or tuple(known), remedy
+    return tuple(names), f"There are: {', '.join(names) or 'none'}."
 
 
 def bad_arguments(tool: str, reasons: list[str]) -> ToolRun:
@@ -157,12 +154,17 @@ def reason_of(error: BaseException) -> str:
 
 
 def http_status(answer: object) -> int | None:
-    """The HTTP status that an answer carries, or an exception of a client of the network; None where there is none."""
+    """The HTTP status of a response, or of an exception of an HTTP client; None where it has none."""
     response_fields: Any = answer if isinstance(answer, dict) else getattr(answer, "__dict__", {})
     inner = getattr(response_fields.get("response"), "__dict__", {})
-    codes = (part.get(name) for part in (response_fields, inner) for name in ("status_code", "status", "code"))
 
-    return next((int(code) for code in codes if isinstance(code, int) and 100 <= code < 600), None)
+    for holder in (response_fields, inner):
+        for name in ("status_code", "status", "code"):
+            code = holder.get(name)
+            if isinstance(code, int) and 100 <= code < 600:
+                return int(code)
+
+    return None
 
 
 def _is_outage(error: BaseException) -> bool:
@@ -183,7 +185,7 @@ _NO_ANSWER: Final = frozenset({
 
 
 def plain_output(value: object) -> ToolOutput:
-    """The tool's output with tuples as lists, and so on, as it would come back from JSON.
+    """The tool's output as JSON would return it, with tuples as lists.
 
     A function of a user may return an envelope, an error, a map, a pydantic model or a dataclass,
     or one value: None becomes "null", bytes their length. Source: spec 5's normalising.
@@ -232,7 +234,8 @@ def _as_output(value: object) -> ToolOutput:
     elif isinstance(value, bytes | bytearray):
         value = {"value": {"type": "bytes", "len": len(value)}}
 
-    return ToolOutput(ToolResult(ok=True, data=value if isinstance(value, dict) else {"value": value}))
+    data = value if isinstance(value, dict) else {"value": value}
+    return ToolOutput(ToolResult(ok=True, data=data))
 
 
 LARGEST_RESULT: Final = 65_536  # bytes of JSON, about 16,000 tokens
@@ -248,8 +251,9 @@ Keep = Callable[[str], str | None]
 def clip(result: ToolResult, keep: Keep | None = None) -> ToolResult:
     """The result itself if its data is at most `LARGEST_RESULT` bytes of JSON, else one that is.
 
-    Strings and lists keep their head and tail; `clipped` names what was left out, and where. With `keep`, the whole is
-    kept: a single text that was too long as it is, anything else as JSON; and `clipped` says how to read it.
+    Strings and lists keep their head and tail; `clipped` names what was left out, and where. With `keep`, the full
+    result is stored: a single text that was too long as it is, anything else as JSON; and `clipped` says how to read
+    it.
     """
     if result.error is not None:
         message = _head_and_tail(result.error.message, LONGEST_MESSAGE)
@@ -284,7 +288,10 @@ def clip(result: ToolResult, keep: Keep | None = None) -> ToolResult:
             rendered = orjson.dumps(result.data, option=orjson.OPT_INDENT_2).decode()
 
         reference = keep(rendered)
-        cuts.append("it could not be kept" if reference is None else f'all of it: read_file path="{reference}"')
+        if reference is None:
+            cuts.append("it could not be kept")
+        else:
+            cuts.append(f'all of it: read_file path="{reference}"')
 
     return ToolResult(ok=True, data={**data, "clipped": cuts})
 

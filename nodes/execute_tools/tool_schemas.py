@@ -23,7 +23,6 @@ _PARTS: Final = (16_384, 1_024, 0)
 _MAPS: Final = frozenset({"properties", "patternProperties", "dependentSchemas", "$defs", "definitions"})
 _LISTS: Final = frozenset({"anyOf", "oneOf", "allOf", "prefixItems"})
 _SCHEMAS: Final = frozenset({"not", "if", "then", "else", "contains", "propertyNames", "additionalProperties"})
-_NAMES: Final = frozenset({"required", "enum"})
 _DATA: Final = frozenset({"default", "const", "enum", "examples", "required", "dependentRequired"})
 """Keywords whose value is no schema."""
 
@@ -35,7 +34,7 @@ _SILENT: Final = frozenset({
 
 
 def shown_schema(schema: Mapping[str, Any]) -> JsonMap:
-    """The schema of somebody's tool as a model is shown it: usable, plain and of a bounded size.
+    """The schema of somebody's tool as the prompt shows it: usable, plain and of a bounded size.
 
     Raises:
         ValueError: it is of no object, nested too deep, or still too large without all that is optional.
@@ -68,30 +67,31 @@ def usable_schema(schema: Mapping[str, Any]) -> JsonMap:
     if isinstance(misplaced, list):
         usable.setdefault("required", [name for name in misplaced if isinstance(name, str)])
 
-    types = schema.get("type")
-    other = isinstance(types, str) and types != "object"
-    return {"properties": {}, **usable, "type": types if other else "object"}
+    kind = schema.get("type")
+    if not isinstance(kind, str):
+        kind = "object"
+
+    return {"properties": {}, **usable, "type": kind}
 
 
 def _usable(node: Any) -> JsonMap:
     """A schema, or what allows anything in place of something else; false allows nothing."""
+    if node is False:
+        return {"not": {}}
     if not isinstance(node, dict):
-        return {"not": {}} if node is False else {}
+        return {}
 
     usable: JsonMap = {}
 
     for key, value in node.items():
         if key in _MAPS:
             if isinstance(value, dict):
-                usable[key] = {
-                    name: _usable(subschema) for name, subschema in value.items() if not isinstance(subschema, list)
-                }
+                usable[key] = _usable_map(value)
         elif key == "items":
-            several = isinstance(value, list)
-            usable[key] = {"anyOf": [_usable(subschema) for subschema in value]} if several else _usable(value)
+            usable[key] = {"anyOf": list(map(_usable, value))} if isinstance(value, list) else _usable(value)
         elif key in _LISTS:
             if isinstance(value, list) and value:
-                usable[key] = [_usable(subschema) for subschema in value]
+                usable[key] = list(map(_usable, value))
         elif key in _SCHEMAS:
             usable[key] = value if isinstance(value, bool) else _usable(value)
         elif _is_of_its_kind(key, value):
@@ -100,12 +100,23 @@ def _usable(node: Any) -> JsonMap:
     return usable
 
 
+def _usable_map(schemas: Mapping[str, Any]) -> JsonMap:
+    return {name: _usable(schema) for name, schema in schemas.items() if not isinstance(schema, list)}
+
+
 def _is_of_its_kind(key: str, value: Any) -> bool:
-    if key in _NAMES:
-        return isinstance(value, list) and (key == "enum" or all(isinstance(item, str) for item in value))
+    if key == "enum":
+        return isinstance(value, list)
+    if key == "required":
+        return _is_list_of_texts(value)
     if key == "type":
-        return isinstance(value, str) or (isinstance(value, list) and all(isinstance(item, str) for item in value))
+        return isinstance(value, str) or _is_list_of_texts(value)
+
     return True
+
+
+def _is_list_of_texts(value: Any) -> bool:
+    return isinstance(value, list) and all(isinstance(item, str) for item in value)
 
 
 def plain_schema(schema: Mapping[str, Any]) -> JsonMap:
@@ -145,17 +156,19 @@ def plain_schema(schema: Mapping[str, Any]) -> JsonMap:
             return value
 
         if key in _MAPS and isinstance(value, dict):  # true allows anything, false nothing
-            named = {
-                name: {} if subschema is True else {"not": {}} if subschema is False else subschema
-                for name, subschema in value.items()
-            }
+            schemas: JsonMap = {}
+            for name, subschema in value.items():
+                if isinstance(subschema, bool):
+                    schemas[name] = {} if subschema else {"not": {}}
+                else:
+                    schemas[name] = plain(subschema, seen)
 
-            return {name: plain(subschema, seen) for name, subschema in named.items()}
+            return schemas
 
         return plain(value, seen)
 
-    shown: JsonMap = plain(schema, ())
-    return shown
+    plain_copy: JsonMap = plain(schema, ())
+    return plain_copy
 
 
 def _referred(schema: Mapping[str, Any], reference: str) -> Mapping[str, Any]:

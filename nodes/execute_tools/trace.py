@@ -72,11 +72,11 @@ _OWN = frozenset({
     "time", "event", "step", "verdict", "arguments_sha256", "signature", "ok", "error_type", "ms", "attempts",
     "repeats", "kind", "reason",
 })  # fmt: skip
-"""What no model, person or workspace has a say in: words of ours, numbers and hashes."""
+"""Fields that hold constants, numbers and hashes, and so no secret."""
 
 
 class RunLog:
-    """Writes the lines of one run, without secrets. Where there is no log it writes nothing."""
+    """Writes the lines of one run, without secrets. Without a log it writes nothing."""
 
     def __init__(self, log: AuditLog | None, redactor: Redactor, run_id: str) -> None:
         self._log = log
@@ -84,7 +84,7 @@ class RunLog:
         self._run_id = run_id
 
     def call(self, step: int, item: ToolCall | CallError, verdict: Verdict, result: CallResult) -> None:
-        """What was asked and judged, and how it ended; of its arguments only their hash and what it is aimed at."""
+        """Write the call, its verdict and its result; of its arguments only their hash and the program or host."""
         error = result.result.error
         ended = {
             "ok": result.result.ok,
@@ -93,34 +93,34 @@ class RunLog:
             "attempts": result.attempts,
             "changed": [change.path for change in result.changes],
         }
-        self._write("call", {**_asked(step, item, verdict), **ended})
+        self._write("call", {**_call_fields(step, item, verdict), **ended})
 
     def cut_off(self, step: int, item: ToolCall, verdict: Verdict) -> None:
-        """A call that was begun and not ended: what it has done is unknown."""
-        self._write("call", {**_asked(step, item, verdict), "ok": False, "error_type": "cut_off"})
+        """Write a call that began and did not end: its effect is unknown."""
+        self._write("call", {**_call_fields(step, item, verdict), "ok": False, "error_type": "cut_off"})
 
     def alert(self, step: int, alert: JsonMap) -> None:
-        """Something went up."""
+        """Write an alert."""
         self._write("alert", {"step": step, **alert})
 
     def asked_again(self, step: int, errors: Sequence[ExtractionError], attempts: int) -> None:
-        """A reply that cannot be used is answered with what is wrong with it, for this many times in a row."""
-        self._write("asked_again", {"step": step, "attempts": attempts, "errors": list(map(_diagnosed, errors))})
+        """Write that the model is asked again for a reply, after this many unusable ones in a row."""
+        self._write("asked_again", {"step": step, "attempts": attempts, "errors": list(map(_problem, errors))})
 
     def healed(self, step: int, attempts: int) -> None:
-        """A reply can be used that comes after so many that could not."""
+        """Write that a reply is usable again, after this many that were not."""
         self._write("healed", {"step": step, "attempts": attempts})
 
     def rescued(self, step: int, formats: Sequence[str]) -> None:
-        """Calls are read that were written in other formats than was asked for."""
+        """Write that calls were read from other formats than the prompt's."""
         self._write("rescued", {"step": step, "formats": list(formats)})
 
     def repeated(self, step: int, override: OverrideConstraint, *, new: bool) -> None:
-        """An action is overridden as it was repeated, or was called again in spite of that."""
+        """Write that a repeated action is overridden (`new`), or that it is called again in spite of that."""
         self._write("override" if new else "repeated", {"step": step, **override.model_dump()})
 
     def ended(self, step: int, outcome: Outcome) -> None:
-        """How the turn ended: its diagnostics name what could not be read, or the signature that was repeated."""
+        """Write how the turn ended; its diagnostics name what could not be read, or the repeated signature."""
         record = {
             "step": step,
             "kind": outcome.kind.value,
@@ -140,33 +140,36 @@ class RunLog:
             self._log.write({**line, **safe} if isinstance(safe, dict) else {"event": event})
 
 
-def _asked(step: int, item: ToolCall | CallError, verdict: Verdict) -> JsonMap:
-    if isinstance(item, ToolCall):
-        fingerprint = call_fingerprint(item.tool, item.arguments)
-    else:
-        fingerprint = sha256(item.raw_arguments.encode("utf-8", "surrogatepass")).hexdigest()
-
-    return {
+def _call_fields(step: int, item: ToolCall | CallError, verdict: Verdict) -> JsonMap:
+    record: JsonMap = {
         "step": step,
         "tool": item.tool,
         "path": verdict.path,
         "target": _target(item),
         "verdict": verdict.kind.value,
         "rule": verdict.rule,
-        "arguments_sha256": fingerprint,
-        **({} if isinstance(item, ToolCall) else {"problem": _diagnosed(item.error)}),
     }
 
+    if isinstance(item, ToolCall):
+        record["arguments_sha256"] = call_fingerprint(item.tool, item.arguments)
+    else:
+        record["arguments_sha256"] = sha256(item.raw_arguments.encode("utf-8", "surrogatepass")).hexdigest()
+        record["problem"] = _problem(item.error)
 
-def _diagnosed(error: ExtractionError) -> JsonMap:
+    return record
+
+
+def _problem(error: ExtractionError) -> JsonMap:
     return {"kind": error.error_type.name, "line": error.line_number, "details": error.details}
 
 
 def _target(item: ToolCall | CallError) -> str:
-    """The program or the host that a call is about, "" for others."""
-    arguments = item.arguments if isinstance(item, ToolCall) else {}
-    argv = arguments.get("argv")
-    url = arguments.get("url")
+    """The program or the host that a call names, "" for others."""
+    if not isinstance(item, ToolCall):
+        return ""
+
+    argv = item.arguments.get("argv")
+    url = item.arguments.get("url")
     target = ""
 
     if isinstance(argv, list) and argv:

@@ -14,7 +14,7 @@ are the files that exist to hold secrets, not code and ordinary settings that ma
 
 import posixpath
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from pathlib import Path, PosixPath, PurePath
@@ -454,9 +454,15 @@ def _block(rule: FileGuardrailRule, path: Path | None) -> str | None:
         return " (the path cannot be resolved)"
 
     try:
-        return "" if rule.check(path) else None
+        verdict: object = rule.check(path)
+        if isinstance(verdict, Coroutine):
+            verdict.close()
+            return " (its check is async, and no rule is awaited)"
+        blocks = bool(verdict)
     except Exception as error:  # noqa: BLE001 - a user's rule may fail in any way, and none of them may open the file
         return f" (its check raised {type(error).__name__})"
+
+    return "" if blocks else None
 
 
 def _is_below_system(path: PurePath, own: tuple[str, ...]) -> bool:

@@ -3,10 +3,10 @@
 from collections.abc import Sequence
 from typing import Literal, NamedTuple
 
-from mendgraph.nodes.records import EditForm, ExtractionError, ExtractionErrorType, Profile, ToolInvocation
+from mendgraph.nodes.records import ExtractionError, ExtractionErrorType, Protocol, ToolInvocation
 
-Manner = Literal["text", "native", "blocks"]
-"""How the model was asked to talk: in the block form, where each sentence is one to repeat, least is said."""
+ReminderStyle = Literal["text", "native", "brief"]
+"""Of which format a correction reminds the model: `tool:` lines, native calls, or none: the errors alone."""
 
 MAX_ERRORS_SHOWN = 5
 MAX_DETAILS_CHARS = 500
@@ -94,7 +94,7 @@ def generate_corrective_prompt(
     original_response: str,  # noqa: ARG001 - the spec's signature; a reply that is quoted back is repeated by the model
     config: SelfHealingConfig,
     *,
-    protocol: Manner = "text",
+    protocol: ReminderStyle = "text",
 ) -> str:
     """The message that asks for a corrected reply.
 
@@ -104,9 +104,9 @@ def generate_corrective_prompt(
     facts = [error.details for error in errors if error.error_type is ExtractionErrorType.UNFOUNDED_CLAIM]
     if facts:
         return facts[0]
-    if protocol == "blocks" and config.include_error_details:
+    if protocol == "brief" and config.include_error_details:
         return "\n".join(_cut(error.details) for error in errors[:MAX_ERRORS_SHOWN])
-    if protocol == "blocks":
+    if protocol == "brief":
         return _CLOSING
 
     parts = [_OPENINGS[protocol]]
@@ -123,15 +123,15 @@ def generate_corrective_prompt(
     return "\n".join(parts)
 
 
-def manner_of(profile: Profile, errors: Sequence[ExtractionError]) -> Manner:
-    """Whether the reminder speaks of `tool:` lines: not in the block form, unless such a line was what went wrong."""
-    line = any(error.line_content.lstrip().startswith("tool:") for error in errors)
-    if profile.edit_form is EditForm.BLOCKS and not (line and profile.protocol.value == "text"):
-        return "blocks"
-    if profile.protocol.value == "native":
-        return "native"
+def reminder_style(protocol: Protocol, errors: Sequence[ExtractionError], *, brief: bool) -> ReminderStyle:
+    """How the model is reminded; with `brief` of the format only where it wrote a `tool:` line in the text protocol."""
+    wrote_line = any(error.line_content.lstrip().startswith("tool:") for error in errors)
+    if protocol is Protocol.TEXT and (wrote_line or not brief):
+        return "text"
+    if brief:
+        return "brief"
 
-    return "text"
+    return "native"
 
 
 def _error_line(error: ExtractionError) -> str:

@@ -9,7 +9,7 @@ from mendgraph.nodes.heal.corrective_prompt import (
     MAX_ERRORS_SHOWN,
     HealingAttempt,
     HealingResult,
-    Manner,
+    ReminderStyle,
     SelfHealingConfig,
     generate_corrective_prompt,
 )
@@ -52,7 +52,7 @@ def next_attempt(
     corrections: Sequence[Correction],
     attempts: Sequence[HealingAttempt],
     config: SelfHealingConfig,
-    protocol: Manner = "text",
+    protocol: ReminderStyle = "text",
 ) -> HealingAttempt | StopCause:
     """How the model is asked again after a reply with these errors, or why the run ends instead.
 

@@ -4,7 +4,7 @@ from typing import Any
 
 from typing_extensions import TypedDict
 
-from mendgraph.nodes.heal.corrective_prompt import HealingAttempt, SelfHealingConfig, manner_of
+from mendgraph.nodes.heal.corrective_prompt import HealingAttempt, SelfHealingConfig, reminder_style
 from mendgraph.nodes.heal.healing import correction_of, next_attempt
 from mendgraph.nodes.records import (
     CallError,
@@ -32,26 +32,44 @@ class HealState(TypedDict, total=False):
     profile: Profile
 
 
-def heal(state: HealState, config: SelfHealingConfig, *, may_switch: bool = False) -> dict[str, Any]:
+def heal(
+    state: HealState, config: SelfHealingConfig, *, brief: bool = False, may_switch: bool = False
+) -> dict[str, Any]:
     """Repair without a call where nothing has to be guessed; otherwise ask again, a bounded number of times.
 
-    With `may_switch` a turn whose native calls only come as text that cannot be read goes on in the text protocol.
+    With `brief` the model is told nothing but the errors. With `may_switch` a turn whose native calls only come as text
+    that cannot be read goes on in the text protocol.
     """
-    reply, errors = state.get("reply") or ModelReply(), state["errors"]
+    reply = state.get("reply") or ModelReply()
+    errors = state["errors"]
     items = state.get("items") or []
+
     if any(isinstance(item, ToolCall) for item in items):
-        # What the history keeps of it is the calls in the protocol's form, which the model then imitates.
-        forgotten: dict[str, Any] = {"errors": [], "corrections": [], "verdicts": [], "results": []}
-        return {"reading": Reading.CALLS, "items": items, **forgotten}
+        # The history holds the calls in the protocol's form, which the model then imitates.
+        return {
+            "reading": Reading.CALLS,
+            "items": items,
+            "errors": [],
+            "corrections": [],
+            "verdicts": [],
+            "results": [],
+        }
+
     corrections = state.get("corrections") or []
     attempts = state.get("healing_attempts") or []
-    protocol = manner_of(state["profile"], errors)
-    attempt = next_attempt(errors, reply.text, corrections, attempts, config, protocol)
-    if isinstance(attempt, StopCause):
-        exhausted = may_switch and attempt.reason is StopReason.HEALING_EXHAUSTED
-        native = state["profile"].protocol is Protocol.NATIVE
-        if exhausted and native and {error.error_type for error in errors} == {ExtractionErrorType.MISSING_TOOL_PREFIX}:
-            return {"profile": state["profile"].model_copy(update={"protocol": Protocol.TEXT}), "corrections": []}
-        return {"stop": attempt}
-    reply_text = "\n".join(filter(None, [reply.text, *(f"{call.tool}({call.arguments})" for call in reply.calls)]))
-    return {"corrections": [*corrections, correction_of(attempt, reply_text)], "healing_attempts": [*attempts, attempt]}
+    profile = state["profile"]
+    style = reminder_style(profile.protocol, errors, brief=brief)
+    attempt = next_attempt(errors, reply.text, corrections, attempts, config, style)
+
+    if not isinstance(attempt, StopCause):
+        calls = [f"{call.tool}({call.arguments})" for call in reply.calls]
+        reply_text = "\n".join([reply.text, *calls] if reply.text else calls)
+        correction = correction_of(attempt, reply_text)
+        return {"corrections": [*corrections, correction], "healing_attempts": [*attempts, attempt]}
+
+    only_unread_text = {error.error_type for error in errors} == {ExtractionErrorType.MISSING_TOOL_PREFIX}
+    exhausted = attempt.reason is StopReason.HEALING_EXHAUSTED
+    if may_switch and exhausted and only_unread_text and profile.protocol is Protocol.NATIVE:
+        return {"profile": profile.model_copy(update={"protocol": Protocol.TEXT}), "corrections": []}
+
+    return {"stop": attempt}

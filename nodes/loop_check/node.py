@@ -15,39 +15,63 @@ def check(
     signature_of: Callable[[ToolCall, ToolSpec], str],
     specs: Mapping[str, ToolSpec],
     root: str = "",
+    *,
+    in_blocks: bool = False,
+    fallback_form: EditForm | None = None,
 ) -> dict[str, Any]:
-    """Was this step progress? Malformed calls and calls of unknown tools have no signature: they are `heal`'s."""
-    items, results = state.get("items", []), state.get("results", [])
+    """Judge whether this step was progress. Calls that are malformed or of unknown tools have no signature.
+
+    `in_blocks` says that the turn is in the block form, whose requests show no calls and name what failed themselves.
+    `fallback_form` is the form to go on in where edits keep missing, None to stay in this one.
+    """
+    items = state.get("items", [])
+    results = state.get("results", [])
+    reply = state.get("reply") or ModelReply()
+    profile = state["profile"]
+    changed_paths = tuple(net_changes(state.get("changes") or []))
     calls = {at: item for at, item in enumerate(items) if isinstance(item, ToolCall) and item.tool in specs}
     signatures = {at: signature_of(call, specs[call.tool]) for at, call in calls.items() if not call.implied}
-    named = {at: (call.tool, target_of(call, specs[call.tool], root)) for at, call in calls.items()}
-    changed = tuple(net_changes(state.get("changes") or []))
+    described = {}
+
+    for at, name in signatures.items():
+        call = calls[at]
+        described[name] = (call.tool, target_of(call, specs[call.tool], root))
+
     loop = repetition.check_progress(
         record=state.get("loop", LoopRecord()),
         signatures=tuple(signatures.values()),
-        described={name: named[at] for at, name in signatures.items()},
+        described=described,
         changed={name for at, name in signatures.items() if results[at].changes},
         answered=any(specs[call.tool].terminal and results[at].result.ok for at, call in calls.items()),
         config=config,
         outcomes={name: repetition.outcome_of(results[at].result) for at, name in signatures.items()},
     )
-    reply, profile = state.get("reply") or ModelReply(), state["profile"]
     if not reply.preloaded:
-        loop = repetition.count_tries(loop, items, results, specs, profile, config.max_failed_tries)
-    loop = repetition.with_account(loop, state, specs, changed)
-    if broken := repetition.fatal_failure(results):
+        loop = repetition.count_tries(loop, items, results, specs, config.max_failed_tries, in_blocks=in_blocks)
+
+    loop = repetition.with_account(loop, state, specs, changed_paths)
+    failure = repetition.fatal_failure(results)
+    if failure:
         loop = loop.model_copy(update={"verdict": LoopVerdict.BROKEN})
+
     answer = repetition.accepted_answer(items, results, loop, specs)
-    if not_taken := repetition.answer_stop(loop, answer, changed, config):
+    answer_refused = repetition.answer_stop(loop, answer, changed_paths, config)
+    if answer_refused:
         loop = loop.model_copy(update={"verdict": LoopVerdict.GAVE_UP})
-    blocks = profile.edit_form is EditForm.BLOCKS  # whose requests show no call, and say how to go on
-    results_told = repetition.with_notices(items, results, {} if blocks else signatures, loop)
-    exchange = settle_exchange(reply, items, results_told, profile.protocol, specs, root)
+
+    noted_signatures = {} if in_blocks else signatures
+    noted_results = repetition.with_notices(items, results, noted_signatures, loop)
+    exchange = settle_exchange(reply, items, noted_results, profile.protocol, specs, root)
     update: dict[str, Any] = {"loop": loop, "messages": exchange}
-    if lower := repetition.stepped_down(profile, loop):
-        update["profile"] = lower
-    if answer and not not_taken:
+
+    if fallback_form and repetition.keeps_missing(loop):
+        update["profile"] = profile.model_copy(update={"edit_form": fallback_form})
+
+    if answer and not answer_refused:
         update["answer"] = answer
-    if cause := broken or not_taken or repetition.loop_stop(loop, config) or repetition.tries_stop(loop, results):
+
+    cause = failure or answer_refused or repetition.loop_stop(loop, config) or repetition.tries_stop(loop, results)
+    if cause:
         update["stop"] = cause
+
     return update

@@ -38,7 +38,6 @@ from mendgraph.nodes.records import (
     Answer,
     CallError,
     CallResult,
-    EditForm,
     Effect,
     FileChange,
     JsonMap,
@@ -262,7 +261,7 @@ def _repeated(steps: Steps, config: LoopConfig) -> list[str]:
 def _ends_cycle(actions: list[str], times: int) -> bool:
     for length in range(2, LONGEST_CYCLE + 1):
         cycle = actions[-length:]
-        if len({*cycle}) == length and actions[-length * times :] == cycle * times:
+        if len({*cycle}) > 1 and actions[-length * times :] == cycle * times:
             return True
 
     return False
@@ -291,13 +290,14 @@ def count_tries(
     items: Items,
     results: Sequence[CallResult],
     specs: Mapping[str, ToolSpec],
-    profile: Profile,
     max_failed_tries: int,
+    *,
+    in_blocks: bool,
 ) -> LoopRecord:
     """The record with the failed tries and missed edits after this step, and the verdict that they were too many.
 
-    A check that failed is a failed try, whatever the form; in the block form also a step whose edits all failed. Checks
-    that passed end the row; in the block form, where checks come with the edit, an edit that was used does too.
+    A check that failed is a failed try, whatever the form; `in_blocks` also a step whose edits all failed. Checks that
+    passed end the row; in the block form, where checks come with the edit, an edit that was used does too.
     """
     errors = [result.result.error for result in results]
     writing = [
@@ -309,13 +309,12 @@ def count_tries(
         *record.missed,
         *(_path(item) for item, error in writing if isinstance(item, ToolCall) and is_miss(error)),
     )
-    blocks = profile.edit_form is EditForm.BLOCKS
-    unused = blocks and bool(writing) and all(error is not None for _, error in writing)
+    unused = in_blocks and bool(writing) and all(error is not None for _, error in writing)
     tries = record.failed_tries
 
     if unused or any(error is not None and error.code is ToolErrorCode.CHECK_FAILED for error in errors):
         tries += 1
-    elif any("checks" in result.result.data or (blocks and result.changes) for result in results):
+    elif any("checks" in result.result.data or (in_blocks and result.changes) for result in results):
         tries = 0
 
     gave_up = tries >= max_failed_tries and record.verdict in {LoopVerdict.FRESH, LoopVerdict.OVERRIDE}
@@ -344,14 +343,10 @@ def tries_stop(record: LoopRecord, results: Sequence[CallResult]) -> StopCause |
     )
 
 
-def stepped_down(profile: Profile, record: LoopRecord) -> Profile | None:
-    """The profile that asks for whole blocks, for a model whose edits keep missing on one file; None to go on."""
+def keeps_missing(record: LoopRecord) -> bool:
+    """Whether `MOST_MISSES` edits of this turn have missed on one file."""
     counts = [record.missed.count(path) for path in set(record.missed)]
-    keeps_missing = max(counts, default=0) >= MOST_MISSES
-    if profile.edit_form is not EditForm.REPLACE or not profile.steps_down or not keeps_missing:
-        return None
-
-    return profile.model_copy(update={"edit_form": EditForm.BLOCKS})
+    return max(counts, default=0) >= MOST_MISSES
 
 
 def _path(call: ToolCall) -> str:

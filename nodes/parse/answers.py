@@ -15,13 +15,12 @@ MOST_CHECKED: Final = 100  # files that one call of run_checks looks at
 
 
 class TurnFacts(NamedTuple):
-    """What is known of the turn when its answer comes.
+    """Facts of the turn when its answer comes.
 
     `changed` are the files that it has changed, and `change_required` says that an answer needs one. `checked` says
     that there is a tool for checks.
     """
 
-    request: str = ""
     changed: tuple[str, ...] = ()
     change_required: bool = False
     checked: bool = False

@@ -36,9 +36,9 @@ def read_native_calls(calls: Sequence[RawCall], tools: ToolSchemas, id_prefix: s
     The history must carry these ids, not those of the reply. Blank arguments mean {}. Line numbers are 0. Calls that an
     endpoint has merged into one, as `{..}{..}`, are several.
     """
-    written = {call.call_id for call in calls}
+    reply_ids = {call.call_id for call in calls}
     read: dict[str, ReadCall] = {}
-    parts = (part for call in calls for part in _unmerged(call, tools))
+    parts = [part for call in calls for part in _unmerged(call, tools)]
 
     for index, call in enumerate(parts):
         call_id = call.call_id
@@ -46,38 +46,35 @@ def read_native_calls(calls: Sequence[RawCall], tools: ToolSchemas, id_prefix: s
 
         if not usable or call_id in read:
             call_id = f"{id_prefix}_{index}"
-            while call_id in written or call_id in read:
+            while call_id in reply_ids or call_id in read:
                 call_id += "_"
 
         tool = tools.plain_name(call.tool)
-        read[call_id] = ReadCall(tool[:_LONGEST_NAME], call.arguments, _read(call, tool, tools.names), call_id=call_id)
+        outcome = _read(call, tool, tools.names)
+        read[call_id] = ReadCall(tool[:_LONGEST_NAME], call.arguments, outcome, call_id=call_id)
 
     return list(read.values())
 
 
 def _unmerged(call: RawCall, tools: ToolSchemas) -> Iterator[RawCall]:
-    """The call, or each one where its arguments are several JSON objects; their names may stand in a row as well.
+    """The call, or several where its arguments are several JSON objects; their names may stand in a row as well.
 
     An empty object is no call of a tool that requires arguments: some endpoints begin with it.
     """
     text = call.arguments
-    at = 0
-    parts: list[str] = []
-
-    while text.startswith("{", at) and len(parts) < _MOST_MERGED and (end := json_end(text, at)) is not None:
-        parts.append(text[at:end])
-        at = end + len(text[end:]) - len(text[end:].lstrip())
-
+    parts, end = _json_objects(text)
     tool = tools.plain_name(call.tool)
-    if tool in tools.names and tools.schema_of(tool).get("required"):
+    is_known = tool in tools.names
+
+    if is_known and tools.schema_of(tool).get("required"):
         parts = [part for part in parts if part != "{}"] or parts
 
-    if tool in tools.names:
+    if is_known:
         names = [[tool] * len(parts)]
     else:
         names = _in_a_row(tool, tools.names, len(parts))
 
-    if at < len(text) or parts in ([], [text]) or len(names) != 1:
+    if end < len(text) or parts in ([], [text]) or len(names) != 1:
         yield call
         return
 
@@ -85,13 +82,36 @@ def _unmerged(call: RawCall, tools: ToolSchemas) -> Iterator[RawCall]:
         yield call.model_copy(update={"tool": name, "arguments": part})
 
 
-def _in_a_row(text: str, names: frozenset[str], count: int) -> list[list[str]]:
-    """Each way in which a text is so many names of tools, one behind the other; none is looked for beyond eight."""
-    if count == 0 or count > _MOST_NAMES:
-        return [] if text or count else [[]]
+def _json_objects(text: str) -> tuple[list[str], int]:
+    """The JSON objects that a text begins with, at most `_MOST_MERGED`, and the place behind them and white space."""
+    parts: list[str] = []
+    start = 0
 
-    starts = (name for name in names if text.startswith(name))
-    return [[name, *others] for name in starts for others in _in_a_row(text[len(name) :], names, count - 1)]
+    while text.startswith("{", start) and len(parts) < _MOST_MERGED:
+        end = json_end(text, start)
+        if end is None:
+            break
+
+        parts.append(text[start:end])
+        start = end + len(text[end:]) - len(text[end:].lstrip())
+
+    return parts, start
+
+
+def _in_a_row(text: str, names: frozenset[str], count: int) -> list[list[str]]:
+    """Each way to split a text into `count` names of tools; none beyond `_MOST_NAMES`."""
+    if count == 0 and not text:
+        return [[]]
+
+    if count == 0 or count > _MOST_NAMES:
+        return []
+
+    splits = []
+    for name in names:
+        if text.startswith(name):
+            splits += [[name, *others] for others in _in_a_row(text[len(name) :], names, count - 1)]
+
+    return splits
 
 
 def _read(call: RawCall, tool: str, known_tools: frozenset[str]) -> ToolInvocation | ExtractionError:
@@ -100,20 +120,36 @@ def _read(call: RawCall, tool: str, known_tools: frozenset[str]) -> ToolInvocati
 
     if not tool:
         return broken(ExtractionErrorType.EMPTY_TOOL_NAME, "Tool name is empty")
+
     if tool not in known_tools:
         return broken(ExtractionErrorType.UNKNOWN_TOOL_NAME, unknown_tool_details(tool, known_tools))
 
     arguments = decode_arguments(call.arguments.strip() or "{}")
     if isinstance(arguments, ArgumentProblem):
-        text = decode_strictly(call.arguments)
-        if text is None or isinstance(text, str):
-            again = decode_arguments(text or "{}")
-            arguments = arguments if isinstance(again, ArgumentProblem) else again
+        decoded = _decode_twice(call.arguments)
+        if decoded is not None:
+            arguments = decoded
 
     if isinstance(arguments, ArgumentProblem):
         return broken(arguments.kind, arguments.details)
 
     return ToolInvocation(tool, arguments, 0)
+
+
+def _decode_twice(text: str) -> JsonMap | None:
+    """The arguments of a JSON text that holds JSON, or of null; None where there are none, or they are empty."""
+    inner = decode_strictly(text)
+    if inner is None:
+        inner = "{}"
+
+    if not isinstance(inner, str):
+        return None
+
+    arguments = decode_arguments(inner or "{}")
+    if isinstance(arguments, ArgumentProblem):
+        return None
+
+    return arguments
 
 
 def fitting(
@@ -135,26 +171,32 @@ def fitting(
 
 
 def _shapes(call: ToolInvocation, tools: ToolSchemas) -> Iterator[JsonMap]:
-    wrapped: Any = None
-
-    if len(call.args) == 1:
-        [(key, value)] = call.args.items()
-        if isinstance(value, str) and key in _WRAPPERS:
-            wrapped = decode_strictly(value)
-        else:
-            wrapped = value
-
-        wrapped = wrapped if key in _WRAPPERS else None
-
-    for shape in (call.args, wrapped):
-        if not isinstance(shape, dict):
+    for arguments in (call.args, _wrapped_arguments(call)):
+        if not isinstance(arguments, dict):
             continue
 
-        yield shape
+        yield arguments
         tool = call.tool_name
-        some = {key: value for key, value in shape.items() if value is not None or tools.requires(tool, key)}
-        yield some
-        yield {key: _decoded(value, tools.types(tool, key)) for key, value in some.items()}
+        without_null = {
+            name: value for name, value in arguments.items() if value is not None or tools.requires(tool, name)
+        }
+        yield without_null
+        yield {name: _decoded(value, tools.types(tool, name)) for name, value in without_null.items()}
+
+
+def _wrapped_arguments(call: ToolInvocation) -> Any:
+    """The value of a single argument that wraps the others, decoded where it is JSON text; None where none does."""
+    if len(call.args) != 1:
+        return None
+
+    [(name, value)] = call.args.items()
+    if name not in _WRAPPERS:
+        return None
+
+    if isinstance(value, str):
+        return decode_strictly(value)
+
+    return value
 
 
 def _decoded(value: Any, types: frozenset[str]) -> Any:

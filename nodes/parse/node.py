@@ -6,7 +6,7 @@ from typing_extensions import TypedDict
 
 from mendgraph.nodes.language.history import without_thoughts
 from mendgraph.nodes.parse.reading import Reader, read_reply
-from mendgraph.nodes.parse.written_calls import kept_part
+from mendgraph.nodes.parse.written_calls import drop_invented
 from mendgraph.nodes.records import Correction, ModelReply, Reading
 
 
@@ -21,25 +21,25 @@ class ParseState(TypedDict, total=False):
 def parse(state: ParseState, reader: Reader) -> dict[str, Any]:
     """Read the reply; a reply that is not malformed closes the open corrections, so they leave the prompt.
 
-    Where the model thought aloud or went on to invent results, `reply` is what it said beside and before that. With new
-    calls the verdicts and results of the ones before are forgotten: a step that is cut off before guard has none.
+    Where the model thought aloud or went on to invent results, the `reply` of the update is without both. With new
+    calls the verdicts and results of the step before are dropped: a step that is cut off before guard has none.
     """
-    said = state.get("reply") or ModelReply()
-    reply = kept_part(without_thoughts(said), reader.known_tools)
-    read = read_reply(reply, state.get("step", 0), reader)
-    update: dict[str, Any] = read._asdict()
+    reply = state.get("reply") or ModelReply()
+    remaining = drop_invented(without_thoughts(reply), reader.known_tools)
+    reading = read_reply(remaining, state.get("step", 0), reader)
+    update: dict[str, Any] = reading._asdict()
     text = update.pop("text")
 
     if text is not None:
-        reply = reply.model_copy(update={"text": text})
+        remaining = remaining.model_copy(update={"text": text})
 
-    if read.reading is Reading.CALLS:
+    if reading.reading is Reading.CALLS:
         update |= {"verdicts": [], "results": []}
 
-    if reply is not said:
-        update["reply"] = reply
+    if remaining is not reply:
+        update["reply"] = remaining
 
-    if read.reading is not Reading.MALFORMED and state.get("corrections"):
+    if reading.reading is not Reading.MALFORMED and state.get("corrections"):
         update["corrections"] = []
 
     return update

@@ -1,4 +1,4 @@
-"""What a reply means: calls in order, errors, or an answer. One verdict for text and native, whole or streamed.
+"""What a reply means: calls in order, errors, or an answer. One verdict for text and native, complete or streamed.
 
 The finish reason is judged before anything else: a reply that was cut, refused or filtered never runs a call, however
 complete its calls look. Then each call is read, in order, and its arguments are checked against its tool's schema;
@@ -8,13 +8,11 @@ with nothing to call is the answer.
 
 import json
 from collections.abc import Callable, Sequence
-from itertools import count
 from typing import Any, Final, NamedTuple
 
-from mendgraph.nodes.language.blocks import EDIT_TOOL, read_blocks
+from mendgraph.nodes.language.block_form import BlockReader
 from mendgraph.nodes.language.formats.call_format import ToolSchemas
 from mendgraph.nodes.language.formats.recognition import whole_calls
-from mendgraph.nodes.language.names import is_question, named_paths
 from mendgraph.nodes.language.text_protocol import ReadCall, extract_in_order, unknown_tool_details, without_lines
 from mendgraph.nodes.parse.answers import NOTHING_CHANGED, TurnFacts, paths_to_check
 from mendgraph.nodes.parse.native_calls import fitting, read_native_calls
@@ -22,7 +20,6 @@ from mendgraph.nodes.parse.written_calls import on_their_lines, read_written, wi
 from mendgraph.nodes.records import (
     Answer,
     CallError,
-    EditForm,
     ExtractionError,
     ExtractionErrorType,
     FinishReason,
@@ -35,23 +32,25 @@ from mendgraph.nodes.records import (
     ToolInvocation,
 )
 
-ANSWER_TOOL = "final_answer"
-CHECKS_TOOL = "run_checks"
+ANSWER_TOOL: Final = "final_answer"
+CHECKS_TOOL: Final = "run_checks"
 
 MOST_CALLS: Final = 64
-"""Calls of one reply that are run. The results of more would not be looked at one by one, and a reply that has
-thousands is a model that repeats itself: what it sees of the first ones has to come before the next ones."""
+"""Calls of one reply that are run. A reply that has thousands is a model that repeats itself: it has to see the results
+of the first ones before the next ones."""
+
+Item = ToolCall | CallError
 
 
 class ReplyReading(NamedTuple):
-    """What `parse` found. `items` are the calls and malformed calls in order; `errors` those of a malformed reply.
+    """What a reply means. `items` are the calls and malformed calls in order; `errors` those of a malformed reply.
 
     A malformed reply with calls among its items has written all of them in another format, and `heal` repairs it.
-    `text` is what the history has of such a reply, None where it has the reply as it is.
+    `text` stands for the reply's text in the history, None where that stays as it is.
     """
 
     reading: Reading
-    items: list[ToolCall | CallError]
+    items: list[Item]
     errors: list[ExtractionError]
     answer: Answer | None = None
     text: str | None = None
@@ -62,8 +61,8 @@ class Reader(NamedTuple):
 
     `validate` checks arguments against a tool's schema: the canonical arguments, or what is wrong with them.
     `check_answer` checks a final answer against the user's schema: what is wrong with it, or nothing.
-    `shown_files` are those that the model was shown in this turn, for the block form, where a small model answers by
-    their names. `turn` is what is known of the turn, and `judge_answer` says what else speaks against an answer's text.
+    `turn` holds facts of the turn, and `judge_answer` says what else speaks against an answer's text.
+    `blocks` reads the edits of the block form, None in other forms.
     `offered` are the tools that the model is told of, None means all.
     `paths_of` gives the files that a call names inside of an argument, `schema_of` the schema of a tool's arguments.
     `texts` are those that the model was shown in files, pages and results, and `looking` the tools that only read.
@@ -74,7 +73,6 @@ class Reader(NamedTuple):
     validate: Callable[[str, dict[str, Any]], dict[str, Any] | list[str]]
     check_answer: Callable[[Answer], list[str]]
     writing_tools: frozenset[str] = frozenset()
-    shown_files: tuple[str, ...] = ()
     turn: TurnFacts = TurnFacts()
     judge_answer: Callable[[str], ExtractionError | None] = lambda _: None
     offered: frozenset[str] | None = None
@@ -82,6 +80,7 @@ class Reader(NamedTuple):
     schema_of: Callable[[str], JsonMap] = lambda _: {}
     texts: Callable[[], Sequence[str]] = lambda: ()
     looking: frozenset[str] = frozenset()
+    blocks: BlockReader | None = None
 
     @property
     def tools(self) -> ToolSchemas:
@@ -91,33 +90,32 @@ class Reader(NamedTuple):
 
 def read_reply(reply: ModelReply, step: int, reader: Reader) -> ReplyReading:
     """Read one complete reply. Never raises; `step` makes the ids of calls that have none unique in the thread."""
-    if (broken := _broken_reply(reply)) is not None:
-        thought = None
-        if broken.error_type is ExtractionErrorType.THOUGHT_ONLY_REPLY:
-            thought = _thought(reply, step, reader)
+    error = _broken_reply(reply)
+    if error is not None and error.error_type is ExtractionErrorType.THOUGHT_ONLY_REPLY:
+        return _thought(reply, step, reader) or _malformed([error])
 
-        return thought or _malformed([broken])
+    if error is not None:
+        return _malformed([error])
 
     calls, prose, text, quotes = _read_calls(reply, step, reader)
-    terminal = bool(calls) and calls[-1].terminal
-    items = completed([_checked(call, reader) for call in calls], prose, step, reader, terminal=terminal)
+    is_terminal = bool(calls) and calls[-1].terminal
+    checked = [_checked(call, reader) for call in calls]
+    items = completed(checked, prose, step, reader, terminal=is_terminal)
 
     if not items:
         return _judged_answer(reply, quotes, step, reader)
 
-    if all(isinstance(item, CallError) for item in items):
-        items_read = items[: MOST_CALLS + 1]  # what is beyond says the same of each
-        return ReplyReading(
-            Reading.MALFORMED, items, [item.error for item in items_read if isinstance(item, CallError)]
-        )
+    errors = [item.error for item in items if isinstance(item, CallError)]
+    if len(errors) == len(items):
+        return ReplyReading(Reading.MALFORMED, items, errors[: MOST_CALLS + 1])  # those beyond all say the same
 
     formats = [item.format for item in items if isinstance(item, ToolCall) and not item.implied]
     if all(formats):
         return ReplyReading(Reading.MALFORMED, items, [_in_other_format(reply.text, formats[0])], text=text)
 
-    only = items[0]
-    if len(items) == 1 and isinstance(only, ToolCall) and only.tool == ANSWER_TOOL:
-        return ReplyReading(Reading.ANSWER, items, [], Answer.given(only.arguments))
+    first = items[0]
+    if len(items) == 1 and isinstance(first, ToolCall) and first.tool == ANSWER_TOOL:
+        return ReplyReading(Reading.ANSWER, items, [], Answer.given(first.arguments))
 
     return ReplyReading(Reading.CALLS, items, [], text=text)
 
@@ -142,67 +140,73 @@ def _thought(reply: ModelReply, step: int, reader: Reader) -> ReplyReading | Non
     return ReplyReading(Reading.MALFORMED, calls, [error], text=text)
 
 
-def completed(
-    items: list[ToolCall | CallError], prose: str, step: int, reader: Reader, *, terminal: bool = False
-) -> list[ToolCall | CallError]:
-    """The calls of a reply with those that it implies: an answer after whole edits, and checks before an answer.
+def completed(items: list[Item], prose: str, step: int, reader: Reader, *, terminal: bool = False) -> list[Item]:
+    """The calls of a reply with those that it implies: an answer after complete edits, and checks before an answer.
 
     A `terminal` reply ends the work with its last call, so an answer follows it. Source: spec 4.
 
     A final answer that something speaks against is malformed, unless calls beside it may still make it true. Calls
     beyond `MOST_CALLS` are malformed as well.
     """
-    too_many = f"Not run: a reply may hold {MOST_CALLS} calls at most. Send it again."
-    one_too_many = ExtractionError(ExtractionErrorType.TOO_MANY_CALLS, 0, "", too_many)
-    items = [*items[:MOST_CALLS], *(_refused(item, one_too_many) for item in items[MOST_CALLS:])]
+    details = f"Not run: a reply may hold {MOST_CALLS} calls at most. Send it again."
+    too_many = ExtractionError(ExtractionErrorType.TOO_MANY_CALLS, 0, "", details)
+    items = [*items[:MOST_CALLS], *(_refused(item, too_many) for item in items[MOST_CALLS:])]
 
-    if not _changing(items, reader):
-        for place, item in enumerate(items):
-            if isinstance(item, ToolCall) and item.tool == ANSWER_TOOL:
-                error = _answer_error(str(item.arguments.get("answer", "")), reader)
-                items[place] = _refused(item, error) if error else item
+    if not _changed_paths(items, reader):
+        items = [_refused_answer(item, reader) for item in items]
 
     implied = _implied_answer(items, prose, step, reader, terminal=terminal)
     return _with_checks([*items, *implied], step, reader)
 
 
-def _refused(item: ToolCall | CallError, error: ExtractionError) -> CallError:
+def _refused(item: Item, error: ExtractionError) -> CallError:
     return CallError(call_id=item.call_id, tool=item.tool, raw_arguments=item.raw_arguments, error=error)
 
 
-def check_call(call: ToolInvocation, call_id: str, raw_arguments: str, reader: Reader) -> ToolCall | CallError:
+def _refused_answer(item: Item, reader: Reader) -> Item:
+    """The call, malformed where it is a final answer that something speaks against."""
+    if not isinstance(item, ToolCall) or item.tool != ANSWER_TOOL:
+        return item
+
+    error = _answer_error(str(item.arguments.get("answer", "")), reader)
+    if error is None:
+        return item
+
+    return _refused(item, error)
+
+
+def check_call(call: ToolInvocation, call_id: str, raw_arguments: str, reader: Reader) -> Item:
     """Check one well-formed call against its tool's schema, and a final answer against the user's as well."""
-    checked = reader.validate(call.tool_name, call.args)
-    if not isinstance(checked, dict):
-        other = fitting(call, reader.tools, reader.validate)
-        checked, raw_arguments = other or (checked, raw_arguments)
+    arguments = reader.validate(call.tool_name, call.args)
+    if not isinstance(arguments, dict):
+        fitted = fitting(call, reader.tools, reader.validate)
+        if fitted is not None:
+            arguments, raw_arguments = fitted
 
     kind = ExtractionErrorType.INVALID_ARGUMENTS
-    problems = checked
+    problems: list[str] = []
 
-    if isinstance(checked, dict):
+    if not isinstance(arguments, dict):
+        problems = arguments
+    elif call.tool_name == ANSWER_TOOL:
         kind = ExtractionErrorType.INVALID_ANSWER
+        problems = reader.check_answer(Answer.given(arguments))
 
-        if call.tool_name == ANSWER_TOOL:
-            problems = reader.check_answer(Answer.given(checked))
-        else:
-            problems = []
-
-    if problems or not isinstance(checked, dict):
-        details = f"{call.tool_name}: " + "; ".join(problems)
+    if problems or not isinstance(arguments, dict):
+        details = f"{call.tool_name}: {'; '.join(problems)}"
         error = ExtractionError(kind, call.line_number, raw_arguments[:200], details)
         return CallError(call_id=call_id, tool=call.tool_name, raw_arguments=raw_arguments, error=error)
 
     return ToolCall(
         call_id=call_id,
         tool=call.tool_name,
-        arguments=checked,
+        arguments=arguments,
         raw_arguments=raw_arguments,
         line_number=call.line_number,
     )
 
 
-def _checked(call: ReadCall, reader: Reader) -> ToolCall | CallError:
+def _checked(call: ReadCall, reader: Reader) -> Item:
     if isinstance(call.outcome, ExtractionError):
         error = call.outcome
         if error.error_type is ExtractionErrorType.UNKNOWN_TOOL_NAME and reader.offered is not None:
@@ -218,28 +222,31 @@ def _checked(call: ReadCall, reader: Reader) -> ToolCall | CallError:
 
 
 def _broken_reply(reply: ModelReply) -> ExtractionError | None:
+    """Why nothing of a reply may run, by its finish reason, or because it has neither text nor calls."""
     kinds = ExtractionErrorType
     finish = reply.finish_reason
-    said_nothing = not reply.text.strip() and not reply.calls
+    is_empty = not reply.text.strip() and not reply.calls
 
     if finish is FinishReason.LENGTH:
-        when = ""
-        if said_nothing and reply.reasoning:
-            when = " while it was still thinking"
-
-        broken = kinds.TRUNCATED_REPLY, f"The reply was cut at the token limit{when}. Nothing was executed."
+        kind = kinds.TRUNCATED_REPLY
+        when = " while it was still thinking" if is_empty and reply.reasoning else ""
+        details = f"The reply was cut at the token limit{when}. Nothing was executed."
     elif finish is FinishReason.REFUSAL:
-        broken = kinds.REFUSED_REPLY, f"The model refused: {reply.refusal[:300]}"
+        kind = kinds.REFUSED_REPLY
+        details = f"The model refused: {reply.refusal[:300]}"
     elif finish is FinishReason.CONTENT_FILTER:
-        broken = kinds.FILTERED_REPLY, "The endpoint's content filter stopped the reply."
-    elif not said_nothing:
+        kind = kinds.FILTERED_REPLY
+        details = "The endpoint's content filter stopped the reply."
+    elif not is_empty:
         return None
     elif reply.reasoning.strip():
-        broken = kinds.THOUGHT_ONLY_REPLY, "The reply was only thought: no answer and no tool call."
+        kind = kinds.THOUGHT_ONLY_REPLY
+        details = "The reply was only thought: no answer and no tool call."
     else:
-        broken = kinds.EMPTY_REPLY, "The reply was empty."
+        kind = kinds.EMPTY_REPLY
+        details = "The reply was empty."
 
-    return ExtractionError(broken[0], 0, reply.text[:200], broken[1])
+    return ExtractionError(kind, 0, reply.text[:200], details)
 
 
 def _read_calls(reply: ModelReply, step: int, reader: Reader) -> tuple[list[ReadCall], str, str | None, str]:
@@ -249,124 +256,131 @@ def _read_calls(reply: ModelReply, step: int, reader: Reader) -> tuple[list[Read
     Blocks in the answer to a question are quotations: who asks wants nothing changed.
     """
     prefix = f"call_{step}"
-    native_protocol = reader.profile.protocol is Protocol.NATIVE
-    blocks = reader.profile.edit_form is EditForm.BLOCKS
-    edits, prose, text = _edits(reply.text, reader) if blocks else ([], "", reply.text)
-    native = read_native_calls(reply.calls, reader.tools, prefix)
+    is_native = reader.profile.protocol is Protocol.NATIVE
+    blocks = reader.blocks
+    edits: list[ReadCall] = []
+    prose = ""
+    text = reply.text
 
-    answered = any(call.tool == ANSWER_TOOL for call in native)
-    plain = native_protocol and (bool(native) or not blocks)
-    written = read_written(text, reader.tools, reader.texts, answered=answered, native=plain)
-    outcomes = [call.outcome[:2] for call in native]
-    calls = [call for call in written.calls if call.outcome[:2] not in outcomes]
-    text_kept = None
+    if blocks is not None:
+        edits, prose, text = _edits(reply.text, blocks, reader)
 
-    if any(call.format and isinstance(call.outcome, ToolInvocation) for call in calls) and not edits:
-        if native_protocol:
-            text_kept = written.prose
+    native_calls = read_native_calls(reply.calls, reader.tools, prefix)
+    answered = any(call.tool == ANSWER_TOOL for call in native_calls)
+    native_only = is_native and (bool(native_calls) or blocks is None)
+    written = read_written(text, reader.tools, reader.texts, answered=answered, native=native_only)
+    native_outcomes = [call.outcome[:2] for call in native_calls]
+    calls = [call for call in written.calls if call.outcome[:2] not in native_outcomes]
+    history_text = None
+
+    if not edits and any(call.format and isinstance(call.outcome, ToolInvocation) for call in calls):
+        if is_native:
+            history_text = written.prose
         else:
-            text_kept = with_lines(written.prose, calls)
+            history_text = with_lines(written.prose, calls)
+            calls = on_their_lines(written.prose, calls)
 
-    if text_kept is not None and not native_protocol:
-        calls = on_their_lines(written.prose, calls)
+    if native_only:
+        return [*native_calls, *_numbered(calls, prefix, native_calls)], "", history_text, written.quotes
 
-    if plain:
-        return [*native, *_numbered(calls, prefix, native)], "", text_kept, written.quotes
+    if native_calls:
+        edits = []
 
-    edits = edits if not native else []
-    said = prose if not calls else ""
-    calls = [call for call in calls if not _is_heading(call, [edit.outcome for edit in edits], reader)]
+    if calls:
+        prose = ""
+
+    if blocks is not None:
+        calls = [call for call in calls if not blocks.names_file_of(call, edits)]
+
     in_order = sorted([*calls, *edits], key=lambda call: call.line_number)
+    return [*_numbered(in_order, prefix, native_calls), *native_calls], prose, history_text, written.quotes
 
-    return [*_numbered(in_order, prefix, native), *native], said, text_kept, written.quotes
 
-
-def _edits(text: str, reader: Reader) -> tuple[list[ReadCall], str, str]:
+def _edits(text: str, blocks: BlockReader, reader: Reader) -> tuple[list[ReadCall], str, str]:
     """The edits of a reply in block form, the prose around them, and the text without their blocks."""
-    extracted = extract_in_order(text, reader.known_tools, fenced=False)
-    if not extracted and whole_calls(text, reader.tools):
+    tool_lines = extract_in_order(text, reader.known_tools, fenced=False)
+    if not tool_lines and whole_calls(text, reader.tools):
         return [], "", text
 
-    plain = without_lines(text, [(call.line_number + 1, call.end_line) for call in extracted])
-    blocks = read_blocks(plain, reader.shown_files, reader.turn.request or None)
-    pairs = zip(blocks.outcomes, blocks.lines, strict=True)
-    edits_taken = [(edit, lines) for edit, lines in pairs if not _holds_call(edit, reader)]
-    remaining_text = without_lines(text, [lines for _, lines in edits_taken])
+    plain = without_lines(text, [(call.line_number + 1, call.end_line) for call in tool_lines])
+    read = blocks.edits(plain)
+    edits = []
+    edit_lines = []
 
-    if is_question(reader.turn.request):
+    for edit, lines in zip(read.calls, read.lines, strict=True):
+        if not _holds_call(edit.outcome, reader):
+            edits.append(edit)
+            edit_lines.append(lines)
+
+    remaining_text = without_lines(text, edit_lines)
+    if blocks.is_question:
         return [], "", remaining_text
 
-    edits = []
-
-    for edit, _ in edits_taken:
-        if isinstance(edit, ExtractionError):
-            body = edit.line_content
-        else:
-            body = str(edit.args["content"])
-
-        edits.append(ReadCall(EDIT_TOOL, body, edit))
-
-    return edits, blocks.prose, remaining_text
+    return edits, read.prose, remaining_text
 
 
 def _holds_call(edit: ToolInvocation | ExtractionError, reader: Reader) -> bool:
     """Whether the new text of a file is a call, and the file's name only stands in a sentence before it."""
     if isinstance(edit, ExtractionError) or str(edit.args["path"]).endswith((".json", ".md")):
         return False
+
     return bool(read_written(str(edit.args["content"]), reader.tools, answered=False).calls)
 
 
-def _is_heading(line: ReadCall, edits: Sequence[ToolInvocation | ExtractionError], reader: Reader) -> bool:
-    """Whether a call only names the file whose new text the reply gives, or would read what is known already."""
-    if not edits or not isinstance(line.outcome, ToolInvocation) or line.outcome.args.keys() != {"path"}:
-        return False
-
-    path = line.outcome.args["path"]
-    is_shown = line.tool == "read_file" and (path in reader.shown_files or path in named_paths(reader.turn.request))
-    return is_shown or any(isinstance(edit, ToolInvocation) and edit.args["path"] == path for edit in edits)
-
-
 def _numbered(calls: Sequence[ReadCall], prefix: str, others: Sequence[ReadCall]) -> list[ReadCall]:
+    """The calls with ids `<prefix>_<number>` that none of the others has."""
     ids = {call.call_id for call in others}
-    free = (name for index in count() if (name := f"{prefix}_{index}") not in ids)
-    return [call._replace(call_id=call_id) for call, call_id in zip(calls, free, strict=False)]
+    numbered = []
+    number = 0
+
+    for call in calls:
+        while f"{prefix}_{number}" in ids:
+            number += 1
+
+        numbered.append(call._replace(call_id=f"{prefix}_{number}"))
+        number += 1
+
+    return numbered
 
 
-def _implied_answer(
-    items: list[ToolCall | CallError], prose: str, step: int, reader: Reader, *, terminal: bool
-) -> list[ToolCall]:
+def _implied_answer(items: Sequence[Item], prose: str, step: int, reader: Reader, *, terminal: bool) -> list[ToolCall]:
     """The answer that a reply implies, without a word where it has none: `stop` says what was changed.
 
-    In the block form a reply that does nothing but change files is the whole work, and its prose the answer: a small
+    In the block form a reply that does nothing but change files is the complete work, and its prose the answer: a small
     model that is asked whether it is done does the same again. So is a `terminal` reply. The answer stands only if
     every call worked, and never where the user wants a value of a certain shape.
     """
-    if reader.check_answer(Answer(text=prose)) or not items:
+    if ANSWER_TOOL not in reader.known_tools or reader.check_answer(Answer(text=prose)) or not items:
         return []
+
     if not all(isinstance(item, ToolCall) and item.tool != ANSWER_TOOL for item in items):
         return []
 
-    edits = all(item.tool in reader.writing_tools for item in items)
-    if not terminal and not (edits and reader.profile.edit_form is EditForm.BLOCKS):
+    only_edits = all(item.tool in reader.writing_tools for item in items)
+    if not terminal and not (only_edits and reader.blocks is not None):
         return []
-    if not edits and _answer_error(prose, reader) is not None:
+
+    if not only_edits and _answer_error(prose, reader) is not None:
         return []
 
     return [_implied(ANSWER_TOOL, {"answer": prose}, f"call_{step}_answer")]
 
 
-def _with_checks(items: list[ToolCall | CallError], step: int, reader: Reader) -> list[ToolCall | CallError]:
+def _with_checks(items: list[Item], step: int, reader: Reader) -> list[Item]:
     """The calls of a reply and, where an answer is among them, the checks of what they change, after all of that."""
     tools = [item.tool if isinstance(item, ToolCall) else "" for item in items]
-    paths = None
-    if ANSWER_TOOL in tools:
-        paths = paths_to_check(reader.turn, _changing(items, reader))
+    if ANSWER_TOOL not in tools:
+        return items
 
+    paths = paths_to_check(reader.turn, _changed_paths(items, reader))
     if paths is None:
         return items
 
-    written = [at + 1 for at, tool in enumerate(tools) if tool in reader.writing_tools]
-    place = max(tools.index(ANSWER_TOOL), *written, 0)
+    place = tools.index(ANSWER_TOOL)
+    for index, tool in enumerate(tools):
+        if tool in reader.writing_tools:
+            place = max(place, index + 1)
+
     return [*items[:place], _implied_checks(paths, step), *items[place:]]
 
 
@@ -375,27 +389,32 @@ def _implied_checks(paths: Sequence[str], step: int) -> ToolCall:
 
 
 def _implied(tool: str, arguments: dict[str, Any], call_id: str) -> ToolCall:
-    raw = ""
+    raw_arguments = ""
     if tool == CHECKS_TOOL:
-        raw = json.dumps(arguments, ensure_ascii=False)
+        raw_arguments = json.dumps(arguments, ensure_ascii=False)
 
-    return ToolCall(call_id=call_id, tool=tool, arguments=arguments, raw_arguments=raw, implied=True)
-
-
-def _changing(items: Sequence[ToolCall | CallError], reader: Reader) -> tuple[str, ...]:
-    changes = [item for item in items if isinstance(item, ToolCall) and item.tool in reader.writing_tools]
-    return tuple(path for call in changes for path in [*_named(call), *reader.paths_of(call)] or ["a file"])
+    return ToolCall(call_id=call_id, tool=tool, arguments=arguments, raw_arguments=raw_arguments, implied=True)
 
 
-def _named(call: ToolCall) -> list[str]:
-    return [str(call.arguments[field]) for field in ("path", "target") if field in call.arguments]
+def _changed_paths(items: Sequence[Item], reader: Reader) -> tuple[str, ...]:
+    """The files that the calls of a reply change; "a file" stands for those that are not named."""
+    paths: list[str] = []
+
+    for item in items:
+        if isinstance(item, ToolCall) and item.tool in reader.writing_tools:
+            named = [str(item.arguments[field]) for field in ("path", "target") if field in item.arguments]
+            paths += [*named, *reader.paths_of(item)] or ["a file"]
+
+    return tuple(paths)
 
 
 def _answer_error(answer: str, reader: Reader) -> ExtractionError | None:
     """What speaks against an answer of a reply that changes nothing itself; None where nothing does."""
-    missing = reader.turn.change_required and not reader.turn.changed
-    required = ExtractionError(ExtractionErrorType.UNFOUNDED_CLAIM, 0, answer[:200], NOTHING_CHANGED)
-    return reader.judge_answer(answer) or (required if missing else None)
+    error = reader.judge_answer(answer)
+    if error is None and reader.turn.change_required and not reader.turn.changed:
+        return ExtractionError(ExtractionErrorType.UNFOUNDED_CLAIM, 0, answer[:200], NOTHING_CHANGED)
+
+    return error
 
 
 def _judged_answer(reply: ModelReply, quotes: str, step: int, reader: Reader) -> ReplyReading:
@@ -403,17 +422,15 @@ def _judged_answer(reply: ModelReply, quotes: str, step: int, reader: Reader) ->
     answer = Answer(text=reply.text.strip(), quotes=quotes)
     problems = reader.check_answer(answer)
 
-    if reader.profile.edit_form is EditForm.BLOCKS:
-        blocks = read_blocks(answer.text, reader.shown_files)
-        asked_of = (f"/{answer.text.strip('`*: ')}".endswith(f"/{path}") for path in named_paths(reader.turn.request))
-        if (blocks.outcomes and not blocks.prose) or any(asked_of):
-            problems = [*problems, "this shows a file instead of answering"]
+    if reader.blocks is not None and reader.blocks.shows_file(answer.text):
+        problems = [*problems, "this shows a file instead of answering"]
 
     if problems:
         kind = ExtractionErrorType.INVALID_ANSWER
         return _malformed([ExtractionError(kind, 0, reply.text[:200], "; ".join(problems))])
 
-    if error := _answer_error(answer.text, reader):
+    error = _answer_error(answer.text, reader)
+    if error is not None:
         return _malformed([error])
 
     paths = paths_to_check(reader.turn)

@@ -6,7 +6,7 @@ has invented. Quotations are no calls.
 """
 
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from itertools import pairwise
 from typing import Final, NamedTuple
 
@@ -70,40 +70,62 @@ def read_written(
         lines = [_unless_shown(call, text, texts) for call in lines[:_MOST_CHECKED] if _names_a_tool(call, tools)]
         quotes = next((call.format for call in lines if call.line_number not in unfenced), "")
         lines = [call for call in lines if not call.format or call.line_number in unfenced]
+
     if not markups:
         return Written(lines, text, quotes)
 
     if answered:
         markups = [markup for markup in markups if not text.startswith(("```", "~~~"), markup.start)]
+
     calls = [markup for markup in markups if not markup.quoted]
     quotes = quotes or next((markup.format for markup in markups if markup.quoted), "")
     invented = _invention(text, markups, tools.names)
-    prose = without_markup(text[:invented], [call for call in calls if invented is None or call.start < invented])
+    before_invention = [call for call in calls if invented is None or call.start < invented]
+    prose = without_markup(text[:invented], before_invention)
+
     if quotes and not calls and not lines and not plain.strip():
         calls = [markup._replace(quoted=False, problem=_ONLY_QUOTED) for markup in markups]
 
-    refused = _shown_calls(text, calls, texts)
-    foreign: list[ReadCall] = []
-    first_of_last = 0
-    at = 0
-    line = 1
-    for each in calls:
-        if text[at : each.start].strip():
-            first_of_last = len(foreign)
-        line += text.count("\n", at, each.start)
-        reason = ""
-        if invented is not None and each.start > invented:
-            reason = _INVENTED
-        reason = reason or (_SHOWN if each.start in refused else each.problem)
-        foreign += _read_calls(each, text, line, tools, reason)
-        at = each.end
-        line = line + text.count("\n", each.start, each.end)
-    last_calls = [] if text[at:].strip() else foreign[first_of_last:]
+    markup_calls, last_calls = _markup_calls(text, calls, tools, invented, _shown_calls(text, calls, texts))
     if lines:
-        in_order = sorted([*lines, *foreign], key=lambda call: call.line_number)
+        in_order = sorted([*lines, *markup_calls], key=lambda call: call.line_number)
     else:
-        in_order = foreign
+        in_order = markup_calls
+
     return Written(in_order, prose, quotes, last_calls)
+
+
+def _markup_calls(
+    text: str, markups: Sequence[Markup], tools: ToolSchemas, invented: int | None, refused: Collection[int]
+) -> tuple[list[ReadCall], list[ReadCall]]:
+    """The calls of these markups, and those of them at the very end of the text.
+
+    What begins after the place `invented` or at a `refused` one is malformed.
+    """
+    calls: list[ReadCall] = []
+    first_of_last = 0
+    end = 0
+    line = 1
+
+    for markup in markups:
+        if text[end : markup.start].strip():
+            first_of_last = len(calls)
+
+        line += text.count("\n", end, markup.start)
+        reason = markup.problem
+        if invented is not None and markup.start > invented:
+            reason = _INVENTED
+        elif markup.start in refused:
+            reason = _SHOWN
+
+        calls += _read_calls(markup, text, line, tools, reason)
+        line += text.count("\n", markup.start, markup.end)
+        end = markup.end
+
+    if text[end:].strip():
+        return calls, []
+
+    return calls, calls[first_of_last:]
 
 
 def _names_a_tool(call: ReadCall, tools: ToolSchemas) -> bool:
@@ -153,29 +175,35 @@ def _shown_calls(text: str, calls: Sequence[Markup], texts: Callable[[], Sequenc
 
     Of a raw value it is not known where it ends if what stands between two values was shown: all of them are refused.
     """
-    written = [call for call in calls if call.calls][:_MOST_CHECKED]
-    texts_shown = "\0".join(texts()) if written else ""
+    markups = [markup for markup in calls if markup.calls][:_MOST_CHECKED]
+    texts_shown = "\0".join(texts()) if markups else ""
     if not texts_shown:
         return set()
 
-    places = [place for written_call in written for call in written_call.calls for place in call.values]
-    joints = [text[end:start].strip() for (_, end), (start, _) in pairwise(places)]
-    if any(joint and joint in texts_shown for joint in joints):
-        return {each.start for each in written if any(call.values for call in each.calls)}
+    values_of = {}
+    for markup in markups:
+        values_of[markup.start] = [place for call in markup.calls for place in call.values]
+
+    places = [place for values in values_of.values() for place in values]
+    for (_, end), (start, _) in pairwise(places):
+        between = text[end:start].strip()
+        if between and between in texts_shown:
+            return {start for start, values in values_of.items() if values}
 
     refused = set()
-
-    for written_call in written:
-        last = max((end for call in written_call.calls for _, end in call.values), default=written_call.end)
-        if text[written_call.start : last].strip() in texts_shown:
-            refused.add(written_call.start)
+    for markup in markups:
+        ends = [end for _, end in values_of[markup.start]]
+        last = max(ends, default=markup.end)
+        if text[markup.start : last].strip() in texts_shown:
+            refused.add(markup.start)
 
     return refused
 
 
 def with_lines(prose: str, calls: Sequence[ReadCall]) -> str:
     """The text of a reply for the history in the text protocol: its prose, then a line for each call."""
-    return "\n".join(filter(None, [prose, *(f"tool: {call.tool}({call.raw_arguments})" for call in calls)]))
+    lines = [f"tool: {call.tool}({call.raw_arguments})" for call in calls]
+    return "\n".join([prose, *lines] if prose else lines)
 
 
 def on_their_lines(prose: str, calls: Sequence[ReadCall]) -> list[ReadCall]:
@@ -192,29 +220,28 @@ def on_their_lines(prose: str, calls: Sequence[ReadCall]) -> list[ReadCall]:
 # --- A reply without what the model invented after its calls: results, and the next words of a person
 
 
-def kept_part(reply: ModelReply, known_tools: frozenset[str]) -> ModelReply:
+def drop_invented(reply: ModelReply, known_tools: frozenset[str]) -> ModelReply:
     """The reply up to where it begins to invent; the same object where it does not, or where calls follow.
 
-    Where the token limit cut what was invented, all of what is kept is there.
+    Where the token limit cut what was invented, the remaining reply is complete.
     """
     if reply.calls or not reply.text:
         return reply
 
-    text_kept = cut_invented(reply.text, known_tools)
-    if text_kept == reply.text:
+    text = cut_invented(reply.text, known_tools)
+    if text == reply.text:
         return reply
 
-    if reply.finish_reason is FinishReason.LENGTH:
+    finish = reply.finish_reason
+    if finish is FinishReason.LENGTH:
         finish = FinishReason.STOP
-    else:
-        finish = reply.finish_reason
 
-    return reply.model_copy(update={"text": text_kept.rstrip(), "finish_reason": finish})
+    return reply.model_copy(update={"text": text.rstrip(), "finish_reason": finish})
 
 
-def was_cut(said: ModelReply, kept: ModelReply) -> bool:
-    """Whether the reply that was kept ends earlier than the one that was said, its thoughts left aside."""
-    return kept.text != without_thoughts(said).text
+def was_cut(reply: ModelReply, remaining: ModelReply) -> bool:
+    """Whether the remaining reply ends earlier than the reply of the model, its thoughts left aside."""
+    return remaining.text != without_thoughts(reply).text
 
 
 def cut_invented(text: str, known_tools: frozenset[str]) -> str:

@@ -7,8 +7,8 @@ a bounded number of times, and no run fails because of the words.
 import re
 from typing import NamedTuple
 
-from mendgraph.nodes.language.names import CODE, asks_for_a_change, is_question, orders_a_change, reports_a_problem
 from mendgraph.nodes.records import ExtractionError, ExtractionErrorType
+from mendgraph.nodes.small_model.wording import CODE, asks_for_a_change, is_question, orders_a_change, reports_a_problem
 
 NOTHING_HAPPENED = "No file was changed, so what this answer says has not happened."
 NOTHING_DONE = "The request asks for a change, and no file was changed."
@@ -16,17 +16,17 @@ _HONESTLY = "Say what was not done, and why."
 
 
 class AnswerFacts(NamedTuple):
-    """What is known of the turn when its answer comes.
+    """Facts of the turn when its answer comes.
 
-    Nothing speaks against it where the turn is `settled`: a file was changed, something may have been done elsewhere,
-    or the model was met as often as it is. `faulty` says that checks failed before anything was done, `hindered` that a
-    change was tried and may not be made, `first` that nothing was asked before.
+    An answer to a `settled` turn stands: a file was changed, something may have been done elsewhere, or the model was
+    corrected as often as it may be. `checks_failed_before` says that checks failed before anything was done,
+    `change_was_blocked` that a change was tried and refused, `first` that this is the thread's first request.
     """
 
     request: str
     settled: bool = False
-    faulty: bool = False
-    hindered: bool = False
+    checks_failed_before: bool = False
+    change_was_blocked: bool = False
     first: bool = False
 
 
@@ -48,12 +48,12 @@ def _problem(answer: str, facts: AnswerFacts) -> str:
     meant = reported or asks_for_a_change(request)
 
     if (meant and _claims_a_change(answer)) or (facts.first and _claims_own_work(answer)):
-        if facts.hindered:
+        if facts.change_was_blocked:
             return f"{NOTHING_HAPPENED} {_HONESTLY}"
         return NOTHING_HAPPENED
 
-    is_change_wanted = reported or facts.faulty or orders_a_change(request)
-    if is_change_wanted and not facts.hindered:
+    is_change_wanted = reported or facts.checks_failed_before or orders_a_change(request)
+    if is_change_wanted and not facts.change_was_blocked:
         return NOTHING_DONE
 
     return ""

@@ -12,16 +12,9 @@ from typing import Final, NamedTuple, Protocol
 
 from mendgraph.nodes.language.display import listed
 from mendgraph.nodes.language.documents import defined_names, parse_quietly
-from mendgraph.nodes.language.names import (
-    IS_TEST,
-    ORDER,
-    SENTENCES,
-    TEXT_SUFFIXES,
-    named_paths,
-    orders_a_change,
-    without_output,
-)
+from mendgraph.nodes.language.names import IS_TEST, TEXT_SUFFIXES, named_paths, without_output
 from mendgraph.nodes.language.request import Move, is_file, module_of, read_request
+from mendgraph.nodes.small_model.wording import ORDER, SENTENCES, orders_a_change
 
 MOST_LINES: Final = 5  # lines that a sentence names
 _TO_PASS: Final = re.compile(
@@ -58,7 +51,7 @@ class RequestChecks(NamedTuple):
         """The definitions that are to go from one file to another."""
         return frozenset(move.name for move in read_request(self.request).moves)
 
-    def unmet(self, texts: Mapping[str, str]) -> list[str]:
+    def unfinished_requests(self, texts: Mapping[str, str]) -> list[str]:
         """What is not as the request asks, in sentences like `load is still in app.py, line 3, 7.`.
 
         `texts` are the files that it was about, by path; what is in others is not known here, and names are those of
@@ -89,7 +82,7 @@ class RequestChecks(NamedTuple):
 
         return sentences
 
-    def wanted_tests(
+    def tests_of_request(
         self, already: Collection[str], now: TestsRun, before: TestsRun, defined: Collection[str]
     ) -> set[str]:
         """Those of the tests that failed `already` which count: the request names them, or is about what they test.

@@ -27,6 +27,7 @@ EFFECT_FILES = frozenset(
         "graph/langchain/chat_models.py",
         "graph/langchain/connections.py",
         "graph/langchain/openai_chat.py",
+        "graph/langchain/reply_reader.py",
         "graph/fleet/serving/engine.py",
         "nodes/call_model/services.py",
         "nodes/execute_tools/environment.py",

@@ -1,6 +1,7 @@
 """Rules of form: sizes of files, functions and packages, no circles, names that say something."""
 
 import ast
+import re
 from collections import Counter, defaultdict
 from graphlib import CycleError, TopologicalSorter
 from pathlib import PurePosixPath
@@ -79,9 +80,12 @@ def test_packages_form_no_circle() -> None:
         raise AssertionError(" imports ".join(reversed(circle.args[1]))) from None
 
 
-def test_every_folder_is_a_package_and_tests_follow_packages() -> None:
-    """A folder of tests below `graph` or `nodes` is that of a package, or its `attacks`."""
+def test_every_folder_is_a_package() -> None:
     folders = {PurePosixPath(path).parent for path in sources(*PACKAGES, "tests")}
-    tested = {PurePosixPath(path).parent for path in sources("tests/graph", "tests/nodes")}
-    folders |= {folder.relative_to("tests") for folder in tested if folder.name != "attacks"}
     assert sorted(str(folder) for folder in folders if not (ROOT / folder / "__init__.py").is_file()) == []
+
+
+def test_every_layer_of_tests_is_described() -> None:
+    layers = {PurePosixPath(path).parts[1] for path in sources("tests") if path.count("/") > 1}
+    described = re.findall(r"^\| `(\w+)/`", text_of("docs/testing.md"), re.MULTILINE)
+    assert sorted(described) == sorted(layers)

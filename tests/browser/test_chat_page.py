@@ -21,8 +21,8 @@ from tests.doubles.replies import Say
 from tests.doubles.scripted_server import ScriptedServer
 from tests.doubles.tool_use import use
 from tests.extent import in_sweeps
-from tests.runs.studio import Studio, told
 from tests.scenarios.sample_repair import CALC, DONE, EDIT, MENDED, READ, TASK
+from tests.surfaces.serving.studio import Studio, told
 from tests.workspace_files import changed_files, write_files
 
 BUILT = Path(__file__).parent / "build" / "agent_chat"

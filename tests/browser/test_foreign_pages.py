@@ -26,8 +26,8 @@ from tests.doubles.scripted_server import ScriptedServer
 from tests.doubles.tiny_model import write_tiny_model
 from tests.doubles.tool_use import use
 from tests.extent import in_sweeps
-from tests.runs.servers import Servers, token
-from tests.runs.studio import Studio, told
+from tests.surfaces.serving.servers import Servers, token
+from tests.surfaces.serving.studio import Studio, told
 
 pytestmark = [in_sweeps, needs_chromium]
 

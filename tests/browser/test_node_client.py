@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 
-from mendgraph.nodes.records import JsonMap
 from tests.browser.chromium import needs_node_modules
 from tests.doubles.replies import Reply, Say, Stall
 from tests.doubles.tool_use import Use, use
 from tests.extent import in_sweeps
-from tests.runs.studio import Dev, model_name, told
+from tests.surfaces.serving.studio import Dev, model_name, told
+from tests.vocabulary import JsonMap
 from tests.workspace_files import changed_files, write_files
 
 pytestmark = [in_sweeps, pytest.mark.studio]

@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 from selenium.webdriver.common.keys import Keys
 
-from mendgraph.graph.report.page import report_html
+from mendgraph import report_html
 from tests.browser.chromium import AXE, Page, needs_chromium, screenshots
 from tests.extent import in_sweeps
-from tests.graph.report.report_plays import HOSTILE, asked_run, hostile_run, page
+from tests.surfaces.report.report_plays import HOSTILE, asked_run, hostile_run, page
 
 pytestmark = needs_chromium
 

@@ -7,12 +7,12 @@ import pytest
 
 from tests.crash.fork_server import ForkServer, Played
 from tests.extent import LEVEL, sampled
-from tests.runs.approval_play import AFTER, BUG, THREE, asked, session
+from tests.surfaces.runs.approval_play import AFTER, BUG, THREE, asked, session
 
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[ForkServer]:
-    with ForkServer(None, "tests.runs.approval_play") as serving:
+    with ForkServer(None, "tests.surfaces.runs.approval_play") as serving:
         yield serving
 
 

@@ -152,7 +152,7 @@ def test_run_that_is_killed_anywhere_goes_on_as_if_nothing_had_been(
 def test_run_in_a_shared_store_that_is_killed_goes_on(
     servers: list[ForkServer], shared_store: str, tmp_path: Path, memory: Path
 ) -> None:
-    """The dead run's lock of the workspace is the server's. `tests/runs/test_shared_store.py` cuts its connections."""
+    """The dead run's lock of the workspace is the server's; `test_shared_store.py` cuts its connections."""
 
     def play(server: ForkServer, point: Point) -> None:
         place = Place(tmp_path / str(point), memory, shared_store)

@@ -12,7 +12,7 @@ from tests.crash.sweep import Point, servers_of, sweep, visited
 from tests.crash.undo_play import change, prepare
 from tests.extent import LEVEL, sampled
 from tests.memory_folder import memory_folder
-from tests.nodes.execute_tools.files.journaled_runs import tree
+from tests.workspace.files.journaled_runs import tree
 
 
 class Scene:

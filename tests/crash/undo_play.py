@@ -7,8 +7,8 @@ from mendgraph.nodes.execute_tools.files.workspace import DeleteFile, MoveFile, 
 from mendgraph.nodes.execute_tools.journal.recovery import recover
 from mendgraph.nodes.execute_tools.journal.restoring import Restored, restore
 from mendgraph.nodes.execute_tools.store.database import StoreError
-from tests.nodes.execute_tools.files.journaled_runs import World, swap
-from tests.nodes.execute_tools.files.layout import sha
+from tests.workspace.files.journaled_runs import World, swap
+from tests.workspace.files.layout import sha
 
 BEFORE = {
     "a": (b"a", 0o644),

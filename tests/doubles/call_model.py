@@ -16,13 +16,14 @@ from langchain_core.outputs import ChatGenerationChunk, ChatResult
 from pydantic import PrivateAttr
 
 from mendgraph.nodes.call_model.model import Call
-from mendgraph.nodes.call_model.prompts.prompt import Prompt, as_map
-from mendgraph.nodes.call_model.window import SUMMARY_SYSTEM
+from mendgraph.nodes.call_model.prompts.prompt import Prompt
+from mendgraph.nodes.call_model.summary import SUMMARY_SYSTEM
+from mendgraph.nodes.language.chat_messages import as_map
 from mendgraph.nodes.language.history import is_request
 from mendgraph.nodes.records import ModelReply, Protocol, ProviderErrorKind, ProviderFailure
+from tests.doubles.history import history_problems
 from tests.doubles.sdk_errors import sdk_error, status_error
 from tests.providers.openai_rules import openai_error
-from tests.runs.history import history_problems
 
 UNLIMITED = 1_000_000
 

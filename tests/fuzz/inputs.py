@@ -16,9 +16,9 @@ from mendgraph.graph.cassettes.cassette_file import render
 from mendgraph.nodes.records import ModelReply
 from tests.architecture.product import ROOT, text_of
 from tests.fuzz.recorded import recorded_replies, reply_of
-from tests.nodes.parse.readings import REGISTRY
 from tests.recorded.cassette import cassette_path, read
 from tests.recorded.table import RUNS
+from tests.rules.parse.readings import REGISTRY
 
 SLOWEST_MS: Final = 10_000
 """How long one input may take. Everything here is linear, and inputs are small."""
@@ -105,7 +105,7 @@ def replies() -> tuple[ModelReply, ...]:
 @cache
 def reply_texts() -> tuple[str, ...]:
     """What models said: in recorded runs, in the tests of real replies, and each recorded call as a line of text."""
-    real: list[dict[str, Any]] = json.loads((ROOT / "tests/runs/real_replies.json").read_text("utf-8"))
+    real: list[dict[str, Any]] = json.loads((ROOT / "tests/surfaces/runs/replies/real_replies.json").read_text("utf-8"))
     said = [reply.text for reply in replies()] + [str(case["reply"]) for case in real]
     calls = [f"tool: {call.tool}({call.arguments})" for reply in replies() for call in reply.calls]
     return tuple(sorted({text for text in (*said, *calls) if text}))

@@ -14,17 +14,18 @@ from typing import Any, Final
 import httpx2
 from openai import AsyncOpenAI, AsyncStream
 
-from mendgraph.graph.langchain.chat_model import ChatModel, _Clock, _Reading
+from mendgraph.graph.langchain.chat_model import ChatModel
 from mendgraph.graph.langchain.chat_models import endpoint_model
 from mendgraph.graph.langchain.replies import ReplyAssembly
+from mendgraph.graph.langchain.reply_reader import CallClock, ReplyReader
 from mendgraph.nodes.call_model.endpoint import PLAIN, Endpoint
 from mendgraph.nodes.call_model.model import Call
 from mendgraph.nodes.call_model.prompts.prompt import Prompt
 from mendgraph.nodes.parse.reading import Reader
 from mendgraph.nodes.records import ModelReply, ProviderFailure
-from tests.nodes.parse.readings import BLOCKS, NATIVE, NATIVE_BLOCKS, TEXT
 from tests.recorded.cassette import read
 from tests.recorded.table import RUNS
+from tests.rules.parse.readings import BLOCKS, NATIVE, NATIVE_BLOCKS, TEXT
 
 Result = ModelReply | ProviderFailure
 
@@ -87,9 +88,9 @@ async def _hear(parts: Iterable[bytes]) -> None:
     chat.async_client = _Completions(chat.root_async_client, _Body(parts))
 
 
-async def _reading() -> _Reading:
+async def _reading() -> ReplyReader:
     request = _model()._request(await _model().loops.get(), CALL)
-    return _Reading(request, CALL, _Clock(CALL), lambda _: None)
+    return ReplyReader(request, CALL, CallClock(CALL), lambda _: None)
 
 
 def reader_of(parts: Sequence[bytes]) -> tuple[ReplyAssembly, Exception | None]:

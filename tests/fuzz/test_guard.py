@@ -20,7 +20,7 @@ from mendgraph.nodes.guard.file_rules import check_file_guardrails, folded, fold
 from mendgraph.nodes.guard.policy import workspace_relative
 from mendgraph.nodes.records import ToolError, ToolErrorCode
 from tests.fuzz.inputs import JSON_WORDS, as_bytes, byte_text, files, fuzz, mutated, reply_texts
-from tests.nodes.execute_tools.secrets.samples import BLOCKS, KEYS, PARTS
+from tests.rules.secrets.samples import BLOCKS, KEYS, PARTS
 
 KNOWN: Final = "-".join(("plum", "51", 'orch"ard', "ü42"))
 REDACTOR: Final = Redactor((KNOWN,))

@@ -6,7 +6,6 @@ from typing import Any, Final
 from hypothesis import strategies as st
 
 from mendgraph.graph.machine.state import serializer
-from mendgraph.nodes.language.blocks import read_blocks, render_file
 from mendgraph.nodes.language.formats.call_format import ToolSchemas
 from mendgraph.nodes.language.text_protocol import (
     ArgumentProblem,
@@ -28,6 +27,7 @@ from mendgraph.nodes.records import (
     ToolCall,
     ToolInvocation,
 )
+from mendgraph.nodes.small_model.blocks import read_blocks, render_file
 from tests.fuzz.inputs import (
     CALL_WORDS,
     JSON_WORDS,
@@ -41,7 +41,7 @@ from tests.fuzz.inputs import (
     reply_texts,
 )
 from tests.fuzz.recorded import READERS, reader_of, recorded_replies
-from tests.nodes.parse.readings import REGISTRY
+from tests.rules.parse.readings import REGISTRY
 
 LONGEST_DETAILS: Final = 3_000
 """Characters that an error may tell a model, whatever was wrong."""

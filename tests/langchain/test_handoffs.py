@@ -16,10 +16,10 @@ from langgraph_swarm import create_handoff_tool, create_swarm
 from mendgraph import AgentContext, build_graph
 from tests.doubles.replies import Say
 from tests.doubles.scripted_model import ScriptedModel
+from tests.langchain.embedding import REPAIR, THREAD, context, saver, told
 from tests.providers.clients import client
 from tests.providers.servers import FAMILIES
 from tests.providers.test_runs import ANSWER, MENDED, SCRIPTS, TASK, project
-from tests.runs.embedding import REPAIR, THREAD, context, saver, told
 from tests.scenarios.sample_repair import CALC
 from tests.workspace_files import changed_files
 

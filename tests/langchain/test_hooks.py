@@ -20,6 +20,7 @@ from pydantic import SecretStr
 from mendgraph import AgentContext, Effect, RunResult, arun_task, build_graph, run_task, serializer, tool
 from tests.doubles.model_clock import set_clock
 from tests.doubles.scripted_server import Calls, Reply, Say, ScriptedServer, Status
+from tests.row_tables import rows
 from tests.workspace_files import write_files
 
 JsonMap = dict[str, Any]
@@ -282,7 +283,7 @@ def test_hook_that_raises_ends_the_turn_by_its_name(tmp_path: Path, subtests: py
 
 
 def test_hook_that_hangs_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("mendgraph.graph.langchain.hooks.HOOK_S", 0.2)
+    monkeypatch.setattr("mendgraph.graph.langchain.hook_steps.HOOK_S", 0.2)
     free = threading.Event()
     try:
         for name in HOOKS:
@@ -328,13 +329,12 @@ def answer(given: Any, _: Any) -> Any:
     return given
 
 
-def test_answer_of_a_hook_replaces_no_history(tmp_path: Path, subtests: pytest.Subtests) -> None:
-    for name, given, problem in ANSWERS:
-        with subtests.test(name=name, given=given):
-            run = play(tmp_path, [at(name, partial(answer, given))], READ, DONE)
-            assert run.ended == ("SYSTEM_ERROR", "hook_failed")
-            assert run.outcome.message.startswith(f"The hook {name} of Noted ")
-            assert problem in run.outcome.message
+@rows(*ANSWERS)
+def test_answer_of_a_hook_replaces_no_history(name: str, given: Any, problem: str, tmp_path: Path) -> None:
+    run = play(tmp_path, [at(name, partial(answer, given))], READ, DONE)
+    assert run.ended == ("SYSTEM_ERROR", "hook_failed")
+    assert run.outcome.message.startswith(f"The hook {name} of Noted ")
+    assert problem in run.outcome.message
 
 
 def test_hook_may_not_change_a_call_of_the_history_or_interrupt_a_step(tmp_path: Path) -> None:
@@ -383,17 +383,16 @@ REQUESTS: list[tuple[JsonMap, str]] = [
 ]
 
 
-def test_request_of_a_hook_is_checked(tmp_path: Path, subtests: pytest.Subtests) -> None:
-    for wanted, problem in REQUESTS:
+@rows(*REQUESTS)
+def test_request_of_a_hook_is_checked(wanted: JsonMap, problem: str, tmp_path: Path) -> None:
 
-        @ready_made.wrap_model_call
-        def asks(request: Any, handler: Any, wanted: JsonMap = wanted) -> Any:
-            return handler(request.override(**wanted))
+    @ready_made.wrap_model_call
+    def asks(request: Any, handler: Any, wanted: JsonMap = wanted) -> Any:
+        return handler(request.override(**wanted))
 
-        with subtests.test(wanted=wanted):
-            run = play(tmp_path, [asks], DONE)
-            assert (run.ended, len(run.requests)) == (("SYSTEM_ERROR", "hook_failed"), 0)
-            assert problem in run.outcome.message
+    run = play(tmp_path, [asks], DONE)
+    assert (run.ended, len(run.requests)) == (("SYSTEM_ERROR", "hook_failed"), 0)
+    assert problem in run.outcome.message
 
 
 def test_tools_of_a_middleware_are_tools_of_the_machine(tmp_path: Path) -> None:

@@ -12,8 +12,8 @@ from langgraph.types import Command
 from mendgraph import build_graph
 from tests.doubles.replies import Calls, Reply, Status
 from tests.doubles.scripted_server import ScriptedServer
-from tests.runs.embedding import REPAIR, THREAD, context, saver, told
-from tests.runs.test_embedding_agents import chief
+from tests.langchain.embedding import REPAIR, THREAD, context, saver, told
+from tests.langchain.test_embedding_agents import chief
 from tests.scenarios.sample_repair import CALC, MENDED, TASK
 from tests.workspace_files import changed_files
 

@@ -14,6 +14,7 @@ from mendgraph import FileGuardrailRule, FileRulesMiddleware, RedactionMiddlewar
 from tests.doubles.scripted_server import Say, ScriptedServer
 from tests.langchain.agents import chat
 from tests.langchain.coders import FilesystemBackend, asked, called, coder, deep_coder, seen
+from tests.row_tables import rows
 
 KEY = "sk-proj-" + "aB3dE5gH7jK9mN1pQ3sT5vX7z" * 2
 PASSWORD = "correct-horse-7-battery"  # noqa: S105 - nobody's
@@ -202,18 +203,18 @@ RETURNS: dict[str, Any] = {
 }
 
 
-def test_secret_in_each_form_that_a_tool_returns_is_taken_out(subtests: pytest.Subtests) -> None:
-    for form, answer in RETURNS.items():
+@rows(*RETURNS.values())
+def test_secret_in_each_form_that_a_tool_returns_is_taken_out(answer: Any) -> None:
 
-        @tool
-        def note(call_id: Annotated[str, InjectedToolCallId]) -> Any:
-            """Note it."""
-            return answer(call_id)  # noqa: B023 - it runs before the next one
+    @tool
+    def note(call_id: Annotated[str, InjectedToolCallId]) -> Any:
+        """Note it."""
+        return answer(call_id)
 
-        with subtests.test(form=form), ScriptedServer([called(("note", {})), Say("Done.")]) as server:
-            agent = create_agent(chat(server), [note], middleware=[RedactionMiddleware()])
-            state = asked(agent, "Note it.")
-            assert KEY not in seen(server) + str(state["messages"])
+    with ScriptedServer([called(("note", {})), Say("Done.")]) as server:
+        agent = create_agent(chat(server), [note], middleware=[RedactionMiddleware()])
+        state = asked(agent, "Note it.")
+        assert KEY not in seen(server) + str(state["messages"])
 
 
 def test_secret_in_a_name_of_a_person_or_file_is_taken_out() -> None:

@@ -57,6 +57,14 @@ def test_cut_file_is_not_written(loop: bool, files: dict[str, str], write: Any) 
     assert messages[-1].text == "Done."
 
 
+def test_terminal_invocation_calls_no_tool_that_the_agent_lacks(files: dict[str, str], write: Any) -> None:
+    invocation = f'{{"tool": "write", "args": {WRITE}, "terminal": true}}'
+    with ScriptedServer([Say(invocation), Say("Done.")]) as server:
+        messages = ask(create_agent(chat(server), [write], middleware=[HealingMiddleware()]))
+    assert files == {"a.py": WHOLE}
+    assert [each.type for each in messages] == ["human", "ai", "tool", "ai"]
+
+
 def test_call_in_a_text_is_read_and_fitting_calls_run_beside_others(files: dict[str, str], write: Any) -> None:
     said = Say('{"name": "write", "arguments": {"path": "b.py", "text": "b"}}')
     mixed = Calls([("write", '{"path": "c.py"}'), ("write", '{"path": "d.py", "text": "d"}')])

@@ -17,7 +17,7 @@ from mendgraph.nodes.records import JsonMap, Protocol
 from tests.doubles.replies import Say
 from tests.doubles.scripted_model import ScriptedModel
 from tests.doubles.tool_use import message_of, use
-from tests.runs.embedding import THREAD, context
+from tests.langchain.embedding import THREAD, context
 
 ASK = "Which functions are in calc.py?"
 

@@ -9,9 +9,9 @@ import httpx
 import pytest
 
 from tests.architecture.product import text_of
-from tests.runs.embedding import REPAIR
-from tests.runs.studio import Studio, told
+from tests.langchain.embedding import REPAIR
 from tests.scenarios.sample_repair import CALC, MENDED, TASK
+from tests.surfaces.serving.studio import Studio, told
 from tests.workspace_files import changed_files, write_files
 
 pytestmark = pytest.mark.studio

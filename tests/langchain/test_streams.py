@@ -9,7 +9,7 @@ import pytest
 from langchain_core._api import LangChainBetaWarning
 
 from mendgraph import build_graph
-from tests.runs.embedding import ASKED, REPAIR, THREAD, context, saver, told
+from tests.langchain.embedding import ASKED, REPAIR, THREAD, context, saver, told
 from tests.scenarios.sample_repair import CALC, DONE, MENDED, TASK
 from tests.workspace_files import changed_files
 

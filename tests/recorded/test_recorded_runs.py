@@ -12,11 +12,11 @@ from mendgraph.graph.cassettes.cassette_file import secrets_in
 from mendgraph.graph.cassettes.player import CassetteMissError
 from mendgraph.nodes.records import Protocol
 from tests import network
+from tests.doubles.history import history_problems
 from tests.recorded.cassette import LIBRARY, OPENINGS, read, record, replay
 from tests.recorded.player import PlayedTurn, play
 from tests.recorded.recorded_run import RecordedRun, Turn
 from tests.recorded.table import RUNS
-from tests.runs.history import history_problems
 from tests.sandboxes import sandbox_problem
 from tests.workspace_files import changed_files, write_files
 

@@ -37,10 +37,10 @@ from mendgraph import (
     serializer,
 )
 from mendgraph.nodes.records import JsonMap, LoopVerdict, Protocol
+from tests.doubles.history import history_problems
 from tests.doubles.replies import Message, Reply, Say
 from tests.doubles.scripted_server import ScriptedServer
 from tests.doubles.tool_use import Use, in_protocol
-from tests.runs.history import history_problems
 from tests.scenarios.narrator import Entry, Narrator, file_diff, masked
 from tests.scenarios.scenario import Decision, Scenario, Style, Way
 from tests.workspace_files import read_files, write_files

@@ -20,6 +20,12 @@ ROOT = HERE.parents[1]
 CLAUSES = {1: 147, 2: 83, 3: 50, 4: 121, 5: 41}
 """How many clauses each document has: a row that goes missing is noticed."""
 
+CODE = {
+    1: ("document_1", re.compile(r"(1\.|2\.[123]\.|3\.[123]\.|4\.[1-4]\.|6\.).*")),
+    4: ("document_4", re.compile(r"4\.([78]\..*|9\.[1-8])")),
+}
+"""For each document that has code: the module that is its code, and the clauses that speak of it."""
+
 _VERDICT = re.compile(r"exact|(stricter|other): \S.*")
 _NAMED_TEST = re.compile(r"`([^`\s]+\.py::[^`\s]+|tests/scenarios/transcripts/\w+\.md)`")
 
@@ -65,6 +71,44 @@ def test_clause_of_a_document_has_tests_that_exist_and_a_verdict(document: int) 
     unknown = [test for clause in found for test in clause.tests if not _exists(test)]
     unjudged = [clause.number for clause in found if not _VERDICT.fullmatch(clause.verdict)]
     assert (untested, unknown, unjudged) == ([], [], [])
+
+
+@cache
+def backed_by(module: str) -> frozenset[str]:
+    """The tests of this folder that use the code of this module, by themselves or by what they name in their file."""
+    backed = set[str]()
+    for path in HERE.glob("test_spec_*.py"):
+        file = f"tests/specs/{path.name}"
+        used = _names_used(path)
+        reaching = {module}
+        while more := {name for name in used.keys() - reaching if used[name] & reaching}:
+            reaching |= more
+        backed |= {f"{file}::{name}" for name in reaching & names_in(file)}
+    return frozenset(backed)
+
+
+def _names_used(path: Path) -> dict[str, set[str]]:
+    """For each name that a file defines at its top level, the names in its definition; fixtures are parameters."""
+    used: dict[str, set[str]] = {}
+    for node in ast.parse(path.read_text(encoding="utf-8")).body:
+        inner = [*ast.walk(node)]
+        names = {each.id for each in inner if isinstance(each, ast.Name)}
+        names |= {each.arg for each in inner if isinstance(each, ast.arg)}
+        if isinstance(node, ast.FunctionDef | ast.ClassDef):
+            used[node.name] = names
+        elif isinstance(node, ast.Assign | ast.AnnAssign):
+            used |= {each.id: names for each in inner if isinstance(each, ast.Name) and isinstance(each.ctx, ast.Store)}
+    return used
+
+
+@pytest.mark.parametrize("document", CODE)
+def test_exact_clause_on_code_is_backed_by_the_documents_own_code(document: int) -> None:
+    """A test of it runs the code of the document beside ours."""
+    module, spoken_of = CODE[document]
+    exact = [clause for clause in clauses(document) if clause.verdict == "exact" and spoken_of.fullmatch(clause.number)]
+    backed = backed_by(module)
+    assert len(exact) > 20
+    assert [clause.number for clause in exact if backed.isdisjoint(clause.tests)] == []
 
 
 def test_test_of_a_document_is_named_by_one_of_its_clauses() -> None:

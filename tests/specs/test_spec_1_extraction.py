@@ -156,8 +156,9 @@ def test_reply_is_read_as_the_document_reads_it(reply: str) -> None:
         'tool: read_file({"path":\n"a"})\ntool: read_file({})',
         "tool: xyzzy({})\r\ntool: read_file({})\x0ctool: read_file\u2028tool:",
         "No call at all. I would use tool: read_file({}).",
+        'tool: read_file({"path": "a\tb"})\ntool: read_file({"path": "a",})',
     ],
-    ids=["prose", "fence", "block of an edit", "two lines", "line ends", "none"],
+    ids=["prose", "fence", "block of an edit", "two lines", "line ends", "none", "lenient JSON"],
 )
 def test_reply_is_read_line_by_line(reply: str) -> None:
     ours = extract_tool_invocations_with_errors(reply, KNOWN)

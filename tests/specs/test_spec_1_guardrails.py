@@ -62,7 +62,9 @@ def test_kind_of_file_is_blocked_by_its_rule(monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_other_spellings_and_copies_are_blocked_too() -> None:
-    for path in ("/project/.ENV", "/project/.env~", "/project/ID_RSA", "/project/a.key.bak", "/ETC/x"):
+    spellings = ("/project/.ENV", "/project/.env~", "/project/ID_RSA", "/project/a.key.bak", "/ETC/x")
+    more = ("/project/.env-local", "/project/.env_local", "/project/a.jks", "/project/git~1/config", "/project/.aws/x")
+    for path in (*spellings, *more):
         assert document_1.check_file_guardrails(Path(path)).allowed, path
         assert not check_file_guardrails(Path(path)).allowed, path
 

@@ -10,15 +10,9 @@ import httpx2 as httpx
 import pytest
 from openai import OpenAI
 
-from mendgraph.documents import (
-    DEFAULT_API_LIMITS,
-    SelfHealingConfig,
-    attempt_extraction_with_healing,
-    create_protected_edit_file_tool,
-    create_rate_limited_llm_caller,
-    format_usage_stats,
-)
+from mendgraph import documents
 from tests.doubles.replies import Say, completion_document
+from tests.specs import document_1
 
 YOU_COLOR, ASSISTANT_COLOR, RESET_COLOR = "<you>", "<assistant>", "</>"
 USAGE = (12, 5)
@@ -28,9 +22,10 @@ Tool = Callable[..., dict[str, Any]]
 
 
 def run_enhanced_coding_agent_loop(
-    openai_client: Any, read_file_tool: Tool, list_files_tool: Tool, edit_file_tool: Tool
+    names: Any, openai_client: Any, read_file_tool: Tool, list_files_tool: Tool, edit_file_tool: Tool
 ) -> None:
-    protected_edit_tool = create_protected_edit_file_tool(edit_file_tool)
+    """`names` is the module that has the document's functions."""
+    protected_edit_tool = names.create_protected_edit_file_tool(edit_file_tool)
     enhanced_tool_registry: dict[str, Tool] = {
         "read_file": read_file_tool,
         "list_files": list_files_tool,
@@ -42,8 +37,8 @@ def run_enhanced_coding_agent_loop(
     def base_llm_caller(conversation: list[dict[str, Any]]) -> Any:
         return openai_client.chat.completions.create(model="gpt-4", messages=conversation, max_completion_tokens=2000)
 
-    rate_limited_caller = create_rate_limited_llm_caller(base_llm_caller)
-    healing_config = SelfHealingConfig(max_retries=3)
+    rate_limited_caller = names.create_rate_limited_llm_caller(base_llm_caller)
+    healing_config = names.SelfHealingConfig(max_retries=3)
 
     system_prompt = get_full_system_prompt()
     conversation: list[dict[str, Any]] = [{"role": "system", "content": [{"type": "text", "text": system_prompt}]}]
@@ -52,14 +47,14 @@ def run_enhanced_coding_agent_loop(
         try:
             user_input = input(f"{YOU_COLOR}You:{RESET_COLOR} ")
         except (KeyboardInterrupt, EOFError):
-            print(f"\n{format_usage_stats(rate_limited_caller.get_usage(), DEFAULT_API_LIMITS)}")
+            print(f"\n{names.format_usage_stats(rate_limited_caller.get_usage(), names.DEFAULT_API_LIMITS)}")
             break
 
         rate_limited_caller.reset_turn()
         conversation.append({"role": "user", "content": [{"type": "text", "text": user_input.strip()}]})
 
         while True:
-            healing_result = attempt_extraction_with_healing(
+            healing_result = names.attempt_extraction_with_healing(
                 lambda conv: rate_limited_caller(conv)["content"], conversation, known_tools, healing_config
             )
 
@@ -115,10 +110,10 @@ Play = Callable[..., list[dict[str, Any]]]
 def play(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Play:
     """In a folder with two files, with OpenAI's own client on a transport that stays in this process."""
     monkeypatch.chdir(tmp_path)
-    Path("calc.py").write_text("x = 1\n", encoding="utf-8")
-    Path(".env").write_text("KEY=1\n", encoding="utf-8")
 
-    def played(typed: list[str], *replies: str) -> list[dict[str, Any]]:
+    def played(typed: list[str], *replies: str, names: Any = documents) -> list[dict[str, Any]]:
+        Path("calc.py").write_text("x = 1\n", encoding="utf-8")
+        Path(".env").write_text("KEY=1\n", encoding="utf-8")
         requests: list[dict[str, Any]] = []
         lines = iter(typed)
 
@@ -137,7 +132,7 @@ def play(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Play:
         monkeypatch.setattr("builtins.input", typing)
         with httpx.Client(transport=httpx.MockTransport(answer)) as transport:
             client = OpenAI(api_key="none", base_url="http://model.invalid/v1", max_retries=0, http_client=transport)
-            run_enhanced_coding_agent_loop(client, read_file_tool, list_files_tool, edit_file_tool)
+            run_enhanced_coding_agent_loop(names, client, read_file_tool, list_files_tool, edit_file_tool)
         return requests
 
     return played
@@ -225,3 +220,23 @@ def test_session_has_many_turns(play: Play, capsys: pytest.CaptureFixture[str]) 
         *(said("system", "You edit files."), said("user", "One."), said("assistant", "First."), said("user", "Two."))
     ]
     assert capsys.readouterr().out.endswith(usage(2, 1))
+
+
+@pytest.mark.parametrize(
+    ("typed", "replies"),
+    [
+        (["  Make x 2. "], (READ, EDITS, "Done.")),
+        (["Go."], (BROKEN, READ, "Done.")),
+        (["Go.", "Go on."], (BROKEN,)),
+        (["One.", "Two.", ""], ("First.", READ, BROKEN, EDITS, "Second.", "Third.")),
+        ([], ()),
+    ],
+    ids=["edits", "healed", "healing exhausted", "turns", "interrupted"],
+)
+def test_session_is_that_of_the_documents_functions(
+    play: Play, capsys: pytest.CaptureFixture[str], typed: list[str], replies: tuple[str, ...]
+) -> None:
+    """The same requests, and the same words on the terminal."""
+    ours = play(typed, *replies), capsys.readouterr().out
+    theirs = play(typed, *replies, names=document_1), capsys.readouterr().out
+    assert ours == theirs

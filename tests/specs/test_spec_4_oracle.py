@@ -4,11 +4,13 @@ import csv
 import io
 import re
 import sqlite3
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given, strategies as st
 
 from mendgraph.documents import Environment
 from tests.specs import document_4
@@ -145,6 +147,16 @@ CASES: dict[str, list[Case]] = {
         ({**AT_ONCE, "retry_exceptions": ()}, "custom", {}, (LATE,)),
         ({**AT_ONCE, "retry_exceptions": (ValueError, KeyError)}, "custom", {}, (KeyError("k"),)),
     ],
+    "examples": [
+        *[({"base_dir": "/content/docs", "allowed_exts": {".txt", ".md"}}, "read_file", {"file_name": name}, ())
+          for name in ("notes.txt", "a.py", "../x.txt")],
+        *[({"allow_net": True, "allowed_domains": {"api.example.com"}, "timeout_s": 5.0}, "http_get", args, ())
+          for args in URLS],
+        *[({"arg_validators": {"write_file": validate_write}}, "write_file",
+           {"file_name": "a.txt", "content": content}, ()) for content in ("", "x")],
+        *[({"max_retries": 1, "retry_backoff_s": 0.01, "retry_exceptions": (TimeoutError,)}, "fetch", {}, errors)
+          for errors in ((LATE,), (LATE, LATE), (ConnectionError("reset"),))],
+    ],
 }  # fmt: skip
 
 Outcome = tuple[Arguments, list[Arguments], list[Arguments], Arguments]
@@ -180,6 +192,47 @@ def test_action_ends_as_in_the_document(group: str) -> None:
     assert [case for case in CASES[group] if outcome_of(Environment, *case) != outcome_of(Documented, *case)] == []
 
 
+texts = st.sampled_from(["", "x", "two words", "a.txt", "../a.txt"])
+values = st.recursive(
+    texts | st.integers(-3, 3) | st.booleans() | st.none() | st.floats(0, 1),
+    lambda inner: st.lists(inner, max_size=3) | st.fixed_dictionaries({}, optional={"password": texts, "note": inner}),
+    max_leaves=6,
+)
+settings_of_it = st.sampled_from(
+    [{}, BASE, {**BASE, "allowed_exts": None}, {"base_dir": "not/there"}, NET, HOSTS, VALIDATORS, {"allowed_exts": []}]
+)
+arguments_of_it = st.fixed_dictionaries(
+    {},
+    optional={
+        "file_name": st.sampled_from(PATHS),
+        "url": st.sampled_from([each.get("url", "http://a.b") for each in URLS]),
+        "content": values,
+        "b": st.integers(0, 1),
+        "token": texts,
+        "user": values,
+    },
+)
+failures = st.lists(
+    st.sampled_from([ValueError("v"), KeyError("k"), OSError(28, "No space left"), LATE, ConnectionError("reset")]),
+    max_size=3,
+)
+
+
+@given(
+    settings_of_it,
+    st.sampled_from([*FILE_ACTIONS, "http_get", "http_post", "fetch_url", "divide", "login"]),
+    arguments_of_it,
+    failures,
+)
+def test_any_action_ends_as_in_the_document(
+    settings: Arguments, name: str, args: Arguments, errors: list[BaseException]
+) -> None:
+    """On JSON values, with texts under the names of secrets. A timeout of what changes something is left out."""
+    changing = name in {"write_file", "append_file", "http_post"}
+    case = {**settings, **AT_ONCE}, name, args, tuple(each for each in errors if not (changing and each is LATE))
+    assert outcome_of(Environment, *case) == outcome_of(Documented, *case)
+
+
 DATABASE = sqlite3.connect(":memory:", check_same_thread=False)
 CONSUMABLE: dict[str, Callable[[], Any]] = {
     "generator": lambda: (letter for letter in "ab"),
@@ -202,15 +255,21 @@ def test_values_that_can_be_read_once_reach_the_action_and_the_caller_unread(mak
 
         def execute(self, value: Any) -> Any:
             self.left = len(list(value))
-            return [make(), {"rows": make()}]
+            return make()
 
-    def left(made: type[Any]) -> tuple[int, int, int]:
-        action = Rows()
-        alone, mapped = made(logger=lambda _: None).execute_action(action, {"value": make()})["data"]
-        return action.left, len(list(alone)), len(list(mapped["rows"]))
+    class Nested(Rows):
+        def execute(self, value: Any) -> Any:
+            return [super().execute(value), {"rows": make()}]
+
+    def left(made: type[Any]) -> tuple[type[Any], list[int]]:
+        environment = made(logger=lambda _: None)
+        action, nested = Rows(), Nested()
+        alone = environment.execute_action(action, {"value": make()})["data"]
+        listed, mapped = environment.execute_action(nested, {"value": make()})["data"]
+        return type(alone), [action.left, nested.left, *(len(list(each)) for each in (alone, listed, mapped["rows"]))]
 
     assert left(Environment) == left(Documented)
-    assert min(left(Environment)) > 0
+    assert min(left(Environment)[1]) > 0
 
 
 def test_retries_are_those_that_were_made() -> None:
@@ -218,6 +277,48 @@ def test_retries_are_those_that_were_made() -> None:
         action = Action("custom", (LATE,) * 9)
         result = Environment(max_retries=most, retry_backoff_s=0).execute_action(action, {})
         assert (len(action.calls), result["retries"], result["error_type"]) == (most + 1, most, "TimeoutError")
+
+
+def test_result_and_record_have_the_documents_fields_in_order_and_whole_milliseconds() -> None:
+    """Behind them stands the type of the error, which the document proposes to add."""
+    for errors in ((), (RuntimeError("broken"),)):
+        records: list[Arguments] = []
+        ours, theirs = (
+            made(logger=records.append).execute_action(Action("add", errors), {}) for made in (Environment, Documented)
+        )
+        assert list(ours) == [*theirs, "error_type"]
+        assert list(records[0]) == [*records[1], "error_type"]
+        assert type(ours["ms"]) is type(theirs["ms"]) is type(records[0]["ms"]) is int
+
+
+def test_time_between_attempts_grows_as_in_the_document(monkeypatch: pytest.MonkeyPatch) -> None:
+    def pauses(made: type[Any]) -> list[float]:
+        slept: list[float] = []
+        monkeypatch.setattr("time.sleep", slept.append)
+        made(max_retries=3, retry_backoff_s=0.5).execute_action(Action("custom", (LATE,) * 3), {})
+        return slept
+
+    assert pauses(Environment) == pauses(Documented) == [0.5, 1.0, 1.5]
+
+
+def test_action_that_takes_too_long_ends_as_in_the_document() -> None:
+    """The document's own class: its loop makes one try more than its text says."""
+
+    class Sleeps(Action):
+        def execute(self, **arguments: Any) -> Any:
+            time.sleep(0.3)
+            return super().execute(**arguments)
+
+    ours = Environment(timeout_s=0.1, max_retries=0).execute_action(Sleeps("sleeps", ()), {"a": 1})
+    theirs = document_4.Environment(timeout_s=0.1, max_retries=-1).execute_action(Sleeps("sleeps", ()), {"a": 1})
+    assert shared(ours) == shared(theirs)
+    assert ours["error"] == "Action 'sleeps' timed out after 0.1s"
+
+
+def test_action_without_a_name_is_called_as_in_the_document() -> None:
+    ours, theirs = (shared(made().execute_action(object(), {"a": 1})) for made in (Environment, Documented))
+    assert {**ours, "error": ""} == {**theirs, "error": ""}
+    assert ours["action"] == "<unknown>"
 
 
 # --- Subclasses-----

@@ -4,12 +4,9 @@ from collections.abc import Iterable
 from math import ceil
 from typing import Final
 
+from mendgraph.nodes.language.chat_messages import BYTES_PER_TOKEN, TOKENS_PER_MESSAGE, estimate_tokens
 from mendgraph.nodes.records import Record
 
-BYTES_PER_TOKEN: Final = 3
-"""Rate of text that nobody has counted. English and code have 3 to 4 bytes a token, so this errs on the high side."""
-
-TOKENS_PER_MESSAGE: Final = 4  # what a chat template puts around a message
 PREAMBLE_TOKENS: Final = 1_000
 """The most that an endpoint is believed to add of its own, such as its instructions on tools.
 
@@ -28,11 +25,6 @@ class Gauge(Record):
     size: int = 0
     messages: int = 0
     tokens: int = 0
-
-
-def estimate_tokens(size: int, messages: int) -> int:
-    """Estimate tokens from the length alone; `size` in UTF-8 bytes (or characters, where the text is ASCII)."""
-    return ceil(size / BYTES_PER_TOKEN) + TOKENS_PER_MESSAGE * messages
 
 
 def estimate_input(size: int, messages: int, gauge: Gauge) -> int:

@@ -29,6 +29,10 @@ Source: 63 of 551 logged replies of a 1.5B model.
 """
 
 
+SMALL_TEMPERATURE: Final = 0.0
+"""Of a small model's first try, where nobody asks for another: sampled, it makes more mistakes of form."""
+
+
 class ModelProfile(Record):
     """What to start from with one model.
 
@@ -39,7 +43,6 @@ class ModelProfile(Record):
     small: bool = False
     window_tokens: int | None = None
     protocol: Protocol = Protocol.NATIVE
-    edit_form: EditForm = EditForm.REPLACE
     reasoning: bool = False
 
 
@@ -127,7 +130,6 @@ def find_profile(model: str) -> ModelProfile:
         small=small,
         window_tokens=family.window_tokens,
         protocol=Protocol.NATIVE if native else Protocol.TEXT,
-        edit_form=EditForm.BLOCKS if small else EditForm.REPLACE,
         reasoning=family.reasoning,
     )
 
@@ -176,11 +178,6 @@ def offered_tools(
         return offered
 
     return [_with_value(spec, response_format) if spec.terminal else spec for spec in offered]
-
-
-def owes_a_value(spec: ToolSpec) -> bool:
-    """Is this the terminal tool of a run whose answer has to fit a schema?"""
-    return spec.terminal and "value" in spec.parameters.get("required", [])
 
 
 def _with_value(spec: ToolSpec, schema: JsonMap) -> ToolSpec:

@@ -303,7 +303,7 @@ def find_source(workspace: str, revision: str = "", without: Iterable[str] = ())
 
     if revision:
         return malformed_revision(revision) or invalid(
-            f"{quoted(path)} is no git repository, so it has no revision {quoted(revision)}: leave the revision out."
+            f"{quoted(path)} is not a git repository, so it has no revision {quoted(revision)}: leave the revision out."
         )
 
     return FolderSource(path, _identities(without))

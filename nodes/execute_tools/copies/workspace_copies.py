@@ -318,7 +318,7 @@ def make_branch(workspace: str, folder: str, request: BranchRequest) -> Copy | T
         repository = required(find_repository(path))
         if repository is None:
             return invalid(
-                f"{quoted(workspace)} is no git repository, and an unattended run works on a branch of its own: make"
+                f"{quoted(workspace)} is not a git repository, and an unattended run works on a branch of its own: make"
                 " it one (git init, git add, git commit), or run the task without --unattended."
             )
 
@@ -451,7 +451,7 @@ _NO_FILTER: Final = frozenset({"unspecified", "unset", "set"})
 
 
 def _repository_of(copy: Copy) -> Repository:
-    return required(find_repository(copy.root) or invalid(f"{quoted(copy.root)} is no git repository."))
+    return required(find_repository(copy.root) or invalid(f"{quoted(copy.root)} is not a git repository."))
 
 
 def _git(repository: Repository, *words: str, stdin: bytes = b"", **identity: str) -> str:

@@ -209,16 +209,30 @@ LONGEST_DENIAL: Final = 90
 """Characters of a pattern that denies files, so that `MOST_WORK` allows 200 of them."""
 
 
-def pattern_problem(pattern: str) -> str:
-    """Why a pattern cannot deny files of a workspace, "" where it can: one that matches nothing would be overlooked."""
+def denied_patterns(patterns: Iterable[str], folder: str) -> tuple[str, ...]:
+    """The patterns that deny files of this folder, as they are seen from it where they begin with its absolute name.
+
+    Raises:
+        ValueError: one of them can deny none, so it would be overlooked.
+    """
+    return tuple(_denied_pattern(_below(pattern, folder)) for pattern in patterns)
+
+
+def _below(pattern: str, folder: str) -> str:
+    for name in (folder, os.path.realpath(folder)) if pattern.startswith("/") else ():
+        if f"{pattern}/".startswith(f"{name}/"):
+            return pattern.removeprefix(name) or "/"
+    return pattern
+
+
+def _denied_pattern(pattern: str) -> str:
     parts = pattern.removeprefix("./").strip("/").split("/")
     names_none = any(not part.strip(". ") for part in parts)
     if names_none or pattern[:1] in {"!", "#", "~"} or pattern != pattern.strip():
-        return f"{pattern!r} names no files below the workspace: name them like private/ or *.csv"
+        raise ValueError(f"{pattern!r} names no files below the workspace: name them like private/ or *.csv")
     if not pattern.isprintable() or "\\" in pattern or len(pattern) > LONGEST_DENIAL:
-        return f"{pattern!r} has more than {LONGEST_DENIAL} characters, or some that no pattern may have"
-
-    return ""
+        raise ValueError(f"{pattern!r} has more than {LONGEST_DENIAL} characters, or some that no pattern may have")
+    return pattern
 
 
 def _ignore_file_of(directory: str) -> str:

@@ -54,7 +54,7 @@ def final_answer(context: ToolContext, arguments: FinalAnswerArguments) -> ToolA
     hints = context.hints
     refused = bool(context.state and context.state["loop"].refused)
 
-    if context.gated and hints is not None and context.changes and not refused:
+    if context.evidence_required and hints is not None and context.changes and not refused:
         undone = hints.left_undone(tuple(net_changes(context.changes)), context.workspace.exists)
         if undone:
             return ToolError(code=ToolErrorCode.CHECK_FAILED, message=undone)

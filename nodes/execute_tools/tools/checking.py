@@ -166,7 +166,7 @@ def _unmet(context: ToolContext, hints: RequestHints, texts: Mapping[str, str]) 
         others = _texts(context, islice(_python_files(context), MOST_LOOKED_AT))
         users = {path: text for path, text in others if any(name in text for name in moved)}
 
-    return hints.unmet(users | dict(texts))
+    return hints.unfinished_requests(users | dict(texts))
 
 
 def _texts(context: ToolContext, paths: Iterable[str]) -> Iterator[tuple[str, str]]:
@@ -241,7 +241,7 @@ class _Checking:
     def run_examples(self) -> None:
         """Those of all files in one sandbox; the task's come first. A gated run's files are at least loaded."""
         every = {path: _examples(self.context.task, path, text, self.own[path]) for path, text in self.python.items()}
-        examples = {path: found for path, found in every.items() if found or self.context.gated}
+        examples = {path: found for path, found in every.items() if found or self.context.evidence_required}
         if not examples:
             return
 
@@ -381,7 +381,7 @@ class _Checking:
         already = failed_already(judged, then, self.report.proof.new_names) if then else []
 
         if then and self.context.hints is not None:
-            tests_wanted = self.context.hints.wanted_tests(already, judged, then, self.defined)
+            tests_wanted = self.context.hints.tests_of_request(already, judged, then, self.defined)
             already = [test for test in already if test not in tests_wanted]
 
         if configured and now.name in already:

@@ -40,7 +40,7 @@ def read_file(context: ToolContext, arguments: ReadFileArguments) -> ToolAnswer:
     )  # a result that was too large to show; it is no file of the workspace
 
     if is_saved_result:
-        opened = context.kept.open(arguments.path) if context.kept else unknown_reference(arguments.path, ())
+        opened = context.artifacts.open(arguments.path) if context.artifacts else unknown_reference(arguments.path, ())
         content = opened if isinstance(opened, ToolError) else read_whole(opened, MAX_FILE_BYTES)
     else:
         content = context.workspace.read_file(arguments.path, MAX_FILE_BYTES)

@@ -144,7 +144,7 @@ def judged_evidence(context: ToolContext, path: str, before: str | None, after: 
         ScopeOverError: the call's time is over.
     """
     name = posixpath.normpath(path.removeprefix(f"{context.workspace.root}/"))
-    if not context.gated or not isinstance(context.checks, Checks) or not context.checks.rules.evidence:
+    if not context.evidence_required or not isinstance(context.checks, Checks) or not context.checks.rules.evidence:
         return None
     if name.startswith(("/", "..")):  # who writes the file will say so
         return None

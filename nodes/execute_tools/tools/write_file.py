@@ -123,7 +123,13 @@ class MoveFileArguments(ToolArguments):
     target: str = Field(description="New workspace-relative path.")
 
 
-@tool(effect=Effect.WRITE, one_change=True, path_fields=("path", "target"), edit_forms=_FORMS, seldom_in=_FORMS[1:])
+@tool(
+    effect=Effect.WRITE,
+    one_change=True,
+    path_fields=("path", "target"),
+    edit_forms=_FORMS,
+    seldom_in=_FORMS[1:],
+)
 def move_file(context: ToolContext, arguments: MoveFileArguments) -> ToolAnswer:
     """Move or rename a file; nothing is overwritten.
 

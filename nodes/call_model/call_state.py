@@ -1,0 +1,55 @@
+"""What a model call reads: its slice of the state, and the settings of the turn."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from langchain_core.messages import AnyMessage
+from typing_extensions import TypedDict
+
+from mendgraph.nodes import records
+from mendgraph.nodes.call_model.ledger import Spending
+from mendgraph.nodes.call_model.paid_call import CallBudget
+from mendgraph.nodes.call_model.pending_call import PendingCall
+from mendgraph.nodes.call_model.prompts.prompt import ShownMessages
+from mendgraph.nodes.call_model.window import StandIns, Window
+from mendgraph.nodes.language.block_form import BlockRequests
+from mendgraph.nodes.language.project_notes import ProjectNotes
+
+Tell = Callable[[str, records.JsonMap], None]
+"""Hears the name of an event and its payload."""
+
+
+class CallModelState(TypedDict, total=False):
+    """What the node reads."""
+
+    messages: list[AnyMessage]
+    profile: records.Profile
+    corrections: list[records.Correction]
+    spending: Spending
+    preload: records.ModelReply | None
+    pending_call: PendingCall | None
+    step: int
+    window: Window
+    plan: records.Plan
+    changes: list[records.FileChange]
+    notes: tuple[ProjectNotes, ...]
+    system_prompt: list[str]
+
+
+@dataclass(frozen=True)
+class CallSettings:
+    """How the calls of a turn are made.
+
+    `window_tokens` is the model's window, None where nobody knows it. `system` stands behind our own system prompt.
+    `cache` and `stand_ins` remember messages of earlier requests. `blocks` builds the requests of the block form, None
+    in other forms.
+    """
+
+    budget: CallBudget = field(default_factory=CallBudget)
+    temperature: float | None = None
+    seed: int | None = None
+    window_tokens: int | None = None
+    cache: ShownMessages = field(default_factory=ShownMessages)
+    stand_ins: StandIns = field(default_factory=dict)
+    system: str = ""
+    blocks: BlockRequests | None = None

@@ -1,0 +1,61 @@
+"""Spec 4's Memory: the history of an agent in Python, and the part of it that its model is shown."""
+
+from collections.abc import Callable
+
+from langchain_core.messages import AnyMessage
+
+from mendgraph.nodes.call_model.compaction import Budget, Compacted, NeedsSummary, compact
+from mendgraph.nodes.call_model.window import WHOLE, StandIns, shown
+from mendgraph.nodes.language.chat_messages import as_map, estimate_tokens, size_of
+from mendgraph.nodes.records import JsonMap
+
+
+class Memory:
+    """The history of an agent in Python, and what of it its model is shown: the nodes' own window. Source: spec 4.
+
+    `messages` stays complete. What is shown fits `window_tokens` (None: all is shown) with a reply of `reply_tokens`:
+    old results are cleared first, then the beginning gives way to the summary of `summarise`, or slides out.
+    """
+
+    def __init__(
+        self,
+        window_tokens: int | None = None,
+        *,
+        reply_tokens: int = 1_024,
+        summarise: Callable[[list[JsonMap]], str] | None = None,
+    ) -> None:
+        """`summarise` takes the messages of a request for a summary, and returns the model's reply."""
+        self.messages: list[AnyMessage] = []
+        self.window = WHOLE
+        self._tokens = window_tokens
+        self._reply_tokens = reply_tokens
+        self._summarise = summarise
+        self._stand_ins: StandIns = {}
+
+    def add(self, *messages: AnyMessage) -> None:
+        """Append these messages; one without an id gets one."""
+        for message in messages:
+            name = message.id or f"memory-{len(self.messages)}"
+            self.messages.append(message.model_copy(update={"id": name}))
+
+    def shown(self, besides: int = 0) -> list[AnyMessage]:
+        """The messages for the next request, which has `besides` tokens of its own.
+
+        Where not even the last request and exchange fit, they are shown all the same.
+        """
+        budget = Budget(self._tokens, besides, self._reply_tokens)
+        step = compact(self.messages, self.window, None, (), _tokens_of, budget, stand_ins=self._stand_ins)
+
+        if isinstance(step, NeedsSummary) and self._summarise is not None:
+            step = step.conclude(self._summarise([*step.messages]))
+        elif isinstance(step, NeedsSummary):
+            step = step.fallback
+
+        if isinstance(step, Compacted):
+            self.window = step.window
+
+        return shown(self.messages, self.window, self._stand_ins)
+
+
+def _tokens_of(message: AnyMessage) -> int:
+    return estimate_tokens(size_of(as_map(message, native=False)), 1)

@@ -1,0 +1,75 @@
+"""The interfaces of the block form: what `call_model` and `parse` use of `nodes/small_model/` without importing it.
+
+In the block form a small model writes an edit as a file name and a fenced block. A run with another form has None in
+place of these objects, and loads nothing of their package.
+"""
+
+from collections.abc import Sequence
+from typing import NamedTuple, Protocol
+
+from langchain_core.messages import AnyMessage
+
+from mendgraph.nodes.language.text_protocol import ReadCall
+from mendgraph.nodes.records import Correction, JsonMap, StopCause, ToolSpec
+
+
+class BlockRequest(NamedTuple):
+    """The messages and tools of a request, in OpenAI's form.
+
+    `failed_tries` counts the steps and replies of this turn that failed since the last change. `temperature` is the
+    lowest one to sample at, None where the run's counts.
+    """
+
+    messages: tuple[JsonMap, ...]
+    tools: tuple[JsonMap, ...] = ()
+    failed_tries: int = 0
+    temperature: float | None = None
+
+
+class BlockRequests(Protocol):
+    """Builds the requests of a turn."""
+
+    def request(
+        self,
+        specs: Sequence[ToolSpec],
+        history: Sequence[AnyMessage],
+        corrections: Sequence[Correction],
+        *,
+        native: bool,
+        corrections_sent: int = 0,
+        most_tokens: int | None = None,
+    ) -> BlockRequest:
+        """The next request; `corrections_sent` counts those of the turn, `most_tokens` bounds the estimated size."""
+
+    def exhausted(
+        self, history: Sequence[AnyMessage], corrections: Sequence[Correction], corrections_sent: int
+    ) -> StopCause | None:
+        """Why the run ends, where every wording of the request has failed; None where it goes on."""
+
+
+class BlockEdits(NamedTuple):
+    """The edits of a reply in order, malformed ones among them, and the prose around their blocks.
+
+    `lines` are the numbers of the first and the last line of the block of each call, fences included.
+    """
+
+    calls: list[ReadCall]
+    prose: str
+    lines: list[tuple[int, int]]
+
+
+class BlockReader(Protocol):
+    """Reads the replies of a turn."""
+
+    @property
+    def is_question(self) -> bool:
+        """Whether the turn's request is a question, so that the blocks of a reply are quotations."""
+
+    def edits(self, text: str) -> BlockEdits:
+        """The edits of a text."""
+
+    def names_file_of(self, call: ReadCall, edits: Sequence[ReadCall]) -> bool:
+        """Whether a call only names the file of an edit beside it, or reads a file that the model has been shown."""
+
+    def shows_file(self, answer: str) -> bool:
+        """Whether an answer is nothing but a file or the name of one."""

@@ -1,0 +1,113 @@
+"""The files that a request names, and the reply that reads them before the model is called."""
+
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import islice
+from typing import Any, Protocol
+
+from mendgraph.nodes.language.names import named_paths, told_paths, without_output
+from mendgraph.nodes.records import ModelReply, RawCall, ToolError
+
+
+class Files(Protocol):
+    """The workspace as far as a turn reads it before the model is called."""
+
+    def exists(self, path: str) -> bool:
+        """Whether there is such a file, which a model may read."""
+
+    def size_of(self, path: str) -> int:
+        """Its size in bytes."""
+
+    def readable(self) -> Iterable[tuple[str, int]]:
+        """All files with their sizes in bytes."""
+
+    def head(self, path: str, most: int) -> bytes | ToolError | None:
+        """The first `most` bytes of a file; None where there is none, a ToolError where it may not be read."""
+
+
+MAX_NAMED_FILES = 5
+"""More files than this would fill a small model's window."""
+
+MAX_BYTES = 60_000
+"""Of all files that are read ahead."""
+
+MOST_LOOKED_AT = 300
+"""Files of a workspace among which one is searched that a request does not name by its full path."""
+
+
+def read_named_files(request: str, files: Files, most_bytes: int = MAX_BYTES) -> ModelReply | None:
+    """The reply that reads the files which a request names; None where it names none that fits."""
+    paths = named_files(request, files, most_bytes)
+    if not paths:
+        return None
+
+    return read_ahead(paths)
+
+
+def named_files(request: str, files: Files, most_bytes: int) -> list[str]:
+    """The files that a request and the output pasted into it name, at most `MAX_NAMED_FILES` and `most_bytes`.
+
+    With pasted output the likeliest file is the last one.
+    """
+    words, output = without_output(request)
+    in_words = located(named_paths(words), files)
+    in_output = located(reversed(told_paths(output)), files)
+    paths = list(dict.fromkeys([*in_words, *in_output]))
+    fitting = files_within(paths[:MAX_NAMED_FILES], files.size_of, most_bytes)
+
+    if output:
+        fitting.reverse()
+
+    return fitting
+
+
+def located(paths: Iterable[str], files: Files) -> Iterator[str]:
+    """The existing files for these paths: each by its full path, or else the only file whose path ends with it."""
+    readable: list[str] | None = None
+
+    for path in paths:
+        if files.exists(path):
+            yield path
+            continue
+
+        if readable is None:
+            readable = [file for file, _ in islice(files.readable(), MOST_LOOKED_AT)]
+
+        matches = [file for file in readable if file.endswith(f"/{path}")]
+        if len(matches) == 1:
+            yield matches[0]
+
+
+def files_within(paths: Sequence[str], size_of: Callable[[str], int], most_bytes: int) -> list[str]:
+    """The files that fit together into `most_bytes`, the first ones first; the model may read others itself."""
+    fitting: list[str] = []
+
+    for path in paths:
+        size = size_of(path)
+        if size <= most_bytes:
+            most_bytes -= size
+            fitting.append(path)
+
+    return fitting
+
+
+def read_ahead(paths: Sequence[str], checked: Sequence[str] = (), names: Sequence[str] = ()) -> ModelReply:
+    """The reply that reads `paths`, checks `checked` and searches for `names`; for none it lists the workspace."""
+    calls: list[tuple[str, dict[str, Any]]] = [("read_file", {"path": path}) for path in paths]
+    if checked:
+        calls.append(("run_checks", {"paths": list(checked)}))
+
+    if names:
+        calls.append(("search_files", {"pattern": "|".join(rf"\b{name}\b" for name in names)}))
+
+    return preloaded_reply(calls or [("list_files", {"path": "."})])
+
+
+def preloaded_reply(calls: Iterable[tuple[str, Mapping[str, Any]]]) -> ModelReply:
+    """A reply of the machine with these calls, each a tool and its arguments."""
+    raw_calls = []
+    for index, (tool, arguments) in enumerate(calls):
+        text = json.dumps(arguments, ensure_ascii=False)
+        raw_calls.append(RawCall(call_id=f"ahead_{index}", tool=tool, arguments=text))
+
+    return ModelReply(calls=tuple(raw_calls), preloaded=True)

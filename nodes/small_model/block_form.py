@@ -1,0 +1,126 @@
+"""The block form of a turn: its requests, and how its replies are read. Implements `nodes/language/block_form.py`."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from langchain_core.messages import AnyMessage
+
+from mendgraph.nodes.language.block_form import BlockEdits, BlockRequest
+from mendgraph.nodes.language.history import last_request
+from mendgraph.nodes.language.names import named_paths
+from mendgraph.nodes.language.text_protocol import ReadCall
+from mendgraph.nodes.records import (
+    Correction,
+    ExtractionError,
+    Profile,
+    StopCause,
+    StopReason,
+    ToolInvocation,
+    ToolSpec,
+)
+from mendgraph.nodes.small_model.block_prompt import LAST_TRY, RETRY_TEMPERATURE, block_request, shown_files
+from mendgraph.nodes.small_model.blocks import EDIT_TOOL, read_blocks
+from mendgraph.nodes.small_model.turn_view import view_turn
+from mendgraph.nodes.small_model.wording import is_question
+
+
+@dataclass(frozen=True)
+class BlockForm:
+    """The block form for a turn with this profile."""
+
+    profile: Profile
+
+    def request(
+        self,
+        specs: Sequence[ToolSpec],
+        history: Sequence[AnyMessage],
+        corrections: Sequence[Correction],
+        *,
+        native: bool,
+        corrections_sent: int = 0,
+        most_tokens: int | None = None,
+    ) -> BlockRequest:
+        """The next request; at the last try a small model is sampled."""
+        request = block_request(
+            specs,
+            history,
+            corrections,
+            native=native,
+            corrections_sent=corrections_sent,
+            most_tokens=most_tokens,
+        )
+        if self.profile.small and request.failed_tries >= LAST_TRY:
+            return request._replace(temperature=RETRY_TEMPERATURE)
+
+        return request
+
+    def exhausted(
+        self, history: Sequence[AnyMessage], corrections: Sequence[Correction], corrections_sent: int
+    ) -> StopCause | None:
+        """Why the run ends after `LAST_TRY`. Loop control counts the tries of a model that has stepped down."""
+        view = view_turn(history)
+        failed_tries = view.failed_steps + max(corrections_sent, len(corrections))
+        if failed_tries <= LAST_TRY or self.profile.steps_down:
+            return None
+
+        notices = [*view.failures, *(correction.prompt for correction in corrections)]
+        return StopCause(
+            reason=StopReason.EDITS_FAILED,
+            message=f"No reply could be used after {LAST_TRY + 1} tries.",
+            diagnostics=tuple(notices[-1:]),
+        )
+
+    def reader(self, history: Sequence[AnyMessage], corrections_sent: int) -> "ShownBlocks":
+        """How replies to the next request are read."""
+        request = last_request(history)
+        view = view_turn(history)
+        return ShownBlocks(shown_files(request, view, view.failed_steps + corrections_sent), request)
+
+
+@dataclass(frozen=True)
+class ShownBlocks:
+    """Reads replies to a request that has shown these files."""
+
+    files: tuple[str, ...]
+    request: str = ""
+
+    @property
+    def is_question(self) -> bool:
+        """Whether the request is a question."""
+        return is_question(self.request)
+
+    def edits(self, text: str) -> BlockEdits:
+        """The edits of a text, as calls of `edit_blocks`."""
+        blocks = read_blocks(text, self.files, self.request or None)
+        calls = []
+
+        for outcome in blocks.outcomes:
+            if isinstance(outcome, ExtractionError):
+                content = outcome.line_content
+            else:
+                content = str(outcome.args["content"])
+
+            calls.append(ReadCall(EDIT_TOOL, content, outcome))
+
+        return BlockEdits(calls, blocks.prose, blocks.lines)
+
+    def names_file_of(self, call: ReadCall, edits: Sequence[ReadCall]) -> bool:
+        """Whether a call has nothing but the path of an edit, or reads a file that the request shows or names."""
+        if not edits or not isinstance(call.outcome, ToolInvocation) or call.outcome.args.keys() != {"path"}:
+            return False
+
+        path = call.outcome.args["path"]
+        if call.tool == "read_file" and (path in self.files or path in named_paths(self.request)):
+            return True
+
+        outcomes = [edit.outcome for edit in edits]
+        return any(isinstance(outcome, ToolInvocation) and outcome.args["path"] == path for outcome in outcomes)
+
+    def shows_file(self, answer: str) -> bool:
+        """Whether an answer has blocks and no prose, or is the name of a file that the request names."""
+        blocks = read_blocks(answer, self.files)
+        if blocks.outcomes and not blocks.prose:
+            return True
+
+        bare = f"/{answer.strip('`*: ')}"
+        return any(bare.endswith(f"/{path}") for path in named_paths(self.request))

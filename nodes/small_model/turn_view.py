@@ -1,0 +1,215 @@
+"""The current turn as facts, read back from the settled messages: it needs no channel, and survives a resume."""
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+
+from langchain_core.messages import AIMessage, AnyMessage, HumanMessage, ToolMessage
+from pydantic import Field
+
+from mendgraph.nodes.language.history import RESULT_MESSAGE_NAME, begins_work, is_request, last_request, loads
+from mendgraph.nodes.language.names import told_paths, without_output
+from mendgraph.nodes.language.text_protocol import parse_text_results
+from mendgraph.nodes.records import JsonMap, Record, ToolErrorCode
+from mendgraph.nodes.small_model.wording import is_question
+
+FOUND_LIMIT = 2_000  # characters of one result that is not a file (a listing, search hits) in a rebuilt request
+_REFUSALS = frozenset({ToolErrorCode.PERMISSION_DENIED, ToolErrorCode.APPROVAL_REQUIRED})
+"""Codes of what was not allowed: by a rule, by a person, or because there was nobody to ask."""
+
+
+class TurnView(Record):
+    """What this turn has brought to light.
+
+    `files` maps paths to their newest known content: a file that was changed and not read since is not among them.
+    `failures` are those of the last step that failed, until something was changed; a file that was read once more for
+    nothing is one of them. `failed_steps` counts such steps since then. `evidence` is what pasted output says, and what
+    checks found before anything was done. `refused` says that something was not allowed, and `unchanged` that the last
+    step failed for nothing but this: a file was to be changed, and is as it was.
+    """
+
+    files: dict[str, str] = Field(default_factory=dict)
+    found: tuple[str, ...] = ()
+    changed: tuple[str, ...] = ()
+    evidence: tuple[str, ...] = ()
+    failures: tuple[str, ...] = ()
+    failed_steps: int = 0
+    refused: bool = False
+    unchanged: bool = False
+
+
+def view_turn(history: Sequence[AnyMessage]) -> TurnView:
+    """Sum up the messages after the last request of a person, and the output that was pasted into it."""
+    files: dict[str, str] = {}
+    paths: list[str] = []
+    changed: dict[str, None] = {}
+    failures: list[str] = []
+
+    if output := parted(last_request(history))[1]:
+        evidence = [output]
+    else:
+        evidence = []
+
+    failed_steps = 0
+    refused = False
+    unchanged = False
+
+    for number, every in enumerate(_steps(history)):
+        first = [result for result in every if number == 0 and _is_evidence(result)]
+        results = [result for result in every if result not in first]
+        evidence += map(_failure, first)
+        done = [data for result in results if (data := _data(result))]
+        refused = refused or any(_code(result) in _REFUSALS for result in results)
+        step_failures = [message for result in results if (message := _failure(result))]
+        step_failures += [f"{data['path']} is shown above, as it is now." for data in done if _is_known(data, files)]
+        # What was searched for in vain is told: at temperature 0 the same request would have the same reply.
+        step_failures += ["The search has found nothing." for data in done if number and data.get("matches") == []]
+        # A file that was shown instead of being edited, as it had not been read.
+        unedited = (data["path"] for data in done if data.get("changed") is False)
+        step_failures += [f"{path} is shown above: make the edit again." for path in unedited]
+        step_failures += [f"{data['path']} {data['syntax']}." for data in done if "path" in data and data.get("syntax")]
+
+        if step_failures:
+            unchanged = {_left_as_it_was(result) for result in results if _failure(result)} == {True}
+
+        progress = any(map(_is_change, done)) and not step_failures
+        failures = step_failures or ([] if progress else failures)
+        failed_steps = 0 if progress else failed_steps + bool(step_failures)
+
+        for data in done:
+            path = data.get("path")
+            content = data.get("content")
+            if _is_change(data):
+                changed[str(path)] = None
+                files.pop(str(path), None)
+
+            if isinstance(path, str) and isinstance(content, str):
+                files[path] = content
+            elif not _is_change(data) and "checks" not in data and data.get("matches") != []:
+                paths.append(_in_words(data)[:FOUND_LIMIT])
+
+    return TurnView(
+        files=files,
+        found=(*(f"Said since: {text[:FOUND_LIMIT]}" for text in said_since(history)[:1]), *paths[-2:]),
+        changed=tuple(changed),
+        evidence=tuple(evidence),
+        failures=tuple(failures),
+        failed_steps=failed_steps,
+        refused=refused,
+        unchanged=unchanged,
+    )
+
+
+def parted(request: str) -> tuple[str, str]:
+    """The words of a request that is no question, and as much of the output that was pasted into it as is told."""
+    words, output = without_output(request)
+    if not output or is_question(words):
+        return request, ""
+
+    failures = output.partition(" short test summary info ")[0].rstrip("=\n")  # the summary says them once more
+    return words or "Fix this.", first_lines(failures if told_paths(failures) else output, FOUND_LIMIT)
+
+
+def first_lines(text: str, most: int) -> str:
+    """Its first lines that fit into so many bytes."""
+    data = text.encode(errors="replace")
+    if len(data) <= most:
+        return text
+
+    return data[: max(0, most)].decode(errors="ignore").rpartition("\n")[0]
+
+
+def said_since(history: Sequence[AnyMessage]) -> list[str]:
+    """What other agents have said between the last request and the message that handed it on, the latest first."""
+    lines: list[str] | None = None
+
+    for message in reversed(history):
+        if is_request(message):
+            break
+
+        if lines is None and begins_work(message):
+            lines = []
+        elif lines is not None and isinstance(message, AIMessage) and not message.tool_calls and message.text.strip():
+            lines.append(message.text)
+
+    return lines or []
+
+
+def used_tools(history: Sequence[AnyMessage]) -> set[str]:
+    """The names of the tools of which a call in this turn did not fail."""
+    return {str(result.get("tool")) for every in _steps(history) for result in every if result.get("ok")}
+
+
+def _steps(history: Sequence[AnyMessage]) -> Iterator[list[JsonMap]]:
+    start = max((index for index, message in enumerate(history) if begins_work(message)), default=0)
+    native: list[JsonMap] = []
+
+    for message in history[start:]:
+        if isinstance(message, ToolMessage):
+            native += [{"ok": message.status != "error", **loads(message.text), "tool": message.name}]
+            continue
+
+        if native:
+            yield native
+            native = []
+
+        if isinstance(message, HumanMessage) and message.name == RESULT_MESSAGE_NAME:
+            yield parse_text_results(message.text)
+
+    if native:
+        yield native
+
+
+def _data(result: JsonMap) -> JsonMap:
+    data = result.get("data")
+    if result.get("ok") and isinstance(data, dict):
+        return data
+    return {}
+
+
+def _in_words(data: JsonMap) -> str:
+    entries = data.get("entries")
+    matches = data.get("matches")
+    if isinstance(entries, list):
+        return "The workspace has: " + ", ".join(map(str, entries))
+    if isinstance(matches, list) and matches and all(isinstance(match, dict) for match in matches):
+        return "\n".join(f"{m.get('path')}, line {m.get('line')}: {str(m.get('text', '')).strip()}" for m in matches)
+
+    return json.dumps(data, ensure_ascii=False)
+
+
+def _failure(result: JsonMap) -> str:
+    """What the model has to know of a failed call; a cancelled call failed for the sake of another that is told."""
+    error = result.get("error")
+    if not isinstance(error, dict) or error.get("code") == ToolErrorCode.CANCELLED:
+        return ""
+    if error.get("code") == ToolErrorCode.LOOP_OVERRIDE:  # whose advice, to do something else, is for the other forms
+        return "This was tried before."
+
+    return str(error.get("message") or "")
+
+
+def _left_as_it_was(result: JsonMap) -> bool:
+    failed_answer = result.get("tool") == "final_answer" and _code(result) == ToolErrorCode.CHECK_FAILED
+    return failed_answer or _code(result) == ToolErrorCode.UNCHANGED
+
+
+def _is_evidence(result: JsonMap) -> bool:
+    """Whether checks found something by themselves: in a turn's first step nothing was done yet that failed them."""
+    return result.get("tool") == "run_checks" and _code(result) == ToolErrorCode.CHECK_FAILED
+
+
+def _code(result: JsonMap) -> str:
+    error = result.get("error")
+    if isinstance(error, dict):
+        return str(error.get("code"))
+    return ""
+
+
+def _is_known(data: JsonMap, files: Mapping[str, str]) -> bool:
+    """Whether this is a file that was read once more, and came out as it is already shown."""
+    path = data.get("path")
+    return isinstance(path, str) and path in files and files[path] == data.get("content") and not _is_change(data)
+
+
+def _is_change(data: JsonMap) -> bool:
+    return "path" in data and not data.keys().isdisjoint({"action", "replacements"})

@@ -1,0 +1,111 @@
+"""`from mendgraph import ...` gives the public names, and loads nothing before they are used."""
+
+import ast
+import inspect
+import subprocess
+import sys
+from importlib import import_module
+from importlib.metadata import version
+from pathlib import Path
+
+import pytest
+
+import mendgraph
+from tests.architecture.product import ROOT
+from tests.doubles.scripted_server import Calls, Say, ScriptedServer
+from tests.extent import in_sweeps
+
+OTHERS = ("langchain.agents", "deepagents", "langgraph_supervisor", "langgraph_swarm")
+PARTS_FOR_OTHERS = ("Middleware", "Backend", "AgentStoppedError")
+HEAVY = ("langgraph", "langchain_core", "langchain_openai", "openai", "pydantic")
+
+
+def test_public_name_is_the_one_of_its_home() -> None:
+    for name in mendgraph.__all__:
+        assert getattr(mendgraph, name) is getattr(import_module(mendgraph._HOMES[name]), name), name
+
+
+DESCRIBED_WHERE_IT_STANDS = {"Event", "Approve", "DEFAULT_GUARDRAIL_RULES"}
+"""Names of values, which have no docstring of their own."""
+
+
+def test_public_name_says_what_it_is() -> None:
+    """And a function says what each of its arguments is."""
+    for name in sorted(set(mendgraph.__all__) - DESCRIBED_WHERE_IT_STANDS):
+        public = getattr(mendgraph, name)
+        told = inspect.getdoc(public) or ""
+        assert told.partition("\n")[0].endswith((".", ":")), name
+        assert not told.startswith(f"{name}("), name  # what `dataclass` writes where nobody wrote anything
+        elsewhere = ("as `load_mcp_tools`", "otherwise as", "are those of")
+        if inspect.isfunction(public) and not any(each in told.lower() for each in elsewhere):
+            unsaid = [each for each in inspect.signature(public).parameters if each not in told and each not in OF_ALL]
+            assert (name, unsaid) == (name, [])
+
+
+OF_ALL = {"workspace", "run", "options", "function", "step"}
+"""Arguments that the module says of all its functions."""
+
+
+MOST_MODULES = 179
+"""Of ours, that a run loads which reads a file and answers."""
+OF_OTHER_RUNS = (
+    *("mendgraph.graph.cassettes", "mendgraph.graph.fleet", "mendgraph.graph.report", "mendgraph.graph.terminal"),
+    *(
+        "mendgraph.graph.langchain.hooks",
+        "mendgraph.graph.machine.children",
+        "mendgraph.graph.persistence.postgres_saver",
+    ),
+    *("mendgraph.nodes.call_model.local_model", "mendgraph.nodes.execute_tools.mcp_tools"),
+    *("mendgraph.nodes.execute_tools.copies", "mendgraph.nodes.execute_tools.network"),
+    *("mendgraph.nodes.execute_tools.edits.definitions", "mendgraph.nodes.execute_tools.evidence.examples"),
+    *("mendgraph.nodes.execute_tools.journal.restoring", "mendgraph.nodes.execute_tools.store.postgres"),
+    "mendgraph.nodes.small_model",
+    *("jsonschema", "langchain.agents", "mcp", "prompt_toolkit", "psycopg", "rapidfuzz", "ray", "typer", "vcr"),
+)
+"""What only a run loads that edits, delegates, undoes, or is run in another way; and packages of others."""
+
+
+def test_version_is_that_of_the_installed_package_and_an_unknown_name_an_attribute_error() -> None:
+    assert mendgraph.__version__ == version("mendgraph")
+    with pytest.raises(AttributeError, match="module 'mendgraph' has no attribute 'run_tusk'"):
+        _ = mendgraph.run_tusk
+
+
+FIRST_RUN = f"""
+import sys
+import mendgraph
+print([name for name in {HEAVY!r} if name in sys.modules])
+from mendgraph import AgentContext, run_task
+result = run_task("How many lines has a.txt?", AgentContext(workspace=sys.argv[1], model="m", base_url=sys.argv[2]))
+print(result.answer, *sys.modules, sep="\\n")
+"""
+
+
+def test_importing_costs_nothing_and_a_first_run_loads_what_it_needs(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("one\n", encoding="utf-8")
+    with ScriptedServer([Calls([("read_file", '{"path": "a.txt"}')]), Say("It has one line.")]) as server:
+        command = [sys.executable, "-c", FIRST_RUN, str(tmp_path), server.base_url]
+        done = subprocess.run(command, capture_output=True, text=True, check=True)
+    heavy, answer, *loaded = done.stdout.splitlines()
+    assert (heavy, answer) == ("[]", "It has one line.")
+    assert sorted({*OF_OTHER_RUNS}.intersection(loaded)) == []
+    assert len([name for name in loaded if name.startswith("mendgraph.")]) <= MOST_MODULES
+
+
+@in_sweeps
+def test_programs_of_langchain_load_no_other_agents() -> None:
+    """Those packages take a second: only our parts for them need them, which are called after what they are there."""
+    files = [ast.parse(path.read_text(encoding="utf-8")) for path in (ROOT / "tests" / "langchain").glob("*.py")]
+    imports = [node for file in files for node in ast.walk(file) if isinstance(node, ast.ImportFrom)]
+    used = {(str(each.module), name.name) for each in imports for name in each.names}
+    plain = [
+        f"from {module} import {name}"
+        for module, name in sorted(used)
+        if module.startswith("mendgraph")
+        and "hooks" not in (*module.split("."), name)  # which a machine with hooks imports
+        and not name.endswith(PARTS_FOR_OTHERS)
+    ]
+    assert "from mendgraph import build_graph" in plain
+    program = "\n".join(["import sys", *plain, f"print([name for name in {OTHERS!r} if name in sys.modules])"])
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"

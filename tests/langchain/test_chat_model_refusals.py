@@ -1,0 +1,165 @@
+"""What endpoints refuse of a request, in the words of real ones: one try, one reply, and the next call knows it."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from mendgraph.graph.langchain.failures import LIMIT, STREAM, TOOLS, Learned, Refusal
+from mendgraph.nodes.call_model.endpoint import ModelOptions
+from mendgraph.nodes.call_model.model import Call
+from mendgraph.nodes.call_model.prompts.prompt import Prompt
+from mendgraph.nodes.records import JsonMap, ProviderErrorKind, ProviderFailure
+from tests.doubles.scripted_server import LenientServer, Reply, Say, ScriptedServer, Status
+from tests.langchain.asked_models import MESSAGES, TOOL, ask, at, replied
+from tests.row_tables import rows
+
+
+def in_text() -> Prompt:
+    """The same request in the text protocol."""
+    return replace(FULL.prompt, tools=(), messages=(*MESSAGES[:1], {"role": "user", "content": "in text"}))
+
+
+FULL = Call(
+    prompt=Prompt(messages=MESSAGES, tools=(TOOL,), stop=("\ntool_result(",), temperature=0.5, without_tools=in_text),
+    max_output_tokens=2_048,
+    timeout_s=20.0,
+    seed=7,
+)
+
+
+def refused(message: str, status: int = 400, **more: Any) -> Status:
+    return Status(status, {"error": {"message": message, "type": "invalid_request_error", **more}})
+
+
+DEFAULT = "Unsupported value: 'temperature' does not support 0.5 with this model. Only the default (1) is supported."
+NEW_LIMIT = "Unsupported parameter: 'max_tokens' is not supported with this model. Use 'max_completion_tokens' instead."
+TOO_LARGE = "max_tokens is too large: 2048. This model supports at most 1024 completion tokens."
+UNVERIFIED = "Your organization must be verified to stream this model."
+PYDANTIC = {"detail": [{"type": "extra_forbidden", "loc": ["body", "stream_options"], "msg": "Extra inputs"}]}
+REFUSALS = [
+    (refused(DEFAULT, param="temperature", code="unsupported_value"), "temperature", {"temperature": None}),
+    (refused("Unsupported parameter: 'stop' is not supported.", param="stop"), "stop", {"stop": None}),
+    (refused("property 'seed' is unsupported"), "seed", {"seed": None}),
+    (Status(422, PYDANTIC), "stream_options", {"stream_options": None}),
+    (refused(NEW_LIMIT, param="max_tokens"), "max_tokens", {"max_tokens": None, "max_completion_tokens": 2048}),
+    (refused(TOO_LARGE), "max_tokens", {"max_tokens": 1024}),
+    (refused(UNVERIFIED, param="stream", code="unsupported"), "stream", {"stream": False, "stream_options": None}),
+    (refused("registry.ollama.ai/library/m does not support tools"), "tools", {"tools": None}),
+    (refused("No endpoints found that support tool use.", 404), "tools", {"tools": None}),
+]
+
+
+def without(request: JsonMap) -> JsonMap:
+    """A request without what differs in the text protocol."""
+    return {name: value for name, value in request.items() if name != "messages"}
+
+
+@pytest.mark.parametrize(("refusal", "name", "differs"), REFUSALS, ids=[name for _, name, _ in REFUSALS])
+def test_refused_parameter_is_left_out_at_once_and_from_then_on(refusal: Status, name: str, differs: JsonMap) -> None:
+    def answer(_: JsonMap) -> Reply:
+        return refusal if len(server.requests) == 1 else Say("Hello")
+
+    with ScriptedServer(then=answer) as server:
+        model = at(server.base_url)
+        first, second, other = replied(model, FULL), replied(model, FULL), replied(at(server.base_url), FULL)
+    assert [each.text for each in (first, second, other)] == ["Hello"] * 3
+    assert [each.adapted for each in (first, second, other)] == [(name,), (), ()]
+    assert [each.without_tools for each in (first, second, other)] == [name == "tools"] * 3
+    whole, *adapted = server.requests
+    expected = {key: value for key, value in {**without(whole), **differs}.items() if value is not None}
+    assert [without(each) for each in adapted] == [expected] * 3
+    shown = in_text().messages if name == "tools" else MESSAGES
+    assert adapted[0]["messages"] == list(shown)
+
+
+ABOUT_SOMETHING_ELSE: list[tuple[Status, str]] = [
+    (refused("too long", code="context_length_exceeded"), "context_overflow"),
+    (refused(DEFAULT, 401, param="temperature"), "authentication"),
+    (refused(DEFAULT, 429, param="temperature"), "rate_limited"),
+    (refused(DEFAULT, 500, param="temperature"), "server_error"),
+    (refused("The conversation has to begin with a person."), "bad_request"),
+]
+
+
+@rows(*ABOUT_SOMETHING_ELSE)
+def test_refusal_of_something_else_is_no_lesson(status: Status, kind: str) -> None:
+    with ScriptedServer([status]) as server:
+        result, _ = ask(at(server.base_url), FULL)
+        assert isinstance(result, ProviderFailure)
+        assert (result.kind.value, len(server.requests)) == (kind, 1)
+
+
+def test_endpoint_that_goes_on_refusing_is_given_up() -> None:
+    names = ModelOptions(model_kwargs={f"own_{number}": number for number in range(11)})
+
+    def answer(_: JsonMap) -> Reply:
+        return refused(f"Unknown parameter: 'own_{len(server.requests) - 1}'.", param=f"own_{len(server.requests) - 1}")
+
+    with LenientServer(then=answer) as server:
+        result, _ = ask(at(server.base_url, names), FULL)
+    assert isinstance(result, ProviderFailure)
+    assert (result.kind, len(server.requests)) == (ProviderErrorKind.BAD_REQUEST, 9)
+
+
+# --- What one refusal teaches
+
+
+SENT = frozenset({"temperature", "stop", "seed", "stream_options", "response_format", TOOLS, STREAM, LIMIT})
+WANTED = 2_048
+
+
+def refusal(message: str, parameter: str = "", status: int | None = 400) -> Refusal:
+    return Refusal(status, message, frozenset(), parameter, None)
+
+
+WORDS = [
+    ("stop: Extra inputs are not permitted", "stop", "stop"),
+    ("Invalid schema", "response_format.json_schema", "response_format"),
+    ('"auto" tool choice requires --enable-auto-tool-choice and --tool-call-parser to be set', "", TOOLS),
+    ("The conversation must begin with a user's message", "", ""),
+    ("The stopwatch has stopped", "", ""),
+    ("top_k is not supported", "top_k", ""),
+]
+
+
+@rows(*WORDS)
+def test_parameter_that_a_refusal_names_is_left_out(message: Any, parameter: Any, name: Any) -> None:
+    known = Learned()
+    assert known.learn(refusal(message, parameter), SENT, WANTED) == name
+    assert known.dropped == ({name} - {"", TOOLS, STREAM})
+    assert (known.tools, known.streams) == (name != TOOLS, name != STREAM)
+
+
+OLD, NEW = "max_tokens", "max_completion_tokens"
+OTHER_NAME = [
+    (OLD, NEW, "Unsupported parameter: 'max_tokens' is not supported here. Use 'max_completion_tokens' instead."),
+    (NEW, OLD, "max_completion_tokens: Extra inputs are not permitted"),
+    (NEW, OLD, "Unrecognized request argument supplied: max_completion_tokens"),
+]
+
+
+def test_limit_has_two_names_and_each_is_tried_once() -> None:
+    for first, other, message in OTHER_NAME:
+        for parameter in (first, ""):
+            known, told = Learned(first), refusal(message, parameter)
+            assert (known.learn(told, SENT, WANTED), known.limit_name) == (LIMIT, other)
+            assert (known.learn(told, SENT, WANTED), known.limit_name) == ("", other)
+            assert known.dropped == frozenset()
+
+
+LOWER: list[tuple[str, int | None]] = [
+    ("max_tokens is too large: 2048. This model supports at most 1024 completion tokens.", 1024),
+    ("max_tokens: 2048 > 1024, which is the maximum allowed number of output tokens for m", 1024),
+    ("Range of max_tokens should be [1, 1,024]", 1024),
+    ("max_completion_tokens must be below 999_999 for 3 of 4", None),
+    ("max_tokens is odd", None),
+]
+
+
+def test_limit_that_is_too_large_is_lowered_to_what_the_refusal_allows() -> None:
+    for message, most in LOWER:
+        known = Learned()
+        assert known.learn(refusal(message), SENT, WANTED) == ("" if most is None else "max_tokens")
+        assert (known.limited(WANTED), known.limited(100)) == (most or WANTED, 100)
+        assert known.learn(refusal(message), SENT, WANTED) == ""  # what is repeated teaches nothing

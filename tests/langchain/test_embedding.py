@@ -1,0 +1,240 @@
+"""The machine inside a user's graph: as a node that shares `messages`, and called by a node with a state of its own."""
+
+import asyncio
+import logging
+import operator
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+import pytest
+from langchain_core.runnables import RunnableLambda
+from langgraph.checkpoint.memory import InMemorySaver
+from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
+from langgraph.errors import GraphRecursionError
+from langgraph.graph import END, START, MessagesState, StateGraph
+from langgraph.types import Command, Send
+from typing_extensions import TypedDict
+
+from mendgraph import AgentContext, Outcome, build_graph
+from mendgraph.nodes.records import FileChange
+from tests.doubles.history_model import HistoryModel
+from tests.doubles.tool_use import use
+from tests.langchain.embedding import ASKED, LINES, REPAIR, THREAD, context, last, saver, told, workspace
+from tests.scenarios.sample_repair import CALC, DONE, MENDED, TASK
+from tests.workspace_files import changed_files
+
+FIXED = {"calc.py": MENDED}
+ALLOWED: dict[str, Any] = {"any": {}, "none": {"allowed_msgpack_modules": None}}
+
+
+class Shared(MessagesState, total=False):
+    """A parent's state that wants to know how its agent ended."""
+
+    outcome: Outcome
+    changes: Annotated[list[FileChange], operator.add]
+
+
+def parent(agent: Any, checkpointer: Any = None, schema: Any = AgentContext) -> Any:
+    """A graph whose only node is the agent."""
+    builder = StateGraph(Shared, context_schema=schema)
+    builder.add_node("coder", agent)
+    builder.add_edge(START, "coder")
+    builder.add_edge("coder", END)
+    return builder.compile(checkpointer=checkpointer)
+
+
+# --- As a node
+
+
+@pytest.mark.parametrize(("kept", "loop"), [(True, True), (False, False)])
+def test_node_repairs_and_tells_its_outcome(tmp_path: Path, kept: bool, loop: bool) -> None:
+    around = parent(build_graph(model=told(*REPAIR)), saver() if kept else None)
+    settings: Any = {"config": THREAD, "context": context(tmp_path)}
+    result = asyncio.run(around.ainvoke(ASKED, **settings)) if loop else around.invoke(ASKED, **settings)
+    assert (result["outcome"].kind, last(result)) == ("FINISHED", "add now adds.")
+    assert [message.type for message in result["messages"]] == ["human", "ai", "tool", "ai", "tool", "ai"]
+    assert [change.path for change in result["changes"]] == ["calc.py"]
+    assert changed_files(tmp_path, CALC) == FIXED
+
+
+@pytest.mark.parametrize(("allowed", "loop"), [("ours", True), ("any", False), ("none", True)])
+def test_question_is_asked_and_answered_at_the_parent(
+    tmp_path: Path, loop: bool, allowed: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Whichever types the parent's checkpointer loads."""
+    lent = saver() if allowed == "ours" else InMemorySaver(serde=JsonPlusSerializer(**ALLOWED[allowed]))
+    around = parent(build_graph(model=told(*REPAIR)), lent)
+    settings: Any = {"config": THREAD, "context": context(tmp_path, mode="ask")}
+
+    def go(given: Any) -> Any:
+        return asyncio.run(around.ainvoke(given, **settings)) if loop else around.invoke(given, **settings)
+
+    with caplog.at_level(logging.WARNING):
+        asked = go(ASKED)
+        (question,) = asked["__interrupt__"]
+        assert [call["tool"] for call in question.value["calls"]] == ["edit_file"]
+        assert changed_files(tmp_path, CALC) == {}
+        result = go(Command(resume="approve"))
+        assert around.get_state(THREAD).values == result
+    assert (result["outcome"].kind, changed_files(tmp_path, CALC)) == ("FINISHED", FIXED)
+    assert caplog.records == []  # LangGraph warns of types that it does not know, but of each once in a process
+
+
+def test_question_without_a_checkpointer_is_refused_in_words(tmp_path: Path) -> None:
+    result = parent(build_graph(model=told(*REPAIR))).invoke(ASKED, context=context(tmp_path, mode="ask"))
+    assert result["outcome"].reason == "invalid_request"
+    assert "needs a checkpointer" in result["outcome"].message
+
+
+@pytest.mark.parametrize("way", ["abatch", "chain"])
+def test_run_is_not_cut_by_the_default_limit_of_langchain(way: str, tmp_path: Path) -> None:
+    """What wraps a graph hands on its 25 steps as if somebody had set them; a limit that somebody sets holds."""
+    reads = [use(("read_file", {"path": "calc.py", "start_line": line})) for line in range(1, 11)]
+    agent = build_graph(model=told(*reads, DONE))
+    room = context(tmp_path, max_calls_per_turn=60)
+    asked: Any = {"messages": [("user", "What is in calc.py?")]}
+    if way == "abatch":
+        [result] = asyncio.run(agent.abatch([asked], context=room))
+    else:
+        result = (RunnableLambda(lambda given: given) | agent.bind(context=room)).invoke(asked)
+    assert (result["outcome"].kind, result["outcome"].usage["total_calls"]) == ("FINISHED", 11)
+    with pytest.raises(GraphRecursionError):
+        build_graph(model=told(*reads, DONE)).invoke(asked, {"recursion_limit": 24}, context=room)
+
+
+def test_threads_next_turn_knows_what_was_said(tmp_path: Path) -> None:
+    """The parent keeps the messages; with `checkpointer=True` the agent keeps all of its own as well."""
+    for own in (None, True):
+        model = told(*REPAIR, DONE)
+        around = parent(build_graph(own, model=model), saver())
+        settings: Any = {"config": THREAD, "context": context(tmp_path / str(own))}
+        around.invoke(ASKED, **settings)
+        result = around.invoke({"messages": [("user", "Is it right now?")]}, **settings)
+        assert result["outcome"].kind == "FINISHED"
+        assert [message.type for message in result["messages"]].count("human") == 2
+        assert TASK in str(model.calls[-1].prompt.messages)
+        assert result["outcome"].usage["total_calls"] == (4 if own else 1)
+
+
+# --- Its context
+
+
+@dataclass
+class Mine:
+    """What a user's graph knows of its user."""
+
+    user: str
+
+
+def test_agent_has_the_context_that_it_was_built_with(tmp_path: Path) -> None:
+    agent = build_graph(model=told(*REPAIR), context=context(tmp_path))
+    result = parent(agent, schema=Mine).invoke(ASKED, context=Mine("ada"))
+    assert (result["outcome"].kind, changed_files(tmp_path, CALC)) == ("FINISHED", FIXED)
+
+
+def test_foreign_context_is_refused_in_words() -> None:
+    model = told(*REPAIR)
+    result = parent(build_graph(model=model), schema=Mine).invoke(ASKED, context=Mine("ada"))
+    assert result["outcome"].reason == "invalid_request"
+    assert "given a context of the type Mine" in result["outcome"].message
+    assert "build_graph(context=AgentContext(...))" in result["outcome"].message
+    assert model.calls == []
+
+
+# --- Called by a node
+
+
+class Asking(TypedDict, total=False):
+    """A parent's state that shares nothing with the agent's."""
+
+    question: str
+    said: Annotated[list[str], operator.add]
+
+
+def test_question_inside_of_a_node_is_answered_at_the_parent(tmp_path: Path) -> None:
+    model = told(*REPAIR)
+    builder: Any = StateGraph(Asking)
+    agent = build_graph(model=model)
+    (tmp_path / "w").mkdir()
+    asking = context(tmp_path / "w", mode="ask")
+
+    async def work(_: Asking) -> Asking:
+        return {"said": [(await agent.ainvoke(ASKED, context=asking))["outcome"].answer]}
+
+    builder.add_node("work", work)
+    builder.add_edge(START, "work")
+    around = builder.compile(checkpointer=saver())
+
+    async def play() -> Any:
+        asked: Any = await around.ainvoke({"question": TASK}, THREAD)
+        assert [call["tool"] for call in asked["__interrupt__"][0].value["calls"]] == ["edit_file"]
+        return await around.ainvoke(Command(resume="approve"), THREAD)
+
+    result = asyncio.run(play())
+    assert (result["said"], len(model.calls)) == (["add now adds."], 3)
+    assert changed_files(tmp_path / "w", CALC) == FIXED
+
+
+# --- Several in one thread
+
+
+class Task(TypedDict, total=False):
+    """One of several tasks, each for an agent."""
+
+    folder: str
+    said: Annotated[list[str], operator.add]
+
+
+def test_agents_of_one_thread_do_not_share_records(tmp_path: Path) -> None:
+    """Two nodes at once, one of them twice, and a second turn: each is a run with records and counters of its own."""
+
+    def node(agent: Any) -> Callable[[Task], Task]:
+        def work(task: Task) -> Task:
+            result = agent.invoke(ASKED, context=context(tmp_path / task["folder"]))
+            return {"said": [f"{task['folder']}: {result['outcome'].usage['total_calls']}"]}
+
+        return work
+
+    builder: Any = StateGraph(Task)
+    for name in ("first", "second"):
+        builder.add_node(name, node(build_graph(model=HistoryModel(LINES))))
+    tasks = (("first", "a"), ("first", "b"), ("second", "c"))
+    builder.add_conditional_edges(START, lambda _: [Send(name, {"folder": folder}) for name, folder in tasks])
+    around = builder.compile(checkpointer=saver())
+    runs: list[set[tuple[str, str]]] = []
+    for _ in range(2):
+        for name in "abc":
+            workspace(tmp_path / name)
+        parts = around.stream({"said": []}, THREAD, subgraphs=True, stream_mode="custom")
+        runs.append({(place[0], part["run_id"]) for place, part in parts if part["type"] == "trace"})
+        assert {name: changed_files(tmp_path / name, CALC) for name in "abc"} == dict.fromkeys("abc", FIXED)
+    assert sorted(around.get_state(THREAD).values["said"]) == sorted([f"{name}: 3" for name in "abc"] * 2)
+    both = runs[0] | runs[1]
+    assert [*map(len, runs), len(both), len({run for _, run in both})] == [3, 3, 6, 6]
+    assert both == {(place, f"parent|{place}") for place, _ in both}
+
+
+BLOCKS = [{"type": "text", "text": "What is "}, {"type": "text", "text": "this?"}]
+MESSAGES: tuple[tuple[Any, bool], ...] = (
+    ("What is this?", True),
+    (["What is this?"], True),
+    ({"role": "user", "content": "What is this?"}, True),
+    ([{"type": "human", "content": BLOCKS}], True),
+    ([{"type": "human", "content": ""}], False),
+    ([{"type": "human", "content": []}], False),
+    ([{"type": "ai", "content": "I say something."}], False),
+    ([], False),
+)
+
+
+def test_message_may_be_text_or_blocks(tmp_path: Path) -> None:
+    """As `langgraph dev` hands it on: it calls the graph with what it was sent."""
+    for messages, has_text in MESSAGES:
+        model = told(DONE)
+        ended = build_graph(model=model, context=context(tmp_path)).invoke({"messages": messages})
+        asked = [call.prompt.messages[-1]["content"] for call in model.calls]
+        assert asked == ["What is this?"] * has_text, messages
+        refused = "There is no request: send a person's message, with text in it."
+        assert ended["outcome"].message == ("No file was changed." if has_text else refused)

@@ -1,0 +1,93 @@
+"""The machine as a part of other people's agents: a subagent of deepagents, and behind `RemoteGraph`."""
+
+import asyncio
+import json
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+from langchain_core.language_models.fake_chat_models import GenericFakeChatModel
+from langchain_core.messages import AIMessage, BaseMessage, HumanMessage
+
+from mendgraph import AgentContext, build_graph
+from tests.doubles.tool_use import use
+from tests.langchain.embedding import REPAIR, THREAD, context, saver, told
+from tests.scenarios.sample_repair import CALC, COUNT, MENDED, TASK
+from tests.workspace_files import changed_files
+
+FIXED = {"calc.py": MENDED}
+ASKED: Any = {"messages": [HumanMessage("Have the bug repaired.")]}
+
+
+class Chief(GenericFakeChatModel):
+    """A chat model that takes tools and says what it is told to."""
+
+    def bind_tools(self, *_: Any, **__: Any) -> Any:
+        return self
+
+
+def chief(*said: BaseMessage) -> Chief:
+    return Chief(messages=cast("Any", iter(said)))
+
+
+def delegated(number: int = 1) -> AIMessage:
+    """The chief asks its subagent, in this many calls at once."""
+    task = {"description": TASK, "subagent_type": "coder"}
+    return AIMessage("", tool_calls=[{"name": "task", "args": task, "id": f"c{each}"} for each in range(number)])
+
+
+@pytest.fixture
+def deep() -> Callable[..., Any]:
+    """Makes a deep agent with the machine as its subagent."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of the libraries of deepagents, at their import
+        from deepagents import CompiledSubAgent, create_deep_agent
+
+    def made(agent: Any, *said: BaseMessage, **more: Any) -> Any:
+        coder = CompiledSubAgent(name="coder", description="Repairs bugs in the project.", runnable=agent)
+        return create_deep_agent(model=chief(*said), subagents=[coder], checkpointer=saver(), **more)
+
+    return made
+
+
+def test_subagent_repairs_and_reports(tmp_path: Path, deep: Any) -> None:
+    agent = build_graph(model=told(*REPAIR), context=context(tmp_path))
+    around = deep(agent, delegated(), AIMessage("It is repaired."))
+    result = asyncio.run(around.ainvoke(ASKED, THREAD))
+    assert [message.text for message in result["messages"]][-2:] == ["add now adds.", "It is repaired."]
+    assert changed_files(tmp_path, CALC) == FIXED
+
+
+def test_subagents_value_is_told_to_the_chief_as_json(tmp_path: Path, deep: Any) -> None:
+    counted = told(*REPAIR[:2], use(("final_answer", {"answer": "One.", "value": {"count": 1}})))
+    agent = build_graph(model=counted, context=context(tmp_path), response_format=COUNT)
+    result = deep(agent, delegated(), AIMessage("One.")).invoke(ASKED, THREAD)
+    assert json.loads(result["messages"][-2].text) == {"count": 1}
+
+
+def test_subagent_takes_the_chiefs_context_where_it_is_its_own(tmp_path: Path, deep: Any) -> None:
+    around = deep(build_graph(model=told(*REPAIR)), delegated(), AIMessage("Repaired."), context_schema=AgentContext)
+    around.invoke(ASKED, THREAD, context=context(tmp_path))
+    assert changed_files(tmp_path, CALC) == FIXED
+
+
+def test_subagent_that_ends_early_says_so_to_its_chief(tmp_path: Path, deep: Any) -> None:
+    agent = build_graph(model=told(*REPAIR), context=context(tmp_path, max_calls_per_turn=1))
+    result = deep(agent, delegated(), AIMessage("It is not.")).invoke(ASKED, THREAD)
+    assert result["messages"][-2].text.startswith("BUDGET_STOP (max_calls_per_turn)")
+    assert changed_files(tmp_path, CALC) == {}
+
+
+def test_two_subagents_at_once_are_two_runs(tmp_path: Path, deep: Any) -> None:
+    """They work in one workspace, in turns; each has a run of its own in the records."""
+    agent = build_graph(model=told(*REPAIR, *REPAIR), context=context(tmp_path, mode="read-only"))
+    around = deep(agent, delegated(2), AIMessage("Seen."))
+    runs = {
+        part["run_id"]
+        for _, part in around.stream(ASKED, THREAD, subgraphs=True, stream_mode="custom")
+        if part.get("type") == "trace"
+    }
+    assert len(runs) == 2
+    assert changed_files(tmp_path, CALC) == {}

@@ -1,0 +1,232 @@
+import json
+from typing import Any
+
+import httpx2
+import pytest
+
+from mendgraph.graph.langchain.failures import Learned
+from mendgraph.nodes.call_model.model import Call
+from mendgraph.nodes.call_model.prompts.prompt import Prompt
+from mendgraph.nodes.records import FinishReason, JsonMap, ModelReply, ProviderFailure, RawCall
+from tests.langchain.asked_models import CALL, MESSAGES, TOOL, ask, called, event, replied, streamed, through
+from tests.row_tables import rows
+
+FULL = Call(
+    prompt=Prompt(messages=MESSAGES, tools=(TOOL,), stop=("\ntool_result(",), temperature=0.5),
+    max_output_tokens=50,
+    timeout_s=20.0,
+    seed=7,
+)
+
+
+def whole(learned: Learned) -> Learned:
+    """What is known of an endpoint that does not stream."""
+    learned.streams = False
+    return learned
+
+
+def heard(*deltas: JsonMap, finish: str = "stop", **more: Any) -> ModelReply:
+    """The reply that a stream of these deltas comes to."""
+    return replied(through(streamed(*map(event, deltas), event({}, finish, **more), b"data: [DONE]\n\n")))
+
+
+def said_at_once(message: JsonMap, finish: str = "stop", **more: Any) -> ModelReply:
+    """The same of an answer in one piece."""
+    choice = {"index": 0, "message": {"role": "assistant", **message}, "finish_reason": finish}
+    document = {"id": "x", "object": "chat.completion", "created": 1, "model": "m", "choices": [choice], **more}
+
+    def answer(_: httpx2.Request) -> httpx2.Response:
+        return httpx2.Response(200, json=document)
+
+    return replied(through(answer, learned=whole(Learned())))
+
+
+# --- What is sent
+
+
+@pytest.mark.parametrize("limit", ["max_tokens", "max_completion_tokens"])
+def test_field_is_sent_exactly_once(limit: str) -> None:
+    """Nothing is sent that was not asked for: some endpoints refuse any temperature, stop word or seed."""
+    bodies: list[bytes] = []
+
+    def answer(request: httpx2.Request) -> httpx2.Response:
+        bodies.append(request.content)
+        return streamed(event({"content": "Hello"}, "stop"))(request)
+
+    least: JsonMap = {
+        "messages": list(MESSAGES),
+        "model": "m",
+        "stream": True,
+        "stream_options": {"include_usage": True},
+        limit: 50,
+    }
+    most = least | {"tools": [TOOL], "stop": ["\ntool_result("], "seed": 7, "temperature": 0.5}
+    for call, expected in ((CALL, least), (FULL, most)):
+        replied(through(answer, learned=Learned(limit)), call)
+        names = [name for name, _ in json.loads(bodies[-1], object_pairs_hook=list)]
+        assert (json.loads(bodies[-1]), sorted(names)) == (expected, sorted(expected))
+
+
+# --- What comes back: text and thoughts
+
+
+TEXTS: list[tuple[list[JsonMap], JsonMap]] = [
+    ([{"role": "assistant", "content": ""}, {"content": "Hel"}, {"content": "lo"}], {"text": "Hello"}),
+    ([{"content": "a\ud83d"}, {"content": "\ude00"}], {"text": "a😀"}),
+    ([{"content": "a\ud800"}, {"content": "b"}], {"text": "a\ufffdb"}),
+    ([{"content": [{"type": "text", "text": "Yes"}, {"type": "image"}]}, {"content": None}], {"text": "Yes"}),
+    ([{"refusal": "I "}, {"refusal": "can't."}], {"refusal": "I can't.", "finish_reason": FinishReason.REFUSAL}),
+    ([{"content": "No"}, {}], {"text": "No"}),
+]
+
+
+@rows(*TEXTS)
+def test_text_and_refusal_are_put_together(deltas: list[JsonMap], expected: JsonMap) -> None:
+    assert heard(*deltas).model_copy(update={"seconds": 0.0}) == ModelReply(model="m", **expected)
+
+
+# --- Calls
+
+
+def part(index: int | None, call_id: str | None, name: str | None, arguments: Any, **more: Any) -> JsonMap:
+    """A delta with a part of one call; what is None is not in it."""
+    known = {"index": index, "id": call_id, "function": {"name": name, "arguments": arguments}, **more}
+    return {"tool_calls": [{name: value for name, value in known.items() if value is not None}]}
+
+
+F, G = called("x", "f", '{"a": 1}'), called("y", "g", "{}")
+
+
+CALLS: list[tuple[list[JsonMap], tuple[RawCall, ...]]] = [
+    ([part(0, "x", "f", ""), part(0, None, None, '{"a"'), part(0, None, None, ": 1}")], (F,)),
+    ([part(0, "x", "f", '{"a": 1}'), part(1, "y", "g", "{}")], (F, G)),
+    ([part(0, "x", "f", '{"a": 1}'), part(0, "y", "g", "{}")], (F, G)),
+    (
+        [part(0, "x", "f", '{"a"'), part(1, "y", "g", ""), part(0, None, None, ": 1}"), part(1, None, None, "{}")],
+        (F, G),
+    ),
+    ([part(None, "x", "f", '{"a"'), part(None, None, None, ": 1}"), part(None, "y", "g", "{}")], (F, G)),
+    ([part(0, "x", "f", '{"a"'), part(0, "x", "f", ": 1}")], (F,)),
+    ([part(0, None, "f", "{}"), part(1, None, "g", "{}")], (called("", "f", "{}"), called("", "g", "{}"))),
+    ([part(0, "x", "f", {"a": 1})], (F,)),
+    ([part(0, "x", "f", None), {"tool_calls": [{"index": 0, "function": None}]}], (called("x", "f", ""),)),
+    ([part(0, 7, "f", '{"a": "x')], (called("7", "f", '{"a": "x'),)),  # type: ignore[arg-type]  # the point of it
+]
+
+
+@rows(*CALLS)
+def test_calls_are_told_apart_however_a_server_numbers_them(deltas: list[JsonMap], calls: tuple[RawCall, ...]) -> None:
+    assert heard(*deltas, finish="tool_calls").calls == calls
+
+
+SIGNED: JsonMap = {"google": {"thought_signature": "abc"}}
+
+
+def test_field_that_an_endpoint_adds_to_a_call_is_kept_with_it() -> None:
+    """As Gemini's does, which refuses the next request without it."""
+    reply = heard(
+        part(0, "x", "f", "", extra_content=SIGNED),
+        part(0, None, None, '{"a": 1}', more=2),
+        part(1, "y", "g", "{}"),
+        finish="tool_calls",
+    )
+    assert reply.calls == (F, G)
+    assert reply.provider["additional_kwargs"]["tool_call_extras"] == {"x": {"extra_content": SIGNED, "more": 2}}
+    late = heard(part(0, "x", "f", "{}"), part(0, None, None, "", extra_content=SIGNED), finish="tool_calls")
+    assert late.provider["additional_kwargs"]["tool_call_extras"] == {"x": {"extra_content": SIGNED}}
+
+
+# --- What it has cost
+
+SEVEN: JsonMap = {"prompt_tokens": 7, "completion_tokens": 3}
+COUNTS: list[tuple[JsonMap, JsonMap | None, tuple[int, int, int, int, int]]] = [
+    (
+        SEVEN | {"prompt_tokens_details": {"cached_tokens": 5}, "completion_tokens_details": {"reasoning_tokens": 2}},
+        None,
+        (7, 3, 5, 0, 2),
+    ),
+    (
+        {"input_tokens": 7, "output_tokens": 3, "cache_read_input_tokens": 4, "cache_creation_input_tokens": 2},
+        None,
+        (7, 3, 4, 2, 0),
+    ),
+    (SEVEN | {"prompt_cache_hit_tokens": 5}, None, (7, 3, 5, 0, 0)),
+    (SEVEN, {"cache_n": 5, "prompt_n": 2}, (7, 3, 5, 0, 0)),
+    (SEVEN | {"prompt_tokens_details": {"cache_write_tokens": 5}}, None, (7, 3, 0, 5, 0)),
+    ({"prompt_tokens": -7, "completion_tokens": -3}, None, (0, 0, 0, 0, 0)),
+    ({"prompt_tokens": "many", "completion_tokens": [3], "prompt_tokens_details": "x"}, None, (0, 0, 0, 0, 0)),
+]
+
+
+def counts(reply: ModelReply) -> tuple[int, ...]:
+    names = ("input_tokens", "output_tokens", "cached_tokens", "cache_write_tokens", "reasoning_tokens")
+    return tuple(getattr(reply, name) for name in names)
+
+
+@rows(*COUNTS)
+def test_usage_is_read_in_the_words_of_each_endpoint(
+    usage: JsonMap, timings: JsonMap | None, expected: tuple[int, int, int, int, int]
+) -> None:
+    told: Any = {"usage": usage} | ({} if timings is None else {"timings": timings})
+    assert counts(heard({"content": "Hi"}, **told)) == expected
+    assert counts(said_at_once({"content": "Hi"}, **told)) == expected
+
+
+def test_usage_that_counts_up_is_counted_once() -> None:
+    events = [
+        event({"content": text}, usage={"prompt_tokens": 7, "completion_tokens": number})
+        for number, text in enumerate("abc", 1)
+    ]
+    reply = replied(through(streamed(*events, event({}, "stop"))))
+    assert (reply.text, counts(reply)) == ("abc", (7, 3, 0, 0, 0))
+
+
+def test_second_choice_of_a_stream_is_no_part_of_the_reply() -> None:
+    second: Any = {"index": 1, "delta": {"content": "B"}, "finish_reason": None}
+    reply = replied(through(streamed(event({"content": "A"}), event(choices=[second]), event({}, "stop"))))
+    assert reply.text == "A"
+
+
+# --- In one piece
+
+
+def test_answer_in_one_piece_comes_to_the_same() -> None:
+    function = {"name": "f", "arguments": '{"a": 1}'}
+    details = [{"type": "reasoning.encrypted", "data": "abc", "id": "r"}]
+    thinking = [{"type": "thinking", "thinking": "Hm."}, {"type": "text", "text": "Look:"}]
+    reply = said_at_once(
+        {
+            "content": thinking,
+            "reasoning_details": details,
+            "tool_calls": [{"id": "x", "type": "function", "function": function, "extra_content": SIGNED}],
+        },
+        "tool_calls",
+        usage={"prompt_tokens": 7, "completion_tokens": 3},
+    )
+    assert (reply.text, reply.reasoning, reply.calls) == ("Look:", "Hm.", (F,))
+    assert (reply.finish_reason, counts(reply)) == (FinishReason.TOOL_CALLS, (7, 3, 0, 0, 0))
+    kept = reply.provider["additional_kwargs"]
+    assert (kept["reasoning_details"], kept["tool_call_extras"]) == (details, {"x": {"extra_content": SIGNED}})
+    assert said_at_once({"content": None, "refusal": "No."}).finish_reason is FinishReason.REFUSAL
+
+
+# --- What is no chat completion
+
+
+BAD = (
+    b"data: {bad\n\n",
+    b"data: null\n\n",
+    b'data: {"choices": [null]}\n\n',
+    b'data: {"choices": [{"index": 0, "delta": "Hi"}]}\n\n',
+    b'data: {"error": {"message": "overloaded"}}\n\n',
+    b"data: \xff\n\n",
+)
+
+
+def test_stream_that_is_no_chat_completion_is_a_failure(subtests: pytest.Subtests) -> None:
+    for document in BAD:
+        for first, kind in (((), "server_error"), ((event({"content": "Hello"}),), "incomplete_stream")):
+            with subtests.test(document=document, kind=kind):
+                result, _ = ask(through(streamed(*first, document)))
+                assert isinstance(result, ProviderFailure)
+                assert result.kind.value == kind

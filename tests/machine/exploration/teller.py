@@ -1,0 +1,60 @@
+"""A model that says the one line that it was given last, and counts how often it was asked."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+from mendgraph.nodes.call_model.model import Call
+from mendgraph.nodes.records import ModelReply, ProviderFailure
+from tests.doubles.call_model import CallModel
+from tests.doubles.replies import Message, Say
+from tests.doubles.scripted_model import reply_of
+from tests.machine.exploration.world import HIDDEN, SECRET, Fuse
+
+ACCOUNT: Final = Say("What was done stands in the files.", usage=(100, 10))
+"""The reply to calls that are none of the conversation's: summaries, and the account at the end."""
+
+
+@dataclass(frozen=True)
+class Spoken:
+    """The line of one step: its `number` in the play, from 1, and what each try of the call gets; the last for ever."""
+
+    number: int
+    tries: tuple[Message | ProviderFailure, ...]
+    name: str = ""
+
+
+class Teller(CallModel):
+    """A user's own model. `asked` counts its calls; `heard` is what it was shown that nobody may show."""
+
+    def __init__(self, fuse: Fuse) -> None:
+        self.asked, self.heard = 0, list[str]()
+        self._fuse = fuse
+        self._lines: list[Spoken] = []
+        self._tries = 0
+
+    def say(self, *lines: Spoken) -> None:
+        """Say these lines, one for each call of the conversation; the last one again and again."""
+        self._lines, self._tries = list(lines), 0
+
+    def begin_again(self) -> None:
+        """The process is another one: what was said and not kept is said once more."""
+        self._tries = 0
+
+    def complete(self, call: Call, on_text: Callable[[str], None]) -> ModelReply | ProviderFailure:
+        self.asked += 1
+        shown = str(call.prompt.messages)
+        self.heard += [word for word in (SECRET, HIDDEN) if word in shown]
+        self._fuse.burn("model")
+        if call.quiet:
+            return reply_of(ACCOUNT, 0, call)
+        line = self._lines[0]
+        said = line.tries[min(self._tries, len(line.tries) - 1)]
+        self._tries += 1
+        if isinstance(said, ProviderFailure):
+            return said
+        if len(self._lines) > 1:
+            self.say(*self._lines[1:])
+        if said.text:
+            on_text(said.text)
+        return reply_of(said, line.number, call)

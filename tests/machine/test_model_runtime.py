@@ -1,0 +1,150 @@
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mendgraph.graph.configuration.context import AgentContext
+from mendgraph.graph.machine.model_runtime import ModelRuntime, book_thread
+from mendgraph.graph.machine.state import AgentState
+from mendgraph.graph.machine.tool_runtime import ToolRuntime
+from mendgraph.nodes.call_model.budget import APIUsageStats
+from mendgraph.nodes.call_model.endpoint import EMBEDDED_WINDOW, ModelChoice
+from mendgraph.nodes.call_model.ledger import FREE, PRICES_VARIABLE, Entry, Price, RunLimits, Spending
+from mendgraph.nodes.call_model.model import GuardedModel
+from mendgraph.nodes.records import Profile
+from tests.doubles.scripted_model import ScriptedModel
+from tests.doubles.scripted_server import ScriptedServer
+from tests.row_tables import rows
+
+CONTEXT = AgentContext()
+OWN_PRICES = """
+[mine]
+"my-model" = { input = 3.0, output = 5.0, cached_input = 1.0 }
+"""
+
+
+@contextmanager
+def calling(model: Any = None) -> Iterator[ModelRuntime]:
+    bound = ModelRuntime(model, ToolRuntime(None, (), {}, ()), None)
+    try:
+        yield bound
+    finally:
+        bound.close()
+
+
+def guarded(bound: ModelRuntime, model: str, base_url: str) -> GuardedModel:
+    connected = bound._connect(None, ModelChoice(model=model, base_url=base_url))
+    assert isinstance(connected, GuardedModel)
+    return connected
+
+
+def state(context: AgentContext, profile: Profile | None = None) -> AgentState:
+    return AgentState(context=context, profile=profile or Profile(), run_id="r")
+
+
+def test_provider_has_one_circuit_for_all_its_runs() -> None:
+    with ScriptedServer() as server, calling() as bound:
+        first, second, other = (guarded(bound, name, server.base_url).breaker for name in ("m", "m", "other"))
+        assert first is second
+        assert other is not first
+
+
+PAIR = {"usd_per_million_input": 1.0, "usd_per_million_output": 2.0}
+PRICES: list[tuple[dict[str, Any], str, Price | None]] = [
+    ({}, "local", FREE),
+    ({}, "", FREE),
+    ({"model": "m", "base_url": "http://127.0.0.1:1/v1"}, "", None),
+    ({"model": "my-model"}, "my-model", Price(input=3.0, output=5.0, cached_input=1.0)),
+    ({"model": "nobodys"}, "nobodys", None),
+    (PAIR, "nobodys", Price(input=1.0, output=2.0)),
+    (PAIR | {"usd_per_million_cached_input": 0.5}, "my-model", Price(input=1.0, output=2.0, cached_input=0.5)),
+]
+
+
+def test_price_is_the_contexts_or_the_lists_and_never_guessed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, subtests: pytest.Subtests
+) -> None:
+    (tmp_path / "own.toml").write_text(OWN_PRICES, "utf-8")
+    monkeypatch.setenv(PRICES_VARIABLE, str(tmp_path / "own.toml"))
+    for variable in ("OPENAI_API_KEY", "OPENAI_BASE_URL"):
+        monkeypatch.delenv(variable, raising=False)
+    for settings, name, price in PRICES:
+        with subtests.test(settings=settings, name=name), calling() as bound:
+            assert bound.prepare(state(AgentContext(**settings))).settings.budget.price_of(name) == price
+
+
+UNKNOWN = "no price is known for the model 'nobodys'"
+PROBLEMS: list[tuple[dict[str, Any], str | None]] = [
+    ({"model": "nobodys"}, None),
+    ({"model": "nobodys", "max_cost_usd": 1.0}, UNKNOWN),
+    ({"model": "nobodys", "max_cost_usd_per_day": 1.0}, UNKNOWN),
+    ({"model": "nobodys", "max_cost_usd_per_account": 1.0}, UNKNOWN),
+    ({"model": "local", "max_cost_usd": 1.0}, None),
+    ({"model": "local", "max_cost_usd": 1.0, "fallback_models": ("nobodys",)}, "the model 'nobodys'"),
+    ({"model": "m", "max_cost_usd": 1.0, **PAIR}, None),
+    ({"model": "m", "fallback_models": ("m",)}, "Fallback model 1 (m) is in the list already: name each model once."),
+]
+
+
+@rows(*PROBLEMS)
+def test_limit_on_cost_needs_a_price_for_every_model(settings: dict[str, Any], words: str | None) -> None:
+    with calling() as bound:
+        problem = bound.problem(AgentContext(**settings))
+        assert problem is None if words is None else words in (problem or "")
+
+
+# --- What earlier turns have lost
+
+
+def lose(bound: ModelRuntime, context: AgentContext, calls: int) -> None:
+    """Let this many calls be entered and never be settled, as by a process that is killed."""
+    for _ in range(calls):
+        thread = bound.prepare(state(context)).settings.budget.thread
+        entry = Entry(thread=thread, model="m", purpose="reply", input_tokens=10, output_tokens=5, cost_usd=0.0)
+        assert isinstance(bound.book.reserve(entry, RunLimits()), int)
+
+
+@pytest.fixture
+def own_book(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MENDGRAPH_DATA_DIR", str(tmp_path))
+
+
+@pytest.mark.usefixtures("own_book")
+def test_thread_that_nobody_marks_begins_with_nothing_of_its_namesakes() -> None:
+    with calling(ScriptedModel([])) as bound:
+        lose(bound, CONTEXT, 2)
+        fresh = bound.spent_before(None, CONTEXT, "r", marked=False)
+        assert fresh == Spending(booked=2)
+        lose(bound, CONTEXT, 1)
+        later = bound.spent_before(fresh, CONTEXT, "r", marked=False)
+    assert (later.usage, later.booked) == (APIUsageStats(1, 10, 5, 1), 3)
+
+
+@pytest.mark.usefixtures("own_book")
+def test_marked_turn_is_charged_what_earlier_turns_lost_and_keeps_its_own_for_itself() -> None:
+    with calling(ScriptedModel([])) as bound:
+        lose(bound, CONTEXT, 1)
+        bound.book.begin(book_thread(CONTEXT, "r"), first=True)
+        lose(bound, CONTEXT, 3)
+        assert bound.spent_before(None, CONTEXT, "r", marked=True) == Spending(booked=2)
+        bound.book.begin(book_thread(CONTEXT, "r"), first=False)
+        lose(bound, CONTEXT, 1)
+        spent = bound.spent_before(None, CONTEXT, "r", marked=True)
+    assert (spent.usage, spent.booked) == (APIUsageStats(3, 30, 15, 3), 6)
+
+
+WINDOWS: list[tuple[dict[str, Any], bool, int | None]] = [
+    ({"model": "local"}, True, EMBEDDED_WINDOW),
+    ({"model": "gpt-4o", "base_url": "http://127.0.0.1:1/v1"}, False, 128_000),
+    ({"model": "gpt-4o", "window_tokens": 9_000}, False, 9_000),
+    ({"model": "nobodys", "base_url": "http://127.0.0.1:1/v1"}, False, None),
+]
+
+
+def test_window_is_the_contexts_or_known_by_the_models_name() -> None:
+    for settings, embedded, tokens in WINDOWS:
+        with calling() as bound:
+            prepared = bound.prepare(state(AgentContext(**settings), Profile(embedded=embedded)))
+        assert prepared.settings.window_tokens == tokens

@@ -1,0 +1,303 @@
+"""What one machine's gateway lets a run do, what it writes down of it, and what it keeps."""
+
+import json
+import shutil
+from collections.abc import Collection, Mapping
+from hashlib import sha256
+from math import inf
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mendgraph.graph.configuration.context import AgentContext
+from mendgraph.graph.machine.tool_runtime import ToolRuntime
+from mendgraph.graph.runs.run import RunResult, run_task
+from mendgraph.nodes.execute_tools.commands.commands import CommandResult, Commands
+from mendgraph.nodes.execute_tools.registry import Tool, ToolContext, tool
+from mendgraph.nodes.execute_tools.store.run_folder import folder_name
+from mendgraph.nodes.execute_tools.tools import default_tools
+from mendgraph.nodes.execute_tools.tools.about_run import remember
+from mendgraph.nodes.execute_tools.tools.read_file import read_skill
+from mendgraph.nodes.guard.file_rules import DEFAULT_GUARDRAIL_RULES
+from mendgraph.nodes.records import Effect, JsonMap, OutcomeKind, Protocol, StopReason
+from tests.doubles.model_clock import set_clock
+from tests.doubles.replies import Say
+from tests.doubles.scripted_model import ScriptedModel
+from tests.doubles.tool_use import Use, message_of, use
+from tests.row_tables import rows
+from tests.sandboxes import set_sandbox_problem
+from tests.workspace_files import write_files
+
+FILES = {"a.py": "a = 1\n", ".env": "A=1\n"}
+READ = use(("read_file", {"path": "a.py"}))
+DONE = Say("Done.")
+SPECS = {each.name: each.spec for each in (*default_tools(), read_skill, remember) if not each.child}
+NAMES = frozenset(SPECS)
+LOOKING = frozenset(name for name, spec in SPECS.items() if spec.effect in {Effect.NONE, Effect.READ})
+EDITING = LOOKING | {name for name, spec in SPECS.items() if spec.effect is Effect.WRITE}
+NEEDY = frozenset({"run_command", "http_get"})
+
+
+@pytest.fixture
+def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A project, beside the folder that the runs' own files go to."""
+    monkeypatch.setenv("MENDGRAPH_DATA_DIR", str(tmp_path / "data"))
+    write_files(tmp_path / "root", FILES)
+    return tmp_path / "root"
+
+
+def gateway(
+    tools: tuple[Tool, ...] | None = None,
+    roles: Mapping[str, Collection[str]] | None = None,
+    secrets: tuple[str, ...] = (),
+) -> ToolRuntime:
+    return ToolRuntime(tools, DEFAULT_GUARDRAIL_RULES, roles or {}, secrets)
+
+
+def ran(root: Path, *replies: Use | Say, **more: Any) -> tuple[RunResult, ScriptedModel]:
+    """The end of a run in thread "t", and the model of it. `context` overrides the context's defaults."""
+    model = ScriptedModel([message_of(reply, Protocol.NATIVE) for reply in replies])
+    context = AgentContext(workspace=str(root), **more.pop("context", {}))
+    return run_task("Look.", context, model=model, thread_id="t", **more), model
+
+
+def told(model: ScriptedModel) -> set[str]:
+    """The tools that the model's first prompt tells of."""
+    return {each["function"]["name"] for each in model.calls[0].prompt.tools}
+
+
+def results_of(model: ScriptedModel, call: int) -> list[JsonMap]:
+    """The results that the model saw in a call, counted from 0."""
+    return [json.loads(each["content"]) for each in model.calls[call].prompt.messages if each["role"] == "tool"]
+
+
+# --- Roles
+
+
+def test_role_says_which_tools_there_are(root: Path) -> None:
+    known = gateway(roles={"mine": ["read_file"]})
+    for role, names in {
+        None: NAMES,
+        "reader": LOOKING,
+        "editor": EDITING,
+        "operator": NAMES,
+        "mine": {"read_file", "run_checks", "final_answer"},
+    }.items():
+        assert known.allowed(AgentContext(workspace=str(root), role=role)) == names
+
+
+def test_run_with_writable_paths_starts_no_program(root: Path) -> None:
+    programs = {name for name, spec in SPECS.items() if spec.effect is Effect.EXECUTE}
+    known = gateway(roles={"mine": sorted(NAMES)})
+    assert "run_command" in programs
+    for role in (None, "operator", "mine"):
+        context = AgentContext(workspace=str(root), role=role, writable_paths=("a.py",), allowed_programs=("make",))
+        assert known.allowed(context) == NAMES - programs
+        assert known.commands(context) is None
+
+
+def test_program_cannot_make_settings_of_the_user_in_the_workspace(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(root / ".config"))
+    commands = gateway().commands(AgentContext(workspace=str(root), allowed_programs=("sh",)))
+    if not isinstance(commands, Commands):
+        pytest.skip(str(commands))
+    script = "mkdir -p .config/mendgraph; for name in config prices; do echo > .config/mendgraph/$name.toml; done"
+    assert isinstance(commands.run(["sh", "-c", script]), CommandResult)
+    assert [path.name for path in (root / ".config").rglob("*")] == ["mendgraph"]
+
+
+def test_skills_of_the_user_are_for_the_runs_of_the_user(root: Path) -> None:
+    skill = Path.home() / ".agents" / "skills" / "deploy"
+    write_files(skill, {"SKILL.md": "---\nname: deploy\ndescription: Deploys.\n---\n"})
+    try:
+        for served, notes, told_of in ((False, True, True), (False, False, False), (True, True, False)):
+            known = ToolRuntime(None, DEFAULT_GUARDRAIL_RULES, {}, (), served=served)
+            context = AgentContext(workspace=str(root), project_notes=notes)
+            names = [name for folder in known.user_skills(context) for name in folder.names]
+            assert (names, "read_skill" in known.usable(context)) == (["deploy"] * told_of, told_of)
+    finally:
+        shutil.rmtree(skill.parent.parent)
+
+
+@pytest.mark.parametrize(("limit", "left"), [(None, inf), (25.0, 15.0)])
+def test_tool_has_the_seconds_that_model_calls_have_left(
+    limit: float | None, left: float, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    set_clock(monkeypatch, seconds_per_call=10.0)
+    seen: list[float] = []
+
+    @tool(effect=Effect.NONE)
+    def look(context: ToolContext) -> str:
+        """Look at the time."""
+        seen.append(context.seconds_left)
+        return "seen"
+
+    result, _ = ran(root, use(("look", {})), DONE, tools=(*default_tools(), look), context={"max_seconds": limit})
+    assert result.ok
+    assert seen == [pytest.approx(left, abs=1.0)]
+
+
+def test_limit_of_an_unknown_tool_ends_the_run_before_it_costs(root: Path) -> None:
+    for field in ("tool_timeouts_s", "tool_quotas", "tool_calls_per_minute"):
+        result, model = ran(root, DONE, context={field: {"read_fil": 1}})
+        assert (result.outcome.reason, model.calls) == (StopReason.INVALID_REQUEST, []), field
+        words = "The context limits a tool that there is not, 'read_fil'. Did you mean read_file"
+        assert words in result.outcome.message
+
+
+def test_tool_that_the_role_does_not_include_is_not_told_of_and_denied(root: Path) -> None:
+    write = use(("write_file", {"path": "b.py", "content": "b = 1\n"}), ("read_file", {"path": "a.py"}))
+    result, model = ran(root, write, DONE, context={"role": "looker"}, roles={"looker": ["read_file"]})
+    assert (result.outcome.kind, result.changes) == (OutcomeKind.FINISHED, ())
+    assert told(model) == {"read_file", "final_answer"}
+    denied, read = results_of(model, 1)
+    message = "The role of this run does not include write_file. Use another tool, or answer without it."
+    assert denied == {"ok": False, "error": {"code": "permission_denied", "message": message, "suggestions": []}}
+    assert read["data"]["content"] == "a = 1\n"
+
+
+# --- What a run has
+
+
+PROGRAM, HOST = {"allowed_programs": ("make",)}, {"allowed_hosts": ("docs.python.org",)}
+MISSING: list[tuple[JsonMap, str | None, frozenset[str]]] = [
+    ({}, None, NEEDY),
+    (PROGRAM, None, frozenset({"http_get"})),
+    (PROGRAM, "there is no bubblewrap", NEEDY),
+    (HOST, None, frozenset({"run_command"})),
+    (PROGRAM | HOST, None, frozenset()),
+    (PROGRAM | HOST | {"role": "editor"}, None, NEEDY),
+]
+
+
+@rows(*MISSING)
+def test_model_is_told_only_of_tools_that_have_what_they_need(
+    context: JsonMap, problem: str | None, missing: frozenset[str], root: Path
+) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        set_sandbox_problem(patch, problem)
+        usable = gateway().usable(AgentContext(workspace=str(root), **context))
+        assert usable == NAMES - missing - {"read_skill", "remember"}
+        _, model = ran(root, DONE, context=context)
+        assert told(model) & NEEDY == NEEDY - missing
+
+
+def test_tool_that_cannot_say_which_paths_it_names_is_denied(root: Path) -> None:
+    """It fails closed, and never with an exception out of the run."""
+    result, model = ran(root, use(("patch", {"text": "nonsense!"})), DONE, tools=(*default_tools(), patch))
+    [refused] = results_of(model, 1)
+    assert (result.outcome.kind, refused["ok"]) == (OutcomeKind.FINISHED, False)
+    assert [line["verdict"] for line in lines(root.parent / "data")] == ["deny"]
+
+
+def _files_in(arguments: JsonMap) -> list[str]:
+    if "!" in arguments["text"]:
+        raise ValueError("this is no patch")
+    return str(arguments["text"]).split()
+
+
+@tool(effect=Effect.WRITE, paths_of=_files_in)
+def patch(text: str) -> str:
+    """Change the files that stand in the text."""
+    return text
+
+
+# --- The log
+
+
+def lines(folder: Path) -> list[JsonMap]:
+    """The calls in the log of thread "t"."""
+    log = folder / "runs" / folder_name("t") / "audit.jsonl"
+    records = [json.loads(line) for line in log.read_text(encoding="utf-8").splitlines()] if log.exists() else []
+    return [record for record in records if record["event"] == "call"]
+
+
+def fingerprint(tool_name: str, arguments: str) -> str:
+    return sha256(f'["{tool_name}",{arguments}]'.encode()).hexdigest()
+
+
+def test_call_is_a_line_of_the_log_denied_ones_too(root: Path, tmp_path: Path) -> None:
+    edit = {"path": "a.py", "old_str": "1", "new_str": "2"}
+    replies = (
+        use(("read_file", {"path": "./a.py"}), ("read_file", {"path": ".env"})),
+        use(("edit_file", edit), ("no_such_tool", "{}")),
+        use(("write_file", {"path": "../b.py", "content": "b"}), ("read_file", {"path": ".env"})),
+        use(("read_file", {"path": "none.py"})),
+        DONE,
+    )
+    ran(root, *replies, context={"evidence": False})
+    found = lines(tmp_path / "data")
+    for line in found:
+        assert line.pop("time").endswith("+00:00")
+        assert line.pop("ms") >= 0
+        if line["verdict"] == "deny":
+            line.pop("attempts")
+        if "problem" in line:
+            assert line["problem"].pop("details").startswith("Unknown tool 'no_such_tool'. Available: [")
+    common = {
+        "event": "call",
+        "run_id": "t",
+        "verdict": "allow",
+        "rule": "",
+        "ok": True,
+        "error_type": "",
+        "target": "",
+    }
+    common["changed"] = []
+    read = {**common, "tool": "read_file", "attempts": 1}
+    denied = {**common, "verdict": "deny", "ok": False, "error_type": "permission_denied"}
+    malformed = {**denied, "rule": "malformed", "path": ""}
+    secret = {**denied, "tool": "read_file", "rule": "env_file", "path": ".env"}
+    secret["arguments_sha256"] = fingerprint("read_file", '{"limit":0,"path":".env","start_column":1,"start_line":1}')
+    assert [{**line, "arguments_sha256": ""} for line in found] == [
+        {**line, "arguments_sha256": ""}
+        for line in (
+            {**read, "step": 1, "path": "a.py"},
+            {**secret, "step": 1},
+            {**common, "step": 2, "tool": "edit_file", "path": "a.py", "attempts": 1, "changed": ["a.py"]},
+            {
+                **malformed,
+                "step": 2,
+                "tool": "no_such_tool",
+                "error_type": "unknown_tool",
+                "problem": {"kind": "UNKNOWN_TOOL_NAME", "line": 0},
+            },
+            {**denied, "step": 3, "tool": "write_file", "rule": "workspace_boundary", "path": ""},
+            {**secret, "step": 3},
+            {**read, "step": 4, "path": "none.py", "ok": False, "error_type": "not_found"},
+        )
+    ]
+    assert found[1]["arguments_sha256"] == secret["arguments_sha256"] == found[5]["arguments_sha256"]
+    assert found[3]["arguments_sha256"] == sha256(b"{}").hexdigest()
+
+
+def test_run_without_audit_has_no_log(root: Path, tmp_path: Path) -> None:
+    ran(root, READ, DONE, context={"audit": False})
+    assert lines(tmp_path / "data") == []
+
+
+# --- The way to all of that
+
+
+def test_no_run_works_in_a_folder_below_which_all_would_be_denied(root: Path) -> None:
+    for folder in (".aws", ".ssh/keys", ".CONFIG/gcloud", ".docker.bak/x"):
+        write_files(root / folder, FILES)
+        result, model = ran(root / folder, READ)
+        assert model.calls == []
+        assert result.outcome.message.startswith(f"The workspace '{root / folder}' holds ")
+
+
+ROLES: list[tuple[str, dict[str, list[str]], str]] = [
+    ("raeder", {}, "There is no role 'raeder'. Did you mean reader or editor?"),
+    ("x", {"mine": ["read_file"]}, "There is no role 'x'. There are: editor, mine, operator, reader."),
+    ("mine", {"mine": ["raed_file"]}, "The role 'mine' names an unknown tool, 'raed_file'. Did you mean read_file or "),
+    ("reader", {"reader": ["read_file"]}, "'reader' is built in and cannot be redefined: give yours another name."),
+]
+
+
+def test_role_that_cannot_be_used_ends_the_run_before_it_costs(root: Path) -> None:
+    for role, roles, message in ROLES:
+        result, model = ran(root, context={"role": role}, roles=roles)
+        assert (result.outcome.reason, model.calls) == (StopReason.INVALID_REQUEST, [])
+        assert message in result.outcome.message

@@ -1,0 +1,185 @@
+import json
+from typing import Any
+
+from hypothesis import given, strategies as st
+from langchain_core.messages import AIMessage, AnyMessage, HumanMessage, SystemMessage, ToolMessage
+
+from mendgraph.nodes.call_model.prompts.prompt import Prompt, ShownMessages
+from mendgraph.nodes.call_model.turn_prompt import NATIVE_SYSTEM, TEXT_SYSTEM
+from mendgraph.nodes.language.chat_messages import MEDIA_BYTES, as_map, describe_tool, json_size, size_of
+from mendgraph.nodes.records import (
+    Correction,
+    EditForm,
+    Effect,
+    JsonMap,
+    Profile,
+    Protocol,
+    ToolErrorCode,
+    ToolResult,
+    ToolSpec,
+)
+from tests.row_tables import rows
+from tests.rules.call_model.prompts.prompting import (
+    BLOCKS,
+    NATIVE,
+    NATIVE_BLOCKS,
+    READ,
+    TASK,
+    TEXT,
+    assistant,
+    built,
+    offered,
+    prompt_of,
+    step,
+    user,
+)
+
+SYSTEM = {
+    Protocol.TEXT: TEXT_SYSTEM.format(tools='- read_file({"path": string, "limit"?: integer}): Read a file.'),
+    Protocol.NATIVE: NATIVE_SYSTEM,
+}
+
+
+def test_native_form_sends_schemas_and_calls() -> None:
+    found = step(ToolResult.success(content="x"), Protocol.NATIVE, text="Let me look.")
+    function = {"name": "read_file", "arguments": '{"path":"calc.py"}'}
+    assert built(NATIVE, [SystemMessage("Speak plainly."), TASK, *found]) == Prompt(
+        messages=(
+            {"role": "system", "content": SYSTEM[Protocol.NATIVE]},
+            {"role": "system", "content": "Speak plainly."},
+            user("Fix calc.py"),
+            {**assistant("Let me look."), "tool_calls": [{"id": "c0", "type": "function", "function": function}]},
+            {"role": "tool", "content": '{"ok":true,"data":{"content":"x"}}', "tool_call_id": "c0"},
+        ),
+        tools=(
+            {
+                "type": "function",
+                "function": {"name": "read_file", "description": "Read a file.", "parameters": READ.parameters},
+            },
+        ),
+    )
+
+
+@rows(TEXT, NATIVE)
+def test_open_corrections_stand_at_the_end(profile: Profile) -> None:
+    corrections = [Correction(reply="tool: x", prompt="Fix it."), Correction(reply="", prompt="Say something.")]
+    prompt = built(profile, [TASK], *corrections)
+    expected = (assistant("tool: x"), user("Fix it."), assistant("(empty)"), user("Say something."))
+    assert prompt.messages == (*built(profile, [TASK]).messages, *expected)
+
+
+RESULTS = st.one_of(
+    st.builds(lambda content: ToolResult.success(path="calc.py", content=content), st.text(max_size=20)),
+    st.builds(lambda message: ToolResult.failure(ToolErrorCode.NOT_FOUND, message), st.text(max_size=20)),
+)
+
+
+@given(st.sampled_from([TEXT, NATIVE]), st.lists(st.tuples(st.text(max_size=10), RESULTS), max_size=5))
+def test_step_only_adds_to_the_prompt_before(profile: Profile, steps: list[tuple[str, ToolResult]]) -> None:
+    history: list[AnyMessage] = [TASK]
+    before = built(profile, history)
+    for at, (text, result) in enumerate(steps):
+        history += step(result, profile.protocol, text=text, at=at)
+        after = built(profile, history)
+        assert after.messages[: len(before.messages)] == before.messages
+        assert (len(after.messages), after.tools, after.stop) == (len(before.messages) + 2, before.tools, before.stop)
+        before = after
+
+
+def test_prompts_are_short() -> None:
+    """A small model's window and patience; a token has 3 to 4 characters in these texts."""
+    specs = offered(EditForm.REPLACE)
+    [system, *_] = prompt_of(TEXT, specs, [TASK]).messages
+    assert len(system["content"]) / 4 < 600
+    blocks = prompt_of(BLOCKS, offered(EditForm.BLOCKS), [TASK])
+    assert blocks.size / 4 < 500
+    native = prompt_of(NATIVE_BLOCKS, offered(EditForm.BLOCKS), [TASK])
+    assert len(json.dumps(native.messages)) <= len(json.dumps(blocks.messages))
+
+
+@rows(TEXT, NATIVE, BLOCKS, NATIVE_BLOCKS)
+@rows(None, 0.0, 0.7)
+def test_temperature_is_sent_where_somebody_asked_for_one_and_to_small_models(
+    asked_for: float | None, profile: Profile
+) -> None:
+    """Models that think refuse any, and the others know their own best."""
+    small, capable = (
+        built(profile.model_copy(update={"small": each}), [TASK], temperature=asked_for).temperature
+        for each in (True, False)
+    )
+    assert (small, capable) == (asked_for or 0.0, asked_for)
+
+
+STEP: JsonMap = {"title": {}, "status": {"enum": ["open", 1], "type": "x"}}
+
+
+@rows(
+    ({"type": "string"}, "string"),
+    ({}, "any"),
+    (True, "any"),
+    ({"const": 3}, "3"),
+    ({"anyOf": [{"type": "string"}, {"type": "null"}]}, "string|null"),
+    ({"type": "array", "items": {"type": "integer"}}, "[integer]"),
+    ({"type": "array"}, "[any]"),
+    ({"type": "object"}, "object"),
+    ({"type": "array", "items": {"type": "object", "properties": STEP}}, '[{"title": any, "status": "open"|1}]'),
+)
+def test_tool_is_one_line(schema: dict[str, Any], shown: str) -> None:
+    parameters = {"properties": {"value": schema}, "required": ["value"]}
+    spec = ToolSpec(name="f", description="Does it.", parameters=parameters, effect=Effect.NONE)
+    assert describe_tool(spec) == f'- f({{"value": {shown}}}): Does it.'
+
+
+CALL: Any = {"name": "read_file", "args": {"path": "ü"}, "id": "x", "type": "tool_call"}
+
+
+def test_message_at_an_old_address_is_not_taken_for_the_old_one() -> None:
+    cache = ShownMessages(most_bytes=1)
+    for number in range(2_000):
+        [made] = cache.messages([HumanMessage(str(number))], native=True)
+        assert made.map["content"] == str(number)
+
+
+def test_kept_messages_are_bounded() -> None:
+    """By the text of each message, and some kilobytes for the message with all its fields."""
+    cache = ShownMessages(most_bytes=100_000)
+    message = HumanMessage("first")
+    [first] = cache.messages([message], native=True)
+    assert cache.messages([message, HumanMessage("x" * 10_000)], native=True)[0] is first
+    cache.messages([HumanMessage("x" * 30_000)], native=True)
+    assert cache.messages([message], native=True)[0] is not first
+
+
+def test_fields_of_an_endpoint_go_back_with_its_calls_and_only_natively() -> None:
+    kept = {
+        "reasoning_content": "Hm.",
+        "reasoning_details": [{"data": "x"}],
+        "tool_call_extras": {"x": {"extra_content": {"google": 1}}},
+        "other": "not for the wire",
+    }
+    called = AIMessage("Look:", tool_calls=[CALL], additional_kwargs=kept)
+    shown = as_map(called, native=True)
+    assert (shown["reasoning_content"], shown["reasoning_details"]) == ("Hm.", [{"data": "x"}])
+    assert shown["tool_calls"][0]["extra_content"] == {"google": 1}
+    assert "other" not in shown
+    assert size_of(shown) > size_of(as_map(AIMessage("Look:", tool_calls=[CALL]), native=True))
+    assert set(as_map(called, native=False)) == set(as_map(AIMessage("Done.", additional_kwargs=kept), native=True))
+
+
+def test_block_without_a_form_of_openais_is_shown_as_it_came() -> None:
+    video = {"type": "video", "base64": "AAAA", "mime_type": "video/mp4"}
+    shown = as_map(HumanMessage(["Look:", video]), native=True)
+    assert shown["content"] == [{"type": "text", "text": "Look:"}, video]
+    assert size_of(shown) == MEDIA_BYTES + len("Look:")
+
+
+HISTORY: list[AnyMessage] = [TASK, AIMessage("", tool_calls=[CALL]), ToolMessage("{}", tool_call_id="x")]
+
+
+def test_native_history_is_the_very_messages_for_a_chat_model_and_text_in_the_text_protocol() -> None:
+    native, text = (ShownMessages().messages(HISTORY, native=native) for native in (True, False))
+    assert all(each.message is source for each, source in zip(native, HISTORY, strict=True))
+    assert [type(each.message) for each in text] == [HumanMessage, AIMessage, HumanMessage]
+    shown = [each.message.text for each in text]
+    assert shown == ["Fix calc.py", 'tool: read_file({"path":"ü"})', "tool_result({})"]
+    assert [json_size({"a": "ü", "b": [1]}), json_size({1: 2})] == [len('{"a":"ü","b":[1]}'.encode()), len('{"1":2}')]

@@ -1,0 +1,170 @@
+"""Services of a model call that keep what was done, and answer as a test says. Each request is made sync and async."""
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, cast
+
+from mendgraph.nodes.call_model.call_state import CallModelState, CallSettings
+from mendgraph.nodes.call_model.endpoint import ModelChoice
+from mendgraph.nodes.call_model.ledger import Entry, Used
+from mendgraph.nodes.call_model.model import Call, Lost, Sent, Stopped
+from mendgraph.nodes.call_model.node import acall_model, call_model
+from mendgraph.nodes.call_model.services import CallServices
+from mendgraph.nodes.call_model.stop_request import StopRequest
+from mendgraph.nodes.records import JsonMap, ModelReply, ProviderFailure, StopCause
+
+
+@dataclass(frozen=True)
+class Reserve:
+    """A reservation was entered into the spending book."""
+
+    entry: Entry
+    after: int = 0
+
+
+@dataclass(frozen=True)
+class Settle:
+    """It was settled."""
+
+    number: int
+    used: Used
+
+
+@dataclass(frozen=True)
+class Wait:
+    """The next try was waited for."""
+
+    seconds: float
+    reason: str
+
+
+@dataclass(frozen=True)
+class Emit:
+    """An event was told."""
+
+    name: str
+    payload: JsonMap
+
+
+Effect = ModelChoice | Reserve | Settle | Call | Wait | Emit
+SECONDS = 2.0
+MODEL: Any = object()
+
+
+class RecordedServices(CallServices):
+    """Answers calls with `results`, each after two seconds, and keeps the book.
+
+    `unreachable` are the models that cannot be connected; `refusals` are what the book says to entries, by number;
+    `lost` is what it says to counters that do not hold it; at the effect of the number `stop_at`, from 0, somebody
+    stops the run for the reason `stop`. Entries are numbered from `first`.
+    """
+
+    def __init__(
+        self,
+        results: Sequence[ModelReply | ProviderFailure | Stopped] = (),
+        *,
+        unreachable: Mapping[str | None, ProviderFailure] | None = None,
+        refusals: Mapping[int, StopCause] | None = None,
+        lost: Lost | None = None,
+        stop_at: int = -1,
+        stop: str = "",
+        first: int = 11,
+    ) -> None:
+        super().__init__(self._connect, on_tell=self._tell, stop=StopRequest())
+        facts: JsonMap = {
+            "effects": [],
+            "unreachable": unreachable or {},
+            "refusals": refusals or {},
+            "results": iter(results),
+        }
+        facts |= {"lost": lost, "stop_at": stop_at, "stop_reason": stop, "entries": first - 1}
+        for name, value in facts.items():
+            object.__setattr__(self, name, value)
+
+    effects: list[Effect]
+    entries: int
+
+    def _add(self, effect: Effect) -> None:
+        self.effects.append(effect)
+        if len(self.effects) == self.__dict__["stop_at"] + 1:
+            self.stop.ask(self.__dict__["stop_reason"])
+
+    def _tell(self, name: str, payload: JsonMap) -> None:
+        self.effects.append(Emit(name, payload))
+
+    def _connect(self, choice: ModelChoice) -> Any:
+        self._add(choice)
+        return self.__dict__["unreachable"].get(choice.model, MODEL)
+
+    async def aconnect(self, choice: ModelChoice) -> Any:
+        return self._connect(choice)
+
+    def reserve(self, entry: Entry, after: int) -> int | Lost | StopCause:
+        self._add(Reserve(entry, after))
+        lost: Lost | None = self.__dict__["lost"]
+        if lost is not None and after < lost.number:
+            return lost
+        number = self.entries + 1
+        object.__setattr__(self, "entries", number)
+        answer: int | StopCause = self.__dict__["refusals"].get(number, number)
+        return answer
+
+    async def areserve(self, entry: Entry, after: int) -> int | Lost | StopCause:
+        return self.reserve(entry, after)
+
+    def settle(self, number: int, used: Used) -> None:
+        self.effects.append(Settle(number, used))
+
+    def send(self, model: Any, call: Call) -> Sent | Stopped:
+        assert model is MODEL
+        if self.stop.reason:
+            return Stopped(reason=self.stop.reason)
+        self._add(call)
+        result = next(self.__dict__["results"])
+        return result if isinstance(result, Stopped) else Sent(result=result, seconds=SECONDS)
+
+    async def asend(self, model: Any, call: Call) -> Sent | Stopped:
+        return self.send(model, call)
+
+    def wait(self, seconds: float, reason: str) -> None:
+        if reason:
+            self._add(Wait(seconds, reason))
+
+    async def await_(self, seconds: float, reason: str) -> None:
+        self.wait(seconds, reason)
+
+    @property
+    def course(self) -> str:
+        """The kinds of the effects, one letter each: C(onnect to a model), Reserve, Send, E(nter), Emit, Wait."""
+        letters = {ModelChoice: "c", Reserve: "r", Call: "s", Settle: "e", Emit: "t", Wait: "w"}
+        return "".join(letters[type(effect)] for effect in self.effects)
+
+    def of(self, kind: type[Any]) -> list[Any]:
+        return [effect for effect in self.effects if isinstance(effect, kind)]
+
+
+def visit_to_the_end(
+    services: Callable[[], RecordedServices], given: CallModelState, settings: CallSettings
+) -> tuple[RecordedServices, list[JsonMap]]:
+    """The updates of all visits of a model call, and the services of the sync one.
+
+    Each visit makes one request at most, sync and async with the same effects and the same update.
+    """
+    one, other = services(), services()
+    state, updates = given, list[JsonMap]()
+    while not updates or updates[-1].get("pending_call"):
+        sent = len(one.of(Call))
+        updates.append(call_model(state, settings, [], one))
+        assert asyncio.run(acall_model(state, settings, [], other)) == updates[-1]
+        assert other.effects == one.effects
+        assert len(one.of(Call)) - sent <= 1
+        state = cast("CallModelState", {**state, **updates[-1]})
+    return one, updates
+
+
+def merged(updates: Sequence[JsonMap]) -> JsonMap:
+    """What all visits have changed, without what is kept from one to the next."""
+    state = {name: value for update in updates for name, value in update.items()}
+    state.pop("pending_call", None)
+    return state

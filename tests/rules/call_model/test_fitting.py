@@ -1,0 +1,260 @@
+import json
+from dataclasses import dataclass
+from typing import Any, cast
+
+from hypothesis import example, given, settings, strategies as st
+from langchain_core.messages import AIMessage, AnyMessage, HumanMessage, ToolMessage
+
+from mendgraph.graph.machine.small_models import block_form
+from mendgraph.nodes.call_model.call_state import CallModelState, CallSettings
+from mendgraph.nodes.call_model.exchange import SHORTENED
+from mendgraph.nodes.call_model.fitting import OUTPUT_SHARE
+from mendgraph.nodes.call_model.ledger import RunLimits, Spending
+from mendgraph.nodes.call_model.model import Call, Sent, Stopped
+from mendgraph.nodes.call_model.paid_call import CallBudget
+from mendgraph.nodes.call_model.pending_call import MOST_ROUNDS, PendingCall
+from mendgraph.nodes.call_model.prompts.estimates import estimate_input
+from mendgraph.nodes.call_model.prompts.prompt import Prompt
+from mendgraph.nodes.call_model.summary import SUMMARY_SYSTEM
+from mendgraph.nodes.call_model.turn_prompt import build_prompt
+from mendgraph.nodes.call_model.window import WHOLE, Window
+from mendgraph.nodes.language.project_notes import ProjectNotes
+from mendgraph.nodes.records import (
+    ChangeKind,
+    EditForm,
+    FileChange,
+    ModelReply,
+    Plan,
+    PlanStep,
+    Profile,
+    Protocol,
+    ProviderErrorKind as Kind,
+    ProviderFailure,
+    StopCause,
+    StopReason,
+)
+from tests.row_tables import rows
+from tests.rules.call_model.prompts.prompting import prompt_of
+from tests.rules.call_model.recorded_services import SECONDS, Emit, RecordedServices, Settle, merged, visit_to_the_end
+from tests.rules.call_model.window_histories import exchange, histories, read, with_ids
+
+NATIVE, BLOCKS = Profile(protocol=Protocol.NATIVE), Profile(protocol=Protocol.TEXT, edit_form=EditForm.BLOCKS)
+MOST = 400
+SUMMARY = json.dumps({"done": ["read a.py"], "findings": ["add subtracts"], "left": ["mend it"], "files": ["a.py"]})
+GOOD = ModelReply(text=SUMMARY, input_tokens=9_000, output_tokens=40)
+DOWN = ProviderFailure(kind=Kind.SERVER_ERROR, message="It failed.")
+WORDS = ModelReply(text="I see.")
+
+Result = ModelReply | ProviderFailure | Stopped | StopCause
+
+
+class Summarising(RecordedServices):
+    """Answers requests for a summary with `result`, or the book does, and other requests with words."""
+
+    def __init__(self, result: Result) -> None:
+        super().__init__(refusals={1: result} if isinstance(result, StopCause) else {}, first=1)
+        object.__setattr__(self, "result", result)
+
+    def send(self, _: Any, call: Call) -> Sent | Stopped:
+        self._add(call)
+        result = self.__dict__["result"] if call.quiet else WORDS
+        return result if isinstance(result, Stopped) else Sent(result=result, seconds=SECONDS)
+
+
+@dataclass(frozen=True)
+class Fitted:
+    """What is shown after a call, what was spent, and the prompt that was sent or why none was.
+
+    `asked` is how often the model was asked for a summary, `compactions` what was told of them: each saved something.
+    """
+
+    window: Window
+    spending: Spending
+    asked: int
+    compactions: list[str]
+    services: RecordedServices
+    prompt: Prompt | None
+    most_output: int
+    stop: StopCause | None
+
+    @property
+    def tokens(self) -> int:
+        assert self.prompt is not None
+        return estimate_input(self.prompt.size, len(self.prompt.messages), self.spending.gauge)
+
+
+def fit(
+    messages: list[AnyMessage],
+    window_tokens: int | None,
+    *,
+    result: Result = GOOD,
+    profile: Profile = NATIVE,
+    window: Window = WHOLE,
+    most: int = MOST,
+    refused: bool = False,
+    **more: Any,
+) -> Fitted:
+    """Make a call whose requests for a summary come to `result`; `refused`: its endpoint called it too long before."""
+    given = {"messages": messages, "profile": profile, "spending": Spending(), "window": window, **more}
+    if refused:
+        given["window"] = window.model_copy(update={"tokens": whole(messages, profile)})
+        given["pending_call"] = PendingCall(edge=SHORTENED, overflow="Too long.", is_too_long=True)
+    budget = CallBudget(limits=RunLimits(max_output_tokens_per_call=most))
+    settings = CallSettings(budget, window_tokens=window_tokens, blocks=block_form(profile))
+    services, updates = visit_to_the_end(lambda: Summarising(result), cast("CallModelState", given), settings)
+    update = {"window": given["window"], **merged(updates)}
+    calls: list[Call] = services.of(Call)
+    summaries = [call for call in calls if call.quiet]
+    assert all(call.prompt.messages[0]["content"] == SUMMARY_SYSTEM for call in summaries)
+    told = [event.payload for event in services.of(Emit) if event.name == "context.compacted"]
+    assert all(payload["tokens_after"] < payload["tokens_before"] for payload in told)
+    sent = calls[-1] if len(calls) > len(summaries) else None
+    return Fitted(
+        window=update["window"],
+        spending=update["spending"],
+        asked=len(summaries),
+        compactions=[payload["kind"] for payload in told],
+        services=services,
+        prompt=sent.prompt if sent else None,
+        most_output=sent.max_output_tokens if sent else 0,
+        stop=update.get("stop"),
+    )
+
+
+def whole(messages: list[AnyMessage], profile: Profile = NATIVE) -> int:
+    """The tokens of a request that holds all, as estimated."""
+    prompt = prompt_of(profile, [], messages, (), None)
+    return estimate_input(prompt.size, len(prompt.messages), Spending().gauge)
+
+
+def history(steps: int, characters: int = 3_000, said: str = "") -> list[AnyMessage]:
+    """A request and so many steps, each of which has read a file of so many characters."""
+    messages: list[AnyMessage] = [HumanMessage("Mend calc.py.")]
+    for _ in range(steps):
+        messages += exchange(Protocol.NATIVE, read(characters), said=said)
+    return with_ids(messages)
+
+
+READS = history(20)
+"""About 21,000 tokens, nearly all of them in results."""
+TALKS = history(20, 0, said="I look at it. " * 200)
+"""About as many, none of them in results."""
+
+
+@rows(None, 100_000)
+def test_nothing_is_left_out_while_all_fits(window_tokens: int | None) -> None:
+    fitted = fit(READS, window_tokens)
+    assert (fitted.asked, fitted.compactions, fitted.window, fitted.stop) == (0, [], WHOLE, None)
+    assert fitted.prompt == build_prompt(NATIVE, [], READS, (), None)
+
+
+def test_notes_of_the_project_give_way_before_the_request_does() -> None:
+    notes = (ProjectNotes(path="AGENTS.md", text="Use tabs.\n" * 400),)
+    tight, roomy = (fit(history(0), window_tokens, notes=notes) for window_tokens in (1_000, 20_000))
+    assert tight.prompt == build_prompt(NATIVE, [], history(0), (), None)
+    assert roomy.tokens > tight.tokens + 1_000
+
+
+def test_conversation_that_cannot_be_cleared_is_summed_up_and_that_is_paid() -> None:
+    plan = Plan(steps=(PlanStep(title="mend add"),))
+    change = FileChange(path="src/a.py", kind=ChangeKind.EDITED, sha256_before="a", sha256_after="b", diff="")
+    fitted = fit(TALKS, 20_000, plan=plan, changes=[change])
+    assert (fitted.compactions, fitted.asked, fitted.window.no_summary) == (["summarised"], 1, False)
+    paid = fitted.services.of(Settle)[0].used
+    assert (paid.input_tokens, paid.output_tokens, fitted.spending.usage.total_calls) == (9_000, 40, 2)
+    assert fitted.prompt is not None
+    head = fitted.prompt.messages[1]["content"]
+    assert all(text in head for text in ("Mend calc.py.", "add subtracts", "mend add", "src/a.py"))
+    assert fitted.tokens + MOST <= 20_000
+
+
+@rows(
+    (DOWN, 1),
+    (ModelReply(text="I would rather not.", input_tokens=900, output_tokens=40), 1),
+    (ModelReply(text=json.dumps({"done": ["x" * 399] * 20, "left": ["y" * 399] * 20})), 1),  # it saves no room
+    (ModelReply(text='{"done": [" "]}'), 1),
+    (StopCause(reason=StopReason.DAY_LIMIT, message="The day is full."), 0),
+)
+def test_where_no_summary_comes_the_window_slides(result: Result, calls: int) -> None:
+    fitted = fit(TALKS, 20_000, result=result)
+    assert (fitted.compactions, fitted.stop, fitted.asked) == (["slid"], None, calls)
+    assert fitted.spending.usage.total_calls == calls + 1
+    assert fitted.window.no_summary is isinstance(result, ModelReply)
+    assert fitted.tokens + MOST <= 20_000
+
+
+def test_where_a_summary_was_too_long_none_is_asked_for_again() -> None:
+    fitted = fit(TALKS, 20_000, pending_call=PendingCall(edge=SHORTENED, summaries=1))
+    assert (fitted.compactions, fitted.stop, fitted.asked) == (["slid"], None, 0)
+    assert fitted.tokens + MOST <= 20_000
+
+
+def test_stop_in_the_middle_of_a_summary_ends_it_and_its_request_is_paid() -> None:
+    dropped = Stopped(reason="by Ctrl-C", sent=True, seconds=1.5, received_characters=30)
+    fitted = fit(TALKS, 20_000, result=dropped)
+    assert fitted.stop == StopCause(reason=StopReason.CANCELLED, message="The run was stopped by Ctrl-C.")
+    assert (fitted.prompt, fitted.window, fitted.compactions) == (None, WHOLE, [])
+    assert (fitted.spending.usage.total_calls, fitted.spending.usage.total_output_tokens) == (1, 10)
+    assert fitted.services.course.endswith("et")
+
+
+def test_after_a_refusal_half_is_sent_and_the_window_is_known_to_be_smaller() -> None:
+    fitted = fit(READS, None, refused=True)
+    assert (fitted.window.tokens, fitted.compactions) == (whole(READS), ["cleared"])
+    assert fitted.tokens <= whole(READS) * 0.55
+    later = fit(READS, None, window=fitted.window)
+    assert (later.prompt, later.asked, later.compactions) == (fitted.prompt, 0, [])
+
+
+def test_block_form_leaves_out_by_itself_and_shows_half_after_a_refusal() -> None:
+    turns: list[AnyMessage] = [HumanMessage("What is it?"), AIMessage("It is so. " * 100)]
+    messages = with_ids([*turns * 20, HumanMessage("Mend calc.py.")])
+    fitted = fit(messages, 4_000, profile=BLOCKS)
+    assert (fitted.asked, fitted.compactions, fitted.window) == (0, [], WHOLE)
+    assert fitted.tokens + MOST <= 4_000 < whole(messages, BLOCKS)
+    assert fitted.most_output >= MOST
+    halved = fit(messages, None, profile=BLOCKS, refused=True)
+    assert (halved.window.tokens, halved.stop) == (whole(messages, BLOCKS), None)
+    assert halved.tokens <= whole(messages, BLOCKS) // 2
+    notes = (ProjectNotes(path="AGENTS.md", text="Use tabs.\n" * 40),)
+    noted = fit(messages, 4_000, profile=BLOCKS, notes=notes)
+    assert noted.tokens + MOST <= 4_000
+
+
+SHORT_TALK: list[AnyMessage] = [
+    HumanMessage("Request 0: "),
+    AIMessage("", tool_calls=[{"name": "read_file", "args": {"path": "x.py"}, "id": "c0"}]),
+    ToolMessage('{"ok":false,"error":{"code":"not_found","message":""}}', name="read_file", tool_call_id="c0"),
+    AIMessage("Done: "),
+    HumanMessage("Request 1: "),
+]
+"""Of which a beginning takes as much room as what it stands for."""
+
+
+@settings(max_examples=25)
+@example(messages=with_ids(SHORT_TALK), window_tokens=None, reply=GOOD, refused=True, most=16)
+@given(
+    messages=histories(),
+    window_tokens=st.none() | st.integers(1_024, 9_000),
+    reply=st.sampled_from([GOOD, DOWN, ModelReply(text="{}"), ModelReply(text="no", input_tokens=1, output_tokens=1)]),
+    refused=st.booleans(),
+    most=st.integers(16, 9_000),
+)
+def test_request_that_is_sent_fits(
+    messages: list[AnyMessage], window_tokens: int | None, reply: ModelReply, refused: bool, most: int
+) -> None:
+    fitted = fit(messages, window_tokens, result=reply, most=most, refused=refused)
+    known = min((each for each in (window_tokens, fitted.window.tokens) if each), default=None)
+    assert len(fitted.compactions) <= MOST_ROUNDS
+    assert fitted.asked <= 1
+    assert fitted.spending.usage.total_calls == fitted.asked + (fitted.prompt is not None)
+    assert (fitted.prompt is None) is (fitted.stop is not None)
+    if fitted.prompt is None:
+        assert fitted.stop is not None
+        assert fitted.stop.reason is StopReason.CONTEXT_OVERFLOW
+        return
+    assert any(message["role"] == "user" and "Request" in message["content"] for message in fitted.prompt.messages)
+    if known is not None:
+        assert fitted.tokens + min(most, known // OUTPUT_SHARE) <= known
+    if refused:
+        assert fitted.window != WHOLE

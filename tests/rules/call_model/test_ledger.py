@@ -1,0 +1,352 @@
+from importlib import resources
+from math import ceil
+from typing import Any
+
+import pytest
+from hypothesis import given, strategies as st
+
+from mendgraph.nodes.call_model.budget import APILimits, APIUsageStats
+from mendgraph.nodes.call_model.ledger import (
+    FREE,
+    Entry,
+    Mending,
+    Price,
+    Reservation,
+    RunLimits,
+    Spending,
+    Used,
+    account_problem,
+    begin_turn,
+    cost_of,
+    count_mending,
+    exhausted_limit,
+    find_price,
+    measured,
+    most_cost,
+    parse_prices,
+    priced,
+    reserve,
+    unknown_price,
+    usage_report,
+)
+from mendgraph.nodes.call_model.prompts.estimates import MOST_TOKENS, Gauge, estimate_input
+from mendgraph.nodes.records import StopCause, StopReason, ToolError, ToolErrorCode
+from tests.row_tables import rows
+from tests.rules.call_model.spendings import spent
+
+UNPRICED = (
+    "Limit 'max_cost_usd' cannot be held: 2 calls of this thread went to a model whose price was not known."
+    " Start a new thread, or leave max_cost_usd empty."
+)
+
+
+def stopped(reason: StopReason, message: str) -> StopCause:
+    return StopCause(reason=reason, message=message)
+
+
+@rows(
+    (spent(100), {}, "max_calls_per_session", "max_calls_per_session", "100/100"),
+    (spent(10), {}, "max_calls_per_turn", "max_calls_per_turn", "10/10"),
+    (spent(1, 100_000), {}, "max_input_tokens", "max_input_tokens_per_session", "100000/100000"),
+    (spent(1, 0, 50_000), {}, "max_output_tokens", "max_output_tokens_per_session", "50000/50000"),
+    (spent(1, 500), {"max_input_tokens_per_turn": 400}, "max_input_tokens", "max_input_tokens_per_turn", "500/400"),
+    (
+        spent(1, 0, 400),
+        {"max_output_tokens_per_turn": 400},
+        "max_output_tokens",
+        "max_output_tokens_per_turn",
+        "400/400",
+    ),
+    (spent(steps=3), {"max_steps": 3}, "max_steps", "max_steps", "3/3"),
+    (spent(seconds=0.04), {"max_seconds": 0.03}, "wall_clock", "max_seconds", "0.04/0.03"),
+    (spent(1, cost_usd=0.03), {"max_cost_usd": 0.03}, "max_cost", "max_cost_usd", "0.03/0.03"),
+    (spent(3, unpriced_calls=2), {"max_cost_usd": 0.03}, "max_cost", "", UNPRICED),
+)
+def test_limit_that_is_reached_has_its_reason(
+    spending: Spending, limits: dict[str, Any], reason: str, limit: str, share: str
+) -> None:
+    message = f"Limit '{limit}' exceeded: {share}" if limit else share
+    assert exhausted_limit(spending, RunLimits(**limits)) == stopped(StopReason(reason), message)
+
+
+@rows((500, 0, 500), (50_000, 0, 2_048), (50_000, 300, 2_048), (50_000, 9_000, 9_000), (5_000, 9_000, 5_000))
+def test_call_that_was_cut_off_counts_with_its_input_and_at_most_an_ordinary_or_a_usual_reply(
+    output: int, usual: int, counted: int
+) -> None:
+    call = Entry(thread="t", model="m", purpose="reply", input_tokens=1_000, output_tokens=output, cost_usd=None)
+    assert call.if_cut_off(usual) == call.model_copy(update={"output_tokens": counted})
+
+
+@given(st.floats(0, 100), st.floats(1, 10), st.integers(0, 100_000), st.integers(0, 200_000), st.integers(0, 90_000))
+def test_cost_of_a_call_that_was_cut_off_is_between_that_of_its_tokens_and_what_was_reserved(
+    usd: float, times: float, inputs: int, outputs: int, usual: int
+) -> None:
+    price = Price(input=usd, output=usd * times)
+    reserved = cost_of(price, inputs, outputs)
+    entry = Entry(thread="t", model="m", purpose="reply", input_tokens=inputs, output_tokens=outputs, cost_usd=reserved)
+    call = entry.if_cut_off(usual)
+    assert call.cost_usd is not None
+    assert cost_of(price, inputs, call.output_tokens) - 1e-9 <= call.cost_usd <= reserved + 1e-9
+
+
+def leave(estimated: int, most: int = 2_048, seconds: float | None = None, cost: float | None = None) -> Reservation:
+    return Reservation(input_tokens=estimated, max_output_tokens=most, max_seconds=seconds, cost_usd=cost)
+
+
+def too_long(needed: int, left: int) -> StopCause:
+    message = f"The next call needs about {needed} input tokens, and {left} are left."
+    return stopped(StopReason.MAX_INPUT_TOKENS, message)
+
+
+TURN = {"max_input_tokens_per_turn": 1_000, "max_output_tokens_per_turn": 500}
+
+
+@rows(
+    (spent(), {}, 1_000, leave(1_000)),
+    (spent(0, 0, 49_000), {}, 1_000, leave(1_000, 1_000)),
+    (spent(seconds=9.96), {"max_seconds": 10.0}, 1, leave(1, seconds=10 - 9.96)),
+    (spent(0, 99_500), {}, 501, too_long(501, 500)),
+    (spent(0, 0, 49_984), {}, 1, leave(1, 16)),
+    (spent(0, 400, 300), TURN, 600, leave(600, 200)),
+    (spent(0, 400), TURN, 601, too_long(601, 600)),
+    (spent(0, 0, 49_985), {}, 1, stopped(StopReason.MAX_OUTPUT_TOKENS, "Only 15 output tokens are left.")),
+)
+def test_reservation_is_cut_to_what_is_left(
+    spending: Spending, limits: dict[str, Any], estimated: int, expected: Reservation | StopCause
+) -> None:
+    assert reserve(spending, RunLimits(**limits), estimated, None) == expected
+
+
+def too_dear(cap: float) -> StopCause:
+    return stopped(StopReason.MAX_COST, f"The next call may cost more than is left of max_cost_usd={cap}.")
+
+
+@rows(
+    (0.0, 0.01, Price(input=1.0, output=10.0), 1_000, leave(1_000, 900, cost=0.01)),
+    (4.0, 20.0, Price(input=0.0, output=1_000_000.0), 9, leave(9, 16, cost=16.0)),
+    (2.0, 20.0, Price(input=1_000_000.0, output=1_000_000.0), 3, too_dear(20.0)),
+    (0.0, 0.01, Price(input=10.0, output=0.0), 1_001, too_dear(0.01)),
+    (0.0, 0.01, Price(input=10.0, output=0.0), 1_000, leave(1_000, cost=0.01)),
+    (0.0, 0.02, Price(input=10.0, output=0.0, cached_input=20.0), 1_000, leave(1_000, cost=0.02)),
+    (0.0, 0.02, Price(input=10.0, output=0.0, cache_write=20.0), 1_000, leave(1_000, cost=0.02)),
+    (0.0, 0.01, Price(input=0.0, output=5e-324), 1, leave(1, cost=0.0)),
+    (5.0, None, Price(input=1.0, output=0.0), 1_000_000, leave(1_000_000, cost=1.0)),
+)
+def test_reservation_is_cut_to_what_can_be_paid(
+    cost: float, cap: float | None, price: Price, estimated: int, expected: Reservation | StopCause
+) -> None:
+    limits = RunLimits(max_cost_usd=cap, api=APILimits(max_input_tokens_per_session=1_000_000))
+    assert reserve(spent(cost_usd=cost), limits, estimated, price) == expected
+
+
+@rows((90, (300, 2, 90)), (10**30, (300, 2, MOST_TOKENS)), (0, (9, 1, 3)))
+def test_gauge_is_the_last_count_that_was_told(counted: int, gauge: tuple[int, int, int]) -> None:
+    size, messages, tokens = gauge
+    spending = measured(spent(gauge=Gauge(size=9, messages=1, tokens=3)), 300, 2, counted)
+    assert spending == spent(gauge=Gauge(size=size, messages=messages, tokens=tokens))
+
+
+SIZES = st.integers(0, 1_000_000)
+MESSAGES = st.integers(0, 500)
+
+
+@given(SIZES, SIZES, MESSAGES, st.integers(0, 40), st.floats(0.125, 1), st.floats(0, 1))
+def test_after_a_true_count_only_new_text_can_be_missed(
+    size: int, new: int, messages: int, more: int, rate: float, new_rate: float
+) -> None:
+    """A tokenizer that works on bytes makes at most one token of a byte: two thirds of the new ones are missed."""
+    before, after = ceil(size * rate), ceil(new * new_rate) + 4 * more
+    gauge = Gauge(size=size, messages=messages, tokens=before)
+    estimate = estimate_input(size + new, messages + more, gauge)
+    already = size if size and before else 0  # where nothing was counted yet all of it is new
+    assert before + after - estimate <= (size + new - already) * 2 / 3 + 1
+
+
+def test_report_holds_json_values() -> None:
+    start = APIUsageStats(2, 100, 50, 0)
+    usage = APIUsageStats(5, 1_100, 450, 3)
+    counts = {"cached_tokens": 900, "reasoning_tokens": 80, "cache_write_tokens": 70}
+    spending = Spending.model_validate(
+        {"usage": usage, "at_turn_start": start, "steps": 2, "seconds": 1.23456, "cost_usd": 0.1 + 0.2, **counts}
+    )
+    report = {
+        "total_calls": 5,
+        "total_input_tokens": 1_100,
+        "total_output_tokens": 450,
+        "calls_in_current_turn": 3,
+        "input_tokens_in_current_turn": 1_000,
+        "output_tokens_in_current_turn": 400,
+        "steps_in_current_turn": 2,
+        "seconds_in_current_turn": 1.235,
+        "cost_usd": 0.3,
+        **counts,
+    }
+    assert usage_report(spending) == report
+    unpriced = spending.model_copy(update={"unpriced_calls": 1})
+    assert usage_report(unpriced) == {**report, "unpriced_calls": 1, "cost_usd": None}
+
+
+@rows(
+    ("max_cost_usd", StopReason.MAX_COST),
+    ("max_cost_usd_per_day", StopReason.DAY_LIMIT),
+    ("max_cost_usd_per_account", StopReason.ACCOUNT_LIMIT),
+)
+def test_limit_on_cost_needs_a_price(limit: str, reason: StopReason) -> None:
+    limits = RunLimits.model_validate({limit: 5.0})
+    message = (
+        f"Limit '{limit}' cannot be held: no price is known for {{}}. Add it to prices.toml in the configuration"
+        f" folder, or to the file that MENDGRAPH_PRICES names; or leave {limit} empty."
+    )
+    assert unknown_price(limits, None) == stopped(reason, message.format("the model"))
+    assert unknown_price(limits, None, "big-1") == stopped(reason, message.format("the model 'big-1'"))
+    assert unknown_price(limits, FREE, "big-1") is None
+
+
+@rows(
+    (Used(input_tokens=100, output_tokens=50, cost_usd=0.5), False),
+    (Used(input_tokens=150, output_tokens=0, cost_usd=0.5), False),
+    (Used(input_tokens=101, output_tokens=50), True),
+    (Used(cost_usd=None), False),
+)
+def test_entry_is_passed_by_a_call_that_costs_more_than_it_says(used: Used, passed: bool) -> None:
+    entry = Entry(thread="t", model="m", purpose="reply", input_tokens=100, output_tokens=50, cost_usd=0.5)
+    assert entry.is_passed_by(used) is passed
+    assert not entry.model_copy(update={"cost_usd": None}).is_passed_by(Used())
+
+
+def test_new_turn_counts_repairs_and_seconds_anew() -> None:
+    before = count_mending(count_mending(spent(2, seconds=3.0), rescued=1, cut=2), cut=1, asked_again=1)
+    assert before.mending == Mending(rescued=1, asked_again=1, cut=3)
+    anew = begin_turn(before)
+    assert (anew.mending, anew.seconds, anew.steps) == (Mending(rescued=0, asked_again=0, cut=0), 0.0, 0)
+
+
+@rows(
+    (30, 50, (30, 50)),
+    (100, 0, (100, 0)),
+    (101, 0, (100, 0)),
+    (0, 101, (0, 100)),
+    (60, 60, (60, 40)),
+    (10**15, 10**15, (100, 0)),
+    (-5, -5, (0, 0)),
+)
+def test_tokens_of_the_cache_are_part_of_the_input_and_those_of_thoughts_of_the_output(
+    cached: int, written: int, counted: tuple[int, int]
+) -> None:
+    price = Price(input=1_000_000.0, output=0.0, cached_input=100.0, cache_write=10_000_000.0)
+    told = Used(
+        input_tokens=100, cached_tokens=cached, cache_write_tokens=written, output_tokens=7, reasoning_tokens=cached
+    )
+    used = priced(told, price)
+    assert (used.cached_tokens, used.cache_write_tokens) == counted
+    assert used.reasoning_tokens == max(0, min(cached, 7))
+    assert used.cost_usd is not None
+    assert abs(used.cost_usd - (100 - sum(counted)) - counted[0] * 0.0001 - counted[1] * 10.0) < 1e-6
+
+
+def test_run_limits_are_bounded_by_default() -> None:
+    limits = RunLimits()
+    assert (limits.api, limits.max_output_tokens_per_call) == (APILimits(100, 10, 100_000, 50_000), 2_048)
+    assert not any(value for name, value in limits if name not in {"api", "max_output_tokens_per_call"})
+
+
+@rows(("", True), ("x" * 200, True), ("x" * 201, False), ("a\nb", False))
+def test_account_has_a_short_name_on_one_line(account: str, good: bool) -> None:
+    assert (account_problem(account) is None) == good
+
+
+LIST = """
+dated = 2026-02-28
+source = "the providers' own pages"
+
+[openai]
+"gpt-4o" = { input = 2.5, cached_input = 1.25, output = 10 }
+"gpt-4o-2024-05-13" = { input = 5, output = 15.0 }
+
+[anthropic]
+"claude-x-1" = { input = 3, cached_input = 0.3, cache_write = 3.75, output = 15 }
+
+[google]
+"gemini-x" = { input = 1, output = 2 }
+
+[google_vertexai]
+"gemini-y" = { input = 8, output = 9 }
+
+[groq]
+"openai/gpt-oss-20b" = { input = 0.0, output = 0.3 }
+"""
+GPT_4O = Price(input=2.5, output=10.0, cached_input=1.25)
+OLD_4O = Price(input=5.0, output=15.0)
+OSS = Price(input=0.0, output=0.3)
+CLAUDE = Price(input=3.0, output=15.0, cached_input=0.3, cache_write=3.75)
+GEMINI, ON_VERTEX = Price(input=1.0, output=2.0), Price(input=8.0, output=9.0)
+
+
+def parsed(text: str) -> dict[str, Price]:
+    prices = parse_prices(text, "prices.toml")
+    assert isinstance(prices, dict)
+    return prices
+
+
+@rows(
+    ("gpt-4o", GPT_4O),
+    ("openai/gpt-4o", GPT_4O),
+    ("gpt-4o-2024-08-06", GPT_4O),
+    ("gpt-4o-2024-05-13", OLD_4O),
+    ("groq/openai/gpt-oss-20b", OSS),
+    ("gpt-oss-20b", None),
+    ("gpt-4o-2024-13-06", None),
+    ("anthropic:claude-x-1", CLAUDE),
+    ("groq:openai/gpt-oss-20b", OSS),
+    ("azure_openai:gpt-4o-2024-05-13", OLD_4O),
+    ("google_genai:gemini-x", GEMINI),
+    ("google_vertexai:gemini-y", ON_VERTEX),
+)
+def test_price_is_found_and_never_guessed(name: str, price: Price | None) -> None:
+    assert find_price(parsed(LIST), name) == price
+
+
+@rows(
+    ('[a]\n"x" = { input = 1', "it is no TOML: Unclosed inline table at the end of the file (line 2)"),
+    ("colour = 5", "colour is wrong (Input should be a valid dictionary)"),
+    ("[a]\nx = 5", "a.x is wrong (Input should be a valid dictionary or instance of Price)"),
+    ("[a]\nx = { input = 1 }", "a.x.output is wrong (Field required)"),
+    ("[a]\nx = { input = 1, output = 1, cached = 1 }", "a.x.cached is wrong (Extra inputs are not permitted)"),
+    ("[a]\nx = { input = 1, output = inf }", "a.x.output is wrong (Input should be a finite number)"),
+    ("x = " + "[" * 100_000, "it is no TOML: arrays or tables are nested too deep"),
+    (
+        '[a]\nx = { input = 1, output = 1 }\n[b]\n"a/x" = { input = 2, output = 1 }',
+        "'a/x' in [b] has a price already, in another table",
+    ),
+)
+def test_broken_list_says_what_is_wrong(text: str, problem: str) -> None:
+    message = f"The price list prices.toml cannot be used: {problem}. Mend it, or move it away."
+    assert parse_prices(text, "prices.toml") == ToolError(code=ToolErrorCode.INVALID_ARGUMENT, message=message)
+
+
+def test_shipped_list_is_whole() -> None:
+    text = resources.files("mendgraph.nodes.call_model").joinpath("prices.toml").read_text(encoding="utf-8")
+    shipped = parsed(text)
+    assert len(shipped) == 2 * 80
+    assert find_price(shipped, "gpt-4o-2024-08-06") == GPT_4O
+    assert find_price(shipped, "gpt-4o-2024-05-13") == OLD_4O
+    sonnet = Price(input=3.0, output=15.0, cached_input=0.3, cache_write=3.75)
+    assert find_price(shipped, "claude-sonnet-4-5-20250929") == sonnet
+    assert find_price(shipped, "anthropic:claude-sonnet-4-5") == sonnet
+    assert [name for name in shipped if "claude" in name and shipped[name].cache_write is None] == []
+    assert [name for name, price in shipped.items() if (price.cached_input or 0.0) > price.input] == []
+
+
+@rows(
+    ((1_000_000, 0, 0), GPT_4O, 2.5),
+    ((1_000_000, 100_000, 400_000), GPT_4O, 0.6 * 2.5 + 0.4 * 1.25 + 0.1 * 10),
+    ((10**9, 10**9, 10**9), FREE, 0.0),
+    ((1_000_000, 0, 400_000, 500_000), CLAUDE, 0.1 * 3 + 0.4 * 0.3 + 0.5 * 3.75),
+)
+def test_tokens_of_the_cache_have_their_own_price(tokens: tuple[int, ...], price: Price, usd: float) -> None:
+    assert cost_of(price, *tokens) == pytest.approx(usd, rel=1e-9)
+
+
+@rows((CLAUDE, 3.75 + 1.5), (GPT_4O, 2.5 + 1.0), (Price(input=1, output=0, cached_input=2), 2.0), (FREE, 0))
+def test_most_is_the_dearest_kind_of_input(price: Price, usd: float) -> None:
+    assert most_cost(price, 1_000_000, 100_000) == pytest.approx(usd)

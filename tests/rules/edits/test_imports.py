@@ -1,0 +1,37 @@
+from mendgraph.nodes.execute_tools.edits.imports import with_imports
+from tests.row_tables import rows
+
+
+@rows(
+    ('"""A."""\n\nX = re.A\n', "", '"""A."""\n\nimport re\n\nX = re.A\n'),
+    (
+        "import os.path\n\nX = [json.x, os.sep, math.pi]\n",
+        "",
+        "import os.path\nimport json\nimport math\n\nX = [json.x, os.sep, math.pi]\n",
+    ),
+    ("X = re.A\r\n", "", "import re\r\n\r\nX = re.A\r\n"),
+    *(
+        (text, "", text)
+        for text in (
+            "def f(re):\n    re.A\n",
+            "from regex import re\nre.A\n",
+            "re = 1\nre.A\n",
+            "numpy.x\n",
+            "from a import *\nre.A\n",
+            "(",
+        )
+    ),
+    ("X = re.A\n", "Y = re.B\n", "X = re.A\n"),
+)
+def test_modules_that_a_new_text_uses_are_imported(text: str, before: str, expected: str) -> None:
+    assert with_imports(text, before, {}) == expected
+
+
+@rows(
+    ("config.X\n", {"config": "X = 1\n"}, "import config"),
+    ("config.X\n", {"config": "config = 1\n"}, "from config import config"),
+    ("queue.X\n", {"a": "queue = 1\n"}, "from a import queue"),
+    ("match 1:\n    case {**found}:\n        found\n", {"a": "found = 1\n"}, ""),
+)
+def test_name_is_imported_once(text: str, modules: dict[str, str], line: str) -> None:
+    assert with_imports(text, "", modules) == (f"{line}\n\n{text}" if line else text)

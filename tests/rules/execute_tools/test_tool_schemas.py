@@ -1,0 +1,173 @@
+"""Schemas that servers and users write, and that no endpoint would take as they are."""
+
+from io import IOBase
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pytest
+from langchain_core.messages import ToolMessage
+from langchain_core.tools import StructuredTool
+from pydantic import BaseModel, ConfigDict
+
+from mendgraph import AgentContext, run_task
+from mendgraph.nodes.execute_tools.tool_schemas import LARGEST_SCHEMA, fitted_schema, shown_schema, usable_schema
+from mendgraph.nodes.language.chat_messages import describe_tool
+from mendgraph.nodes.records import Effect, JsonMap, OutcomeKind, Protocol, ToolSpec
+from tests.doubles.scripted_server import Say, ScriptedServer
+from tests.doubles.tool_use import message_of, use
+from tests.row_tables import rows
+
+TEXT: JsonMap = {"type": "string"}
+
+
+def with_argument(schema: Any) -> JsonMap:
+    return {"type": "object", "properties": {"a": schema}}
+
+
+INTEGER: JsonMap = {"type": "integer"}
+PAIR, EITHER = {"type": "array", "items": [TEXT, INTEGER]}, {"type": "array", "items": {"anyOf": [TEXT, INTEGER]}}
+OPTIONAL = {"type": ["string", "null"]}
+SCHEMAS: tuple[tuple[JsonMap, JsonMap, str], ...] = (
+    (with_argument(PAIR), with_argument(EITHER), "[string|integer]"),
+    (with_argument({"type": "array", "items": True}), with_argument({"type": "array", "items": {}}), "[any]"),
+    *(
+        (with_argument(odd), with_argument({}), "any")
+        for odd in (
+            *(True, {"enum": None}, {"anyOf": TEXT}, {"type": None}),
+            *({"$ref": "#/$defs/None"}, {"$ref": "https://example.test/a.json"}),
+        )
+    ),
+    ({**with_argument({"$ref": "#/$defs/A"}), "$defs": {"A": TEXT}}, with_argument(TEXT), "string"),
+    ({**with_argument(TEXT), "required": None}, with_argument(TEXT), "string"),
+    ({**with_argument(TEXT), "type": ["object", "null"]}, with_argument(TEXT), "string"),
+    (with_argument(OPTIONAL), with_argument(OPTIONAL), "string|null"),
+    (with_argument({"anyOf": [TEXT, PAIR]}), with_argument({"anyOf": [TEXT, EITHER]}), "string|[string|integer]"),
+    *(
+        (with_argument({"type": "object", "additionalProperties": more}), with_argument(usable), "object")
+        for more, usable in (
+            (False, {"type": "object", "additionalProperties": False}),
+            (PAIR, {"type": "object", "additionalProperties": EITHER}),
+        )
+    ),
+    (with_argument({"const": "x"}), with_argument({"const": "x"}), '"x"'),
+)
+
+
+@rows(*SCHEMAS)
+def test_schema_is_made_usable_and_can_be_described(schema: JsonMap, usable: JsonMap, told: str) -> None:
+    shown = shown_schema(schema)
+    assert shown == usable
+    spec = ToolSpec(name="t", description="It acts.", parameters=shown, effect=Effect.READ)
+    assert describe_tool(spec) == f'- t({{"a"?: {told}}}): It acts.'
+
+
+@rows(None, [], {})
+def test_schema_without_properties_takes_none(properties: Any) -> None:
+    assert usable_schema({"properties": properties}) == {"properties": {}, "type": "object"}
+
+
+def test_required_arguments_that_stand_among_the_properties_are_required() -> None:
+    schema = {"type": "object", "properties": {"a": TEXT, "required": ["a", 7]}}
+    assert usable_schema(schema) == {**with_argument(TEXT), "required": ["a"]}
+    named = {"type": "object", "properties": {"required": {"type": "boolean"}}}
+    assert usable_schema(named) == named
+
+
+def size_of(schema: JsonMap) -> int:
+    return len(orjson.dumps(schema))
+
+
+def test_schema_of_80_kb_is_shown_as_it_is() -> None:
+    arguments = {f"argument_{n}": {"type": "string", "description": "d" * 100} for n in range(560)}
+    schema = {"type": "object", "properties": arguments}
+    assert size_of(schema) > 80_000
+    assert shown_schema(schema) == schema
+
+
+ENUM: JsonMap = {"enum": ["x" * 140_000]}
+DEEP = {"type": "object", "properties": {"b": ENUM, "c": TEXT}}
+LARGE: list[tuple[JsonMap, JsonMap]] = [
+    (
+        {f"a{n}": {**TEXT, "description": "d" * 1_000} for n in range(200)},
+        {f"a{n}": {**TEXT, "description": "d" * 200} for n in range(200)},
+    ),
+    ({f"a{n}": {**TEXT, "description": "d" * 99} for n in range(1_200)}, {"a0": TEXT, "a1199": TEXT}),
+    ({"a": DEEP, "d": TEXT}, {"a": {**DEEP, "properties": {"b": {}, "c": TEXT}}, "d": TEXT}),
+    ({"description": ENUM, "a": TEXT}, {"description": {}, "a": TEXT}),
+    (
+        {"a": {"anyOf": [{**TEXT, "description": "d" * 140_000}, INTEGER]}},
+        {"a": {"anyOf": [{**TEXT, "description": "d" * 200}, INTEGER]}},
+    ),
+    ({"a": {"anyOf": [DEEP, TEXT]}}, {"a": {"anyOf": [{**DEEP, "properties": {"b": {}, "c": TEXT}}, TEXT]}}),
+    ({f"a{n}": TEXT for n in range(6_000)}, {"a0": {}, "a5999": {}}),
+]
+
+
+@rows(*LARGE)
+def test_schema_that_is_too_large_loses_descriptions_first_then_large_optional_parts(
+    properties: JsonMap, shown: JsonMap
+) -> None:
+    fitted = fitted_schema({"type": "object", "properties": properties})
+    assert size_of(fitted) <= LARGEST_SCHEMA
+    assert fitted["properties"].keys() == properties.keys()
+    assert {name: fitted["properties"][name] for name in shown} == shown
+
+
+HUGE: JsonMap = {"type": "object", "properties": {"a": ENUM}, "required": ["a"]}
+
+
+def test_required_argument_is_kept_whole_and_refused_where_it_is_too_large() -> None:
+    with pytest.raises(ValueError, match="bytes without all that is optional, and 131072 are the most"):
+        shown_schema(HUGE)
+
+
+class Opaque(BaseModel):
+    model_config = ConfigDict(arbitrary_types_allowed=True)
+
+    stream: IOBase
+
+
+UNDESCRIBED: tuple[tuple[Any, str], ...] = (
+    (Opaque, "core_schema.IsInstanceSchema"),  # pydantic has no schema of it
+    (HUGE, "140"),
+    ({"type": "array"}, "'object'"),
+)
+
+
+def test_tool_of_langchain_that_cannot_be_described_is_alone_unavailable(tmp_path: Path) -> None:
+    odd = [
+        StructuredTool(name=f"odd{at}", description="Odd.", args_schema=schema, func=print)
+        for at, (schema, _) in enumerate(UNDESCRIBED)
+    ]
+    plain = StructuredTool(name="plain", description="Plain.", args_schema=with_argument(TEXT), func=lambda a: a)
+    calls = use(*((each.name, {}) for each in odd), ("plain", {"a": "x"}))
+    with ScriptedServer([message_of(calls, Protocol.NATIVE), Say("It is done.")]) as server:
+        context = AgentContext(workspace=str(tmp_path), base_url=server.base_url, model="m", evidence=False)
+        result = run_task("Use all.", context, tools=[*odd, plain])
+    functions = {each["function"]["name"]: each["function"] for each in server.requests[0]["tools"]}
+    *refused, answer = [each.text for each in result.messages if isinstance(each, ToolMessage)]
+    assert ['"unavailable"' in each for each in refused] == [True] * len(odd)
+    assert answer == "x"
+    for tool, (_, reason) in zip(odd, UNDESCRIBED, strict=True):
+        said = functions[tool.name]["description"]
+        assert said.startswith(f"Not available. The tool '{tool.name}' has a schema that cannot be used: ")
+        assert reason in said
+
+
+@pytest.mark.parametrize("protocol", Protocol)
+def test_tool_with_such_a_schema_is_called_in_either_protocol(protocol: Protocol, tmp_path: Path) -> None:
+    called: list[Any] = []
+
+    def pick_it(pair: list[str]) -> None:
+        called.append(pair)
+
+    schema = {"type": ["object", "null"], "properties": {"pair": {"items": [TEXT]}, "x": {"$ref": "#/no"}}}
+    pick = StructuredTool(name="pick", description="Pick.", args_schema=schema, func=pick_it)
+    script = [message_of(use(("pick", {"pair": ["a"]})), protocol), Say("It is picked.")]
+    with ScriptedServer(script) as server:
+        context = AgentContext(
+            workspace=str(tmp_path), base_url=server.base_url, model="m", protocol=protocol.value, evidence=False
+        )
+        outcome = run_task("Pick a.", context, tools=[pick], effects={"pick": Effect.NONE}).outcome
+    assert (outcome.kind, called) == (OutcomeKind.FINISHED, [["a"]])

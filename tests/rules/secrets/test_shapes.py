@@ -1,0 +1,61 @@
+import base64
+
+from mendgraph.nodes.execute_tools.secrets.key_blocks import key_block_spans, open_block
+from mendgraph.nodes.execute_tools.secrets.keys import fold
+from mendgraph.nodes.execute_tools.secrets.shapes import shape_spans
+from tests.row_tables import rows
+from tests.rules.secrets.samples import BASE64, BLOCKS, KEYS
+from tests.rules.secrets.ways import PASS, WORD
+
+
+def taken(text: str) -> list[str]:
+    return sorted({text[start:end] for start, end in shape_spans(text, fold(text))})
+
+
+@rows("|", "x = '|'", " |\n", "\\n|\\n", "\\u0022|", "\x1b[31m|\x1b[0m", "?q=%3D|&b")
+def test_key_of_any_shape_is_found_as_a_whole(around: str) -> None:
+    found = [taken(around.replace("|", key)) for key in KEYS]
+    assert [len(spans) for spans in found] == [1] * len(KEYS)
+    assert [key for key, spans in zip(KEYS, found, strict=True) if not spans[0].startswith(key)] == []
+
+
+def blocks_in(text: str) -> list[str]:
+    return [text[start:end] for start, end in key_block_spans(text)]
+
+
+def test_block_of_a_private_key_is_found_as_a_whole() -> None:
+    assert [blocks_in(f"before {block}") for block in BLOCKS] == [[block] for block in BLOCKS]
+
+
+def test_list_of_lines_in_json_stays_json() -> None:
+    assert blocks_in(f'["-----BEGIN PRIVATE KEY-----"], {{"a": "{BASE64}"}}') == []
+
+
+@rows(*BLOCKS[:5])
+def test_block_is_open_until_its_last_line(block: str) -> None:
+    for length in range(len(block)):
+        assert open_block("a " + block[:length]) == (2 if length else None)
+    assert open_block("a " + block) is None
+    assert open_block(f"a {block} b") is None
+
+
+def test_token_of_a_bot_begins_with_a_number_in_base64() -> None:
+    rest = f".{'GhIjKl'}.{'a1B2c3D4e5F6g7H8i9J0k1L2m3N4'}"
+    number = base64.b64encode(b"123456789012345678").decode()
+    assert taken(number + rest) == [number + rest]
+    assert taken("Mabcdefghijklmnopqrstuvwx" + rest) == []
+
+
+OPTIONS = [
+    (f"curl -u me:{WORD}\nmysql -p{PASS}\n", [f"me:{WORD}", PASS]),
+    (f"sshpass -p {WORD} mysql -p{PASS}", [WORD, PASS]), (f"curl \\\n  -s \\\n  -u me:{WORD}", [f"me:{WORD}"]),
+    (f"curl -H 'X: a; b' -u 'me:{WORD}'", [f"me:{WORD}"]), (f"curl -u '{WORD}:' u", [f"{WORD}:"]),
+    (f"curl a | sort -u me:{WORD}", []), (f"curl a; tar -u me:{WORD}", []), (f"curl a\nsort -u me:{WORD}", []),
+    (f"docker run -p {WORD}", []), (f"docker login -p {WORD}", [WORD]), (f"login -p {WORD}", []),
+    (f"/usr/bin/curl -u me:{WORD}", [f"me:{WORD}"]), (f"my-curl -u me:{WORD}", []), (f"mysql -p {WORD}", []),
+    ("curl -u 1000:1000", []),
+]  # fmt: skip
+
+
+def test_program_decides_what_an_option_means() -> None:
+    assert [taken(text) for text, _ in OPTIONS] == [sorted(found) for _, found in OPTIONS]

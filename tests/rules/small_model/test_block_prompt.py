@@ -1,0 +1,397 @@
+from collections.abc import Sequence
+
+from langchain_core.messages import AIMessage, AnyMessage, HumanMessage
+
+from mendgraph.nodes.call_model.prompts.profiles import SMALL_STOP
+from mendgraph.nodes.call_model.prompts.prompt import Prompt
+from mendgraph.nodes.language.chat_messages import describe_tool, native_tool
+from mendgraph.nodes.language.history import settle_exchange, written_here
+from mendgraph.nodes.records import (
+    CallResult,
+    Correction,
+    EditForm,
+    Effect,
+    JsonMap,
+    ModelReply,
+    Protocol,
+    ToolCall,
+    ToolErrorCode,
+    ToolResult,
+    ToolSpec,
+)
+from mendgraph.nodes.small_model import block_prompt as texts
+from mendgraph.nodes.small_model.block_prompt import estimated_tokens, without_body
+from mendgraph.nodes.small_model.blocks import render_file
+from mendgraph.nodes.small_model.turn_view import TurnView
+from tests.row_tables import rows
+from tests.rules.call_model.prompts.prompting import (
+    BLOCKS,
+    CALC,
+    NATIVE,
+    NATIVE_BLOCKS,
+    READ,
+    TASK,
+    TEXT,
+    assistant,
+    built,
+    edited,
+    failed,
+    offered,
+    prompt_of,
+    read,
+    step,
+    user,
+)
+
+FRONT = built(BLOCKS, [TASK]).messages[:-1]
+"""The system prompt and the examples, which are the same in every request."""
+
+
+def request_of(prompt: Prompt) -> str:
+    assert prompt.messages[: len(FRONT)] == FRONT
+    return str(prompt.messages[-1]["content"])
+
+
+def asked(task: str, *steps: list[AnyMessage], before: Sequence[AnyMessage] = ()) -> str:
+    """The request for a task after these steps."""
+    history = [*before, HumanMessage(task), *(message for each in steps for message in each)]
+    return request_of(built(BLOCKS, history))
+
+
+def shown(path: str = "calc.py", text: str = CALC) -> list[AnyMessage]:
+    """The step in which a file was read."""
+    return step(read(text, path), path=path)
+
+
+UTIL = "def low(text):\n    return text\n"
+FILE, UTIL_FILE = render_file("calc.py", CALC), render_file("util.py", UTIL)
+
+
+def test_block_form_is_one_clean_request() -> None:
+    request = user(f"Fix calc.py\n\ncalc.py\n```python\n{CALC}```")
+    expected = Prompt(messages=(*FRONT, request), stop=SMALL_STOP, temperature=0.1)
+    assert built(BLOCKS, [TASK, *shown()], temperature=0.1) == expected
+
+
+def test_request_holds_what_is_known_now_and_never_a_failed_reply() -> None:
+    history = [
+        TASK,
+        *step(read("old"), text="SAID"),
+        *step(ToolResult.success(matches=["calc.py:1"]), text="SAID"),
+        *step(ToolResult.success(entries=["calc.py"]), text="SAID"),
+        *step(edited("util.py"), text="SAID"),
+        *step(edited("main.py"), text="SAID"),
+        *step(failed("The block is not Python."), text="SAID"),
+        *step(read("new"), text="SAID"),
+    ]
+    correction = Correction(reply="SAID badly", prompt="Send it again, complete.")
+    *known, failed_in_words = request_of(built(BLOCKS, history, correction)).split("\n\n")
+    assert known == [
+        "Fix calc.py",
+        "calc.py\n```python\nnew\n```",
+        '{"matches": ["calc.py:1"]}\nThe workspace has: calc.py',
+        "Already changed: util.py, main.py",
+    ]
+    assert "The block is not Python.\nSend it again, complete." in failed_in_words
+    assert "SAID" not in failed_in_words
+
+
+FOUND = "add(1, 2) gives -1, but must give 3."
+EVIDENCE = failed(FOUND, ToolErrorCode.CHECK_FAILED)
+SHOWN = f"Fix calc.py\n\n{FILE}"
+HIDDEN = render_file("calc.py", CALC.replace("return a - b", "..."))
+RIGHT = "add(1, 2) must give 3."
+NO_PYTHON, ANSWER_WITH_ADD = "The block is not Python.", "Answer with calc.py and the new text of add."
+
+
+@rows(
+    (0, f"{SHOWN}\n\n{FOUND}"),
+    (1, f"Fix calc.py\n\n{HIDDEN}\n\n{RIGHT}\nWrite add anew."),
+    (2, f"{HIDDEN}\n\n{RIGHT}\n\nWrite the function add."),
+    (3, f"{NO_PYTHON}\n\n{SHOWN}\n\nSome line of add has to change.\n{ANSWER_WITH_ADD}"),
+)
+def test_failure_makes_another_request_of_the_same_facts(failures: int, told: str) -> None:
+    steps = [message for _ in range(failures) for message in step(failed(NO_PYTHON))]
+    prompt = built(BLOCKS, [TASK, *ahead(read(CALC), EVIDENCE), *steps])
+    assert (prompt.messages[-1]["content"], prompt.failed_tries) == (told, failures)
+    alone = [{"role": "system", "content": texts.ANEW_SYSTEM}]
+    assert [*prompt.messages[:-1]] == (alone if failures == 2 else [*FRONT])
+
+
+@rows("Fix calc.py", "Fix it.", "Change it.", "Add none.py.", "What is it?", "Hello.")
+@rows([shown()], [shown(), shown("util.py", "def low(text):\n    return 1\n")])
+@rows("no", "No such file: 'none.py'.")
+def test_no_request_of_a_turn_is_made_twice(failure: str, files: list[list[AnyMessage]], task: str) -> None:
+    history = [HumanMessage(task), *(message for each in files for message in each)]
+    tries = range(texts.LAST_TRY + 1)
+    requests = [built(BLOCKS, [*history, *step(failed(failure)) * failures]).messages for failures in tries]
+    assert len({str(messages) for messages in requests}) == len(tries)
+
+
+SAME = failed("The block is identical to what add in 'calc.py' already has.", ToolErrorCode.UNCHANGED)
+
+
+def test_block_that_was_given_back_unchanged_is_asked_for_without_its_body() -> None:
+    task, files = "The sum is wrong.", (shown(), shown("util.py", UTIL))
+    assert asked(task, *files, step(SAME)) == f"{task}\n\n{UTIL_FILE}\n\n{HIDDEN}\n\nWrite add anew."
+    alone = built(BLOCKS, [HumanMessage(task), *files[0], *step(SAME) * 2]).messages[-1]["content"]
+    assert alone == f"{task}\n\n{HIDDEN}\n\nWrite the function add."
+    documented = CALC.replace("return", '"""The sum."""\n    return')
+    first = built(BLOCKS, [HumanMessage(task), *shown(text=documented), *step(SAME)]).messages
+    assert (first[0]["content"], len(first)) == (texts.ANEW_SYSTEM, 2)  # what says what it does is enough
+    assert CALC in asked("The sum is wrong, and none.py is missing.", *files, step(SAME))
+
+
+def test_order_that_changed_nothing_is_given_again_below_the_file_alone() -> None:
+    history = [HumanMessage("Add a flag to the sum."), *shown("util.py", UTIL), *shown()]
+    first, second, last = (built(BLOCKS, [*history, *step(SAME) * tries]).messages for tries in (1, 2, 3))
+    system, told = {"role": "system", "content": texts.ANEW_SYSTEM}, f"{FILE}\n\nAdd a flag to the sum."
+    assert first == (system, user(told))
+    assert second == (system, user(f"{told}\n\nWrite all of calc.py."))
+    assert last[0] == FRONT[0]
+    wrong = step(failed("With this edit add(1, 1) gives 3."))
+    assert built(BLOCKS, [*history, *wrong]).messages[0] == FRONT[0]
+
+
+def test_function_that_is_asked_for_alone_is_of_the_only_file_that_is_shown() -> None:
+    view = TurnView(files={"util.py": UTIL, "calc.py": CALC})
+    files = [texts.shown_files("add is wrong.", view, failures) for failures in (0, 1, 2, 3)]
+    assert files == [("util.py", "calc.py"), ("util.py", "calc.py"), ("calc.py",), ("util.py", "calc.py")]
+
+
+def bounded(history: Sequence[AnyMessage], most_tokens: int | None) -> list[JsonMap]:
+    return list(texts.block_request([READ], history, [], native=False, most_tokens=most_tokens).messages)
+
+
+def test_function_is_asked_for_alone_with_the_request_before_where_there_is_room() -> None:
+    before: list[AnyMessage] = [HumanMessage("Write add."), written_here("Changed calc.py.")]
+    history = [*before, HumanMessage("The sum is wrong."), *shown(), *step(SAME) * 2]
+    alone = bounded(history, None)
+    assert str(alone[-1]["content"]).startswith(f"Write add.\n\nThe sum is wrong.\n\n{HIDDEN}")
+    assert bounded(history, estimated_tokens(alone)) == alone
+    less = bounded(history, estimated_tokens(alone) - 1)
+    assert (less[0], HIDDEN in str(less[-1]["content"])) == (FRONT[0], False)
+
+
+def test_first_lines_of_a_long_earlier_request_are_told() -> None:
+    lines = "".join(f"{number} is the number of this line.\n" for number in range(1_000))
+    history = [HumanMessage(f"Make it.\n{lines}"), written_here("Done."), HumanMessage("It fails."), *ahead(read(CALC))]
+    whole = bounded(history, None)
+    told, fewer = (str(each[-1]["content"]) for each in (whole, bounded(history, estimated_tokens(whole) - 100)))
+    assert told.startswith("This was asked before:\n\nMake it.\n0 is")
+    assert texts.EARLIER_LIMIT > len(told) - 200 > len(fewer) > texts.EARLIER_LIMIT - 1_000
+    assert fewer.endswith(f" line.\n\nNow:\n\nIt fails.\n\n{FILE}")
+
+
+def test_only_the_file_that_checks_speak_of_is_shown() -> None:
+    assert asked("Fix it.", ahead(read(UTIL, "util.py"), read(CALC), EVIDENCE)) == f"Fix it.\n\n{FILE}\n\n{FOUND}"
+
+
+def test_question_is_asked_without_a_word_of_edits() -> None:
+    history = [HumanMessage("What does calc.py do?"), *shown()]
+    system, question = built(BLOCKS, history).messages
+    assert system["content"] == texts.QUESTION_SYSTEM
+    assert question["content"] == f"{FILE}\n\nWhat does calc.py do?"
+    assert "read_file" in str(built(BLOCKS, history[:1]).messages[0]["content"])
+    again = built(BLOCKS, [*history, *step(failed("no"))])
+    assert str(again.messages[-1]["content"]).endswith("do?\n\nno\nAnswer in words.")
+
+
+@rows(
+    ("Change add.", [shown(), shown("util.py", UTIL)], "Answer with calc.py and the new text of add."),
+    ("Change add and low.", [shown(), shown("util.py", UTIL)], "Answer with the path of the file and the new text of "),
+    ("Fix it.", [shown()], "Answer with calc.py and the new text of what changes."),
+    ("Hello.", [shown()], "Answer in words."),
+    ("Create colors.md with red in it.", [shown()], "Answer with colors.md and its whole text."),
+)
+def test_after_a_failure_the_last_line_says_how_to_answer(task: str, files: list[list[AnyMessage]], last: str) -> None:
+    history = [HumanMessage(task), *(message for each in files for message in each)]
+    failure = request_of(built(BLOCKS, [*history, *step(failed(NO_PYTHON))]))
+    correction = request_of(built(BLOCKS, history, Correction(reply="x", prompt="Send it again.")))
+    for request, problem in ((failure, NO_PYTHON), (correction, "Send it again.")):
+        said, _, line = request.rpartition("\n\n")[2].rpartition("\n")
+        assert (said, line.startswith(last)) == (problem, True)
+    assert "Answer" not in asked(task, *files)
+
+
+def test_file_that_is_named_and_not_there_is_to_be_made() -> None:
+    task, missing = "Create colors.md with red in it.", "There is no colors.md yet."
+    assert asked(task, shown()) == f"{task}\n\n{FILE}\n\n{missing}"
+    assert missing not in asked(task, shown(), step(edited("colors.md")))
+    there = shown("src/calc.py")
+    assert "There is no" not in asked("Fix calc.py.", there)
+    assert "There is no calc.py yet." in asked("Copy src/calc.py to calc.py.", there)
+    new_test = asked("write a test for add", shown("tests/test_a.py", "x"), there)
+    path = "tests/test_calc.py"
+    assert new_test.endswith(f"There is no {path} yet.\n\nAnswer with {path} and its whole text.")
+
+
+def test_search_in_vain_changes_the_request() -> None:
+    listed, vain = step(ToolResult.success(entries=["src/"])), step(ToolResult.success(matches=[]))
+    told = "The search has found nothing.\nAnswer with the path of the file and the new text of what changes."
+    assert asked("Fix the cli.", listed, vain) == f"{asked('Fix the cli.', listed)}\n\n{told}"
+
+
+def ahead(*results: ToolResult) -> list[AnyMessage]:
+    """The step that was made before the model was asked."""
+    tools = ["run_checks" if result is EVIDENCE else "read_file" for result in results]
+    done = [CallResult(call_id=f"a{at}", tool=tools[at], result=result) for at, result in enumerate(results)]
+    calls = [ToolCall(call_id=each.call_id, tool=each.tool, arguments={}, raw_arguments="{}") for each in done]
+    return settle_exchange(ModelReply(text="x", preloaded=True), calls, done, Protocol.TEXT)
+
+
+@rows(*Protocol)
+def test_earlier_turns_are_told_in_words_alone(protocol: Protocol) -> None:
+    history = [
+        HumanMessage("What is here?"),
+        *step(ToolResult.success(entries=["calc.py"]), protocol),
+        AIMessage("A calculator."),
+        TASK,
+        *step(read(CALC)),
+    ]
+    prompt = built(BLOCKS, history)
+    assert prompt.messages[len(FRONT) : -1] == (user("What is here?"), assistant("A calculator."))
+    assert request_of(prompt).startswith("Fix calc.py\n\ncalc.py\n")
+
+
+OUTPUT = """calc_test.py:5: in test_add
+    assert add(1, 2) == 3
+calc.py:2: in add
+    return a - b
+E   assert -1 == 3"""
+PASTED = f"""F      [100%]
+=== FAILURES ===
+{OUTPUT}
+=== short test summary info ===
+FAILED calc_test.py::test_add - assert -1 == 3"""
+BEFORE = "Write add(a, b) in calc.py. It adds."
+
+
+AGAIN = f"This was asked before:\n\n{BEFORE}\n\nNow:\n\n"
+
+
+@rows("Changed calc.py.", "SYSTEM_ERROR (checks_failed): It is wrong.\nDone: no step.")
+def test_second_try_is_asked_with_the_first_request_and_what_fails_comes_last(answer: str) -> None:
+    first = [HumanMessage(BEFORE), *step(edited("calc.py"), text="x"), written_here(answer)]
+    for words, said in (("\n\nFix calc.py.", "Fix calc.py."), ("", "Fix this.")):
+        told = asked(PASTED + words, ahead(read(CALC)), before=first)
+        assert told == f"{AGAIN}{said}\n\n{FILE}\n\nF      [100%]\n=== FAILURES ===\n{OUTPUT}"
+    third = [*first, HumanMessage(PASTED), written_here(answer)]
+    assert asked("It still fails.", before=third) == f"{AGAIN}It still fails."
+    assert asked("Create colors.md.", before=first).startswith("Create colors.md.")
+    more = asked("Now add a flag in calc.py.", before=first)
+    assert more.startswith(f"{AGAIN}Now add a flag in calc.py.")
+    other = [*first, HumanMessage("Create colors.md."), written_here("Done.")]
+    assert asked("It is empty.", before=other) == AGAIN.replace(BEFORE, "Create colors.md.") + "It is empty."
+    elsewhere = asked(f"{PASTED}\n\nFix low in util.py.", before=first)
+    assert elsewhere.startswith(f"{AGAIN}Fix low in util.py.")
+
+
+def test_pasted_output_is_asked_about_in_the_words_around_it() -> None:
+    doubt = "calc.py:2: in add\nE   ValueError: what?"
+    assert asked(f"It fails:\n{doubt}", ahead(read(CALC))) == f"It fails:\n\n{FILE}\n\n{doubt}"
+    system, question = built(BLOCKS, [HumanMessage(f"Why is this?\n{doubt}"), *ahead(read(CALC))]).messages
+    assert system["content"] == texts.QUESTION_SYSTEM
+    assert str(question["content"]).endswith(f"```\n\nWhy is this?\n{doubt}")
+    summary = "F      [100%]\n=== short test summary info ===\nFAILED calc_test.py::test_add - assert -1 == 3"
+    assert asked(summary) == f"Fix this.\n\n{summary}"
+    lines = [f"E   {number:05}" for number in range(1_000)]
+    assert asked("\n".join(lines)).splitlines()[2:] == lines[: 2_000 // len(f"{lines[0]}\n")]
+
+
+@rows((1, 1, 0.0, 0.0), (1, 2, 0.0, 0.8), (0, 3, 1.2, 1.2))
+def test_at_its_last_try_a_small_model_is_sampled(
+    failures: int, corrections: int, given_temperature: float, expected: float
+) -> None:
+    history = [TASK, *(message for _ in range(failures) for message in step(failed("no")))]
+    asked = [Correction(reply="x", prompt="y")] * corrections
+    for profile in (BLOCKS, NATIVE_BLOCKS):
+        prompt = built(profile, history, *asked, temperature=given_temperature)
+        assert (prompt.temperature, prompt.failed_tries) == (expected, failures + corrections)
+    for profile in (TEXT, NATIVE, BLOCKS.model_copy(update={"small": False})):
+        assert built(profile, history, *asked, temperature=given_temperature).temperature == given_temperature
+
+
+def test_block_form_tells_only_of_tools_that_a_model_cannot_do_without() -> None:
+    own = ToolSpec(name="deploy", description="Deploy it.", parameters={}, effect=Effect.NONE)
+    owed = offered(EditForm.BLOCKS, {"type": "integer"})
+    more = f"{texts.BLOCKS_SYSTEM}\nMore tools, called in the same way:\n"
+    for specs, told in (
+        (offered(EditForm.BLOCKS), texts.BLOCKS_SYSTEM),
+        ([READ, own], f"{more}- deploy({{}}): Deploy it."),
+        (owed, f"{more}{describe_tool(owed[-1])}"),
+    ):
+        assert prompt_of(BLOCKS, specs, [TASK]).messages[0]["content"] == told
+
+
+def test_in_the_native_protocol_the_same_is_asked_with_two_tools_to_look_with() -> None:
+    history = [TASK, *step(read(CALC)), *step(failed("no"))]
+    text, native = built(BLOCKS, history, temperature=0.1), built(NATIVE_BLOCKS, history, temperature=0.1)
+    system = {"role": "system", "content": texts.NATIVE_BLOCKS_SYSTEM}
+    assert native == Prompt(
+        messages=(system, *text.messages[1:]), tools=(native_tool(READ),), temperature=0.1, failed_tries=1
+    )
+
+
+def test_request_in_block_form_is_bounded() -> None:
+    text = "x = 1\n" * 200
+    history: list[AnyMessage] = [HumanMessage("Hello"), AIMessage("Good day."), TASK]
+    history += [message for path in ("a.py", "b.py", "calc.py") for message in step(read(text, path))]
+    whole = bounded(history, None)
+    size = estimated_tokens(whole)
+    assert bounded(history, size) == whole
+    assert [message["content"] for message in whole[-3:-1]] == ["Hello", "Good day."]
+    assert bounded(history, size - 1) == [*whole[:-3], whole[-1]]
+    shown = [render_file("b.py", text), render_file("calc.py", text), "Not shown, for want of room: a.py."]
+    assert bounded(history, size - 200)[-1]["content"] == "\n\n".join(["Fix calc.py", *shown])
+    assert bounded(history, 0)[-1]["content"] == "Fix calc.py\n\nNot shown, for want of room: a.py, b.py, calc.py."
+
+
+CALC_TEXT = "def add(a, b):\n    return a - b\n\n\ndef mean(values):\n    return add(*values) / 2\n"
+SHAPES = "class Square:\n    def area(self):\n        return self.side\n\n\nasync def draw(shape):\n    pass\n"
+
+
+DOCUMENTED = '''\
+import math
+
+
+@cached
+def area(
+    radius: float,
+) -> float:  # in square metres
+    """Say how large it is.
+
+    >>> area(0)
+    0.0
+    """
+    # the whole circle
+    return math.pi * radius
+
+
+PI = 3
+'''
+
+
+@rows(
+    (CALC_TEXT, "add", CALC_TEXT.replace("return a - b", "...")),
+    (
+        DOCUMENTED,
+        "area",
+        DOCUMENTED[: DOCUMENTED.index("    # the")] + "    ...\n" + DOCUMENTED[DOCUMENTED.index("\n\nPI") :],
+    ),
+    ("x = 'é'\ndef f():\n    'é'\n    return 'é'\n", "f", "x = 'é'\ndef f():\n    'é'\n    ...\n"),
+)
+def test_body_is_left_out_and_the_documentation_kept(text: str, name: str, hidden: str) -> None:
+    assert without_body(text, name) == hidden
+
+
+@rows(
+    (CALC_TEXT, "total"),
+    (SHAPES, "Square"),
+    ("def f(): return 1\n", "f"),
+    (f"{CALC_TEXT}\n\ndef add(a):\n    pass\n", "add"),
+    ("def f():\n    x = '\0'\n", "f"),
+    ("def f():\n    'Only words.'\n", "f"),
+)
+def test_file_in_which_no_one_body_can_be_left_out_is_not_shown_in_part(text: str, name: str) -> None:
+    assert without_body(text, name) is None

@@ -1,0 +1,210 @@
+"""A batch in its folder: what is begun, what is written, what ends it. The work is scripted."""
+
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mendgraph.graph.configuration.context import AgentContext
+from mendgraph.graph.fleet.batch.batch import Batch, Terms, account_of, changed_since
+from mendgraph.graph.fleet.batch.batch_folder import BatchEnd, BatchFolder, BatchResult, Tally, open_batch_folder
+from mendgraph.graph.fleet.batch.tasks import BatchTask, TaskResult, Worked, WorkOrder, failed
+from mendgraph.graph.spending.store import SpendingStore
+from mendgraph.nodes.call_model.ledger import RunLimits
+from mendgraph.nodes.records import ToolError, ToolErrorCode, os_failure
+from tests.surfaces.batch.scripted_work import InTurn, done
+from tests.surfaces.spending.spending_entries import entry
+
+ERROR = ToolError(code=ToolErrorCode.RATE_LIMITED, message="The limit is reached.")
+CAPPED = Terms(AgentContext(max_steps=3), max_cost_usd=0.5, max_tokens=9)
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[BatchFolder]:
+    monkeypatch.setenv("MENDGRAPH_DATA_DIR", str(tmp_path / "data"))
+    opened = open_batch_folder(str(tmp_path / "out"), {})
+    assert isinstance(opened, BatchFolder)
+    with opened:
+        yield opened
+
+
+def task(name: str, prompt: str = "p") -> BatchTask:
+    return BatchTask(id=name, prompt=prompt, workspace="/nowhere")
+
+
+TWO = (task("a"), task("b"))
+
+
+def batch(
+    folder: BatchFolder,
+    work: Callable[[WorkOrder], Worked] = done,
+    tasks: Any = TWO,
+    terms: Terms | None = None,
+    workers: int = 1,
+    **options: Any,
+) -> Batch:
+    return Batch(tasks, folder, InTurn(work, workers), terms or Terms(), **options)
+
+
+def nobody(order: WorkOrder) -> Worked:
+    pytest.fail(f"{order.task.id} was begun")
+
+
+def spend(folder: BatchFolder, tokens: int, cost: float) -> None:
+    """Enter a call into the batch's account."""
+    with closing(SpendingStore()) as book:
+        call = entry(tokens=tokens, cost=cost)
+        assert isinstance(book.reserve(call, RunLimits(account=account_of(folder.batch))), int)
+
+
+def test_every_task_is_ordered_once_and_each_result_is_heard(folder: BatchFolder) -> None:
+    orders: list[WorkOrder] = []
+    heard: list[str] = []
+
+    def work(order: WorkOrder) -> Worked:
+        orders.append(order)
+        return done(order)
+
+    result = batch(folder, work).run(lambda each: heard.append(f"{each.id} {each.reason}"))
+    assert result == BatchResult(folder.batch, folder.path, BatchEnd.COMPLETE, "Each task has its result.", 2, Tally(2))
+    assert heard == ["a answered", "b answered"]
+    first = orders[0]
+    assert (first.folder, first.task_hash) == (f"{folder.path}/work/a", task("a").sha256)
+    assert (first.context, first.without) == (AgentContext().model_dump_json(), (folder.path,))
+
+    again = batch(folder, work, [*TWO, task("c")])
+    assert (again.tally, again.total) == (Tally(2), 3)
+    assert again.run().tally == Tally(3)
+    assert [order.task.id for order in orders] == ["a", "b", "c"]
+
+
+def test_limits_of_a_batch_are_those_of_its_own_account(folder: BatchFolder) -> None:
+    contexts: list[AgentContext] = []
+
+    def work(order: WorkOrder) -> Worked:
+        contexts.append(AgentContext.model_validate_json(order.context))
+        return done(order)
+
+    batch(folder, work, terms=CAPPED).run()
+    context = contexts[0]
+    assert (context.account, context.max_steps) == (f"batch/{folder.batch}", 3)
+    assert (context.max_cost_usd_per_account, context.max_tokens_per_account) == (0.5, 9)
+
+
+@pytest.mark.parametrize(
+    ("tokens", "cost", "words"),
+    [
+        (
+            5,
+            0.5,
+            "0.5000 of 0.5 USD (--max-cost) and 5 of 9 tokens (--max-tokens) are used. Raise it. 2 tasks",
+        ),
+        (9, 0.25, "0.2500 of 0.5 USD (--max-cost) and 9 of 9 tokens"),
+    ],
+)
+def test_no_task_begins_once_the_limit_of_the_batch_is_reached(
+    folder: BatchFolder, tokens: int, cost: float, words: str
+) -> None:
+    spend(folder, tokens, cost)
+    result = batch(folder, nobody, terms=CAPPED).run()
+    assert (result.end, result.left) == (BatchEnd.LIMIT, 2)
+    assert result.message.startswith(f"The limit for the whole batch leaves no room for another call: {words}")
+
+
+def test_no_task_begins_under_a_limit_that_cannot_be_counted(
+    folder: BatchFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("MENDGRAPH_DATA_DIR", str(tmp_path / "file"))
+    result = batch(folder, nobody, terms=CAPPED).run()
+    assert (result.end, result.message.partition(".")[0]) == (BatchEnd.LIMIT, "The spending book cannot be read")
+
+
+@pytest.mark.parametrize(
+    ("reason", "words"),
+    [
+        ("account_limit", "another call: 0.2500 of 0.5 USD (--max-cost) and 8 of 9 tokens (--max-tokens) are used."),
+        ("day_limit", "The limit is reached. 2 tasks are left"),
+    ],
+)
+def test_limit_that_a_task_meets_is_that_of_all(folder: BatchFolder, reason: str, words: str) -> None:
+    heard: list[str] = []
+
+    def work(order: WorkOrder) -> Worked:
+        spend(folder, 8, 0.25)
+        return Worked(failed(order, ERROR, reason))
+
+    result = batch(folder, work, terms=CAPPED).run(lambda each: heard.append(f"{each.id} {each.reason}"))
+    assert words in result.message
+    assert (result.end, result.left, folder.done) == (BatchEnd.LIMIT, 2, {})
+    assert heard == [f"a {reason}"]
+
+
+def test_batch_that_is_cancelled_says_by_whom(folder: BatchFolder) -> None:
+    stopped = batch(folder)
+    result = stopped.run(lambda _: stopped.cancel("by the test"))
+    assert (result.end, result.total, result.tally) == (BatchEnd.CANCELLED, 2, Tally(1))
+    assert result.message == "It was stopped by the test. 1 task is left: start the same batch again to go on."
+
+
+@pytest.mark.parametrize(("name", "workers", "written"), [("begin", 2, []), ("write", 1, ["a"])])
+def test_full_disk_ends_the_batch_and_nothing_more_is_written(
+    folder: BatchFolder, monkeypatch: pytest.MonkeyPatch, name: str, workers: int, written: list[str]
+) -> None:
+    real = getattr(BatchFolder, name)
+
+    def full(self: BatchFolder, what: BatchTask | Worked) -> Any:
+        if (what.id if isinstance(what, BatchTask) else what.result.id) == "b":
+            raise OSError(28, "No space left on device")
+        return real(self, what)
+
+    monkeypatch.setattr(BatchFolder, name, full)
+    result = batch(folder, workers=workers).run()
+    assert (result.end, [*folder.done]) == (BatchEnd.FAILED, written)
+    assert "the disk is full" in result.message
+
+
+@pytest.mark.parametrize("number", [28, 122])
+def test_disk_without_room_for_a_copy_or_a_patch_ends_the_batch_and_is_no_result(
+    folder: BatchFolder, number: int
+) -> None:
+    full = os_failure(OSError(number, "full"), "copy", "a.py")
+    result = batch(folder, lambda order: Worked(failed(order, full))).run()
+    words = f"{full.message} 2 tasks are left: put this right, and start the same batch again to go on."
+    assert (result.end, result.message, folder.done) == (BatchEnd.FAILED, words, {})
+    assert batch(folder).run().ok
+
+
+def test_copy_of_which_no_patch_could_be_made_is_not_removed(folder: BatchFolder) -> None:
+    def work(order: WorkOrder) -> Worked:
+        return Worked(done(order).result.model_copy(update={"base": "c0ffee", "error": ERROR}))
+
+    copy = Path(folder.path, "work", "a")
+    copy.mkdir()
+    batch(folder, work, remove_copies=True).run()
+    assert copy.exists()
+
+
+def test_changed_tasks_are_named_and_of_many_some(folder: BatchFolder) -> None:
+    tasks = [task(f"t{number}") for number in range(12)]
+    for each in tasks:
+        folder.begin(each)
+    assert changed_since(folder, tasks) is None
+    one = changed_since(folder, [task("t0", "q")])
+    many = changed_since(folder, [task(each.id, "q") for each in tasks])
+    assert one is not None
+    assert one.message.startswith("1 task was changed after it was begun in this folder (t0): put the old text back")
+    assert many is not None
+    assert many.message.startswith("12 tasks were changed after they were begun in this folder (t0, t1,")
+    assert "t4 and 7 more): put the old text back" in many.message
+
+
+def test_result_is_written_before_a_listener_that_fails(folder: BatchFolder) -> None:
+    def failing(result: TaskResult) -> None:
+        raise BrokenPipeError(result.id)
+
+    with pytest.raises(BrokenPipeError):
+        batch(folder).run(failing)
+    assert [*folder.done] == ["a"]

@@ -1,0 +1,344 @@
+"""Orders on a cluster that a test plays, what a node does with one, and the way to a cluster of Ray's own.
+
+Real nodes that are lost are in `tests/surfaces/batch/test_ray.py`.
+"""
+
+import os
+import pickle
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future
+from importlib.metadata import version
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from mendgraph.graph.configuration.context import AgentContext
+from mendgraph.graph.fleet.batch import on_ray
+from mendgraph.graph.fleet.batch.on_ray import RayExecutor, do, look, needed, ray_executor
+from mendgraph.graph.fleet.batch.tasks import MOST_TRIES, TaskResult, Worked, WorkOrder
+from mendgraph.nodes.call_model.stop_request import StopRequest
+from mendgraph.nodes.execute_tools.store.database import STORE_URL_VARIABLE
+from mendgraph.nodes.records import OutcomeKind, ToolError, ToolErrorCode
+from tests.architecture.product import ROOT
+from tests.row_tables import rows
+from tests.surfaces.batch.scripted_work import done, order
+
+ray = pytest.importorskip("ray", reason="Ray is missing: `uv sync --extra ray` installs it")
+
+CONTEXT = AgentContext(model="m", base_url="http://127.0.0.1:1/v1")
+
+
+class RayError(Exception):
+    pass
+
+
+class NodeDiedError(RayError):
+    pass
+
+
+class TaskUnschedulableError(RayError):
+    pass
+
+
+class RayTaskError(RayError):
+    cause = ValueError("a secret")
+
+
+class TaskCancelledError(RayError):
+    pass
+
+
+KINDS: tuple[type[Exception], ...] = (RayError, NodeDiedError, TaskUnschedulableError, RayTaskError, TaskCancelledError)
+Answer = Callable[[WorkOrder], Any]
+
+
+class Played:
+    """Ray, as far as an executor uses it: what is asked is answered at once, `looks` by the nodes and orders."""
+
+    exceptions = SimpleNamespace(**{each.__name__: each for each in KINDS})
+
+    def __init__(self, answer: Answer = done, looks: tuple[Any, ...] = ()) -> None:
+        self.answer, self.looks, self.closed = answer, iter(looks), False
+        self.known = [
+            {"NodeID": f"{number:056x}", "Alive": True, "Resources": {"CPU": 1.0}, "NodeManagerAddress": "10.0.0.1"}
+            for number in range(len(looks))
+        ]
+        self.submitted: list[tuple[WorkOrder, dict[str, Any]]] = []
+        self.forced: list[bool] = []
+
+    def remote(self, function: Callable[..., Any]) -> Any:
+        assert function("0.0.7", "look", (), "") == version("mendgraph")  # as a node of another version says
+        assert function(version("mendgraph"), "look", (), "") is None
+        return SimpleNamespace(options=lambda **options: SimpleNamespace(remote=self._called(options)))
+
+    def _called(self, options: dict[str, Any]) -> Callable[..., Any]:
+        def call(ours: str, name: str, *arguments: Any) -> Any:
+            assert (ours, options.pop("max_retries")) == (version("mendgraph"), 0)
+            if name == "look":
+                return next(self.looks)
+            given = pickle.loads(arguments[0])  # noqa: S301 - our own
+            self.submitted.append((given, options))
+            future: Future[Any] = Future()
+            answer = self.answer(given)
+            if isinstance(answer, Exception):
+                future.set_exception(answer)
+            elif answer is not None:
+                future.set_result(answer)
+            return SimpleNamespace(future=lambda: future)
+
+        return call
+
+    def get(self, answer: Any, *, timeout: float) -> Any:
+        assert timeout > 60
+        if isinstance(answer, BaseException):
+            raise answer
+        return answer
+
+    def nodes(self) -> list[dict[str, Any]]:
+        return [{"Alive": False, "Resources": {"CPU": 1.0}}, *self.known, {"Alive": True, "Resources": {}}]
+
+    def cancel(self, _: Any, *, force: bool, recursive: bool) -> None:
+        self.forced.append(force)
+        assert not recursive
+
+    def cluster_resources(self) -> dict[str, float]:
+        return {"CPU": 2.0}
+
+    def shutdown(self) -> None:
+        self.closed = True
+
+
+def executor_on(cluster: Any, workers: int | None = None) -> RayExecutor:
+    return RayExecutor(cluster, workers)
+
+
+def result_of(answer: Answer) -> TaskResult:
+    [worked] = executor_on(Played(answer)).run(iter([order("t")]))
+    return worked.result
+
+
+@pytest.fixture(autouse=True)
+def plain_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("OPENAI_API_KEY", "OPENAI_BASE_URL", "RAY_ADDRESS"):
+        monkeypatch.delenv(name, raising=False)
+
+
+def test_tasks_share_the_cpus_and_no_key_goes_with_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-of-nobody")
+    cluster = Played()
+    results = [*executor_on(cluster, 8).run(order(f"t{number}") for number in range(9))]
+    assert sorted(each.result.id for each in results) == [f"t{number}" for number in range(9)]
+    assert cluster.closed
+    assert cluster.submitted[0][1] == {"num_cpus": 0.25, "scheduling_strategy": "SPREAD"}
+    assert b"sk-of-nobody" not in pickle.dumps(cluster.submitted[0][0])
+
+
+def test_task_whose_node_dies_is_tried_again_some_times() -> None:
+    late = result_of(lambda one: NodeDiedError() if one.tries < MOST_TRIES else done(one))
+    lost = result_of(lambda _: NodeDiedError("who knows"))
+    assert (late.reason, late.tries) == ("answered", MOST_TRIES)
+    assert (lost.reason, lost.tries) == ("worker_failed", MOST_TRIES)
+    assert lost.message == (
+        "The Ray worker or node that worked on the task died, 3 times in all; the last one with NodeDiedError."
+    )
+
+
+@pytest.mark.parametrize(
+    ("answer", "reason", "message"),
+    [
+        (RayTaskError(), "worker_failed", "an error that nobody expected (ValueError): see Ray's logs"),
+        (TaskCancelledError(), "cancelled", "was stopped by somebody who cancelled it in Ray"),
+        ("0.0.7", "worker_failed", "has another mendgraph than this program (0.0.7, not "),
+    ],
+)
+def test_answer_of_a_node_that_is_no_result_is_told(answer: Any, reason: str, message: str) -> None:
+    result = result_of(lambda _: answer)
+    assert (result.reason, message in result.message, "secret" in result.message) == (reason, True, False)
+
+
+def test_after_a_stop_nothing_is_begun_and_each_order_has_its_result() -> None:
+    cluster = Played(lambda one: TaskCancelledError() if one.task.id == "t1" else NodeDiedError())
+    executor = executor_on(cluster, 3)
+
+    def orders() -> Iterator[WorkOrder]:
+        yield order("t0")
+        yield order("t1")
+        executor.cancel("by Ctrl-C")
+        executor.cancel("by somebody later")
+        yield order("t2")
+
+    results = [each.result for each in executor.run(orders())]
+    assert sorted((each.id, each.reason, each.message) for each in results) == [
+        (f"t{number}", "cancelled", "The task was stopped by Ctrl-C.") for number in range(3)
+    ]
+    assert cluster.forced == [False, False, False]
+
+
+def test_batch_that_is_left_ends_what_is_at_work() -> None:
+    cluster = Played(lambda one: done(one) if one.task.id == "t0" else None)
+    results = executor_on(cluster).run(order(f"t{number}") for number in range(5))
+    next(results)
+    results.close()
+    assert (cluster.forced, cluster.closed) == ([True], True)
+
+
+# --- Before a batch begins
+
+KEY, URL = {"OPENAI_API_KEY": "k"}, {"OPENAI_BASE_URL": "https://models.example/v1"}
+NEEDED: list[tuple[dict[str, str], AgentContext, tuple[str, ...]]] = [
+    ({}, CONTEXT, ()),
+    (KEY, CONTEXT, ("OPENAI_API_KEY",)),
+    (KEY | URL, CONTEXT, ("OPENAI_API_KEY",)),
+    (KEY | URL, AgentContext(model="m"), ("OPENAI_API_KEY", "OPENAI_BASE_URL")),
+    (KEY | URL, AgentContext(model="anthropic:m"), ()),
+    (KEY, AgentContext.model_construct(**{**dict(CONTEXT), "fallback_models": ("m",)}), ()),
+    ({"MENDGRAPH_MODEL": "anthropic:claude-sonnet-4-6"}, AgentContext(), ("MENDGRAPH_MODEL",)),
+    ({"ANTHROPIC_API_KEY": "k"}, AgentContext(), ("ANTHROPIC_API_KEY",)),
+]
+
+
+@rows(*NEEDED)
+def test_variables_that_the_models_need_are_needed_on_each_node(
+    variables: dict[str, str], context: AgentContext, names: tuple[str, ...]
+) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in variables.items():
+            patch.setenv(name, value)
+        assert needed(context) == names
+
+
+def refused(context: AgentContext = CONTEXT, **options: Any) -> str:
+    error = ray_executor(context, **options)
+    assert isinstance(error, ToolError)
+    return error.message
+
+
+def test_cluster_that_cannot_be_reached_is_refused_with_the_reason(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert "The embedded model is not for a cluster" in refused(AgentContext(model="local"))
+    assert "share one store: set MENDGRAPH_STORE_URL" in refused(address="host:6379")
+    monkeypatch.setenv(STORE_URL_VARIABLE, "postgresql://u:word@h/d")
+    for address in ("nonsense", "host:0", "host:65536", ":6379", "host:six", "ray://127.0.0.1:10001"):
+        assert refused(address=address).startswith(f"{address!r} is no address of a Ray cluster: write host:port")
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{taken.getsockname()[1]}"
+        monkeypatch.setenv("RAY_ADDRESS", address)
+        assert refused().startswith(f"No Ray cluster answers at {address} ([Errno 111] Connection refused): ")
+
+
+def test_cluster_that_cannot_be_started_is_refused_with_the_reason(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuses(**_: Any) -> None:
+        raise RuntimeError("no\nroom")
+
+    monkeypatch.setattr(ray, "init", refuses)
+    assert refused() == "No Ray cluster could be started on this machine (no room): see the folder /tmp/ray."
+    monkeypatch.setitem(sys.modules, "ray", None)
+    assert refused() == "Work on a Ray cluster needs the extra `ray`: run `uv sync --inexact --extra ray`."
+
+
+LACKING = ToolError(code=ToolErrorCode.PERMISSION_DENIED, message="The node n1 has no A_KEY.")
+LOOKS: list[tuple[tuple[Any, ...], str]] = [
+    ((None, None), ""),
+    ((None, NodeDiedError()), ""),  # it was lost just now
+    ((None, LACKING.model_dump(mode="json")), "The node n1 has no A_KEY."),
+    (("0.0.7",), "has another mendgraph than this program (0.0.7, not "),
+    ((RayError(),), "The node 10.0.0.1 does not answer (RayError)."),
+    ((TaskUnschedulableError(),), "The Ray cluster has no node with a CPU"),
+    ((), "The Ray cluster has no node with a CPU"),
+    ((KeyboardInterrupt(),), "stopped"),
+]
+
+
+@pytest.mark.parametrize(("looks", "problem"), LOOKS)
+def test_all_nodes_are_looked_at_before_anything_begins(
+    monkeypatch: pytest.MonkeyPatch, looks: tuple[Any, ...], problem: str
+) -> None:
+    cluster = Played(looks=looks)
+    monkeypatch.setattr(on_ray, "_connect", lambda _: cluster)
+    if problem == "stopped":
+        with pytest.raises(KeyboardInterrupt):
+            ray_executor(CONTEXT)
+    elif problem:
+        assert problem in refused()
+    else:
+        assert isinstance(ray_executor(CONTEXT), RayExecutor)
+    assert cluster.closed == bool(problem)
+
+
+PROGRAM = """
+import os, signal, sys
+before = dict(os.environ), signal.getsignal(signal.SIGTERM)
+os.chdir(sys.argv[1])  # who would have imported this one, had it been sent to the workers
+from mendgraph.graph.configuration.context import AgentContext
+from mendgraph.graph.fleet.batch.on_ray import ray_executor
+executor = ray_executor(AgentContext(model="m", base_url="http://127.0.0.1:1/v1"))
+import ray
+assert sys.argv[1] not in ray.get(ray.remote(num_cpus=0)(lambda: sys.path).remote())
+[node] = ray.nodes()
+assert max(node["DashboardAgentListenPort"], node["MetricsAgentPort"]) <= 0, node
+import httpx  # the one port that a web page can talk to installs what it is told to, and wants a token
+agent = f"http://{node['NodeManagerAddress']}:{node['RuntimeEnvAgentPort']}/get_or_create_runtime_env"
+asked = httpx.post(agent, content=b"", headers={"origin": "http://evil.test", "content-type": "text/plain"})
+assert asked.status_code == 401, asked.text
+executor.close()
+assert signal.getsignal(signal.SIGTERM) is before[1]
+changed = {name for name in {*os.environ, *before[0]} if os.environ.get(name) != before[0].get(name)}
+print(sorted(changed), ray.is_initialized())
+"""
+
+
+def test_cluster_that_is_started_here_leaves_nothing_behind(tmp_path: Path) -> None:
+    (tmp_path / "here").mkdir()
+    (tmp_path / "here" / "json.py").write_text("raise SystemExit('somebody else')\n")
+    folder = Path("/tmp") / f"r-{os.getpid()}-{tmp_path.name[-2:]}"  # sockets have short names
+    folder.mkdir()
+    ran = subprocess.run(
+        [sys.executable, "-P", "-c", PROGRAM, str(tmp_path / "here")],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+        cwd=ROOT,
+        env={**os.environ, "RAY_TMPDIR": str(folder), "A_KEY": "k"},
+    )
+    subprocess.run(["rm", "-rf", str(folder)], check=True)
+    offline = "network_util.cc"  # Ray's own complaint where the machine has no route to others
+    complaints = [line for line in ran.stderr.splitlines() if offline not in line]
+    assert (ran.returncode, ran.stdout, complaints) == (0, "[] False\n", [])
+
+
+# --- What a node does
+
+
+def test_node_says_what_it_lacks_and_never_what_is_in_its_variables(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-of-nobody")
+    assert look(("OPENAI_API_KEY",), str(tmp_path)) is None
+    problem = str(look(("OPENAI_API_KEY", "NOT_THERE"), ""))
+    assert "has no NOT_THERE: set it in the environment of `ray start` there" in problem
+    assert "sk-of-nobody" not in problem
+    assert "does not see the folder '/no/such'" in str(look((), "/no/such"))
+
+
+def test_cancel_of_ray_stops_the_session(monkeypatch: pytest.MonkeyPatch) -> None:
+    reasons: list[str] = []
+    result = TaskResult(id="t0", kind=OutcomeKind.BUDGET_STOP, reason="cancelled")
+
+    def work(_: WorkOrder, stop: StopRequest) -> Worked:
+        with stop.told(lambda: reasons.append(stop.reason)):
+            stop.wait(0.3)  # until it is waited for
+            os.kill(os.getpid(), signal.SIGINT)
+            while len(reasons) < 2:  # a wish that came too early is repeated
+                stop.wait(0.01)
+        return Worked(result)
+
+    monkeypatch.setattr(on_ray, "work", work)
+    assert do(pickle.dumps(order("t0"))) == Worked(result)
+    assert {*reasons} == {"by whoever runs the batch"}

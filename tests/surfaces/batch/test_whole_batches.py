@@ -1,0 +1,152 @@
+"""Whole batches against an endpoint: each task once, patches that apply, limits, stops, and tasks that go wrong."""
+
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from mendgraph import TaskResult, ToolError, list_runs, undo_run
+from mendgraph.graph.fleet.batch.batch import Batch, Crew, Terms, prepare
+from mendgraph.graph.fleet.batch.batch_folder import BatchEnd
+from tests.crash import batch_play
+from tests.crash.batch_play import number_of
+from tests.doubles.replies import Calls, Reply, Say, Stall
+from tests.doubles.scripted_server import ScriptedServer
+from tests.surfaces.batch.batching import patched, played, repository, some
+from tests.surfaces.runs.tool_play import JsonMap
+
+FINISHED = "FINISHED"
+CALLS = 3
+"""Model calls of each task."""
+
+
+@pytest.fixture(autouse=True)
+def own_records(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "k")
+    monkeypatch.setenv("MENDGRAPH_DATA_DIR", str(tmp_path / "data"))
+
+
+@pytest.fixture
+def model() -> Iterator[ScriptedServer]:
+    with ScriptedServer(then=batch_play.answer) as server:
+        yield server
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    return repository(tmp_path / "repository")
+
+
+def test_task_has_a_result_a_run_and_a_patch_that_applies(tmp_path: Path, model: ScriptedServer, project: Path) -> None:
+    heard: list[TaskResult] = []
+    out = tmp_path / "out"
+    done = played(some(project, 4), out, model.base_url, workers=4, processes=2, on_result=heard.append)
+    assert done.ok
+    assert (done.total, done.left, done.tally.finished) == (4, 0, 4)
+    assert done.tally.calls == len(model.requests) == 4 * CALLS
+    results = {each.id: each for each in done.results()}
+    assert list(results.values()) == heard
+    assert sorted(results) == ["t0", "t1", "t2", "t3"]
+    third = results["t3"]
+    assert (third.kind, third.reason, third.answer) == (FINISHED, "answered", "Done 3.")
+    assert third.changed == ("new3.txt", "old3.txt")
+    assert (third.tries, third.resumed, third.error) == (1, False, None)
+    fresh = repository(tmp_path / "fresh")
+    files = patched(fresh, out / third.patch)
+    assert files == {**batch_play.files(), "old3.txt": "one\ntwo, two\n", "new3.txt": "made\n"}
+    assert {path.read_text() for path in project.glob("*.txt")} == {"one\ntwo\n"}
+
+
+def test_run_that_a_limit_has_ended_keeps_its_end(tmp_path: Path, model: ScriptedServer, project: Path) -> None:
+    tasks = some(project, 1, limits={"max_calls_per_turn": 2, "max_calls_per_session": 2})
+    first = played(tasks, tmp_path / "out", model.base_url)
+    (stopped,) = first.results()
+    assert (stopped.kind, stopped.reason) == ("BUDGET_STOP", "max_calls_per_session")
+    assert stopped.patch == "patches/t0.patch"
+    assert (first.ok, first.end, first.tally.stopped) == (False, BatchEnd.COMPLETE, 1)
+    (tmp_path / "out" / "results.jsonl").write_text("")
+    (again,) = played(tasks, tmp_path / "out", model.base_url).results()
+    assert again == stopped.model_copy(update={"seconds": again.seconds, "resumed": True})
+    assert len(model.requests) == 2
+
+
+def test_cap_stops_the_batch_and_a_higher_one_goes_on(tmp_path: Path, model: ScriptedServer, project: Path) -> None:
+    out, settings = tmp_path / "out", {"max_output_tokens_per_call": 64}
+    first = played(some(project, 4), out, model.base_url, workers=1, max_tokens=1_500, settings=settings)
+    assert first.end is BatchEnd.LIMIT
+    assert first.left is not None
+    assert 0 < first.left <= 4
+    assert "start the same batch again" in first.message
+    calls = len(model.requests)
+    same = played(some(project, 4), out, model.base_url, workers=1, max_tokens=1_500, settings=settings)
+    assert (same.end, same.left) == (BatchEnd.LIMIT, first.left)
+    assert len(model.requests) <= calls + 1
+    last = played(some(project, 4), out, model.base_url, workers=1, max_tokens=10_000_000, settings=settings)
+    assert last.ok
+    assert sorted(each.id for each in last.results()) == ["t0", "t1", "t2", "t3"]
+
+
+def stop_when(stalled: threading.Event, batch: Batch) -> None:
+    assert stalled.wait(60)
+    batch.cancel("by the test")
+
+
+def test_batch_that_is_stopped_goes_on(tmp_path: Path, project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In threads; how a stop comes to processes is shown in `tests/surfaces/batch/test_local.py`."""
+    stalled, out = threading.Event(), tmp_path / "out"
+
+    def answer(request: JsonMap) -> Reply:
+        if number_of(request) == 1 and not stalled.is_set():
+            stalled.set()
+            return Stall(1, Say("I think"), seconds=3)
+        return batch_play.answer(request)
+
+    monkeypatch.setattr("mendgraph.graph.fleet.batch.batch.PATIENCE_S", 0.5)
+    with ScriptedServer(then=answer) as model:
+        terms = Terms(batch_play.context(model.base_url))
+        ready = prepare(some(project, 3), terms, Crew(3, 1), out=str(out))
+        assert isinstance(ready, Batch)
+        stopper = threading.Thread(target=stop_when, args=(stalled, ready))
+        stopper.start()
+        with ready.folder:
+            first = ready.run()
+        stopper.join()
+        assert first.end is BatchEnd.CANCELLED
+        assert "stopped by the test" in first.message
+        assert "t1" not in {each.id for each in first.results()}
+        last = played(some(project, 3), out, model.base_url)
+    assert last.ok
+    (second,) = [each for each in last.results() if each.id == "t1"]
+    assert second.resumed
+
+
+def test_refusals_of_a_task_are_counted_over_all_starts(tmp_path: Path, project: Path) -> None:
+    agents = Calls([("write_file", '{"path": "AGENTS.md", "content": "x"}')])
+    for _ in range(2):
+        with ScriptedServer([agents, Say("Done.")]) as server:
+            done = played(some(project, 1), tmp_path / "out", server.base_url)
+        assert str(done).startswith("1 of 1 task has a result: 1 finished; something was refused in 1. ")
+    [result] = done.results()
+    assert [words.partition(" (")[0] for words in result.refused] == ["refused"]
+    assert result.message == f"No file was changed: {result.refused[0]}."
+
+
+def test_run_in_a_kept_copy_is_listed_and_taken_back_and_copies_are_removed_with_their_runs(
+    tmp_path: Path, model: ScriptedServer, project: Path
+) -> None:
+    out = tmp_path / "out"
+    (result,) = played(some(project, 1), out, model.base_url).results()
+    runs = list_runs(result.copy_path)
+    assert not isinstance(runs, ToolError)
+    assert [(run.run_id, run.answer) for run in runs] == [(result.run_id, "Done 0.")]
+    assert not isinstance(undo_run(result.run_id, result.copy_path), ToolError)
+    assert (Path(result.copy_path) / "old0.txt").read_text() == "one\ntwo\n"
+    assert not (Path(result.copy_path) / "new0.txt").exists()
+
+    second = played(some(project, 2), out, model.base_url, remove_copies=True)
+    assert second.ok
+    assert [*(out / "work").iterdir()] == []
+    assert [*(tmp_path / "data" / "workspaces").iterdir()] == []
+    assert [*(tmp_path / "data" / "runs").iterdir()] == []
+    assert (out / result.patch).is_file()

@@ -1,0 +1,244 @@
+"""One task of a batch: begun, resumed, or given the end that it has. Whole batches: `test_whole_batches.py`."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mendgraph.graph.configuration.context import AgentContext
+from mendgraph.graph.fleet.batch import work as working
+from mendgraph.graph.fleet.batch.batch_folder import Done
+from mendgraph.graph.fleet.batch.tasks import BatchTask, Worked, WorkOrder
+from mendgraph.graph.fleet.batch.work import context_of, work
+from mendgraph.graph.machine.build import SessionOptions
+from mendgraph.graph.persistence.store import Store
+from mendgraph.nodes.call_model.stop_request import StopRequest
+from mendgraph.nodes.execute_tools.copies.workspace_copies import Copy, make_copy
+from mendgraph.nodes.execute_tools.registry import tool
+from mendgraph.nodes.execute_tools.store.run_folder import known_workspace_name, workspace_folder_path
+from mendgraph.nodes.execute_tools.store.run_lock import Owner, RunLock
+from mendgraph.nodes.execute_tools.tools import default_tools
+from mendgraph.nodes.records import Effect, JsonMap, OutcomeKind, ToolError, ToolErrorCode
+from tests.doubles.replies import Calls, Reply, Say
+from tests.doubles.scripted_server import ScriptedServer
+from tests.workspace.processes.git_places import git, repository
+
+WRITE = Calls([("write_file", '{"path": "new.txt", "content": "made\\n"}')])
+
+
+@pytest.fixture(autouse=True)
+def own_records(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-0123456789abcdef")
+    monkeypatch.setenv("MENDGRAPH_DATA_DIR", str(tmp_path / "data"))
+    (tmp_path / "w").mkdir()
+    (tmp_path / "w" / "old.txt").write_text("old\n")
+
+
+@pytest.fixture
+def model() -> Iterator[ScriptedServer]:
+    def answer(request: JsonMap) -> Reply:
+        return Say("Done.") if request["messages"][-1]["role"] == "tool" else WRITE
+
+    with ScriptedServer(then=answer) as server:
+        yield server
+
+
+def order(tmp_path: Path, model: ScriptedServer, batch: str = "0a", **settings: Any) -> WorkOrder:
+    task = BatchTask(id="a", prompt="Write it.", workspace=str(tmp_path / "w"))
+    usual = {"model": "m", "base_url": model.base_url, "offer": "all", "evidence": False}
+    context = AgentContext(**{**usual, **settings}).model_dump_json()
+    return WorkOrder(batch, task, context, str(tmp_path / "out" / batch))
+
+
+def capped(tmp_path: Path, model: ScriptedServer, most: int, batch: str = "0a") -> WorkOrder:
+    """An order of a batch that may use so many tokens."""
+    limits: dict[str, Any] = {"account": "batch/0a", "max_tokens_per_account": most, "max_output_tokens_per_call": 16}
+    return order(tmp_path, model, batch, **limits)
+
+
+def test_task_is_worked_on_in_its_copy_and_its_end_is_given_once_more(tmp_path: Path, model: ScriptedServer) -> None:
+    result, patch = work(order(tmp_path, model))
+    assert (result.kind, result.answer, result.changed) == (OutcomeKind.FINISHED, "Done.", ("new.txt",))
+    assert (result.run_id, result.error, result.resumed) == ("0a-a", None, False)
+    assert result.usage.calls == len(model.requests) == 2
+    assert b"+made" in patch
+    assert (Path(result.copy_path) / "new.txt").read_text() == "made\n"
+    assert [path.name for path in (tmp_path / "w").iterdir()] == ["old.txt"]
+
+    again = work(order(tmp_path, model))
+    same = {"seconds": again.result.seconds, "resumed": True}
+    assert again == Worked(result.model_copy(update=same), patch)
+    assert len(model.requests) == 2
+
+
+def test_file_that_no_patch_can_hold_is_named_and_its_copy_kept(tmp_path: Path, model: ScriptedServer) -> None:
+    inner = repository(tmp_path / "inner", {"lib.py": "x = 1\n"})
+    main = repository(tmp_path / "main", {"a.txt": "a", ".gitignore": "new.txt\n"})
+    git(main, "-c", "protocol.file.allow=always", "submodule", "--quiet", "add", str(inner), "sub")
+    git(main, "commit", "-qm", "sub")
+    task = BatchTask(id="a", prompt="Write it.", workspace=str(main))
+    result, patch = work(order(tmp_path, model)._replace(task=task))
+    assert (result.changed, result.left_out) == (("new.txt",), ("new.txt: git ignores it",))
+    assert (patch, Done.of(result).in_copy_alone) == (b"", True)
+    assert (Path(result.copy_path) / "new.txt").read_text() == "made\n"
+
+
+def test_run_that_was_killed_before_its_first_checkpoint_is_resumed(tmp_path: Path, model: ScriptedServer) -> None:
+    given = order(tmp_path, model)
+    copy = make_copy(given.task.workspace, "", given.folder)
+    assert isinstance(copy, Copy)
+    store = Store(copy.root)
+    store.begin_turn(given.run_id, given.task.prompt, AgentContext.model_validate_json(given.context), "sync")
+    store.close()
+    result = work(given).result
+    assert (result.answer, result.resumed, len(model.requests)) == ("Done.", True, 2)
+
+
+def test_stop_that_came_before_begins_nothing(tmp_path: Path, model: ScriptedServer) -> None:
+    stop = StopRequest()
+    stop.ask("by the test")
+    result = work(order(tmp_path, model), stop).result
+    assert (result.reason, result.is_final, model.requests) == ("cancelled", False, [])
+    assert not (tmp_path / "out").exists()
+
+
+def test_task_that_cannot_be_begun_says_why(
+    tmp_path: Path, model: ScriptedServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given = order(tmp_path, model)
+    for change, reason in (
+        ({"workspace": str(tmp_path / "none")}, "workspace_failed"),
+        ({"limits": {"max_calls_per_turn": -1}}, "invalid_request"),
+    ):
+        assert work(given._replace(task=given.task.model_copy(update=change))).result.reason == reason
+
+    surprise: list[ToolError | Exception] = [
+        ToolError(code=ToolErrorCode.IO_ERROR, message="The store is broken."),
+        ValueError("sk-0123456789abcdef is wrong"),
+    ]
+
+    def get_run(*_: object) -> ToolError:
+        answer = surprise.pop(0)
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    monkeypatch.setattr(working, "get_run", get_run)
+    broken, surprised = work(given).result, work(given).result
+    assert (broken.reason, broken.message) == ("store_failed", "The store is broken.")
+    assert surprised.reason == "worker_failed"
+    assert "an error that nobody expected (ValueError:" in surprised.message
+    assert "sk-0123456789abcdef" not in surprised.message
+
+
+class Waiting(StopRequest):
+    """Does not wait, and calls `then` before the second time."""
+
+    def __init__(self, then: Any = lambda: None) -> None:
+        super().__init__()
+        self.times, self.then = 0, then
+
+    def wait(self, seconds: float) -> None:  # noqa: ARG002 - by this name
+        self.times += 1
+        if self.times == 2:
+            self.then()
+
+
+def test_copy_that_another_process_holds_is_waited_for(
+    tmp_path: Path, model: ScriptedServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root = work(order(tmp_path, model, mode="read-only")).result.copy_path
+    lock = RunLock(workspace_folder_path(root))
+    assert lock.acquire(Owner("somebody")) is None
+    free = Waiting(lock.release)
+    copy = str(tmp_path / "out" / "0a")
+    assert work(order(tmp_path, model, "0b")._replace(folder=copy), free).result.answer == "Done."
+    assert free.times == 2
+    monkeypatch.setattr(working, "LONGEST_BUSY_S", 0.5)
+    with lock:
+        assert lock.acquire(Owner("somebody")) is None
+        assert work(order(tmp_path, model, "0c")._replace(folder=copy), Waiting()).result.reason == "workspace_busy"
+
+
+def test_call_that_needs_an_approval_is_refused(tmp_path: Path, model: ScriptedServer) -> None:
+    assert work(order(tmp_path, model, mode="ask")).result.changed == ()
+    assert "approval_required" in json.dumps([request["messages"] for request in model.requests])
+
+
+def test_higher_limit_lets_a_run_go_on_that_was_begun_under_the_lower_one(
+    tmp_path: Path, model: ScriptedServer
+) -> None:
+    first = work(capped(tmp_path, model, 20)).result
+    assert (first.reason, first.is_final, len(model.requests)) == ("account_limit", False, 0)
+    assert work(capped(tmp_path, model, 1_000_000)).result.answer == "Done."
+
+
+def test_copy_is_known_in_the_shared_store(
+    tmp_path: Path, model: ScriptedServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(working, "uses_postgres", lambda: True)
+    root = work(order(tmp_path, model)).result.copy_path
+    assert known_workspace_name(workspace_folder_path(root)) == "batch/0a/a"
+    other = work(order(tmp_path, model)._replace(batch="0b")).result
+    assert (other.reason, other.error and other.error.code) == ("store_failed", ToolErrorCode.CONFLICT)
+
+
+def test_step_that_has_begun_is_whole_when_the_run_goes_on(tmp_path: Path) -> None:
+    stop = StopRequest()
+
+    @tool(effect=Effect.READ)
+    def stop_it() -> str:
+        """Stop the batch."""
+        stop.ask("by the test")
+        return "asked"
+
+    def answer(request: JsonMap) -> Reply:
+        return Say("Done.") if request["messages"][-1]["role"] == "tool" else both
+
+    both = Calls([("stop_it", "{}"), *WRITE.calls])
+    tools: SessionOptions = {"tools": (*default_tools(), stop_it)}
+    with ScriptedServer(then=answer) as model:
+        first = work(order(tmp_path, model), stop, tools).result
+        assert (first.reason, first.is_final, len(model.requests)) == ("cancelled", False, 1)
+        second = work(order(tmp_path, model), None, tools)
+    assert (second.result.reason, second.result.resumed, len(model.requests)) == ("answered", True, 2)
+    assert (Path(first.copy_path) / "new.txt").read_text() == "made\n"
+    assert b"+made" in second.patch
+
+
+def test_run_that_was_stopped_goes_on_under_the_new_limit(tmp_path: Path) -> None:
+    stop = StopRequest()
+
+    def answer(request: JsonMap) -> Reply:
+        if request["messages"][-1]["role"] != "tool":
+            stop.ask("by the test")  # is heard after this reply
+            return WRITE
+        return Say("Done.", usage=(20_000, 1))
+
+    with ScriptedServer(then=answer) as server:
+        first = work(capped(tmp_path, server, 10_000), stop).result
+        work(capped(tmp_path, server, 1_000_000, "0b"))
+        last = work(capped(tmp_path, server, 1_000_000)).result
+    assert (first.reason, first.is_final) == ("cancelled", False)
+    assert (last.kind, last.resumed, last.changed) == (OutcomeKind.FINISHED, True, ("new.txt",))
+
+
+def test_context_of_a_task_has_its_own_limits_and_reads_no_file_of_its_workspace(tmp_path: Path) -> None:
+    (tmp_path / ".mendgraph.toml").write_text("max_steps = 3\n")
+    (tmp_path / "installed").mkdir()
+    (tmp_path / ".venv").symlink_to("installed")
+
+    def limited(limits: dict[str, Any]) -> AgentContext | ToolError:
+        task = BatchTask(id="a", prompt="p", workspace="/w").model_copy(update={"limits": limits})
+        context = AgentContext(max_steps=9, model="m").model_dump_json()
+        return context_of(WorkOrder("0a", task, context, "/out/a"), str(tmp_path))
+
+    readable = (str(tmp_path / "installed"),)
+    fixed: Any = {"workspace": str(tmp_path), "request_permits": False, "readable_folders": readable}
+    found = [limited({}), limited({"max_steps": 5})]
+    assert found == [AgentContext(max_steps=most, model="m", **fixed) for most in (9, 5)]
+    wrong = limited({"max_steps": 0})
+    assert isinstance(wrong, ToolError)
+    assert "do not fit together" in wrong.message

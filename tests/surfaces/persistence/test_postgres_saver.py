@@ -1,0 +1,119 @@
+"""LangGraph's checkpoints in a shared database; what both savers do is in `test_checkpoint_saver.py`."""
+
+from collections.abc import Iterator
+from contextlib import closing
+from typing import Any
+
+import psycopg
+import pytest
+from langchain_core.runnables import RunnableConfig
+from langgraph.checkpoint.base import empty_checkpoint
+from langgraph.checkpoint.serde.types import _DeltaSnapshot
+
+from mendgraph.graph.machine.state import serializer
+from mendgraph.graph.persistence.postgres_saver import CHECKPOINTS, PostgresStoreSaver
+from mendgraph.nodes.execute_tools.store.database import StoreError, open_postgres
+from mendgraph.nodes.execute_tools.store.database_schema import STORE_TABLES
+from mendgraph.nodes.execute_tools.store.postgres import PostgresDatabase
+
+CONFIG = RunnableConfig(configurable={"thread_id": "t", "checkpoint_ns": ""})
+SECRET = "-".join(("plum", "51", "orchard"))
+
+
+def opened(workspace: str = "w", quick: tuple[str, ...] = ()) -> PostgresStoreSaver:
+    database = open_postgres(STORE_TABLES, workspace)
+    assert database is not None
+    open_postgres(CHECKPOINTS)
+    return PostgresStoreSaver(database, serializer((SECRET,)), quick)
+
+
+@pytest.fixture
+def saver(shared_store: str) -> Iterator[PostgresStoreSaver]:
+    assert shared_store
+    with closing(opened()) as saver:
+        yield saver
+
+
+def put(saver: PostgresStoreSaver, number: int, parent: RunnableConfig = CONFIG, **values: Any) -> RunnableConfig:
+    child: Any = {**empty_checkpoint(), "id": f"{number:04}", "channel_values": values}
+    child["channel_versions"] = dict.fromkeys(values, f"{number:08}.x")
+    return saver.put(parent, child, {"step": number}, child["channel_versions"])
+
+
+def rows(url: str, question: str) -> list[Any]:
+    with psycopg.connect(url, autocommit=True) as other:
+        other.execute("SET search_path = mendgraph")
+        found = other.execute(question.encode())
+        return found.fetchall() if found.description else []
+
+
+def test_threads_of_two_workspaces_with_one_name_do_not_meet(saver: PostgresStoreSaver) -> None:
+    with closing(opened("other")) as other:
+        put(saver, 1, plan="ours")
+        put(other, 2, plan="theirs")
+        found = [[each.config["configurable"] for each in who.list(None)] for who in (saver, other)]
+        assert found == [[{"thread_id": "t", "checkpoint_ns": "", "checkpoint_id": f"000{n}"}] for n in (1, 2)]
+        assert [who.get_tuple(CONFIG).checkpoint["channel_values"] for who in (saver, other)] == [  # type: ignore[union-attr]
+            {"plan": "ours"},
+            {"plan": "theirs"},
+        ]
+        other.delete_thread("t")
+        assert (other.get_tuple(CONFIG), saver.get_tuple(CONFIG) is None) == (None, False)
+
+
+def test_no_value_is_stored_but_through_our_serializer(saver: PostgresStoreSaver, shared_store: str) -> None:
+    """LangGraph itself would keep texts in JSON: with their secrets, and not at all where they hold NUL."""
+    values: dict[str, Any] = {
+        "answer": f"a\0b {SECRET}",
+        "step": 3,
+        "done": True,
+        "none": None,
+        "plan": _DeltaSnapshot([SECRET]),
+    }
+    put(saver, 1, CONFIG, **values)
+    found = saver.get_tuple(CONFIG)
+    assert found is not None
+    told = found.checkpoint["channel_values"]
+    assert (told["answer"][:4], told["step"], told["done"], told["none"]) == ("a\0b ", 3, True, None)
+    assert SECRET not in repr(told)
+    assert rows(shared_store, "SELECT checkpoint -> 'channel_values' FROM checkpoints") == [({},)]
+    for table in ("checkpoints", "checkpoint_blobs", "checkpoint_writes"):
+        assert SECRET.encode() not in b"".join(
+            each if isinstance(each, bytes) else str(each).encode()
+            for row in rows(shared_store, f"SELECT * FROM {table}")  # noqa: S608 - ours
+            for each in row
+        )
+
+
+def test_checkpoint_and_what_led_to_it_are_stored_whole_or_not_at_all(
+    saver: PostgresStoreSaver, shared_store: str
+) -> None:
+    parent = put(saver, 1)
+    rows(shared_store, "ALTER TABLE checkpoint_writes ADD CONSTRAINT no CHECK (channel <> 'c')")
+    saver.put_writes(parent, [("a", 1), ("b", 2), ("c", 3)], "task")
+    with pytest.raises(StoreError, match="violates check constraint"):
+        put(saver, 2, parent)
+    assert rows(shared_store, "SELECT checkpoint_id FROM checkpoints") == [("0001",)]
+    assert rows(shared_store, "SELECT * FROM checkpoint_writes") == []
+    saver.put_writes(parent, [("a", 1), ("plan", "p")], "task")
+    put(saver, 2, parent, plan="p")
+    assert rows(shared_store, "SELECT channel FROM checkpoint_writes") == [("a",)]
+
+
+def test_quick_step_is_in_the_database_at_once_and_waits_for_no_disk(shared_store: str) -> None:
+    with closing(opened(quick=("quick",))) as saver:
+        parent = put(saver, 1)
+        quick: Any = {**empty_checkpoint(), "id": "0002", "updated_channels": ["branch:to:quick"]}
+        seen: list[str] = []
+        enter = PostgresDatabase.connection
+
+        def noting(self: PostgresDatabase, *, quick: bool = False) -> Any:
+            seen.append("quick" if quick else "sure")
+            return enter(self, quick=quick)
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(PostgresDatabase, "connection", noting)
+            child = saver.put(parent, quick, {"source": "loop", "step": 2}, {})
+            put(saver, 3, child)
+        assert seen == ["quick", "sure"]
+    assert rows(shared_store, "SELECT checkpoint_id FROM checkpoints ORDER BY 1") == [("0001",), ("0002",), ("0003",)]

@@ -1,0 +1,183 @@
+"""One step in words and bars."""
+
+from typing import Any
+
+from mendgraph.graph.report.history import Step
+from mendgraph.graph.report.page import Shown, Texts, call_view, step_view
+from mendgraph.nodes.call_model.budget import APIUsageStats
+from mendgraph.nodes.call_model.ledger import Spending
+from mendgraph.nodes.execute_tools.secrets.redact import Redactor
+from mendgraph.nodes.guard.permissions import Permission
+from mendgraph.nodes.guard.policy import denied
+from mendgraph.nodes.records import (
+    CallError,
+    CallResult,
+    ExtractionError,
+    ExtractionErrorType,
+    LoopRecord,
+    LoopVerdict,
+    ModelReply,
+    OverrideConstraint,
+    RawCall,
+    StopCause,
+    StopReason,
+    ToolErrorCode,
+    ToolResult,
+    Verdict,
+    VerdictKind,
+)
+from tests.surfaces.report.visits import ALLOWED, CALL, DONE, TEXTS, attributes, judged, step, visit
+
+SPENT = Spending(usage=APIUsageStats(3, 90, 10, 3), cost_usd=0.25)
+REPLY = ModelReply(text="I say", reasoning="I think")
+
+
+def called(target: str = "parse", **after: Any) -> Any:
+    return visit("call_model", target, after={"reply": REPLY, "spending": SPENT, "step": 1, **after})
+
+
+def seen(shown: Step, *, working: bool = False) -> Any:
+    return attributes(step_view(shown, 7, (4.0, 200), TEXTS, working=working))
+
+
+def test_time_and_tokens_as_bars() -> None:
+    guard = visit("guard", "execute_tools", before={"items": [CALL]}, after={"verdicts": [ALLOWED]}, asked=({},))
+    tools = visit("execute_tools", "loop_check", after={"results": [DONE]})
+    view = seen(step(called(), visit("parse", "guard"), guard, tools))
+    assert view.parts == [
+        ("model", 25.0, "model: 1.0 s"),
+        ("tools", 25.0, "tools: 1.0 s"),
+        ("person", 25.0, "waiting for a person: 1.0 s"),
+        ("rest", 25.0, "everything else: 1.0 s"),
+    ]
+    assert view.token_parts == [("in", 45.0, "90 tokens in"), ("out", 5.0, "10 tokens out")]
+    assert (view.anchor, view.title, view.duration, view.tokens) == ("step-7", "edit_file", "4.0 s", "90 in, 10 out")
+    assert (view.cost, view.when) == ("0.2500 USD", "2026-11-21 12:00:00 UTC")
+    assert (view.said.text, view.reasoning.text) == ("I say", "I think")
+    assert view.notes == ["3 calls of the model: retries, fallbacks and summaries count as well."]
+
+
+def test_step_takes_no_time_between_a_kill_and_the_resumption() -> None:
+    """A call that was killed in the evening was made again the next morning, and its tools too."""
+    night, spent = 40_000.0, SPENT.model_copy(update={"seconds": 2.0})
+    in_tools = {"spending": spent.model_copy(update={"seconds": 2.5}), "results": [DONE]}
+    view = seen(
+        step(
+            visit("call_model", "parse", seconds=night, after={"reply": REPLY, "spending": spent, "step": 1}),
+            visit("execute_tools", "loop_check", seconds=night, before={"spending": spent}, after=in_tools),
+        )
+    )
+    assert [part[2] for part in view.parts] == ["model: 2.0 s", "tools: 500 ms"]
+    assert view.duration == "2.5 s"
+
+
+def test_acts_of_the_machine_and_of_the_person_are_noted() -> None:
+    permissions = [Permission(rule="r", tool="run_command", subject="pytest", prefix=("pytest",), place="t")]
+    ahead = visit("call_model", "parse", after={"reply": ModelReply(preloaded=True)}, taken_up=True)
+    guard = visit("guard", "BUDGET_STOP", before={"items": [CALL]}, after={"permissions": permissions})
+    stopped = visit(
+        "loop_check", "SYSTEM_ERROR", after={"stop": StopCause(reason=StopReason.WALL_CLOCK, message="Late.")}
+    )
+    assert seen(step(ahead, guard, stopped)).notes == [
+        "The run was taken up again here.",
+        "The machine asked for this itself: files that the request names are read before the model is.",
+        "A person allowed for the rest of the run: run_command pytest with any further arguments.",
+        "The run ended here: Late.",
+    ]
+
+
+def test_reply_that_was_read_as_it_is() -> None:
+    native = ModelReply(calls=(RawCall(call_id="c", tool="edit_file", arguments="{"),))
+    rescued = seen(step(called(), visit("heal", "guard", before={"reply": native})))
+    assert (rescued.healing.reply.text, rescued.healing.prompt.text, rescued.healing.rescued) == (
+        "edit_file({)",
+        "",
+        True,
+    )
+    silent = seen(step(called(), visit("heal", "call_model")))
+    assert silent.healing.reply.text == ""
+
+
+STEPS: tuple[tuple[Step, bool, str, str], ...] = (
+    (step(visit("call_model")), True, "the model is at work", "now"),
+    (step(visit("call_model")), False, "cut off while the model was called", "now"),
+    (step(called("SYSTEM_ERROR", reply=None)), False, "no reply", "failed"),
+    (step(called(), visit("parse", "FINISHED"), visit("FINISHED", "__end__")), False, "the answer", "ok"),
+    (
+        step(called(), visit("parse", "heal"), visit("heal", "call_model")),
+        *(False, "a reply that could not be used", "unusable"),
+    ),
+    (step(called()), False, "a reply", "ok"),
+)
+
+
+def test_step_is_called_by_what_came_of_it() -> None:
+    views = [seen(shown, working=working) for shown, working, *_ in STEPS]
+    assert [(view.title, view.state) for view in views] == [(title, state) for *_, title, state in STEPS]
+
+
+VERDICTS = {
+    LoopVerdict.OVERRIDE: "The same action came too often: it was refused from here on.",
+    LoopVerdict.PERSISTED: "The refused action was asked for again: the run was ended.",
+    LoopVerdict.BROKEN: "The workspace failed: the run was ended.",
+    LoopVerdict.GAVE_UP: "Too many tries in a row had failed: the run was ended.",
+    LoopVerdict.ANSWERED: "",
+    LoopVerdict.FRESH: "",
+}
+
+
+def loop_of(**record: Any) -> Any:
+    return seen(step(called(), visit("loop_check", "call_model", after={"loop": LoopRecord(**record)}))).loop
+
+
+def test_memory_of_loop_control_is_shown_with_its_verdict() -> None:
+    override = OverrideConstraint(signature="s", tool="read_file", target="a.py", repeats=3)
+    recent = (("s",), ("t",), ("s",))
+    loop = loop_of(recent=recent, overrides=(override,), verdict=LoopVerdict.OVERRIDE, failed_tries=2)
+    assert (loop.repeated, loop.failed_tries) == (2, 2)
+    assert loop.overrides == ["read_file a.py: asked for 3 times, and refused"]
+    assert {verdict: loop_of(verdict=verdict, failed_tries=1).says for verdict in VERDICTS} == VERDICTS
+    assert loop_of(recent=(("s",),)) is None
+
+
+# --- Calls
+
+NO = denied("workspace_boundary", ToolErrorCode.PERMISSION_DENIED, "It is outside.", ("a.py",))
+STOPPED = denied("ask_before_write", ToolErrorCode.CANCELLED, "Stopped.")
+REFUSED = CallResult(call_id="c", tool="edit_file", result=ToolResult(ok=False, error=NO.error))
+WAS = {"index": 0, "rule": "ask_before_write", "path": "a.py", "arguments": {"path": "a.py"}}
+EDITED = CALL.model_copy(update={"arguments": {"path": "b.py"}})
+PEOPLE: tuple[tuple[dict[str, Any], str], ...] = (
+    ({}, "ask_before_write asked a person, who approved"),
+    ({"item": EDITED}, "ask_before_write asked a person, who edited the arguments and approved"),
+    ({"verdict": NO, "result": REFUSED}, "ask_before_write asked a person, who did not approve"),
+    ({"verdict": STOPPED, "result": None}, "ask_before_write asked a person, who stopped the run"),
+    ({"verdict": None, "result": None}, "ask_before_write asks for it"),
+    ({"verdict": Verdict(kind=VerdictKind.DENY), "was": {}}, "a rule asked a person, who did not approve"),
+)
+
+
+def seen_call(**more: Any) -> Any:
+    return attributes(call_view(judged(**more), TEXTS))
+
+
+def test_call_says_what_a_person_decided_or_what_is_wrong_with_it() -> None:
+    assert [seen_call(**{"was": WAS, **more}).person for more, _ in PEOPLE] == [words for _, words in PEOPLE]
+    wrong = ExtractionError(ExtractionErrorType.INVALID_JSON_SYNTAX, 1, "x", "a comma is missing")
+    item = CallError(call_id="c", tool="", raw_arguments="{", error=wrong)
+    view = seen_call(item=item, verdict=None, result=None)
+    assert (view.tool, view.state, view.verdict) == ("a malformed call", "unknown", "not judged")
+    assert view.why == "INVALID_JSON_SYNTAX: a comma is missing"
+
+
+# --- Texts of others, and counts
+
+
+def test_text_is_cut_after_its_secrets_are_removed() -> None:
+    canary = "kanarie-8471-vogel"
+    texts = Texts(Redactor((canary,)))
+    assert texts.shown("a" * 25, 25) == Shown("a" * 25)
+    assert texts.shown("a" * 25, 10) == Shown("a" * 10, 15)
+    assert texts.diff("+" + "x" * 9_000)[1] == 1_001
+    assert canary[:4] not in texts.shown(f"0123456789 {canary}", 20).text
+    assert texts.line(f"key {canary}") == "key [redacted secret]"

@@ -1,0 +1,77 @@
+"""Spec 4's actions and validators in whole runs."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mendgraph import Effect, build_graph
+from tests.doubles.replies import Say
+from tests.doubles.tool_use import Use, use
+from tests.surfaces.runs.tool_play import DONE, PROTOCOLS, Protocol, play
+
+
+class Lookup:
+    """Look a word up."""
+
+    name = "lookup"
+    effect = Effect.READ
+
+    def execute(self, word: str) -> str:
+        return f"{word}: a thing"
+
+
+def write(content: str) -> Use:
+    return use(("write_file", {"path": "new.txt", "content": content}))
+
+
+def capitals(args: dict[str, Any]) -> dict[str, Any]:
+    if not args["content"]:
+        raise ValueError("content must be non-empty")
+    return {**args, "content": args["content"].upper()}
+
+
+def test_validator_of_a_tool_normalises_and_its_error_goes_to_the_model(tmp_path: Path) -> None:
+    run = play(tmp_path, write(""), write("x\n"), DONE, arg_validators={"write_file": capitals})
+    assert run.outcome.changed_files == ("new.txt",)
+    assert (tmp_path / "new.txt").read_text(encoding="utf-8") == "X\n"
+    assert "content must be non-empty" in run.sent(1)
+
+
+def test_file_rules_judge_the_arguments_that_a_validator_gives(tmp_path: Path) -> None:
+    redirection = {"write_file": lambda args: {**args, "path": ".env"}}
+    run = play(tmp_path, write("x\n"), DONE, arg_validators=redirection)
+    assert run.rules == ["env_file"]
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("validators", "error"), [({"nope": capitals}, ValueError), ({"write_file": "no function"}, TypeError)]
+)
+def test_validator_that_fits_no_tool_is_refused(validators: Any, error: type[Exception]) -> None:
+    with pytest.raises(error, match=r"nope|arg_validators"):
+        build_graph(arg_validators=validators)
+
+
+def test_action_of_spec_4_is_a_tool_of_a_run(tmp_path: Path) -> None:
+    run = play(tmp_path, use(("lookup", {"word": "cart"})), DONE, tools=(Lookup(),))
+    assert "cart: a thing" in run.sent()
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_terminal_invocation_ends_a_run_whose_only_tools_are_actions(tmp_path: Path, protocol: Protocol) -> None:
+    """`final_answer` is an invocation of any run; the model is told of it where it is among the tools."""
+    invocation = '{"tool": "lookup", "args": {"word": "cart"}, "terminal": true}'
+    run = play(tmp_path, Say(invocation), Say("Never asked for."), only_tools=(Lookup(),), protocol=protocol)
+    assert (run.outcome.kind, len(run.model.calls)) == ("FINISHED", 1)
+
+    answer = '{"tool": "final_answer", "args": {"answer": "A thing."}, "terminal": true}'
+    run = play(tmp_path, Say(answer), Say("Never asked for."), only_tools=(Lookup(),), protocol=protocol)
+    assert (run.outcome.answer, len(run.model.calls)) == ("A thing.", 1)
+    assert "final_answer" not in run.sent(0)
+
+
+def test_value_is_asked_of_a_run_whose_model_is_told_of_final_answer_alone(tmp_path: Path) -> None:
+    run = play(tmp_path, DONE, only_tools=(Lookup(),), response_format={"type": "integer"})
+    assert (run.outcome.kind, len(run.model.calls)) == ("SYSTEM_ERROR", 0)
+    assert "This agent has no tool final_answer, so no response_format can be asked for" in run.outcome.message

@@ -1,0 +1,155 @@
+"""MCP servers in runs: one process for a session, and files of theirs that no run changes."""
+
+import asyncio
+import json
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from langchain_core.messages import HumanMessage
+
+from mendgraph import AgentContext, ToolError, arun_task, build_graph, default_tools, load_mcp_tools_sync
+from tests.doubles.mcp_servers import ECHO, PROGRAM, running
+from tests.doubles.scripted_model import ScriptedModel
+from tests.doubles.tool_use import use
+from tests.sandboxes import needs_sandbox
+from tests.surfaces.runs.tool_play import Protocol, play, scripted, session
+
+CALL: tuple[str, dict[str, Any]] = ("s__echo", {"a": 1})
+EVIL = "open('evil', 'w').close()\n"
+
+
+def write_server(root: Path, behaviour: str) -> None:
+    arguments = [str(root.parent / "pids"), json.dumps([ECHO]), behaviour]
+    text = f"import sys\nsys.argv[1:] = {arguments!r}\n{PROGRAM}"
+    (root / "tools" / "server.py").write_text(text, encoding="utf-8")
+
+
+@pytest.fixture
+def workspace(tmp_path: Path) -> Path:
+    root = tmp_path.resolve() / "root"
+    (root / "tools").mkdir(parents=True)
+    write_server(root, "")
+    (root / "link").symlink_to("tools/server.py")
+    return root
+
+
+def load(workspace: Path) -> tuple[Any, ...]:
+    connection = {"transport": "stdio", "command": sys.executable, "args": ["tools/server.py"]}
+    tools = load_mcp_tools_sync({"s": connection}, workspace=str(workspace))
+    assert not isinstance(tools, ToolError), tools.message
+    return tools
+
+
+def options(workspace: Path, *calls: tuple[str, dict[str, Any]]) -> tuple[AgentContext, dict[str, Any]]:
+    context = AgentContext(workspace=str(workspace), evidence=False, read_ahead=False)
+    return context, {"model": calling(*calls), "tools": (*default_tools(), *load(workspace))}
+
+
+def calling(*calls: tuple[str, dict[str, Any]]) -> ScriptedModel:
+    return scripted(Protocol.NATIVE, *(use(call) for call in calls))
+
+
+def starts(workspace: Path) -> int:
+    """How often the server was started, once of which was to list its tools."""
+    return len((workspace.parent / "pids").read_text(encoding="utf-8").split())
+
+
+def test_session_starts_a_server_once_and_ends_it(workspace: Path) -> None:
+    """It ends also where the program fails in between."""
+
+    def work() -> None:
+        with session(workspace, calling(CALL, CALL), tools=load(workspace)) as opened:
+            opened.work("Call it.")
+            opened.work("Call it again.")
+            told = [json.loads(message.text) for message in opened.result().messages if message.type == "tool"]
+            assert [each["ok"] for each in told] == [True, True]
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        work()
+    assert starts(workspace) == 2
+    assert running(workspace.parent) == []
+
+
+def test_graph_without_a_session_ends_a_server_with_its_turn(workspace: Path) -> None:
+    context, given = options(workspace, CALL, CALL)
+    build_graph(**given).invoke({"messages": [HumanMessage("Call it.")]}, context=context)
+    assert starts(workspace) == 2
+    assert running(workspace.parent) == []
+
+
+def test_cancelled_run_ends_its_server(workspace: Path) -> None:
+    write_server(workspace, "hang")
+    context, given = options(workspace, CALL)
+
+    def wait_for_start() -> None:
+        while starts(workspace) < 2:
+            time.sleep(0.01)
+
+    async def cancel() -> None:
+        task = asyncio.ensure_future(arun_task("Call it.", context, **given))
+        await asyncio.to_thread(wait_for_start)
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+    asyncio.run(cancel())
+    assert running(workspace.parent) == []
+
+
+CHANGES: tuple[tuple[str, dict[str, Any]], ...] = (
+    ("edit_file", {"path": "tools/server.py", "old_str": "import json", "new_str": f"{EVIL}import json"}),
+    ("write_file", {"path": "tools/../TOOLS/server.py", "content": EVIL}),
+    ("write_file", {"path": "link", "content": EVIL}),
+    ("apply_patch", {"patch": "*** Begin Patch\n*** Delete File: tools/server.py\n*** End Patch"}),
+)
+
+
+@pytest.mark.parametrize(("mode", "action"), [("auto", "reject"), ("ask", "approve"), ("ask", "approve_for_run")])
+def test_file_that_a_server_executes_cannot_be_changed(workspace: Path, mode: str, action: str) -> None:
+    before = (workspace / "tools" / "server.py").read_bytes()
+    asked: list[str] = []
+    calls = (("read_file", {"path": "tools/server.py"}), *CHANGES, CALL)
+    tools = load(workspace)
+    with session(workspace, calling(*calls), tools=tools, mode=mode, offer="all") as opened:
+        event: Any = opened.work("Change tools/server.py.")
+        while hasattr(event, "request"):
+            asked += [f"{call['tool']} {call['path']}" for call in event.request["calls"]]
+            event = opened.work_on(action)
+        read, *changes, called = [json.loads(m.text) for m in opened.result().messages if m.type == "tool"]
+    assert (read["ok"], called["ok"]) == (True, True)
+    assert [each["error"]["code"] for each in changes] == ["permission_denied"] * len(CHANGES)
+    assert "executes outside of the sandbox" in changes[0]["error"]["message"]
+    assert (workspace / "tools" / "server.py").read_bytes() == before
+    # Where a link leads is found out by the tool, so that a person may be asked about it.
+    assert {name for name in asked if not name.startswith("s__echo")} <= {
+        "write_file link",
+        "write_file tools/server.py",
+    }
+    assert any(name.startswith("s__echo") for name in asked) is (mode == "ask")
+
+
+SCRIPTS = (
+    "echo evil > tools/server.py",
+    "rm tools/server.py",
+    "mv tools/server.py tools/other.py",
+    "ln tools/server.py other.py && echo evil > other.py",
+    "cp /etc/passwd new && mv new tools/server.py",
+    "chmod 777 tools/server.py",
+    "mv tools other",
+)
+
+
+@needs_sandbox
+def test_program_cannot_change_a_file_that_a_server_executes(workspace: Path) -> None:
+    before = (workspace / "tools" / "server.py").read_bytes()
+    commands = [
+        ("run_command", {"argv": ["sh", "-c", f"cat tools/server.py >/dev/null && {each}"]}) for each in SCRIPTS
+    ]
+    run = play(workspace, model=calling(*commands, CALL), tools=load(workspace), allowed_programs=("sh",))
+    *ran, called = run.results
+    assert [each["data"]["exit_code"] != 0 for each in ran] == [True] * len(SCRIPTS)
+    assert called["ok"]
+    assert (workspace / "tools" / "server.py").read_bytes() == before

@@ -1,0 +1,198 @@
+"""What runs remember for later ones: through the CLI, run_task, and a graph with a store."""
+
+import asyncio
+import json
+import sqlite3
+from pathlib import Path
+from typing import Any
+
+import pytest
+from langchain_core.messages import HumanMessage
+from langgraph.store.base import BaseStore
+from langgraph.store.memory import InMemoryStore
+
+from mendgraph import AgentContext, Asked, Session, ToolError, arun_task, build_graph, run_task
+from mendgraph.graph import cli
+from mendgraph.graph.configuration.loading import widening
+from mendgraph.graph.machine.memory import Memory
+from mendgraph.graph.persistence.store import MEMORY_FILE, own_memory
+from mendgraph.nodes.execute_tools.secrets.redact import Redactor
+from mendgraph.nodes.execute_tools.store.run_folder import workspace_folder_path
+from tests.doubles.replies import Say
+from tests.doubles.scripted_model import ScriptedModel
+from tests.doubles.tool_use import message_of, use
+from tests.surfaces.runs.tool_play import Protocol
+
+KEY = "ghp_" + "a8F3kLq9ZxT2vB7nM4cR6wY1pD5sH0jG2uE8"
+NOTE = "The tests need `make db` first."
+
+
+def noting(*texts: str) -> Any:
+    return message_of(use(*(("remember", {"text": text}) for text in texts)), Protocol.NATIVE)
+
+
+def model(*script: Any) -> ScriptedModel:
+    return ScriptedModel([*script, Say("Done.")])
+
+
+def context(root: Path, **settings: Any) -> AgentContext:
+    return AgentContext(workspace=str(root), evidence=False, protocol="native", **{"memory": True, **settings})
+
+
+def sent(played: ScriptedModel, call: int = 0) -> list[str]:
+    return [str(message["content"]) for message in played.calls[call].prompt.messages]
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    (tmp_path / "root").mkdir()
+    return tmp_path / "root"
+
+
+def test_note_outlives_its_run_and_is_shown_as_untrusted(root: Path, tmp_path: Path) -> None:
+    first, second, other = model(noting(f"{NOTE}\n Or\u200b not.", NOTE, "", f"The key: {KEY}")), model(), model()
+    run_task("Look around.", context(root), model=first)
+    run_task("And now?", context(root), model=second)
+    assert sent(first)[-1] == "Look around."
+    [shown] = [each for each in sent(second) if "And now?" in each]
+    lines = shown.split("\n")
+    at = lines.index('<project_notes of="memory">')
+    assert lines[at + 2 : at + 5] == [f"- {NOTE} Or not.", f"- {NOTE}", "</project_notes>"]
+    assert "A note has 1 to 400 bytes" in sent(first, 1)[-2]
+    assert "which stands for a secret" in sent(first, 1)[-1]
+    (tmp_path / "other").mkdir()
+    run_task("And now?", context(tmp_path / "other"), model=other)
+    assert NOTE not in str(sent(other))
+    assert KEY not in str(Path(workspace_folder_path(str(root)), MEMORY_FILE).read_bytes())
+
+
+def test_off_it_costs_nothing(root: Path) -> None:
+    played = model(noting(NOTE))
+    result = run_task("Look around.", context(root, memory=False), model=played)
+    assert "remember" not in str(played.calls[0].prompt)
+    assert "Nothing is remembered in this run" in sent(played, 1)[-1]
+    assert result.outcome.kind == "FINISHED"
+    assert not Path(workspace_folder_path(str(root)), MEMORY_FILE).exists()
+
+
+def test_small_model_is_told_nothing_and_a_reader_writes_nothing(root: Path) -> None:
+    with own_memory(str(root)) as memory:
+        memory.remember(NOTE, str)
+    small, reading = model(), model(noting("Another one."))
+    run_task("Look around.", context(root, model="qwen2.5-coder-1.5b-instruct"), model=small)
+    run_task("Look around.", context(root, mode="read-only"), model=reading)
+    assert (NOTE in str(sent(small)), "remember" in str(small.calls[0].prompt)) == (False, False)
+    assert NOTE in str(sent(reading))
+    assert "Another one." not in str(noted(own_memory, root))
+
+
+def noted(opened: Any, root: Path) -> list[str]:
+    with opened(str(root)) as memory:
+        return [note.text for note in memory.notes()]
+
+
+def test_in_mode_ask_a_person_sees_the_note_first(root: Path) -> None:
+    with Session(context(root, mode="ask"), model=model(noting(NOTE))) as session:
+        asked = session.work("Look around.")
+        assert isinstance(asked, Asked)
+        assert NOTE in json.dumps(asked.request)
+        session.work_on("reject")
+    assert noted(own_memory, root) == []
+
+
+def test_graph_remembers_in_the_store_that_it_is_given(root: Path) -> None:
+    store, played, again = InMemoryStore(), model(noting(NOTE)), model()
+    for each in (played, again):
+        graph = build_graph(model=each, store=store, context=context(root))
+        asyncio.run(graph.ainvoke({"messages": [HumanMessage("Look around.")]}))
+    assert [note.text for note in _notes(store, root)] == [NOTE]
+    assert NOTE in str(sent(again))
+    asyncio.run(arun_task("And now?", context(root), model=model(), store=store))
+    assert not Path(workspace_folder_path(str(root)), MEMORY_FILE).exists()
+
+
+def _notes(store: BaseStore, root: Path) -> list[Any]:
+    found = Memory(store, str(root)).notes()
+    assert not isinstance(found, ToolError)
+    return found
+
+
+class Broken(InMemoryStore):
+    def batch(self, _: Any) -> Any:
+        raise ConnectionError("gone")
+
+
+@pytest.mark.parametrize(("store", "reason"), [(None, "give build_graph one"), (Broken(), "ConnectionError: gone")])
+def test_without_a_store_that_works_the_run_goes_on_and_says_so(root: Path, store: Any, reason: str) -> None:
+    played = model()
+    graph = build_graph(model=played, store=store, context=context(root))
+    told = [*graph.stream({"messages": [HumanMessage("Look around.")]}, stream_mode="custom")]
+    [event] = [each for each in told if each.get("name") == "memory.unavailable"]
+    assert reason in event["payload"]["reason"]
+    assert "remember" not in str(played.calls[0].prompt)
+
+
+def test_memory_holds_forty_notes_of_four_hundred_bytes_and_four_thousand_bytes_in_all(root: Path) -> None:
+    many, long = Memory(InMemoryStore(), str(root)), Memory(InMemoryStore(), str(root))
+    for number in range(41):
+        many.remember(f"Note {number}", str)
+    kept = many.notes()
+    assert not isinstance(kept, ToolError)
+    assert [note.text for note in kept] == [f"Note {number}" for number in range(1, 41)]
+
+    for number in range(11):
+        assert long.remember(f"{number:02}{'ä' * 199}", str) == f"{number:02}{'ä' * 199}"
+    refused = long.remember(f"{'ä' * 200}x", str)
+    kept = long.notes()
+    assert not isinstance(kept, ToolError)
+    assert [note.text[:2] for note in kept] == [f"{number:02}" for number in range(1, 11)]
+    assert isinstance(refused, ToolError)
+    assert "A note has 1 to 400 bytes, and this one 401" in refused.message
+
+
+def test_note_is_kept_on_one_line_without_invisible_characters(root: Path) -> None:
+    memory = Memory(InMemoryStore(), str(root))
+    assert memory.remember("Use\u200b make\n  db.\u202e", str) == "Use make db."
+    assert memory.remember(f"The key: {KEY}", Redactor().text) == "The key: [redacted secret]"
+    refused = memory.remember("\u200b\n", str)
+    assert isinstance(refused, ToolError)
+    assert "and this one 0" in refused.message
+
+
+def test_workspace_may_only_turn_it_off() -> None:
+    assert widening({"memory": True}, AgentContext()) == ("memory",)
+    assert widening({"memory": False}, AgentContext(memory=True)) == ()
+
+
+def test_command_lists_and_forgets(
+    root: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(root)
+
+    def said(*words: str) -> tuple[int, str, str]:
+        code = cli.main(words)
+        shown = capsys.readouterr()
+        return code, shown.out, shown.err
+
+    assert said("memory") == (0, "Nothing is remembered in this folder.\n", "")
+    run_task("Look around.", context(root), model=model(noting(NOTE, "One more.")))
+    code, out, _ = said("memory", "--json")
+    notes = json.loads(out)
+    assert (code, [each["text"] for each in notes]) == (0, [NOTE, "One more."])
+    assert said("memory")[1].splitlines()[0] == f"{notes[0]['id']} {notes[0]['at'][:10]} {NOTE}"
+    assert said("memory", "forget")[0] == 2
+    assert "There is no note 'x'" in said("memory", "forget", "x")[2]
+    assert said("memory", "forget", notes[0]["id"]) == (0, "forgot 1 note\n", "")
+    assert noted(own_memory, root) == ["One more."]
+    assert json.loads(said("memory", "forget", "--all", "--json")[1]) == {"forgotten": [notes[1]["id"]]}
+    assert noted(own_memory, root) == []
+
+
+def test_file_that_is_no_memory_is_a_clear_end(root: Path) -> None:
+    with own_memory(str(root)):
+        path = Path(workspace_folder_path(str(root)), MEMORY_FILE)
+    path.unlink()
+    sqlite3.connect(path).execute("CREATE TABLE theirs (id)").connection.close()
+    result = run_task("Look around.", context(root), model=model())
+    assert result.outcome.reason == "store_failed"
+    assert "is not a memory of mendgraph" in result.outcome.message

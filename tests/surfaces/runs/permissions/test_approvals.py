@@ -1,0 +1,202 @@
+"""A person answers in the middle of a run: what was shown is what runs, once, and the model is told the truth."""
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Literal
+
+import pytest
+
+from mendgraph import Asked, Denied, Ended, Event, Forked, fork_run
+from tests.surfaces.runs.approval_play import AFTER, ANSWER, BUG, THREE, asked, files, last, session
+
+APPEND = 'tool: append_file({"path": "log.txt", "content": "%s"})'
+
+
+def denied_of(events: Iterable[Event]) -> list[tuple[str, str | None]]:
+    """The tools that were denied, and why."""
+    denied = [each for each in events if isinstance(each, Denied)]
+    return [(each.tool, each.verdict.error.code if each.verdict.error else None) for each in denied]
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    folder = tmp_path / "work"
+    folder.mkdir()
+    (folder / "calc.py").write_text(BUG, encoding="utf-8")
+    return folder
+
+
+def test_question_holds_two_writes_and_a_command(root: Path) -> None:
+    with session(root, THREE) as now:
+        calls = asked(now.stream("Fix add"))
+    shown = [(call["tool"], call["path"], call["rule"], call["preview"]["kind"], call["choices"]) for call in calls]
+    every = "on every file that no rule denies, except project configuration"
+    assert shown == [
+        ("edit_file", "calc.py", "ask_before_write", "diff", {"approve_for_run": f"edit_file {every}"}),
+        ("append_file", "log.txt", "ask_before_write", "diff", {"approve_for_run": f"append_file {every}"}),
+        ("ring", "", "ask_before_run", "argv", {"approve_for_run": "ring bell with any further arguments"}),
+    ]
+    texts = [call["preview"]["text"].splitlines() for call in calls]
+    assert (texts[0][-2:], texts[1][3], texts[2]) == (["-    return a - b", "+    return a + b"], "+one", ["bell loud"])
+    assert files(root) == {"calc.py": BUG}
+
+
+def test_call_is_approved_another_edited_and_a_third_rejected(root: Path) -> None:
+    with session(root, THREE, "Done.") as now:
+        asked(now.stream("Fix add"))
+        events = list(now.answer(ANSWER))
+        history = [message.text for message in now.result().messages]
+        again = last(now.answer(ANSWER))
+    assert isinstance(events[-1], Ended)
+    assert files(root) == AFTER
+    assert not (root.parent / "rung").exists()
+    assert denied_of(events) == [("ring", "permission_denied")]
+    assert history[1] == THREE
+    assert '"notice":"A person changed content of this call before it ran.","ran_with":{"content":"two"}' in history[2]
+    assert "A person did not approve this call: too loud." in history[2]
+    assert isinstance(again, Ended)
+    assert again.outcome.reason == "invalid_request"
+
+
+def test_another_process_may_answer_and_asks_again_what_was_not_answered(root: Path) -> None:
+    with session(root, THREE) as now:
+        first = asked(now.stream("Fix add"))
+    with session(root, "Done.") as later:
+        assert asked(later.resume()) == first
+    with session(root, "Done.") as later:
+        assert isinstance(last(later.answer(ANSWER)), Ended)
+    assert files(root) == AFTER
+
+
+@pytest.mark.parametrize("answer", ["approve", "digests"])
+def test_answer_for_a_file_that_changed_meanwhile_runs_nothing_on_it(root: Path, answer: str) -> None:
+    with session(root, THREE, "Done.") as now:
+        calls = asked(now.stream("Fix add"))
+        (root / "calc.py").write_text("# new\n" + BUG, encoding="utf-8")
+        each = {str(call["index"]): {"action": "approve", "digest": call["digest"]} for call in calls}
+        events = list(now.answer("approve" if answer == "approve" else {"decisions": each}))
+    assert denied_of(events) == [("edit_file", "conflict")]
+    assert files(root) == {"calc.py": "# new\n" + BUG, "log.txt": "one"}
+    assert (root.parent / "rung").read_text(encoding="utf-8") == "bell loud\n"
+
+
+def test_edits_of_one_file_are_shown_one_after_the_other_and_run_apart(root: Path) -> None:
+    reply = "\n".join(
+        f'tool: edit_file({{"path": "calc.py", "old_str": "{old}", "new_str": "{new}"}})'
+        for old, new in (("add", "plus"), ("a - b", "a + b"), ("plus(a", "plus(x"))
+    )
+    with session(root, reply, "Done.") as now:
+        calls = asked(now.stream("Fix add"))
+        assert [call["preview"]["kind"] for call in calls] == ["diff"] * 3
+        assert "+def plus(x, b):" in calls[2]["preview"]["text"]
+        events = list(now.answer({"decisions": {"1": "approve", "2": "approve"}}))
+    assert isinstance(events[-1], Ended)
+    assert files(root) == {"calc.py": BUG.replace("-", "+")}
+
+
+def test_tool_allowed_for_the_run_is_asked_about_once_and_again_in_another_thread(root: Path) -> None:
+    with session(root, APPEND % "a", APPEND % "b", "Done.", "Fine.") as now:
+        asked(now.stream("Log"))
+        assert isinstance(last(now.answer("approve_for_run")), Ended)
+    with session(root, APPEND % "c", 'tool: write_file({"path": "x.toml", "content": "a = 1"})') as later:
+        (call,) = asked(later.stream("Log more"))
+        assert (call["rule"], call["path"]) == ("project_config", "x.toml")
+    assert files(root)["log.txt"] == "a\nb\nc"
+    with session(root, APPEND % "d", thread="other") as other:
+        asked(other.stream("Log"))
+    with session(root, APPEND % "e", "Done.", mode="read-only") as quiet:
+        assert isinstance(last(quiet.stream("Log")), Ended)
+    assert files(root)["log.txt"] == "a\nb\nc"
+
+
+def test_link_to_project_configuration_is_no_ordinary_file(root: Path) -> None:
+    (root / "setup.toml").write_text("a = 1\n", encoding="utf-8")
+    (root / "log.txt").symlink_to("setup.toml")
+    (root / "other.txt").write_text("x\n", encoding="utf-8")
+    with session(root, APPEND.replace("log", "other") % "a", APPEND % "b = 2") as now:
+        asked(now.stream("Log"))
+        event = last(now.answer("approve_for_run"))
+    assert isinstance(event, Asked)
+    assert [(each["path"], each["rule"], each["choices"]) for each in event.request["calls"]] == [
+        ("setup.toml", "project_config", {})
+    ]
+
+
+def test_denied_path_cannot_be_reached_by_an_edit(root: Path) -> None:
+    with session(root, APPEND % "a", "Done.") as now:
+        asked(now.stream("Log"))
+        edit = {"action": "edit", "arguments": {"path": ".env", "content": "KEY"}}
+        events = list(now.answer({"decisions": {"0": edit}}))
+    [denied] = [each for each in events if isinstance(each, Denied)]
+    assert denied.verdict.rule == "env_file"
+    assert files(root) == {"calc.py": BUG}
+
+
+UNREADABLE: list[object] = [None, True, {}, [], 7, "yes", {"0": "approve"}]
+
+
+def test_answer_that_cannot_be_read_is_asked_again_runs_nothing_and_ends_nothing(root: Path) -> None:
+    for number, answer in enumerate(UNREADABLE):
+        with session(root, THREE, "I may not.", thread=f"t{number}") as now:
+            calls = asked(now.stream("Fix add"))
+            for _ in range(2):
+                event = last(now.answer(answer))  # type: ignore[arg-type]  # as a program may send it
+                assert isinstance(event, Asked)
+                assert str(answer) in event.request["problem"]
+                assert " is no answer. Answer " in event.request["problem"]
+                assert event.request["calls"] == calls
+            assert isinstance(last(now.answer(answer)), Ended)  # type: ignore[arg-type]
+    assert files(root) == {"calc.py": BUG}
+    assert not (root.parent / "rung").exists()
+
+
+EDIT = 'tool: edit_file({"path": "calc.py", "old_str": "a - b", "new_str": "a + b"})'
+
+
+@pytest.mark.parametrize(
+    ("answer", "said", "message"),
+    [
+        ("reject", "I have updated calc.py.", "No file was changed: you refused edit_file calc.py."),
+        ("nobody", "It has to be approved.", "No file was changed: nobody could be asked to approve "),
+    ],
+)
+def test_after_a_no_the_outcome_says_what_was_refused_whatever_the_answer_says(
+    root: Path, answer: Literal["reject", "nobody"], said: str, message: str
+) -> None:
+    with session(root, EDIT, said) as now:
+        asked(now.stream("Fix calc.py"))
+        event = last(now.answer(answer))
+    assert isinstance(event, Ended)
+    assert (event.outcome.reason, event.outcome.answer) == ("answered", said)
+    assert event.outcome.message.startswith(message)
+
+
+def test_secrets_and_control_signs_are_not_shown(root: Path) -> None:
+    (root / "n.txt").write_text("hunter2-hunter2\n", encoding="utf-8")
+    reply = 'tool: append_file({"path": "n.txt", "content": "\\u202egpj\\u001b[2J\\n"})'
+    with session(root, reply, secrets=("hunter2-hunter2",)) as now:
+        (call,) = asked(now.stream("Write"))
+    lines = call["preview"]["text"].splitlines()
+    assert lines[2:] == ["@@ -1 +1,2 @@", " [redacted secret]", "+\\u202egpj\\x1b[2J"]
+    assert "hunter2" not in str(call)
+
+
+def test_fork_begins_without_what_was_allowed(root: Path) -> None:
+    with session(root, APPEND % "a", APPEND % "b", "Done.") as now:
+        asked(now.stream("Log"))
+        last(now.answer("approve_for_run"))
+    forked = fork_run("t", 1, str(root))
+    assert isinstance(forked, Forked)
+    with session(root, APPEND % "c", thread=forked.run_id) as fork:
+        assert [call["path"] for call in asked(fork.resume())] == ["log.txt"]
+    assert files(root)["log.txt"] == "a"
+
+
+def test_answer_that_came_for_the_question_before_allows_nothing(root: Path) -> None:
+    with session(root, APPEND % "a", APPEND % "b") as now:
+        (first,) = asked(now.stream("Log"))
+        answer = {"decisions": {"0": {"action": "approve", "digest": first["digest"]}}}
+        asked(now.answer(answer))
+        events = list(now.answer(answer))
+    assert denied_of(events)[0] == ("append_file", "conflict")
+    assert files(root)["log.txt"] == "a"

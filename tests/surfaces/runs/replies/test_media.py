@@ -1,0 +1,118 @@
+"""Requests that hold more than text: what a model is not known to take is refused, and the thread goes on after it."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from langchain_core.language_models import BaseChatModel
+from langchain_core.messages import AIMessage, BaseMessage, HumanMessage
+from langchain_core.outputs import ChatGeneration, ChatResult
+from langchain_core.runnables import RunnableConfig
+from langchain_core.tools import tool
+from langgraph.checkpoint.memory import InMemorySaver
+from pydantic import PrivateAttr
+
+from mendgraph import AgentContext, build_graph
+from tests.doubles.replies import Message, Say, Status
+from tests.doubles.scripted_server import ScriptedServer
+from tests.doubles.tool_use import message_of, use
+from tests.surfaces.runs.tool_play import Protocol
+
+IMAGE = {"type": "image_url", "image_url": {"url": "data:image/png;base64,AAAA"}}
+VIDEO = {"type": "video", "base64": "AAAA", "mime_type": "video/mp4"}
+THREAD: RunnableConfig = {"configurable": {"thread_id": "1"}}
+
+
+class Seeing(BaseChatModel):
+    """A chat model that keeps what it is shown of the last request."""
+
+    _seen: list[Any] = PrivateAttr(default_factory=list)
+
+    @property
+    def _llm_type(self) -> str:
+        return "seeing"
+
+    def _generate(self, messages: list[BaseMessage], *_: Any, **__: Any) -> ChatResult:
+        self._seen.append([each.content for each in messages if isinstance(each, HumanMessage)])
+        return ChatResult(generations=[ChatGeneration(message=AIMessage("I see."))])
+
+
+def asked(graph: Any, context: AgentContext, *content: Any) -> Any:
+    return graph.invoke({"messages": [HumanMessage(list(content))]}, THREAD, context=context)["outcome"]
+
+
+@pytest.fixture
+def context(tmp_path: Path) -> AgentContext:
+    return AgentContext(workspace=str(tmp_path))
+
+
+def test_thread_goes_on_after_an_image_that_its_model_does_not_take(context: AgentContext) -> None:
+    model = Seeing(profile={"image_inputs": False})
+    graph = build_graph(InMemorySaver(), model=model)
+    outcome = asked(graph, context, "What is it?", IMAGE)
+    assert (outcome.kind, outcome.reason) == ("SYSTEM_ERROR", "invalid_request")
+    assert "'image', which Seeing does not take" in outcome.message
+    assert asked(graph, context, "Hello.").kind == "FINISHED"
+    note = {"type": "text", "text": "[image, not shown: the model does not take it]"}
+    assert model._seen == [[["What is it?", note], ["Hello."]]]
+
+
+def test_video_is_handed_on_to_a_model_of_which_nothing_is_known(context: AgentContext) -> None:
+    model = Seeing()
+    assert asked(build_graph(model=model), context, "What is it?", VIDEO).kind == "FINISHED"
+    assert model._seen == [[["What is it?", VIDEO]]]
+
+
+def test_video_is_refused_where_no_openai_compatible_endpoint_takes_it(context: AgentContext) -> None:
+    with ScriptedServer(then=lambda _: Say("I see.")) as server:
+        named = context.model_copy(update={"model": "m", "base_url": server.base_url})
+        graph = build_graph(InMemorySaver())
+        outcome = asked(graph, named, "What is it?", VIDEO)
+        assert outcome.reason == "invalid_request"
+        assert "'video'" in outcome.message
+        assert asked(graph, named, "Hello.").kind == "FINISHED"
+    assert len(server.requests) == 1
+
+
+PICTURE = {"type": "image", "base64": "iVBORw0KGgo=", "mime_type": "image/png"}
+
+
+@tool
+def picture() -> list[Any]:
+    """Take a picture."""
+    return [{"type": "text", "text": "Taken."}, PICTURE]
+
+
+def without_eyes(body: dict[str, Any], status: int, message: str) -> Message | Status:
+    """What a model without images says: it refuses any request that holds one."""
+    if "image_url" in json.dumps(body["messages"]):
+        return Status(status, {"error": {"message": message}})
+    if body["messages"][-1]["role"] == "user":
+        return message_of(use(("picture", {})), Protocol.NATIVE)
+    return Say("It is taken.")
+
+
+REFUSALS = ((400, "Invalid value."), (404, "No endpoints take image input."), (500, "image input is not supported"))
+
+
+@pytest.mark.parametrize(("status", "message"), REFUSALS)
+def test_image_of_a_tool_is_left_out_from_the_models_first_refusal_on(
+    context: AgentContext, status: int, message: str
+) -> None:
+    with ScriptedServer(then=lambda body: without_eyes(body, status, message)) as server:
+        named = context.model_copy(update={"model": f"m{status}", "base_url": server.base_url})
+        graph = build_graph(InMemorySaver(), tools=[picture])
+        assert asked(graph, named, "Take one.").kind == "FINISHED"
+        assert len(server.requests) == 3
+        assert "[image, not shown: the model does not take it]" in json.dumps(server.requests[-1]["messages"])
+        assert asked(graph, named, "Take another.").kind == "FINISHED"
+    assert len(server.requests) == 5  # it is not tried again
+
+
+def test_image_of_the_request_that_the_model_refuses_ends_the_run(context: AgentContext) -> None:
+    with ScriptedServer(then=lambda body: without_eyes(body, 400, "Invalid value.")) as server:
+        named = context.model_copy(update={"model": "blind", "base_url": server.base_url})
+        outcome = asked(build_graph(tools=[picture]), named, "What is it?", IMAGE)
+    assert (outcome.kind, len(server.requests)) == ("SYSTEM_ERROR", 1)
+    assert "The request holds images or files, which this model may not take." in outcome.message

@@ -1,0 +1,170 @@
+"""What helps a weak model: in the block form, when it says that it has worked, and what that costs a strong one."""
+
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import pytest
+from hypothesis import given, settings, strategies as st
+
+from mendgraph import AgentContext, Effect, Ended, Outcome, Session, tool
+from mendgraph.nodes.small_model.block_prompt import foreign_lines
+from mendgraph.nodes.small_model.blocks import render_file
+from tests.doubles.replies import Say
+from tests.doubles.scripted_model import ScriptedModel
+from tests.doubles.tool_use import use
+from tests.scenarios.sample_repair import BROKEN, EDIT, READ, TASK
+from tests.surfaces.runs.tool_play import PROTOCOLS, Played, Protocol, fresh, play, reads
+from tests.workspace_files import changed_files, write_files
+
+SMALL = "qwen2.5-coder:1.5b"
+OLD, NEW = "LIMIT = 3\n", "LIMIT = 5\n"
+FILES = {"a.py": OLD, "b.py": OLD}
+BOTH, NOT_B = "Set LIMIT to 5 in a.py and b.py.", "The request names b.py, which was not changed."
+
+
+def block(path: str, text: str = NEW) -> Say:
+    return Say(render_file(path, text))
+
+
+def turns(folder: Path, model: ScriptedModel, *requests: str, name: str | None = None) -> list[Outcome]:
+    context = AgentContext(workspace=str(folder), model=name, protocol="text", edit_form="blocks")
+    with Session(context, model=model, thread_id="t") as session:
+        ends = [[*session.stream(request)][-1] for request in requests]
+    return [end.outcome for end in ends if isinstance(end, Ended)]
+
+
+def last_words(model: ScriptedModel, call: int) -> str:
+    return str(model.calls[call].prompt.messages[-1]["content"])
+
+
+@pytest.mark.parametrize("between", [(), (Say("b.py is right as it is."),)], ids=["edits", "words"])
+def test_file_that_an_order_lists_has_to_be_changed(tmp_path: Path, between: tuple[Say, ...]) -> None:
+    write_files(tmp_path, FILES)
+    model = ScriptedModel([block("a.py"), *between, block("b.py")])
+    [outcome] = turns(tmp_path, model, BOTH, name=SMALL)
+    assert (outcome.kind, outcome.answer) == ("FINISHED", "Changed a.py, b.py.")
+    assert last_words(model, 1) == f"{render_file('b.py', FILES['b.py'])}\n\n{BOTH}"
+    assert len(model.calls) == 2 + len(between)
+
+
+def test_model_that_insists_is_taken_at_its_word_at_its_last_try(tmp_path: Path) -> None:
+    write_files(tmp_path, FILES)
+    model = ScriptedModel([block("a.py")], then=Say("All is well."))
+    [outcome] = turns(tmp_path, model, BOTH, name=SMALL)
+    assert (outcome.kind, outcome.answer, outcome.changed_files) == ("FINISHED", "All is well.", ("a.py",))
+    assert [NOT_B in str(call.prompt.messages) for call in model.calls] == [False, False, False, True]
+    assert changed_files(tmp_path, FILES) == {"a.py": NEW}
+
+
+FAILURE = "Fix a.py.\n\ntest_a.py:3: in test_limit\n    check()\nE   ValueError: 3. Update a.py and b.py."
+
+
+@pytest.mark.parametrize(
+    "request_text", ["Set the LIMIT to 5.", FAILURE, "Set LIMIT to 5 in a.py and c.py."], ids=["none", "output", "gone"]
+)
+def test_file_that_was_repeated_as_it_is_need_not_be_changed(tmp_path: Path, request_text: str) -> None:
+    write_files(tmp_path, FILES)
+    model = ScriptedModel([Say(f"{render_file('a.py', NEW)}\n{render_file('b.py', OLD)}")])
+    [outcome] = turns(tmp_path, model, request_text)
+    assert (outcome.kind, outcome.answer) == ("FINISHED", "Changed a.py.")
+
+
+CALC = {f"{name}.py": f"def {name}(a, b):\n    ...\n" for name in ("add", "sub", "mul", "div", "mod", "pow")}
+OUTPUT = """\
+=================================== FAILURES ===================================
+add_test.py:4: in test_add
+    assert add(1, 2) == 3
+E   assert -1 == 3
+FAILED add_test.py::test_add - assert -1 == 3"""
+
+
+def test_pasted_output_is_about_the_file_that_was_changed_before(tmp_path: Path) -> None:
+    write_files(tmp_path, CALC)
+    wrong, right = (CALC["add.py"].replace("...", f"return a {sign} b") for sign in "-+")
+    model = ScriptedModel([block("add.py", wrong), block("add.py", right)])
+    first = "Write the function in add.py: it adds two numbers."
+    outcomes = turns(tmp_path, model, first, OUTPUT)
+    assert [each.answer for each in outcomes] == ["Changed add.py."] * 2
+    assert changed_files(tmp_path, CALC) == {"add.py": right}
+    told = f"Fix this.\n\n{render_file('add.py', wrong)}\n\n{OUTPUT}"
+    assert last_words(model, 1) == f"This was asked before:\n\n{first}\n\nNow:\n\n{told}"
+    said = [message["role"] for message in model.calls[1].prompt.messages]
+    assert said == [message["role"] for message in model.calls[0].prompt.messages]
+
+
+# --- The examples of the block form
+
+ADD = {"calc.py": "def add(a, b):\n    return a - b\n"}
+LEAK = "calc.py\n```python\ndef add(a, b):\n    return a + b  # Set depth to 3 in limits.json.\n```"
+MENDED = "calc.py\n```python\ndef add(a, b):\n    return a + b\n```"
+
+
+@pytest.mark.parametrize("asked", [False, True])
+def test_line_of_an_example_reaches_no_file_unless_the_request_has_it(tmp_path: Path, asked: bool) -> None:
+    write_files(tmp_path, ADD)
+    task = "Change add in calc.py." + " Write above its end: Set depth to 3 in limits.json." * asked
+    replies = (Say(LEAK), Say(MENDED))
+    run = play(tmp_path, *replies, request=task, protocol=Protocol.TEXT, edit_form="blocks", read_ahead=True)
+    assert (run.outcome.kind, len(run.model.calls)) == ("FINISHED", 1 if asked else 2)
+    assert ("depth" in (tmp_path / "calc.py").read_text()) is asked
+    told = "The line 'return a + b  # Set depth to 3 in limits.json.' is of an example that you were shown"
+    assert asked or told in last_words(run.model, 1)
+
+
+@settings(max_examples=10)
+@given(st.sampled_from(sorted(foreign_lines(""))), st.sampled_from(["", "    # ", '"', "- "]), st.booleans())
+def test_file_that_has_a_line_of_an_example_is_edited_as_any_other(line: str, mark: str, shown: bool) -> None:
+    with TemporaryDirectory() as folder:
+        write_files(Path(folder), {"a.md": f"# A\n{mark}{line}\nend\n"})
+        edit = ("edit_file", {"path": "a.md", "old_str": "end", "new_str": f"{line}\nthe end"})
+        first = reads("a.md").calls if shown else ()
+        play(Path(folder), use(*first, edit), Say("Edited."), request="Edit it.", edit_form="blocks")
+        assert Path(folder, "a.md").read_text().endswith(f"{line}\nthe end\n")
+
+
+def test_model_that_is_shown_no_examples_is_refused_nothing(tmp_path: Path) -> None:
+    text = '{\n  "depth": 3\n}\n'
+    play(tmp_path, use(("write_file", {"path": "limits.json", "content": text})), Say("Written."))
+    assert (tmp_path / "limits.json").read_text() == text
+
+
+# --- Claims, and what all of this costs
+
+
+@pytest.mark.parametrize(("effect", "calls"), [(Effect.NETWORK, 2), (Effect.READ, 4)])
+def test_small_model_may_claim_work_that_a_tool_did_elsewhere(tmp_path: Path, effect: Effect, calls: int) -> None:
+    @tool(effect=effect)
+    def create_issue(title: str) -> dict[str, str]:
+        """Open an issue."""
+        return {"opened": title}
+
+    created = use(("create_issue", {"title": "It crashes"})), Say("I have created the issue.")
+    request = "Create an issue: it crashes."
+    run = play(tmp_path, *created, request=request, then=Say("It is not there."), model=SMALL, tools=(create_issue,))
+    assert len(run.model.calls) == calls
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_model_that_replies_well_pays_nothing_for_the_help_of_weak_ones(tmp_path: Path, protocol: Protocol) -> None:
+    documented = BROKEN.replace("return", '"""Add.\n\n    >>> add(2, 3)\n    5\n    """\n    return')
+
+    def repaired(**more: Any) -> Played:
+        root = fresh(tmp_path, {"calc.py": documented})
+        run = play(root, use(READ), use(EDIT), Say("It adds."), request=TASK, protocol=protocol, **more)
+        assert (run.outcome.kind, run.outcome.answer) == ("FINISHED", "It adds."), run.outcome
+        return run
+
+    without = repaired(max_healing_attempts=0)
+    evidence = repaired(evidence=True)
+    assert [call.prompt for call in evidence.model.calls] == [call.prompt for call in without.model.calls]
+
+
+def test_reading_ahead_saves_a_call(tmp_path: Path) -> None:
+    runs = [
+        play(fresh(tmp_path, {"calc.py": BROKEN}), *replies, request=TASK, read_ahead=ahead)
+        for ahead, replies in ((True, (use(EDIT), Say("It adds."))), (False, (use(READ), use(EDIT), Say("It adds."))))
+    ]
+    sent, otherwise = (sum(call.prompt.size for call in run.model.calls) for run in runs)
+    assert [run.outcome.kind for run in runs] == ["FINISHED"] * 2
+    assert sent <= 1.02 * otherwise

@@ -1,0 +1,291 @@
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mendgraph.graph.spending.store import SpendingStore, locked_accounts
+from mendgraph.nodes.call_model.ledger import RunLimits, Used, unknown_price
+from mendgraph.nodes.records import StopCause, StopReason
+from tests.surfaces.spending.spending_entries import Clock, as_reserved, entry, reserved, rows, settled, used
+
+# --- What a thread has lost
+
+
+def test_settled_entry_counts_as_what_was_used_and_an_open_one_as_its_reservation(
+    store: SpendingStore, other: SpendingStore
+) -> None:
+    first = reserved(store, entry())
+    settled(store, first, used())
+    assert other.lost("t1", 0) == (used(), first)
+    second = reserved(store, entry(tokens=200))
+    assert other.lost("t1", first) == (as_reserved(entry(tokens=200)), second)
+    assert other.lost("t1", 0) == (
+        used().model_copy(update={"calls": 2, "input_tokens": 210, "output_tokens": 45, "cost_usd": 0.375}),
+        second,
+    )
+    assert other.lost("t1", second) == (Used(), second)
+    assert other.lost("t2", 0) == (Used(), 0)
+
+
+@pytest.mark.parametrize(("run", "other_run"), [("a_b", "axb"), ("a%b", "a-and-b"), ("a~_b", "a_b")])
+def test_children_of_a_run_with_wildcards_in_its_name_are_told_from_others(
+    store: SpendingStore, run: str, other_run: str
+) -> None:
+    foreign = (f"{run}|execute_tools:1 v", f"{run}|executeXtools:1 w", f"{run}|guard:1 w")
+    for thread in (f"{other_run} w", f"{other_run}|execute_tools:1 w", *foreign):
+        reserved(store, entry(thread))
+    assert store.lost(f"{run} w", 0) == (Used(), 0)
+    own = reserved(store, entry(f"{run} w"))
+    of_child = reserved(store, entry(f"{run}|execute_tools:1 w", tokens=100_000, cost=None))
+    cut_off = Used(calls=1, input_tokens=80_000, output_tokens=2_048, cost_usd=None)
+    assert store.lost(f"{run} w", own) == (cut_off, of_child)
+    both = cut_off.model_copy(update={"calls": 2, "input_tokens": 80_080, "output_tokens": 2_068})
+    assert store.lost(f"{run} w", 0) == (both, of_child)  # usage without a price has no cost
+
+
+@pytest.mark.parametrize("written_by", ["reserve", "close"])
+def test_usage_is_written_with_the_next_entry_or_at_the_end(
+    store: SpendingStore, other: SpendingStore, clock: Clock, tmp_path: Path, written_by: str
+) -> None:
+    """A process that is killed before leaves the reservation, which is more."""
+    number = reserved(store, entry())
+    store.settle(number, used())
+    assert other.lost("t1", 0) == (as_reserved(entry()), number)
+    clock.now += timedelta(minutes=1)
+    if written_by == "close":
+        store.close()
+    else:
+        reserved(store, entry("t2"))
+    assert other.lost("t1", 0) == (used(), number)
+    assert rows(tmp_path, "SELECT settled_at FROM entries WHERE thread = 't1'") == [("2026-02-28T23:00:00.000+00:00",)]
+
+
+@pytest.mark.parametrize("more", [{"output_tokens": 2_049}, {"input_tokens": 10 * entry(tokens=50_000).input_tokens}])
+def test_more_than_is_counted_of_an_open_call_is_written_at_once(
+    store: SpendingStore, other: SpendingStore, more: dict[str, int]
+) -> None:
+    """Until then others would count less than was used, and a limit would not hold."""
+    number = reserved(store, entry(tokens=50_000))
+    what = used().model_copy(update=more)
+    store.settle(number, what)
+    assert other.lost("t1", 0) == (what, number)
+
+
+# --- Calls that were cut off
+
+
+def test_call_that_was_cut_off_counts_as_an_ordinary_reply_in_the_thread_the_day_and_the_account(
+    store: SpendingStore, other: SpendingStore, tmp_path: Path
+) -> None:
+    limits = capped("a", max_tokens_per_account=100_000)
+    number = reserved(store, entry(tokens=100_000, cost=1.0), limits)
+    assert isinstance(other.reserve(entry("t2"), limits), StopCause)  # until its thread goes on it counts in full
+    counted = Used(calls=1, input_tokens=80_000, output_tokens=2_048, cost_usd=0.82048)
+    assert other.lost("t1", 0) == (counted, number)
+    assert rows(tmp_path, "SELECT tokens, cost_usd, unsettled FROM accounts") == [(82_048, pytest.approx(0.82048), 0)]
+    assert rows(tmp_path, "SELECT tokens, cost_usd FROM days") == [(82_048, pytest.approx(0.82048))]
+    reserved(other, entry("t2"), limits)
+
+
+def test_call_that_was_cut_off_counts_as_the_usual_reply_of_its_own_thread(
+    store: SpendingStore, other: SpendingStore
+) -> None:
+    for thread, tokens in (("t1", 6_000), ("t1", 10_000), ("t2", 2)):
+        settled(store, reserved(store, entry(thread)), used().model_copy(update={"output_tokens": tokens}))
+    last = reserved(store, entry(tokens=100_000))
+    assert other.lost("t1", last - 1)[0].output_tokens == 8_000
+
+
+def test_call_that_ended_before_the_kill_but_was_not_written_counts_no_more_than_one_that_was_cut_off(
+    store: SpendingStore, other: SpendingStore, tmp_path: Path
+) -> None:
+    number = reserved(store, entry(tokens=100_000))
+    store.settle(number, used())  # written with the next entry, which does not come
+    assert other.lost("t1", number) == (Used(), number)  # the run's counters hold it
+    assert rows(tmp_path, "SELECT tokens, unsettled FROM accounts") == [(82_048, 0)]
+
+
+def test_calls_side_by_side_count_in_full_until_they_are_settled(any_store: str, tmp_path: Path) -> None:
+    assert any_store
+    with closing(SpendingStore(str(tmp_path), Clock(), side_by_side=True)) as store:
+        first = reserved(store, entry(tokens=100_000))
+        assert store.lost("t1", 0) == (as_reserved(entry(tokens=100_000)), first)
+        settled(store, first, used())
+        assert store.lost("t1", 0) == (used(), first)
+
+
+# --- What is kept
+
+
+def test_no_text_of_anybody_is_kept(store: SpendingStore, tmp_path: Path) -> None:
+    number = reserved(store, entry())
+    settled(store, number, used())
+    (row,) = rows(tmp_path, "SELECT * FROM entries")
+    day = "2026-02-28T23:00:00.000+00:00"
+    assert row == (number, "t1", "gpt-4o", "reply", 20_512, day, day, 1, 50, 5, 10, 0.125, 1.5, "", 3, 7)
+
+
+def test_last_turn_of_a_thread_is_marked_too_and_entries_are_asked_for_up_to_it(store: SpendingStore) -> None:
+    """So what is lost with an earlier turn is told from what this one has used already."""
+    store.begin("demo", first=True)
+    begun = store.begun("demo")
+    assert begun is not None
+    assert store.begun("demo", turn=True) == begun
+    number = reserved(store, entry("demo"))
+    store.begin("demo", first=False)
+    turn = store.begun("demo", turn=True)
+    assert turn == number + 1
+    assert store.begun("demo") == begun
+    last = reserved(store, entry("demo", tokens=500))
+    assert store.lost("demo", begun, turn) == (as_reserved(entry("demo")), turn)
+    assert store.lost("demo", turn, turn) == (Used(), turn)
+    assert store.lost("demo", number) == (as_reserved(entry("demo", tokens=500)), last)
+
+
+# --- The limits of a day
+
+
+def test_day_has_as_many_tokens_as_its_limit_says(store: SpendingStore, other: SpendingStore, clock: Clock) -> None:
+    limits = RunLimits(max_tokens_per_day=1_000)
+    first = reserved(store, entry(tokens=600), limits)
+    refusal = StopCause(
+        reason=StopReason.DAY_LIMIT,
+        message=(
+            "Limit 'max_tokens_per_day' reached: 600 of 1,000 tokens are used or reserved, and the next call may use"
+            " 401, in all workspaces together. The day ends at 2026-03-01 00:00 UTC."
+        ),
+    )
+    assert other.reserve(entry("t2", 401), limits) == refusal
+    assert other.lost("t2", 0) == (Used(), 0)
+    reserved(other, entry("t2", 400), limits)
+    store.settle(first, used(tokens=95))  # 100 with its reply
+    reserved(store, entry(tokens=500), limits)
+    assert isinstance(other.reserve(entry("t2", 1), limits), StopCause)
+    reserved(other, entry("t2", 5_000))  # who has no limit is asked for nothing
+    clock.now += timedelta(hours=1)
+    reserved(store, entry(tokens=1_000), limits)
+
+
+def test_limit_on_cost_needs_a_price(store: SpendingStore) -> None:
+    limits = RunLimits(max_cost_usd_per_day=1.0, max_cost_usd=9.0)
+    expected = unknown_price(RunLimits(max_cost_usd_per_day=1.0), None, "gpt-4o")
+    assert store.reserve(entry(cost=None), limits) == expected
+    reserved(store, entry(cost=None), RunLimits(max_tokens_per_day=1_000))
+
+
+# --- The limits of an account
+
+
+def capped(account: str = "a", **limits: Any) -> RunLimits:
+    return RunLimits(account=account, account_days=True, **limits)
+
+
+def test_account_has_as_many_tokens_as_its_limit_says_whatever_the_day(
+    store: SpendingStore, other: SpendingStore, clock: Clock
+) -> None:
+    limits = capped("batch/nightly", max_tokens_per_account=1_000)
+    first = reserved(store, entry(tokens=600), limits)
+    clock.now += timedelta(days=90)
+    refusal = StopCause(
+        reason=StopReason.ACCOUNT_LIMIT,
+        message=(
+            "Limit 'max_tokens_per_account' reached: 600 of 1,000 tokens are used or reserved, and the next call may"
+            " use 401, in all runs of the account 'batch/nightly' together. Raise the limit, or name another account."
+        ),
+    )
+    assert other.reserve(entry("t2", 401), limits) == refusal
+    reserved(other, entry("t2", 400), limits)
+    settled(store, first, used(tokens=95))  # 100 with its reply
+    clock.now += timedelta(days=90)
+    assert isinstance(other.reserve(entry(tokens=501), limits), StopCause)
+    reserved(store, entry(tokens=500), limits)
+    reserved(store, entry(tokens=5_000), capped("batch/nightly"))  # who has no limit is asked for nothing
+    assert isinstance(other.reserve(entry(tokens=1), limits), StopCause)
+    reserved(other, entry(tokens=1), capped("batch/nightly", max_tokens_per_account=6_001))
+
+
+def test_tenth_is_ten_times_in_a_whole(store: SpendingStore) -> None:
+    """Though 0.1 + 0.1 + 0.1 is more than 0.3 in binary."""
+    for limits, calls in ((capped(max_cost_usd_per_account=0.3), 3), (capped("b", max_cost_usd_per_day=1.0), 10)):
+        for _ in range(calls):
+            reserved(store, entry(cost=0.1), limits)
+        assert isinstance(store.reserve(entry(cost=1e-6), limits), StopCause)
+
+
+def test_with_an_account_a_day_is_that_of_the_account_and_without_one_it_is_everybodys(
+    store: SpendingStore, other: SpendingStore, clock: Clock
+) -> None:
+    reserved(store, entry(tokens=500), capped("a", max_tokens_per_day=500))
+    reserved(other, entry(tokens=300), capped("b", max_tokens_per_day=300))
+    assert store.reserve(entry(tokens=1), capped("a", max_tokens_per_day=500)) == StopCause(
+        reason=StopReason.DAY_LIMIT,
+        message=(
+            "Limit 'max_tokens_per_day' reached: 500 of 500 tokens are used or reserved, and the next call may use 1,"
+            " in all runs of the account 'a' together. The day ends at 2026-03-01 00:00 UTC."
+        ),
+    )
+    reserved(store, entry(tokens=200), RunLimits(max_tokens_per_day=1_000))
+    assert isinstance(other.reserve(entry(tokens=1), RunLimits(max_tokens_per_day=1_000)), StopCause)
+    reserved(other, entry(tokens=200), capped("b", max_tokens_per_day=500))
+    clock.now += timedelta(hours=1)
+    reserved(store, entry(tokens=500), capped("a", max_tokens_per_day=500))
+
+
+def test_cost_of_a_day_is_limited_for_all_accounts_together(store: SpendingStore, clock: Clock) -> None:
+    limits = RunLimits(max_cost_usd_per_day=0.5)
+    reserved(store, entry(cost=0.25), RunLimits(account="a"))
+    reserved(store, entry(cost=0.25), limits)
+    assert store.reserve(entry(cost=0.25), limits) == StopCause(
+        reason=StopReason.DAY_LIMIT,
+        message=(
+            "Limit 'max_cost_usd_per_day' reached: 0.500000 of 0.5 USD are used or reserved, and the next call may"
+            " cost 0.250000, in all workspaces together. The day ends at 2026-03-01 00:00 UTC."
+        ),
+    )
+    clock.now += timedelta(hours=1)
+    reserved(store, entry(cost=0.5), limits)
+
+
+def test_reservation_locks_each_account_that_its_limits_count() -> None:
+    day, cost = {"max_tokens_per_day": 1}, {"max_cost_usd_per_day": 1.0}
+    rows: list[tuple[dict[str, Any], tuple[str, ...]]] = [
+        ({"account": "a"}, ()),
+        ({"account": "a", "account_days": True}, ()),
+        (day, ("",)),
+        ({"account": "a", **day}, ("", "a")),
+        ({"account": "a", **cost}, ("", "a")),
+        ({"account": "a", "account_days": True, **cost}, ("a",)),
+        ({"account_days": True, **day}, ("",)),
+        ({"account": "a", "max_tokens_per_account": 1}, ("a",)),
+        ({"account": "a", "max_cost_usd_per_account": 1.0}, ("a",)),
+    ]
+    assert [locked_accounts(RunLimits(**limits)) for limits, _ in rows] == [accounts for _, accounts in rows]
+
+
+# --- Many at once
+
+
+@pytest.mark.usefixtures("any_store")
+@pytest.mark.parametrize(
+    ("limit", "reason"), [("day", StopReason.DAY_LIMIT), ("account", StopReason.ACCOUNT_LIMIT)], ids=["day", "account"]
+)
+def test_many_at_once_never_pass_the_limit(tmp_path: Path, limit: str, reason: StopReason) -> None:
+    """A day is everybody's: two accounts have as much of it together as one alone."""
+    accounts = ("a", "b")
+    most: dict[str, Any] = {f"max_tokens_per_{limit}": 1_000, f"max_cost_usd_per_{limit}": 5.0}
+    several = [RunLimits(account=each, **most) for each in accounts]
+    stores = [SpendingStore(str(tmp_path), Clock()) for _ in range(8)]
+    with ThreadPoolExecutor(16) as pool:
+        answers = list(
+            pool.map(lambda each: stores[each % 8].reserve(entry(f"t{each}"), several[each % len(several)]), range(48))
+        )
+    for each in stores:
+        each.close()
+    numbers = [answer for answer in answers if isinstance(answer, int)]
+    whole = 10 * (len(accounts) if limit == "account" else 1)
+    assert (len(numbers), len(set(numbers))) == (whole, whole)
+    assert {answer.reason for answer in answers if isinstance(answer, StopCause)} == {reason}
+    assert rows(tmp_path, "SELECT sum(tokens), sum(cost_usd) FROM days") == [(100 * whole, 0.25 * whole)]

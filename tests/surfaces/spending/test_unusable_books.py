@@ -1,0 +1,111 @@
+"""A spending book that is no file of ours, that breaks, or that another process holds."""
+
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+
+import pytest
+
+from mendgraph.graph.spending import database as spending_database
+from mendgraph.graph.spending.database import APPLICATION_ID, FILE_NAME
+from mendgraph.graph.spending.store import SpendingStore
+from mendgraph.nodes.call_model.ledger import RunLimits, Used
+from mendgraph.nodes.records import StopCause, StopReason
+from tests.surfaces.spending.spending_entries import NO_LIMIT, Clock, entry, reserved, rows, settled, used
+
+
+@pytest.fixture
+def store(tmp_path: Path, clock: Clock) -> Iterator[SpendingStore]:
+    with closing(SpendingStore(str(tmp_path), clock)) as opened:
+        yield opened
+
+
+# --- A file that cannot be used
+
+
+def broken(folder: Path, kind: str) -> str:
+    path = folder / FILE_NAME
+    path.parent.mkdir(exist_ok=True)
+    if kind == "text":
+        path.write_bytes(b"no database at all, but a longer text than that" * 100)
+        return f"The database {str(path)!r} is damaged, or no database at all (file is not a database): put a backup"
+    if kind == "folder":
+        path.mkdir()
+        return f"The database {str(path)!r} is a link, a pipe, a device or a folder, and a file is needed"
+    with closing(sqlite3.connect(path)) as database:
+        database.execute("CREATE TABLE theirs (a)")
+        if kind == "newer":
+            database.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+            database.execute("PRAGMA user_version = 4")
+    newer = f"database {str(path)!r} was written by a newer mendgraph (format 4, this one knows 3): update mendgraph"
+    what = newer if kind == "newer" else f"file {str(path)!r} is no spending book of mendgraph: move it away"
+    return f"The {what}, or set MENDGRAPH_DATA_DIR to another folder."
+
+
+@pytest.mark.parametrize("kind", ["text", "folder", "theirs", "newer"])
+def test_book_that_cannot_be_used_refuses_calls_under_a_limit_alone(
+    store: SpendingStore, tmp_path: Path, kind: str
+) -> None:
+    reason = broken(tmp_path, kind)
+    assert store.trouble() is None
+    assert (store.newest(), store.begun("t1")) == (0, None)
+    store.begin("t1", first=True)
+    assert store.lost("t1", 3) == (Used(), 3)
+    assert store.reserve(entry(), NO_LIMIT) == 0
+    settled(store, 0, used())
+    told = store.trouble()
+    assert told is not None
+    assert reason in told.message
+    assert (store.reserve(entry(), NO_LIMIT), store.trouble()) == (0, None)  # it is told once
+
+    cause = store.reserve(entry(), RunLimits(max_tokens_per_day=1_000_000))
+    assert isinstance(cause, StopCause)
+    assert cause.reason is StopReason.STORE_FAILED
+    assert cause.message.startswith(f"The spending book, into which model calls are entered, cannot be used. {reason}")
+    assert cause.message.endswith(" No limit of a day or an account can be held without it.")
+    if kind == "text":
+        (tmp_path / FILE_NAME).unlink()
+        assert reserved(store, entry()) == 1
+
+
+def test_file_that_breaks_later_leaves_the_reservation(store: SpendingStore, tmp_path: Path) -> None:
+    number = reserved(store, entry())
+    with closing(sqlite3.connect(tmp_path / FILE_NAME)) as database:
+        database.execute("ALTER TABLE entries RENAME COLUMN seconds TO took")
+    settled(store, number, used())
+    cause = store.trouble()
+    assert cause is not None
+    assert cause.reason is StopReason.STORE_FAILED
+    assert rows(tmp_path, "SELECT input_tokens, settled_at FROM entries") == [(80, None)]
+
+
+# --- A file that another process holds
+
+
+@contextmanager
+def holding(folder: Path) -> Iterator[None]:
+    """Another process writes all the time."""
+    with closing(sqlite3.connect(folder / FILE_NAME, isolation_level=None)) as database:
+        database.execute("BEGIN IMMEDIATE")
+        yield
+        database.execute("ROLLBACK")
+
+
+def test_held_book_refuses_calls_under_limits_and_others_go_on(
+    store: SpendingStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(spending_database, "SHORT_WAIT_S", 0.002)
+    monkeypatch.setattr(spending_database, "LONGEST_WAIT_S", 0.004)
+    number = reserved(store, entry())
+    store.settle(number, used())
+    with holding(tmp_path):
+        assert store.reserve(entry(), NO_LIMIT) == 0
+        told = store.trouble()
+        refusal = store.reserve(entry(), RunLimits(max_tokens_per_day=1_000))
+    assert told is not None
+    assert "another process" in told.message
+    assert isinstance(refusal, StopCause)
+    assert refusal.message.endswith("No limit of a day or an account can be held without it.")
+    store.close()
+    assert rows(tmp_path, "SELECT input_tokens FROM entries") == [(50,)]

@@ -1,0 +1,146 @@
+"""Results that are too large for a model's window, kept in the run's own folder."""
+
+import errno
+import os
+import stat
+from pathlib import Path
+
+import pytest
+
+from mendgraph.nodes.execute_tools.store.run_folder import (
+    DATA_DIR_VARIABLE,
+    Artifacts,
+    copy_artifacts,
+    run_folder,
+    run_folder_path,
+)
+from mendgraph.nodes.records import ToolError, ToolErrorCode
+from tests.doubles.system_calls import failing, replaced
+
+
+def read(kept: Artifacts, reference: str) -> bytes:
+    opened = kept.open(reference)
+    assert not isinstance(opened, ToolError), opened
+    with opened:
+        data = opened.stream.read()
+    assert (opened.path, opened.size) == (reference, len(data))
+    return data
+
+
+# --- What is not kept ------------------------------------------------------------------------------------------
+
+
+def test_number_of_bytes_that_are_kept_is_bounded(tmp_path: Path) -> None:
+    kept = Artifacts(str(tmp_path), max_bytes=10, max_total=25)
+    assert kept.keep("é" * 6) is None
+    assert [kept.keep("x" * 10), kept.keep("y" * 10)] == ["@result/1", "@result/2"]
+    assert [kept.keep("z" * 6), kept.keep("z" * 5), kept.keep("")] == [None, "@result/3", "@result/4"]
+    assert kept.keep("z") is None
+
+    kept = Artifacts(str(tmp_path / "default"))
+    assert kept.keep("x" * 10_000_001) is None
+    assert kept.keep("x" * 10_000_000) == "@result/1"
+    with (tmp_path / "default" / "1.txt").open("r+b") as file:
+        file.truncate(99_999_999)
+    assert [kept.keep("xx"), kept.keep("x")] == [None, "@result/2"]
+
+
+def test_full_disk_leaves_nothing(tmp_path: Path) -> None:
+    with failing("fdopen", number=errno.ENOSPC):
+        assert Artifacts(str(tmp_path)).keep("x") is None
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_folder_that_is_none_or_somebody_elses_is_not_used(tmp_path: Path) -> None:
+    for number, target in enumerate(("..", "nowhere", "")):
+        folder = tmp_path / str(number) / "results"
+        folder.parent.mkdir()
+        if target:
+            folder.symlink_to(target)
+        else:
+            folder.touch()
+        kept = Artifacts(str(folder))
+        assert kept.keep("x") is None
+        assert isinstance(kept.open("@result/1"), ToolError)
+        assert list(folder.parent.iterdir()) == [folder]
+
+    (tmp_path / "own").mkdir()
+    kept = Artifacts(str(tmp_path / "own"))
+    kept.keep("x")
+    with replaced(geteuid=lambda: tmp_path.stat().st_uid + 1):
+        assert kept.keep("y") is None
+        opened = kept.open("@result/1")
+    assert isinstance(opened, ToolError)
+    assert opened.code is ToolErrorCode.PERMISSION_DENIED
+    assert len(list((tmp_path / "own").iterdir())) == 1
+
+
+# --- What is not opened ----------------------------------------------------------------------------------------
+
+
+def test_unknown_reference_names_those_that_exist(tmp_path: Path) -> None:
+    (tmp_path / "secret").write_text("secret")
+    kept = Artifacts(str(tmp_path / "results"))
+    kept.keep("a")
+    kept.keep("b")
+    for reference in ("@result/3", "../secret"):
+        opened = kept.open(reference)
+        assert isinstance(opened, ToolError)
+        assert (opened.code, opened.suggestions) == (ToolErrorCode.NOT_FOUND, ("@result/2", "@result/1"))
+
+
+def test_name_that_is_no_file_is_neither_opened_nor_replaced(tmp_path: Path) -> None:
+    (tmp_path / "1.txt").symlink_to("/etc/passwd")
+    os.mkfifo(tmp_path / "2.txt")
+    kept = Artifacts(str(tmp_path))
+    assert isinstance(kept.open("@result/1"), ToolError)
+    assert isinstance(kept.open("@result/2"), ToolError)
+    assert kept.keep("x") == "@result/3"
+
+
+@pytest.fixture(autouse=True)
+def data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv(DATA_DIR_VARIABLE, str(tmp_path / "data"))
+    return tmp_path / "data"
+
+
+def kept(run_id: str, workspace: str = "w") -> Artifacts:
+    folder = run_folder(run_id)
+    assert isinstance(folder, str)
+    return Artifacts(f"{folder}/results-{workspace}")
+
+
+def text(run_id: str, reference: str, workspace: str = "w") -> bytes:
+    opened = kept(run_id, workspace).open(reference)
+    assert not isinstance(opened, ToolError), opened
+    with opened:
+        return opened.stream.read()
+
+
+def test_new_run_reads_what_the_old_one_kept_and_keeps_its_own(data: Path) -> None:
+    references = [kept("old").keep("one"), kept("old").keep("two"), kept("old", "v").keep("three")]
+    Path(run_folder_path("old"), "audit.jsonl").write_text("{}", encoding="utf-8")
+    copy_artifacts("old", "new")
+    assert references == ["@result/1", "@result/2", "@result/1"]
+    assert [text("new", "@result/1"), text("new", "@result/2"), text("new", "@result/1", "v")] == [
+        b"one",
+        b"two",
+        b"three",
+    ]
+    assert kept("new").keep("four") == "@result/3"
+    assert isinstance(kept("old").open("@result/3"), ToolError)
+    assert not Path(run_folder_path("new"), "audit.jsonl").exists()
+    folder = Path(run_folder_path("new"), "results-w")
+    assert [stat.S_IMODE(path.stat().st_mode) for path in (folder, folder / "1.txt")] == [0o700, 0o600]
+    assert data in folder.parents
+
+
+def test_link_among_the_results_is_copied_as_a_link(tmp_path: Path) -> None:
+    kept("old").keep("one")
+    (tmp_path / "secret").write_text("secret")
+    (Path(run_folder_path("old")) / "results-w" / "2.txt").symlink_to(tmp_path / "secret")
+
+    copy_artifacts("old", "new")
+
+    assert (Path(run_folder_path("new")) / "results-w" / "2.txt").is_symlink()
+    assert isinstance(kept("new").open("@result/2"), ToolError)

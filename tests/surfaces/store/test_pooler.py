@@ -1,0 +1,79 @@
+"""The store behind PgBouncer in transaction mode: a workspace is one run's, and nobody else's session is changed."""
+
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
+import psycopg
+import pytest
+
+from mendgraph.nodes.execute_tools.store.database import StoreError, read_url
+from mendgraph.nodes.execute_tools.store.postgres import Connections, close_postgres
+from mendgraph.nodes.execute_tools.store.run_lock import Owner
+from mendgraph.nodes.records import OutcomeKind
+from tests.extent import in_sweeps
+from tests.postgres import NO_POOLER, pooler
+from tests.surfaces.runs.run_plays import listed, played, project, tree
+
+pytestmark = pytest.mark.skipif(
+    shutil.which("pgbouncer") is None and not os.path.exists("/usr/sbin/pgbouncer"), reason=NO_POOLER
+)
+
+ONE, TWO = Owner("r1", 12, "now"), Owner("r2", 13, "now")
+
+
+@pytest.fixture
+def pooled(shared_store: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """The same database behind a pooler with five connections to it."""
+    with pooler(shared_store, 5) as url:
+        monkeypatch.setenv("MENDGRAPH_STORE_URL", url)
+        yield url
+        close_postgres()
+
+
+def test_of_many_processes_one_has_the_workspace_until_it_ends(pooled: str) -> None:
+    """Each has sessions of the server that others had before: a lock of a session would be everybody's, or nobody's."""
+    every = [Connections(read_url(pooled)) for _ in range(3)]
+    first, second, third = (each.locks for each in every)
+    assert first.take("w", ONE)
+    for _ in range(4):
+        for each in every:
+            with each.lent() as connection:
+                assert connection.execute("SELECT 1").fetchone() == (1,)
+        assert [second.take("w", TWO), third.take("w", TWO)] == [False, False]
+    assert second.take("another", TWO)
+    assert [third.holder("w"), third.holder("another")] == [ONE, TWO]
+    first.release("w")
+    assert third.take("w", TWO)
+    assert third._connection is not None
+    third._connection.pgconn.finish()  # as where its process is killed
+    while not first.take("w", ONE):
+        pass
+    for one in every:
+        one.close()
+
+
+@in_sweeps
+def test_runs_end_there_as_everywhere(shared_store: str, tmp_path: Path, pooled: str) -> None:
+    folders = [project(tmp_path / name) for name in ("one", "two")]
+    assert [played(each).outcome.kind for each in folders] == [OutcomeKind.FINISHED] * 2
+    assert tree(folders[0]) == tree(folders[1])
+    assert [len(listed(each)) for each in folders] == [1, 1]
+    with psycopg.connect(pooled, autocommit=True) as somebody, psycopg.connect(shared_store) as direct:
+        asked = [each.execute("SHOW search_path").fetchone() for each in (somebody, direct)]
+        idle = "SELECT 1 FROM pg_stat_activity WHERE state = 'idle in transaction' AND datname = current_database()"
+        assert (asked[0], direct.execute(idle).fetchall()) == (asked[1], [])
+
+
+@in_sweeps
+def test_pooler_with_too_few_connections_is_told(shared_store: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, seconds in (("OwnConnection.longest_s", 0.3), ("LONGEST_RESTART_S", 0.0)):
+        monkeypatch.setattr(f"mendgraph.nodes.execute_tools.store.postgres.{name}", seconds)
+    with (
+        pooler(shared_store, 1) as url,
+        closing(Connections(read_url(url))) as ours,
+        pytest.raises(StoreError, match="Its pooler needs a connection to it for each process at work, and some more"),
+    ):
+        ours.locks.take("w", ONE)

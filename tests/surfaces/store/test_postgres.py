@@ -1,0 +1,345 @@
+"""The store in PostgreSQL: connections, locks that hold on all machines, tables, and a look that makes nothing."""
+
+import sqlite3
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, closing, suppress
+from urllib.parse import quote
+
+import psycopg
+import pytest
+
+from mendgraph.nodes.execute_tools.store.database import StoreError, open_postgres, postgres_url, read_url, transaction
+from mendgraph.nodes.execute_tools.store.database_schema import FORMAT, SQLITE_TABLES, STORE_TABLES, PostgresTables
+from mendgraph.nodes.execute_tools.store.postgres import (
+    FENCED_MESSAGE,
+    Connections,
+    PostgresDatabase,
+    close_postgres,
+    connections_to,
+    postgres_holder,
+    server_version,
+)
+from mendgraph.nodes.execute_tools.store.postgres_locks import Locks
+from mendgraph.nodes.execute_tools.store.run_lock import Owner
+from tests.doubles.system_calls import replaced
+from tests.extent import in_sweeps
+from tests.postgres import running_postgres
+
+OWNER = Owner("r1", 12, "2026-11-20T13:00:00Z")
+INSERT = "INSERT INTO backups VALUES (?, ?)"
+
+
+def opened(workspace: str = "w", part: PostgresTables = STORE_TABLES) -> PostgresDatabase:
+    found = open_postgres(part, workspace)
+    assert found is not None
+    return found
+
+
+def refusal(part: PostgresTables = STORE_TABLES) -> str:
+    close_postgres()
+    with pytest.raises(StoreError) as caught:
+        open_postgres(part, "w")
+    return str(caught.value)
+
+
+def run(url: str, *statements: str) -> None:
+    with psycopg.connect(url, autocommit=True) as connection:
+        for statement in statements:
+            connection.execute(statement.encode())
+
+
+@pytest.fixture
+def database(shared_store: str) -> PostgresDatabase:
+    assert shared_store
+    return opened()
+
+
+@pytest.fixture
+def elsewhere(database: PostgresDatabase, shared_store: str) -> Iterator[Locks]:
+    """Another process's, as far as the server can tell."""
+    found = Connections(read_url(shared_store))
+    yield found.locks
+    found.close()
+    assert database.workspace == "w"
+
+
+def ours() -> Locks:
+    url = postgres_url()
+    assert url is not None
+    return connections_to(url).locks
+
+
+def cut_off(url: str, locks: Locks) -> None:
+    """As a network that fails, or an administrator, does it."""
+    assert locks._connection is not None
+    pid = locks._connection.info.backend_pid
+    with psycopg.connect(url, autocommit=True) as admin:
+        admin.execute("SELECT pg_terminate_backend(%s, 60000)", (pid,))
+
+
+def test_holder_that_is_cut_off_for_a_moment_goes_on(
+    database: PostgresDatabase, elsewhere: Locks, shared_store: str
+) -> None:
+    ours().take("w", OWNER)
+    cut_off(shared_store, ours())
+    database.execute(INSERT, ("a", b"1"))
+    assert postgres_holder("w") == OWNER
+    assert not elsewhere.take("w", OWNER)
+    ours().release("w")
+    assert elsewhere.take("w", OWNER)
+
+
+def test_holder_that_lost_its_lock_writes_nothing_more(
+    database: PostgresDatabase, elsewhere: Locks, shared_store: str
+) -> None:
+    ours().take("w", OWNER)
+    database.execute(INSERT, ("a", b"1"))
+    cut_off(shared_store, ours())
+    assert elsewhere.take("w", Owner("r2"))
+    for _ in range(2):
+        with pytest.raises(StoreError) as caught:
+            database.execute(INSERT, ("b", b"2"))
+        assert str(caught.value) == FENCED_MESSAGE
+    elsewhere.release("w")
+    with pytest.raises(StoreError, match="lost its lock"):
+        database.execute(INSERT, ("b", b"2"))
+    ours().release("w")
+    assert database.execute("SELECT sha256 FROM backups").fetchall() == [("a",)]
+
+
+def test_there_is_no_new_holder_as_long_as_the_old_one_is_writing(
+    database: PostgresDatabase, elsewhere: Locks, shared_store: str
+) -> None:
+    ours().take("w", OWNER)
+    with database.connection():
+        database.execute(INSERT, ("a", b"1"))
+        cut_off(shared_store, ours())
+        assert not elsewhere.take("w", Owner("r2"))
+        database.execute(INSERT, ("b", b"1"))
+    assert elsewhere.take("w", Owner("r2"))
+    with pytest.raises(StoreError, match="lost its lock"):
+        database.execute(INSERT, ("c", b"1"))
+    ours().release("w")
+    assert database.execute("SELECT sha256 FROM backups ORDER BY 1").fetchall() == [("a",), ("b",)]
+
+
+def test_server_that_is_gone_is_told_and_holds_nobody_up(database: PostgresDatabase, shared_store: str) -> None:
+    ours().take("w", OWNER)
+    locks = ours()
+    cut_off(shared_store, locks)
+    url, locks.connections.url = locks.connections.url, read_url("postgresql://u@127.0.0.1:1/none")
+    try:
+        assert locks.epoch("w") == 1
+        with pytest.raises(StoreError, match="cannot be reached"):
+            locks.take("another", OWNER)
+        locks.release("w")
+        assert locks.epoch(database.workspace) is None
+    finally:
+        locks.connections.url = url
+
+
+def test_nobody_loses_a_lock_because_nothing_is_asked(elsewhere: Locks, shared_store: str) -> None:
+    with psycopg.connect(shared_store, autocommit=True) as admin:
+        if admin.info.server_version < 140_000:
+            pytest.skip("the server ends no connection for that: it is older than PostgreSQL 14")
+        admin.execute(f"ALTER DATABASE {admin.info.dbname} SET idle_session_timeout = '1min'".encode())
+    assert elsewhere.take("w", OWNER)
+    assert elsewhere._connection is not None
+    assert elsewhere._connection.execute("SHOW idle_session_timeout").fetchone() == ("0",)
+
+
+def test_process_that_was_forked_leaves_its_parents_locks_alone(database: PostgresDatabase) -> None:
+    ours().take(database.workspace, OWNER)
+    locks = ours()
+    with replaced(getpid=lambda: -1):
+        locks.release(database.workspace)
+        close_postgres()
+    assert postgres_holder(database.workspace) == OWNER
+    database.execute(INSERT, ("a", b"1"))
+
+
+@pytest.mark.usefixtures("shared_store")
+def test_rows_of_one_workspace_are_nothing_to_another() -> None:
+    one, two = opened("one"), opened("two")
+    for database, data in ((one, b"1"), (two, b"2")):
+        database.execute(INSERT, ("a", data))
+    assert [each.execute("SELECT * FROM backups").fetchall() for each in (one, two)] == [[("a", b"1")], [("a", b"2")]]
+    assert one.execute("UPDATE backups SET data = ?", (b"3",)).rowcount == 1
+    assert one.execute("DELETE FROM backups").rowcount == 1
+    assert two.execute("SELECT * FROM backups").fetchall() == [("a", b"2")]
+
+
+@pytest.mark.usefixtures("shared_store")
+def test_transaction_is_all_or_nothing_and_each_threads_own() -> None:
+    database = opened()
+    with suppress(KeyError), transaction(database):
+        database.execute(INSERT, ("a", b"1"))
+        with transaction(database):
+            database.execute(INSERT, ("b", b"1"))
+        seen: list[object] = []
+        other = threading.Thread(target=lambda: seen.extend(database.execute("SELECT * FROM backups")))
+        other.start()
+        other.join()
+        assert (seen, len(database.execute("SELECT * FROM backups").fetchall())) == ([], 2)
+        raise KeyError
+    assert database.execute("SELECT * FROM backups").fetchall() == []
+
+
+def test_threads_that_start_at_once_make_one_set_of_tables(empty_store: str) -> None:
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(lambda _: opened().execute("SELECT 1"), range(8)))
+    with psycopg.connect(empty_store) as connection:
+        parts = connection.execute("SELECT part, format FROM mendgraph.formats ORDER BY part").fetchall()
+    assert parts == [("store", FORMAT)]
+
+
+def test_making_that_fails_leaves_nothing_half_made(empty_store: str) -> None:
+    assert "syntax error" in refusal(
+        STORE_TABLES._replace(statements=(*STORE_TABLES.statements, "CREATE no such thing"))
+    )
+    with psycopg.connect(empty_store) as connection:
+        assert connection.execute("SELECT 1 FROM pg_namespace WHERE nspname = 'mendgraph'").fetchall() == []
+    opened().execute("SELECT * FROM backups")
+
+
+def test_tables_of_another_version_are_refused(shared_store: str) -> None:
+    opened()
+    for found, reason in (
+        (FORMAT + 1, "a newer mendgraph (format {}, this one knows {}): update mendgraph, or name another database."),
+        (FORMAT - 1, "an older mendgraph (format {}, this one knows {}): finish its runs with that version, or name"),
+    ):
+        run(shared_store, f"UPDATE mendgraph.formats SET format = {found}")  # noqa: S608 - a number
+        assert f"was written by {reason.format(found, FORMAT)}" in refusal()
+
+
+def test_schema_of_somebody_elses_is_left_alone(empty_store: str) -> None:
+    run(empty_store, "CREATE SCHEMA mendgraph", "CREATE TABLE mendgraph.mine (a int)")
+    assert refusal().endswith("is not one of mendgraph: name another database.")
+    run(empty_store, "DROP TABLE mendgraph.mine")
+    opened().execute("SELECT * FROM backups")
+
+
+@pytest.mark.usefixtures("shared_store")
+def test_part_that_grows_gets_what_is_missing_once() -> None:
+    steps = ("CREATE TABLE grown (a int)", "INSERT INTO grown VALUES (1)", "INSERT INTO grown VALUES (2)")
+    for count in (1, 3, 2, 3):
+        close_postgres()
+        opened("w", PostgresTables("grown", count, steps[:count], grow=True))
+    assert opened().execute("SELECT a FROM grown ORDER BY a").fetchall() == [(1,), (2,)]
+
+
+def test_look_at_an_empty_database_makes_no_tables(empty_store: str) -> None:
+    assert server_version(read_url(empty_store)).split(".")[0].isdigit()
+    with psycopg.connect(empty_store) as connection:
+        assert connection.execute("SELECT 1 FROM pg_namespace WHERE nspname = 'mendgraph'").fetchall() == []
+
+
+TABLES = ("calls", "changes", "effects", "backups", "runs")
+
+
+def test_views_have_the_columns_of_the_tables_of_a_file(empty_store: str) -> None:
+    opened()
+    with closing(sqlite3.connect(":memory:")) as own, psycopg.connect(empty_store) as connection:
+        own.executescript(";".join(SQLITE_TABLES))
+        for table in (*TABLES, "dictionary"):
+            names = [row[1] for row in own.execute(f"PRAGMA table_info({table})")]
+            found = connection.execute(
+                "SELECT column_name FROM information_schema.columns"
+                " WHERE table_schema = 'mendgraph' AND table_name = %s ORDER BY ordinal_position",
+                (table,),
+            )
+            assert [name for (name,) in found] == names, table
+
+
+WORD = "-".join(("plum", "51", "orchard"))
+
+
+@pytest.fixture
+def connections(shared_store: str) -> Iterator[Connections]:
+    opened = Connections(read_url(shared_store))
+    yield opened
+    opened.close()
+
+
+def ask(connections: Connections, question: str = "SELECT 1", beginning: str = "BEGIN") -> object:
+    with connections.lent(beginning) as connection:
+        return connection.execute(question.encode()).fetchone()
+
+
+def denied(connections: Connections, question: str = "SELECT 1") -> str:
+    with pytest.raises(StoreError) as caught:
+        ask(connections, question)
+    return str(caught.value)
+
+
+def others(url: str, do: str) -> int:
+    with psycopg.connect(url, autocommit=True, application_name="tests") as admin:
+        found = admin.execute(
+            f"SELECT {do} FROM pg_stat_activity WHERE application_name = 'mendgraph' AND datname = current_database()"  # noqa: S608 - ours
+        )
+        return len(found.fetchall())
+
+
+def test_nobodys_function_takes_the_place_of_the_servers(connections: Connections, shared_store: str) -> None:
+    """On servers before 15 whoever may connect may make functions in `public`."""
+    with psycopg.connect(shared_store, autocommit=True) as admin:
+        admin.execute(
+            "CREATE FUNCTION public.hashtextextended(text, integer) RETURNS bigint LANGUAGE sql AS 'SELECT 7::bigint'"
+        )
+        assert admin.execute("SELECT hashtextextended('w', 0)").fetchone() == (7,)
+    assert ask(connections, "SELECT hashtextextended('w', 0)") != (7,)
+
+
+def test_error_that_somebody_caught_inside_is_no_success(connections: Connections) -> None:
+    with ExitStack() as stack:
+        connection = stack.enter_context(connections.lent("BEGIN"))
+        with pytest.raises(psycopg.Error):
+            connection.execute("SELECT no_such_column")
+        with pytest.raises(StoreError, match="nothing of it was written"):
+            stack.close()
+    assert ask(connections) == (1,)
+
+
+def test_connections_that_died_while_they_lay_idle_are_replaced(connections: Connections, shared_store: str) -> None:
+    with ThreadPoolExecutor(3) as pool:
+        list(pool.map(lambda _: ask(connections, "SELECT pg_sleep(0.05)"), range(3)))
+    assert others(shared_store, "pg_terminate_backend(pid, 60000)") > 0
+    assert [ask(connections) for _ in range(4)] == [(1,)] * 4
+
+
+def test_connection_that_is_cut_off_in_the_middle_is_told(connections: Connections, shared_store: str) -> None:
+    with ExitStack() as stack:
+        stack.enter_context(connections.lent("BEGIN"))
+        others(shared_store, "pg_terminate_backend(pid, 60000)")
+        with pytest.raises(StoreError) as caught:
+            stack.close()
+    assert "the server was stopped, or is starting" in str(caught.value)
+    assert ask(connections) == (1,)
+
+
+@in_sweeps
+def test_wrong_password_is_told_and_never_shown() -> None:
+    with running_postgres() as server:
+        with psycopg.connect(server, autocommit=True) as admin:
+            admin.execute(f"CREATE ROLE guest LOGIN PASSWORD '{WORD}'".encode())
+            (hba,) = admin.execute("SHOW hba_file").fetchone() or ("",)
+            admin.execute("COPY (SELECT 'local all tester trust') TO '" + hba.encode().decode() + "'")
+            with open(hba, "a", encoding="ascii") as rules:
+                rules.write("local all all scram-sha-256\n")
+            admin.execute("SELECT pg_reload_conf()")
+        host = server.partition("host=")[2]
+        right, wrong = (f"postgresql://guest:{quote(word)}@/postgres?host={host}" for word in (WORD, f"not-{WORD}"))
+        said = denied(Connections(read_url(wrong)))
+        opened = Connections(read_url(right))
+        assert ask(opened) == (1,)
+        opened.close()
+    assert "cannot be reached" in said
+    assert WORD not in said
+
+
+def test_text_that_postgresql_cannot_hold_is_stored_without_what_it_refuses(connections: Connections) -> None:
+    with connections.lent("BEGIN") as connection:
+        row = connection.execute("SELECT %s::text, 1.5::numeric, 2::bigint", ("a\0b\ud800",)).fetchone()
+    assert row == ("a\u2400b\ufffd", 1.5, 2)

@@ -1,0 +1,328 @@
+"""Runs whose store is shared: many at once on few connections, on several machines, and what is cut off meanwhile."""
+
+import os
+import shutil
+import signal
+import subprocess
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing, suppress
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote, unquote
+
+import psycopg
+import pytest
+
+from mendgraph import RunResult, list_runs, resume_run, run_task
+from mendgraph.nodes.call_model.model import Call
+from mendgraph.nodes.execute_tools.files.deadline import pause
+from mendgraph.nodes.execute_tools.journal.journal import Journal
+from mendgraph.nodes.execute_tools.store.database import read_url
+from mendgraph.nodes.execute_tools.store.postgres import MOST_CONNECTIONS, Connections, close_postgres, connections_to
+from mendgraph.nodes.execute_tools.store.run_folder import give_workspace_name, workspace_folder, workspace_name
+from mendgraph.nodes.execute_tools.store.run_lock import Owner
+from mendgraph.nodes.records import ModelReply, OutcomeKind, ProviderFailure
+from tests.doubles.history_model import HistoryModel
+from tests.doubles.replies import Say
+from tests.doubles.wire import Wire
+from tests.extent import in_sweeps
+from tests.postgres import SETTINGS, _wait_for, _who, postgres_programs, running_postgres
+from tests.sandboxes import needs_sandbox
+from tests.surfaces.runs.run_plays import LINES, context, listed, played, project, tree, use
+from tests.surfaces.terminal.stopping import mendgraph, stalled_endpoint
+
+WORD = "-".join(("plum", "51", "orchard"))
+
+
+class Disturbed(HistoryModel):
+    """Something happens while the model thinks about its third reply."""
+
+    def __init__(self, happens: Callable[[], None]) -> None:
+        super().__init__(LINES)
+        self._happens: Callable[[], None] | None = happens
+
+    def complete(self, call: Call, on_text: Callable[[str], None]) -> ModelReply | ProviderFailure:
+        if self._happens and sum(message["role"] == "assistant" for message in call.prompt.messages) == 2:
+            happens, self._happens = self._happens, None
+            happens()
+        return super().complete(call, on_text)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    return project(tmp_path / "project")
+
+
+def ended(result: object) -> tuple[OutcomeKind, str]:
+    assert isinstance(result, RunResult), result
+    return result.outcome.kind, result.outcome.reason
+
+
+FINISHED = (OutcomeKind.FINISHED, "answered")
+FAILED = (OutcomeKind.SYSTEM_ERROR, "store_failed")
+
+
+# --- Many at once
+
+
+@in_sweeps
+def test_fifty_runs_at_once_share_few_connections(shared_store: str, tmp_path: Path) -> None:
+    folders = [tmp_path / str(number) for number in range(50)]
+    for each in folders:
+        each.mkdir()
+
+    def work(each: Path) -> tuple[OutcomeKind, str]:
+        return ended(run_task("Hello", context(each, audit=False), model=HistoryModel((Say("Hi."),))))
+
+    with ThreadPoolExecutor(50) as pool:
+        assert list(pool.map(work, folders)) == [FINISHED] * 50
+    with psycopg.connect(shared_store) as admin:
+        (open_now,) = admin.execute(
+            "SELECT count(*) FROM pg_stat_activity"
+            " WHERE application_name = 'mendgraph' AND datname = current_database()"
+        ).fetchone() or (0,)
+        (runs,) = admin.execute("SELECT count(DISTINCT workspace) FROM mendgraph.all_runs").fetchone() or (0,)
+    assert (open_now <= MOST_CONNECTIONS + 1, runs) == (True, 50)
+    assert [len(listed(each)) for each in folders[:3]] == [1, 1, 1]
+
+
+# --- Cut off
+
+
+class Server:
+    """A server that a test may stop and start again."""
+
+    def __init__(self, url: str) -> None:
+        self.url, self._folder = url, Path(unquote(url.partition("host=")[2]))
+        self._again: subprocess.Popen[str] | None = None
+
+    def stop(self) -> None:
+        """Stop it; whoever is connected is cut off."""
+        pid = int(Path(self._folder, "data", "postmaster.pid").read_text(encoding="ascii").split()[0])
+        os.kill(pid, signal.SIGINT)
+        while Path(self._folder, "data", "postmaster.pid").exists():
+            pause(0.01)
+        if self._again is not None:
+            self._again.wait(60)
+
+    def start(self) -> None:
+        """Start it again, where it was."""
+        user, group = _who()
+        settings = [f"-c{name}={value}" for name, value in SETTINGS.items()]
+        command = [f"{postgres_programs()}/postgres", "-D", f"{self._folder}/data", "-k", str(self._folder), *settings]
+        log = Path(self._folder, "log")
+        with log.open("ab") as output:
+            self._again = subprocess.Popen(
+                command, stdin=subprocess.DEVNULL, stdout=output, stderr=output, user=user, group=group, text=True
+            )
+        _wait_for(self.url, self._again, log)
+
+    def close(self) -> None:
+        """Stop it for good."""
+        if self._again is not None:
+            with suppress(ProcessLookupError):
+                self._again.send_signal(signal.SIGINT)
+            self._again.wait(60)
+
+
+@in_sweeps
+def test_server_that_stops_in_the_middle_is_waited_for_and_then_ends_the_run_and_nothing_is_lost(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = project(tmp_path / "whole")
+    played(whole)
+    with running_postgres() as url:
+        server = Server(url)
+        monkeypatch.setenv("MENDGRAPH_STORE_URL", url)
+        try:
+
+            def start_anew() -> None:
+                server.stop()
+                starting.start()
+
+            starting = threading.Timer(0.5, server.start)
+            other = project(tmp_path / "other")
+            assert ended(run_task("Mend add.", context(other), model=Disturbed(start_anew))) == FINISHED
+            assert tree(other) == tree(whole)
+            starting.join()
+            monkeypatch.setattr("mendgraph.nodes.execute_tools.store.postgres.LONGEST_RESTART_S", 0.0)
+            result = run_task("Mend add.", context(folder), model=Disturbed(server.stop), thread_id="r")
+            assert ended(result) == FAILED
+            assert "The shared store 'postgres' on " in result.outcome.message
+            refused = list_runs(str(folder))
+            assert "cannot be reached" in getattr(refused, "message", "")
+            server.start()
+            assert ended(resume_run("r", str(folder), model=HistoryModel(LINES))) == FINISHED
+            assert tree(folder) == tree(whole)
+            assert [changes.step for changes in Journal(str(workspace_folder(str(folder)))).changes_of("r")] == [
+                5,
+                4,
+                3,
+                2,
+            ]
+        finally:
+            close_postgres()
+            server.close()
+
+
+CUTS = range(90, 450, 15)
+"""What of all that a run sends to the server, once it is at work, does not arrive, or is not answered."""
+
+
+@in_sweeps
+@pytest.mark.parametrize("late", [False, True])
+def test_run_whose_wire_is_cut_goes_on_wherever_that_is(
+    shared_store: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, late: bool
+) -> None:
+    whole = project(tmp_path / "whole")
+    played(whole)
+    for at in CUTS:
+        cut = project(tmp_path / str(at))
+        with closing(Wire(shared_store, at, late=late)) as wire:
+            monkeypatch.setenv("MENDGRAPH_STORE_URL", wire.url)
+            result = run_task("Mend add.", context(cut), model=HistoryModel(LINES), thread_id=f"r{at}")
+            close_postgres()
+        assert (ended(result), tree(cut) == tree(whole)) == (FINISHED, True), (at, result.outcome)
+        monkeypatch.setenv("MENDGRAPH_STORE_URL", shared_store)
+        steps = [changes.step for changes in Journal(str(workspace_folder(str(cut)))).changes_of(f"r{at}")]
+        assert (steps, sum(message.text == "It adds now." for message in result.messages)) == ([5, 4, 3, 2], 1), at
+
+
+@in_sweeps
+def test_wire_through_which_nothing_comes_ends_the_run_in_time_and_nothing_is_lost(
+    shared_store: str, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = project(tmp_path / "whole")
+    played(whole)
+    monkeypatch.setattr("mendgraph.nodes.execute_tools.store.postgres.LONGEST_RESTART_S", 0.0)
+    monkeypatch.setattr("mendgraph.nodes.execute_tools.store.postgres.LONGEST_WAIT_S", 0.5)
+    with closing(Wire(shared_store)) as wire:
+        monkeypatch.setenv("MENDGRAPH_STORE_URL", f"{wire.url}?connect_timeout=2")
+        result = run_task("Mend add.", context(folder), model=Disturbed(wire.hang), thread_id="r")
+        assert ended(result) == FAILED
+        assert "it cannot be reached" in result.outcome.message
+        wire.mend()
+        assert ended(resume_run("r", str(folder), model=HistoryModel(LINES))) == FINISHED
+        assert tree(folder) == tree(whole)
+        close_postgres()
+
+
+@in_sweeps
+def test_process_that_lost_the_workspace_changes_nothing_more_and_another_goes_on(
+    shared_store: str, folder: Path, tmp_path: Path
+) -> None:
+    whole = project(tmp_path / "whole")
+    played(whole)
+    url = read_url(shared_store)
+    elsewhere = Connections(url).locks
+    trees: list[Any] = []
+
+    def lose_it() -> None:
+        connection = connections_to(url).locks._connection
+        assert connection is not None
+        with psycopg.connect(shared_store, autocommit=True) as admin:
+            admin.execute("SELECT pg_terminate_backend(%s, 60000)", (connection.info.backend_pid,))
+        assert elsewhere.take(str(workspace_name(str(workspace_folder(str(folder))))), Owner("r", host="far away"))
+        trees.append(tree(folder))
+
+    result = run_task("Mend add.", context(folder), model=Disturbed(lose_it), thread_id="r")
+    assert ended(result) == FAILED
+    assert result.outcome.message.startswith("This process lost its lock on the workspace")
+    assert tree(folder) == trees[0]
+    busy = resume_run("r", str(folder), model=HistoryModel(LINES))
+    assert ended(busy) == (OutcomeKind.SYSTEM_ERROR, "workspace_busy")
+    elsewhere.release(str(workspace_name(str(workspace_folder(str(folder))))))
+    elsewhere.connections.close()
+    assert ended(resume_run("r", str(folder), model=HistoryModel(LINES))) == FINISHED
+    assert tree(folder) == tree(whole)
+
+
+def test_thread_is_at_work_on_one_machine_and_goes_on_on_another_when_that_is_killed(
+    shared_store: str, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The other machine is a process with a copy of the workspace and a data folder of its own."""
+    name = "ann/notes"
+    there = folder.parent / "there" / "project"
+    shutil.copytree(folder, there)
+    monkeypatch.setenv("MENDGRAPH_DATA_DIR", str(there.parent / "data"))
+    assert give_workspace_name(str(workspace_folder(str(there))), name) is None
+    monkeypatch.setenv("MENDGRAPH_DATA_DIR", str(folder.parent / "data"))
+    assert give_workspace_name(str(workspace_folder(str(folder))), name) is None
+    with stalled_endpoint("I think hard") as base_url, mendgraph(there, base_url, "--json", "Look here.") as other:
+        run = first_run(folder, other.pid)
+        busy = resume_run(run, str(folder), model=HistoryModel((Say("Hi."),)))
+        assert ended(busy) == (OutcomeKind.SYSTEM_ERROR, "workspace_busy")
+        assert isinstance(busy, RunResult)
+        assert f"process {other.pid}" in busy.outcome.message
+        other.send(signal.SIGKILL)
+        other.end()
+    result = resume_run(run, str(folder), model=HistoryModel((Say("Hi."),)))
+    while isinstance(result, RunResult) and result.outcome.reason == "workspace_busy":
+        result = resume_run(run, str(folder), model=HistoryModel((Say("Hi."),)))  # the server hears of the end at once
+    assert ended(result) == FINISHED
+    assert shared_store
+
+
+def first_run(folder: Path, pid: int) -> str:
+    """The id of the only run of the workspace, once its process has taken the workspace and written it down."""
+    while True:
+        os.kill(pid, 0)  # it is at work still
+        pause(0.02)
+        runs = list_runs(str(folder))
+        if isinstance(runs, tuple) and runs and runs[0].standing == "working":
+            return runs[0].run_id
+
+
+# --- What is stored
+
+
+def test_neither_the_password_nor_a_secret_is_in_the_database_or_in_what_is_told(
+    shared_store: str, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    beginning, _, options = shared_store.partition("?")
+    url = f"{beginning.replace('tester@', f'tester:{quote(WORD)}@')}?{options}"
+    monkeypatch.setenv("MENDGRAPH_STORE_URL", url)
+    lines = (*LINES[:-1], Say(f"The password is {WORD}, and {quote(WORD)}."))
+    result = run_task(f"Use {WORD} to mend add.", context(folder), model=HistoryModel(lines))
+    assert ended(result) == FINISHED
+    assert WORD not in repr(result)
+    with psycopg.connect(shared_store) as admin:
+        tables = admin.execute(
+            "SELECT relname FROM pg_class WHERE relnamespace = to_regnamespace('mendgraph') AND relkind = 'r'"
+        )
+        for (table,) in tables.fetchall():
+            for row in admin.execute(f"SELECT * FROM mendgraph.{table}".encode()):  # noqa: S608 - ours
+                assert WORD.encode() not in b" ".join(
+                    each if isinstance(each, bytes) else str(each).encode() for each in row
+                )
+    close_postgres()
+
+
+@pytest.mark.usefixtures("any_store")
+def test_any_name_and_any_text_come_back(folder: Path, any_store: str) -> None:
+    request = "Look \ue000 at it: 'x' %s ?"
+    for thread in ("a:b", "é\ue000", "'; DROP TABLE runs; --", "%s?"):
+        result = run_task(request, context(folder), model=HistoryModel((Say("Done \ue000 it."),)), thread_id=thread)
+        assert ended(result) == FINISHED
+        runs = list_runs(str(folder))
+        assert isinstance(runs, tuple)
+        assert (runs[0].run_id, runs[0].request, runs[0].standing) == (thread, request, "finished")
+        assert result.messages[0].text == request
+
+    result = run_task("Look.", context(folder), model=HistoryModel((Say("Done."),)), thread_id="\ud800")
+    assert ended(result) == (FINISHED if any_store == "postgresql" else FAILED)
+
+
+# --- What a command learns
+
+
+@needs_sandbox
+@pytest.mark.usefixtures("shared_store")
+def test_no_program_learns_where_the_store_is(folder: Path) -> None:
+    calls = ("run_command", {"argv": ["env"]})
+    model = HistoryModel((use(calls), Say("Done.")))
+    result = run_task("Look.", context(folder, allowed_programs=("env",), mode="auto"), model=model)
+    (shown,) = [message.text for message in result.messages if message.type == "tool"]
+    assert ("PATH=" in shown, "MENDGRAPH" in shown) == (True, False)

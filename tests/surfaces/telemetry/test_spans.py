@@ -1,0 +1,150 @@
+"""What is observed of a run, as spans."""
+
+import asyncio
+from typing import Any
+
+import pytest
+from opentelemetry.trace import StatusCode
+
+from mendgraph.graph.telemetry.spans import RunSpan, at_work, observed_call, provider_of, run_observer
+from mendgraph.nodes.call_model.endpoint import Endpoint, ModelChoice
+from mendgraph.nodes.call_model.model import Call, Model
+from mendgraph.nodes.call_model.prompts.prompt import Prompt
+from mendgraph.nodes.execute_tools.registry import ToolOutput
+from mendgraph.nodes.execute_tools.tool_run import ToolRun
+from mendgraph.nodes.records import (
+    ModelReply,
+    Outcome,
+    OutcomeKind,
+    ProviderErrorKind,
+    ProviderFailure,
+    StopReason,
+    ToolCall,
+    ToolError,
+    ToolErrorCode,
+)
+from tests.surfaces.telemetry.conftest import Told
+
+
+def begun(conversation: str = "t") -> RunSpan:
+    run = run_observer(conversation, str)
+    assert run is not None
+    return run
+
+
+def test_half_a_surrogate_pair_is_told_as_a_question_mark(told: Told) -> None:
+    """An exporter cannot write it, and would drop all the spans that it sends together."""
+    with begun("t\ud800"):
+        pass
+    assert (told.spans[0].attributes or {})["gen_ai.conversation.id"] == "t?"
+
+
+@pytest.mark.parametrize(("kind", "code"), [("BUDGET_STOP", StatusCode.UNSET), ("SYSTEM_ERROR", StatusCode.ERROR)])
+def test_outcome_is_told_without_its_words(kind: str, code: StatusCode, told: Told) -> None:
+    outcome = Outcome(kind=OutcomeKind(kind), reason=StopReason.REFUSED, message="secret words", answer="secret words")
+    with begun() as run:
+        run.node_ended(kind, {"outcome": outcome})
+    assert told.spans[0].status.status_code is code
+    assert (told.spans[0].attributes or {})["mendgraph.outcome.reason"] == "refused"
+    assert "secret words" not in told.text()
+
+
+PROMPT = Prompt(messages=({"role": "user", "content": "Look."},))
+CHAT = Call(prompt=PROMPT, max_output_tokens=9, timeout_s=1.0)
+FAILURE = ProviderFailure(kind=ProviderErrorKind.TIMEOUT, message="secret words")
+
+
+class Mine(Model):
+    """A model that gives back what it was made with."""
+
+    def __init__(self, result: Any) -> None:
+        self.result = result
+
+    async def acomplete(self, call: Call, on_text: Any) -> Any:
+        return self.complete(call, on_text)
+
+    def complete(self, call: Call, on_text: Any) -> Any:
+        on_text(str(call.max_output_tokens))
+        return self.result
+
+
+def reply_of(model: Mine, wanted: ModelChoice, *, own: bool = False, in_loop: bool = True) -> Any:
+    """What comes of one call."""
+    heard: list[str] = []
+    with begun() as run, at_work(run):
+        observed = run.model(model, wanted, own=own)
+        if in_loop:
+            result: Any = asyncio.run(observed.acomplete(CHAT, heard.append))
+        else:
+            result = observed.complete(CHAT, heard.append)
+    assert heard == ["9"]
+    return result
+
+
+def test_parts_of_input_and_output_are_told_where_there_are_any(told: Told) -> None:
+    parts: dict[str, Any] = {"cached_tokens": 5, "cache_write_tokens": 3, "reasoning_tokens": 2}
+    for more in (parts, {}):
+        reply_of(
+            Mine(ModelReply(input_tokens=9, output_tokens=4, **more)), ModelChoice(model="m", base_url=None), own=True
+        )
+    names = ("cache_read.input_tokens", "cache_creation.input_tokens", "reasoning.output_tokens")
+    chats = [span.attributes or {} for span in told.spans if span.name == "chat m"]
+    found = [[chat.get(f"gen_ai.usage.{name}") for name in names] for chat in chats]
+    assert found == [[5, 3, 2], [None, None, None]]
+
+
+CALL = ToolCall(call_id="c", tool="mine", arguments={"a": 1}, raw_arguments="{}")
+
+
+@pytest.mark.parametrize("in_loop", [False, True], ids=["sync", "async"])
+def test_failed_call_of_a_model_has_its_kind_and_no_words(told: Told, in_loop: bool) -> None:
+    wanted = ModelChoice(model="m", base_url="http://h.example/v1")
+    assert reply_of(Mine(FAILURE), wanted, in_loop=in_loop) is FAILURE
+    chat = told.named("chat m")
+    assert (chat.status.status_code, (chat.attributes or {})["error.type"]) == (StatusCode.ERROR, "timeout")
+    assert "secret words" not in told.text()
+
+
+def test_model_of_the_users_own_is_named_by_its_reply(told: Told) -> None:
+    unnamed = ModelChoice(model=None, base_url=None)
+    reply_of(Mine(ModelReply(model="mine-7b")), unnamed, own=True)
+    assert reply_of(Mine("nonsense"), unnamed, own=True) == "nonsense"
+    chat, broken = (span.attributes or {} for span in told.spans if span.name == "chat")
+    assert (chat["gen_ai.provider.name"], chat["gen_ai.response.model"]) == ("custom", "mine-7b")
+    assert broken["error.type"] == "invalid_reply"
+
+
+PROVIDERS = {
+    "": "openai",
+    "openai": "openai",
+    "anthropic": "anthropic",
+    "bedrock": "aws.bedrock",
+    "bedrock_converse": "aws.bedrock",
+    "anthropic_bedrock": "aws.bedrock",
+    "google_vertexai": "gcp.vertex_ai",
+    "google_anthropic_vertex": "gcp.vertex_ai",
+    "google_genai": "gcp.gemini",
+    "azure_openai": "azure.ai.openai",
+    "ibm": "ibm.watsonx.ai",
+    "mistralai": "mistral_ai",
+    "xai": "x_ai",
+}
+
+
+def test_provider_has_the_name_of_the_conventions() -> None:
+    assert {name: provider_of(Endpoint(model="m", provider=name)) for name in PROVIDERS} == PROVIDERS
+    assert provider_of(Endpoint(model="local", embedded=True)) == "llama.cpp"
+    assert provider_of(None) == "custom"
+
+
+def test_failed_call_of_a_tool_has_its_code_and_no_words(told: Told) -> None:
+    failure = ToolOutput.failed(ToolError(code=ToolErrorCode.TIMEOUT, message="secret words"))
+    with begun() as run, at_work(run), observed_call(CALL) as ended:
+        ended(ToolRun("c", "mine", failure, attempts=2))
+    tool = told.named("execute_tool mine").attributes or {}
+    assert (tool["mendgraph.tool.attempts"], tool["error.type"]) == (2, "timeout")
+    assert "secret words" not in told.text()
+
+
+def test_process_without_a_tracer_observes_nothing() -> None:
+    assert run_observer("t", str) is None

@@ -1,0 +1,265 @@
+"""The commands of a chat, on a scripted model in a real workspace."""
+
+import json
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from prompt_toolkit.application import create_app_session
+from prompt_toolkit.input import create_pipe_input
+from prompt_toolkit.output import DummyOutput
+
+from mendgraph.graph.configuration.context import AgentContext
+from mendgraph.graph.terminal.chat import COMMANDS, KEYS, _files, chat, prompt_for, terminal_prompt
+from mendgraph.graph.terminal.process_end import ExitCode
+from mendgraph.graph.terminal.turns import Turns
+from mendgraph.nodes.execute_tools.store.run_folder import workspace_folder_path
+from tests.surfaces.terminal.played_terminal import BUG, FIX, READ, Terminal
+from tests.surfaces.terminal.signalled_models import STOPPING, Interrupted, Terminated, TerminatedTwice
+
+COMMENT = 'tool: edit_file({"path": "calc.py", "old_str": "a + b", "new_str": "a + b  # sum"})'
+PLAN = 'tool: update_plan({"steps": [{"title": "Look\\u001b[2J", "status": "done"}, {"title": "Mend"}]})'
+DIFF = "--- a/calc.py\n+++ b/calc.py\n@@ -1,2 +1,2 @@\n def add(a, b):\n-    return a - b\n+    return a + b\n"
+
+
+def talked(folder: Path, script: Sequence[str], lines: Sequence[str], **options: Any) -> Terminal:
+    terminal = Terminal(folder, script, lines=lines, **options)
+    assert chat(terminal.setup) is ExitCode.FINISHED
+    return terminal
+
+
+def test_undo_takes_back_turn_by_turn_and_the_model_hears_of_it(tmp_path: Path) -> None:
+    script = [FIX, "Fixed.", COMMENT, "Said.", "Hello."]
+    lines = ["fix", "comment", "/undo", "/diff", "/undo", "/undo", "and now?"]
+    terminal = Terminal(tmp_path, script, lines=lines)
+    model = terminal.setup.session_options["model"]
+    assert chat(terminal.setup) is ExitCode.FINISHED
+    assert terminal.calc.read_text(encoding="utf-8") == BUG
+    assert terminal.out.count("restored calc.py\n") == 2
+    assert f"restored calc.py\n{DIFF}restored calc.py\nnothing to undo: " in terminal.out
+    note = "(I took back your changes of these files, so look at them anew: calc.py.)\n\n"
+    assert f"{note}and now?" in [message["content"] for message in model.calls[-1].prompt.messages]
+    assert terminal.err == f"mendgraph: run {tmp_path.name}; go on with: {terminal.chat}\n"
+
+
+def test_model_is_shown_and_changed_from_the_next_turn_on(tmp_path: Path) -> None:
+    terminal = Terminal(
+        tmp_path, [FIX, "Fixed.", READ, "It adds."], lines=["fix", "/model", "/model b", "see", "/usage"]
+    )
+    environment = {"OPENAI_BASE_URL": "http://me:secret@llm.test/v1"}
+    setup = replace(
+        terminal.setup, environment=environment, context=terminal.setup.context.model_copy(update={"model": "a"})
+    )
+    assert chat(setup) is ExitCode.FINISHED
+    assert "model: a at http://llm.test/v1\nmodel: b at http://llm.test/v1, from the next turn on\n" in terminal.out
+    assert "API Usage Stats:\n  Calls: 4/100\n  Turn Calls: 2/10\n" in terminal.out
+    assert "secret" not in terminal.out
+
+
+def test_address_does_not_go_to_another_provider_with_its_key(tmp_path: Path) -> None:
+    terminal = Terminal(tmp_path, [], lines=["/model openai:b", "/model anthropic:c", "/model"])
+    context = terminal.setup.context.model_copy(update={"model": "a", "base_url": "http://llm.test/v1"})
+    assert chat(replace(terminal.setup, context=context)) is ExitCode.FINISHED
+    assert "model: b at http://llm.test/v1, from" in terminal.out
+    assert terminal.out.count("model: anthropic:c") == 2
+    assert "anthropic:c at" not in terminal.out
+
+
+def test_another_mode_and_another_thread(tmp_path: Path) -> None:
+    lines = ["hi", "/mode", "/mode ask", "fix", "/undo", "/clear", "/usage", "again"]
+    terminal = Terminal(tmp_path, ["Hello.", FIX, "I may not.", "Once more."], lines=lines)
+    model = terminal.setup.session_options["model"]
+    assert chat(terminal.setup) is ExitCode.FINISHED
+    assert "mode: auto\nmode: ask, from the next turn on\n" in terminal.out
+    assert terminal.calc.read_text(encoding="utf-8") == BUG
+    assert "a new conversation begins; " in terminal.out
+    assert "API Usage Stats:\n  Calls: 0/100\n" in terminal.out
+    assert "hi" not in [message["content"] for message in model.calls[-1].prompt.messages]
+
+
+def test_ctrl_c_ends_a_turn_but_not_the_chat(tmp_path: Path) -> None:
+    terminal = Terminal(tmp_path, ["Hello.", "I wait", "Here again."], model=Interrupted, lines=["hi", "wait", "and?"])
+    assert chat(terminal.setup) is ExitCode.FINISHED
+    assert terminal.err.startswith(STOPPING)
+    assert terminal.out.count("FINISHED (answered): No file was changed.\n") == 2
+    assert terminal.out.count("BUDGET_STOP (cancelled): The run was stopped by you (Ctrl-C).\n") == 1
+    assert "mendgraph: Here again.\n" in terminal.out
+
+
+@pytest.mark.parametrize("model", [Terminated, TerminatedTwice])
+def test_sigterm_ends_the_chat_with_its_turn(tmp_path: Path, model: type[Interrupted]) -> None:
+    terminal = Terminal(tmp_path, [READ, "I wait", "Here again."], model=model, lines=["wait", "and?"])
+    assert chat(terminal.setup) is ExitCode.TERMINATED
+    assert (terminal.asked, "API Usage Stats:" in terminal.out) == (["You: "], True)
+
+
+def test_only_files_that_a_model_may_read_are_offered(tmp_path: Path) -> None:
+    for name in ("calc.py", ".env", "ignored.log", ".gitignore"):
+        (tmp_path / name).write_text("*.log\n", encoding="utf-8")
+    (tmp_path / "pkg").mkdir()
+    (tmp_path / "pkg" / "new.py").touch()
+    assert _files(AgentContext(workspace=str(tmp_path))) == [".gitignore", "calc.py", "pkg/new.py"]
+
+
+def test_undo_works_where_a_question_was_left_open(tmp_path: Path) -> None:
+    answers = iter("y")
+
+    def ask(_: str) -> str:
+        for answer in answers:
+            return answer
+        raise KeyboardInterrupt
+
+    script, lines = [FIX, "Fixed.", COMMENT, "Hello."], ["fix", "more", "/undo", "hi"]
+    terminal = Terminal(tmp_path, script, lines=lines, context={"mode": "ask"})
+    assert chat(replace(terminal.setup, ask=ask)) is ExitCode.FINISHED
+    assert ("restored calc.py\n" in terminal.out, "mendgraph: Hello.\n" in terminal.out) == (True, True)
+    assert terminal.calc.read_text(encoding="utf-8") == BUG
+
+
+def test_undo_leaves_a_file_that_somebody_else_has_changed_since(tmp_path: Path) -> None:
+    def lines() -> Iterator[str]:
+        yield "//fix"
+        (tmp_path / "calc.py").write_text("mine\n")
+        yield "/undo 1"
+        yield " "
+
+    terminal = Terminal(tmp_path, [FIX, "Fixed."], lines=lines())
+    assert chat(terminal.setup) is ExitCode.FINISHED
+    assert terminal.err.startswith("mendgraph: Nothing was restored. ")
+    assert terminal.calc.read_text() == "mine\n"
+
+
+def test_plan_and_changes_are_shown_as_they_stand(tmp_path: Path) -> None:
+    terminal = talked(tmp_path, [PLAN, "Later."], ["/diff", "/undo", "/plan", "plan it", "/plan", "/HELP", "/quit"])
+    assert terminal.out.startswith("no file is changed\nnothing to undo: ")
+    assert "there is no plan: the model has made none\n" in terminal.out
+    assert "\n[x] Look\\x1b[2J\n[ ] Mend\n" in terminal.out
+    assert [name for name in COMMANDS if f"\n{name}" not in terminal.out] == []
+    assert [each for each in KEYS if each[:20] not in terminal.out] == []
+
+
+def test_store_that_cannot_be_read_is_told_by_the_commands_that_need_it(tmp_path: Path) -> None:
+    store = Path(workspace_folder_path(str(tmp_path)), "store.sqlite")
+    store.parent.mkdir(parents=True, exist_ok=True)
+    store.write_bytes(b"no database at all" * 100)
+    told = talked(tmp_path, [], ["/diff", "/undo", "/plan"]).err.splitlines()
+    assert [line.partition(" (file is")[0] for line in told] == [
+        f"mendgraph: The database {str(store)!r} is damaged, or no database at all"
+    ] * 3
+
+
+def test_history_that_cannot_be_kept_is_told_once(tmp_path: Path) -> None:
+    folder = Path(workspace_folder_path(str(tmp_path)))
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    folder.write_text("no folder")
+    terminal = Terminal(tmp_path, [])
+    with create_pipe_input() as keys, create_app_session(keys, DummyOutput()), Turns(terminal.setup) as turns:
+        read = terminal_prompt(turns, terminal.setup.display)
+        keys.send_text("one\rtwo\r")
+        assert [read("You: "), read("You: ")] == ["one", "two"]
+    assert terminal.err.count("mendgraph: requests are not kept for the next chat: ") == 1
+    assert terminal.out.startswith(f"mendgraph chat in {tmp_path}; /help lists the commands\n\n")
+
+
+# --- What a line of the person means
+
+NO_STEP = "/undo takes the number of a step"
+WRONG = {
+    "/model a b": "/model takes one name, and there is 'b' as well.",
+    "/model gpt": "Model 'gpt' needs an endpoint: ",
+    "/model local": "The embedded model is not on this machine: `mendgraph model pull` fetches it.",
+    "/mode yolo": "/mode takes one of read-only, ask, auto.",
+    "/add": "/add takes the name of a file: /add README.md",
+    "/add .env": "",
+    "/diff now": "/diff takes no arguments, and there is 'now'.",
+    "/undo 1 2": NO_STEP,
+    "/undo -1": NO_STEP,
+    "/undo \u0661": NO_STEP,
+    f"/undo {'9' * 10}": NO_STEP,
+    "/undoo": "There is no command /undoo. Did you mean /undo? With another / before it the line goes to the model.",
+    "/": "There is no command /. /help lists them. With another / before it the line goes to the model.",
+    "/etc/hosts is wrong": "There is no command /etc/hosts.",
+}
+
+
+def test_command_that_is_wrong_is_one_line_and_nothing_is_sent(tmp_path: Path) -> None:
+    (tmp_path / ".env").write_text("KEY=hush\n", encoding="utf-8")
+    terminal = talked(tmp_path, [], list(WRONG))
+    for line, (problem, said) in zip(WRONG, zip(WRONG.values(), terminal.err.splitlines(), strict=True), strict=True):
+        assert (line, said[: len(problem) + 11]) == (line, f"mendgraph: {problem}")
+    assert terminal.setup.session_options["model"].calls == []
+    told = [json.loads(line) for line in talked(tmp_path, [], list(WRONG), as_json=True).out.splitlines()]
+    assert [set(each) for each in told] == [{"error"}] * len(WRONG)
+
+
+def test_added_file_is_read_with_the_next_request_and_forgotten_with_the_conversation(tmp_path: Path) -> None:
+    (tmp_path / "Makefile").write_text("all:\n\ttrue\n", encoding="utf-8")
+    lines = ["/add Makefile", "/clear", "hello", "/add @Makefile", "see"]
+    terminal = Terminal(tmp_path, ["Hello.", "It has one goal."], lines=lines)
+    model = terminal.setup.session_options["model"]
+    assert chat(terminal.setup) is ExitCode.FINISHED
+    assert "Makefile (11 bytes) is read with the next request\n" in terminal.out
+    assert "→ read_file Makefile  2 lines\n" in terminal.out
+    assert model.calls[0].prompt.messages[-1]["content"] == "hello"
+    assert "(Read './Makefile' first.)\n\nsee" in [message["content"] for message in model.calls[-1].prompt.messages]
+
+
+def test_persons_own_command_is_shown_and_the_end_of_its_output_told_to_the_model(tmp_path: Path) -> None:
+    printed = "!printf 'x%.0s' $(seq 9000); echo end"
+    lines = ["!echo out; echo $KEY >&2; pwd; exit 3", printed, "see", "!!no command"]
+    terminal = Terminal(tmp_path, ["I see.", "So be it."], lines=lines, said="")
+    model = terminal.setup.session_options["model"]
+    environment = {"SHELL": "/bin/sh", "KEY": "\x1b[2Jseen", "PATH": os.environ["PATH"]}
+    assert chat(replace(terminal.setup, environment=environment)) is ExitCode.FINISHED
+    shown = ("out\n", "\\x1b[2Jseen\n", f"{tmp_path}\n", "exit code 3;", "x" * 9_000)
+    assert [said for said in shown if said not in terminal.out] == []
+    told = [str(message["content"]) for message in model.calls[-1].prompt.messages]
+    (request,) = [each for each in told if each.endswith("\n\nsee")]
+    assert ("(I ran `echo out; " in request, f"at its end:\n{'x' * 7_996}end\n)" in request) == (True, True)
+    assert "!no command" in told
+
+
+def test_empty_command_and_a_shell_that_is_not_there_are_told(tmp_path: Path) -> None:
+    terminal = Terminal(tmp_path, [], lines=["!", "!true"], said="")
+    assert chat(replace(terminal.setup, environment={"SHELL": "/nowhere/sh"})) is ExitCode.FINISHED
+    empty, absent = terminal.err.splitlines()
+    assert empty == "mendgraph: ! takes a command of your shell: !git status"
+    assert "/nowhere/sh" in absent
+
+
+def test_ctrl_c_ends_the_persons_command_and_the_chat_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(*_: object) -> bool:
+        raise KeyboardInterrupt
+
+    terminal = Terminal(tmp_path, ["I see."], lines=["!sleep 60", "see"], said="")
+    monkeypatch.setattr("mendgraph.graph.terminal.chat.read_until", interrupted)
+    assert chat(terminal.setup) is ExitCode.FINISHED
+    assert ("stopped by you (Ctrl-C);" in terminal.out, "mendgraph: I see.\n" in terminal.out) == (True, True)
+
+
+def test_text_that_is_piped_into_a_chat_gets_no_shell(tmp_path: Path) -> None:
+    terminal = Terminal(tmp_path, ["I see."], lines=["!touch made"])
+    model = terminal.setup.session_options["model"]
+    assert chat(terminal.setup) is ExitCode.FINISHED
+    assert not (tmp_path / "made").exists()
+    assert model.calls[0].prompt.messages[-1]["content"] == "!touch made"
+
+
+PROMPTS: tuple[tuple[str, bool, tuple[bool, bool], bool], ...] = (
+    ("xterm-256color", False, (True, True), True),
+    ("dumb", False, (True, True), False),
+    ("xterm", True, (True, True), False),
+    ("xterm", False, (True, False), False),
+    ("xterm", False, (False, True), False),
+)
+
+
+def test_only_a_real_terminal_has_a_prompt(tmp_path: Path) -> None:
+    for term, as_json, ttys, expected in PROMPTS:
+        setup = replace(Terminal(tmp_path, [], as_json=as_json).setup, environment={"TERM": term})
+        streams: list[Any] = [SimpleNamespace(isatty=lambda tty=tty: tty) for tty in ttys]
+        assert (prompt_for(setup, *streams) is terminal_prompt) is expected, (term, as_json, ttys)

@@ -1,0 +1,299 @@
+"""The command line: what is a task, how each mistake is answered, and what is loaded for it."""
+
+import io
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer
+
+from mendgraph.graph import cli
+from mendgraph.graph.configuration.settings import MOST
+from mendgraph.graph.fleet.serving.admission import open_admitter
+from mendgraph.graph.fleet.serving.tenants import token_hash
+from mendgraph.graph.terminal.output_lines import line_schema, object_schema
+from mendgraph.nodes.records import StopReason
+from tests.architecture.product import ROOT
+from tests.surfaces.conftest import Command, Typed
+
+BUG = "def add(a, b):\n    return a - b\n"
+FIXED = BUG.replace("-", "+")
+FIX = 'tool: edit_file({"path": "calc.py", "old_str": "a - b", "new_str": "a + b"})'
+AGENTS = 'tool: write_file({"path": "AGENTS.md", "content": "x"})'
+MENDING = ("--protocol", "text", "Fix it")
+SAYS = (FIX, "It adds now.")
+PROGRAM = Path(sys.executable).parent / "mendgraph"
+
+
+def code_of(folder: Path) -> str:
+    return (folder / "calc.py").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("words", [["Fix it"], ["run", "Fix it"], ["--seed", "1", "Fix it", "--temperature", "0.5"]])
+def test_task_is_done(command: Command, folder: Path, words: list[str]) -> None:
+    code, out, err = command("--protocol", "text", *words, says=SAYS)
+    assert (code, code_of(folder)) == (0, FIXED)
+    assert re.fullmatch(r"mendgraph: run [0-9a-f]{8}\n", err)
+    end = "FINISHED (answered): Changed calc.py; not checked: no test of calc.py was found ("
+    assert f"-    return a - b\n+    return a + b\n{end}" in out
+
+
+@pytest.mark.parametrize(
+    ("option", "says", "code", "line"),
+    [
+        ("--require-checks", SAYS, 5, "SYSTEM_ERROR (not_checked): "),
+        ("--require-changes", ("It adds.", "It adds."), 4, "SYSTEM_ERROR (nothing_changed): This run has to change "),
+        ("--require-changes", (FIX, AGENTS, "Done."), 5, "FINISHED (answered): Changed calc.py; "),
+        ("--no-require-changes", (AGENTS, "Done."), 0, "FINISHED (answered): No file was changed: refused ("),
+        ("--max-calls=1", SAYS, 3, "BUDGET_STOP (max_calls"),
+        ("--mode=read-only", SAYS, 0, "FINISHED (answered): No file was changed"),
+    ],
+)
+def test_options_reach_the_run_and_each_end_has_its_exit_code(
+    command: Command, option: str, says: tuple[str, ...], code: int, line: str
+) -> None:
+    ended, out, _ = command(option, *MENDING, says=says)
+    assert (ended, line in out) == (code, True), out
+
+
+def test_another_folder_may_be_named(command: Command, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (folder / "elsewhere").mkdir()
+    monkeypatch.chdir(folder / "elsewhere")
+    assert command("--protocol", "text", "--root", "..", "-", says=SAYS, typed=io.StringIO("Fix it\n"))[0] == 0
+    assert code_of(folder) == FIXED
+
+
+def test_json_is_one_object(command: Command) -> None:
+    code, out, err = command("--json", "--debug", *MENDING, says=SAYS)
+    assert (code, json.loads(out)["outcome"]["kind"]) == (0, "FINISHED")
+    lines = err.splitlines()
+    assert [json.loads(line)["event"] for line in lines if line.startswith("{")][:2] == ["tool.call", "tool.response"]
+    assert lines[-1] == f"log: {json.loads(out)['log']}"
+
+
+def test_person_at_a_terminal_is_asked_on_standard_error_and_nobody_elsewhere(command: Command, folder: Path) -> None:
+    code, out, _ = command("--mode", "ask", *MENDING, says=SAYS, typed=io.StringIO("y\n"))
+    assert (code, code_of(folder), "nobody can be asked" in out) == (0, BUG, True)
+    code, out, err = command("--mode", "ask", *MENDING, says=SAYS, typed=Typed("y\n"))
+    assert (code, code_of(folder)) == (0, FIXED)
+    assert "Allow edit_file calc.py? " in err
+    assert "Allow" not in out
+
+
+def test_chat_reads_its_requests_from_the_input(command: Command) -> None:
+    says = (*SAYS, "You are welcome.")
+    code, out, _ = command("--protocol", "text", "chat", says=says, typed=io.StringIO("Fix it\nThanks\n"))
+    assert code == 0
+    assert "You: mendgraph: It adds now.\n" in out.replace("→ edit_file calc.py  1 replacement\n", "")
+    assert "API Usage Stats:\n  Calls: 3/100\n" in out
+
+
+def test_at_a_terminal_no_word_is_a_chat_and_options_alone_are_one(
+    command: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("mendgraph.graph.terminal.options.at_terminal", lambda: True)
+    for words in ((), ("-m", "local")):
+        code, out, _ = command(*words, says=("Hello.",), typed=io.StringIO("hi\n"))
+        assert (code, "You: mendgraph: Hello.\n" in out) == (0, True)
+
+
+USAGE_ERRORS = [
+    (["--nonsense", "Fix it"], "No such option: --nonsense"),
+    (["Fix it", "--mode", "yolo"], "Invalid value for '--mode': 'yolo' is not one of"),
+    (["Fix it", "--max-calls", "0"], "Invalid value for '--max-calls'"),
+    (["Fix it", "--max-seconds", "nan"], "Invalid value for '--max-seconds'"),
+    (["Fix it", "--allow-program", "python3 -m pytest"], "Invalid value for '--allow-program': 'python3 -m pytest' is"),
+    (["Fix it", "--allow-host", "https://a.b"], "Invalid value for '--allow-host': 'https://a.b' is no host: write a"),
+    (["Fix it", "--allow-private-host", "*"], "Invalid value for '--allow-private-host': '*' cannot stand for private"),
+    (["Fix it", "--root", "nowhere"], "Invalid value for '--root': dir 'nowhere' does not exist"),
+    (["Fix it", "--root"], "Option '--root' requires an argument"),
+    (["Fix it", "now"], "put the task in quotes"),
+    (["Fix", "it"], "'Fix' is no command. As a task it is: mendgraph run -- 'Fix it'"),
+    (["dcotor"], "'dcotor' is no command; did you mean doctor? As a task it is: mendgraph run -- dcotor"),
+    (["--mode", "ask", "batc", "--nonsense"], "'batc' is no command; did you mean batch"),
+    (["run"], "there is no task"),
+    (["  "], "the task is empty"),
+    (["\udcff"], "the task is not valid UTF-8 text"),
+    (["chat", "now"], "Got unexpected extra argument"),
+    (["acp"], "an editor starts `mendgraph acp` and speaks with it over pipes"),
+    (["model", "eat"], "No such command 'eat'"),
+    (["cassette", "from-run"], "Missing argument 'RUN'"),
+    (["cassette", "from-run", "nothing"], "There is no run 'nothing' in this workspace"),
+    (["cassette", "from-run", "x", "--max-calls", "3"], "--max-calls is for what works on a task"),
+    (["undo"], "Missing argument 'RUN'"),
+    (["fork", "a"], "Missing option '--at'"),
+    (["runs", "prune"], "say which runs to remove: --keep N, --older-than DAYS, or both"),
+    (["report", "-o", "-", "--json"], "with --json the page goes into a file: omit -o - or --json"),
+    (["undo", "a", "--max-calls", "3"], "--max-calls is for what works on a task (run, chat, resume)"),
+    (["runs", "--durability", "exit"], "--durability is for what works on a task"),
+    (["batch", "t.jsonl", "--json-lines"], "--json-lines is for what works on a task"),
+    (["batch", "t.jsonl", "--address", "a:1"], "--address is that of a cluster: give --on ray as well"),
+    (["Fix it", "--max-cost-usd", "0.00009"], "Invalid value for '--max-cost-usd': Input should be greater than"),
+    (["Fix it", "--account", "a\nb"], "Invalid value for '--account': an account's name is empty, or has 1 to 200"),
+    (["Fix it", "--fallback", "x @ y"], "Invalid value for '--fallback': Fallback model 1 is none: write"),
+    (["Fix it", "--model", "m", "--fallback", "m"], "Invalid value for '--fallback': Fallback model 1 (m) is in the"),
+    (["Fix it", "--reasoning-effort", "HIGH"], "Invalid value for '--reasoning-effort': 'HIGH' is not one of 'none'"),
+]
+
+
+def test_mistake_is_one_line_on_standard_error(command: Command, folder: Path) -> None:
+    (folder / "t.jsonl").write_text('{"id": "a", "prompt": "x", "workspace": "."}\n', encoding="utf-8")
+    told = {tuple(words): command(*words) for words, _ in USAGE_ERRORS}
+    wanted = {tuple(words): (2, "", 1, message) for words, message in USAGE_ERRORS}
+    assert {
+        words: (
+            code,
+            "" if {"--json", "--json-lines"} & {*words} else out,
+            err.count("\n"),
+            message if err.startswith(f"mendgraph: {message}") else err,
+        )
+        for (words, (code, out, err)), (_, message) in zip(told.items(), USAGE_ERRORS, strict=True)
+    } == wanted
+
+
+@pytest.mark.parametrize("form", ["--json", "--json-lines"])
+def test_mistake_is_an_object_as_well_for_programs(form: str, command: Command) -> None:
+    code, out, _ = command(form, "Fix it", "now")
+    told = {"error": {"code": "usage_error", "message": "put the task in quotes; see `mendgraph --help`"}}
+    assert (code, json.loads(out)) == (2, {"event": "error", **told} if form == "--json-lines" else told)
+
+
+def test_folder_that_cannot_be_written_in_is_refused_before_the_run(
+    command: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, "access", lambda _, asked: asked == os.R_OK)
+    code, out, err = command("Fix it", "--mode", "ask")
+    assert (code, out) == (2, "")
+    assert err.startswith("mendgraph: cannot write in the folder '.': use --mode read-only")
+    assert command("Fix it", "--mode", "read-only", says=("No.",))[0] == 0
+
+
+def test_help_names_commands_options_examples_and_exit_codes(command: Command) -> None:
+    code, shown, _ = command("--help")
+    options = ("--root DIR", "--protocol", "--json", "--durability")
+    commands = ("  run  ", "  chat  ", "  resume  ", "  undo  ", "  fork  ", "  runs  ", "  model  ")
+    wanted = ("Examples:", *options, *commands, "130  a second Ctrl-C", "SYSTEM_ERROR")
+    assert (code, [word for word in wanted if word not in shown], str(MOST) in shown) == (0, [], False)
+    assert command() == (2, shown, "")
+
+
+def test_help_of_every_command_fits_a_narrow_terminal(command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "60")
+    app: Any = typer.main.get_command(cli.app)
+    groups = [(), *((name,) for name, each in app.commands.items() if hasattr(each, "commands"))]
+    for group in groups:
+        inner = app.commands[group[0]] if group else app
+        for words in (group, *((*group, name) for name in inner.commands)):
+            code, out, _ = command(*words, "--help")
+            assert (code, words, [line for line in out.splitlines() if len(line) > 60]) == (0, words, [])
+
+
+ADVISED = {command for reason in StopReason for command in re.findall("`(mendgraph [^`]+)`", reason.how_to_go_on)}
+VALUES = {"N": "5000000", "USD": "5", "S": "60", "NAME": "another"}
+
+
+@pytest.mark.parametrize("advice", sorted(ADVISED))
+def test_command_that_a_stop_advises_works(
+    command: Command, folder: Path, monkeypatch: pytest.MonkeyPatch, advice: str
+) -> None:
+    (folder / "user.toml").write_text("usd_per_million_input = 1.0\nusd_per_million_output = 1.0\n")
+    monkeypatch.setenv("MENDGRAPH_CONFIG", str(folder / "user.toml"))
+    code, out, _ = command("--max-calls", "1", *MENDING, says=SAYS)
+    assert (code, bool(re.search(r"How to go on: .*`mendgraph resume \w{8} --max-calls N`", out))) == (3, True)
+    words = [VALUES.get(word, word) for word in advice.replace("max-calls N", "max-calls 20").split()[1:]]
+    code = command(*words, says=("It adds now.",))[0]
+    assert (code, code_of(folder)) == (0, FIXED)
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "line"),
+    [
+        (KeyboardInterrupt(), 130, "mendgraph: stopped by you (Ctrl-C)\n"),
+        (OSError(28, "No space left on device"), 1, "mendgraph: cannot read or write (No space left on device)\n"),
+        (KeyError("x\n"), 70, "mendgraph: this is a bug (KeyError: 'x\\n'): please report it with what --debug says\n"),
+    ],
+)
+def test_unexpected_error_is_one_line(
+    command: Command, monkeypatch: pytest.MonkeyPatch, error: BaseException, code: int, line: str
+) -> None:
+    def fail() -> Any:
+        raise error
+
+    monkeypatch.setattr(cli, "_session_options", fail)
+    ended, _, err = command("Fix it")
+    assert (ended, err) == (code, line)
+
+
+# --- As a process
+
+HEAVY = ("langgraph", "langchain_core", "langchain_openai", "openai", "httpx2")
+PROBE = f"""
+import json, sys
+from mendgraph.graph.cli import main
+codes = [main(words) for words in json.loads(sys.argv[1])]
+heavy = [name for name in {HEAVY} if name in sys.modules]
+sys.exit(f"loaded: {{heavy}}" if heavy else codes != json.loads(sys.argv[2]))
+"""
+
+
+def test_command_without_a_run_loads_no_heavy_library() -> None:
+    lines = {"--help": 0, "runs": 0, "--version": 0, "Fix it": 2, "--json --nonsense": 2, "model status": 4, "undo": 2}
+    words = json.dumps([line.split() for line in lines])
+    command = [sys.executable, "-c", PROBE, words, json.dumps([*lines.values()])]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    assert (done.returncode, "Traceback" in done.stderr) == (0, False), done.stderr
+
+
+def test_reader_that_goes_away_and_a_full_disk_are_no_crash() -> None:
+    with subprocess.Popen([PROGRAM, "--help"], stdout=subprocess.PIPE, stderr=subprocess.PIPE) as running:
+        assert running.stdout is not None
+        assert running.stderr is not None
+        running.stdout.close()
+        assert (running.wait(), running.stderr.read()) == (1, b"")
+    with open("/dev/full", "w", encoding="utf-8") as full:
+        done = subprocess.run([PROGRAM, "--help"], stdout=full, stderr=subprocess.PIPE, text=True, check=False)
+    assert (done.returncode, done.stderr) == (1, "mendgraph: cannot read or write (No space left on device)\n")
+
+
+# --- Commands that only print
+
+
+def test_new_token_is_printed_with_its_hash(command: Command) -> None:
+    code, out, _ = command("serve", "--new-token")
+    line = r'token, for the user alone:   (mg_\S{43})\nline for the tenants file:   token_sha256 = \["(\w+)"\]\n'
+    found = re.fullmatch(line, out)
+    assert (code, found and token_hash(found[1])) == (0, found and found[2])
+    assert found is not None
+
+
+def test_server_without_a_tenants_file_does_not_start(command: Command) -> None:
+    open_admitter.cache_clear()
+    assert command("serve") == (2, "", "mendgraph: Name the file with the server's users in MENDGRAPH_TENANTS.\n")
+
+
+def test_schema_is_printed(command: Command) -> None:
+    shown = [json.loads(command("schema", *words)[1]) for words in ([], ["json-lines"])]
+    assert shown == [object_schema(), line_schema()]
+    assert command("schema", "xml")[0] == 2
+
+
+def test_shell_completes_commands_options_and_values(command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("_MENDGRAPH_COMPLETE", "complete_bash")
+
+    def offered(line: str) -> list[str]:
+        monkeypatch.setenv("COMP_WORDS", line)
+        monkeypatch.setenv("COMP_CWORD", str(line.count(" ")))
+        return command()[1].split()
+
+    assert offered("mendgraph und") == ["undo"]
+    assert offered("mendgraph chat --ru") == ["--run"]
+    assert "undo" in offered("mendgraph --json ")
+    assert offered("mendgraph --mode re") == ["read-only"]
+    assert offered("mendgraph model ") == ["pull", "status", "serve"]
+    assert offered("mendgraph nothing here ") == []

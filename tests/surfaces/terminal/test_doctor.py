@@ -1,0 +1,247 @@
+"""What `mendgraph doctor` finds, one check after the other, and all at once."""
+
+import os
+import shutil
+import threading
+from collections.abc import Iterable
+from importlib.util import find_spec
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from mendgraph.graph.runs.run import run_task
+from mendgraph.graph.terminal import doctor as checks
+from mendgraph.graph.terminal.doctor import Finding, Status, examine, made
+from mendgraph.nodes.call_model.weights import embedded_weights, weights_path
+from mendgraph.nodes.execute_tools.evidence.runners import LOOKED_FOR
+from mendgraph.nodes.execute_tools.store.run_folder import workspace_folder_path
+from mendgraph.nodes.records import ProviderErrorKind, ProviderFailure
+from tests.doubles.scripted_server import Say, ScriptedServer
+from tests.extent import in_sweeps
+from tests.sandboxes import set_sandbox_problem
+from tests.surfaces.telemetry.conftest import context
+
+
+@pytest.fixture(autouse=True)
+def data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The folder that all is kept in, which is not there yet."""
+    folder = tmp_path / "data"
+    monkeypatch.setenv("MENDGRAPH_DATA_DIR", str(folder))
+    return folder
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    folder = tmp_path / "root"
+    folder.mkdir()
+    return folder
+
+
+# --- Programs and folders
+
+
+@pytest.mark.parametrize(("problem", "status"), [(None, Status.OK), ("it does not start", Status.WARNING)])
+def test_sandbox_is_tried(problem: str | None, status: Status, monkeypatch: pytest.MonkeyPatch) -> None:
+    set_sandbox_problem(monkeypatch, problem)
+    found = checks.sandbox("auto")
+    assert (found.status, bool(found.remedy)) == (status, status is Status.WARNING)
+
+
+def test_data_folder_has_to_be_writable_and_to_have_room(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    room = {
+        0: Status.PROBLEM,
+        10**8 - 1: Status.PROBLEM,
+        10**8: Status.WARNING,
+        10**9 - 1: Status.WARNING,
+        10**9: Status.OK,
+    }
+    free = iter(room)
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=next(free)))
+    found = [checks.data() for _ in room]
+    assert [each.status for each in found] == [*room.values()]
+    assert [bool(each.remedy) for each in found] == [True, True, True, True, False]
+    assert ("made by the first run" in found[0].found, data.exists()) == (True, False)
+    data.write_text("", encoding="utf-8")
+    assert (checks.data().status, checks.data().found) == (Status.PROBLEM, f"{data} cannot be written")
+
+
+def test_database_is_looked_through(root: Path) -> None:
+    assert checks.database(str(root)).found == "no run of this folder yet"
+    assert checks.database("/").status is Status.OFF
+    with ScriptedServer([Say("Done.")]) as server:
+        run_task("Look.", context(root, server.base_url))
+    found = checks.database(str(root))
+    assert (found.status, "whole, 1 run, " in found.found) == (Status.OK, True)
+    path = Path(workspace_folder_path(str(root)), "store.sqlite")
+    half = path.stat().st_size // 2
+    path.write_bytes(path.read_bytes()[:half] + b"\xff" * half)
+    damaged = checks.database(str(root))
+    assert (damaged.status, str(path) in damaged.remedy) == (Status.PROBLEM, True)
+
+
+@in_sweeps
+@pytest.mark.usefixtures("empty_store")
+def test_shared_store_is_looked_at(root: Path) -> None:
+    found = checks.database(str(root))
+    assert (found.status, ": PostgreSQL " in found.found) == (Status.OK, True)
+
+
+def test_shared_store_that_cannot_be_used_is_a_problem(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MENDGRAPH_STORE_URL", "postgresql://somebody:plum-51-orchard@127.0.0.1:1/nowhere")
+    gone = checks.database(str(root))
+    assert gone.status is Status.PROBLEM
+    assert gone.found.startswith("The shared store 'nowhere' on 127.0.0.1:1 cannot be used")
+    assert ("MENDGRAPH_STORE_URL" in gone.remedy, "plum" in repr(gone)) == (True, False)
+    monkeypatch.setenv("MENDGRAPH_STORE_URL", "mysql://nowhere")
+    assert checks.database(str(root)).status is Status.PROBLEM
+
+
+def test_runner_of_the_projects_tests_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert checks.tests(str(tmp_path)) == Finding(Status.OFF, f"no test runner was found (looked for {LOOKED_FOR})")
+    (tmp_path / ".venv/bin").mkdir(parents=True)
+    (tmp_path / ".venv/bin/python").touch()
+    (tmp_path / ".venv/lib/python3.12/site-packages/pytest").mkdir(parents=True)
+    assert checks.tests(str(tmp_path)) == Finding(Status.OK, "pytest in .venv")
+    (tmp_path / "Cargo.toml").touch()
+    monkeypatch.setenv("PATH", "")
+    found = checks.tests(str(tmp_path))
+    assert (found.status, found.found) == (Status.WARNING, "pytest in .venv; cargo test (without cargo)")
+
+
+# --- The model
+
+KEY = {"OPENAI_API_KEY": "k"}
+CHOICES: tuple[tuple[dict[str, Any], dict[str, str], Status, str], ...] = (
+    ({}, {}, Status.OK, "the embedded local model: nothing else is set"),
+    ({}, {"OPENAI_BASE_URL": "http://127.0.0.1:1/v1"}, Status.OK, "with no key: OPENAI_BASE_URL set"),
+    ({"model": "m"}, KEY, Status.OK, "m at https://api.openai.com/v1 with a key from OPENAI_API_KEY"),
+    ({"model": "m"}, {**KEY, "OPENAI_BASE_URL": "http://x.example/v1"}, Status.WARNING, "a key from"),
+    ({"model": "m"}, {}, Status.PROBLEM, "no model can be chosen"),
+    ({"model": "anthropic:claude-sonnet-4-5"}, {}, Status.WARNING, "ChatAnthropic with no key"),
+    ({"model": "perplexity:sonar"}, {}, Status.PROBLEM, "perplexity:sonar cannot be used"),
+    ({"model": "azure_openai:gpt-5"}, {}, Status.PROBLEM, "azure_openai:gpt-5 cannot be used"),
+    (
+        {"model": "azure_openai:gpt-5", "model_kwargs": {"api_version": "2025-04-01-preview"}},
+        *({}, Status.OK, "AzureChatOpenAI"),
+    ),
+    ({"model": "ollama:qwen3:8b", "reasoning_effort": "low"}, {}, Status.PROBLEM, "ollama:qwen3:8b cannot be used"),
+)
+
+
+def test_model_that_a_run_would_use_is_told_with_the_reason(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AZURE_OPENAI_API_KEY", "a-key-of-nobody")
+    monkeypatch.setenv("AZURE_OPENAI_ENDPOINT", "https://x.example")
+    monkeypatch.delenv("OPENAI_API_VERSION", raising=False)
+    for settings, environment, status, said in CHOICES:
+        found = checks.choice(settings, environment)
+        assert (found.status, said in found.found) == (status, True), (settings, environment, found)
+        assert bool(found.remedy) == (status is not Status.OK), (settings, environment, found)
+
+
+def test_endpoint_is_asked_what_it_serves() -> None:
+    with ScriptedServer() as server:
+        url = {"base_url": server.base_url}
+        listed = checks.answer(url, {})
+        other = checks.answer({**url, "model": "other"}, {})
+    assert (listed.status, listed.found) == (Status.OK, "it answers, and serves scripted")
+    assert (other.status, "does not list other" in other.found, other.remedy[-8:]) == (Status.WARNING, True, "scripted")
+    for settings in ({"model": "local"}, {"model": "m"}):  # where there is no endpoint nobody is asked
+        assert checks.answer(settings, {}).status is Status.OFF
+
+
+def test_endpoint_that_cannot_be_asked_is_a_problem(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = checks.answer({"base_url": "http://127.0.0.1:9/v1", "model": "m"}, KEY)
+    assert (found.status, "cannot be reached" in found.found) == (Status.PROBLEM, True)
+    assert "--model local" in found.remedy
+    monkeypatch.setenv("HTTPS_PROXY", "nonsense://h.example")
+    found = checks.answer({"base_url": "https://h.example/v1", "model": "m"}, KEY)
+    assert (found.status, "HTTPS_PROXY" in found.found) == (Status.PROBLEM, True)
+
+
+def test_refusal_of_an_endpoint_has_its_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
+    said: list[Any] = [
+        ProviderFailure(kind=ProviderErrorKind.AUTHENTICATION, message="no"),
+        ProviderFailure(kind=ProviderErrorKind.MODEL_UNAVAILABLE, message="no list"),
+        ["a", "b"],
+    ]
+    monkeypatch.setattr(checks, "_served", lambda *_: said.pop(0))
+    refused, listless, several = (checks.answer({"base_url": "http://127.0.0.1:9/v1"}, KEY) for _ in range(3))
+    assert (refused.status, refused.remedy) == (Status.PROBLEM, "set OPENAI_API_KEY to a key that it takes")
+    assert (listless.status, "lists no models" in listless.found) == (Status.WARNING, True)
+    assert (several.status, several.remedy) == (Status.PROBLEM, "choose one with --model")
+
+
+def test_weights_have_to_be_there_whole_where_they_are_wanted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MENDGRAPH_MODEL_DIR", str(tmp_path))
+    path = Path(weights_path())
+    wanted, other = (checks.weights(each, KEY) for each in ({"model": "local"}, {"model": "m"}))
+    assert (wanted.status, other.status) == (Status.PROBLEM, Status.OFF)
+    assert ("model pull" in wanted.remedy, str(path) in wanted.found) == (True, True)
+    path.write_bytes(b"we")
+    cut = checks.weights({}, {})
+    assert (cut.status, "2 of 1,117,320,768 bytes" in cut.found) == (Status.PROBLEM, True)
+    os.truncate(path, embedded_weights().size_bytes)
+    whole = checks.weights({}, {})
+    assert whole.status is (Status.OK if find_spec("xllamacpp") else Status.PROBLEM)
+
+
+# --- All at once
+
+NAMES = [
+    *("packages", "model", "endpoint", "embedded model", "sandbox", "tests", "ripgrep"),
+    *("workspace", "data folder", "run database", "configuration"),
+]
+
+
+def by_name(found: Iterable[Finding]) -> dict[str, Finding]:
+    return {each.name: each for each in found}
+
+
+def test_looking_at_a_machine_changes_nothing_and_shows_no_secret(
+    root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    word = "hunter2-hunter2-hunter2"
+    monkeypatch.setenv("OPENAI_API_KEY", word)
+    monkeypatch.setenv("OPENAI_BASE_URL", f"http://127.0.0.1:9/{word}/v1")
+    monkeypatch.setenv("MENDGRAPH_CONFIG", "")
+    found = by_name(examine(str(root), {"model": "m"}, offline=True))
+    assert list(found) == NAMES
+    assert found["packages"].found.startswith("mendgraph ")
+    assert found["ripgrep"].found.startswith("ripgrep ")
+    assert (found["endpoint"].status, found["endpoint"].found) == (Status.OFF, "not asked (--offline)")
+    assert (found["run database"].status, found["workspace"].status) == (Status.OFF, Status.OK)
+    assert ("a key from OPENAI_API_KEY" in found["model"].found, word in repr(found)) == (True, False)
+    assert [path.name for path in tmp_path.iterdir()] == ["root"]
+    assert by_name(examine("/", {"model": "m"}, offline=True))["workspace"].status is Status.PROBLEM
+
+
+def test_check_that_breaks_or_hangs_leaves_the_others() -> None:
+    hang = threading.Event()
+
+    def hanging() -> Finding:
+        hang.wait(60)
+        return Finding(Status.OK, "")
+
+    def leaving() -> Finding:
+        raise SystemExit(3)
+
+    fine = Finding(Status.OK, "so")
+    found = made({"late": hanging, "left": leaving, "fine": lambda: fine}, 0.5)
+    hang.set()
+    assert [each.status for each in found] == [Status.PROBLEM, Status.PROBLEM, Status.OK]
+    assert found[0].found == "no answer within 0.5 s"
+    assert "SystemExit" in found[1].found
+
+
+def test_configuration_is_used_and_its_problems_are_told(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    own = root.parent / "config.toml"
+    monkeypatch.setenv("MENDGRAPH_CONFIG", str(own))
+    own.write_text('model = "from-file"\nbase_url = "http://127.0.0.1:9/v1"\n', encoding="utf-8")
+    found = by_name(examine(str(root), {}, offline=True))
+    assert "from-file at http://127.0.0.1:9/v1" in found["model"].found
+    assert (found["configuration"].status, found["configuration"].found) == (Status.OK, str(own))
+    own.write_text("modle = 1\n", encoding="utf-8")
+    wrong = by_name(examine(str(root), {}, offline=True))["configuration"]
+    assert (wrong.status, "modle" in wrong.found) == (Status.PROBLEM, True)

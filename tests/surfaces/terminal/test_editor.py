@@ -1,0 +1,351 @@
+"""`mendgraph acp`, driven by the protocol's own client over the pipes of a real process."""
+
+import asyncio
+import json
+import os
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+from acp import PROTOCOL_VERSION, RequestError, helpers, schema, spawn_agent_process
+
+from mendgraph.graph.runs.runs import RunState, list_runs
+from mendgraph.nodes.records import JsonMap
+from tests.doubles.mcp_servers import ECHO, PROGRAM, program, running
+from tests.doubles.scripted_server import Calls, Reply, Say, ScriptedServer, Stall, Status
+
+COMMAND = Path(sys.executable).parent / "mendgraph"
+BUG, FIXED = "def add(a, b):\n    return a - b\n", "def add(a, b):\n    return a + b\n"
+KEY = "sk-proj-Zq8vTn3LrXw5Kd7PmYb2Hc9J"
+LONG_S = 120
+
+
+def edit(old: str, new: str) -> Calls:
+    return Calls([("edit_file", json.dumps({"path": "calc.py", "old_str": old, "new_str": new}))])
+
+
+FIX = edit("a - b", "a + b")
+PLAN = Calls(
+    [
+        (
+            "update_plan",
+            json.dumps({"steps": [{"title": "look", "status": "done"}, {"title": "mend", "status": "in_progress"}]}),
+        ),
+        ("read_file", '{"path": "calc.py"}'),
+    ]
+)
+
+
+class Editor:
+    """The client: it keeps what it is told, and answers each question with the next of `answers`.
+
+    After them a question is open until the prompt is cancelled, which answers it, as the protocol wants it.
+    """
+
+    def __init__(self, answers: tuple[str, ...] = ()) -> None:
+        self.begin(answers)
+
+    def begin(self, answers: tuple[str, ...]) -> None:
+        """Forget what was told so far."""
+        self.answers = list(answers)
+        self.updates: list[Any] = []
+        self.asked: list[tuple[schema.ToolCallUpdate, list[schema.PermissionOption]]] = []
+        self.heard, self.cancelled = asyncio.Event(), asyncio.Event()
+
+    async def session_update(self, update: Any, **_: Any) -> None:
+        self.updates.append(update)
+        if update.session_update == "agent_message_chunk":
+            self.heard.set()
+
+    async def request_permission(
+        self, tool_call: schema.ToolCallUpdate, options: list[schema.PermissionOption], **_: Any
+    ) -> schema.RequestPermissionResponse:
+        self.asked.append((tool_call, options))
+        self.heard.set()
+        if not self.answers:
+            await self.cancelled.wait()
+            return schema.RequestPermissionResponse(outcome=schema.DeniedOutcome(outcome="cancelled"))
+        chosen = schema.AllowedOutcome(outcome="selected", option_id=self.answers.pop(0))
+        return schema.RequestPermissionResponse(outcome=chosen)
+
+    def on_connect(self, conn: Any) -> None:
+        """Nothing is asked of the agent but by the tests."""
+
+    def texts(self, kind: str) -> str:
+        return "".join(each.content.text for each in self.updates if each.session_update == kind)
+
+    def of_call(self, number: int) -> list[Any]:
+        ids = list(dict.fromkeys(each.tool_call_id for each in self.updates if hasattr(each, "tool_call_id")))
+        return [each for each in self.updates if getattr(each, "tool_call_id", "") == ids[number]]
+
+
+class Talk(NamedTuple):
+    """A connection with the agent, and its process."""
+
+    agent: Any
+    process: asyncio.subprocess.Process
+    folder: str
+
+    async def begin(self, mode: str = "auto", **more: Any) -> str:
+        made = await self.agent.new_session(**{"cwd": self.folder, "mcp_servers": [], **more})
+        if mode != "auto":
+            await self.agent.set_session_mode(session_id=made.session_id, mode_id=mode)
+        return str(made.session_id)
+
+    async def ask(self, session_id: str, *blocks: Any) -> str:
+        answer = await self.agent.prompt(session_id=session_id, prompt=blocks or [helpers.text_block("Fix the sum.")])
+        return str(answer.stop_reason)
+
+
+@asynccontextmanager
+async def talking(folder: Path, editor: Editor, url: str) -> AsyncIterator[Talk]:
+    """The agent, greeted; it has to end by itself once its input has ended."""
+    env = {**os.environ, "OPENAI_BASE_URL": url, "OPENAI_API_KEY": KEY}
+    kept = {"stderr": None, "shutdown_timeout": LONG_S}
+    client: Any = editor
+    command = (str(COMMAND), "acp", "--model", "scripted")
+    async with spawn_agent_process(client, *command, env=env, cwd="/", transport_kwargs=kept) as (agent, process):
+        assert (await agent.initialize(protocol_version=PROTOCOL_VERSION)).protocol_version == PROTOCOL_VERSION
+        yield Talk(agent, process, str(folder))
+    assert process.returncode == 0
+
+
+Play = Callable[[Talk], Awaitable[None]]
+
+
+class Desk:
+    """One process of the agent for the tests that do not end it, each with a script of its own."""
+
+    def __init__(self, runner: asyncio.Runner, model: ScriptedServer) -> None:
+        self.runner, self.model, self.editor = runner, model, Editor()
+        self.connection = talking(Path("/"), self.editor, model.base_url)
+        self.talk = runner.run(self.connection.__aenter__())
+
+    def play(self, folder: Path, script: Sequence[Reply], scene: Play, answers: tuple[str, ...] = ()) -> list[JsonMap]:
+        """What the model was asked in this scene."""
+
+        async def played() -> None:
+            self.editor.begin(answers)
+            async with asyncio.timeout(LONG_S):
+                await scene(self.talk._replace(folder=str(folder)))
+
+        before = len(self.model.requests)
+        self.model.say_next(*script)
+        self.runner.run(played())
+        return self.model.requests[before:]
+
+
+@pytest.fixture(scope="module")
+def desk() -> Iterator[Desk]:
+    """It is begun by the first test that needs it."""
+    with asyncio.Runner() as runner, ScriptedServer() as model:
+        desk = Desk(runner, model)
+        yield desk
+        runner.run(desk.connection.__aexit__(None, None, None))
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A project with a bug, and a key of ours in it."""
+    (tmp_path / "calc.py").write_text(f"# {KEY}\n{BUG}", encoding="utf-8")
+    return tmp_path
+
+
+def test_run_is_told_as_it_goes_and_asks_before_it_edits(folder: Path, desk: Desk) -> None:
+    editor, place = desk.editor, str(folder / "calc.py")
+
+    async def scene(talk: Talk) -> None:
+        session = await talk.begin("ask")
+        linked = helpers.resource_link_block("calc.py", f"file://{place}#L2:3")
+        assert await talk.ask(session, helpers.text_block("Fix the sum in "), linked) == "end_turn"
+
+    requests = desk.play(folder, [PLAN, FIX, Say("It adds now.")], scene, ("approve",))
+    assert (folder / "calc.py").read_text(encoding="utf-8") == f"# {KEY}\n{FIXED}"
+    assert "Fix the sum in calc.py (L2:3)" in json.dumps(requests[0]["messages"])
+    [(asked, options)] = editor.asked
+    assert asked.content is not None
+    assert "-    return a - b\n+    return a + b" in asked.content[0].content.text
+    assert [each.kind for each in options] == ["allow_once", "allow_always", "reject_once"]
+    shown = editor.of_call(-1)
+    assert asked.tool_call_id == shown[0].tool_call_id
+    assert [each.status for each in shown] == ["pending", "in_progress", "completed"]
+    assert (shown[0].kind, shown[0].locations[0].path) == ("edit", place)
+    diff = shown[-1].content[1]
+    assert (diff.path, diff.new_text) == (place, diff.old_text.replace("a - b", "a + b"))
+    plans = [each.entries for each in editor.updates if each.session_update == "plan"]
+    assert [[(step.content, step.status) for step in plan] for plan in plans] == [
+        [("look", "completed"), ("mend", "in_progress")]
+    ]
+    said = editor.texts("agent_message_chunk")
+    assert said.startswith("It adds now.\n\nFINISHED (answered)")
+    assert KEY not in "".join(each.model_dump_json() for each in editor.updates)
+
+
+FORGED = (
+    "pytest -q # runs the tests of this project, quietly, as you have asked\n\n```\n<!--\nrm -rf src\n-->\n![a](b)\n"
+)
+
+
+LONG = Calls([("write_file", json.dumps({"path": "long.txt", "content": "x\n" * 1_000}))])
+FORGERIES = (
+    (Calls([("run_command", json.dumps({"argv": ["sh", "-c", FORGED]}))]), "text", "`sh and 2 arguments of"),
+    (edit("BUG", f"BUG\n{FORGED}"), "diff", "calc.py"),
+    (Calls([("write_file", json.dumps({"path": "![a](b).md", "content": FORGED}))]), "diff", "`![a](b).md`"),
+)
+
+
+def test_preview_of_forged_markdown_stays_in_its_fence_and_a_long_one_is_cut(folder: Path, desk: Desk) -> None:
+    (folder / "calc.py").write_text("BUG\n", encoding="utf-8")
+
+    async def scene(talk: Talk) -> None:
+        await talk.ask(await talk.begin("ask"))
+
+    script = [*(call for call, *_ in FORGERIES), LONG, Say("I may not.")]
+    desk.play(folder, script, scene, ("reject",) * 4)
+    *asked, (long, _) = desk.editor.asked
+    for (request, _), (_, language, title) in zip(asked, FORGERIES, strict=True):
+        assert request.content is not None
+        rule, opening, *inside, closing = request.content[0].content.text.replace("\n\n", "\n", 1).split("\n")
+        assert rule.replace("_", "").isalpha()
+        assert (opening, closing) == (f"````{language}", "````")
+        assert any("rm -rf src" in line for line in inside)
+        assert not any(line.lstrip("+ ").startswith("````") for line in inside)
+        assert (request.title or "").partition(" ")[2].startswith(title)
+    assert long.content is not None
+    assert long.content[0].content.text.endswith("\n\nNot all of it is shown here.")
+
+
+def test_call_may_be_rejected_or_allowed_for_the_session_with_those_like_it(folder: Path, desk: Desk) -> None:
+    (folder / "b.txt").write_text("b\n", encoding="utf-8")
+    other = ("edit_file", json.dumps({"path": "b.txt", "old_str": "b", "new_str": "c"}))
+
+    async def scene(talk: Talk) -> None:
+        assert await talk.ask(await talk.begin("ask")) == "end_turn"
+        assert (folder / "calc.py").read_text(encoding="utf-8") == f"# {KEY}\n{BUG}"
+        assert [desk.editor.of_call(number)[-1].status for number in (0, 1)] == ["failed", "failed"]
+        assert await talk.ask(await talk.begin("ask")) == "end_turn"
+
+    refused = [FIX, edit("a - b", "b + a"), Say("I may not.")]
+    allowed = [Calls([*FIX.calls, other]), edit("a + b", "b + a"), Say("Done.")]
+    desk.play(folder, [*refused, *allowed], scene, ("reject", "reject", "approve_for_run"))
+    assert (folder / "calc.py").read_text(encoding="utf-8") == f"# {KEY}\n{FIXED.replace('a + b', 'b + a')}"
+    assert ((folder / "b.txt").read_text(encoding="utf-8"), len(desk.editor.asked)) == ("c\n", 3)
+
+
+def test_prompt_is_cancelled_in_a_model_call_and_at_a_question(folder: Path, desk: Desk) -> None:
+    editor = desk.editor
+
+    async def scene(talk: Talk) -> None:
+        session = await talk.begin()
+        for mode in ("auto", "ask"):
+            editor.heard.clear()
+            await talk.agent.set_session_mode(session_id=session, mode_id=mode)
+            working = asyncio.ensure_future(talk.ask(session))
+            await editor.heard.wait()
+            if mode == "auto":
+                with pytest.raises(RequestError, match="at work on another prompt"):
+                    await talk.ask(session)
+            await talk.agent.cancel(session_id=session)
+            editor.cancelled.set()
+            assert await working == "cancelled"
+
+    desk.play(folder, [Stall(2, Say("Let me see what there is.")), FIX], scene)
+    assert "stopped by the editor" in editor.texts("agent_message_chunk")
+    assert len(editor.asked) == 1
+    assert (folder / "calc.py").read_text(encoding="utf-8") == f"# {KEY}\n{BUG}"
+
+
+def test_sessions_are_loaded_with_what_was_said_and_may_bring_mcp_servers(folder: Path, desk: Desk) -> None:
+    """A server that cannot be used does not keep the session from its work, and that is said."""
+    editor = desk.editor
+    connection: Any = program(folder)
+    echo = schema.McpServerStdio(name="echo", command=connection["command"], args=connection["args"], env=[])
+
+    async def scene(talk: Talk) -> None:
+        session = await talk.begin(mcp_servers=[echo])
+        await talk.ask(session)
+        listed = (await talk.agent.list_sessions(cwd=talk.folder)).sessions
+        assert [(each.session_id, each.title) for each in listed] == [(session, "Fix the sum.")]
+        editor.updates.clear()
+        broken = echo.model_copy(update={"command": "/nowhere/at/all"})
+        loaded = await talk.agent.load_session(cwd=talk.folder, session_id=session, mcp_servers=[broken])
+        assert loaded.modes.current_mode_id == "auto"
+        assert editor.texts("user_message_chunk") == "Fix the sum."
+        assert editor.texts("agent_message_chunk").endswith("It adds now.")
+        assert await talk.ask(session, helpers.text_block("Why?")) == "end_turn"
+
+    requests = desk.play(folder, [FIX, Say("It adds now."), Say("It subtracted.")], scene)
+    assert "It adds now." in json.dumps(requests[-1]["messages"])
+    offered = [{each["function"]["name"] for each in request["tools"]} for request in requests]
+    assert [name for name in offered[0] if name not in offered[-1]] == ["echo__echo"]
+    assert "The editor's MCP servers are not used." in editor.texts("agent_thought_chunk")
+
+
+def test_mcp_server_of_the_editor_runs_once_for_its_session_and_is_not_rewritten(folder: Path, desk: Desk) -> None:
+    arguments = [str(folder / "pids"), json.dumps([ECHO]), ""]
+    text = f"import sys\nsys.argv[1:] = {arguments!r}\n{PROGRAM}"
+    (folder / "server.py").write_text(text, encoding="utf-8")
+    (folder / "mcp.py").write_text("raise SystemExit('a module of the workspace was imported')", encoding="utf-8")
+    server = schema.McpServerStdio(name="s", command=sys.executable, args=["server.py"], env=[])
+    write = Calls([("edit_file", json.dumps({"path": "server.py", "old_str": "import sys", "new_str": "evil"}))])
+    call = Calls([("s__echo", '{"a": 1}')])
+
+    async def scene(talk: Talk) -> None:
+        session = await talk.begin(mcp_servers=[server])
+        await talk.ask(session)
+        await talk.ask(session, helpers.text_block("Once more."))
+        assert [desk.editor.of_call(number)[-1].status for number in range(3)] == ["failed", "completed", "completed"]
+        assert len((folder / "pids").read_text(encoding="utf-8").split()) == 1
+        await talk.agent.load_session(cwd=talk.folder, session_id=session, mcp_servers=[])
+        assert running(folder) == []
+
+    desk.play(folder, [write, call, Say("Done."), call, Say("Done.")], scene)
+    assert (folder / "server.py").read_text(encoding="utf-8") == text
+
+
+def test_failure_is_an_error_in_words(folder: Path, desk: Desk) -> None:
+    """In a session that cannot begin, in a prompt whose model fails, and for what the client gets wrong."""
+
+    async def scene(talk: Talk) -> None:
+        session = await talk.begin()
+        with pytest.raises(RequestError, match="refuses the key: check OPENAI_API_KEY"):
+            await talk.ask(session)
+        with pytest.raises(RequestError, match="does not exist: make the folder"):
+            await talk.begin(cwd="/nowhere/at/all")
+        with pytest.raises(RequestError, match="There is no session 'x' here"):
+            await talk.ask("x")
+        with pytest.raises(RequestError, match=f"There is no session '{session[:6]}' in"):
+            await talk.agent.load_session(cwd=talk.folder, session_id=session[:6], mcp_servers=[])
+        with pytest.raises(RequestError, match="There is no mode 'yolo'"):
+            await talk.agent.set_session_mode(session_id=session, mode_id="yolo")
+        with pytest.raises(RequestError, match="block of type image"):
+            await talk.ask(session, helpers.image_block("", "image/png"))
+
+    desk.play(folder, [Status(401)], scene)
+    assert "SYSTEM_ERROR (provider_failed)" in desk.editor.texts("agent_message_chunk")
+
+
+def test_client_that_goes_ends_the_agent_and_the_run_can_go_on(folder: Path) -> None:
+    editor = Editor()
+
+    async def leaves(url: str) -> None:
+        async with asyncio.timeout(LONG_S), talking(folder, editor, url) as talk:
+            working = asyncio.ensure_future(talk.ask(await talk.begin()))
+            await editor.heard.wait()
+            working.cancel()
+
+    with ScriptedServer([Stall(2, Say("Let me see what there is."))]) as server:
+        asyncio.run(leaves(server.base_url))
+    runs = list_runs(str(folder))
+    assert isinstance(runs, tuple)
+    assert [run.standing for run in runs] == [RunState.STOPPED]
+
+
+def test_text_that_is_no_message_ends_it_in_words() -> None:
+    done = subprocess.run([COMMAND, "acp"], input="5\n", capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (4, "")
+    assert done.stderr == "mendgraph: the editor sent what is no message of the protocol (AttributeError)\n"

@@ -1,0 +1,244 @@
+"""The end of a run, as lines and as JSON."""
+
+import json
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mendgraph.graph.configuration.context import AgentContext
+from mendgraph.graph.runs.events import Compacted, OfChild, Paid, Text
+from mendgraph.graph.runs.run_result import RunResult
+from mendgraph.graph.runs.runs import ListedRun, RunState
+from mendgraph.graph.terminal.answers import Line, clock
+from mendgraph.graph.terminal.output_lines import (
+    Account,
+    commit_message,
+    compaction_words,
+    outcome_lines,
+    pull_request,
+    run_lines,
+    session_line,
+    usage_block,
+    usage_lines,
+)
+from mendgraph.graph.terminal.process_end import ExitCode
+from mendgraph.graph.terminal.turns import run_once
+from mendgraph.nodes.call_model.budget import APILimits
+from mendgraph.nodes.call_model.ledger import Price, Spending, Used, begin_turn, charge, priced, usage_report
+from mendgraph.nodes.records import Outcome, OutcomeKind, Plan, StopReason
+from tests.doubles.replies import Say
+from tests.surfaces.terminal.played_terminal import READ, Terminal
+
+
+def test_outcome_is_told_in_lines() -> None:
+    done = Outcome(kind=OutcomeKind.FINISHED, reason=StopReason.ANSWERED, message="Changed a.py.", value={"é": 1})
+    assert list(outcome_lines(done)) == [
+        Line('value: {"é": 1}'),
+        Line("FINISHED (answered): Changed a.py.", "bold green"),
+    ]
+    failed = {"reason": StopReason.LOOP_PERSISTED, "message": "It went\nround.", "value": None}
+    more = {"diagnostics": ("one\ntwo", "three"), "how_to_go_on": "Take another model."}
+    for kind, style in ((OutcomeKind.SYSTEM_ERROR, "bold red"), (OutcomeKind.BUDGET_STOP, "bold yellow")):
+        assert list(outcome_lines(done.model_copy(update={"kind": kind, **failed, **more}))) == [
+            Line(f"{kind.value} (loop_persisted): It went round.", style),
+            Line("  - one two", "dim"),
+            Line("  - three", "dim"),
+            Line("How to go on: Take another model."),
+        ]
+
+
+LIMITS = APILimits()
+PRICE = Price(input=1.0, output=10.0, cached_input=0.1)
+
+
+def paid(input_tokens: int = 1_000, cached_tokens: int = 0, cost_usd: float | None = 0.0, model: str = "m") -> Paid:
+    return Paid(
+        1, "reply", model, input_tokens, 10, cached_tokens, cost_usd, 0.5, reasoning_tokens=cached_tokens // 100
+    )
+
+
+def second_turn() -> dict[str, Any]:
+    """The report of a session whose first turn had 40,000 tokens, and whose second had 1,000."""
+    one = Used(calls=1, input_tokens=40_000, output_tokens=100, cached_tokens=30_000, reasoning_tokens=90, seconds=3.0)
+    two = Used(calls=1, input_tokens=1_000, output_tokens=10, cached_tokens=600, reasoning_tokens=6, seconds=0.5)
+    first = charge(Spending(), priced(one, PRICE))
+    second = charge(begin_turn(first), priced(two, PRICE))
+    return usage_report(second)
+
+
+def test_usage_of_a_later_turn_stands_beside_the_sessions() -> None:
+    report, noted, nested = second_turn(), Account(), Account()
+    noted.note(paid(1_000, 600, 0.00056))
+    assert [line.text for line in usage_lines(report, LIMITS, noted)] == [
+        "usage: 1/10 calls, 1,000 tokens in, 10 out, 0.5 s",
+        "session: 2/100 calls, 41,000 tokens in (30,600 cached), 110 out (96 reasoning), 0.0146 USD",
+    ]
+    assert "\n".join(line.text for line in usage_block(report, LIMITS)) == (
+        "API Usage Stats:\n  Calls: 2/100\n  Turn Calls: 1/10\n  Input Tokens: 41000/100000\n  Output Tokens: 110/50000"
+    )
+    assert session_line({}, LIMITS, Account()).text.startswith("session: 0/100 calls, 0 tokens in, 0 out")
+
+    compacted = Compacted(1, "cleared", 9, 3)
+    for event in (paid(cost_usd=None, model="a"), compacted, paid(cost_usd=None, model="b"), Text("Hello")):
+        nested.note(OfChild("1.1", "Find it.", event))
+    assert nested.paid == [paid(cost_usd=None, model="a"), paid(cost_usd=None, model="b")]
+    assert (nested.compactions, nested.unpriced) == ([compacted], ["a", "b"])
+    _, session = usage_lines({**report, "cost_usd": None}, LIMITS, nested)
+    assert session.text.endswith("110 out (96 reasoning), cost unknown: no price for a, b (see prices.toml)")
+    nested.begin()
+    assert nested.as_map() == {"steps": [], "compactions": []}
+
+
+COMPACTIONS = {
+    "cleared": "older results are no longer shown to the model",
+    "summarised": "the model is shown a summary of the conversation's beginning",
+    "slid": "the conversation's beginning is no longer shown to the model",
+    "other": "the model is shown less of the conversation",
+}
+CLOCKS = {0: "0:00", 5.4: "0:05", 59.6: "1:00", 754: "12:34", 3_600: "1:00:00", 3_723: "1:02:03"}
+
+
+def test_compaction_and_time_are_told_in_words() -> None:
+    told = {kind: compaction_words(Compacted(1, kind, 13_400, 6_900)) for kind in COMPACTIONS}
+    assert told == {kind: f"{words}: 13,400 -> 6,900 tokens" for kind, words in COMPACTIONS.items()}
+    assert {seconds: clock(seconds) for seconds in CLOCKS} == CLOCKS
+
+
+# --- What a forge reads
+
+
+def ended(message: str = "Limit reached.", answer: str = "", **more: Any) -> RunResult:
+    outcome = Outcome(kind=OutcomeKind.BUDGET_STOP, reason=StopReason.MAX_STEPS, message=message, answer=answer)
+    return RunResult(outcome=outcome.model_copy(update=more), messages=(), changes=(), plan=Plan(), thread_id="run-1")
+
+
+SUBJECTS = {
+    "\n  \nFix add.\nAnd more.": "Fix add.",
+    "Ask @somebody": "Ask (at)somebody",
+    "Fixes #12 and # 3": "Fixes no. 12 and # 3",
+    "Closes GH-12 and gh-13": "Closes GH 12 and GH 13",
+    "[skip ci] and <!-- x -->": "(skip ci) and (!-- x --)",
+    "See https://a.test/b": "See https:a.test/b",
+    "x" * 73: "x" * 69 + "...",
+}
+
+
+def test_message_of_a_commit_starts_nothing_at_a_forge() -> None:
+    for task, subject in SUBJECTS.items():
+        message = commit_message(task, ended(f"About {task}"), ["m-1", "m-2"])
+        assert message.splitlines()[:2] == [subject, ""]
+        assert ("@" in message, "#1" in message) == (False, False)
+        assert message.endswith("Run run-1 of mendgraph, by m-1, m-2.\n")
+        assert max(map(len, message.splitlines())) <= 72
+
+
+def test_pull_request_quotes_whatever_others_said() -> None:
+    evil = "```\n# A heading of mine\n@somebody\n````\x1b[2J"
+    used = [Line("usage: 1/10 calls")]
+    text = pull_request(evil, "abc123", ["--model", "m"], ended(answer=evil), ["a.py", evil], used)
+    assert "\x1b" not in text
+    fence = ""
+    outside = []
+    for line in text.splitlines():
+        if fence:
+            fence = "" if line == fence else fence
+        elif line.startswith("```"):
+            fence = line.rstrip("abcdefghijklmnopqrstuvwxyz")
+        elif line:
+            outside.append(line)
+    assert outside == [
+        "## What was asked",
+        "## What was changed",
+        "## How it ended, and what was checked",
+        "## What the model says",
+        "## What it used",
+        "## How to do it again",
+        "Made by mendgraph, unattended, in run run-1.",
+    ]
+
+
+def test_pull_request_names_what_was_refused_and_cuts_long_texts() -> None:
+    refused = ("refused (a test; not named by the user): edit_file test_a.py",)
+    text = pull_request("x" * 8_000, "abc123", [], ended(answer="y" * 8_001, refused=refused), [], [])
+    assert f"## What was refused\n\n```text\n{refused[0]}\n```" in text
+    assert ("x" * 8_000 in text, "y" * 7_997 + "..." in text, "y" * 7_998 in text) == (True, True, False)
+
+
+PRICED = {"model": "gpt-4o", "evidence": False}
+
+
+def test_json_has_a_row_for_each_call(tmp_path: Path) -> None:
+    script = [Say(READ, (400, 20)), Say("It adds.", (400, 20))]
+    terminal = Terminal(tmp_path, script, context=PRICED, as_json=True)
+    assert run_once(terminal.setup, "Does it add?") is ExitCode.FINISHED
+    shown = json.loads(terminal.out)
+    one = {"purpose": "reply", "model": "gpt-4o", "input_tokens": 400, "output_tokens": 20}
+    one |= {"cached_tokens": 0, "reasoning_tokens": 0, "cache_write_tokens": 0}
+    assert [{**step, "seconds": 0} for step in shown["steps"]] == [
+        {"step": number, **one, "seconds": 0, "cost_usd": pytest.approx(0.0012)} for number in (1, 2)
+    ]
+    assert (shown["compactions"], shown["usage"]["cost_usd"]) == ([], pytest.approx(0.0024))
+
+
+NOW = datetime(2026, 11, 20, 11, tzinfo=UTC)
+DONE = ListedRun(
+    run_id="3f2a9c01" + "0" * 24,
+    task="Mend add.",
+    created="2026-11-20T09:00:00.000+00:00",
+    updated="2026-11-20T10:05:00.000+00:00",
+    turns=1,
+    request="Mend add.",
+    state="ended",
+    kind="FINISHED",
+    reason="answered",
+    message="",
+    answer="",
+    changed=("calc.py",),
+    stored_context=AgentContext(workspace="/w").model_dump_json(),
+    durability="sync",
+    parent="",
+    forked_at=None,
+    standing=RunState.FINISHED,
+    files=("calc.py", "new.py"),
+)
+
+
+def run(**more: Any) -> ListedRun:
+    return replace(DONE, **more)
+
+
+LONG = run(
+    run_id="nightly",
+    standing=RunState.STOPPED,
+    reason="max_steps",
+    turns=12,
+    files=(),
+    task="Look at\n\tall of\x1b[31m it " + "and more " * 40,
+)
+
+
+STYLES = {
+    RunState.WORKING: "bold cyan",
+    RunState.ASKS: "bold cyan",
+    RunState.CUT_OFF: "yellow",
+    RunState.FORKED: "yellow",
+    RunState.STOPPED: "yellow",
+    RunState.FAILED: "red",
+    RunState.FINISHED: "",
+}
+
+
+def test_runs_are_a_table_that_is_no_wider_than_the_terminal() -> None:
+    head, done, long = run_lines([DONE, LONG], None, NOW, UTC)
+    assert head == Line("RUN       WHEN         STATE               TURNS  FILES  TASK", "bold")
+    assert done == Line("3f2a9c01  today 10:05  finished            1      2      Mend add.")
+    beginning = r"nightly   today 10:05  stopped: max steps  12     0      Look at all of\x1b[31m it and"
+    assert (long.text.startswith(f"{beginning} more and more "), long.text.endswith("...")) == (True, True)
+    *_, narrow, cut = run_lines([DONE, LONG], 90, NOW, UTC)
+    assert (narrow.text, cut.text) == (done.text, f"{beginning}...")
+    lines = {standing: run_lines([run(standing=standing, reason="")], None, NOW, UTC)[1] for standing in STYLES}
+    assert {standing: line.style for standing, line in lines.items()} == STYLES
+    assert [standing for standing, line in lines.items() if f"  {standing}  " not in line.text] == []

@@ -1,0 +1,184 @@
+"""What the status line says, and where it stands."""
+
+import asyncio
+import io
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from rich.cells import cell_len
+from rich.console import Console
+
+from mendgraph.graph.runs.events import (
+    Alerted,
+    Asked,
+    Compacted,
+    Ended,
+    Event,
+    FellBack,
+    HealingBegan,
+    OfChild,
+    Paid,
+    StepDone,
+    Text,
+    ToolStarted,
+    Waiting,
+)
+from mendgraph.graph.terminal.answers import Screen
+from mendgraph.graph.terminal.status_line import StatusLine, amount, is_live
+from mendgraph.nodes.call_model.budget import APILimits
+from mendgraph.nodes.call_model.ledger import RunLimits
+from mendgraph.nodes.records import Outcome, OutcomeKind, StopReason, ToolCall
+from tests.surfaces.terminal.played_terminal import TerminalFile
+
+PAID = Paid(1, "reply", "gpt-x", 12_300, 1_100, 0, 0.02, 1.5)
+
+
+def call(tool: str = "grep", **arguments: Any) -> ToolCall:
+    return ToolCall(call_id="1", tool=tool, arguments=arguments, raw_arguments="{}")
+
+
+def console(file: io.StringIO, width: int = 200, **environment: str) -> Console:
+    return Console(file=file, width=width, no_color=True, _environ={"TERM": "xterm", **environment})
+
+
+class Shown:
+    """A status line on a terminal whose clock stands still unless a test moves it."""
+
+    def __init__(self, width: int = 200, **limits: Any) -> None:
+        self.terminal, self.now_s, self.loads = TerminalFile(), 0.0, False
+        self.line = StatusLine(
+            console(self.terminal, width), RunLimits(**limits), lambda: self.loads, lambda: self.now_s
+        )
+        self.out, self.err = (Screen(console(self.terminal, width), self.line.write) for _ in range(2))
+
+    def note(self, *events: Event) -> str:
+        for event in events:
+            self.line.note(event)
+        return self.line.words()
+
+    @contextmanager
+    def at_work(self) -> Iterator[None]:
+        """Inside, the line is shown; nothing refreshes it but what is written."""
+        with asyncio.Runner() as runner, ExitStack() as shown:
+
+            async def enter() -> None:
+                shown.enter_context(self.line.shown())
+
+            runner.run(enter())
+            yield
+
+
+def test_counts_are_shown_against_their_limits() -> None:
+    shown = Shown(max_cost_usd=0.5, max_seconds=300.0, max_steps=20)
+    shown.now_s = 41.7
+    assert shown.note(PAID, StepDone((), ()), ToolStarted(call(pattern="def add", path="src"))) == (
+        "running grep 'def add' in src · 0:42/5:00 · calls 1/10 · $0.02/$0.50 · in 12.3k/100k · out 1.1k/50k"
+        " · step 2/20"
+    )
+
+
+def test_cost_is_left_out_without_a_price_and_unknown_under_a_limit() -> None:
+    words = "waiting for the model · 0:00 · calls 1/10 · in 12.3k/100k · out 1.1k/50k · step 1"
+    assert Shown().note(replace(PAID, cost_usd=0.0)) == words
+    assert Shown().note(replace(PAID, cost_usd=None)) == words
+    assert " · $?/$2.00 · " in Shown(max_cost_usd=2.0).note(replace(PAID, cost_usd=None), PAID)
+    assert " · $0.0004 · " in Shown().note(replace(PAID, cost_usd=0.0004))
+
+
+def test_calls_of_a_child_count_as_calls_of_the_turn() -> None:
+    of_child = OfChild("1.1", "Find it.", PAID)
+    nested = OfChild("1.1", "Find it.", Text("Hello"))
+    words = Shown().note(PAID, of_child, nested)
+    assert words == "waiting for the model · 0:00 · calls 2/10 · $0.04 · in 24.6k/100k · out 2.2k/50k · step 1"
+
+
+AMOUNTS = {0: "0", 999: "999", 1_000: "1k", 12_345: "12.3k", 999_949: "999.9k", 1_000_000: "1M", 1_250_000: "1.2M"}
+FINISHED = Outcome(kind=OutcomeKind.FINISHED, reason=StopReason.ANSWERED, message="Done.")
+ACTIVITIES: tuple[tuple[Event, str], ...] = (
+    (Text("Hello"), "the model is writing · 0:00 · "),
+    (Waiting(3.2, "Busy."), "trying again in 3.2 s · 0:00 · "),
+    (HealingBegan(2, ()), "asking again, attempt 2 · 0:00 · "),
+    (FellBack("gpt-x", "local\x1b[2J", "Busy."), "asking local\\x1b[2J · 0:00 · "),
+    (ToolStarted(call("run_command", argv=["make", "test"])), "running run_command make test · 0:00 · "),
+    (StepDone((), ()), "waiting for the model · 0:00 · "),
+    (Alerted("cost", "Dear.", 9.0, 3.0), "waiting for the model · 0:00 · "),
+    (Compacted(1, "cleared", 9, 3), "waiting for the model · 0:00 · "),
+    (Asked({}), "0:00 · "),
+    (Ended(FINISHED), "0:00 · "),
+)
+
+
+def test_activity_is_shown_in_a_few_words() -> None:
+    assert [event for event, words in ACTIVITIES if not Shown().note(event).startswith(words)] == []
+    assert {number: amount(number) for number in AMOUNTS} == AMOUNTS
+    shown = Shown()
+    shown.loads = True
+    assert shown.note().startswith("loading the local model · 0:00 · ")
+    assert shown.note(Text("Hello")).startswith("the model is writing · 0:00 · ")
+
+
+def test_nearer_limit_is_shown_and_a_turn_that_is_taken_up_goes_on_counting() -> None:
+    used = {"total_calls": 95, "total_input_tokens": 60_000, "total_output_tokens": 2_000, "cost_usd": 0.25}
+    turn = {"calls": 4, "input_tokens": 9_000, "output_tokens": 1_500, "steps": 3, "seconds": 12.5}
+    used |= {f"{name}_in_current_turn": value for name, value in turn.items()}
+    shown = Shown(max_output_tokens_per_turn=5_000)
+    shown.line.begin(used)
+    assert shown.line.words().endswith("0:00 · calls 95/100 · $0.25 · in 60k/100k · out 0/5k · step 1")
+    shown = Shown(api=APILimits(max_calls_per_session=200))
+    shown.line.begin(used, same_turn=True)
+    assert shown.line.words().endswith("0:12 · calls 4/10 · $0.25 · in 60k/100k · out 2k/50k · step 4")
+
+
+# --- Where it stands
+
+
+def test_line_stands_below_what_is_written_and_goes_when_the_run_is_over() -> None:
+    shown = Shown()
+    with shown.at_work():
+        (words,) = shown.terminal.shown
+        assert words.startswith("waiting for the model · 0:00 · ")
+        shown.out.write("Hello")
+        assert shown.terminal.shown == ["Hello"]
+        shown.now_s = 7
+        shown.err.line("! no log")
+        assert shown.terminal.shown == ["Hello! no log", words.replace("0:00", "0:07")]
+    shown.out.write("After.")
+    assert shown.terminal.shown == ["Hello! no log", "After."]
+
+
+@pytest.mark.parametrize("width", [1, 20])
+def test_line_is_never_wider_than_the_terminal_and_steers_nothing(width: int) -> None:
+    shown = Shown(width)
+    shown.note(FellBack("a", "漢字 \x1b[2J\r\n of a long name", "b"))
+    with shown.at_work():
+        (line,) = shown.terminal.shown or [""]
+        assert (cell_len(line) < width, "\x1b[2J" in line) == (True, False)
+
+
+def test_terminal_has_a_status_line_unless_it_cannot_or_does_not_want_it() -> None:
+    terminals: dict[tuple[str, str], bool] = {
+        ("TERM", "xterm"): True,
+        ("NO_COLOR", "1"): True,
+        ("TERM", "dumb"): False,
+        ("TTY_INTERACTIVE", "0"): False,
+    }
+    shown = {(name, value): is_live(console(TerminalFile(), 200, **{name: value})) for name, value in terminals}
+    assert shown == terminals
+
+
+def test_line_is_refreshed_while_a_turn_is_at_work_and_goes_when_it_is_cut_off() -> None:
+    shown = Shown()
+
+    async def turn() -> None:
+        with shown.line.shown():
+            shown.now_s += 3.0
+            while " · 0:03 · " not in "".join(shown.terminal.shown):  # noqa: ASYNC110 - no event says so
+                await asyncio.sleep(0.01)
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        asyncio.run(turn())
+    assert shown.terminal.shown == []

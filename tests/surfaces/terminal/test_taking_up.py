@@ -1,0 +1,164 @@
+"""Runs that are taken up again at the command line, as a person does it: with no more than what the last line said."""
+
+import io
+import json
+import re
+import shlex
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from mendgraph import Asked, ListedRun, RunState, Session, get_run
+from mendgraph.graph import cli
+from mendgraph.nodes.execute_tools.store.run_folder import workspace_folder
+from mendgraph.nodes.execute_tools.store.run_lock import Owner, RunLock
+from tests.doubles.history_model import HistoryModel
+from tests.doubles.replies import Say
+from tests.doubles.scripted_model import Line
+from tests.sandboxes import without_first_line
+from tests.surfaces.runs.run_plays import DOWN, EDIT, LINES, context, cut_off, listed, played, project, tree
+
+Run = Callable[..., tuple[int, str, str]]
+MENDED = "def add(a, b):\n    return a + b\n"
+
+
+class Person(io.StringIO):
+    """The input of a terminal, at which somebody has typed this."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    folder = project(tmp_path / "project")
+    monkeypatch.chdir(folder)
+    return folder
+
+
+@pytest.fixture
+def run(folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
+    """Runs the command on a model that says these lines: exit code, standard output, standard error."""
+
+    def called(*words: str, lines: tuple[Line, ...] = LINES, typed: io.StringIO | None = None) -> tuple[int, str, str]:
+        monkeypatch.setattr(cli, "_session_options", lambda: {"model": HistoryModel(lines)})
+        monkeypatch.setattr(sys, "stdin", typed or io.StringIO())
+        code = cli.main(words)
+        shown = capsys.readouterr()
+        return code, shown.out, without_first_line(shown.err)
+
+    assert folder.is_dir()
+    return called
+
+
+def said(shown: str) -> list[str]:
+    """The command that the last line names."""
+    words = shlex.split(shown.splitlines()[-1].rpartition("go on with: ")[2])
+    assert words[0] == "mendgraph"
+    return words[1:]
+
+
+def test_run_that_was_cut_off_goes_on_before_the_eyes_of_its_owner(run: Run, folder: Path) -> None:
+    dead = cut_off(folder, 3)
+    code, out, err = run("resume")
+    assert code == 0
+    assert out.startswith("→ apply_patch  edited calc.py, created docs/calc.md\n→ delete_file notes.txt  deleted\n")
+    assert "FINISHED (answered): Changed calc.py, pkg/new.py, docs/calc.md; deleted notes.txt; not checked" in out
+    assert err == f"mendgraph: resumes run {dead[:8]} (Mend add.)\nmendgraph: run {dead[:8]}\n"
+    assert listed(folder) == [(dead, RunState.FINISHED)]
+
+
+def test_run_that_has_finished_says_so_and_nothing_runs(run: Run, folder: Path) -> None:
+    done = played(folder).thread_id
+    after = tree(folder)
+    talk = f"mendgraph chat --run {done[:8]}"
+    assert run("resume", done[:8]) == (0, "", f"mendgraph: run {done[:8]} has finished; ask it more with: {talk}\n")
+    code, out, err = run("resume", done[:8], "--json")
+    shown = json.loads(out)
+    assert (code, err, shown["thread_id"], shown["outcome"]["answer"]) == (0, "", done, "It adds now.")
+    assert ("resume" in shown, tree(folder)) == (False, after)
+
+
+@pytest.mark.parametrize("json_wanted", [True, False])
+def test_run_that_a_limit_ended_says_how_to_go_on_and_does(run: Run, folder: Path, json_wanted: bool) -> None:
+    code, out, err = run("Mend add.", "--max-calls", "4", *["--json"] * json_wanted)
+    command = shlex.split(json.loads(out)["resume"])[1:] if json_wanted else said(err)
+    (stopped,) = [run_id for run_id, _ in listed(folder)]
+    assert (code, command) == (3, ["resume", stopped[:8]])
+    assert ("go on with" in err) is not json_wanted
+    wrapped_up = Say("The limit is reached.")  # what the machine said itself is a reply of the conversation, too
+    code, out, err = run(*command, lines=(*LINES[:4], wrapped_up, *LINES[4:]))
+    assert (code, err.splitlines()[1:]) == (0, [f"mendgraph: run {stopped[:8]}"])
+    assert err.startswith(f"mendgraph: resumes run {stopped[:8]} (Mend add.)")
+    assert not (folder / "notes.txt").exists()
+
+
+def test_run_whose_endpoint_was_down_again_and_again_goes_on_as_if_it_had_not(run: Run, folder: Path) -> None:
+    """Its fork as well."""
+    code, _, err = run("Mend add.", lines=(LINES[0], DOWN))
+    assert code == 4
+    command = said(err)
+    code, _, err = run(*command, lines=(DOWN,) * 9)
+    assert (code, said(err)) == (4, command)
+    code, _, _ = run(*command)
+    after = tree(folder)
+    assert (code, set(after)) == (0, {"calc.py", "pkg", "pkg/new.py", "docs", "docs/calc.md"})
+    ((done, state),) = listed(folder)
+    assert state is RunState.FINISHED
+
+    _, out, _ = run("fork", done[:8], "--at", "2")
+    assert (folder / "calc.py").read_text(encoding="utf-8") == MENDED
+    code, _, err = run(*said(out), lines=(DOWN,) * 9)
+    assert (code, run(*said(err))[0], tree(folder)) == (4, 0, after)
+    assert run("undo", done[:8])[0] == 4
+
+
+def test_chat_is_taken_up_where_it_was_left(run: Run, folder: Path) -> None:
+    code, out, err = run("chat", "--max-calls", "7", lines=(Say("Hi."),), typed=io.StringIO("Hello\n"))
+    command = said(err)
+    assert (code, command[:2]) == (0, ["chat", "--run"])
+    lines = (Say("Hi."), EDIT, Say("Mended."))
+    code, out, err = run(*command, lines=lines, typed=io.StringIO("Mend add.\n"))
+    assert (code, (folder / "calc.py").read_text(encoding="utf-8"), said(err)) == (0, MENDED, command)
+    assert "usage: 2/7 calls" in out
+    assert "usage: 1/9 calls" in run(*command, "--max-calls", "9", lines=(), typed=io.StringIO("Thanks.\n"))[1]
+    known = get_run(command[-1], str(folder))
+    assert isinstance(known, ListedRun)
+    assert (known.turns, known.context.max_calls_per_turn) == (3, 9)
+
+
+def test_question_that_nobody_answered_is_asked_again(run: Run, folder: Path) -> None:
+    with Session(context(folder, mode="ask"), model=HistoryModel((EDIT,))) as session:
+        assert isinstance(session.work("Mend add."), Asked)
+    assert listed(folder) == [(session.thread_id, RunState.ASKS)]
+    code, _, err = run("resume", lines=(EDIT, Say("Mended.")), typed=Person("y\n"))
+    assert (code, (folder / "calc.py").read_text(encoding="utf-8")) == (0, MENDED)
+    assert "Allow edit_file calc.py? " in err
+
+
+@pytest.mark.parametrize("durability", [None, "exit"])
+def test_durability_is_that_of_the_first_turn(run: Run, folder: Path, durability: str | None) -> None:
+    chosen = ["--durability", durability] if durability else []
+    assert run("Mend add.", "--max-calls", "3", *chosen)[0] == 3
+    assert run("resume", lines=())[0] == 0
+    found = get_run(listed(folder)[0][0], str(folder))
+    assert isinstance(found, ListedRun)
+    assert (found.durability, found.standing) == (durability or "sync", RunState.FINISHED)
+
+
+def test_run_that_could_not_begin_is_none_to_go_on_with(run: Run, folder: Path) -> None:
+    place = workspace_folder(str(folder))
+    assert isinstance(place, str)
+    with RunLock(place) as lock:
+        assert lock.acquire(Owner("nightly")) is None
+        code, out, err = run("Mend add.")
+        shown = json.loads(run("Mend add.", "--json")[1])
+    assert (code, err, "nightly" in out, "resume" in shown, listed(folder)) == (4, "", True, False, [])
+
+
+def test_command_says_one_line_of_a_run_that_needs_nothing(run: Run, folder: Path) -> None:
+    assert re.fullmatch(r"mendgraph: run [0-9a-f]{8}\n", run("Mend add.")[2])
+    assert [each for each in run("Mend add.", "--json")[2].splitlines() if each.startswith("mendgraph")] == []
+    assert len(listed(folder)) == 2

@@ -1,0 +1,159 @@
+"""What a person sees and does at a real terminal: mendgraph in tmux, on a scripted endpoint."""
+
+import re
+import shutil
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from tests.doubles.replies import Calls, Reply, Say
+from tests.doubles.scripted_server import ScriptedServer
+from tests.extent import in_sweeps
+from tests.surfaces.runs.run_plays import played, project
+from tests.surfaces.terminal.tmux import COMMAND, Tmux, needs_tmux
+
+pytestmark = needs_tmux
+
+BUG = "def add(a, b):\n    return a - b\n"
+FIXED = BUG.replace("-", "+")
+FIX = Calls([("edit_file", '{"path": "calc.py", "old_str": "a - b", "new_str": "a + b"}')])
+DONE = Say("It adds now. I changed the sign in calc.py, so that the function returns the sum.")
+
+
+@contextmanager
+def terminal(
+    folder: Path, script: Sequence[Reply], *words: str, width: int = 100, no_color: str = ""
+) -> Iterator[tuple[Tmux, Path, ScriptedServer]]:
+    """A project with a bug, and mendgraph at work in it."""
+    project = folder / "project"
+    project.mkdir()
+    (project / "calc.py").write_text(BUG, encoding="utf-8")
+    with ScriptedServer(script) as server:
+        environment = {"OPENAI_BASE_URL": server.base_url} | ({"NO_COLOR": no_color} if no_color else {})
+        given = ("--no-evidence", "--model", "scripted", *words)
+        with Tmux(project, *given, size=(width, 60), environment=environment) as tmux:
+            yield tmux, project / "calc.py", server
+
+
+@in_sweeps
+def test_without_colours_there_are_none(tmp_path: Path) -> None:
+    with terminal(tmp_path, [FIX, DONE], "chat", no_color="1") as (tmux, _, _):
+        tmux.wait("You:")
+        tmux.type("/")
+        tmux.wait("/clear")
+        menu = tmux.screen(colours=True)
+        tmux.press("C-c")
+        tmux.type("Fix add", "Enter")
+        tmux.wait("FINISHED")
+        tmux.wait("You:", 2)
+        shown = menu + tmux.screen(colours=True)
+    assert not re.search("\x1b\\[[0-9;:]*(?:3[0-9]|4[0-9]|9[0-7]|10[0-7])[0-9;:]*m", shown)
+
+
+@in_sweeps
+def test_single_key_answers_a_question(tmp_path: Path) -> None:
+    """Also the arrow keys are keys, which say nothing; a reason is a line."""
+    with terminal(tmp_path, [FIX, FIX, FIX, DONE], "--mode", "ask", "Fix add") as (tmux, calc, _):
+        tmux.wait("Allow edit_file calc.py?")
+        tmux.press("Up")
+        tmux.wait("answer with one of the letters")
+        tmux.wait("Allow edit_file calc.py?", 2)
+        tmux.press("n")
+        tmux.wait("Why not (Enter: no reason)?")
+        tmux.type("not yet", "Enter")
+        tmux.wait("Allow edit_file calc.py?", 3)
+        assert calc.read_text(encoding="utf-8") == BUG
+        tmux.press("y")
+        tmux.wait("FINISHED")
+        assert calc.read_text(encoding="utf-8") == FIXED
+
+
+@in_sweeps
+def test_narrow_terminal_tears_nothing(tmp_path: Path) -> None:
+    with terminal(tmp_path, [FIX, DONE], "chat", width=40) as (tmux, calc, _):
+        tmux.wait("You:")
+        tmux.type("/help", "Enter")
+        tmux.wait("before it.")
+        tmux.type("Fix add", "Enter")
+        tmux.wait("FINISHED (answered): Changed calc.py;")
+        tmux.wait("You:", 3)
+        whole, lines = tmux.screen(joined=True), tmux.screen().splitlines()
+        assert calc.read_text(encoding="utf-8") == FIXED
+    assert max(map(len, lines)) <= 40
+    assert DONE.text in whole
+    help_lines = whole[whole.index("/add") : whole.index("You: Fix add")].splitlines()
+    assert max(map(len, help_lines)) <= 40
+    assert "→ edit_file calc.py  1 replacement\n" in whole
+
+
+def test_chat_at_a_terminal(tmp_path: Path) -> None:
+    """Several lines, undo and its note to the model, another model, a command, and the history of the next chat."""
+    with terminal(tmp_path, [FIX, DONE, Say("I see."), Say("So be it.")]) as (tmux, calc, server):
+        tmux.wait("You:")
+        tmux.type("Fix add", "Enter")
+        tmux.wait("You:", 2)
+        tmux.type("/undo", "Enter")
+        tmux.wait("restored calc.py")
+        tmux.wait("You:", 3)
+        assert calc.read_text(encoding="utf-8") == BUG
+        tmux.paste("one\ntwo")
+        tmux.wait("two")
+        tmux.press("M-Enter")
+        tmux.type("three\\", "Enter")
+        tmux.type("four", "Enter")
+        tmux.wait("I see.")
+        tmux.wait("You:", 4)
+        tmux.type("/model another", "Enter")
+        tmux.wait("You:", 5)
+        tmux.press("Up", "Up")
+        tmux.wait("three", 2)
+        tmux.press("C-c")
+        tmux.type("!echo $((6*7))", "Enter")
+        tmux.wait("exit code 0")
+        tmux.wait("You:", 6)
+        tmux.type("And now?", "Enter")
+        tmux.wait("So be it.")
+        tmux.wait("You:", 7)
+        tmux.press("C-c", "C-c")
+        assert tmux.exit_code() == 0
+    note = "(I took back your changes of these files, so look at them anew: calc.py.)"
+    assert [each["model"] for each in server.requests] == ["scripted"] * 3 + ["another"]
+    said = [each["content"] for each in server.requests[2]["messages"] if each["role"] == "user"]
+    assert f"{note}\n\none\ntwo\nthree\nfour" in said
+    assert "(I ran `echo $((6*7))`, exit code 0. It printed, at its end:\n42\n)\n\nAnd now?" in str(
+        server.requests[3]["messages"][-1]["content"]
+    )
+
+
+BASH = shutil.which("bash")
+
+
+@in_sweeps
+@pytest.mark.skipif(BASH is None, reason="bash is not installed: install it")
+def test_tab_completes_in_bash(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MENDGRAPH_DATA_DIR", str(tmp_path / "data"))
+    folder = project(tmp_path / "project")
+    played(folder)
+    before = _files(tmp_path / "data")
+    path = {"PATH": f"{COMMAND.parent}:/usr/bin:/bin", "PS1": "$ ", "MENDGRAPH_DATA_DIR": str(tmp_path / "data")}
+    with Tmux(folder, "--norc", "--noprofile", "-i", environment=path, program=Path(str(BASH))) as tmux:
+        tmux.wait("$")
+        tmux.type('bind "set bell-style none"; eval "$(mendgraph --show-completion)"; echo re""ady', "Enter")
+        tmux.wait("\nready")
+        tmux.type("mendgraph --mode re", "Tab")
+        tmux.wait("mendgraph --mode read-only")
+        tmux.press("C-u")
+        tmux.type("mendgraph --root pk", "Tab")
+        shown = tmux.wait("mendgraph --root pkg/")
+        tmux.press("C-u")
+        tmux.type("exit", "Enter")
+        tmux.exit_code()
+    assert "Traceback" not in shown
+    assert _files(tmp_path / "data") == before
+
+
+def _files(folder: Path) -> dict[str, int]:
+    """Every file with the time of its last change."""
+    return {str(path): path.stat().st_mtime_ns for path in folder.rglob("*")}

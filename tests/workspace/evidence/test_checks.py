@@ -1,0 +1,299 @@
+"""Real programs in the real sandbox; skipped, with the reason, where it cannot start."""
+
+import os
+import shlex
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from textwrap import indent
+from typing import Any
+
+import pytest
+
+from mendgraph.nodes.execute_tools.evidence.checks import CheckRules, Checks, RanTests, open_checks
+from mendgraph.nodes.execute_tools.files.deadline import CancellationScope, ScopeOverError
+from mendgraph.nodes.execute_tools.processes.resource_limits import Limit, ResourceLimits
+from mendgraph.nodes.execute_tools.sandboxes import bubblewrap
+from mendgraph.nodes.records import JsonMap, ToolError, ToolErrorCode
+from tests.row_tables import rows
+from tests.sandboxes import open_handles
+from tests.workspace.processes.command_place import secret
+
+APP = "def add(a, b):\n    return a - b\n"
+
+
+def opened(root: Path, **rules: Any) -> Checks:
+    found = open_checks(str(root), CheckRules(**rules), secret)
+    if isinstance(found, ToolError):
+        assert found.code is ToolErrorCode.UNAVAILABLE
+        pytest.skip(found.message)
+    return found
+
+
+@contextmanager
+def unchanged(root: Path) -> Iterator[None]:
+    """Nothing in the folder is another one afterwards, and no handle is open."""
+
+    def now() -> dict[str, bytes]:
+        return {str(path): path.read_bytes() if path.is_file() else b"" for path in root.rglob("*")}
+
+    before, handles = now(), open_handles()
+    yield
+    assert now() == before
+    assert open_handles() == handles
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Iterator[Path]:
+    root = tmp_path.resolve() / "root"
+    root.mkdir()
+    (root / "app.py").write_text(APP)
+    (root / ".env").write_text("KEY=1\n")
+    with unchanged(root):
+        yield root
+
+
+def module(path: str, text: str | None, source: str, want: str) -> JsonMap:
+    example: JsonMap = {
+        "source": source,
+        "want": want,
+        "kind": "value",
+        "raises": None,
+        "origin": "task",
+        "options": [],
+    }
+    return {"path": path, "text": text, "groups": [[example]]}
+
+
+def entry(status: str, text: str = "") -> JsonMap:
+    return {"loaded": True, "own": True, "error": "", "results": [[status, text]], "lines": []}
+
+
+def test_examples_of_the_file_and_of_a_text_in_its_place(root: Path) -> None:
+    modules = [
+        module("app.py", APP.replace("-", "+"), "add(2, 3)", "5"),
+        module("app.py", None, "add(2, 3)", "5"),
+        module("new/b.py", "from app import add\n", "add(2, 3)", "-1"),
+    ]
+    assert opened(root).run_examples(modules) == [entry("passed"), entry("different", "-1"), entry("passed")]
+
+
+def test_example_that_writes_or_looks_at_what_is_denied_is_unknown(root: Path) -> None:
+    text = (
+        "from pathlib import Path\ndef write(): Path('made').write_text('x')\ndef read(): return open('.env').read()\n"
+    )
+    modules = [module("app.py", text, "write()", "1"), module("app.py", text, "len(read())", "6")]
+    found = opened(root).run_examples(modules)
+    assert isinstance(found, list)
+    assert [each["results"][0][0] for each in found] == ["unknown", "unknown"]
+
+
+def test_example_that_does_not_end_is_given_up(root: Path) -> None:
+    text = "def f():\n    while True: print('x')\n"
+    checks = opened(root, examples_timeout_s=0.5)
+    assert checks.run_examples([module("app.py", text, "f()", "1")]) == [entry("endless")]
+
+
+def test_without_a_python_nothing_can_be_run(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("mendgraph.nodes.execute_tools.evidence.checks._PYTHON", "exec no-such-python")
+    message = "There is no Python that commands can see."
+    error = ToolError(code=ToolErrorCode.UNAVAILABLE, message=message)
+    assert opened(root).run_examples([module("app.py", None, "add(1, 1)", "0")]) == error
+
+
+def put_python(root: Path, program: str) -> None:
+    """A Python of the workspace's own."""
+    (root / ".venv/bin").mkdir(parents=True)
+    (root / ".venv/bin/python").write_text(program)
+    (root / ".venv/bin/python").chmod(0o755)
+
+
+@rows(
+    ('#!/bin/sh\n[ -z "$3" ] && exit 0\necho \'[{"own": 1}]\'\n', [{"own": 1}]),
+    ("#!/no/such/thing\n", [entry("passed")]),
+)
+def test_python_of_the_workspace_is_used_where_it_starts(program: str, found: list[JsonMap], tmp_path: Path) -> None:
+    put_python(tmp_path, program)
+    assert opened(tmp_path.resolve()).run_examples([module("a.py", "", "1", "1")]) == found
+
+
+RIGHT = APP.replace("-", "+")
+TESTS = "from app import add\ndef test_add():\n    assert add(2, 3) == 5\ndef test_none():\n    assert add(0, 0) == 0\n"
+
+
+def test_test_file_runs_on_the_files_as_they_are_and_as_they_were(tmp_path: Path) -> None:
+    put_python(tmp_path, '#!/bin/sh\nexec python3 -S "$@"\n')  # which sees no pytest
+    (tmp_path / "app.py").write_text(RIGHT)
+    (tmp_path / "new.py").write_text("x = 1\n")
+    (tmp_path / "test_app.py").write_text(TESTS)
+    (tmp_path / "test_new.py").write_text("from new import x\n")
+    checks = opened(tmp_path.resolve())
+    with unchanged(tmp_path):
+        now = checks.run_tests("test_app.py", lines={"app.py": [2]})
+        then = checks.run_tests("test_app.py", before={"app.py": APP.encode(), "new.py": b""})
+        empty = checks.run_tests("test_new.py")
+        gone = checks.run_tests("test_new.py", before={"new.py": b""})
+    names = ("test_add", "test_none")
+    assert now == RanTests("unittest test_app.py", passed=2, near=[], lines={"app.py": [2]}, passing=names)
+    assert isinstance(then, RanTests)
+    assert (then.passed, list(then.failed), "add(2, 3) == 5" in then.failed["test_add"]) == (1, ["test_add"], True)
+    told = "test_new.py was not run: it has no tests that unittest can run, and pytest is not installed."
+    assert empty == ToolError(code=ToolErrorCode.UNAVAILABLE, message=told)
+    assert isinstance(gone, RanTests)
+    assert list(gone.failed) == ["test_new.py"]
+
+
+def test_file_that_is_replaced_stays_a_program(tmp_path: Path) -> None:
+    (tmp_path / "run.sh").write_text("#!/bin/sh\nexit 1\n")
+    (tmp_path / "run.sh").chmod(0o755)
+    checks = opened(tmp_path.resolve(), commands=("./run.sh",))
+
+    now, then = (checks.run_command("./run.sh", before=old) for old in (None, {"run.sh": b"#!/bin/sh\nexit 0\n"}))
+
+    assert (now, then) == (RanTests("./run.sh", failed={"./run.sh": ""}), RanTests("./run.sh"))
+
+
+@rows(
+    ("40 passed, 41 skipped in 0.03s", 41),
+    ("OK (skipped=3)", 3),
+    ("test result: ok. 3 passed; 0 failed; 2 ignored; 0 measured", 2),
+    ("# skipped 1", 1),
+    ("40 passed in 0.03s", 0),
+)
+def test_command_tells_how_many_tests_it_skipped(line: str, skipped: int, tmp_path: Path) -> None:
+    (tmp_path / "told").write_text(f"{line}\n")
+    result = opened(tmp_path.resolve(), commands=("cat told",)).run_command("cat told")
+    assert result == RanTests("cat told", skipped=skipped)
+
+
+def test_tests_that_end_the_process_fail(root: Path) -> None:
+    found = opened(root).run_tests("app.py", before={"app.py": b"import os\nos._exit(0)\n"})
+    assert found == RanTests("app.py", failed={"app.py": ""})
+
+
+@pytest.mark.parametrize("said", ["{}", "7", '{"name": "x", "passed": "many"}'])
+def test_tests_that_answer_for_the_program_fail(root: Path, said: str) -> None:
+    code = f"import os\nfor each in range(3, 20):\n  try: os.write(each, {said.encode()!r})\n  except OSError: pass\n"
+    found = opened(root).run_tests("app.py", before={"app.py": f"{code}os._exit(0)\n".encode()})
+    assert isinstance(found, RanTests)
+    assert found == RanTests("app.py", failed={"app.py": found.failed["app.py"]})
+
+
+def test_configured_commands(root: Path) -> None:
+    commands = ("sh -c 'echo \"a b\"; exit 3'", "python3 -B -c 'import app'", "no-such-program -q", "touch made")
+    checks = opened(root, commands=commands)
+    results = [checks.run_command(each) for each in commands]
+    assert results[:2] == [RanTests(commands[0], failed={commands[0]: "a b"}), RanTests(commands[1])]
+    assert isinstance(results[2], ToolError)
+    assert results[2].code is ToolErrorCode.NOT_FOUND
+    assert isinstance(results[3], RanTests)
+    assert list(results[3].failed) == ["touch made"]
+
+
+OUTPUTS = [
+    ("FAILED tests/a.py::test_b[x y] - assert 1 == 2\nERROR tests/c.py\n", ["tests/a.py::test_b[x y]", "tests/c.py"]),
+    ("FAIL: test_b (tests.test_a.Case.test_b)\n", ["test_b (tests.test_a.Case.test_b)"]),
+    ("test tests::it_works ... FAILED\n", ["tests::it_works"]),
+    ("    --- FAIL: TestB/x (0.00s)\n", ["TestB/x"]),
+    ("not ok 1 - adds two # time=1ms\n", ["adds two"]),
+    ("  \u2716 adds two (1.25ms)\n  \u2715 adds three (3 ms)\n", ["adds two", "adds three"]),
+]
+
+
+@rows(*OUTPUTS)
+def test_failed_tests_are_read_from_the_output_of_a_command(output: str, names: list[str], tmp_path: Path) -> None:
+    command = shlex.join(["sh", "-c", f"printf %s {shlex.quote(output)}; exit 1"])
+    found = opened(tmp_path.resolve(), commands=(command,)).run_command(command)
+    assert isinstance(found, RanTests)
+    assert list(found.failed) == names
+
+
+def test_command_that_takes_too_long(root: Path) -> None:
+    result = opened(root, commands=("sleep 100",), timeout_s=0.3).run_command("sleep 100")
+    assert result == RanTests("sleep 100", failed={"sleep 100": "sleep 100 does not end within 0.3 s."})
+
+
+MAKE = frozenset({".c"})
+
+
+@rows(
+    ("true", RanTests("make test")),
+    ("echo 'not ok 2 - b' && false", ["b"]),
+    ("touch made", ["make test"]),
+    ("sleep 100", "make test took longer than 0.5 s."),
+)
+def test_command_that_runs_all_tests_of_a_project(recipe: str, found: Any, tmp_path: Path) -> None:
+    (tmp_path / "Makefile").write_text(f"test:\n\t@{recipe}\n")
+    checks = opened(tmp_path.resolve(), timeout_s=0.5 if "sleep" in recipe else 20.0)
+    (command,) = checks.runners().commands
+    if command.lacks:
+        pytest.skip("there is no make")
+    with unchanged(tmp_path):
+        ran = checks.run_command(command)
+    if isinstance(ran, ToolError):
+        assert (ran.code, ran.message.startswith(found)) == (ToolErrorCode.UNAVAILABLE, True)
+    else:
+        assert (list(ran.failed) if isinstance(found, list) else ran) == found
+
+
+@rows(("pytest 'a", "No closing quotation"), ("", "it is empty"))
+def test_check_that_is_no_command_line_is_refused(command: str, reason: str, root: Path) -> None:
+    found = open_checks(str(root), CheckRules((command,)), secret)
+    message = f"The check {command!r} is not a command line ({reason}): write it as in a terminal, without pipes."
+    assert found == ToolError(code=ToolErrorCode.INVALID_ARGUMENT, message=message)
+
+
+def test_check_in_a_scope_that_is_over_does_not_run(root: Path) -> None:
+    checks, scope = opened(root, commands=("true",)), CancellationScope()
+    assert checks.in_scope(None) is checks
+    in_scope = checks.in_scope(scope)
+    scope.revoke()
+    with pytest.raises(ScopeOverError):
+        in_scope.run_command("true")
+    assert checks.run_command("true") == RanTests("true")
+
+
+# --- Code of the workspace that takes more than it may
+
+SMALL = ResourceLimits(processes=20, memory_bytes=120_000_000, scratch_bytes=8_000_000, open_files=64)
+FORKS = "import os, time\nfor each in range(100): os.fork() or time.sleep(60)\ntime.sleep(60)\n"
+HOARDS = "import time\nkept = bytearray(b'x') * 200_000_000\ntime.sleep(60)\n"
+
+
+@pytest.mark.parametrize(("code", "limit"), [(FORKS, Limit.PROCESSES), (HOARDS, Limit.MEMORY)])
+def test_example_that_takes_too_much_is_ended(root: Path, code: str, limit: Limit) -> None:
+    text = "def f():\n" + indent(code, "    ")
+    found = opened(root, limits=SMALL, examples_timeout_s=20.0).run_examples([module("app.py", text, "f()", "1")])
+    if os.getuid() and limit is Limit.PROCESSES:  # the kernel refuses a further one, so that the code fails by itself
+        assert found == [entry("unknown", "BlockingIOError: [Errno 11] Resource temporarily unavailable")]
+    else:
+        assert isinstance(found, ToolError)
+        assert found.code is ToolErrorCode.RESOURCE_LIMIT
+        assert found.message.startswith("The run of the examples ")
+
+
+def test_tests_of_the_project_that_take_too_much_are_ended(tmp_path: Path) -> None:
+    (tmp_path / "test_app.py").write_text(f"{HOARDS}def test_app():\n    pass\n")
+    found = opened(tmp_path.resolve(), limits=SMALL, timeout_s=20.0).run_tests("test_app.py")
+    assert isinstance(found, ToolError)
+    assert (found.code, found.message.startswith("test_app.py ")) == (ToolErrorCode.RESOURCE_LIMIT, True)
+
+
+def test_more_modules_than_are_run_at_once(root: Path) -> None:
+    asked = [module("app.py", None, "add(3, 1)", "2") for _ in range(20)]
+    assert opened(root, limits=SMALL, examples_timeout_s=20.0).run_examples(asked) == [entry("passed")] * 20
+
+
+def test_without_a_sandbox_no_code_of_the_workspace_runs(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It was there when the run began, and is lost on the way."""
+    made = root.parent / "made"
+    code = f"open({str(made)!r}, 'w').close()\n"
+    checks = opened(root, commands=(f"touch {made}",), sandbox="bubblewrap")
+    monkeypatch.setattr(bubblewrap, "bubblewrap_path", lambda: None)
+    found = (
+        checks.run_examples([module("app.py", code, "1", "1")]),
+        checks.run_tests("app.py"),
+        checks.run_command(f"touch {made}"),
+    )
+    assert [isinstance(each, ToolError) and each.code for each in found] == [ToolErrorCode.UNAVAILABLE] * 3
+    assert not made.exists()

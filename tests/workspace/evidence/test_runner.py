@@ -1,0 +1,368 @@
+"""The program as it is started, but without a sandbox: what it needs of it is shown in test_checks."""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+from unittest.mock import ANY
+
+import pytest
+
+from mendgraph.nodes.execute_tools.evidence import runner
+from mendgraph.nodes.execute_tools.evidence.runner import LONGEST, answer
+from tests.row_tables import rows
+
+
+def example(source: str, want: str = "", kind: str = "value", raises: str | None = None, *flags: int) -> dict[str, Any]:
+    options = [[each, True] for each in flags]
+    return {"source": source, "want": want, "kind": kind, "raises": raises, "origin": "task", "options": options}
+
+
+def doc(source: str, want: str = "", raises: str | None = None, *flags: int) -> dict[str, Any]:
+    return example(f"{source}\n", f"{want}\n" if want else "", "output", raises, *flags)
+
+
+def module(path: str, *groups: list[dict[str, Any]], text: str | None = None) -> dict[str, Any]:
+    return {"path": path, "text": text, "groups": list(groups)}
+
+
+def start(program: list[str], folder: Path) -> subprocess.CompletedProcess[str]:
+    environment = {**os.environ, "PYTEST_ADDOPTS": "-p no:langsmith_plugin"}  # which takes a second to start
+    return subprocess.run(
+        program,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=True,
+        cwd=folder,
+        stdin=subprocess.DEVNULL,
+        env=environment,
+    )
+
+
+class Bench:
+    """A folder with modules."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+
+    def put(self, **files: str) -> None:
+        for name, text in files.items():
+            path = self.root / f"{name.replace('__', '/', 1)}.py"
+            path.parent.mkdir(exist_ok=True)
+            path.write_text(text)
+
+    def run(self, *modules: dict[str, Any], seconds: float = 20.0) -> list[dict[str, Any]]:
+        request = self.root.parent / "request.json"
+        asked = {"root": str(self.root), "seconds": seconds, "modules": modules}
+        request.write_text(json.dumps(asked))
+        program = [sys.executable, "-I", "-B", runner.__file__, "examples", str(request)]
+        done = start(program, self.root)
+        assert done.stderr == ""
+        found: list[dict[str, Any]] = json.loads(done.stdout)
+        return found
+
+    def results(self, code: str, *groups: list[dict[str, Any]], seconds: float = 20.0) -> list[list[str]]:
+        self.put(mod=code)
+        (found,) = self.run(module("mod.py", *groups), seconds=seconds)
+        assert found["loaded"], found
+        results: list[list[str]] = found["results"]
+        return results
+
+
+@pytest.fixture
+def bench(tmp_path: Path) -> Bench:
+    (tmp_path / "ws").mkdir()
+    return Bench((tmp_path / "ws").resolve())
+
+
+CODE = """
+import os, sys, collections
+class Box(Exception): pass
+def add(a, b): return a - b
+def pair(): return (1, 2.0)
+def third(): return 0.1 + 0.2
+def fail(): raise ValueError("no")
+def box(): raise Box("shut")
+def unknown(): return nothing_here
+def asks(): return input()
+def writes(): return open("/nowhere/at/all", "w")
+def needs(): import no_such_module_at_all
+def ends(): sys.exit(3)
+def loud(): print("out"); print("err", file=sys.stderr); os.write(1, b"raw"); return 1
+"""
+
+NO_FILE = "FileNotFoundError: [Errno 2] No such file or directory: '/nowhere/at/all'"
+NO_MODULE = "ModuleNotFoundError: No module named 'no_such_module_at_all'"
+NOT_THERE = "NameError: name 'not_there' is not defined"
+TRACEBACK = "Traceback (most recent call last):\nValueError: "
+THIRDS = "0.6666666666666666"
+EXAMPLES: list[tuple[dict[str, Any], list[Any]]] = [
+    (example("add(2, 3)", "5"), ["different", "-1"]),
+    (example("add(2, 3)", "-1"), ["passed", ""]),
+    (example("pair()", "[1, 2]"), ["different", "(1, 2.0)"]),
+    (example("third()", "0.3"), ["passed", ""]),
+    (example("True", "1"), ["different", "True"]),
+    (example("float('nan')", "float('nan')"), ["passed", ""]),
+    (example("fail()", "1"), ["raised", "ValueError: no"]),
+    (example("unknown()", "1"), ["raised", "NameError: name 'nothing_here' is not defined"]),
+    (example("not_there()", "1"), ["unknown", NOT_THERE]),
+    (example("add(1, 1)", "not_there"), ["unknown", NOT_THERE]),
+    (example("asks()", "1"), ["unknown", "EOFError: EOF when reading a line"]),
+    (example("writes()", "1"), ["unknown", NO_FILE]),
+    (example("needs()", "1"), ["unknown", NO_MODULE]),
+    (example("ends()", "1"), ["raised", "SystemExit: 3"]),
+    (example("fail()", "ValueError", "raises"), ["passed", ""]),
+    (example("box()", "ValueError", "raises"), ["raised", "mod.Box: shut"]),
+    (example("add(1, 1)", "ValueError", "raises"), ["different", "0"]),
+    (example("needs()", "ImportError", "raises"), ["passed", ""]),
+    (example("loud()", "1"), ["passed", ""]),
+    (example("'x' * 1000", "1"), ["different", "'" + "x" * (LONGEST - 1) + "..."]),
+    (doc("add(2, 3)", "5"), ["different", "-1"]),
+    (doc("add(2, 3)", "-1.0"), ["different", "-1"]),
+    (doc("print('a  b')", "a b", None, 4), ["passed", ""]),
+    (doc("print('a 1 b')", "a ... b"), ["different", "a 1 b"]),
+    (doc("fail()", f"{TRACEBACK}no", "ValueError: no\n"), ["passed", ""]),
+    (doc("fail()", f"{TRACEBACK}yes", "ValueError: yes\n"), ["raised", "ValueError: no"]),
+    (doc("fail()", "1"), ["raised", "ValueError: no"]),
+    (doc("not_there", "1"), ["unknown", NOT_THERE]),
+    (doc("add.no", "1"), ["raised", "AttributeError: 'function' object has no attribute 'no'"]),
+    (doc("x = 1"), ["passed", ""]),
+    (doc("add(2, 3)"), ["unknown", "-1"]),
+    (doc("['a', 'b']", '["a",\n "b"]'), ["passed", ""]),
+    ({**example("2 / 3", "0.67"), "origin": "docstring"}, ["unknown", THIRDS]),
+    ({**example("2 / 3", "0.66"), "origin": "docstring"}, ["different", THIRDS]),
+    ({**example("iter([1])", "[1]"), "origin": "docstring"}, ["unknown", ANY]),
+]
+
+
+def test_results_of_examples(bench: Bench) -> None:
+    found = bench.results(CODE, *[[asked] for asked, _ in EXAMPLES])
+    wrong = [(asked["source"], told) for (asked, result), told in zip(EXAMPLES, found, strict=True) if told != result]
+    assert wrong == []
+
+
+def test_copy_that_the_code_makes_of_its_process_tells_nothing(bench: Bench) -> None:
+    code = "import os\nV = os.fork()\nif V: os.waitpid(V, 0)\n"
+    assert bench.results(code, [example("V > 0", "True")]) == [["passed", ""]]
+
+
+def test_examples_of_a_group_share_their_names_and_others_do_not(bench: Bench) -> None:
+    found = bench.results("", [doc("x = 1"), doc("x", "1")], [doc("x", "1")])
+    assert found == [["passed", ""], ["passed", ""], ["unknown", "NameError: name 'x' is not defined"]]
+
+
+def test_endless_example_is_told_and_the_rest_is_unknown(bench: Bench) -> None:
+    code = "def f():\n    while True: pass\n"
+    found = bench.results(code, [example("1", "1")], [example("f()", "1")], [example("1", "1")], seconds=0.7)
+    assert found == [["passed", ""], ["endless", ""], ["unknown", ""]]
+
+
+def test_process_has_four_gibibytes_of_addresses(bench: Bench) -> None:
+    limit = doc("resource.getrlimit(resource.RLIMIT_AS)", "(4294967296, 4294967296)")
+    assert bench.results("import resource\n", [limit]) == [["passed", ""]]
+
+
+COUNTED = """
+import os, time
+def count(folder="{}"):
+    own, most, end = os.path.join(folder, str(os.getpid())), 0, time.monotonic() + 2
+    open(own, "w").close()
+    while most < 17 and time.monotonic() < end:
+        most = max(most, len(os.listdir(folder)))
+        time.sleep(0.02)
+    os.remove(own)
+    return most
+"""
+
+
+def test_no_more_than_sixteen_processes_run_at_once(bench: Bench, tmp_path: Path) -> None:
+    (tmp_path / "running").mkdir()
+    bench.put(mod=COUNTED.format(tmp_path / "running"))
+    found = bench.run(*[module("mod.py", [doc("count() <= 16", "True")])] * 17)
+    assert [each["results"] for each in found] == [[["passed", ""]]] * 17
+
+
+def test_text_takes_the_place_of_the_file_for_all_who_import_it(bench: Bench) -> None:
+    bench.put(pkg____init__="", pkg__a="V = 1\n", pkg__b="from pkg.a import V\ndef f(): return V\n")
+    groups = [[example("b.f()", "2")]]
+    new = module("pkg/a.py", *groups, text="V = 2\nfrom pkg import b\n")
+    old = module("pkg/a.py", [example("V", "1")])
+    assert [each["results"] for each in bench.run(new, old)] == [[["passed", ""]], [["passed", ""]]]
+    assert sorted(path.name for path in bench.root.rglob("*")) == ["__init__.py", "a.py", "b.py", "pkg"]
+
+
+def test_file_that_is_not_there_yet_is_loaded(bench: Bench) -> None:
+    bench.put(pkg____init__="", pkg__a="V = 1\n", top="V = 3\n")
+    found = bench.run(
+        module("pkg/new.py", [example("V", "1")], text="from .a import V\n"),
+        module("scripts/new.py", [example("V", "3")], text="from top import V\n"),
+    )
+    assert [each["results"] for each in found] == [[["passed", ""]], [["passed", ""]]]
+
+
+def test_file_may_have_the_name_of_a_module_of_pythons(bench: Bench) -> None:
+    names, asked = ("types", "calendar", "not-a-name"), [example("V", "'ours'")]
+    found = bench.run(*[module(f"{name}.py", asked, text="V = 'ours'\n") for name in names])
+    assert [each["results"] for each in found] == [[["passed", ""]]] * 3
+
+
+NOT_LOADED: list[tuple[str, bool, str]] = [
+    ("x: List[int] = []\n", True, "NameError: name 'List' is not defined"),
+    ("1 / 0\n", True, "ZeroDivisionError: division by zero"),
+    ("import no_such_module\n", False, "ModuleNotFoundError: No module named 'no_such_module'"),
+    ("import sys; sys.exit(1)\n", False, "SystemExit: 1"),
+    ("import other\n", False, "NameError: name 'missing' is not defined"),
+    ("import os; os.no_such_thing\n", False, "AttributeError: module 'os' has no attribute 'no_such_thing'"),
+    ("input()\n", False, "EOFError: EOF when reading a line"),
+    ("def f(:\n", False, "SyntaxError: invalid syntax"),
+]
+
+
+def test_module_that_cannot_be_loaded_says_whether_it_is_its_own_fault(bench: Bench) -> None:
+    bench.put(other="missing\n")
+    found = bench.run(*[module("mod.py", [example("1", "1")], text=code) for code, _, _ in NOT_LOADED])
+    assert [(each["own"], each["error"]) for each in found] == [(own, error) for _, own, error in NOT_LOADED]
+    assert not any(each["loaded"] or each["results"] for each in found)
+
+
+BEGAN = b'["loaded", ""]\n["began", ""]\n'
+
+
+@rows(
+    (b"", True, (False, False, "", [])),
+    (b'["own", "x"]\n', True, (False, True, "x", [])),
+    (BEGAN + b'["passed", ""]\n["beg', True, (True, True, "", [["passed", ""], ["unknown", ""]])),
+    (BEGAN, False, (True, True, "", [["endless", ""], ["unknown", ""]])),
+)
+def test_answer_that_was_cut_off_counts_as_far_as_it_came(lines: bytes, ended: bool, entry: tuple[object, ...]) -> None:
+    found = answer(lines, 2, ended=ended)
+    assert (found["loaded"], found["own"], found["error"], found["results"]) == entry
+
+
+# --- Tests
+
+PLAIN = "from app import add\ndef test_add(): assert add(2, 3) == 5\ndef test_needs(tmp_path): assert False\n"
+UNIT = (
+    "import unittest\nfrom app import add\n"
+    "class Adding(unittest.TestCase):\n    def test_add(self): self.assertEqual(add(2, 3), 5)\n"
+)
+SKIPPED = "import unittest\ndef test_a(): pass\n@unittest.skip('')\ndef test_b(): pass\n"
+RIGHT, WRONG = "def add(a, b):\n    return a + b\n", "def add(a, b):\n    return a - b\n"
+
+
+OLD = (
+    "import pytest\nfrom app import add\n@pytest.mark.parametrize('n', [1, 2])\ndef test_n(n): assert add(n, 1) == 3\n"
+)
+ASKED: dict[str, Any] = {"path": "test_app.py", "lines": {"app.py": [2]}, "changed": []}
+
+
+def asked(root: Path, *, changed: Sequence[str] = (), unittest_only: bool = False) -> dict[str, Any]:
+    (root.parent / "request.json").write_text(json.dumps({**ASKED, "changed": [*changed]}))
+    isolated = ["-S"] if unittest_only else []  # no installed package is seen
+    program = [sys.executable, "-B", *isolated, runner.__file__, "tests", str(root.parent / "request.json")]
+    found: dict[str, Any] = json.loads(start(program, root).stdout)
+    return found
+
+
+def test_tests_run_with_pytest_whatever_the_project_adds_to_it(bench: Bench) -> None:
+    bench.put(app="def add(a, b):\n    return a + b\n", test_app=OLD + "def test_loud(): print('{}')\n")
+    (bench.root / "pytest.ini").write_text("[pytest]\naddopts = --cov=app --cov-fail-under=100 -n 2\n")
+    found = asked(bench.root)
+    (failed,) = found.pop("failed").items()
+    assert (failed[0], "assert 2 == 3" in failed[1]) == ("test_app.py::test_n[1]", True)
+    assert found == {
+        "name": "pytest test_app.py",
+        "error": "",
+        "passed": 2,
+        "lines": {"app.py": [2]},
+        "near": ["test_app.py::test_n[1]"],
+        "passing": ["test_app.py::test_n[2]", "test_app.py::test_loud"],
+        "changed": {},
+        "skipped": 0,
+        "skip_reason": "",
+    }
+
+
+@rows("pytest", "unittest")
+def test_changed_tests_are_told_apart_with_their_lines_and_skips_are_counted(runner_module: str, bench: Bench) -> None:
+    cases = (
+        "import unittest\nfrom app import add\nclass Case(unittest.TestCase):\n"
+        "    def test_old(self): self.assertEqual(add(2, 3), 5)\n"
+        "    def test_new(self): self.assertEqual(add(0, 0), 0)\n"
+        "    @unittest.skip('no docker')\n    def test_c(self): pass\n"
+        "    @unittest.skip('no docker')\n    def test_d(self): pass\n"
+        "    @unittest.expectedFailure\n    def test_e(self): self.fail()\n"
+        "    @unittest.expectedFailure\n    def test_f(self): pass\n"
+    )
+    bench.put(app=RIGHT, test_app=cases)
+
+    told = asked(bench.root, changed=["Case.test_new"], unittest_only=runner_module == "unittest")
+
+    old, new, unexpected = (
+        [f"Case.{name}" if runner_module == "unittest" else f"test_app.py::Case::{name}"]
+        for name in ("test_old", "test_new", "test_f")
+    )
+    assert (told["passed"], told["passing"], told["changed"]) == (2, old, {new[0]: {"app.py": [2]}})
+    assert (told["skipped"], told["skip_reason"], list(told["failed"])) == (2, "no docker", unexpected)
+
+
+def test_test_that_only_pytest_can_run_is_skipped_without_it(bench: Bench) -> None:
+    tests = "async def test_a(): assert 0\ndef test_b(tmp_path): assert 0\ndef test_c(): pass\n"
+    bench.put(app=RIGHT, test_app=f"{tests}class TestD:\n    def test_e(self): assert 0\n")
+
+    told = asked(bench.root, unittest_only=True)
+
+    assert (told["passed"], told["failed"]) == (1, {})
+    assert (told["skipped"], told["skip_reason"]) == (3, "pytest is not installed")
+
+
+def test_of_a_failure_the_end_is_told_and_of_many_only_the_last_words(bench: Bench) -> None:
+    parameters = "import pytest\n@pytest.mark.parametrize('n', range(22))\n"
+    many = f"{parameters}def test_n(n): raise ValueError('x' * 5_000 + 'end')\n"
+    bench.put(app="", test_app=many)
+
+    told = list(asked(bench.root)["failed"].values())
+
+    assert all(len(each) == 2_000 and each.endswith("end") for each in told[:20])
+    assert all(len(each) == 300 and each.endswith("end") for each in told[20:])
+
+
+@rows(
+    ("import no_such_module\n", "", ["test_app.py"], ""),
+    ("x = 1\n", "", [], "it has no tests"),
+    ("def test_a(): pass\n", "--no-such-option", [], "pytest could not start (exit code 4)"),
+)
+def test_file_that_pytest_cannot_run_says_why(
+    tests: str, options: str, failed: list[str], error: str, bench: Bench
+) -> None:
+    bench.put(test_app=tests)
+    (bench.root / "pytest.ini").write_text(f"[pytest]\naddopts = {options}\n")
+    found = asked(bench.root)
+    assert (list(found["failed"]), found["error"], found["passed"]) == (failed, error, 0)
+
+
+HELPER = "def test_a(tmp_path): raise ValueError\ndef helper(): raise ValueError\n"
+
+
+@rows(
+    (WRONG, PLAIN, 0, ["test_add"]),
+    (RIGHT, UNIT, 1, []),
+    (WRONG, UNIT, 0, ["Adding.test_add"]),
+    (RIGHT, SKIPPED, 1, []),
+    (RIGHT, "import no_such_module\n", 0, ["test_app.py"]),
+    (RIGHT, HELPER, 0, None),
+)
+def test_tests_are_run_by_unittest_without_pytest(
+    app: str, tests: str, passed: int, failed: list[str] | None, tmp_path: Path
+) -> None:
+    bench = Bench(tmp_path / "ws")
+    bench.root.mkdir()
+    bench.put(app=app, test_app=tests)
+    found = asked(bench.root, unittest_only=True)
+    why = "it has no tests that unittest can run, and pytest is not installed" if failed is None else ""
+    told = (found["name"], found["passed"], list(found["failed"]), found["error"])
+    assert told == ("unittest test_app.py", passed, failed or [], why)

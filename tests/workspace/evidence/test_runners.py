@@ -1,0 +1,151 @@
+"""What runs the tests of a project, as people keep it; the environments are folders that look like real ones."""
+
+import base64
+import hashlib
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mendgraph.nodes.execute_tools.evidence.runners import find_runners
+from tests.row_tables import rows
+
+PACKAGE = {"scripts": {"test": "node --test"}}
+
+
+class Places:
+    """A workspace, and a home with an interpreter."""
+
+    def __init__(self, folder: Path, patch: pytest.MonkeyPatch) -> None:
+        self.folder, self.patch = folder, patch
+        self.root, self.home = folder / "shop", folder / "home"
+        patch.setenv("HOME", str(self.home))
+        self.python = self.home / ".pyenv/versions/3.12"
+        for name in ("bin/python3.12", "lib/python3.12/os.py"):
+            self.put(self.python / name)
+        self.root.mkdir(parents=True)
+
+    def renewed(self, number: int) -> "Places":
+        """Other ones, for another row of a table."""
+        return Places(self.folder / f"row{number}", self.patch)
+
+    def put(self, path: Path, text: str = "") -> None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+        path.chmod(0o755)
+
+    def environment(self, folder: Path, has_pytest: bool = True, home: Path | None = None) -> Path:
+        self.put(folder / "pyvenv.cfg", f"home = {home or self.python}/bin\nversion = 3.12\n")
+        self.put(folder / "bin/python")
+        self.put(folder / f"lib/python3.12/site-packages/{'pytest' if has_pytest else 'wheel'}/__init__.py")
+        return folder
+
+
+@pytest.fixture
+def places(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Places:
+    for name in ("XDG_DATA_HOME", "XDG_CACHE_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    return Places(tmp_path.resolve(), monkeypatch)
+
+
+def mark(root: Path, kind: str) -> str:
+    """The hash in the names of the environments that belong to this folder."""
+    return base64.urlsafe_b64encode(hashlib.new(kind, os.fsencode(root)).digest()).decode()[:8]
+
+
+@rows(".venv", "venv", ".tox/py312")
+def test_environment_in_the_workspace(name: str, places: Places) -> None:
+    places.environment(places.root / ".venv", has_pytest=False)
+    places.environment(places.root / name)
+    found = find_runners(str(places.root))
+    assert (found.pytest, found.told) == (name, f"pytest in {name}")
+    assert found.pythons[0] == f"{places.root}/{name}/bin/python"
+    assert found.readable == (str(places.python),)
+
+
+@rows(
+    (".cache/pypoetry/virtualenvs/shop-{}-py3.12", "sha256"),
+    (".local/share/pdm/venvs/shop-{}-3.12", "md5"),
+    (".local/share/hatch/env/virtual/shop/{}/shop", "sha256"),
+    (".local/share/hatch/env/.internal/hatch-test.py3.12/shop/{}/hatch-test.py3.12", "sha256"),
+)
+def test_environment_that_a_tool_keeps_elsewhere(place: str, kind: str, places: Places) -> None:
+    wanted = places.environment(places.home / place.format(mark(places.root, kind)))
+    places.environment(places.home / place.format("AAAAAAAA"))
+    found = find_runners(str(places.root))
+    assert (found.pytest, found.readable) == (str(wanted), (str(wanted), str(places.python)))
+
+
+def test_environment_that_the_person_has_activated(places: Places, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = places.environment(places.home / "envs/shop")
+    assert find_runners(str(places.root)).readable == ()
+    monkeypatch.setenv("VIRTUAL_ENV", str(folder))
+    assert find_runners(str(places.root)).pytest == str(folder)
+    places.environment(places.home)
+    monkeypatch.setenv("VIRTUAL_ENV", str(places.home))
+    assert find_runners(str(places.root)).readable == ()
+
+
+def test_no_file_of_the_workspace_can_name_a_folder_to_be_shown(
+    places: Places, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("work/src/key", "work/x/go"):
+        places.put(places.home / name)
+    places.put(places.root / "go.mod")
+    (places.root / "bin").mkdir()
+    (places.root / "bin/go").symlink_to(places.home / "work/x/go")
+    monkeypatch.setenv("PATH", f"{places.root}/bin:bin")
+    monkeypatch.chdir(places.root)
+    private = places.environment(places.home / "private")
+    places.put(private / "lib/python3.12/os.py")
+    places.environment(places.root / "venv", home=private)
+    places.environment(places.root / ".tox/nul", home=Path("/a\0b"))
+    places.environment(places.root / ".tox/py", home=places.home / ".pyenv/versions/3.12/../../../private")
+    (places.root / ".tox/link").symlink_to(private)
+    (places.root / ".venv").symlink_to(private)
+    (places.root / ".pdm-python").write_text(f"{private}/bin/python")
+    (places.root / "package.json").symlink_to(places.home / "package.json")
+    (places.home / "package.json").write_text(json.dumps(PACKAGE))
+    found = find_runners(str(places.root))
+    assert (found.readable, found.told) == ((), "pytest in venv; go test ./... (without go)")
+
+
+def test_installation_that_holds_the_home_is_not_shown(places: Places, monkeypatch: pytest.MonkeyPatch) -> None:
+    python = places.home / "uv/python/3.12"
+    places.put(python / "lib/python3.12/os.py")
+    places.environment(places.root / ".venv", home=python)
+    monkeypatch.setenv("XDG_DATA_HOME", str(places.home))
+    assert find_runners(str(places.root)).readable == (str(python),)
+    monkeypatch.setenv("HOME", str(python / "home"))
+    assert find_runners(str(places.root)).readable == ()
+
+
+@rows(
+    ({"package.json": PACKAGE}, "npm test", ""),
+    ({"package.json": PACKAGE, "yarn.lock": ""}, "yarn test", "yarn"),
+    ({"package.json": {**PACKAGE, "devDependencies": {"jest": "1"}}, "pnpm-lock.yaml": ""}, "pnpm test", "pnpm"),
+    ({"package.json": {**PACKAGE, "dependencies": {"x": "1"}}}, "npm test", "node_modules"),
+    ({"package.json": {**PACKAGE, "dependencies": {"x": "1"}}, "node_modules/x/index.js": ""}, "npm test", ""),
+    ({"package.json": {"scripts": {"test": 'echo "Error: no test specified" && exit 1'}}}, "", ""),
+    ({"package.json": [1]}, "", ""),
+    ({"Cargo.toml": ""}, "cargo test", "cargo"),
+    ({"go.mod": ""}, "go test ./...", "go"),
+    ({"Makefile": "all: test\ntest: all\n\ttrue\n"}, "make test", ""),
+    ({"Makefile": "test := 1\n"}, "", ""),
+)
+def test_command_that_runs_all_tests(
+    files: dict[str, Any], command: str, lacks: str, places: Places, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, content in files.items():
+        places.put(places.root / name, content if isinstance(content, str) else json.dumps(content))
+    node = places.home / ".nvm/versions/node/v20"
+    for name in ("node", "npm", "make"):
+        places.put(node / f"bin/{name}")
+    places.put(node / "lib/node_modules/npm/index.js")
+    monkeypatch.setenv("PATH", str(node / "bin"))
+    found = find_runners(str(places.root))
+    assert [(each.name, each.lacks) for each in found.commands] == ([(command, lacks)] if command else [])
+    shown = (str(node / "bin"), str(node / "lib/node_modules")) if command[:4] in {"npm ", "yarn", "pnpm"} else ()
+    assert found.readable == shown

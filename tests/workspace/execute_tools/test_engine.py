@@ -1,0 +1,531 @@
+import asyncio
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pydantic import BaseModel
+
+from mendgraph.nodes.execute_tools.call_policy import CallPolicy, CallRules, PolicyMemory, RetryPolicy
+from mendgraph.nodes.execute_tools.engine import (
+    Engine,
+    EngineConfig,
+    GuardrailError,
+    RetryableToolError,
+    ToolRun,
+    await_tool,
+    call_tool,
+)
+from mendgraph.nodes.execute_tools.files.deadline import CancellationScope
+from mendgraph.nodes.execute_tools.files.workspace import Workspace
+from mendgraph.nodes.execute_tools.network.network import Network
+from mendgraph.nodes.execute_tools.network.url_rules import NetworkRules
+from mendgraph.nodes.execute_tools.registry import ActionRegistry, Tool, ToolContext, ToolOutput
+from mendgraph.nodes.execute_tools.secrets.redact import MARK, Redactor
+from mendgraph.nodes.execute_tools.trace import TraceEvent, TraceSink
+from mendgraph.nodes.records import (
+    ChangeKind,
+    Effect,
+    FileChange,
+    Plan,
+    PlanStep,
+    ToolCall,
+    ToolError,
+    ToolErrorCode,
+    ToolResult,
+)
+from tests.row_tables import rows
+
+
+class Arguments(BaseModel):
+    x: int = 0
+
+
+Body = Callable[[ToolContext, Any], Any]
+Runner = Callable[[Engine, ToolCall, ToolContext], ToolRun]
+CHANGE = FileChange(path="a", kind=ChangeKind.CREATED, sha256_before="", sha256_after="x", diff="")
+GUARDED_RUN = "guard.input.start guard.input.ok tool.invoke.start tool.invoke.ok guard.output.start guard.output.ok"
+
+
+def run_sync(engine: Engine, call: ToolCall, context: ToolContext) -> ToolRun:
+    return engine.run_sync(call, context)
+
+
+def run_async(engine: Engine, call: ToolCall, context: ToolContext) -> ToolRun:
+    return asyncio.run(engine.run_async(call, context))
+
+
+@pytest.fixture(params=[run_sync, run_async])
+def run(request: pytest.FixtureRequest) -> Runner:
+    runner: Runner = request.param
+    return runner
+
+
+@pytest.fixture
+def sink() -> TraceSink:
+    return TraceSink()
+
+
+@pytest.fixture
+def context(tmp_path: Path) -> ToolContext:
+    return ToolContext(Workspace(str(tmp_path), lambda *_: None), timeout_s=5)
+
+
+def make(body: Body, effect: Effect = Effect.NONE, model: type[BaseModel] = Arguments, name: str = "t") -> Tool:
+    return Tool(name, "d", model, effect, body, cacheable=effect is Effect.READ)
+
+
+def engine(sink: TraceSink, *tools: Tool, **options: Any) -> Engine:
+    return Engine(ActionRegistry(tools), sink, **options)
+
+
+def call(raw: str = "{}", tool: str = "t", **arguments: Any) -> ToolCall:
+    return ToolCall(call_id="c", tool=tool, arguments=arguments, raw_arguments=raw)
+
+
+def names(events: Iterable[TraceEvent]) -> str:
+    return " ".join(event.name for event in events)
+
+
+def ok(_: ToolContext, arguments: Any) -> ToolOutput:
+    return ToolOutput.ok(x=arguments.x)
+
+
+def noting(ran: list[object]) -> Body:
+    def body(*_: object) -> ToolOutput:
+        ran.append(1)
+        return ToolOutput.ok()
+
+    return body
+
+
+def failing(error: BaseException) -> Body:
+    def body(*_: object) -> ToolOutput:
+        raise error
+
+    return body
+
+
+def test_unknown_tool(run: Runner, sink: TraceSink, context: ToolContext) -> None:
+    done = run(engine(sink, make(ok, name="read_file")), call(tool="raed_file"), context)
+    message = "There is no tool 'raed_file'. Did you mean read_file?"
+    error = ToolError(code=ToolErrorCode.UNKNOWN_TOOL, message=message, suggestions=("read_file",))
+    assert (done.error, done.attempts, done.output) == ("unknown_tool", 0, ToolOutput.failed(error))
+    assert names(sink.events) == "tool.resolve.start tool.resolve.fail"
+
+
+def test_bad_arguments(run: Runner, sink: TraceSink, context: ToolContext) -> None:
+    done = run(engine(sink, make(ok)), call(x="many", y=1), context)
+    reasons = "x: input should be a valid integer, unable to parse string as an integer; y: unknown argument (known: x)"
+    message = f"The arguments of t do not fit: {reasons}."
+    assert (done.error, done.attempts) == (f"bad_args:{reasons}", 0)
+    assert done.result == ToolResult.failure(ToolErrorCode.INVALID_ARGUMENT, message)
+    assert sink.events[-1].payload == {"tool_name": "t", "err": reasons}
+
+
+ENDINGS: list[tuple[BaseException, str]] = [
+    (ZeroDivisionError("z"), "tool_error:z"),
+    (SystemExit(1), "tool_error:1"),
+    (StopIteration(), "tool_error:StopIteration was raised"),
+    (asyncio.CancelledError(), "tool_error:CancelledError was raised"),
+]
+
+
+def test_exception_of_a_tool_becomes_a_typed_result_after_one_attempt(run: Runner, context: ToolContext) -> None:
+    for error, text in ENDINGS:
+        sink = TraceSink()
+        done = run(engine(sink, make(failing(error)), config=EngineConfig(max_retries=9)), call(), context)
+        assert (done.error, done.attempts, done.result.ok) == (text, 1, False)
+        assert done.result.error is not None
+        assert done.result.error.code is ToolErrorCode.IO_ERROR
+        assert names(sink.events).endswith("tool.invoke.start tool.invoke.fail")
+
+
+def test_interrupt_passes(run: Runner, sink: TraceSink, context: ToolContext) -> None:
+    with pytest.raises(KeyboardInterrupt):
+        run(engine(sink, make(failing(KeyboardInterrupt()))), call(), context)
+
+
+def test_cancelled_run_passes_on_its_cancellation(sink: TraceSink, context: ToolContext) -> None:
+    async def slow(*_: object) -> ToolOutput:
+        await asyncio.sleep(20)
+        return ToolOutput.ok()
+
+    async def cancel() -> None:
+        task = asyncio.ensure_future(engine(sink, make(slow)).run_async(call(), context))
+        await asyncio.sleep(0.01)
+        task.cancel()
+        await task
+
+    with pytest.raises(asyncio.CancelledError):
+        asyncio.run(cancel())
+
+
+@pytest.mark.parametrize(
+    ("failures", "retries", "attempts", "error"),
+    [(1, 1, 2, ""), (2, 1, 2, "tool_error:again 2"), (1, 0, 1, "tool_error:again 1"), (3, 5, 4, "")],
+)
+def test_retryable_failure_is_retried_and_its_attempts_are_counted(
+    run: Runner, sink: TraceSink, context: ToolContext, failures: int, retries: int, attempts: int, error: str
+) -> None:
+    count = 0
+
+    def body(*_: object) -> ToolOutput:
+        nonlocal count
+        count += 1
+        if count <= failures:
+            raise RetryableToolError(f"again {count}")
+        return ToolOutput.ok()
+
+    done = run(engine(sink, make(body), config=EngineConfig(max_retries=retries)), call(), context)
+    assert (done.error, done.attempts, count) == (error, attempts, attempts)
+    invoked = [event.name for event in sink.events if event.name.startswith("tool.invoke")]
+    retried = ["tool.invoke.retryable"] * min(failures, attempts)
+    assert invoked == ["tool.invoke.start", *retried, *(["tool.invoke.ok"] if not error else [])]
+
+
+async def later(_: ToolContext, __: str, value: object) -> None:
+    await asyncio.sleep(0)
+    raise GuardrailError(f"not {value if isinstance(value, dict) else 'this output'}")
+
+
+class Future:
+    """An awaitable that is no coroutine."""
+
+    def __await__(self) -> Iterator[None]:
+        yield
+
+
+class Later:
+    async def __call__(self, context: ToolContext, name: str, value: object) -> None:
+        await later(context, name, value)
+
+
+@rows(later, Later(), partial(later))
+def test_async_guardrail_is_awaited_by_run_async(guard: Any, context: ToolContext) -> None:
+    ran: list[object] = []
+    tool = make(noting(ran))
+    done = run_async(engine(TraceSink(), tool, input_guards=[guard]), call(), context)
+    assert (done.error, ran) == ("guardrail:not {'x': 0}", [])
+    done = run_async(engine(TraceSink(), tool, output_guards=[guard]), call(), context)
+    assert (done.error, done.attempts, ran) == ("guardrail:not this output", 1, [1])
+
+
+def test_async_guardrail_runs_in_the_loop_of_its_caller_between_the_others(
+    sink: TraceSink, context: ToolContext
+) -> None:
+    asked: list[object] = []
+
+    def note(number: int, *_: object) -> None:
+        asked.append(number)
+
+    async def awaited(*_: object) -> None:
+        asked.append(asyncio.get_running_loop())
+
+    async def ask() -> ToolRun:
+        asked.append(asyncio.get_running_loop())
+        guards = [partial(note, 1), awaited, partial(note, 2)]
+        return await engine(sink, make(lambda *_: ToolOutput.ok()), input_guards=guards).run_async(call(), context)
+
+    assert asyncio.run(ask()).error == ""
+    assert asked == [asked[0], 1, asked[0], 2]
+    assert [event.name for event in sink.events][-6:] == GUARDED_RUN.split()
+
+
+@rows("input_guards", "output_guards")
+def test_async_guardrail_is_refused_by_run_sync_before_the_tool_is_invoked(side: str, context: ToolContext) -> None:
+    sink, ran = TraceSink(), list[object]()
+    refusing = engine(sink, make(noting(ran)), **{side: [later]})
+    done = run_sync(refusing, call(), context)
+    assert done.error.startswith("guardrail:later is async, and only run_async awaits a guardrail")
+    assert (ran, sink.events[-1].name) == ([], "guard.input.block")
+
+
+def hidden(*given: Any) -> Any:
+    return later(*given)
+
+
+@rows(hidden, lambda *_: Future())
+def test_guardrail_that_gives_an_awaitable_without_being_async_blocks(guard: Any, context: ToolContext) -> None:
+    guarded = engine(TraceSink(), make(lambda *_: ToolOutput.ok()), input_guards=[guard])
+    done = run_sync(guarded, call(), context)
+    assert done.error == "guardrail:a guardrail that gives an awaitable has to be an `async def`, and run by run_async"
+
+
+def test_cache_holds_the_results_that_were_used_last(sink: TraceSink, context: ToolContext) -> None:
+    small = engine(sink, make(ok, Effect.READ), config=EngineConfig(cache_size=2))
+    hits = [run_sync(small, call(f'{{"x": {x}}}', x=x), context).cached for x in (1, 2, 1, 3, 1, 2)]
+    assert hits == [False, False, True, False, True, False]
+    assert EngineConfig().cache_size == 256
+
+
+def test_output_guardrail_blocks_the_result_but_the_change_stays_on_record(
+    run: Runner, sink: TraceSink, context: ToolContext
+) -> None:
+    def guard(_: ToolContext, __: str, output: ToolOutput) -> None:
+        raise GuardrailError(f"not {output.result.data}")
+
+    output = ToolOutput(ToolResult.success(a=1), (CHANGE,), {"a": "x"})
+    done = run(engine(sink, make(lambda *_: output, Effect.WRITE), output_guards=[guard]), call(), context)
+    blocked = ToolResult.failure(ToolErrorCode.PERMISSION_DENIED, "not {'a': 1}")
+    assert done.output == ToolOutput(blocked, (CHANGE,), {"a": "x"})
+    assert (done.error, done.attempts, done.error_type) == ("guardrail:not {'a': 1}", 1, "GuardrailError")
+    assert names(sink.events).endswith("tool.invoke.ok guard.output.start guard.output.block")
+
+
+def counted(counts: list[int]) -> Body:
+    def body(_: ToolContext, arguments: Any) -> ToolOutput:
+        counts.append(arguments.x)
+        return ToolOutput(ToolResult.success(n=len(counts)), files_read={"a": "x"})
+
+    return body
+
+
+def counted_around(other: Tool, context: ToolContext) -> int:
+    """How often a reading tool runs that is called with the same text before and after another one."""
+    counts: list[int] = []
+    cached = engine(TraceSink(), make(counted(counts), Effect.READ), other)
+    for each in (call(), call(tool="other"), call()):
+        run_sync(cached, each, context)
+    return len(counts)
+
+
+def test_calls_without_a_text_of_their_own_do_not_share_a_key(sink: TraceSink, context: ToolContext) -> None:
+    counts: list[int] = []
+    cached = engine(sink, make(counted(counts), Effect.READ))
+    for x in (1, 2, 1):
+        run_sync(cached, call("", x=x), context)
+    assert counts == [1, 2]
+
+
+@rows(None, ValueError("x"), RetryableToolError("x"))
+def test_cache_is_empty_after_a_writing_tool_however_it_ended(error: Exception | None, context: ToolContext) -> None:
+    writer = make(ok if error is None else failing(error), Effect.WRITE, name="other")
+    assert counted_around(writer, context) == 2
+
+
+@rows(
+    (Effect.NONE, False, False, False),
+    (Effect.READ, False, False, False),
+    (Effect.WRITE, True, False, False),
+    (Effect.EXECUTE, True, True, True),
+    (Effect.NETWORK, False, False, True),
+)
+def test_tool_gets_what_its_effect_speaks_of_and_nothing_else(
+    effect: Effect, changes: bool, has_commands: bool, has_network: bool, run: Runner, tmp_path: Path
+) -> None:
+    seen: list[tuple[bool, bool, bool]] = []
+
+    def body(given: ToolContext, _: Any) -> ToolOutput:
+        written = given.workspace.write_file("new.txt", b"x", expected_sha256="")
+        seen.append((not isinstance(written, ToolError), given.commands is not None, given.network is not None))
+        return ToolOutput.ok()
+
+    commands = ToolError(code=ToolErrorCode.UNAVAILABLE, message="There is no sandbox.")
+    workspace, network = Workspace(str(tmp_path), lambda *_: None), Network(NetworkRules())
+    everything = ToolContext(workspace, timeout_s=5, commands=commands, network=network)
+    run(engine(TraceSink(), make(body, effect)), call(), everything)
+    assert seen == [(changes, has_commands, has_network)]
+
+
+@rows(*Effect)
+def test_cache_holds_as_long_as_nothing_may_have_changed(effect: Effect, context: ToolContext) -> None:
+    other = make(ok, effect, name="other")
+    assert counted_around(other, context) == (2 if effect in {Effect.WRITE, Effect.EXECUTE} else 1)
+    assert counted_around(replace(other, child=True), context) == 2
+
+
+def test_failed_result_is_not_cached(sink: TraceSink, context: ToolContext) -> None:
+    error = ToolError(code=ToolErrorCode.NOT_FOUND, message="There is no a.py.")
+    outputs = iter([ToolOutput.failed(error), ToolOutput.ok(n=1)])
+    cached = engine(sink, make(lambda *_: next(outputs), Effect.READ))
+    assert [run_sync(cached, call(), context).result.ok for _ in range(2)] == [False, True]
+
+
+def test_everything_that_an_output_shows_is_free_of_secrets(sink: TraceSink, context: ToolContext) -> None:
+    word = "quokka-4471-lantern"
+    change = CHANGE.model_copy(update={"path": f"{word}.py", "diff": f"+{word}"})
+    blocks = ({"type": "text", "text": word},)
+    error = ToolError(code=ToolErrorCode.NOT_FOUND, message=f"no {word}", suggestions=(f"a/{word}",))
+    plan = Plan(steps=(PlanStep(title=f"use {word}"),))
+    shown = ToolOutput(ToolResult.success(text=word), (change,), plan=plan, blocks=blocks, artifact={"deep": [word]})
+    outputs = iter([shown, ToolOutput.failed(error)])
+    hiding = engine(sink, make(lambda *_: next(outputs), Effect.WRITE), redactor=Redactor([word]))
+
+    whole, failed = (run_sync(hiding, call(), context).output for _ in range(2))
+
+    assert whole.result.data == {"text": MARK}
+    assert [(each.path, each.diff) for each in whole.changes] == [(f"{word}.py", f"+{MARK}")]
+    assert whole.plan == Plan(steps=(PlanStep(title=f"use {MARK}"),))
+    assert (whole.blocks, whole.artifact) == (({"type": "text", "text": MARK},), {"deep": [MARK]})
+    assert failed.result.error == error.model_copy(update={"message": f"no {MARK}", "suggestions": (f"a/{MARK}",)})
+
+
+def test_awaited_call_has_the_time_of_the_configuration_at_most(sink: TraceSink, context: ToolContext) -> None:
+    async def slow(*_: object) -> ToolOutput:
+        await asyncio.sleep(30)
+        return ToolOutput.ok()
+
+    impatient = engine(sink, make(slow), config=EngineConfig(async_timeout_s=0.05))
+    done = run_async(impatient, call(), replace(context, timeout_s=25.0))
+    assert done.error == "tool_error:timeout"
+    assert EngineConfig() == EngineConfig(max_retries=1, async_timeout_s=30.0, enable_cache=True)
+
+
+def test_all_attempts_share_the_time_that_is_left(sink: TraceSink, context: ToolContext) -> None:
+    seen: list[float] = []
+
+    def body(given: ToolContext, _: Any) -> ToolOutput:
+        seen.append(given.timeout_s)
+        time.sleep(0.2)
+        raise RetryableToolError("again")
+
+    retrying = engine(sink, make(body), config=EngineConfig(max_retries=2))
+    run_sync(retrying, call(), replace(context, timeout_s=1.0, seconds_left=1.3))
+    assert seen[:2] == [1.0, 1.0]
+    assert 0.5 < seen[2] < 0.95
+
+
+@pytest.mark.parametrize("closed", [True, False])
+def test_after_a_scope_is_closed_nothing_is_tried_again(
+    run: Runner, sink: TraceSink, context: ToolContext, closed: bool
+) -> None:
+    scope = CancellationScope()
+    if closed:
+        scope.close()
+    done = run(engine(sink, make(failing(RetryableToolError("x")))), call(), replace(context, scope=scope))
+    assert (done.error, done.attempts) == ("tool_error:x", 1 if closed else EngineConfig().max_retries + 1)
+
+
+def test_no_retry_is_waited_for_that_the_time_left_does_not_reach(
+    run: Runner, sink: TraceSink, context: ToolContext
+) -> None:
+    rules = CallRules(retries=RetryPolicy(max_retries=3, backoff_s=60.0))
+    policy = CallPolicy(rules, PolicyMemory(lambda: 0.0))
+    patient = engine(sink, make(failing(RetryableToolError("x"))), policy=policy)
+    done = run(patient, call(), replace(context, seconds_left=20.0))
+    assert (done.error, done.attempts) == ("tool_error:x", 1)
+
+
+def test_result_that_is_not_json_is_an_error_and_the_change_stays_on_record(
+    sink: TraceSink, context: ToolContext
+) -> None:
+    output = ToolOutput(ToolResult.success(a=object()), (CHANGE,))
+    done = run_sync(engine(sink, make(lambda *_: output, Effect.WRITE)), call(), context)
+    reason = "its result cannot be used (Type is not JSON serializable: object)"
+    assert (done.error, done.attempts, done.output.changes) == (f"tool_error:{reason}", 1, (CHANGE,))
+    assert done.result == ToolResult.failure(ToolErrorCode.IO_ERROR, f"t failed: TypeError: {reason}")
+
+
+# --- One attempt
+
+
+class Nothing(BaseModel):
+    pass
+
+
+def tool_of(function: Callable[..., Any], effect: Effect = Effect.READ) -> Tool:
+    return Tool("t", "d", Nothing, effect, function)
+
+
+def ways_of(tool: Tool, context: ToolContext, timeout_s: float = 5) -> list[Callable[[], object]]:
+    """The two ways to make one attempt."""
+    return [
+        lambda: call_tool(tool, context, {}, timeout_s),
+        lambda: asyncio.run(await_tool(tool, context, {}, timeout_s)),
+    ]
+
+
+@pytest.mark.parametrize("asynchronous", [False, True])
+def test_after_its_deadline_a_tool_changes_nothing(context: ToolContext, tmp_path: Path, asynchronous: bool) -> None:
+    tried = threading.Event()
+
+    def write_late(given: ToolContext) -> None:
+        try:
+            given.workspace.write_file("late.txt", b"late", expected_sha256="")
+        finally:
+            tried.set()
+
+    def write(given: ToolContext, _: Nothing) -> None:
+        try:
+            while given.scope is not None and not given.scope.over:
+                time.sleep(0.01)
+        finally:
+            write_late(given)
+
+    async def awrite(given: ToolContext, _: Nothing) -> None:
+        try:
+            await asyncio.sleep(20)
+        finally:
+            write_late(given)
+
+    tool = tool_of(awrite if asynchronous else write, Effect.WRITE)
+    for way in ways_of(tool, context, 0.05):
+        tried.clear()
+        with pytest.raises(TimeoutError):
+            way()
+        assert tried.wait(5)
+        assert list(tmp_path.iterdir()) == []
+
+
+def test_sleeping_tool_is_given_up_at_once_and_leaves_nothing(context: ToolContext) -> None:
+    """In the main thread, and in an event loop (async)."""
+
+    def sleep(*_: object) -> None:
+        time.sleep(30)
+
+    async def asleep(*_: object) -> None:
+        await asyncio.sleep(30)
+
+    for way in (ways_of(tool_of(sleep), context, 0.2)[0], *ways_of(tool_of(asleep), context, 0.2)):
+        started = time.monotonic()
+        with pytest.raises(TimeoutError):
+            way()
+        assert time.monotonic() - started < 0.5
+        for thread in threading.enumerate():
+            if thread.name == "tool":
+                thread.join(1)
+        assert [thread.name for thread in threading.enumerate() if thread.name == "tool"] == []
+
+
+def test_coroutine_that_does_not_let_itself_be_cancelled_is_left_behind(context: ToolContext) -> None:
+    release = asyncio.Event()
+
+    async def stubborn(*_: object) -> ToolOutput:
+        while not release.is_set():
+            try:
+                await asyncio.sleep(20)
+            except asyncio.CancelledError:
+                continue
+        return ToolOutput.ok()
+
+    async def inside() -> None:
+        with pytest.raises(TimeoutError):
+            await await_tool(tool_of(stubborn), context, {}, 0.05)
+        release.set()
+
+    asyncio.run(inside())
+
+
+def test_tool_that_keeps_its_own_time_is_waited_for_a_little_longer(context: ToolContext) -> None:
+    def slow(*_: object) -> ToolOutput:
+        time.sleep(0.1)
+        return ToolOutput.ok(own=True)
+
+    ways = ways_of(replace(tool_of(slow), self_timed=True), context, 0.01)
+    assert [way() for way in ways] == [ToolOutput.ok(own=True)] * 2
+
+
+@rows((SystemExit(3), "SystemExit: 3"), (asyncio.CancelledError(), "CancelledError was raised"))
+def test_async_tool_that_exits_or_cancels_does_not_end_the_event_loop(
+    error: BaseException, message: str, context: ToolContext
+) -> None:
+    async def leave(*_: object) -> None:
+        raise error
+
+    with pytest.raises(RuntimeError, match=message):
+        ways_of(tool_of(leave), context)[1]()

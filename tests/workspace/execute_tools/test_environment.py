@@ -1,0 +1,384 @@
+import asyncio
+import csv
+import io
+import itertools
+import json
+import re
+import sqlite3
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mendgraph.nodes.execute_tools.call_policy import BreakerConfig, CallRules, RateLimit
+from mendgraph.nodes.execute_tools.environment import MOST_LOGGED, Environment
+from mendgraph.nodes.execute_tools.registry import ToolContext, ToolOutput
+from mendgraph.nodes.execute_tools.secrets.redact import MARK
+from mendgraph.nodes.execute_tools.store.audit_log import AuditLog
+from mendgraph.nodes.records import Effect, JsonMap, ToolError, ToolErrorCode
+from tests.row_tables import rows
+from tests.workspace.execute_tools.action_doubles import Do, Later, echo, fail
+
+READING = ("read_file", "search_in_file", "file_info", "list_files", "list_directory", "glob_files", "search_files")
+WRITING = ("write_file", "append_file", "edit_file", "multi_edit", "delete_file", "move_file", "create_file")
+
+
+def refused(environment: Environment, action: str, arguments: JsonMap) -> str | None:
+    """Why the action is refused; it is not run then."""
+    run = Do(action, echo)
+    result = environment.execute(run, {"content": "c", **arguments})
+    assert result.ok is bool(run.calls)
+    return result.error
+
+
+@rows("../a.txt", "/etc/a.txt", "link.txt", "~/a.txt", "../base-evil/a.txt")
+def test_paths_that_lead_out_are_blocked(path: str, tmp_path: Path) -> None:
+    base = tmp_path / "base"
+    base.mkdir()
+    (tmp_path / "base-evil").mkdir()
+    (tmp_path / "outside.txt").write_text("x")
+    (base / "link.txt").symlink_to(tmp_path / "outside.txt")
+    environment, fields = Environment(base_dir=str(base)), ("file_name", "filename", "path", "target", "directory")
+    errors = [refused(environment, action, {field: path}) for action in READING + WRITING for field in fields]
+    assert errors == ["Path traversal blocked."] * len(errors)
+
+
+def test_file_of_another_extension_is_refused_and_a_folder_has_none(tmp_path: Path) -> None:
+    environment, files = Environment(base_dir=str(tmp_path)), (*READING[:3], *WRITING)
+    assert {refused(environment, action, {"path": "a.py"}) for action in files} == {"Extension '.py' not allowed."}
+    assert {refused(environment, action, {"path": "src"}) for action in READING[3:]} == {None}
+
+
+@rows(
+    ("read_file", {"path": ["a.txt"]}, "A path must be text."),
+    ("fetch_url", {"url": "file:///etc/hosts"}, "not http or https"),
+    ("fetch_url", {"url": "http://a:b@a.example"}, "user name or password"),
+    ("read_file", ["a.txt"], "the arguments of an action are a mapping, not list"),
+)
+def test_arguments_that_cannot_be_judged_are_refused(action: str, arguments: Any, error: str) -> None:
+    run = Do(action, echo)
+    result = Environment(allow_net=True).execute_action(run, arguments)
+    assert (result["ok"], run.calls) == (False, [])
+    assert error in result["error"]
+
+
+@rows("http_get", "http_post", "fetch_url")
+def test_every_action_that_goes_out_is_judged(action: str) -> None:
+    open_to_one = Environment(allow_net=True, allowed_domains=["a.example"])
+    closed = refused(Environment(), action, {"url": "http://a.example"})
+    errors = [
+        refused(open_to_one, action, each) for each in ({}, {"url": "http://b.example"}, {"url": "http://a.example"})
+    ]
+    assert closed == "Network access is disabled in this Environment."
+    assert errors == ["A non-empty 'url' is required.", "Domain 'b.example' not allowed.", None]
+
+
+@rows(
+    *((name, None, 1) for name in ("sleepy", "http_get", "read_file")),
+    *((name, None, 0) for name in (*WRITING, "http_post")),
+    *(("sleepy", effect, 1) for effect in (Effect.READ, Effect.NETWORK)),
+    *(("sleepy", effect, 0) for effect in (Effect.WRITE, Effect.EXECUTE)),
+)
+def test_timeout_is_retried_unless_something_is_known_to_change(name: str, effect: Effect | None, retries: int) -> None:
+    environment = Environment(allow_net=True, retry_backoff_s=0)
+    action = Do(name, fail(TimeoutError("no answer from db")), effect)
+    result = environment.execute(action, {"file_name": "a.txt", "content": "c", "url": "http://a.example"})
+    assert (result.error, result.error_type) == ("no answer from db", "TimeoutError")
+    assert (result.retries, len(action.calls)) == (retries, retries + 1)
+
+
+def test_timeout_of_its_own_may_be_longer_and_is_named() -> None:
+    slow = CallRules(timeouts={"sleepy": 1.0, "later": 0.25})
+    environment = Environment(timeout_s=0.05, rules=slow, max_retries=0)
+    assert environment.execute(Do("sleepy", lambda: time.sleep(0.2)), {}).ok
+    assert environment.execute(Later(0.1), {"a": 1}).data == {"a": 1}
+    assert environment.execute(Later(30), {}).error == "Action 'later' timed out after 0.2s"
+    assert environment.execute(Do("other", lambda: time.sleep(30)), {}).error == "Action 'other' timed out after 0.1s"
+
+
+def test_validator_may_give_objects_and_cannot_change_the_callers_map() -> None:
+    thing, given = object(), {"a": 1}
+    action = Do("x", lambda **_: 1)
+    environment = Environment(arg_validators={"x": lambda args: args.update(a=thing) or args})
+    assert environment.execute(action, given).ok
+    assert (action.calls, given) == ([{"a": thing}], {"a": 1})
+
+
+def test_endpoint_that_is_down_rests_and_a_mistake_does_not_lock() -> None:
+    now = [0.0]
+    environment = Environment(
+        breaker=BreakerConfig(failures=2, open_s=30), allow_net=True, retry_backoff_s=0, clock=lambda: now[0]
+    )
+    down = [
+        Do("x", fail(ConnectionError("reset"))),
+        Do("http_get", lambda **_: {"status": 503}),
+        Do("http_post", fail(TimeoutError("late"))),
+    ]
+    for action in down:
+        kinds = [environment.execute(action, {"url": "http://a.example"}).error_type for _ in range(3)]
+        assert kinds[2] == "CircuitOpenError"
+    now[0] = 30.0
+    assert environment.execute(Do("x", echo), {}).ok
+    for error in (FileNotFoundError(2, "no such file"), ValueError("b"), KeyError("k"), TimeoutError("late")):
+        kinds = [environment.execute(Do("read_file", fail(error)), {}).error_type for _ in range(5)]
+        assert kinds == [type(error).__name__] * 5
+
+
+def test_same_key_has_its_effect_once() -> None:
+    environment, action = Environment(), Do("pay", lambda **_: "paid")
+    first = environment.execute_action(action, {"cents": 5}, idempotency_key="k")
+    assert environment.execute_action(action, {"cents": 5}, idempotency_key="k") == first
+    assert environment.execute_action(action, {"cents": 6}, idempotency_key="k")["error_type"] == "IdempotencyError"
+    assert environment.execute_action(action, {"cents": 5}, idempotency_key="other")["ok"]
+    assert action.calls == [{"cents": 5}, {"cents": 5}]
+
+
+def test_every_action_is_logged_without_secrets(tmp_path: Path) -> None:
+    records: list[JsonMap] = []
+    known = "xyzzy-" + "plugh-4711"
+    environment = Environment(logger=records.append, secrets=[known], audit=AuditLog(str(tmp_path)))
+    action = Do("login", lambda note, **_: {"note": note, "session_token": "tr0ub4dor" + "-Xk29"})
+    good = environment.execute_action(action, {"password": "hunter2-hunter2", "note": f"it is {known}"})
+    environment.execute_action(Do("login", fail(RuntimeError(f"no {known}"))), {})
+    assert [record["event"] for record in records] == ["action_ok", "action_error"]
+    assert good["args"] == {"password": "***", "note": "it is ***"}
+    written = (tmp_path / "audit.jsonl").read_text("utf-8")
+    for text in (json.dumps(records), json.dumps(good), written):
+        assert known not in text
+        assert "hunter2" not in text
+    assert "tr0ub4dor" not in json.dumps(records) + written
+    assert good["data"] == {"note": f"it is {MARK}", "session_token": "tr0ub4dor" + "-Xk29"}
+    assert [json.loads(line)["event"] for line in written.splitlines()] == ["action_ok", "action_error"]
+
+
+class Fighting:
+    def __repr__(self) -> str:
+        raise ZeroDivisionError
+
+
+def circle() -> JsonMap:
+    made: JsonMap = {}
+    made["a"] = made
+    return made
+
+
+@rows((Fighting(), "<Fighting>"), (circle(), "<dict>"), (b"\xff", "<bytes>"), ((Path("a"),), ["a"]))
+def test_any_object_goes_in_and_out_as_it_is_and_is_told_by_its_type(value: Any, told: Any) -> None:
+    records = list[JsonMap]()
+    action = Do("x", lambda **given: given["thing"])
+    result = Environment(logger=records.append).execute(action, {"thing": value})
+    assert (result.ok, result.error, result.args) == (True, None, {"thing": told})
+    assert result.data is action.calls[0]["thing"] is value
+    assert records[0]["data"] == told
+
+
+def test_typed_failure_of_a_tool_is_a_failure() -> None:
+    error = ToolError(code=ToolErrorCode.NOT_FOUND, message="no such file")
+    result = Environment().execute(Do("x", lambda: error), {})
+    assert (result.ok, result.data, result.error, result.error_type) == (False, None, "no such file", "not_found")
+    assert Environment().execute(Do("x", lambda: ToolOutput.ok(a=1)), {}).data == {"a": 1}
+
+
+def test_mark_of_a_secret_is_written_nowhere() -> None:
+    action = Do("x", echo)
+    assert Environment().execute(action, {"deep": [{"x": (MARK,)}]}).error_type == "ValueError"
+    assert action.calls == []
+
+
+def test_key_is_for_one_call_at_a_time() -> None:
+    environment = Environment()
+
+    def again(**_: object) -> str | None:
+        return environment.execute(action, {}, idempotency_key="k").error
+
+    action = Do("pay", again)
+    first = environment.execute(action, {}, idempotency_key="k")
+    assert first.data == "The same call is being made at this moment: wait for its result."
+    assert len(action.calls) == 1
+
+
+def test_result_of_the_oldest_key_is_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("mendgraph.nodes.execute_tools.environment.MOST_RESULTS", 2)
+    environment, pay = Environment(), Do("pay", lambda: "paid")
+    for key in ("a", "b", "b", "c"):
+        environment.execute(pay, {}, idempotency_key=key)
+    made = len(pay.calls)
+    for key in ("c", "a"):
+        environment.execute(pay, {}, idempotency_key=key)
+    assert (made, len(pay.calls)) == (3, 4)
+
+
+def test_alert_is_logged_when_the_error_rate_jumps() -> None:
+    records: list[JsonMap] = []
+    environment = Environment(logger=records.append)
+    for _ in range(8):
+        environment.execute_action(Do("x", fail(RuntimeError("boom"))), {})
+    alerts = [record for record in records if record["event"] == "alert"]
+    assert [alert["kind"] for alert in alerts] == ["error_rate"]
+
+
+def test_refusal_of_the_moment_does_not_use_up_its_idempotency_key() -> None:
+    now = [0.0]
+    once = CallRules(rate_limits={"pay": RateLimit(1, 10)})
+    environment, pay = Environment(rules=once, clock=lambda: now[0]), Do("pay", lambda: "paid")
+    found = [environment.execute_action(pay, {}, idempotency_key=key)["error_type"] for key in ("a", "b")]
+    now[0] = 20.0
+    found.append(environment.execute_action(pay, {}, idempotency_key="b")["error_type"])
+    assert found == [None, "RateLimitError", None]
+
+
+DATABASE = sqlite3.connect(":memory:", check_same_thread=False)
+
+
+def three_numbers() -> Iterator[int]:
+    yield from (1, 2)
+
+
+CONSUMABLE: list[Callable[[], Any]] = [
+    three_numbers,
+    lambda: map(str, [1, 2]),
+    lambda: iter([1, 2]),
+    lambda: io.StringIO("a\nb\n"),
+    lambda: csv.reader(io.StringIO("a,b\nc,d")),
+    lambda: DATABASE.execute("select 1 union select 2"),
+    lambda: re.finditer("a", "aa"),
+    lambda: Path("/").glob("*"),
+]
+
+
+@rows(*CONSUMABLE)
+@rows([], ["xyzzy-" + "plugh-4711"])
+def test_iterator_is_handed_on_untouched(secrets: list[str], make: Callable[[], Any]) -> None:
+    records: list[JsonMap] = []
+    environment = Environment(logger=records.append, secrets=secrets)
+
+    bare = environment.execute_action(Do("rows", make), {})["data"]
+    nested = environment.execute_action(Do("rows", lambda: {"rows": [make()]}), {})["data"]["rows"][0]
+    taken = environment.execute_action(Do("rows", lambda rows: len(list(rows))), {"rows": make()})["data"]
+
+    assert len(list(bare)) == len(list(nested)) == taken >= 2
+    assert records[0]["data"] == f"<{type(make()).__name__}>"
+
+
+def test_endless_result_is_not_iterated() -> None:
+    result = Environment(logger=lambda _: None).execute_action(Do("count", itertools.count), {"start": 3})
+    assert (result["ok"], next(result["data"])) == (True, 3)
+
+
+def test_list_that_reads_its_rows_when_it_is_iterated_is_not_read() -> None:
+    class Lazy(list[int]):
+        def __iter__(self) -> Iterator[int]:
+            raise AssertionError("iterated")
+
+    logged: list[JsonMap] = []
+    environment = Environment(allowed_exts=None, logger=logged.append, secrets=["xyzzy" + "-4711-plugh"])
+    result = environment.execute_action(Do("rows", lambda rows: rows), {"rows": Lazy([1, 2])})
+    assert (type(result["data"]), result["args"], logged[0]["data"]) == (Lazy, {"rows": [1, 2]}, [1, 2])
+
+
+def test_iterator_has_no_idempotency_key() -> None:
+    action, given = Do("x", echo), iter([1, 2])
+    result = Environment().execute_action(action, {"rows": given}, idempotency_key="k")
+    assert (result["error_type"], action.calls, list(given)) == ("TypeError", [], [1, 2])
+
+
+def test_of_a_long_result_the_log_has_the_beginning_and_the_caller_all() -> None:
+    records: list[JsonMap] = []
+    table = [{"id": number, "name": "ann"} for number in range(20_000)]
+    result = Environment(logger=records.append).execute_action(Do("rows", lambda: table), {})
+    assert result["data"] is table
+    assert records[0]["data"][0] == {"id": 0, "name": "ann"}
+    assert len(records[0]["data"]) < MOST_LOGGED
+    assert records[0]["data"][-1] == f"... {20_000 - len(records[0]['data']) + 1} more"
+
+
+def test_known_secret_is_masked_in_the_data_and_the_rest_is_the_same_object() -> None:
+    known = "xyzzy-" + "plugh-4711"
+    deep = [1, "harmless"]
+    data = {"rows": (f"it is {known}", deep), "deep": deep}
+    result = Environment(secrets=[known]).execute_action(Do("x", lambda: data), {})
+    assert result["data"] == {"rows": (f"it is {MARK}", deep), "deep": deep}
+    assert result["data"]["deep"] is deep
+
+
+# --- Inside of a running event loop
+
+
+def test_async_action_runs_from_sync_code_inside_a_loop() -> None:
+    async def main() -> list[JsonMap]:
+        environment = Environment(timeout_s=0.3, max_retries=0)
+        return [environment.execute_action(Later(seconds), {"a": 1}) for seconds in (0, 30)]
+
+    done, late = asyncio.run(main())
+    assert done["data"] == {"a": 1}
+    assert late["error"] == "Action 'later' timed out after 0.3s"
+
+
+@rows(Later(0), Do("x", echo), Do("hidden", lambda **given: Later(0).execute(**given)))
+def test_awaited_action_ends_as_one_that_is_waited_for(action: Any) -> None:
+    records: list[JsonMap] = []
+    environment = Environment(logger=records.append)
+    awaited = asyncio.run(environment.aexecute_action(action, {"a": 1}))
+    waited = environment.execute_action(action, {"a": 1})
+    assert {**awaited, "ms": 0} == {**waited, "ms": 0}
+    assert {**records[0], "ms": 0} == {**records[1], "ms": 0}
+    assert awaited["data"] == {"a": 1}
+
+
+def test_awaited_action_runs_in_the_loop_of_its_caller() -> None:
+    class InLoop:
+        name = "in_loop"
+
+        async def execute(self) -> object:
+            return asyncio.get_running_loop()
+
+    async def main() -> bool:
+        result = await Environment().aexecute_action(InLoop(), {})
+        return result["data"] is asyncio.get_running_loop()
+
+    assert asyncio.run(main())
+
+
+def test_awaited_action_is_retried_timed_refused_and_remembered() -> None:
+    async def main() -> list[Any]:
+        environment = Environment(timeout_s=0.05, retry_backoff_s=0)
+        late = await environment.aexecute_action(Later(30), {})
+        own = await environment.aexecute_action(Do("fetch", fail(TimeoutError("no answer"))), {})
+        refused = await environment.aexecute_action(Do("http_get", echo), {"url": "http://a.example"})
+        pay = Do("pay", lambda: "paid")
+        keyed = [await environment.aexecute_action(pay, {}, idempotency_key="k") for _ in range(2)]
+        return [(each["error"], each["retries"]) for each in (late, own, refused)] + [keyed[1]["data"], pay.calls]
+
+    closed = "Network access is disabled in this Environment."
+    errors = [("Action 'later' timed out after 0.1s", 1), ("no answer", 1), (closed, 0)]
+    assert asyncio.run(main()) == [*errors, "paid", [{}]]
+
+
+def test_cancelled_task_passes_on_and_cancels_its_action() -> None:
+    flags: list[ToolContext] = []
+
+    class Slow:
+        name = "slow"
+
+        def __init__(self, begun: asyncio.Event) -> None:
+            self._begun = begun
+
+        async def execute(self, context: ToolContext) -> None:
+            flags.append(context)
+            self._begun.set()
+            await asyncio.sleep(30)
+
+    async def main() -> bool:
+        begun = asyncio.Event()
+        task = asyncio.ensure_future(Environment().aexecute_action(Slow(begun), {}))
+        await begun.wait()
+        running = flags[0].cancelled
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        return running
+
+    assert asyncio.run(main()) is False
+    assert flags[0].cancelled

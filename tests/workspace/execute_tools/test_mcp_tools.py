@@ -1,0 +1,330 @@
+import asyncio
+import os
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mendgraph.nodes.execute_tools.files.workspace import Workspace
+from mendgraph.nodes.execute_tools.mcp_servers.limits import END_S
+from mendgraph.nodes.execute_tools.mcp_tools import (
+    LONGEST_ERROR,
+    MOST_PAGES,
+    MOST_TOOLS,
+    call_result,
+    load_mcp_tools,
+    load_mcp_tools_sync,
+)
+from mendgraph.nodes.execute_tools.registry import Tool, ToolContext, ToolOutput
+from mendgraph.nodes.execute_tools.tool_attempt import SELF_TIMED_GRACE_S, await_tool, call_tool
+from mendgraph.nodes.language.installation import how_to_add
+from mendgraph.nodes.records import Effect, JsonMap, ToolError, ToolErrorCode, ToolResult, ToolSpec
+from tests.doubles.mcp_servers import ECHO, http_server, program, running
+from tests.row_tables import rows
+
+REAL = """
+from mcp.server.fastmcp import FastMCP, Image
+from mcp.types import ToolAnnotations
+
+server = FastMCP("calc", log_level="ERROR")
+
+
+@server.tool(annotations=ToolAnnotations(readOnlyHint=True))
+def add(a: int, b: int = 2) -> int:
+    "Add two numbers."
+    return a + b
+
+
+@server.tool(structured_output=False)
+def show() -> list[str | Image]:
+    "Show them."
+    return ["shown", Image(data=b"12345", format="png")]
+
+
+server.run()
+"""
+KEY = "ghp_" + "a8F3kLq9ZxT2vB7nM4cR6wY1pD5sH0jG2uE8"
+ECHOED = '{"name": "echo", "arguments": {"a": 1}}'
+
+
+@pytest.fixture(autouse=True)
+def nothing_is_left() -> Iterator[None]:
+    """Afterwards no handle is open, and no thread runs, that was not there before; one that is given up ends soon."""
+    handles, threads = len(os.listdir("/dev/fd")), threading.active_count()
+    yield
+    deadline = time.monotonic() + 20
+    while more_than(handles, threads) and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert not more_than(handles, threads)
+
+
+def more_than(handles: int, threads: int) -> bool:
+    """Whether more are there than before; those of earlier tests may end meanwhile."""
+    return len(os.listdir("/dev/fd")) > handles or threading.active_count() > threads
+
+
+@pytest.fixture
+def context(tmp_path: Path) -> ToolContext:
+    return ToolContext(Workspace(str(tmp_path), lambda *_: None), timeout_s=20)
+
+
+def loaded(connections: dict[str, dict[str, object]], **options: Any) -> tuple[Tool, ...]:
+    found = load_mcp_tools_sync(connections, **options)
+    assert not isinstance(found, ToolError), found.message
+    return found
+
+
+def invalid(message: str) -> ToolError:
+    return ToolError(code=ToolErrorCode.INVALID_ARGUMENT, message=message)
+
+
+def called(tool: Tool, context: ToolContext) -> Any:
+    """The text that a tool answers, or its error."""
+    output = tool.s(context, a=1)
+    return output.result.error or output.result.data["text"]
+
+
+def test_tools_of_a_real_server_are_tools_of_ours(tmp_path: Path, context: ToolContext) -> None:
+    (tmp_path / "calc.py").write_text(REAL, encoding="utf-8")
+    args = [str(tmp_path / "calc.py")]
+    add, show = loaded({"calc": {"transport": "stdio", "command": sys.executable, "args": args}})
+    properties = {"a": {"type": "integer"}, "b": {"type": "integer", "default": 2}}
+    parameters = {"type": "object", "properties": properties, "required": ["a"]}
+    assert add.spec == ToolSpec(
+        name="calc__add", description="Add two numbers.", parameters=parameters, effect=Effect.EXECUTE
+    )
+    assert (add.asynchronous, add.self_timed, add.remote, add.cacheable) == (True, True, True, False)
+
+    async def both() -> list[Any]:
+        return list(await asyncio.gather(add.a(context, a="x"), show.a(context)))
+
+    mistaken, shown = asyncio.run(both())
+    assert mistaken.result.error.message.startswith("calc__add failed: Error executing tool add: 1 validation error")
+    image = {"type": "image", "mimeType": "image/png", "bytes": 5}
+    assert shown.result.data == {"text": "shown", "attachments": [image]}
+    assert shown.blocks == ({"type": "image", "base64": "MTIzNDU=", "mime_type": "image/png"},)
+
+
+def test_server_over_http_has_tools_too(context: ToolContext) -> None:
+    with http_server() as url:
+        [echo] = loaded({"web": {"transport": "http", "url": url}})
+        assert called(echo, context) == '{"a": 1}'
+    gone = "The MCP server 'web' failed: All connection attempts failed"
+    assert called(echo, context) == ToolError(code=ToolErrorCode.UNAVAILABLE, message=gone)
+
+
+def test_effects_are_what_the_user_says(tmp_path: Path) -> None:
+    two = {"a": program(tmp_path, "", ECHO, {**ECHO, "name": "other"})}
+    found = loaded(two, effects={"a": Effect.READ, "a__other": Effect.NETWORK})
+    assert {each.name: each.effect for each in found} == {"a__echo": Effect.READ, "a__other": Effect.NETWORK}
+
+    unknown = "The effects name 'xyz', which is no MCP tool or server. There are: a, a__echo, a__other."
+    assert load_mcp_tools_sync(two, effects={"xyz": Effect.READ}) == invalid(unknown)
+    wrong: Any = {"a": "read"}
+    refused = "The effect of 'a' has to be an Effect, such as Effect.READ."
+    assert load_mcp_tools_sync(two, effects=wrong) == invalid(refused)
+
+
+def named(name: str, **fields: Any) -> dict[str, Any]:
+    return {**ECHO, "name": name, **fields}
+
+
+def test_names_and_descriptions_become_valid_bounded_and_plain(tmp_path: Path) -> None:
+    tools = [
+        named("read/file", description="a\u202eb \x1b " + "x" * 100_000),
+        named("é" * 99, description=None, title="Says\nnothing"),
+        {"name": "bare", "inputSchema": {}},
+    ]
+    found = loaded({"my server": program(tmp_path, "", *tools)})
+    assert [(each.name, each.description) for each in found] == [
+        ("my_server__read_file", "a\\u202eb \\x1b " + "x" * (1_024 - 17) + "..."),
+        (f"my_server__{'_' * 53}", "Says nothing"),
+        ("my_server__bare", "A tool of the MCP server 'my server'."),
+    ]
+    same = load_mcp_tools_sync({"s": program(tmp_path, "", named("a.b"), named("a/b"))})
+    assert same == invalid("Two MCP tools would both be called 's__a_b'. Rename a server.")
+
+
+HOSTILE = [
+    ({"properties": {"a": {"maximum": 2**70}}}, "a schema that cannot be used: Integer exceeds 64-bit range"),
+    ({"type": "string"}, "a schema that cannot be used: its type has to be 'object'"),
+    ({"properties": {"a\nb": {}}}, "a schema that cannot be used: it has the unreadable name 'a b'"),
+]
+
+
+def test_hostile_schema_makes_its_tool_alone_unavailable(tmp_path: Path) -> None:
+    tools = [named(f"t{at}", inputSchema=schema) for at, (schema, _) in enumerate(HOSTILE)]
+    *refused, other = loaded({"s": program(tmp_path, "", *tools, named("u"))})
+    assert other.description == "Echoes."
+    for at, (tool, (_, reason)) in enumerate(zip(refused, HOSTILE, strict=True)):
+        assert tool.description.startswith(f"Not available. The tool 's__t{at}' has {reason}")
+        answer = tool.run(None, None)  # type: ignore[arg-type] # which it does not look at
+        assert (answer.code, f"Not available. {answer.message}") == (ToolErrorCode.UNAVAILABLE, tool.description)
+
+
+def test_schema_that_is_nested_deep_allows_anything_below(tmp_path: Path) -> None:
+    schema: JsonMap = {"type": "object"}
+    for _ in range(20):  # two levels of JSON each
+        schema = {"type": "object", "properties": {"a": schema}}
+    [tool] = loaded({"s": program(tmp_path, "", named("t", inputSchema=schema))})
+    shown = str(tool.spec.parameters)
+    assert (tool.description, shown.count("'a'")) == ("Echoes.", 16)
+
+
+def test_list_without_an_end_is_refused(tmp_path: Path) -> None:
+    found = load_mcp_tools_sync({"s": program(tmp_path, "endless", *[named(f"t{n}") for n in range(100)])})
+    assert found == invalid(f"The MCP server 's' lists more than {MOST_TOOLS} tools, so it is not used.")
+    message = f"The MCP server 's' failed: its list of tools has more than {MOST_PAGES} pages"
+    found = load_mcp_tools_sync({"s": program(tmp_path, "empty pages")})
+    assert found == ToolError(code=ToolErrorCode.IO_ERROR, message=message)
+
+
+def test_inside_an_event_loop_the_sync_way_says_what_to_await() -> None:
+    async def inside() -> object:
+        return load_mcp_tools_sync({})
+
+    message = "An event loop is running here: use `await load_mcp_tools(...)` instead of load_mcp_tools_sync."
+    assert asyncio.run(inside()) == invalid(message)
+    assert asyncio.run(load_mcp_tools({})) == ()
+
+
+# --- Conversations
+
+
+def test_program_that_writes_more_than_answers_is_asked_and_ended(
+    tmp_path: Path, context: ToolContext, capfd: pytest.CaptureFixture[str]
+) -> None:
+    [echo] = loaded({"s": program(tmp_path, "banner chatty")})
+    assert called(echo, context) == ECHOED
+    assert (running(tmp_path), capfd.readouterr().err) == ([], "")
+
+
+def test_server_that_never_begins_to_talk_is_unavailable(tmp_path: Path) -> None:
+    found = load_mcp_tools_sync({"good": program(tmp_path), "bad": program(tmp_path, "dead")})
+    message = "The MCP server 'bad' failed: it ended; it said: a line for people \\x1b[31m"
+    assert found == ToolError(code=ToolErrorCode.UNAVAILABLE, message=message)
+    assert running(tmp_path) == []
+
+
+@rows((f"bad token {KEY}", "bad token ***"), ("a" * 100 + "b" * 499, "b" * 499))
+def test_last_words_of_a_program_are_told_without_keys_and_bounded(said: str, told: str) -> None:
+    code = f"import sys; print({said!r}, file=sys.stderr)"
+    found = load_mcp_tools_sync({"s": {"transport": "stdio", "command": sys.executable, "args": ["-c", code]}})
+    message = f"The MCP server 's' failed: it ended; it said: {told}"
+    assert found == ToolError(code=ToolErrorCode.UNAVAILABLE, message=message)
+
+
+def test_engine_waits_until_a_program_that_hangs_is_gone(tmp_path: Path, context: ToolContext) -> None:
+    assert SELF_TIMED_GRACE_S > END_S
+    [echo] = loaded({"s": program(tmp_path, "hang")})
+    message = "The MCP server 's' did not answer within 0.5 s, and was ended."
+    late = ToolOutput.failed(ToolError(code=ToolErrorCode.TIMEOUT, message=message))
+    timed = replace(context, seconds_left=0.5)
+    assert call_tool(echo, timed, {"a": 1}, 0.5) == late
+    assert asyncio.run(await_tool(echo, timed, {"a": 1}, 0.5)) == late
+    assert running(tmp_path) == []
+
+
+def test_program_that_is_given_up_has_a_moment_to_tidy_up(tmp_path: Path, context: ToolContext) -> None:
+    [echo] = loaded({"s": program(tmp_path, "hang tidy")})
+    called(echo, replace(context, timeout_s=0.5))
+    assert (tmp_path / "pids.tidied").exists()
+
+
+def test_caller_that_gives_up_leaves_no_program_behind(tmp_path: Path, context: ToolContext) -> None:
+    [echo] = loaded({"s": program(tmp_path, "hang")})
+
+    async def give_up() -> None:
+        await asyncio.wait_for(echo.a(context, a=1), 0.5)
+
+    with pytest.raises(TimeoutError):
+        asyncio.run(give_up())
+    assert running(tmp_path) == []
+
+
+def test_program_gets_no_keys_but_what_its_connection_says(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "s3cret")
+    monkeypatch.setenv("OTHER", "value")
+    show = "import os, sys; sys.stderr.write(repr([os.environ.get(n) for n in ('OPENAI_API_KEY', 'A', 'B', 'C')]))"
+    env = {"A": "is ${OTHER}", "B": "$OTHER", "C": "${MISSING}"}
+    args = ["-c", show]
+    found = load_mcp_tools_sync({"s": {"transport": "stdio", "command": sys.executable, "args": args, "env": env}})
+    assert isinstance(found, ToolError)
+    assert found.message.endswith("it said: [None, 'is value', '$OTHER', '${MISSING}']")
+
+
+@rows(
+    ({"transport": "http"}, "it has neither a url nor the transport 'stdio'"),
+    ({"transport": "stdio", "args": []}, "command: Field required"),
+)
+def test_connection_without_a_url_or_a_command_is_refused(connection: dict[str, object], reason: str) -> None:
+    message = f"The connection of the MCP server 's' cannot be used: {reason}"
+    assert load_mcp_tools_sync({"s": connection}) == invalid(message)
+
+
+def test_without_the_extra_the_error_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "langchain_mcp_adapters.sessions", None)
+    message = f"MCP tools need {how_to_add('mcp')}."
+    assert load_mcp_tools_sync({"s": {}}) == ToolError(code=ToolErrorCode.UNAVAILABLE, message=message)
+
+
+# --- Answers
+
+
+def text(said: str) -> JsonMap:
+    return {"type": "text", "text": said}
+
+
+PNG = {"type": "image", "mimeType": "image/png", "data": "iVBORw0KGgo="}
+SAID = {"type": "image", "mimeType": "image/png"}
+MP3 = {"type": "audio", "mimeType": "audio/mpeg", "data": "SUQz"}
+FILE = {"type": "resource", "resource": {"uri": "a:b", "mimeType": "text/plain", "text": "é"}}
+
+
+UTF = {"type": "resource", "mimeType": "text/plain", "uri": "a:b", "text": "é"}
+
+
+@rows(
+    ({"content": [text("a"), text("b\u202e")]}, {"text": "a\nb\u202e"}),
+    ({}, {"text": ""}),
+    ({"content": [text("See b.")], "structuredContent": {"a": 1}}, {"text": "See b."}),
+    ({"content": [], "structuredContent": {"a": 1}}, {"structured": {"a": 1}}),
+    ({"content": [FILE, text("a")]}, {"text": "a", "attachments": [UTF]}),
+)
+def test_answer_becomes_data(answer: JsonMap, data: JsonMap) -> None:
+    assert call_result("s__t", answer) == ToolOutput(ToolResult(ok=True, data=data))
+
+
+@rows(
+    ([text("no such\nfile \x1b")], "s__t failed: no such file \\x1b"),
+    ([{"type": "image"}], "s__t failed: it gave no reason"),
+    ([text("x" * 1_000_000)], f"s__t failed: {'x' * (LONGEST_ERROR - 3)}..."),
+)
+def test_error_is_bounded_and_plain(content: list[Any], message: str) -> None:
+    error = ToolError(code=ToolErrorCode.IO_ERROR, message=message)
+    assert call_result("s__t", {"content": content, "isError": True}) == ToolOutput.failed(error)
+
+
+BLOB = {"type": "resource", "resource": {"uri": "a:b", "mimeType": "image/png", "blob": "AAAA"}}
+TIFF, LARGE = {**PNG, "mimeType": "image/tiff"}, {**PNG, "data": "AAAA" * 2_000_000}
+
+
+@rows(
+    (PNG, {**SAID, "bytes": 8}, ("image", "image/png")),
+    (MP3, {"type": "audio", "mimeType": "audio/mpeg", "bytes": 3}, ("audio", "audio/mp3")),
+    (BLOB, {"type": "resource", "mimeType": "image/png", "uri": "a:b", "bytes": 3}, ("image", "image/png")),
+    (TIFF, {**SAID, "mimeType": "image/tiff", "bytes": 8, "left_out": "models take no data of this type"}, None),
+    ({**PNG, "data": "?"}, {**SAID, "left_out": "its data is no Base64"}, None),
+    (LARGE, {**SAID, "bytes": 6_000_000, "left_out": "it has more than 5,242,880 bytes"}, None),
+)
+def test_images_and_sounds_are_shown_as_blocks_and_others_are_described(
+    block: JsonMap, attachment: JsonMap, shown: tuple[str, str] | None
+) -> None:
+    output = call_result("s__t", {"content": [block]})
+    assert output.result.data == {"text": "", "attachments": [attachment]}
+    assert [(each["type"], each["mime_type"]) for each in output.blocks or ()] == ([shown] if shown else [])

@@ -1,0 +1,128 @@
+"""A journal in memory, and processes that are killed."""
+
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any, cast
+
+from mendgraph.nodes.execute_tools.files.change_records import ChangeState, FileEffect, RecordedChange
+from mendgraph.nodes.execute_tools.journal.journal import Journal
+from mendgraph.nodes.execute_tools.journal.recovery import Recovered, recover
+from mendgraph.nodes.execute_tools.store.database import StoreError
+from tests.doubles.system_calls import replaced
+
+
+class MemoryJournal:
+    """What the file layer and a recovery need of a journal. `told` is all that was written down, in order."""
+
+    def __init__(self) -> None:
+        self.changes: dict[str, RecordedChange] = {}
+        self.backups: dict[str, bytes] = {}
+        self.told: list[str] = []
+
+    def intend(
+        self, token: str, effects: Sequence[FileEffect], backups: Mapping[str, bytes], made: Sequence[str]
+    ) -> None:
+        assert token not in self.changes
+        self.changes[token] = RecordedChange(token, 1, 1, tuple(effects), tuple(made), ChangeState.INTENDED)
+        self.backups |= backups
+        self.told.append("intended")
+
+    def add(self, token: str, effects: Sequence[FileEffect], backups: Mapping[str, bytes], made: Sequence[str]) -> None:
+        self.intend(token, effects, backups, made)
+        self.settle(token, ChangeState.DONE)
+
+    def settle(self, token: str, state: ChangeState) -> None:
+        self.changes[token] = self.changes[token]._replace(state=state)
+        self.told.append(state.value)
+
+    def open_changes(self) -> list[RecordedChange]:
+        return [each for each in self.changes.values() if each.state is ChangeState.INTENDED]
+
+    def backup(self, sha256: str) -> bytes | None:
+        return self.backups.get(sha256)
+
+    @property
+    def change(self) -> RecordedChange:
+        """The only change."""
+        [found] = self.changes.values()
+        return found
+
+
+def recovered(journal: MemoryJournal, root: Path) -> tuple[Recovered, ...]:
+    """What a recovery makes of the changes that are open in it."""
+    return recover(cast("Journal", journal), str(root))
+
+
+class WatchingJournal(MemoryJournal):
+    """Looks at the world whenever it is written to."""
+
+    def __init__(self, look: Callable[[], object]) -> None:
+        super().__init__()
+        self.look, self.seen = look, list[object]()
+
+    def intend(self, *args: Any) -> None:
+        super().intend(*args)
+        self.seen.append(self.look())
+
+    def settle(self, *args: Any) -> None:
+        super().settle(*args)
+        self.seen.append(self.look())
+
+
+class BrokenJournal(MemoryJournal):
+    """One method of it fails, "" none."""
+
+    def __init__(self, method: str) -> None:
+        super().__init__()
+        self.method = method
+
+    def intend(self, *args: Any) -> None:
+        self._may_fail("intend")
+        super().intend(*args)
+
+    def settle(self, *args: Any) -> None:
+        self._may_fail("settle")
+        super().settle(*args)
+
+    def _may_fail(self, method: str) -> None:
+        if method == self.method:
+            raise StoreError("The disk is full.")
+
+
+class Killed(BaseException):
+    """The process is dead: what would be cleaned up is not."""
+
+
+CHANGING = ("open", "write", "fsync", "fchmod", "fchown", "link", "rename", "unlink", "mkdir", "rmdir")
+
+
+@contextmanager
+def killed_at(nth: int, journal: MemoryJournal) -> Iterator[Callable[[], bool]]:
+    """Die where the n-th call would change the disk or the journal, and do nothing ever after.
+
+    A write comes to its half before. Gives whether that call was reached; the block is left where it is.
+    """
+    calls = 0
+
+    def deadly(name: str, real: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*args: Any, **named: Any) -> Any:
+            nonlocal calls
+            if name == "open" and not args[1] & os.O_CREAT:
+                return real(*args, **named)
+            calls += 1
+            if calls == nth and name == "write":
+                real(args[0], args[1][: len(args[1]) // 2])
+            if calls >= nth:
+                raise Killed
+            return None if name == "fsync" else real(*args, **named)
+
+        return call
+
+    for name in ("intend", "settle"):
+        setattr(journal, name, deadly(name, getattr(journal, name)))
+    with replaced(**{name: deadly(name, getattr(os, name)) for name in CHANGING}), suppress(Killed):
+        yield lambda: calls >= nth
+    for name in ("intend", "settle"):
+        delattr(journal, name)

@@ -1,0 +1,407 @@
+import errno
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import closing
+from functools import partial
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from mendgraph.nodes.execute_tools.files import handles
+from mendgraph.nodes.execute_tools.files.change_records import ChangeState, FileEffect, FileState, RecordedChange
+from mendgraph.nodes.execute_tools.files.file_changes import MOST_CHANGES
+from mendgraph.nodes.execute_tools.files.workspace import Change, DeleteFile, MoveFile, WriteFile
+from mendgraph.nodes.execute_tools.journal.journal import CallKey
+from mendgraph.nodes.execute_tools.journal.restoring import (
+    A_DIRECTORY,
+    BELOW_A_FILE,
+    NO_FILE,
+    Found,
+    LeftFile,
+    Obstacle,
+    Restored,
+    RestoredFile,
+    RestorePlan,
+    RestoreStep,
+    apply_again,
+    found_at,
+    restore,
+    restore_plan,
+)
+from mendgraph.nodes.execute_tools.store.database import FILE_NAME, open_database, transaction
+from mendgraph.nodes.records import ChangeKind, ToolError, ToolErrorCode
+from tests.doubles.system_calls import failing, noted
+from tests.memory_folder import memory_folder
+from tests.workspace.files.journaled_runs import Tree, World, files, swap, tree
+from tests.workspace.files.layout import no_env, sha
+
+CREATED, EDITED, DELETED = ChangeKind.CREATED, ChangeKind.EDITED, ChangeKind.DELETED
+REMEDY = "Look at what is there. With skip_changed all other files are restored, and these stay as they are."
+
+
+@pytest.fixture
+def world() -> Iterator[World]:
+    """Three files, an empty directory, and no handle that stays open."""
+    with memory_folder() as folder:
+        world = World(folder, no_env)
+        for name in ("a", "b", "d/c"):
+            (world.root / name).parent.mkdir(exist_ok=True)
+            (world.root / name).write_bytes(name.encode())
+            (world.root / name).chmod(0o640)
+        (world.root / "empty").mkdir()
+        before = len(os.listdir("/dev/fd"))
+        yield world
+        assert len(os.listdir("/dev/fd")) == before, "a handle was left open"
+
+
+A, B, C = sha(b"a"), sha(b"b"), sha(b"d/c")
+
+
+def undo(world: World, from_step: int = 0, run: str = "run", *, skip_changed: bool = False) -> Restored | ToolError:
+    return restore(world.journal, world.workspace, run, from_step, skip_changed=skip_changed)
+
+
+def refused(world: World, run: str = "run") -> ToolError:
+    """The refusal of an undo, which changes nothing."""
+    before = tree(world.root)
+    error = undo(world, run=run)
+    assert isinstance(error, ToolError)
+    assert tree(world.root) == before
+    return error
+
+
+def test_run_that_changed_nothing_has_nothing_to_restore_but_names_commands_that_never_ended(world: World) -> None:
+    assert undo(world) == Restored()
+    assert world.journal.calls_of_step("run", 0) == {}
+    world.journal.begin(CallKey("run", "e", 2, 0, "run_command", "execute", "f" * 64))
+    assert (undo(world), undo(world, 3)) == (Restored(cut_off=("run_command",)), Restored())
+
+
+# --- What stands in the way
+
+
+def test_files_that_somebody_else_has_changed_are_named_and_nothing_is_restored(world: World) -> None:
+    world.done(1, WriteFile("a", b"A", A), WriteFile("b", b"B", B), DeleteFile("d/c", C), WriteFile("x", b"x"))
+    (world.root / "b").chmod(0o700)
+    (world.root / "d/c").write_bytes(b"theirs")
+    (world.root / "x").write_bytes(b"theirs")
+    assert refused(world) == ToolError(
+        code=ToolErrorCode.CONFLICT,
+        message=f"Nothing was restored. Changed since the run: 'b', 'd/c', 'x'. {REMEDY}",
+        suggestions=("b", "d/c", "x"),
+    )
+
+
+def test_other_files_are_restored_where_that_is_wanted(world: World) -> None:
+    world.done(1, WriteFile("a", b"A", A), WriteFile("b", b"B", B), WriteFile("new/x", b"x"))
+    (world.root / "b").write_bytes(b"theirs")
+    assert undo(world, skip_changed=True) == Restored(
+        files=(RestoredFile("a", EDITED), RestoredFile("new/x", DELETED)),
+        left=(LeftFile("b", Obstacle.CHANGED_SINCE),),
+        removed=("new",),
+        steps=(1,),
+    )
+    assert ((world.root / "a").read_bytes(), (world.root / "b").read_bytes()) == (b"a", b"theirs")
+    assert isinstance(undo(world), ToolError), "what was left can still be restored, once it is as the run left it"
+    (world.root / "b").write_bytes(b"B")
+    again = undo(world)
+    assert isinstance(again, Restored)
+    assert again.files == (RestoredFile("b", EDITED),)
+    assert (world.root / "b").read_bytes() == b"b"
+
+
+def test_change_of_somebody_else_between_two_of_the_run_is_not_lost(world: World) -> None:
+    world.done(1, WriteFile("a", b"1", A))
+    (world.root / "a").write_bytes(b"theirs")
+    world.done(2, WriteFile("a", b"2", sha(b"theirs")))
+    assert refused(world).message == (
+        f"Nothing was restored. Changed also between two recorded changes of the run: 'a'. {REMEDY}"
+    )
+    assert isinstance(undo(world, 2), Restored)
+    assert (world.root / "a").read_bytes() == b"theirs"
+
+
+def test_rules_hold_for_an_undo_as_well(world: World) -> None:
+    world.command(1, lambda root: (root / ".env").write_bytes(b"secret"))
+    world.done(2, WriteFile("a", b"A", A))
+    assert refused(world) == ToolError(
+        code=ToolErrorCode.PERMISSION_DENIED,
+        message=f"Nothing was restored. May not be written: '.env' (a rule says no). {REMEDY}",
+        suggestions=(".env",),
+    )
+    done = undo(world, skip_changed=True)
+    assert isinstance(done, Restored)
+    assert done.left == (LeftFile(".env", Obstacle.DENIED, "a rule says no"),)
+    assert ((world.root / ".env").read_bytes(), (world.root / "a").read_bytes()) == (b"secret", b"a")
+
+
+def test_backup_that_is_gone_is_an_error_that_names_the_file(world: World) -> None:
+    world.done(1, WriteFile("a", b"A", A), WriteFile("x", b"x"))
+    error = ToolError(
+        code=ToolErrorCode.IO_ERROR,
+        message=f"Nothing was restored. The backup is missing or damaged: 'a'. {REMEDY}",
+        suggestions=("a",),
+    )
+    for damage in ("UPDATE backups SET data = x'789c030000000001'", "DELETE FROM backups"):
+        with closing(open_database(str(world.folder / "records"))) as database, transaction(database):
+            database.execute(damage)
+        assert refused(world) == error
+    done = undo(world, skip_changed=True)
+    assert isinstance(done, Restored)
+    assert (done.left, (world.root / "x").exists()) == ((LeftFile("a", Obstacle.BACKUP_MISSING),), False)
+
+
+def test_no_link_leads_out_of_the_workspace(world: World) -> None:
+    (world.folder / "outside").mkdir()
+    (world.folder / "outside/x").write_bytes(b"x")
+    world.done(1, WriteFile("new/x", b"x"), WriteFile("new/y", b"y"))
+    (world.root / "new/x").unlink()
+    (world.root / "new/y").unlink()
+    (world.root / "new").rmdir()
+    (world.root / "new").symlink_to(world.folder / "outside")
+    assert refused(world).suggestions == ("new/x", "new/y")
+    done = undo(world, skip_changed=True)
+    assert isinstance(done, Restored)
+    assert (done.files, done.removed) == ((), ())
+    assert ((world.folder / "outside/x").read_bytes(), (world.root / "new").is_symlink()) == (b"x", True)
+
+
+# --- How it is written down
+
+
+def many(world: World, number: int) -> Tree:
+    """A command changes so many files. Gives what was there before."""
+    for index in range(number):
+        (world.root / f"f{index:03}").write_bytes(b"old")
+    before = tree(world.root)
+    world.command(1, lambda root: [(root / f"f{index:03}").write_bytes(b"new") for index in range(number)])
+    return before
+
+
+def test_many_files_are_restored_in_changes_of_a_bounded_size(world: World) -> None:
+    before = many(world, 2 * MOST_CHANGES + 5)
+    assert isinstance(undo(world), Restored)
+    assert tree(world.root) == before
+    after = tree(world.root)
+    (world.root / "f400").write_bytes(b"mine")
+    (world.root / "f401").unlink()
+    refused = apply_again(world.journal, world.workspace, "run")
+    assert isinstance(refused, ToolError)
+    assert refused.message.startswith("Nothing was applied. ")
+    assert (world.root / "f000").read_bytes() == b"old", "nor was the first part of many"
+    for name in ("f400", "f401"):
+        (world.root / name).write_bytes(b"old")
+    applied = apply_again(world.journal, world.workspace, "run")
+    assert not isinstance(applied, ToolError)
+    assert [each.path for each in applied] == [f"f{index:03}" for index in range(2 * MOST_CHANGES + 5)]
+    assert isinstance(undo(world), Restored)
+    assert tree(world.root) == after
+
+
+def test_undo_that_fails_in_the_middle_is_told_and_the_next_one_goes_on(world: World) -> None:
+    before = many(world, MOST_CHANGES + 5)
+    with failing("rename", MOST_CHANGES + 2):
+        error = undo(world)
+    assert error == ToolError(
+        code=ToolErrorCode.IO_ERROR,
+        message="Cannot write 'f201': the disk reports an error. Files that were restored before that: 200. Undo again"
+        " to go on.",
+        fatal=True,
+    )
+    done = undo(world)
+    assert isinstance(done, Restored)
+    assert [file.path for file in done.files] == [f"f{number}" for number in range(200, 205)]
+    assert tree(world.root) == before
+
+
+def test_file_that_the_run_has_made_too_large_stays(world: World) -> None:
+    world.done(1, WriteFile("a", bytes(10_000_001), A), WriteFile("b", bytes(10_000_000), B))
+    assert refused(world).message == f"Nothing was restored. Too large to be replaced: 'a'. {REMEDY}"
+    done = undo(world, skip_changed=True)
+    assert isinstance(done, Restored)
+    assert done.left == (LeftFile("a", Obstacle.TOO_LARGE),)
+    assert (world.root / "b").read_bytes() == b"b"
+
+
+@pytest.mark.parametrize("number", [errno.EBUSY, errno.EACCES, errno.EPERM, errno.ENOTEMPTY])
+def test_directory_that_cannot_be_taken_away_stays(world: World, number: int) -> None:
+    world.done(1, WriteFile("new/x", b"x"))
+    with failing("rmdir", number=number, ever_after=True):
+        done = undo(world)
+    assert isinstance(done, Restored)
+    assert (done.files, done.removed) == ((RestoredFile("new/x", DELETED),), ())
+    assert os.listdir(world.root / "new") == []
+
+
+def test_directory_on_a_broken_disk_is_told_and_the_next_undo_goes_on(world: World) -> None:
+    before = tree(world.root)
+    world.done(1, WriteFile("new/x", b"x"))
+    with failing("rmdir", number=errno.EIO):
+        error = undo(world)
+    assert isinstance(error, ToolError)
+    assert error.message == "Cannot delete 'new': the disk reports an error."
+    assert isinstance(undo(world), Restored)
+    assert tree(world.root) == before
+
+
+def test_undo_of_a_workspace_that_is_gone_is_told(world: World) -> None:
+    world.done(1, WriteFile("a", b"A", A))
+    world.root.rename(world.folder / "away")
+    error = undo(world)
+    assert isinstance(error, ToolError)
+    assert (error.code, (world.folder / "away/a").read_bytes()) == (ToolErrorCode.NOT_FOUND, b"A")
+
+
+def test_work_that_was_taken_back_is_applied_once_and_not_without_its_backup(world: World) -> None:
+    world.done(1, WriteFile("a", b"A", A))
+    assert isinstance(undo(world), Restored)
+    (world.root / "a").write_bytes(b"A")
+    assert apply_again(world.journal, world.workspace, "run") == ()
+    (world.root / "a").write_bytes(b"a")
+    with closing(open_database(str(world.folder / "records"))) as database, transaction(database):
+        database.execute("DELETE FROM backups")
+    refused = apply_again(world.journal, world.workspace, "run")
+    assert isinstance(refused, ToolError)
+    assert "What the run made of 'a' was not kept, or is damaged." in refused.message
+    assert (world.root / "a").read_bytes() == b"a"
+
+
+def test_removal_of_a_directory_is_on_the_disk(world: World) -> None:
+    world.done(1, WriteFile("new/x", b"x"))
+    with noted("rmdir", "fsync") as calls:
+        assert isinstance(undo(world), Restored)
+    assert calls[-2:] == [("rmdir", "new"), ("fsync", str(world.root))]
+
+
+IS_A, IS_B, IS_C, IS_D = (FileState(letter, 0o644) for letter in "ABCD")
+UNKNOWN = FileState("?", 0o644)
+
+
+def chain(*effects: tuple[str, FileState, FileState]) -> list[RecordedChange]:
+    """Changes of one file each, given oldest first, as the journal gives them: newest first."""
+    return [
+        RecordedChange(f"t{number}", number, number, (FileEffect(*effect),), (), ChangeState.DONE)
+        for number, effect in enumerate(effects)
+    ][::-1]
+
+
+def step(now: FileState, goal: FileState) -> RestorePlan:
+    return RestorePlan(((RestoreStep("f", now, goal),),), (), ())
+
+
+def left(obstacle: Obstacle, detail: str = "") -> RestorePlan:
+    return RestorePlan((), (), (LeftFile("f", obstacle, detail),))
+
+
+NOTHING = RestorePlan((), (), ())
+ONE_EDITED = chain(("f", IS_A, IS_B), ("f", IS_B, IS_C))
+
+
+PLANS: list[tuple[list[RecordedChange], Found, RestorePlan]] = [
+    (ONE_EDITED, IS_C, step(IS_C, IS_A)),
+    (ONE_EDITED, IS_A, NOTHING),
+    (ONE_EDITED, NO_FILE, left(Obstacle.CHANGED_SINCE)),
+    (ONE_EDITED, IS_C._replace(mode=0o600), left(Obstacle.CHANGED_SINCE)),
+    (ONE_EDITED, "a link", left(Obstacle.CHANGED_SINCE, "a link")),
+    (ONE_EDITED, A_DIRECTORY, left(Obstacle.CHANGED_SINCE, A_DIRECTORY)),
+    (chain(("f", NO_FILE, IS_A)), A_DIRECTORY, NOTHING),
+    (chain(("f", IS_A, IS_B), ("f", IS_C, IS_D)), IS_D, left(Obstacle.CHANGED_BETWEEN)),
+    (chain(("f", UNKNOWN, IS_B)), IS_B, left(Obstacle.NOT_KEPT)),
+    (chain(("f", IS_A, UNKNOWN)), IS_A, NOTHING),
+    (chain(("f", IS_A, UNKNOWN), ("f", UNKNOWN, IS_B)), IS_B, step(IS_B, IS_A)),
+    (chain(("f", NO_FILE, FileState("B"))), IS_B, step(IS_B, NO_FILE)),
+    (chain(("f", IS_A, NO_FILE)), NO_FILE, step(NO_FILE, IS_A)),
+    (chain(("f", IS_A, NO_FILE)), BELOW_A_FILE, left(Obstacle.CHANGED_SINCE, BELOW_A_FILE)),
+]
+
+
+def test_file_that_is_as_the_run_left_it_becomes_what_it_was() -> None:
+    for changes, now, expected in PLANS:
+        assert restore_plan(changes, {"f": now}) == expected, (changes, now)
+
+
+def test_no_link_is_followed_and_what_is_no_file_is_told(world: World) -> None:
+    (world.root / "link").symlink_to("a")
+    os.mkfifo(world.root / "pipe")
+    a_link = "it is a symbolic link now, or reached through one"
+    a_pipe = "Cannot read 'pipe': it is not a regular file (a pipe, socket or device)."
+    expected = {"link": a_link, "pipe": a_pipe, "d": A_DIRECTORY, "a/x": BELOW_A_FILE, "no": NO_FILE}
+    with handles.closing(handles.open_root(str(world.root))) as root:
+        assert {path: found_at(root, path) for path in expected} == expected
+
+
+def test_journal_that_cannot_be_used_is_told(world: World) -> None:
+    (world.folder / "records" / FILE_NAME).write_bytes(b"no database" * 100)
+    for error in (undo(world), apply_again(world.journal, world.workspace, "run")):
+        assert isinstance(error, ToolError)
+        assert error.code is ToolErrorCode.IO_ERROR
+        assert "is damaged, or no database at all" in error.message
+
+
+# --- Many changes
+
+NAMES = ("a", "b", "d/a", "d/e/a", "n/m/a", "ü/ b", "d")
+CONTENTS = (b"", b"1", b"2\r\n", b"\xff\x00", b"long " * 2000)
+MODES = (0o644, 0o600, 0o755, 0o444)
+
+
+def tool_change(some: Random, root: Path) -> Change:
+    """Something that a tool may do with what is there."""
+    now = files(tree(root))
+    new = WriteFile(some.choice(NAMES), some.choice(CONTENTS))
+    if not now:
+        return new
+    path, data = some.choice(sorted(now)), some.choice(CONTENTS)
+    sha256 = now[path].sha256
+    changes: list[Change] = [
+        new,
+        WriteFile(path, data, sha256),
+        WriteFile(path, data, sha256, some.choice(MODES), even_read_only=True),
+        DeleteFile(path, sha256, even_read_only=True),
+        MoveFile(path, some.choice(NAMES), sha256, some.choice((None, data))),
+    ]
+    return some.choice(changes)
+
+
+def act(some: Random, root: Path) -> None:
+    """Something that only a program does."""
+    name = some.choice(NAMES)
+    match some.choice(("swap", "remove", "chmod", "mkdir")):
+        case "swap":
+            swap(root, name, some.choice(CONTENTS))
+        case "remove":
+            shutil.rmtree(root / name.split("/")[0], ignore_errors=True)
+        case "chmod":
+            for path in filter(Path.is_file, root.rglob("*")):
+                path.chmod(some.choice(MODES))
+        case "mkdir":
+            (root / "made" / name).mkdir(parents=True, exist_ok=True)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_every_file_and_its_mode_is_as_before_many_changes_of_tools_and_programs(world: World, seed: int) -> None:
+    some, before = Random(seed), files(tree(world.root))
+    for number in range(40):
+        if some.random() < 0.2:
+            world.command(number, partial(act, some))
+        else:
+            world.tool(number, *(tool_change(some, world.root) for _ in range(some.choice((1, 1, 2, 3)))))
+    assert isinstance(undo(world), Restored)
+    assert files(tree(world.root)) == before
+    assert undo(world) == Restored()
+
+
+def test_room_that_somebody_else_uses_is_not_made(world: World) -> None:
+    """A command made a directory of a file; then somebody puts a file into it."""
+    world.command(1, lambda root: swap(root, "a/b/c", b"new"))
+    (world.root / "a/theirs").write_bytes(b"theirs")
+    then = tree(world.root)
+    error = undo(world)
+    assert isinstance(error, ToolError)
+    assert (error.suggestions, tree(world.root)) == (("a",), then)
+    done = undo(world, skip_changed=True)
+    assert isinstance(done, Restored)
+    assert done.left == (LeftFile("a", Obstacle.CHANGED_SINCE, "it is a directory now"),)
+    assert (world.root / "a/theirs").read_bytes() == b"theirs"

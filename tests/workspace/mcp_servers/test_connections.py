@@ -1,0 +1,135 @@
+"""What a connection executes, and the names that it is started with."""
+
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mendgraph.nodes.execute_tools.mcp_servers.connections import ConnectionSettingsError, McpServer, resolve_server
+from mendgraph.nodes.execute_tools.mcp_servers.executed_files import python_target
+from tests.row_tables import rows
+
+PYTHON = sys.executable
+
+
+@pytest.fixture
+def workspace(tmp_path: Path) -> Path:
+    root = tmp_path.resolve() / "root"
+    for name in ("calc.py", "settings.json", "pkg/__init__.py", "pkg/__main__.py", "app/__main__.py", "lib/x.py"):
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).write_text("", encoding="utf-8")
+    (root / "link.py").symlink_to(PYTHON)
+    return root
+
+
+def resolve(workspace: Path, *args: str, command: str = PYTHON, **more: Any) -> McpServer:
+    connection = {"transport": "stdio", "command": command, "args": [*args], **more}
+    return resolve_server("s", connection, str(workspace))
+
+
+def executed_in(workspace: Path, server: McpServer) -> list[str]:
+    """What the server executes of the workspace, by relative names."""
+    return [os.path.relpath(each, workspace) for each in server.executes if each.startswith(f"{workspace}/")]
+
+
+OPTION = "--settings={}settings.json"
+OPENING = "exec(open('{}calc.py').read())"
+
+
+@rows(
+    (["calc.py"], ["{}calc.py"], ["calc.py"]),
+    (["-X", "dev", "./calc.py", "none.py"], ["-X", "dev", "{}calc.py", "none.py"], ["calc.py"]),
+    (["-I", "app"], ["-I", "{}app"], ["app"]),
+    (["-c", "calc.py", OPTION.replace("{}", "")], ["-c", "calc.py", OPTION], ["settings.json"]),
+    (["-c", "pass", "."], ["-c", "pass", "{root}"], []),
+    (["-c", OPENING], ["-c", OPENING], []),
+)
+def test_file_arguments_become_absolute_and_are_executed(
+    args: list[str], resolved: list[str], executed: list[str], workspace: Path
+) -> None:
+    server = resolve(workspace, *(each.replace("{}", f"{workspace}/") for each in args))
+    shown = [each.replace("{}", f"{workspace}/").replace("{root}", str(workspace)) for each in resolved]
+    assert list(server.argv[1:]) == shown
+    assert executed_in(workspace, server) == executed
+
+
+def test_file_in_the_command_of_a_shell_is_executed(workspace: Path) -> None:
+    line = f"cd / && exec {PYTHON} {workspace}/calc.py"
+    assert executed_in(workspace, resolve(workspace, "-c", line, command="/bin/sh")) == ["calc.py"]
+
+
+@pytest.mark.parametrize("args", [["-m", "pkg"], ["-mpkg"], ["-Bm", "pkg.sub", "calc.py"]])
+def test_module_that_python_finds_in_the_workspace_is_executed(
+    workspace: Path, tmp_path: Path, args: list[str]
+) -> None:
+    outside = tmp_path / "site"
+    outside.mkdir()
+    (outside / "pkg").symlink_to(workspace / "pkg")
+    server = resolve(workspace, *args, env={"PYTHONPATH": str(outside)})
+    assert "pkg" in executed_in(workspace, server)
+    assert executed_in(workspace, resolve(workspace, *args, env={})) in (["calc.py"], [])
+
+
+@rows("PYTHONPATH", "NODE_PATH", "PATH")
+def test_folder_of_a_search_variable_is_executed(variable: str, workspace: Path) -> None:
+    server = resolve(workspace, "-c", "pass", env={variable: "lib"})
+    assert (server.env[variable], executed_in(workspace, server)) == (f"{workspace}/lib", ["lib"])
+
+
+def test_virtual_environment_of_the_command_is_executed(workspace: Path) -> None:
+    folder = workspace / ".venv" / "bin"
+    folder.mkdir(parents=True)
+    (workspace / ".venv" / "pyvenv.cfg").write_text("home = /usr/bin\n", encoding="utf-8")
+    (folder / "python").symlink_to(PYTHON)
+    server = resolve(workspace, "-c", "pass", command=".venv/bin/python")
+    assert server.argv[0] == str(folder / "python")  # the real file would not find its environment
+    assert executed_in(workspace, server) == [".venv", ".venv/bin/python"]
+
+
+def test_path_of_a_server_leaves_out_the_workspace(workspace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (workspace / "bin").mkdir()
+    monkeypatch.setenv("PATH", f"{workspace}/bin:lib:.:/usr/bin")
+    assert resolve(workspace, "-c", "pass").env["PATH"] == "/usr/bin"
+
+
+def test_safe_path_of_python_cannot_be_taken_back(workspace: Path) -> None:
+    assert resolve(workspace, "calc.py", env={"PYTHONSAFEPATH": ""}).env["PYTHONSAFEPATH"] == "1"
+
+
+@rows(
+    ({"command": "no-such-program"}, "command: there is no program 'no-such-program'"),
+    ({"command": "./no-such-program"}, "command: there is no program './no-such-program'"),
+    ({"command": PYTHON, "cwd": "lib"}, "its cwd lies in the workspace"),
+    ({"command": PYTHON, "cwd": ".."}, ""),
+    ({"command": PYTHON, "args": ["."]}, "it executes '{}/.', which holds the workspace"),
+    ({"command": PYTHON, "env": {"PYTHONPATH": "."}}, "PYTHONPATH names the workspace"),
+    ({"command": PYTHON, "args": ["link.py"]}, "'{}/link.py' is a symbolic link in the workspace"),
+)
+def test_connection_that_the_agent_could_rewrite_is_refused(
+    connection: dict[str, Any], reason: str, workspace: Path
+) -> None:
+    if not reason:
+        assert resolve_server("s", {"transport": "stdio", **connection}, str(workspace)).cwd == str(workspace.parent)
+        return
+    with pytest.raises(ConnectionSettingsError) as refusal:
+        resolve_server("s", {"transport": "stdio", **connection}, str(workspace))
+    assert str(refusal.value).startswith(reason.replace("{}", str(workspace)))
+
+
+@rows(
+    ("python3.12 -W error -B x.py", 4, ""),
+    ("uv run python -Im a.b c", 4, "a.b"),
+    ("env python -ma", 2, "a"),
+    ("python -c code x.py", 2, "-"),
+)
+def test_target_of_python_is_read_from_a_command_line(argv: str, script: int, module: str) -> None:
+    target = python_target(argv.split())
+    assert target is not None
+    assert (target.script, target.module) == (script, module)
+
+
+def test_command_line_without_a_target_of_python_has_none() -> None:
+    lines = ("node x.js", "python", "python -V", "python -m")
+    assert [python_target(line.split()) for line in lines] == [None] * 4

@@ -1,0 +1,265 @@
+"""Real programs in the real sandbox; skipped, with the reason, where it cannot start."""
+
+import json
+import os
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import closing as closing_socket
+from pathlib import Path
+
+import pytest
+
+from mendgraph.nodes.execute_tools.commands.command_rules import (
+    CommandRules,
+    command_environment,
+    find_program,
+    own_installation,
+    readable_folders,
+)
+from mendgraph.nodes.execute_tools.commands.commands import CommandResult, open_commands
+from mendgraph.nodes.execute_tools.files.deadline import CancellationScope, ScopeOverError
+from mendgraph.nodes.execute_tools.processes.processes import CapturedOutput
+from mendgraph.nodes.execute_tools.sandboxes.backends import BACKENDS
+from mendgraph.nodes.records import ToolError, ToolErrorCode
+from tests.architecture.product import ROOT
+from tests.workspace.processes.command_place import Place, alive, command_place, opened, unique
+
+
+@pytest.fixture(params=BACKENDS)
+def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Place]:
+    with command_place(tmp_path, request.param) as made:
+        yield made
+
+
+def test_program_gets_its_arguments_as_they_are_and_its_outputs_are_told(place: Place) -> None:
+    words = ["a b", "$HOME", ";true", "*", "é\n", "--", ""]
+    program = "import json,sys; print(json.dumps(sys.argv[1:])); sys.stderr.write('err'); sys.exit(3)"
+    result = place.result("python3", "-c", program, *words, timeout_s=1_000.0)
+    assert (result.exit_code, result.signal, result.timed_out) == (3, 0, False)
+    assert (json.loads(result.stdout.head), result.stderr) == (words, CapturedOutput(b"err", b"", 3))
+    assert 0 < result.seconds < result.limit_s == 30.0  # more time than the rules allow cannot be asked for
+
+
+def test_program_of_the_workspace_does_not_stand_in_for_one_of_the_system(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (place.root / "git").write_text("#!/bin/sh\necho false\n")
+    (place.root / "git").chmod(0o700)
+    monkeypatch.setenv("PATH", f"{place.root}:.::{os.environ['PATH']}")
+    result = place.opened().run(["git", "--version"])
+    assert isinstance(result, CommandResult)
+    assert result.stdout.head.startswith(b"git version")
+
+
+FORBIDDEN_FOLDERS = {
+    "..": "permission_denied: '..' is outside the workspace. Use a relative path under '.'.",
+    "out": "permission_denied: 'out' is outside the workspace. Use a relative path under '.'.",
+    ".git": "permission_denied: No command may run in '.git'.",
+    "to-keys": "permission_denied: No command may run in 'src/keys'.",
+    "src/a.py": "invalid_argument: 'src/a.py' is a file: a command runs in a directory.",
+    "sr": "not_found: No such directory: 'sr'. Did you mean 'src'?",
+}
+
+
+def test_folder_in_which_no_command_runs_is_told(place: Place) -> None:
+    (place.root / "out").symlink_to("/etc")
+    (place.root / "to-keys").symlink_to("src/keys")
+    assert {cwd: place.error("true", cwd=cwd) for cwd in FORBIDDEN_FOLDERS} == FORBIDDEN_FOLDERS
+
+
+def test_program_that_takes_too_long_is_asked_to_end_and_then_killed(place: Place) -> None:
+    mark = unique()
+    result = opened(place.root, grace_s=60.0, sandbox=place.sandbox).run(["sleep", mark], timeout_s=1.0)
+    assert isinstance(result, CommandResult)
+    assert not alive(mark)
+    assert (result.timed_out, result.exit_code, result.signal, result.limit_s) == (True, 143, 15, 1.0)
+
+    result = place.result("sh", "-c", f"trap '' TERM; sleep {mark}", timeout_s=1.0)
+    assert not alive(mark)
+    assert (result.timed_out, result.exit_code, result.signal) == (True, 137, 9)
+
+
+ORPHANS = (
+    "(setsid sh -c 'sleep {mark} & exit 0' &)",
+    "setsid sh -c 'trap \"\" TERM HUP INT; sleep {mark}' > /dev/null 2>&1 < /dev/null &",
+)
+"""A double fork, and one that hears nothing in a group of its own."""
+
+
+def test_processes_that_a_program_leaves_behind_die_with_it(place: Place) -> None:
+    marks = [unique() for _ in ORPHANS]
+    started = "\n".join(script.format(mark=mark) for script, mark in zip(ORPHANS, marks, strict=True))
+    place.says(f"{started}\nsleep 0.1; ps -eo args > seen || cat /proc/[0-9]*/cmdline > seen; true")
+    seen = (place.root / "seen").read_text()
+    assert [(mark in seen, alive(mark)) for mark in marks] == [(True, False)] * 2
+
+
+def test_call_that_was_given_up_starts_nothing_and_its_program_is_killed(place: Place) -> None:
+    scope, mark = CancellationScope(), unique()
+    in_scope = place.commands.in_scope(scope)
+
+    def give_up() -> None:
+        while not alive(f"\nsleep {mark}\n"):
+            time.sleep(0.01)
+        scope.revoke()
+
+    threading.Thread(target=give_up).start()
+    with pytest.raises(ScopeOverError):
+        in_scope.run(["sh", "-c", f"setsid sleep {mark}"])
+    assert not alive(mark)
+    with pytest.raises(ScopeOverError):
+        in_scope.run(["sh", "-c", "echo > again"])
+    assert not (place.root / "again").exists()
+    assert place.result("true").exit_code == 0  # another call may
+
+
+def test_program_that_cannot_be_started_is_a_typed_error(place: Place) -> None:
+    message = "unavailable: '/no/such/program' could not be started in the sandbox (execvp /no/such/program: "
+    assert place.error("/no/such/program").startswith(message)
+    for argument in ("a\0b", "\ud800"):
+        assert place.error("sh", argument).startswith("invalid_argument: ")
+
+
+def test_place_where_no_command_can_run_is_told(place: Place) -> None:
+    for root, readable, code in (
+        ("/etc", (), ToolErrorCode.PERMISSION_DENIED),
+        (str(place.root), ("relative",), ToolErrorCode.INVALID_ARGUMENT),
+    ):
+        rules = CommandRules(("true",), sandbox=place.sandbox, readable=readable)
+        refused = open_commands(root, rules, lambda _: False)
+        assert isinstance(refused, ToolError)
+        assert refused.code is code
+    late = place.commands.run(["true"], timeout_s=0)
+    assert late == ToolError(code=ToolErrorCode.TIMEOUT, message="There is no time left for a command.")
+    place.root.rename(place.root.with_name("away"))
+    assert place.error("true").startswith("not_found: ")
+
+
+def test_program_dies_with_an_agent_that_is_killed(place: Place) -> None:
+    mark = unique()
+    program = (
+        "from mendgraph.nodes.execute_tools.commands.command_rules import CommandRules\n"
+        "from mendgraph.nodes.execute_tools.commands.commands import open_commands\n"
+        f"rules = CommandRules(('sh',), sandbox={place.sandbox!r})\n"
+        f"made = open_commands({str(place.root)!r}, rules, lambda name: False)\n"
+        f"made.run(['sh', '-c', 'setsid sleep {mark}'])"
+    )
+    environment = {**os.environ, "PYTHONPATH": ":".join(sys.path)}
+    with subprocess.Popen([sys.executable, "-c", program], cwd=ROOT, env=environment) as agent:
+        while not alive(f"sleep {mark}"):
+            assert agent.poll() is None
+            time.sleep(0.01)
+        agent.kill()
+    deadline = time.monotonic() + 10
+    while alive(f"\nsleep {mark}\n") and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert not alive(f"\nsleep {mark}\n")
+
+
+def test_program_that_may_only_look_changes_nothing(tmp_path: Path) -> None:
+    root = tmp_path / "root"
+    (root / "src").mkdir(parents=True)
+    (root / ".env").write_text("KEY=1\n")
+    looking = opened(root).read_only({"/run/given/a.txt": b"given\n"}, {"MODE": "check"})
+    script = """exec 2>&1
+    cat /run/given/a.txt .env; echo $MODE
+    echo x > new; echo x > src/new; mkdir .git; rm -r src; echo x > /run/given/a.txt; ls -A"""
+    result = looking.run(["sh", "-c", script])
+    assert isinstance(result, CommandResult)
+    said = result.stdout.head.decode().splitlines()
+    assert said[0] == "given"
+    assert "KEY=1" not in said
+    assert said[-1] == "src"
+    assert "check" in said
+    assert sorted(path.name for path in root.rglob("*")) == [".env", "src"]
+
+
+def test_text_in_the_place_of_a_file_opens_nothing_that_is_denied(tmp_path: Path) -> None:
+    root, shown, beside = (tmp_path.resolve() / name for name in ("root", "tools/shown", "tools/beside"))
+    for folder in (root / "src", shown, beside):
+        folder.mkdir(parents=True)
+        (folder / "a.txt").write_text("now\n")
+    (root / ".env").write_text("KEY=1\n")
+    given = {f"{root}/src/a.txt": b"then\n"}
+    looking = opened(root).read_only(given, {}, readable=[str(shown)])
+    script = f"exec 2>&1; cat src/a.txt {shown}/a.txt {beside}/a.txt .env; echo x > src/a.txt; echo x > {shown}/a.txt"
+    result = looking.run(["sh", "-c", script])
+    assert isinstance(result, CommandResult)
+    said = result.stdout.head.decode().splitlines()
+    assert said[:2] == ["then", "now"]
+    assert not {"KEY=1", "now"} & {*said[2:]}
+    assert ((root / "src/a.txt").read_text(), (shown / "a.txt").read_text()) == ("now\n", "now\n")
+    again = opened(root).read_only({}, {}).run(["sh", "-c", f"cat src/a.txt {shown}/a.txt"])
+    assert isinstance(again, CommandResult)
+    assert again.stdout.head.decode() == "now\n"
+
+
+RULES = CommandRules(("sh", "tools/own", "/opt/x", "no-such-program"))
+
+
+def test_program_that_is_not_allowed_is_refused() -> None:
+    for name in ("ls", "/usr/bin/sh", "../sh", "SH", "tools/../tools/own", "own", ""):
+        message = f"{name!r} may not be run: allowed are sh, tools/own, /opt/x, no-such-program."
+        refused = ToolError(code=ToolErrorCode.PERMISSION_DENIED, message=message, suggestions=RULES.programs)
+        assert find_program(name, RULES, "/w", "/usr/bin:/bin") == refused
+
+
+def test_where_allowed_programs_are() -> None:
+    assert find_program("tools/own", RULES, "/w", "") == "/w/tools/own"
+    assert find_program("/opt/x", RULES, "/w", "") == "/opt/x"
+    assert find_program("x", RULES, "/w", "/usr/bin") == "/opt/x"
+    assert find_program("sh", RULES, "/w", "/no/such/folder:/bin:/usr/bin") == "/bin/sh"
+
+
+def test_program_that_is_not_installed() -> None:
+    message = (
+        "The program 'no-such-program' is not installed where commands can see it. Whoever starts the run can allow it"
+        " by its absolute path in `allowed_programs` (`--allow-program`), or show its folder in `readable_folders`."
+    )
+    found = find_program("no-such-program", RULES, "/w", "/usr/bin:/bin")
+    assert found == ToolError(code=ToolErrorCode.NOT_FOUND, message=message)
+
+
+def test_folder_that_cannot_be_shown_is_refused(tmp_path: Path) -> None:
+    service = str(tmp_path / "service")
+    with closing_socket(socket.socket(socket.AF_UNIX)) as listening:
+        listening.bind(service)
+        for name in ("/", "relative", "/no/such/folder", "/proc/self", "/dev", "/run", "/sys/kernel", service):
+            message = (
+                f"{name!r} cannot be shown to commands: name an existing folder by its absolute path, and none of"
+                " / /dev /proc /run /sys."
+            )
+            refused = ToolError(code=ToolErrorCode.INVALID_ARGUMENT, message=message)
+            assert readable_folders(CommandRules(readable=("/usr", name))) == refused
+
+
+def test_own_python_is_shown_unless_it_is_the_systems_or_holds_a_home(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root = tmp_path.resolve()
+    (root / "python").mkdir()
+    (root / "link").symlink_to("python")
+    monkeypatch.setenv("HOME", str(root / "home"))
+    for prefix, shown in ((root / "link", (str(root / "python"),)), (root, ()), (root / "home", ()), ("/usr", ())):
+        monkeypatch.setattr(sys, "base_prefix", str(prefix))
+        assert own_installation() == readable_folders(CommandRules()) == shown
+    assert readable_folders(CommandRules(readable=("~/../link", str(root / "python")))) == (str(root / "python"),)
+
+
+def test_path_has_nothing_of_the_workspace_or_of_what_is_not_shown(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root = tmp_path.resolve()
+    for name in ("work/bin", "shown/tools", "shown/bin", "hidden/bin"):
+        (root / name).mkdir(parents=True)
+    asked = ["work/bin", "hidden/bin", "shown/tools", "shownalso"]
+    own = os.path.join(sys.prefix, "bin")
+    monkeypatch.setenv("PATH", ":".join((*(f"{root}/{name}" for name in asked), own, ".", "", "bin", "/usr/sbin")))
+    path = command_environment(f"{root}/work", (f"{root}/shown", sys.prefix, f"{root}/work"))["PATH"].split(":")
+    assert path[:3] == [f"{root}/shown/tools", "/usr/sbin", f"{root}/shown/bin"]
+    system = {os.path.realpath(f"{place}/{kind}") for place in ("/usr/local", "/usr", "") for kind in ("bin", "sbin")}
+    assert sorted(path[1:2] + path[3:]) == sorted(system)
