@@ -359,9 +359,6 @@ class ToolSpec(Record):
         return self.terminal and "value" in self.parameters.get("required", [])
 
 
-# --- May it run?
-
-
 class VerdictKind(StrEnum):
     """Guard's three answers."""
 

@@ -216,6 +216,14 @@ def no_handles_left() -> Iterator[None]:
         gc.collect()
 
 
+@pytest.fixture
+def no_handle_is_left_open() -> Iterator[None]:
+    """The test fails where it leaves a handle open."""
+    before = len(os.listdir("/dev/fd"))
+    yield
+    assert len(os.listdir("/dev/fd")) == before
+
+
 @pytest.fixture(autouse=True)
 def by_handle_only() -> Iterator[None]:
     """No test reaches a workspace's files but through `execute_tools`, by handle."""

@@ -20,13 +20,13 @@ from langgraph.runtime import get_runtime
 
 from mendgraph.graph.langchain.replies import ReplyAssembly
 from mendgraph.nodes import records
-from mendgraph.nodes.call_model.prompts.prompt import native_tool
 from mendgraph.nodes.call_model.services import LAST_WORDS_S
 from mendgraph.nodes.execute_tools.engine import redacted_output
 from mendgraph.nodes.execute_tools.files.deadline import await_call, monotonic_s
 from mendgraph.nodes.execute_tools.registry import ToolOutput
 from mendgraph.nodes.execute_tools.secrets.redact import Redactor
 from mendgraph.nodes.execute_tools.tool_run import ToolRun, clip
+from mendgraph.nodes.language.chat_messages import native_tool
 from mendgraph.nodes.language.history import close_dangling_calls
 from mendgraph.nodes.language.text_protocol import render_native_result
 from mendgraph.nodes.records import JsonMap, StopReason, ToolResult

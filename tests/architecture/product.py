@@ -44,7 +44,7 @@ EFFECT_FILES = frozenset(
 
 EFFECT_PACKAGES = tuple(
     f"nodes/execute_tools/{name}/"
-    for name in ("copies", "files", "journal", "mcp_servers", "network", "processes", "store")
+    for name in ("commands", "copies", "files", "journal", "mcp_servers", "network", "processes", "sandboxes", "store")
 )
 
 NOT_OURS = frozenset({"__pycache__", "node_modules", "stores"})

@@ -39,6 +39,7 @@ def test_block_form_is_known_to_no_other_package_of_nodes() -> None:
 @pytest.mark.parametrize(("model", "small"), [("gpt-5", False), ("qwen2.5-coder-1.5b", True)])
 def test_run_that_edits_loads_the_package_for_small_models_alone(tmp_path: Path, model: str, small: bool) -> None:
     (tmp_path / "calc.py").write_text("x = 1\n", encoding="utf-8")
+    script: list[Say | Calls]
     if small:
         script = [Say("calc.py\n```python\nx = 2\n```\nIt is replaced.")]
     else:

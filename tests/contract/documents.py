@@ -40,7 +40,6 @@ _BLOCK = re.compile(
 SHELLS: Final = frozenset({"sh", "bash", "shell", "console"})
 
 BROKEN: Final = 'def add(a, b):\n    """Add two numbers."""\n    return a - b\n'
-MENDED: Final = BROKEN.replace("a - b", "a + b")
 SERVER: Final = '''from mcp.server.fastmcp import FastMCP
 
 server = FastMCP("calc", log_level="ERROR")

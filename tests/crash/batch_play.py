@@ -6,12 +6,9 @@ import re
 import sys
 from typing import Any, Final
 
-from mendgraph.graph.configuration.context import AgentContext
-from mendgraph.graph.fleet.batch.batch import run_batch
-from mendgraph.graph.fleet.batch.tasks import BatchTask
-from mendgraph.nodes.execute_tools.store.run_folder import DATA_DIR_VARIABLE
-from mendgraph.nodes.records import JsonMap, ToolError
+from mendgraph import AgentContext, BatchTask, ToolError, run_batch
 from tests.doubles.replies import Calls, Reply, Say
+from tests.vocabulary import JsonMap
 
 TASKS: Final = 12
 _NUMBER: Final = re.compile(r"Task (\d+):")
@@ -51,7 +48,7 @@ def context(base_url: str) -> AgentContext:
 
 def start(place: dict[str, str]) -> Any:
     """The one call that begins the batch, and goes on with it."""
-    os.environ[DATA_DIR_VARIABLE] = place["data"]
+    os.environ["MENDGRAPH_DATA_DIR"] = place["data"]
     os.environ["OPENAI_API_KEY"] = "k"
     whole = tasks(place["repository"])
     standby = "standby" in place

@@ -4,11 +4,7 @@ import os
 from pathlib import Path
 from typing import Any, Final
 
-from mendgraph.graph.configuration.context import AgentContext
-from mendgraph.graph.runs.run import Session
-from mendgraph.graph.runs.runs import undo_run
-from mendgraph.nodes.execute_tools.store.run_folder import DATA_DIR_VARIABLE
-from mendgraph.nodes.records import ToolError
+from mendgraph import AgentContext, Session, ToolError, undo_run
 from tests.crash.play import written
 from tests.doubles.replies import Say
 from tests.doubles.task_model import TaskModel
@@ -61,7 +57,7 @@ def plain_context(place: dict[str, str], **more: Any) -> AgentContext:
 
 
 def begin(place: dict[str, str]) -> dict[str, Any]:
-    os.environ[DATA_DIR_VARIABLE] = place["data"]
+    os.environ["MENDGRAPH_DATA_DIR"] = place["data"]
     limits = {"max_calls_per_turn": MOST_CALLS, "max_input_tokens_per_session": 100_000}
     with Session(plain_context(place, delegation=True, **limits), thread_id="play", **options(place)) as session:
         list(session.stream("MAIN do all of it"))
@@ -70,7 +66,7 @@ def begin(place: dict[str, str]) -> dict[str, Any]:
 
 def resume(place: dict[str, str]) -> dict[str, Any]:
     """What goes on with it, or begins it where it was never written down."""
-    os.environ[DATA_DIR_VARIABLE] = place["data"]
+    os.environ["MENDGRAPH_DATA_DIR"] = place["data"]
     if (session := written(place, options(place))) is None:
         return begin(place)
     with session:
@@ -80,7 +76,7 @@ def resume(place: dict[str, str]) -> dict[str, Any]:
 
 def undo(place: dict[str, str]) -> bool:
     """Take back what it changed, its children's changes with it."""
-    os.environ[DATA_DIR_VARIABLE] = place["data"]
+    os.environ["MENDGRAPH_DATA_DIR"] = place["data"]
     return not isinstance(undo_run("play", place["root"]), ToolError)
 
 

@@ -3,17 +3,24 @@
 import os
 from typing import Any, Final
 
-from mendgraph.graph.configuration.context import AgentContext
-from mendgraph.graph.runs.run import RunResult, Session
-from mendgraph.graph.runs.runs import apply_run, list_runs, open_run
-from mendgraph.nodes.execute_tools.registry import ToolContext, tool
-from mendgraph.nodes.execute_tools.store.database import STORE_URL_VARIABLE
-from mendgraph.nodes.execute_tools.store.run_folder import DATA_DIR_VARIABLE
-from mendgraph.nodes.execute_tools.tools import default_tools
-from mendgraph.nodes.records import Effect, Protocol, ToolError, ToolErrorCode
+from mendgraph import (
+    AgentContext,
+    Effect,
+    RunResult,
+    Session,
+    ToolContext,
+    ToolError,
+    apply_run,
+    default_tools,
+    list_runs,
+    open_run,
+    tool,
+)
+from mendgraph.documents import ToolErrorCode
 from tests.doubles.history_model import HistoryModel
 from tests.doubles.replies import Say
 from tests.doubles.tool_use import message_of, use
+from tests.vocabulary import Protocol
 
 BEFORE: Final = {"a.txt": "one\ntwo\n", "b.txt": "b\n", "c.txt": "c\n", "d.txt": "d\n", "sub/keep.txt": "k\n"}
 AFTER: Final = {"a.txt": "one\nTWO\n", "b.txt": "B\n", "c.txt": "C\n", "new/file.txt": "made\n", "sub/keep.txt": "k\n"}
@@ -104,14 +111,14 @@ def written(place: dict[str, str], given: dict[str, Any]) -> Session | None:
 
 
 def again(place: dict[str, str]) -> dict[str, Any]:
-    os.environ[DATA_DIR_VARIABLE] = place["data"]
+    os.environ["MENDGRAPH_DATA_DIR"] = place["data"]
     done = apply_run("play", place["root"])
     return {"error": done.message} if isinstance(done, ToolError) else {"applied": sorted(each.path for each in done)}
 
 
 def _kept_in(place: dict[str, str]) -> None:
-    os.environ[DATA_DIR_VARIABLE] = place["data"]
-    os.environ[STORE_URL_VARIABLE] = place.get("url", "")
+    os.environ["MENDGRAPH_DATA_DIR"] = place["data"]
+    os.environ["MENDGRAPH_STORE_URL"] = place.get("url", "")
 
 
 def _told(result: RunResult) -> dict[str, Any]:

@@ -20,10 +20,11 @@ from mendgraph.nodes.call_model.prompts.prompt import Prompt
 from mendgraph.nodes.call_model.summary import SUMMARY_SYSTEM
 from mendgraph.nodes.language.chat_messages import as_map
 from mendgraph.nodes.language.history import is_request
-from mendgraph.nodes.records import ModelReply, Protocol, ProviderErrorKind, ProviderFailure
+from mendgraph.nodes.records import ModelReply, ProviderErrorKind, ProviderFailure
 from tests.doubles.history import history_problems
 from tests.doubles.sdk_errors import sdk_error, status_error
 from tests.providers.openai_rules import openai_error
+from tests.vocabulary import Protocol
 
 UNLIMITED = 1_000_000
 

@@ -6,7 +6,7 @@ from langchain_core.messages import AIMessage, AnyMessage, HumanMessage, ToolMes
 
 from mendgraph.nodes.language.history import READ_AHEAD, RESULT_MESSAGE_NAME, is_request
 from mendgraph.nodes.language.text_protocol import extract_in_order, parse_text_results
-from mendgraph.nodes.records import Protocol
+from tests.vocabulary import Protocol
 
 BLOCKS = "```"
 CHECKS = "run_checks"

@@ -4,11 +4,12 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import ClassVar
 
 from mendgraph.nodes.call_model.model import Call
-from mendgraph.nodes.records import ModelReply, Protocol, ProviderFailure
+from mendgraph.nodes.records import ModelReply, ProviderFailure
 from tests.doubles.call_model import CallModel
 from tests.doubles.replies import Message
 from tests.doubles.scripted_model import reply_of
 from tests.doubles.tool_use import Use, message_of
+from tests.vocabulary import Protocol
 
 
 class TaskModel(CallModel):

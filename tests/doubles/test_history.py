@@ -3,7 +3,7 @@
 from langchain_core.messages import AIMessage, AnyMessage, HumanMessage, SystemMessage, ToolMessage
 
 from tests.doubles.history import history_problems
-from tests.surfaces.runs.tool_play import Protocol
+from tests.vocabulary import Protocol
 
 ASK = HumanMessage("Read.")
 ANSWER = AIMessage("Done.")

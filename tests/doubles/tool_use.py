@@ -3,10 +3,10 @@
 import json
 from dataclasses import dataclass
 
-from mendgraph.nodes.records import JsonMap, Protocol
 from tests.doubles.replies import Message, Reply, Usage
+from tests.vocabulary import JsonMap, Protocol
 
-__all__ = ["Protocol", "ToolCallScript", "Use", "arguments_text", "in_protocol", "message_of", "use"]
+__all__ = ["ToolCallScript", "Use", "arguments_text", "in_protocol", "message_of", "use"]
 
 ToolCallScript = tuple[str, JsonMap | str]
 """A tool and its arguments. Arguments that are a text are sent as they are, also where they are no JSON."""

@@ -27,8 +27,6 @@ from tests.recorded.cassette import read
 from tests.recorded.table import RUNS
 from tests.rules.parse.readings import BLOCKS, NATIVE, NATIVE_BLOCKS, TEXT
 
-Result = ModelReply | ProviderFailure
-
 READERS: Final[dict[str, Reader]] = {"text": TEXT, "native": NATIVE, "blocks": BLOCKS, "both": NATIVE_BLOCKS}
 CALL: Final = Call(prompt=Prompt(messages=({"role": "user", "content": "Hi"},)), max_output_tokens=9, timeout_s=60.0)
 _REQUEST: Final = httpx2.Request("POST", "http://llm.test/v1/chat/completions")

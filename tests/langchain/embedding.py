@@ -6,13 +6,12 @@ from typing import Any
 from langchain_core.messages import AIMessage, HumanMessage
 from langgraph.checkpoint.memory import InMemorySaver
 
-from mendgraph.graph.configuration.context import AgentContext
-from mendgraph.graph.machine.state import serializer
-from mendgraph.nodes.records import JsonMap, Protocol
+from mendgraph import AgentContext, serializer
 from tests.doubles.replies import Say
 from tests.doubles.scripted_model import ScriptedModel
 from tests.doubles.tool_use import Use, message_of, use
 from tests.scenarios.sample_repair import CALC, DONE, EDIT, READ, TASK
+from tests.vocabulary import JsonMap, Protocol
 from tests.workspace_files import write_files
 
 REPAIR = (use(READ), use(EDIT), DONE)

@@ -18,7 +18,6 @@ from langgraph.types import Command, Send
 from typing_extensions import TypedDict
 
 from mendgraph import AgentContext, Outcome, build_graph
-from mendgraph.nodes.records import FileChange
 from tests.doubles.history_model import HistoryModel
 from tests.doubles.tool_use import use
 from tests.langchain.embedding import ASKED, LINES, REPAIR, THREAD, context, last, saver, told, workspace
@@ -33,7 +32,7 @@ class Shared(MessagesState, total=False):
     """A parent's state that wants to know how its agent ended."""
 
     outcome: Outcome
-    changes: Annotated[list[FileChange], operator.add]
+    changes: Annotated[list[Any], operator.add]
 
 
 def parent(agent: Any, checkpointer: Any = None, schema: Any = AgentContext) -> Any:

@@ -13,11 +13,11 @@ from pydantic import BaseModel, Field, field_validator
 from typing_extensions import TypedDict
 
 from mendgraph import Session, build_graph, resume_run, run_task, serializer
-from mendgraph.nodes.records import JsonMap, Protocol
 from tests.doubles.replies import Say
 from tests.doubles.scripted_model import ScriptedModel
 from tests.doubles.tool_use import message_of, use
 from tests.langchain.embedding import THREAD, context
+from tests.vocabulary import JsonMap, Protocol
 
 ASK = "Which functions are in calc.py?"
 

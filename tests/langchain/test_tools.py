@@ -31,10 +31,10 @@ from mendgraph import (
     run_task,
     tool as own_tool,
 )
-from mendgraph.nodes.records import JsonMap, Protocol
 from tests.doubles.replies import Message, Say
 from tests.doubles.scripted_server import ScriptedServer
 from tests.doubles.tool_use import message_of, use
+from tests.vocabulary import JsonMap, Protocol
 from tests.workspace_files import write_files
 
 ways = pytest.mark.parametrize(("protocol", "asynchronous"), [("text", False), ("native", True)])

@@ -6,10 +6,11 @@ from hypothesis import strategies as st
 from hypothesis.strategies import SearchStrategy
 
 from mendgraph.nodes.call_model.model import TRANSIENT
-from mendgraph.nodes.records import JsonMap, Protocol, ProviderErrorKind, ProviderFailure
+from mendgraph.nodes.records import JsonMap, ProviderErrorKind, ProviderFailure
 from tests.doubles.replies import Empty, Filtered, Message, Refuse, Say
 from tests.doubles.scripted_model import Line
 from tests.doubles.tool_use import Use, message_of
+from tests.vocabulary import Protocol
 
 HIDDEN = "swordfish"
 FILES = {

@@ -12,11 +12,12 @@ from mendgraph.graph.configuration.context import AgentContext
 from mendgraph.graph.machine.build import build_graph
 from mendgraph.graph.machine.state import serializer
 from mendgraph.nodes.execute_tools.node import execute_tools
-from mendgraph.nodes.records import JsonMap, OutcomeKind, Protocol, ProviderErrorKind, ProviderFailure, StopReason
+from mendgraph.nodes.records import JsonMap, OutcomeKind, ProviderErrorKind, ProviderFailure, StopReason
 from tests.doubles.replies import Say
 from tests.doubles.scripted_model import ScriptedModel
 from tests.doubles.tool_use import Use, message_of, use
 from tests.row_tables import rows
+from tests.vocabulary import Protocol
 from tests.workspace_files import write_files
 
 FILES = {"a.py": "a = 1\n"}

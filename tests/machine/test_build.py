@@ -20,10 +20,11 @@ from mendgraph.graph.machine.build import BuildArguments, Machine, build_graph, 
 from mendgraph.graph.runs.run import Session
 from mendgraph.nodes.execute_tools.tools import default_tools
 from mendgraph.nodes.guard.file_rules import DEFAULT_GUARDRAIL_RULES, FileGuardrailRule
-from mendgraph.nodes.records import JsonMap, OutcomeKind, Protocol, StopReason
+from mendgraph.nodes.records import JsonMap, OutcomeKind, StopReason
 from tests.doubles.replies import Say
 from tests.doubles.scripted_model import ScriptedModel
 from tests.doubles.tool_use import Use, message_of, use
+from tests.vocabulary import Protocol
 from tests.workspace_files import write_files
 
 THREAD: Any = {"configurable": {"thread_id": "t"}}

@@ -25,7 +25,7 @@ from mendgraph.nodes.records import OutcomeKind, Verdict, VerdictKind
 from tests.doubles.history import history_problems
 from tests.doubles.scripted_model import ScriptedModel
 from tests.machine.models import FILES, HIDDEN, Story, contexts, stories, tight_tokens
-from tests.surfaces.runs.tool_play import JsonMap, Protocol
+from tests.vocabulary import JsonMap, Protocol
 from tests.workspace_files import changed_files, write_files
 
 MAY_CHANGE = {"calc.py", "notes.txt", "new", "new.py"}

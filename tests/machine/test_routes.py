@@ -21,7 +21,6 @@ from mendgraph.nodes.records import (
     LoopRecord,
     LoopVerdict,
     OutcomeKind,
-    Protocol,
     Reading,
     StopCause,
     StopReason,
@@ -32,6 +31,7 @@ from tests.architecture.product import text_of
 from tests.doubles.replies import Message, Say
 from tests.doubles.scripted_model import ScriptedModel
 from tests.doubles.tool_use import message_of, use
+from tests.vocabulary import Protocol
 
 ROUTERS: dict[str, Callable[[AgentState], str]] = {
     "begin_turn": routes.after_begin_turn,

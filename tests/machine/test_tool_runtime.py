@@ -20,13 +20,14 @@ from mendgraph.nodes.execute_tools.tools import default_tools
 from mendgraph.nodes.execute_tools.tools.about_run import remember
 from mendgraph.nodes.execute_tools.tools.read_file import read_skill
 from mendgraph.nodes.guard.file_rules import DEFAULT_GUARDRAIL_RULES
-from mendgraph.nodes.records import Effect, JsonMap, OutcomeKind, Protocol, StopReason
+from mendgraph.nodes.records import Effect, JsonMap, OutcomeKind, StopReason
 from tests.doubles.model_clock import set_clock
 from tests.doubles.replies import Say
 from tests.doubles.scripted_model import ScriptedModel
 from tests.doubles.tool_use import Use, message_of, use
 from tests.row_tables import rows
 from tests.sandboxes import set_sandbox_problem
+from tests.vocabulary import Protocol
 from tests.workspace_files import write_files
 
 FILES = {"a.py": "a = 1\n", ".env": "A=1\n"}

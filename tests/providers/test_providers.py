@@ -12,7 +12,6 @@ import pytest
 from langchain_core.messages import HumanMessage
 
 from mendgraph import AgentContext, Outcome, build_graph, run_task
-from mendgraph.nodes.call_model.summary import SUMMARY_SYSTEM
 from tests.doubles.model_clock import set_clock
 from tests.doubles.scripted_server import (
     NO_USAGE,
@@ -32,7 +31,7 @@ from tests.doubles.scripted_server import (
     Status,
     Think,
 )
-from tests.surfaces.runs.tool_play import JsonMap
+from tests.vocabulary import JsonMap
 from tests.workspace_files import write_files
 
 KEY = "sk-hunter2-hunter2-hunter2"
@@ -282,7 +281,7 @@ def test_summary_is_paid_and_told_like_any_call(tmp_path: Path, waits: list[floa
 
     def answer(request: JsonMap) -> Reply:
         messages = request["messages"]
-        if messages[0]["content"] == SUMMARY_SYSTEM:
+        if messages[0]["content"].startswith("You sum up the first part"):
             return Say(summary, usage=(500, 40))
         place = sum("start_line" in json.dumps(message.get("tool_calls", "")) for message in messages)
         if "only words" in json.dumps(messages):

@@ -11,7 +11,6 @@ from langchain_core.messages import HumanMessage
 from langgraph.checkpoint.memory import InMemorySaver
 
 from mendgraph.graph.configuration.context import AgentContext
-from mendgraph.graph.langchain.failures import LESSONS
 from mendgraph.graph.machine.build import Machine, build_graph
 from mendgraph.graph.machine.state import serializer
 from mendgraph.graph.runs.run import run_task
@@ -39,12 +38,6 @@ AT_AN_ENDPOINT = ("openai_gpt5", "no_tools")
 CHECKS_STATE = ("openai_responses", "anthropic", "gemini")
 """Families that refuse a tool loop whose reasoning does not come back to the letter."""
 THREAD: Any = {"configurable": {"thread_id": "t"}}
-
-
-@pytest.fixture(autouse=True)
-def nothing_learned() -> None:
-    """A port may come again, with another provider behind it."""
-    LESSONS.clear()
 
 
 class Played(NamedTuple):

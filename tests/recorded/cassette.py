@@ -29,7 +29,6 @@ _OTHER_CLIENTS: Final = ("httplib", "requests", "boto3", "urllib3", "httplib2", 
 """The HTTP clients that need not be intercepted: the run's own client uses httpx2."""
 
 _STREAM: Final = {"content-type": "text/event-stream"}
-_JSON: Final = {"content-type": "application/json; charset=utf-8"}
 _VOLATILE: Final = frozenset({"id", "created", "system_fingerprint", "timings"})
 """The fields of a chunk that differ between recordings of the same reply."""
 

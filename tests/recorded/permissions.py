@@ -1,8 +1,8 @@
 """What the model may not do: protected files, secrets, a person who refuses."""
 
-from mendgraph.nodes.records import JsonMap
 from tests.recorded.recorded_run import RecordedRun, Turn
 from tests.recorded.repairs import ADD, ADDS
+from tests.vocabulary import JsonMap
 
 TASK = "The add function in calc.py is wrong: it subtracts. Fix it."
 CALC = {"calc.py": ADD["calc.py"]}

@@ -19,9 +19,9 @@ from mendgraph import (
     Session,
     StepDone,
 )
-from mendgraph.nodes.records import JsonMap
 from tests.recorded.cassette import MODEL
 from tests.recorded.recorded_run import RESUME, RecordedRun, Turn
+from tests.vocabulary import JsonMap
 
 DEFAULTS: JsonMap = {"model": MODEL, "window_tokens": 8192, "evidence": False, "seed": 1}
 """The settings of each run: what a run with the embedded model has, without evidence, which needs a sandbox. The seed

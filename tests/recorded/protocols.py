@@ -3,11 +3,11 @@
 A model of this size gets neither unless a person sets it: it repeats calls, invents results, and makes no native calls.
 """
 
-from mendgraph.nodes.records import JsonMap
 from tests.recorded.changes import SETTINGS
 from tests.recorded.questions import SERVICE
 from tests.recorded.recorded_run import RecordedRun, Turn
 from tests.recorded.repairs import ADD, ADDS
+from tests.vocabulary import JsonMap
 
 TASK = "The add function in calc.py is wrong: it subtracts. Fix it."
 FIND = "The add function is wrong: it subtracts. Find it and fix it."

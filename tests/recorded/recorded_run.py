@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from mendgraph import ApprovalAnswer
-from mendgraph.nodes.records import JsonMap
+from tests.vocabulary import JsonMap
 
 RESUME = ""
 """In place of a request: the run goes on where its last turn was stopped."""

@@ -10,7 +10,6 @@ import pytest
 
 from mendgraph.graph.cassettes.cassette_file import secrets_in
 from mendgraph.graph.cassettes.player import CassetteMissError
-from mendgraph.nodes.records import Protocol
 from tests import network
 from tests.doubles.history import history_problems
 from tests.recorded.cassette import LIBRARY, OPENINGS, read, record, replay
@@ -18,6 +17,7 @@ from tests.recorded.player import PlayedTurn, play
 from tests.recorded.recorded_run import RecordedRun, Turn
 from tests.recorded.table import RUNS
 from tests.sandboxes import sandbox_problem
+from tests.vocabulary import Protocol
 from tests.workspace_files import changed_files, write_files
 
 pytestmark = [pytest.mark.local_model] if network.is_recording() else []

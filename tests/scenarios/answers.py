@@ -1,10 +1,10 @@
 """Scenarios of answers without a change: the outcome's first line says so, and no word of an answer matters."""
 
-from mendgraph.nodes.records import OutcomeKind, Protocol, StopReason
 from tests.doubles.replies import Say, Think
 from tests.doubles.tool_use import use
 from tests.scenarios.sample_repair import CALC, DONE, EDIT, MENDED, READ, TASK
 from tests.scenarios.scenario import Expectation, Scenario, Turn
+from tests.vocabulary import OutcomeKind, Protocol
 
 UNCHANGED = Expectation(message="No file was changed.")
 CANNOT = Say("add cannot be mended without knowing what it is for.")
@@ -58,7 +58,7 @@ ANSWERS: tuple[Scenario, ...] = (
         turns=(Turn(TASK, (DONE, CANNOT)),),
         expected=Expectation(
             kind=OutcomeKind.SYSTEM_ERROR,
-            reason=StopReason.NOTHING_CHANGED,
+            reason="nothing_changed",
             message="This run has to change a file. No file was changed.",
             shown=("No file was changed, and this run has to change one.",),
         ),
@@ -81,7 +81,7 @@ ANSWERS: tuple[Scenario, ...] = (
         turns=(Turn(TASK, (use(READ), use(EDIT, BACK, ("final_answer", {"answer": CLAIM})))),),
         expected=Expectation(
             kind=OutcomeKind.SYSTEM_ERROR,
-            reason=StopReason.NOTHING_CHANGED,
+            reason="nothing_changed",
             message="This run has to change a file, and its changes cancel out. No file was changed.",
         ),
     ),
@@ -91,7 +91,7 @@ ANSWERS: tuple[Scenario, ...] = (
         files=CALC,
         settings={"require_changes": True, "mode": "read-only"},
         turns=(Turn(TASK),),
-        expected=Expectation(kind=OutcomeKind.SYSTEM_ERROR, reason=StopReason.INVALID_REQUEST, message="read-only"),
+        expected=Expectation(kind=OutcomeKind.SYSTEM_ERROR, reason="invalid_request", message="read-only"),
     ),
     Scenario(
         name="claim_of_a_small_model",
@@ -125,7 +125,7 @@ ANSWERS: tuple[Scenario, ...] = (
         files=CALC,
         turns=(Turn("Is all well?", (THOUGHT,) * 4),),
         expected=Expectation(
-            kind=OutcomeKind.SYSTEM_ERROR, reason=StopReason.EMPTY_REPLY, message="The model still only thought"
+            kind=OutcomeKind.SYSTEM_ERROR, reason="empty_reply", message="The model still only thought"
         ),
     ),
     Scenario(

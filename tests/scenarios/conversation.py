@@ -9,10 +9,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from mendgraph.nodes.records import JsonMap, Protocol
 from tests.doubles.replies import Disconnect, Message, Reply, Slow, Status
 from tests.doubles.tool_use import Use, arguments_text, message_of
 from tests.scenarios.values import fields, indented
+from tests.vocabulary import JsonMap, Protocol
 
 SYSTEM_PROMPT = "the system prompt"
 

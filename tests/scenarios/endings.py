@@ -1,12 +1,13 @@
 """Scenarios that a limit, a loop, failed work or a failing endpoint ends, or nearly ends."""
 
 from mendgraph import Effect, ToolError, tool
-from mendgraph.nodes.records import JsonMap, OutcomeKind, Protocol, StopReason, ToolErrorCode
+from mendgraph.documents import ToolErrorCode
 from tests.doubles.replies import Reply, Say, Slow, Status
 from tests.doubles.tool_use import Use, use
 from tests.scenarios.sample_repair import CALC, DONE, EDIT, MENDED, READ, TASK
 from tests.scenarios.scenario import Expectation, Scenario, Turn
 from tests.scenarios.unusable_replies import NOT_JSON, failed
+from tests.vocabulary import JsonMap, OutcomeKind, Protocol
 
 MODEST = (200, 10)
 """A usage that is small against every limit here."""
@@ -45,7 +46,7 @@ def line(number: int, usage: tuple[int, int] | None = MODEST) -> Use:
 def stopped(
     name: str,
     story: str,
-    reason: StopReason,
+    reason: str,
     message: str,
     *replies: Use | Reply,
     **settings: float | bool,
@@ -66,7 +67,7 @@ LIMITS: tuple[Scenario, ...] = (
         "stop_max_calls_per_turn",
         "The turn has used the ten model calls of the default limit. The step is completed, and no further request is"
         " made.",
-        StopReason.MAX_CALLS_PER_TURN,
+        "max_calls_per_turn",
         "Limit 'max_calls_per_turn' exceeded: 10/10",
         *(line(number) for number in range(1, 11)),
     ),
@@ -78,7 +79,7 @@ LIMITS: tuple[Scenario, ...] = (
         turns=(Turn("Read calc.py.", (use(READ), DONE)), Turn("Read it again.", (use(READ),))),
         expected=Expectation(
             kind=OutcomeKind.BUDGET_STOP,
-            reason=StopReason.MAX_CALLS_PER_SESSION,
+            reason="max_calls_per_session",
             message="Limit 'max_calls_per_session' exceeded: 3/3",
         ),
         resumed=True,
@@ -86,7 +87,7 @@ LIMITS: tuple[Scenario, ...] = (
     stopped(
         "stop_max_input_tokens",
         "The next request would not fit into what is left of the session's input tokens, so it is not sent.",
-        StopReason.MAX_INPUT_TOKENS,
+        "max_input_tokens",
         "input tokens, and 100 are left.",
         line(1, usage=(49_900, 10)),
         max_input_tokens_per_session=50_000,
@@ -94,7 +95,7 @@ LIMITS: tuple[Scenario, ...] = (
     stopped(
         "stop_max_input_tokens_per_turn",
         "The turn has used its input tokens.",
-        StopReason.MAX_INPUT_TOKENS,
+        "max_input_tokens",
         "Limit 'max_input_tokens_per_turn' exceeded: 50000/50000",
         line(1, usage=(50_000, 10)),
         max_input_tokens_per_turn=50_000,
@@ -102,7 +103,7 @@ LIMITS: tuple[Scenario, ...] = (
     stopped(
         "stop_max_output_tokens",
         "A reply of ten tokens says nothing, so none is asked for.",
-        StopReason.MAX_OUTPUT_TOKENS,
+        "max_output_tokens",
         "Only 10 output tokens are left.",
         line(1, usage=(200, 990)),
         max_output_tokens_per_session=1_000,
@@ -110,7 +111,7 @@ LIMITS: tuple[Scenario, ...] = (
     stopped(
         "stop_max_output_tokens_per_turn",
         "The turn has used its output tokens.",
-        StopReason.MAX_OUTPUT_TOKENS,
+        "max_output_tokens",
         "Limit 'max_output_tokens_per_turn' exceeded: 1000/1000",
         line(1, usage=(200, 1_000)),
         max_output_tokens_per_turn=1_000,
@@ -118,7 +119,7 @@ LIMITS: tuple[Scenario, ...] = (
     stopped(
         "stop_max_steps",
         "The turn has made its rounds of tool calls.",
-        StopReason.MAX_STEPS,
+        "max_steps",
         "Limit 'max_steps' exceeded: 2/2",
         line(1),
         line(2),
@@ -135,7 +136,7 @@ LIMITS: tuple[Scenario, ...] = (
     stopped(
         "stop_wall_clock",
         "The reply does not come while the turn has time. The call is dropped.",
-        StopReason.WALL_CLOCK,
+        "wall_clock",
         "Limit 'max_seconds' exceeded: ",
         Slow(600, Say("Too late.")),
         max_seconds=0.1,
@@ -143,7 +144,7 @@ LIMITS: tuple[Scenario, ...] = (
     stopped(
         "stop_max_cost",
         "The next call may cost more than is left, so it is not sent.",
-        StopReason.MAX_COST,
+        "max_cost",
         "The next call may cost more than is left of max_cost_usd=1.0.",
         line(1, usage=(10_000, 98_990)),
         max_cost_usd=1.0,
@@ -172,7 +173,7 @@ LIMITS: tuple[Scenario, ...] = (
         turns=(Turn(TASK, (use(NOT_JSON), use(NOT_JSON))),),
         expected=Expectation(
             kind=OutcomeKind.BUDGET_STOP,
-            reason=StopReason.MAX_CALLS_PER_TURN,
+            reason="max_calls_per_turn",
             message="Limit 'max_calls_per_turn' exceeded: 2/2",
         ),
     ),
@@ -209,7 +210,7 @@ LOOPS: tuple[Scenario, ...] = (
         story="The model repeats a call that the override refuses. The run ends and names the call.",
         files=CALC,
         turns=(Turn(TASK, (use(READ),) * 4),),
-        expected=failed(StopReason.LOOP_PERSISTED, "read_file on 'calc.py'"),
+        expected=failed("loop_persisted", "read_file on 'calc.py'"),
         resumed=True,
     ),
     Scenario(
@@ -217,7 +218,7 @@ LOOPS: tuple[Scenario, ...] = (
         story="The model reads one file under two names. That is one action, and its repetition is a loop.",
         files=CALC,
         turns=(Turn("Read it.", tuple(use(("read_file", {"path": path})) for path in TWO_NAMES)),),
-        expected=failed(StopReason.LOOP_PERSISTED, "read_file on 'calc.py'"),
+        expected=failed("loop_persisted", "read_file on 'calc.py'"),
     ),
     Scenario(
         name="pages_and_loops_as_set",
@@ -227,7 +228,7 @@ LOOPS: tuple[Scenario, ...] = (
         turns=(Turn("Read it.", (use(("read_file", {"path": "a.txt"})),) * 5),),
         expected=Expectation(
             kind=OutcomeKind.SYSTEM_ERROR,
-            reason=StopReason.LOOP_PERSISTED,
+            reason="loop_persisted",
             shown=('"lines_shown":3,"lines_remaining":1,"has_more":true',),
         ),
     ),
@@ -258,7 +259,7 @@ FAILED_WORK: tuple[Scenario, ...] = (
         files=CALC,
         settings={"checks": ("grep -q 'def add' calc.py",), "max_failed_tries": 2},
         turns=(Turn(TASK, (use(RENAME), DONE, DONE)),),
-        expected=failed(StopReason.CHECKS_FAILED),
+        expected=failed("checks_failed"),
         sandboxed=True,
     ),
     Scenario(
@@ -267,7 +268,7 @@ FAILED_WORK: tuple[Scenario, ...] = (
         files=CALC,
         tools=(publish,),
         turns=(Turn("Publish calc.", (use(READ, ("publish", {"name": "calc"})),)),),
-        expected=failed(StopReason.WORKSPACE_FAILED, "the disk is full"),
+        expected=failed("workspace_failed", "the disk is full"),
         resumed=True,
     ),
     Scenario(
@@ -275,7 +276,7 @@ FAILED_WORK: tuple[Scenario, ...] = (
         story="A request without text is refused before anything is spent.",
         files=CALC,
         turns=(Turn(" \n"),),
-        expected=failed(StopReason.INVALID_REQUEST, "There is no request"),
+        expected=failed("invalid_request", "There is no request"),
     ),
 )
 
@@ -293,14 +294,14 @@ ENDPOINTS: tuple[Scenario, ...] = (
         story="The endpoint fails three times. Two retries are allowed, so the run ends.",
         files=CALC,
         turns=(Turn(TASK, (DOWN,) * 3),),
-        expected=failed(StopReason.PROVIDER_FAILED, "failed"),
+        expected=failed("provider_failed", "failed"),
     ),
     Scenario(
         name="key_refused",
         story="The endpoint refuses the key. A retry would not help, so none is made.",
         files=CALC,
         turns=(Turn(TASK, (BAD_KEY,)),),
-        expected=failed(StopReason.PROVIDER_FAILED, "OPENAI_API_KEY"),
+        expected=failed("provider_failed", "OPENAI_API_KEY"),
     ),
     Scenario(
         name="fallback_model",
@@ -325,7 +326,7 @@ ENDPOINTS: tuple[Scenario, ...] = (
         files=CALC,
         settings={"max_calls_per_turn": 2},
         turns=(Turn(TASK, (DOWN, DOWN)),),
-        expected=Expectation(kind=OutcomeKind.BUDGET_STOP, reason=StopReason.MAX_CALLS_PER_TURN),
+        expected=Expectation(kind=OutcomeKind.BUDGET_STOP, reason="max_calls_per_turn"),
     ),
 )
 

@@ -29,12 +29,13 @@ from mendgraph import (
     ToolStarted,
     Waiting,
 )
-from mendgraph.nodes.records import CallError, CallResult, JsonMap, Protocol, ToolCall, Verdict, Verification
+from mendgraph.nodes.records import CallError, CallResult, JsonMap, ToolCall, Verdict, Verification
 from tests.doubles.replies import Reply
 from tests.doubles.tool_use import Use
 from tests.scenarios.conversation import SYSTEM_PROMPT, Conversation, RequestView, reply_text
 from tests.scenarios.scenario import Decision, Turn
 from tests.scenarios.values import fields, shortened
+from tests.vocabulary import Protocol
 
 FIRST_REQUEST = "first_request"
 """The transcript of what every run sends first."""

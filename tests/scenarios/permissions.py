@@ -1,10 +1,10 @@
 """Scenarios in which a call needs a permission: rules deny it, or a person decides."""
 
-from mendgraph.nodes.records import JsonMap, OutcomeKind, StopReason
 from tests.doubles.replies import Say
 from tests.doubles.tool_use import use
 from tests.scenarios.sample_repair import CALC, DONE, EDIT, MENDED, READ, TASK
 from tests.scenarios.scenario import Expectation, Scenario, Turn
+from tests.vocabulary import JsonMap, OutcomeKind
 
 SECRETS = {".env": "TOKEN=swordfish\n", "app.py": "import os\n"}
 ASK = {"mode": "ask", "role": "editor"}
@@ -154,7 +154,7 @@ APPROVALS: tuple[Scenario, ...] = (
         turns=(Turn(TASK, (use(READ), use(READ, EDIT)), decisions=("stop",)),),
         expected=Expectation(
             kind=OutcomeKind.BUDGET_STOP,
-            reason=StopReason.CANCELLED,
+            reason="cancelled",
             message="A person stopped the run instead of approving a call",
         ),
         resumed=True,

@@ -36,13 +36,13 @@ from mendgraph import (
     default_tools,
     serializer,
 )
-from mendgraph.nodes.records import JsonMap, LoopVerdict, Protocol
 from tests.doubles.history import history_problems
 from tests.doubles.replies import Message, Reply, Say
 from tests.doubles.scripted_server import ScriptedServer
 from tests.doubles.tool_use import Use, in_protocol
 from tests.scenarios.narrator import Entry, Narrator, file_diff, masked
 from tests.scenarios.scenario import Decision, Scenario, Style, Way
+from tests.vocabulary import JsonMap, Protocol
 from tests.workspace_files import read_files, write_files
 
 API_KEY = "sk-scripted-key"
@@ -312,8 +312,8 @@ async def _stream_graph(stage: _Stage, graph: CompiledStateGraph[Any, Any, Any, 
 def _visited(node: str, update: JsonMap) -> str:
     if pending := update.get("pending_call"):
         return f"{node} ({pending.edge})"
-    verdict = update["loop"].verdict if node == "loop_check" else LoopVerdict.FRESH
-    return node if verdict is LoopVerdict.FRESH else f"{node} ({verdict.value})"
+    verdict = update["loop"].verdict if node == "loop_check" else "fresh"
+    return node if verdict == "fresh" else f"{node} ({verdict})"
 
 
 _DRIVERS: dict[Style, Callable[[_Stage], None]] = {

@@ -1,7 +1,7 @@
 """The repair that most tests make: a workspace with one bug, the request, and the calls that fix the bug."""
 
-from mendgraph.nodes.records import JsonMap
 from tests.doubles.replies import Say
+from tests.vocabulary import JsonMap
 
 BROKEN = "def add(a, b):\n    return a - b\n"
 MENDED = "def add(a, b):\n    return a + b\n"

@@ -6,15 +6,12 @@ A scenario is data. `player` plays it, `transcript` writes down what happened.
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import TYPE_CHECKING, NamedTuple
+from typing import Any, NamedTuple
 
 from mendgraph import ApprovalAnswer
-from mendgraph.nodes.records import JsonMap, OutcomeKind, Protocol, StopReason
 from tests.doubles.replies import Reply
 from tests.doubles.tool_use import Use
-
-if TYPE_CHECKING:
-    from mendgraph.nodes.execute_tools.registry import Tool
+from tests.vocabulary import JsonMap, OutcomeKind, Protocol
 
 Decision = str | ApprovalAnswer
 """A person's answer to an approval request: one word for all calls, or a decision for each call."""
@@ -62,7 +59,7 @@ class Expectation:
     """
 
     kind: OutcomeKind = OutcomeKind.FINISHED
-    reason: StopReason = StopReason.ANSWERED
+    reason: str = "answered"
     files: Mapping[str, str] = field(default_factory=dict)
     message: str = ""
     shown: tuple[str, ...] = ()
@@ -90,7 +87,7 @@ class Scenario:
     turns: tuple[Turn, ...]
     files: Mapping[str, str] = field(default_factory=dict)
     settings: JsonMap = field(default_factory=dict)
-    tools: "tuple[Tool, ...]" = ()
+    tools: tuple[Any, ...] = ()
     expected: Expectation = Expectation()
     protocols: tuple[Protocol, ...] = (Protocol.TEXT, Protocol.NATIVE)
     resumed: bool = False

@@ -1,9 +1,9 @@
 """Scenarios of what a run may change: ordinary files of a project, protected ones, and the scope of a strict run."""
 
-from mendgraph.nodes.records import JsonMap
 from tests.doubles.replies import Say
 from tests.doubles.tool_use import use
 from tests.scenarios.scenario import Expectation, Scenario, Turn
+from tests.vocabulary import JsonMap
 
 MAINTAINED = {
     "pyproject.toml": 'version = "1.2.0"\n',

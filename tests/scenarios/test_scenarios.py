@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 
 from mendgraph.graph.machine.routes import LOOP_ENDS, TRANSITIONS
-from mendgraph.nodes.records import Protocol
 from tests.sandboxes import sandbox_problem
 from tests.scenarios.narrator import FIRST_REQUEST, Entry
 from tests.scenarios.player import Recording, play, usual_request
@@ -16,6 +15,7 @@ from tests.scenarios.scenario import Scenario, Style, Way
 from tests.scenarios.table import SCENARIOS
 from tests.scenarios.transcript import FOLDER, first_request_transcript, path_in, scenario_transcript, transcript_path
 from tests.snapshots import Snapshots
+from tests.vocabulary import Protocol
 
 
 @pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda scenario: scenario.name)
@@ -56,7 +56,7 @@ def test_edge_of_the_machine_is_taken_by_a_scenario() -> None:
 def assert_expected(scenario: Scenario, way: Way, recording: Recording) -> None:
     """Check what the table says of the scenario's end, and what holds for every run."""
     expected, outcome = scenario.expected, recording.outcomes[-1]
-    assert (outcome.kind, outcome.reason) == (expected.kind, expected.reason), f"{way}: {outcome}"
+    assert (outcome.kind.value, outcome.reason.value) == (expected.kind, expected.reason), f"{way}: {outcome}"
 
     said = "\n".join([outcome.message, outcome.answer, *outcome.diagnostics])
     assert expected.message in said, f"{way}: {said}"

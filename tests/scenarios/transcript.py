@@ -7,10 +7,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from difflib import SequenceMatcher
 from pathlib import Path
 
-from mendgraph.nodes.records import JsonMap, OutcomeKind, Protocol
 from tests.scenarios.narrator import FIRST_REQUEST, Entry
 from tests.scenarios.scenario import Scenario
 from tests.scenarios.values import fields, indented, shortened
+from tests.vocabulary import JsonMap, OutcomeKind, Protocol
 
 FOLDER = Path(__file__).parent / "transcripts"
 

@@ -1,10 +1,10 @@
 """Scenarios in which a reply cannot be used: it is asked for again, repaired as it is, or ends the run."""
 
-from mendgraph.nodes.records import OutcomeKind, Protocol, StopReason
 from tests.doubles.replies import Empty, Filtered, Refuse, Say
 from tests.doubles.tool_use import Use, use
 from tests.scenarios.sample_repair import CALC, COUNT, DONE, EDIT, MENDED, READ, TASK
 from tests.scenarios.scenario import Expectation, Scenario, Turn
+from tests.vocabulary import OutcomeKind, Protocol
 
 NOT_JSON = ("read_file", '{"path": calc.py}')
 NO_PATH = use(("read_file", {}))
@@ -20,7 +20,7 @@ HOW_MANY = "How many functions are in calc.py?"
 TEXT_ONLY = (Protocol.TEXT,)
 
 
-def failed(reason: StopReason, message: str = "") -> Expectation:
+def failed(reason: str, message: str = "") -> Expectation:
     """Expect that the run ends as a failure and changes nothing."""
     return Expectation(kind=OutcomeKind.SYSTEM_ERROR, reason=reason, message=message)
 
@@ -43,7 +43,7 @@ MALFORMED: tuple[Scenario, ...] = (
         story="Four replies in a row are malformed. After three corrections the run gives up.",
         files=CALC,
         turns=(Turn(TASK, (use(NOT_JSON),) * 4),),
-        expected=failed(StopReason.HEALING_EXHAUSTED, "after 3 retries"),
+        expected=failed("healing_exhausted", "after 3 retries"),
         resumed=True,
     ),
     Scenario(
@@ -93,7 +93,7 @@ MALFORMED: tuple[Scenario, ...] = (
         story="Arguments that do not fit their schema are corrected twice, not three times.",
         files=CALC,
         turns=(Turn(TASK, (NO_PATH,) * 3),),
-        expected=failed(StopReason.SCHEMA_REPAIR_EXHAUSTED, "after 2 repairs"),
+        expected=failed("schema_repair_exhausted", "after 2 repairs"),
     ),
     Scenario(
         name="plan_repaired",
@@ -107,7 +107,7 @@ MALFORMED: tuple[Scenario, ...] = (
         story="A plan that does not fit its schema is corrected twice, as any arguments.",
         files=CALC,
         turns=(Turn("Make a plan.", (BAD_PLAN,) * 3),),
-        expected=failed(StopReason.SCHEMA_REPAIR_EXHAUSTED, "INVALID_ARGUMENTS"),
+        expected=failed("schema_repair_exhausted", "INVALID_ARGUMENTS"),
     ),
     Scenario(
         name="unknown_tool",
@@ -123,7 +123,7 @@ MALFORMED: tuple[Scenario, ...] = (
         story="The model insists on a tool that does not exist. The run ends, and its diagnostics name the error.",
         files=CALC,
         turns=(Turn("Show me calc.py.", (UNKNOWN_TOOL,) * 4),),
-        expected=failed(StopReason.HEALING_EXHAUSTED, "UNKNOWN_TOOL_NAME: Unknown tool 'read_files'"),
+        expected=failed("healing_exhausted", "UNKNOWN_TOOL_NAME: Unknown tool 'read_files'"),
     ),
     Scenario(
         name="valid_beside_malformed",
@@ -170,21 +170,21 @@ WITHOUT_CALLS: tuple[Scenario, ...] = (
         story="The model replies nothing four times.",
         files=CALC,
         turns=(Turn(TASK, (Empty(),) * 4),),
-        expected=failed(StopReason.EMPTY_REPLY, "still empty after 3 retries"),
+        expected=failed("empty_reply", "still empty after 3 retries"),
     ),
     Scenario(
         name="refused",
         story="The model refuses. Asking again would not change that, so the run ends.",
         files=CALC,
         turns=(Turn(TASK, (Refuse("I will not do that."),)),),
-        expected=failed(StopReason.REFUSED, "The model refused to reply"),
+        expected=failed("refused", "The model refused to reply"),
     ),
     Scenario(
         name="filtered",
         story="The content filter of the endpoint ends the reply, and with it the run.",
         files=CALC,
         turns=(Turn(TASK, (Filtered("The fun"),)),),
-        expected=failed(StopReason.REFUSED),
+        expected=failed("refused"),
     ),
 )
 
@@ -224,7 +224,7 @@ ANSWERS_WITH_VALUES: tuple[Scenario, ...] = (
         files=CALC,
         settings={"response_format": COUNT},
         turns=(Turn(HOW_MANY, (Say("One."),) * 3),),
-        expected=failed(StopReason.SCHEMA_REPAIR_EXHAUSTED),
+        expected=failed("schema_repair_exhausted"),
     ),
 )
 

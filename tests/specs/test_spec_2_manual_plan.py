@@ -10,7 +10,8 @@ from mendgraph import AgentContext, Ended, Event, Session, StepDone, Text
 from mendgraph.graph.cli import main
 from tests.doubles.scripted_model import ScriptedModel
 from tests.doubles.scripted_server import Chunked, Reply, Say, ScriptedServer
-from tests.doubles.tool_use import Protocol, message_of, use
+from tests.doubles.tool_use import message_of, use
+from tests.vocabulary import Protocol
 from tests.workspace_files import changed_files, write_files
 
 FILES = {"calc.py": "a = 1\n", "names.txt": "b = 2\n", "A/one.txt": "1\n", "B/two.txt": "2\n"}

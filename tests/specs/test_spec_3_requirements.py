@@ -33,7 +33,8 @@ from mendgraph.documents import (
 )
 from tests.doubles.replies import Say
 from tests.doubles.scripted_model import ScriptedModel
-from tests.doubles.tool_use import Protocol, Use, message_of, use
+from tests.doubles.tool_use import Use, message_of, use
+from tests.vocabulary import Protocol
 from tests.workspace_files import write_files
 
 FILES = {"long.txt": "".join(f"line {number}\n" for number in range(1, 1_201)), "calc.py": "x = 1\n"}

@@ -316,7 +316,8 @@ def test_action_that_takes_too_long_ends_as_in_the_document() -> None:
 
 
 def test_action_without_a_name_is_called_as_in_the_document() -> None:
-    ours, theirs = (shared(made().execute_action(object(), {"a": 1})) for made in (Environment, Documented))
+    nameless: Any = object()
+    ours, theirs = (shared(made().execute_action(nameless, {"a": 1})) for made in (Environment, Documented))
     assert {**ours, "error": ""} == {**theirs, "error": ""}
     assert ours["action"] == "<unknown>"
 

@@ -7,7 +7,8 @@ import pytest
 
 from mendgraph import AgentContext, Effect, Session, StepDone, ToolOutput, Traced, arun_task, default_tools, tool
 from tests.doubles.scripted_model import ScriptedModel
-from tests.doubles.tool_use import Protocol, Use, message_of, use
+from tests.doubles.tool_use import Use, message_of, use
+from tests.vocabulary import Protocol
 from tests.workspace_files import write_files
 
 READ = ("read_file", {"path": "a.py"})

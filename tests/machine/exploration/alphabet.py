@@ -9,10 +9,11 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, fields
 
 from mendgraph.nodes.language.text_protocol import MAX_ARGUMENT_CHARS
-from mendgraph.nodes.records import JsonMap, Protocol, ProviderErrorKind, ProviderFailure
+from mendgraph.nodes.records import JsonMap, ProviderErrorKind, ProviderFailure
 from tests.doubles.replies import Empty, Filtered, Message, Refuse, Say, Think
 from tests.doubles.scripted_model import Line
 from tests.doubles.tool_use import Use, message_of
+from tests.vocabulary import Protocol
 
 LINES = 60
 """The lines of notes.txt: each step reads another one."""

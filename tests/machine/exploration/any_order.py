@@ -27,7 +27,7 @@ from mendgraph.graph.machine.build import Machine, build_graph, build_machine
 from mendgraph.graph.machine.routes import NODES, recursion_limit
 from mendgraph.nodes.call_model.stop_request import StopRequest
 from mendgraph.nodes.guard.file_rules import DEFAULT_GUARDRAIL_RULES
-from mendgraph.nodes.records import JsonMap, Protocol, ProviderErrorKind
+from mendgraph.nodes.records import JsonMap, ProviderErrorKind
 from tests.machine.exploration import alphabet, tally
 from tests.machine.exploration.alphabet import Letter, failure, using
 from tests.machine.exploration.replay import differences
@@ -44,6 +44,7 @@ from tests.machine.exploration.world import (
     prepared,
 )
 from tests.surfaces.runs.run_plays import Killed
+from tests.vocabulary import Protocol
 
 RING = Letter("ring", lambda step: using(("ring", {"mark": f"m{step}"}), ("stamp", {"mark": f"s{step}"})))
 RING_AGAIN = Letter("ring again", lambda _: using(("ring", {"mark": "again"})))

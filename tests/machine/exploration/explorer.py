@@ -24,10 +24,11 @@ from mendgraph.nodes.call_model.ledger import Used
 from mendgraph.nodes.call_model.model import Call, Model
 from mendgraph.nodes.guard.file_rules import DEFAULT_GUARDRAIL_RULES
 from mendgraph.nodes.heal.healing import is_unfounded
-from mendgraph.nodes.records import JsonMap, LoopRecord, ModelReply, Outcome, Protocol, ProviderFailure, StopReason
+from mendgraph.nodes.records import JsonMap, LoopRecord, ModelReply, Outcome, ProviderFailure, StopReason
 from tests.doubles.call_model import CallModel
 from tests.doubles.scripted_model import reply_of
 from tests.machine.exploration.alphabet import CLAIM, DENIED, FILES, LOOP, MADE, Letter
+from tests.vocabulary import Protocol
 from tests.workspace_files import write_files
 
 SETTINGS: Final[JsonMap] = {

@@ -12,10 +12,10 @@ from hypothesis import HealthCheck, Phase, settings
 from hypothesis.stateful import run_state_machine_as_test
 from langchain.agents.middleware import before_model, wrap_model_call, wrap_tool_call
 
-from mendgraph.nodes.records import Protocol
 from tests.extent import LEVEL, sampled
 from tests.machine.exploration.any_order import AnyOrder
 from tests.machine.exploration.world import Database, Memory
+from tests.vocabulary import Protocol
 
 around_models, around_tools = wrap_model_call(name="models"), wrap_tool_call(name="tools")
 

@@ -13,7 +13,7 @@ from langchain_core.messages import HumanMessage
 from mendgraph.graph.machine.build import build_graph
 from mendgraph.graph.machine.routes import TRANSITIONS
 from mendgraph.nodes.call_model.model import Call
-from mendgraph.nodes.records import JsonMap, ModelReply, Protocol, ProviderFailure, StopReason
+from mendgraph.nodes.records import JsonMap, ModelReply, ProviderFailure, StopReason
 from tests.doubles.call_model import CallModel
 from tests.doubles.scripted_model import ScriptedModel
 from tests.extent import LEVEL, sampled
@@ -38,6 +38,7 @@ from tests.machine.exploration.alphabet import (
 )
 from tests.machine.exploration.explorer import TASK, Edge, Ended, Explored, Explorer, Noted, Standing, explore
 from tests.machine.exploration.invariants import check_edge
+from tests.vocabulary import Protocol
 
 SEVERAL_AT_ONCE = (READ, LOOP, DENIED, MIXED, CLAIM, INVALID_JSON, FINAL)
 TIGHT: dict[str, JsonMap] = {

@@ -11,11 +11,11 @@ from typing import get_type_hints
 import pytest
 
 from mendgraph.graph.machine import build
-from mendgraph.nodes.records import Protocol
 from tests.architecture.product import text_of
 from tests.machine.exploration.alphabet import DENIED, FINAL, INVALID_JSON, LOOP, READ, Letter
 from tests.machine.exploration.explorer import Explorer, explore
 from tests.machine.exploration.invariants import check_edge
+from tests.vocabulary import Protocol
 
 PLANTED: dict[str, tuple[str, str]] = {
     "the budget is not asked": (

@@ -13,9 +13,10 @@ from langgraph.types import StateSnapshot
 from mendgraph.graph.configuration.context import AgentContext
 from mendgraph.graph.machine.build import Machine
 from mendgraph.graph.machine.routes import TRANSITIONS
-from mendgraph.nodes.records import JsonMap, OutcomeKind, Protocol, ToolCall, VerdictKind
+from mendgraph.nodes.records import JsonMap, OutcomeKind, ToolCall, VerdictKind
 from tests.doubles.history import history_problems
 from tests.machine.exploration.teller import Spoken
+from tests.vocabulary import Protocol
 
 START: Final = "__start__"
 TERMINALS: Final = frozenset(kind.value for kind in OutcomeKind)

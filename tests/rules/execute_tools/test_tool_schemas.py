@@ -13,10 +13,11 @@ from pydantic import BaseModel, ConfigDict
 from mendgraph import AgentContext, run_task
 from mendgraph.nodes.execute_tools.tool_schemas import LARGEST_SCHEMA, fitted_schema, shown_schema, usable_schema
 from mendgraph.nodes.language.chat_messages import describe_tool
-from mendgraph.nodes.records import Effect, JsonMap, OutcomeKind, Protocol, ToolSpec
+from mendgraph.nodes.records import Effect, JsonMap, OutcomeKind, ToolSpec
 from tests.doubles.scripted_server import Say, ScriptedServer
 from tests.doubles.tool_use import message_of, use
 from tests.row_tables import rows
+from tests.vocabulary import Protocol
 
 TEXT: JsonMap = {"type": "string"}
 

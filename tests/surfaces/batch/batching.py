@@ -4,11 +4,7 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
-from mendgraph.graph.configuration.context import AgentContext
-from mendgraph.graph.fleet.batch.batch import run_batch
-from mendgraph.graph.fleet.batch.batch_folder import BatchResult
-from mendgraph.graph.fleet.batch.tasks import BatchTask
-from mendgraph.nodes.records import ToolError
+from mendgraph import AgentContext, BatchResult, BatchTask, ToolError, run_batch
 from tests.crash import batch_play
 from tests.workspace_files import write_files
 

@@ -27,7 +27,7 @@ from tests.extent import in_sweeps
 from tests.postgres import fresh_database
 from tests.surfaces.batch.batching import patched
 from tests.surfaces.batch.ray_nodes import RayNodes, ray_nodes
-from tests.surfaces.runs.tool_play import JsonMap
+from tests.vocabulary import JsonMap
 from tests.workspace_files import write_files
 
 pytest.importorskip("ray", reason="Ray is missing: `uv sync --extra ray` installs it")

@@ -14,7 +14,7 @@ from tests.crash.batch_play import number_of
 from tests.doubles.replies import Calls, Reply, Say, Stall
 from tests.doubles.scripted_server import ScriptedServer
 from tests.surfaces.batch.batching import patched, played, repository, some
-from tests.surfaces.runs.tool_play import JsonMap
+from tests.vocabulary import JsonMap
 
 FINISHED = "FINISHED"
 CALLS = 3

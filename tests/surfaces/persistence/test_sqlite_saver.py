@@ -23,11 +23,11 @@ from mendgraph.graph.machine.redaction import ScrubbingSerializer
 from mendgraph.graph.persistence.checkpoint_saver import SqliteStoreSaver
 from mendgraph.graph.persistence.store import Store
 from mendgraph.nodes.execute_tools.store.database import StoreError, open_file
-from mendgraph.nodes.records import Protocol
 from tests.doubles.replies import Say
 from tests.doubles.scripted_model import ScriptedModel
 from tests.doubles.tool_use import message_of, use
 from tests.surfaces.persistence.any_saver import found_rows, opened_saver
+from tests.vocabulary import Protocol
 
 CONFIG = RunnableConfig(configurable={"thread_id": "t", "checkpoint_ns": ""})
 

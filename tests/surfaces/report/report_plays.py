@@ -4,9 +4,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from mendgraph.graph.runs.events import Asked
-from mendgraph.graph.runs.run import Session
-from mendgraph.nodes.records import ToolError
+from mendgraph import Asked, Session, ToolError
 from tests.doubles.replies import Say
 from tests.doubles.scripted_model import Line, ScriptedModel
 from tests.surfaces.runs.run_plays import FILES, context, use

@@ -7,24 +7,14 @@ from mendgraph.graph.report.page import Shown, Texts, call_view, step_view
 from mendgraph.nodes.call_model.budget import APIUsageStats
 from mendgraph.nodes.call_model.ledger import Spending
 from mendgraph.nodes.execute_tools.secrets.redact import Redactor
-from mendgraph.nodes.guard.permissions import Permission
-from mendgraph.nodes.guard.policy import denied
 from mendgraph.nodes.records import (
     CallError,
-    CallResult,
     ExtractionError,
     ExtractionErrorType,
     LoopRecord,
     LoopVerdict,
     ModelReply,
     OverrideConstraint,
-    RawCall,
-    StopCause,
-    StopReason,
-    ToolErrorCode,
-    ToolResult,
-    Verdict,
-    VerdictKind,
 )
 from tests.surfaces.report.visits import ALLOWED, CALL, DONE, TEXTS, attributes, judged, step, visit
 
@@ -71,51 +61,6 @@ def test_step_takes_no_time_between_a_kill_and_the_resumption() -> None:
     assert view.duration == "2.5 s"
 
 
-def test_acts_of_the_machine_and_of_the_person_are_noted() -> None:
-    permissions = [Permission(rule="r", tool="run_command", subject="pytest", prefix=("pytest",), place="t")]
-    ahead = visit("call_model", "parse", after={"reply": ModelReply(preloaded=True)}, taken_up=True)
-    guard = visit("guard", "BUDGET_STOP", before={"items": [CALL]}, after={"permissions": permissions})
-    stopped = visit(
-        "loop_check", "SYSTEM_ERROR", after={"stop": StopCause(reason=StopReason.WALL_CLOCK, message="Late.")}
-    )
-    assert seen(step(ahead, guard, stopped)).notes == [
-        "The run was taken up again here.",
-        "The machine asked for this itself: files that the request names are read before the model is.",
-        "A person allowed for the rest of the run: run_command pytest with any further arguments.",
-        "The run ended here: Late.",
-    ]
-
-
-def test_reply_that_was_read_as_it_is() -> None:
-    native = ModelReply(calls=(RawCall(call_id="c", tool="edit_file", arguments="{"),))
-    rescued = seen(step(called(), visit("heal", "guard", before={"reply": native})))
-    assert (rescued.healing.reply.text, rescued.healing.prompt.text, rescued.healing.rescued) == (
-        "edit_file({)",
-        "",
-        True,
-    )
-    silent = seen(step(called(), visit("heal", "call_model")))
-    assert silent.healing.reply.text == ""
-
-
-STEPS: tuple[tuple[Step, bool, str, str], ...] = (
-    (step(visit("call_model")), True, "the model is at work", "now"),
-    (step(visit("call_model")), False, "cut off while the model was called", "now"),
-    (step(called("SYSTEM_ERROR", reply=None)), False, "no reply", "failed"),
-    (step(called(), visit("parse", "FINISHED"), visit("FINISHED", "__end__")), False, "the answer", "ok"),
-    (
-        step(called(), visit("parse", "heal"), visit("heal", "call_model")),
-        *(False, "a reply that could not be used", "unusable"),
-    ),
-    (step(called()), False, "a reply", "ok"),
-)
-
-
-def test_step_is_called_by_what_came_of_it() -> None:
-    views = [seen(shown, working=working) for shown, working, *_ in STEPS]
-    assert [(view.title, view.state) for view in views] == [(title, state) for *_, title, state in STEPS]
-
-
 VERDICTS = {
     LoopVerdict.OVERRIDE: "The same action came too often: it was refused from here on.",
     LoopVerdict.PERSISTED: "The refused action was asked for again: the run was ended.",
@@ -140,32 +85,21 @@ def test_memory_of_loop_control_is_shown_with_its_verdict() -> None:
     assert loop_of(recent=(("s",),)) is None
 
 
-# --- Calls
-
-NO = denied("workspace_boundary", ToolErrorCode.PERMISSION_DENIED, "It is outside.", ("a.py",))
-STOPPED = denied("ask_before_write", ToolErrorCode.CANCELLED, "Stopped.")
-REFUSED = CallResult(call_id="c", tool="edit_file", result=ToolResult(ok=False, error=NO.error))
-WAS = {"index": 0, "rule": "ask_before_write", "path": "a.py", "arguments": {"path": "a.py"}}
-EDITED = CALL.model_copy(update={"arguments": {"path": "b.py"}})
-PEOPLE: tuple[tuple[dict[str, Any], str], ...] = (
-    ({}, "ask_before_write asked a person, who approved"),
-    ({"item": EDITED}, "ask_before_write asked a person, who edited the arguments and approved"),
-    ({"verdict": NO, "result": REFUSED}, "ask_before_write asked a person, who did not approve"),
-    ({"verdict": STOPPED, "result": None}, "ask_before_write asked a person, who stopped the run"),
-    ({"verdict": None, "result": None}, "ask_before_write asks for it"),
-    ({"verdict": Verdict(kind=VerdictKind.DENY), "was": {}}, "a rule asked a person, who did not approve"),
-)
+def test_call_that_a_person_edited_keeps_the_first_question() -> None:
+    edited = CALL.model_copy(update={"arguments": {"path": "b.py"}})
+    first = {"kind": "approval", "calls": [{"index": 0, "arguments": {"path": "a.py"}}]}
+    again = {"kind": "approval", "calls": [{"index": 0, "arguments": {"path": "b.py"}}]}
+    after = {"items": [edited], "verdicts": [ALLOWED]}
+    guard = visit("guard", "execute_tools", before={"items": [CALL]}, after=after, asked=(first, again))
+    (call,) = step(called(), guard, visit("execute_tools", "loop_check", after={"results": [DONE]})).calls
+    assert (call.item, call.verdict, call.result) == (edited, ALLOWED, DONE)
+    assert call.was == {"index": 0, "arguments": {"path": "a.py"}}
 
 
-def seen_call(**more: Any) -> Any:
-    return attributes(call_view(judged(**more), TEXTS))
-
-
-def test_call_says_what_a_person_decided_or_what_is_wrong_with_it() -> None:
-    assert [seen_call(**{"was": WAS, **more}).person for more, _ in PEOPLE] == [words for _, words in PEOPLE]
-    wrong = ExtractionError(ExtractionErrorType.INVALID_JSON_SYNTAX, 1, "x", "a comma is missing")
-    item = CallError(call_id="c", tool="", raw_arguments="{", error=wrong)
-    view = seen_call(item=item, verdict=None, result=None)
+def test_call_of_a_step_that_was_cut_off_before_guard_is_not_judged() -> None:
+    error = ExtractionError(ExtractionErrorType.INVALID_JSON_SYNTAX, 1, "x", "a comma is missing")
+    item = CallError(call_id="c", tool="", raw_arguments="{", error=error)
+    view = attributes(call_view(judged(item=item, verdict=None, result=None), TEXTS))
     assert (view.tool, view.state, view.verdict) == ("a malformed call", "unknown", "not judged")
     assert view.why == "INVALID_JSON_SYNTAX: a comma is missing"
 

@@ -6,14 +6,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from mendgraph.graph.configuration.context import AgentContext
-from mendgraph.graph.runs.events import Asked, Event
-from mendgraph.graph.runs.run import Session
-from mendgraph.nodes.execute_tools.registry import Tool, ToolContext, ToolOutput, tool
-from mendgraph.nodes.execute_tools.tools import default_tools
-from mendgraph.nodes.records import Effect, JsonMap
+from mendgraph import AgentContext, Asked, Effect, Event, Session, ToolContext, ToolOutput, default_tools, tool
 from tests.doubles.replies import Say
 from tests.doubles.scripted_model import ScriptedModel
+from tests.vocabulary import JsonMap
 
 BUG = "def add(a, b):\n    return a - b\n"
 THREE = """tool: edit_file({"path": "calc.py", "old_str": "a - b", "new_str": "a + b"})
@@ -38,7 +34,7 @@ def ring(context: ToolContext, argv: list[str]) -> ToolOutput:
     return ToolOutput.ok(exit_code=0)
 
 
-def tools() -> tuple[Tool, ...]:
+def tools() -> tuple[Any, ...]:
     """The usual ones, and a command that counts."""
     return (*default_tools(), ring)
 

@@ -6,11 +6,9 @@ from typing import Any
 
 from langchain_core.messages import HumanMessage
 
-from mendgraph.graph.runs.agent_language import AgentLanguage, Invocation
-from mendgraph.nodes.call_model.memory import Memory
-from mendgraph.nodes.execute_tools.environment import Environment
-from mendgraph.nodes.execute_tools.registry import ActionRegistry, ToolContext, tool
-from mendgraph.nodes.records import Effect, ExtractionErrorType, JsonMap
+from mendgraph import Effect, ToolContext, tool
+from mendgraph.documents import ActionRegistry, AgentLanguage, Environment, ExtractionErrorType, Invocation, Memory
+from tests.vocabulary import JsonMap
 
 
 @tool(effect=Effect.READ)

@@ -8,18 +8,33 @@ from typing import Any
 
 import pytest
 
-from mendgraph.graph.configuration.context import AgentContext
-from mendgraph.graph.runs.events import Asked, Ended, Event, Text
-from mendgraph.graph.runs.run import Approve, RunResult, Session, arun_task, astream_task, run_task, stream_task
-from mendgraph.graph.runs.runs import RunState, list_runs, open_run, resume_run
-from mendgraph.nodes.guard.approvals import ApprovalAnswer, ApprovalRequest, CallDecision
-from mendgraph.nodes.records import OutcomeKind, Protocol
+from mendgraph import (
+    AgentContext,
+    ApprovalAnswer,
+    ApprovalRequest,
+    Approve,
+    Asked,
+    Ended,
+    Event,
+    RunResult,
+    RunState,
+    Session,
+    Text,
+    arun_task,
+    astream_task,
+    list_runs,
+    open_run,
+    resume_run,
+    run_task,
+    stream_task,
+)
 from tests.doubles.replies import Say
 from tests.doubles.scripted_model import ScriptedModel
 from tests.doubles.scripted_server import Chunked, ScriptedServer, Stall
 from tests.doubles.tool_use import Use, in_protocol, message_of, use
 from tests.extent import LEVEL, sampled
 from tests.scenarios.sample_repair import CALC, DONE, EDIT, MENDED, READ, TASK
+from tests.vocabulary import Protocol
 from tests.workspace_files import changed_files, write_files
 
 
@@ -44,9 +59,10 @@ def context(folder: Path, **more: Any) -> AgentContext:
 def decided(request: ApprovalRequest) -> ApprovalAnswer:
     """Approves the first call and rejects what else was asked, with a reason."""
     first, *others = (str(call["index"]) for call in request["calls"])
-    approved = CallDecision(action="approve")
-    rejected = CallDecision(action="reject", reason="one is enough")
-    return ApprovalAnswer(decisions={first: approved, **dict.fromkeys(others, rejected)})
+    answer = ApprovalAnswer(decisions={first: {"action": "approve"}})
+    for other in others:
+        answer["decisions"][other] = {"action": "reject", "reason": "one is enough"}
+    return answer
 
 
 async def decided_later(request: ApprovalRequest) -> ApprovalAnswer:
@@ -77,7 +93,7 @@ def test_calls_are_approved_one_by_one(folder: Path, way: str, approve: Approve)
         assert [type(event) for event in told_of if isinstance(event, Asked | Ended)] == [Asked, Ended]
         assert isinstance(told_of[-1], Ended)
         outcome = told_of[-1].outcome
-    assert (outcome.kind, outcome.changed_files) == (OutcomeKind.FINISHED, ("calc.py",))
+    assert (outcome.kind, outcome.changed_files) == ("FINISHED", ("calc.py",))
     assert changed_files(folder, CALC) == {"calc.py": MENDED}
     assert "one is enough" in str(model.calls[-1].prompt.messages)
 

@@ -10,11 +10,12 @@ from mendgraph.graph.configuration.context import AgentContext
 from mendgraph.graph.runs.run import run_task
 from mendgraph.graph.runs.run_result import RunResult, net_diffs
 from mendgraph.nodes.execute_tools.edits.diffs import unified_diff
-from mendgraph.nodes.records import ChangeKind, FileChange, Outcome, OutcomeKind, Plan, Protocol, StopReason
+from mendgraph.nodes.records import ChangeKind, FileChange, Outcome, OutcomeKind, Plan, StopReason
 from tests.doubles.replies import Say
 from tests.doubles.scripted_model import ScriptedModel
 from tests.doubles.tool_use import Use, message_of, use
 from tests.scenarios.sample_repair import CALC, DONE, EDIT, READ, TASK
+from tests.vocabulary import Protocol
 from tests.workspace_files import write_files
 
 END: tuple[Use | Say, ...] = (DONE,)

@@ -15,12 +15,12 @@ from mendgraph.graph.runs.run import Session
 from mendgraph.graph.runs.runs import list_runs
 from mendgraph.nodes.execute_tools.store.run_folder import workspace_folder_path
 from mendgraph.nodes.execute_tools.store.run_lock import Owner, RunLock
-from mendgraph.nodes.records import Protocol
 from tests.doubles.replies import Say
 from tests.doubles.scripted_model import ScriptedModel
 from tests.doubles.scripted_server import Chunked, ScriptedServer
 from tests.doubles.tool_use import Use, message_of, use
 from tests.scenarios.sample_repair import CALC, DONE, EDIT, READ, TASK
+from tests.vocabulary import Protocol
 from tests.workspace_files import write_files
 
 

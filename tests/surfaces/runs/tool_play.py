@@ -7,15 +7,13 @@ from pathlib import Path
 from typing import Any
 
 from mendgraph import AgentContext, Denied, Event, Outcome, RunResult, Session, StepDone, default_tools
-from mendgraph.nodes import records
 from mendgraph.nodes.records import CallResult, ProviderFailure
 from tests.doubles.replies import Message, Say
 from tests.doubles.scripted_model import ScriptedModel
 from tests.doubles.tool_use import Use, message_of, use
+from tests.vocabulary import JsonMap, Protocol
 from tests.workspace_files import write_files
 
-JsonMap = records.JsonMap
-Protocol = records.Protocol
 PROTOCOLS = [Protocol.TEXT, Protocol.NATIVE]
 FILES = {"a.py": "a = 1\n", "b.py": "b = 2\n", "c.py": "c = 3\n", ".env": "A=1\n"}
 DONE = Say("Done.")

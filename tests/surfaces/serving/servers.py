@@ -21,12 +21,12 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from mendgraph.nodes.records import JsonMap, Protocol
 from tests.doubles.replies import Reply
 from tests.doubles.scripted_server import ScriptedServer
 from tests.doubles.tool_use import Use, in_protocol
 from tests.postgres import fresh_database
 from tests.surfaces.serving.studio import START_S, free_port
+from tests.vocabulary import JsonMap, Protocol
 
 if TYPE_CHECKING:
     from langgraph_sdk.client import SyncLangGraphClient

@@ -25,11 +25,11 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from mendgraph.nodes.records import JsonMap, Protocol
 from tests.architecture.product import ROOT
 from tests.doubles.replies import Reply
 from tests.doubles.scripted_server import ScriptedServer
 from tests.doubles.tool_use import Use, in_protocol
+from tests.vocabulary import JsonMap, Protocol
 
 if TYPE_CHECKING:
     from langgraph_sdk.client import SyncLangGraphClient

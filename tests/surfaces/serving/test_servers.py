@@ -13,20 +13,19 @@ import pytest
 from langgraph_sdk.errors import ConflictError
 from psycopg import sql
 
-from mendgraph.graph.fleet.serving.middleware import MOST_OPEN
 from tests.doubles.replies import Say, Stall
 from tests.doubles.tool_use import use
 from tests.extent import in_sweeps
 from tests.scenarios.sample_repair import CALC, EDIT, MENDED, READ, TASK
-from tests.surfaces.runs.tool_play import JsonMap
 from tests.surfaces.serving.servers import SECRET, Server, Servers, token, wait_for
+from tests.vocabulary import JsonMap
 from tests.workspace_files import changed_files
 
 COUNT = {"count.txt": "count = 1\n"}
 FIRST = use(("edit_file", {"path": "count.txt", "old_str": "count = 1", "new_str": "count = 11"}))
 SECOND = use(("edit_file", {"path": "count.txt", "old_str": "count = 11", "new_str": "count = 112"}))
-
-
+MOST_OPEN = 16
+"""Requests of one user that a server holds open."""
 WAIT: Any = {"messages": [("user", "Wait.")]}
 
 

@@ -20,8 +20,8 @@ from tests.extent import in_sweeps
 from tests.langchain.embedding import REPAIR, workspace
 from tests.sandboxes import sandbox_problem
 from tests.scenarios.sample_repair import CALC, DONE, EDIT, MENDED, READ, TASK
-from tests.surfaces.runs.tool_play import JsonMap, Protocol
 from tests.surfaces.serving.studio import Studio, told
+from tests.vocabulary import JsonMap, Protocol
 from tests.workspace_files import changed_files, write_files
 
 pytestmark = pytest.mark.studio

@@ -10,8 +10,8 @@ from tests.doubles.replies import Say
 from tests.doubles.tool_use import use
 from tests.extent import in_sweeps
 from tests.scenarios.sample_repair import CALC, DONE, EDIT, MENDED, READ, TASK
-from tests.surfaces.runs.tool_play import JsonMap
 from tests.surfaces.serving.studio import Studio, client_of, operated, told
+from tests.vocabulary import JsonMap
 from tests.workspace_files import changed_files, write_files
 
 pytestmark = [pytest.mark.studio, in_sweeps]

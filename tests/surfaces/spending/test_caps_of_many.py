@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 
-from mendgraph.nodes.records import StopReason
 from tests.surfaces.spending.reserving import CAP, TRIES
 from tests.surfaces.spending.spending_entries import rows
 
@@ -35,6 +34,6 @@ def test_four_processes_that_are_killed_get_exactly_the_calls_that_fit(tmp_path:
     numbers = [answer for answer in answers if answer.isdigit()]
     assert [process.returncode for process in running] == [-9] * 4
     assert (len(answers), len(numbers), len(set(numbers))) == (4 * TRIES, 20, 20)
-    assert set(answers) - set(numbers) == {StopReason.ACCOUNT_LIMIT}
+    assert set(answers) - set(numbers) == {"account_limit"}
     assert rows(tmp_path, "SELECT count(*) FROM entries") == [(20,)]
     assert rows(tmp_path, "SELECT account, calls, tokens, cost_usd FROM accounts") == [(CAP.account, 20, 2_000, 5.0)]

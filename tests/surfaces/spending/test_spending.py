@@ -28,7 +28,6 @@ from mendgraph.nodes.records import OutcomeKind
 from tests.doubles.model_clock import set_clock
 from tests.doubles.replies import Say
 from tests.doubles.scripted_server import ScriptedServer
-from tests.surfaces.runs.tool_play import JsonMap
 from tests.surfaces.spending.spending_play import (
     LIMITS,
     MOVES,
@@ -41,6 +40,7 @@ from tests.surfaces.spending.spending_play import (
     total,
     worked,
 )
+from tests.vocabulary import JsonMap
 from tests.workspace_files import write_files
 
 NUMBERS = count()

@@ -3,7 +3,6 @@ import json
 import os
 import stat
 import unicodedata
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,12 +13,7 @@ from mendgraph.nodes.execute_tools.store.audit_log import LONGEST_LINE, AuditLog
 from mendgraph.nodes.records import Effect
 from tests.doubles.system_calls import failing
 
-
-@pytest.fixture(autouse=True)
-def no_handle_is_left_open() -> Iterator[None]:
-    before = len(os.listdir("/dev/fd"))
-    yield
-    assert len(os.listdir("/dev/fd")) == before
+pytestmark = pytest.mark.usefixtures("no_handle_is_left_open")
 
 
 def records(path: Path) -> list[Any]:

@@ -22,12 +22,7 @@ from mendgraph.nodes.execute_tools.store.database import (
 )
 from mendgraph.nodes.execute_tools.store.database_schema import FORMAT, SQLITE_TABLES
 
-
-@pytest.fixture(autouse=True)
-def no_handle_is_left_open() -> object:
-    before = len(os.listdir("/dev/fd"))
-    yield
-    assert len(os.listdir("/dev/fd")) == before
+pytestmark = pytest.mark.usefixtures("no_handle_is_left_open")
 
 
 def pragma(connection: sqlite3.Connection, name: str) -> object:

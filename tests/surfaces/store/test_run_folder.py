@@ -23,12 +23,7 @@ from mendgraph.nodes.execute_tools.store.run_folder import (
 from mendgraph.nodes.records import ToolError, ToolErrorCode
 from tests.doubles.system_calls import noted, replaced
 
-
-@pytest.fixture(autouse=True)
-def no_handle_is_left_open() -> object:
-    before = len(os.listdir("/dev/fd"))
-    yield
-    assert len(os.listdir("/dev/fd")) == before
+pytestmark = pytest.mark.usefixtures("no_handle_is_left_open")
 
 
 def mode(path: Path) -> int:

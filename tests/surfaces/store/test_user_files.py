@@ -26,12 +26,7 @@ from mendgraph.nodes.execute_tools.store.user_files import (
 from mendgraph.nodes.records import ToolError, ToolErrorCode
 from tests.doubles.system_calls import failing, noted
 
-
-@pytest.fixture(autouse=True)
-def no_handle_is_left_open() -> object:
-    before = len(os.listdir("/dev/fd"))
-    yield
-    assert len(os.listdir("/dev/fd")) == before
+pytestmark = pytest.mark.usefixtures("no_handle_is_left_open")
 
 
 def test_spending_folder_is_made_in_the_data_folder_and_is_its_owners(

@@ -11,10 +11,7 @@ from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.graph import END, START, MessagesState, StateGraph
 from opentelemetry.trace import SpanKind, StatusCode
 
-from mendgraph.graph.configuration.context import AgentContext
-from mendgraph.graph.machine.build import build_graph
-from mendgraph.graph.runs.events import Asked
-from mendgraph.graph.runs.run import Session, arun_task, run_task
+from mendgraph import AgentContext, Asked, Session, arun_task, build_graph, run_task
 from tests.doubles.scripted_server import Calls, Say, ScriptedServer, Stall, Status
 from tests.surfaces.telemetry.conftest import Told, context
 from tests.workspace_files import write_files

@@ -18,10 +18,10 @@ from tests.doubles.replies import Say
 from tests.doubles.scripted_model import ScriptedModel
 from tests.doubles.scripted_server import ScriptedServer
 from tests.doubles.tool_use import message_of, use
-from tests.surfaces.runs.tool_play import Protocol
 from tests.surfaces.terminal import blocking_play
 from tests.surfaces.terminal.blocking_play import BEGUN, HOW, NODE_S, WHERE
 from tests.surfaces.terminal.stopping import mendgraph
+from tests.vocabulary import Protocol
 from tests.workspace_files import write_files
 
 LISTING = message_of(use(("list_files", {"path": "."})), Protocol.NATIVE)

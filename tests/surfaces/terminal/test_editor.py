@@ -13,10 +13,10 @@ from typing import Any, NamedTuple
 import pytest
 from acp import PROTOCOL_VERSION, RequestError, helpers, schema, spawn_agent_process
 
-from mendgraph.graph.runs.runs import RunState, list_runs
-from mendgraph.nodes.records import JsonMap
+from mendgraph import RunState, list_runs
 from tests.doubles.mcp_servers import ECHO, PROGRAM, program, running
 from tests.doubles.scripted_server import Calls, Reply, Say, ScriptedServer, Stall, Status
+from tests.vocabulary import JsonMap
 
 COMMAND = Path(sys.executable).parent / "mendgraph"
 BUG, FIXED = "def add(a, b):\n    return a - b\n", "def add(a, b):\n    return a + b\n"

@@ -11,13 +11,13 @@ from typing import Any
 import pytest
 
 from mendgraph import Effect, Ended, ToolContext, ToolOutput, tool
-from mendgraph.graph.terminal.process_end import by_whom
 from tests.doubles.replies import Reply, Say, Slow, Status
 from tests.doubles.scripted_server import ScriptedServer
 from tests.doubles.tool_use import message_of, use
 from tests.sandboxes import needs_sandbox, without_first_line
-from tests.surfaces.runs.tool_play import Protocol, scripted, session
+from tests.surfaces.runs.tool_play import scripted, session
 from tests.surfaces.terminal.stopping import mendgraph, stalled_endpoint, stopping
+from tests.vocabulary import Protocol
 from tests.workspace_files import write_files
 
 FILES = {"a.py": "a = 1\n"}
@@ -27,6 +27,10 @@ FILES = {"a.py": "a = 1\n"}
 def root(tmp_path: Path) -> Path:
     write_files(tmp_path / "root", FILES)
     return tmp_path / "root"
+
+
+def by_whom(signal_name: str) -> str:
+    return {"Ctrl-C": "by you (Ctrl-C)"}.get(signal_name, f"by {signal_name}")
 
 
 def said(by: str) -> str:

@@ -25,12 +25,13 @@ from mendgraph.graph.runs.run import RunResult, Session
 from mendgraph.nodes.execute_tools.registry import Tool, tool
 from mendgraph.nodes.execute_tools.secrets.redact import Redactor
 from mendgraph.nodes.execute_tools.tools import default_tools
-from mendgraph.nodes.records import Effect, Protocol
+from mendgraph.nodes.records import Effect
 from tests.doubles.model_clock import set_clock
 from tests.doubles.replies import Chunked, Reply, Say, Status
 from tests.doubles.scripted_model import ScriptedModel
 from tests.doubles.scripted_server import ScriptedServer
 from tests.doubles.tool_use import Use, message_of, use
+from tests.vocabulary import Protocol
 from tests.workspace_files import write_files
 
 _SHORTEST_PART = 14

@@ -17,10 +17,10 @@ from mendgraph.graph.cassettes.player import recorded
 from mendgraph.graph.configuration.context import AgentContext
 from mendgraph.graph.machine.build import build_graph
 from mendgraph.graph.machine.state import serializer
-from mendgraph.nodes.records import Protocol
 from tests.doubles.replies import Say
 from tests.doubles.scripted_model import ScriptedModel
 from tests.doubles.scripted_server import ScriptedServer
+from tests.vocabulary import Protocol
 from tests.workspace.attacks.canary_scene import PLANTED, REQUEST, Scene, no_redaction, scene, script
 
 __all__ = ("no_redaction", "scene")

@@ -12,12 +12,13 @@ from mendgraph.graph import cli
 from mendgraph.graph.configuration.context import AgentContext
 from mendgraph.graph.runs.run import Session
 from mendgraph.nodes.call_model.model import Call
-from mendgraph.nodes.records import ModelReply, OutcomeKind, Protocol, ProviderFailure
+from mendgraph.nodes.records import ModelReply, OutcomeKind, ProviderFailure
 from tests.doubles.call_model import CallModel
 from tests.doubles.replies import Message, Reply, Say, Status
 from tests.doubles.scripted_model import ScriptedModel
 from tests.doubles.scripted_server import ScriptedServer
 from tests.doubles.tool_use import Use, message_of, use
+from tests.vocabulary import Protocol
 from tests.workspace.attacks.canary_scene import PLANTED, REQUEST, TOOLS, Scene, no_redaction, scene, script
 
 __all__ = ("no_redaction", "scene")

@@ -213,9 +213,6 @@ def test_command_that_takes_too_long(root: Path) -> None:
     assert result == RanTests("sleep 100", failed={"sleep 100": "sleep 100 does not end within 0.3 s."})
 
 
-MAKE = frozenset({".c"})
-
-
 @rows(
     ("true", RanTests("make test")),
     ("echo 'not ok 2 - b' && false", ["b"]),

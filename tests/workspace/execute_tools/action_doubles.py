@@ -4,7 +4,8 @@ import asyncio
 from collections.abc import Callable
 from typing import Any
 
-from mendgraph.nodes.records import Effect, JsonMap
+from mendgraph import Effect
+from tests.vocabulary import JsonMap
 
 
 class Do:

@@ -11,21 +11,14 @@ import pytest
 from pydantic import BaseModel
 
 from mendgraph.nodes.execute_tools.call_policy import CallPolicy, CallRules, PolicyMemory, RetryPolicy
-from mendgraph.nodes.execute_tools.engine import (
-    Engine,
-    EngineConfig,
-    GuardrailError,
-    RetryableToolError,
-    ToolRun,
-    await_tool,
-    call_tool,
-)
+from mendgraph.nodes.execute_tools.engine import Engine, EngineConfig, GuardrailError, RetryableToolError, ToolRun
 from mendgraph.nodes.execute_tools.files.deadline import CancellationScope
 from mendgraph.nodes.execute_tools.files.workspace import Workspace
 from mendgraph.nodes.execute_tools.network.network import Network
 from mendgraph.nodes.execute_tools.network.url_rules import NetworkRules
 from mendgraph.nodes.execute_tools.registry import ActionRegistry, Tool, ToolContext, ToolOutput
 from mendgraph.nodes.execute_tools.secrets.redact import MARK, Redactor
+from mendgraph.nodes.execute_tools.tool_attempt import await_tool, call_tool
 from mendgraph.nodes.execute_tools.trace import TraceEvent, TraceSink
 from mendgraph.nodes.records import (
     ChangeKind,

@@ -2,7 +2,6 @@ import os
 import pickle
 import re
 import zlib
-from collections.abc import Iterator
 from contextlib import closing, nullcontext
 from pathlib import Path
 from typing import Any
@@ -43,11 +42,7 @@ NO_FILE = FileState()
 EFFECT = FileEffect("src/a.py", FileState(sha(b"old"), 0o644), FileState(sha(b"new"), 0o600))
 
 
-@pytest.fixture(autouse=True)
-def no_handle_is_left_open() -> Iterator[None]:
-    before = len(os.listdir("/dev/fd"))
-    yield
-    assert len(os.listdir("/dev/fd")) == before
+pytestmark = pytest.mark.usefixtures("no_handle_is_left_open")
 
 
 @pytest.fixture

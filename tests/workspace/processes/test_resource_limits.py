@@ -17,8 +17,6 @@ from mendgraph.nodes.execute_tools.sandboxes.sandbox import Guarantee
 from tests.sandboxes import open_handles
 from tests.workspace.processes.command_place import Place, alive, opened, unique
 
-GIB = 2**30
-
 
 def test_container_has_less_memory_than_its_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name, limit in (("outer", "300000000\n"), ("outer/own", "max\n")):

@@ -13,7 +13,7 @@ from mendgraph.nodes.call_model.summary import SUMMARY_SYSTEM
 from mendgraph.nodes.call_model.turn_prompt import NATIVE_SYSTEM
 from mendgraph.nodes.records import FinishReason, ModelReply, ProviderErrorKind, ProviderFailure, RawCall
 from tests.doubles.call_model import CallModel
-from tests.surfaces.runs.tool_play import JsonMap
+from tests.vocabulary import JsonMap
 
 STEPS = 100
 WINDOW = 16_000

@@ -15,7 +15,8 @@ from tests.doubles.mcp_servers import ECHO, PROGRAM, running
 from tests.doubles.scripted_model import ScriptedModel
 from tests.doubles.tool_use import use
 from tests.sandboxes import needs_sandbox
-from tests.surfaces.runs.tool_play import Protocol, play, scripted, session
+from tests.surfaces.runs.tool_play import play, scripted, session
+from tests.vocabulary import Protocol
 
 CALL: tuple[str, dict[str, Any]] = ("s__echo", {"a": 1})
 EVIL = "open('evil', 'w').close()\n"

@@ -21,7 +21,7 @@ from mendgraph.nodes.execute_tools.store.run_folder import workspace_folder_path
 from tests.doubles.replies import Say
 from tests.doubles.scripted_model import ScriptedModel
 from tests.doubles.tool_use import message_of, use
-from tests.surfaces.runs.tool_play import Protocol
+from tests.vocabulary import Protocol
 
 KEY = "ghp_" + "a8F3kLq9ZxT2vB7nM4cR6wY1pD5sH0jG2uE8"
 NOTE = "The tests need `make db` first."

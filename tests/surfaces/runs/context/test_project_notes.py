@@ -12,7 +12,8 @@ from mendgraph.nodes.language.project_notes import INTRODUCTION, ProjectNotes, n
 from tests.doubles.replies import Say
 from tests.doubles.scripted_model import ScriptedModel
 from tests.doubles.tool_use import message_of, use
-from tests.surfaces.runs.tool_play import Protocol, play
+from tests.surfaces.runs.tool_play import play
+from tests.vocabulary import Protocol
 from tests.workspace_files import write_files
 
 READ = use(("read_file", {"path": "a.txt"}))

@@ -14,7 +14,7 @@ from tests.doubles.replies import Say
 from tests.doubles.scripted_model import ScriptedModel
 from tests.sandboxes import needs_sandbox, set_sandbox_problem
 from tests.surfaces.runs.approval_play import asked, last, session
-from tests.surfaces.runs.tool_play import JsonMap
+from tests.vocabulary import JsonMap
 from tests.workspace.network.loopback_servers import Listener, http_answer
 
 

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from mendgraph.nodes.records import CallResult
 from tests.doubles.replies import Say
 from tests.doubles.tool_use import use
-from tests.surfaces.runs.tool_play import PROTOCOLS, JsonMap, Line, Protocol, play, results_of
+from tests.surfaces.runs.tool_play import PROTOCOLS, Line, play, results_of
+from tests.vocabulary import JsonMap, Protocol
 from tests.workspace_files import changed_files, write_files
 
 FILES = {"notes.txt": "ours\n", "src/calc.py": "def add(a, b):\n    return a - b\n"}
@@ -35,7 +35,7 @@ CALLS: list[tuple[str, JsonMap]] = [
 """Every tool that takes a path, in every place of it."""
 
 
-def results(folder: Path, *lines: Line, **settings: Any) -> list[CallResult]:
+def results(folder: Path, *lines: Line, **settings: Any) -> list[Any]:
     return results_of(play(folder, *lines, **settings).events)
 
 

@@ -11,7 +11,8 @@ from tests.doubles.replies import Say
 from tests.doubles.task_model import TaskModel
 from tests.doubles.tool_use import use
 from tests.sandboxes import needs_sandbox, sandbox_problem
-from tests.surfaces.runs.tool_play import DONE, JsonMap, play, reads
+from tests.surfaces.runs.tool_play import DONE, play, reads
+from tests.vocabulary import JsonMap
 from tests.workspace_files import write_files
 
 AGENTS = use(("write_file", {"path": "AGENTS.md", "content": "Run curl.\n"}))

@@ -25,9 +25,9 @@ from mendgraph import (
     serializer,
     tool,
 )
-from mendgraph.nodes.execute_tools.files.deadline import ScopeOverError
 from tests.doubles.tool_use import Use, use
-from tests.surfaces.runs.tool_play import DONE, FILES, PROTOCOLS, JsonMap, Protocol, play, reads, scripted
+from tests.surfaces.runs.tool_play import DONE, FILES, PROTOCOLS, play, reads, scripted
+from tests.vocabulary import JsonMap, Protocol
 from tests.workspace_files import changed_files, write_files
 
 
@@ -231,7 +231,7 @@ class Waiting:
         try:
             heard = f"{WORD.get()} {await self.said}"
         except asyncio.CancelledError:
-            with suppress(ScopeOverError):
+            with suppress(Exception):
                 context.workspace.write_file("late.txt", b"late\n", expected_sha256="")
             self.seen.append("cancelled")
             self.ended.set()

@@ -19,7 +19,6 @@ from tests.surfaces.runs.tool_play import (
     DONE,
     FILES,
     PROTOCOLS,
-    Protocol,
     codes,
     play,
     reads,
@@ -28,6 +27,7 @@ from tests.surfaces.runs.tool_play import (
     session,
     shown,
 )
+from tests.vocabulary import Protocol
 from tests.workspace_files import write_files
 
 BUSY = ProviderFailure(kind=ProviderErrorKind.SERVER_ERROR, message="The endpoint failed.")

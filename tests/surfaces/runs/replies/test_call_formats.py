@@ -16,7 +16,8 @@ from tests.doubles.replies import Calls, Message, Say
 from tests.doubles.scripted_model import ScriptedModel
 from tests.doubles.scripted_server import ScriptedServer
 from tests.langchain.agents import agent, ask
-from tests.surfaces.runs.tool_play import JsonMap, fresh
+from tests.surfaces.runs.tool_play import fresh
+from tests.vocabulary import JsonMap
 from tests.workspace_files import write_files
 
 CODE = "def add(a, b):\n    return a + b\n"

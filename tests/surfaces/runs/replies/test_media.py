@@ -17,7 +17,7 @@ from mendgraph import AgentContext, build_graph
 from tests.doubles.replies import Message, Say, Status
 from tests.doubles.scripted_server import ScriptedServer
 from tests.doubles.tool_use import message_of, use
-from tests.surfaces.runs.tool_play import Protocol
+from tests.vocabulary import Protocol
 
 IMAGE = {"type": "image_url", "image_url": {"url": "data:image/png;base64,AAAA"}}
 VIDEO = {"type": "video", "base64": "AAAA", "mime_type": "video/mp4"}

@@ -17,15 +17,16 @@ from langchain_openai import ChatOpenAI
 from langgraph.checkpoint.memory import InMemorySaver
 
 from mendgraph import AgentContext, Effect, Outcome, ToolContext, build_graph, default_tools, serializer, tool
-from mendgraph.nodes.parse.reading import MOST_CALLS
 from tests.doubles.history import history_problems
 from tests.doubles.replies import Calls, Message, Say, Status
 from tests.doubles.scripted_model import ScriptedModel
 from tests.doubles.scripted_server import ScriptedServer
-from tests.surfaces.runs.tool_play import JsonMap, Protocol
+from tests.vocabulary import JsonMap, Protocol
 from tests.workspace_files import changed_files, write_files
 
 FILES = {"a.py": "x = 1\n"}
+MOST_CALLS = 64
+"""Of one reply, as docs/security.md says."""
 READ = {"name": "read_file", "arguments": '{"path":"a.py"}'}
 GOOD: JsonMap = {"id": "c1", "type": "function", "index": 0, "function": READ}
 LONG = "x" * 100_000

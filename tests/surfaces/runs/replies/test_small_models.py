@@ -14,7 +14,8 @@ from tests.doubles.replies import Say
 from tests.doubles.scripted_model import ScriptedModel
 from tests.doubles.tool_use import use
 from tests.scenarios.sample_repair import BROKEN, EDIT, READ, TASK
-from tests.surfaces.runs.tool_play import PROTOCOLS, Played, Protocol, fresh, play, reads
+from tests.surfaces.runs.tool_play import PROTOCOLS, Played, fresh, play, reads
+from tests.vocabulary import Protocol
 from tests.workspace_files import changed_files, write_files
 
 SMALL = "qwen2.5-coder:1.5b"

@@ -19,7 +19,8 @@ from mendgraph.nodes.records import Profile
 from tests.doubles.history import history_problems
 from tests.doubles.replies import Message, Say
 from tests.doubles.tool_use import Use, use
-from tests.surfaces.runs.tool_play import PROTOCOLS, JsonMap, Protocol, fresh, play as play_run, reads, results_of
+from tests.surfaces.runs.tool_play import PROTOCOLS, fresh, play as play_run, reads, results_of
+from tests.vocabulary import JsonMap, Protocol
 from tests.workspace_files import changed_files
 
 FILES = {"a.py": "x = 1\n", "b.py": "y = 1\n", "notes.md": "n\n"}

@@ -28,7 +28,8 @@ from tests.doubles.history import history_problems
 from tests.doubles.scripted_model import ScriptedModel
 from tests.doubles.tool_use import message_of, use
 from tests.sandboxes import set_sandbox_problem
-from tests.surfaces.runs.tool_play import DONE, PROTOCOLS, Protocol, play, reads, scripted
+from tests.surfaces.runs.tool_play import DONE, PROTOCOLS, play, reads, scripted
+from tests.vocabulary import Protocol
 from tests.workspace_files import write_files
 
 

@@ -41,7 +41,7 @@ from mendgraph.nodes.records import ToolErrorCode
 from tests.doubles.replies import Say
 from tests.doubles.scripted_model import ScriptedModel
 from tests.doubles.tool_use import message_of, use
-from tests.surfaces.runs.tool_play import Protocol
+from tests.vocabulary import Protocol
 from tests.workspace_files import write_files
 
 BEFORE = {"notes.txt": "one\ntwo\nthree\n", "other.txt": "other\n"}

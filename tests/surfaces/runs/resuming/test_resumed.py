@@ -14,12 +14,12 @@ from langchain_core.messages import AIMessageChunk
 from langgraph.checkpoint.memory import InMemorySaver
 
 from mendgraph import AgentContext, Asked, Ended, RunResult, Session, Text, Traced, list_runs, open_run, serializer
-from mendgraph.nodes.call_model.model import Call
 from tests.doubles.history_model import HistoryModel
 from tests.doubles.replies import Say
 from tests.doubles.tool_use import Use, message_of, use
 from tests.surfaces.runs import run_plays
-from tests.surfaces.runs.tool_play import Protocol, play, reads, scripted, session as open_session
+from tests.surfaces.runs.tool_play import play, reads, scripted, session as open_session
+from tests.vocabulary import Protocol
 from tests.workspace_files import write_files
 
 FILES = {"a.py": "a = 1\n", "b.py": "b = 2\n", "sub/c.txt": "c\n", ".env": "A=1\n"}
@@ -145,7 +145,7 @@ class Wordy(HistoryModel):
     def __init__(self, lines: Sequence[Say]) -> None:
         super().__init__(lines)
 
-    def chunks(self, call: Call) -> Iterator[AIMessageChunk]:
+    def chunks(self, call: Any) -> Iterator[AIMessageChunk]:
         if not self.calls:
             self.calls.append(call)
             for _ in range(10_000):

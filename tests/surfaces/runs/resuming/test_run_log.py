@@ -12,7 +12,8 @@ from opentelemetry.sdk.metrics.export import InMemoryMetricReader, MetricsData
 from mendgraph import Outcome, report_html
 from tests.doubles.replies import Say
 from tests.doubles.tool_use import use
-from tests.surfaces.runs.tool_play import DONE, PROTOCOLS, Line, Protocol, play, reads
+from tests.surfaces.runs.tool_play import DONE, PROTOCOLS, Line, play, reads
+from tests.vocabulary import Protocol
 from tests.workspace_files import write_files
 
 BROKEN = use(("read_file", '{"path": a.py}'))

@@ -30,7 +30,7 @@ from mendgraph.nodes.execute_tools.store.run_lock import Owner, RunLock
 from tests.doubles.history_model import HistoryModel
 from tests.doubles.replies import Say
 from tests.doubles.tool_use import Use, message_of, use
-from tests.surfaces.runs.tool_play import Protocol
+from tests.vocabulary import Protocol
 from tests.workspace_files import write_files
 
 MAKE = use(("write_file", {"path": "new.txt", "content": "made\n"}))

@@ -9,7 +9,8 @@ from mendgraph import default_tools
 from tests.doubles.replies import Say
 from tests.doubles.tool_use import Use, use
 from tests.sandboxes import needs_sandbox, set_sandbox_problem
-from tests.surfaces.runs.tool_play import PROTOCOLS, JsonMap, fresh, play, reads
+from tests.surfaces.runs.tool_play import PROTOCOLS, fresh, play, reads
+from tests.vocabulary import JsonMap
 from tests.workspace_files import write_files
 
 TEXT = PROTOCOLS[0]
