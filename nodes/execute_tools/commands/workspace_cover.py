@@ -104,7 +104,8 @@ class ContentRule:
             return True
 
 
-def _never(*_: object) -> bool:
+def never(*_: object) -> bool:
+    """A rule that applies to nothing."""
     return False
 
 
@@ -112,9 +113,9 @@ def find_cover(
     root_fd: int,
     denied: NameRule,
     deadline: float,
-    denied_content: EntryRule = _never,
+    denied_content: EntryRule = never,
     protected: Sequence[str] = (),
-    guarded: NameRule = _never,
+    guarded: NameRule = never,
 ) -> Cover | ToolError:
     """The names to cover now; TIMEOUT at `deadline` (of the monotonic clock), UNAVAILABLE where there are too many.
 

@@ -166,9 +166,8 @@ class _TreeCopy:
             if name in update.names.hidden:
                 continue
 
-            with suppress(
-                FileNotFoundError, PermissionError
-            ):  # it was just removed, or programs may not read it either
+            # It was just removed, or programs may not read it either.
+            with suppress(FileNotFoundError, PermissionError):
                 if entry.is_symlink() or entry.is_file(follow_symlinks=False):
                     self._update_file(original, copy, entry, name, update)
                 elif entry.is_dir(follow_symlinks=False):

@@ -88,9 +88,10 @@ def forms_of(values: Iterable[str]) -> tuple[str, ...]:
             continue
 
         forms.update(_encoded_forms(value))
-        lines = [line.strip() for line in value.splitlines()]
-        if len(lines) > 1:
-            forms.update(line for line in lines if len(line) >= SHORTEST_LINE and is_findable(line))
+        lines = value.splitlines()
+        for line in map(str.strip, lines if len(lines) > 1 else ()):
+            if len(line) >= SHORTEST_LINE and is_findable(line):
+                forms.add(line)
 
     return tuple(sorted(forms - {""}, key=lambda form: (-len(form), form)))
 
@@ -249,8 +250,7 @@ class Redactor:
 
         spans: list[Span] = []
         for form in self.forms:
-            if form in text:
-                spans += [(match.start(), match.start() + len(form)) for match in re.finditer(_overlapping(form), text)]
+            spans += _occurrences(form, text)
 
         has_link = _LINK.search(text) is not None
         if not has_link and len(text) < shapes.SHORTEST_TOKEN:
@@ -407,9 +407,12 @@ def _without_passwords(value: Iterable[Any], kind: _Kind) -> list[Any]:
     return masked
 
 
-def _overlapping(form: str) -> str:
-    """An expression that matches at each start of the form, also inside of another occurrence."""
-    return f"(?={re.escape(form)})"
+def _occurrences(form: str, text: str) -> Iterator[Span]:
+    """The spans of a form in the text, also of occurrences that overlap."""
+    start = text.find(form)
+    while start >= 0:
+        yield start, start + len(form)
+        start = text.find(form, start + 1)
 
 
 def _partial_start(text: str, form: str) -> int:

@@ -178,7 +178,9 @@ _COMMANDS: Final[tuple[tuple[str, str, str, str], ...]] = (
 """Programs, their options for passwords, what separates option and password, and the password. Source: manuals."""
 
 _T = "[A-Za-z0-9_-]"
+"""A sign of a token."""
 _N = "[A-Za-z0-9]"
+"""A letter or a digit (number)."""
 _END = "(?![A-Za-z0-9])"
 _WORD = _word_start(signs="A-Za-z0-9")
 _NUMBER = _word_start(signs="0-9")
