@@ -47,13 +47,13 @@ WITHOUT: dict[str, tuple[tuple[str, Any], ...]] = {
         (f"{TOOLS}.block_edits.read_request", lambda *_: ReadRequest()),
         (f"{EDITS}.definitions.asked_edits", lambda *_: AskedEdits()),
     ),
-    "given_names": ((f"{EDITS}.asked_edits._given_names", lambda *_: {}),),
+    "given_names": ((f"{EDITS}.asked_edits._renamed_in_block", lambda *_: {}),),
     "file_alone": ((f"{PROMPT}._stuck_file", lambda *_: None),),
     "expectations": ((f"{HINTS}.RequestChecks.unfinished_requests", lambda *_: []),),
     "listed_files": ((f"{HINTS}.RequestChecks.left_undone", lambda *_: ""),),
     "moves": (("mendgraph.nodes.language.request._moves", lambda *_: ()),),
     "elisions": ((f"{EDITS}.definitions.elision_in", lambda *_: ""),),
-    "kept_documentation": ((f"{EDITS}.definitions._is_shortened", lambda *_: False),),
+    "kept_documentation": ((f"{EDITS}.definitions.is_shortened", lambda *_: False),),
     "unasked": ((f"{EDITS}.definitions._Merge.subjects", frozenset()),),
     "imports": ((f"{TOOLS}.block_edits.with_imports", lambda text, *_: text),),
     "imports_beside": ((f"{TOOLS}.block_edits._modules", lambda *_: {}),),
@@ -61,7 +61,8 @@ WITHOUT: dict[str, tuple[tuple[str, Any], ...]] = {
     "strings_below": ((f"{EVIDENCE}.examples.string_of", lambda *_: None),),
     "examples_in_words": ((f"{EVIDENCE}.examples._in_words", lambda *_: ()),),
     "own_examples": tuple(
-        (f"{place}.brought", lambda *_: frozenset()) for place in (f"{EVIDENCE}.evidence_gate", f"{TOOLS}.checking")
+        (f"{place}.added_by_turn", lambda *_: frozenset())
+        for place in (f"{EVIDENCE}.evidence_gate", f"{TOOLS}.checking")
     ),
     "pasted_output": (
         (f"{PROMPT}.parted", lambda request: (request, "")),

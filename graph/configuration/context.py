@@ -501,26 +501,28 @@ class AgentContext(Record):
 
         A model that has no native `tools` is talked to in text; one that was set up so `thinks` before it answers.
         """
-        known = find_profile(model)
+        family = find_profile(model)
 
         if self.protocol == "auto":
-            protocol = known.protocol
+            protocol = family.protocol
         else:
             protocol = Protocol(self.protocol)
 
-        protocol = protocol if tools else Protocol.TEXT
+        if not tools:
+            protocol = Protocol.TEXT
+
         if self.edit_form == "auto":
-            form = EditForm.BLOCKS if known.small else EditForm.REPLACE
+            form = EditForm.BLOCKS if family.small else EditForm.REPLACE
         else:
             form = EditForm(self.edit_form)
-        loose = self.edit_form == "auto" and (known.small or protocol is Protocol.TEXT)
+        loose = self.edit_form == "auto" and (family.small or protocol is Protocol.TEXT)
         return Profile(
             protocol=protocol,
             edit_form=form,
             embedded=embedded,
-            small=known.small,
+            small=family.small,
             steps_down=loose and form is EditForm.REPLACE,
-            reasoning=thinks or known.reasoning or self.reasoning_effort not in (None, "none"),
+            reasoning=thinks or family.reasoning or self.reasoning_effort not in (None, "none"),
         )
 
     def limits(self, profile: Profile | None = None) -> RunLimits:
@@ -594,7 +596,7 @@ class AgentContext(Record):
 
 
 SETTINGS: Mapping[str, Setting] = {
-    name: next(each for each in field.metadata if isinstance(each, Setting))
+    name: next(entry for entry in field.metadata if isinstance(entry, Setting))
     for name, field in AgentContext.model_fields.items()
 }
-"""What else there is to know of each field."""
+"""The metadata of each field."""

@@ -20,7 +20,8 @@ from pydantic import BaseModel, ValidationError
 from mendgraph.graph.langchain.replies import ReplyAssembly
 from mendgraph.graph.langchain.wrapped_models import LIMIT_FIELDS
 from mendgraph.nodes import records
-from mendgraph.nodes.execute_tools.registry import describe_errors, effect_by_name
+from mendgraph.nodes.execute_tools.action_names import effect_by_name
+from mendgraph.nodes.execute_tools.registry import describe_errors
 from mendgraph.nodes.guard.policy import refuse_repeat
 from mendgraph.nodes.heal.corrective_prompt import DEFAULT_SELF_HEALING_CONFIG, SelfHealingConfig
 from mendgraph.nodes.heal.node import heal

@@ -420,7 +420,7 @@ def decide_open_changes(journal: Journal, workspace: str) -> tuple[Recovered, ..
 def _opened(stack: ExitStack, folder: str, workspace: str, sink: TraceSink) -> Journal | ToolError:
     """The journal, open until `stack` ends, after every change that was cut off has been decided."""
     try:
-        journal = stack.enter_context(Journal(folder).held())
+        journal = stack.enter_context(Journal(folder).connected())
     except StoreError as error:
         return ToolError(code=ToolErrorCode.IO_ERROR, message=str(error))
 

@@ -144,7 +144,7 @@ def file_diff(path: str, before: bytes | None, after: bytes | None, *, whole: bo
     except UnicodeDecodeError:
         return None
 
-    return unified_diff(path, old, new, whole=whole)
+    return unified_diff(path, old, new, complete=whole)
 
 
 def _net_diff(changes: list[FileChange], kept: Callable[[str, str], bytes | None]) -> str:

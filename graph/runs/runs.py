@@ -21,6 +21,7 @@ from mendgraph.nodes.execute_tools.files.change_records import FileEffect
 from mendgraph.nodes.execute_tools.files.sandbox import StrPath, check_workspace
 from mendgraph.nodes.execute_tools.files.workspace import FileContent, Workspace
 from mendgraph.nodes.execute_tools.journal import restoring
+from mendgraph.nodes.execute_tools.journal.applying import apply_again
 from mendgraph.nodes.execute_tools.journal.journal import Journal
 from mendgraph.nodes.execute_tools.store.database import StoreError
 from mendgraph.nodes.execute_tools.store.run_folder import copy_artifacts
@@ -183,7 +184,7 @@ def run_diffs(
             return journaled
 
         files = judged_workspace(str(check_workspace(workspace)), rules)
-        with Journal(store.folder).held() as journal:
+        with Journal(store.folder).connected() as journal:
             if attempt and (undone := restoring.taken_back(journal, journaled)):
                 return tuple(_undone_diff(journal, files, effect) for effect in undone)
 
@@ -266,7 +267,7 @@ def apply_run(
     def apply(store: Store, root: str) -> tuple[restoring.RestoredFile, ...] | ToolError:
         if isinstance(journaled := _journaled(store, run), ToolError):
             return journaled
-        return restoring.apply_again(Journal(store.folder), judged_workspace(root, rules), journaled)
+        return apply_again(Journal(store.folder), judged_workspace(root, rules), journaled)
 
     return with_store_alone(workspace, "mendgraph apply", apply)
 
@@ -399,7 +400,7 @@ def _listed(store: Store, records: Iterable[RunRecord]) -> tuple[ListedRun, ...]
         files = sorted({effect.path for change in journal.changes_of(record.run_id) for effect in change.effects})
         return ListedRun(**written, standing=_standing(store, record, at_work), files=tuple(files))
 
-    with Journal(store.folder).held() as journal:
+    with Journal(store.folder).connected() as journal:
         return tuple(listed(record, journal) for record in records)
 
 

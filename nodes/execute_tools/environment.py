@@ -19,7 +19,7 @@ from inspect import isawaitable, iscoroutinefunction
 from math import inf
 from typing import Any, Final
 
-from mendgraph.nodes.execute_tools import call_policy
+from mendgraph.nodes.execute_tools import action_names, call_policy
 from mendgraph.nodes.execute_tools.engine import Engine, EngineConfig
 from mendgraph.nodes.execute_tools.files.deadline import CancellationScope, call_within, monotonic_ms, monotonic_s
 from mendgraph.nodes.execute_tools.files.sandbox import PathAccess, PathSandbox, extension_denial
@@ -29,12 +29,6 @@ from mendgraph.nodes.execute_tools.network.url_rules import names_target, parse_
 from mendgraph.nodes.execute_tools.plain_values import comparable, json_like, without_known
 from mendgraph.nodes.execute_tools.policy.alerts import Vitals, observe_tool
 from mendgraph.nodes.execute_tools.registry import (
-    FILE_NAMES,
-    GOING_OUT,
-    LISTING,
-    READING,
-    TEXT_WRITING,
-    WRITING,
     Action,
     ActionError,
     ActionRegistry,
@@ -44,8 +38,6 @@ from mendgraph.nodes.execute_tools.registry import (
     ToolOutput,
     Validator,
     action_value,
-    declared_effect,
-    effect_by_name,
     no_workspace,
 )
 from mendgraph.nodes.execute_tools.secrets.redact import PLACEHOLDER, Redactor
@@ -284,7 +276,7 @@ class Environment:
 
     def _permitted(self, request: _Request) -> dict[str, Any]:
         """The arguments that the action gets; what is refused raises."""
-        effect = declared_effect(request.action) or effect_by_name(request.name)
+        effect = action_names.declared_effect(request.action) or action_names.effect_by_name(request.name)
         self._permit(Tool(request.name, request.name, OpenArguments, effect, lambda *_: None))
         args = dict(request.args) if self._actions is None else self._actions.normalised(request.name, request.args)
         return self._prepare_args(request.name, args)
@@ -312,15 +304,15 @@ class Environment:
 
     def _prepare_args(self, action_name: str, args: dict[str, Any]) -> dict[str, Any]:
         """Paths made safe, contents, addresses and the action's own validator heeded; what is refused raises."""
-        for field in FILE_NAMES if action_name in READING | WRITING else ():
+        for field in action_names.FILE_NAMES if action_name in action_names.READING | action_names.WRITING else ():
             if field in args:
                 args[field] = self._safe_path(args[field])
                 into_folder = action_name == "move_file" and field in {"target", "directory"}
-                if action_name not in LISTING and not (into_folder and os.path.isdir(args[field])):
+                if action_name not in action_names.LISTING and not (into_folder and os.path.isdir(args[field])):
                     self._check_extension(args[field])
-        if action_name in TEXT_WRITING and not isinstance(args.get("content"), str):
+        if action_name in action_names.TEXT_WRITING and not isinstance(args.get("content"), str):
             raise ValueError("Missing or invalid 'content' for write/append operation.")
-        if action_name in GOING_OUT:
+        if action_name in action_names.GOING_OUT:
             if not self.allow_net:
                 raise PermissionError("Network access is disabled in this Environment.")
             url = args.get("url")
@@ -376,9 +368,9 @@ class Environment:
         The call's arguments only tell the policy whether something in them stands for a secret.
         """
         name = _name_of(action)
-        effect = declared_effect(action)
-        remote = name in GOING_OUT
-        tool = Tool(name, name, OpenArguments, effect or effect_by_name(name), attempt, remote=remote)
+        effect = action_names.declared_effect(action)
+        remote = name in action_names.GOING_OUT
+        tool = Tool(name, name, OpenArguments, effect or action_names.effect_by_name(name), attempt, remote=remote)
         rules = replace(self._rules, timeouts={}, retries=self._retries(name, effect))
         engine = Engine(
             ActionRegistry([tool]),
@@ -410,7 +402,11 @@ class Environment:
         )
         run = in_loop if is_async else lambda context, _: call(context)
         return Tool(
-            action.name, action.name, OpenArguments, declared_effect(action) or effect_by_name(action.name), run
+            action.name,
+            action.name,
+            OpenArguments,
+            action_names.declared_effect(action) or action_names.effect_by_name(action.name),
+            run,
         )
 
     def _context_of(self, action: Action) -> ToolContext:
@@ -498,7 +494,7 @@ class Environment:
     def _retries(self, name: str, effect: Effect | None) -> call_policy.RetryPolicy:
         """A timeout leaves open what was done: what is known to change something is not done again. Source: spec 4."""
         if effect is None:
-            changing = name in WRITING | {"http_post"}
+            changing = name in action_names.WRITING | {"http_post"}
         else:
             changing = effect in CHANGING
         named = self.retry_exceptions

@@ -9,11 +9,12 @@ from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, 
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from math import inf
-from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, Protocol, TypeAlias, TypeGuard, overload
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Protocol, TypeAlias, TypeGuard, overload
 
 import orjson
 from pydantic import AliasChoices, BaseModel, ConfigDict, Field, ValidationError
 
+from mendgraph.nodes.execute_tools.action_names import FILE_NAMES, READING, WRITING, declared_effect, effect_by_name
 from mendgraph.nodes.execute_tools.commands.commands import Commands
 from mendgraph.nodes.execute_tools.evidence.checks import Checks, RanTests
 from mendgraph.nodes.execute_tools.files.deadline import CancellationScope
@@ -356,32 +357,6 @@ def no_workspace() -> Workspace:
     """For tools that run without one: nothing in it may be used."""
     denial = ToolError(code=ToolErrorCode.PERMISSION_DENIED, message="There is no workspace here.")
     return Workspace("/", lambda *_: denial)
-
-
-FILE_NAMES: Final = ("file_name", "filename", "path", "target", "directory")
-"""Arguments of file actions that are paths."""
-LISTING: Final = frozenset({"list_files", "list_directory", "glob_files", "search_files"})
-READING: Final = LISTING | {"read_file", "search_in_file", "file_info"}
-TEXT_WRITING: Final = frozenset({"write_file", "append_file"})
-WRITING: Final = TEXT_WRITING | {"edit_file", "multi_edit", "delete_file", "move_file", "create_file"}
-GOING_OUT: Final = frozenset({"http_get", "http_post", "fetch_url"})
-"""Names of actions that say what they do. Source: spec 4."""
-
-
-def effect_by_name(action: str) -> Effect:
-    """What an action of this name does; one that is not known counts as changing the world."""
-    if action in READING:
-        return Effect.READ
-    if action in {"http_get", "fetch_url"}:
-        return Effect.NETWORK
-
-    return Effect.WRITE
-
-
-def declared_effect(action: object) -> Effect | None:
-    """The effect that an action declares, None where it declares none."""
-    effect = getattr(action, "effect", None)
-    return effect if isinstance(effect, Effect) else None
 
 
 def is_action(value: object) -> TypeGuard[Action]:

@@ -4,7 +4,9 @@ A row is `| clause | what the document says | tests | verdict |`. The tests are 
 `exact`, or `stricter: ...` or `other: ...` with the reason.
 """
 
+import ast
 import re
+from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 

@@ -39,6 +39,9 @@ class Documented(document_4.Environment):
             raise error.__context__ or error from None
 
 
+BOTH: tuple[type[Any], type[Any]] = Environment, Documented
+
+
 class Action:
     """Raises one error after the other, then gives back what it was given."""
 
@@ -281,11 +284,10 @@ def test_retries_are_those_that_were_made() -> None:
 
 def test_result_and_record_have_the_documents_fields_in_order_and_whole_milliseconds() -> None:
     """Behind them stands the type of the error, which the document proposes to add."""
-    for errors in ((), (RuntimeError("broken"),)):
+    failures: list[tuple[BaseException, ...]] = [(), (RuntimeError("broken"),)]
+    for errors in failures:
         records: list[Arguments] = []
-        ours, theirs = (
-            made(logger=records.append).execute_action(Action("add", errors), {}) for made in (Environment, Documented)
-        )
+        ours, theirs = (made(logger=records.append).execute_action(Action("add", errors), {}) for made in BOTH)
         assert list(ours) == [*theirs, "error_type"]
         assert list(records[0]) == [*records[1], "error_type"]
         assert type(ours["ms"]) is type(theirs["ms"]) is type(records[0]["ms"]) is int

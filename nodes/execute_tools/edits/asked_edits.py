@@ -25,7 +25,7 @@ from mendgraph.nodes.execute_tools.edits.python_text import (
     reduced_import,
 )
 from mendgraph.nodes.execute_tools.files.text_files import to_unix
-from mendgraph.nodes.language.request import module_of, read_request
+from mendgraph.nodes.language.request import Request, module_of, read_request
 
 _BUILTINS: Final = frozenset(dir(builtins))
 _EXAMPLE: Final = re.compile(r"\s*(?:>>>|\.\.\.)[ \t]")
@@ -51,17 +51,17 @@ class Rename(NamedTuple):
 
 @dataclass(frozen=True)
 class AskedEdits:
-    """What is to be done to the file beside the merge."""
+    """The renames and deletions that the request adds to the merge."""
 
     renames: tuple[Rename, ...] = ()
     deletions: frozenset[str] = frozenset()
 
 
 class Merged(NamedTuple):
-    """The new text, the names that changed in it, and what of the block was left aside.
+    """The new text, the names that changed in it, and the statements of the block that were ignored.
 
-    What the request asked for beside: `deleted` names, the number of uses that were renamed, and where a deleted or
-    renamed name is `still` used.
+    Of the request: the `deleted` names, the number of uses that were renamed, and where a deleted or renamed name is
+    `still` used.
     """
 
     text: str
@@ -75,80 +75,110 @@ class Merged(NamedTuple):
 def asked_edits(source: PythonText, block: PythonText, task: str, path: str, there: Collection[str] = ()) -> AskedEdits:
     """The deletions and renames that the task asks for and this block, for the file at `path`, carries out.
 
-    What is moved to another file goes where it is `there`, or the block says `del`, imports it, or has all the rest of
-    the file. What the block imports anew takes the place of the file's own, where the task speaks of it. A task about
-    names renames what the block gives another name, with nothing else changed, where it speaks of both.
+    A definition that is moved to another file goes where it is `there`, or the block says `del`, imports it, or has all
+    other definitions of the file. What the block imports anew replaces the file's definition of the same name, where
+    the task names it. A task about names renames what the block gives another name, with nothing else changed, where it
+    names both.
     """
     request = read_request(task)
-    news = imports_of(block)
-    pairs = {**(_given_names(source, block, task) if request.names and not request.creates else {}), **request.renames}
-    renames = tuple(rename for old, new in pairs.items() if (rename := _rename(source, block, old, new)))
+    new_names: dict[str, str] = {}
+    if request.names and not request.creates:
+        new_names = _renamed_in_block(source, block, task)
+
+    renames: list[Rename] = []
+    for old, new in {**new_names, **request.renames}.items():
+        rename = _rename(source, block, old, new)
+        if rename is not None:
+            renames.append(rename)
+
     names = {unit.name for unit in named_units(source)}
-    names_to_delete = request.deletions(names, path) - {rename.name for rename in renames}
-    mentioned = {*del_names(block.units), *(alias.name.rpartition(".")[2] for _, alias in news)}
-    others = {name for name in names - names_to_delete if "." not in name} - {unit.name for unit in named_units(block)}
-    unsaid = {move.name for move in request.moves if others and mentioned.isdisjoint({move.name, module_of(move.new)})}
-    imported = {alias.asname or alias.name for node, alias in news if isinstance(node, ast.ImportFrom)}
-    imported -= {alias.asname or alias.name for _, alias in imports_of(source)}
-    names_to_delete |= names & imported & {*re.findall(r"\w+", task)}
+    deletions = set(request.deletions(names, path)).difference(rename.name for rename in renames)
+    unconfirmed = _unconfirmed_moves(source, block, request, deletions)
+    deletions |= names & _new_imports(source, block) & set(re.findall(r"\w+", task))
+    deletions -= _redefined(source, block, deletions) | unconfirmed
 
-    return AskedEdits(
-        renames, frozenset(names_to_delete - _held(source, block, names_to_delete) - unsaid | names.intersection(there))
-    )
+    return AskedEdits(tuple(renames), frozenset(deletions | names.intersection(there)))
 
 
-def _given_names(source: PythonText, block: PythonText, task: str) -> dict[str, str]:
+def _unconfirmed_moves(source: PythonText, block: PythonText, request: Request, deletions: Collection[str]) -> set[str]:
+    """The definitions that the request moves away and the block does not: it is silent of them, and of others too."""
+    in_block = {unit.name for unit in named_units(block)}
+    mentioned = set(del_names(block.units))
+    mentioned.update(alias.name.rpartition(".")[2] for _, alias in imports_of(block))
+
+    for unit in named_units(source):
+        if "." not in unit.name and unit.name not in deletions and unit.name not in in_block:
+            return {move.name for move in request.moves if mentioned.isdisjoint({move.name, module_of(move.new)})}
+
+    return set()
+
+
+def _new_imports(source: PythonText, block: PythonText) -> set[str]:
+    """The names that `from` imports of the block bind and no import of the file does."""
+    names = {alias.asname or alias.name for node, alias in imports_of(block) if isinstance(node, ast.ImportFrom)}
+    return names.difference(alias.asname or alias.name for _, alias in imports_of(source))
+
+
+def _renamed_in_block(source: PythonText, block: PythonText, task: str) -> dict[str, str]:
+    """The new names of definitions that the block repeats under another name, where the task names both."""
+    words = set(re.findall(r"\w+", task))
     olds = named_units(source)
     news = named_units(block)
-    words = {*re.findall(r"\w+", task)}
     old_names = {old.name for old in olds}
     new_names = {new.name for new in news}
-    lost = [old for old in olds if old.name not in new_names and old.last in words]
-    added = [new for new in news if new.name not in old_names and new.last in words]
+    names: dict[str, str] = {}
 
-    return {
-        unit.last: new.last
-        for unit in lost
-        for new in added
-        if re.sub(rf"\b{unit.last}\b", new.last, unit.unit.meaning) == new.unit.meaning
-    }
+    for old in olds:
+        if old.name in new_names or old.last not in words:
+            continue
+
+        for new in news:
+            if new.name in old_names or new.last not in words:
+                continue
+            if re.sub(rf"\b{old.last}\b", new.last, old.unit.meaning) == new.unit.meaning:
+                names[old.last] = new.last
+
+    return names
 
 
 def definition_text(text: str, name: str) -> str:
     """All definitions of a name at the top of a text, with their comments, below the imports that they use; or ""."""
     code = read_python(to_unix(text))
     if isinstance(code, SyntaxProblem):
-        units = []
-    else:
-        units = [unit.unit for unit in named_units(code) if unit.name == name]
-
-    if isinstance(code, SyntaxProblem) or not units:
         return ""
 
-    name_ids = {
-        node.id
-        for unit in units
-        for unit_node in unit.nodes
-        for node in ast.walk(unit_node)
-        if isinstance(node, ast.Name)
-    }
-    needed_imports = (
-        (node, alias) for node, alias in imports_of(code) if (alias.asname or alias.name.partition(".")[0]) in name_ids
-    )
-    lines = (line for unit in units for line in code.lines[code.head(unit) - 1 : code.tail(unit)])
+    units = [named.unit for named in named_units(code) if named.name == name]
+    if not units:
+        return ""
 
-    return "\n".join([*(reduced_import(node, [alias]) for node, alias in needed_imports), "", ""]) + "".join(lines)
+    used: set[str] = set()
+    lines: list[str] = []
+
+    for unit in units:
+        lines += code.lines[code.head(unit) - 1 : code.tail(unit)]
+        for statement in unit.nodes:
+            used.update(node.id for node in ast.walk(statement) if isinstance(node, ast.Name))
+
+    imports: list[str] = []
+    for node, alias in imports_of(code):
+        if (alias.asname or alias.name.partition(".")[0]) in used:
+            imports.append(reduced_import(node, [alias]))
+
+    return "\n".join([*imports, "", ""]) + "".join(lines)
 
 
 def block_to_merge(block: PythonText, asked: AskedEdits) -> PythonText:
-    """The block without what only says that a name is to go: `del NAME`, and a definition without a body."""
-    lasts = {name.rpartition(".")[2] for name in asked.deletions}
+    """The block without the units that only delete a name: `del NAME`, and a definition without a body."""
+    deleted = {name.rpartition(".")[2] for name in asked.deletions}
+    units: list[Unit] = []
 
-    def says_it(unit: Unit) -> bool:
-        dels = del_names([unit])
-        return (unit.key in lasts and is_stub(unit.node)) or (bool(dels) and lasts.issuperset(dels))
+    for unit in block.units:
+        names = del_names([unit])
+        is_deletion = (bool(names) and deleted.issuperset(names)) or (unit.key in deleted and is_stub(unit.node))
+        if not is_deletion:
+            units.append(unit)
 
-    return replace(block, units=tuple(unit for unit in block.units if not says_it(unit)))
+    return replace(block, units=tuple(units))
 
 
 def with_new_names(source: PythonText, asked: AskedEdits) -> PythonText:
@@ -172,8 +202,8 @@ def with_new_names(source: PythonText, asked: AskedEdits) -> PythonText:
 def carry_out(text: str, asked: AskedEdits) -> Merged:
     """Rename the uses and delete the definitions in the merged text."""
     count = 0
-    still = []
-    deleted = []
+    still: list[str] = []
+    deleted: list[str] = []
 
     for rename in asked.renames:
         if "." not in rename.name:
@@ -188,58 +218,83 @@ def carry_out(text: str, asked: AskedEdits) -> Merged:
             text = shorter
             deleted.append(name)
 
-    still += (remaining_use for name in deleted for remaining_use in _still(text, name))
+    for name in deleted:
+        still += _still(text, name)
+
     return Merged(text, deleted=tuple(deleted), renamed_uses=count, still=tuple(still))
 
 
 def del_names(units: Iterable[Unit]) -> list[str]:
     """The names that `del` statements among them delete."""
-    nodes = (node for unit in units for node in unit.nodes if isinstance(node, ast.Delete))
-    return [target.id for node in nodes for target in node.targets if isinstance(target, ast.Name)]
+    names: list[str] = []
+
+    for unit in units:
+        for node in unit.nodes:
+            if isinstance(node, ast.Delete):
+                names += [target.id for target in node.targets if isinstance(target, ast.Name)]
+
+    return names
 
 
-def _held(source: PythonText, block: PythonText, asked: Collection[str]) -> set[str]:
-    """Those of the names that the block gives a new text, be it as a method outside of its class."""
+def _redefined(source: PythonText, block: PythonText, names: Collection[str]) -> set[str]:
+    """Those of the names that the block gives a new text, also as a method outside of its class."""
     old = {(unit.name, unit.unit.meaning) for unit in named_units(source)}
-    new_units = (unit for unit in named_units(block) if (unit.name, unit.unit.meaning) not in old)
-    units = [named for named in new_units if not is_stub(named.unit.node)]
-    full = {unit.name for unit in units}
-    alone = {unit.name for unit in units if unit.home is None}
+    defined: set[str] = set()
+    without_class: set[str] = set()
 
-    return {name for name in asked if name in full or ("." in name and name.rpartition(".")[2] in alone)}
+    for unit in named_units(block):
+        if (unit.name, unit.unit.meaning) in old or is_stub(unit.unit.node):
+            continue
+
+        defined.add(unit.name)
+        if unit.home is None:
+            without_class.add(unit.name)
+
+    return {name for name in names if name in defined or ("." in name and name.rpartition(".")[2] in without_class)}
 
 
 def _rename(source: PythonText, block: PythonText, old: str, new: str) -> Rename | None:
-    """A definition, a member of the one class that has any, or else an import, which the block calls anew."""
+    """The rename of a definition, of a member of the one class that has any, or else of an import, by the block."""
     olds = named_units(source)
     news = named_units(block)
-    matches = [unit for unit in olds if unit.name == old] or [candidate for candidate in olds if candidate.last == old]
-    homes = {unit.home.key if unit.home else "" for unit in matches}
+    matches = [unit for unit in olds if unit.name == old]
+    if not matches:
+        matches = [unit for unit in olds if unit.last == old]
 
+    homes = {unit.home.key if unit.home else "" for unit in matches}
     if any(unit.last == old for unit in news) or len(homes) > 1:
         return None
     if not matches:
         return _renamed_import(source, block, old, new)
 
-    names = {f"{home}.{new}" for home in homes if home} | {new}
+    names = {new}
+    for home in homes:
+        if home:
+            names.add(f"{home}.{new}")
+
     is_defined = any(unit.name in names for unit in news)
     if not is_defined or any(unit.name in names for unit in olds):
         return None
 
-    return Rename(matches[0].name, new, tuple((unit.unit.node.lineno, unit.unit.node.col_offset) for unit in matches))
+    places = tuple((unit.unit.node.lineno, unit.unit.node.col_offset) for unit in matches)
+    return Rename(matches[0].name, new, places)
 
 
 def _renamed_import(source: PythonText, block: PythonText, old: str, new: str) -> Rename | None:
-    imports = imports_of(source)
-    matches = [(node, alias) for node, alias in imports if alias.name == old and isinstance(node, ast.ImportFrom)]
-    bound = {alias.asname or alias.name.partition(".")[0] for _, alias in imports}
+    matches: list[tuple[ast.ImportFrom, ast.alias]] = []
+    bound = {unit.name for unit in named_units(source)}
 
-    if len(matches) != 1 or new in bound | {unit.name for unit in named_units(source)}:
+    for node, alias in imports_of(source):
+        bound.add(alias.asname or alias.name.partition(".")[0])
+        if alias.name == old and isinstance(node, ast.ImportFrom):
+            matches.append((node, alias))
+
+    if len(matches) != 1 or new in bound:
         return None
 
     [(node, alias)] = matches
-    is_given = any(alias.name == new for _, alias in imports_of(block)) or uses_of("".join(block.lines), new)
-    if not is_given or getattr(node, "module", "") in sys.stdlib_module_names:
+    is_used = any(imported.name == new for _, imported in imports_of(block)) or uses_of("".join(block.lines), new)
+    if not is_used or node.module in sys.stdlib_module_names:
         return None
 
     return Rename(old, new, ((alias.lineno, alias.col_offset),))
@@ -247,8 +302,14 @@ def _renamed_import(source: PythonText, block: PythonText, old: str, new: str) -
 
 def imports_of(text: PythonText) -> list[tuple[ast.Import | ast.ImportFrom, ast.alias]]:
     """What a text imports at its top, with the statements."""
-    nodes = (unit.node for unit in text.units if unit.kind is UnitKind.IMPORT)
-    return [(node, alias) for node in nodes if isinstance(node, ast.Import | ast.ImportFrom) for alias in node.names]
+    imports: list[tuple[ast.Import | ast.ImportFrom, ast.alias]] = []
+
+    for unit in text.units:
+        node = unit.node
+        if unit.kind is UnitKind.IMPORT and isinstance(node, ast.Import | ast.ImportFrom):
+            imports += [(node, alias) for alias in node.names]
+
+    return imports
 
 
 # --- Uses of a name
@@ -277,27 +338,36 @@ def rename_uses(source: str, old: str, new: str) -> tuple[str, int]:
 def uses_of(source: str, name: str) -> tuple[int, ...]:
     """The lines of a Python text on which a bare name, or a whole string, is called so; of `A.b`, an attribute `b`."""
     tree = parse(source)
-    nodes = [] if isinstance(tree, SyntaxProblem) else [*ast.walk(tree)]
-    if any(isinstance(node, ast.alias) and name in {node.name, node.asname} for node in nodes):
-        return ()  # what it imports is another one
+    if isinstance(tree, SyntaxProblem):
+        return ()
 
     last = name.rpartition(".")[2]
-    kinds: tuple[type[ast.expr], ...] = (ast.Attribute,) if last != name else (ast.Name, ast.Constant)
-    fields = ("id", "attr", "value")
-    matches = (
-        node for node in nodes if isinstance(node, kinds) and last in [getattr(node, field, "") for field in fields]
-    )
+    lines: set[int] = set()
 
-    return tuple(sorted({node.end_lineno or node.lineno for node in matches}))
+    for node in ast.walk(tree):
+        if isinstance(node, ast.alias) and name in {node.name, node.asname}:
+            return ()  # what it imports is another one
+
+        if last != name:
+            is_use = isinstance(node, ast.Attribute) and node.attr == last
+        else:
+            is_use = (isinstance(node, ast.Name) and node.id == name) or (
+                isinstance(node, ast.Constant) and node.value == name
+            )
+
+        if is_use and isinstance(node, ast.expr):
+            lines.add(node.end_lineno or node.lineno)
+
+    return tuple(sorted(lines))
 
 
 def _still(text: str, name: str) -> list[str]:
     lines = uses_of(text, name)
-    listed = ", ".join(map(str, lines))
-    if lines:
-        return [f"{name.rpartition('.')[2]} at line{'s' * (len(lines) > 1)} {listed}"]
+    if not lines:
+        return []
 
-    return []
+    noun = "lines" if len(lines) > 1 else "line"
+    return [f"{name.rpartition('.')[2]} at {noun} {', '.join(map(str, lines))}"]
 
 
 def _binds(node: ast.AST, name: str) -> bool:
@@ -317,16 +387,14 @@ def _use_places(tree: ast.Module, lines: list[str], name: str) -> Iterator[tuple
         if isinstance(node, ast.Name) and node.id == name:
             yield node.lineno, len(lines[node.lineno - 1].encode()[: node.col_offset].decode(errors="replace"))
         elif isinstance(node, ast.Assign) and getattr(node.targets[0], "id", "") == "__all__":
-            listed = (
-                constant
-                for constant in ast.walk(node.value)
-                if isinstance(constant, ast.Constant) and constant.value == name
-            )
-            yield from ((constant.lineno, constant.col_offset + 1) for constant in listed)
+            for constant in ast.walk(node.value):
+                if isinstance(constant, ast.Constant) and constant.value == name:
+                    yield constant.lineno, constant.col_offset + 1
 
     for number, line in enumerate(lines, start=1):
         if _EXAMPLE.match(line):
-            yield from ((number, match.start()) for match in re.finditer(rf"(?<![\w.'\"]){name}(?![\w'\"])", line))
+            for match in re.finditer(rf"(?<![\w.'\"]){name}(?![\w'\"])", line):
+                yield number, match.start()
 
 
 # --- What is deleted
@@ -336,21 +404,21 @@ def _without_definition(source: str, name: str) -> str | None:
     """The text without all definitions of this name; None where it has none.
 
     Decorators, and the comments directly above, go with a definition. A class that would be left without a body keeps
-    `pass`. The rest is kept to the byte, but for the blank lines on one side of the gap.
+    `pass`. All other text is kept to the byte, but for the blank lines on one side of the gap.
     """
     shorter: str | None = None
 
     while True:
         text = read_python(source)
         if isinstance(text, SyntaxProblem):
-            matches = []
-        else:
-            matches = [unit for unit in named_units(text) if unit.name == name]
-
-        if isinstance(text, SyntaxProblem) or not matches:
             return shorter
 
-        source = shorter = apply_edits(text.lines, [_deletion(text, matches[0])])
+        match = next((unit for unit in named_units(text) if unit.name == name), None)
+        if match is None:
+            return shorter
+
+        shorter = apply_edits(text.lines, [_deletion(text, match)])
+        source = shorter
 
 
 def _deletion(text: PythonText, named: NamedUnit) -> LineEdit:

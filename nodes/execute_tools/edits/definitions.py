@@ -9,13 +9,11 @@ Documentation stays that the request is not about.
 """
 
 import ast
-import copy
 import re
-from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from itertools import chain, product, takewhile
+from itertools import chain, product
 from typing import Final, NamedTuple
 
 from mendgraph.nodes.execute_tools.edits.asked_edits import (
@@ -34,13 +32,11 @@ from mendgraph.nodes.execute_tools.edits.python_text import (
     DEFINITIONS,
     DOCSTRING,
     MAIN_GUARD,
-    Function,
     LineEdit,
     PythonText,
     SyntaxProblem,
     Unit,
     UnitKind,
-    WithoutStrings,
     apply_edits,
     moved,
     named_units,
@@ -49,6 +45,22 @@ from mendgraph.nodes.execute_tools.edits.python_text import (
     reduced_import,
     statements_in,
     string_of,
+)
+from mendgraph.nodes.execute_tools.edits.unit_comparison import (
+    aliases_of,
+    blank_lines_between,
+    class_header,
+    class_header_end,
+    classes_by_member,
+    comments_of,
+    is_assignment,
+    is_method,
+    is_shortened,
+    is_undecorated,
+    meaning,
+    pair_units,
+    units_beyond,
+    unused_parameters,
 )
 from mendgraph.nodes.execute_tools.files.text_files import dominant_newline, to_unix
 from mendgraph.nodes.language.request import read_request
@@ -89,7 +101,9 @@ def replace_definitions(
         return Refusal(f"{name} is not valid Python ({old}), so its definitions cannot be replaced by name.")
 
     block = to_unix(block)
-    block = f"    {block}" if _FIRST_LINE_MOVED.match(block) else block
+    if _FIRST_LINE_MOVED.match(block):
+        block = f"    {block}"
+
     indented = block.lstrip("\n").startswith((" ", "\t"))
     new = read_python(block, indented=indented)
 
@@ -102,11 +116,7 @@ def replace_definitions(
         if torn:
             return Refusal(f"The block gives only a part of a function ({torn}). Send all of it, with its def line.")
 
-        if task:
-            request_edits = asked_edits(old, new, task, path, there)
-        else:
-            request_edits = AskedEdits()
-
+        request_edits = asked_edits(old, new, task, path, there) if task else AskedEdits()
         renamed = with_new_names(old, request_edits)
         merging = block_to_merge(new, request_edits)
         merge = _Merge(renamed, merging, name, dominant_newline(source), request_edits, task)
@@ -118,16 +128,10 @@ def replace_definitions(
 
 
 def identical(name: str, names: Iterable[str] = ()) -> str:
-    """What is said of a block that the file already holds, or its definitions of these `names`."""
-    of = f"{', '.join(names)} in {name}" if names else name
-    return f"The block is identical to what {of} already has, so nothing would change."
-
-
-def _is_shortened(new: str, old: str) -> bool:
-    """Whether `new` is `old` with lines left out; a line may break off, or be `...` for others."""
-    lines, lines_of_old = ([line.strip() for line in text.splitlines() if line.strip()] for text in (new, old))
-    starts_known = (any(old_line.startswith(line.rstrip(".\u2026 ")) for old_line in lines_of_old) for line in lines)
-    return len(lines) < len(lines_of_old) and all(starts_known)
+    """The message for a block that the file already holds, or its definitions of these `names`."""
+    listed = ", ".join(names)
+    subject = f"{listed} in {name}" if listed else name
+    return f"The block is identical to what {subject} already has, so nothing would change."
 
 
 class _Body(NamedTuple):
@@ -151,7 +155,7 @@ class _Merge:
     edits: list[LineEdit] = field(default_factory=list)
     changed: list[str] = field(default_factory=list)
     ignored: list[str] = field(default_factory=list)
-    kept: bool = False
+    documentation_stays: bool = False
     refusals: list[str] = field(default_factory=list)
 
     @cached_property
@@ -175,14 +179,16 @@ class _Merge:
         changed = tuple(dict.fromkeys([*self.changed, *(rename.label for rename in self.asked.renames)]))
         if not changed and not merged.deleted:
             return self._nothing()
+
         problem = parse(merged.text)
         if isinstance(problem, SyntaxProblem):
             reason = f"With this block {self.name} would not be valid Python ({problem}), so nothing was changed."
             return Refusal(reason)
+
+        text = merged.text
         if open_end:
-            text = merged.text.removesuffix("\n").removesuffix("\r")
-        else:
-            text = merged.text
+            text = text.removesuffix("\n").removesuffix("\r")
+
         return merged._replace(text=text, changed=changed, ignored=tuple(self.ignored))
 
     def _nothing(self) -> Refusal:
@@ -199,102 +205,133 @@ class _Merge:
         if not self.block.units:
             reason = "The block holds no code. Give the new text of the functions, methods or classes that change."
             return Refusal(reason)
-        if self.kept:
+        if self.documentation_stays:
             reason = f"The block changes only comments and documentation of {self.name} that the request is not about."
             return Refusal(reason, unchanged=True)
         names = [unit.key for unit in self.block.units if unit.kind in DEFINITIONS]
         return Refusal(identical(self.name, names), unchanged=True)
 
-    # --- What stands for what
+    # --- Pairs of units
 
     def module(self, *, methods: bool) -> None:
         """Merge all units of the block; with `methods`, its functions are methods wherever a class has their name."""
-        source = self.source
         units = self.block.units
-        if not source.units:
-            return self._fill()
+        if not self.source.units:
+            self._fill()
+            return
+
         self._merge_imports()
-        body = _Body(source.units)
-        named = {unit.key: unit for unit in source.units}
-        holders = _holders(source)
-        loose = (node for unit in source.units if unit.kind is UnitKind.OTHER for node in unit.nodes)
-        conditional = {getattr(node, "name", "") for node in statements_in(loose)}
-        imported = {alias.asname or alias.name for _, alias in imports_of(source)}
-        lone = methods or all(map(_is_assignment, units))
+        body = _Body(self.source.units)
+        named = {unit.key: unit for unit in self.source.units}
+        homes = classes_by_member(self.source)
+        conditional = self._conditional_names()
+        imported = {alias.asname or alias.name for _, alias in imports_of(self.source)}
+        lone = methods or all(map(is_assignment, units))
+
         if not self._is_complete(body, units):
             units = self._without_demonstration(units, named.keys())
-        own_units = []
+
+        of_module: list[Unit] = []
         for unit in units:
-            unit_named = named.get(unit.key)
-            if unit.kind in DEFINITIONS and unit_named is None and unit.key in conditional:
+            is_new_definition = unit.kind in DEFINITIONS and unit.key not in named
+            if is_new_definition and unit.key in conditional:
                 self._refuse(f"{unit.key} is defined inside an `if` or `try` of {self.name}; use edit_file for it.")
-            elif unit.kind in DEFINITIONS and unit_named is None and unit.key in imported:
+            elif is_new_definition and unit.key in imported:
                 self._refuse(f"{self.name} imports {unit.key}: change it in the file that defines it.")
-            elif not self._merged_into_class(unit, unit_named, holders.get(unit.key, []), lone=lone, methods=methods):
-                own_units.append(unit)
-        self._merge_body(body, own_units)
-        return None
+            elif not self._merged_into_class(
+                unit, named.get(unit.key), homes.get(unit.key, []), lone=lone, methods=methods
+            ):
+                of_module.append(unit)
+
+        self._merge_body(body, of_module)
+
+    def _conditional_names(self) -> set[str]:
+        """The definitions inside of other statements, such as `if` and `try`."""
+        names: set[str] = set()
+        for unit in self.source.units:
+            if unit.kind is UnitKind.OTHER:
+                names.update(getattr(node, "name", "") for node in statements_in(unit.nodes))
+
+        return names
 
     def _merged_into_class(
-        self, unit: Unit, known: Unit | None, homes: list[Unit], *, lone: bool, methods: bool
+        self, unit: Unit, namesake: Unit | None, homes: list[Unit], *, lone: bool, methods: bool
     ) -> bool:
         """Merge a method or an attribute that stands outside of its class; False where it is the module's own.
 
         A namesake at the top is the better place, unless it is a plain function and the unit a method.
         """
-        method = unit.kind is UnitKind.FUNCTION and _is_method(unit.node)
-        if _is_assignment(unit):
-            if not lone or known is not None or not homes:
-                return False
-            what = "an attribute"
-        elif unit.kind is UnitKind.FUNCTION and (method or methods):
-            if known is not None and (not method or _is_method(known.node) or not homes):
-                return False
-            if not homes and not method:
-                return False
-            what = "a method"
-            homes = homes or self._meant_class()
-        else:
+        kind = self._member_kind(unit, namesake, homes, lone=lone, methods=methods)
+        if not kind:
             return False
+
+        if kind == "a method" and not homes:
+            homes = self._meant_class()
+
         if not homes:
             self._refuse(f"No class of {self.name} has a method {unit.key}; put it inside its class.")
         elif len(homes) > 1:
             names = ", ".join(home.key for home in homes[:_SHOWN_NAMES])
-            self._refuse(f"{len(homes)} classes have {what} {unit.key} ({names}); give the class line too.")
+            self._refuse(f"{len(homes)} classes have {kind} {unit.key} ({names}); give the class line too.")
         else:
             members = self.source.members(homes[0])
             self._merge_body(_Body(members, members[0].indent, f"{homes[0].key}."), [unit])
+
         return True
 
+    def _member_kind(self, unit: Unit, namesake: Unit | None, homes: list[Unit], *, lone: bool, methods: bool) -> str:
+        """Whether a unit outside of classes is "a method" or "an attribute" of one, "" where it is the module's own."""
+        if is_assignment(unit):
+            return "an attribute" if lone and homes and namesake is None else ""
+        if unit.kind is not UnitKind.FUNCTION:
+            return ""
+
+        method = is_method(unit.node)
+        if not method and not (methods and homes):
+            return ""
+        if namesake is not None and (not method or is_method(namesake.node) or not homes):
+            return ""
+
+        return "a method"
+
     def _meant_class(self) -> list[Unit]:
+        """The only class with members, or the only one that the task names; none otherwise."""
         homes = [unit for unit in self.source.units if self.source.members(unit)]
+        if len(homes) == 1:
+            return homes
+
         named = [unit for unit in homes if re.search(rf"\b{re.escape(unit.key)}\b", self.task)]
-        return next((candidates for candidates in (homes, named) if len(candidates) == 1), [])
+        return named if len(named) == 1 else []
 
-    def _without_demonstration(self, units: tuple[Unit, ...], known: Iterable[str]) -> tuple[Unit, ...]:
+    def _without_demonstration(self, units: tuple[Unit, ...], names: Collection[str]) -> tuple[Unit, ...]:
         """The units without a call with an example's values at the end: new assignments and loose statements."""
+        end = len(units)
+        while end:
+            unit = units[end - 1]
+            is_new_assignment = is_assignment(unit) and unit.key not in names
+            if unit.kind is not UnitKind.OTHER and not is_new_assignment:
+                break
+            end -= 1
 
-        def shows(unit: Unit) -> bool:
-            return unit.kind is UnitKind.OTHER or (_is_assignment(unit) and unit.key not in names)
-
-        names = set(known)
-        shown_units = [*takewhile(shows, reversed(units))][::-1]
-        loose = [unit for unit in shown_units if unit.kind is UnitKind.OTHER]
+        loose = [unit for unit in units[end:] if unit.kind is UnitKind.OTHER]
         if not loose:
             return units
-        self.ignored += [self._aside(unit) for unit in shown_units if unit.kind is not UnitKind.OTHER]
-        return (*units[: len(units) - len(shown_units)], *loose)
+
+        self.ignored += [self._aside(unit) for unit in units[end:] if unit.kind is not UnitKind.OTHER]
+        return (*units[:end], *loose)
 
     def _merge_body(self, body: _Body, units: Sequence[Unit]) -> None:
-        """Replace the namesakes in a body, and add the rest after its neighbour in the block, or else before it."""
-        pairs, ambiguous = _pair_units(body.units, units)
+        """Replace the namesakes in a body, and add the others after their neighbour in the block, or else before it."""
+        pairs, ambiguous = pair_units(body.units, units)
         for key in ambiguous:
             self._refuse(
                 f"{self.name} and the block define {body.prefix}{key} differently often; use edit_file for it."
             )
+
         anchor: Unit | None = None
         following = next((old for _, old in pairs if old is not None), None)
         added: dict[Unit | None, list[Unit]] = {}
+
         for new, old in pairs:
             if old is not None:
                 self._replace(body, old, new)
@@ -303,19 +340,27 @@ class _Merge:
                 self._add(body, None, body.units[0], [new])
             else:
                 added.setdefault(anchor, []).append(new)
+
         for anchor, news in added.items():
             self._add(body, anchor, following, news)
+
         self._merge_loose_statements(body, units)
 
     def _merge_loose_statements(self, body: _Body, units: Sequence[Unit]) -> None:
         """Replace statements without a name in order, if the block has all names of the file and as many of them."""
         olds = [unit for unit in body.units if unit.kind is UnitKind.OTHER]
         news = [unit for unit in units if unit.kind is UnitKind.OTHER and not all(map(is_placeholder, unit.nodes))]
-        strings = [unit for unit in news if string_of(unit.node) is not None]
-        cut = [*chain(*(pair for pair in product(olds, strings) if self._cut(*pair)))]
-        olds, news = ([unit for unit in each if unit not in cut] for each in (olds, news))
-        added = _beyond(news, olds)
-        lost = _beyond(olds, news)
+        cut: list[Unit] = []
+
+        for old, new in product(olds, news):
+            if string_of(new.node) is not None and self._cut(old, new) is not None:
+                cut += [old, new]
+
+        olds = [unit for unit in olds if unit not in cut]
+        news = [unit for unit in news if unit not in cut]
+        added = units_beyond(news, olds)
+        lost = units_beyond(olds, news)
+
         if not body.prefix and len(added) == len(lost) and self._is_complete(body, units):
             for old, new in zip(lost, added, strict=True):
                 self._replace(body, old, new)
@@ -328,52 +373,69 @@ class _Merge:
 
     def _replace(self, body: _Body, old: Unit, new: Unit) -> None:
         label = body.prefix + new.key if new.key else f"line {old.first}"
-        same = _meaning(old, like=new) == _meaning(new, like=new)
-        if same and not _comments(self.block, new) - _comments(self.source, old):  # then the old layout stays
+        same = meaning(old, like=new) == meaning(new, like=new)
+        if same and not comments_of(self.block, new) - comments_of(self.source, old):  # then the old layout stays
             return
+
         if self._stays(old, new, label):
-            self.kept = True
+            self.documentation_stays = True
         elif (old.kind is UnitKind.CLASS) is not (new.kind is UnitKind.CLASS):
             kinds = f"a {old.kind} in {self.name} and a {new.kind} in the block"
             self._refuse(f"{label} is {kinds}; use edit_file for it.")
         elif old.kind is UnitKind.CLASS:
             self._replace_class(old, new, label)
-        elif elision := elision_in((self.source, old), (self.block, new)):
-            self._refuse(f"The block leaves out part of {label}: {elision}. Send {label} with its whole body.")
-        elif idle := [
-            parameter for parameter in _unused_parameters(old, new) if re.search(rf"\b{parameter}\b", self.task)
-        ]:
-            self._refuse(f"The body of {label} does not use its new parameter {idle[0]}. Write the body with it.")
         else:
-            self._exchange(old, new, label)
+            self._replace_code(old, new, label)
+
+    def _replace_code(self, old: Unit, new: Unit, label: str) -> None:
+        elision = elision_in((self.source, old), (self.block, new))
+        if elision:
+            self._refuse(f"The block leaves out part of {label}: {elision}. Send {label} with its whole body.")
+            return
+
+        for parameter in unused_parameters(old, new):
+            if re.search(rf"\b{parameter}\b", self.task):
+                self._refuse(f"The body of {label} does not use its new parameter {parameter}. Write the body with it.")
+                return
+
+        self._exchange(old, new, label)
 
     def _stays(self, old: Unit, new: Unit, label: str) -> bool:
         """Whether only comments and documentation change, and those are shortened, or not asked for."""
         if old.kind in {UnitKind.CLASS, UnitKind.OTHER}:
             return False
+
         unasked = bool(self.subjects) and self.subjects.isdisjoint(label.split("."))
-        cut = self._cut(old, new) is not None and not _comments(self.block, new) - _comments(self.source, old)
-        return (unasked or cut) and _meaning(old, new, texts=False) == _meaning(new, old, texts=False)
+        new_comments = comments_of(self.block, new) - comments_of(self.source, old)
+        cut = self._cut(old, new) is not None and not new_comments
+        return (unasked or cut) and meaning(old, new, texts=False) == meaning(new, old, texts=False)
 
     def _cut(self, old: Unit, new: Unit) -> tuple[Unit, Unit] | None:
         """The documentation of `old`, and what `new` has there if it leaves that out or shortens it unasked."""
-        pair = next(iter(self.source.inner(old)), old), next(iter(self.block.inner(new)), new)
-        documented, docstring = (string_of(definition.node) or "" for definition in pair)
-        unasked = self.task and not read_request(self.task).documents and len(pair[0].nodes + pair[1].nodes) == 2
-        return pair if unasked and _is_shortened(docstring, documented) else None
+        old_first = next(iter(self.source.inner(old)), old)
+        new_first = next(iter(self.block.inner(new)), new)
+        if not self.task or read_request(self.task).documents:
+            return None
+        if len(old_first.nodes) != 1 or len(new_first.nodes) != 1:
+            return None
+        if not is_shortened(string_of(new_first.node) or "", string_of(old_first.node) or ""):
+            return None
+
+        return old_first, new_first
 
     def _replace_class(self, old: Unit, new: Unit, label: str) -> None:
         """Merge the members of two classes. Bases and decorators may be added; fewer of them count as left out."""
         olds = self.source.members(old)
         news = self.block.members(new)
-        before = _header(old)
-        after = _header(new)
+        before = class_header(old)
+        after = class_header(new)
         if not (after <= before or after > before):
             self._refuse(f"The block gives {label} another base class or decorator; use edit_file for its class line.")
         elif olds and news:
             if after > before:
-                header = range(new.first, _header_end(self.block, new) + 1)
-                self._put(old.first, _header_end(self.source, old), self._moved(header, new.indent, old.indent), label)
+                header = range(new.first, class_header_end(self.block, new) + 1)
+                lines = self._moved(header, new.indent, old.indent)
+                self._put(old.first, class_header_end(self.source, old), lines, label)
             self._merge_body(_Body(olds, olds[0].indent, f"{label}."), news)
         elif after >= before and is_stub(old.node) and not olds:
             self._exchange(old, new, label)
@@ -386,90 +448,138 @@ class _Merge:
     def _aside(self, unit: Unit) -> str:
         return f"line {unit.first} `{self.block.lines[unit.first - 1].strip()[:_SHOWN_CHARACTERS]}`"
 
-    # --- What is written where
+    # --- Edits of lines
 
     def _fill(self) -> None:
-        if self.block.units:
-            end = len(self.source.lines)
-            lines = self._moved(range(1, len(self.block.lines) + 1), self.block.units[0].indent, "")
-            self._insert(end, [""] * bool(end) + lines)
-            self.changed += [unit.key for unit in self.block.units if unit.key] or ["all"]
+        units = self.block.units
+        if not units:
+            return
+
+        end = len(self.source.lines)
+        lines = self._moved(range(1, len(self.block.lines) + 1), units[0].indent, "")
+        if end:
+            lines.insert(0, "")
+
+        self._insert(end, lines)
+        self.changed += [unit.key for unit in units if unit.key] or ["all"]
 
     def _merge_imports(self) -> None:
         """Add the block's top-level imports that the source does not have; those from `__future__` come first."""
-        nodes = statements_in(node for unit in self.source.units for node in unit.nodes)
-        present = {alias for node in nodes if isinstance(node, ast.Import | ast.ImportFrom) for alias in _aliases(node)}
-        by_position: dict[bool, list[list[str]]] = {True: [], False: []}
+        present: set[tuple[object, ...]] = set()
+        for unit in self.source.units:
+            for node in statements_in(unit.nodes):
+                if isinstance(node, ast.Import | ast.ImportFrom):
+                    present.update(aliases_of(node))
+
+        from_future: list[list[str]] = []
+        others: list[list[str]] = []
         added: list[ast.alias] = []
+
         for unit in self.block.units:
             node = unit.node
-            if unit.kind is UnitKind.IMPORT and isinstance(node, ast.Import | ast.ImportFrom):
-                missing = [
-                    alias for alias, aliases in zip(node.names, _aliases(node), strict=True) if aliases not in present
-                ]
-                present.update(_aliases(node))
-                added += missing
-                if missing:
-                    is_whole = len(missing) == len(node.names)
-                    statement_lines = self._moved(range(unit.first, unit.last + 1), unit.indent, "") if is_whole else []
-                    first = getattr(node, "module", "") == "__future__"
-                    by_position[first].append(statement_lines or [reduced_import(node, missing)])
+            if unit.kind is not UnitKind.IMPORT or not isinstance(node, ast.Import | ast.ImportFrom):
+                continue
+
+            pairs = zip(node.names, aliases_of(node), strict=True)
+            missing = [alias for alias, imported in pairs if imported not in present]
+            present.update(aliases_of(node))
+            if not missing:
+                continue
+
+            added += missing
+            lines = [reduced_import(node, missing)]
+            if len(missing) == len(node.names):
+                lines = self._moved(range(unit.first, unit.last + 1), unit.indent, "") or lines
+
+            if getattr(node, "module", "") == "__future__":
+                from_future.append(lines)
+            else:
+                others.append(lines)
+
         self._drop_imports(added)
-        for from_future, imports in by_position.items():
-            if imports:
-                line, above, below = place_of_imports(self.source, from_future=from_future)
-                self._insert(
-                    line, [""] * above + [line_moved for lines in imports for line_moved in lines] + [""] * below
-                )
-                self.changed += [lines[0] for lines in imports]
+        self._add_imports(from_future, from_future=True)
+        self._add_imports(others, from_future=False)
+
+    def _add_imports(self, imports: Sequence[list[str]], *, from_future: bool) -> None:
+        if imports:
+            line, above, below = place_of_imports(self.source, from_future=from_future)
+            self._insert(line, [*[""] * above, *chain.from_iterable(imports), *[""] * below])
+            self.changed += [lines[0] for lines in imports]
 
     def _drop_imports(self, added: Iterable[ast.alias]) -> None:
         """Take out the imports of what the request moves, where the block imports it from elsewhere."""
         moves = {move.name for move in read_request(self.task).moves}
-        again = {import_alias.asname or import_alias.name for import_alias in added if import_alias.name in moves}
+        again = {alias.asname or alias.name for alias in added if alias.name in moves}
+
         for unit in self.source.units:
-            if unit.kind is UnitKind.IMPORT and isinstance(node := unit.node, ast.ImportFrom):
-                names_left = [alias for alias in node.names if (alias.asname or alias.name) not in again]
-                if len(names_left) < len(node.names):
-                    line = [reduced_import(node, names_left) + self.newline] if names_left else []
-                    self.edits.append(LineEdit(unit.first - 1, unit.last, tuple(line)))
+            node = unit.node
+            if unit.kind is not UnitKind.IMPORT or not isinstance(node, ast.ImportFrom):
+                continue
+
+            remaining = [alias for alias in node.names if (alias.asname or alias.name) not in again]
+            if len(remaining) < len(node.names):
+                lines = (reduced_import(node, remaining) + self.newline,) if remaining else ()
+                self.edits.append(LineEdit(unit.first - 1, unit.last, lines))
 
     def _exchange(self, old: Unit, new: Unit, label: str) -> None:
         """Put `new` in the place of `old`, whose decorators stay where `new` is a function without any."""
-        first = old.node.lineno if _is_undecorated(new) else old.first
+        first = old.node.lineno if is_undecorated(new) else old.first
         lines = self._moved(range(new.first, new.last + 1), new.indent, old.indent)
-        if (cut := self._cut(old, new)) and cut[1] is not new:
-            head = self.block.head(cut[1])
-            at, end = (head, head) if string_of(cut[1].node) is None else (cut[1].first, cut[1].last + 1)
-            shown_lines = range(cut[0].first, cut[0].last + 1)
-            indents = cut[0].indent, old.indent + cut[1].indent.removeprefix(new.indent)
-            lines[at - new.first : end - new.first] = moved(self.source.lines, shown_lines, indents, self.source.frozen)
+        cut = self._cut(old, new)
+        if cut is not None and cut[1] is not new:
+            self._restore_documentation(lines, cut, old, new)
+
         if isinstance(old.node, ast.AnnAssign) and isinstance(new.node, ast.Assign):  # a field of a dataclass needs it
             lines[0] = lines[0].replace(new.key, f"{new.key}: {ast.unparse(old.node.annotation)}", 1)
+
         self._put(first, old.last, lines, label)
+
+    def _restore_documentation(self, lines: list[str], cut: tuple[Unit, Unit], old: Unit, new: Unit) -> None:
+        """Put the old documentation, which the block has cut, into the new lines."""
+        documentation, replacement = cut
+        if string_of(replacement.node) is None:
+            start = self.block.head(replacement)
+            end = start
+        else:
+            start = replacement.first
+            end = replacement.last + 1
+
+        numbers = range(documentation.first, documentation.last + 1)
+        indents = documentation.indent, old.indent + replacement.indent.removeprefix(new.indent)
+        restored = moved(self.source.lines, numbers, indents, self.source.frozen)
+        lines[start - new.first : end - new.first] = restored
 
     def _add(self, body: _Body, anchor: Unit | None, following: Unit | None, units: Sequence[Unit]) -> None:
         """Add units after `anchor`, else before `following`, else at the end, though before a `__main__` guard."""
         last = body.units[-1]
         lines: list[str] = []
+
         if anchor is None and (following is not None or last.key == MAIN_GUARD):
             below = following or last
-            for unit, coming in zip(units, [*units[1:], below], strict=True):
-                lines += self._added(unit, body.indent) + [""] * _gap(body, unit, coming)
+            for unit, lower in zip(units, [*units[1:], below], strict=True):
+                lines += self._added(unit, body.indent)
+                lines += [""] * blank_lines_between(unit, lower, in_class=bool(body.prefix))
+
             self._insert(self.source.head(below) - 1, lines)
         else:
             above = anchor or last
-            for previous, unit in zip([above, *units], units, strict=False):
-                lines += [""] * _gap(body, previous, unit) + self._added(unit, body.indent)
+            for upper, unit in zip([above, *units], units, strict=False):
+                lines += [""] * blank_lines_between(upper, unit, in_class=bool(body.prefix))
+                lines += self._added(unit, body.indent)
+
             self._insert(self.source.tail(above), lines)
+
         self.changed += [body.prefix + unit.key for unit in units]
 
     def _added(self, unit: Unit, indent: str) -> list[str]:
         """The lines of a unit with its comments, but for those that only stand for other code."""
-        around = range(self.block.head(unit), self.block.tail(unit) + 1)
-        inside = range(unit.first, unit.last + 1)
-        lines_kept = [line for line in around if line in inside or not is_elision(self.block.comments.get(line, ""))]
-        return self._moved(lines_kept, unit.indent, indent)
+        numbers: list[int] = []
+        for line in range(self.block.head(unit), self.block.tail(unit) + 1):
+            inside = unit.first <= line <= unit.last
+            if inside or not is_elision(self.block.comments.get(line, "")):
+                numbers.append(line)
+
+        return self._moved(numbers, unit.indent, indent)
 
     def _moved(self, numbers: Iterable[int], old_indent: str, new_indent: str) -> list[str]:
         return moved(self.block.lines, numbers, (old_indent, new_indent), self.block.frozen)
@@ -480,121 +590,3 @@ class _Merge:
 
     def _insert(self, line: int, lines: Iterable[str]) -> None:
         self.edits.append(LineEdit(line, line, tuple(new_line + self.newline for new_line in lines)))
-
-
-def _pair_units(olds: Sequence[Unit], news: Sequence[Unit]) -> tuple[list[tuple[Unit, Unit | None]], list[str]]:
-    """Each unit of the block with its namesake in the file, in the block's order, and the names that are ambiguous.
-
-    Namesakes are paired in order, if both sides have equally many. Of a unit that a block repeats as it is beside its
-    new form, the new form counts.
-    """
-    pairs: list[tuple[Unit, Unit | None]] = []
-    ambiguous: list[str] = []
-    old_by_name = _by_name(olds)
-    new_by_name = _by_name(news)
-    for key in filter(None, new_by_name):
-        old = old_by_name.get(key, [])
-        new = new_by_name[key]
-        if old and len(old) != len(new):
-            old_meanings = {unit.meaning for unit in old}
-            new = [unit for unit in new if unit.meaning not in old_meanings]
-            if len(new) > (1 if len(old) == 1 else 0):
-                ambiguous.append(key)
-                continue
-        pairs += [(unit, old[index] if old else None) for index, unit in enumerate(new)]
-    return sorted(pairs, key=lambda pair: pair[0].first), ambiguous
-
-
-def _by_name(units: Sequence[Unit]) -> dict[str, list[Unit]]:
-    named: dict[str, list[Unit]] = {}
-    for unit in units:
-        named.setdefault(unit.key, []).append(unit)
-    return named
-
-
-def _beyond(units: Sequence[Unit], others: Sequence[Unit]) -> list[Unit]:
-    meaning_counts = Counter(unit.meaning for unit in others)
-    meaning_counts.subtract(Counter(unit.meaning for unit in units))
-    return [unit for unit in units if meaning_counts[unit.meaning] < 0]
-
-
-def _holders(source: PythonText) -> dict[str, list[Unit]]:
-    by_key: dict[str, list[Unit]] = {}
-    for home in source.units:
-        for key in {member.key for member in source.members(home)}:
-            by_key.setdefault(key, []).append(home)
-    return by_key
-
-
-def _is_method(node: ast.stmt) -> bool:
-    if not isinstance(node, Function):
-        return False
-    first = [parameter.arg for parameter in (*node.args.posonlyargs, *node.args.args)][:1]
-    decorators = {getattr(decorator, "id", "") for decorator in node.decorator_list}
-    return first in (["self"], ["cls"]) or not decorators.isdisjoint({"staticmethod", "classmethod"})
-
-
-def _is_assignment(unit: Unit) -> bool:
-    return unit.kind is UnitKind.STATEMENT and unit.key not in {DOCSTRING, MAIN_GUARD}
-
-
-def _is_undecorated(unit: Unit) -> bool:
-    return isinstance(unit.node, Function) and not unit.node.decorator_list
-
-
-def _meaning(unit: Unit, like: Unit, *, texts: bool = True) -> str:
-    """Equal for equal code, without decorators where `like` has none, and without documentation if not `texts`."""
-    if texts and not (_is_undecorated(like) and isinstance(unit.node, Function)):
-        return unit.meaning
-    bare = copy.copy(unit.node) if texts else copy.deepcopy(unit.node)
-    if _is_undecorated(like) and isinstance(bare, Function):
-        bare.decorator_list = []
-    return ast.dump(bare if texts else WithoutStrings().visit(ast.Module([bare], [])))
-
-
-def _unused_parameters(old: Unit, new: Unit) -> list[str]:
-    """The parameters that a function gets, and that its body does not use; none of what may ask for fixtures."""
-    before = old.node
-    after = new.node
-    if not (isinstance(before, Function) and isinstance(after, Function)) or is_stub(after):
-        return []
-    old_parameters, new_parameters = (
-        {parameter.arg for parameter in ast.walk(node.args) if isinstance(parameter, ast.arg)}
-        for node in (before, after)
-    )
-    names_read = {node.id for statement in after.body for node in ast.walk(statement) if isinstance(node, ast.Name)}
-    aside = (
-        "locals" in names_read
-        or after.name.startswith("test")
-        or "fixture" in "".join(map(ast.dump, after.decorator_list))
-    )
-    return [] if aside else sorted(new_parameters - old_parameters - names_read)
-
-
-def _comments(text: PythonText, unit: Unit) -> set[str]:
-    return {text.comments.get(line, "") for line in range(unit.first, unit.last + 1)} - {""}
-
-
-def _header(unit: Unit) -> frozenset[str]:
-    fields = ("bases", "keywords", "decorator_list")
-    return frozenset(ast.dump(part) for field in fields for part in getattr(unit.node, field, []))
-
-
-def _header_end(text: PythonText, unit: Unit) -> int:
-    """The last line of a class's header: what stands between it and the first member is layout."""
-    line = text.members(unit)[0].first - 1
-    while line > unit.first and text.lines[line - 1].strip()[:1] in {"", "#"}:
-        line -= 1
-    return line
-
-
-def _aliases(node: ast.Import | ast.ImportFrom) -> list[tuple[object, ...]]:
-    origin = getattr(node, "module", None), getattr(node, "level", -1)
-    return [(*origin, alias.name, alias.asname) for alias in node.names]
-
-
-def _gap(body: _Body, upper: Unit, lower: Unit) -> int:
-    """How many blank lines go between two units. Source: PEP 8."""
-    if DEFINITIONS & {upper.kind, lower.kind} or MAIN_GUARD in {upper.key, lower.key}:
-        return 1 if body.prefix else 2
-    return int(upper.kind is not lower.kind or upper.key == DOCSTRING)

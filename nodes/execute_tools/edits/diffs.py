@@ -31,16 +31,20 @@ NO_FILE: Final = Version("", None)
 def file_change(path: str, before: Version, after: Version) -> FileChange:
     """The effect on one file; `NO_FILE` stands for none. The diff is "" where a version is binary."""
     kind = ChangeKind.EDITED
-    if NO_FILE in {before, after}:
-        kind = ChangeKind.CREATED if before == NO_FILE else ChangeKind.DELETED
+    if before == NO_FILE:
+        kind = ChangeKind.CREATED
+    elif after == NO_FILE:
+        kind = ChangeKind.DELETED
 
-    is_text = all(state == NO_FILE or state.text is not None for state in (before, after))
-    diff = unified_diff(path, before.text, after.text) if is_text else ""
+    diff = ""
+    if all(version == NO_FILE or version.text is not None for version in (before, after)):
+        diff = unified_diff(path, before.text, after.text)
+
     return FileChange(path=path, kind=kind, sha256_before=before.sha256, sha256_after=after.sha256, diff=diff)
 
 
-def unified_diff(path: str, before: str | None, after: str | None, *, whole: bool = False) -> str:
-    """A unified diff, at most 200 lines and 20,000 characters long unless it is `whole`; None stands for no file.
+def unified_diff(path: str, before: str | None, after: str | None, *, complete: bool = False) -> str:
+    """A unified diff, at most 200 lines and 20,000 characters long unless it is `complete`; None stands for no file.
 
     A longer one ends in a line that says how much was left out. Line ends are not compared; "" means no difference.
     The lines of a private key are shown as marks, also where only one of the texts has its first line.
@@ -61,18 +65,23 @@ def unified_diff(path: str, before: str | None, after: str | None, *, whole: boo
     if hidden:
         body = [line[:1] + hidden.get(line[1:], line[1:]) for line in body]
 
-    return _bounded([*header(path, before, after), *body], unless=whole)
+    return _bounded([*header(path, before, after), *body], complete=complete)
 
 
 def header(path: str, before: object, after: object) -> tuple[str, str]:
     """The first two lines of a diff; None stands for no file."""
-    names = ("/dev/null" if before is None else f"a/{path}", "/dev/null" if after is None else f"b/{path}")
-    return f"--- {names[0]}\n", f"+++ {names[1]}\n"
+    old = "/dev/null" if before is None else f"a/{path}"
+    new = "/dev/null" if after is None else f"b/{path}"
+    return f"--- {old}\n", f"+++ {new}\n"
 
 
 def _lines(text: str) -> list[str]:
-    lines = to_unix(text).split("\n")
-    return [line + "\n" for line in lines[:-1]] + ([lines[-1]] if lines[-1] else [])
+    *lines, last = to_unix(text).split("\n")
+    ended = [f"{line}\n" for line in lines]
+    if last:
+        ended.append(last)
+
+    return ended
 
 
 def _hidden(text: str) -> dict[str, str]:
@@ -84,32 +93,35 @@ def _hidden(text: str) -> dict[str, str]:
 def _hunks(old: list[str], new: list[str], offset: int) -> Iterator[str]:
     """The hunks of a stretch that begins after `offset` lines; a very long one is shown as replaced altogether."""
     if len(old) + len(new) > _MAX_COMPARED_LINES:
-        sizes = (f"{offset + bool(lines)},{len(lines)}" for lines in (old, new))
-        yield "@@ -{} +{} @@\n".format(*sizes)
-        yield from ("-" + line for line in old)
-        yield from ("+" + line for line in new)
-
+        yield f"@@ -{_range(old, offset)} +{_range(new, offset)} @@\n"
+        yield from (f"-{line}" for line in old)
+        yield from (f"+{line}" for line in new)
         return
 
     for line in islice(difflib.unified_diff(old, new, n=_CONTEXT), 2, None):
-        is_header = line.startswith("@@")
-        yield _FIRST.sub(lambda match: str(int(match[0]) + offset), line) if is_header else line
+        if line.startswith("@@"):
+            yield _FIRST.sub(lambda match: str(int(match[0]) + offset), line)
+        else:
+            yield line
 
 
-def _bounded(lines: list[str], *, unless: bool) -> str:
-    lines_shown: list[str] = []
+def _range(lines: list[str], offset: int) -> str:
+    start = offset + 1 if lines else offset
+    return f"{start},{len(lines)}"
+
+
+def _bounded(lines: list[str], *, complete: bool) -> str:
+    parts: list[str] = []
     characters = 0
 
     for line in lines:
-        if line.endswith("\n"):
-            complete = line
-        else:
-            complete = line + "\n\\ No newline at end of file\n"
+        if not line.endswith("\n"):
+            line += "\n\\ No newline at end of file\n"  # noqa: PLW2901 - as diff writes it
 
-        characters += len(complete)
-        if not unless and (len(lines_shown) == MAX_DIFF_LINES or characters > MAX_DIFF_CHARACTERS):
-            return "".join(lines_shown) + f"[... {len(lines) - len(lines_shown)} more lines of this diff]\n"
+        characters += len(line)
+        if not complete and (len(parts) == MAX_DIFF_LINES or characters > MAX_DIFF_CHARACTERS):
+            return "".join(parts) + f"[... {len(lines) - len(parts)} more lines of this diff]\n"
 
-        lines_shown.append(complete)
+        parts.append(line)
 
-    return "".join(lines_shown)
+    return "".join(parts)

@@ -1,4 +1,4 @@
-"""Exact texts in a file: where they stand, what is put in their place, and what stands there instead where they do not.
+"""Exact texts in a file: their places, their replacement, and the nearest lines where a text does not occur.
 
 Line ends count as equal. Where a text is nowhere as it is, whole lines are looked for that may differ in blanks at
 their ends, else that are indented by a constant more or less than in the file. What several places of one tier fit is
@@ -34,25 +34,28 @@ class Spot(NamedTuple):
     line: int
 
 
-def find_spots(text: str, wanted: str, *, overlapping: bool = True) -> Iterator[Spot]:
-    r"""Every place where `wanted` stands in `text`, in order; both may end lines with "\n" or "\r\n".
+def find_spots(text: str, old: str, *, overlapping: bool = True) -> Iterator[Spot]:
+    r"""Every place where `old` stands in `text`, in order; both may end lines with "\n" or "\r\n".
 
-    Overlapping occurrences count by default: an edit of one of them would be a guess. An empty `wanted` is nowhere.
+    Overlapping occurrences count by default: an edit of one of them would be a guess. An empty `old` is nowhere.
     """
     plain_text = to_unix(text)
-    plain_wanted = to_unix(wanted)
-    # where each "\r\n" stands once they are all "\n": a later offset is one more for each of them
-    widened = [carriage_returns.start() - number for number, carriage_returns in enumerate(re.finditer("\r\n", text))]
+    plain_old = to_unix(old)
+    if not plain_old:
+        return
+
+    # Offsets of each "\r\n" once they are all "\n": an offset in `text` is one more for each that stands before it.
+    crlf = [match.start() - number for number, match in enumerate(re.finditer("\r\n", text))]
     line = 1
-    seen = 0
-    at = plain_text.find(plain_wanted) if plain_wanted else -1
+    counted = 0
+    at = plain_text.find(plain_old)
 
     while at >= 0:
-        line = line + plain_text.count("\n", seen, at)
-        seen = at
-        end = at + len(plain_wanted)
-        yield Spot(at + bisect_left(widened, at), end + bisect_left(widened, end), line)
-        at = plain_text.find(plain_wanted, at + 1 if overlapping else end)
+        line += plain_text.count("\n", counted, at)
+        counted = at
+        end = at + len(plain_old)
+        yield Spot(at + bisect_left(crlf, at), end + bisect_left(crlf, end), line)
+        at = plain_text.find(plain_old, at + 1 if overlapping else end)
 
 
 def replace_spots(text: str, spots: Iterable[Spot], replacement: str) -> str:
@@ -60,22 +63,23 @@ def replace_spots(text: str, spots: Iterable[Spot], replacement: str) -> str:
 
     `spots` are in order and do not overlap. Everything outside of them is kept to the letter.
     """
-    pieces = []
-    kept_to = 0
+    pieces: list[str] = []
+    end = 0
 
     for spot in spots:
-        replaced = text[spot.start : spot.end]
-        if "\n" in replaced:
-            near = replaced
-        else:
+        near = text[spot.start : spot.end]
+        if "\n" not in near:
             near = text[spot.start : text.find("\n", spot.end) + 1]
 
-        plain = with_newline(replacement, dominant_newline(near or text))
-        is_mixed = 0 < near.count("\r\n") < near.count("\n")
-        pieces += [text[kept_to : spot.start], with_ends_of(near, replacement) if is_mixed else plain]
-        kept_to = spot.end
+        pieces.append(text[end : spot.start])
+        end = spot.end
 
-    return "".join([*pieces, text[kept_to:]])
+        if 0 < near.count("\r\n") < near.count("\n"):  # its line ends are mixed
+            pieces.append(with_ends_of(near, replacement))
+        else:
+            pieces.append(with_newline(replacement, dominant_newline(near or text)))
+
+    return "".join([*pieces, text[end:]])
 
 
 MAX_REGION_LINES = 40
@@ -96,12 +100,13 @@ class Region(NamedTuple):
     difference: str = ""
 
 
-def nearest_region(text: str, wanted: str, source: str = "old_str") -> Region | None:
-    """The lines of `text` that look most like `wanted`, told by its longest line; None if nothing is near.
+def nearest_region(text: str, old: str, source: str = "old_str") -> Region | None:
+    """The lines of `text` that look most like `old`, by its longest line; None if nothing is near.
 
-    `source` is the name of `wanted` in the sentence.
+    `source` is the name of `old` in the sentence.
     """
-    if alike := look_alike(text, wanted, source):
+    alike = look_alike(text, old, source)
+    if alike is not None:
         excerpt = escaped(shown_lines(text, alike.first - 1, alike.last))
         difference = (
             f"It looks like lines {alike.first}-{alike.last}, but {alike.differences}: copy them from the suggestion,"
@@ -112,8 +117,8 @@ def nearest_region(text: str, wanted: str, source: str = "old_str") -> Region | 
 
     from rapidfuzz import fuzz, process
 
-    wanted_lines = to_unix(wanted).strip("\n").split("\n")[:MAX_REGION_LINES]
-    compared = [line.strip()[:_COMPARED_WIDTH] for line in wanted_lines]
+    old_lines = to_unix(old).strip("\n").split("\n")[:MAX_REGION_LINES]
+    compared = [line.strip()[:_COMPARED_WIDTH] for line in old_lines]
     offset = max(range(len(compared)), key=lambda index: len(compared[index]))
     lines = text.split("\n")
     places = [line.strip()[:_COMPARED_WIDTH] for line in lines]
@@ -123,7 +128,7 @@ def nearest_region(text: str, wanted: str, source: str = "old_str") -> Region | 
         return None
 
     first = max(0, near[2] - offset)
-    last = min(first + len(wanted_lines), len(lines))
+    last = min(first + len(old_lines), len(lines))
     return Region(first + 1, last, shown_lines(text, first, last))
 
 
@@ -136,13 +141,13 @@ def shown_lines(text: str, first: int, last: int) -> str:
 _BLANKS: Final = " \t\r"
 _BLANK_END: Final = re.compile(r"(?<=\n)[ \t]++\Z")
 _LISTED: Final = 11
-"""Places of one tier that are found: two are too many already, the rest is for the message."""
+"""The most places of one tier: two are too many already, the others are for the message."""
 _TRIED: Final = 200
 """Places with the words of a block whose indentation is compared: a file that repeats them more often is ambiguous."""
 
 
 class Tier(StrEnum):
-    """What a match leaves out of account."""
+    """The differences that a match ignores."""
 
     EXACT = "exact"
     TRAILING_BLANKS = "trailing_blanks"
@@ -182,94 +187,96 @@ def line_places(lines: Sequence[str], block: Sequence[str], tier: Tier, start: i
 
     Of a file that repeats its words very often, not all places are compared by their indentation.
     """
-    keyed = list(map(_KEYS[tier], lines))
-    sought = "".join(f"\n{_KEYS[tier](line)}" for line in block) + "\n"
-    joined = "".join(f"\n{line}" for line in keyed) + "\n"
+    keys = list(map(_KEYS[tier], lines))
+    old = "\n".join(["", *map(_KEYS[tier], block), ""])
+    text = "\n".join(["", *keys, ""])
     line = start
-    seen = sum(len(keyed_line) + 1 for keyed_line in keyed[:start])
-    at = joined.find(sought, seen)
-    tried = 0
+    counted = sum(map(len, keys[:start])) + start
+    at = text.find(old, counted)
+    tries = 0
 
-    while at >= 0 and (tried < _TRIED or tier is not Tier.INDENTATION):
-        line = line + joined.count("\n", seen, at)
-        seen = at
-        tried = tried + 1
-
+    while at >= 0 and (tries < _TRIED or tier is not Tier.INDENTATION):
+        line += text.count("\n", counted, at)
+        counted = at
+        tries += 1
+        shift: Shift | None = Shift()
         if tier is Tier.INDENTATION:
             shift = _shift(lines[line : line + len(block)], block)
-        else:
-            shift = Shift()
 
         if shift is not None:
             yield line, shift
 
-        at = joined.find(sought, at + 1)
+        at = text.find(old, at + 1)
 
 
-def find_loosely(text: str, wanted: str, replacement: str) -> Match | None:
-    """Where the lines of `wanted` stand in `text`, but for blanks; None where no tier finds them, or they are blank.
+def find_loosely(text: str, old: str, replacement: str) -> Match | None:
+    """Where the lines of `old` stand in `text`, but for blanks; None where no tier matches, or they are blank.
 
     The replacement is indented as the file is. Where the last line of the file has no line end, it gets none.
     """
-    if not wanted.strip():
+    if not old.strip():
         return None
 
-    wanted = to_unix(wanted)
+    old = to_unix(old)
     replacement = to_unix(replacement)
-    if _BLANK_END.search(wanted):  # the blanks before a closing quote: they would indent the line that comes next
-        wanted, replacement = (_BLANK_END.sub("", text_side) for text_side in (wanted, replacement))
+    if _BLANK_END.search(old):  # the blanks before a closing quote: they would indent the line that comes next
+        old = _BLANK_END.sub("", old)
+        replacement = _BLANK_END.sub("", replacement)
 
-    written = text.split("\n")
-    block = wanted.removesuffix("\n").split("\n")
+    lines = text.split("\n")
+    block = old.removesuffix("\n").split("\n")
 
     for tier in (Tier.TRAILING_BLANKS, Tier.INDENTATION):
-        places = list(islice(line_places(written, block, tier), _LISTED))
-        if not places:
-            continue
-
-        indented = _indented(replacement, places[0][1])
-        starts = [0, *accumulate(len(line) + 1 for line in written)]
-        spots = tuple(_spot(written, starts, at, len(block), ended=wanted.endswith("\n")) for at, _ in places)
-
-        if spots[0].end == len(text) and written[-1] and wanted.endswith("\n") and indented is not None:
-            indented = indented.removesuffix("\n")
-
-        indent = _first_indent(text[spots[0].start :])
-        if replacement.strip() and indent == _first_indent(replacement) != _first_indent(wanted):
-            return None  # two readings: indented as the file is, or deeper than the text that it replaces
-        if indented is None:
-            return None
-
-        return Match(tier, spots, indented)
+        places = list(islice(line_places(lines, block, tier), _LISTED))
+        if places:
+            return _match(text, old, replacement, tier, places)
 
     return None
+
+
+def _match(text: str, old: str, replacement: str, tier: Tier, places: Sequence[tuple[int, Shift]]) -> Match | None:
+    lines = text.split("\n")
+    count = len(old.removesuffix("\n").split("\n"))
+    starts = [0, *accumulate(len(line) + 1 for line in lines)]
+    spots = tuple(_spot(lines, starts, at, count, ended=old.endswith("\n")) for at, _ in places)
+    first = spots[0]
+    indent = _first_indent(text[first.start :])
+    if replacement.strip() and indent == _first_indent(replacement) != _first_indent(old):
+        return None  # two readings: indented as the file is, or deeper than the text that it replaces
+
+    indented = _indented(replacement, places[0][1])
+    if indented is None:
+        return None
+    if first.end == len(text) and lines[-1] and old.endswith("\n"):
+        indented = indented.removesuffix("\n")
+
+    return Match(tier, spots, indented)
 
 
 def _first_indent(text: str) -> str:
     return _indent(text.lstrip("\r\n").split("\n")[0])
 
 
-def _spot(written: Sequence[str], starts: Sequence[int], at: int, count: int, *, ended: bool) -> Spot:
-    """So many whole lines, with the last line end if `ended`."""
+def _spot(lines: Sequence[str], starts: Sequence[int], at: int, count: int, *, ended: bool) -> Spot:
+    """The `count` lines from `at` on, with the last line end if `ended`."""
     last = at + count
 
     if ended:
         end = min(starts[last], starts[-1] - 1)
     else:
-        end = starts[last - 1] + len(written[last - 1].removesuffix("\r"))
+        end = starts[last - 1] + len(lines[last - 1].removesuffix("\r"))
 
     return Spot(starts[at], end, at + 1)
 
 
-def _shift(found: Sequence[str], block: Sequence[str]) -> Shift | None:
-    """By how much all lines of `found` are moved against those of `block`; None where they differ in that."""
-    pairs = [
-        (_indent(file_line), _indent(block_line))
-        for file_line, block_line in zip(found, block, strict=True)
-        if block_line.strip(_BLANKS)
-    ]
-    file_indent, block_indent = pairs[0] if pairs else ("", "")
+def _shift(lines: Sequence[str], block: Sequence[str]) -> Shift | None:
+    """By how much all `lines` of a file are moved against those of `block`; None where they differ in that."""
+    pairs: list[tuple[str, str]] = []
+    for file_line, block_line in zip(lines, block, strict=True):
+        if block_line.strip(_BLANKS):
+            pairs.append((_indent(file_line), _indent(block_line)))
 
+    file_indent, block_indent = pairs[0] if pairs else ("", "")
     if file_indent.endswith(block_indent):
         shift = Shift(file_indent.removesuffix(block_indent))
     elif block_indent.endswith(file_indent):
@@ -277,8 +284,10 @@ def _shift(found: Sequence[str], block: Sequence[str]) -> Shift | None:
     else:
         return None
 
-    fits = all(shift.removed + theirs == shift.added + ours for theirs, ours in pairs)
-    return shift if fits else None
+    if all(shift.removed + theirs == shift.added + ours for theirs, ours in pairs):
+        return shift
+
+    return None
 
 
 def _indent(line: str) -> str:
@@ -342,18 +351,18 @@ def tier_data(tier: Tier) -> JsonMap:
 
 
 def _find(text: str, name: str, old_str: str, new_str: str, *, replace_all: bool) -> Match | ToolError:
-    text_wanted = old_str.removeprefix(BOM)
-    if not text_wanted and not text:
+    old = old_str.removeprefix(BOM)
+    if not old and not text:
         return invalid(f"{name} exists and is empty: read_file it, then write_file its text.")
-    if not text_wanted:
+    if not old:
         return invalid(f"{name} exists: old_str may be empty only to create a file. Give the text to replace.")
 
     new = new_str.removeprefix(BOM)
 
     if replace_all:
-        spots = tuple(find_spots(text, text_wanted, overlapping=False))
+        spots = tuple(find_spots(text, old, overlapping=False))
     else:
-        spots = tuple(islice(find_spots(text, text_wanted), _LISTED_SPOTS + 1))
+        spots = tuple(islice(find_spots(text, old), _LISTED_SPOTS + 1))
 
     if len(spots) == 1 or (spots and replace_all):
         return Match(Tier.EXACT, spots, new)
@@ -362,15 +371,11 @@ def _find(text: str, name: str, old_str: str, new_str: str, *, replace_all: bool
         remedy = "add lines around it until it occurs once, or set replace_all"
         return invalid(f"old_str occurs {_occurrences(spots, name)}: {remedy}.")
 
-    loose = find_loosely(text, text_wanted, new)
+    loose = find_loosely(text, old, new)
     if loose is None:
-        escapes = escapes_in(text_wanted)
-    else:
-        escapes = frozenset[str]()
-
-    if escapes:
-        return _find(text, name, unescaped(text_wanted, escapes), unescaped(new, escapes), replace_all=replace_all)
-    if loose is None:
+        escapes = escapes_in(old)
+        if escapes:
+            return _find(text, name, unescaped(old, escapes), unescaped(new, escapes), replace_all=replace_all)
         return _miss(text, name, old_str, new_str)
     if len(loose.spots) == 1:
         return loose
@@ -391,13 +396,10 @@ def _occurrences(spots: Sequence[Spot], name: str) -> str:
 
 def _miss(text: str, name: str, old_str: str, new_str: str) -> ToolError:
     applied = ""
-
     if len(new_str.strip()) >= _TELLING_CHARACTERS:
-        spot_of_new = next(find_spots(text, new_str), None)
-        if spot_of_new:
-            applied = f" new_str is already there, at line {spot_of_new.line}: this edit looks already applied."
-        else:
-            applied = ""
+        spot = next(find_spots(text, new_str), None)
+        if spot is not None:
+            applied = f" new_str is already there, at line {spot.line}: this edit looks already applied."
 
     region = nearest_region(text, old_str)
     if region is None:

@@ -5,7 +5,6 @@ import builtins
 import sys
 from collections.abc import Mapping
 from dataclasses import replace
-from itertools import takewhile
 from typing import Final
 
 from mendgraph.nodes.execute_tools.edits.python_text import (
@@ -14,6 +13,7 @@ from mendgraph.nodes.execute_tools.edits.python_text import (
     LineEdit,
     PythonText,
     SyntaxProblem,
+    Unit,
     UnitKind,
     apply_edits,
     named_units,
@@ -27,30 +27,47 @@ _BUILTINS: Final = frozenset({*dir(builtins), "__file__"})
 
 
 def place_of_imports(source: PythonText, *, from_future: bool) -> tuple[int, int, int]:
-    """After how many lines, and with how many blank lines before and after.
+    """After how many lines new imports go, and with how many blank lines before and after.
 
     That is after the last import before the first definition, else after the docstring, else at the top.
     """
-    units_left = source.units
-    first = takewhile(lambda unit: unit.kind not in DEFINITIONS, units_left)
-    if imports := [unit for unit in first if unit.kind is UnitKind.IMPORT]:
-        return imports[0].first - 1 if from_future else imports[-1].last, 0, 0
-    if units_left[0].key == DOCSTRING:
-        return units_left[0].last, 1, 0
+    imports: list[Unit] = []
+    for unit in source.units:
+        if unit.kind in DEFINITIONS:
+            break
+        if unit.kind is UnitKind.IMPORT:
+            imports.append(unit)
 
-    return source.head(units_left[0]) - 1, 0, 2 if units_left[0].kind in DEFINITIONS else 1
+    if imports and from_future:
+        return imports[0].first - 1, 0, 0
+    if imports:
+        return imports[-1].last, 0, 0
+
+    first = source.units[0]
+    if first.key == DOCSTRING:
+        return first.last, 1, 0
+
+    below = 2 if first.kind in DEFINITIONS else 1
+    return source.head(first) - 1, 0, below
 
 
 def without_imports_of(block: PythonText, path: str) -> PythonText:
     """The block without what it imports from the file at this path, which it is a text for."""
     module = module_of(path)
-    levels = {0: module not in sys.stdlib_module_names, 1: not path.endswith("__init__.py")}
-    imports = {
-        unit: unit.node for unit in block.units if isinstance(unit.node, ast.ImportFrom) and len(unit.nodes) == 1
-    }
-    own_imports = [unit for unit, node in imports.items() if node.module == module and levels.get(node.level)]
+    levels: set[int] = set()
+    if module not in sys.stdlib_module_names:
+        levels.add(0)
+    if not path.endswith("__init__.py"):
+        levels.add(1)
 
-    return replace(block, units=tuple(unit for unit in block.units if unit not in own_imports))
+    units: list[Unit] = []
+    for unit in block.units:
+        node = unit.node
+        is_import = isinstance(node, ast.ImportFrom) and len(unit.nodes) == 1
+        if not (is_import and getattr(node, "module", None) == module and getattr(node, "level", -1) in levels):
+            units.append(unit)
+
+    return replace(block, units=tuple(units))
 
 
 def with_imports(text: str, before: str, modules: Mapping[str, str]) -> str:
@@ -60,27 +77,30 @@ def with_imports(text: str, before: str, modules: Mapping[str, str]) -> str:
     under which this text imports them.
     """
     code = read_python(text)
-    new = _unbound(text)
-    names = sorted(new.keys() - _unbound(before).keys())
-
+    unbound = _unbound(text)
+    names = sorted(unbound.keys() - _unbound(before).keys())
     if not names or isinstance(code, SyntaxProblem):
         return text
 
-    defined = {module: definitions_in(module_source) for module, module_source in modules.items()}
-    places = {name: [module for module, names_defined in defined.items() if name in names_defined] for name in names}
-    whole_modules = {
-        name for name in modules.keys() | sys.stdlib_module_names if new.get(name) and not places.get(name)
-    }
-    imports = [f"import {name}" for name in names if name in whole_modules]
-    imports += [
-        f"from {modules_found[0]} import {name}" for name, modules_found in places.items() if len(modules_found) == 1
-    ]
-    line, above, below = place_of_imports(code, from_future=False)
-    lines = [*[""] * above, *imports, *[""] * below] if imports else []
+    defined = {module: definitions_in(source) for module, source in modules.items()}
+    of_modules: list[str] = []
+    of_names: list[str] = []
 
-    return apply_edits(
-        code.lines, [LineEdit(line, line, tuple(import_line + dominant_newline(text) for import_line in lines))]
-    )
+    for name in names:
+        homes = [module for module, definitions in defined.items() if name in definitions]
+        if len(homes) == 1:
+            of_names.append(f"from {homes[0]} import {name}")
+        elif not homes and unbound[name] and (name in modules or name in sys.stdlib_module_names):
+            of_modules.append(f"import {name}")
+
+    imports = [*of_modules, *of_names]
+    if not imports:
+        return text
+
+    line, above, below = place_of_imports(code, from_future=False)
+    newline = dominant_newline(text)
+    lines = [*[""] * above, *imports, *[""] * below]
+    return apply_edits(code.lines, [LineEdit(line, line, tuple(added + newline for added in lines))])
 
 
 def definitions_in(text: str) -> frozenset[str]:
@@ -95,14 +115,28 @@ def definitions_in(text: str) -> frozenset[str]:
 def _unbound(text: str) -> dict[str, bool]:
     """The names that a text uses and gives no meaning, and whether it uses them as it uses a module (`re.sub`)."""
     tree = parse(text)
-    nodes = [] if isinstance(tree, SyntaxProblem) else [*ast.walk(tree)]
-    owners = {node.value.id for node in nodes if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name)}
-    bound_names = {getattr(node, field, None) for node in nodes for field in ("name", "asname", "arg", "rest")}
-    bound_names |= {node.id for node in nodes if isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Load)}
-    bound = {name.partition(".")[0] for name in bound_names if isinstance(name, str)} | _BUILTINS
-    names_read = {node.id for node in nodes if isinstance(node, ast.Name)} - bound
-
-    if "*" in bound_names:
+    if isinstance(tree, SyntaxProblem):
         return {}
 
-    return {name: name in owners for name in names_read}
+    owners: set[str] = set()
+    bound = set(_BUILTINS)
+    used: set[str] = set()
+
+    for node in ast.walk(tree):
+        for field in ("name", "asname", "arg", "rest"):
+            name = getattr(node, field, None)
+            if isinstance(name, str):
+                bound.add(name.partition(".")[0])
+
+        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
+            owners.add(node.value.id)
+
+        if isinstance(node, ast.Name):
+            used.add(node.id)
+            if not isinstance(node.ctx, ast.Load):
+                bound.add(node.id)
+
+    if "*" in bound:
+        return {}
+
+    return {name: name in owners for name in used - bound}

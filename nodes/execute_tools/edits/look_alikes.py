@@ -6,7 +6,7 @@ their place. Pure.
 
 import re
 from collections.abc import Collection
-from itertools import accumulate, pairwise
+from itertools import pairwise
 from posixpath import commonprefix
 from typing import Final, NamedTuple
 from unicodedata import combining, name, normalize
@@ -36,38 +36,51 @@ class LookAlike(NamedTuple):
     differences: str
 
 
-def look_alike(text: str, wanted: str, source: str) -> LookAlike | None:
-    """The first place of `text` that `wanted` fits but for such characters; `source` is what holds `wanted`."""
+def look_alike(text: str, old: str, source: str) -> LookAlike | None:
+    """The first place of `text` that `old` fits but for such characters; `source` is the argument that holds `old`."""
     plain_text = _plain(to_unix(text))
-    plain_wanted = _plain(to_unix(wanted))
-    at = plain_text.find(plain_wanted) if plain_wanted.strip() else -1
-
-    if at < 0:
+    plain_old = _plain(to_unix(old))
+    if not plain_old.strip() or plain_old not in plain_text:
         return None
 
+    at = plain_text.index(plain_old)
     first = plain_text.count("\n", 0, at)
-    last = first + plain_wanted.count("\n")
-    clusters_there = _clusters("\n".join(to_unix(text).split("\n")[first : last + 1]))
-    clusters_wanted = _clusters(to_unix(wanted))
+    last = first + plain_old.count("\n")
     column = at - plain_text.rfind("\n", 0, at) - 1
-    ends = accumulate(len(_plain(cluster)) for cluster in clusters_there)
-    start = next((index for index, end in enumerate(ends) if end > column), len(clusters_there))
+    clusters_in_text = _clusters("\n".join(to_unix(text).split("\n")[first : last + 1]))
+    clusters_in_old = _clusters(to_unix(old))
+    start = _cluster_at(clusters_in_text, column)
 
     differences: list[str] = []
     line = first + 1
+    pairs = zip(clusters_in_text[start:], clusters_in_old[1:], strict=False)
 
-    for theirs, ours in [("", clusters_wanted[0]), *zip(clusters_there[start:], clusters_wanted[1:], strict=False)]:
-        line += theirs.startswith("\n")
-        shared = len(commonprefix([theirs, ours]))
+    for theirs, ours in [("", clusters_in_old[0]), *pairs]:
+        if theirs.startswith("\n"):
+            line += 1
         if theirs != ours:
+            shared = len(commonprefix([theirs, ours]))
             differences.append(f"line {line} has {_names(theirs[shared:])} where {source} has {_names(ours[shared:])}")
 
     if not differences:
         return None
 
-    listed = list(dict.fromkeys(differences))
-    more = ["and more"] if len(listed) > _MOST_DIFFERENCES else []
-    return LookAlike(first + 1, last + 1, ", ".join(listed[:_MOST_DIFFERENCES] + more))
+    distinct = list(dict.fromkeys(differences))
+    if len(distinct) > _MOST_DIFFERENCES:
+        distinct[_MOST_DIFFERENCES:] = ["and more"]
+
+    return LookAlike(first + 1, last + 1, ", ".join(distinct))
+
+
+def _cluster_at(clusters: list[str], column: int) -> int:
+    """The index of the cluster with the plain character at this column."""
+    end = 0
+    for index, cluster in enumerate(clusters):
+        end += len(_plain(cluster))
+        if end > column:
+            return index
+
+    return len(clusters)
 
 
 def escaped(text: str) -> str:
@@ -83,7 +96,13 @@ def escapes_in(text: str) -> frozenset[str]:
 
 def unescaped(text: str, escapes: Collection[str]) -> str:
     """The text with characters in place of these escapes."""
-    return _ESCAPE.sub(lambda escape: chr(int(escape[1], 16)) if escape[0] in escapes else escape[0], text)
+
+    def character(escape: re.Match[str]) -> str:
+        if escape[0] in escapes:
+            return chr(int(escape[1], 16))
+        return escape[0]
+
+    return _ESCAPE.sub(character, text)
 
 
 def _plain(text: str) -> str:
@@ -102,10 +121,10 @@ def _continues(character: str) -> bool:
 
 
 def _escaped_cluster(cluster: str) -> str:
-    composed = normalize("NFC", cluster) == cluster
-    return "".join(
-        _escape(character) if _plain(character) != character or not composed else character for character in cluster
-    )
+    if normalize("NFC", cluster) != cluster:
+        return "".join(map(_escape, cluster))
+
+    return "".join(_escape(character) if _plain(character) != character else character for character in cluster)
 
 
 def _escape(character: str) -> str:
@@ -115,9 +134,16 @@ def _escape(character: str) -> str:
 
 
 def _names(text: str) -> str:
-    plain = {"": "nothing", " ": "a space"}
-    more = ["more"] if len(text) > _MOST_NAMES else []
-    return plain.get(text) or " + ".join([*map(_name, text[:_MOST_NAMES]), *more])
+    if not text:
+        return "nothing"
+    if text == " ":
+        return "a space"
+
+    names = list(map(_name, text[:_MOST_NAMES]))
+    if len(text) > _MOST_NAMES:
+        names.append("more")
+
+    return " + ".join(names)
 
 
 def _name(character: str) -> str:

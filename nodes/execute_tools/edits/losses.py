@@ -8,7 +8,7 @@ import ast
 import json
 import posixpath
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from types import EllipsisType
 from typing import Final
 
@@ -101,8 +101,12 @@ def _does_nothing(node: ast.stmt) -> bool:
 
 
 def _ellipses(unit: Unit) -> list[int]:
-    inner = (node for unit_node in unit.nodes for node in ast.walk(unit_node))
-    return sorted(node.lineno for node in inner if isinstance(node, ast.Expr) and is_placeholder(node))
+    lines: list[int] = []
+    for statement in unit.nodes:
+        expressions = (node for node in ast.walk(statement) if isinstance(node, ast.Expr))
+        lines += [node.lineno for node in expressions if is_placeholder(node)]
+
+    return sorted(lines)
 
 
 # --- A block in place of a whole file
@@ -131,6 +135,12 @@ _KEYWORDS: Final = re.compile(
 _OF_KEYWORDS: Final = (".rs", ".go", ".rb", ".php", ".java", ".kt", ".swift", ".scala", ".cs")
 _SCRIPTS: Final = (".js", ".jsx", ".mjs", ".cjs", ".ts", ".tsx")
 _CONFIGURATION: Final = (".toml", ".yaml", ".yml", ".ini", ".cfg", ".properties")
+_PATTERNS: Final = (
+    (".json", _JSON_KEY),
+    (_CONFIGURATION, _KEY),
+    (_SCRIPTS, _JAVASCRIPT),
+    (_OF_KEYWORDS, _KEYWORDS),
+)
 _ADDS: Final = re.compile(r"\b(?:add|append|insert)(?:s|ing)?\b", re.IGNORECASE)
 _SHRINKS: Final = re.compile(
     r"\b(?:remov|delet|drop|short|summar|empt|clear|only|replac|rewrit|simplif|trim|reduc|clean)", re.IGNORECASE
@@ -154,19 +164,24 @@ def why_lossy(old: str, new: str) -> str:
 
     The loss decides: a line that only looks like a placeholder loses nothing.
     """
-    kept_lines = {line.strip() for line in new.splitlines()}
-    lines = [(number, line.strip()) for number, line in enumerate(old.splitlines(), start=1) if line.strip()]
-    lost = [number for number, line in lines if line not in kept_lines]
-    placeholder = ""
+    new_lines = {line.strip() for line in new.splitlines()}
+    count = 0
+    lost: list[int] = []
 
-    if 2 * len(lost) >= len(lines):
-        placeholder = _placeholder(old, new)
+    for number, line in enumerate(old.splitlines(), start=1):
+        if line.strip():
+            count += 1
+            if line.strip() not in new_lines:
+                lost.append(number)
 
-    if not lost or not placeholder:
+    if not lost or 2 * len(lost) < count:
         return ""
 
-    loss = f"{len(lost)} of {len(lines)} lines, from line {lost[0]} to line {lost[-1]}"
-    return f"it says `{placeholder}` and loses {loss}"
+    placeholder = _placeholder(old, new)
+    if not placeholder:
+        return ""
+
+    return f"it says `{placeholder}` and loses {len(lost)} of {count} lines, from line {lost[0]} to line {lost[-1]}"
 
 
 def _placeholder(old: str, new: str) -> str:
@@ -175,7 +190,7 @@ def _placeholder(old: str, new: str) -> str:
 
     for line in map(str.strip, new.splitlines()):
         comment = _COMMENT.fullmatch(line)
-        elided = line in {"...", "…"} or (comment and is_elision("# " + comment[1].strip()))
+        elided = line in {"...", "…"} or (comment is not None and is_elision(f"# {comment[1].strip()}"))
         if elided and line not in old_lines:
             return line
 
@@ -206,23 +221,22 @@ def lost_keys(path: str, old: str, new: str) -> tuple[str, ...]:
 
     Neither has to parse.
     """
-    patterns = ((".json", _JSON_KEY), (_CONFIGURATION, _KEY), (_SCRIPTS, _JAVASCRIPT), (_OF_KEYWORDS, _KEYWORDS))
-    pattern = next((pattern for suffixes, pattern in patterns if path.endswith(suffixes)), None)
-    if pattern is None:
-        return ()
+    for suffixes, pattern in _PATTERNS:
+        if path.endswith(suffixes):
+            new_keys = set(_keys(pattern, new))
+            return tuple(dict.fromkeys(key for key in _keys(pattern, old) if key not in new_keys))
 
-    kept_keys = set(_keys(pattern, new))
-    return tuple(dict.fromkeys(key for key in _keys(pattern, old) if key not in kept_keys))
+    return ()
 
 
 def lost_definitions(old: str, new: str) -> tuple[str, ...]:
     """Top-level Python functions and classes that `old` has and `new` lacks; neither has to parse."""
-    kept_definitions = set(_DEFINITION.findall(new))
-    return tuple(dict.fromkeys(name for name in _DEFINITION.findall(old) if name not in kept_definitions))
+    new_names = set(_DEFINITION.findall(new))
+    return tuple(dict.fromkeys(name for name in _DEFINITION.findall(old) if name not in new_names))
 
 
-def _keys(pattern: re.Pattern[str], text: str) -> Iterable[str]:
-    return ["".join(group or "" for group in match.groups()) for match in pattern.finditer(text)]
+def _keys(pattern: re.Pattern[str], text: str) -> list[str]:
+    return [match[match.lastindex or 0] for match in pattern.finditer(text)]
 
 
 # --- A text that parses no more
@@ -242,7 +256,7 @@ def syntax_problem(path: str, text: str) -> str | None:
 
     Python is judged by the Python that runs this, which may be older than the text.
     """
-    problem = _judged(path, text)
+    problem = _problem(path, text)
     if problem is None or not problem.line:
         return None
 
@@ -255,24 +269,24 @@ def broken_by(path: str, before: str | None, after: str) -> str | None:
     Only a text that parsed can be broken: a new file (`before` is None) or JSON with comments cannot.
     """
     problem = syntax_problem(path, after)
-    if problem is None or before is None or _judged(path, before) is not None:
+    if problem is None or before is None or _problem(path, before) is not None:
         return None
 
     return f"no longer parses as {_LANGUAGES[_suffix(path)][0]}: {problem}"
 
 
-def _judged(path: str, text: str) -> SyntaxProblem | None:
+def _problem(path: str, text: str) -> SyntaxProblem | None:
     language = _LANGUAGES.get(_suffix(path))
     if language is None or len(text) > LARGEST_JUDGED:
         return _CANNOT_TELL
 
     try:
-        definitions = language[1](text)
+        document = language[1](text)
     except (ValueError, RecursionError, MemoryError):
         return _CANNOT_TELL
 
-    if isinstance(definitions, SyntaxProblem | DocumentProblem):
-        return SyntaxProblem(definitions.line, definitions.message)
+    if isinstance(document, SyntaxProblem | DocumentProblem):
+        return SyntaxProblem(document.line, document.message)
 
     return None
 
@@ -294,7 +308,11 @@ def _yaml(text: str) -> SyntaxProblem | None:
     depth = 0
     try:
         for event in yaml.parse(text, Loader=_LOADER):
-            depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
+            if isinstance(event, yaml.CollectionStartEvent):
+                depth += 1
+            elif isinstance(event, yaml.CollectionEndEvent):
+                depth -= 1
+
             if depth > DEEPEST_YAML:
                 return _CANNOT_TELL
     except yaml.MarkedYAMLError as error:

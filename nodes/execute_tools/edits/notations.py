@@ -41,18 +41,30 @@ def hunks_in(text: str, path: str) -> tuple[Hunk, ...] | PatchError | None:
         return None
 
     lines = to_unix(text).split("\n")
-    start = next((at for at, line in enumerate(lines) if line.strip() and line.strip() != path), len(lines))
-    first = lines[start].strip() if start < len(lines) else ""
-    marker = next((at for at, line in enumerate(lines) if _MARKER.match(line.strip())), len(lines))
-
-    if marker < len(lines) and sum(1 for line in lines[:marker] if line.strip()) <= _MOST_LINES_BEFORE:
+    if _begins_with_marker(lines):
         return _searched(lines, path)
+
+    start = next((at for at, line in enumerate(lines) if line.strip() not in {"", path}), len(lines))
+    first = "".join(lines[start : start + 1]).strip()
     if first == BEGIN:
         return _patched("\n".join(lines), path)
     if _HUNK.match(first) or (_FILE_LINE.match(first) and any(map(_HUNK.match, lines))):
         return _unified(lines, start, path)
 
     return None
+
+
+def _begins_with_marker(lines: Sequence[str]) -> bool:
+    """Whether a marker of aider's blocks stands below so few lines that these belong to an edit."""
+    before = 0
+
+    for line in lines:
+        if _MARKER.match(line.strip()):
+            return before <= _MOST_LINES_BEFORE
+        if line.strip():
+            before += 1
+
+    return False
 
 
 def _searched(lines: Sequence[str], path: str) -> tuple[Hunk, ...] | PatchError:
@@ -95,10 +107,10 @@ def _sides(block: Sequence[str], first: int) -> tuple[tuple[str, str], ...] | Pa
 
     lines = block[hints:]
 
-    middles = [at for at, line in enumerate(lines) if _MIDDLE.fullmatch(line.strip())]
-    usual = [at for at in middles if lines[at].strip() == "======="]
-    if len(usual) == 1:
-        middles = usual
+    marks = [line.strip() for line in lines]
+    middles = [at for at, mark in enumerate(marks) if _MIDDLE.fullmatch(mark)]
+    if marks.count("=======") == 1:
+        middles = [marks.index("=======")]
 
     if len(middles) != 1:
         return PatchError(first, f"one line '=======' parts the old text from the new, and here are {len(middles)}.")
@@ -107,21 +119,31 @@ def _sides(block: Sequence[str], first: int) -> tuple[tuple[str, str], ...] | Pa
         if _LINE_HINT.fullmatch(line.strip()):
             return PatchError(at, "line numbers belong directly below '<<<<<<< SEARCH'.")
 
-    return tuple(("-" if at < middles[0] else "+", line) for at, line in enumerate(lines) if at != middles[0])
+    [middle] = middles
+    old = [("-", line) for line in lines[:middle]]
+    new = [("+", line) for line in lines[middle + 1 :]]
+    return (*old, *new)
 
 
 def _unified(lines: Sequence[str], start: int, path: str) -> tuple[Hunk, ...] | PatchError:
     """A unified diff, whose line numbers say nothing; lines of it keep their numbers."""
     first = next(at for at, line in enumerate(lines) if _HUNK.match(line.strip()))
-    named = [line[4:].split("\t")[0].strip() for line in lines[start:first] if line.startswith("+++ ")]
-    later = [at for at in range(first, len(lines)) if _begins_file(lines[at : at + 2])]
 
-    if later or any(basename(name) != basename(path) for name in named):
-        return _of_other_files(later[0] + 1 if later else start + 1, path)
+    for at in range(first, len(lines)):
+        if _begins_file(lines[at : at + 2]):
+            return _of_other_files(at + 1, path)
 
-    hunks = ("@@" if _HUNK.match(line) else line for line in lines[first:] if line != _NO_NEWLINE)
-    head = [*[""] * max(0, first - len((BEGIN, UPDATE))), BEGIN, f"{UPDATE} {path}"]
-    return _patched("\n".join([*head, *hunks, END]), path)
+    for line in lines[start:first]:
+        if line.startswith("+++ ") and basename(line[4:].split("\t")[0].strip()) != basename(path):
+            return _of_other_files(start + 1, path)
+
+    patch = [""] * max(0, first - len((BEGIN, UPDATE)))
+    patch += [BEGIN, f"{UPDATE} {path}"]
+    for line in lines[first:]:
+        if line != _NO_NEWLINE:
+            patch.append("@@" if _HUNK.match(line) else line)
+
+    return _patched("\n".join([*patch, END]), path)
 
 
 def _begins_file(lines: Sequence[str]) -> bool:

@@ -18,7 +18,7 @@ it, hunk headers with line numbers as `diff` writes them, which are ignored.
 import re
 from collections.abc import Callable, Iterator, Sequence
 from difflib import unified_diff
-from itertools import islice, takewhile
+from itertools import islice
 from typing import Final, NamedTuple, TypeAlias
 
 from mendgraph.nodes.execute_tools.edits.exact_edits import Shift, Tier, line_places, nearest_region, shown_lines
@@ -35,7 +35,7 @@ UPDATE: Final = "*** Update File:"
 MOVE: Final = "*** Move to:"
 
 MOST_HEADERS: Final = 10
-_SHOWN = 80
+_LONGEST_EXCERPT = 80
 """Characters of a line that a message repeats."""
 _HEREDOC: Final = re.compile(r"(?:apply_?patch\s+)?<<-?(?P<quote>['\"]?)(?P<word>\w+)(?P=quote)")
 _UNIFIED = re.compile(r"-\d+(?:,\d+)? \+\d+(?:,\d+)? @@\s?(?P<rest>.*)")
@@ -123,7 +123,11 @@ def patched_paths(patch: str) -> list[str]:
     if isinstance(files, PatchError):
         return []
 
-    return [path for file in files for path in _paths(file)]
+    paths: list[str] = []
+    for file in files:
+        paths += _paths(file)
+
+    return paths
 
 
 def _paths(file: FilePatch) -> tuple[str, ...]:
@@ -147,23 +151,26 @@ class _Numbered(NamedTuple):
 
 def _between_markers(patch: str) -> list[_Numbered]:
     lines = [_Numbered(number, text) for number, text in enumerate(to_unix(patch).split("\n"), start=1)]
-    marked = [index for index, line in enumerate(lines) if line.marker]
-    lines = lines[marked[0] : marked[-1] + 1] if marked else []
-    wrapper = _HEREDOC.fullmatch(lines[0].marker) if lines else None
+    while lines and not lines[-1].marker:
+        lines.pop()
+    while lines and not lines[0].marker:
+        del lines[0]
 
+    if not lines:
+        raise _MalformedError(1, f"a patch begins with {BEGIN!r}, and it is empty.")
+
+    wrapper = _HEREDOC.fullmatch(lines[0].marker)
     if wrapper and lines[-1].marker == wrapper["word"]:
         lines = lines[1:-1]
+        if not lines:
+            raise _MalformedError(1, f"a patch begins with {BEGIN!r}, and it is empty.")
 
-    if not lines or lines[0].marker != BEGIN:
-        if lines:
-            context_text = f", not with {_shown(lines[0].text)}"
-        else:
-            context_text = ", and it is empty"
-
-        raise _MalformedError(lines[0].number if lines else 1, f"a patch begins with {BEGIN!r}{context_text}.")
-
-    if len(lines) < 2 or lines[-1].marker != END:
-        raise _MalformedError(lines[-1].number, f"a patch ends with {END!r}, not with {_shown(lines[-1].text)}.")
+    first = lines[0]
+    last = lines[-1]
+    if first.marker != BEGIN:
+        raise _MalformedError(first.number, f"a patch begins with {BEGIN!r}, not with {_excerpt(first.text)}.")
+    if len(lines) < 2 or last.marker != END:
+        raise _MalformedError(last.number, f"a patch ends with {END!r}, not with {_excerpt(last.text)}.")
 
     return lines[1:-1]
 
@@ -187,15 +194,18 @@ def _sections(lines: Sequence[_Numbered]) -> Iterator[list[_Numbered]]:
 
 
 def _without_gap(lines: list[_Numbered]) -> list[_Numbered]:
-    gap = sum(1 for _ in takewhile(lambda line: not line.text, reversed(lines)))
-    return lines[: len(lines) - gap]
+    end = len(lines)
+    while end and not lines[end - 1].text:
+        end -= 1
+
+    return lines[:end]
 
 
 def _file(header: _Numbered, lines: list[_Numbered]) -> FilePatch:
     if header.marker.startswith(ADD):
         for line in lines:
             if not line.text.startswith("+"):
-                message = f"each line of an added file begins with '+', and this one is {_shown(line.text)}."
+                message = f"each line of an added file begins with '+', and this one is {_excerpt(line.text)}."
                 raise _MalformedError(line.number, message)
 
         return AddedFile(_path(header, ADD), "".join(f"{line.text[1:]}\n" for line in lines), header.number)
@@ -224,7 +234,7 @@ def _file(header: _Numbered, lines: list[_Numbered]) -> FilePatch:
     if wrong.marker == END:
         raise _MalformedError(wrong.number, f"nothing may follow {END!r}: put all files into one patch.")
 
-    message = f"here a file begins, with {ADD!r}, {UPDATE!r} or {DELETE!r} and its path, not {_shown(wrong.text)}."
+    message = f"here a file begins, with {ADD!r}, {UPDATE!r} or {DELETE!r} and its path, not {_excerpt(wrong.text)}."
     raise _MalformedError(wrong.number, message)
 
 
@@ -257,7 +267,7 @@ def _hunks(lines: list[_Numbered]) -> Iterator[Hunk]:
             wrong = lines[at] if context_lines else start
             next_text = ""
             if at < len(lines):
-                next_text = f", not {_shown(lines[at].text)}"
+                next_text = f", not {_excerpt(lines[at].text)}"
 
             message = f"a hunk is made of lines that begin with ' ', '-' or '+', after '@@'{next_text}."
             raise _MalformedError(wrong.number, message)
@@ -274,8 +284,10 @@ def _path(line: _Numbered, marker: str) -> str:
     return path
 
 
-def _shown(text: str) -> str:
-    return repr(text if len(text) <= _SHOWN else f"{text[:_SHOWN]}...")
+def _excerpt(text: str) -> str:
+    if len(text) <= _LONGEST_EXCERPT:
+        return repr(text)
+    return repr(f"{text[:_LONGEST_EXCERPT]}...")
 
 
 LISTED_PLACES: Final = 10
@@ -290,9 +302,9 @@ _HEADER_FITS: Final[tuple[Callable[[str, str], bool], ...]] = (
 
 
 class Patched(NamedTuple):
-    """The text after all hunks, and how many of them were found only by leaving spaces out of account.
+    """The text after all hunks, and how many of them fit only where spaces are ignored.
 
-    `first` says of the first of those where it stands in the patch, and shows the lines that it is for.
+    `first` names the place of the first of those in the patch, and shows the lines that it is for.
     """
 
     text: str
@@ -309,7 +321,8 @@ def apply_hunks(text: str, hunks: Sequence[Hunk], path: str) -> Patched | PatchE
     file = _File(text, path)
     newline = dominant_newline(text)
     lines: list[tuple[str, str]] = []
-    done = inexact = 0
+    done = 0
+    inexact = 0
     first: PatchError | None = None
 
     for hunk in hunks:
@@ -323,7 +336,9 @@ def apply_hunks(text: str, hunks: Sequence[Hunk], path: str) -> Patched | PatchE
 
         lines += file.ended[done : position.at]
         done = position.at
-        ending = file.ended[done - 1][1] or newline if done else newline
+        ending = newline
+        if done:
+            ending = file.ended[done - 1][1] or newline
 
         for sign, line in position.lines or hunk.lines:
             if sign == "+":
@@ -331,14 +346,27 @@ def apply_hunks(text: str, hunks: Sequence[Hunk], path: str) -> Patched | PatchE
                 continue
 
             ending = file.ended[done][1] or newline
-            lines += file.ended[done : done + 1] * (sign == " ")
+            if sign == " ":
+                lines.append(file.ended[done])
+
             done += 1
 
     lines += file.ended[done:]
     last = newline if text.endswith("\n") or not text else ""
-    ends = [*((end or newline) for _, end in lines[:-1]), (lines[-1][1] or last) if last and lines else ""]
+    return Patched(_joined(lines, newline, last), inexact, first)
 
-    return Patched("".join(line + end for (line, _), end in zip(lines, ends, strict=False)), inexact, first)
+
+def _joined(lines: Sequence[tuple[str, str]], newline: str, last: str) -> str:
+    """The text of lines and their ends: `newline` where a line has none, `last` for the last line."""
+    if not lines:
+        return ""
+
+    *before, (last_line, last_end) = lines
+    text = "".join(line + (end or newline) for line, end in before)
+    if last:
+        return text + last_line + (last_end or last)
+
+    return text + last_line
 
 
 def _inexact(text: str, hunk: Hunk, at: int, path: str) -> PatchError:
@@ -352,7 +380,8 @@ def _inexact(text: str, hunk: Hunk, at: int, path: str) -> PatchError:
 def hunks_between(before: str, after: str) -> list[Hunk]:
     """The hunks that make one text of the other, by lines; the `line` of each is where it stood in `before`."""
     hunks: list[Hunk] = []
-    old, new = (_File(text, "").lines for text in (before, after))
+    old = _File(before, "").lines
+    new = _File(after, "").lines
 
     for line in islice(unified_diff(old, new, lineterm=""), 2, None):
         if line.startswith("@@"):
@@ -363,8 +392,8 @@ def hunks_between(before: str, after: str) -> list[Hunk]:
     return hunks
 
 
-class _Found(NamedTuple):
-    """Where a hunk fits, what of its lines differs there, and its lines where not all of them fit."""
+class _Position(NamedTuple):
+    """Where a hunk fits, how its lines differ there, and its lines where not all of them fit."""
 
     at: int
     tier: Tier = Tier.EXACT
@@ -376,13 +405,19 @@ class _File:
     """The lines of a text, without (`lines`) and with their ends."""
 
     def __init__(self, text: str, path: str) -> None:
-        *lines_before, last_line = text.split("\n")
+        *lines, last = text.split("\n")
         self.path = path
-        self.ended = [(line.removesuffix("\r"), "\r\n" if line.endswith("\r") else "\n") for line in lines_before]
-        self.ended += [(last_line, "")] * bool(last_line)
+        self.ended: list[tuple[str, str]] = []
+        for line in lines:
+            bare = line.removesuffix("\r")
+            self.ended.append((bare, "\n" if bare == line else "\r\n"))
+
+        if last:
+            self.ended.append((last, ""))
+
         self.lines = [line for line, _ in self.ended]
 
-    def place(self, hunk: Hunk, done: int) -> _Found | PatchError:
+    def place(self, hunk: Hunk, done: int) -> _Position | PatchError:
         """The one place where the hunk fits, in the lines from `done` on: in the blocks of its headers, or below."""
         scopes = self._scopes(hunk)
         if isinstance(scopes, PatchError):
@@ -391,48 +426,57 @@ class _File:
             return self._place_of_addition(hunk, scopes, done)
 
         last = len(self.lines) - len(hunk.old)
-        for tier in Tier if hunk.ends_file and last >= done else ():
-            for at, shift in line_places(self.lines, hunk.old, tier, last):
-                return _Found(at, tier, shift)
+        if hunk.ends_file and last >= done:
+            for tier in Tier:
+                for at, shift in line_places(self.lines, hunk.old, tier, last):
+                    return _Position(at, tier, shift)
 
         for within in (scopes, [(scopes[0][0], len(self.lines))]):
             for tier in Tier:
-                every = line_places(self.lines, hunk.old, tier, max(done, within[0][0]))
-                inside = (candidate for candidate in every if any(start <= candidate[0] < end for start, end in within))
-                places = list(islice(inside, LISTED_PLACES + 1))
-
+                places = self._places_within(hunk, within, tier, done)
+                if len(places) > 1:
+                    return self._ambiguous(hunk, [at for at, _ in places])
                 if places:
                     at, shift = places[0]
-                    several = len(places) > 1
-                    if several:
-                        return self._ambiguous(hunk, [at for at, _ in places])
-
-                    return _Found(at, tier, shift)
+                    return _Position(at, tier, shift)
 
         return self._alike(hunk, done) or self._unescaped(hunk, done) or self._miss(hunk, done)
 
-    def _alike(self, hunk: Hunk, done: int) -> _Found | None:
+    def _places_within(
+        self, hunk: Hunk, scopes: Sequence[tuple[int, int]], tier: Tier, done: int
+    ) -> list[tuple[int, Shift]]:
+        """The places of the hunk in these ranges of lines, one more than a message names at most."""
+        places: list[tuple[int, Shift]] = []
+
+        for at, shift in line_places(self.lines, hunk.old, tier, max(done, scopes[0][0])):
+            if any(start <= at < end for start, end in scopes):
+                places.append((at, shift))
+            if len(places) > LISTED_PLACES:
+                break
+
+        return places
+
+    def _alike(self, hunk: Hunk, done: int) -> _Position | None:
         """The one place that a hunk fits without the empty line at its end, or but for typographic characters."""
-        if hunk.lines[-1] == (" ", ""):
-            shorter = hunk.lines[:-1]
-        else:
-            shorter = hunk.lines
+        lines = hunk.lines
+        if lines[-1] == (" ", ""):
+            lines = lines[:-1]
 
-        plain = [line.translate(TYPOGRAPHY) for line in self.lines]
-        old = [text.translate(TYPOGRAPHY) for sign, text in shorter if sign != "+"]
+        old = [text for sign, text in lines if sign != "+"]
+        if not old:
+            return None
 
-        if old:
-            places = [at for at, _ in islice(line_places(plain, old, Tier.EXACT, done), 2)]
-        else:
-            places = []
-
+        plain_lines = [line.translate(TYPOGRAPHY) for line in self.lines]
+        plain_old = [line.translate(TYPOGRAPHY) for line in old]
+        places = list(islice(line_places(plain_lines, plain_old, Tier.EXACT, done), 2))
         if len(places) != 1:
             return None
 
-        exact = self.lines[places[0] : places[0] + len(old)] == [text for sign, text in shorter if sign != "+"]
-        return _Found(places[0], Tier.EXACT if exact else Tier.TRAILING_BLANKS, lines=shorter)
+        at = places[0][0]
+        exact = self.lines[at : at + len(old)] == old
+        return _Position(at, Tier.EXACT if exact else Tier.TRAILING_BLANKS, lines=lines)
 
-    def _unescaped(self, hunk: Hunk, done: int) -> _Found | PatchError | None:
+    def _unescaped(self, hunk: Hunk, done: int) -> _Position | PatchError | None:
         """The one place that a hunk fits where its escapes stand for characters; None where it has none."""
         escapes = escapes_in("\n".join(hunk.old))
         if not escapes:
@@ -450,21 +494,26 @@ class _File:
         scopes = [(0, len(self.lines))]
 
         for header in hunk.headers:
-            inside = sorted({at for scope in scopes for at in range(*scope)})
-            every = ([at for at in inside if fits(self.lines[at], header)] for fits in _HEADER_FITS)
-            candidates = next(filter(None, every), [])
-
+            candidates = self._lines_of_header(header, scopes)
             if not candidates or len(candidates) > _MOST_SCOPES:
-                if candidates:
-                    many = f"occurs more than {_MOST_SCOPES} times"
-                else:
-                    many = "does not occur"
-
-                return PatchError(hunk.line, f"the line {header!r} after '@@' {many} in {quoted(self.path)}.")
+                problem = f"occurs more than {_MOST_SCOPES} times" if candidates else "does not occur"
+                return PatchError(hunk.line, f"the line {header!r} after '@@' {problem} in {quoted(self.path)}.")
 
             scopes = [(at, self._block_end(at)) for at in candidates]
 
         return scopes
+
+    def _lines_of_header(self, header: str, scopes: Sequence[tuple[int, int]]) -> list[int]:
+        inside: set[int] = set()
+        for start, end in scopes:
+            inside.update(range(start, end))
+
+        for fits in _HEADER_FITS:
+            candidates = [at for at in sorted(inside) if fits(self.lines[at], header)]
+            if candidates:
+                return candidates
+
+        return []
 
     def _block_end(self, start: int) -> int:
         """Where the block ends that a line opens: at the next one that is not deeper, and no closing bracket."""
@@ -477,23 +526,22 @@ class _File:
 
         return len(self.lines)
 
-    def _place_of_addition(self, hunk: Hunk, scopes: Sequence[tuple[int, int]], done: int) -> _Found | PatchError:
+    def _place_of_addition(self, hunk: Hunk, scopes: Sequence[tuple[int, int]], done: int) -> _Position | PatchError:
         """Where to add lines that have no others around them: below the header, or at the end that the patch names."""
         if hunk.ends_file or not self.lines:
-            return _Found(len(self.lines))
+            return _Position(len(self.lines))
 
-        if hunk.headers:
-            starts = [start + 1 for start, _ in scopes if start + 1 >= done]
-        else:
-            starts = []
+        starts = [start + 1 for start, _ in scopes if start + 1 >= done]
+        if not hunk.headers or not starts:
+            message = (
+                f"this hunk only adds lines to {quoted(self.path)}, and nothing says where: add lines around them."
+            )
+            return PatchError(hunk.line, message)
 
-        if starts:
-            if len(starts) == 1:
-                return _Found(starts[0])
+        if len(starts) > 1:
             return self._ambiguous(hunk, starts)
 
-        message = f"this hunk only adds lines to {quoted(self.path)}, and nothing says where: add lines around them."
-        return PatchError(hunk.line, message)
+        return _Position(starts[0])
 
     def _ambiguous(self, hunk: Hunk, places: Sequence[int]) -> PatchError:
         more = " and more" if len(places) > LISTED_PLACES else ""

@@ -112,12 +112,11 @@ class PythonText:
         return ()
 
     def inner(self, unit: Unit) -> tuple[Unit, ...]:
-        """The same for functions as well."""
+        """The units in the body of a class or function; none where the body stands on the line of the header."""
         if unit.node not in self._members:
+            body: list[ast.stmt] = []
             if isinstance(unit.node, Function | ast.ClassDef):
                 body = unit.node.body
-            else:
-                body = []
 
             inline = body and self.lines[body[0].lineno - 1].encode()[: body[0].col_offset].strip()
             self._members[unit.node] = () if inline else tuple(_units(self.lines, body))
@@ -130,10 +129,14 @@ class PythonText:
 
         for number in range(unit.last + 1, len(self.lines) + 1):
             line = self.lines[number - 1]
-            if line.strip() and not (number in self.comments and len(unit.indent) < len(line) - len(line.lstrip())):
+            if not line.strip():
+                continue
+
+            indent = len(line) - len(line.lstrip())
+            if number not in self.comments or indent <= len(unit.indent):
                 break
 
-            last = number if line.strip() else last
+            last = number
 
         return last
 
@@ -201,8 +204,9 @@ class WithoutStrings(ast.NodeTransformer):
     def generic_visit(self, node: ast.AST) -> ast.AST:
         """The node without such statements."""
         for name in ("body", "orelse", "finalbody"):
-            if isinstance(block := getattr(node, name, None), list):
-                block[:] = (statement for statement in block if string_of(statement) is None)
+            block = getattr(node, name, None)
+            if isinstance(block, list):
+                block[:] = [statement for statement in block if string_of(statement) is None]
 
         return super().generic_visit(node)
 
@@ -220,15 +224,12 @@ def statements_in(nodes: Iterable[ast.stmt]) -> Iterator[ast.stmt]:
     """All statements inside these, at any depth but not inside functions and classes."""
     for node in nodes:
         yield node
+        if isinstance(node, Function | ast.ClassDef):
+            continue
 
-        if not isinstance(node, Function | ast.ClassDef):
-            inner = [*getattr(node, "handlers", []), *getattr(node, "cases", [])]
-            fields = (
-                getattr(inner_node, name, [])
-                for inner_node in (node, *inner)
-                for name in ("body", "orelse", "finalbody")
-            )
-            yield from statements_in(statement for field in fields for statement in field)
+        for part in (node, *getattr(node, "handlers", []), *getattr(node, "cases", [])):
+            for name in ("body", "orelse", "finalbody"):
+                yield from statements_in(getattr(part, name, []))
 
 
 def _units(lines: tuple[str, ...], body: list[ast.stmt]) -> Iterator[Unit]:
@@ -246,7 +247,11 @@ def _units(lines: tuple[str, ...], body: list[ast.stmt]) -> Iterator[Unit]:
 
 
 def _unit(lines: tuple[str, ...], group: list[ast.stmt], body: list[ast.stmt]) -> Unit:
-    key, kind = _name(group[0], first=group[0] is body[0]) if len(group) == 1 else ("", UnitKind.OTHER)
+    key = ""
+    kind = UnitKind.OTHER
+    if len(group) == 1:
+        key, kind = _name(group[0], first=group[0] is body[0])
+
     first = first_line(group[0])
     line = lines[first - 1]
     indent = line[: len(line) - len(line.lstrip())]
@@ -308,9 +313,13 @@ def _tokens(code: str) -> tuple[dict[int, str], set[int]]:
 
 
 def _docstring_lines(tree: ast.Module) -> set[int]:
-    owners = (node for node in ast.walk(tree) if isinstance(node, Function | ast.ClassDef))
-    docstrings = (node.body[0] for node in owners if ast.get_docstring(node, clean=False) is not None)
-    return {line for node in docstrings for line in range(node.lineno + 1, (node.end_lineno or 0) + 1)}
+    lines: set[int] = set()
+    for node in ast.walk(tree):
+        if isinstance(node, Function | ast.ClassDef) and ast.get_docstring(node, clean=False) is not None:
+            docstring = node.body[0]
+            lines.update(range(docstring.lineno + 1, (docstring.end_lineno or 0) + 1))
+
+    return lines
 
 
 class NamedUnit(NamedTuple):
@@ -331,16 +340,16 @@ def named_units(text: PythonText) -> list[NamedUnit]:
 
     The parts of a property are several with one name.
     """
-    units_named: list[NamedUnit] = []
+    units: list[NamedUnit] = []
 
     for unit in text.units:
-        members = text.members(unit) if unit.kind is UnitKind.CLASS else ()
-        units_named += [NamedUnit(_plain(unit), unit)] * _is_named(unit)
-        units_named += [
-            NamedUnit(f"{unit.key}.{_plain(member)}", member, unit) for member in members if _is_named(member)
-        ]
+        if _is_named(unit):
+            units.append(NamedUnit(_plain(unit), unit))
+        if unit.kind is UnitKind.CLASS:
+            members = filter(_is_named, text.members(unit))
+            units += [NamedUnit(f"{unit.key}.{_plain(member)}", member, unit) for member in members]
 
-    return units_named
+    return units
 
 
 def _is_named(unit: Unit) -> bool:

@@ -55,12 +55,19 @@ _NOT_FOUND: Final = 127
 
 @dataclass(frozen=True)
 class RanTests:
-    """What became of tests: how many `passed`, None where that is not known, and what is told of those that `failed`.
+    """The results of tests.
 
-    `name` is what ran them; it is also what failed where no single test is known. `near` are the failing ones that ran
-    what was changed, `lines` the changed lines that any test ran, by path. `error` says why nothing was run. Of tests
-    that passed, `changed` are those that were called so, with the lines that they ran, and `passing` the others. How
-    many were `skipped`, and for which reason most of them.
+    Attributes:
+        name: what ran them; it is also what failed where no single test is known.
+        passed: how many passed, None where that is not known.
+        failed: the output of each failing test.
+        near: the failing tests that ran a changed line.
+        lines: the changed lines that any test ran, by path.
+        error: why nothing was run.
+        passing: the passing tests but for `changed`.
+        changed: the passing ones of the changed tests, each with the lines that it ran, by path.
+        skipped: how many were skipped.
+        skip_reason: why most of them were skipped.
     """
 
     name: str
@@ -83,14 +90,14 @@ _FAILED_TEST: Final = re.compile(
 )
 """How pytest, unittest, cargo, go, TAP, node, jest and vitest print the name of a test that fails; the third and fourth
 tell the reason `here`, below of it."""
-_DETAILS: Final = 600  # characters of that which are told
+_DETAILS: Final = 600  # characters of the output of a failing test
 _SKIPPED: Final = re.compile(r"(?m)^.*?\b(?:(\d+) (?:skipped|ignored)|skipped=(\d+)|skipped (\d+)$).*$")
 """How test runners print in a line of their summary how many tests were skipped."""
 
 
 @dataclass(frozen=True)
 class CheckRules:
-    """What is run to judge the work of a run.
+    """Which checks judge the work of a run.
 
     With `evidence`, the examples of docstrings and of the request and the project's tests, which use `limits` at most.
     `commands` are the person's own checks, each one command line: any installed program, or one of the workspace by its
@@ -166,8 +173,8 @@ class Checks:
         """
         limit = min(seconds, self.rules.examples_timeout_s)
         request = {"root": self.commands.root, "seconds": limit, "modules": modules}
-        files_given = {_REQUEST: json.dumps(request).encode()}
-        result = self._python(files_given, ["-I", "-B", _RUNNER, "examples", _REQUEST], limit + _START_S)
+        files = {_REQUEST: json.dumps(request).encode()}
+        result = self._python(files, ["-I", "-B", _RUNNER, "examples", _REQUEST], limit + _START_S)
 
         if isinstance(result, ToolError):
             return result
@@ -198,8 +205,8 @@ class Checks:
         names them; with `before` these files hold what they held then.
         """
         request = {"path": path, "lines": lines or {}, "changed": sorted(changed)}
-        files_given = {_REQUEST: json.dumps(request).encode(), **self._replaced(before)}
-        result = self._python(files_given, ["-B", _RUNNER, "tests", _REQUEST], min(seconds, self.rules.timeout_s))
+        files = {_REQUEST: json.dumps(request).encode(), **self._replaced(before)}
+        result = self._python(files, ["-B", _RUNNER, "tests", _REQUEST], min(seconds, self.rules.timeout_s))
 
         if isinstance(result, ToolError):
             return result
@@ -222,10 +229,10 @@ class Checks:
         NOT_FOUND where a configured one's program is not installed, UNAVAILABLE where the other kind cannot be run.
         """
         limit = min(seconds, self.rules.timeout_s)
-        files_given = self._replaced(before)
+        files = self._replaced(before)
 
         if isinstance(command, str):
-            result = self.commands.read_only(files_given, _ENV).run(self.lines[command], timeout_s=limit)
+            result = self.commands.read_only(files, _ENV).run(self.lines[command], timeout_s=limit)
             if isinstance(result, ToolError):
                 return result
             return _ended(command, result)
@@ -233,9 +240,10 @@ class Checks:
         if command.lacks:
             return _unavailable(f"{command.name} was not run: {command.lacks} is not installed.")
 
-        found = self.runners()
-        commands = self.commands.read_only(files_given, {**_ENV, **found.env}, self.rules.limits, found.readable)
-        if isinstance(result := commands.run(command.name.split(), timeout_s=limit), ToolError):
+        runners = self.runners()
+        commands = self.commands.read_only(files, {**_ENV, **runners.env}, self.rules.limits, runners.readable)
+        result = commands.run(command.name.split(), timeout_s=limit)
+        if isinstance(result, ToolError):
             return result
         if result.timed_out:
             return _unavailable(f"{command.name} took longer than {result.limit_s:.3g} s.")
@@ -243,17 +251,17 @@ class Checks:
         return _ended(command.name, result)
 
     def runners(self) -> Runners:
-        """What runs the project's tests, as far as its files say."""
+        """The programs that run the project's tests, by its files."""
         return find_runners(self.commands.root)
 
     def _replaced(self, before: Mapping[str, bytes] | None) -> dict[str, bytes]:
         return {f"{self.commands.root}/{path}": data for path, data in (before or {}).items()}
 
-    def _python(self, given: Mapping[str, bytes], arguments: list[str], limit: float) -> CommandResult | ToolError:
-        runner = Path(__file__).with_name("runner.py").read_bytes()
-        runners_found = self.runners()
-        env = {**_ENV, "PYTHONS": "\n".join(runners_found.pythons)}
-        commands = self.commands.read_only({_RUNNER: runner, **given}, env, self.rules.limits, runners_found.readable)
+    def _python(self, files: Mapping[str, bytes], arguments: list[str], limit: float) -> CommandResult | ToolError:
+        program = Path(__file__).with_name("runner.py").read_bytes()
+        runners = self.runners()
+        env = {**_ENV, "PYTHONS": "\n".join(runners.pythons)}
+        commands = self.commands.read_only({_RUNNER: program, **files}, env, self.rules.limits, runners.readable)
         result = commands.run(["sh", "-c", _PYTHON, "sh", *arguments], timeout_s=limit)
 
         if isinstance(result, CommandResult) and result.exit_code == _NOT_FOUND:
@@ -263,10 +271,13 @@ class Checks:
 
 
 def _ended(name: str, result: CommandResult) -> RanTests | ToolError:
-    """What became of the tests of a program, as far as its output says; RESOURCE_LIMIT where it used too much."""
+    """The results of the tests of a program, by its output; RESOURCE_LIMIT where it used too much."""
     text = last_words(result.stdout, result.stderr)
     if result.limit is not None:
-        message = "\n".join(filter(None, (f"{name} {result.limit}", text)))
+        message = f"{name} {result.limit}"
+        if text:
+            message += f"\n{text}"
+
         return ToolError(code=ToolErrorCode.RESOURCE_LIMIT, message=message)
 
     if result.timed_out:
@@ -277,10 +288,13 @@ def _ended(name: str, result: CommandResult) -> RanTests | ToolError:
         skipped = [int(match[match.lastindex or 0]) for match in _SKIPPED.finditer(printed)]
         return RanTests(name, skipped=max(skipped, default=0))
 
-    failed = {
-        match[match.lastindex or 0]: printed[match.start() :].strip()[:_DETAILS] if match["here"] else text
-        for match in _FAILED_TEST.finditer(printed)
-    }
+    failed: dict[str, str] = {}
+    for match in _FAILED_TEST.finditer(printed):
+        reason = text
+        if match["here"]:
+            reason = printed[match.start() :].strip()[:_DETAILS]
+
+        failed[match[match.lastindex or 0]] = reason
 
     return RanTests(name, failed=failed or {name: text})
 

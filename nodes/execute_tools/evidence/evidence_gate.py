@@ -20,19 +20,19 @@ from mendgraph.nodes.execute_tools.evidence.examples import (
     Origin,
     Result,
     Status,
-    both,
     definitions,
     docstring_examples,
     failures,
+    merged_examples,
     task_examples,
 )
 from mendgraph.nodes.execute_tools.files.text_files import LARGEST_TEXT
 from mendgraph.nodes.language.documents import defined_names
 from mendgraph.nodes.language.request import Request, read_request
 
-MOST_TOLD: Final = 3  # failing examples that a refusal names
+MOST_NAMED: Final = 3  # failing examples that a refusal names
 DAMAGE = re.compile(r"(?:NameError|UnboundLocalError|AttributeError|RecursionError)\b")
-"""What an edit that was to change what the code does has not meant."""
+"""Errors that no edit wants, also where it changes what the code does."""
 _OWN_DAMAGE = re.compile(r"(?:NameError|UnboundLocalError)\b")  # what no change of another file mends
 
 
@@ -63,26 +63,39 @@ def plan_gate(path: str, before: str | None, after: str, task: str, first: str) 
         return None
 
     request = read_request(task)
-    old, new = (definitions(text or "", with_docstrings=request.documents) for text in (before, after))
-    touched = {name for name in {*old, *new} if old.get(name) != new.get(name)}
-    touched |= {name.partition(".")[0] for name in touched}
+    old = definitions(before or "", with_docstrings=request.documents)
+    new = definitions(after, with_docstrings=request.documents)
+    touched: set[str] = set()
+
+    for name in {*old, *new}:
+        if old.get(name) != new.get(name):
+            touched.update((name, name.partition(".")[0]))
 
     if not touched or not new:
         return None
 
     defined = [name for name in new if name and "." not in name]
+    added = [name for name in defined if name not in old]
     module = posixpath.basename(path).removesuffix(".py")
-    examples_asked = task_examples(task, defined, module, [name for name in defined if name not in old])
+    of_task = task_examples(task, defined, module, added)
     documented = _documented(first, after, task, new.keys())
-    named = frozenset(re.findall(r"\w+", task))
-    meant = [example for example in documented if example.name in touched or example.name.rpartition(".")[2] in named]
-    others = [example for example in documented if example not in meant]
-    one = len({has_one_name.name for has_one_name in examples_asked}) == 1
+    words = frozenset(re.findall(r"\w+", task))
+    meant: list[Example] = []
+    others: list[Example] = []
+
+    for example in documented:
+        if example.name in touched or example.name.rpartition(".")[2] in words:
+            meant.append(example)
+        else:
+            others.append(example)
+
+    of_one_name = len({example.name for example in of_task}) == 1
+    meant_of_task = [example for example in of_task if of_one_name or example.name in touched]
 
     return GatePlan(
         request=request,
-        examples=both(examples_asked, [*meant, *others]),
-        meant=frozenset(meant).union(example for example in examples_asked if one or example.name in touched),
+        examples=merged_examples(of_task, [*meant, *others]),
+        meant=frozenset([*meant, *meant_of_task]),
         fresh=frozenset(documented) - frozenset(docstring_examples(first, in_words=bool(task))),
         compare=before is not None,
         elsewhere=request.speaks_of_others(path),
@@ -95,26 +108,27 @@ def gate_verdict(plan: GatePlan, after: ModuleRun, before: ModuleRun | None, sec
     `before` is None for a new file.
     """
     if not after.loaded:  # no edit may break what could be imported; of a new file only an unknown name counts
-        if before is not None:
-            was_well = before.loaded
+        if before is None:
+            could_load = DAMAGE.match(after.error) is not None
         else:
-            was_well = DAMAGE.match(after.error) is not None
+            could_load = before.loaded
 
-        if after.own and was_well:
+        if after.own and could_load:
             return f"the file cannot be imported: {after.error}."
         return None
 
     baseline = before.results if before is not None else ()
-    messages = [
-        words
-        for place, words in failures(plan.examples, after.results, seconds)
-        if _counts(plan, place, after.results[place], baseline[place] if baseline else Result())
-    ]
+    messages: list[str] = []
 
-    return " ".join(messages[:MOST_TOLD]) or None
+    for place, words in failures(plan.examples, after.results, seconds):
+        result_before = baseline[place] if baseline else Result()
+        if _counts(plan, place, after.results[place], result_before):
+            messages.append(words)
+
+    return " ".join(messages[:MOST_NAMED]) or None
 
 
-def brought(before: str, after: str, task: str) -> frozenset[Example]:
+def added_by_turn(before: str, after: str, task: str) -> frozenset[Example]:
     """The examples of `after` that prove nothing: neither `before`, also under new names, nor the task has them."""
     request = read_request(task)
     renamed = before
@@ -125,31 +139,30 @@ def brought(before: str, after: str, task: str) -> frozenset[Example]:
 
     examples_before = {*docstring_examples(before, in_words=in_words), *docstring_examples(renamed, in_words=in_words)}
     task_text = "" if request.repairs else " ".join(task.split())
-    new = frozenset(docstring_examples(after, in_words=in_words)) - examples_before
+    added: set[Example] = set()
 
-    return frozenset(
-        example for example in new if " ".join(f"{example.source} {example.want}".split()) not in task_text
-    )
+    for example in docstring_examples(after, in_words=in_words):
+        text = " ".join(f"{example.source} {example.want}".split())
+        if example not in examples_before and text not in task_text:
+            added.add(example)
+
+    return frozenset(added)
 
 
 def _documented(before: str, after: str, task: str, new: AbstractSet[str]) -> list[Example]:
     in_words = bool(task)
+    documented = docstring_examples(after, in_words=in_words)
     if read_request(task).documents:
-        return list(docstring_examples(after, in_words=in_words))
+        return list(documented)
 
     old = definitions(before).keys()
     gone = {name.rpartition(".")[2] for name in old - new}
-    examples_brought = brought(before, after, task)
-    examples_kept = [
-        example
-        for example in docstring_examples(before, in_words=in_words)
-        if example.name == "" or example.name in new
-    ]
-    documented = docstring_examples(after, in_words=in_words)
-    added = [example for example in documented if example.name in new - old and example not in examples_brought]
-    outdated = {example.name for example in (*examples_kept, *added) if example.words & gone}
-
-    return [example for example in (*examples_kept, *added) if example.name not in outdated]
+    added_examples = added_by_turn(before, after, task)
+    examples = [example for example in docstring_examples(before, in_words=in_words) if example.name in {"", *new}]
+    added = new - old
+    examples += [example for example in documented if example.name in added and example not in added_examples]
+    outdated = {example.name for example in examples if example.words & gone}
+    return [example for example in examples if example.name not in outdated]
 
 
 def _counts(plan: GatePlan, place: int, now: Result, then: Result) -> bool:
@@ -159,16 +172,17 @@ def _counts(plan: GatePlan, place: int, now: Result, then: Result) -> bool:
     worked = then.status is Status.PASSED
 
     if plan.elsewhere and not worked:
-        return not plan.compare and _OWN_DAMAGE.match(now.told) is not None
+        return not plan.compare and _OWN_DAMAGE.match(now.text) is not None
     if example in plan.fresh:
         return True
 
-    is_asked = example.origin is Origin.TASK
+    of_task = example.origin is Origin.TASK
     if not worked:
-        return (is_asked or request.repairs) and example in plan.meant
+        return (of_task or request.repairs) and example in plan.meant
+    if of_task or request.repairs or request.keeps or not request.changes:
+        return True
 
-    settled = is_asked or request.repairs or request.keeps or not request.changes
-    return settled or now.status is Status.ENDLESS or DAMAGE.match(now.told) is not None
+    return now.status is Status.ENDLESS or DAMAGE.match(now.text) is not None
 
 
 # --- Tests
@@ -197,16 +211,27 @@ def failed_already(now: RanTests, before: RanTests, new: Collection[str]) -> lis
 
     Not those that fail now, and not then, for a name that is not known; nor those that lacked one of the `new` names.
     """
-    damaged = {test for test, text in now.failed.items() if _OWN_DAMAGE.search(text)}
-    damaged -= {test for test, text in before.failed.items() if _OWN_DAMAGE.search(text)}
-    lacking = {test for test, text in before.failed.items() if _absent_names(text).intersection(new)}
+    counted: list[str] = []
 
-    return [test for test in now.failed if test in before.failed and test not in damaged | lacking]
+    for test, text in now.failed.items():
+        text_before = before.failed.get(test)
+        if text_before is None:
+            continue
+
+        newly_damaged = _OWN_DAMAGE.search(text) and not _OWN_DAMAGE.search(text_before)
+        if not newly_damaged and _absent_names(text_before).isdisjoint(new):
+            counted.append(test)
+
+    return counted
 
 
 def _absent_names(text: str) -> set[str]:
     """The names, and the parts of their dotted names, that a failure says are not there."""
-    return {part for names in _ABSENT_NAME.findall(text) for name in names for part in name.split(".")}
+    parts: set[str] = set()
+    for names in _ABSENT_NAME.findall(text):
+        parts.update(".".join(names).split("."))
+
+    return parts
 
 
 def distinguish(now: RanTests, then: RanTests, new: Collection[str], deleted: Collection[str]) -> Distinction:
@@ -214,31 +239,43 @@ def distinguish(now: RanTests, then: RanTests, new: Collection[str], deleted: Co
 
     `new` are names that its changes define, `deleted` those of modules that could not be put back.
     """
-    kinds: dict[str, list[str]] = {"failed_before": [], "new_code": [], "indistinct": [], "unknown": []}
-    test_text = next((text for test, text in then.failed.items() if test.endswith(".py")), None)
+    failed_before: list[str] = []
+    new_code: list[str] = []
+    indistinct: list[str] = []
+    unknown: list[str] = []
+    file_failure = next((text for test, text in then.failed.items() if test.endswith(".py")), None)
 
     for test in now.changed:
-        text = then.failed.get(test, test_text)
+        text = then.failed.get(test, file_failure)
         absent = _absent_names(text or "")
 
         if test in then.changed:
-            kinds["indistinct"].append(test)
+            indistinct.append(test)
         elif text is None or " does not end within " in text or absent.intersection(deleted):
-            kinds["unknown"].append(test)
+            unknown.append(test)
+        elif absent.intersection(new):
+            new_code.append(test)
         else:
-            kinds["new_code" if absent.intersection(new) else "failed_before"].append(test)
+            failed_before.append(test)
 
-    kinds["failed_before"] += [test for test in now.passing if test in then.failed]
-    return Distinction(*map(tuple, kinds.values()))
+    failed_before += [test for test in now.passing if test in then.failed]
+    return Distinction(tuple(failed_before), tuple(new_code), tuple(indistinct), tuple(unknown))
 
 
 def new_names(texts: Iterable[tuple[str, str]]) -> frozenset[str]:
     """What Python files define that they did not before, from their texts before and after."""
-    tests: set[str] = set()
+    names: set[str] = set()
 
-    for both_texts in texts:
-        old, new = (parse(text) for text in both_texts)
-        if not isinstance(new, SyntaxProblem):
-            tests |= defined_names(new) - (set() if isinstance(old, SyntaxProblem) else defined_names(old))
+    for before, after in texts:
+        old = parse(before)
+        new = parse(after)
+        if isinstance(new, SyntaxProblem):
+            continue
 
-    return frozenset(tests)
+        added = defined_names(new)
+        if not isinstance(old, SyntaxProblem):
+            added = added - defined_names(old)
+
+        names |= added
+
+    return frozenset(names)

@@ -1,4 +1,4 @@
-"""The examples of a Python text and of a request, and what became of them in words. Pure.
+"""The examples of a Python text and of a request, and their results in words. Pure.
 
 What is read of a request's words, such as `median([1, 2]) should return 1.5`, is a table of usual forms, strictly: a
 value that may be the wrong one, as in "f(1) returns 2", counts only where the request asks for something new. A parser
@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass, replace
 from enum import StrEnum
 from functools import lru_cache
 from inspect import cleandoc
-from itertools import groupby, islice
+from itertools import islice
 from typing import Final, NamedTuple
 
 from mendgraph.nodes.execute_tools.edits.python_text import Function, SyntaxProblem, WithoutStrings, parse, string_of
@@ -79,24 +79,33 @@ def docstring_examples(text: str, *, in_words: bool) -> tuple[Example, ...]:
 
     They are the `>>>`, and `in_words` also what else the strings say that calls give.
     """
-    if isinstance(tree := parse(text), SyntaxProblem):
+    tree = parse(text)
+    if isinstance(tree, SyntaxProblem):
         return ()
 
     names = frozenset(node.name for node in tree.body if isinstance(node, Function | ast.ClassDef))
-    examples_found = (
-        example for name, words in _documentation(tree) for example in _of(name, words, names, in_words=in_words)
-    )
+    examples: list[Example] = []
 
-    return tuple(islice(examples_found, MOST_EXAMPLES))
+    for name, words in _documentation(tree):
+        examples += _of(name, words, names, in_words=in_words)
+        if len(examples) >= MOST_EXAMPLES:
+            break
+
+    return tuple(examples[:MOST_EXAMPLES])
 
 
 def grouped(examples: Iterable[Example]) -> list[tuple[Example, ...]]:
     """Examples that share their names: the `>>>` of one definition; each of the others stands alone."""
-    keyed = (
-        (example, example.name if example.kind is Kind.OUTPUT else index) for index, example in enumerate(examples)
-    )
+    groups: list[list[Example]] = []
 
-    return [tuple(example for example, _ in group) for _, group in groupby(keyed, key=lambda pair: pair[1])]
+    for example in examples:
+        last = groups[-1][-1] if groups else None
+        if last is not None and last.kind is Kind.OUTPUT and example.kind is Kind.OUTPUT and last.name == example.name:
+            groups[-1].append(example)
+        else:
+            groups.append([example])
+
+    return [tuple(group) for group in groups]
 
 
 def as_request(path: str, text: str | None, examples: Sequence[Example]) -> JsonMap:
@@ -106,9 +115,10 @@ def as_request(path: str, text: str | None, examples: Sequence[Example]) -> Json
 
 
 def definitions(text: str, *, with_docstrings: bool = False) -> dict[str, str]:
-    """What each function, class and method (`Class.method`) of a module is, as a text that is equal for equal code.
+    """The functions, classes and methods (`Class.method`) of a module, each with a text that is equal for equal code.
 
-    A class is what it has beside its methods, and "" what is no definition. A text that is not Python has none.
+    The text of a class leaves out its methods; "" stands for the statements that are no definitions. A text that is not
+    Python has none.
     """
     tree = parse(text)
     values: dict[str, str] = {}
@@ -122,8 +132,10 @@ def definitions(text: str, *, with_docstrings: bool = False) -> dict[str, str]:
         name = node.name if isinstance(node, Function | ast.ClassDef) else ""
 
         if isinstance(node, ast.ClassDef):
-            methods = [member for member in node.body if isinstance(member, Function)]
-            values |= {f"{name}.{method.name}": ast.dump(method) for method in methods}
+            for member in node.body:
+                if isinstance(member, Function):
+                    values[f"{name}.{member.name}"] = ast.dump(member)
+
             node.body = [member for member in node.body if not isinstance(member, Function)]
 
         values[name] = values.get(name, "") + ast.dump(node)
@@ -131,47 +143,59 @@ def definitions(text: str, *, with_docstrings: bool = False) -> dict[str, str]:
     return values
 
 
-def both(asked: Sequence[Example], documented: Iterable[Example]) -> tuple[Example, ...]:
-    """The examples of a task, and those of docstrings about which the task says nothing else."""
-    codes = {example.code for example in asked}
-    return (*asked, *(example for example in documented if example.code not in codes))
+def merged_examples(of_task: Sequence[Example], documented: Iterable[Example]) -> tuple[Example, ...]:
+    """The examples of a task, and those of docstrings whose calls the task does not have."""
+    codes = {example.code for example in of_task}
+    return (*of_task, *(example for example in documented if example.code not in codes))
 
 
 def _of(name: str, words: str, names: Collection[str], *, in_words: bool) -> Iterator[Example]:
+    """The examples of one string that documents `name`."""
     if ">>>" not in words:
-        yield from _in_words(name, words, names) if in_words else ()
+        if in_words:
+            yield from _in_words(name, words, names)
         return
 
     import doctest  # 6 ms, which a run without Python need not spend
 
     try:
-        parsed = doctest.DocTestParser().parse(words)
+        parts = doctest.DocTestParser().parse(words)
     except ValueError:  # inconsistent indentation
         return
 
-    for example in parsed:
-        if isinstance(example, str):
-            yield from _in_words(name, example, names) if in_words else ()
-        elif not example.options.get(doctest.SKIP):
-            unseen = None if example.want else _tree(example.source)
-            yield from _in_words(name, example.source, names) if in_words and unseen is not None else ()
+    for part in parts:
+        if isinstance(part, str):
+            if in_words:
+                yield from _in_words(name, part, names)
+            continue
 
-            if unseen is None or isinstance(unseen.body, ast.Call):
-                options = tuple((flag, on) for flag, on in example.options.items() if flag & doctest.COMPARISON_FLAGS)
-                yield Example(
-                    name, example.source, example.want, Origin.DOCSTRING, raises=example.exc_msg, options=options
-                )
+        if part.options.get(doctest.SKIP):
+            continue
+
+        tree = None if part.want else _tree(part.source)  # a value that the example does not show
+        if in_words and tree is not None:
+            yield from _in_words(name, part.source, names)
+
+        if tree is None or isinstance(tree.body, ast.Call):
+            options = tuple((flag, on) for flag, on in part.options.items() if flag & doctest.COMPARISON_FLAGS)
+            yield Example(name, part.source, part.want, Origin.DOCSTRING, raises=part.exc_msg, options=options)
 
 
 def _in_words(name: str, words: str, names: Collection[str]) -> Iterator[Example]:
     """What the words say that calls give, read as in a request for something new; but what may be meant otherwise."""
-    for part in _PARAGRAPHS.split(words[:LONGEST_REQUEST].replace("`", " ")) if "(" in words else ():
-        plain = _ROW.sub(r"\1 =\2", part) if _TABLE.search(part) else part
-        for example in () if _FORMULA.search(part) else _called_examples(plain, names, "", names):
+    if "(" not in words:
+        return
+
+    for part in _PARAGRAPHS.split(words[:LONGEST_REQUEST].replace("`", " ")):
+        if _FORMULA.search(part):
+            continue
+        if _TABLE.search(part):
+            part = _ROW.sub(r"\1 =\2", part)  # noqa: PLW2901 - the same paragraph as equations
+
+        for example in _called_examples(part, names, "", names):
             is_complete = "..." not in example.want and (example.want[0] != "(" or "," in example.want)
-            if (
-                is_complete and example.source != f"{example.name}()"
-            ):  # without a value it depends on what was done before
+            # The result of a call without a value depends on what was done before.
+            if is_complete and example.source != f"{example.name}()":
                 yield replace(example, name=name, origin=Origin.DOCSTRING)
 
 
@@ -195,7 +219,7 @@ LONGEST_VALUE: Final = 160  # characters of a value, an error or a piece of code
 
 
 class Status(StrEnum):
-    """What an example came to. UNKNOWN: it did not run, or the code is not to blame for how it went."""
+    """The outcome of an example. UNKNOWN: it did not run, or its failure is not the fault of the code."""
 
     PASSED = "passed"
     DIFFERENT = "different"
@@ -208,16 +232,16 @@ FAILING: Final = frozenset({Status.DIFFERENT, Status.RAISED, Status.ENDLESS})
 
 
 class Result(NamedTuple):
-    """The status, and what came instead: the value or the error."""
+    """The status, and in words the value or the error of an example that did not pass."""
 
     status: Status = Status.UNKNOWN
-    told: str = ""
+    text: str = ""
 
 
 class ModuleRun(NamedTuple):
-    """What the examples of one module came to, in their order.
+    """The results of the examples of one module, in their order.
 
-    `error` says why the module could not be loaded, and `own` that its own code is to blame for that.
+    `error` says why the module could not be loaded, and `own` that its own code is the reason.
     """
 
     results: tuple[Result, ...]
@@ -228,59 +252,60 @@ class ModuleRun(NamedTuple):
 
 def read_run(answer: JsonMap, count: int) -> ModuleRun:
     """The answer of `Checks.run_examples` about a module with `count` examples."""
-    results_read = [Result(Status(status), text) for status, text in answer["results"]]
-    results = (results_read + [Result()] * count)[:count]
-    return ModuleRun(tuple(results), answer["loaded"], answer["own"], answer["error"])
+    results = [Result(Status(status), text) for status, text in answer["results"][:count]]
+    missing = [Result()] * (count - len(results))
+    return ModuleRun((*results, *missing), answer["loaded"], answer["own"], answer["error"])
 
 
 def failures(examples: Sequence[Example], results: Iterable[Result], seconds: float) -> list[tuple[int, str]]:
-    """The places of the failing examples, each with its sentence; `seconds` is what all of them were given.
+    """The places of the failing examples, each with its sentence; `seconds` is the time limit of all of them.
 
-    Of those that share their names only the first is told, as the others may follow from it.
+    Of those that share their names only the first is reported, as the others may follow from it.
     """
-    positions: list[tuple[int, str]] = []
+    sentences: list[tuple[int, str]] = []
     start = 0
-    results_left = iter(results)
+    unread = iter(results)
 
     for group in grouped(examples):
-        pairs = list(zip(group, results_left, strict=False))
-        first = next((index for index, (_, result) in enumerate(pairs) if result.status in FAILING), None)
+        setup: list[str] = []
+        reported = False
 
-        if first is not None:
-            example, result = pairs[first]
-            if example.kind is Kind.OUTPUT:
-                setup = [example_before.source for example_before in group[:first] if not example_before.want]
-            else:
-                setup = []
+        for place, (example, result) in enumerate(zip(group, unread, strict=False), start=start):
+            if result.status in FAILING and not reported:
+                reported = True
+                sentences.append((place, sentence(example, result, seconds, setup)))
 
-            positions.append((start + first, sentence(example, result, seconds, setup)))
+            if example.kind is Kind.OUTPUT and not example.want:
+                setup.append(example.source)
 
         start += len(group)
 
-    return positions
+    return sentences
 
 
 def sentence(example: Example, result: Result, seconds: float, setup: Sequence[str] = ()) -> str:
     """What is wrong, in words; `setup` are the lines of the example before it."""
-    lines = [
-        " ".join(source.split()) if "\n" in source.strip() else source.strip() for source in (*setup, example.source)
-    ]
+    lines: list[str] = []
+    for source in (*setup, example.source):
+        source = source.strip()  # noqa: PLW2901 - without the blanks around it
+        lines.append(" ".join(source.split()) if "\n" in source else source)
+
     code = "; ".join(lines)
-    code = code if len(code) <= LONGEST_VALUE else _short(lines[-1])
+    if len(code) > LONGEST_VALUE:
+        code = _short(lines[-1])
 
     if result.status is Status.ENDLESS:
         return f"{code} does not end within {seconds:g} s."
 
-    if result.status is Status.RAISED:
-        actual = f"raises {_short(result.told)}"
+    verb = "raises" if result.status is Status.RAISED else "gives"
+    if example.raises is not None:
+        expected = f"raise {_short(example.raises)}"
+    elif example.kind is Kind.RAISES:
+        expected = f"raise {example.want}"
     else:
-        actual = f"gives {_short(result.told)}"
+        expected = f"give {_short(example.want)}"
 
-    expected = f"give {_short(example.want)}"
-    if example.kind is Kind.RAISES or example.raises is not None:
-        expected = f"raise {example.want if example.raises is None else _short(example.raises)}"
-
-    return f"{code} {actual}, but must {expected}."
+    return f"{code} {verb} {_short(result.text)}, but must {expected}."
 
 
 def _short(text: str) -> str:
@@ -312,7 +337,7 @@ _MUST: Final = (
     r"(?:should|must|shall|(?:has|have|needs|ought|is expected|is supposed)\s+to)\s+(?:now\s+|also\s+|always\s+)?"
     r"(?:return|give|be|equal|yield|produce|(?P<raise>raise))\b"
 )
-_WANTED: Final = re.compile(
+_MUST_BE: Final = re.compile(
     rf"\s*+,?\s*+(?:it\s+)?{_MUST}\s*:?\s*|\s*+[,:(]?\s*+(?:is\s+)?expected(?:\s+to\s+be|\s+is)?\s*:?\s*", re.IGNORECASE
 )
 _EQUAL: Final = re.compile(r"\s*(?:#\s*)?(?:[-=]{1,2}>|[\u2192\u21d2\u279e]|={1,3})\s*")
@@ -333,7 +358,7 @@ _ENDS: Final = re.compile(
     r"|should|must|fails?|holds?|does|is)\b)",
     re.IGNORECASE,
 )
-_NOT_WANTED: Final = re.compile(
+_NOT_REQUIRED: Final = re.compile(
     r"\b(?:currently|now|today|at\s+the\s+moment|actual(?:ly)?|got|wrong(?:ly)?|bug(?:gy)?|(?:i|we|you)\s+(?:get|see)"
     r"|why|(?:not|never)\b(?=[^:(;.\n]*\Z|\s+(?:be|right|correct|true|so|happen)\b))\b[^.;\n]*\Z"
     r"|\b(?:if|elif|while|unless|or|whether)\s+\Z|[\w)\]}'\"][ \t]*[-+*/%&|^<][ \t]*\Z|[-+~]\Z",
@@ -350,7 +375,7 @@ _SO_THAT: Final = re.compile(
 _ASSERT: Final = re.compile(r"\bassert[ \t]+([^\n]+)")
 
 
-class _Wanted(NamedTuple):
+class _Requirement(NamedTuple):
     kind: Kind
     want: str
     end: int
@@ -366,9 +391,9 @@ def task_examples(
     text = request[:LONGEST_REQUEST].replace("`", " ")
     asserted = _ASSERT.findall(text)
     plain = _ASSERT.sub(lambda match: " " * len(match[0]), text)
-    examples_found = (*_asserted(asserted, names, module), *_called_examples(plain, names, module, new))
+    examples = (*_asserted(asserted, names, module), *_called_examples(plain, names, module, new))
 
-    return tuple(dict.fromkeys(examples_found))
+    return tuple(dict.fromkeys(examples))
 
 
 def _asserted(lines: list[str], names: Collection[str], module: str) -> Iterator[Example]:
@@ -388,21 +413,26 @@ def _called_examples(text: str, names: Collection[str], module: str, new: Collec
     for match in islice(_CALL.finditer(text), _MOST_CALLS):
         call = _code_at(text, match.start()) if match.start() >= end else ""
         code = _usable(call, names, module)
+        name = _called(code, names)
+        if not name:
+            continue
 
-        if name := _called(code, names):
-            end = match.start() + len(call)
-            place = _PLACE.match(text, end)
-            end = place.end() if place else end
-            creates = name in new or ((request := read_request(text)).creates and not request.repairs)
-            requirement = _must_be(text, match.start(), end, names, creates=creates)
+        end = match.start() + len(call)
+        place = _PLACE.match(text, end)
+        if place is not None:
+            end = place.end()
 
-            if requirement is not None and _ENDS.match(text, requirement.end):
-                yield Example(name, code, requirement.want, Origin.TASK, requirement.kind)
+        request = read_request(text)
+        creates = name in new or (request.creates and not request.repairs)
+        requirement = _must_be(text, match.start(), end, names, creates=creates)
+        if requirement is not None and _ENDS.match(text, requirement.end):
+            yield Example(name, code, requirement.want, Origin.TASK, requirement.kind)
 
 
-def _must_be(text: str, start: int, end: int, names: Collection[str], *, creates: bool) -> _Wanted | None:
+def _must_be(text: str, start: int, end: int, names: Collection[str], *, creates: bool) -> _Requirement | None:
     before = text[max(0, start - 120) : start]
-    if match := _WANTED.match(text, end):
+    match = _MUST_BE.match(text, end)
+    if match is not None:
         return _value_at(text, match.end(), names, raises=bool(match["raise"]))
 
     equal = _EQUAL.match(text, end)
@@ -411,40 +441,39 @@ def _must_be(text: str, start: int, end: int, names: Collection[str], *, creates
         return None
 
     groups = match.groupdict()
-    if (requirement := _value_at(text, match.end(), names, raises=bool(groups.get("raise")))) is None:
+    requirement = _value_at(text, match.end(), names, raises=bool(groups.get("raise")))
+    if requirement is None:
         return None
 
-    meant = _SO_THAT.search(before) is not None or creates
+    meant = creates or _SO_THAT.search(before) is not None
     corrected = _CORRECTED.match(text, requirement.end)
     if corrected and not (corrected["instead"] and meant):
         return _value_at(text, corrected.end(), names, raises=bool(corrected["raise"]))
 
-    wrong = (
-        _NOT_WANTED.search(before) or groups.get("now") or groups.get("got") or _IS_WRONG.match(text, requirement.end)
-    )
+    if groups.get("now") or groups.get("got"):
+        return None
+    if _NOT_REQUIRED.search(before) or _IS_WRONG.match(text, requirement.end):
+        return None
 
-    if (equal or meant) and not wrong:
-        return requirement
-
-    return None
+    return requirement if equal or meant else None
 
 
-def _value_at(text: str, start: int, names: Collection[str], *, raises: bool) -> _Wanted | None:
+def _value_at(text: str, start: int, names: Collection[str], *, raises: bool) -> _Requirement | None:
     start += len(text[start:]) - len(text[start:].lstrip(" \t"))
 
     if raises:
         error = _EXCEPTION.match(text, start)
         if error:
-            return _Wanted(Kind.RAISES, error[1], error.end())
+            return _Requirement(Kind.RAISES, error[1], error.end())
         return None
 
     if plain := _PLAIN.match(text, start):
         code = plain["number"] or _WORDS[(plain["word"] or plain["empty"]).lower()]
-        return _Wanted(Kind.VALUE, code, plain.end())
+        return _Requirement(Kind.VALUE, code, plain.end())
 
     code = _code_at(text, start)
     if _is_plain(code, names):
-        return _Wanted(Kind.VALUE, code, start + len(code))
+        return _Requirement(Kind.VALUE, code, start + len(code))
 
     return None
 
@@ -503,5 +532,11 @@ def _is_plain(code: str, names: Collection[str]) -> bool:
 def _called(code: str, names: Collection[str]) -> str:
     """The first of the names that the code, which is plain or "", calls, or ""."""
     tree = _tree(code)
-    calls = (node.func for node in ast.walk(tree) if isinstance(node, ast.Call)) if tree else ()
-    return next((func.id for func in calls if isinstance(func, ast.Name) and func.id in names), "")
+    if tree is None:
+        return ""
+
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in names:
+            return node.func.id
+
+    return ""

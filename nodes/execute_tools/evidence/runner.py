@@ -48,12 +48,12 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any
 
-_RAN = (0, 1, 2)  # pytest's exit codes where failures, if there are any, are reported one by one
+_COMPLETED = (0, 1, 2)  # pytest's exit codes where failures, if there are any, are reported one by one
 _NOTHING_COLLECTED = 5
-LONGEST_TOLD = 2_000  # characters of what is told of a failing test
-MOST_TOLD = 20  # failing tests of which more than their last words is told
+LONGEST_OUTPUT = 2_000  # characters of the output of a failing test
+MOST_DETAILED = 20  # failing tests with more of their output than its end
 MOST_NAMED = 400_000  # characters of the names of passing tests
-LONGEST = 300  # characters of a value or an error message that are told
+LONGEST = 300  # characters of a value or an error message in the answer
 MOST_AT_ONCE = 16  # processes of modules: all of them together may use only so much
 MOST_MEMORY = 4_294_967_296  # bytes of address space of each module's process
 UNDECIDED = (ImportError, OSError, EOFError, MemoryError, SyntaxError)
@@ -90,20 +90,22 @@ class TextFinder:
         tail = name.rpartition(".")[2]
 
         for folder in sys.path if path is None else path:
-            for found in (os.path.join(folder, tail, "__init__.py"), os.path.join(folder, tail + ".py")):
-                if found == self.path:
+            for file in (os.path.join(folder, tail, "__init__.py"), os.path.join(folder, tail + ".py")):
+                if file == self.path:
                     return self.spec(name)
-                if os.path.isfile(found):
+                if os.path.isfile(file):
                     return None
 
         return None
 
     def spec(self, name: str) -> importlib.machinery.ModuleSpec | None:
+        folders = None
+        if self.path.endswith("/__init__.py"):
+            folders = [os.path.dirname(self.path)]
+
+        loader = TextLoader(name, self.path, self.text)
         return importlib.util.spec_from_file_location(
-            name,
-            self.path,
-            loader=TextLoader(name, self.path, self.text),
-            submodule_search_locations=[os.path.dirname(self.path)] if self.path.endswith("/__init__.py") else None,
+            name, self.path, loader=loader, submodule_search_locations=folders
         )
 
 
@@ -129,16 +131,19 @@ class Recorder(doctest.DocTestRunner):
     def report_success(self, *_: Any) -> None:
         self.tell("passed", "")
 
-    def report_failure(self, *told: Any) -> None:
-        """See `Result`; the last argument is what came instead, the traceback where that was an error."""
-        got = told[-1].strip()
+    def report_failure(self, *details: Any) -> None:
+        """See `Result`; the last argument is the output, with the traceback of an error."""
+        example, got = details[-2:]
+        got = got.strip()
         if "Traceback (most recent call last):" in got:
             self.tell("raised", got.splitlines()[-1][:LONGEST])
+        elif example.want:
+            self.tell("different", shortened(got))
         else:  # a value that the example leaves out says nothing
-            self.tell("different" if told[-2].want else "unknown", shortened(got))
+            self.tell("unknown", shortened(got))
 
-    def report_unexpected_exception(self, *told: Any) -> None:
-        self.tell(*raised(told[-1][1], self.path))
+    def report_unexpected_exception(self, *details: Any) -> None:
+        self.tell(*raised(details[-1][1], self.path))
 
 
 def same(one: Any, other: Any) -> bool:
@@ -155,8 +160,8 @@ def same(one: Any, other: Any) -> bool:
     return bool(one == other)
 
 
-def loosely_told(example: dict[str, Any], got: Any) -> bool:
-    """Whether documentation may mean the value: what an iterator gives, or a number but for its last digits."""
+def is_rounded(example: dict[str, Any], got: Any) -> bool:
+    """Whether documentation may mean the value: that of an iterator, or a number but for its last digits."""
     rounded = isinstance(got, float) and f"{got:.{len(example['want'].rpartition('.')[2])}f}" == example["want"]
     return example["origin"] == "docstring" and (rounded or hasattr(got, "__next__"))
 
@@ -237,13 +242,12 @@ def run_group(examples: list[dict[str, Any]], module: types.ModuleType, tell: An
 
         return
 
-    docs = [
-        doctest.Example(
-            each["source"], each["want"], each["raises"], options={int(key): on for key, on in each["options"]}
-        )
-        for each in examples
-    ]
-    test = doctest.DocTest(docs, names, "example", None, None, None)
+    lines: list[doctest.Example] = []
+    for example in examples:
+        options = {int(flag): on for flag, on in example["options"]}
+        lines.append(doctest.Example(example["source"], example["want"], example["raises"], options=options))
+
+    test = doctest.DocTest(lines, names, "example", None, None, None)
     Recorder(tell, path).run(test, out=lambda _: None, clear_globs=False)
 
 
@@ -255,10 +259,8 @@ def value_result(example: dict[str, Any], names: dict[str, Any], path: str) -> R
     try:
         got = eval(compile(example["source"].strip(), "<example>", "eval"), names)  # noqa: S307 - that is the task
     except BaseException as error:  # noqa: BLE001 - whatever the code does is a result
-        if kind == "raises":
-            matches = any(error_class.__name__ == want for error_class in type(error).__mro__)
-            return ("passed", "") if matches else raised(error, path)
-
+        if kind == "raises" and any(error_class.__name__ == want for error_class in type(error).__mro__):
+            return ("passed", "")
         return raised(error, path)
 
     if kind == "raises":
@@ -268,7 +270,10 @@ def value_result(example: dict[str, Any], names: dict[str, Any], path: str) -> R
         expected = eval(compile(want.strip(), "<example>", "eval"), names)  # noqa: S307 - that is the task
         if same(got, expected):
             return ("passed", "")
-        return ("unknown" if loosely_told(example, got) else "different", shortened(repr(got)))
+        if is_rounded(example, got):
+            return ("unknown", shortened(repr(got)))
+
+        return ("different", shortened(repr(got)))
     except BaseException as error:  # noqa: BLE001 - the same
         return ("unknown", words(error))
 
@@ -305,7 +310,7 @@ def child(root: str, module: dict[str, Any], out: int) -> None:
     for group in module["groups"]:
         run_group(group, loaded, tell, file)
 
-    for number in sorted(trace.ran.get(file, ())):
+    for number in sorted(trace.executed.get(file, ())):
         tell("line", str(number))
 
     tell("ended", "")
@@ -387,7 +392,7 @@ class Trace:
 
     def __init__(self, lines: dict[str, list[int]], changed: Sequence[str] = ()) -> None:
         self.lines = {os.path.realpath(path): frozenset(numbers) for path, numbers in lines.items() if numbers}
-        self.ran: dict[str, set[int]] = {}
+        self.executed: dict[str, set[int]] = {}
         self.near: set[str] = set()
         self.changed = frozenset(changed)
         self.by_test: dict[str, dict[str, set[int]]] = {}
@@ -425,7 +430,7 @@ class Trace:
         if key_of(self.test) in self.changed:
             lines_run = self.by_test.setdefault(self.test, {})
         else:
-            lines_run = self.ran
+            lines_run = self.executed
 
         lines_run.setdefault(code.co_filename, set()).add(line)
         self.near.add(self.test)
@@ -433,7 +438,7 @@ class Trace:
 
 
 class Tests(unittest.TestResult):
-    """What became of each test: a plugin of pytest, and the result of unittest."""
+    """The result of each test: a plugin of pytest, and the result of unittest."""
 
     def __init__(self, trace: Trace) -> None:
         super().__init__()
@@ -461,8 +466,9 @@ class Tests(unittest.TestResult):
 
             self.skips[reason.replace("Skipped: ", "", 1)] += 1
 
-    def fail(self, test: str, told: str) -> None:
-        self.failed.setdefault(test, told[-LONGEST_TOLD:] if len(self.failed) < MOST_TOLD else told[-LONGEST:])
+    def fail(self, test: str, output: str) -> None:
+        longest = LONGEST_OUTPUT if len(self.failed) < MOST_DETAILED else LONGEST
+        self.failed.setdefault(test, output[-longest:])
 
     def startTest(self, test: Any) -> None:  # noqa: N802 - unittest's name
         self.trace.test = name_of(test)
@@ -492,31 +498,42 @@ def run_tests(root: str, request: dict[str, Any]) -> dict[str, Any]:
     changed = request["lines"]
     sys.path[:0] = [root, os.path.join(root, "src"), os.path.dirname(os.path.join(root, file))]
     trace = Trace({os.path.join(root, path): numbers for path, numbers in changed.items()}, request["changed"])
-    tests, trace.test = Tests(trace), file  # as a file is called that cannot be loaded
+    trace.test = file  # as a file is called that cannot be loaded
+    tests = Tests(trace)
 
     if importlib.util.find_spec("pytest") is None:
         runner = "unittest"
+        error = with_unittest(file, tests)
     else:
         runner = "pytest"
+        error = with_pytest(file, tests)
 
-    error = (with_unittest if runner == "unittest" else with_pytest)(file, tests)
-    places = {path: os.path.realpath(os.path.join(root, path)) for path in changed}
-    names = [test for test in dict.fromkeys(tests.passing) if test not in tests.failed]
-    apart = [name for name in names if key_of(name) in trace.changed]
-    others = [name for name in names if key_of(name) not in trace.changed]
+    if tests.skips and not tests.passing:
+        error = ""
 
-    def lines(ran: dict[str, set[int]]) -> dict[str, list[int]]:
-        return {path: sorted(ran.get(place, ())) for path, place in places.items()}
+    def lines(executed: dict[str, set[int]]) -> dict[str, list[int]]:
+        return {path: sorted(executed.get(os.path.realpath(os.path.join(root, path)), ())) for path in changed}
+
+    passing: list[str] = []
+    changed_tests: dict[str, dict[str, list[int]]] = {}
+
+    for name in dict.fromkeys(tests.passing):
+        if name in tests.failed:
+            continue
+        if key_of(name) in trace.changed:
+            changed_tests[name] = lines(trace.by_test.get(name, {}))
+        else:
+            passing.append(name)
 
     return {
         "name": f"{runner} {file}",
-        "error": "" if tests.skips and not tests.passing else error,
-        "passed": len(names),
+        "error": error,
+        "passed": len(passing) + len(changed_tests),
         "failed": tests.failed,
-        "lines": lines(trace.ran),
+        "lines": lines(trace.executed),
         "near": [test for test in tests.failed if test in trace.near],
-        "passing": others[: MOST_NAMED // max(map(len, [*others, "-"]))],
-        "changed": {test: lines(trace.by_test.get(test, {})) for test in apart},
+        "passing": passing[: MOST_NAMED // max(map(len, [*passing, "-"]))],
+        "changed": changed_tests,
         "skipped": sum(tests.skips.values()),
         "skip_reason": shortened(max(tests.skips, key=tests.skips.__getitem__, default="")),
     }
@@ -527,11 +544,14 @@ def with_pytest(file: str, tests: Tests) -> str:
     import pytest
 
     options = ["-q", "--no-header", "--tb=short", "-p", "no:cacheprovider"]
-    options += ["-n", "0"] if importlib.util.find_spec("xdist") else []
-    options += ["--no-cov"] if importlib.util.find_spec("pytest_cov") else []
+    if importlib.util.find_spec("xdist"):
+        options += ["-n", "0"]
+    if importlib.util.find_spec("pytest_cov"):
+        options.append("--no-cov")
+
     code = int(pytest.main([*options, file], plugins=[tests]))
 
-    if code in _RAN or tests.failed:
+    if code in _COMPLETED or tests.failed:
         return ""
     if code == _NOTHING_COLLECTED:
         return "it has no tests"
@@ -559,41 +579,39 @@ def with_unittest(file: str, tests: Tests) -> str:
         return ""
 
     suite = unittest.defaultTestLoader.loadTestsFromModule(module)
-    functions = [
-        function for name, function in vars(module).items() if name.startswith("test") and inspect.isfunction(function)
-    ]
-    plain = [
-        function for function in functions if not inspect.signature(function).parameters and not needs_loop(function)
-    ]
-    suite.addTests(map(unittest.FunctionTestCase, plain))
+    skipped = 0
+
+    for name, value in vars(module).items():
+        if name.startswith("test") and inspect.isfunction(value):
+            if inspect.signature(value).parameters or needs_loop(value):
+                skipped += 1
+            else:
+                suite.addTest(unittest.FunctionTestCase(value))
+        elif name.startswith("Test") and inspect.isclass(value) and not issubclass(value, unittest.TestCase):
+            skipped += sum(method.startswith("test") for method in vars(value))
 
     if not suite.countTestCases():
         return "it has no tests that unittest can run, and pytest is not installed"
 
-    classes = [
-        test_class
-        for name, test_class in vars(module).items()
-        if name.startswith("Test") and inspect.isclass(test_class)
-    ]
-    methods = [name for cls in classes if not issubclass(cls, unittest.TestCase) for name in vars(cls)]
-    tests.skips["pytest is not installed"] += (
-        len(functions) - len(plain) + sum(method[:4] == "test" for method in methods)
-    )
     suite.run(tests)
+    tests.skips["pytest is not installed"] += skipped
     for test, details in (*tests.errors, *tests.failures):
         tests.fail(name_of(test), f"FAIL: {name_of(test)}\n{details}")
+
     tests.skips.update(reason for _, reason in tests.skipped)
     tests.skips = +tests.skips
     return ""
 
 
-def main(kind: str, asked: str) -> None:
-    """Give the answer on what was the standard output; whatever the code prints goes to the other one."""
-    with open(asked, encoding="utf-8") as file:
+def main(kind: str, path: str) -> None:
+    """Write the answer to what was the standard output; whatever the code prints goes to the other one."""
+    with open(path, encoding="utf-8") as file:
         request = json.load(file)
+
     with os.fdopen(os.dup(1), "w", encoding="utf-8") as out:
         os.dup2(2, 1)
-        out.write(json.dumps(run_tests(os.getcwd(), request) if kind == "tests" else run(request)))
+        answers: Any = run_tests(os.getcwd(), request) if kind == "tests" else run(request)
+        out.write(json.dumps(answers))
 
 
 if __name__ == "__main__":

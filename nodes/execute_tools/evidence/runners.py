@@ -1,4 +1,4 @@
-"""Which programs run a project's tests, as far as its files say: nothing is run to find that out.
+"""The programs that run a project's tests, by its files: nothing is run to learn that.
 
 An environment is used directly, by the interpreter in it, whichever tool keeps it. What lies outside of the workspace
 is shown to the sandbox only where such a tool, or a program of the person's PATH, keeps it: no file of the workspace
@@ -12,7 +12,7 @@ import json
 import os
 import re
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import Final, NamedTuple
@@ -65,6 +65,11 @@ class Command(NamedTuple):
     suffixes: tuple[str, ...]
     lacks: str = ""
 
+    @property
+    def summary(self) -> str:
+        """The command in words."""
+        return f"{self.name} (without {self.lacks})" if self.lacks else self.name
+
 
 class Runners(NamedTuple):
     """What was found for a workspace: interpreters to try, the best first, and commands.
@@ -79,46 +84,65 @@ class Runners(NamedTuple):
     env: Mapping[str, str] = {}
 
     @property
-    def told(self) -> str:
-        """What was found, in words; "" for nothing."""
-        lacking = (
-            f"{command.name} (without {command.lacks})" if command.lacks else command.name for command in self.commands
-        )
+    def summary(self) -> str:
+        """The test runners in words; "" for none."""
+        parts: list[str] = []
+        if self.pytest:
+            parts.append(f"pytest in {self.pytest}")
 
-        return "; ".join(filter(None, (self.pytest and f"pytest in {self.pytest}", *lacking)))
+        parts += [command.summary for command in self.commands]
+        return "; ".join(parts)
 
 
 def find_runners(root: str) -> Runners:
     """What runs the tests of the workspace `root`, a real name; nothing where it cannot be read."""
     home = os.path.expanduser("~")
     with suppress(OSError), closing(open_root(root)) as handle:
-        interpreters = sorted(
-            (*_inside(handle, root), *_outside(root, home)), key=lambda interpreter: not interpreter.has_pytest
-        )
+        environments = [*_inside(handle, root), *_outside(root, home)]
+        environments.sort(key=lambda environment: not environment.has_pytest)
         path = _outer_path(root)
         commands = tuple(_commands(handle, path))
-        names = [interpreter.name for interpreter in interpreters]
-        folders_shown = [name for name in names if not name.startswith(f"{root}/")]
-        folders_shown += [
-            interpreter.built_on for interpreter in interpreters if _is_installation(interpreter.built_on, home)
-        ]
-        folders_shown += [
-            folder for command in commands for folder in _needs(command.name.partition(" ")[0], home, path)
-        ]
-        offline = {"CI": "1", "npm_config_update_notifier": "false", "GOPATH": f"{home}/go", "GOCACHE": f"{SCRATCH}/go"}
-        offline |= {"GOPROXY": "off", "GOTOOLCHAIN": "local", "CARGO_NET_OFFLINE": "true"}
-        offline |= {"CARGO_HOME": f"{home}/.cargo", "RUSTUP_HOME": f"{home}/.rustup", "CARGO_TARGET_DIR": SCRATCH}
+        pytest = ""
+        if environments and environments[0].has_pytest:
+            pytest = environments[0].name.removeprefix(f"{root}/")
 
-        return Runners(
-            # The usual ones are tried in any case: they may be links to what `readable_folders` shows.
-            tuple(f"{name}/bin/python" for name in (*names, f"{root}/.venv", f"{root}/venv")),
-            names[0].removeprefix(f"{root}/") if interpreters and interpreters[0].has_pytest else "",
-            commands,
-            tuple(dict.fromkeys(os.path.realpath(folder) for folder in folders_shown if os.path.isdir(folder))),
-            offline,
-        )
+        # The usual ones are tried in any case: they may be links to what `readable` shows.
+        folders = [*(environment.name for environment in environments), f"{root}/.venv", f"{root}/venv"]
+        pythons = tuple(f"{folder}/bin/python" for folder in folders)
+        return Runners(pythons, pytest, commands, _readable(root, environments, commands, path), _offline(home))
 
     return Runners()
+
+
+def _readable(
+    root: str, environments: "Sequence[_Environment]", commands: Sequence[Command], path: str
+) -> tuple[str, ...]:
+    """The folders outside of the workspace that the environments and commands need."""
+    home = os.path.expanduser("~")
+    folders = [environment.name for environment in environments if not environment.name.startswith(f"{root}/")]
+
+    installations = [environment.built_on for environment in environments]
+    folders += [folder for folder in installations if _is_installation(folder, home)]
+    for command in commands:
+        folders += _needs(command.name.partition(" ")[0], home, path)
+
+    return tuple(dict.fromkeys(os.path.realpath(folder) for folder in folders if os.path.isdir(folder)))
+
+
+def _offline(home: str) -> dict[str, str]:
+    """Environment variables by which package managers use their caches and no network."""
+    return {
+        "CI": "1",
+        "npm_config_update_notifier": "false",
+        "GOPATH": f"{home}/go",
+        "GOCACHE": f"{SCRATCH}/go",
+        "GOPROXY": "off",
+        "GOTOOLCHAIN": "local",
+        "CARGO_NET_OFFLINE": "true",
+        "CARGO_HOME": f"{home}/.cargo",
+        "RUSTUP_HOME": f"{home}/.rustup",
+        "CARGO_TARGET_DIR": SCRATCH,
+    }
 
 
 class _Environment(NamedTuple):
@@ -128,11 +152,14 @@ class _Environment(NamedTuple):
 
 
 def _read(folder_fd: int, name: str) -> _Environment:
-    home = _BUILT_ON.search(_text(folder_fd, "pyvenv.cfg"))
+    base = _BUILT_ON.search(_text(folder_fd, "pyvenv.cfg"))
+    built_on = "/"
+    if base is not None:
+        built_on = os.path.realpath(f"{os.fsdecode(base[1])}/..")
+
     libraries = _names(folder_fd, "lib")
     has_pytest = any("pytest" in _names(folder_fd, "lib", library, "site-packages") for library in libraries)
-
-    return _Environment(name, os.path.realpath(f"{os.fsdecode(home[1])}/.." if home else "/"), has_pytest)
+    return _Environment(name, built_on, has_pytest)
 
 
 def _inside(root_fd: int, root: str) -> Iterator[_Environment]:
@@ -143,30 +170,38 @@ def _inside(root_fd: int, root: str) -> Iterator[_Environment]:
 
 
 def _outside(root: str, home: str) -> Iterator[_Environment]:
-    patterns = [_place(pattern_text, home) for pattern_text in _ELSEWHERE]
-
+    hashes: dict[str, str] = {}
     for name in ("sha256", "md5"):
         digest = hashlib.new(name, os.fsencode(root), usedforsecurity=False).digest()
-        patterns = [
-            pattern.replace(f"{{{name}}}", base64.urlsafe_b64encode(digest).decode()[:8]) for pattern in patterns
-        ]
+        hashes[f"{{{name}}}"] = base64.urlsafe_b64encode(digest).decode()[:8]
 
-    activated = os.environ.get("VIRTUAL_ENV") or os.devnull
-    for folder in (*(name for pattern in patterns for name in sorted(glob.glob(pattern))), activated):
+    folders: list[str] = []
+    for pattern in _ELSEWHERE:
+        place = _place(pattern, home)
+        for name, text in hashes.items():
+            place = place.replace(name, text)
+
+        folders += sorted(glob.glob(place))
+
+    folders.append(os.environ.get("VIRTUAL_ENV") or os.devnull)
+    for folder in folders:
         real = os.path.realpath(folder)
-        around = any(f"{each}/".startswith(f"{real}/") for each in (root, home))
-        if not around and not real.startswith(f"{root}/") and os.path.isfile(f"{real}/pyvenv.cfg"):
+        holds_root = f"{root}/".startswith(f"{real}/") or f"{home}/".startswith(f"{real}/")
+        if not holds_root and not real.startswith(f"{root}/") and os.path.isfile(f"{real}/pyvenv.cfg"):
             with closing(open_root(real)) as handle:
                 yield _read(handle, real)
 
 
 def _is_installation(prefix: str, home: str) -> bool:
-    is_known = any(
-        prefix.startswith(f"{os.path.realpath(_place(installation, home))}/") for installation in _INSTALLATIONS
-    )
-    holds_home = f"{os.path.realpath(home)}/".startswith(f"{prefix}/")
+    """Whether a Python is installed at `prefix`, in one of the folders for interpreters."""
+    if f"{os.path.realpath(home)}/".startswith(f"{prefix}/"):
+        return False
 
-    return is_known and not holds_home and bool(glob.glob(f"{glob.escape(prefix)}/lib/python3*/os.py"))
+    for folder in _INSTALLATIONS:
+        if prefix.startswith(f"{os.path.realpath(_place(folder, home))}/"):
+            return bool(glob.glob(f"{glob.escape(prefix)}/lib/python3*/os.py"))
+
+    return False
 
 
 def _place(pattern: str, home: str) -> str:
@@ -177,20 +212,19 @@ def _place(pattern: str, home: str) -> str:
 
 def _outer_path(root: str) -> str:
     """PATH without what lies in the workspace: a link there could name any folder."""
-    folders_on_path = (folder for folder in os.get_exec_path() if os.path.isabs(folder))
-    return ":".join(folder for folder in folders_on_path if not f"{os.path.realpath(folder)}/".startswith(f"{root}/"))
+    folders = [folder for folder in os.get_exec_path() if os.path.isabs(folder)]
+    return ":".join(folder for folder in folders if not f"{os.path.realpath(folder)}/".startswith(f"{root}/"))
 
 
 def _needs(program: str, home: str, path: str) -> Iterator[str]:
     for name, parts in _NEEDS[program].items():
-        found = os.path.realpath(shutil.which(name, path=path) or "/")
+        folder = home
+        if name != "~":
+            executable = os.path.realpath(shutil.which(name, path=path) or "/")
+            folder = os.path.dirname(os.path.dirname(executable)).rstrip("/")
 
-        if name == "~":
-            folder = home
-        else:
-            folder = os.path.dirname(os.path.dirname(found)).rstrip("/")
-
-        yield from (f"{folder}/{part}" for part in parts if folder)
+        if folder:
+            yield from (f"{folder}/{part}" for part in parts)
 
 
 def _commands(root_fd: int, path: str) -> Iterator[Command]:
@@ -204,7 +238,8 @@ def _commands(root_fd: int, path: str) -> Iterator[Command]:
         if script and _NO_TEST not in script:
             tool = next(tool for name, tool in _LOCK_FILES.items() if name in names)
             needs = package.get("dependencies") or package.get("devDependencies")
-            yield command(f"{tool} test", _SCRIPTS, "node_modules" if needs and "node_modules" not in names else "")
+            lacks = "node_modules" if needs and "node_modules" not in names else ""
+            yield command(f"{tool} test", _SCRIPTS, lacks)
 
     if "Cargo.toml" in names:
         yield command("cargo test", (".rs",))

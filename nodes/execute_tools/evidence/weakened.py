@@ -1,4 +1,4 @@
-"""What was made of tests, from their texts before and after: which changed, are gone, or check less. Pure."""
+"""The changes of tests, from their texts before and after: which changed, are gone, or check less. Pure."""
 
 import ast
 import configparser
@@ -46,7 +46,7 @@ def selects_otherwise(path: str, before: str, after: str) -> bool:
 
 
 def _selection(path: str, text: str) -> object:
-    """What a file with settings says of tests, the whole text where it is not known what of it does."""
+    """The part of a settings file that is about tests, the complete text where that part is not known."""
     name = path.rpartition("/")[2]
     with suppress(ValueError, AttributeError, configparser.Error):  # it is not of its form
         if name == "pyproject.toml":
@@ -55,26 +55,24 @@ def _selection(path: str, text: str) -> object:
         if name in {"tox.ini", "setup.cfg"}:
             sections = configparser.RawConfigParser(strict=False)
             sections.read_string(text)
-            return [dict(sections[section]) if section in sections else None for section in _SECTIONS]
+            return {section: dict(sections[section]) for section in _SECTIONS if section in sections}
 
         if name == "package.json":
             package = json.loads(text or "{}")
-            return [package.get(field_name) for field_name in _FIELDS]
+            return [package.get(key) for key in _FIELDS]
 
     return text
 
 
 def ignored_tests(before: str, after: str) -> str:
     """What these settings make pytest leave out that they did not before, such as `--ignore=tests`; "" for nothing."""
-    old, new = (
-        [
-            *re.findall(r"(?m)^collect_ignore.*$", text),
-            *_IGNORED.findall(text.partition("addopts")[2].partition("\n[")[0]),  # up to the next table
-        ]
-        for text in (before, after)
-    )
+    old = _ignore_options(before)
+    return ", ".join(option for option in _ignore_options(after) if option not in old)
 
-    return ", ".join(value_name for value_name in new if value_name not in old)
+
+def _ignore_options(text: str) -> list[str]:
+    addopts = text.partition("addopts")[2].partition("\n[")[0]  # up to the next table
+    return [*re.findall(r"(?m)^collect_ignore.*$", text), *_IGNORED.findall(addopts)]
 
 
 def weakened(texts: Mapping[str, tuple[str, str]]) -> dict[str, str]:
@@ -82,19 +80,32 @@ def weakened(texts: Mapping[str, tuple[str, str]]) -> dict[str, str]:
 
     A Python test that is now called otherwise, or stands in another of the files, is not lost.
     """
-    old, new = ({path: _parts(path, pair[at]) for path, pair in texts.items()} for at in (0, 1))
-    moved = [(name, part) for path in new for name, part in new[path].items() if name not in old[path]]
-    names = dict(moved)
-    keys = {part.key: part for _, part in moved}
+    old: dict[str, dict[str, _Part]] = {}
+    new: dict[str, dict[str, _Part]] = {}
+    added_by_name: dict[str, _Part] = {}
+    added_by_key: dict[str, _Part] = {}
+
+    for path, (before, after) in texts.items():
+        old[path] = _parts(path, before)
+        new[path] = _parts(path, after)
+        for name, part in new[path].items():
+            if name not in old[path]:
+                added_by_name[name] = part
+                added_by_key[part.key] = part
+
     marks: dict[str, str] = {}
 
     for path, parts in old.items():
         counts: Counter[tuple[str, str]] = Counter()
         for name, part in parts.items():
-            now = new[path].get(name) or keys.get(part.key) or names.get(name)
-            counts.update(_lost(part, now) if now else {("test", "gone"): 1})
+            now = new[path].get(name) or added_by_key.get(part.key) or added_by_name.get(name)
+            if now is None:
+                counts["test", "gone"] += 1
+            else:
+                counts.update(_lost(part, now))
 
-        if words := [f"{count_of(number, noun)} {how}" for (noun, how), number in counts.items() if number > 0]:
+        words = [f"{count_of(number, noun)} {how}" for (noun, how), number in counts.items() if number > 0]
+        if words:
             marks[path] = ", ".join(words)
 
     return marks
@@ -115,21 +126,31 @@ def _test_texts(text: str) -> dict[str, str]:
     if isinstance(tree, SyntaxProblem):
         return {}
 
-    tests = {name.removeprefix("."): ast.dump(test) for name, test in _tests(tree).items()}
+    tests: dict[str, str] = {}
+    for name, test in _tests(tree).items():
+        tests[name.removeprefix(".")] = ast.dump(test)
 
-    for node in (statement for statement in tree.body if isinstance(statement, ast.ClassDef)):
-        for base in (base_name.id for base_name in node.bases if isinstance(base_name, ast.Name)):
-            inherited = {name.partition(".")[2]: dump for name, dump in tests.items() if name.startswith(f"{base}.")}
-            tests = {f"{node.name}.{name}": dump for name, dump in inherited.items()} | tests
+    for node in tree.body:
+        if not isinstance(node, ast.ClassDef):
+            continue
+
+        for base in node.bases:
+            if not isinstance(base, ast.Name):
+                continue
+
+            prefix = f"{base.id}."
+            for name, dump in list(tests.items()):
+                if name.startswith(prefix):
+                    tests.setdefault(f"{node.name}.{name.removeprefix(prefix)}", dump)
 
     return tests
 
 
 class _Assertion(NamedTuple):
-    """`kept` is what it asserts without the constants that are expected; a `strict` one says what a value is."""
+    """`subject` is the assertion without the expected constants; a `strict` one says what a value is."""
 
     text: str
-    kept: str = ""
+    subject: str = ""
     strict: bool = False
 
 
@@ -143,106 +164,136 @@ class _Part(NamedTuple):
 
 
 def _lost(was: _Part, now: _Part) -> dict[tuple[str, str], int]:
-    lost, gained = ([*some.elements()] for some in (was.assertions - now.assertions, now.assertions - was.assertions))
-    moved = Counter(assertion.kept for assertion in lost if assertion.kept) & Counter(
-        assertion.kept for assertion in gained
-    )
+    lost = list((was.assertions - now.assertions).elements())
+    gained = list((now.assertions - was.assertions).elements())
     fewer = max(0, len(lost) - len(gained))
+    weaker = _count_strict(lost) - _count_strict(gained) - fewer
+    changed = Counter(assertion.subject for assertion in lost if assertion.subject)
+    changed &= Counter(assertion.subject for assertion in gained)
 
     return {
         ("assertion", "fewer"): fewer,
-        ("assertion", "weaker"): max(
-            0, sum(assertion.strict for assertion in lost) - sum(assertion.strict for assertion in gained) - fewer
-        ),
-        ("expectation", "changed"): moved.total(),
+        ("assertion", "weaker"): max(0, weaker),
+        ("expectation", "changed"): changed.total(),
         ("assertion", "below a broad except"): max(0, now.swallowed - was.swallowed),
         ("skip", "more"): max(0, now.skips - was.skips),
     }
 
 
+def _count_strict(assertions: Iterable[_Assertion]) -> int:
+    return sum(assertion.strict for assertion in assertions)
+
+
 def _parts(path: str, text: str) -> dict[str, _Part]:
     """The tests of a Python file by their names, and under "" what stands outside of them; that is all of others."""
     if not path.endswith(".py"):
-        return {
-            "": _Part(Counter(_Assertion(check.strip()) for check in _CHECK.findall(text)), len(_SKIP.findall(text)))
-        }
+        assertions = Counter(_Assertion(check.strip()) for check in _CHECK.findall(text))
+        return {"": _Part(assertions, len(_SKIP.findall(text)))}
 
     try:
         tree = parse(text)
-        if isinstance(tree, SyntaxProblem):
-            return {"": _Part(Counter(), 0)}
-        return _python_parts(tree)
+        if not isinstance(tree, SyntaxProblem):
+            return _python_parts(tree)
     except RecursionError:  # of what is written out again
-        return {"": _Part(Counter(), 0)}
+        pass
+
+    return {"": _Part(Counter(), 0)}
 
 
 def _python_parts(tree: ast.Module) -> dict[str, _Part]:
-    every = [*ast.walk(tree)]
-    silent = (
-        statement for statement in every if isinstance(statement, ast.Try) and any(map(_takes_all, statement.handlers))
-    )
-    nodes_taken = {below for try_node in silent for step in try_node.body for below in ast.walk(step)}
-    tests = _tests(tree)
-    inside = {below for test in tests.values() for below in ast.walk(test)}
-    parts = {name: _part(ast.walk(test), nodes_taken, test.body) for name, test in tests.items()}
+    swallowed: set[ast.AST] = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Try) and any(map(_catches_all, node.handlers)):
+            for statement in node.body:
+                swallowed.update(ast.walk(statement))
 
-    return {**parts, "": _part((node_outside for node_outside in every if node_outside not in inside), nodes_taken, [])}
+    parts: dict[str, _Part] = {}
+    inside: set[ast.AST] = set()
+    for name, test in _tests(tree).items():
+        nodes = list(ast.walk(test))
+        inside.update(nodes)
+        parts[name] = _part(nodes, swallowed, test.body)
+
+    parts[""] = _part([node for node in ast.walk(tree) if node not in inside], swallowed, [])
+    return parts
 
 
 def _tests(tree: ast.Module) -> dict[str, ast.FunctionDef | ast.AsyncFunctionDef]:
     """The tests of a file by the name of their class, "" for none, a dot, and their own."""
-    holders = (node for node in ast.walk(tree) if isinstance(node, ast.Module | ast.ClassDef))
-    functions = ((getattr(holder, "name", ""), test) for holder in holders for test in holder.body)
+    tests: dict[str, ast.FunctionDef | ast.AsyncFunctionDef] = {}
 
-    return {
-        f"{holder}.{test.name}": test
-        for holder, test in functions
-        if isinstance(test, Function) and test.name.startswith("test")
-    }
+    for holder in ast.walk(tree):
+        if isinstance(holder, ast.Module | ast.ClassDef):
+            for test in holder.body:
+                if isinstance(test, Function) and test.name.startswith("test"):
+                    tests[f"{getattr(holder, 'name', '')}.{test.name}"] = test
 
-
-def _part(nodes: Iterable[ast.AST], taken: set[ast.AST], body: list[ast.stmt]) -> _Part:
-    constants = dict[str, int]()
-    every = [*nodes]
-    assertions = [(node in taken, assertion) for node in every if (assertion := _assertion(node))]
-    skips = sum(isinstance(node, ast.Attribute) and bool(_PYTHON_SKIP.match(ast.unparse(node))) for node in every)
-    written = "\n".join(map(ast.unparse, body))
-    key = re.sub(r"\b[^\W\d]\w*", lambda word: f"n{constants.setdefault(word[0], len(constants))}", written)
-
-    return _Part(
-        Counter(assertion for _, assertion in assertions), skips, sum(swallowed for swallowed, _ in assertions), key
-    )
+    return tests
 
 
-def _takes_all(handler: ast.ExceptHandler) -> bool:
-    raises = any(isinstance(node_below, ast.Raise) for node_below in ast.walk(handler))
-    return not raises and (handler.type is None or not _BROAD.isdisjoint(_names(handler.type)))
+def _part(nodes: Iterable[ast.AST], swallowed: set[ast.AST], body: list[ast.stmt]) -> _Part:
+    """The part with these nodes; `swallowed` are the nodes of the file whose errors a broad except catches."""
+    assertions: Counter[_Assertion] = Counter()
+    below_except = 0
+    skips = 0
+
+    for node in nodes:
+        assertion = _assertion(node)
+        if assertion is not None:
+            assertions[assertion] += 1
+            below_except += node in swallowed
+
+        if isinstance(node, ast.Attribute) and _PYTHON_SKIP.match(ast.unparse(node)):
+            skips += 1
+
+    numbers: dict[str, int] = {}
+
+    def numbered(word: re.Match[str]) -> str:
+        return f"n{numbers.setdefault(word[0], len(numbers))}"
+
+    key = re.sub(r"\b[^\W\d]\w*", numbered, "\n".join(map(ast.unparse, body)))
+    return _Part(assertions, skips, below_except, key)
 
 
-def _names(*nodes: ast.AST) -> set[str]:
-    return {node_below.id for node in nodes for node_below in ast.walk(node) if isinstance(node_below, ast.Name)}
+def _catches_all(handler: ast.ExceptHandler) -> bool:
+    if any(isinstance(node, ast.Raise) for node in ast.walk(handler)):
+        return False
+
+    return handler.type is None or not _BROAD.isdisjoint(_names(handler.type))
+
+
+def _names(*trees: ast.AST) -> set[str]:
+    names: set[str] = set()
+    for tree in trees:
+        names.update(node.id for node in ast.walk(tree) if isinstance(node, ast.Name))
+
+    return names
 
 
 def _assertion(node: ast.AST) -> _Assertion | None:
-    if isinstance(node, ast.Call):
-        name = ast.unparse(node.func).rpartition(".")[2]
-    else:
+    values: list[ast.expr]
+    if isinstance(node, ast.Assert):
         name = "assert"
-
-    if not isinstance(node, ast.Assert | ast.Call) or not re.match(r"assert|(?:raises|warns)\Z", name):
+        values = [node.test]
+    elif isinstance(node, ast.Call):
+        name = ast.unparse(node.func).rpartition(".")[2]
+        values = node.args
+    else:
         return None
 
-    values = [node.test] if isinstance(node, ast.Assert) else node.args
+    if not re.match(r"assert|(?:raises|warns)\Z", name):
+        return None
+
     strict = not name.startswith(("assertNot", "assertIsNot")) and _BROAD.isdisjoint(_names(*values))
 
     if name in {"assert", "assertTrue", "assertFalse"}:
-        compared = [value for value in values[:1] if isinstance(value, ast.Compare)]
-        strict = any(not isinstance(op, ast.NotEq | ast.IsNot) for test in compared for op in test.ops)
-        values = [value for test in compared for value in (test.left, *test.comparators)]
+        strict = False
+        test = values[0] if values else None
+        values = []
+        if isinstance(test, ast.Compare):
+            strict = not all(isinstance(operator, ast.NotEq | ast.IsNot) for operator in test.ops)
+            values = [test.left, *test.comparators]
 
-    values_shown = [ast.unparse(value) if _names(value) else "_" for value in values]
-    return _Assertion(
-        ast.unparse(node),
-        f"{name} {strict} {' '.join(values_shown)}" * bool(values),
-        strict and {*values_shown} != {"_"},
-    )
+    subjects = [ast.unparse(value) if _names(value) else "_" for value in values]
+    subject = f"{name} {strict} {' '.join(subjects)}" if values else ""
+    return _Assertion(ast.unparse(node), subject, strict and set(subjects) != {"_"})

@@ -235,8 +235,8 @@ class OpenFolders:
 
         return self.open(()), 0
 
-    def real_name(self, folder: int, *rest: str) -> str | None:
-        """The name below the root of an open folder, or of `rest` in it; None where the kernel does not tell.
+    def real_name(self, folder: int, *parts: str) -> str | None:
+        """The name below the root of an open folder, or of `parts` in it; None where the kernel does not tell.
 
         Raises OSError: ESTALE, the folder has been moved out of the root.
         """
@@ -245,18 +245,18 @@ class OpenFolders:
         if top is None or above is None:
             return None
 
-        name = os.path.normpath(os.path.join(os.path.relpath(above, top), *rest))
+        name = os.path.normpath(os.path.join(os.path.relpath(above, top), *parts))
         if name == ".." or name.startswith("../"):
             raise OSError(errno.ESTALE, os.strerror(errno.ESTALE))
 
         return name
 
-    def sync(self, made: Sequence[str] = ()) -> None:
-        """Write the names in all opened folders through to the disk, and those of the folders that were `made`."""
+    def sync(self, created: Sequence[str] = ()) -> None:
+        """Write the names in all opened folders through to the disk, and those of the `created` folders."""
         for folder in self._opened.values():
             sync_folder(folder)
 
-        for parts in {tuple(name.split("/")[:-1]) for name in made} - self._opened.keys():
+        for parts in {tuple(name.split("/")[:-1]) for name in created} - self._opened.keys():
             try:
                 folder = open_directory(self.root, parts)
             except OSError as error:
@@ -268,9 +268,9 @@ class OpenFolders:
             with closing(folder):
                 sync_folder(folder)
 
-    def remove_made(self, made: Sequence[str]) -> None:
-        """Take away folders that were made for nothing, innermost first; one that is in use by now stays."""
-        for name in reversed(made):
+    def remove_made(self, created: Sequence[str]) -> None:
+        """Remove folders that were created in vain, innermost first; one that is in use by now stays."""
+        for name in reversed(created):
             *above, last = name.split("/")
             with suppress(OSError), closing(open_directory(self.root, above)) as folder:
                 os.rmdir(last, dir_fd=folder)

@@ -33,9 +33,9 @@ def is_repository_data(name: str) -> bool:
     return not _DATA.isdisjoint(name.split("/"))
 
 
-def repository_refusal(root_fd: int, changed: Iterable[str], made: Iterable[str]) -> ToolError | None:
-    """Why the files with these names below the root may not change together, of which those in `made` are new."""
-    together = {(folder, part.casefold()) for name in made for folder, part in _steps(name)}
+def repository_refusal(root_fd: int, changed: Iterable[str], new: Iterable[str]) -> ToolError | None:
+    """Why the files with these names below the root may not change together, where those in `new` are created."""
+    together = {(folder, part.casefold()) for name in new for folder, part in _steps(name)}
 
     for name in changed:
         for folder, part in _steps(name):

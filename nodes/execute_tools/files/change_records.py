@@ -1,26 +1,26 @@
-"""The records of a change: what happens to which files, how far it has come, and who writes it down. Pure."""
+"""The records of a change: its effects on files, its state, and the protocol of what records it. Pure."""
 
 from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from typing import NamedTuple, Protocol
 
 UNKNOWN_SHA256 = "?"
-"""In place of a hash: what the file held was not looked at."""
+"""In place of a hash: the file was not read."""
 
 
 class RecordError(Exception):
-    """What was done, or will be, could not be written down."""
+    """A change could not be recorded."""
 
 
 class FileState(NamedTuple):
-    """What is at a path: the hash of its bytes ("" where no file is) and its permission bits, None if not known."""
+    """The file at a path: the hash of its bytes ("" where no file is) and its permission bits, None if not known."""
 
     sha256: str = ""
     mode: int | None = None
 
 
 class FileEffect(NamedTuple):
-    """What happens to one file. `path` is its real name, relative to the workspace, with "/" between the parts.
+    """The effect of a change on one file. `path` is its real name relative to the workspace, with "/" between parts.
 
     A file that is moved is two effects: it comes to its new name first, and leaves the old one then.
     """
@@ -42,33 +42,35 @@ class ChangeState(StrEnum):
 
 
 class RecordedChange(NamedTuple):
-    """Files that change together, or not at all. `made` are directories that it makes, outermost first."""
+    """Files that change together, or not at all. `folders` are the directories that it creates, outermost first."""
 
     token: str
     call: int
     step: int
     effects: tuple[FileEffect, ...]
-    made: tuple[str, ...]
+    folders: tuple[str, ...]
     state: ChangeState
 
 
 class ChangeRecorder(Protocol):
-    """Where the file layer writes down what it is about to do, on behalf of one call."""
+    """Records the changes of files of one call."""
 
     def intend(
-        self, token: str, effects: Sequence[FileEffect], backups: Mapping[str, bytes], made: Sequence[str]
+        self, token: str, effects: Sequence[FileEffect], backups: Mapping[str, bytes], folders: Sequence[str]
     ) -> None:
-        """Write down a change before it begins; it is on the disk when this returns.
+        """Record a change before it begins; the record is on the disk when this returns.
 
-        `backups` are the bytes of the files before, as far as they are known, by their hash. Raises RecordError: it
-        could not be written, so the change must not begin.
+        `backups` are the bytes of the files before, as far as they are known, by their hash; `folders` the directories
+        that the change creates. Raises RecordError: it could not be recorded, so the change must not begin.
         """
 
-    def add(self, token: str, effects: Sequence[FileEffect], backups: Mapping[str, bytes], made: Sequence[str]) -> None:
-        """Write down a change that has been made already, by a program. Raises RecordError: it could not be written."""
+    def add(
+        self, token: str, effects: Sequence[FileEffect], backups: Mapping[str, bytes], folders: Sequence[str]
+    ) -> None:
+        """Record a change that a program has made already. Raises RecordError: it could not be recorded."""
 
     def settle(self, token: str, state: ChangeState) -> None:
-        """Write down how it ended. Where that fails nothing is lost: the next start decides by the files' hashes."""
+        """Record how it ended. Where that fails nothing is lost: the next start decides by the files' hashes."""
 
 
 def folders_above(path: str) -> list[str]:

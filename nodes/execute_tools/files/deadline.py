@@ -240,8 +240,8 @@ def calls_in_loop() -> Iterator[Callable[[Coroutine[Any, Any, Result]], Result]]
         yield run
     finally:
         over.set()
-        for each in futures:
-            each.cancel()
+        for future in futures:
+            future.cancel()
 
 
 def call_here(seconds: float, function: Callable[[], Result], scope: CancellationScope) -> Result:

@@ -188,7 +188,7 @@ class PathSandbox:
 
     def locate(self, path: str, access: PathAccess) -> Place | ToolError:
         """Where the path leads inside the root, whether or not something is there, or why it may not go there."""
-        display = self._shown(path)
+        display = self._display_path(path)
         if (no_path := malformed(display)) is not None:
             return self._refused(no_path, path, "")
         if names_elsewhere(path) and not os.path.lexists(self._candidate(path)):
@@ -296,10 +296,9 @@ class PathSandbox:
         new = [end for end in free if access is PathAccess.WRITE_FILE and self._is_inside(os.path.dirname(end))]
         return (*(self._namesakes(os.path.basename(ends[-1])) if ends else ()), *new[:1])
 
-    def _shown(self, path: str) -> str:
+    def _display_path(self, path: str) -> str:
         """The path as a message says it: without the name of the workspace, if it begins with it."""
-        inside = isinstance(path, str) and path.startswith(f"{self.root}/")
-        if inside:
+        if isinstance(path, str) and path.startswith(f"{self.root}/"):
             return path[len(self.root) :].lstrip("/") or "."
 
         return path
@@ -488,17 +487,18 @@ class JudgedPaths(PathSandbox):
         The name asked for is judged before anything is looked up, so a denial does not tell what is there.
         """
         requested = self.requested_name(path)
-        if requested is None:
-            denial = None
-        else:
+        if requested is not None:
             denial = self._denial_for(requested, access)
-        if denial is not None:
-            return denial
-        if isinstance(place := self.locate(path, access), ToolError):
+            if denial is not None:
+                return denial
+        place = self.locate(path, access)
+        if isinstance(place, ToolError):
             return place
-        names = {place.requested, place.real} - {requested}
-        denials = (self._denial_for(name, access) for name in sorted(names))
-        return next((each for each in denials if each is not None), place)
+        for name in sorted({place.requested, place.real} - {requested}):
+            denial = self._denial_for(name, access)
+            if denial is not None:
+                return denial
+        return place
 
     def existing(self, path: str, access: PathAccess) -> Place | ToolError:
         """The same, or NOT_FOUND with what may have been meant."""

@@ -31,15 +31,15 @@ def read_entries(directory_fd: int, prefix: str) -> list[Entry]:
         return [_entry(entry, prefix) for entry in scan if entry.name.casefold() != GIT_DIRECTORY]
 
 
-def _entry(found: os.DirEntry[str], prefix: str) -> Entry:
-    path = f"{prefix}{found.name}".encode(errors="backslashreplace").decode()
+def _entry(item: os.DirEntry[str], prefix: str) -> Entry:
+    path = f"{prefix}{item.name}".encode(errors="backslashreplace").decode()
     try:
-        if found.is_symlink():
+        if item.is_symlink():
             return Entry(path, "link", 0)
-        if found.is_dir(follow_symlinks=False):
+        if item.is_dir(follow_symlinks=False):
             return Entry(path, "directory", 0)
-        if found.is_file(follow_symlinks=False):
-            return Entry(path, "file", found.stat(follow_symlinks=False).st_size)
+        if item.is_file(follow_symlinks=False):
+            return Entry(path, "file", item.stat(follow_symlinks=False).st_size)
     except OSError:  # it was there a moment ago
         pass
 
@@ -78,9 +78,10 @@ def fits(segments: Segments, parts: Sequence[str]) -> bool:
     for segment in segments:
         if segment is None:
             reached = set(range(min(reached), len(parts) + 1))
-        else:
-            reached = {position + 1 for position in reached if position < len(parts) and segment.match(parts[position])}
+            continue
 
+        positions = [position for position in reached if position < len(parts)]
+        reached = {position + 1 for position in positions if segment.match(parts[position])}
         if not reached:
             return False
 
@@ -174,20 +175,22 @@ class IgnoreRules:
     def within(self, directory: str, entries: Iterable[Entry], read_file: ReadFile) -> Self:
         """The rules inside `directory` ("." is the workspace), which holds `entries`; its own outweigh those above."""
         folder = "" if directory == "." else directory
-        has_own = any(entry.kind == "file" and entry.path == _ignore_file_of(folder) for entry in entries)
-        return self._and(folder, read_file) if has_own else self
+        name = _ignore_file_of(folder)
+        if any(entry.kind == "file" and entry.path == name for entry in entries):
+            return self._and(folder, read_file)
+
+        return self
 
     def _and(self, directory: str, read_file: ReadFile) -> Self:
         data = read_file(_ignore_file_of(directory))
-        if len(data) <= LARGEST_IGNORE_FILE:
-            blocks = _blocks(data.decode("utf-8-sig", "replace"))
-        else:
-            blocks = ()
+        if len(data) > LARGEST_IGNORE_FILE:
+            return self
 
-        if blocks:
-            return replace(self, specs=(*self.specs, (_prefix(directory or "."), blocks)))
+        blocks = _blocks(data.decode("utf-8-sig", "replace"))
+        if not blocks:
+            return self
 
-        return self
+        return replace(self, specs=(*self.specs, (_prefix(directory or "."), blocks)))
 
     def ignores(self, entry: Entry) -> bool:
         """Whether the innermost rule that speaks of this entry hides it."""
@@ -246,9 +249,16 @@ def _blocks(text: str) -> tuple[_Block, ...]:
     blocks: list[list[_Rule]] = []
     work = 0
 
-    for rule in reversed([*filter(None, map(_rule, text.split("\n")))]):
+    for line in reversed(text.split("\n")):
+        rule = _rule(line)
+        if rule is None:
+            continue
+
         is_turn = not blocks or blocks[-1][-1].hides is not rule.hides
-        work += _TURN * is_turn + len(rule.pattern) * (not rule.is_plain)
+        if is_turn:
+            work += _TURN
+        if not rule.is_plain:
+            work += len(rule.pattern)
         if work > MOST_WORK:
             break
 
@@ -278,36 +288,46 @@ def _rule(line: str) -> _Rule | None:
 
 def _unescaped(pattern: str) -> str:
     """The pattern with each character that is escaped as one that stands for itself."""
-    return _ESCAPED.sub(lambda match: f"[{match[1]}]" if match[1] in "*?[" else match[1], pattern)
+
+    def literal(match: re.Match[str]) -> str:
+        return f"[{match[1]}]" if match[1] in "*?[" else match[1]
+
+    return _ESCAPED.sub(literal, pattern)
 
 
 def _block(rules: Sequence[_Rule]) -> _Block:
-    literals = {
-        f"{'/' * rule.anchored}{rule.pattern}{slash}"
-        for rule in rules
-        if rule.is_plain
-        for slash in (("/",) if rule.only_directories else ("", "/"))
-    }
-    others = [rule for rule in rules if not rule.is_plain]
+    literals: set[str] = set()
+    names: list[str] = []
+    folders: list[str] = []
+    globs: list[tuple[Segments, bool]] = []
 
-    def expression(*, only_directories: bool) -> re.Pattern[str]:
-        candidates = (rule for rule in others if not rule.anchored and rule.only_directories is only_directories)
-        return re.compile("|".join(translate(rule.pattern) for rule in candidates) or "(?!)")
+    for rule in rules:
+        if rule.is_plain:
+            name = f"/{rule.pattern}" if rule.anchored else rule.pattern
+            literals.add(f"{name}/")
+            if not rule.only_directories:
+                literals.add(name)
+        elif rule.anchored:
+            globs.append((_ignore_segments(rule.pattern), rule.only_directories))
+        elif rule.only_directories:
+            folders.append(translate(rule.pattern))
+        else:
+            names.append(translate(rule.pattern))
 
-    globs = tuple((_ignore_segments(rule.pattern), rule.only_directories) for rule in others if rule.anchored)
-    return _Block(
-        rules[0].hides,
-        frozenset(literals),
-        expression(only_directories=False),
-        expression(only_directories=True),
-        globs,
-    )
+    return _Block(rules[0].hides, frozenset(literals), _any_of(names), _any_of(folders), tuple(globs))
+
+
+def _any_of(expressions: Sequence[str]) -> re.Pattern[str]:
+    return re.compile("|".join(expressions) or "(?!)")
 
 
 def _ignore_segments(pattern: str) -> Segments:
     """`a/**` is all that is in `a`, and not `a` itself."""
     parts = pattern.split("/")
-    return segments_of([*parts[:-1], "*", "**"] if parts[-1] == "**" else parts)
+    if parts[-1] == "**":
+        parts[-1:] = ["*", "**"]
+
+    return segments_of(parts)
 
 
 DEEPEST: Final = 64

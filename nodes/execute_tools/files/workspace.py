@@ -11,7 +11,7 @@ from copy import copy
 from dataclasses import dataclass
 from itertools import islice
 from posixpath import basename
-from typing import BinaryIO, NamedTuple, Self
+from typing import BinaryIO, NamedTuple, Self, TypeVar
 
 from mendgraph.nodes.execute_tools.files.change_records import ChangeRecorder
 from mendgraph.nodes.execute_tools.files.deadline import CancellationScope
@@ -64,7 +64,8 @@ class OpenedFile:
 
 def open_file(paths: JudgedPaths, path: str) -> OpenedFile | ToolError:
     """The file, opened for reading. Pipes, sockets and devices are refused and never waited for."""
-    if isinstance(place := paths.existing(path, PathAccess.READ_FILE), ToolError):
+    place = paths.existing(path, PathAccess.READ_FILE)
+    if isinstance(place, ToolError):
         return place
 
     try:
@@ -86,10 +87,9 @@ def read_whole(opened: OpenedFile, max_bytes: int) -> FileContent | ToolError:
     """All of an opened file, which is closed; IO_ERROR with its size where it is larger than `max_bytes`."""
     with opened:
         try:
+            data = b""
             if opened.size <= max_bytes:
                 data = opened.stream.read(max_bytes + 1)
-            else:
-                data = b""
         except OSError as error:
             return os_failure(error, "read", opened.path)
 
@@ -101,8 +101,8 @@ def read_whole(opened: OpenedFile, max_bytes: int) -> FileContent | ToolError:
     return ToolError(code=ToolErrorCode.IO_ERROR, message=message)
 
 
-MOST_LOOKED_AT = 5_000
-"""Entries among which a file is looked for that is called like one that is not there."""
+MOST_SUGGESTIBLE = 5_000
+"""Entries among which files with the name of a missing one are suggested."""
 
 _NOT_CHANGEABLE = ToolError(
     code=ToolErrorCode.PERMISSION_DENIED,
@@ -143,7 +143,7 @@ class Workspace:
         return view
 
     def recorded(self, recorder: ChangeRecorder | None) -> Self:
-        """The same workspace for one call: each change is written down by `recorder` before it begins.
+        """The same workspace for one call: `recorder` records each change before it begins.
 
         A file of more than 10 MB can then be neither replaced, deleted nor moved (IO_ERROR).
         """
@@ -152,7 +152,10 @@ class Workspace:
         return view
 
     def unchangeable(self) -> Self:
-        """The same workspace for a call that said that it changes nothing: PERMISSION_DENIED for each change."""
+        """The same workspace for a tool whose effect is no change: PERMISSION_DENIED for each change.
+
+        This enforces the declared effect; whether a call is permitted is decided in `CallPolicy.permit`.
+        """
         view = copy(self)
         view._changeable = False  # noqa: SLF001 - its own kind
         return view
@@ -197,7 +200,8 @@ class Workspace:
 
     def list_directory(self, path: str) -> tuple[Entry, ...] | ToolError:
         """What is in the directory itself, directories first, then by name; `.git` is left out."""
-        if isinstance(place := self._paths.existing(path, PathAccess.LIST_DIR), ToolError):
+        place = self._paths.existing(path, PathAccess.LIST_DIR)
+        if isinstance(place, ToolError):
             return place
 
         try:
@@ -240,20 +244,27 @@ class Workspace:
 
     def _namesakes(self, name: str) -> tuple[str, ...]:
         """Up to three files of this name in any folder, whatever their letters' case, that may be read."""
-        files = (entry.path for entry in islice(self.walk(), MOST_LOOKED_AT) if entry.kind == "file")
-        same = (path for path in files if basename(path).casefold() == name.casefold() and self.denied(path) is None)
-        return tuple(islice(same, 3))
+        names: list[str] = []
+
+        for entry in islice(self.walk(), MOST_SUGGESTIBLE):
+            same = entry.kind == "file" and basename(entry.path).casefold() == name.casefold()
+            if same and self.denied(entry.path) is None:
+                names.append(entry.path)
+            if len(names) == 3:
+                break
+
+        return tuple(names)
 
     def _ignore_file(self, path: str) -> bytes:
         if not self.exists(path):
             return b""
 
         opened = open_file(self._paths.of_any_extension(), path)
-        content = opened if isinstance(opened, ToolError) else read_whole(opened, LARGEST_IGNORE_FILE)
-        if isinstance(content, FileContent):
-            return content.data
+        if isinstance(opened, ToolError):
+            return b""
 
-        return b""
+        content = read_whole(opened, LARGEST_IGNORE_FILE)
+        return b"" if isinstance(content, ToolError) else content.data
 
 
 def relative_glob(workspace: Workspace, pattern: str) -> str | ToolError:
@@ -261,16 +272,11 @@ def relative_glob(workspace: Workspace, pattern: str) -> str | ToolError:
     if not pattern.startswith("/") and not names_elsewhere(pattern):
         return pattern
 
-    inside = pattern.removeprefix(f"{workspace.root.rstrip('/')}/")
+    inside: str | ToolError = pattern.removeprefix(f"{workspace.root.rstrip('/')}/")
     if inside == pattern:
-        name_found = workspace.leads_to(pattern, for_write=True)
-    else:
-        name_found = inside
+        inside = workspace.leads_to(pattern, for_write=True)
 
-    if isinstance(name_found, ToolError):
-        return name_found
-
-    return f"./{name_found}"
+    return inside if isinstance(inside, ToolError) else f"./{inside}"
 
 
 # --- For approvals
@@ -300,25 +306,38 @@ def change_mark(before: bytes | None, after: bytes | None, target: str = "") -> 
     return digest.hexdigest()[:32]
 
 
+_View = TypeVar("_View", bound=Workspace)
+
+
+def _view(kind: type[_View], workspace: Workspace) -> _View:
+    """A workspace of this kind with the files, judge and scope of another one."""
+    view = kind.__new__(kind)
+    view.__dict__.update(workspace.__dict__)
+    return view
+
+
 class ApprovedWorkspace(Workspace):
     """Refuses (CONFLICT) what the pins do not allow: another file, one that was changed since, or another change."""
 
     _pins: dict[str, Pin]
-    _known: Mapping[str, str]
+    _changed: Mapping[str, str]
 
     @classmethod
-    def of(cls, workspace: Workspace, pins: Sequence[Pin], known: Mapping[str, str]) -> Self:
-        """The same files. `known` are the hashes of those that this step has changed itself, by their real names."""
-        bound = cls.__new__(cls)
-        vars(bound).update(vars(workspace))
-        bound._pins, bound._known = {pin[0]: pin for pin in pins}, known  # noqa: SLF001 - its own kind
-
-        return bound
+    def of(cls, workspace: Workspace, pins: Sequence[Pin], changed: Mapping[str, str]) -> Self:
+        """The same files. `changed` are the hashes of those that this step has changed itself, by their real names."""
+        view = _view(cls, workspace)
+        view._pins = {pin[0]: pin for pin in pins}  # noqa: SLF001 - its own kind
+        view._changed = changed  # noqa: SLF001 - its own kind
+        return view
 
     def change_files(self, changes: Sequence[Change]) -> tuple[ChangedFile, ...] | ToolError:
         """As in `Workspace`, where a person has allowed all of it."""
-        refusals = (self._refusal_of(change) for change in changes)
-        return next((refusal for refusal in refusals if refusal is not None), None) or super().change_files(changes)
+        for change in changes:
+            refusal = self._refusal_of(change)
+            if refusal is not None:
+                return refusal
+
+        return super().change_files(changes)
 
     def _refusal_of(self, change: Change) -> ToolError | None:
         if isinstance(change, MoveFile):
@@ -330,17 +349,18 @@ class ApprovedWorkspace(Workspace):
         return self._refusal(change.path, change.expected_sha256, after)
 
     def _refusal(self, path: str, expected: str, after: bytes | None, target: str = "") -> ToolError | None:
-        if isinstance(place := self._paths.place(path, PathAccess.WRITE_FILE), ToolError):
+        place = self._paths.place(path, PathAccess.WRITE_FILE)
+        if isinstance(place, ToolError):
             return place
 
         pin = self._pins.get(path) or self._pins.get(place.real)
         if pin is None:
-            free = bool(self._pins) and not any(mark for _, _, mark in self._pins.values())
-            if free:
+            any_change_allowed = bool(self._pins) and not any(mark for _, _, mark in self._pins.values())
+            if any_change_allowed:
                 return None
             return _conflict(f"A person did not see a change of {quoted(place.real)} in this call")
 
-        if expected != self._known.get(place.real, pin[1]):
+        if expected != self._changed.get(place.real, pin[1]):
             return _conflict(f"{quoted(place.real)} has changed since a person was shown this call")
         if not pin[2]:
             return None
@@ -379,18 +399,18 @@ class DryChange(NamedTuple):
 
 
 class DryWorkspace(Workspace):
-    """Takes changes without making any, in order; `made` are those that it took."""
+    """Takes changes without making any; `planned` are those that it took, in order."""
 
-    made: list[DryChange]
+    planned: list[DryChange]
     _files: dict[str, bytes | None]
 
     @classmethod
     def of(cls, workspace: Workspace) -> Self:
         """A dry one of the same files."""
-        dry = cls.__new__(cls)
-        vars(dry).update(vars(workspace))
-        dry.made, dry._files, dry.recorder = [], {}, None  # noqa: SLF001 - its own kind
-
+        dry = _view(cls, workspace)
+        dry.recorder = None
+        dry.planned = []
+        dry._files = {}  # noqa: SLF001 - its own kind
         return dry
 
     def real_name(self, path: str) -> str:
@@ -426,33 +446,41 @@ class DryWorkspace(Workspace):
 
     def change_files(self, changes: Sequence[Change]) -> tuple[ChangedFile, ...] | ToolError:
         """Take all changes, or none."""
-        names = {self.real_name(each.path) for each in changes}
-        if names.isdisjoint(self._files) and isinstance(placed := placed_changes(self._paths, changes), ToolError):
-            return placed
+        names = {self.real_name(change.path) for change in changes}
+        if names.isdisjoint(self._files):
+            placed = placed_changes(self._paths, changes)
+            if isinstance(placed, ToolError):
+                return placed
 
-        changes_taken: list[DryChange] = []
-
+        planned: list[DryChange] = []
         for change in changes:
-            if isinstance(planned := self._taken(change), ToolError):
-                return planned
+            one = self._plan(change)
+            if isinstance(one, ToolError):
+                return one
 
-            changes_taken.append(planned)
+            planned.append(one)
 
-        for each in changes_taken:
-            self._files[each.name] = None if each.target else each.after
-            if each.target:
-                self._files[each.target] = each.after
+        for dry_change in planned:
+            self._files[dry_change.name] = None if dry_change.target else dry_change.after
+            if dry_change.target:
+                self._files[dry_change.target] = dry_change.after
 
-        self.made.extend(changes_taken)
-        return tuple(_changed_file(each) for each in changes_taken)
+        self.planned += planned
+        return tuple(map(_changed_file, planned))
 
-    def _taken(self, change: Change) -> DryChange | ToolError:
-        if isinstance(place := self._paths.place(change.path, PathAccess.WRITE_FILE), ToolError):
+    def _plan(self, change: Change) -> DryChange | ToolError:
+        place = self._paths.place(change.path, PathAccess.WRITE_FILE)
+        if isinstance(place, ToolError):
             return place
 
-        now = self.read_file(change.path)
-        before = now.data if isinstance(now, FileContent) else None
-        if (now.sha256 if isinstance(now, FileContent) else "") != change.expected_sha256:
+        before: bytes | None = None
+        sha256 = ""
+        file = self.read_file(change.path)
+        if isinstance(file, FileContent):
+            before = file.data
+            sha256 = file.sha256
+
+        if sha256 != change.expected_sha256:
             message = f"{quoted(place.real)} is not what this change is for."
             return ToolError(code=ToolErrorCode.CONFLICT, message=message)
 
@@ -465,15 +493,15 @@ class DryWorkspace(Workspace):
                 return goal
 
             target = goal.real
-            after = before if change.data is None else change.data
+            if after is None:
+                after = before
 
         return DryChange(change.path, place.real, target, before, after, self.on_disk(place.real))
 
 
 def _changed_file(change: DryChange) -> ChangedFile:
-    if change.after is None:
-        sha256 = ""
-    else:
+    sha256 = ""
+    if change.after is not None:
         sha256 = FileContent.of(change.name, change.after).sha256
 
     return ChangedFile(change.name, change.target, sha256)

@@ -1,8 +1,8 @@
 """The write-ahead record of what calls do to the world, in the workspace's database.
 
-Before a call with an effect begins it is written down, and before each change of files what the files held and will
-hold; both are on the disk when the method returns. So after a kill it is known what may have been done, and the files'
-hashes say whether it was. A call is named by a hash of its tool and arguments, whoever makes it and when.
+A call with an effect is recorded before it begins, and each change of files before it is made, with the states of the
+files before and after it; the record is on the disk when the method returns. So after a kill the journal says what may
+have been done, and the files' hashes say whether it was. A call is named by a hash of its tool and arguments.
 """
 
 import hashlib
@@ -42,7 +42,7 @@ def idempotency_key(thread: str, step: int, index: int, tool: str, arguments: Js
 
 
 def call_fingerprint(tool: str, arguments: JsonMap) -> str:
-    """What a call does, whoever makes it and when: the same for the same arguments in any order. 64 hex digits.
+    """The hash of a call's tool and arguments: the same for the same arguments in any order. 64 hex digits.
 
     Raises TypeError: something in the arguments is no JSON value.
     """
@@ -65,17 +65,21 @@ _CHILD = re.compile(r"(.+)\|execute_tools:[^|]+\|(\d+)\|\d+", re.DOTALL)
 def parent_of(run_id: str) -> tuple[str, int]:
     """The run whose child this one is, and the step that began it; the run itself and 0 where it is none."""
     match = _CHILD.fullmatch(run_id)
-    return (match[1], int(match[2])) if match else (run_id, 0)
+    if match is None:
+        return run_id, 0
+
+    return match[1], int(match[2])
 
 
 UNDO_EFFECT = "undo"
-"""The effect of calls that a person made to restore files: they are no part of what the run did."""
+"""The effect of calls by which a person restored files: they are no part of the run's work."""
 
+_NO_BYTES = hashlib.sha256(b"").hexdigest()
 _CHANGE_COLUMNS = "changes.id, token, call, step, state, made FROM changes JOIN calls ON calls.id = changes.call"
 
 
 class CallKey(NamedTuple):
-    """Which call of which run, for good.
+    """The permanent key of a call.
 
     `execution` is the same whenever a step that was cut off is run again, and another one after time travel. `step`
     counts within the thread, `place` within the reply. `effect` is the tool's.
@@ -91,7 +95,7 @@ class CallKey(NamedTuple):
 
 
 class RecordedCall(NamedTuple):
-    """A call as the journal knows it: `outcome` is what came of it, as JSON, None where it was cut off before."""
+    """A call in the journal: `outcome` is its run as JSON, None where it was cut off before it ended."""
 
     call: int
     key: CallKey
@@ -100,7 +104,7 @@ class RecordedCall(NamedTuple):
 
 
 class Journal:
-    """The journal of one workspace, for any thread. Every method opens the database and closes it, except in `held`.
+    """The journal of one workspace, for any thread. Every method opens the database and closes it, but in `connected`.
 
     Every method raises StoreError where the database cannot be read or written.
     """
@@ -108,42 +112,42 @@ class Journal:
     def __init__(self, folder: str) -> None:
         """`folder` is the workspace's folder of records. Nothing is opened yet."""
         self._folder = folder
-        self._held = _Held()
+        self._connection = _Connection()
 
     def __reduce__(self) -> tuple[type["Journal"], tuple[str]]:
         return Journal, (self._folder,)
 
     @contextmanager
-    def held(self) -> Iterator["Journal"]:
-        """The same journal, which holds the database open meanwhile: for many records one after the other."""
+    def connected(self) -> Iterator["Journal"]:
+        """This journal with one open connection to the database, for many records one after the other."""
         with closing(open_database(self._folder)) as database:
-            self._held = _Held(database, os.getpid())
+            self._connection = _Connection(database, os.getpid())
 
             try:
                 yield self
             finally:
-                with self._held.lock:
-                    self._held = _Held()
+                with self._connection.lock:
+                    self._connection = _Connection()
 
     # --- Calls
 
     def begin(self, key: CallKey) -> int:
-        """Write down that a call begins, and give it a number. What was recorded of the same call before is dropped."""
+        """Record that a call begins; returns its number. An earlier record of the same call is replaced."""
         return self._record(key, None)
 
     @once_more
     def end(self, call: int, outcome: str) -> None:
-        """Write down what came of a call, as JSON."""
+        """Record the outcome of a call, as JSON."""
         with self._opened() as database:
             database.execute("UPDATE calls SET outcome = ? WHERE id = ?", (outcome, call))
 
     def note(self, key: CallKey, outcome: str) -> None:
-        """Write down a call without an effect once it has ended, so that it need not be made again."""
+        """Record a call without an effect once it has ended, so that it need not run again."""
         self._record(key, outcome)
 
     @once_more
     def find(self, thread: str, execution: str, place: int) -> RecordedCall | None:
-        """What is known of a call, None where it never began."""
+        """The record of a call, None where it never began."""
         with self._opened() as database:
             row = database.execute(
                 "SELECT id, step, tool, effect, arguments_sha256, outcome FROM calls"
@@ -165,17 +169,25 @@ class Journal:
                 "SELECT execution FROM calls WHERE thread = ? AND step = ? AND effect <> ? ORDER BY id DESC LIMIT 1",
                 (thread, step, UNDO_EFFECT),
             ).fetchone()
+            if last is None:
+                return {}
+
+            (execution,) = last
             places = database.execute(
-                "SELECT place FROM calls WHERE thread = ? AND execution = ? AND place >= 0",
-                (thread, last[0] if last else ""),
+                "SELECT place FROM calls WHERE thread = ? AND execution = ? AND place >= 0", (thread, execution)
             ).fetchall()
 
-        runs = {place: self.find(thread, last[0], place) for (place,) in places}
-        return {place: call for place, call in runs.items() if call is not None}
+        calls: dict[int, RecordedCall] = {}
+        for (place,) in places:
+            call = self.find(thread, execution, place)
+            if call is not None:
+                calls[place] = call
+
+        return calls
 
     @once_more
     def commands(self, thread: str | None = None, from_step: int = 0, *, cut_off: bool = False) -> list[str]:
-        """The tools of calls that ran programs; with `cut_off` only those that never ended: who knows what they did."""
+        """The tools of calls that ran programs; with `cut_off` only those that never ended: their effect is unknown."""
         ended = "AND outcome IS NULL AND place >= 0" if cut_off else ""
         with self._opened() as database:
             rows = database.execute(
@@ -186,7 +198,7 @@ class Journal:
             return [tool for owner, tool in rows if thread in {None, owner}]
 
     def forget_outcomes(self, thread: str, before_step: int) -> None:
-        """Drop what calls of earlier steps came to: those steps are in the checkpoints now."""
+        """Drop the outcomes of calls of earlier steps: those steps are in the checkpoints now."""
         with self._opened() as database:
             database.execute(
                 "UPDATE calls SET outcome = '' WHERE thread = ? AND step < ? AND outcome > ''", (thread, before_step)
@@ -201,15 +213,23 @@ class Journal:
         token: str,
         effects: Sequence[FileEffect],
         backups: Mapping[str, bytes],
-        made: Sequence[str],
+        folders: Sequence[str],
         state: ChangeState = ChangeState.INTENDED,
     ) -> None:
-        """Write down a change before it begins, or as what it is; for `backups` see `ChangeRecorder`."""
+        """Record a change before it begins, or in another `state`; for the arguments see `ChangeRecorder`."""
+        effect_rows: list[tuple[object, ...]] = []
+        for place, effect in enumerate(effects):
+            effect_rows.append((place, os.fsencode(effect.path), *effect.before, *effect.after))
+
+        backup_rows = [
+            (sha256, zlib.compress(data, 1)) for sha256, data in backups.items() if len(data) <= LARGEST_BACKUP
+        ]
+
         with self._opened() as database:
             added = database.execute(
                 "INSERT INTO changes (token, call, state, made) VALUES (?, ?, ?, ?)"
                 " ON CONFLICT DO NOTHING RETURNING id",
-                (token, call, state.value, json.dumps(list(made), ensure_ascii=True)),
+                (token, call, state.value, json.dumps(list(folders), ensure_ascii=True)),
             ).fetchall()
 
             if not added:  # before the connection was lost
@@ -217,87 +237,81 @@ class Journal:
 
             ((number,),) = added
             database.executemany(
-                "INSERT INTO effects VALUES (?, ?, ?, ?, ?, ?, ?)",
-                [
-                    (number, place, os.fsencode(effect.path), *effect.before, *effect.after)
-                    for place, effect in enumerate(effects)
-                ],
+                "INSERT INTO effects VALUES (?, ?, ?, ?, ?, ?, ?)", [(number, *row) for row in effect_rows]
             )
-            database.executemany(
-                "INSERT INTO backups VALUES (?, ?) ON CONFLICT DO NOTHING",
-                [(sha256, zlib.compress(data, 1)) for sha256, data in backups.items() if len(data) <= LARGEST_BACKUP],
-            )
+            database.executemany("INSERT INTO backups VALUES (?, ?) ON CONFLICT DO NOTHING", backup_rows)
 
     @once_more
     def settle(self, token: str, state: ChangeState) -> None:
-        """Write down how a change ended."""
+        """Record how a change ended."""
         with self._opened() as database:
             database.execute("UPDATE changes SET state = ? WHERE token = ?", (state, token))
 
     def revert(self, tokens: Sequence[str]) -> None:
-        """Write down that a person has taken these changes back."""
+        """Record that a person has reverted these changes."""
         with self._opened() as database:
             states = [(ChangeState.REVERTED, token) for token in tokens]
             database.executemany("UPDATE changes SET state = ? WHERE token = ?", states)
 
     @once_more
     def open_changes(self) -> list[RecordedChange]:
-        """The changes of which nobody knows how they ended, oldest first."""
+        """The changes whose end is not recorded, oldest first."""
         with self._opened() as database:
-            return list(_changes(database, "WHERE state = ? ORDER BY 1", ChangeState.INTENDED))
+            return _changes(database, "WHERE state = ? ORDER BY 1", ChangeState.INTENDED)
 
     def changes_of(self, thread: str, from_step: int = 0) -> list[RecordedChange]:
-        """What a run and its children have changed from this step on and nobody has taken back, newest first."""
+        """The changes of a run and its children from this step on that are not reverted, newest first."""
         with self._opened() as database:
-            children = [each for each in _threads(database) if _begun_in(each, thread) >= from_step]
-            whose = " OR ".join(["thread = ? AND step >= ?", *["thread = ?"] * len(children)])
-            where = f"WHERE ({whose}) AND effect <> ? AND state = ? ORDER BY 1 DESC"
-
-            return list(_changes(database, where, thread, from_step, *children, UNDO_EFFECT, ChangeState.DONE))
+            children = [child for child in _threads(database) if _step_of_parent(child, thread) >= from_step]
+            runs = " OR ".join(["thread = ? AND step >= ?", *["thread = ?"] * len(children)])
+            where = f"WHERE ({runs}) AND effect <> ? AND state = ? ORDER BY 1 DESC"
+            return _changes(database, where, thread, from_step, *children, UNDO_EFFECT, ChangeState.DONE)
 
     def taken_back(self, thread: str) -> list[RecordedChange]:
-        """The changes by which files of a run were restored last, newest first, those of a try that was cut off too."""
-        changes_recorded: list[RecordedChange] = []
+        """The changes that restored files of a run last, newest first, with those of a restore that was cut off."""
+        changes: list[RecordedChange] = []
         with self._opened() as database:
             which = "SELECT id, step, outcome FROM calls WHERE thread = ? AND effect = ? ORDER BY id DESC"
             for call, step, outcome in database.execute(which, (thread, UNDO_EFFECT)).fetchall():
                 where = "WHERE call = ? AND state = ? ORDER BY 1 DESC"
-                done = list(_changes(database, where, call, ChangeState.DONE))
-                if changes_recorded and done and (outcome is not None or step != changes_recorded[0].step):
+                done = _changes(database, where, call, ChangeState.DONE)
+                if changes and done and (outcome is not None or step != changes[0].step):
                     break
 
-                changes_recorded += done
+                changes += done
 
-        return changes_recorded
+        return changes
 
     def threads(self) -> list[str]:
-        """The runs that the journal knows, also those that nobody else has written down."""
+        """The runs of the journal."""
         with self._opened() as database:
             return [*dict.fromkeys(parent_of(thread)[0] for thread in _threads(database))]
 
     def children(self, thread: str) -> list[str]:
-        """The children of a run that the journal knows."""
+        """The children of a run in the journal."""
         with self._opened() as database:
-            return [each for each in _threads(database) if _begun_in(each, thread) >= 0]
+            return [child for child in _threads(database) if _step_of_parent(child, thread) >= 0]
 
     def backup(self, sha256: str) -> bytes | None:
-        """The bytes with this hash, None where they were not kept or are damaged."""
+        """The bytes with this hash, None where they were not stored or are damaged."""
+        if sha256 == _NO_BYTES:
+            return b""
+
         with self._opened() as database:
             row = database.execute("SELECT data FROM backups WHERE sha256 = ?", (sha256,)).fetchone()
 
-        with suppress(zlib.error, TypeError, ValueError):
-            if row:
-                content = zlib.decompressobj().decompress(row[0], LARGEST_BACKUP + 1)
-            else:
-                content = b""
+        if row is None:
+            return None
 
+        with suppress(zlib.error, TypeError, ValueError):
+            content = zlib.decompressobj().decompress(row[0], LARGEST_BACKUP + 1)
             if hashlib.sha256(content).hexdigest() == sha256:
                 return content
 
         return None
 
     def recorder(self, call: int) -> "CallRecorder":
-        """Where the file layer writes down what it does on behalf of this call."""
+        """What records the changes of files by this call."""
         return CallRecorder(self, call)
 
     @once_more
@@ -320,12 +334,11 @@ class Journal:
     @contextmanager
     def _opened(self) -> Iterator[Database]:
         """The database in one transaction, which is on the disk at the end."""
-        connection = self._held
+        connection = self._connection
         path = os.path.join(self._folder, FILE_NAME)
 
-        if (
-            connection.database is not None and connection.process == os.getpid()
-        ):  # a fork must not use its parent's connection
+        # A fork must not use its parent's connection.
+        if connection.database is not None and connection.process == os.getpid():
             with connection.lock, store_errors(path), transaction(connection.database):
                 yield connection.database
         else:
@@ -334,7 +347,7 @@ class Journal:
 
 
 @dataclass(frozen=True)
-class _Held:
+class _Connection:
     """A connection that is open for a while, and the process that opened it."""
 
     database: Database | None = None
@@ -343,7 +356,7 @@ class _Held:
 
 
 class CallRecorder:
-    """Writes down the changes of one call; a `ChangeRecorder`."""
+    """Records the changes of one call; a `ChangeRecorder`."""
 
     def __init__(self, journal: Journal, call: int) -> None:
         self._journal = journal
@@ -351,23 +364,25 @@ class CallRecorder:
         self._unsettled: dict[str, ChangeState] = {}
 
     def intend(
-        self, token: str, effects: Sequence[FileEffect], backups: Mapping[str, bytes], made: Sequence[str]
+        self, token: str, effects: Sequence[FileEffect], backups: Mapping[str, bytes], folders: Sequence[str]
     ) -> None:
         """See `ChangeRecorder`."""
-        self._settle_the_rest()
-        self._journal.intend(self._call, token, effects, backups, made)
+        self._settle_unsettled()
+        self._journal.intend(self._call, token, effects, backups, folders)
 
-    def add(self, token: str, effects: Sequence[FileEffect], backups: Mapping[str, bytes], made: Sequence[str]) -> None:
+    def add(
+        self, token: str, effects: Sequence[FileEffect], backups: Mapping[str, bytes], folders: Sequence[str]
+    ) -> None:
         """See `ChangeRecorder`."""
-        self._journal.intend(self._call, token, effects, backups, made, ChangeState.DONE)
+        self._journal.intend(self._call, token, effects, backups, folders, ChangeState.DONE)
 
     def settle(self, token: str, state: ChangeState) -> None:
         """See `ChangeRecorder`."""
         self._unsettled[token] = state
-        self._settle_the_rest()
+        self._settle_unsettled()
 
-    def _settle_the_rest(self) -> None:
-        """A change that could not be settled is before the next one: its files will not hold what it left any more."""
+    def _settle_unsettled(self) -> None:
+        """Settle also earlier changes where that failed: after the next change their files hold something else."""
         for token, state in tuple(self._unsettled.items()):
             self._journal.settle(token, state)
             del self._unsettled[token]
@@ -377,35 +392,46 @@ def _threads(database: Database) -> list[str]:
     return [thread for (thread,) in database.execute("SELECT DISTINCT thread FROM calls").fetchall()]
 
 
-def _begun_in(child: str, thread: str) -> int:
+def _step_of_parent(child: str, thread: str) -> int:
     """The step of the run that began this child, -1 for what is no child of it."""
     parent, step = parent_of(child)
-    return step if parent == thread != child else -1
+    if parent != thread or thread == child:
+        return -1
+
+    return step
 
 
-def _changes(database: Database, where: str, *values: object) -> Iterator[RecordedChange]:
+def _changes(database: Database, where: str, *values: object) -> list[RecordedChange]:
     rows: list[Any] = database.execute(f"SELECT {_CHANGE_COLUMNS} {where}", values).fetchall()
     try:
-        yield from [_change(database, *row) for row in rows]
+        return [_change(database, *row) for row in rows]
     except (ValueError, TypeError, RecursionError) as error:
         raise UnreadableValueError(
             f"What the journal of the workspace holds of a change is damaged: {error}."
         ) from error
 
 
-def _change(database: Database, number: int, token: str, call: int, step: int, state: str, made: str) -> RecordedChange:
+def _change(
+    database: Database, number: int, token: str, call: int, step: int, state: str, folders_json: str
+) -> RecordedChange:
     columns = "path, sha256_before, mode_before, sha256_after, mode_after"
-    effects = database.execute(f"SELECT {columns} FROM effects WHERE change = ? ORDER BY place", (number,))  # noqa: S608
-    changes_found = []
+    rows = database.execute(f"SELECT {columns} FROM effects WHERE change = ? ORDER BY place", (number,))  # noqa: S608
+    effects: list[FileEffect] = []
 
-    for path, old, old_mode, new, new_mode in effects.fetchall():
-        if (*map(type, (old, new)),) != (str, str) or not {type(old_mode), type(new_mode)} <= {int, type(None)}:
-            raise TypeError("a hash is no text, or a mode no number")
+    for path, sha256_before, mode_before, sha256_after, mode_after in rows.fetchall():
+        before = _file_state(sha256_before, mode_before)
+        after = _file_state(sha256_after, mode_after)
+        effects.append(FileEffect(os.fsdecode(path), before, after))
 
-        changes_found.append(FileEffect(os.fsdecode(path), FileState(old, old_mode), FileState(new, new_mode)))
-
-    names = json.loads(made)
-    if type(step) is not int or not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+    folders = json.loads(folders_json)
+    if type(step) is not int or not isinstance(folders, list) or not all(isinstance(name, str) for name in folders):
         raise TypeError("its step is no number, or the directories that it made are no names")
 
-    return RecordedChange(token, call, step, tuple(changes_found), tuple(names), ChangeState(state))
+    return RecordedChange(token, call, step, tuple(effects), tuple(folders), ChangeState(state))
+
+
+def _file_state(sha256: object, mode: object) -> FileState:
+    if type(sha256) is not str or not (mode is None or type(mode) is int):
+        raise TypeError("a hash is no text, or a mode no number")
+
+    return FileState(sha256, mode)

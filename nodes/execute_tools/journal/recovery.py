@@ -1,8 +1,8 @@
-"""Changes that were cut off by a kill are brought to an end: made altogether, or taken back altogether.
+"""Changes that a kill has cut off are completed or undone: all of a change, or nothing of it, is on the disk then.
 
-What happened is told by the files' hashes alone, so a recovery may be cut off as well, and made again: it only ever
-takes back, and decides "made" only where nothing has to be taken back. Files are reached by handle, and no link is
-followed. Rules are not asked: nothing is restored but what was there before the change.
+The files' hashes alone decide, so a recovery may be cut off as well, and run again: it only ever undoes, and decides
+that a change is done only where nothing has to be undone. Files are opened by handle, and no link is followed. Rules
+are not applied: nothing is restored but what was there before the change.
 """
 
 import errno
@@ -35,10 +35,10 @@ from mendgraph.nodes.execute_tools.journal.journal import Journal
 from mendgraph.nodes.language.display import listed
 from mendgraph.nodes.records import quoted
 
-_SOMETHING_ELSE: Final = frozenset(
+_NOT_OURS: Final = frozenset(
     {errno.ENOTDIR, errno.EISDIR, errno.ESTALE, errno.ELOOP, errno.ENXIO, errno.EACCES, errno.EPERM, errno.EEXIST}
 )
-"""What the system answers where a link, a directory or a file that may not be read is where a file of ours was."""
+"""Errors of the system for a link, a directory or an unreadable file where the change had a file."""
 
 
 class Recovered(NamedTuple):
@@ -73,32 +73,33 @@ def _recovered(journal: Journal, root: str, change: RecordedChange) -> Recovered
         return Recovered(change.token, ChangeState.INTENDED, (), sentence)
 
     journal.settle(change.token, state)
-    sentence = {
-        ChangeState.DONE: f"A change of {names} was cut off when it was complete.",
-        ChangeState.UNDONE: f"A change of {names} was cut off: everything is as it was before it.",
-    }.get(
-        state,
-        f"A change of {names} was cut off, and somebody else has changed {listed(map(quoted, foreign))} meanwhile: that"
-        " was left alone, and what the change did elsewhere was taken back.",
-    )
+    if state is ChangeState.DONE:
+        sentence = f"A change of {names} was cut off when it was complete."
+    elif state is ChangeState.UNDONE:
+        sentence = f"A change of {names} was cut off: everything is as it was before it."
+    else:
+        sentence = (
+            f"A change of {names} was cut off, and somebody else has changed {listed(map(quoted, foreign))} meanwhile:"
+            " that was left alone, and what the change did elsewhere was taken back."
+        )
 
     return Recovered(change.token, state, foreign, sentence)
 
 
-class _Standing(Enum):
-    """Where a file stands: as before the effect, as after it, as both (or nobody knows), or as neither of them."""
+class _Comparison(Enum):
+    """A file is as before the effect, as after it, as both (or that is unknown), or as neither of them."""
 
     BEFORE, AFTER, BOTH, FOREIGN = auto(), auto(), auto(), auto()
 
 
-class _Found(NamedTuple):
-    """What is at a name: its state, or None for what is no file of ours; and which file it is."""
+class _File(NamedTuple):
+    """What is at a name: the state of a regular file, or None for something else; and the identity of the file."""
 
     state: FileState | None
     identity: Identity | None = None
 
 
-_NOTHING: Final = _Found(FileState())
+_NO_FILE: Final = _File(FileState())
 
 
 class _Recovery:
@@ -110,94 +111,100 @@ class _Recovery:
         self._change = change
 
     def run(self) -> tuple[ChangeState, tuple[str, ...]]:
+        """The state in which the change has ended, and the files that somebody else has changed."""
         effects = self._change.effects
-        states = [self._look(effect.path) for effect in effects]
-        standings = [_standing(effect, each) for effect, each in zip(effects, states, strict=True)]
-        foreign = {
-            effect.path for effect, standing in zip(effects, standings, strict=True) if standing is _Standing.FOREIGN
-        }
-        state = ChangeState.FOREIGN if foreign else ChangeState.DONE
+        files = [self._look(effect.path) for effect in effects]
+        comparisons = [_compare(effect, file) for effect, file in zip(effects, files, strict=True)]
+        foreign: set[str] = set()
 
-        if foreign or _Standing.BEFORE in standings:
+        for effect, comparison in zip(effects, comparisons, strict=True):
+            if comparison is _Comparison.FOREIGN:
+                foreign.add(effect.path)
+
+        state = ChangeState.DONE
+        if foreign or _Comparison.BEFORE in comparisons:
+            state = ChangeState.UNDONE
             for place in reversed(range(len(effects))):
-                if standings[place] is _Standing.AFTER and not self._take_back(place, states[place]):
+                if comparisons[place] is _Comparison.AFTER and not self._undo(place, files[place]):
                     foreign.add(effects[place].path)
 
-            state = ChangeState.FOREIGN if foreign else ChangeState.UNDONE
+        if foreign:
+            state = ChangeState.FOREIGN
 
         self._clean_up(state)
         return state, tuple(effect.path for effect in effects if effect.path in foreign)
 
-    def _look(self, path: str) -> _Found:
+    def _look(self, path: str) -> _File:
         *above, name = path.split("/")
         try:
-            return _found(self._folders.open(above), name)
+            return _open_file(self._folders.open(above), name)
         except FileNotFoundError:
-            return _NOTHING
+            return _NO_FILE
         except OSError as error:
-            if error.errno not in _SOMETHING_ELSE:
+            if error.errno not in _NOT_OURS:
                 raise
-            return _Found(None)
+            return _File(None)
 
-    def _take_back(self, place: int, found: _Found) -> bool:
-        """Make the file that was found what it was before; False where somebody else has been there since."""
+    def _undo(self, place: int, file: _File) -> bool:
+        """Make the file what it was before the effect; False where somebody else has changed it since."""
         effect = self._change.effects[place]
         *above, name = effect.path.split("/")
 
         try:
             folder = self._folders.open(above)
             kept_name = self._name(place, Role.KEPT)
+            before = None
 
             if effect.before.sha256:
-                before = self._kept(folder, effect, kept_name)
-            else:
-                before = None
+                before = self._old_file(folder, effect, kept_name)
+                if before is None:
+                    return False
 
-            if effect.before.sha256 and before is None:
-                return False
-
-            after = found.identity if effect.after.sha256 else None
+            after = file.identity if effect.after.sha256 else None
             undo(RenameStep(folder, name, before, after, kept=kept_name))
         except OSError as error:
-            if error.errno not in _SOMETHING_ELSE | {errno.ENOENT}:
+            if error.errno not in _NOT_OURS | {errno.ENOENT}:
                 raise
             return False
 
-        return _standing(effect, self._look(effect.path)) is _Standing.BEFORE
+        return _compare(effect, self._look(effect.path)) is _Comparison.BEFORE
 
-    def _kept(self, folder: int, effect: FileEffect, kept: str) -> Identity | None:
-        """The old file under the name `kept`: itself, or written anew from its backup. None where there is none."""
+    def _old_file(self, folder: int, effect: FileEffect, kept_name: str) -> Identity | None:
+        """The old file under this name: itself, or written anew from its backup. None where there is none."""
         with suppress(FileNotFoundError):
-            kept_file = _found(folder, kept)
-            if kept_file.state is not None and kept_file.state.sha256 == effect.before.sha256:
-                return kept_file.identity
+            file = _open_file(folder, kept_name)
+            if file.state is not None and file.state.sha256 == effect.before.sha256:
+                return file.identity
 
-            os.unlink(kept, dir_fd=folder)  # a copy that was cut off
+            os.unlink(kept_name, dir_fd=folder)  # a copy that was cut off
 
         data = self._journal.backup(effect.before.sha256)
         if data is None:
             return None
 
         like = (folder, effect.path.rpartition("/")[2])
-        return identity(write_temporary(folder, kept, data, mode=effect.before.mode, like=like))
+        return identity(write_temporary(folder, kept_name, data, mode=effect.before.mode, like=like))
 
     def _clean_up(self, state: ChangeState) -> None:
         for place, effect in enumerate(self._change.effects):
             folder = self._folder(effect.path)
-            for role in Role if folder is not None else ():
+            if folder is None:
+                continue
+
+            for role in Role:
                 with suppress(FileNotFoundError):
                     os.unlink(self._name(place, role), dir_fd=folder)
 
         if state is not ChangeState.DONE:
-            self._folders.remove_made(self._change.made)
+            self._folders.remove_made(self._change.folders)
 
-        self._folders.sync(self._change.made)
+        self._folders.sync(self._change.folders)
 
     def _folder(self, path: str) -> int | None:
         try:
             return self._folders.open(path.split("/")[:-1])
         except OSError as error:
-            if error.errno not in _SOMETHING_ELSE | {errno.ENOENT}:
+            if error.errno not in _NOT_OURS | {errno.ENOENT}:
                 raise
             return None
 
@@ -205,28 +212,36 @@ class _Recovery:
         return temporary_name(self._change.effects[place].path, self._change.token, place, role)
 
 
-def _found(folder: int, name: str) -> _Found:
+def _open_file(folder: int, name: str) -> _File:
     descriptor, status = open_regular(folder, (name,), os.O_RDONLY)
     with os.fdopen(descriptor, "rb") as stream:
         sha256 = hashlib.file_digest(stream, "sha256").hexdigest()
 
-    return _Found(FileState(sha256, status.st_mode & PERMISSION_BITS), identity(status))
+    return _File(FileState(sha256, status.st_mode & PERMISSION_BITS), identity(status))
 
 
-def _standing(effect: FileEffect, found: _Found) -> _Standing:
+def _compare(effect: FileEffect, file: _File) -> _Comparison:
     before = effect.before
     after = effect.after
     if UNKNOWN_SHA256 in {before.sha256, after.sha256}:
-        return _Standing.BOTH  # nothing can be told, and nothing taken back
-    if found.state is None or found.state.sha256 not in {before.sha256, after.sha256}:
-        return _Standing.FOREIGN
+        return _Comparison.BOTH  # it cannot be compared, and not undone
+    if file.state is None:
+        return _Comparison.FOREIGN
 
     if before.sha256 != after.sha256:
-        if found.state.sha256 == after.sha256:
-            return _Standing.AFTER
-        return _Standing.BEFORE
-
+        return _by_value(file.state.sha256, before.sha256, after.sha256)
+    if file.state.sha256 != before.sha256:
+        return _Comparison.FOREIGN
     if before.mode == after.mode:
-        return _Standing.BOTH
+        return _Comparison.BOTH
 
-    return {before.mode: _Standing.BEFORE, after.mode: _Standing.AFTER}.get(found.state.mode, _Standing.FOREIGN)
+    return _by_value(file.state.mode, before.mode, after.mode)
+
+
+def _by_value(now: object, before: object, after: object) -> _Comparison:
+    if now == after:
+        return _Comparison.AFTER
+    if now == before:
+        return _Comparison.BEFORE
+
+    return _Comparison.FOREIGN

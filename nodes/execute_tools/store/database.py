@@ -57,20 +57,20 @@ class StoreError(RecordError):
 
 
 class LostError(StoreError):
-    """There is no connection, or it has ended: what was to be written may be written, or not."""
+    """There is no connection, or it has ended: the last statements may have been executed, or not."""
 
 
 def once_more(work: Work) -> Work:
-    """For what is as good done twice as once: it is done again where a LostError comes out of it."""
+    """A function that calls idempotent `work`, and calls it again after a LostError."""
 
     @wraps(work)
-    def done(*given: Any, **named: Any) -> Any:
+    def work_with_retry(*arguments: Any, **options: Any) -> Any:
         try:
-            return work(*given, **named)
+            return work(*arguments, **options)
         except LostError:
-            return work(*given, **named)
+            return work(*arguments, **options)
 
-    return cast("Work", done)
+    return cast("Work", work_with_retry)
 
 
 class UnreadableValueError(StoreError):
@@ -312,10 +312,15 @@ def _is_empty(connection: sqlite3.Connection) -> bool:
     )
 
 
-def other_format(what: str, found: int, known: int, elsewhere: str, old: str = STORE_FILE.old) -> StoreError:
-    """The error for tables of another version; `elsewhere` is what can be done beside another version of mendgraph."""
-    age, remedy = ("a newer", "update mendgraph") if found > known else ("an older", old)
-    written = f"{what} was written by {age} mendgraph (format {found}, this one knows {known})"
+def other_format(what: str, number: int, supported: int, elsewhere: str, old: str = STORE_FILE.old) -> StoreError:
+    """The error for tables of format `number`; `elsewhere` is what can be done beside another version of mendgraph."""
+    age = "an older"
+    remedy = old
+    if number > supported:
+        age = "a newer"
+        remedy = "update mendgraph"
+
+    written = f"{what} was written by {age} mendgraph (format {number}, this one knows {supported})"
     return StoreError(f"{written}: {remedy}, or {elsewhere}.")
 
 
@@ -379,9 +384,9 @@ def postgres_url() -> PostgresUrl | None:
 
 
 @lru_cache(8)
-def read_url(given: str) -> PostgresUrl:
+def read_url(url: str) -> PostgresUrl:
     """The parts of a URL, as libpq reads them. Raises StoreError: it is none of a PostgreSQL database."""
-    if not given.lower().startswith(("postgresql://", "postgres://")):
+    if not url.lower().startswith(("postgresql://", "postgres://")):
         message = f"{STORE_URL_VARIABLE} is no URL of a PostgreSQL database: write {_HOW}, or remove the variable."
         raise StoreError(message)
 
@@ -395,7 +400,7 @@ def read_url(given: str) -> PostgresUrl:
         raise StoreError(message) from None
 
     try:
-        parts = {name: str(value) for name, value in conninfo_to_dict(given).items()}
+        parts = {name: str(value) for name, value in conninfo_to_dict(url).items()}
     except ProgrammingError:
         raise StoreError(_UNREADABLE) from None
 
@@ -406,7 +411,7 @@ def read_url(given: str) -> PostgresUrl:
     hidden = [value for name, value in parts.items() if "pass" in name and value]
     place = parts.get("host") or parts.get("hostaddr") or "this machine"
     port = f":{parts['port']}" if "port" in parts else ""
-    forms = (given, *hidden, *(quote(secret, safe="") for secret in hidden))
-    found = PostgresUrl(given, "", tuple(sorted(forms, key=len, reverse=True)))
-
-    return replace(found, name=found.clean(f"{quoted(database)} on {place}{port}"))
+    forms = [url, *hidden, *(quote(secret, safe="") for secret in hidden)]
+    forms.sort(key=len, reverse=True)
+    postgres_url = PostgresUrl(url, "", tuple(forms))
+    return replace(postgres_url, name=postgres_url.clean(f"{quoted(database)} on {place}{port}"))

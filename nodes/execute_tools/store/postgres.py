@@ -77,7 +77,7 @@ _REASONS: Final[dict[str, str]] = {
         "its user may not do this: GRANT CREATE ON DATABASE, or let another user start mendgraph once, who then has to"
         " GRANT USAGE ON SCHEMA mendgraph, and SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA mendgraph"
     ),
-    "42": "{said}: somebody has changed its tables. Put a backup in its place, or use an empty database",
+    "42": "{problem}: somebody has changed its tables. Put a backup in its place, or use an empty database",
     "53100": "its disk is full. Make room and try again",
     "53300": "it has no connection left: raise its max_connections, or run fewer processes",
     "57P": "the server was stopped, or is starting: try again when it is there",
@@ -138,10 +138,10 @@ class Connections:
         out as a StoreError, and as a LostError where the connection has ended.
         """
         if not self._free.acquire(timeout=LONGEST_WAIT_S):
-            raise StoreError(self._said(f"no connection was free for {LONGEST_WAIT_S:g} s. Run fewer tasks at once"))
+            raise StoreError(self._failure(f"no connection was free for {LONGEST_WAIT_S:g} s. Run fewer tasks at once"))
 
         try:
-            connection = self._begun(beginning)
+            connection = self._in_transaction(beginning)
             try:
                 with self.errors():
                     yield connection
@@ -228,18 +228,18 @@ class Connections:
         if state == FENCED:
             return StoreError(FENCED_MESSAGE)
 
-        said = self.url.clean(error.diag.message_primary or str(error)).rstrip(".")
+        problem = self.url.clean(error.diag.message_primary or str(error)).rstrip(".")
         reason = next((reason for beginning, reason in _REASONS.items() if state.startswith(beginning)), "")
 
         if not state:
-            reason = "it cannot be reached ({said}). Start it, or correct " + STORE_URL_VARIABLE
+            reason = "it cannot be reached ({problem}). Start it, or correct " + STORE_URL_VARIABLE
             if self.pooled:
                 reason += ". Its pooler needs a connection to it for each process at work, and some more"
 
         kind = LostError if not state or state.startswith(_LOST) else StoreError
-        return kind(self._said(reason.replace("{said}", said) or f"{said} (SQLSTATE {state})"))
+        return kind(self._failure(reason.replace("{problem}", problem) or f"{problem} (SQLSTATE {state})"))
 
-    def _said(self, reason: str) -> str:
+    def _failure(self, reason: str) -> str:
         return f"The shared store {self.url.name} cannot be used: {reason}."
 
     def _close_idle(self) -> None:
@@ -254,7 +254,7 @@ class Connections:
         if connection.hung:
             self.locks.is_doubted = True
 
-    def _begun(self, beginning: str) -> OwnConnection:
+    def _in_transaction(self, beginning: str) -> OwnConnection:
         """A connection in a transaction. Those that lay idle may be dead, as when the server was started anew."""
         while True:
             connection = None
@@ -283,28 +283,28 @@ class Connections:
     def _commit(self, connection: Connection[Any]) -> None:
         status = connection.execute("COMMIT").statusmessage
         if status != "COMMIT":  # an error inside, which somebody has caught, has undone all of it
-            raise StoreError(self._said("a part of a transaction failed, and nothing of it was written"))
+            raise StoreError(self._failure("a part of a transaction failed, and nothing of it was written"))
 
 
 # --- One for each process and database
 
 _lock = threading.Lock()
-_known: dict[tuple[int, str], Connections] = {}
+_connections_by_key: dict[tuple[int, str], Connections] = {}
 
 
 def connections_to(url: PostgresUrl) -> Connections:
-    """Those of this process to this database, made where there are none."""
+    """The connections of this process to this database, created where there are none."""
     with _lock:
-        return _known.setdefault((os.getpid(), url.url), Connections(url))
+        return _connections_by_key.setdefault((os.getpid(), url.url), Connections(url))
 
 
 def close_postgres() -> None:
-    """Release the locks of this process and close its connections; who needs them once more gets new ones.
+    """Release the locks of this process and close its connections; the next use opens new ones.
 
-    A process that was forked leaves those of its parent alone, who goes on with them.
+    A forked process leaves the connections of its parent open.
     """
     with _lock:
-        mine = [_known.pop(key) for key in [*_known] if key[0] == os.getpid()]
+        mine = [_connections_by_key.pop(key) for key in [*_connections_by_key] if key[0] == os.getpid()]
 
     for connections in mine:
         connections.close()
@@ -371,16 +371,16 @@ class PostgresDatabase:
         return self._connections.locks
 
     def execute(self, statement: str, values: Sequence[Any] | Mapping[str, Any] = (), /) -> Any:
-        """What the statement gives, which is all here already. Its values stand where it says "?"."""
+        """The cursor of the executed statement, with all of its rows. Its values replace each "?"."""
         with self.connection() as connection, self._connections.errors():
             return connection.execute(_translated(statement), tuple(values))
 
     def executemany(self, statement: str, rows: Iterable[Sequence[Any]], /) -> None:
         """Execute the statement for each of the rows, at once."""
-        rows_given = [tuple(row) for row in rows]
-        if rows_given:
+        all_rows = [tuple(row) for row in rows]
+        if all_rows:
             with self.connection() as connection, self._connections.errors(), connection.cursor() as cursor:
-                cursor.executemany(_translated(statement), rows_given)
+                cursor.executemany(_translated(statement), all_rows)
 
     @contextmanager
     def connection(self, *, quick: bool = False) -> Iterator[Connection[Any]]:

@@ -125,12 +125,12 @@ def _workspace_name(root: str) -> str:
     return _name(os.path.basename(real), os.fsencode(real), "workspace")
 
 
-def _name(readable: str, whole: bytes, otherwise: str) -> str:
+def _name(readable: str, data: bytes, otherwise: str) -> str:
     prefix = re.sub(r"[^A-Za-z0-9_]+", "-", readable[:_LONGEST_PREFIX]).strip("-") or otherwise
-    return f"{prefix}-{hashlib.sha256(whole).hexdigest()[:16]}"
+    return f"{prefix}-{hashlib.sha256(data).hexdigest()[:16]}"
 
 
-def _private_folder(kind: str, name: str, said: str, base: str | None) -> str | ToolError:
+def _private_folder(kind: str, name: str, label: str, base: str | None) -> str | ToolError:
     try:
         base = os.path.abspath(base or data_folder())
     except RuntimeError:
@@ -140,7 +140,7 @@ def _private_folder(kind: str, name: str, said: str, base: str | None) -> str | 
     path = os.path.join(base, kind, name).rstrip("/")
     try:
         with suppress(KeyError, FileNotFoundError):
-            if _FOUND[path] == _identity(path):
+            if _CHECKED_FOLDERS[path] == _identity(path):
                 return path
 
         if not os.path.isdir(base):
@@ -151,28 +151,28 @@ def _private_folder(kind: str, name: str, said: str, base: str | None) -> str | 
             if name:
                 os.close(_open_private(name, kind_fd))
 
-        if len(_FOUND) >= _MOST_FOUND:
-            _FOUND.clear()
+        if len(_CHECKED_FOLDERS) >= _MOST_CHECKED:
+            _CHECKED_FOLDERS.clear()
 
-        _FOUND[path] = _identity(path)
+        _CHECKED_FOLDERS[path] = _identity(path)
     except _NotOursError:
         message = (
-            f"The {said} {quoted(path)} cannot be used: it, or the folder above it, is a link, a file, or"
+            f"The {label} {quoted(path)} cannot be used: it, or the folder above it, is a link, a file, or"
             f" belongs to somebody else. Remove it, or set {DATA_DIR_VARIABLE} to a folder of your own."
         )
 
         return ToolError(code=ToolErrorCode.PERMISSION_DENIED, message=message)
     except OSError as error:
-        return os_failure(error, f"make the {said}", path)
+        return os_failure(error, f"make the {label}", path)
     except ValueError:
-        return invalid(f"The {said} cannot be {quoted(path)}: no folder can have this name.")
+        return invalid(f"The {label} cannot be {quoted(path)}: no folder can have this name.")
 
     return path
 
 
-_FOUND: Final = dict[str, tuple[int, ...]]()
-"""What tells a folder that was found to be ours from another one in its place, and from one with other rights."""
-_MOST_FOUND: Final = 10_000
+_CHECKED_FOLDERS: Final = dict[str, tuple[int, ...]]()
+"""The identities of folders that were checked: another folder in its place, or other rights, differ."""
+_MOST_CHECKED: Final = 10_000
 
 
 def _identity(path: str) -> tuple[int, ...]:
@@ -360,7 +360,7 @@ def workspace_name(folder: str) -> str | ToolError:
 
     The error says that it cannot be read or written, or is no name.
     """
-    return _given(folder, secrets.token_hex(16))
+    return _stored_name(folder, secrets.token_hex(16))
 
 
 def known_workspace_name(folder: str) -> str | None:
@@ -386,7 +386,8 @@ def give_workspace_name(folder: str, name: str) -> ToolError | None:
 
         return invalid(message)
 
-    if isinstance(named := _given(folder, name), ToolError):
+    named = _stored_name(folder, name)
+    if isinstance(named, ToolError):
         return named
 
     if named != name:
@@ -400,13 +401,13 @@ def give_workspace_name(folder: str, name: str) -> ToolError | None:
     return None
 
 
-def _given(folder: str, name: str) -> str | ToolError:
-    """The name that the workspace has, which is `name` where it had none."""
-    name_read = _read_name(folder)
-    if name_read is None:
-        name_read = _write_name(folder, name) or _read_name(folder) or name
+def _stored_name(folder: str, name: str) -> str | ToolError:
+    """The name that the workspace has; `name` becomes its name where it had none."""
+    stored = _read_name(folder)
+    if stored is None:
+        return _write_name(folder, name) or _read_name(folder) or name
 
-    return name_read
+    return stored
 
 
 def _read_name(folder: str) -> str | ToolError | None:
@@ -427,7 +428,7 @@ def _read_name(folder: str) -> str | ToolError | None:
 
 
 def _write_name(folder: str, name: str) -> ToolError | None:
-    """Make the file, whole and on the disk, unless somebody was faster."""
+    """Create the complete file on the disk, unless another process was faster."""
     new = f".{_NAME_FILE}.{secrets.token_hex(8)}"
     try:
         with closing(open_root(folder)) as handle:

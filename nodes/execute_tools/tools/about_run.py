@@ -18,7 +18,7 @@ _STEPS: Final = {
         "additionalProperties": False,
     },
 }
-"""What a model has to know of the steps; the schema of the records says it at three times the length."""
+"""A schema of the steps at a third of the length of pydantic's."""
 
 
 class UpdatePlanArguments(ToolArguments):
@@ -42,7 +42,7 @@ def update_plan(context: ToolContext, arguments: UpdatePlanArguments) -> ToolOut
 
 
 class FinalAnswerArguments(ToolArguments):
-    """The answer; its value is checked against the user's schema where one was given, before this tool runs."""
+    """The answer; its value is checked against the user's schema, if there is one, before this tool runs."""
 
     answer: str = Field(description="What was done or found, for the user.")
     value: Any = Field(default=None, description="Structured result, if asked for.")

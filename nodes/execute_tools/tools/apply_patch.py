@@ -23,7 +23,7 @@ class ApplyPatchArguments(ToolArguments):
 
 @dataclass(frozen=True)
 class _Planned:
-    """What one file of the patch comes to: the change, what the file holds before and after, and more to tell."""
+    """One file of the patch: the change, the versions before and after it, and more for the result."""
 
     change: Change
     before: Version
@@ -46,7 +46,9 @@ def apply_patch(context: ToolContext, arguments: ApplyPatchArguments) -> ToolAns
     """
     if problem := unstorable(arguments.patch, "patch"):
         return invalid(problem)
-    if isinstance(files := patches.parse_patch(arguments.patch), patches.PatchError):
+
+    files = patches.parse_patch(arguments.patch)
+    if isinstance(files, patches.PatchError):
         return _error(files)
 
     planned: list[_Planned] = []
@@ -79,7 +81,8 @@ def apply_patch(context: ToolContext, arguments: ApplyPatchArguments) -> ToolAns
         else:
             changes.append(file_change(now.path, plan.before, after))
 
-        details.append({"path": now.path, **({"target": now.target} if now.target else {}), **plan.data})
+        place = {"path": now.path, "target": now.target} if now.target else {"path": now.path}
+        details.append({**place, **plan.data})
 
     return changed(changes, files=details)
 
@@ -94,7 +97,8 @@ def _added(context: ToolContext, file: patches.AddedFile) -> _Planned | ToolErro
 
 
 def _deleted(context: ToolContext, file: patches.DeletedFile) -> _Planned | ToolError:
-    if isinstance(content := context.workspace.read_file(file.path), ToolError):
+    content = context.workspace.read_file(file.path)
+    if isinstance(content, ToolError):
         return _in_line(file, content)
 
     before = Version(content.sha256, text_of(content.data))
@@ -105,9 +109,12 @@ def _deleted(context: ToolContext, file: patches.DeletedFile) -> _Planned | Tool
 
 
 def _updated(context: ToolContext, file: patches.UpdatedFile) -> _Planned | ToolError:
-    if isinstance(before := load_current(context, file.path), ToolError):
+    before = load_current(context, file.path)
+    if isinstance(before, ToolError):
         return _in_line(file, before)
-    if isinstance(patched := patches.apply_hunks(before.file.text, file.hunks, before.path), patches.PatchError):
+
+    patched = patches.apply_hunks(before.file.text, file.hunks, before.path)
+    if isinstance(patched, patches.PatchError):
         return _error(patched)
 
     same = patched.text == before.file.text
@@ -118,12 +125,11 @@ def _updated(context: ToolContext, file: patches.UpdatedFile) -> _Planned | Tool
     if isinstance(judged, ToolError):
         return _in_line(file, judged)
 
+    data: JsonMap = {"action": "moved" if file.target else "edited"}
     if patched.inexact:
-        inexact = {"hunks_found_by_ignoring_spaces": patched.inexact}
-    else:
-        inexact = {}
+        data["hunks_found_by_ignoring_spaces"] = patched.inexact
 
-    data: JsonMap = {"action": "moved" if file.target else "edited", **inexact, **judged}
+    data |= judged
     encoded = encode_text(patched.text, before.file.form)
     change: Change = WriteFile(file.path, encoded, before.sha256)
 

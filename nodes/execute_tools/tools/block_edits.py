@@ -3,7 +3,6 @@
 import posixpath
 import re
 from collections.abc import Iterator
-from functools import partial
 from typing import Any
 
 from mendgraph.nodes.execute_tools.edits.asked_edits import definition_text
@@ -22,27 +21,28 @@ from mendgraph.nodes.records import JsonMap, ToolError, ToolErrorCode, invalid, 
 
 
 def edit(context: ToolContext, path: str, content: str) -> ToolAnswer:
-    """Put a block in its place in a file: see the tool `edit_blocks`."""
+    """Merge a block into a file: see the tool `edit_blocks`."""
     content = content.removeprefix(BOM)
-    problem = unstorable(content, "content") or ("" if content.strip() else "content is empty: give the new text.")
-    if problem:
+    if problem := unstorable(content, "content"):
         return invalid(problem)
+    if not content.strip():
+        return invalid("content is empty: give the new text.")
 
     before = load_current(context, path)
     hunks = hunks_in(content, path)
     if hunks is not None:
         return _apply(context, path, before, hunks)
 
-    content += "".join(_brought(context, path, content, before))
+    content += "".join(_moved_definitions(context, path, content, before))
     if isinstance(before, LoadedText):
         return _edit(context, before, content)
     if before.code is not ToolErrorCode.NOT_FOUND:
         return before
 
     names: list[str] = []
-
     if _is_python(path):
-        if isinstance(code := read_python(content), SyntaxProblem):
+        code = read_python(content)
+        if isinstance(code, SyntaxProblem):
             return _not_python(quoted(path), code)
 
         names = list(dict.fromkeys(unit.key for unit in code.units if unit.key))
@@ -51,20 +51,12 @@ def edit(context: ToolContext, path: str, content: str) -> ToolAnswer:
 
 
 def _edit(context: ToolContext, before: LoadedText, content: str) -> ToolAnswer:
-    if not _is_python(before.path) or isinstance(parse(before.file.text), SyntaxProblem):
+    text = before.file.text
+    if not _is_python(before.path) or isinstance(parse(text), SyntaxProblem):
         return _replace(context, before, content)
 
-    text = before.file.text
-    sources = {
-        move.name
-        for move in read_request(context.task).moves
-        for other, source in _python_read(context, before.path).items()
-        if move.leaves(before.path) and is_file(other, move.new) and move.name in definitions_in(source)
-        if any(change.path == other for change in context.changes)
-        or definition_text(source, move.name) == definition_text(text, move.name)
-    }
-    merged = replace_definitions(text, content, before.name, task=context.task, path=before.path, there=sources)
-
+    moved = _names_moved_away(context, before)
+    merged = replace_definitions(text, content, before.name, task=context.task, path=before.path, there=moved)
     if isinstance(merged, Refusal):
         if merged.unchanged:
             return _unchanged(merged.reason)
@@ -74,12 +66,35 @@ def _edit(context: ToolContext, before: LoadedText, content: str) -> ToolAnswer:
     if before.path not in context.files_read and not all(line in lines for line in text.splitlines()):
         return shown_unread(context, before)
 
-    notes = {"ignored": list(merged.ignored), "deleted": list(merged.deleted), "still": list(merged.still)}
-    data: JsonMap = {"changed": list(merged.changed), "action": "merged", **{k: v for k, v in notes.items() if v}}
+    data: JsonMap = {"changed": list(merged.changed), "action": "merged"}
+    for field in ("ignored", "deleted", "still"):
+        names = getattr(merged, field)
+        if names:
+            data[field] = list(names)
+
     if merged.renamed_uses:
         data["renamed_uses"] = merged.renamed_uses
 
     return _save(context, before.path, merged.text, before, **data)
+
+
+def _names_moved_away(context: ToolContext, before: LoadedText) -> set[str]:
+    """The definitions that the request moves from this file, and that their new file has by now."""
+    names: set[str] = set()
+    others = _python_read(context, before.path)
+    changed = {change.path for change in context.changes}
+
+    for move in read_request(context.task).moves:
+        if not move.leaves(before.path):
+            continue
+
+        for other, source in others.items():
+            if not is_file(other, move.new) or move.name not in definitions_in(source):
+                continue
+            if other in changed or definition_text(source, move.name) == definition_text(before.file.text, move.name):
+                names.add(move.name)
+
+    return names
 
 
 def _apply(
@@ -92,12 +107,17 @@ def _apply(
     if isinstance(hunks, PatchError):
         return _refused(hunks)
 
-    loaded = before if isinstance(before, LoadedText) else None
-    is_new = isinstance(before, ToolError) and before.code is ToolErrorCode.NOT_FOUND
-    if isinstance(before, ToolError) and not (is_new and not any(hunk.old for hunk in hunks)):
+    loaded = None
+    text = ""
+    action = "created"
+
+    if isinstance(before, LoadedText):
+        loaded = before
+        text = before.file.text
+        action = "edited"
+    elif before.code is not ToolErrorCode.NOT_FOUND or any(hunk.old for hunk in hunks):
         return before
 
-    text = loaded.file.text if loaded else ""
     patched = apply_hunks(text, hunks, path)
     if isinstance(patched, PatchError):
         return _refused(patched)
@@ -106,7 +126,6 @@ def _apply(
     if patched.text == text:
         return _unchanged(identical(quoted(path)))
 
-    action = "edited" if loaded else "created"
     return save_text(context, path, patched.text, loaded, changed=[], action=action, content=to_unix(patched.text))
 
 
@@ -115,7 +134,7 @@ def _refused(problem: PatchError) -> ToolError:
 
 
 def _replace(context: ToolContext, before: LoadedText, content: str) -> ToolAnswer:
-    """Takes the block for the whole file: one that is not Python, or is broken Python."""
+    """Save the block as the complete text of a file that is not Python, or is broken Python."""
     if before.path not in context.files_read:
         return shown_unread(context, before)
 
@@ -126,53 +145,65 @@ def _replace(context: ToolContext, before: LoadedText, content: str) -> ToolAnsw
 
 def _save(context: ToolContext, path: str, text: str, before: LoadedText | None, **data: Any) -> ToolAnswer:
     if _is_python(path):
-        text = with_imports(text, before.file.text if before else "", _modules(context, path))
+        old = "" if before is None else before.file.text
+        text = with_imports(text, old, _modules(context, path))
 
     return save_text(context, path, text, before, **data, content=text.replace("\r\n", "\n"))
 
 
 def _python_read(context: ToolContext, path: str) -> dict[str, str]:
     """The texts of the other Python files that the thread has read."""
-    loaded = (load_text(context, other) for other in context.files_read if _is_python(other) and other != path)
-    return {text.path: text.file.text for text in loaded if isinstance(text, LoadedText)}
+    texts: dict[str, str] = {}
+
+    for other in context.files_read:
+        if _is_python(other) and other != path:
+            loaded = load_text(context, other)
+            if isinstance(loaded, LoadedText):
+                texts[loaded.path] = loaded.file.text
+
+    return texts
 
 
-def _brought(context: ToolContext, path: str, content: str, before: LoadedText | ToolError) -> Iterator[str]:
+def _moved_definitions(context: ToolContext, path: str, content: str, before: LoadedText | ToolError) -> Iterator[str]:
     """The definitions that the request moves to this file, and that neither the file nor the block has."""
+    if not _is_python(path) or isinstance(parse(content), SyntaxProblem):
+        return
+
     request = read_request(context.task)
-    code = parse(content)
+    defined = definitions_in(content)
+    if isinstance(before, LoadedText):
+        defined |= definitions_in(before.file.text)
 
-    if _is_python(path) and not isinstance(code, SyntaxProblem):
-        moves = request.moves
-    else:
-        moves = ()
+    for move in request.moves:
+        new_name = request.renames.get(move.name, "")
+        if not is_file(path, move.new) or not defined.isdisjoint({move.name, new_name}):
+            continue
 
-    definitions = definitions_in(content) | definitions_in(before.file.text if isinstance(before, LoadedText) else "")
+        texts: list[str] = []
+        for other, source in _python_read(context, path).items():
+            text = definition_text(source, move.name) if move.leaves(other) else ""
+            if text:
+                texts.append(text)
 
-    for move in moves:
-        if is_file(path, move.new) and definitions.isdisjoint({move.name, request.renames.get(move.name, "")}):
-            others = (text for other, text in _python_read(context, path).items() if move.leaves(other))
-            found = [text for other in others if (text := definition_text(other, move.name))]
-            yield from (f"\n\n{text}" for text in found if len(found) == 1)
+        if len(texts) == 1:
+            yield f"\n\n{texts[0]}"
 
 
 def _modules(context: ToolContext, path: str) -> dict[str, str]:
     """The Python files beside this one, and those at the top, that the thread has read, by the names for an import."""
     folder = posixpath.dirname(path)
-    package = ""
-    if context.workspace.exists(posixpath.join(folder, "__init__.py")):
-        package = "."
-
+    in_package = context.workspace.exists(posixpath.join(folder, "__init__.py"))
+    folders = {folder} if in_package else {folder, ""}
     circle = re.compile(rf"^[ \t]*(?:from|import)\b.*\b{re.escape(module_of(path))}\b", re.MULTILINE)
     texts: dict[str, str] = {}
 
     for other, text in _python_read(context, path).items():
         place, name = posixpath.split(other)
         stem = name.removesuffix(".py")
-        useful = stem.isidentifier() and not stem.startswith("__") and not IS_TEST.search(name)
+        importable = stem.isidentifier() and not stem.startswith("__") and not IS_TEST.search(name)
 
-        if useful and place in {folder, "" if not package else folder} and not circle.search(text):
-            texts[package + stem] = text
+        if importable and place in folders and not circle.search(text):
+            texts[f".{stem}" if in_package else stem] = text
 
     return texts
 
@@ -200,17 +231,15 @@ def _excerpt(before: LoadedText, text: str, task: str) -> ToolError | None:
 
 
 def _lost(before: LoadedText, text: str, task: str) -> list[str]:
-    """The definitions or keys that nobody said to delete or to rename, and that the text lacks."""
+    """The definitions or keys that the text lacks, and that the request does not say to delete or to rename."""
     if _is_python(before.path):
-        lost = lost_definitions
+        names = lost_definitions(before.file.text, text)
     else:
-        lost = partial(lost_keys, before.path)
+        names = lost_keys(before.path, before.file.text, text)
 
-    names = lost(before.file.text, text)
     request = read_request(task)
-    names_asked = request.deletions(names, before.path) | request.renames.keys()
-
-    return [name for name in names if name not in names_asked]
+    requested = request.deletions(names, before.path) | request.renames.keys()
+    return [name for name in names if name not in requested]
 
 
 def _unchanged(reason: str) -> ToolError:

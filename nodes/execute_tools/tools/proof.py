@@ -38,10 +38,11 @@ class PassedTests(NamedTuple):
 
 @dataclass
 class Proof:
-    """What is proved in one call, which ends at `deadline`.
+    """What the checks of one call prove, which ends at `deadline`.
 
-    It `holds` where something passed that verifies; `proven` are the files of which that has run a changed line, and
-    `distinct` says what changed tests are worth. `reasons` are sentences about what is not known, or does not count.
+    It `holds` where a check passed that verifies; `proven` are the files of which such a check has run a changed line,
+    and `distinct` says what changed tests are worth. `reasons` are sentences about what is not known, or does not
+    count.
     """
 
     context: ToolContext
@@ -52,33 +53,35 @@ class Proof:
     reasons: list[str] = field(default_factory=list)
 
     def add(self, lines: Mapping[str, Collection[int]]) -> None:
-        """Take in what verifies, and the changed lines that it ran."""
+        """Add a check that verifies, by the changed lines that it ran."""
         self.holds = True
         self.proven.update(path for path, numbers in lines.items() if numbers)
 
     @cached_property
     def session(self) -> dict[str, tuple[bytes | None, bytes | None]]:
-        """What the files that the session has changed held before its first change, and hold now.
+        """The bytes of each file that the session has changed, before its first change and now.
 
-        A new one held nothing. None is what was not kept, and what is gone now.
+        A new one had none. None stands for bytes that were not stored, and for a file that is gone now.
         """
-        first: dict[str, str] = {}
+        hashes: dict[str, str] = {}
         for change in self.context.changes:
-            first.setdefault(change.path, change.sha256_before)
+            hashes.setdefault(change.path, change.sha256_before)
 
-        first |= self.context.session_start()
-        both_states: dict[str, tuple[bytes | None, bytes | None]] = {}
+        hashes |= self.context.session_start()
+        contents: dict[str, tuple[bytes | None, bytes | None]] = {}
 
-        for path, sha256 in first.items():
-            content = self.context.workspace.read_file(path)
+        for path, sha256 in hashes.items():
             old = self.context.backup(sha256) if sha256 else b""
-            both_states[path] = old, None if isinstance(content, ToolError) else content.data
+            file = self.context.workspace.read_file(path)
+            new = None if isinstance(file, ToolError) else file.data
+            if old != new:
+                contents[path] = old, new
 
-        return {path: states for path, states in both_states.items() if states[0] != states[1]}
+        return contents
 
     @cached_property
     def old_code(self) -> dict[str, bytes] | str:
-        """What these files held but tests and what they need, to be put in their place; or why that is not possible."""
+        """The old bytes of changed files that are neither tests nor settings; or why they cannot all be put back."""
         code: dict[str, bytes] = {}
 
         for path, (old, new) in self.session.items():
@@ -97,7 +100,7 @@ class Proof:
 
     @cached_property
     def old_settings(self) -> dict[str, bytes] | str:
-        """What the files held that select or run tests in another way now; or why that cannot be put in their place."""
+        """The old bytes of files that select or run tests in another way now; or why they cannot be put back."""
         settings: dict[str, bytes] = {}
 
         for path, (old, new) in self.session.items():
@@ -113,43 +116,53 @@ class Proof:
     @cached_property
     def new_names(self) -> frozenset[str]:
         """What the session has added to Python files: definitions and modules."""
-        python = {path: data for path, data in self.session.items() if path.endswith(".py")}
-        texts = (((text_of(old or b"") or ""), (text_of(new or b"") or "")) for old, new in python.values())
-        return new_names(texts) | {module_of(path) for path, (old, _) in python.items() if old == b""}
+        texts: list[tuple[str, str]] = []
+        modules: set[str] = set()
+
+        for path, (old, new) in self.session.items():
+            if path.endswith(".py"):
+                texts.append((text_of(old or b"") or "", text_of(new or b"") or ""))
+                if old == b"":
+                    modules.add(module_of(path))
+
+        return new_names(texts) | modules
 
     def weigh(self, passed_tests: Iterable[PassedTests]) -> None:
-        """Find out which of the passing tests verify: those that the session changed run on its first files as well."""
-        for passed in filter(None, map(self._with_old_settings, passed_tests)):
-            now = passed.now
-            if now.passed is None:
-                self._weigh_command(passed)
+        """Decide which of the passing tests verify: those that the session changed run on its first files as well."""
+        for passed in passed_tests:
+            weighed = self._with_old_settings(passed)
+            if weighed is None:
                 continue
-
-            others = now.passed > len(now.changed)
-            if others:
-                self.add(now.lines)
-
-            if not now.changed:
-                continue
-
-            then = self._at_first(passed)
-            gone = {module_of(path) for path, (_, new) in self.session.items() if new is None}
-
-            if then:
-                distinct = distinguish(now, then, self.new_names, gone)
+            if weighed.now.passed is None:
+                self._weigh_command(weighed)
             else:
-                distinct = Distinction(unknown=(*now.changed,))
+                self._weigh_tests(weighed, weighed.now.passed)
 
-            self.distinct.append(distinct)
-            for test in {*now.changed}.difference(distinct.indistinct):
-                self.add(now.changed[test])
+    def _weigh_tests(self, passed: PassedTests, count: int) -> None:
+        now = passed.now
+        if count > len(now.changed):
+            self.add(now.lines)
+        if not now.changed:
+            return
 
-            if then and distinct.unknown:
-                why = "they do not end there, or need what was deleted"
-                self.reasons.append(f"{listed(distinct.unknown)} did not run {_AT_FIRST}: {why}.")
+        then = self._at_first(passed)
+        if then is None:
+            distinct = Distinction(unknown=tuple(now.changed))
+        else:
+            gone = {module_of(path) for path, (_, new) in self.session.items() if new is None}
+            distinct = distinguish(now, then, self.new_names, gone)
+
+        self.distinct.append(distinct)
+        for test, lines in now.changed.items():
+            if test not in distinct.indistinct:
+                self.add(lines)
+
+        if then is not None and distinct.unknown:
+            why = "they do not end there, or need what was deleted"
+            self.reasons.append(f"{listed(distinct.unknown)} did not run {_AT_FIRST}: {why}.")
 
     def _with_old_settings(self, passed: PassedTests) -> PassedTests | None:
-        """The same with those tests that also pass with the settings of before; None, and a reason, where none count.
+        """Those of the tests that also pass with the old settings; None, and a reason, where none count.
 
         A test that the session has changed may need the new settings; it is left out then.
         """
@@ -182,7 +195,7 @@ class Proof:
         proof = now.passed is not None and not existing and bool(verification.changed or verification.passing)
 
         if missing or not proof:
-            verb = "do" if missing[1:] else "does"
+            verb = "do" if len(missing) > 1 else "does"
             self.reasons.append(f"{listed(missing or [passed.name])} {verb} not pass {where}.")
 
         if not proof:
@@ -191,31 +204,42 @@ class Proof:
         return passed._replace(now=replace(verification, passed=len(verification.changed) + len(verification.passing)))
 
     def _weigh_command(self, passed: PassedTests) -> None:
-        """The same for a command, whose tests are not known one by one."""
-        tests = {path: old for path, (old, _) in self.session.items() if is_test(path) and old is not None}
+        """As `_weigh_tests`, for a command, whose tests are not known one by one."""
+        tests: dict[str, bytes] = {}
+        for path, (old, _) in self.session.items():
+            if is_test(path) and old is not None:
+                tests[path] = old
 
         if passed.configured:
-            weighed = any(distinction.indistinct for distinction in self.distinct)
-            alone = self._again(passed, tests) if weighed else passed.now
-            self.holds |= isinstance(alone, str) or not alone.failed
+            alone: RanTests | str = passed.now
+            if any(distinction.indistinct for distinction in self.distinct):
+                alone = self._again(passed, tests)
 
+            self.holds |= isinstance(alone, str) or not alone.failed
             return
 
         changed = [path for path in tests if path.endswith(passed.suffixes)]
         then = self._at_first(passed) if changed else None
-
         if then is None or then.failed:
-            self.distinct.append(Distinction(failed_before=(*then.failed,) if then else ()))
+            self.distinct.append(Distinction(failed_before=tuple(then.failed) if then else ()))
             self.holds = True
             return
 
-        self.distinct.append(Distinction(indistinct=(*changed,)))
-        names = (entry.path for entry in islice(self.context.workspace.walk(), MOST_WALKED))
-        others = (path for path in names if path.endswith(passed.suffixes) and path not in changed)
-        self.holds |= any(is_test(path) and not INSTALLED & {*path.split("/")} for path in others)
+        self.distinct.append(Distinction(indistinct=tuple(changed)))
+        self.holds |= self._has_other_tests(passed, changed)
+
+    def _has_other_tests(self, passed: PassedTests, changed: Collection[str]) -> bool:
+        """Whether the command has tests that the session did not change."""
+        for entry in islice(self.context.workspace.walk(), MOST_WALKED):
+            if not entry.path.endswith(passed.suffixes) or entry.path in changed or not is_test(entry.path):
+                continue
+            if INSTALLED.isdisjoint(entry.path.split("/")):
+                return True
+
+        return False
 
     def _at_first(self, passed: PassedTests) -> RanTests | None:
-        """What became of the tests on the files before the session's first change; None, and a reason, if unknown."""
+        """The results of the tests on the files before the session's first change; None, and a reason, if unknown."""
         then = self._again(passed, self.old_code)
         if isinstance(then, RanTests):
             return then
@@ -224,18 +248,16 @@ class Proof:
         return None
 
     def _again(self, passed: PassedTests, before: dict[str, bytes] | str) -> RanTests | str:
-        """What becomes of the tests with what these files held before; a reason instead comes back as it is."""
+        """The results of the tests with these old bytes of files; or why they cannot run, such as `before` itself."""
         remaining_s = self.deadline - monotonic_s()
-        if isinstance(before, str) or remaining_s <= 0:
-            if isinstance(before, str):
-                return before
+        if isinstance(before, str):
+            return before
+        if remaining_s <= 0:
             return "no time is left"
+        if not before:
+            return passed.now
 
-        if before:
-            then = passed.run(seconds=remaining_s, before=before)
-        else:
-            then = passed.now
-
+        then = passed.run(seconds=remaining_s, before=before)
         if isinstance(then, ToolError):
             return then.message.rstrip(".")
 
@@ -243,6 +265,6 @@ class Proof:
 
 
 def _is_of(test: str, names: Collection[str]) -> bool:
-    """Whether a runner means one of these tests by this name, which may have its file, its class and parameters."""
+    """Whether a runner's name of a test, perhaps with its file, class and parameters, means one of these tests."""
     dotted = f".{test.partition('[')[0].replace('::', '.')}"
     return any(dotted.endswith(f".{name}") for name in names)

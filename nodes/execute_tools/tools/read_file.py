@@ -35,13 +35,9 @@ def read_file(context: ToolContext, arguments: ReadFileArguments) -> ToolAnswer:
     A page has `limit` lines, and `context.max_lines` at most; it ends early once it holds 48,000 bytes of JSON. A line
     is cut at 2000 characters, and says where it goes on. Lines of a private key are marks, wherever the page begins.
     """
-    is_saved_result = is_reference(
-        arguments.path
-    )  # a result that was too large to show; it is no file of the workspace
-
-    if is_saved_result:
-        opened = context.artifacts.open(arguments.path) if context.artifacts else unknown_reference(arguments.path, ())
-        content = opened if isinstance(opened, ToolError) else read_whole(opened, MAX_FILE_BYTES)
+    is_stored_result = is_reference(arguments.path)  # of an earlier call; it is no file of the workspace
+    if is_stored_result:
+        content = _stored_result(context, arguments.path)
     else:
         content = context.workspace.read_file(arguments.path, MAX_FILE_BYTES)
 
@@ -53,7 +49,21 @@ def read_file(context: ToolContext, arguments: ReadFileArguments) -> ToolAnswer:
         return page
 
     output = ToolOutput.ok(path=content.path, **page)
-    return output if is_saved_result else replace(output, files_read={content.path: content.sha256})
+    if is_stored_result:
+        return output
+
+    return replace(output, files_read={content.path: content.sha256})
+
+
+def _stored_result(context: ToolContext, reference: str) -> FileContent | ToolError:
+    if context.artifacts is None:
+        return unknown_reference(reference, ())
+
+    opened = context.artifacts.open(reference)
+    if isinstance(opened, ToolError):
+        return opened
+
+    return read_whole(opened, MAX_FILE_BYTES)
 
 
 class ReadSkillArguments(ToolArguments):
@@ -74,23 +84,31 @@ def read_skill(context: ToolContext, arguments: ReadSkillArguments) -> ToolAnswe
         return ToolError(code=ToolErrorCode.NOT_FOUND, message=message)
 
     folder = context.skill(arguments.name)
-    content = folder if isinstance(folder, ToolError) else folder.read_file(arguments.file, MAX_FILE_BYTES)
-    page = content if isinstance(content, ToolError) else _page_of(content, arguments, context.max_lines)
+    if isinstance(folder, ToolError):
+        return folder
 
-    return page if isinstance(page, ToolError) else ToolOutput.ok(skill=arguments.name, file=arguments.file, **page)
+    content = folder.read_file(arguments.file, MAX_FILE_BYTES)
+    if isinstance(content, ToolError):
+        return content
+
+    page = _page_of(content, arguments, context.max_lines)
+    if isinstance(page, ToolError):
+        return page
+
+    return ToolOutput.ok(skill=arguments.name, file=arguments.file, **page)
 
 
 def _page_of(
     content: FileContent, arguments: ReadFileArguments | ReadSkillArguments, max_lines: int
 ) -> JsonMap | ToolError:
-    """The wanted page of a text file, or why there is none."""
+    """The page of a text file that the arguments name, or why there is none."""
     name = quoted(content.path)
     file = decode_text(content.data)
     if file is None:
         return invalid(f"{name} is {why_not_text(content.data)}; only UTF-8 text can be read.")
 
     lines = masked_blocks(file.text).split("\n")
-    total = len(lines) - (not lines[-1])
+    total = _count(lines)
     start = arguments.start_line
     column = arguments.start_column
 
@@ -108,28 +126,41 @@ def _page_of(
 
 def _page(lines: list[str], start: int, last: int, column: int) -> JsonMap:
     """The lines from `start` to `last` (counted from 1), with spec 3's pagination metadata."""
-    lines_shown: list[str] = []
-    size = cut = 0
+    shown_lines: list[str] = []
+    size = 0
+    cut = 0
 
     for number in range(start, last + 1):
         if size >= MAX_PAGE_BYTES:
             break
 
-        line, tail = _shown(_bare(lines, number), number, column - 1 if number == start else 0)
-        lines_shown.append(line + ("\n" if number < len(lines) else ""))
-        size += len(orjson.dumps(lines_shown[-1]))
-        cut += tail
+        line, was_cut = _clipped_line(_bare(lines, number), number, column - 1)
+        column = 1
+        cut += was_cut
+        if number < len(lines):
+            line += "\n"
 
-    remaining = len(lines) - (not lines[-1]) - start + 1 - len(lines_shown)
-    return {
-        "content": "".join(lines_shown),
+        shown_lines.append(line)
+        size += len(orjson.dumps(line))
+
+    remaining = _count(lines) - start + 1 - len(shown_lines)
+    page: JsonMap = {
+        "content": "".join(shown_lines),
         "start_line": start,
-        "lines_shown": len(lines_shown),
+        "lines_shown": len(shown_lines),
         "lines_remaining": remaining,
         "has_more": remaining > 0 or cut > 0,
-        "next_start_line": start + len(lines_shown) if remaining else None,
-        **({"long_lines_cut": cut} if cut else {}),
+        "next_start_line": start + len(shown_lines) if remaining else None,
     }
+    if cut:
+        page["long_lines_cut"] = cut
+
+    return page
+
+
+def _count(lines: list[str]) -> int:
+    """How many lines the text has that was split into these: none is behind its last line end."""
+    return len(lines) if lines[-1] else len(lines) - 1
 
 
 def _bare(lines: list[str], number: int) -> str:
@@ -139,8 +170,8 @@ def _bare(lines: list[str], number: int) -> str:
     return line
 
 
-def _shown(line: str, number: int, at: int) -> tuple[str, bool]:
-    """What is shown of a line from its character `at`, and whether more of it is left out."""
+def _clipped_line(line: str, number: int, at: int) -> tuple[str, bool]:
+    """The part of a line from its character `at` on that the page holds, and whether more of it is left out."""
     if not at and len(line) <= MAX_LINE_CHARACTERS:
         return line, False
 

@@ -9,7 +9,7 @@ from mendgraph.nodes.execute_tools.commands.commands import CommandResult, last_
 from mendgraph.nodes.execute_tools.commands.protected_names import UNTRUSTED
 from mendgraph.nodes.execute_tools.files.deadline import monotonic_s
 from mendgraph.nodes.execute_tools.registry import ToolAnswer, ToolArguments, ToolContext, ToolOutput, tool
-from mendgraph.nodes.execute_tools.tools.saving import file_changes, shown
+from mendgraph.nodes.execute_tools.tools.saving import escaped_name, file_changes
 from mendgraph.nodes.records import Effect, JsonMap, ToolError, ToolErrorCode, ToolResult
 
 COMMANDS_ARE_OFF = "Commands are off in this run: name the programs in `allowed_programs` (`--allow-program`)."
@@ -33,7 +33,7 @@ def run_command(context: ToolContext, arguments: RunCommandArguments) -> ToolAns
     A failing exit code is a result. It ends its program by itself, so that nothing has to be left behind. The program
     changes names in the workspace only. But a file of the workspace that has another name outside, a hard link, is the
     same file there: uv and pnpm link their caches into a project in that way. Which files of the workspace it changed
-    is told and recorded; the thread does not know what they hold now, so that they have to be read again.
+    is reported and recorded; the thread does not know what they hold now, so that they have to be read again.
     """
     if context.commands is None:
         return ToolError(code=ToolErrorCode.UNAVAILABLE, message=COMMANDS_ARE_OFF)
@@ -52,15 +52,18 @@ def run_command(context: ToolContext, arguments: RunCommandArguments) -> ToolAns
 
     if unrecorded:
         message = f"{program} has run, but what it changed could not be recorded, so it cannot be undone. {unrecorded}"
-        failure = ToolResult(ok=False, error=ToolError(code=ToolErrorCode.IO_ERROR, message=message, fatal=True))
+        outcome = ToolResult(ok=False, error=ToolError(code=ToolErrorCode.IO_ERROR, message=message, fatal=True))
     elif isinstance(result, ToolError):
-        failure = ToolResult(ok=False, error=result)
+        outcome = ToolResult(ok=False, error=result)
     elif result.timed_out or result.limit is not None:
-        failure = ToolResult(ok=False, error=_ended(program, result, changes))
+        outcome = ToolResult(ok=False, error=_ended(program, result, changes))
     else:
-        failure = ToolResult(ok=True, data=_data(result) | _changed_files(changes))
+        outcome = ToolResult(ok=True, data=_data(result) | _changed_files(changes))
 
-    return ToolOutput(failure, () if isinstance(changes, Unwatched) else file_changes(changes))
+    if isinstance(changes, Unwatched):
+        return ToolOutput(outcome)
+
+    return ToolOutput(outcome, file_changes(changes))
 
 
 def _data(result: CommandResult) -> JsonMap:
@@ -81,45 +84,44 @@ def _changed_files(changes: CommandChanges | Unwatched) -> JsonMap:
     if isinstance(changes, Unwatched):
         return {"changed_files": f"not tracked: {changes.reason}"}
 
+    data: JsonMap = {}
     names = _names(changes)
+    if names:
+        data["changed_files"] = names
+
     set_aside = [file.path for file in changes.files if f"{UNTRUSTED}/" in f"{file.path}/"]
-    return ({"changed_files": names} if names else {}) | ({"set_aside": set_aside} if set_aside else {})
+    if set_aside:
+        data["set_aside"] = set_aside
+
+    return data
 
 
 def _names(changes: CommandChanges) -> list[str]:
-    names = [f"{shown(file.path)} ({file.kind})" for file in changes.files[:_MOST_CHANGED]]
+    names = [f"{escaped_name(file.path)} ({file.kind})" for file in changes.files[:_MOST_CHANGED]]
     more = len(changes.files) - len(names)
-    return [*names, *([f"... and {more} more"] if more else [])]
+    if more:
+        names.append(f"... and {more} more")
+
+    return names
 
 
 def _ended(program: str, result: CommandResult, changes: CommandChanges | Unwatched) -> ToolError:
-    """TIMEOUT or RESOURCE_LIMIT, and all that is known of what the program did before."""
+    """TIMEOUT or RESOURCE_LIMIT, with the changes of the program and the end of its output."""
     words = last_words(result.stdout, result.stderr)
-    if words:
-        output = f" The end of its output:\n{words}"
-    else:
-        output = " It had printed nothing."
-
-    changes_made = ""
+    output = f" The end of its output:\n{words}" if words else " It had printed nothing."
+    changed = ""
 
     if isinstance(changes, Unwatched):
-        changes_made = f" What it changed was not tracked: {changes.reason}."
+        changed = f" What it changed was not tracked: {changes.reason}."
     elif names := _names(changes):
-        changes_made = f" It changed: {', '.join(names)}."
+        changed = f" It changed: {', '.join(names)}."
 
-    seconds = max(round(result.limit_s, 1), 0.1)  # without what the look before it took
+    if result.limit is not None:
+        return ToolError(code=ToolErrorCode.RESOURCE_LIMIT, message=f"{program} {result.limit}{changed}{output}")
 
-    if result.limit is None:
-        why = f"was stopped after {seconds:g} s."
-    else:
-        why = str(result.limit)
-
-    if result.limit is None:
-        code = ToolErrorCode.TIMEOUT
-    else:
-        code = ToolErrorCode.RESOURCE_LIMIT
-
-    return ToolError(code=code, message=f"{program} {why}{changes_made}{output}")
+    seconds = max(round(result.limit_s, 1), 0.1)  # without the look at the files before it
+    message = f"{program} was stopped after {seconds:g} s.{changed}{output}"
+    return ToolError(code=ToolErrorCode.TIMEOUT, message=message)
 
 
 class RunChecksArguments(ToolArguments):

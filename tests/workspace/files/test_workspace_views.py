@@ -109,7 +109,7 @@ def test_write_is_seen_by_the_next_read_and_by_nobody_else(dry: DryWorkspace, tm
     written = dry.write_file("link.txt", b"two\n", expected_sha256=hash_of(b"one\n"))
     assert written == FileContent.of("a.txt", b"two\n")
     assert dry.read_file("a.txt") == written
-    assert dry.made == [DryChange("link.txt", "a.txt", "", b"one\n", b"two\n", hash_of(b"one\n"))]
+    assert dry.planned == [DryChange("link.txt", "a.txt", "", b"one\n", b"two\n", hash_of(b"one\n"))]
     assert (tmp_path / "a.txt").read_bytes() == b"one\n"
 
 
@@ -130,7 +130,7 @@ def test_dry_change_is_refused_where_a_real_one_is(dry: DryWorkspace) -> None:
     assert code_of(dry.change_files([DeleteFile("link.txt", hash_of(b"one\n"))])) is ToolErrorCode.INVALID_ARGUMENT
     taken = WriteFile("b.txt", b"b")
     assert code_of(dry.change_files([taken, MoveFile("a.txt", "no.txt", hash_of(b"one\n"))])) is not None
-    assert (dry.made, dry.exists("b.txt")) == ([], False)
+    assert (dry.planned, dry.exists("b.txt")) == ([], False)
 
     dry.write_file("b.txt", b"b", expected_sha256="")
     assert code_of(dry.change_files([MoveFile("b.txt", "no.txt", hash_of(b"b"))])) is ToolErrorCode.PERMISSION_DENIED

@@ -237,7 +237,7 @@ def test_damaged_record_of_a_change_is_refused(tmp_path: Path) -> None:
 
 def test_journal_goes_to_another_process_as_its_folder(tmp_path: Path) -> None:
     journal = Journal(str(tmp_path))
-    with journal.held():
+    with journal.connected():
         done = recorded(journal, "token")
         there = pickle.loads(pickle.dumps(journal))  # noqa: S301 - it is the test's own
         assert there.changes_of("run") == [done]
@@ -273,7 +273,7 @@ def opened(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 def test_held_database_is_opened_once_and_not_used_by_another_process(tmp_path: Path, opened: list[str]) -> None:
     journal = Journal(str(tmp_path))
-    with journal.held() as held:
+    with journal.connected() as held:
         assert held is journal
         first = recorded(journal, "first")
         call = journal.begin(KEY._replace(place=1))

@@ -13,22 +13,22 @@ from mendgraph.nodes.execute_tools.files import handles
 from mendgraph.nodes.execute_tools.files.change_records import ChangeState, FileEffect, FileState, RecordedChange
 from mendgraph.nodes.execute_tools.files.file_changes import MOST_CHANGES
 from mendgraph.nodes.execute_tools.files.workspace import Change, DeleteFile, MoveFile, WriteFile
+from mendgraph.nodes.execute_tools.journal.applying import apply_again
 from mendgraph.nodes.execute_tools.journal.journal import CallKey
 from mendgraph.nodes.execute_tools.journal.restoring import (
     A_DIRECTORY,
     BELOW_A_FILE,
     NO_FILE,
-    Found,
     LeftFile,
     Obstacle,
+    PathState,
     Restored,
     RestoredFile,
     RestorePlan,
     RestoreStep,
-    apply_again,
-    found_at,
     restore,
     restore_plan,
+    state_at,
 )
 from mendgraph.nodes.execute_tools.store.database import FILE_NAME, open_database, transaction
 from mendgraph.nodes.records import ChangeKind, ToolError, ToolErrorCode
@@ -299,7 +299,7 @@ NOTHING = RestorePlan((), (), ())
 ONE_EDITED = chain(("f", IS_A, IS_B), ("f", IS_B, IS_C))
 
 
-PLANS: list[tuple[list[RecordedChange], Found, RestorePlan]] = [
+PLANS: list[tuple[list[RecordedChange], PathState, RestorePlan]] = [
     (ONE_EDITED, IS_C, step(IS_C, IS_A)),
     (ONE_EDITED, IS_A, NOTHING),
     (ONE_EDITED, NO_FILE, left(Obstacle.CHANGED_SINCE)),
@@ -329,7 +329,7 @@ def test_no_link_is_followed_and_what_is_no_file_is_told(world: World) -> None:
     a_pipe = "Cannot read 'pipe': it is not a regular file (a pipe, socket or device)."
     expected = {"link": a_link, "pipe": a_pipe, "d": A_DIRECTORY, "a/x": BELOW_A_FILE, "no": NO_FILE}
     with handles.closing(handles.open_root(str(world.root))) as root:
-        assert {path: found_at(root, path) for path in expected} == expected
+        assert {path: state_at(root, path) for path in expected} == expected
 
 
 def test_journal_that_cannot_be_used_is_told(world: World) -> None:

@@ -231,7 +231,7 @@ def test_changes_are_recorded_with_the_bytes_before(place: Path) -> None:
         (place / "new" / "c").write_bytes(b"3")
 
     watch(place, run, LIMITS._replace(file_bytes=10), journal=journal)
-    assert (journal.change.effects, journal.change.made) == (
+    assert (journal.change.effects, journal.change.folders) == (
         (
             FileEffect("a.py", is_(b"a = 1\n"), is_(b"2")),
             FileEffect("big", UNKNOWN, NO_FILE),

@@ -8,7 +8,8 @@ import pytest
 from mendgraph import Effect, build_graph
 from tests.doubles.replies import Say
 from tests.doubles.tool_use import Use, use
-from tests.surfaces.runs.tool_play import DONE, PROTOCOLS, Protocol, play
+from tests.surfaces.runs.tool_play import DONE, PROTOCOLS, play
+from tests.vocabulary import Protocol
 
 
 class Lookup:

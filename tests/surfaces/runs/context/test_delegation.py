@@ -33,7 +33,8 @@ from tests.doubles.model_clock import set_clock
 from tests.doubles.replies import Say
 from tests.doubles.task_model import TaskModel
 from tests.doubles.tool_use import Use, use
-from tests.surfaces.runs.tool_play import Protocol, scripted
+from tests.surfaces.runs.tool_play import scripted
+from tests.vocabulary import Protocol
 from tests.workspace_files import write_files
 
 USED = (100, 10)
@@ -123,7 +124,8 @@ def test_explorers_and_writers_work_side_by_side_and_hand_back_what_they_did(roo
 def test_counts_of_children_are_those_of_their_run(root: Path) -> None:
     """How often replies were mended, actions repeated and reads cut short; a line of the log names the child."""
     write_files(root, {"long.txt": "line\n" * 900})
-    broken, read = (use(("read_file", path)) for path in ('{"path": long.txt}', {"path": "long.txt"}))
+    broken = use(("read_file", '{"path": long.txt}'))
+    read = use(("read_file", {"path": "long.txt"}))
     lines = (broken, use(explore("Look.")), broken, broken, read, read, read, done(), done())
     with Session(context(root), model=scripted(Protocol.NATIVE, *lines), thread_id="t") as opened:
         opened.work("MAIN task")
