@@ -12,7 +12,8 @@ from typing import Any, Final, NamedTuple
 from mendgraph.nodes.execute_tools.edits.definitions import replace_definitions
 from mendgraph.nodes.execute_tools.edits.exact_edits import nearest_region, replace_text
 from mendgraph.nodes.execute_tools.edits.patches import UpdatedFile, apply_hunks, parse_patch
-from mendgraph.nodes.execute_tools.secrets.redact import RedactedStream, Redactor, masked_blocks
+from mendgraph.nodes.execute_tools.secrets.redact import Redactor
+from mendgraph.nodes.execute_tools.secrets.text_parts import RedactedStream, masked_blocks
 from mendgraph.nodes.language.formats.call_format import ToolSchemas
 from mendgraph.nodes.language.formats.recognition import recognise
 from mendgraph.nodes.language.text_protocol import extract_in_order

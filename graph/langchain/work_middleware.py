@@ -274,7 +274,7 @@ class EvidenceMiddleware(ModelCallMiddleware):
     def before_agent(self, state: Any, runtime: Any) -> dict[str, Any]:  # noqa: ARG002 - LangChain's
         """Look at the workspace."""
         turn = secrets.token_hex(8)
-        with self._index.turn:
+        with self._index.lock:
             self._before[turn] = watch.snapshot(self._paths, self._index, _LIMITS, monotonic_s() + _LIMITS.before_s)
             if len(self._before) > _MOST_TURNS:
                 self._before.popitem(last=False)
@@ -314,8 +314,8 @@ class EvidenceMiddleware(ModelCallMiddleware):
         if turn is None or not _is_turn(turn, messages):
             return {"verified": Verification(reason=_FORGOTTEN.reason).model_dump(mode="json")}
 
-        with self._index.turn:
-            changes = watch.changed(self._paths, self._index, _LIMITS, self._before.get(turn["turn"], _FORGOTTEN))
+        with self._index.lock:
+            changes = watch.changes_since(self._paths, self._index, _LIMITS, self._before.get(turn["turn"], _FORGOTTEN))
 
         verified = Verification(reason=NO_FILE_CHANGED)
 

@@ -13,7 +13,7 @@ from mendgraph.nodes.execute_tools.files.tree_walk import parse_globs
 from mendgraph.nodes.execute_tools.files.workspace import Entry, FileContent, Workspace, relative_glob
 from mendgraph.nodes.execute_tools.registry import ActionRegistry, ToolContext
 from mendgraph.nodes.execute_tools.sandboxes.backends import AUTO
-from mendgraph.nodes.execute_tools.secrets.redact import masked_blocks
+from mendgraph.nodes.execute_tools.secrets.text_parts import masked_blocks
 from mendgraph.nodes.execute_tools.tools import default_tools
 from mendgraph.nodes.execute_tools.tools.search_files import MAX_RESULTS
 from mendgraph.nodes.execute_tools.trace import TraceSink

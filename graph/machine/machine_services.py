@@ -309,7 +309,7 @@ class MachineModels:
         model = GuardedModel(connection, breaker, redactor.unnamed, partial(RedactedStream, redactor))
 
         if observer:
-            return observer.model(model, choice, own=has_chat_model)
+            return observer.model(model, choice, is_users=has_chat_model)
 
         return model
 

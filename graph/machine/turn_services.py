@@ -224,10 +224,10 @@ class TurnModel:
             spending = ledger.Spending()
 
         if spending is None:
-            started = book.begun(thread) if marked else None
+            started = book.begin_number(thread) if marked else None
             spending = ledger.Spending(booked=book.newest() if started is None else started)
 
-        until = book.begun(thread, turn=True) if marked else None
+        until = book.begin_number(thread, turn=True) if marked else None
         return ledger.charge_lost(spending, *book.lost(thread, spending.booked, until))
 
     # --- How calls are made

@@ -398,10 +398,10 @@ def _program_of(call: ToolCall, commands: Commands | ToolError | None, *, listed
 
 def _host_of(call: ToolCall, context: AgentContext, *, listed: bool) -> str | ToolError:
     from mendgraph.nodes.execute_tools.network.network import refused_by_name
-    from mendgraph.nodes.execute_tools.network.url_rules import judge_url, read_url
+    from mendgraph.nodes.execute_tools.network.url_rules import judge_url, parse_url
 
     url = call.arguments["url"]
-    if isinstance(target := read_url(url), ToolError):
+    if isinstance(target := parse_url(url), ToolError):
         return target
 
     target = judge_url(url, context.network() if listed else _rules_with(url, context))
@@ -412,7 +412,7 @@ def _host_of(call: ToolCall, context: AgentContext, *, listed: bool) -> str | To
 
 
 def _named_in(call: ToolCall) -> str:
-    from mendgraph.nodes.execute_tools.network.url_rules import Target, read_url
+    from mendgraph.nodes.execute_tools.network.url_rules import Target, parse_url
 
     argv, folder, url = (call.arguments.get(name) for name in ("argv", "cwd", "url"))
     if isinstance(argv, list) and argv:
@@ -421,7 +421,7 @@ def _named_in(call: ToolCall) -> str:
             return posixpath.normpath(posixpath.join(str(folder or "."), name))
         return name
 
-    target = read_url(url) if isinstance(url, str) else None
+    target = parse_url(url) if isinstance(url, str) else None
     if isinstance(target, Target):
         return f"{target.scheme}://{target.authority}"
 
@@ -442,10 +442,10 @@ def permitted(context: AgentContext, call: ToolCall, using: ToolContext) -> Tool
 
 
 def _rules_with(url: str, context: AgentContext) -> "NetworkRules":
-    from mendgraph.nodes.execute_tools.network.url_rules import judge_url, read_url
+    from mendgraph.nodes.execute_tools.network.url_rules import judge_url, parse_url
 
     rules = context.network()
-    target = read_url(url)
+    target = parse_url(url)
     if isinstance(target, ToolError) or not isinstance(judge_url(url, rules), ToolError):
         return rules
 

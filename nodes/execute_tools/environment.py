@@ -25,7 +25,7 @@ from mendgraph.nodes.execute_tools.files.deadline import CancellationScope, call
 from mendgraph.nodes.execute_tools.files.sandbox import PathAccess, PathSandbox, extension_denial
 from mendgraph.nodes.execute_tools.files.workspace import Workspace
 from mendgraph.nodes.execute_tools.journal.journal import call_fingerprint
-from mendgraph.nodes.execute_tools.network.url_rules import names_target, read_url
+from mendgraph.nodes.execute_tools.network.url_rules import names_target, parse_url
 from mendgraph.nodes.execute_tools.plain_values import comparable, json_like, without_known
 from mendgraph.nodes.execute_tools.policy.alerts import Vitals, observe_tool
 from mendgraph.nodes.execute_tools.registry import (
@@ -445,7 +445,7 @@ class Environment:
 
     def _check_domain(self, url: str) -> None:
         """Only http and https, and only to allowed hosts, read as this package's tools read an address."""
-        if isinstance(target := read_url(url), ToolError):
+        if isinstance(target := parse_url(url), ToolError):
             raise PermissionError(target.message)
         if self.allowed_domains and not names_target(self.allowed_domains, target):
             raise PermissionError(f"Domain '{target.host}' not allowed.")

@@ -139,7 +139,7 @@ async def list_mcp_tools(
         except ConnectionSettingsError as error:
             return invalid(f"The connection of the MCP server {quoted(name)} cannot be used: {error}")
 
-    listed = await asyncio.gather(*(servers.ask(server, _list_tools, timeout_s) for server in resolved))
+    listed = await asyncio.gather(*(servers.send(server, _list_tools, timeout_s) for server in resolved))
     tools = dict[str, Tool]()
 
     for server, offered in zip(resolved, listed, strict=True):
@@ -229,7 +229,7 @@ def _tool(name: str, server: McpServer, offered: "types.Tool", effects: Mapping[
         servers = context.servers or McpServers()
 
         try:
-            answer = await servers.ask(server, question, min(context.timeout_s, context.seconds_left))
+            answer = await servers.send(server, question, min(context.timeout_s, context.seconds_left))
         finally:
             if context.servers is None:  # a call outside of a session has a server of its own
                 await asyncio.to_thread(servers.close)

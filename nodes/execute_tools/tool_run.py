@@ -11,7 +11,8 @@ import orjson
 from pydantic import BaseModel
 
 from mendgraph.nodes.execute_tools.registry import ToolOutput
-from mendgraph.nodes.execute_tools.secrets.redact import PLACEHOLDER, first_words, redact
+from mendgraph.nodes.execute_tools.secrets.redact import PLACEHOLDER, redact
+from mendgraph.nodes.execute_tools.secrets.text_parts import first_words
 from mendgraph.nodes.language.names import closest_names
 from mendgraph.nodes.records import CallResult, FileChange, Plan, ToolError, ToolErrorCode, ToolResult
 

@@ -15,7 +15,7 @@ MADE_OF_THEM: Final = {
     "mendgraph.nodes.execute_tools.files.tree_walk._block": "see below",
     "mendgraph.nodes.execute_tools.files.tree_walk.expression": "see below",
     "mendgraph.nodes.execute_tools.sandboxes.private_folder.__init__": "alternatives of literal names",
-    "mendgraph.nodes.execute_tools.secrets.shapes.pattern": "its patterns are in a variable",
+    "mendgraph.nodes.execute_tools.secrets.shape_table.pattern": "its patterns are in a variable",
     "mendgraph.nodes.execute_tools.files.tree_walk.segments_of": "see below",
     "mendgraph.nodes.language.formats.call_format.head_pattern": OF_ROWS,
     "mendgraph.nodes.language.formats.json_calls._start": OF_ROWS,

@@ -8,7 +8,7 @@ import shutil
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass, field
-from typing import Any, Final, Literal, TypeAlias, Unpack
+from typing import Any, Final, Literal, TypeAlias, Unpack, cast
 
 from pydantic import ValidationError
 

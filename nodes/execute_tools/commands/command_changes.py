@@ -1,8 +1,8 @@
-"""What a command changed in the workspace: its files are known before it begins, and compared when it has ended.
+"""The changes of a command in the workspace: two snapshots, before and after the command, are compared.
 
-What somebody else writes meanwhile is taken for the command's work; nobody watches `.git`, denied directories and what
-git ignores. Of files that are small, and not too many, the bytes before are kept for an undo; the others are told by
-name. What was ignored at the first look, or could not be looked into, stays out of sight at the second.
+Changes of other programs meanwhile count as the command's. `.git`, denied directories and what git ignores are not
+watched. The former bytes of small files are stored for an undo, up to a limit; of other files only the names are
+reported. What the first snapshot ignored, or could not read, the second one ignores as well.
 """
 
 import hashlib
@@ -33,11 +33,11 @@ from mendgraph.nodes.execute_tools.files.workspace import BeneathReader, Workspa
 from mendgraph.nodes.execute_tools.store.database import StoreError
 from mendgraph.nodes.records import ChangeKind
 
-# --- What lies in a workspace at one time, as git would see it, and what the kernel says of each file unopened
+# --- The files of a workspace that git would see, and their status
 
 
 class Status(NamedTuple):
-    """What changes when a file does, and when another one takes its name; no program can set its ctime back."""
+    """It differs after a change of a file, or when another file has its name; no program can set the ctime back."""
 
     device: int
     inode: int
@@ -47,29 +47,29 @@ class Status(NamedTuple):
     ctime_ns: int
 
     @classmethod
-    def of(cls, found: os.stat_result) -> Self:
-        """What the kernel says."""
-        return cls(found.st_dev, found.st_ino, found.st_mode, found.st_size, found.st_mtime_ns, found.st_ctime_ns)
+    def of(cls, status: os.stat_result) -> Self:
+        """The status that `os.stat` has returned."""
+        return cls(status.st_dev, status.st_ino, status.st_mode, status.st_size, status.st_mtime_ns, status.st_ctime_ns)
 
     @property
     def is_regular(self) -> bool:
-        """Whether it is a file with bytes: no link, pipe, socket or device."""
+        """Whether it is a regular file: no link, pipe, socket or device."""
         return stat.S_ISREG(self.mode)
 
 
 class Folder(NamedTuple):
-    """The rules of a directory, and their known verdicts: whether a name (a directory's with "/") is hidden."""
+    """The ignore rules of a directory, and their verdicts: whether a name (a directory's with "/") is ignored."""
 
     rules: IgnoreRules
-    hidden: dict[str, bool]
+    verdicts: dict[str, bool]
 
 
 @dataclass(frozen=True)
 class Tree:
-    """What one look saw. Names are relative to the workspace.
+    """The entries of a workspace, by their relative names.
 
-    `files` are all that is no directory. In `folders` and `closed` a name ends with "/", and "" is the workspace;
-    `closed` are directories that could not be looked into.
+    `files` are all entries but directories. In `folders` and `closed` a name ends with "/", and "" is the workspace;
+    `closed` are directories that could not be read.
     """
 
     files: dict[str, Status] = field(default_factory=dict)
@@ -78,18 +78,18 @@ class Tree:
 
 
 class Unwatched(NamedTuple):
-    """Why a workspace cannot be looked through, as a clause: "the workspace ..."."""
+    """Why a workspace cannot be watched, as a clause: "the workspace ..."."""
 
     reason: str
 
 
-def look_through(
-    paths: JudgedPaths, root_fd: int, *, most: int, deadline: float, known: Tree, again: bool = False
+def read_tree(
+    paths: JudgedPaths, root_fd: int, *, most: int, deadline: float, earlier: Tree, keep_rules: bool = False
 ) -> Tree | Unwatched:
-    """All that is there now, without `.git`, denied directories, bytecode, and what `.gitignore` files hide.
+    """The current entries, without `.git`, denied directories, bytecode, and ignored files.
 
-    It ends after `most` entries, and at `deadline` (of the monotonic clock). What `known` says of names under the same
-    rules is not asked again; with `again` its rules hold on in every directory that it knows.
+    It ends after `most` entries, and at `deadline` (of the monotonic clock). Verdicts of the `earlier` tree under the
+    same rules are used again; with `keep_rules` its rules stay valid in every directory that it has.
     """
     tree = Tree()
     pending: list[tuple[str, IgnoreRules]] = [("", IgnoreRules())]
@@ -97,7 +97,10 @@ def look_through(
 
     while pending:
         folder, above = pending.pop()
-        entries = None if again and folder in known.closed else _entries(root_fd, folder)
+        entries = None
+        if not (keep_rules and folder in earlier.closed):
+            entries = _entries(root_fd, folder)
+
         if entries is None:
             tree.closed.add(folder)
             continue
@@ -106,13 +109,12 @@ def look_through(
         if room < 0:
             return Unwatched(f"the workspace has more than {most:,} files and directories")
 
-        before = known.folders.get(folder)
-        rules = before.rules if again and before else _rules(paths, root_fd, folder, entries, above)
+        before = earlier.folders.get(folder)
+        rules = before.rules if keep_rules and before else _rules(paths, root_fd, folder, entries, above)
 
+        verdicts: dict[str, bool] = {}
         if before is not None and before.rules == rules:
             rules, verdicts = before
-        else:
-            verdicts = {}
 
         tree.folders[folder] = Folder(rules, verdicts)
 
@@ -124,7 +126,7 @@ def look_through(
             is_folder = stat.S_ISDIR(status.mode)
             full_name = f"{entry_name}/" if is_folder else entry_name
 
-            if full_name not in verdicts:  # to ask the rules takes longer than all else here
+            if full_name not in verdicts:  # a verdict of the rules takes longer than all other steps
                 entry = Entry(name, "directory" if is_folder else "file", 0)
                 verdicts[full_name] = is_bytecode([entry_name]) or rules.ignores(entry)
 
@@ -140,12 +142,12 @@ def look_through(
 
 
 def is_bytecode(parts: Sequence[str]) -> bool:
-    """Whether Python makes a file with these parts of its name, or this folder, of source code."""
+    """Whether these are the parts of the name of a file or folder with Python's bytecode."""
     return "__pycache__" in parts or parts[-1].endswith((".pyc", ".pyo"))
 
 
 def _entries(root_fd: int, folder: str) -> dict[str, Status] | None:
-    """What is in a directory, nothing where it is gone; None where it cannot be looked into."""
+    """The entries of a directory, none if it does not exist; None if it cannot be read."""
     entries: dict[str, Status] = {}
     parts = folder[:-1].split("/") if folder else []
     if len(parts) > DEEPEST:
@@ -155,9 +157,9 @@ def _entries(root_fd: int, folder: str) -> dict[str, Status] | None:
         with closing(open_directory(root_fd, parts)) as folder_fd, os.scandir(folder_fd) as scan:
             for entry in scan:
                 if entry.name.casefold() != GIT_DIRECTORY:
-                    with suppress(FileNotFoundError):  # it was there a moment ago
+                    with suppress(FileNotFoundError):  # it was just removed
                         entries[entry.name] = Status.of(entry.stat(follow_symlinks=False))
-    except FileNotFoundError:  # the same
+    except FileNotFoundError:
         return {}
     except OSError:
         return None
@@ -172,22 +174,25 @@ def _rules(
         with BeneathReader(paths, root_fd) as reader:
             return reader.read(name, LARGEST_IGNORE_FILE) or b""
 
-    has_ignore_file = IGNORE_FILE in entries and entries[IGNORE_FILE].is_regular
-    return above.within(folder[:-1] or ".", [Entry(f"{folder}{IGNORE_FILE}", "file", 0)] * has_ignore_file, read)
+    ignore_files = []
+    if IGNORE_FILE in entries and entries[IGNORE_FILE].is_regular:
+        ignore_files.append(Entry(f"{folder}{IGNORE_FILE}", "file", 0))
+
+    return above.within(folder[:-1] or ".", ignore_files, read)
 
 
-# --- What a command changed
+# --- The changes of a command
 
 _UNOPENED: Final = Unwatched("the workspace cannot be opened")
 
 
 class WatchLimits(NamedTuple):
-    """How much is done for the sake of one command.
+    """The costs of watching one command.
 
-    A workspace with more than `entries` files and directories is not watched: two looks at 20,000 of them take 0.3 s.
-    The contents of at most `files` files of at most `file_bytes` are known, `all_bytes` together, those that were
-    changed last first: to read 10,000 takes about 0.5 s, once. Up to `hashed_bytes`, what is there afterwards is known
-    by its hash. `before_s` seconds, which are the command's own, and `after_s`, which are not, bound the two looks.
+    A workspace with more than `entries` files and directories is not watched: two snapshots of 20,000 take 0.3 s. The
+    contents of at most `files` files of at most `file_bytes` are read, `all_bytes` together, newest files first: 10,000
+    files take about 0.5 s, once. Changed files of at most `hashed_bytes` are hashed afterwards. The first snapshot may
+    take `before_s` seconds of the command's time, the second one `after_s` more.
     """
 
     entries: int = 50_000
@@ -200,7 +205,7 @@ class WatchLimits(NamedTuple):
 
 
 class Content(NamedTuple):
-    """The bytes of a file, and their hash. They hold as long as it has this status."""
+    """The bytes of a file with this status, and their hash."""
 
     status: Status
     data: bytes
@@ -208,7 +213,7 @@ class Content(NamedTuple):
 
 
 class Snapshot(NamedTuple):
-    """What was seen of a workspace, and the contents that are known."""
+    """The tree of a workspace, and the contents that were read."""
 
     tree: Tree
     contents: dict[str, Content]
@@ -216,35 +221,35 @@ class Snapshot(NamedTuple):
 
 @dataclass
 class FileIndex:
-    """What was seen of a workspace last. Whoever uses it takes its `turn`."""
+    """The last snapshot of a workspace. It may be used only while its `lock` is held."""
 
-    seen: Snapshot = field(default_factory=lambda: Snapshot(Tree(), {}))
-    turn: threading.Lock = field(default_factory=threading.Lock)
+    last: Snapshot = field(default_factory=lambda: Snapshot(Tree(), {}))
+    lock: threading.Lock = field(default_factory=threading.Lock)
 
 
-@lru_cache(maxsize=2)  # each holds as many bytes as the limits allow
+@lru_cache(maxsize=2)  # each may hold all bytes that the limits allow
 def file_index(root: str) -> FileIndex:  # noqa: ARG001 - it is the key of the cache
     """The index of the workspace with this real path."""
     return FileIndex()
 
 
 class _ContentReader:
-    """Reads contents for one look until one of the limits is reached, or the deadline."""
+    """Reads contents for one snapshot until one of the limits, or the deadline, is reached."""
 
     def __init__(self, files: BeneathReader, limits: WatchLimits, deadline: float) -> None:
         self._reader = files
         self.limits = limits
         self._deadline = deadline
-        self._files = limits.files
-        self._bytes = limits.all_bytes
+        self._files_left = limits.files
+        self._bytes_left = limits.all_bytes
 
     def allows(self, status: Status) -> bool:
-        size = status.size
-        if not status.is_regular or self._files == 0 or size > min(self.limits.file_bytes, self._bytes):
+        most = min(self.limits.file_bytes, self._bytes_left)
+        if not status.is_regular or self._files_left == 0 or status.size > most:
             return False
 
-        self._files = self._files - 1
-        self._bytes = self._bytes - size
+        self._files_left -= 1
+        self._bytes_left -= status.size
         return True
 
     def read(self, name: str, status: Status, most: int) -> Content | None:
@@ -259,9 +264,10 @@ class _ContentReader:
 
 
 class CommandChange(NamedTuple):
-    """What became of one file. The hash of a state is `UNKNOWN_SHA256` where its bytes were not looked at.
+    """The change of one file. The hash of a state is `UNKNOWN_SHA256` where its bytes were not read.
 
-    It can be taken back where both hashes are known; then the bytes before are here. Those after are, if they are few.
+    A change can be undone if both hashes are known; then `before_data` has the former bytes. `after_data` has the new
+    bytes of a small file.
     """
 
     path: str
@@ -273,32 +279,29 @@ class CommandChange(NamedTuple):
 
 
 class CommandChanges(NamedTuple):
-    """All files that differ, by name, and the directories that are new, outermost first."""
+    """All files that differ, ordered by name, and the new directories, outermost first."""
 
     files: tuple[CommandChange, ...] = ()
-    made: tuple[str, ...] = ()
+    new_folders: tuple[str, ...] = ()
 
 
 def snapshot(paths: JudgedPaths, index: FileIndex, limits: WatchLimits, deadline: float) -> Snapshot | Unwatched:
-    """The files that are there now, with the contents that the limits allow; what `index` has is not read again."""
+    """The current snapshot, with the contents that the limits allow; unchanged files in `index` are not read again."""
     deadline = min(deadline, time.monotonic() + limits.before_s)
     try:
         with closing(open_root(paths.root)) as root, BeneathReader(paths, root) as files:
-            tree = look_through(paths, root, most=limits.entries, deadline=deadline, known=index.seen.tree)
+            tree = read_tree(paths, root, most=limits.entries, deadline=deadline, earlier=index.last.tree)
             if isinstance(tree, Unwatched):
                 return tree
 
             reader = _ContentReader(files, limits, deadline)
             contents = dict[str, Content]()
             newest_first = sorted(tree.files.items(), key=lambda file: (-file[1].mtime_ns, file[0]))
+            allowed = [file for file in newest_first if reader.allows(file[1])]
 
-            for name, status in sorted(file for file in newest_first if reader.allows(file[1])):
-                known = index.seen.contents.get(name)
-                unchanged = known is not None and known.status == status
-
-                if unchanged:
-                    content = known
-                else:
+            for name, status in sorted(allowed):
+                content = index.last.contents.get(name)
+                if content is None or content.status != status:
                     content = reader.read(name, status, limits.file_bytes)
 
                 if content is not None:
@@ -306,21 +309,21 @@ def snapshot(paths: JudgedPaths, index: FileIndex, limits: WatchLimits, deadline
     except OSError:
         return _UNOPENED
 
-    index.seen = Snapshot(tree, contents)
-    return index.seen
+    index.last = Snapshot(tree, contents)
+    return index.last
 
 
-def changed(
+def changes_since(
     paths: JudgedPaths, index: FileIndex, limits: WatchLimits, before: Snapshot | Unwatched
 ) -> CommandChanges | Unwatched:
-    """What differs now. `index` learns what is read."""
+    """The changes since the snapshot `before`. `index` gets the new snapshot."""
     if isinstance(before, Unwatched):
         return before
 
     deadline = time.monotonic() + limits.after_s
     try:
         with closing(open_root(paths.root)) as root, BeneathReader(paths, root) as files:
-            after = look_through(paths, root, most=limits.entries, deadline=deadline, known=before.tree, again=True)
+            after = read_tree(paths, root, most=limits.entries, deadline=deadline, earlier=before.tree, keep_rules=True)
             if isinstance(after, Unwatched):
                 return after
 
@@ -329,59 +332,66 @@ def changed(
     except OSError:
         return _UNOPENED
 
-    index.seen = Snapshot(after, contents)
-    folders_made = sorted(name[:-1] for name in after.folders.keys() - before.tree.folders.keys())
-    return CommandChanges(changes, tuple(folders_made))
+    index.last = Snapshot(after, contents)
+    new_folders = sorted(name[:-1] for name in after.folders.keys() - before.tree.folders.keys())
+    return CommandChanges(changes, tuple(new_folders))
 
 
 def _compared(
     paths: JudgedPaths, before: Snapshot, after: Tree, reader: _ContentReader, contents: dict[str, Content]
 ) -> Iterator[CommandChange]:
+    """The changed files; their new contents are added to `contents`."""
     origins = {_identity(status): name for name, status in before.tree.files.items()}
 
     for name in sorted(before.tree.files.keys() | after.files.keys()):
-        was = before.tree.files.get(name)
-        now = after.files.get(name)
-        if was == now or (now is None and any(name.startswith(folder) for folder in after.closed)):
+        status_before = before.tree.files.get(name)
+        status_after = after.files.get(name)
+        is_unreadable = status_after is None and any(name.startswith(folder) for folder in after.closed)
+        if status_before == status_after or is_unreadable:
             continue
 
         old = before.contents.get(name)
-        new = None
-        if now is not None and reader.allows(now):
-            new = reader.read(name, now, reader.limits.file_bytes)
-
-        if new is not None:
-            contents[name] = new
-
         if old is not None and paths.denial(name, for_write=False) is not None:
-            old = None  # other rules held when it was read
+            old = None  # the rules have changed since it was read
 
+        new = None
         sha256 = None
-        if now is not None and not _is_moved(name, now, origins, before, after):
-            seen = new or reader.read(name, now, reader.limits.hashed_bytes)
-            sha256 = seen and seen.sha256
+        if status_after is not None:
+            if reader.allows(status_after):
+                new = reader.read(name, status_after, reader.limits.file_bytes)
 
-        states = _state(was, old and old.sha256), _state(now, sha256)
-        if states[0] != states[1] or old is None:
-            if was is None:
-                kind = ChangeKind.CREATED
-            elif now is None:
-                kind = ChangeKind.DELETED
-            else:
-                kind = ChangeKind.EDITED
+            if new is not None:
+                contents[name] = new
 
-            yield CommandChange(name, kind, *states, old and old.data, new.data if new and sha256 else None)
+            if not _is_moved(name, status_after, origins, before, after):
+                hashed = new or reader.read(name, status_after, reader.limits.hashed_bytes)
+                sha256 = hashed and hashed.sha256
+
+        state_before = _state(status_before, old and old.sha256)
+        state_after = _state(status_after, sha256)
+        if state_before == state_after and old is not None:
+            continue
+
+        if status_before is None:
+            kind = ChangeKind.CREATED
+        elif status_after is None:
+            kind = ChangeKind.DELETED
+        else:
+            kind = ChangeKind.EDITED
+
+        after_data = new.data if new and sha256 else None
+        yield CommandChange(name, kind, state_before, state_after, old and old.data, after_data)
 
 
 def _is_moved(name: str, status: Status, origins: Mapping[tuple[int, ...], str], before: Snapshot, after: Tree) -> bool:
-    """Whether this is all that is left of a file whose content nobody has kept, so that nobody may take it back."""
+    """Whether this is the only copy of a moved file whose content was not stored, so that an undo may not remove it."""
     origin = origins.get(_identity(status), name)
-    file_left = after.files.get(origin)
-    return origin not in before.contents and (file_left is None or file_left.inode != status.inode)
+    original = after.files.get(origin)
+    return origin not in before.contents and (original is None or original.inode != status.inode)
 
 
 def _identity(status: Status) -> tuple[int, ...]:
-    """What a file keeps when it is moved; the number alone may have been given to a new one."""
+    """Numbers that stay the same when a file is moved; the inode alone may belong to a new file."""
     return status.device, status.inode, status.size, status.mtime_ns
 
 
@@ -399,7 +409,7 @@ _LIMITS: Final = WatchLimits()
 
 
 class WatchedRun(NamedTuple, Generic[Result]):
-    """What was run gave `result`. `unrecorded` says why the changes could not be recorded, "" where nothing failed."""
+    """The result of a function and its changes. `unrecorded`: why they could not be recorded, "" if they were."""
 
     result: Result
     changes: CommandChanges | Unwatched
@@ -409,13 +419,14 @@ class WatchedRun(NamedTuple, Generic[Result]):
 def watched(
     workspace: Workspace, run: Callable[[], Result], patience_s: float, limits: WatchLimits = _LIMITS
 ) -> WatchedRun[Result]:
-    """Run something that may change the workspace; tell and record what it changed. Where it raises, that is recorded.
+    """Call `run`, and record its changes in the workspace, also where it raises.
 
-    `patience_s` seconds at most pass before it begins: for another command of this workspace to end, and for a look.
+    It starts after at most `patience_s` seconds, in which another command of this workspace may end and the first
+    snapshot is taken.
     """
     index = file_index(workspace.root)
     deadline = time.monotonic() + patience_s
-    if not index.turn.acquire(timeout=min(max(patience_s, 0.0), threading.TIMEOUT_MAX)):
+    if not index.lock.acquire(timeout=min(max(patience_s, 0.0), threading.TIMEOUT_MAX)):
         return WatchedRun(run(), Unwatched("another command was at work in the workspace"))
 
     try:
@@ -426,7 +437,7 @@ def watched(
         try:
             result = run()
         finally:
-            changes = changed(paths, index, limits, before)
+            changes = changes_since(paths, index, limits, before)
             try:
                 record_changes(workspace.recorder, changes)
             except StoreError as error:
@@ -434,17 +445,17 @@ def watched(
 
         return WatchedRun(result, changes, problem)
     finally:
-        index.turn.release()
+        index.lock.release()
 
 
 def record_changes(recorder: ChangeRecorder | None, changes: CommandChanges | Unwatched) -> None:
-    """Write down what has happened, with the bytes before, so that it can be taken back.
+    """Record the changes, with the former bytes, so that they can be undone.
 
-    Raises StoreError: it could not be written.
+    Raises StoreError where they cannot be written.
     """
     if recorder is None or isinstance(changes, Unwatched) or changes == CommandChanges():
         return
 
     effects = [FileEffect(file.path, file.before, file.after) for file in changes.files]
     backups = {file.before.sha256: file.before_data for file in changes.files if file.before_data is not None}
-    recorder.add(secrets.token_hex(8), effects, backups, changes.made)
+    recorder.add(secrets.token_hex(8), effects, backups, changes.new_folders)

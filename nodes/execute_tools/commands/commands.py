@@ -26,7 +26,7 @@ from mendgraph.nodes.execute_tools.commands.protected_names import (
 )
 from mendgraph.nodes.execute_tools.commands.repository_texts import RepositoryTexts
 from mendgraph.nodes.execute_tools.commands.shown_folders import Hidden, ShownFolders
-from mendgraph.nodes.execute_tools.commands.workspace_cover import ContentRule, Cover, NameRule, find_cover
+from mendgraph.nodes.execute_tools.commands.workspace_cover import ContentRule, Cover, NameRule, find_cover, never
 from mendgraph.nodes.execute_tools.files.deadline import CancellationScope, ScopeOverError
 from mendgraph.nodes.execute_tools.files.handles import closing, open_beneath, open_root
 from mendgraph.nodes.execute_tools.files.sandbox import ContentJudge, JudgedPaths, PathAccess, check_workspace
@@ -77,17 +77,13 @@ def _no_content_rule(_: str) -> None:
     return None
 
 
-def _never(_: str) -> bool:
-    return False
-
-
 def open_commands(
     root: str,
     rules: CommandRules,
     denied: NameRule,
     contents: ContentJudge = _no_content_rule,
-    guarded: NameRule = _never,
-    refused: NameRule = _never,
+    guarded: NameRule = never,
+    refused: NameRule = never,
 ) -> "Commands | ToolError":
     """The commands of a run in the workspace `root`; UNAVAILABLE, with reason and remedy, where no sandbox starts.
 
@@ -172,7 +168,7 @@ class Commands:
     _paths: JudgedPaths
     _readable: tuple[str, ...]
     _protected: tuple[str, ...] = ()
-    _guarded: NameRule = _never
+    _guarded: NameRule = never
     scope: CancellationScope = field(default_factory=CancellationScope)
     added_texts: Mapping[str, bytes] = field(default_factory=dict)
     is_read_only: bool = False

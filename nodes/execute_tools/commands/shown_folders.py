@@ -18,7 +18,7 @@ from enum import Enum, auto
 from typing import Final, NamedTuple
 
 from mendgraph.nodes.execute_tools.commands.status_cache import StatusCache
-from mendgraph.nodes.execute_tools.commands.workspace_cover import ContentRule, NameRule, applies, too_late
+from mendgraph.nodes.execute_tools.commands.workspace_cover import ContentRule, NameRule, applies, never, too_late
 from mendgraph.nodes.execute_tools.files.bare_repositories import is_bare_repository, is_repository_data
 from mendgraph.nodes.execute_tools.files.handles import beginning, closing, open_root
 from mendgraph.nodes.execute_tools.files.sandbox import ContentJudge
@@ -85,10 +85,6 @@ class _DeadlineError(Exception):
     """The deadline has passed."""
 
 
-def _never(_: str) -> bool:
-    return False
-
-
 class ShownFolders:
     """Searches readable folders for what has to be hidden, with a cache. It is not thread-safe.
 
@@ -96,7 +92,7 @@ class ShownFolders:
     outside of the `installations`.
     """
 
-    def __init__(self, denied: NameRule, contents: ContentJudge, refused: NameRule = _never) -> None:
+    def __init__(self, denied: NameRule, contents: ContentJudge, refused: NameRule = never) -> None:
         self._denied = denied
         self._content_judge = contents
         self._refused = refused

@@ -104,7 +104,8 @@ class ContentRule:
             return True
 
 
-def _never(*_: object) -> bool:
+def never(*_: object) -> bool:
+    """A rule that applies to nothing."""
     return False
 
 
@@ -112,9 +113,9 @@ def find_cover(
     root_fd: int,
     denied: NameRule,
     deadline: float,
-    denied_content: EntryRule = _never,
+    denied_content: EntryRule = never,
     protected: Sequence[str] = (),
-    guarded: NameRule = _never,
+    guarded: NameRule = never,
 ) -> Cover | ToolError:
     """The names to cover now; TIMEOUT at `deadline` (of the monotonic clock), UNAVAILABLE where there are too many.
 
@@ -134,8 +135,11 @@ def find_cover(
     except _SearchError as error:
         return error.reason
 
-    read_only = (*cover.repositories, *cover.settings)
-    cover.pinned = sorted({folder for name in read_only for folder in folders_above(name)})
+    folders: set[str] = set()
+    for name in (*cover.repositories, *cover.settings):
+        folders.update(folders_above(name))
+
+    cover.pinned = sorted(folders)
     most = max(len(cover.files), len(cover.folders))
 
     if most > MOST_COVERED or len(cover.pinned) > MOST_PINNED:

@@ -260,13 +260,13 @@ def _make(folder: CopyFolder, details: Mapping[str, str], without: Iterable[str]
     folder.write_note(first_note, BEGUN)
 
     try:
-        made = source.make(folder.path, folder.handle)
+        source_copy = source.make(folder.path, folder.handle)
     except CopyError as error:
         _remove_records(folder, first_note)
         folder.empty()
         return error.error
 
-    note = {**details, **made._asdict(), "folder": folder.path}
+    note = {**details, **source_copy._asdict(), "folder": folder.path}
     folder.write_note(note)
     return _copy(folder, note)
 

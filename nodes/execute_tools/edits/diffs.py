@@ -8,7 +8,7 @@ from posixpath import commonprefix
 from typing import Final, NamedTuple
 
 from mendgraph.nodes.execute_tools.files.text_files import to_unix
-from mendgraph.nodes.execute_tools.secrets.redact import masked_blocks
+from mendgraph.nodes.execute_tools.secrets.text_parts import masked_blocks
 from mendgraph.nodes.records import ChangeKind, FileChange
 
 MAX_DIFF_LINES = 200

@@ -21,7 +21,7 @@ from mendgraph.nodes.execute_tools.files.text_files import (
     with_ends_of,
     with_newline,
 )
-from mendgraph.nodes.execute_tools.secrets.redact import first_words, masked_blocks
+from mendgraph.nodes.execute_tools.secrets.text_parts import first_words, masked_blocks
 from mendgraph.nodes.language.text_protocol import MISSED
 from mendgraph.nodes.records import JsonMap, ToolError, invalid
 

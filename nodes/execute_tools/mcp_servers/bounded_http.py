@@ -15,7 +15,10 @@ _READ_TIMEOUT_S: Final = 300.0
 
 @dataclass(frozen=True)
 class BoundedHttp:
-    """Makes the HTTP clients of one conversation. `refuse` is told of a limit, since `mcp` tells nobody of it."""
+    """Creates the HTTP clients of one connection.
+
+    `refuse` is called with the limit that a response exceeds, since `mcp` does not report the error.
+    """
 
     refuse: Callable[[str], None]
 
@@ -35,7 +38,7 @@ class BoundedHttp:
         )
 
     async def _bound(self, response: httpx.Response) -> None:
-        """Bound the body. A compressed one is refused, since none was asked for and its size says nothing."""
+        """Limit the body. A compressed one is refused: it was not requested, and its size tells nothing."""
         if response.headers.get("content-encoding", "identity") != "identity":
             raise self._error("it sent a compressed response, which was not asked for")
 

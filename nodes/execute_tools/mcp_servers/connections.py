@@ -1,8 +1,8 @@
-"""Connections to MCP servers, as a user writes them, with everything resolved that names a file.
+"""The connections to MCP servers in a user's configuration, with all file names resolved.
 
 A server is a program of the user and runs outside of the sandbox. Its command and the files among its arguments are
-resolved once, when the configuration is loaded. It starts in an empty directory and finds no module and no program in
-the workspace by itself, so that no file runs because the agent has put it somewhere.
+resolved once, when the configuration is loaded. It starts in an empty directory and searches no module and no program
+in the workspace, so that it does not execute a file that the agent has created.
 """
 
 import os
@@ -10,7 +10,6 @@ import re
 import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Final
 
 from mendgraph.nodes.execute_tools.mcp_servers.executed_files import (
@@ -21,22 +20,22 @@ from mendgraph.nodes.execute_tools.mcp_servers.executed_files import (
 )
 
 Connection = Mapping[str, object]
-"""As langchain-mcp-adapters' MultiServerMCPClient takes it: {"transport": "stdio", "command": "python", ...}."""
+"""A connection of langchain-mcp-adapters' MultiServerMCPClient: {"transport": "stdio", "command": "python", ...}."""
 
 _VARIABLE: Final = re.compile(r"\$\{([^{}]+)\}")
-"""What langchain-mcp-adapters replaces in the values of a connection's `env`."""
+"""A variable that langchain-mcp-adapters replaces in the values of a connection's `env`."""
 
 
 class ConnectionSettingsError(ValueError):
-    """What the user says of a server does not describe one."""
+    """The settings of a connection are invalid."""
 
 
 @dataclass(frozen=True, eq=False)
 class McpServer:
-    """One server of a user's configuration, resolved. Two of them are equal only if they are the same object.
+    """A server of a user's configuration, with resolved names. Servers are compared by identity.
 
-    `argv` is empty for a server over HTTP. `cwd` is the directory that the user has chosen, "" for an empty one.
-    `executes` are the absolute names of the files and directories whose content runs outside of the sandbox.
+    `argv` is empty for a server over HTTP. `cwd` is the directory of the configuration, "" for an empty one. `executes`
+    are the absolute names of files and directories that are executed outside of the sandbox.
     """
 
     name: str
@@ -48,10 +47,10 @@ class McpServer:
 
 
 def resolve_server(name: str, connection: Connection, workspace: str) -> McpServer:
-    """The server of this connection; relative names count from its `cwd`, else from `workspace`.
+    """The server of this connection; relative names are relative to its `cwd`, or to `workspace` without one.
 
     Raises:
-        ConnectionSettingsError: the connection describes no server, or one that the agent could rewrite.
+        ConnectionSettingsError: the connection is invalid, or the agent could change what the server executes.
     """
     if connection.get("transport") != "stdio":
         if not isinstance(connection.get("url"), str):
@@ -91,17 +90,17 @@ def resolve_server(name: str, connection: Connection, workspace: str) -> McpServ
     if files.problem:
         raise ConnectionSettingsError(files.problem)
 
-    return McpServer(name, connection, (command, *args), env, cwd, files.found())
+    return McpServer(name, connection, (command, *args), env, cwd, files.names())
 
 
-def _environment(given: Mapping[str, str], base: str, files: ExecutedFiles) -> dict[str, str]:
-    """The variables of a server: the few that `mcp` passes on, without keys, and those of its connection."""
+def _environment(variables: Mapping[str, str], base: str, files: ExecutedFiles) -> dict[str, str]:
+    """The variables of a server: the inherited ones that `mcp` allows, without keys, and those of its connection."""
     from mcp.client.stdio import get_default_environment
 
     env = get_default_environment()
     env.setdefault("PATH", os.defpath)
 
-    for name, value in given.items():
+    for name, value in variables.items():
         text = _VARIABLE.sub(lambda match: os.environ.get(match[1], match[0]), value)
 
         if name in SEARCH_VARIABLES:
@@ -120,46 +119,51 @@ def _environment(given: Mapping[str, str], base: str, files: ExecutedFiles) -> d
 def _resolve_command(command: str, base: str, path: str) -> str:
     """The absolute name of the program; the last part may be a link, by which a virtual environment is found."""
     folders = os.pathsep.join(part for part in path.split(os.pathsep) if os.path.isabs(part))
-    found = os.path.join(base, command) if "/" in command else shutil.which(command, path=folders)
-    if found is None or not os.path.isfile(found):
+    program = os.path.join(base, command) if "/" in command else shutil.which(command, path=folders)
+    if program is None or not os.path.isfile(program):
         raise ConnectionSettingsError(f"command: there is no program {command!r}")
 
-    folder, name = os.path.split(os.path.abspath(found))
+    folder, name = os.path.split(os.path.abspath(program))
     return os.path.join(os.path.realpath(folder), name)
 
 
 def _resolve_arguments(command: str, args: Sequence[str], base: str, files: ExecutedFiles) -> list[str]:
     """The arguments, with the absolute real names of files, and of directories that are written as `.` or `./name`."""
+    script: int | None = None
+    literals: set[int] = set()
     target = python_target([command, *args])
-    if target is not None and target.module == "":
-        script = target.script - 1
-    else:
-        script = None
+    if target is not None:
+        literals = {position - 1 for position in target.literals}
+        if target.module == "":
+            script = target.script - 1
 
-    if target is None:
-        literal = set()
-    else:
-        literal = {number - 1 for number in target.literals}
+    resolved = []
+    for position, argument in enumerate(args):
+        if position in literals:
+            resolved.append(argument)
+        else:
+            resolved.append(_resolve_name(argument, base, files, is_script=position == script))
 
-    resolve = partial(_resolve_name, base=base, files=files)
-    return [
-        argument if number in literal else resolve(argument, is_script=number == script)
-        for number, argument in enumerate(args)
-    ]
+    return resolved
 
 
-def _resolve_name(argument: str, *, base: str, files: ExecutedFiles, is_script: bool) -> str:
-    option, separator, value = argument.partition("=") if argument.startswith("-") else ("", "", argument)
+def _resolve_name(argument: str, base: str, files: ExecutedFiles, *, is_script: bool) -> str:
+    prefix = ""
+    value = argument
+    if argument.startswith("-"):
+        option, separator, value = argument.partition("=")
+        prefix = f"{option}{separator}"
+
     if not value:
         return argument
 
-    place = os.path.join(base, value)
-    is_folder = is_script or value in {".", ".."} or value.startswith(("./", "../"))
+    path = os.path.join(base, value)
+    names_folder = is_script or value in {".", ".."} or value.startswith(("./", "../"))
 
-    if os.path.isfile(place) or (is_script and os.path.isdir(place)):
-        files.add(place)
-    elif not (is_folder and os.path.isdir(place)):
+    if os.path.isfile(path) or (is_script and os.path.isdir(path)):
+        files.add(path)
+    elif not (names_folder and os.path.isdir(path)):
         files.add_names_in(argument)
         return argument
 
-    return f"{option}{separator}{os.path.realpath(place)}"
+    return f"{prefix}{os.path.realpath(path)}"

@@ -1,4 +1,4 @@
-"""Which files the connection of an MCP server executes, so that the agent is kept from changing them."""
+"""The files that an MCP server executes, which the agent must not change."""
 
 import json
 import os
@@ -15,10 +15,10 @@ from mendgraph.nodes.execute_tools.processes.processes import ProcessResult, run
 SEARCH_VARIABLES: Final = frozenset(
     {"PATH", "PYTHONPATH", "NODE_PATH", "PERL5LIB", "RUBYLIB", "CLASSPATH", "LD_LIBRARY_PATH"}
 )
-"""Variables that list the directories in which programs and libraries are looked for."""
+"""Variables with the directories in which programs and libraries are searched."""
 
 PROBE_S: Final = 10.0
-"""Seconds in which Python has to say where a module lies."""
+"""Seconds for Python to find a module."""
 
 _PROBE_BYTES: Final = 65_536
 _PROBE: Final = """
@@ -30,14 +30,14 @@ _PYTHON: Final = re.compile(r"(?:python|pypy)[\d.]*")
 _FLAGS: Final = re.compile(r"-[A-Za-z]+")
 _SEPARATORS: Final = re.compile(r"[=:,;]")
 _MOST_LINKS: Final = 40
-"""Links that lead to one another. Source: Linux follows 40."""
+"""Most links of a chain of links. Source: Linux follows 40."""
 
 
 class PythonTarget(NamedTuple):
-    """What a command line gives to Python.
+    """What Python executes by a command line.
 
-    `script` is the place of the script or of the module's name, `module` the name after `-m`, `options` how many words
-    come before it, and `literals` the places of words that name no file.
+    `script` is the position of the script or of the module's name, `module` the name after `-m`, `options` the number
+    of words before it, and `literals` are the positions of words that name no file.
     """
 
     script: int
@@ -47,7 +47,7 @@ class PythonTarget(NamedTuple):
 
 
 def python_target(argv: Sequence[str]) -> PythonTarget | None:
-    """What `argv` gives to Python, be it started directly or by another program; None where there is no Python."""
+    """What Python executes by `argv`, started directly or by another program; None without Python."""
     program = next((at for at, word in enumerate(argv) if _PYTHON.fullmatch(os.path.basename(word))), None)
     if program is None:
         return None
@@ -58,7 +58,7 @@ def python_target(argv: Sequence[str]) -> PythonTarget | None:
         if not word.startswith("-") or word == "-":
             return PythonTarget(at, "", at, frozenset())
 
-        if word == "--check-hash-based-pycs" or word in {"-X", "-W"}:
+        if word in {"--check-hash-based-pycs", "-X", "-W"}:
             at += 2
             continue
 
@@ -75,14 +75,18 @@ def python_target(argv: Sequence[str]) -> PythonTarget | None:
 
 
 def _inline_target(argv: Sequence[str], at: int, flag: re.Match[str]) -> PythonTarget | None:
-    """The target of `-m name`, `-mname`, `-Im name`; of `-c` only that its text names no file."""
-    remaining = argv[at][flag.end() :]
-    place = at if remaining else at + 1
-    if place >= len(argv):
-        return None
+    """The target of `-m name`, `-mname`, `-Im name`; for `-c` the module is "-", as its text names no file."""
+    value = argv[at][flag.end() :]
+    position = at
+    if not value:
+        position = at + 1
+        if position >= len(argv):
+            return None
 
-    module = (remaining or argv[place]) if flag[0] == "m" else "-"
-    return PythonTarget(place, module, at, frozenset({place}))
+        value = argv[position]
+
+    module = value if flag[0] == "m" else "-"
+    return PythonTarget(position, module, at, frozenset({position}))
 
 
 def is_inside(path: str, folder: str) -> bool:
@@ -100,14 +104,14 @@ class ExecutedFiles:
     def __post_init__(self) -> None:
         self._names: dict[str, None] = {}
 
-    def found(self) -> tuple[str, ...]:
-        """The absolute names, each once."""
+    def names(self) -> tuple[str, ...]:
+        """The absolute names, without duplicates."""
         return tuple(self._names)
 
     def add(self, path: str) -> None:
-        """A file or a directory under the name that is used, and where its links lead.
+        """Add a file or a directory, and the targets of its links.
 
-        A link in the workspace is a problem: a program can put another one in its place.
+        A link in the workspace is a problem: a program can replace it.
         """
         folder, name = os.path.split(os.path.abspath(path))
         place = os.path.join(os.path.realpath(folder), name)
@@ -128,7 +132,7 @@ class ExecutedFiles:
             place = os.path.join(os.path.realpath(os.path.dirname(target)), os.path.basename(target))
 
     def add_command(self, command: str) -> None:
-        """A program, and the whole virtual environment that it belongs to."""
+        """Add a program, and the virtual environment that it belongs to."""
         environment = os.path.dirname(os.path.dirname(command))
         if is_inside(environment, self.workspace) and os.path.isfile(os.path.join(environment, "pyvenv.cfg")):
             self.add(environment)
@@ -136,7 +140,7 @@ class ExecutedFiles:
         self.add(command)
 
     def add_folders(self, variable: str, folders: Iterable[str]) -> None:
-        """The directories of a variable that programs and libraries are looked for in."""
+        """Add the directories of a variable in `SEARCH_VARIABLES`."""
         for folder in folders:
             if is_inside(self.workspace, os.path.realpath(folder)):
                 self._refuse(f"{variable} names the workspace, whose files the agent may change: name another folder")
@@ -144,35 +148,35 @@ class ExecutedFiles:
                 self.add(folder)
 
     def add_names_in(self, text: str) -> None:
-        """The files of the workspace whose absolute names stand in a text, such as a shell's command."""
+        """Add the files of the workspace whose absolute names occur in a text, such as a shell's command."""
         words = [text, *text.split()]
         with suppress(ValueError):
             words += shlex.split(text)
 
-        for word in dict.fromkeys(part for word_part in words for part in (word_part, *_SEPARATORS.split(word_part))):
-            if os.path.isabs(word) and is_inside(os.path.realpath(word), self.workspace) and os.path.isfile(word):
-                self.add(word)
+        for word in words:
+            for part in (word, *_SEPARATORS.split(word)):
+                if os.path.isabs(part) and is_inside(os.path.realpath(part), self.workspace) and os.path.isfile(part):
+                    self.add(part)
 
     def add_module(self, command: str, args: Sequence[str], env: Mapping[str, str]) -> None:
-        """The package or module that `python -m` runs, where Python finds it in the workspace."""
+        """Add the package or module that `python -m` executes, if Python finds it in the workspace."""
         argv = [command, *args]
         target = python_target(argv)
         if target is None or target.module in {"", "-"}:
             return
 
-        flags = re.match("-[A-Za-z]*?(?=m)", argv[target.options])
-        if flags is not None and len(flags[0]) > 1:
-            kept_flags = [flags[0]]
-        else:
-            kept_flags = []
+        probe = list(argv[: target.options])
+        flags = re.match("-([A-Za-z]*?)m", argv[target.options])
+        if flags is not None and flags[1]:  # `-I` of `-Im`
+            probe.append(f"-{flags[1]}")
 
-        probe = [*argv[: target.options], *kept_flags, "-c", _PROBE, target.module.partition(".")[0]]
-        for place in _places_of_module(probe, env):
-            if is_inside(os.path.realpath(place), self.workspace):
-                self.add(place)
+        probe += ["-c", _PROBE, target.module.partition(".")[0]]
+        for path in _module_paths(probe, env):
+            if is_inside(os.path.realpath(path), self.workspace):
+                self.add(path)
 
     def safe_path(self, path: str) -> str:
-        """The absolute directories of PATH in which the agent can change nothing."""
+        """The absolute directories of PATH in which the agent can change no file."""
         return os.pathsep.join(part for part in path.split(os.pathsep) if os.path.isabs(part) and self._is_safe(part))
 
     def _is_safe(self, folder: str) -> bool:
@@ -186,24 +190,22 @@ class ExecutedFiles:
         self.problem = self.problem or problem
 
 
-def _places_of_module(probe: Sequence[str], env: Mapping[str, str]) -> list[str]:
-    """Where Python finds a module; nothing where it does not say so in time."""
+def _module_paths(probe: Sequence[str], env: Mapping[str, str]) -> list[str]:
+    """The files and directories of a module; nothing where Python does not find it in time."""
     with TemporaryDirectory(prefix="mendgraph-mcp-") as folder:
         result = run_process(
             probe, cwd=folder, timeout_s=PROBE_S, max_output_bytes=_PROBE_BYTES, env={**env, "PYTHONSAFEPATH": "1"}
         )
 
-    if isinstance(result, ProcessResult):
-        lines = result.stdout.decode(errors="replace").splitlines()
-    else:
-        lines = []
+    if not isinstance(result, ProcessResult):
+        return []
 
     try:
-        places = json.loads(lines[-1]) if lines else []
-    except ValueError:
+        paths = json.loads(result.stdout.decode(errors="replace").splitlines()[-1])
+    except (ValueError, IndexError):
         return []
 
-    if not isinstance(places, list):
+    if not isinstance(paths, list):
         return []
 
-    return [place for place in places if isinstance(place, str) and os.path.isabs(place)]
+    return [path for path in paths if isinstance(path, str) and os.path.isabs(path)]

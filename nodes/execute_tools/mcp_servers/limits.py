@@ -1,4 +1,4 @@
-"""What a server may use of ours. A server that goes beyond is ended."""
+"""Limits of time and size of an MCP server. A server that exceeds one is ended."""
 
 from typing import Final
 
@@ -9,20 +9,20 @@ MOST_MESSAGE_BYTES: Final = 8_388_608
 """Bytes of one message, which is a line on stdio and a response over HTTP. It holds an image of 6 MB in base64."""
 
 MOST_UNASKED_BYTES: Final = 67_108_864
-"""Bytes that a server may write, on stdout and stderr together, between two requests of ours."""
+"""Bytes that a server may write, on stdout and stderr together, between two requests."""
 
 LONGEST_REASON: Final = 500
-"""Bytes of stderr that are kept, and characters of a reason that are shown."""
+"""Bytes of stderr that are stored, and characters of a reason in a message."""
 
 CLOSE_S: Final = 1.0
-"""Seconds that a server has to end after its input has ended, before SIGTERM."""
+"""Seconds between the end of a server's input and SIGTERM."""
 
 TERMINATE_S: Final = 1.0
-"""Seconds that a server has to end after SIGTERM, before its process group is killed."""
+"""Seconds between SIGTERM and the kill of the process group."""
 
 END_S: Final = 4.0
-"""Seconds after which a server that is ended is not waited for any longer."""
+"""Most seconds to wait for the end of a server."""
 
 
 class McpLimitError(Exception):
-    """A server went beyond one of these limits; the text says which one, without the server's name."""
+    """A server exceeded one of these limits; the message has the limit, without the server's name."""

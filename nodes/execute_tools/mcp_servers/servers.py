@@ -1,7 +1,7 @@
-"""The MCP servers of one session: each is started once, when it is first needed, and ends with the session.
+"""The MCP servers of one session: each is started when it is first needed, and ends with the session.
 
-Their conversations live in an event loop of their own, in a thread that belongs to the session, so that sync and async
-runs use the same one. A server that ends, hangs or goes beyond a limit is ended, and started again by the next call.
+They are used in an event loop of their own, in a thread that belongs to the session, so that sync and async runs use
+the same servers. A server that ends, hangs or exceeds a limit is ended, and started again by the next request.
 """
 
 import asyncio
@@ -23,16 +23,17 @@ from mendgraph.nodes.records import ToolError, ToolErrorCode, quoted
 if TYPE_CHECKING:
     from mcp import ClientSession
 
-Answer = TypeVar("Answer")
-Question = Callable[["ClientSession"], Awaitable[Answer]]
+Response = TypeVar("Response")
+Request = Callable[["ClientSession"], Awaitable[Response]]
+"""Sends a request in a session of `mcp`, and returns the response."""
 
 _SILENT: Final = logging.NullHandler()
 _LOGGERS: Final = ("mcp", "client", "httpx", "langchain_mcp_adapters")
-"""What they log quotes servers."""
+"""Loggers whose messages quote servers."""
 
 
 class McpServers:
-    """The running servers of one session; close it at the session's end. An object that is forgotten closes itself."""
+    """The running servers of one session; close it at the end of the session, or garbage collection does."""
 
     def __init__(self) -> None:
         self._clients: dict[McpServer, _Client] = {}
@@ -46,18 +47,18 @@ class McpServers:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    async def ask(self, server: McpServer, question: "Question[Answer]", timeout_s: float) -> Answer | ToolError:
-        """What `question` comes to in the conversation with this server, which is started where it does not run.
+    async def send(self, server: McpServer, request: "Request[Response]", timeout_s: float) -> Response | ToolError:
+        """The response to `request` of this server, which is started if it does not run.
 
-        UNAVAILABLE where the server cannot be started or reached, TIMEOUT after `timeout_s` seconds, and IO_ERROR for a
-        server that dies, refuses, goes beyond a limit, or says what nobody understands.
+        UNAVAILABLE where the server cannot be started or reached, TIMEOUT after `timeout_s` seconds, IO_ERROR where it
+        dies, refuses the request, exceeds a limit, or breaks the protocol.
         """
         client = self._client_of(server)
-        future = asyncio.run_coroutine_threadsafe(client.ask(question, timeout_s), self._running_loop().loop)
+        future = asyncio.run_coroutine_threadsafe(client.send(request, timeout_s), self._running_loop().loop)
         return await asyncio.wrap_future(future)
 
     def close(self) -> None:
-        """End all servers; when this returns, their processes are gone."""
+        """End all servers; their processes have ended when this returns."""
         with self._lock:
             finalizer = self._finalizer
             self._finalizer = None
@@ -83,7 +84,7 @@ class McpServers:
 def _end_all(loop: "_LoopThread", clients: "dict[McpServer, _Client]") -> None:
     async def end() -> None:
         await asyncio.gather(*(client.end() for client in clients.values()), return_exceptions=True)
-        others = asyncio.all_tasks() - {asyncio.current_task()}  # what was cancelled may still be ending its server
+        others = asyncio.all_tasks() - {asyncio.current_task()}  # a cancelled request may still end its server
         if others:
             await asyncio.wait(others, timeout=END_S)
 
@@ -111,7 +112,7 @@ class _LoopThread:
             self.loop.close()
 
     def finish(self, last: Coroutine[Any, Any, None]) -> None:
-        """Run one more coroutine, then end the thread."""
+        """Run a last coroutine, then end the thread."""
         done = asyncio.run_coroutine_threadsafe(last, self.loop)
         with suppress(TimeoutError):
             done.result(2 * END_S)
@@ -122,18 +123,18 @@ class _LoopThread:
 
 @dataclass(eq=False)
 class _Client:
-    """The conversation with one server, which is begun anew where the last one has ended."""
+    """Sends requests to one server; it connects again after the last connection has ended."""
 
     server: McpServer
-    _conversation: "_Conversation | None" = None
+    _connection: "_Connection | None" = None
     _starting: asyncio.Lock = field(default_factory=asyncio.Lock)
 
-    async def ask(self, question: "Question[Answer]", timeout_s: float) -> Answer | ToolError:
-        conversation: _Conversation | None = None
+    async def send(self, request: "Request[Response]", timeout_s: float) -> Response | ToolError:
+        connection: _Connection | None = None
         try:
             async with asyncio.timeout(timeout_s):
-                conversation = await self._current()
-                return await conversation.ask(question)
+                connection = await self._current()
+                return await connection.send(request)
         except TimeoutError:
             await self.end()
             message = f"The MCP server {quoted(self.server.name)} did not answer within {timeout_s:g} s, and was ended."
@@ -142,47 +143,44 @@ class _Client:
             await self.end()
             raise
         except Exception as error:  # noqa: BLE001 - a server may fail in any way, and none ends the run
-            return await self._failed(conversation, error)
+            return await self._failed(connection, error)
 
-    async def _current(self) -> "_Conversation":
+    async def _current(self) -> "_Connection":
         async with self._starting:
-            if self._conversation is None or self._conversation.is_over:
+            if self._connection is None or self._connection.is_over:
                 await self.end()
-                self._conversation = _Conversation(self.server)
+                self._connection = _Connection(self.server)
 
-            return self._conversation
+            return self._connection
 
-    async def _failed(self, conversation: "_Conversation | None", error: Exception) -> ToolError:
-        """The failure in words. A server that has only refused the request goes on."""
+    async def _failed(self, connection: "_Connection | None", error: Exception) -> ToolError:
+        """The error of a failed request. The connection stays open if the server has only refused the request."""
         from mcp import McpError, types
 
         refused = isinstance(error, McpError) and error.error.code != types.CONNECTION_CLOSED
-        began = conversation is not None and conversation.has_begun
+        began = connection is not None and connection.has_begun
         if not (refused and began):
             await self.end()
 
-        first = _first(error)
-        is_known = conversation is None or refused or isinstance(first, McpLimitError)
+        cause = _first_error(error)
+        reason = ""
+        if connection is not None and not refused and not isinstance(cause, McpLimitError):
+            reason = connection.why_ended()
 
-        if is_known or conversation is None:
-            reason = ""
-        else:
-            reason = conversation.why_ended()
-
-        reason = reason or _reason(str(first)) or type(first).__name__
+        reason = reason or _reason(str(cause)) or type(cause).__name__
         code = ToolErrorCode.IO_ERROR if began else ToolErrorCode.UNAVAILABLE
         return ToolError(code=code, message=f"The MCP server {quoted(self.server.name)} failed: {reason}")
 
     async def end(self) -> None:
-        """End the conversation, and the server where it is a program."""
-        conversation = self._conversation
-        self._conversation = None
-        if conversation is not None:
-            await conversation.end()
+        """End the connection, and the server where it is a program."""
+        connection = self._connection
+        self._connection = None
+        if connection is not None:
+            await connection.end()
 
 
-class _Conversation:
-    """A session of `mcp`, which one task opens, keeps and closes: its scopes belong to that task."""
+class _Connection:
+    """A session of `mcp`. One task opens and closes it, as its cancel scopes belong to that task."""
 
     def __init__(self, server: McpServer) -> None:
         self._server = server
@@ -194,7 +192,7 @@ class _Conversation:
 
     @property
     def is_over(self) -> bool:
-        """Whether nothing can be asked any more."""
+        """Whether no request can be sent any more."""
         return self._task.done() or self._closing.is_set()
 
     @property
@@ -202,23 +200,23 @@ class _Conversation:
         """Whether the server has answered `initialize`."""
         return self._session.done() and not self._session.cancelled() and self._session.exception() is None
 
-    async def ask(self, question: "Question[Answer]") -> Answer:
-        """The answer, once the server has answered `initialize`; an error where the conversation ends meanwhile."""
+    async def send(self, request: "Request[Response]") -> Response:
+        """The response, after the server has answered `initialize`; an error where the connection ends before."""
         session = await asyncio.shield(self._session)
-        answer = asyncio.ensure_future(question(session))
-        over = asyncio.create_task(self._closing.wait())
+        response = asyncio.ensure_future(request(session))
+        closing = asyncio.create_task(self._closing.wait())
 
         try:
-            await asyncio.wait({answer, over}, return_when=asyncio.FIRST_COMPLETED)
-            if answer.done():
-                return await answer
-            raise _OverError
+            await asyncio.wait({response, closing}, return_when=asyncio.FIRST_COMPLETED)
+            if response.done():
+                return await response
+            raise _ClosedError
         finally:
-            answer.cancel()
-            over.cancel()
+            response.cancel()
+            closing.cancel()
 
     async def end(self) -> None:
-        """Close it; a program and its process group are gone afterwards."""
+        """Close it; a program and its process group have ended afterwards."""
         self._closing.set()
         if not self.has_begun:
             self._task.cancel()
@@ -227,10 +225,11 @@ class _Conversation:
         self._task.cancel()
 
     def why_ended(self) -> str:
-        """Why it came to its end, as far as that is known; "" while it goes on."""
-        problem = self._problem or (self._process.problem if self._process is not None else "")
-        if problem or self._process is None or not self._process.ended.is_set():
-            return problem
+        """Why it has ended, as far as that is known; "" while it is open."""
+        if self._problem or self._process is None:
+            return self._problem
+        if self._process.problem or not self._process.ended.is_set():
+            return self._process.problem
 
         reason = _reason(self._process.stderr.decode("utf-8", "replace"))
         if reason:
@@ -244,16 +243,16 @@ class _Conversation:
                 await _initialize(session)
                 self._session.set_result(session)
                 await self._closing.wait()
-        except Exception as error:  # noqa: BLE001 - a server may fail in any way, and whoever asks is told
+        except Exception as error:  # noqa: BLE001 - a server may fail in any way, and `send` raises the error
             if self._session.done():
-                self._problem = self._problem or _reason(str(_first(error)))
+                self._problem = self._problem or _reason(str(_first_error(error)))
             else:
-                self._session.set_exception(_first(error))
+                self._session.set_exception(_first_error(error))
         finally:
             if not self._session.done():
-                self._session.set_exception(_OverError())
+                self._session.set_exception(_ClosedError())
 
-            self._session.exception()  # nobody may ask for it any more
+            self._session.exception()  # marks it as retrieved, as perhaps no request waits for it
             self._closing.set()
 
     @asynccontextmanager
@@ -295,7 +294,7 @@ class _Conversation:
         self._closing.set()
 
 
-class _OverError(Exception):
+class _ClosedError(Exception):
     def __init__(self) -> None:
         super().__init__("it was ended before it answered")
 
@@ -308,8 +307,8 @@ async def _initialize(session: "ClientSession") -> None:
         raise McpLimitError(f"it did not begin to talk within {START_S:g} s") from error
 
 
-def _first(error: BaseException) -> BaseException:
-    """What the other errors of a group followed from."""
+def _first_error(error: BaseException) -> BaseException:
+    """The first error of a group."""
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
 

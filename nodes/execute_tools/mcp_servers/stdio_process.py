@@ -24,14 +24,14 @@ if TYPE_CHECKING:
 
 _CHUNK: Final = 65_536
 _LAST_ERRORS_S: Final = 0.2
-"""Seconds in which the rest of stderr is read after the end of stdout."""
+"""Seconds for reading stderr after the end of stdout."""
 
 
 class StdioProcess:
-    """A running server and its two streams of messages, as `ClientSession` takes them.
+    """A running server and its two message streams for `ClientSession`.
 
-    `problem` says which limit the server went beyond, "" while it keeps them all; `ended` is set when it is of no use
-    any more. `stderr` is the end of what it wrote there.
+    `problem` is the limit that the server has exceeded, or ""; `ended` is set when it cannot be used any more. `stderr`
+    is the end of its error output.
     """
 
     def __init__(self, process: Process) -> None:
@@ -57,7 +57,7 @@ class StdioProcess:
     def streams(
         self,
     ) -> "tuple[MemoryObjectReceiveStream[SessionMessage | Exception], MemoryObjectSendStream[SessionMessage]]":
-        """What the server says, and what it is told."""
+        """The messages from the server, and those to it."""
         return self.received, self.sent
 
     async def _read(self) -> None:
@@ -78,7 +78,7 @@ class StdioProcess:
 
                     try:
                         message = JSONRPCMessage.model_validate_json(line)
-                    except ValidationError:  # a line for people
+                    except ValidationError:  # a line of log output
                         continue
 
                     await self._to_session.send(SessionMessage(message))
@@ -112,7 +112,7 @@ class StdioProcess:
         self.ended.set()
 
     async def end(self) -> None:
-        """End the server politely, then kill all that is left of its process group."""
+        """Ask the server to end, then kill its process group."""
         self._stdin.close()
 
         try:
@@ -143,7 +143,7 @@ class StdioProcess:
 
 @asynccontextmanager
 async def started_process(server: McpServer) -> AsyncIterator[StdioProcess]:
-    """Start the server; when the block ends, it and its process group are gone.
+    """Start the server; at the end of the block it and its process group have ended.
 
     Raises:
         OSError: the program cannot be started.

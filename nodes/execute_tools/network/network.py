@@ -1,15 +1,15 @@
-"""The hosts that a run may ask, each of its requests bounded in where it goes, in size and in time.
+"""HTTP requests of a run: to allowed hosts only, each bounded in size and time.
 
-Connections go to addresses that were checked, and to no others, and end when the time of the request is over. A name is
-looked up once, so that a name server that changes its answer (DNS rebinding) gains nothing. Only addresses of the
-public internet are allowed, and private ones of hosts that the user has named. Imported only where a run may ask hosts.
+Connections go to checked addresses only, and end at the deadline of the request. A name is resolved once, so that a
+name server that changes its answer (DNS rebinding) gains nothing. Allowed are addresses of the public internet, and
+private ones of hosts that the user has named. This module is imported only in runs with network access.
 """
 
 import codecs
 import re
 import socket
 import ssl
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from ipaddress import IPv4Address, IPv6Address, IPv6Network, ip_address, ip_network
@@ -26,22 +26,22 @@ from mendgraph.nodes.records import ToolError, ToolErrorCode, quoted
 _PRIVATE: Final = tuple(map(ip_network, (
     "10.0.0.0/8", "100.64.0.0/10", "127.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "::1", "fc00::/7",
 )))  # fmt: skip
-"""What a host may have that a user has named for it."""
+"""Addresses of a host in `allowed_private_hosts`."""
 _NEVER: Final = tuple(map(ip_network, (
     "100.100.100.200", "168.63.129.16", "fd00:ec2::/32", "192.0.0.0/24", "192.88.99.0/24", "2001::/23", "2002::/16",
     "3fff::/20",
 )))  # fmt: skip
-"""Metadata services of clouds, which no host may have, and what some Pythons take for public."""
-_UNICAST: Final = IPv6Network("2000::/3")  # the only part of IPv6 that is given to hosts of the public internet
+"""Metadata services of clouds, and reserved networks that some Pythons take for public."""
+_UNICAST: Final = IPv6Network("2000::/3")  # the only part of IPv6 that hosts of the public internet have
 _NAT64: Final = IPv6Network("64:ff9b::/96")
-"""A gateway reaches the IPv4 address in the last 32 bits, so that one is judged. Source: RFC 6052."""
+"""A gateway connects to the IPv4 address in the last 32 bits, so that one is judged. Source: RFC 6052."""
 
 
 def why_forbidden(address: str, *, private_allowed: bool = False) -> str:
-    """Why nothing may connect to this address, or "" where it may: "private", "reserved", "no address".
+    """Why connections to this address are forbidden: "private", "reserved", "no address"; "" for an allowed one.
 
-    `private_allowed` lifts private and loopback addresses, and no others. Source: the IANA special-purpose address
-    registries, as `ipaddress` has them.
+    `private_allowed` allows private and loopback addresses. Source: the IANA special-purpose address registries, as
+    `ipaddress` has them.
     """
     try:
         parsed = ip_address(address.partition("%")[0])
@@ -57,15 +57,16 @@ def why_forbidden(address: str, *, private_allowed: bool = False) -> str:
     if any(parsed in network for network in _PRIVATE):
         return "" if private_allowed else "private"
 
-    public = parsed.is_global and not parsed.is_multicast
-    if public and not (isinstance(parsed, IPv6Address) and parsed not in _UNICAST):
-        return ""
+    if not parsed.is_global or parsed.is_multicast:
+        return "reserved"
+    if isinstance(parsed, IPv6Address) and parsed not in _UNICAST:
+        return "reserved"
 
-    return "reserved"
+    return ""
 
 
 def refused_by_name(target: Target) -> ToolError | None:
-    """Why nothing may connect to this host, as far as its name says it: an address, or this machine."""
+    """Why connections to this host are forbidden, if its name is a forbidden address or that of this machine."""
     try:
         address = str(ip_address(target.host))
     except ValueError:
@@ -83,39 +84,39 @@ def refused_by_name(target: Target) -> ToolError | None:
 
 
 Resolve = Callable[[str, int], Sequence[str]]
-"""The addresses of a host, for a port; OSError where it has none."""
+"""Returns the addresses of a host for a port; raises OSError where it has none."""
 
-_CONNECT_S: Final = 5.0  # how long one of several addresses may keep the next one waiting
+_CONNECT_S: Final = 5.0  # seconds after which the next of several addresses is tried
 _MOST_ADDRESSES: Final = 8
 
 
 def look_up(host: str, port: int) -> Sequence[str]:
-    """What the system says the addresses of `host` are; OSError where it says nothing."""
+    """The addresses of `host` by the system's resolver; raises OSError where it has none."""
     addresses = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
     return tuple(dict.fromkeys(str(address[0]) for *_, address in addresses))
 
 
 class RefusedConnectionError(Exception):
-    """Raised out of a request whose address may not be connected to."""
+    """Connections to an address of the request are forbidden."""
 
     def __init__(self, target: Target, address: str, reason: str) -> None:
-        liftable = why_forbidden(address) and not why_forbidden(address, private_allowed=True)
+        can_be_allowed = why_forbidden(address) and not why_forbidden(address, private_allowed=True)
         remedy = ""
-        if liftable:
+        if can_be_allowed:
             remedy = " A host of your own has to be named in allowed_private_hosts."
 
         super().__init__(f"Domain {quoted(target.host)} not allowed: its address {address} is {reason}.{remedy}")
 
 
 class Deadline:
-    """The end of one request, redirects included."""
+    """The deadline of one request, redirects included."""
 
     def __init__(self, seconds: float) -> None:
         self.seconds = seconds
         self._end = monotonic_s() + seconds
 
-    def left(self) -> float:
-        """The seconds that are left, more than 0. Raises TimeoutError: none are."""
+    def remaining_s(self) -> float:
+        """The remaining seconds, more than 0. Raises TimeoutError where none remain."""
         remaining_s = self._end - monotonic_s()
         if remaining_s <= 0:
             raise TimeoutError
@@ -124,24 +125,25 @@ class Deadline:
 
 
 def allowed_addresses(target: Target, resolve: Resolve, deadline: Deadline) -> Sequence[str]:
-    """The addresses of the target; RefusedConnectionError where a single one of them may not be connected to.
+    """The addresses of the target; raises RefusedConnectionError where one of them is forbidden.
 
-    A lookup cannot be interrupted, so that one that hangs is left behind at the deadline.
+    A lookup cannot be interrupted: at the deadline its thread is abandoned.
     """
     try:
         addresses: Sequence[str] = (str(ip_address(target.host)),)
     except ValueError:
-        addresses = call_within(deadline.left(), lambda: resolve(target.host, target.port))
+        addresses = call_within(deadline.remaining_s(), lambda: resolve(target.host, target.port))
 
     for address in addresses:
-        if forbidden := why_forbidden(address, private_allowed=target.private_allowed):
+        forbidden = why_forbidden(address, private_allowed=target.private_allowed)
+        if forbidden:
             raise RefusedConnectionError(target, address, forbidden)
 
     return addresses[:_MOST_ADDRESSES]
 
 
 class CheckedBackend(httpcore2.NetworkBackend):
-    """Connects to `addresses` in turn, whatever name it is given; `backend` does the connecting."""
+    """Connects to one of `addresses`, whatever name it gets, by another `backend`."""
 
     def __init__(
         self, target: Target, addresses: Sequence[str], deadline: Deadline, backend: httpcore2.NetworkBackend
@@ -153,22 +155,22 @@ class CheckedBackend(httpcore2.NetworkBackend):
 
     def connect_tcp(
         self,
-        host: str,  # noqa: ARG002 - the name was looked up already, and is not to be looked up again
+        host: str,  # noqa: ARG002 - the name must not be resolved again
         port: int,
-        timeout: float | None = None,  # noqa: ARG002 - the deadline counts
-        local_address: str | None = None,  # noqa: ARG002 - none is ever asked for
+        timeout: float | None = None,  # noqa: ARG002 - the deadline is valid instead
+        local_address: str | None = None,  # noqa: ARG002 - callers pass none
         socket_options: Iterable[httpcore2.SOCKET_OPTION] | None = None,
     ) -> httpcore2.NetworkStream:
-        """The first connection that comes about, its far end checked once more before a byte is sent.
+        """The first connection that succeeds; its peer is checked again before a byte is sent.
 
         Raises:
-            RefusedConnectionError: the far end is not the address that was judged.
-            httpcore2.ConnectError: nobody answers at any address.
+            RefusedConnectionError: the peer is not the address that was checked.
+            httpcore2.ConnectError: no address accepts a connection.
         """
         failure: Exception = httpcore2.ConnectError("it has no address")
 
         for address in self._addresses:
-            seconds = min(self._deadline.left(), _CONNECT_S)
+            seconds = min(self._deadline.remaining_s(), _CONNECT_S)
             try:
                 stream = self._backend.connect_tcp(address, port, timeout=seconds, socket_options=socket_options)
             except (httpcore2.ConnectError, httpcore2.ConnectTimeout) as error:
@@ -177,11 +179,11 @@ class CheckedBackend(httpcore2.NetworkBackend):
 
             with ExitStack() as closing:
                 closing.callback(stream.close)
-                far_end = str(stream.get_extra_info("server_addr")[0])
-                forbidden = why_forbidden(far_end, private_allowed=self._target.private_allowed)
+                peer = str(stream.get_extra_info("server_addr")[0])
+                forbidden = why_forbidden(peer, private_allowed=self._target.private_allowed)
 
-                if forbidden or ip_address(far_end) != ip_address(address):
-                    raise RefusedConnectionError(self._target, far_end, forbidden or "not the one that was looked up")
+                if forbidden or ip_address(peer) != ip_address(address):
+                    raise RefusedConnectionError(self._target, peer, forbidden or "not the one that was looked up")
 
                 closing.pop_all()
 
@@ -191,25 +193,25 @@ class CheckedBackend(httpcore2.NetworkBackend):
 
 
 class _TimedStream(httpcore2.NetworkStream):
-    """A connection each of whose steps has the time that is left: a server that drips bytes gains nothing."""
+    """A connection whose reads and writes end at the deadline, also with a server that sends single bytes."""
 
     def __init__(self, stream: httpcore2.NetworkStream, deadline: Deadline) -> None:
         self._stream = stream
         self._deadline = deadline
 
-    def read(self, max_bytes: int, timeout: float | None = None) -> bytes:  # noqa: ARG002 - the deadline counts
-        return self._stream.read(max_bytes, self._deadline.left())
+    def read(self, max_bytes: int, timeout: float | None = None) -> bytes:  # noqa: ARG002 - the deadline is valid instead
+        return self._stream.read(max_bytes, self._deadline.remaining_s())
 
-    def write(self, buffer: bytes, timeout: float | None = None) -> None:  # noqa: ARG002 - the deadline counts
-        self._stream.write(buffer, self._deadline.left())
+    def write(self, buffer: bytes, timeout: float | None = None) -> None:  # noqa: ARG002 - the deadline is valid instead
+        self._stream.write(buffer, self._deadline.remaining_s())
 
     def start_tls(
         self,
         ssl_context: ssl.SSLContext,
         server_hostname: str | None = None,
-        timeout: float | None = None,  # noqa: ARG002 - the deadline counts
+        timeout: float | None = None,  # noqa: ARG002 - the deadline is valid instead
     ) -> httpcore2.NetworkStream:
-        secured = self._stream.start_tls(ssl_context, server_hostname, self._deadline.left())
+        secured = self._stream.start_tls(ssl_context, server_hostname, self._deadline.remaining_s())
         return _TimedStream(secured, self._deadline)
 
     def close(self) -> None:
@@ -219,24 +221,24 @@ class _TimedStream(httpcore2.NetworkStream):
         return self._stream.get_extra_info(info)
 
 
-# --- What an answer says
+# --- Content types
 
 UNKNOWN_TYPE: Final = "application/octet-stream"
-"""What a body is that says nothing of itself. Source: RFC 9110, section 8.3."""
+"""The type of a body without a Content-Type. Source: RFC 9110, section 8.3."""
 _TYPE: Final = re.compile(
     r"\s*([a-z0-9!#$&^_.+-]{1,100}/[a-z0-9!#$&^_.+-]{1,100})\s*(?:;.*)?", re.IGNORECASE | re.DOTALL
 )
 _CHARSET: Final = re.compile(r";\s*charset\s*=\s*[\"']?([a-z0-9_.:-]{1,40})", re.IGNORECASE)
-_TEXT_TYPES: Final = frozenset(
-    f"application/{name}"
-    for name in ("json", "xml", "javascript", "x-javascript", "x-ndjson", "yaml", "x-yaml", "toml", "x-sh")
+_TEXT_SUBTYPES: Final = frozenset(
+    {"json", "xml", "javascript", "x-javascript", "x-ndjson", "yaml", "x-yaml", "toml", "x-sh"}
 )
+"""Subtypes of `application` that are text."""
 _LATIN: Final = {"iso8859-1": "cp1252", "cp1252": "cp1252", "ascii": "cp1252"}
-"""Codecs that old pages are written in. Source: WHATWG Encoding, which reads the first of them as the second."""
+"""Codecs of old pages, by the declared ones. Source: WHATWG Encoding."""
 
 
 def decode_text(data: bytes, content_type: str, *, cut: bool = False) -> str | None:
-    """The body as Latin-1 if it says so, else as UTF-8, with U+FFFD for what does not fit; None if it is binary."""
+    """The body decoded as Latin-1 if that is declared, else as UTF-8, with U+FFFD for errors; None if it is binary."""
     if b"\x00" in data[:8_000]:
         return None
 
@@ -258,15 +260,15 @@ _HEADERS: Final[dict[bytes | str, bytes | str]] = {
     "Accept-Encoding": "identity",
     "Connection": "close",
 }
-"""The same for every request: nothing in them is about the user, the machine or an earlier answer."""
+"""The headers of every request: they hold nothing about the user, the machine or earlier responses."""
 _LONGEST_REASON: Final = 200
 
 
 @dataclass(frozen=True)
 class HttpResponse:
-    """An answer, of whatever status. `url` is where it came from in the end, `content_type` its media type.
+    """A response of any status. `url` is the last one after redirects, `content_type` the media type.
 
-    `size` counts the bytes of the body that were read; `cut` says that there are more.
+    `size` counts the bytes of the body that were read; `cut`: the body has more.
     """
 
     status: int
@@ -278,7 +280,7 @@ class HttpResponse:
 
 
 class Network:
-    """What a run may ask. `resolve`, `tls` and `backend` stand in for the system's name server, roots and sockets."""
+    """The network access of a run. `resolve`, `tls` and `backend` replace the system's resolver, roots and sockets."""
 
     def __init__(
         self,
@@ -294,10 +296,10 @@ class Network:
         self._backend = backend or httpcore2.SyncBackend()
 
     def get(self, url: str, timeout_s: float) -> HttpResponse | ToolError:
-        """GET `url`, and follow its redirects by the same rules; `timeout_s` seconds, or the rules', for all of it.
+        """GET `url` and follow its redirects, in `timeout_s` seconds or those of the rules, whichever is less.
 
-        INVALID_ARGUMENT for what is no such URL or no text, PERMISSION_DENIED for what the rules do not allow, TIMEOUT,
-        UNAVAILABLE for a server that cannot be reached and IO_ERROR for one that cannot be understood.
+        INVALID_ARGUMENT for an invalid URL and for binary content, PERMISSION_DENIED for what the rules do not allow,
+        TIMEOUT, UNAVAILABLE for a server that cannot be reached, IO_ERROR for one that breaks the protocol.
         """
         deadline = Deadline(min(timeout_s, self.rules.timeout_s))
         target = judge_url(url, self.rules)
@@ -306,16 +308,17 @@ class Network:
             if isinstance(target, ToolError):
                 return target
 
-            answer = self._answer(target, deadline)
-            if not isinstance(answer, str):
-                return answer
+            response = self._send(target, deadline)
+            if not isinstance(response, str):
+                return response
 
-            target = judge_redirect(target, answer, self.rules)
+            target = judge_redirect(target, response, self.rules)
 
         message = f"{quoted(url)} redirects more than {self.rules.max_redirects} times."
         return ToolError(code=ToolErrorCode.IO_ERROR, message=message)
 
-    def _answer(self, target: Target, deadline: Deadline) -> HttpResponse | str | ToolError:
+    def _send(self, target: Target, deadline: Deadline) -> HttpResponse | str | ToolError:
+        """Send one request; the response, or the Location of a redirect."""
         url = httpcore2.URL(scheme=target.scheme, host=target.host, port=target.port, target=target.path)
         headers = {"Host": target.authority, **_HEADERS}
 
@@ -325,7 +328,7 @@ class Network:
                 self._tls = httpcore2.default_ssl_context()
 
             backend = CheckedBackend(target, addresses, deadline, self._backend)
-            with (  # a connection of its own, closed at the end; the pool knows no proxies, cookies or environment
+            with (  # one connection, closed at the end; the pool uses no proxies, cookies or environment variables
                 httpcore2.ConnectionPool(ssl_context=self._tls, network_backend=backend) as pool,
                 pool.stream("GET", url, headers=headers) as response,
             ):
@@ -337,12 +340,10 @@ class Network:
             return ToolError(code=ToolErrorCode.TIMEOUT, message=message)
         except (httpcore2.NetworkError, httpcore2.ProtocolError, OSError, ValueError) as error:
             reason = str(error)[:_LONGEST_REASON] or type(error).__name__
-            unreachable = isinstance(error, httpcore2.NetworkError | OSError) and not isinstance(error, socket.gaierror)
-
-            if unreachable:
+            is_unreachable = isinstance(error, httpcore2.NetworkError | OSError)
+            code = ToolErrorCode.IO_ERROR
+            if is_unreachable and not isinstance(error, socket.gaierror):
                 code = ToolErrorCode.UNAVAILABLE
-            else:
-                code = ToolErrorCode.IO_ERROR
 
             return ToolError(code=code, message=f"Cannot get {quoted(target.url)}: {reason}.")
 
@@ -357,43 +358,45 @@ def _read(
     if response.status in _REDIRECTS and headers.get("location"):
         return headers["location"]
 
-    match = _TYPE.fullmatch(headers.get("content-type", ""))
-    length = headers.get("content-length", "")
-    kind = match[1].lower() if match else UNKNOWN_TYPE  # `text/html` of `Text/HTML; charset=utf-8`
-    encoding = headers.get("content-encoding", "").strip().lower()
-    what = ""
-
-    if encoding not in {"", "identity"}:
-        what = f"content encoded as {quoted(encoding)}"
-
-    readable = kind.startswith("text/") or kind in _TEXT_TYPES or kind.endswith(("+json", "+xml", "+yaml"))
-    if not readable and response.status not in {204, 304} and length != "0":
-        what = what or kind
+    content_type = headers.get("content-type", "")
+    match = _TYPE.fullmatch(content_type)
+    media_type = match[1].lower() if match else UNKNOWN_TYPE  # `text/html` of `Text/HTML; charset=utf-8`
+    unreadable = _unreadable_content(response.status, media_type, headers)
+    if unreadable:
+        return _not_text(target, response.status, unreadable)
 
     data = bytearray()
 
-    for piece in () if what else response.iter_stream():
-        deadline.left()
+    for piece in response.iter_stream():
+        deadline.remaining_s()
         data += piece
         if len(data) > most:
             break
 
     cut = len(data) > most
+    text = decode_text(bytes(data[:most]), content_type, cut=cut)
+    if text is None:
+        return _not_text(target, response.status, f"binary content that calls itself {media_type}")
 
-    if what:
-        text = None
-    else:
-        text = decode_text(bytes(data[:most]), headers.get("content-type", ""), cut=cut)
+    return HttpResponse(response.status, target.url, media_type, text, min(len(data), most), cut)
 
-    if text is not None:
-        return HttpResponse(response.status, target.url, kind, text, min(len(data), most), cut)
 
-    what = what or f"binary content that calls itself {kind}"
-    message = f"{quoted(target.url)} answered {response.status} with {what}; only text, JSON and XML can be read."
+def _unreadable_content(status: int, media_type: str, headers: Mapping[str, str]) -> str:
+    """Why the body is not read: its encoding or its type; "" for text and for an empty body."""
+    encoding = headers.get("content-encoding", "").strip().lower()
+    if encoding not in {"", "identity"}:
+        return f"content encoded as {quoted(encoding)}"
 
-    if response.status >= 500:
-        code = ToolErrorCode.UNAVAILABLE
-    else:
-        code = ToolErrorCode.INVALID_ARGUMENT
+    kind, _, subtype = media_type.partition("/")
+    is_text = kind == "text" or (kind == "application" and subtype in _TEXT_SUBTYPES)
+    if is_text or media_type.endswith(("+json", "+xml", "+yaml")):
+        return ""
 
+    is_empty = status in {204, 304} or headers.get("content-length") == "0"
+    return "" if is_empty else media_type
+
+
+def _not_text(target: Target, status: int, content: str) -> ToolError:
+    code = ToolErrorCode.UNAVAILABLE if status >= 500 else ToolErrorCode.INVALID_ARGUMENT
+    message = f"{quoted(target.url)} answered {status} with {content}; only text, JSON and XML can be read."
     return ToolError(code=code, message=message)

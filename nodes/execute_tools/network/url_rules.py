@@ -1,4 +1,4 @@
-"""Which URLs may be asked: read once, strictly, into the very parts that are sent, so that no second reader differs."""
+"""The URLs that a run may request. A URL is parsed once, strictly; the parsed parts are sent, not the text."""
 
 import re
 from collections.abc import Iterable
@@ -23,18 +23,18 @@ _URL: Final = re.compile(
 _AUTHORITY: Final = re.compile(r"(?P<host>\[[^\[\]]*\]|[^:\[\]]*)(?::(?P<port>[0-9]{0,5}))?")
 _LABEL: Final = re.compile(r"(?!-)[a-z0-9_-]{1,63}(?<!-)")
 _NUMBER: Final = re.compile(r"[0-9]+|0x[0-9a-f]*")
-"""The last label of what other readers take for an IPv4 address. Source: WHATWG URL, "ends in a number"."""
-_KEPT: Final = "/%:@!$&'()*+,;=~?[]"
-"""What quoting leaves as it is, beside letters and digits; `%` because a URL is quoted already."""
+"""The last label of what other parsers take for an IPv4 address. Source: WHATWG URL, "ends in a number"."""
+_UNQUOTED: Final = "/%:@!$&'()*+,;=~?[]"
+"""Signs that are not quoted, beside letters and digits; `%` because a URL is quoted already."""
 
 
 @dataclass(frozen=True)
 class NetworkRules:
-    """What a run may ask, and how much of it.
+    """The hosts that a run may send requests to, and the limits of a request.
 
     `hosts` are exact names or addresses, `*.example.com` (all names below it), or `*` (any public host), each with
-    `:port` where it is not 80 or 443; none means no network. `allow_private` names those that may have private or
-    loopback addresses; a host has to be in `hosts` as well. Sizes are bytes, times seconds.
+    `:port` where it is not 80 or 443; without hosts there is no network. `allow_private` lists hosts, also in `hosts`,
+    that may have private or loopback addresses. Sizes are bytes, times seconds.
     """
 
     hosts: tuple[str, ...] = ()
@@ -46,7 +46,7 @@ class NetworkRules:
 
 @dataclass(frozen=True)
 class Target:
-    """Where one request goes, in canonical form. `path` starts with "/" and has the query."""
+    """The target of one request, in canonical form. `path` starts with "/" and includes the query."""
 
     scheme: str
     host: str
@@ -56,7 +56,7 @@ class Target:
 
     @property
     def authority(self) -> str:
-        """The host, and the port unless it is the scheme's own, as the Host header has them."""
+        """The value of the Host header: the host, and the port unless it is the default."""
         host = f"[{self.host}]" if ":" in self.host else self.host
         if self.port == _DEFAULT_PORTS[self.scheme]:
             return host
@@ -65,20 +65,20 @@ class Target:
 
     @property
     def url(self) -> str:
-        """The whole as a URL."""
+        """The URL of the target."""
         return f"{self.scheme}://{self.authority}{self.path}"
 
 
 @dataclass(frozen=True)
 class HostPattern:
-    """One entry of a list of hosts. `host` is "" for any; `port` is 0 where 80 and 443 are meant."""
+    """One entry of a list of hosts. `host` is "" for any host; `port` is 0 for 80 and 443."""
 
     host: str
     subdomains: bool = False
     port: int = 0
 
     def has_host(self, host: str) -> bool:
-        """Whether the entry is about this host."""
+        """Whether the entry matches this host."""
         if not self.subdomains:
             return self.host in ("", host)
         return host.endswith(f".{self.host}")
@@ -91,21 +91,23 @@ class HostPattern:
 
 
 def judge_url(url: str, rules: NetworkRules) -> Target | ToolError:
-    """Where `url` leads, if the rules allow it; the addresses of its host are still to be judged.
+    """The target of `url`, if the rules allow it; the addresses of its host are checked later.
 
-    INVALID_ARGUMENT for what is no http or https URL, PERMISSION_DENIED for what the rules do not name.
+    INVALID_ARGUMENT for what is no http or https URL, PERMISSION_DENIED for what the rules do not allow.
     """
     if not rules.hosts:
         return _denied(f"{DISABLED} {_REMEDY}")
-    if isinstance(target := read_url(url), ToolError):
+
+    target = parse_url(url)
+    if isinstance(target, ToolError):
         return target
 
-    about_host = [pattern for pattern in _patterns(rules.hosts) if pattern.has_host(target.host)]
-    if not about_host:
-        known_hosts = ", ".join(rules.hosts[:_LISTED_HOSTS])
-        return _denied(f"Domain {quoted(target.host)} not allowed. {_ALLOWED} has: {known_hosts}.")
+    matching = [pattern for pattern in _patterns(rules.hosts) if pattern.has_host(target.host)]
+    if not matching:
+        allowed_hosts = ", ".join(rules.hosts[:_LISTED_HOSTS])
+        return _denied(f"Domain {quoted(target.host)} not allowed. {_ALLOWED} has: {allowed_hosts}.")
 
-    if not any(host_rule.has_port(target.port) for host_rule in about_host):
+    if not any(pattern.has_port(target.port) for pattern in matching):
         return _denied(
             f"Port {target.port} of {quoted(target.host)} not allowed: only 80 and 443, or the port that the entry"
             f" in {_ALLOWED} names."
@@ -116,15 +118,17 @@ def judge_url(url: str, rules: NetworkRules) -> Target | ToolError:
 
 
 def names_target(entries: Iterable[str], target: Target, *, any_host: bool = True) -> bool:
-    """Whether one of these entries is about the target's host, with its port or without one; `*` is `any_host`."""
-    return any(
-        (any_host or pattern.host) and pattern.has_host(target.host) and pattern.port in (0, target.port)
-        for pattern in _patterns(entries)
-    )
+    """Whether one of these entries matches the target, with its port or without one; `*` only with `any_host`."""
+    for pattern in _patterns(entries):
+        is_listed = pattern.has_host(target.host) and pattern.port in (0, target.port)
+        if is_listed and (any_host or pattern.host):
+            return True
+
+    return False
 
 
 def judge_redirect(origin: Target, location: str, rules: NetworkRules) -> Target | ToolError:
-    """Where a Location header of `origin` leads, judged as if it had been asked for in the first place."""
+    """The target of a Location header of `origin`, judged like the URL of a request."""
     problem = _unreadable(location)
     try:
         target = invalid(problem) if problem else judge_url(urljoin(origin.url, location), rules)
@@ -139,8 +143,9 @@ def judge_redirect(origin: Target, location: str, rules: NetworkRules) -> Target
 
 
 def parse_host_entry(entry: str) -> HostPattern | None:
-    """One entry of a list of hosts, or None where it is none."""
-    if (match := _AUTHORITY.fullmatch(entry)) is None:
+    """The parsed entry of a list of hosts, or None for an invalid one."""
+    match = _AUTHORITY.fullmatch(entry)
+    if match is None:
         return None
 
     port = _port(match["port"] or "", 0)
@@ -158,12 +163,13 @@ def parse_host_entry(entry: str) -> HostPattern | None:
 
 
 def rule_problems(rules: NetworkRules) -> tuple[str, ...]:
-    """One sentence for each entry that can never match; whoever makes rules of a user's words shows them."""
-    problems = [
-        f"{quoted(entry)} is no host: write a name such as docs.python.org, *.example.com, host:8080 or [::1]:8080."
-        for entry in (*rules.hosts, *rules.allow_private)
-        if parse_host_entry(entry) is None
-    ]
+    """One sentence for each invalid entry, to show to the user."""
+    problems = []
+
+    for entry in (*rules.hosts, *rules.allow_private):
+        if parse_host_entry(entry) is None:
+            examples = "docs.python.org, *.example.com, host:8080 or [::1]:8080"
+            problems.append(f"{quoted(entry)} is no host: write a name such as {examples}.")
 
     if any(pattern.host == "" for pattern in _patterns(rules.allow_private)):
         problems.append("'*' cannot stand for private hosts: name each of them.")
@@ -172,10 +178,10 @@ def rule_problems(rules: NetworkRules) -> tuple[str, ...]:
 
 
 def canonical_host(host: str) -> str:
-    """The name in lower-case ASCII without a final dot, or the address in its usual form; "" where it is neither.
+    """The name in lower-case ASCII without a final dot, or the address in its usual form; "" for an invalid host.
 
-    IPv6 comes in brackets and goes without. Numbers that others take for IPv4 (decimal, octal, hexadecimal, short)
-    are refused. Source: UTS 46 for names that are not ASCII.
+    The argument has IPv6 in brackets, the result has none. Numbers that others take for IPv4 (decimal, octal,
+    hexadecimal, short) are invalid. Source: UTS 46 for names that are not ASCII.
     """
     try:
         if host.startswith("["):
@@ -186,12 +192,8 @@ def canonical_host(host: str) -> str:
         if len(host) > 253:
             return ""
 
-        if host.isascii():
-            name = host
-        else:
-            name = idna.encode(host, uts46=True).decode("ascii")
-
-        name = name.lower().removesuffix(".")
+        ascii_host = host if host.isascii() else idna.encode(host, uts46=True).decode("ascii")
+        name = ascii_host.lower().removesuffix(".")
         labels = name.split(".")
         if _NUMBER.fullmatch(labels[-1]):
             return str(IPv4Address(name))
@@ -204,11 +206,14 @@ def canonical_host(host: str) -> str:
     return ""
 
 
-def read_url(url: str) -> Target | ToolError:
-    """Where `url` leads, whether or not that is allowed; INVALID_ARGUMENT for what is no http or https URL."""
-    if problem := _unreadable(url):
+def parse_url(url: str) -> Target | ToolError:
+    """The target of `url`, whether or not it is allowed; INVALID_ARGUMENT for what is no http or https URL."""
+    problem = _unreadable(url)
+    if problem:
         return invalid(problem)
-    if (match := _URL.fullmatch(url)) is None:
+
+    match = _URL.fullmatch(url)
+    if match is None:
         return invalid(f"{quoted(url)} is no absolute URL: write it as https://host/path.")
 
     scheme = match["scheme"].lower()
@@ -217,37 +222,37 @@ def read_url(url: str) -> Target | ToolError:
     if "@" in match["authority"]:
         return invalid("The URL has a user name or password: take it out, as no credentials are sent.")
 
+    host = ""
+    port = None
     authority = _AUTHORITY.fullmatch(match["authority"])
     if authority:
+        host = canonical_host(authority["host"])
         port = _port(authority["port"] or "", _DEFAULT_PORTS[scheme])
-    else:
-        port = None
 
-    host = canonical_host(authority["host"]) if authority else ""
     if not host or not port:
         return invalid(
             f"{quoted(match['authority'])} is no host: write a name, four decimal numbers, or IPv6 in brackets, and a"
             " port from 1 to 65535 where it needs one."
         )
 
-    path = quote((match["path"] or "/") + (match["query"] or ""), safe=_KEPT)
+    path = quote((match["path"] or "/") + (match["query"] or ""), safe=_UNQUOTED)
     return Target(scheme, host, port, path)
 
 
 def _unreadable(url: str) -> str:
-    """What makes readers of URLs disagree: spaces, line ends, invisible characters, backslashes, too many of any."""
+    """Why parsers may disagree on the URL: white space, invisible characters, backslashes, or its length; else ""."""
     if len(url) > MAX_URL_CHARACTERS:
         return f"The URL has {len(url)} characters; {MAX_URL_CHARACTERS} are the most."
 
-    odd = next((character for character in url if character in " \\" or not character.isprintable()), "")
-    if odd:
-        return f"The URL has the character {odd!a}, which has to be percent-encoded."
+    for character in url:
+        if character in " \\" or not character.isprintable():
+            return f"The URL has the character {character!a}, which has to be percent-encoded."
 
     return ""
 
 
 def _port(digits: str, default: int) -> int | None:
-    """The port, `default` where none is written, None where it is none."""
+    """The port, `default` for "", None for an invalid one."""
     port = int(digits) if digits else default
     return port if port <= 65_535 else None
 

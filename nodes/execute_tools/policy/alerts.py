@@ -1,4 +1,4 @@
-"""When a run goes wrong at a rate that somebody should know of: alerts as values. Source: spec 4."""
+"""Alerts: failure rates and costs of a run that exceed a threshold. Source: spec 4."""
 
 from dataclasses import dataclass
 from enum import StrEnum
@@ -14,14 +14,14 @@ FEWEST_COSTS = 4  # A median of fewer calls says nothing
 
 
 class AlertKind(StrEnum):
-    """What went up."""
+    """The measure that exceeds its threshold."""
 
     ERROR_RATE, INVALID_REPLIES, COST = "error_rate", "invalid_replies", "cost"
 
 
 @dataclass(frozen=True)
 class Alert:
-    """`value` has passed `threshold`; `message` says it to a person."""
+    """A measure whose `value` exceeds `threshold`, with a message for people."""
 
     kind: AlertKind
     message: str
@@ -30,7 +30,7 @@ class Alert:
 
 
 class Vitals(Record):
-    """The latest outcomes of a run, oldest first, and which alerts are up. `costs` are all in `cost_unit`."""
+    """The latest outcomes of a run, oldest first, and which alerts are active. `costs` are in `cost_unit`."""
 
     tools: tuple[bool, ...] = ()
     replies: tuple[bool, ...] = ()
@@ -42,32 +42,34 @@ class Vitals(Record):
 
 
 def observe_tool(vitals: Vitals, ok: bool) -> tuple[Vitals, Alert | None]:
-    """Take in how a tool call ended."""
+    """Add the outcome of a tool call."""
     message = "{} of the last {} tool calls failed: look at their errors."
     return _observed(vitals, "tools", ok, AlertKind.ERROR_RATE, message)
 
 
 def observe_reply(vitals: Vitals, valid: bool) -> tuple[Vitals, Alert | None]:
-    """Take in whether a model's reply could be used as it was."""
+    """Add whether a model's reply was valid."""
     message = "{} of the last {} replies of the model were invalid: another model or protocol may do better."
     return _observed(vitals, "replies", valid, AlertKind.INVALID_REPLIES, message)
 
 
-def _observed(vitals: Vitals, what: str, good: bool, kind: AlertKind, said: str) -> tuple[Vitals, Alert | None]:
-    outcomes: tuple[bool, ...] = (*getattr(vitals, what), good)[-WINDOW:]
-    was_up = getattr(vitals, f"{what}_alerted")
+def _observed(vitals: Vitals, field: str, good: bool, kind: AlertKind, message: str) -> tuple[Vitals, Alert | None]:
+    outcomes: tuple[bool, ...] = (*getattr(vitals, field), good)[-WINDOW:]
+    was_active = getattr(vitals, f"{field}_alerted")
     failed = outcomes.count(False)
-    up = failed / WINDOW > (ALL_CLEAR if was_up else THRESHOLD)
-    vitals = vitals.model_copy(update={what: outcomes, f"{what}_alerted": up})
-    raised = up and not was_up
+    rate = failed / WINDOW
+    is_active = rate > (ALL_CLEAR if was_active else THRESHOLD)
+    vitals = vitals.model_copy(update={field: outcomes, f"{field}_alerted": is_active})
+    if not is_active or was_active:
+        return vitals, None
 
-    return vitals, Alert(kind, said.format(failed, len(outcomes)), failed / WINDOW, THRESHOLD) if raised else None
+    return vitals, Alert(kind, message.format(failed, len(outcomes)), rate, THRESHOLD)
 
 
 def observe_cost(vitals: Vitals, amount: float, unit: str) -> tuple[Vitals, Alert | None]:
-    """Take in what a model call cost, in `unit` (such as "tokens" or "USD"). Another unit begins anew.
+    """Add the cost of a model call, in `unit` (such as "tokens" or "USD"). Costs in another unit are dropped.
 
-    Where calls cost nothing there is nothing to compare with.
+    No call raises an alert while the median cost is 0.
     """
     before = vitals.costs if unit == vitals.cost_unit else ()
     usual = median(before) if len(before) >= FEWEST_COSTS else 0.0

@@ -261,12 +261,12 @@ def find_commit(repository: Repository, revision: str = "") -> str | ToolError:
         return commit
 
     if revision in {"", HEAD} and repository.line("rev-list", "--all", "--max-count=1") == "":
-        message = f"The repository {quoted(repository.path)} has no commit yet: commit what is there first."
+        message = f"The repository {quoted(repository.path)} has no commit yet: commit the files first."
         return ToolError(code=ToolErrorCode.NOT_FOUND, message=message)
 
     message = (
         f"There is no commit {quoted(revision or HEAD)} in the repository {quoted(repository.path)}: name a branch, a"
-        " tag or a commit that is there (git fetch brings what is only on a server)."
+        " tag or a commit that exists here (git fetch gets those of a server)."
     )
 
     return ToolError(code=ToolErrorCode.NOT_FOUND, message=message)
@@ -373,8 +373,17 @@ def filters_off(repository: Repository, cwd: str | None = None) -> tuple[tuple[s
         return ()
 
     names = {os.fsdecode(part).rpartition(".")[0] for part in filters.stdout.split(b"\0")[:-1]}
-    off = (("clean", ""), ("smudge", ""), ("process", ""), ("required", "false"))
-    return tuple((f"{name}.{setting}", value) for name in sorted(names) for setting, value in off)
+    settings: list[tuple[str, str]] = []
+
+    for name in sorted(names):
+        settings += [
+            (f"{name}.clean", ""),
+            (f"{name}.smudge", ""),
+            (f"{name}.process", ""),
+            (f"{name}.required", "false"),
+        ]
+
+    return tuple(settings)
 
 
 def linked_repository(root: str) -> str | None:

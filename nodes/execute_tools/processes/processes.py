@@ -142,7 +142,7 @@ def read_until(
     process: subprocess.Popen[bytes],
     handlers: Mapping[int, OutputHandler],
     deadline: float,
-    check: Callable[[], object] = lambda: None,
+    check: Callable[[], None] | None = None,
 ) -> bool:
     """Pass chunks of each handle to its handler until the process has ended or a handler returns False.
 
@@ -155,7 +155,9 @@ def read_until(
             selector.register(handle, selectors.EVENT_READ, handler)
 
         while selector.get_map():
-            check()
+            if check is not None:
+                check()
+
             ready = selector.select(max(0.0, min(_POLL_S, deadline - time.monotonic())))
 
             for key, _ in ready:

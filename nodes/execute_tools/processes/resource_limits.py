@@ -108,10 +108,10 @@ _CGROUPS: Final = "/sys/fs/cgroup"
 def usable_memory() -> int:
     """Bytes of memory of this machine, or of its container or service where that has less."""
     limits = [os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")]
-    names = [f"{folder}/memory.max" for folder in _control_groups()]
-    for name in (*names, f"{_CGROUPS}/memory/memory.limit_in_bytes"):
+    files = [Path(folder, "memory.max") for folder in _control_groups()]
+    for file in (*files, Path(_CGROUPS, "memory/memory.limit_in_bytes")):
         with suppress(OSError, ValueError):  # "max" is no number
-            limits.append(int(Path(name).read_text()))
+            limits.append(int(file.read_text()))
 
     return min(limits)
 
@@ -277,7 +277,7 @@ class Watch:
     def _process_numbers(self, proc: int) -> list[str]:
         """The processes of the sandbox, without its own process 1."""
         if self._list_processes is not None:
-            return [str(number) for number in self._list_processes()]
+            return list(map(str, self._list_processes()))
 
         return [name for name in os.listdir(proc) if name.isdigit() and name != "1"]
 
@@ -328,7 +328,7 @@ def _set_inherited_limits(first: int, limits: ResourceLimits, most_processes: in
         resource.RLIMIT_NOFILE: limits.open_files,
         resource.RLIMIT_CORE: 0,
     }
-    kernel = tuple(int(number) for number in re.findall(r"\d+", os.uname().release)[:2])
+    kernel = tuple(map(int, re.findall(r"\d+", os.uname().release)[:2]))
     if kernel >= _COUNTS_NAMESPACES:
         values[resource.RLIMIT_NPROC] = most_processes
 
@@ -352,7 +352,8 @@ def _lower_limit(inherited: int, value: int) -> int:
 def _machine_memory() -> Sequence[int]:
     """Bytes of memory of the machine, and those that are available."""
     text = Path("/proc/meminfo").read_text()
-    return [int(number) * 1_024 for number in re.findall(r"^Mem(?:Total|Available):\s+(\d+)", text, re.MULTILINE)]
+    total, available = map(int, re.findall(r"^Mem(?:Total|Available):\s+(\d+)", text, re.MULTILINE))
+    return total * 1_024, available * 1_024
 
 
 def _scratch_bytes(handle: int) -> int:
@@ -381,13 +382,16 @@ def _usage(proc: int, number: str) -> _Usage:
 
 def _reported_usage(proc: int, folder: str) -> tuple[int, int | None]:
     """Threads, and bytes of memory; None where the status reports no memory."""
-    matches = _MEMORY_USED.findall(_read_if_present(proc, f"{folder}/status"))
-    amounts = {name: int(value) for name, value in matches}
-    threads = amounts.pop(b"Threads", 0)
-    if not amounts:
-        return threads, None
+    threads = 0
+    memory: int | None = None
 
-    return threads, sum(amounts.values()) * 1_024
+    for name, amount in _MEMORY_USED.findall(_read_if_present(proc, f"{folder}/status")):
+        if name == b"Threads":
+            threads = int(amount)
+        else:
+            memory = (memory or 0) + int(amount) * 1_024
+
+    return threads, memory
 
 
 def _proportional_memory(proc: int, usage: _Usage) -> int:

@@ -9,6 +9,7 @@ namespaces do not separate. Source: bwrap(1); measured with 0.8.0.
 import functools
 import os
 import select
+import shutil
 import signal
 import socket
 import sys
@@ -122,8 +123,7 @@ def bubblewrap_problem() -> str | None:
 
 def bubblewrap_path() -> str | None:
     """The `bwrap` program of the system, or None."""
-    candidates = (os.path.join(folder, "bwrap") for folder in PROGRAM_FOLDERS)
-    return next((candidate for candidate in candidates if os.access(candidate, os.X_OK)), None)
+    return shutil.which("bwrap", path=":".join(PROGRAM_FOLDERS))
 
 
 @functools.cache

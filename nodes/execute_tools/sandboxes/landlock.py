@@ -30,6 +30,7 @@ _RIGHTS: Final = {3: (1 << 15) - 1, 5: (1 << 16) - 1}
 _FILE_RIGHTS: Final = _EXECUTE | _WRITE_FILE | _READ_FILE | _TRUNCATE | _DEVICE_CONTROL
 """The rights that a rule for a file may name."""
 _LOOK: Final = _EXECUTE | _READ_FILE | _READ_DIR
+_ALL: Final = ~0
 
 _TCP: Final = 0b11
 _SCOPED: Final = 0b11
@@ -108,8 +109,9 @@ class Landlock:
         names = PrivateNames({name: name for name in view.readable} | repositories | folders | added_files)
         rules = [*_system_rules(), *_readable_rules(view)]
         rules += [(path, _LOOK) for path in (*copy.objects, *repositories.values(), folder.folder("files"))]
-        rules += [(folder.folder(name), ~0) for name in ("home", "tmp")]
-        rules.append((copy.root, _LOOK if view.root_read_only else ~0))
+        rules.append((folder.folder("home"), _ALL))
+        rules.append((folder.folder("tmp"), _ALL))
+        rules.append((copy.root, _LOOK if view.root_read_only else _ALL))
 
         try:
             with supervised(
@@ -159,18 +161,16 @@ def _newest(by_version: Mapping[int, int], version: int) -> int:
 
 def _rights_of(path: str) -> int:
     """The rights that a rule for this path may name."""
-    return ~0 if os.path.isdir(path) else _FILE_RIGHTS
+    return _ALL if os.path.isdir(path) else _FILE_RIGHTS
 
 
 def _system_rules() -> Iterator[tuple[str, int]]:
-    for path in ("/usr", *SYSTEM_FOLDERS, *SYSTEM_FILES, *_ACCOUNTS):
-        if os.path.exists(path):
-            yield path, _LOOK
+    for path in filter(os.path.exists, ("/usr", *SYSTEM_FOLDERS, *SYSTEM_FILES, *_ACCOUNTS)):
+        yield path, _LOOK
 
     yield "/proc", _READ_FILE | _READ_DIR
-    for path in _DEVICES:
-        if os.path.exists(path):
-            yield path, _READ_FILE | _WRITE_FILE | _TRUNCATE | _DEVICE_CONTROL
+    for path in filter(os.path.exists, _DEVICES):
+        yield path, _READ_FILE | _WRITE_FILE | _TRUNCATE | _DEVICE_CONTROL
 
 
 def _readable_rules(view: View) -> Iterator[tuple[str, int]]:

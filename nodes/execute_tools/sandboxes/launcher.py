@@ -1,13 +1,13 @@
-"""The program that supervises a program which has no process namespace of its own.
+"""The supervisor of a program that has no process namespace of its own.
 
-It is started as `python -I -S launcher.py CONTROL STATUS -- PROGRAM ARGUMENT...` with two handles, and knows nothing
-but the standard library. On CONTROL comes the length of the configuration in a line, and the configuration, written by
-`marshal`: `cwd`, the seccomp `filter`, and `landlock`, either None or `fs`, `net`, `scoped` and their `size` with the
-`rules`, which pair a path with the rights below it. It reports `{"child-pid": N}` on STATUS and waits; the next byte
-starts the program. When that has ended, all that descends from it is killed and `{"exit-code": N}` is reported; when
-CONTROL is closed, all is killed at once. It imports little, as each module costs some milliseconds.
+It is started as `python -I -S launcher.py CONTROL STATUS -- PROGRAM ARGUMENT...` with two handles, and uses only the
+standard library. From CONTROL it reads a line with the length of the configuration, then the configuration in the
+format of `marshal`: `cwd`, the seccomp `filter`, and `landlock`, which is None or has `fs`, `net`, `scoped`, the `size`
+of these three, and `rules`, pairs of a path and the rights below it. It reports `{"child-pid": N}` on STATUS and waits;
+the next byte starts the program. After its end all its descendants are killed and `{"exit-code": N}` is reported; when
+CONTROL is closed, all are killed at once. It imports little, as each module costs some milliseconds.
 
-Whatever a program leaves behind becomes a child of this process, which the program cannot signal. Source: prctl(2),
+Orphaned descendants of the program become children of this process, which the program cannot signal. Source: prctl(2),
 landlock(7), seccomp(2), capabilities(7); the numbers are the same for x86-64 and aarch64.
 """
 
@@ -36,7 +36,7 @@ _GET_VERSION = 1
 _NOT_EXECUTED = 127
 _SIGKILL, _SIGPIPE, _SIGXFSZ = 9, 13, 25
 _REAP_MS = 100
-"""How often children of the program that it has left behind are taken away while it runs."""
+"""Milliseconds between two rounds in which orphaned descendants that have ended are reaped."""
 _BETWEEN_KILLS_MS = 1
 
 
@@ -46,7 +46,7 @@ def landlock_version() -> int:
 
 
 def descendants(ancestor: int) -> list[int]:
-    """The processes that descend from a process, in no order."""
+    """The descendants of a process, in no order."""
     children: dict[int, list[int]] = {}
 
     for name in os.listdir("/proc"):
@@ -75,10 +75,13 @@ def _libc() -> ctypes.CDLL:
 
 
 def _call(function: Any, *arguments: int | bytes | None) -> int:
-    """Call it with whole words: a C function with variable arguments reads all of their bits."""
-    words = [ctypes.c_long(argument) if isinstance(argument, int) else argument for argument in arguments]
-    result: int = function(*words)
+    """Call a C function with variable arguments, which reads all bits of a `long` for each number."""
+    result: int = function(*map(_as_word, arguments))
     return result
+
+
+def _as_word(argument: int | bytes | None) -> Any:
+    return ctypes.c_long(argument) if isinstance(argument, int) else argument
 
 
 def _require(result: int) -> int:
@@ -135,7 +138,7 @@ def _become_program(config: dict[str, Any], argv: list[str], supervisor: int) ->
         pass
 
     os.chdir(config["cwd"])
-    for number in (_SIGPIPE, _SIGXFSZ):  # which Python ignores
+    for number in (_SIGPIPE, _SIGXFSZ):  # Python ignores these signals
         libc.signal(number, None)
 
     _drop_privileges(libc)
@@ -143,11 +146,11 @@ def _become_program(config: dict[str, Any], argv: list[str], supervisor: int) ->
         _restrict_files(libc, config["landlock"])
 
     _restrict_calls(libc, config["filter"])
-    os.execvp(argv[0], argv)  # noqa: S606 - this is what the sandbox is for
+    os.execvp(argv[0], argv)  # noqa: S606 - the program is allowed, and restricted by now
 
 
 def _start_child(config: dict[str, Any], argv: list[str]) -> tuple[int, int, int]:
-    """The child, which waits; the handle that starts it, and the one that says whether the program was started."""
+    """The waiting child, the handle that starts it, and the handle that it writes to if the program cannot start."""
     waits, go = os.pipe()
     failed, report = os.pipe()
     supervisor = os.getpid()
@@ -171,7 +174,7 @@ def _start_child(config: dict[str, Any], argv: list[str]) -> tuple[int, int, int
 
 
 def _reap(child: int) -> tuple[int | None, bool]:
-    """Take away what has ended; the exit code of the child if it is among that, and whether any child is left."""
+    """Reap all processes that have ended; the exit code of the child if it has, and whether any process is left."""
     code = None
 
     while True:
@@ -211,7 +214,7 @@ def _kill_descendants() -> None:
                 continue
 
         _, any_left = _reap(0)
-        if not any_left:  # what a process leaves behind becomes our child
+        if not any_left:  # orphaned processes have become our children
             return
 
         select.poll().poll(_BETWEEN_KILLS_MS)
@@ -235,7 +238,7 @@ def _read_configuration(control: int) -> dict[str, Any] | None:
 
 
 def main(control: int, status: int, argv: list[str]) -> int:
-    """Start the program, wait for its end, kill what it has left, and return its exit code."""
+    """Start the program, wait for its end, kill its descendants, and return its exit code."""
     for handle in (control, status):
         os.set_inheritable(handle, False)
 

@@ -1,7 +1,7 @@
-"""The seccomp filter of every program: which system calls the kernel refuses it, as a program of classic BPF.
+"""The seccomp filter of all programs, as a program of classic BPF: the system calls that the kernel refuses.
 
-Namespaces do not separate everything: the keys of the user's session, `io_uring`, virtual sockets and the handles of
-files are the kernel's, and belong to the whole machine. A filter holds for a program and for all that it starts.
+Namespaces do not separate all resources: session keys, `io_uring`, virtual sockets and file handles belong to the whole
+machine. A filter is valid for a program and all its descendants.
 
 Source: seccomp(2), bpf(4); system call numbers of arch/x86/entry/syscalls/syscall_64.tbl and
 include/uapi/asm-generic/unistd.h of Linux 6.18.
@@ -32,7 +32,7 @@ _ARGUMENTS: Final = 16
 
 _NETLINK_ROUTE: Final = 0
 _X32_BIT: Final = 0x4000_0000
-"""Numbers from here on are the x32 interface of x86-64, which has another table."""
+"""From this number on, system calls are those of the x32 interface of x86-64, which has another table."""
 
 _NEW_NAMESPACES: Final = 0x0002_0000 | 0x0200_0000 | 0x0400_0000 | 0x0800_0000 | 0x1000_0000 | 0x2000_0000 | 0x4000_0000
 """The flags of clone(2) for a mount, cgroup, UTS, IPC, user, PID and network namespace."""
@@ -59,7 +59,7 @@ _COMMON: Final = {
 
 @dataclass(frozen=True)
 class Architecture:
-    """The number by which the kernel names an architecture, and its table of system calls."""
+    """The kernel's number of an architecture, and its table of system calls."""
 
     audit_number: int
     numbers: Mapping[str, int]
@@ -121,7 +121,7 @@ ARCHITECTURES: Final = {
         },
     ),
 }
-"""The architectures that have a filter. On any other no program starts."""
+"""The architectures with a filter. On others no program starts."""
 
 REFUSED: Final = (
     *("add_key", "request_key", "keyctl"),
@@ -130,26 +130,26 @@ REFUSED: Final = (
     *("mount", "umount2", "pivot_root", "chroot", "unshare", "setns"),
     *("open_tree", "open_tree_attr", "move_mount", "fsopen", "fsconfig", "fsmount", "fspick", "mount_setattr"),
 )
-"""System calls that a program never gets, whatever their arguments: they fail with EPERM."""
+"""System calls that fail with EPERM for all arguments."""
 
 SIGNALS: Final = ("kill", "tkill", "tgkill", "rt_sigqueueinfo", "rt_tgsigqueueinfo")
 """System calls that send a signal to the process that their first argument names."""
 
 _EVERY_PROCESS: Final = -1
-"""What kill(2) takes for all processes that may be signalled."""
+"""The argument of kill(2) for all processes that may be signalled."""
 
 _Instruction = tuple[int, int, int, int]
-"""Its code, how many instructions to skip if it holds, how many if it does not, and its operand."""
+"""Code, instructions to skip if the condition is true, those to skip if it is false, and operand."""
 
 
 def seccomp_filter(
     families: Sequence[int] = PROGRAM_FAMILIES, machine: str = "", unreachable: Sequence[int] = ()
 ) -> bytes | None:
-    """The filter as an array of `struct sock_filter`, None where the machine's architecture has none.
+    """The filter as an array of `struct sock_filter`, None for an architecture without one.
 
-    Sockets may be of these `families`. Where any is allowed, NETLINK_ROUTE is as well, which programs use to list
-    network interfaces. Pairs of UNIX sockets are always allowed. The processes `unreachable`, and the process groups
-    that they lead, get no signals; then nothing is sent to all processes at once, or by a handle.
+    Sockets may be of these `families`; with any of them NETLINK_ROUTE is allowed as well, by which programs list
+    network interfaces. Pairs of UNIX sockets are always allowed. With `unreachable` processes, no signals can be sent
+    to them, to the process groups that they lead, to all processes at once, or by a handle.
     """
     architecture = ARCHITECTURES.get(machine or os.uname().machine)
     if architecture is None:
@@ -168,7 +168,7 @@ def seccomp_filter(
     for name in REFUSED:
         program += _for_call(numbers[name], [_refuse(errno.EPERM)])
 
-    # Its flags lie in memory, which no filter can read: C libraries fall back to clone.
+    # Its flags lie in memory, which filters cannot read; after ENOSYS the C libraries use clone.
     program += _for_call(numbers["clone3"], [_refuse(errno.ENOSYS)])
     program += _for_call(numbers["clone"], _without_flags(_NEW_NAMESPACES))
     program += _for_call(numbers["socket"], _of_families(families))
@@ -194,7 +194,7 @@ def _argument(place: int) -> _Instruction:
 
 
 def _for_call(number: int, answer: Sequence[_Instruction]) -> list[_Instruction]:
-    """Give this answer to this call; it ends with a return. The loaded value is the call's number, before and after."""
+    """The instructions `answer`, which end with a return, for this system call. Its number stays loaded."""
     return [(_IF_EQUAL, 0, len(answer), number), *answer]
 
 

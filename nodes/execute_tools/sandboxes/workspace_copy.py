@@ -1,8 +1,8 @@
-"""A copy of a workspace for programs in a sandbox that cannot hide files: without what they may not open.
+"""A copy of a workspace without denied files, for programs in a sandbox that cannot hide files.
 
-Before a command the copy is brought up to date; after it, the changes of the command are applied to the workspace.
-Everything is reached through handles, as a program may have put links in the place of folders. In texts, the absolute
-name of the workspace is translated, so that scripts and environments that contain it work in the copy.
+Before a command the copy is updated; afterwards the changes of the command are applied to the workspace. All files are
+opened by handles, as a program may have replaced folders by links. In texts, the absolute name of the workspace is
+translated, so that scripts and environments that contain it work in the copy.
 """
 
 import errno
@@ -10,7 +10,7 @@ import os
 import secrets
 import stat
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Final, Self
@@ -24,13 +24,13 @@ from mendgraph.nodes.execute_tools.sandboxes.private_folder import read_handle, 
 from mendgraph.nodes.execute_tools.sandboxes.sandbox import DEEPEST, View
 
 MOST_ENTRIES: Final = 200_000
-"""Files and folders of a workspace that is copied."""
+"""Most files and folders of a workspace that is copied."""
 
 LONGEST_COPY_S: Final = 60.0
-"""How long one update may take, and the application of changes. What is copied by then is not copied again."""
+"""Seconds for one update, or for applying changes. The next update goes on where this one ended."""
 
 LARGEST_TEXT: Final = 1_000_000
-"""Bytes of a text in which the name of the workspace is translated."""
+"""Most bytes of a text in which the name of the workspace is translated."""
 
 _OBJECTS: Final = "objects"
 _PRIVATE: Final = 0o700
@@ -39,18 +39,18 @@ _FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EIO})
 _NEW_FILE: Final = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
 State = tuple[int, ...]
-"""What changes when a file does; no program can set the time of the last change back."""
+"""Numbers of a file's status that differ after a change; no program can set the change time back."""
 
 
 class NotCopiedError(Exception):
-    """A workspace, or what a program has made in its copy, is too large to be copied."""
+    """A workspace, or a changed copy, is too large to be copied."""
 
 
 class WorkspaceCopy:
     """The copy, in the folder `root`.
 
-    Repositories are links in it; their settings and references are copied to `repositories`, and their `objects` are
-    those of the workspace. No program may be alive while a method runs.
+    Repositories are links in it; their settings and references are copied to the folders `repositories`, and their
+    `objects` are folders of the workspace. No program may be alive while a method runs.
     """
 
     def __init__(self, folder: str, workspace: str) -> None:
@@ -64,7 +64,7 @@ class WorkspaceCopy:
         os.mkdir(self.root, _PRIVATE)
 
     def update(self, view: View) -> None:
-        """Make the copy what the view shows of the workspace.
+        """Make the copy equal to what the view shows of the workspace.
 
         Raises NotCopiedError, and OSError where the disk refuses.
         """
@@ -76,11 +76,11 @@ class WorkspaceCopy:
             self._update_repository(view, name)
 
     def translate(self, data: bytes) -> bytes:
-        """A text with the name of the copy in the place of the workspace's."""
+        """A text with the name of the copy in place of the workspace's."""
         return self._files.translate(data)
 
     def apply_changes(self, view: View) -> list[str]:
-        """Change the workspace as programs have changed the copy; the names of what was refused or failed.
+        """Apply the changes of programs to the workspace; the names of those that were refused or failed.
 
         Raises NotCopiedError, with nothing changed, and OSError where the disk refuses.
         """
@@ -88,7 +88,7 @@ class WorkspaceCopy:
             return self._files.apply_changes(copy, view.root_fd, _Names.of(view))
 
     def _update_repository(self, view: View, name: str) -> None:
-        """Copy the repository `name`, and put a link to it into the copy of the workspace."""
+        """Copy the repository `name`, and create a link to it in the copy of the workspace."""
         files = self._repository_files.setdefault(name, _TreeCopy())
         path = self.repositories.setdefault(name, os.path.join(self._folder, f"repository-{len(self.repositories)}"))
         os.makedirs(path, _PRIVATE, exist_ok=True)
@@ -105,7 +105,7 @@ class WorkspaceCopy:
 
 @dataclass(frozen=True)
 class _Names:
-    """What a view hides, protects and replaces, by its name relative to the workspace."""
+    """The names that a view hides, protects and replaces, relative to the workspace."""
 
     hidden: frozenset[str]
     protected: frozenset[str]
@@ -114,28 +114,26 @@ class _Names:
     @classmethod
     def of(cls, view: View) -> Self:
         prefix = f"{view.root.rstrip('/')}/"
-        hidden = (*view.hidden_files, *view.hidden_folders)
+
+        def relative(names: Iterable[str]) -> frozenset[str]:
+            return frozenset(name.removeprefix(prefix) for name in names if name.startswith(prefix))
 
         return cls(
-            hidden=frozenset(name.removeprefix(prefix) for name in hidden if name.startswith(prefix)),
-            protected=frozenset(name.removeprefix(prefix) for _, name in view.read_only),
-            replaced={
-                name.removeprefix(prefix): handle for handle, name in view.replaced_files if name.startswith(prefix)
-            },
+            hidden=relative((*view.hidden_files, *view.hidden_folders)),
+            protected=relative(name for _, name in view.read_only),
+            replaced={name.removeprefix(prefix): handle for handle, name in view.replaced_files},
         )
 
     def forbid(self, name: str) -> bool:
-        """Whether no program may change what has this name. A repository is not made either."""
-        parts = name.split("/")
-        if any(part.casefold() == GIT_DIRECTORY for part in parts):
+        """Whether programs may not change, or create, what has this name; nor a repository."""
+        if any(part.casefold() == GIT_DIRECTORY for part in name.split("/")):
             return True
 
-        places = ("/".join(parts[:length]) for length in range(1, len(parts) + 1))
-        return any(place in self.hidden or place in self.protected for place in places)
+        return any(path in self.hidden or path in self.protected for path in (*folders_above(name), name))
 
 
 class _TreeCopy:
-    """The copy of one folder and of all that is below it. In texts, the pair `names` is translated."""
+    """The copy of a folder and of all that is below it. In texts the first of the pair `names` becomes the second."""
 
     def __init__(self, names: tuple[bytes, bytes] | None = None) -> None:
         self._names = names
@@ -143,10 +141,10 @@ class _TreeCopy:
         self._folders: dict[str, int] = {}
 
     def update(self, original: int, prefix: str, copy: int, names: _Names, links: str = "") -> list[str]:
-        """Update the copy of an open folder; the names of the folders that are to be links in it.
+        """Update the copy of an open folder; the names of the folders that become links in it.
 
-        `prefix` is the folder's own name with a "/" at the end, or "". Links are repositories, or all folders that are
-        called as `links` is.
+        `prefix` is the folder's own name with a "/" at the end, or "". Repositories become links, or with `links` all
+        folders of this name.
         """
         update = _Update(names, links)
         self._folders.clear()
@@ -168,7 +166,8 @@ class _TreeCopy:
             if name in update.names.hidden:
                 continue
 
-            with suppress(FileNotFoundError, PermissionError):  # it is gone, or programs may not read it either
+            # It was just removed, or programs may not read it either.
+            with suppress(FileNotFoundError, PermissionError):
                 if entry.is_symlink() or entry.is_file(follow_symlinks=False):
                     self._update_file(original, copy, entry, name, update)
                 elif entry.is_dir(follow_symlinks=False):
@@ -178,22 +177,22 @@ class _TreeCopy:
 
                 present.add(entry.name)
 
-        for own in set(os.listdir(copy)) - present:
-            _remove(copy, own)
+        for entry_name in set(os.listdir(copy)) - present:
+            _remove(copy, entry_name)
 
-    def _update_subfolder(self, original: int, copy: int, own: str, name: str, update: "_Update") -> None:
-        with closing(open_beneath(original, (own,), os.O_RDONLY | os.O_DIRECTORY)) as folder:
-            if update.is_link(own, name, folder):
+    def _update_subfolder(self, original: int, copy: int, entry_name: str, name: str, update: "_Update") -> None:
+        with closing(open_beneath(original, (entry_name,), os.O_RDONLY | os.O_DIRECTORY)) as folder:
+            if update.is_link(entry_name, name, folder):
                 update.linked.append(name)
                 return
 
-            if not _is_folder(copy, own):
-                _remove(copy, own)
-                os.mkdir(own, _PRIVATE, dir_fd=copy)
+            if not _is_folder(copy, entry_name):
+                _remove(copy, entry_name)
+                os.mkdir(entry_name, _PRIVATE, dir_fd=copy)
 
-            os.chmod(own, _PRIVATE, dir_fd=copy)  # a program may have locked it
+            os.chmod(entry_name, _PRIVATE, dir_fd=copy)  # a program may have locked it
 
-            with closing(open_beneath(copy, (own,), os.O_RDONLY | os.O_DIRECTORY)) as folder_copy:
+            with closing(open_beneath(copy, (entry_name,), os.O_RDONLY | os.O_DIRECTORY)) as folder_copy:
                 self._update_folder(folder, folder_copy, f"{name}/", update)
                 mode = stat.S_IMODE(os.fstat(folder).st_mode) | _PRIVATE
                 os.fchmod(folder_copy, mode)
@@ -222,7 +221,7 @@ class _TreeCopy:
                 _write_all(file, _translated(read_handle(replacement), self._names))
 
     def apply_changes(self, copy: int, original: int, names: _Names) -> list[str]:
-        """Change the open folder `original` as its copy was changed; the names of what was refused or failed."""
+        """Apply the changes of the copy to the open folder `original`; the names of refused or failed ones."""
         entries = dict(_walk(copy, "", _Progress()))
         files = {name: status for name, status in entries.items() if not stat.S_ISDIR(status.st_mode)}
         folders = {name: stat.S_IMODE(entries[name].st_mode) for name in entries.keys() - files.keys()}
@@ -257,11 +256,11 @@ class _TreeCopy:
         return sorted(name for name in refused if refused.isdisjoint(folders_above(name)))
 
     def translate(self, data: bytes) -> bytes:
-        """A text with the second of the names in the place of the first."""
+        """A text with the second of the names in place of the first."""
         return _translated(data, self._names)
 
     def add_link(self, copy: int, name: str, target: str) -> None:
-        """Put a link to something else into the copy; it is no change of it."""
+        """Create a link in the copy that does not count as a change."""
         _make_link(copy, name, target)
         self._states[name] = ((), _state(status_beneath(copy, name.split("/"))))
 
@@ -272,13 +271,13 @@ class _TreeCopy:
 
 @dataclass
 class _Progress:
-    """How much has been looked at, and until when that may go on."""
+    """Counts entries, and ends an update that has too many or takes too long."""
 
     deadline: float = field(default_factory=lambda: time.monotonic() + LONGEST_COPY_S)
     entries: int = 0
 
     def count(self, entries: int, prefix: str) -> None:
-        """Raises NotCopiedError: this is too much, or it takes too long."""
+        """Count the entries of a folder. Raises NotCopiedError."""
         self.entries += entries
         if self.entries > MOST_ENTRIES:
             raise NotCopiedError(f"there are more than {MOST_ENTRIES:,} files and folders")
@@ -290,7 +289,7 @@ class _Progress:
 
 @dataclass
 class _Update:
-    """One update: what it goes by, the files and links that it has copied, and the folders that are to be links."""
+    """The state of one update: the `files` and links that exist, and the folders that become links (`linked`)."""
 
     names: _Names
     links: str
@@ -298,16 +297,17 @@ class _Update:
     files: set[str] = field(default_factory=set)
     linked: list[str] = field(default_factory=list)
 
-    def is_link(self, own: str, name: str, folder: int) -> bool:
-        """Whether this folder is to be a link in the copy."""
+    def is_link(self, entry_name: str, name: str, folder: int) -> bool:
+        """Whether this folder becomes a link in the copy."""
         if self.links:
-            return own == self.links
-        return own == GIT_DIRECTORY or (name in self.names.protected and is_bare_repository(os.listdir(folder)))
+            return entry_name == self.links
+
+        return entry_name == GIT_DIRECTORY or (name in self.names.protected and is_bare_repository(os.listdir(folder)))
 
 
 @contextmanager
 def _collected(failed: set[str], name: str) -> Iterator[None]:
-    """Note the name where the system refuses; the other changes go on."""
+    """Add the name to `failed` on an error; only a full or broken disk ends the other changes."""
     try:
         yield
     except OSError as error:
@@ -318,7 +318,7 @@ def _collected(failed: set[str], name: str) -> Iterator[None]:
 
 
 def _walk(folder: int, prefix: str, progress: _Progress) -> Iterator[tuple[str, os.stat_result]]:
-    """The names and states of all folders, files and links below an open folder; each folder before what is in it."""
+    """Name and status of all folders, files and links below an open folder; each folder before its content."""
     names = os.listdir(folder)
     progress.count(len(names), prefix)
 
@@ -335,7 +335,7 @@ def _walk(folder: int, prefix: str, progress: _Progress) -> Iterator[tuple[str, 
 
 @contextmanager
 def _parent(root: int, name: str) -> Iterator[tuple[int, str]]:
-    """A handle of the folder in which the name is, and its last part."""
+    """A handle of the parent folder, and the last part of the name."""
     *parts, file_name = name.split("/")
     with closing(open_directory(root, parts)) as folder:
         yield folder, file_name
@@ -345,28 +345,28 @@ def _state(status: os.stat_result) -> State:
     return status.st_ino, status.st_mode, status.st_size, status.st_mtime_ns, status.st_ctime_ns
 
 
-def _state_at(folder: int, own: str) -> State | None:
+def _state_at(folder: int, entry_name: str) -> State | None:
     with suppress(FileNotFoundError):
-        return _state(os.stat(own, dir_fd=folder, follow_symlinks=False))
+        return _state(os.stat(entry_name, dir_fd=folder, follow_symlinks=False))
 
     return None
 
 
-def _is_folder(folder: int, own: str) -> bool:
+def _is_folder(folder: int, entry_name: str) -> bool:
     with suppress(FileNotFoundError):
-        return stat.S_ISDIR(os.stat(own, dir_fd=folder, follow_symlinks=False).st_mode)
+        return stat.S_ISDIR(os.stat(entry_name, dir_fd=folder, follow_symlinks=False).st_mode)
 
     return False
 
 
-def _remove(folder: int, own: str) -> None:
-    """Remove whatever is there."""
-    if _is_folder(folder, own):
-        remove_tree(f"/proc/self/fd/{folder}/{own}")
+def _remove(folder: int, entry_name: str) -> None:
+    """Remove a file, a link or a folder, if it exists."""
+    if _is_folder(folder, entry_name):
+        remove_tree(f"/proc/self/fd/{folder}/{entry_name}")
         return
 
     with suppress(FileNotFoundError):
-        os.unlink(own, dir_fd=folder)
+        os.unlink(entry_name, dir_fd=folder)
 
 
 def _make_link(root: int, name: str, target: str) -> None:
@@ -384,25 +384,25 @@ def _make_folder(root: int, name: str, mode: int) -> None:
             os.fchmod(handle, mode & PERMISSION_BITS)
 
 
-def _replace(source: int, target: int, own: str, names: tuple[bytes, bytes] | None) -> None:
-    """Copy a file or a link over the one in `target`, in one step; the pair `names` is translated backwards."""
-    mode = os.stat(own, dir_fd=source, follow_symlinks=False).st_mode
+def _replace(source: int, target: int, entry_name: str, names: tuple[bytes, bytes] | None) -> None:
+    """Replace a file or a link in `target` by that in `source`, in one step; `names` is translated backwards."""
+    mode = os.stat(entry_name, dir_fd=source, follow_symlinks=False).st_mode
     is_locked = stat.S_ISREG(mode) and not mode & stat.S_IRUSR
     if is_locked:
-        os.chmod(own, stat.S_IMODE(mode) | stat.S_IRUSR, dir_fd=source)
+        os.chmod(entry_name, stat.S_IMODE(mode) | stat.S_IRUSR, dir_fd=source)
 
     temporary = f".{secrets.token_hex(8)}{TEMPORARY_SUFFIX}"
     try:
-        _copy_entry(source, target, own, temporary, names and (names[1], names[0]))
+        _copy_entry(source, target, entry_name, temporary, names and (names[1], names[0]))
         if is_locked:
-            for name, folder in ((own, source), (temporary, target)):
-                os.chmod(name, stat.S_IMODE(mode) & PERMISSION_BITS, dir_fd=folder)
+            for file_name, folder in ((entry_name, source), (temporary, target)):
+                os.chmod(file_name, stat.S_IMODE(mode) & PERMISSION_BITS, dir_fd=folder)
 
-        with suppress(OSError):  # nothing is there, or it is somebody else's
-            status = os.stat(own, dir_fd=target, follow_symlinks=False)
+        with suppress(OSError):  # it does not exist, or belongs to another user
+            status = os.stat(entry_name, dir_fd=target, follow_symlinks=False)
             os.chown(temporary, status.st_uid, status.st_gid, dir_fd=target, follow_symlinks=False)
 
-        os.rename(temporary, own, src_dir_fd=target, dst_dir_fd=target)
+        os.rename(temporary, entry_name, src_dir_fd=target, dst_dir_fd=target)
     except BaseException:
         with suppress(OSError):
             os.unlink(temporary, dir_fd=target)
@@ -411,7 +411,7 @@ def _replace(source: int, target: int, own: str, names: tuple[bytes, bytes] | No
 
 
 def _copy_bytes(reader: int, writer: int) -> None:
-    """Copy a whole file; two kinds of file systems refuse to do it inside of the kernel."""
+    """Copy a file, inside of the kernel where the file systems allow that."""
     try:
         while os.copy_file_range(reader, writer, _CHUNK):
             pass
@@ -423,19 +423,19 @@ def _copy_bytes(reader: int, writer: int) -> None:
             _write_all(writer, data)
 
 
-def _copy_entry(source: int, target: int, own: str, new: str, names: tuple[bytes, bytes] | None) -> None:
-    """Copy the file or link `own` to the name `new` in `target`, where nothing is, with its mode and times.
+def _copy_entry(source: int, target: int, entry_name: str, new: str, names: tuple[bytes, bytes] | None) -> None:
+    """Copy a file or link to the new name `new` in `target`, with its mode and times.
 
     In a text, and in a link, the first of the `names` becomes the second.
     """
-    status = os.stat(own, dir_fd=source, follow_symlinks=False)
+    status = os.stat(entry_name, dir_fd=source, follow_symlinks=False)
     if stat.S_ISLNK(status.st_mode):
-        place = os.readlink(os.fsencode(own), dir_fd=source)
-        os.symlink(_translated(place, names), os.fsencode(new), dir_fd=target)
+        link_target = os.readlink(os.fsencode(entry_name), dir_fd=source)
+        os.symlink(_translated(link_target, names), os.fsencode(new), dir_fd=target)
         return
 
     with (
-        closing(open_beneath(source, (own,), os.O_RDONLY)) as reader,
+        closing(open_beneath(source, (entry_name,), os.O_RDONLY)) as reader,
         closing(os.open(new, _NEW_FILE, _PRIVATE, dir_fd=target)) as writer,
     ):
         if names is not None and status.st_size <= LARGEST_TEXT:
@@ -449,7 +449,7 @@ def _copy_entry(source: int, target: int, own: str, new: str, names: tuple[bytes
 
 
 def _translated(data: bytes, names: tuple[bytes, bytes] | None) -> bytes:
-    """A text with the second of the names in the place of the first; what is no text stays as it is."""
+    """A text with the second of the names in place of the first; binary data stays the same."""
     if names is None or b"\0" in data:
         return data
     return data.replace(*names)

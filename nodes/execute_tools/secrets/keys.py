@@ -1,8 +1,8 @@
-"""Which names stand for secrets, which of the literals under them look like one, and where they are in a text. Pure.
+"""Names of secrets, literals that look like secrets, and the search for literals under such names in a text. Pure.
 
-Texts are code, settings, headers and logs, and are looked through in linear time. Only single characters repeat
-possessively: Python before 3.11.5 is wrong about groups that do (gh-106052). A group that is found in a lookahead, as
-in `(?=(?P<value>...))(?P=value)`, gives nothing back either.
+Texts are code, settings, headers and logs; the search takes linear time. Only single characters repeat possessively:
+Python before 3.11.5 is wrong about groups that do (gh-106052). A group that is matched in a lookahead, as in
+`(?=(?P<value>...))(?P=value)`, is possessive, too.
 """
 
 import re
@@ -14,7 +14,7 @@ _NAME_PARTS = """
     access-key privatekey private_key private-key ingkey ing_key ing-key ionkey ion_key ion-key
 """
 SECRET_WORDS: Final = tuple(_NAME_PARTS.split())
-"""Lower-case words of which a secret's name holds one. Source: spec 4's key names, and those that mean the same."""
+"""Each secret's name has one of these words, in any case. Source: the key names of spec 4, and their synonyms."""
 
 _SECRET_KEY = re.compile(
     r"passw(?:or)?d|passphrase|passcode|secret|token|(?:api|access|private)_?-?key|authorization|bearer|credential"
@@ -22,19 +22,19 @@ _SECRET_KEY = re.compile(
     re.IGNORECASE,
 )
 _SECRET_STEM = re.compile(r"pass|secret|token|key|auth|bearer|credential|cookie", re.IGNORECASE)
-"""Stands in whatever the two patterns beside it find."""
+"""Matches in every name in which `_SECRET_KEY` matches."""
 _NO_SECRET = re.compile(
     r"secretar(?:y|ies|iat)"
     r"|(?:stop|eos|bos|pad|unk|sep|cls|mask|page|pagination|next|continuation|cursor|sync|skip)_?-?tokens?",
     re.IGNORECASE,
 )
-"""Words that only look alike, and tokens that are signs of a text or places in a list."""
+"""Similar words with another meaning, and tokens that are signs of a text or positions in a list."""
 _SHORT_KEY = re.compile(
     r"(?:^|[^A-Za-z]|(?-i:(?<=[a-z])(?=[A-Z]))|db|user|my|root|admin)(?:pass|pwd|psk|auth|creds)$"
     r"|(?:sign|encrypt)(?:ing|ion)_?-?key$|encrypted_?-?key$",
     re.IGNORECASE,
 )
-"""Last words of a name that stand for a secret, but for a folder, a kind or a count as well."""
+"""Last words of names of secrets, which folders, kinds or counts may have as well."""
 _NUMBERED_KEY = re.compile(r"pass(?:w|c|phrase|$)|pwd$|pin$|_secret$|api_?key$", re.IGNORECASE)
 _FOLDER = re.compile(r"(?:~|\.{1,2}|[A-Za-z]:)?/[\w.@-]+/|(?:~|\.{1,2}|[A-Za-z]:)[/\\]|/[\w.@-]+$")
 _MEASURE = re.compile(
@@ -42,9 +42,9 @@ _MEASURE = re.compile(
     r"|(?<!access_)(?<!refresh_)(?<!auth_)(?<!api_)(?<!bearer_)tokens(?![a-z])",
     re.IGNORECASE,
 )
-"""Words that speak of tokens as a measure of text."""
+"""Words for tokens as a measure of text."""
 
-_FILE_NAME = re.compile(r"/|\.[A-Za-z0-9]{1,4}$")  # keys that are paths, as in a map of files to hashes
+_FILE_NAME = re.compile(r"/|\.[A-Za-z0-9]{1,4}$")  # a key that is a path, as in a map of files to hashes
 _ABOUT_WORDS = """
     alg algorithm at attempts attribute backend checksum class column config configuration count date definition
     definitions description details digest dir directory encoder endpoint env error example examples exception
@@ -56,7 +56,7 @@ _ABOUT_WORDS = """
     suffix template text time timeout title ttl type uri url usage validator var variable version view
 """
 _ABOUT = frozenset(_ABOUT_WORDS.split())
-"""Last words of names that say something about a secret: where it is, how it is checked, how long it lives."""
+"""Last words of names of what describes a secret: its location, its check, its lifetime."""
 
 _NAME_WORDS = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+")
 
@@ -79,20 +79,20 @@ _PLACEHOLDER = re.compile(
     r"[\s\u2026]|\.\.\.|\*\*\*|(.)\1{5,}|://|^<.*>$|\$\{|\$\(|^\$(?:env:)?[A-Za-z_]\w*$|\{\{|\{[A-Za-z_]*\}|%\("
     r"|%[sdr]\b|^%\w+%$|\\[swdbWDSB]|\[redacted|@[\w-]+(?:\.[\w-]+)+$|^0x[0-9a-fA-F]+$|^\$?[A-Za-z]+=$|^\[.*\][+*]?$|[aA]-[zZ]"
 )
-"""What stands for a value, is text, or is a value of another sort: references, formats, URLs, addresses."""
+"""Matches placeholders, text, and values of other kinds: references, formats, URLs, addresses."""
 
 _SEPARATORS = re.compile(r"[#_\-.:/,@~]+")
 _NAME_LIKE = re.compile(r"#?[A-Za-z0-9_\-.:/,@~]+")
 _BRACKET = re.compile(r"[\[\](){}<>\\|]")
 _CAMEL = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])|\d+")
 _WORDY = re.compile(r"[A-Za-z]*\d?|[A-Za-z]{2,}\d{2}|[A-Za-z]+\d[A-Za-z]+|\d{1,10}")
-SHORTEST: Final = 8  # characters that a literal has at least, to be taken for a secret because of its name
-SHORTEST_NUMBER: Final = 6  # digits that a number has at least, to be taken for a password because of its name
-LONGEST: Final = 4096  # characters that a literal has at most; keys that are longer have a shape of their own
+SHORTEST: Final = 8  # characters of the shortest literal that its name makes a secret
+SHORTEST_NUMBER: Final = 6  # digits of the shortest number that its name makes a password
+LONGEST: Final = 4096  # characters of the longest literal; longer keys are recognized by their shape
 
 
 def is_secret_key(name: str) -> bool:
-    """Whether a value under this name is a secret, whatever it looks like."""
+    """Whether every value under this name is a secret."""
     if not _SECRET_STEM.search(name):
         return False
 
@@ -106,102 +106,113 @@ def names_a_literal(name: str) -> bool:
 
 
 def looks_secret_under(name: str, value: str) -> bool:
-    """Whether a literal under a name that `names_a_literal` is a secret; the shell's `PWD` is a folder."""
+    """Whether a literal is a secret under a name for which `names_a_literal` is true; `PWD` may be a folder."""
     return looks_secret(value) and not (_SHORT_KEY.search(name) and _FOLDER.match(value))
 
 
 def is_secret_number(name: str, value: float) -> bool:
-    """Whether a number under a name that `names_a_literal` is a secret: a password, and no count of tokens."""
+    """Whether a number is a password under a name for which `names_a_literal` is true, and no count of tokens."""
     return bool(_NUMBERED_KEY.search(name)) and SHORTEST_NUMBER <= len(str(value)) <= LONGEST
 
 
 def is_about(name: str) -> bool:
-    """Whether what stands under this name only says something about its neighbours or its owner."""
-    words = _NAME_WORDS.findall(name)
-    last = "".join(words[-1:]).lower()
-    secret_id = "".join(words[-2:]).lower() == "secretid"
+    """Whether values under this name only describe a secret."""
+    if name.startswith("$"):
+        return True
 
-    return name.startswith("$") or (last in _ABOUT and not secret_id)
+    words = [word.lower() for word in _NAME_WORDS.findall(name)]
+    return bool(words) and words[-1] in _ABOUT and words[-2:] != ["secret", "id"]
 
 
 def looks_secret(value: str) -> bool:
-    """Whether a literal under a secret name is a secret by its look.
+    """Whether a literal under a secret's name looks like a secret.
 
-    It has at least `SHORTEST` characters of mixed classes and no white space, and is no placeholder, no reference,
-    no path and no name: none whose parts are words.
+    It has at least `SHORTEST` characters of several classes and no white space. It is no placeholder, no reference, no
+    path, and no name made of words.
     """
     if not SHORTEST <= len(value) <= LONGEST or is_filler(value) or value[0] in "=:,;":
         return False
 
-    lower, upper, digits = (any(test(char) for char in value) for test in (str.islower, str.isupper, str.isdigit))
-    classes = lower + upper + digits + any(not char.isalnum() for char in value)
     if _NAME_LIKE.fullmatch(value):
         return not _is_name(value)
-    if _BRACKET.search(value):
-        return digits and classes == 4
 
-    return classes >= (2 if digits else 3)
+    classes = set(map(_character_class, value)) - {"other letter"}
+    has_digits = "digit" in classes
+    if _BRACKET.search(value):
+        return has_digits and len(classes) == 4
+
+    return len(classes) >= (2 if has_digits else 3)
+
+
+def _character_class(char: str) -> str:
+    if char.islower():
+        return "lower"
+    if char.isupper():
+        return "upper"
+    if char.isdigit():
+        return "digit"
+
+    return "other letter" if char.isalnum() else "sign"
 
 
 def is_plain(value: str) -> bool:
-    """Whether it is made of words that placeholders and test values are made of, digits and signs aside."""
-    pieces = [piece.lower() for piece in _CAMEL.findall(value) if not piece.isdigit()]
-    odd = [piece for piece in pieces if piece not in _PLAIN]
-    return len(odd) < len(pieces) and len("".join(odd)) <= 2
+    """Whether it consists of words of placeholders and test values, digits and signs aside."""
+    words = [piece.lower() for piece in _CAMEL.findall(value) if not piece.isdigit()]
+    unknown = [word for word in words if word not in _PLAIN]
+    return len(unknown) < len(words) and len("".join(unknown)) <= 2
 
 
 def is_filler(value: str) -> bool:
-    """Whether it stands for a value: a placeholder, a reference, or words that examples are made of."""
+    """Whether it is a placeholder, a reference, or made of words of examples."""
     return bool(_PLACEHOLDER.search(value)) or is_plain(value)
 
 
 def _is_name(value: str) -> bool:
-    """Whether each part of it is a word, as in identifiers, paths, attribute chains, versions and dates."""
+    """Whether all its parts are words, as in identifiers, paths, attribute chains, versions and dates."""
     parts = [part for part in _SEPARATORS.split(value) if part]
-    if len(parts) == 1 and sum(char.isdigit() for char in parts[0]) > 1 and not parts[0].isdigit():
+    if len(parts) == 1 and len(re.findall(r"\d", parts[0])) > 1 and not parts[0].isdigit():
         return False
 
-    return all(_is_word(part) for part in parts)
+    return all(map(_is_word, parts))
 
 
 def _is_word(part: str) -> bool:
     if not _WORDY.fullmatch(part):
         return False
 
-    pieces = _CAMEL.findall(part)
-    return len(part) < SHORTEST or len(part) >= 3 * len(pieces)
+    return len(part) < SHORTEST or len(part) >= 3 * len(_CAMEL.findall(part))
 
 
 Meaning = TypeVar("Meaning")
 Hints: TypeAlias = tuple[tuple[str, tuple[tuple[str, Meaning], ...]], ...]
-"""For each hint the words that hold it, each with what it means."""
+"""For each hint the words that contain it, each with its meaning."""
 
 
 def hinted(words: Iterable[tuple[str, Meaning]], hints: Iterable[str]) -> Hints[Meaning]:
-    """The words, each under the first hint that it holds, or under itself where it holds none of them."""
+    """The words, grouped by the first hint that they contain; a word without a hint is its own hint."""
     grouped: dict[str, list[tuple[str, Meaning]]] = {}
-    hint_names = tuple(hints)
+    all_hints = tuple(hints)
     for word, meaning in words:
-        hint = next((hint for hint in hint_names if hint in word), word)
-        grouped.setdefault(hint, []).append((word, meaning))
+        matching = [hint for hint in all_hints if hint in word]
+        grouped.setdefault((matching or [word])[0], []).append((word, meaning))
 
     return tuple((hint, tuple(group)) for hint, group in grouped.items())
 
 
 def meanings_in(hints: Hints[Meaning], text: str) -> Iterator[Meaning]:
-    """What the words mean that the text holds; one that several of them mean comes several times."""
+    """The meanings of the words that the text contains; a meaning of several words is repeated."""
     for group in [group for hint, group in hints if hint in text]:  # a list comprehension: no frame for each hint
         for word, meaning in group:
             if word in text:
                 yield meaning
 
 
-# --- Literals under secret names in a text
+# --- Literals under secrets' names in a text
 
 _LONGEST_PREFIX: Final = 60  # characters of a name before its secret word
-_LONG_VALUE: Final = 64  # characters of a value from which on no further names are looked for in it
-_BEFORE: Final = 96  # characters before a name in which a field is looked for that holds it
-_VALUE_BEFORE: Final = 320  # characters before a name in which the field with its value is looked for
+_LONG_VALUE: Final = 64  # characters of a value in which no further names are searched
+_BEFORE: Final = 96  # characters before a name in which the field with the name is searched
+_VALUE_BEFORE: Final = 320  # characters before a name in which the field with its value is searched
 _HINTED_WORDS: Final = hinted(((word, word) for word in SECRET_WORDS), ("key",))
 _NAME_CHARACTERS: Final = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_-")
 _REST = re.compile(r"[A-Za-z0-9_-]{0,60}+")
@@ -254,12 +265,12 @@ _FIELD_BEFORE = re.compile(
 
 
 def has_secret_word(folded: str) -> bool:
-    """Whether a lower-case text holds a word that a secret's name is made of."""
+    """Whether a lower-case text contains one of `SECRET_WORDS`."""
     return next(meanings_in(_HINTED_WORDS, folded), None) is not None
 
 
 def fold(text: str) -> str:
-    """The text in lower case, character by character, so that positions stay as they are."""
+    """The text in lower case, with all positions unchanged."""
     folded = text.lower()
     if len(folded) == len(text):
         return folded
@@ -268,7 +279,7 @@ def fold(text: str) -> str:
 
 
 def assignment_spans(text: str, folded: str) -> Iterator[tuple[int, int]]:
-    """Where the literals under secret names stand. `folded` is the same text in lower case."""
+    """The spans of literals under secrets' names. `folded` is the text in lower case."""
     for word in meanings_in(_HINTED_WORDS, folded):
         at = folded.find(word)
         while at >= 0:
@@ -280,80 +291,88 @@ def assignment_spans(text: str, folded: str) -> Iterator[tuple[int, int]]:
 
 
 def _assigned(text: str, at: int, end: int) -> tuple[int, tuple[int, int] | None]:
-    """Where to go on after the name with the word at `at`, and where the secret literal stands that is assigned to it.
+    """Where to continue after the name with the word at `at`, and the span of the secret that is assigned to it.
 
-    That is after the name, and after what was assigned where it is long: so each sign is looked at a few times only.
+    The search continues after the name, or after the assigned value if that is long, so that it takes linear time.
     """
     tail = _REST.match(text, end)
     end = tail.end() if tail else end
-    link = _LINK.match(text, end)
     start = _name_start(text, at)
     name = text[start:end]
-
     if not names_a_literal(name):
         return end, None
 
-    value_match = _value(text, start, link) if link else None
-    span = value_match.span("value") if value_match else None
+    link = _LINK.match(text, end)
+    span = _value(text, start, link) if link else None
     if span is None or link is None or link["comma"]:
         span = _field(text, start, end) or _compared(text, start) or span
 
     if span is None:
         return end, None
 
-    go_on = span[1] if span[1] - span[0] > _LONG_VALUE else end
-    return max(go_on, end), span if looks_secret_under(name, text[span[0] : span[1]]) else None
+    if span[1] - span[0] > _LONG_VALUE:
+        end = max(span[1], end)
+
+    if not looks_secret_under(name, text[span[0] : span[1]]):
+        return end, None
+
+    return end, span
 
 
-def _value(text: str, start: int, link: re.Match[str]) -> re.Match[str] | None:
-    """The literal behind a link, None where there is none or the link is none of an assignment."""
+def _value(text: str, start: int, link: re.Match[str]) -> tuple[int, int] | None:
+    """The span of the literal after a link; None without a literal, or if the link assigns nothing."""
     if link["comma"] and link["line"]:
         return None
 
     scheme = _SCHEME.match(text, link.end())
     at = scheme.end() if scheme else link.end()
-    quoted = _QUOTED.match(text, at)
+    value = _QUOTED.match(text, at)
 
-    if quoted is None and link["text"] is None:
-        quoted = (_IN_QUERY if text[start - 1 : start] in _QUERY_SIGNS else _BARE).match(text, at)
-        if quoted and link["line"]:  # a line below a name is its value, if it is no `name: value` or item of its own
-            value = quoted["value"]
-            if value[-1] == ":" or value[0] in "-#*" or not _LINE_END.match(text, quoted.end()):
-                return None
+    if value is None and link["text"] is None:
+        bare = _IN_QUERY if text[start - 1 : start] in _QUERY_SIGNS else _BARE
+        value = bare.match(text, at)
+        if value and link["line"] and not _is_value_line(text, value):
+            return None
 
-    if quoted and _is_link(text, start, link, quoted):
-        return quoted
+    if value and _is_link(text, start, link, value):
+        return value.span("value")
 
     return None
 
 
-def _compared(text: str, start: int) -> tuple[int, int] | None:
-    """Where the literal stands that is compared with the name, as in `"..." == password`."""
-    near = text[max(0, start - 3) : start].rstrip(" ")
-    compared = None
-    if near.endswith("="):
-        compared = _COMPARED.search(text, max(0, start - _VALUE_BEFORE), start)
+def _is_value_line(text: str, value: re.Match[str]) -> bool:
+    """Whether a line below a name is its value, and no `name: value` or list item of its own."""
+    literal = value["value"]
+    return literal[-1] != ":" and literal[0] not in "-#*" and _LINE_END.match(text, value.end()) is not None
 
+
+def _compared(text: str, start: int) -> tuple[int, int] | None:
+    """The span of the literal that is compared with the name, as in `"..." == password`."""
+    near = text[max(0, start - 3) : start].rstrip(" ")
+    if not near.endswith("="):
+        return None
+
+    compared = _COMPARED.search(text, max(0, start - _VALUE_BEFORE), start)
     return compared.span("value") if compared else None
 
 
 def _field(text: str, start: int, end: int) -> tuple[int, int] | None:
-    """Where the value stands in the other field of an object, one field of which holds the name."""
+    """The span of the value in another field of an object, of which one field holds the name."""
     if not _NAME_FIELD.search(text, max(0, start - _BEFORE), start):
         return None
 
-    if follows := _NEXT_FIELD.match(text, end):
-        value_match = _QUOTED.match(text, follows.end()) or _BARE.match(text, follows.end())
-        return value_match.span("value") if value_match else None
+    next_field = _NEXT_FIELD.match(text, end)
+    if next_field:
+        value = _QUOTED.match(text, next_field.end()) or _BARE.match(text, next_field.end())
+        return value.span("value") if value else None
 
-    if (before := _FIELD_BEFORE.search(text, max(0, start - _VALUE_BEFORE), start)) is None:
+    field_before = _FIELD_BEFORE.search(text, max(0, start - _VALUE_BEFORE), start)
+    if field_before is None:
         return None
 
-    value_match = _QUOTED.match(text, before.start("field")) or _BARE.match(
-        text, before.start("field"), before.end("field")
-    )
-
-    return value_match.span("value") if value_match else None
+    value_start, value_end = field_before.span("field")
+    value = _QUOTED.match(text, value_start) or _BARE.match(text, value_start, value_end)
+    return value.span("value") if value else None
 
 
 def _name_start(text: str, at: int) -> int:
@@ -365,14 +384,19 @@ def _name_start(text: str, at: int) -> int:
     return start + 1 if escaped else start
 
 
-def _is_link(text: str, start: int, link: re.Match[str], found: re.Match[str]) -> bool:
+def _is_link(text: str, start: int, link: re.Match[str], value: re.Match[str]) -> bool:
+    """Whether the link assigns the value to the name."""
+    is_quoted = value.re is _QUOTED
     if link["comma"] is not None:
         return link["close"] is not None
     if link["element"] is not None:
-        return text[start - 1 : start] == "<" and _CLOSED.match(text, found.end()) is not None
+        return text[start - 1 : start] == "<" and _CLOSED.match(text, value.end()) is not None
 
     if link["option"] is not None:
-        is_quoted = found.re is _QUOTED and found["quote"] != "`" and link["close"] is None
-        return text[start : start + 2] == "--" or (is_quoted and is_secret_key(text[start : link.start()]))
+        if text[start : start + 2] == "--":
+            return True
 
-    return found.re is _QUOTED or not _ATTRIBUTES.fullmatch(found["value"])
+        is_string = is_quoted and value["quote"] != "`" and link["close"] is None
+        return is_string and is_secret_key(text[start : link.start()])
+
+    return is_quoted or not _ATTRIBUTES.fullmatch(value["value"])

@@ -1,117 +1,44 @@
-"""What secrets look like: private keys in blocks of text, keys with a prefix, logins in URLs and commands. Pure.
+"""The search for secrets that are recognized by their shape. Pure."""
 
-Only single characters repeat possessively: Python before 3.11.5 is wrong about groups that do (gh-106052).
-"""
-
-import base64
 import re
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from functools import cached_property
+import string
+from collections.abc import Iterable, Iterator
 from typing import Final
 
-from mendgraph.nodes.execute_tools.secrets.keys import hinted, is_filler, is_plain, looks_secret, meanings_in
+from mendgraph.nodes.execute_tools.secrets.key_blocks import key_block_spans
+from mendgraph.nodes.execute_tools.secrets.keys import hinted, meanings_in
+from mendgraph.nodes.execute_tools.secrets.shape_table import COMMAND_SHAPES, SHAPES, URL_LOGIN, Shape, is_url_login
 
-GAP: Final = 160
-"""Characters between a block's first line and its key: room for headers such as DEK-Info, comments and versions."""
-
-_HEADER = re.compile(r"-----BEGIN (?:[A-Z0-9]{2,20} ){0,4}PRIVATE KEY(?: BLOCK)?-----")
-_OPEN_HEADER = re.compile(r"(?<![A-Z-])(?:-{1,5}|-----B[A-Z0-9 ]{0,70}-{0,5})\Z")
-_BETWEEN = r"(?:(?!-----)[^\[\]{}])"
-_STARTS = r"(?<![A-Za-z0-9+/_])"
-_SIGN = r"(?:[A-Za-z0-9+/=]|\\/)"
-_REST = r"[A-Za-z0-9+/=]*+(?:\\/[A-Za-z0-9+/=]*+)*(?![_(]|\\/)"
-"""All signs of a line of key: it gives none of them back, since one that is followed by an escaped `/` is refused."""
-_SPACE = r"(?:\s++|\\++[nr])"
-_FOOTER = re.compile(_BETWEEN + r"{0,160}?-----END (?:[A-Z0-9]{2,20} ){0,4}PRIVATE KEY(?: BLOCK)?-----")
-_FIRST = re.compile(rf"{_BETWEEN}{{0,160}}?{_STARTS}(?={_SIGN}{{40}}){_REST}")
-_NEXT = re.compile(rf"{_BETWEEN}{{0,40}}?{_STARTS}(?={_SIGN}{{16}}){_REST}")
-_LAST = re.compile(r"(?:\s|\\++[nr]){1,40}[A-Za-z0-9+/=]{0,40}+\s{0,3}+\Z")
-_ONLY_KEY = re.compile(rf"{_SPACE}*[A-Za-z0-9+/=](?:[A-Za-z0-9+/=\s]++|\\++[nr])*")
-_CUT = re.compile(_SPACE + r"""+(?:[A-Za-z0-9+/=]++\s*+\Z|[A-Za-z0-9+/=]{8,}+(?=\\*+["'`]))""")
+SHORTEST_TOKEN: Final = 15
+"""Characters of the shortest key that is recognized by its prefix."""
+_TOKEN_SIGNS: Final = (string.ascii_letters + string.digits + "_-.+/=~:").encode()
+_TOKEN_BYTES: Final = bytes(byte if byte in _TOKEN_SIGNS else ord(" ") for byte in range(256))
+"""A table for `bytes.translate`: a space for each byte that no key has."""
 
 
-def key_block_spans(text: str) -> Iterator[tuple[int, int]]:
-    """Where the blocks stand. A block without its last line ends with the last line that looks like a key's."""
-    at = 0
-    while (header := _HEADER.search(text, at)) is not None:
-        end, _ = _block_end(text, header.end())
-        if end is not None:
-            yield header.start(), end
-
-        at = end if end is not None else header.end()
+def _words_of(shapes: Iterable[Shape]) -> Iterator[tuple[str, Shape]]:
+    for shape in shapes:
+        for word in shape.words:
+            yield word, shape
 
 
-def open_block(text: str) -> int | None:
-    """Where a block, or its first line, begins that what follows this text may still be a part of."""
-    start = text.rfind("-----BEGIN ")
-    header = _HEADER.match(text, start) if start >= 0 else None
-
-    if header is not None:
-        end, closed = _block_end(text, header.end())
-        if not closed and len(text) - (end or header.end()) < GAP:
-            return start
-
-    cut = _OPEN_HEADER.search(text, max(0, len(text) - 90))
-    return cut.start() if cut else None
-
-
-def _block_end(text: str, start: int) -> tuple[int | None, bool]:
-    """Where the block whose first line ends at `start` ends, None where no key follows; and whether it is whole."""
-    first = _FIRST.match(text, start)
-    if first is None:  # less than a line of key: it ends with its last line, or is cut off by the end of the text
-        if (footer := _FOOTER.match(text, start)) is None:
-            cut = _CUT.match(text, start)
-            return (cut.end() if cut else None), False
-
-        body = text[start : text.rindex("-----END", start, footer.end())]
-        return (footer.end() if _ONLY_KEY.fullmatch(body) else None), True
-
-    end = first.end()
-    while (first := _NEXT.match(text, end)) is not None:
-        end = first.end()
-
-    if (footer := _FOOTER.match(text, end)) is not None:
-        return footer.end(), True
-
-    last = _LAST.match(text, end)
-    return (last.end() if last else end), False
-
-
-SHORTEST_TOKEN: Final = 15  # characters of the shortest key that a prefix tells
-_TOKEN_BYTES: Final = bytes(
-    byte if chr(byte).isascii() and (chr(byte).isalnum() or chr(byte) in "_-.+/=~:") else 32 for byte in range(256)
+_LOOSE_WORDS: Final = hinted(
+    _words_of(shape for shape in SHAPES if shape.loose and shape not in COMMAND_SHAPES),
+    ("password", "pwd", "auth", "key=", "sig", "-credential=", "security-token=", "$", "{s"),
 )
-
-
-@dataclass(frozen=True, eq=False)
-class Shape:
-    """What a kind of secret looks like. The group `secret` of its expression is what is taken out.
-
-    A text holds at least one of `words` where it holds such a secret. `loose`: the secret may be no token of
-    `SHORTEST_TOKEN` characters, and the words are looked for in the text in lower case; `folded`: so is the secret.
-    `accepts` has the last word on what was found.
-    """
-
-    words: tuple[str, ...]
-    expression: str
-    accepts: Callable[[str], bool]
-    folded: bool = False
-    loose: bool = False
-
-    @cached_property
-    def pattern(self) -> re.Pattern[str]:
-        """Compiled when a text holds one of the words: 250 of them take longer than the rest of a start."""
-        return re.compile(self.expression)
+_COMMAND_WORDS: Final = hinted(_words_of(COMMAND_SHAPES), ("mysql", "mongo", "ldap"))
+_TOKEN_WORDS: Final = hinted(_words_of(shape for shape in SHAPES if not shape.loose), ("_", ".", "-"))
+_OPTION: Final = re.compile(r"""[ \t"'`]-[a-zA-Z-]""")
 
 
 def shape_spans(text: str, folded: str) -> Iterator[tuple[int, int]]:
-    """Where secrets with a known shape stand. `folded` is the same text in lower case."""
+    """The spans of secrets with a known shape. `folded` is the text in lower case."""
     shapes = dict.fromkeys(meanings_in(_LOOSE_WORDS, folded))
     if _OPTION.search(text):
         shapes.update(dict.fromkeys(meanings_in(_COMMAND_WORDS, folded)))
 
-    if tokens := _long_tokens(text):
+    tokens = _long_tokens(text)
+    if tokens:
         shapes.update(dict.fromkeys(meanings_in(_TOKEN_WORDS, tokens)))
 
     for shape in shapes:
@@ -130,362 +57,14 @@ def url_password(value: str) -> str:
     if "://" not in value:
         return ""
 
-    login = _URL_LOGIN.pattern.search(value)
-    if login and _is_url_login(login["secret"]):
+    login = URL_LOGIN.pattern.search(value)
+    if login and is_url_login(login["secret"]):
         return login["secret"].partition(":")[2]
 
     return ""
 
 
 def _long_tokens(text: str) -> str:
-    """The words that are long enough for a key: a small part of ordinary text, in which prefixes are soon found."""
+    """The words that are long enough for a key: a small part of ordinary text, so that the search is fast."""
     words = text.encode("utf-8", "surrogatepass").translate(_TOKEN_BYTES).split()
     return b" ".join([word for word in words if len(word) >= SHORTEST_TOKEN]).decode("ascii")
-
-
-def _is_key(found: str) -> bool:
-    """Not `xxxxxxxx`, `your_key_here` or what AWS's documents show, whatever its prefix."""
-    is_example = len(set(found[-16:])) <= 3 or found.endswith("EXAMPLE") or "..." in found
-    return not is_example and not is_plain(re.sub(r"^\w{1,10}?[-_.]", "", found))
-
-
-def _is_random_key(found: str) -> bool:
-    """For prefixes that names have as well: some part has letters and digits."""
-    parts = re.split(r"[-_]", found)[1:]
-    mixed = [part for part in parts if any(char.isdigit() for char in part) and any(char.isalpha() for char in part)]
-    return _is_key(found) and any(len(part) >= 10 for part in mixed)
-
-
-def _is_login(found: str) -> bool:
-    try:
-        text = base64.b64decode(found.rstrip("=") + "=" * (-len(found.rstrip("=")) % 4), altchars=b"-_").decode()
-    except ValueError:
-        return False
-
-    return text.isprintable() and ":" in text
-
-
-def _is_url_login(found: str) -> bool:
-    """`user:password`, where neither is an example's; or a long key in the place of the user."""
-    user, colon, password = found.partition(":")
-    if not colon:
-        return len(user) >= 30 and looks_secret(user)
-
-    return len(password) >= 4 and password != user and not is_filler(password)
-
-
-def _is_mixed(found: str) -> bool:
-    """For what may be an attribute as well: letters of both cases and digits, as chance throws them."""
-    return _is_key(found) and looks_secret(found[2:]) and bool(re.search(r"[0-9][a-z]|[A-Z][0-9]", found[2:]))
-
-
-def _is_signature(found: str) -> bool:
-    return _is_key(found) and len(found) >= 20 and sum(map(str.isdigit, found)) >= 2
-
-
-def _is_hash(found: str) -> bool:
-    """Whether behind the salt there is something random."""
-    return len(set(found[-22:])) > 8 and any(map(str.isdigit, found[-43:]))
-
-
-def _is_bot(found: str) -> bool:
-    """Whether it begins with the number of a Discord user in base64."""
-    first = found.partition(".")[0]
-    try:
-        return base64.b64decode(first + "=" * (-len(first) % 4), altchars=b"-_").isdigit()
-    except ValueError:
-        return False
-
-
-def _is_setting(found: str) -> bool:
-    """A value that is no example's and no name."""
-    return not is_filler(found) and any(not (char.isalpha() or char in "._-") for char in found)
-
-
-def _starts(passed: str = "", signs: str = "A-Za-z0-9_-") -> str:
-    """A word of these signs starts here, before what was `passed`: also after an escape or a terminal's colour."""
-    escapes = (r"\\[nrtbfv]", r"\\u00[0-9a-fA-F]{2}", r"\\x[0-9a-fA-F]{2}", r"%[0-9a-fA-F]{2}")
-    colours = (r"\[m", r"[\[;][0-9]m", r"[\[;][0-9]{2}m")
-    return rf"(?:(?<![{signs}]{passed})" + "".join(f"|(?<={escape}{passed})" for escape in escapes + colours) + ")"
-
-
-def _key(prefix: str, rest: str, accepts: Callable[[str], bool] = _is_key) -> Shape:
-    """A key with this prefix, where a word starts: also after an escape, and after a terminal's colour."""
-    start = re.escape(prefix)
-    return Shape((prefix,), rf"(?P<secret>{start}{_starts(start)}{rest})", accepts)
-
-
-def _folded(words: str, expression: str, accepts: Callable[[str], bool]) -> Shape:
-    return Shape(tuple(words.split()), expression, accepts, folded=True, loose=True)
-
-
-def _is_password(found: str) -> bool:
-    return not found.startswith(("$", "-", "<", "/")) and (_is_setting(found) or looks_secret(found))
-
-
-def _is_command_login(found: str) -> bool:
-    """`user:password`, or a key in the place of the user."""
-    user, _, password = found.partition(":")
-    if not password:
-        return looks_secret(user)
-
-    return len(password) >= 4 and password != user and not (user + password).isdigit() and _is_password(password)
-
-
-def _command(program: str, options: str, before: str, secret: str) -> Shape:
-    """The password behind one of these options of a program, on its line or in a list of its arguments."""
-    accepts = _is_command_login if ":" in secret else _is_password
-    arguments = r"""(?:[^\n|;&"']|"[^"\n]{0,200}"|'[^'\n]{0,200}'|\\\r?\n){0,100}?"""
-    started = ""
-
-    if program == "login":
-        started = "".join(f"|(?<={login} {program})" for login in _LOGGING_IN.split())
-
-    if started:
-        start = f"(?:{started[1:]})"
-    else:
-        start = rf"(?<![\w.-]{re.escape(program)})"
-
-    option = rf"""(?<=[\s"'`])(?:{options}){before}"""
-    expression = rf"""{re.escape(program)}{start}(?=[\s"']){arguments}{option}(?P<secret>{secret})"""
-
-    if len(program) > 5 or program == "curl":
-        word = program
-    else:
-        word = f"{program} "
-
-    return Shape((word,), expression, accepts, loose=True)
-
-
-_LOGGING_IN: Final = "docker podman nerdctl buildah skopeo registry oras az oc cf"
-"""What stands before the command `login` where that takes a password."""
-
-_BEHIND: Final = r"""[\s\\"'`,=]{1,6}+"""
-_SAID: Final = r"""[^\s"'`,;|&<>(){}\[\]\\]"""
-_LOGIN: Final = rf"[^:{_SAID[2:]}{{1,64}}+:{_SAID}{{0,200}}+"
-
-_COMMANDS: Final[tuple[tuple[str, str, str, str], ...]] = (
-    ("curl", "-u|-U|--user|--proxy-user", r"""[\s\\"'`,=]{0,6}+""", _LOGIN),
-    ("http https", "-a|--auth", _BEHIND, _LOGIN),
-    ("mysql mysqldump mysqladmin mysqlimport mariadb mariadb-dump 7z 7za", "-p", r"""["'`]?+""", _SAID + "{4,200}+"),
-    ("mongo mongosh mongodump mongorestore mongoexport mongoimport sshpass login", "-p", _BEHIND, _SAID + "{4,200}+"),
-    ("redis-cli", "-a|--pass", _BEHIND, _SAID + "{4,200}+"),
-    ("ldapsearch ldapmodify ldapadd ldapwhoami", "-w", _BEHIND, _SAID + "{4,200}+"),
-    ("smbclient", "-U", _BEHIND + r"[^\s%]{1,64}+%", _SAID + "{4,200}+"),
-    ("sqlcmd bcp unzip zip", "-P", _BEHIND, _SAID + "{4,200}+"),
-    ("openssl", "-passin|-passout|-pass", _BEHIND + "pass:", _SAID + "{4,200}+"),
-    ("keytool jarsigner", "-storepass|-keypass", _BEHIND, _SAID + "{4,200}+"),
-)
-"""Programs, and the options behind which their passwords stand. Source: the manual page of each."""
-
-_T = "[A-Za-z0-9_-]"
-_N = "[A-Za-z0-9]"
-_END = "(?![A-Za-z0-9])"
-_WORD = _starts(signs="A-Za-z0-9")
-_NUMBER = _starts(signs="0-9")
-_AZURE = _starts(signs=r"\w~.-")
-_VAULT = _starts(passed=r"s\.", signs=r"\w~.-")
-_BOT = _starts("..", r"\w.-")
-_MAILCHIMP = "[0-9a-f]{32}-us"
-
-_PREFIXED: Final[tuple[tuple[str, str], ...]] = (
-    ("ghp_ gho_ ghu_ ghs_ ghr_", _N + "{20,}+"),  # GitHub
-    ("github_pat_", "[A-Za-z0-9_]{20,}+"),
-    ("glpat- gldt- glptt- glrt- glft- glsoat- glagent- gloas- glcbt- glimt- glffct-", "[A-Za-z0-9_.-]{16,}+"),  # GitLab
-    ("GR1348941", _T + "{16,}+"),
-    ("npm_", _N + "{30,}+"),
-    ("pypi-AgE AIza 1//0", _T + "{30,}+"),  # PyPI, Google
-    ("rubygems_", "[0-9a-f]{40,}+"),
-    ("dckr_pat_ dckr_oat_ GOCSPX- sb_secret_", _T + "{20,}+"),  # Docker, Google, Supabase
-    ("AKIA ASIA ABIA ACCA", r"(?=[A-Z]{0,15}[0-9])[A-Z0-9]{16}" + _END),  # AWS
-    ("ABSK ops_eyJ fm1a_ fm1r_ fm2_", "[A-Za-z0-9+/]{100,}+=*"),  # AWS Bedrock, 1Password, Fly.io
-    ("AQ. xkeysib-", _T + "{40,}+"),  # Google, Brevo
-    ("ya29.", "[A-Za-z0-9_.-]{20,}+"),
-    ("LTAI", _N + "{16,}+"),  # Alibaba
-    ("AKID p8e-", _N + "{32}" + _END),  # Tencent, Adobe
-    ("xoxa- xoxb- xoxe- xoxo- xoxp- xoxr- xoxs- xoxe.xoxb- xoxe.xoxp-", r"(?=[A-Za-z-]*+[0-9])[A-Za-z0-9-]{10,}+"),
-    ("xapp-", "[A-Za-z0-9-]{20,}+"),  # Slack
-    ("sk_live_ sk_test_ sk_prod_ rk_live_ rk_test_ rk_prod_", r"(?=[A-Za-z]*+[0-9])[A-Za-z0-9]{10,}+"),  # Stripe
-    ("whsec_", "[A-Za-z0-9+/]{24,}+=*"),
-    ("SK", "[0-9a-fA-F]{32}" + _END),  # Twilio
-    ("SG.", rf"(?:{_T}{{16,}}+\.{_T}{{16,}}+|[A-Za-z0-9_.=-]{{66}})"),  # SendGrid
-    ("key-", "[0-9a-f]{32}" + _END),  # Mailgun
-    ("dop_v1_ doo_v1_ dor_v1_ shpat_ shpca_ shppa_ shpss_", "[0-9a-fA-F]{32,}+"),  # DigitalOcean, Shopify
-    ("sq0atp- sq0csp-", _T + "{22,}+"),  # Square
-    ("hvs. hvb. hvr. tvly-", _T + "{24,}+"),  # Vault, Tavily
-    ("dapi", r"(?=[a-f]{0,31}[0-9])[0-9a-f]{32}" + _END),  # Databricks
-    ("dp.pt. dp.st. dp.ct. dp.sa. dp.scim. dp.audit.", "[A-Za-z0-9._-]{40,}+"),  # Doppler
-    ("dt0c01.", "[A-Za-z0-9]{24}[.][A-Za-z0-9]{64}"),  # Dynatrace
-    ("glsa_ sgp_", "[A-Za-z0-9_]{40,}+"),  # Grafana, Sourcegraph
-    ("glc_", "[A-Za-z0-9+/]{32,}+=*"),
-    ("NRAK-", "[A-Z0-9]{27}"),  # New Relic
-    ("PMAK-", "[0-9a-f-]{50,}+"),  # Postman
-    ("pul-", "[0-9a-f]{40}" + _END),  # Pulumi
-    ("ATATT3 ATCTT3", "[A-Za-z0-9_=-]{50,}+"),  # Atlassian
-    ("lin_api_ xai-", _N + "{32,}+"),  # Linear, xAI
-    ("ntn_ gsk_ pplx-", _N + "{40,}+"),  # Notion, Groq, Perplexity
-    ("figd_", _T + "{32,}+"),  # Figma
-    ("nfp_ pnu_", _N + "{36,}+"),  # Netlify, Prefect
-    ("pscale_tkn_ pscale_pw_ pscale_oauth_", "[A-Za-z0-9_.=-]{32,}+"),  # PlanetScale
-    ("sbp_", "[0-9a-f]{40}"),  # Supabase
-    ("sntrys_ sntryu_", "[A-Za-z0-9+/_=-]{40,}+"),  # Sentry
-    ("AGE-SECRET-KEY-1", "[A-Z0-9]{50,}+"),
-    ("nvapi-", _T + "{50,}+"),  # NVIDIA
-    ("r8_", _N + "{37}"),  # Replicate
-    ("pcsk_", "[A-Za-z0-9_]{50,}+"),  # Pinecone
-    ("lsv2_pt_ lsv2_sk_", "[0-9a-f]{32}_[0-9a-f]{10}"),  # LangSmith
-    # an OpenSSH key without its first line, and AWS Bedrock for a short time
-    ("b3BlbnNzaC1rZXktdjE bedrock-api-key-", "[A-Za-z0-9+/]{20,}+=*"),
-    *((f"LS0tLS1CRUdJTi{kind}", "[A-Za-z0-9+/]{40,}+=*") for kind in ("BQUklW", "BSU0Eg", "BFQyBQ", "BPUEVOU1NI")),
-    ("A3-", "[A-Z0-9]{6}-(?:[A-Z0-9]{11}|[A-Z0-9]{6}-[A-Z0-9]{5})-[A-Z0-9]{5}-[A-Z0-9]{5}-[A-Z0-9]{5}"),  # 1Password
-    ("pat", _N + r"{14}\.[0-9a-f]{64}" + _END),  # Airtable
-    ("pat. sat.", rf"{_T}{{22}}\.{_N}{{24}}\.{_N}{{20}}" + _END),  # Harness
-    ("AKCp", _N + "{69}"),  # Artifactory
-    ("cmVmd", _N + "{59}"),
-    ("sc_ ext_ scauth_ authress_", r"[a-z0-9]{5,30}\.[a-z0-9]{4,6}\.acc[_-][a-z0-9-]{10,32}\.[a-z0-9+/_=-]{30,}+"),
-    ("A3T", r"(?=[A-Z]{0,16}[0-9])[A-Z0-9]{17}" + _END),  # AWS
-    ("4b1d", _N + "{38}" + _END),  # ClickHouse
-    ("CLOJARS_", _N + "{60}"),
-    ("v1.0-", "[0-9a-f]{24}-[0-9a-f]{146}"),  # Cloudflare
-    ("duffel_live_ duffel_test_", "[A-Za-z0-9_=-]{43}"),
-    ("EZAK EZTK", _N + "{54}" + _END),  # EasyPost
-    ("EAAM EAAC", _N + "{100,}+"),  # Facebook
-    ("EAAA", _T + "{56,60}" + _END),  # Square
-    ("FLWSECK_TEST- FLWSECK-", "[0-9a-h]{12,}+"),  # Flutterwave
-    ("fo1_", _T + "{43}"),  # Fly.io
-    ("fio-u-", "[A-Za-z0-9_=-]{64}"),  # Frame.io
-    ("eyJrIjoi", _N + "{70,}+=*"),  # Grafana
-    ("HRKU-AA", _T + "{58}"),  # Heroku
-    ("api_org_", "[A-Za-z]{34}" + _END),  # Hugging Face
-    ("ico-", _N + "{32}(?![A-Za-z0-9.])"),  # Infracost
-    ("s-s4t2ud- s-s4t2af-", "[0-9a-f]{64}"),  # 42
-    ("ZXlK", "[A-Za-z0-9+/_-]{60,}+=*"),  # a JSON web token in base64
-    ("API-", r"(?=[A-Z]{0,25}[0-9])[A-Z0-9]{26}" + _END),  # Octopus Deploy
-    ("rdme_", "[a-z0-9]{70}"),  # ReadMe
-    ("tk-us-", _T + "{48}"),  # Scalingo
-    ("sm_aat_ sm_pat_ sm_sat_", _N + "{16}" + _END),  # SettleMint
-    ("shippo_live_ shippo_test_", "[0-9a-fA-F]{40}"),
-    ("NRJS-", "[0-9a-f]{19}" + _END),  # New Relic
-    ("NRII-", _T + "{32}" + _END),
-    ("eyJ", rf"{_T}{{8,}}+\.(?:eyJ{_T}{{8,}}+(?:\.{_T}*+)?|{_T}{{8,}}+\.{_T}{{8,}}+(?:\.{_T}++)*)"),  # JSON web tokens
-)
-"""Prefixes, and what follows them."""
-
-_URL_LOGIN: Final = Shape(
-    ("://",),
-    r"""://(?P<secret>[^\s/?#"'`<>\\(){}|^\[\]\u2e80-\U0010ffff]{3,512})@""",
-    _is_url_login,
-    loose=True,
-)
-
-_COMMAND_SHAPES: Final = tuple(_command(program, *how) for programs, *how in _COMMANDS for program in programs.split())
-
-SHAPES: Final = (
-    *_COMMAND_SHAPES,
-    *(_key(prefix, tail) for prefixes, tail in _PREFIXED for prefix in prefixes.split()),
-    _key("sk-", _T + "{16,}+", _is_random_key),  # OpenAI, Anthropic, DeepSeek, OpenRouter
-    _key("hf_", rf"(?:{_N}{{30,40}}+(?![A-Za-z0-9_])|(?=[A-Za-z]*+[0-9]){_N}{{20,}}+)"),  # Hugging Face
-    _URL_LOGIN,
-    Shape(("Q~",), rf"(?P<secret>{_AZURE}[\w~.]{{3}}[0-9]Q~[\w~.-]{{31,34}}(?![\w~.-]))", _is_key),  # Azure
-    Shape(("JQQJ99",), rf"(?P<secret>{_WORD}{_N}{{52}}JQQJ99{_N}{{20,40}})", _is_key),  # Azure
-    Shape((":AA",), rf"(?P<secret>{_NUMBER}[0-9]{{8,10}}:AA{_T}{{30,}}+)", _is_key),  # Telegram
-    Shape(("-us",), rf"(?P<secret>(?={_MAILCHIMP}){_WORD}{_MAILCHIMP}[0-9]{{1,2}}){_END}", _is_key),
-    Shape((".atlasv1.",), rf"(?P<secret>{_WORD}{_N}{{14}}\.atlasv1\.[\w=-]{{40,}}+)", _is_key),  # Terraform
-    Shape(("_mmk",), rf"(?P<secret>{_WORD}{_N}{{6}}_{_N}{{29}}_mmk){_END}", _is_key),  # MaxMind
-    Shape(("sha256~",), rf"(?P<secret>{_WORD}sha256~{_T}{{43}}){_END}", _is_key),  # OpenShift
-    Shape(("s.",), rf"(?P<secret>s\.{_VAULT}{_N}{{24}}(?![\w.(]))", _is_mixed),  # Vault
-    Shape(
-        ("hooks.slack.com/", "/api/webhooks/"),
-        r"(?:hooks\.slack\.com/[a-z]{8,9}|/api/webhooks/[0-9]{10,20})/(?P<secret>[A-Za-z0-9+/_-]{20,}+)",
-        _is_key,
-    ),
-    _folded("accountkey= sharedaccesskey=", r"(?:accountkey|sharedaccesskey)=(?P<secret>[a-z0-9+/]{20,}+=*+)", _is_key),
-    _folded(
-        "sig= signature= -credential= security-token= ?key= &key=",
-        r"(?<=[?&;])(?:sig|signature|key|x-(?:amz|goog)-(?:signature|credential|security-token))="
-        r"(?P<secret>[a-z0-9%+/_~.@-]{20,}+=*+)",
-        _is_signature,
-    ),
-    _folded(
-        "$1$ $5$ $6$ $7$ $y$ $gy$ $2a$ $2b$ $2x$ $2y$ $apr1$ $argon2 $scrypt$ $pbkdf2 $p$ $h$ $bcrypt- pbkdf2_sha",
-        r"(?P<secret>\$(?:[1567]|g?y|2[abxy]|apr1|argon2(?:id|i|d)|scrypt|pbkdf2(?:-sha[0-9]{1,3})?|bcrypt-sha256)"
-        r"\$[a-z0-9./$=,+-]{22,}+|\$[ph]\$[a-z0-9./]{31}(?![a-z0-9./])"
-        r"|pbkdf2_sha(?:1|256|512)\$[0-9]{1,9}\$[a-z0-9./$=+]{22,}+)",
-        _is_hash,
-    ),
-    _folded("{sha {ssha {smd5", r"(?P<secret>\{(?:s?sha(?:256|512)?|smd5)\}[a-z0-9./$+]{20,}+=*+)", _is_hash),
-    _folded("_gitlab_session=", r"_gitlab_session=(?P<secret>[0-9a-z]{32})", _is_key),
-    _folded(
-        "requirepass masterauth", r"(?:requirepass|masterauth)[ \t]{1,4}+(?P<secret>[^\s\"']{4,128}+)", _is_setting
-    ),
-    _folded("identified", r"identified by (?:password )?'(?P<secret>[^\s']{4,128}+)'", _is_setting),
-    _folded(
-        "chpasswd password-stdin",
-        r"""echo[ \t]{1,4}+(?:-n[ \t]{1,4}+)?["']?(?P<secret>[^\s"'|]{6,200}+)["']?[ \t]{0,4}+\|[^\n|;]{0,80}?"""
-        r"(?:chpasswd|-stdin)",
-        _is_setting,
-    ),
-    _folded(
-        "jdbc:oracle:",
-        r"jdbc:oracle:[a-z]{2,6}:(?P<secret>[^\s/@]{1,64}+/[^\s@\"']{4,128}+)@",
-        lambda value: _is_setting(value.partition("/")[2]),
-    ),
-    Shape(
-        (".",),
-        rf"(?P<secret>[MNO][DTjz]{_BOT}{_T}{{22,26}}\.{_T}{{6}}\.{_T}{{27,45}})(?![A-Za-z0-9_.-])",
-        _is_bot,
-    ),  # Discord
-    _folded(
-        ".webhook.office.com/",
-        r"\.webhook\.office\.com/webhookb2/(?P<secret>[0-9a-z-]{36}@[0-9a-z-]{36}/incomingwebhook/[0-9a-z/_-]{32,160}+)",
-        _is_key,
-    ),
-    _folded(
-        "password pwd",
-        r"""(?:;[ ]?(?:password|pwd)[ ]?=[ ]?(?P<secret>[^;&"'\s\\(){}\[\]<>\u2e80-\U0010ffff]{4,128}+))""",
-        _is_setting,
-    ),
-    _folded(
-        "password= pwd=",
-        r"""(?<![a-z0-9_-])(?:password|pwd)=(?P<secret>[^;&"'\s\\(){}\[\]<>\u2e80-\U0010ffff]{4,128}+)(?=;[a-z])""",
-        _is_setting,
-    ),
-    _folded("bearer", r"bearer[ \t]{1,4}+(?P<secret>[a-z0-9._~+/=-]{8,4096}+)", looks_secret),
-    _folded("basic", r"basic[ \t]{1,4}+(?P<secret>[a-z0-9+/_=-]{8,4096}+)", _is_login),
-    _folded(
-        "authorization",
-        r"""authorization\\{0,7}+["']?[ \t]{0,4}+[:=,][ \t]{0,4}+\\{0,7}+["']?"""
-        r"""(?:[a-z][a-z0-9-]{1,20}[ \t]{1,2}+)?(?P<secret>[a-z0-9._~+/=-]{8,4096}+)""",
-        lambda value: looks_secret(value) or _is_login(value),
-    ),
-    _folded(
-        "auth",
-        r"""auth(?:(?<![a-z]auth)\\{0,7}+["']|(?<=_auth))[ \t]{0,4}+[:=][ \t]{0,4}+\\{0,7}+["']?"""
-        r"""(?P<secret>[a-z0-9+/_=-]{8,4096}+)""",
-        _is_login,
-    ),
-    _folded(
-        "cookie",
-        r"""(?<=[;: ])(?:[a-z_.-]{0,20}(?:sess|sid|auth|jwt|csrf)[a-z_.-]{0,20}=)"""
-        r"""(?P<secret>[^\s;,"'`\\\u2e80-\U0010ffff]{16,4096}+)""",
-        looks_secret,
-    ),
-    _folded(
-        "login",
-        r"""login\s{1,4}+[^\s]{1,128}+\s{1,4}+password\s{1,4}+(?P<secret>[^\s"'`\\\u2e80-\U0010ffff]{4,128}+)""",
-        _is_setting,
-    ),
-)
-"""All shapes but blocks of keys, which `key_block_spans` finds."""
-
-_LOOSE_WORDS: Final = hinted(
-    ((word, shape) for shape in SHAPES if shape.loose and shape not in _COMMAND_SHAPES for word in shape.words),
-    ("password", "pwd", "auth", "key=", "sig", "-credential=", "security-token=", "$", "{s"),
-)
-_OPTION: Final = re.compile(r"""[ \t"'`]-[a-zA-Z-]""")
-_COMMAND_WORDS: Final = hinted(
-    ((word, shape) for shape in _COMMAND_SHAPES for word in shape.words), ("mysql", "mongo", "ldap")
-)
-_TOKEN_WORDS: Final = hinted(
-    ((word, shape) for shape in SHAPES if not shape.loose for word in shape.words), ("_", ".", "-")
-)

@@ -8,7 +8,7 @@ from pydantic import Field
 from mendgraph.nodes.execute_tools.files.text_files import decode_text, why_not_text
 from mendgraph.nodes.execute_tools.files.workspace import FileContent, read_whole
 from mendgraph.nodes.execute_tools.registry import FilePath, ToolAnswer, ToolArguments, ToolContext, ToolOutput, tool
-from mendgraph.nodes.execute_tools.secrets.redact import masked_blocks, next_piece
+from mendgraph.nodes.execute_tools.secrets.text_parts import masked_blocks, next_piece
 from mendgraph.nodes.language.names import is_reference, unknown_reference
 from mendgraph.nodes.language.project_notes import SKILL_FILE
 from mendgraph.nodes.records import Effect, JsonMap, ToolError, ToolErrorCode, invalid, quoted

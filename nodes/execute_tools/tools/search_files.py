@@ -32,7 +32,7 @@ from mendgraph.nodes.execute_tools.processes.processes import (
     search_handles,
 )
 from mendgraph.nodes.execute_tools.registry import FolderPath, ToolAnswer, ToolArguments, ToolContext, ToolOutput, tool
-from mendgraph.nodes.execute_tools.secrets.redact import masked_lines, whole_words
+from mendgraph.nodes.execute_tools.secrets.text_parts import masked_lines, whole_words
 from mendgraph.nodes.language.names import is_reference, only_read
 from mendgraph.nodes.records import Effect, JsonMap, ToolError, ToolErrorCode, invalid
 

@@ -11,7 +11,8 @@ from mendgraph.nodes.execute_tools.secrets.keys import (
     meanings_in,
     names_a_literal,
 )
-from mendgraph.nodes.execute_tools.secrets.shapes import SHAPES, shape_spans
+from mendgraph.nodes.execute_tools.secrets.shape_table import SHAPES
+from mendgraph.nodes.execute_tools.secrets.shapes import shape_spans
 from tests.row_tables import rows
 from tests.rules.secrets.samples import BLOCKS, KEYS
 

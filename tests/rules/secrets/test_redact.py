@@ -13,19 +13,17 @@ from hypothesis import given, strategies as st
 from mendgraph.nodes.execute_tools.engine import redacted_output
 from mendgraph.nodes.execute_tools.registry import ToolOutput
 from mendgraph.nodes.execute_tools.secrets import keys, shapes
+from mendgraph.nodes.execute_tools.secrets.key_blocks import key_block_spans, open_block
 from mendgraph.nodes.execute_tools.secrets.keys import SECRET_WORDS
-from mendgraph.nodes.execute_tools.secrets.redact import (
-    MARK,
-    PLACEHOLDER,
+from mendgraph.nodes.execute_tools.secrets.redact import MARK, PLACEHOLDER, Redactor, redact
+from mendgraph.nodes.execute_tools.secrets.shape_table import SHAPES
+from mendgraph.nodes.execute_tools.secrets.text_parts import (
     RedactedStream,
-    Redactor,
     first_words,
     masked_blocks,
     masked_lines,
-    redact,
     whole_words,
 )
-from mendgraph.nodes.execute_tools.secrets.shapes import SHAPES, key_block_spans, open_block
 from mendgraph.nodes.records import ToolError, ToolErrorCode
 from tests.row_tables import rows
 from tests.rules.secrets.samples import BASE64, BENIGN, BLOCKS, FILE_NAMES, HEX, KEYS, MIXED, PARTS, joined
@@ -396,7 +394,7 @@ def test_key_without_an_end_is_looked_at_a_few_times_only(monkeypatch: pytest.Mo
         looked_at.append(len(text))
         return open_block(text)
 
-    monkeypatch.setattr("mendgraph.nodes.execute_tools.secrets.shapes.open_block", counting)
+    monkeypatch.setattr("mendgraph.nodes.execute_tools.secrets.text_parts.open_block", counting)
     stream = RedactedStream(STREAMED)
     stream.feed("-----BEGIN PRIVATE KEY-----\n")
     for _ in range(1_000):

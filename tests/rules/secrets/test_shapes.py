@@ -1,7 +1,8 @@
 import base64
 
+from mendgraph.nodes.execute_tools.secrets.key_blocks import key_block_spans, open_block
 from mendgraph.nodes.execute_tools.secrets.keys import fold
-from mendgraph.nodes.execute_tools.secrets.shapes import key_block_spans, open_block, shape_spans
+from mendgraph.nodes.execute_tools.secrets.shapes import shape_spans
 from tests.row_tables import rows
 from tests.rules.secrets.samples import BASE64, BLOCKS, KEYS
 from tests.rules.secrets.ways import PASS, WORD

@@ -263,7 +263,7 @@ LACKS: list[tuple[tuple[str, ...], str]] = [
     (("--unattended", "--pr-body", ".git", "Fix it"), "make the folder, and name a file"),
     (("--unattended", "--root", "../plain", "Fix it"), "is not a git repository"),
     (("--unattended", "--commit", "Fix it"), "Git does not know in whose name to commit"),
-    (("--unattended", "--root", "../empty", "Fix it"), "has no commit yet: commit what is there first"),
+    (("--unattended", "--root", "../empty", "Fix it"), "has no commit yet: commit the files first"),
 ]
 
 

@@ -1,8 +1,11 @@
 """Which sandbox is chosen, and what is said where none starts."""
 
+from typing import get_args
+
 import pytest
 
-from mendgraph.nodes.execute_tools.sandboxes.backends import BACKENDS, choose_sandbox
+from mendgraph.graph.configuration.context import AgentContext
+from mendgraph.nodes.execute_tools.sandboxes.backends import AUTO, BACKENDS, choose_sandbox
 from mendgraph.nodes.execute_tools.sandboxes.sandbox import Guarantee
 from mendgraph.nodes.records import ToolError, ToolErrorCode
 from tests.architecture.product import ROOT
@@ -37,3 +40,7 @@ def test_documented_guarantees_are_those_of_the_backends() -> None:
     for place, name in enumerate(names, start=1):
         documented = {row[0] for row in rows if row[place] == "yes"}
         assert documented == {guarantee.value for guarantee in BACKENDS[name]().guarantees}
+
+
+def test_setting_offers_each_backend() -> None:
+    assert get_args(AgentContext.model_fields["sandbox"].annotation) == (AUTO, *BACKENDS)

@@ -89,7 +89,7 @@ def test_directory_that_is_closed_at_one_end_makes_no_file_new_or_gone(place: Pa
 
     with before_each("open", refuse):
         found = watch(place, run)
-    assert ([change.path for change in found.files], found.made) == (["a.py"], ())
+    assert ([change.path for change in found.files], found.new_folders) == (["a.py"], ())
 
 
 def test_denied_directories_git_bytecode_and_ignored_files_are_not_looked_at(place: Path, tmp_path: Path) -> None:

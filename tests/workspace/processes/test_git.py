@@ -155,8 +155,8 @@ def test_revision_is_a_commit(tmp_path: Path) -> None:
 def test_revision_that_is_not_there_is_told(tmp_path: Path) -> None:
     main = repository(tmp_path / "main")
     assert error(find_commit(found(main), "side")) == (
-        f"not_found: There is no commit 'side' in the repository '{main}': name a branch, a tag or a commit that is"
-        " there (git fetch brings what is only on a server)."
+        f"not_found: There is no commit 'side' in the repository '{main}': name a branch, a tag or a commit that"
+        " exists here (git fetch gets those of a server)."
     )
 
 
@@ -169,7 +169,7 @@ def test_repository_with_a_damaged_index_is_told(tmp_path: Path) -> None:
 def test_repository_without_commits_is_told(tmp_path: Path) -> None:
     git(tmp_path, "init", "--quiet")
     assert error(find_commit(found(tmp_path))) == (
-        f"not_found: The repository '{tmp_path}' has no commit yet: commit what is there first."
+        f"not_found: The repository '{tmp_path}' has no commit yet: commit the files first."
     )
 
 
