@@ -164,12 +164,12 @@ def database_with_tables(server: str) -> Iterator[str]:
     """The name of a database of this server with all our tables, to be copied: that takes a third of making them."""
     from mendgraph.graph.persistence.postgres_saver import CHECKPOINTS
     from mendgraph.graph.spending.database import SPENDING_TABLES
-    from mendgraph.nodes.execute_tools.store.database import parse_url
+    from mendgraph.nodes.execute_tools.store.database import read_url
     from mendgraph.nodes.execute_tools.store.database_schema import STORE_TABLES
     from mendgraph.nodes.execute_tools.store.postgres import Connections, _prepare
 
     with fresh_database(server) as url:
-        connections = Connections(parse_url(url))
+        connections = Connections(read_url(url))
         for part in (STORE_TABLES, CHECKPOINTS, SPENDING_TABLES):
             _prepare(connections, part)
         connections.close()

@@ -41,7 +41,8 @@ from mendgraph.nodes.call_model.services import CallServices
 from mendgraph.nodes.call_model.stop_request import StopRequest
 from mendgraph.nodes.call_model.window import StandIns
 from mendgraph.nodes.execute_tools.call_policy import breakers_by_name
-from mendgraph.nodes.execute_tools.secrets.redact import RedactedStream, Redactor
+from mendgraph.nodes.execute_tools.secrets.redact import Redactor
+from mendgraph.nodes.execute_tools.secrets.text_parts import RedactedStream
 from mendgraph.nodes.records import ProviderFailure
 
 if TYPE_CHECKING:

@@ -380,11 +380,11 @@ def postgres_url() -> PostgresUrl | None:
     not installed.
     """
     url_text = os.environ.get(STORE_URL_VARIABLE, "").strip()
-    return parse_url(url_text) if url_text else None
+    return read_url(url_text) if url_text else None
 
 
 @lru_cache(8)
-def parse_url(url: str) -> PostgresUrl:
+def read_url(url: str) -> PostgresUrl:
     """The parts of a URL, as libpq reads them. Raises StoreError: it is none of a PostgreSQL database."""
     if not url.lower().startswith(("postgresql://", "postgres://")):
         message = f"{STORE_URL_VARIABLE} is no URL of a PostgreSQL database: write {_HOW}, or remove the variable."

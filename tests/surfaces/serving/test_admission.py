@@ -18,7 +18,7 @@ from mendgraph.graph.fleet.serving.admission import (
     open_admitter,
     project_folder,
 )
-from mendgraph.nodes.execute_tools.store.database import StoreError, parse_url
+from mendgraph.nodes.execute_tools.store.database import StoreError, read_url
 from mendgraph.nodes.execute_tools.store.postgres import close_postgres
 from mendgraph.nodes.execute_tools.store.run_folder import give_workspace_name, known_workspace_name, workspace_folder
 from mendgraph.nodes.records import StopReason
@@ -89,7 +89,7 @@ def test_user_has_some_runs_at_once(tmp_path: Path) -> None:
 
 
 def test_locks_are_held_once(shared_store: str) -> None:
-    first, second = (Locks(parse_url(shared_store)) for _ in range(2))
+    first, second = (Locks(read_url(shared_store)) for _ in range(2))
     assert (first.take("a"), second.take("a"), second.take("b")) == (True, False, True)
     assert (second.is_held("a"), second.is_held("c")) == (True, False)
     first.leave("a")

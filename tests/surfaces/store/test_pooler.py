@@ -9,7 +9,7 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from mendgraph.nodes.execute_tools.store.database import StoreError, parse_url
+from mendgraph.nodes.execute_tools.store.database import StoreError, read_url
 from mendgraph.nodes.execute_tools.store.postgres import Connections, close_postgres
 from mendgraph.nodes.execute_tools.store.run_lock import Owner
 from mendgraph.nodes.records import OutcomeKind
@@ -35,7 +35,7 @@ def pooled(shared_store: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
 
 def test_of_many_processes_one_has_the_workspace_until_it_ends(pooled: str) -> None:
     """Each has sessions of the server that others had before: a lock of a session would be everybody's, or nobody's."""
-    every = [Connections(parse_url(pooled)) for _ in range(3)]
+    every = [Connections(read_url(pooled)) for _ in range(3)]
     first, second, third = (each.locks for each in every)
     assert first.take("w", ONE)
     for _ in range(4):
@@ -73,7 +73,7 @@ def test_pooler_with_too_few_connections_is_told(shared_store: str, monkeypatch:
         monkeypatch.setattr(f"mendgraph.nodes.execute_tools.store.postgres.{name}", seconds)
     with (
         pooler(shared_store, 1) as url,
-        closing(Connections(parse_url(url))) as ours,
+        closing(Connections(read_url(url))) as ours,
         pytest.raises(StoreError, match="Its pooler needs a connection to it for each process at work, and some more"),
     ):
         ours.locks.take("w", ONE)

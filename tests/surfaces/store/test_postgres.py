@@ -10,7 +10,7 @@ from urllib.parse import quote
 import psycopg
 import pytest
 
-from mendgraph.nodes.execute_tools.store.database import StoreError, open_postgres, parse_url, postgres_url, transaction
+from mendgraph.nodes.execute_tools.store.database import StoreError, open_postgres, postgres_url, read_url, transaction
 from mendgraph.nodes.execute_tools.store.database_schema import FORMAT, SQLITE_TABLES, STORE_TABLES, PostgresTables
 from mendgraph.nodes.execute_tools.store.postgres import (
     FENCED_MESSAGE,
@@ -59,7 +59,7 @@ def database(shared_store: str) -> PostgresDatabase:
 @pytest.fixture
 def elsewhere(database: PostgresDatabase, shared_store: str) -> Iterator[Locks]:
     """Another process's, as far as the server can tell."""
-    found = Connections(parse_url(shared_store))
+    found = Connections(read_url(shared_store))
     yield found.locks
     found.close()
     assert database.workspace == "w"
@@ -129,7 +129,7 @@ def test_server_that_is_gone_is_told_and_holds_nobody_up(database: PostgresDatab
     ours().take("w", OWNER)
     locks = ours()
     cut_off(shared_store, locks)
-    url, locks.connections.url = locks.connections.url, parse_url("postgresql://u@127.0.0.1:1/none")
+    url, locks.connections.url = locks.connections.url, read_url("postgresql://u@127.0.0.1:1/none")
     try:
         assert locks.epoch("w") == 1
         with pytest.raises(StoreError, match="cannot be reached"):
@@ -231,7 +231,7 @@ def test_part_that_grows_gets_what_is_missing_once() -> None:
 
 
 def test_look_at_an_empty_database_makes_no_tables(empty_store: str) -> None:
-    assert server_version(parse_url(empty_store)).split(".")[0].isdigit()
+    assert server_version(read_url(empty_store)).split(".")[0].isdigit()
     with psycopg.connect(empty_store) as connection:
         assert connection.execute("SELECT 1 FROM pg_namespace WHERE nspname = 'mendgraph'").fetchall() == []
 
@@ -258,7 +258,7 @@ WORD = "-".join(("plum", "51", "orchard"))
 
 @pytest.fixture
 def connections(shared_store: str) -> Iterator[Connections]:
-    opened = Connections(parse_url(shared_store))
+    opened = Connections(read_url(shared_store))
     yield opened
     opened.close()
 
@@ -331,8 +331,8 @@ def test_wrong_password_is_told_and_never_shown() -> None:
             admin.execute("SELECT pg_reload_conf()")
         host = server.partition("host=")[2]
         right, wrong = (f"postgresql://guest:{quote(word)}@/postgres?host={host}" for word in (WORD, f"not-{WORD}"))
-        said = denied(Connections(parse_url(wrong)))
-        opened = Connections(parse_url(right))
+        said = denied(Connections(read_url(wrong)))
+        opened = Connections(read_url(right))
         assert ask(opened) == (1,)
         opened.close()
     assert "cannot be reached" in said

@@ -9,7 +9,7 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from mendgraph.nodes.execute_tools.store.database import LostError, StoreError, parse_url, postgres_url
+from mendgraph.nodes.execute_tools.store.database import LostError, StoreError, postgres_url, read_url
 from mendgraph.nodes.execute_tools.store.postgres import Connections
 from mendgraph.nodes.execute_tools.store.run_folder import give_workspace_name, known_workspace_name, workspace_name
 from mendgraph.nodes.records import ToolError, ToolErrorCode
@@ -32,7 +32,7 @@ QUOTED = WORD.replace("@", "%40")
 
 
 def test_store_is_called_by_its_database_and_host() -> None:
-    assert {url: parse_url(url).name for url in NAMES} == NAMES
+    assert {url: read_url(url).name for url in NAMES} == NAMES
 
 
 def test_password_is_in_no_form_of_a_url_that_is_shown() -> None:
@@ -42,7 +42,7 @@ def test_password_is_in_no_form_of_a_url_that_is_shown() -> None:
         f"postgresql://h/runs?sslpassword={QUOTED}",
         f"postgresql://{QUOTED}:{QUOTED}@h",
     ):
-        found = parse_url(url)
+        found = read_url(url)
         for text in (found.name, repr(found), found.clean(f"failed for {WORD} and {QUOTED}")):
             assert (WORD in text, QUOTED in text) == (False, False)
         assert found.clean("one\n\ttwo\x1b[2J three") == "one two [2J three"
@@ -58,7 +58,7 @@ def test_other_url_is_refused_without_a_word_of_it(monkeypatch: pytest.MonkeyPat
             " postgresql://user:password@host:5432/database, or remove the variable."
         )
     with pytest.raises(StoreError) as caught:
-        parse_url(f"postgresql://u:p@ss/{WORD}:x@h:port/d")
+        read_url(f"postgresql://u:p@ss/{WORD}:x@h:port/d")
     assert "cannot be read: write postgresql://" in str(caught.value)
     assert WORD not in str(caught.value)
 
@@ -66,7 +66,7 @@ def test_other_url_is_refused_without_a_word_of_it(monkeypatch: pytest.MonkeyPat
 def test_without_the_extra_the_error_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(VARIABLE, "postgresql://h/d")
     monkeypatch.setitem(sys.modules, "psycopg", None)
-    parse_url.cache_clear()
+    read_url.cache_clear()
     with pytest.raises(StoreError) as caught:
         postgres_url()
     assert str(caught.value) == (
@@ -97,7 +97,7 @@ LETS_NOBODY_IN = {
 
 
 def test_error_of_the_server_has_its_reason_and_remedy() -> None:
-    connections = Connections(parse_url("postgresql://u@h/runs"))
+    connections = Connections(read_url("postgresql://u@h/runs"))
     for state, reason, is_lost in REASONS:
         kind = type("ServerError", (psycopg.Error,), {"sqlstate": state})
         refused = connections.refused(kind("no such table"))

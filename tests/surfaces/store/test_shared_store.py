@@ -19,7 +19,7 @@ from mendgraph import RunResult, list_runs, resume_run, run_task
 from mendgraph.nodes.call_model.model import Call
 from mendgraph.nodes.execute_tools.files.deadline import pause
 from mendgraph.nodes.execute_tools.journal.journal import Journal
-from mendgraph.nodes.execute_tools.store.database import parse_url
+from mendgraph.nodes.execute_tools.store.database import read_url
 from mendgraph.nodes.execute_tools.store.postgres import MOST_CONNECTIONS, Connections, close_postgres, connections_to
 from mendgraph.nodes.execute_tools.store.run_folder import give_workspace_name, workspace_folder, workspace_name
 from mendgraph.nodes.execute_tools.store.run_lock import Owner
@@ -215,7 +215,7 @@ def test_process_that_lost_the_workspace_changes_nothing_more_and_another_goes_o
 ) -> None:
     whole = project(tmp_path / "whole")
     played(whole)
-    url = parse_url(shared_store)
+    url = read_url(shared_store)
     elsewhere = Connections(url).locks
     trees: list[Any] = []
 
