@@ -4,6 +4,7 @@ Each is the very object that the running agent uses, or a thin form of it for pr
 """
 
 from mendgraph.graph.runs.agent_language import AgentLanguage, Invocation
+from mendgraph.graph.runs.agent_memory import Memory
 from mendgraph.nodes.call_model.budget import (
     DEFAULT_API_LIMITS,
     INITIAL_API_USAGE,
@@ -17,7 +18,6 @@ from mendgraph.nodes.call_model.budget import (
     reset_turn_usage,
     update_usage_after_call,
 )
-from mendgraph.nodes.call_model.memory import Memory
 from mendgraph.nodes.execute_tools.engine import Engine, EngineConfig
 from mendgraph.nodes.execute_tools.environment import Environment, ExecResult
 from mendgraph.nodes.execute_tools.files.sandbox import PathAccess, PathSandbox

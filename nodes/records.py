@@ -353,11 +353,6 @@ class ToolSpec(Record):
     seldom_in: tuple[EditForm, ...] = ()
     offered: bool = True
 
-    @property
-    def requires_value(self) -> bool:
-        """Whether this is the terminal tool of a run whose answer has to fit a schema."""
-        return self.terminal and "value" in self.parameters.get("required", [])
-
 
 class VerdictKind(StrEnum):
     """Guard's three answers."""

@@ -142,7 +142,7 @@ def why_apart(repository: Repository, commit: Commit) -> str:
         return why
     if not all(check_file_guardrails(path).allowed for path in paths):
         return "denied"
-    return "protected" if any(PROTECTED.held(path) for path in paths) else ""
+    return "protected" if any(PROTECTED.reason_for(path) for path in paths) else ""
 
 
 if __name__ == "__main__":

@@ -143,30 +143,29 @@ def secrets_in(text: str) -> list[int]:
     return [text.count("\n", 0, start) + 1 for start, _ in _SHAPES.spans(text, names=False)]
 
 
-def scrubbed(body: bytes, known: Iterable[str] = ()) -> bytes:
-    """A body with each secret replaced: the `known` ones and all that have the shape of one. Only UTF-8 is read."""
+def scrubbed(body: bytes, secrets: Iterable[str] = ()) -> bytes:
+    """A body with each secret replaced: these `secrets`, and all texts of their shape. Only UTF-8 is read."""
     try:
         text = body.decode()
     except UnicodeDecodeError:
         return body
 
-    for secret in known:
-        text = text.replace(secret, SCRUBBED) if secret else text
+    for secret in secrets:
+        if secret:
+            text = text.replace(secret, SCRUBBED)
 
     return without_spans(text, _SHAPES.spans(text, names=False), SCRUBBED).encode()
 
 
 def secret_variable(exchanges: Sequence[Exchange], environment: Mapping[str, str]) -> str:
-    """Where the first secret stands and which variable holds it, such as "the request of exchange 2 holds ...".
+    """The place of the first secret and its variable, such as "the request of exchange 2 holds ...".
 
-    "" where there is none. The secret itself is not repeated.
+    "" where there is none. The secret itself is not quoted.
     """
-    secrets = {name: forms_of(known_values({name: value})) for name, value in environment.items()}
-    forms = [
-        (name, form.encode("utf-8", "surrogateescape"))
-        for name, forms_of_secret in secrets.items()
-        for form in forms_of_secret
-    ]
+    forms: list[tuple[str, bytes]] = []
+    for name, value in environment.items():
+        secret_forms = forms_of(known_values({name: value}))
+        forms += [(name, form.encode("utf-8", "surrogateescape")) for form in secret_forms]
 
     for number, exchange in enumerate(exchanges, start=1):
         for side, body in (("request", exchange.request), ("reply", exchange.response)):
@@ -186,7 +185,7 @@ def version() -> str:
 
 
 def settings_of(context: AgentContext, model: str, *, embedded: bool, **more: str) -> dict[str, str]:
-    """What a cassette of this run says of itself."""
+    """The settings that a cassette of this run stores."""
     profile = context.profile(embedded, model)
     pinned = {"protocol": profile.protocol.value, "edit_form": profile.edit_form.value}
     return {"model": model, **pinned, **more, "mendgraph": version()}
@@ -196,17 +195,16 @@ REPLAYED: Final = ("model", "protocol", "edit_form", "window_tokens")
 """The settings of a cassette that are settings of `AgentContext`, with the same meaning."""
 
 
-def context_on(settings: Mapping[str, str], given: JsonMap, workspace: str, base_url: str) -> AgentContext:
-    """The context of a run on a cassette with these settings; what is `given` goes before them.
+def context_on(settings: Mapping[str, str], overrides: JsonMap, workspace: str, base_url: str) -> AgentContext:
+    """The context of a run on a cassette with these settings, which `overrides` replace.
 
-    Evidence is off unless it is asked for: it needs bubblewrap, so what the model is told of it would differ from
-    machine to machine.
+    Evidence is off by default: it needs bubblewrap, so prompts would differ from machine to machine.
 
     Raises:
-        ValidationError: what is given is no context.
+        ValidationError: the overrides do not fit.
     """
     pinned = {name: settings[name] for name in REPLAYED if name in settings}
-    defaults: JsonMap = {"base_url": base_url, "evidence": False, **pinned, **given}
+    defaults: JsonMap = {"base_url": base_url, "evidence": False, **pinned, **overrides}
     return AgentContext.model_validate({**defaults, "workspace": workspace})
 
 
@@ -218,12 +216,15 @@ def only_headers(headers: Mapping[str, Any], allowed: Iterable[str]) -> dict[str
 
 # --- Reading
 
-_Headers = Annotated[
-    dict[str, str],
-    BeforeValidator(
-        lambda value: {name.lower(): _joined(item) for name, item in value.items()} if isinstance(value, dict) else {}
-    ),
-]
+
+def _lower_headers(headers: Any) -> dict[str, str]:
+    if not isinstance(headers, dict):
+        return {}
+
+    return {name.lower(): _joined(value) for name, value in headers.items()}
+
+
+_Headers = Annotated[dict[str, str], BeforeValidator(_lower_headers)]
 
 
 def _as_bytes(value: Any) -> Any:

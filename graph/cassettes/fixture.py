@@ -45,18 +45,21 @@ class Source(Record):
     settings: dict[str, str]
 
 
-def find_source(wanted: Mapping[str, str]) -> Source | str:
-    """The endpoint that `wanted` and the environment lead to, or in words why there is none.
+def find_source(arguments: Mapping[str, str]) -> Source | str:
+    """The endpoint of a marker's `arguments` and the environment, or in words why there is none.
 
-    `wanted` are arguments of a marker, as `AgentContext` names them.
+    The arguments have the names of `AgentContext`.
 
     Order: as `AgentContext` has it; without any setting the embedded model is started.
     """
     try:
-        context = AgentContext.model_validate(dict(wanted))
+        context = AgentContext.model_validate(dict(arguments))
     except ValidationError as error:
         place, message = first_error(error)
-        return f"{place}: {message}" if place else message
+        if place:
+            return f"{place}: {message}"
+
+        return message
 
     endpoint = find_endpoint(context.model, context.base_url, os.environ)
     if isinstance(endpoint, ProviderFailure):
@@ -105,9 +108,12 @@ def _embedded(context: AgentContext) -> Source | str:
 
 
 def _served_model(endpoint: Endpoint) -> str | ProviderFailure:
-    """The one model that the endpoint serves: it is asked before the recording begins."""
+    """The only model that the endpoint serves; the request is made before the recording begins."""
     model = endpoint_model(endpoint, PLAIN)
-    served = model if isinstance(model, ProviderFailure) else served_models(model)
+    if isinstance(model, ProviderFailure):
+        return model
+
+    served = served_models(model)
     if isinstance(served, ProviderFailure):
         return served
 
@@ -115,20 +121,20 @@ def _served_model(endpoint: Endpoint) -> str | ProviderFailure:
 
 
 class Cassette(ABC):
-    """One test's conversation with a model, caught from whatever clients of this process say to any model.
+    """One test's conversation with a model, from all clients of this process to any model.
 
-    `recording` says whether the endpoint is a real one. What earlier tests have learned of models is forgotten: each
-    asks as it would by itself.
+    `recording`: the endpoint is a real one. Lessons of earlier tests about models are removed, so that each test sends
+    the same requests as it does alone.
     """
 
     recording: bool
 
     def __init__(self, path: str, name: str, find: Callable[[], Source], tape: AbstractContextManager[Tape]) -> None:
-        """`name` is what messages call the file at `path`; `find` is asked when the test wants to know its endpoint."""
+        """`name` is the name of the file at `path` in messages; `find` returns the endpoint when the test needs it."""
         self.path = path
         self.name = name
         self._find = find
-        self._found: Source | None = None
+        self._opened_source: Source | None = None
         LESSONS.clear()
         self._stack = ExitStack()
         self._tape = self._stack.enter_context(tape)
@@ -184,15 +190,17 @@ class Cassette(ABC):
 
     @abstractmethod
     def notes(self) -> list[str]:
-        """What to tell of a test that has failed: an agent may have turned a refusal into a value."""
+        """Notes for a test that has failed: an agent may have turned a refusal into a value."""
 
     @abstractmethod
     def _server(self) -> LoopbackServer: ...
 
     @property
     def _source(self) -> Source:
-        self._found = self._found or self._find()
-        return self._found
+        if self._opened_source is None:
+            self._opened_source = self._find()
+
+        return self._opened_source
 
 
 class ReplayedCassette(Cassette):
@@ -264,7 +272,7 @@ class RecordedCassette(Cassette):
         if not exchanges:
             return f"nothing was said to a model, so {self.name} was not written: {_USE}"
 
-        others = {name: value for name, value in os.environ.items() if not self._found or value != self.api_key}
+        others = {name: value for name, value in os.environ.items() if not self._opened_source or value != self.api_key}
         secret = cassette_file.secret_variable(exchanges, others)
 
         if secret:
@@ -273,25 +281,31 @@ class RecordedCassette(Cassette):
                 " unset the variable where it is no secret, and record again"
             )
 
-        origin, settings = self._said_by()
+        origin, settings = self._origin_and_settings()
         cassette = cassette_file.CassetteFile(recorded_from=origin, settings=settings, exchanges=exchanges)
-        failed = cassette_file.write(self.path, cassette)
+        failure = cassette_file.write(self.path, cassette)
+        if failure:
+            return failure.message
 
-        return failed.message if failed else ""
+        return ""
 
-    def _said_by(self) -> tuple[str, dict[str, str]]:
-        """Who answered, and what its requests depend on: a client may have known a host by itself."""
+    def _origin_and_settings(self) -> tuple[str, dict[str, str]]:
+        """The origin of the replies, and the settings of its requests; a client may use a host of its configuration."""
         host = self._tape.host
-        if self._found and host in ("", urlsplit(self._found.base_url).hostname):
-            return self._found.origin, self.settings
+        if self._opened_source and host in ("", urlsplit(self._opened_source.base_url).hostname):
+            return self._opened_source.origin, self.settings
 
         return f"model at {host}", {"mendgraph": cassette_file.version()}
 
     def _scrub(self, body: bytes) -> bytes:
-        return cassette_file.scrubbed(body, (self.api_key,) if self._found and is_findable_key(self.api_key) else ())
+        secrets = []
+        if self._opened_source and is_findable_key(self.api_key):
+            secrets.append(self.api_key)
+
+        return cassette_file.scrubbed(body, secrets)
 
     def notes(self) -> list[str]:
-        """That nothing was written."""
+        """The note that nothing was written."""
         return [f"{self.name} was not written, as the test has failed"]
 
     def _server(self) -> LoopbackServer:
@@ -371,7 +385,10 @@ def _checked_connect(connect: Callable[..., Any], check: Callable[[str], None]) 
 def _checked_lookup(lookup: Callable[..., Any], check: Callable[[str], None]) -> Callable[..., Any]:
     def checked(host: str | bytes | None, *args: Any, **kwargs: Any) -> Any:
         if host is not None:
-            check(host.decode() if isinstance(host, bytes) else host)
+            if isinstance(host, bytes):
+                check(host.decode())
+            else:
+                check(host)
 
         return lookup(host, *args, **kwargs)
 

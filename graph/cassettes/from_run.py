@@ -9,7 +9,7 @@ import re
 import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import islice, pairwise, zip_longest
+from itertools import pairwise, zip_longest
 from tempfile import TemporaryDirectory
 from typing import Any, Final
 from unittest import mock
@@ -22,6 +22,7 @@ from langgraph.types import StateSnapshot
 from mendgraph.graph.cassettes import cassette_file
 from mendgraph.graph.cassettes.player import around, parting
 from mendgraph.graph.cassettes.servers import LoopbackServer, Reciter, ReplayServer
+from mendgraph.graph.cassettes.tests_folder import change_files, literal, tests_root, write_files
 from mendgraph.graph.configuration.context import AgentContext
 from mendgraph.graph.langchain.failures import LESSONS
 from mendgraph.graph.machine.build import build_graph
@@ -33,9 +34,8 @@ from mendgraph.graph.runs.runs import small_history, thread_config, with_store
 from mendgraph.nodes.call_model.endpoint import EMBEDDED_MODEL, EMBEDDED_WINDOW, split_provider
 from mendgraph.nodes.call_model.weights import embedded_weights
 from mendgraph.nodes.call_model.window import Window
-from mendgraph.nodes.execute_tools.files.file_changes import MOST_CHANGES
 from mendgraph.nodes.execute_tools.files.sandbox import check_workspace
-from mendgraph.nodes.execute_tools.files.workspace import Change, DeleteFile, FileContent, Workspace, WriteFile
+from mendgraph.nodes.execute_tools.files.workspace import FileContent, Workspace, WriteFile
 from mendgraph.nodes.execute_tools.journal.journal import Journal
 from mendgraph.nodes.execute_tools.journal.restoring import net_effects
 from mendgraph.nodes.execute_tools.secrets.redact import Redactor, known_values
@@ -47,7 +47,6 @@ from mendgraph.nodes.records import (
     ModelReply,
     Outcome,
     Profile,
-    StopReason,
     ToolCall,
     ToolError,
     ToolErrorCode,
@@ -91,8 +90,9 @@ def cassette_from_run(
     already, unless `force`, and where the run does not repeat: it then says what differs, and nothing is written.
     """
 
-    def kept(store: Store) -> tuple[StoredRun, StartFiles] | ToolError:
-        if isinstance(stored := _stored(store, run), ToolError):
+    def read_store(store: Store) -> tuple[StoredRun, StartFiles] | ToolError:
+        stored = _stored(store, run)
+        if isinstance(stored, ToolError):
             return stored
 
         denied = denied_rules(stored.context.denied_paths)
@@ -102,7 +102,8 @@ def cassette_from_run(
 
         return (stored, start)
 
-    if isinstance(result := with_store(workspace, kept), ToolError):
+    result = with_store(workspace, read_store)
+    if isinstance(result, ToolError):
         return result
 
     stored, start = result
@@ -112,34 +113,40 @@ def cassette_from_run(
 
     target = os.path.join(start.workspace.root, folder or FOLDER)
     root, configured = tests_root(target, start.workspace.root)
-    if isinstance(made := _made(stored, start, os.path.join(root, LIBRARY)), ToolError):
-        return made
+    replay = _replayed(stored, start, os.path.join(root, LIBRARY))
+    if isinstance(replay, ToolError):
+        return replay
 
     module = os.path.relpath(os.path.join(target, f"test_{name}.py"), root)
     cassette = f"{LIBRARY}/{cassette_file.cassette_name(f'{module}::test_{name}', name)}"
     contents = {
-        module: render_test(name, stored, made).encode(),
-        cassette: cassette_file.render(made.cassette).encode(),
+        module: render_test(name, stored, replay).encode(),
+        cassette: cassette_file.render(replay.cassette).encode(),
     }
     beside = f"{os.path.dirname(cassette)}/files"
-    contents |= {f"{beside}/before/{path}": data for path, data in made.before.items()}
-    contents |= {f"{beside}/after/{path}": data for path, data in made.left.items()}
+    contents |= {f"{beside}/before/{path}": data for path, data in replay.before.items()}
+    contents |= {f"{beside}/after/{path}": data for path, data in replay.after.items()}
 
-    if made.before or made.left:
+    if replay.before or replay.after:
         contents[f"{beside}/conftest.py"] = b'collect_ignore_glob = ["*"]  # the files of runs are no tests of ours\n'
 
-    if (problem := _write(root, contents, beside, force=force)) is not None:
+    problem = write_files(root, contents, beside, force=force)
+    if problem is not None:
         return problem
 
     paths = tuple(os.path.join(root, path) for path in contents)
-    command = shlex.join(["pytest", *([] if configured else ["--rootdir", root]), paths[0]])  # from anywhere
+    words = ["pytest", paths[0]]
+    if not configured:  # so that it runs from any folder
+        words[1:1] = ["--rootdir", root]
+
+    command = shlex.join(words)
     end = _end(stored.outcomes[-1])
-    count = len(made.cassette.exchanges)
+    count = len(replay.cassette.exchanges)
 
-    return WrittenCassette(stored.run_id, name, paths, count, len(made.before), end, command)
+    return WrittenCassette(stored.run_id, name, paths, count, len(replay.before), end, command)
 
 
-# --- What the store holds of a run
+# --- A run in the store
 
 
 @dataclass(frozen=True)
@@ -179,7 +186,11 @@ def read_run(saver: BaseCheckpointSaver[Any], run_id: str) -> StoredRun | ToolEr
         )
 
     first_state = next(snapshot.values for snapshot in history if snapshot.next == ("call_model",))
-    calls = [item for snapshot in history if snapshot.next == ("guard",) for item in snapshot.values["items"]]
+    calls: list[Any] = []
+    for snapshot in history:
+        if snapshot.next == ("guard",):
+            calls += snapshot.values["items"]
+
     named = {*(final.get("files_read") or {}), *_named(calls)}
     replies = tuple(_replies(history))
 
@@ -189,7 +200,8 @@ def read_run(saver: BaseCheckpointSaver[Any], run_id: str) -> StoredRun | ToolEr
 
 
 def _stored(store: Store, run: str) -> StoredRun | ToolError:
-    if isinstance(record := store.run(run), ToolError):
+    record = store.run(run)
+    if isinstance(record, ToolError):
         return record
 
     if record.parent:
@@ -198,11 +210,13 @@ def _stored(store: Store, run: str) -> StoredRun | ToolError:
         )
 
     stored = read_run(store.saver, record.run_id)
-    ends: list[StopReason] = [] if isinstance(stored, ToolError) else [outcome.reason for outcome in stored.outcomes]
-    outside = next((reason for reason in ends if reason.from_outside), None)
+    if isinstance(stored, ToolError):
+        return stored
 
-    if outside is not None:
-        return invalid(f"The run ended with {outside.value}, which is not the model's doing and does not repeat.")
+    for outcome in stored.outcomes:
+        reason = outcome.reason
+        if reason.from_outside:
+            return invalid(f"The run ended with {reason.value}, which is not the model's doing and does not repeat.")
 
     return stored
 
@@ -240,18 +254,24 @@ def _replies(history: Sequence[StateSnapshot]) -> Iterator[ModelReply]:
 
 
 def _named(calls: Sequence[Any]) -> Iterator[str]:
-    """What stands in the arguments of these calls, as far as it may be a path."""
+    """The texts in the arguments of these calls that may be paths."""
     for text in _texts([call.arguments for call in calls if isinstance(call, ToolCall)]):
         if "\n" not in text:
             yield text.removeprefix("./").rstrip("/")
-        yield from (line.partition(": ")[2].strip() for line in text.splitlines() if line.startswith("*** "))
+
+        for line in text.splitlines():
+            if line.startswith("*** "):
+                yield line.partition(": ")[2].strip()
 
 
 def _texts(value: Any) -> Iterator[str]:
     if isinstance(value, str):
         yield value
-    elif isinstance(value, Mapping | Sequence):
-        for item in value.values() if isinstance(value, Mapping) else value:
+    elif isinstance(value, Mapping):
+        for item in value.values():
+            yield from _texts(item)
+    elif isinstance(value, Sequence):
+        for item in value:
             yield from _texts(item)
 
 
@@ -265,18 +285,25 @@ class StartFiles:
     workspace: Workspace
     before: Mapping[str, bytes | None]
 
-    def read(self, wanted: Callable[[str], bool]) -> Files | ToolError:
-        """The wanted files of those that git would not ignore and that the rules allow."""
-        there = [entry.path for entry in self.workspace.walk() if entry.kind == "file"]
-        paths = {path for path in there if self.workspace.denied(path) is None and path not in self.before}
+    def read(self, is_needed: Callable[[str], bool]) -> Files | ToolError:
+        """The needed files among those that git does not ignore and that the rules allow."""
+        existing = [entry.path for entry in self.workspace.walk() if entry.kind == "file"]
+        paths = {path for path in existing if self.workspace.denied(path) is None and path not in self.before}
         paths |= {path for path, data in self.before.items() if data is not None}
         files: dict[str, bytes] = {}
         remaining = MOST_BYTES
-        for path in sorted(filter(wanted, paths)):
+
+        for path in sorted(filter(is_needed, paths)):
             data = self.before.get(path)
-            content = FileContent.of(path, data) if data is not None else self.workspace.read_file(path, MOST_BYTES)
+            content: FileContent | ToolError
+            if data is None:
+                content = self.workspace.read_file(path, MOST_BYTES)
+            else:
+                content = FileContent.of(path, data)
+
             if isinstance(content, ToolError):
                 return content
+
             files[path] = content.data
             remaining -= len(content.data)
             if len(files) > MOST_FILES or remaining < 0:
@@ -300,7 +327,10 @@ def files_at_start(
     before: dict[str, bytes | None] = {}
     for effect in net_effects(journal.changes_of(run_id)):
         sha256 = effect.before.sha256
-        before[effect.path] = journal.backup(sha256) if sha256 else None
+        before[effect.path] = None
+        if sha256:
+            before[effect.path] = journal.backup(sha256)
+
         if sha256 and before[effect.path] is None:
             message = f"What {quoted(effect.path)} held before the run is gone or damaged."
             return ToolError(code=ToolErrorCode.NOT_FOUND, message=message)
@@ -326,22 +356,22 @@ def _secret_in(files: Files) -> ToolError | None:
     return None
 
 
-# --- Playing
+# --- Replay
 
 
 @dataclass(frozen=True)
-class Made:
-    """A cassette that has been played: the settings of its test, the files before, and those that it left and took."""
+class Replay:
+    """A cassette that was played: the settings of its test, the files before and after, and those that it deleted."""
 
     cassette: cassette_file.CassetteFile
-    given: JsonMap
+    settings: JsonMap
     before: Files
-    left: Files
-    gone: tuple[str, ...]
+    after: Files
+    deleted: tuple[str, ...]
 
 
-def _made(stored: StoredRun, start: StartFiles, library: str) -> Made | ToolError:
-    """The cassette with the files that the run named; where that does not play, with all files."""
+def _replayed(stored: StoredRun, start: StartFiles, library: str) -> Replay | ToolError:
+    """The replay with the files that the run names; if it does not repeat the run, with all files."""
 
     def is_named(path: str) -> bool:
         """Whether the file, or a folder that it lies in, was named."""
@@ -358,16 +388,19 @@ def _made(stored: StoredRun, start: StartFiles, library: str) -> Made | ToolErro
     if isinstance(few, ToolError):
         return few
     result = _played(stored, few)
-    if isinstance(result, Made):
+    if isinstance(result, Replay):
         return result
     every = start.read(lambda path: is_own(path) or is_named(path))
     if isinstance(every, ToolError):
         return result.model_copy(update={"message": f"{result.message} {every.message}"})
-    return result if every == few else _played(stored, every)
+    if every == few:
+        return result
+
+    return _played(stored, every)
 
 
-def _played(stored: StoredRun, files: Files) -> Made | ToolError:
-    """Record on a server that recites, in one folder, and play that in another one."""
+def _played(stored: StoredRun, files: Files) -> Replay | ToolError:
+    """Record on a server that repeats the replies, in one folder, and replay that in another one."""
     if (refused := _secret_in(files)) is not None:
         return refused
     context = _context(stored)
@@ -396,7 +429,8 @@ def _played(stored: StoredRun, files: Files) -> Made | ToolError:
     if server.unplayed:
         return _unrepeated(f"what was said was not asked for again: {server.player.unplayed[0]}")
     changed_files = {path: data for path, data in after.items() if files.get(path) != data}
-    return Made(cassette, fixture_settings, files, changed_files, tuple(path for path in files if path not in after))
+    deleted = tuple(path for path in files if path not in after)
+    return Replay(cassette, fixture_settings, files, changed_files, deleted)
 
 
 def _at(folder: str, server: LoopbackServer) -> JsonMap:
@@ -404,17 +438,17 @@ def _at(folder: str, server: LoopbackServer) -> JsonMap:
 
 
 def _play(stored: StoredRun, files: Files, context: Callable[[str], AgentContext]) -> Files | ToolError:
-    """Work on the requests of a run anew, in a folder with these files; what it holds then.
+    """Work on the requests of a run again, in a folder with these files; returns its files at the end.
 
-    The run's records and its spending are kept in a place of their own, which is gone at the end. The environment says
-    where that is, so one process plays one run at a time. CONFLICT where it does not go the same way.
+    The run's records and its spending are stored in a temporary folder, which the environment names, so a process plays
+    one run at a time. CONFLICT where the run does not repeat.
     """
     saver = InMemorySaver(serde=serializer())
     with TemporaryDirectory(prefix="mendgraph-replay-") as base:
         folder = os.path.join(base, "workspace")
         os.mkdir(folder)
         workspace = Workspace(folder, lambda *_: None)
-        problem = _change(workspace, [WriteFile(path, data) for path, data in files.items()])
+        problem = change_files(workspace, [WriteFile(path, data) for path, data in files.items()])
         if problem is not None:
             return problem
         LESSONS.clear()  # as a test does
@@ -430,25 +464,34 @@ def _play(stored: StoredRun, files: Files, context: Callable[[str], AgentContext
         difference = first_difference(stored, played)
         if difference:
             return _unrepeated(difference)
-        found = (workspace.read_file(entry.path) for entry in workspace.walk() if entry.kind == "file")
-        contents = islice((content for content in found if isinstance(content, FileContent)), 2 * MOST_FILES)
-        return {content.path: content.data for content in contents}
+        after: dict[str, bytes] = {}
+        for entry in workspace.walk():
+            content = workspace.read_file(entry.path)
+            if entry.kind == "file" and isinstance(content, FileContent) and len(after) < 2 * MOST_FILES:
+                after[content.path] = content.data
+
+        return after
 
 
 def _context(stored: StoredRun) -> AgentContext:
-    """The run's own settings, on a replayed endpoint, which speaks chat completions whatever the run's own spoke.
+    """The run's settings for a replayed endpoint, which has the chat completions API.
 
-    Other models and limits of many runs play no part in a replay.
+    Fallback models and limits of several runs do not apply to a replay.
     """
     context = stored.context
     profile = stored.profile
     model_name = next((reply.model for reply in stored.replies if reply.model), "unnamed")
     if context.model and context.model != EMBEDDED_MODEL:
-        named = context.model
-    else:
-        named = model_name
+        model_name = context.model
+
+    _, model = split_provider(model_name)
+    window_tokens = context.window_tokens
+    if profile.embedded:
+        model = embedded_weights().model
+        window_tokens = window_tokens or EMBEDDED_WINDOW
+
     changes = {
-        "model": embedded_weights().model if profile.embedded else split_provider(named)[1],
+        "model": model,
         "use_responses_api": None,
         "fallback_models": (),
         "max_tokens_per_day": None,
@@ -456,7 +499,7 @@ def _context(stored: StoredRun) -> AgentContext:
         "account": "",
         "max_tokens_per_account": None,
         "max_cost_usd_per_account": None,
-        "window_tokens": context.window_tokens or (EMBEDDED_WINDOW if profile.embedded else None),
+        "window_tokens": window_tokens,
     }
     same = context.model_copy(update=changes)
     usual = same.profile(embedded=False, model=same.model or "")
@@ -469,22 +512,28 @@ def _context(stored: StoredRun) -> AgentContext:
 
 
 def first_difference(stored: StoredRun, played: StoredRun) -> str:
-    """The first thing that differs, in one sentence without its full stop; "" where both went the same way.
+    """The first difference in one sentence without its full stop; "" where there is none.
 
-    The name of the folder that each of them was played in makes no difference.
+    The names of the folders in which they ran make no difference.
     """
-    for number, (was, now) in enumerate(zip_longest(_story(stored), _story(played), fillvalue="nothing"), start=1):
-        if was != now:
-            at = parting(was, now)
-            return f"message {number} was {around(was, at)}, and is now {around(now, at)}"
+    pairs = zip_longest(_story(stored), _story(played), fillvalue="nothing")
+    for number, (before, after) in enumerate(pairs, start=1):
+        if before != after:
+            at = parting(before, after)
+            return f"message {number} was {around(before, at)}, and is now {around(after, at)}"
+
     return ""
 
 
 def _story(run: StoredRun) -> Iterator[str]:
-    """What was said, and how each turn ended, without the name of the folder."""
+    """The messages and the outcomes as texts, without the name of the folder."""
     for message in run.messages:
-        calls = [(call["name"], call["args"]) for call in message.tool_calls] if isinstance(message, AIMessage) else ""
-        yield f"{message.type}: {message.text}{calls or ''}".replace(run.context.workspace, "<workspace>")
+        text = f"{message.type}: {message.text}"
+        if isinstance(message, AIMessage) and message.tool_calls:
+            text += str([(call["name"], call["args"]) for call in message.tool_calls])
+
+        yield text.replace(run.context.workspace, "<workspace>")
+
     yield from map(_end, run.outcomes)
 
 
@@ -500,54 +549,33 @@ def _unrepeated(difference: str) -> ToolError:
 # --- Writing
 
 
-def _write(root: str, contents: Files, beside: str, *, force: bool) -> ToolError | None:
-    """Write the files; CONFLICT where one is there already, unless `force`. What else is `beside` goes then."""
-    if not os.path.isdir(root):
-        os.makedirs(root)
-    workspace = Workspace(root, lambda *_: None)
-    changes: list[Change] = []
-    for path, data in contents.items():
-        current = workspace.read_file(path) if workspace.exists(path) else None
-        if isinstance(current, ToolError):
-            return current
-        if current and not force and current.data != data:
-            message = f"{quoted(os.path.join(root, path))} is there already: take another --name, or --force."
-            return ToolError(code=ToolErrorCode.CONFLICT, message=message)
-        changes.append(WriteFile(path, data, expected_sha256=current.sha256 if current else ""))
-    old = [entry.path for entry in workspace.walk(beside) if entry.kind == "file" and entry.path not in contents]
-    read = (workspace.read_file(path) for path in old)
-    changes += [DeleteFile(content.path, content.sha256) for content in read if isinstance(content, FileContent)]
-    return _change(workspace, changes)
-
-
-def _change(workspace: Workspace, changes: Sequence[Change]) -> ToolError | None:
-    """Make all of them; few enough are made all or none."""
-    for start in range(0, len(changes), MOST_CHANGES):
-        done = workspace.change_files(changes[start : start + MOST_CHANGES])
-        if isinstance(done, ToolError):
-            return done
-    return None
-
-
 def settings_in_test(context: AgentContext, pinned: Mapping[str, str]) -> JsonMap:
-    """The settings of a run that the fixture does not give by itself, in the order of the form."""
+    """The settings of a run that the fixture does not set, in the order of `AgentContext`."""
     usual = cassette_file.context_on(pinned, {}, context.workspace, context.base_url or "")
     fields = [name for name in AgentContext.model_fields if name != "base_url"]
-    return {name: value for name in fields if (value := getattr(context, name)) != getattr(usual, name)}
+    return {name: getattr(context, name) for name in fields if getattr(context, name) != getattr(usual, name)}
 
 
-def render_test(name: str, stored: StoredRun, made: Made) -> str:
+def render_test(name: str, stored: StoredRun, replay: Replay) -> str:
     """The text of the test file."""
     outcome = stored.outcomes[-1]
-    has_files = bool(made.before or made.left)
-    settings = [
-        f"{name}={_text(value) if isinstance(value, str) else repr(value)}" for name, value in made.given.items()
-    ]
+    arguments = ["tmp_path"]
+    for setting, value in replay.settings.items():
+        arguments.append(f"{setting}={literal(value)}")
+
+    imports = []
+    setup = []
+    if replay.before or replay.after:
+        imports = ["from pathlib import Path", ""]
+        setup = ['    files = Path(mendgraph_cassette.path).parent / "files"']
+    if replay.before:
+        imports.insert(0, "import shutil")
+        setup.append('    shutil.copytree(files / "before", tmp_path, dirs_exist_ok=True)')
+
     lines = [
         f'"""The run {stored.run_id[:8]} once more, on what its model said."""',
         "",
-        *(["import shutil"] if made.before else []),
-        *(["from pathlib import Path", ""] if has_files else []),
+        *imports,
         "import pytest",
         "",
         "from mendgraph import Session",
@@ -555,46 +583,18 @@ def render_test(name: str, stored: StoredRun, made: Made) -> str:
         "",
         f'@pytest.mark.mendgraph_cassette("{name}")',
         f"def test_{name}(mendgraph_cassette, tmp_path):",
-        *(['    files = Path(mendgraph_cassette.path).parent / "files"'] if has_files else []),
-        *(['    shutil.copytree(files / "before", tmp_path, dirs_exist_ok=True)'] if made.before else []),
-        f"    with Session(mendgraph_cassette.context({', '.join(['tmp_path', *settings])})) as session:",
-        *(f"        session.work({_text(request)})" for request in stored.requests),
+        *setup,
+        f"    with Session(mendgraph_cassette.context({', '.join(arguments)})) as session:",
+        *(f"        session.work({literal(request)})" for request in stored.requests),
         "        outcome = session.result().outcome",
         f'    assert (outcome.kind, outcome.reason) == ("{outcome.kind.value}", "{outcome.reason.value}")',
-        *_asserted([*made.left], 'assert (tmp_path / path).read_bytes() == (files / "after" / path).read_bytes()'),
-        *_asserted(made.gone, "assert not (tmp_path / path).exists()"),
+        *_asserted([*replay.after], 'assert (tmp_path / path).read_bytes() == (files / "after" / path).read_bytes()'),
+        *_asserted(replay.deleted, "assert not (tmp_path / path).exists()"),
     ]
     return "\n".join(lines) + "\n"
 
 
 def _asserted(paths: Sequence[str], line: str) -> list[str]:
     if paths:
-        return [f"    for path in [{', '.join(map(_text, paths))}]:", f"        {line}"]
+        return [f"    for path in [{', '.join(map(literal, paths))}]:", f"        {line}"]
     return []
-
-
-def _text(text: str) -> str:
-    """A literal in double quotes where it can be one; whatever is not printable is escaped."""
-    plain = text.isprintable() and not {'"', "\\"} & {*text}
-    return f'"{text}"' if plain else repr(text)
-
-
-_CONFIGURATIONS: Final = (
-    *("pytest.toml", ".pytest.toml", "pytest.ini", ".pytest.ini", "pyproject.toml"),
-    *("tox.ini", "setup.cfg", "setup.py"),
-)
-"""The files that pytest reads first, in its order. Source: its reference, "Configuration file formats"."""
-
-
-def tests_root(target: str, workspace: str) -> tuple[str, bool]:
-    """What pytest takes for its root directory where it runs tests in `target`, and whether it finds that by itself.
-
-    It is the nearest folder above that is set up for pytest, or the workspace, or outside of it the target.
-    Source: pytest's reference, "Initialization: determining rootdir and configfile".
-    """
-    real = folder = os.path.realpath(target)
-    while folder != os.path.dirname(folder):
-        if any(os.path.isfile(os.path.join(folder, name)) for name in _CONFIGURATIONS):
-            return folder, True
-        folder = os.path.dirname(folder)
-    return (workspace if real.startswith(f"{workspace.rstrip('/')}/") else real), False

@@ -62,16 +62,16 @@ class Player:
 
     @property
     def played(self) -> int:
-        """How many exchanges were asked for."""
+        """The number of exchanges that were played."""
         return sum(self._played)
 
     @property
     def unplayed(self) -> list[str]:
-        """The exchanges that nobody has asked for, each in one line."""
+        """The exchanges that were not played, each in one line."""
         return [self._line(index) for index, played in enumerate(self._played) if not played]
 
     def _miss(self, method: str, path: str, body: bytes) -> str:
-        left = [index for index, played in enumerate(self._played) if not played]
+        unplayed = [index for index, played in enumerate(self._played) if not played]
         first = f"{method} {path} was not recorded in {self._name}"
 
         if any(p and b == canonical(body) for p, b in zip(self._played, self._bodies, strict=True)):
@@ -79,14 +79,16 @@ class Player:
                 f"{method} {path} was asked for again, and {self._name} holds its answer as often as it was recorded"
             )
 
-        if not left:
+        if not unplayed:
             sent = _conversation_end(parsed(body))
             return f"{first}: all of its {len(self._played)} exchanges have been played{sent}.{self._hint()}"
 
-        ways = [self._differs(index, method, path, body) for index in left]
-        _, index, lines = min(zip(map(len, ways), left, ways, strict=True))
+        ways = [self._differs(index, method, path, body) for index in unplayed]
+        _, index, lines = min(zip(map(len, ways), unplayed, ways, strict=True))
         listing = "".join(f"\n  {line}" for line in lines)
-        which = "The exchange" if len(left) == 1 else "The nearest exchange"
+        which = "The nearest exchange"
+        if len(unplayed) == 1:
+            which = "The exchange"
 
         return f"{first}. {which} that is left is number {index + 1} of {len(self._played)}:{listing}{self._hint()}"
 
@@ -169,15 +171,13 @@ def canonical(body: bytes) -> str | bytes:
 
 def parsed(body: bytes) -> Any:
     """A body as JSON, or the parts of a multipart form; where it is none of both, its text, else its bytes."""
+    if not body:
+        return None
+
     try:
-        return json.loads(body) if body else None
+        return json.loads(body)
     except (ValueError, RecursionError):
-        pass
-
-    if parts := _form_parts(body):
-        return parts
-
-    return _text_or_bytes(body)
+        return _form_parts(body) or _text_or_bytes(body)
 
 
 _BOUNDARY: Final = re.compile(rb"\A--([^\r\n]{1,70})\r\n")
@@ -219,21 +219,31 @@ def _text_or_bytes(content: bytes) -> str | bytes:
 
 def conversation(body: Any) -> list[JsonMap]:
     """The messages of a request, whichever API it is for; none where it has no list of maps for them."""
-    conversations = (body[key] for key in CONVERSATIONS if key in body) if isinstance(body, dict) else ()
-    return next(
-        (each for each in conversations if isinstance(each, list) and all(isinstance(one, dict) for one in each)), []
-    )
+    if not isinstance(body, dict):
+        return []
+
+    for key in CONVERSATIONS:
+        messages = body.get(key)
+        if isinstance(messages, list) and all(isinstance(message, dict) for message in messages):
+            return messages
+
+    return []
 
 
 def text_of(message: JsonMap) -> str:
-    """What a message says, in one line; its blocks or parts one after the other."""
-    content = message.get("content") or message.get("parts") or ""
-    blocks = content if isinstance(content, list) else [content]
-    texts = (
-        block.get("text") or block.get("content") or block if isinstance(block, dict) else block for block in blocks
-    )
+    """The text of a message on one line; its blocks or parts in order."""
+    blocks = message.get("content") or message.get("parts") or ""
+    if not isinstance(blocks, list):
+        blocks = [blocks]
 
-    return " ".join(" ".join(map(str, texts)).split())
+    texts = []
+    for block in blocks:
+        if isinstance(block, dict):
+            texts.append(str(block.get("text") or block.get("content") or block))
+        else:
+            texts.append(str(block))
+
+    return " ".join(" ".join(texts).split())
 
 
 def _of_values(at: str, ours: Any, theirs: Any) -> Iterator[str]:
@@ -244,24 +254,23 @@ def _of_values(at: str, ours: Any, theirs: Any) -> Iterator[str]:
 
         return
 
-    ours_by_key, right = (dict(enumerate(side)) if isinstance(side, list) else side for side in (ours, theirs))
-    if (
-        not isinstance(ours_by_key, dict)
-        or not isinstance(right, dict)
-        or isinstance(ours, list) != isinstance(theirs, list)
-    ):
-        if repr(ours) != repr(theirs):  # which tells 1 from True and from 1.0
+    items = _items_of(ours)
+    other_items = _items_of(theirs)
+    if items is None or other_items is None or isinstance(ours, list) != isinstance(theirs, list):
+        if repr(ours) != repr(theirs):  # 1, True and 1.0 differ
             yield f"{at or 'the body'}: {_worded('recorded', ours)}, {_worded('sent', theirs)}"
 
         return
 
-    for key in {**ours_by_key, **right}:
-        one = ours_by_key.get(key, _ABSENT)
-        other = right.get(key, _ABSENT)
+    for key in {**items, **other_items}:
+        one = items.get(key, _ABSENT)
+        other = other_items.get(key, _ABSENT)
         who = ""
 
-        if at in CONVERSATIONS:
-            who = _who(one if other is _ABSENT else other)
+        if at in CONVERSATIONS and other is _ABSENT:
+            who = _who(one)
+        elif at in CONVERSATIONS:
+            who = _who(other)
 
         if isinstance(ours, list):
             place = f"{at}[{key}]{who}"
@@ -273,6 +282,16 @@ def _of_values(at: str, ours: Any, theirs: Any) -> Iterator[str]:
         yield from _of_values(place, one, other)
 
 
+def _items_of(value: Any) -> dict[Any, Any] | None:
+    """The items of a list or a map by their keys; None for any other value."""
+    if isinstance(value, list):
+        return dict(enumerate(value))
+    if isinstance(value, dict):
+        return value
+
+    return None
+
+
 def _who(message: Any) -> str:
     if isinstance(message, dict):
         return f" ({message.get('role', message.get('type', 'no role'))})"
@@ -280,23 +299,21 @@ def _who(message: Any) -> str:
 
 
 def _of_texts(at: str, ours: str, theirs: str) -> str:
-    """The first line in which two texts differ, and of that line the part around the first letter that does."""
+    """The first line in which two texts differ, and its part around the first letter that differs."""
     our_lines = ours.split("\n")
-    right = theirs.split("\n")
-    number = parting(our_lines, right)
+    their_lines = theirs.split("\n")
+    number = parting(our_lines, their_lines)
 
-    if len(our_lines) > 1 or len(right) > 1:
+    if len(our_lines) > 1 or len(their_lines) > 1:
         at = f"{at}, line {number + 1}"
 
-    if number >= len(our_lines) or number >= len(right):
-        longer, word, other = (
-            (our_lines, "recorded", "sent") if len(our_lines) > len(right) else (right, "sent", "recorded")
-        )
+    if number >= len(their_lines):
+        return f"{at}: recorded {_short(our_lines[number])}, and what was sent ends before it"
+    if number >= len(our_lines):
+        return f"{at}: sent {_short(their_lines[number])}, and what was recorded ends before it"
 
-        return f"{at}: {word} {_short(longer[number])}, and what was {other} ends before it"
-
-    start = parting(our_lines[number], right[number])
-    return f"{at}: recorded {around(our_lines[number], start)}, sent {around(right[number], start)}"
+    start = parting(our_lines[number], their_lines[number])
+    return f"{at}: recorded {around(our_lines[number], start)}, sent {around(their_lines[number], start)}"
 
 
 def parting(one: Any, other: Any) -> int:
@@ -309,7 +326,13 @@ def around(text: str, start: int) -> str:
     """The part of a text around a place."""
     begin = max(start - SHOWN, 0)
     end = start + SHOWN
-    return f"{'...' if begin else ''}{text[begin:end]!r}{'...' if end < len(text) else ''}"
+    part = repr(text[begin:end])
+    if begin:
+        part = f"...{part}"
+    if end < len(text):
+        part = f"{part}..."
+
+    return part
 
 
 def _worded(word: str, value: Any) -> str:
@@ -391,14 +414,16 @@ def recorded(base_url: str = "", *, scrub: Scrub = cassette_file.scrubbed, skip:
     """
     tape = Tape(base_url)
     with _recorder("all", tape, skip).use_cassette("recording") as recorder:
-        tape.tell = lambda: [
-            exchange_of(request, response, tape.base_url, scrub) for request, response in recorder.data
-        ]
+
+        def exchanges() -> list[cassette_file.Exchange]:
+            return [exchange_of(request, response, tape.base_url, scrub) for request, response in recorder.data]
+
+        tape.tell = exchanges
         yield tape
 
 
 def exchange_of(request: Any, response: JsonMap, base_url: str, scrub: Scrub) -> cassette_file.Exchange:
-    """What vcrpy has heard as ours, without the host, the query, secrets and whatever a header might give away."""
+    """A request and response of vcrpy as an exchange, without host, query, secrets and other headers."""
     keys = _keys_of(request)
     return cassette_file.Exchange(
         method=request.method.upper(),  # google-genai writes it small where aiohttp speaks for it
@@ -415,9 +440,10 @@ def recorded_path(uri: str, base_url: str) -> str:
     """The path of a request as it stands in a cassette: at the endpoint below `/v1`, wherever that has its own root."""
     path = urlsplit(uri).path
     root = urlsplit(base_url).path.rstrip("/")
-    ours = root and path.startswith(f"{root}/") and _is_at(uri, base_url)
+    if root and path.startswith(f"{root}/") and _is_at(uri, base_url):
+        return ROOT + path.removeprefix(root)
 
-    return ROOT + path.removeprefix(root) if ours else path
+    return path
 
 
 def _keys_of(request: Any) -> list[str]:
@@ -488,7 +514,10 @@ def _body_of(request: Any) -> bytes:
     if isinstance(body, dict):
         return json.dumps(body).encode()
 
-    return body if isinstance(body, bytes) else b""
+    if isinstance(body, bytes):
+        return body
+
+    return b""
 
 
 def _can_play(player: Player, tape: Tape, request: Any) -> bool:

@@ -86,8 +86,15 @@ class CassetteSession:
     def _name(self, item: pytest.Item) -> str:
         from mendgraph.graph.cassettes.cassette_file import cassette_name, is_name
 
-        names = [name for mark in item.own_markers if mark.name == FIXTURE for name in _names(mark)]
-        chosen = names[0] if names and is_name(names[0]) else ""
+        names: list[Any] = []
+        for mark in item.own_markers:
+            if mark.name == FIXTURE:
+                names += _names(mark)
+
+        chosen = ""
+        if names and is_name(names[0]):
+            chosen = names[0]
+
         return cassette_name(item.nodeid, chosen)
 
     def _arguments(self, item: pytest.Item) -> dict[str, Any]:
@@ -123,7 +130,10 @@ def _fail(problem: str) -> NoReturn:
 
 def _names(mark: pytest.Mark) -> tuple[Any, ...]:
     """The names that a marker gives, by place or as `name`; more than one is a mistake."""
-    return (*mark.args, *([mark.kwargs["name"]] if "name" in mark.kwargs else []))
+    if "name" in mark.kwargs:
+        return (*mark.args, mark.kwargs["name"])
+
+    return mark.args
 
 
 # --- What pytest calls
@@ -171,8 +181,8 @@ def mendgraph_cassette(
         if not os.environ.get(_DATA_FOLDER):
             patch.setenv(_DATA_FOLDER, str(tmp_path_factory.mktemp("mendgraph")))
 
-        for name in () if cassette.recording else _PROVIDERS:
-            if not os.environ.get(f"{name}_API_KEY"):
+        for name in _PROVIDERS:
+            if not cassette.recording and not os.environ.get(f"{name}_API_KEY"):
                 patch.setenv(f"{name}_API_KEY", _PLACEHOLDER)
 
         try:

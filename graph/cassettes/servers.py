@@ -165,11 +165,11 @@ def refusal(message: str) -> tuple[dict[str, str], bytes]:
 class _Replaying(Answering):
     def answer(self, body: bytes) -> None:
         """Play the exchange that was recorded for this request."""
-        found = self.owner.player.take(self.command, self.path, body)
-        if isinstance(found, str):
-            self.refuse(MISSED, found)
+        exchange = self.owner.player.take(self.command, self.path, body)
+        if isinstance(exchange, str):
+            self.refuse(MISSED, exchange)
         else:
-            self.send(found.status, found.headers, found.response)
+            self.send(exchange.status, exchange.headers, exchange.response)
 
 
 class _Listener(ThreadingHTTPServer):
@@ -286,8 +286,11 @@ def _documents(reply: ModelReply) -> Iterator[JsonMap]:
         function = {"name": call.tool, "arguments": call.arguments}
         yield _choice({"tool_calls": [{"index": index, "id": call.call_id, "type": "function", "function": function}]})
 
-    refused = reply.finish_reason is FinishReason.REFUSAL
-    yield _choice({}, FinishReason.STOP.value if refused else reply.finish_reason.value)
+    finish_reason = reply.finish_reason
+    if finish_reason is FinishReason.REFUSAL:
+        finish_reason = FinishReason.STOP
+
+    yield _choice({}, finish_reason.value)
 
     if reply.input_tokens or reply.output_tokens:
         usage: JsonMap = {

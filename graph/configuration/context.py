@@ -466,7 +466,6 @@ class AgentContext(Record):
     def _both_prices(self) -> Self:
         if (self.usd_per_million_input is None) != (self.usd_per_million_output is None):
             raise ValueError("usd_per_million_input and usd_per_million_output are given together")
-
         for name in ("usd_per_million_cached_input", "usd_per_million_cache_write"):
             if getattr(self, name) is not None and self.usd_per_million_input is None:
                 raise ValueError(f"{name} needs usd_per_million_input as well")
@@ -501,26 +500,27 @@ class AgentContext(Record):
 
         A model that has no native `tools` is talked to in text; one that was set up so `thinks` before it answers.
         """
-        known = find_profile(model)
-
+        family = find_profile(model)
         if self.protocol == "auto":
-            protocol = known.protocol
+            protocol = family.protocol
         else:
             protocol = Protocol(self.protocol)
 
-        protocol = protocol if tools else Protocol.TEXT
+        if not tools:
+            protocol = Protocol.TEXT
+
         if self.edit_form == "auto":
-            form = EditForm.BLOCKS if known.small else EditForm.REPLACE
+            form = EditForm.BLOCKS if family.small else EditForm.REPLACE
         else:
             form = EditForm(self.edit_form)
-        loose = self.edit_form == "auto" and (known.small or protocol is Protocol.TEXT)
+        loose = self.edit_form == "auto" and (family.small or protocol is Protocol.TEXT)
         return Profile(
             protocol=protocol,
             edit_form=form,
             embedded=embedded,
-            small=known.small,
+            small=family.small,
             steps_down=loose and form is EditForm.REPLACE,
-            reasoning=thinks or known.reasoning or self.reasoning_effort not in (None, "none"),
+            reasoning=thinks or family.reasoning or self.reasoning_effort not in (None, "none"),
         )
 
     def limits(self, profile: Profile | None = None) -> RunLimits:
@@ -594,7 +594,7 @@ class AgentContext(Record):
 
 
 SETTINGS: Mapping[str, Setting] = {
-    name: next(each for each in field.metadata if isinstance(each, Setting))
+    name: next(entry for entry in field.metadata if isinstance(entry, Setting))
     for name, field in AgentContext.model_fields.items()
 }
-"""What else there is to know of each field."""
+"""The metadata of each field."""

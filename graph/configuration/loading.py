@@ -55,7 +55,10 @@ def program_problem(entry: str) -> str | None:
         return None
 
     words = entry.split()
-    display = ascii(entry) if not entry.isprintable() else repr(entry)
+    display = repr(entry)
+    if not entry.isprintable():
+        display = ascii(entry)
+
     remedy = "give a name such as make, or a path such as .venv/bin/pytest"
 
     if words and _ONE_PROGRAM.fullmatch(words[0]):
@@ -79,8 +82,8 @@ class Document(NamedTuple):
         """The line of the innermost of these keys that is found as one, from 1 on; 0 where none is."""
         line_number = 0
         for key in path:
-            rest = enumerate(self.lines[max(line_number - 1, 0) :], max(line_number, 1))
-            line_number = next((number for number, line in rest if key in _keys_of(line)), line_number)
+            following = enumerate(self.lines[max(line_number - 1, 0) :], max(line_number, 1))
+            line_number = next((number for number, line in following if key in _keys_of(line)), line_number)
 
         return line_number
 
@@ -155,13 +158,12 @@ def parse_settings(text: str, file: str) -> Settings | tuple[Problem, ...]:
 
 def first_problems(problems: Iterable[Problem], file: str) -> tuple[Problem, ...]:
     """The first `MOST_PROBLEMS` by their lines; where there are more, the last one says so."""
-    found = [*islice(problems, MOST_PROBLEMS + 1)]
-    if len(found) > MOST_PROBLEMS:
-        more = [Problem(file, MORE_PROBLEMS)]
-    else:
-        more = []
+    first = list(islice(problems, MOST_PROBLEMS + 1))
+    in_order = sorted(first[:MOST_PROBLEMS], key=lambda problem: (problem.line, problem.field))
+    if len(first) > MOST_PROBLEMS:
+        in_order.append(Problem(file, MORE_PROBLEMS))
 
-    return (*sorted(found[:MOST_PROBLEMS], key=lambda problem: (problem.line, problem.field)), *more)
+    return tuple(in_order)
 
 
 def _problems(document: Document, file: str) -> Iterator[Problem]:
@@ -185,14 +187,14 @@ def _name_problem(name: str, value: Any) -> str:
     if name in AgentContext.model_fields:
         return ""
     if _SECRET_NAME.search(name):
-        return f"{_shown(name)} would be a secret in a file: {_KEY_REMEDY}"
+        return f"{_short_key(name)} would be a secret in a file: {_KEY_REMEDY}"
 
     if len(name) > 2:
         meant = closest_names(name, AgentContext.model_fields.keys() - ELSEWHERE.keys(), 2)
     else:
         meant = ()
 
-    what = f"there is no setting {_shown(name)}"
+    what = f"there is no setting {_short_key(name)}"
     if isinstance(value, dict) and (inner := sorted(value.keys() & AgentContext.model_fields.keys())):
         return f"{what}: {inner[0]} and all settings stand at the top of the file, in no table"
     if meant:
@@ -247,22 +249,32 @@ def _further(name: str, value: Any) -> Iterator[str]:
         yield from filter(None, map(program_problem, value))
 
 
-def _in_words(path: tuple[str, ...], said: str) -> str:
-    where = path[0] + "".join(f"[{part}]" if part.isdigit() else f".{_shown(part)}" for part in path[1:])
-    if said.startswith("Value error, "):
-        return f"{where}: {said.removeprefix('Value error, ').rstrip('.')}."
-    return f"{where} {said.removeprefix('Input ').removeprefix('String ')}."
+def _in_words(path: tuple[str, ...], message: str) -> str:
+    where = path[0]
+    for part in path[1:]:
+        if part.isdigit():
+            where += f"[{part}]"
+        else:
+            where += f".{_short_key(part)}"
+
+    if message.startswith("Value error, "):
+        return f"{where}: {message.removeprefix('Value error, ').rstrip('.')}."
+
+    return f"{where} {message.removeprefix('Input ').removeprefix('String ')}."
 
 
 def _help(name: str) -> str:
     return f"It means: {AgentContext.model_fields[name].description}"
 
 
-def _shown(name: str) -> str:
-    """A key that somebody else wrote, short and on one line."""
+def _short_key(name: str) -> str:
+    """A key of a file, cut and on one line."""
     if _PLAIN.fullmatch(name):
         return name
-    return repr(name if len(name) <= _LONGEST_KEY else f"{name[:_LONGEST_KEY]}...")
+    if len(name) > _LONGEST_KEY:
+        name = f"{name[:_LONGEST_KEY]}..."
+
+    return repr(name)
 
 
 # --- All files of a workspace
@@ -306,7 +318,10 @@ def load_configuration(
     `defaults` are what the run has in place of the defaults of `AgentContext`, below both files: what the workspace's
     file may set is seen from them as well. They are no part of the result.
     """
-    variables = os.environ if environment is None else environment
+    variables = environment
+    if variables is None:
+        variables = os.environ
+
     user = read_user_settings(variables)
 
     if workspace_file:
@@ -314,13 +329,16 @@ def load_configuration(
     else:
         workspace_settings = Settings()
 
-    problems = [problem for found in (user, workspace_settings) if isinstance(found, tuple) for problem in found]
-    if isinstance(user, tuple) or isinstance(workspace_settings, tuple):
-        return tuple(problems)
+    if isinstance(user, tuple) and isinstance(workspace_settings, tuple):
+        return (*user, *workspace_settings)
+    if isinstance(user, tuple):
+        return user
+    if isinstance(workspace_settings, tuple):
+        return workspace_settings
 
     variables_set = [name for name, variable in _ENVIRONMENT.items() if variables.get(variable, "").strip()]
     base = {name: value for name, value in user.values.items() if name not in variables_set}
-    profile = {} if defaults is None else defaults
+    profile = defaults or {}
     below = _context({**profile, **base}, user.file)
 
     if isinstance(below, Problem):
@@ -330,18 +348,15 @@ def load_configuration(
     trusted = bool(workspace_settings.sha256) and user_files.trusted_hash(workspace) == workspace_settings.sha256
     merged = overlay(base, new)
     values = {name: merged[name] for name in new}
-    untrusted = () if trusted else needing_trust(values, below, base.keys())
+    problems = []
+    if not trusted:
+        for name in needing_trust(values, below, base.keys()):
+            message = f"{name} needs your trust: {REMEDY}"
+            line = workspace_settings.lines[name]
+            problems.append(Problem(workspace_settings.file, message, line, field=name))
 
-    if untrusted:
-        return tuple(
-            Problem(
-                workspace_settings.file,
-                f"{name} needs your trust: {REMEDY}",
-                workspace_settings.lines[name],
-                field=name,
-            )
-            for name in untrusted
-        )
+    if problems:
+        return tuple(problems)
 
     context = _context({**profile, **merged}, workspace_settings.file or user.file)
     if isinstance(context, Problem):
@@ -351,7 +366,7 @@ def load_configuration(
     for settings, values in ((user, base), (workspace_settings, new)):
         origins |= {name: Origin(settings.file, settings.lines[name]) for name in values}
 
-    files = tuple(each.file for each in (user, workspace_settings) if each.file)
+    files = tuple(settings.file for settings in (user, workspace_settings) if settings.file)
     return Configuration(merged, origins, files)
 
 
@@ -386,9 +401,9 @@ def read_user_settings(environment: Mapping[str, str]) -> Settings | tuple[Probl
 
     path, text = source
     if isinstance(text, ToolError):
-        return (Problem(shown(path), text.message),)
+        return (Problem(short_path(path), text.message),)
 
-    return parse_settings(text, shown(path))
+    return parse_settings(text, short_path(path))
 
 
 def _users_file(name: str, named: str | None, variable: str) -> tuple[str, str | ToolError] | None:
@@ -434,8 +449,8 @@ def read_workspace_settings(workspace: str) -> Settings | tuple[Problem, ...]:
     return replace(settings, sha256=user_files.hash_of(data))
 
 
-def shown(path: str) -> str:
-    """A file's name as messages have it."""
+def short_path(path: str) -> str:
+    """A path for messages: quoted where it is long or has characters that cannot be printed."""
     if path.isprintable() and len(path) <= 200:
         return path
     return quoted(path)
@@ -447,7 +462,10 @@ def _context(values: Mapping[str, Any], where: str) -> AgentContext | Problem:
         return AgentContext(**values)
     except ValidationError as error:
         path, message = first_error(error)
-        return Problem(where, f"{path}: {message}" if path else message, field=path.partition(".")[0])
+        if path:
+            message = f"{path}: {message}"
+
+        return Problem(where, message, field=path.partition(".")[0])
 
 
 def first_error(error: ValidationError) -> tuple[str, str]:
@@ -527,7 +545,10 @@ def widening(values: Mapping[str, Any], base: AgentContext) -> tuple[str, ...]:
 
 def _is_same(new: Any, old: Any) -> bool:
     """Whether a value as a file has it, where a list is no tuple, is the value of a context."""
-    return bool(new == (list(old) if isinstance(old, tuple) else old))
+    if isinstance(old, tuple):
+        old = list(old)
+
+    return bool(new == old)
 
 
 def _is_narrower(name: str, value: Any, base: AgentContext) -> bool:
@@ -564,7 +585,10 @@ def load_prices() -> PriceList | ToolError:
         return shipped
 
     path, text = source
-    prices = text if isinstance(text, ToolError) else parse_prices(text, quoted(path))
+    if isinstance(text, ToolError):
+        return text
+
+    prices = parse_prices(text, quoted(path))
     if isinstance(prices, ToolError):
         return prices
 

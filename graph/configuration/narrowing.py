@@ -42,31 +42,31 @@ class Allowance(NamedTuple):
     refusal: str
 
 
-def narrowed(asked: Mapping[str, Any], most: Allowance, folder: str) -> AgentContext | StopCause:
+def narrowed(requested: Mapping[str, Any], most: Allowance, folder: str) -> AgentContext | StopCause:
     """The context of a client's run in this folder, or why there is none.
 
-    `asked` are the fields that the request sets, its `workspace` having led to `folder`. Limits are the smaller of
-    both; whatever else would be more than the client may have is refused.
+    `requested` are the fields of the request; `folder` is that of its `workspace`. Limits are the smaller of both;
+    any other field that exceeds what the client may have is refused.
     """
-    wanted_fields = {name: value for name, value in asked.items() if name != "workspace"}
+    fields = {name: value for name, value in requested.items() if name != "workspace"}
     try:
-        requested = AgentContext.model_validate(wanted_fields)
+        context = AgentContext.model_validate(fields)
         base = most.context
-        taken = {name: _plain(getattr(requested, name)) for name in wanted_fields}
+        values = {name: _plain(getattr(context, name)) for name in fields}
 
-        for name in _SMALLER & taken.keys():
-            pair = (taken[name], getattr(base, name))
-            taken[name] = min((limit for limit in pair if limit is not None), default=None)
+        for name in _SMALLER & values.keys():
+            pair = (values[name], getattr(base, name))
+            values[name] = min((limit for limit in pair if limit is not None), default=None)
 
-        merged = overlay(base.model_dump(), taken)
-        taken = {name: merged[name] for name in taken}
-        form = taken.get("response_format")
+        merged = overlay(base.model_dump(), values)
+        values = {name: merged[name] for name in values}
+        form = values.get("response_format")
         patterns = "`pattern` or `patternProperties`"
 
         if form != base.response_format and _has_patterns(form):
             return refusal(f"response_format may have no {patterns} on this server: leave them out.")
-        if what := ", ".join(_wider(taken, most)):
-            return refusal(most.refusal.replace("{}", what))
+        if wider := _wider(values, most):
+            return refusal(most.refusal.replace("{}", ", ".join(wider)))
 
         return AgentContext.model_validate({**merged, "workspace": folder})
     except ValidationError as error:
@@ -74,11 +74,14 @@ def narrowed(asked: Mapping[str, Any], most: Allowance, folder: str) -> AgentCon
         return refusal(f"The request's context does not fit: {path or 'context'}: {message}.")
 
 
-def fields_set(asked: object) -> Mapping[str, Any]:
-    """What a request has set of its context, which the server may have read already."""
-    if isinstance(asked, AgentContext):
-        return {name: getattr(asked, name) for name in asked.model_fields_set}
-    return asked if isinstance(asked, Mapping) else {}
+def fields_set(context: object) -> Mapping[str, Any]:
+    """The fields that a request sets in its context, which the server may have read already."""
+    if isinstance(context, AgentContext):
+        return {name: getattr(context, name) for name in context.model_fields_set}
+    if isinstance(context, Mapping):
+        return context
+
+    return {}
 
 
 def too_wide(stored: AgentContext, most: Allowance) -> tuple[str, ...]:
@@ -101,7 +104,7 @@ def _is_allowed(name: str, value: Any, most: Allowance) -> bool:
     if name == "model":
         return _may_name(value, most)
     if name == "fallback_models":
-        return all(_may_name(each, most) or each in most.context.fallback_models for each in value)
+        return all(_may_name(model, most) or model in most.context.fallback_models for model in value)
     return name in _FREE and not (name == "system_prompt" and most.context.system_prompt)
 
 
@@ -134,7 +137,10 @@ def _has_patterns(schema: Any) -> bool:
 
 
 def _plain(value: Any) -> Any:
-    return list(value) if isinstance(value, tuple) else value
+    if isinstance(value, tuple):
+        return list(value)
+
+    return value
 
 
 _BUILT: Final = "in build_graph(context=AgentContext(...))"
@@ -157,14 +163,14 @@ def configurable_settings(configurable: Mapping[str, Any]) -> Mapping[str, Any]:
     return {**settings, "model_kwargs": others, "base_url": arguments["base_url"]}
 
 
-def client_context(given: object, bound: AgentContext | None) -> object:
+def client_context(context: object, bound: AgentContext | None) -> object:
     """The context that a client gets for the one that it has sent, a StopCause that says why it gets none.
 
     `bound` is what the graph was built with; without it the operator's settings are the most that is allowed. What is
     no context of ours comes back as it is: it belongs to a graph around this one.
     """
-    if not isinstance(given, AgentContext) and (bound is not None or not isinstance(given, Mapping | None)):
-        return given
+    if not isinstance(context, AgentContext) and (bound is not None or not isinstance(context, Mapping | None)):
+        return context
 
     if bound is None:
         most = operator_allowance()
@@ -174,7 +180,7 @@ def client_context(given: object, bound: AgentContext | None) -> object:
     if isinstance(most, StopCause):
         return most
 
-    requested = {name: value for name, value in fields_set(given).items() if not _is_left_as_it_is(name, value, most)}
+    requested = {name: value for name, value in fields_set(context).items() if not _is_left_as_it_is(name, value, most)}
     folder = _folder(requested.get("workspace", "."), most.context.workspace)
     if isinstance(folder, StopCause):
         return folder
@@ -252,39 +258,40 @@ class Admission:
         return f"{self.owner}/{thread}"
 
 
-def read_context(given: object) -> object:
-    """The context that a mapping holds, or an `Admission` that says why there is none; all else as it is."""
-    if not isinstance(given, Mapping):
-        return given
+def read_context(context: object) -> object:
+    """The context that a mapping holds, or an `Admission` with the reason why there is none; other values unchanged."""
+    if not isinstance(context, Mapping):
+        return context
 
+    fields = {str(name): value for name, value in context.items() if not _OF_SERVERS.match(str(name))}
     try:
-        return AgentContext(**{str(name): it for name, it in given.items() if not _OF_SERVERS.match(str(name))})
+        return AgentContext(**fields)
     except ValidationError as error:
         path, message = first_error(error)
         return Admission(refusal(f"The run's context does not fit: {path or 'context'}: {message}."), "")
 
 
 def given_context(
-    given: object, bound: AgentContext | None, stored: AgentContext | None
+    context: object, bound: AgentContext | None, stored: AgentContext | None
 ) -> AgentContext | StopCause | str:
-    """The context of a turn, why a server refuses it, or what is wrong with the one that it was given.
+    """The context of a turn, why a server refuses it, or what is wrong with it.
 
-    `given` comes with the run. Inside another graph it is that graph's own context, which may be of any type; then the
-    agent's is `bound`, what its graph was built with. `stored` is that of the thread's last turn.
+    `context` is that of the run. Inside another graph it is that graph's context, of any type; the agent's is then
+    `bound`, with which its graph was built. `stored` is that of the thread's last turn.
     """
-    if isinstance(given, AgentContext):
-        return given
-    if isinstance(given, Admission):
-        return given.context
-    if given is None:
+    if isinstance(context, AgentContext):
+        return context
+    if isinstance(context, Admission):
+        return context.context
+    if context is None:
         return bound or stored or AgentContext()
     if bound is not None:
         return bound
-    if not isinstance(given, Mapping):
-        return f"The run was given a context of the type {type(given).__name__}, which is no AgentContext: {_REMEDY}."
+    if not isinstance(context, Mapping):
+        return f"The run was given a context of the type {type(context).__name__}, which is no AgentContext: {_REMEDY}."
 
     try:
-        return AgentContext.model_validate(dict(given))
+        return AgentContext.model_validate(dict(context))
     except ValidationError as error:
         path, message = first_error(error)
         return f"The run was given a context that is no AgentContext ({path or 'context'}: {message}): {_REMEDY}."
@@ -300,7 +307,10 @@ def run_id_of(runtime: Runtime[AgentContext]) -> str:
         return ""
 
     place = info.checkpoint_ns.rpartition("|")[0]
-    thread = f"{info.thread_id}|{place}" if place else str(info.thread_id)
+    thread = str(info.thread_id)
+    if place:
+        thread = f"{thread}|{place}"
+
     admitted = cast("object", runtime.context)
 
     if isinstance(admitted, Admission):

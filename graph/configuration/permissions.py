@@ -18,11 +18,19 @@ PERMISSIONS_FILE: Final = "permissions.json"
 
 
 def list_permissions(workspace: str = "") -> tuple[Permission, ...] | ToolError:
-    """The permissions of the workspace with this real path, or of all, in the order in which they were given."""
+    """The permissions of the workspace with this real path, or of all, in the order in which they were added."""
     path = configuration_file(PERMISSIONS_FILE)
-    data = path if isinstance(path, ToolError) else read_bytes(path)
+    data: bytes | ToolError
+    if isinstance(path, ToolError):
+        data = path
+    else:
+        data = read_bytes(path)
+
     if isinstance(data, ToolError):
-        return () if data.code is ToolErrorCode.NOT_FOUND else data
+        if data.code is ToolErrorCode.NOT_FOUND:
+            return ()
+
+        return data
 
     permissions = _read(data, str(path))
     if isinstance(permissions, ToolError):

@@ -23,13 +23,13 @@ _MAX_COST_USD: Final = 5.0
 class Published(NamedTuple):
     """What is there at the end: the `branch`, its `commit`, the `worktree`, each "" where there is none.
 
-    `said` tells that to people; `problem` is what could not be done.
+    `words` say that to people; `problem` is what could not be done.
     """
 
     branch: str
     commit: str
     worktree: str
-    said: str
+    words: str
     problem: ToolError | None = None
 
 
@@ -63,67 +63,84 @@ class Unattended(NamedTuple):
         return ToolError(code=ToolErrorCode.CHECK_FAILED, message=message)
 
     def publish(self, files: Sequence[str], *, finished: bool, checked: bool, message: str) -> Published:
-        """Commit the files that were changed, if that is wanted, and take away what nobody needs any more.
+        """Commit the changed files, if a commit is requested, and remove the worktree if all its changes are committed.
 
-        A run that has not `finished` commits nothing and leaves its worktree, and so does one whose changes nothing has
-        `checked`, or of which nobody wants a commit, unless it has changed nothing.
+        A run that has not `finished` commits nothing and leaves its worktree. So does one with changes that are not
+        `checked`, or for which no commit is requested.
         """
         branch = self.wanted.branch
         commit: workspace_copies.BranchCommit | ToolError = workspace_copies.BranchCommit("", {})
         if finished and files and self.wanted.commit:
             commit = self._commit(files, message, checked=checked)
 
-        if not finished or isinstance(commit, ToolError) or (files and not self.wanted.commit):
-            said = f"Nothing is committed: the work is on the branch {branch}, in {self.root}"
-            return Published(branch, "", self.root, said, commit if isinstance(commit, ToolError) else None)
+        words = f"Nothing is committed: the work is on the branch {branch}, in {self.root}"
+        if isinstance(commit, ToolError):
+            return Published(branch, "", self.root, words, commit)
+        if not finished or (files and not self.wanted.commit):
+            return Published(branch, "", self.root, words)
 
-        return self._take_away(branch, commit, len(files))
+        return self._remove_worktree(branch, commit, len(files))
 
     def _commit(
         self, files: Sequence[str], message: str, *, checked: bool
     ) -> workspace_copies.BranchCommit | ToolError:
-        identity = find_identity(self.root) if checked else self._not_checked()
+        if not checked:
+            return self._not_checked()
+
+        identity = find_identity(self.root)
         if isinstance(identity, ToolError):
             return identity
+
         return workspace_copies.commit_branch(self.copy, files, message, identity)
 
-    def _take_away(self, branch: str, commit: workspace_copies.BranchCommit, files: int) -> Published:
-        """Take the worktree away, unless it holds what is not committed."""
+    def _remove_worktree(self, branch: str, commit: workspace_copies.BranchCommit, files: int) -> Published:
+        """Remove the worktree, unless it holds changes that are not committed."""
         message = "Nothing is committed"
         if commit.id:
             count = count_of(files - len(commit.left_out), "file")
             message = f"Committed {count} to the branch {branch} ({commit.id[:9]})"
 
         left_out = workspace_copies.remove_branch_copy(self.copy, branch)
-        if left_out and not isinstance(left_out, ToolError):
-            return Published(branch, commit.id, self.root, f"{message}; {_left_words(left_out, self.root)}")
+        problem = None
+        if isinstance(left_out, ToolError):
+            problem = left_out
+        elif left_out:
+            return Published(branch, commit.id, self.root, f"{message}; {_uncommitted_words(left_out, self.root)}")
 
-        problem = left_out if isinstance(left_out, ToolError) else None
         if not commit.id:
             return Published("", "", "", "Nothing was changed: there is no commit, and no branch", problem)
 
         return Published(branch, commit.id, "", message, problem)
 
 
-def _left_words(left: Mapping[str, str], root: str) -> str:
-    """Which files stay in the worktree, by their reasons."""
+def _uncommitted_words(reasons: Mapping[str, str], root: str) -> str:
+    """The files that stay in the worktree, grouped by their reasons."""
     parts = []
-    for reason in dict.fromkeys(left.values()):
-        names = [quoted(name) for name, reason_left in left.items() if reason_left == reason]
-        parts.append(f"{listed(names)} in {root} {'stays' if len(names) == 1 else 'stay'} there, as {reason}")
+    for reason in dict.fromkeys(reasons.values()):
+        names = [quoted(name) for name in reasons if reasons[name] == reason]
+        verb = "stay"
+        if len(names) == 1:
+            verb = "stays"
+
+        parts.append(f"{listed(names)} in {root} {verb} there, as {reason}")
 
     return "; ".join(parts)
 
 
 def begin(workspace: str, task: str, run_id: str, *, commit: bool, report: str) -> Unattended | ToolError:
-    """Make the worktree of a task, which wants a `commit` and a `report` as in `BranchRequest`.
+    """Create the worktree of a task; `commit` and `report` are those of `BranchRequest`.
 
-    The error says what is missing: a repository, a commit in it, somebody in whose name to commit.
+    The error says what is missing: a repository, a commit in it, or an identity to commit with.
     """
     path = os.path.abspath(workspace)
-    for problem in (find_identity(path) if commit else None, workspace_folder(path)):
-        if isinstance(problem, ToolError):
-            return problem
+    if commit:
+        identity = find_identity(path)
+        if isinstance(identity, ToolError):
+            return identity
+
+    folder_of_runs = workspace_folder(path)
+    if isinstance(folder_of_runs, ToolError):
+        return folder_of_runs
 
     task = Redactor(known_values(os.environ)).text(task)
     words = "-".join(re.findall(r"[a-z0-9]+", task.lower())[:6])[:40]
@@ -139,7 +156,7 @@ def begin(workspace: str, task: str, run_id: str, *, commit: bool, report: str) 
 
 
 def taken_up(root: str) -> Unattended | None:
-    """The task whose worktree this folder is in; None where it is no such one."""
+    """The unattended task whose worktree holds this folder, None where there is none."""
     folder = os.path.join(os.path.realpath(data_folder()), _WORKTREES)
     real = os.path.realpath(root)
     name = os.path.relpath(real, folder).split(os.sep)[0]

@@ -165,7 +165,6 @@ class BoundNodes:
         context_source = given_context(self._asked(runtime), self._bound, state.get("context"))
         if isinstance(context_source, StopCause):
             return self._refused(state, context_source)
-
         context = context_source if isinstance(context_source, AgentContext) else AgentContext()
         prompt = state.get("system_prompt") if context is state.get("context") else None
         context = context.model_copy(update=self._own)
@@ -187,18 +186,14 @@ class BoundNodes:
         ended = state.get("outcome")
         if ended is not None and ended.changed_files and is_resuming(last_request(messages)):
             context = context.model_copy(update={"require_changes": False})  # there may be nothing left to change
-
         marked = bool(messages) and str(messages[-1].id).startswith(REQUEST_ID)
         spent = self._models.spent_before(state.get("spending"), context, run_id, marked=marked)
         update = begin_turn(state, self._turn_resources(state, context, problem or None, run_id, remembered))
         window = state.get("window") or WHOLE
-
         if window.tokens is not None:  # the model may be another one now
             update["window"] = window.model_copy(update={"tokens": None})
-
         for name, reason in ({} if update["stop"] else self._tools.lacks(context, run_id)).items():
             _trace_event(run_id, name, {"reason": reason})
-
         update |= {"context": context, "system_prompt": words, "run_id": run_id, "tool_counts": {}}
         update["spending"] = ledger.begin_turn(spent)
         return {**update, "first_step": state.get("step", 0) + 1}
@@ -231,11 +226,8 @@ class BoundNodes:
             results = {at: edited_result(items[at], verdicts[at], run.as_record()) for at, run in runs.items()}
             return results, {path: sha256 for run in runs.values() for path, sha256 in run.output.files_read.items()}
 
-        preload = None
-        if context.read_ahead and "read_file" in tools:
-            checked = profile.small and "run_checks" in tools and self._tools.can_check(context)
-            preload = preload_of(profile, checked=checked)
-
+        reads_ahead = context.read_ahead and "read_file" in tools
+        checked = profile.small and "run_checks" in tools and self._tools.can_check(context)
         files = None if problem else WorkspaceFiles(self._tools.workspace(context))
         return TurnResources(
             profile,
@@ -248,7 +240,7 @@ class BoundNodes:
             refused_media=partial(self._models.refused_media, context),
             calls_made=calls_made,
             specs=self._specs,
-            preload=preload,
+            preload=preload_of(profile, checked=checked) if reads_ahead else None,
             most_notes=(
                 most_bytes(profile, self._models.window_tokens(context, profile)) if context.project_notes else 0
             ),
@@ -321,9 +313,8 @@ class BoundNodes:
         """Repair the reply or ask for it again."""
         state = self._as_written(state, "reply")
         context = state["context"]
-        profile = state["profile"]
-        may_switch = context.protocol == "auto"
-        update = heal(state, context.healing(profile), brief=is_in_blocks(profile), may_switch=may_switch)
+        brief = is_in_blocks(state["profile"])
+        update = heal(state, context.healing(state["profile"]), brief=brief, may_switch=context.protocol == "auto")
         if "profile" in update:
             _trace_event(state["run_id"], "protocol.switched", {"protocol": update["profile"].protocol.value})
         formats = {item.format for item in state["items"] if isinstance(item, ToolCall) and item.format}

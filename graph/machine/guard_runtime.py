@@ -24,9 +24,16 @@ from mendgraph.nodes.execute_tools.files.workspace import DryChange, DryWorkspac
 from mendgraph.nodes.execute_tools.registry import Tool, ToolContext, ToolOutput
 from mendgraph.nodes.execute_tools.tool_attempt import call_tool
 from mendgraph.nodes.execute_tools.tools import default_tools
-from mendgraph.nodes.guard.approvals import NO_PREVIEW, ApprovalRequest, GuardUpdate, Hands, Preview, ShownPreview
+from mendgraph.nodes.guard.approvals import (
+    NO_PREVIEW,
+    ApprovalPorts,
+    ApprovalRequest,
+    GuardUpdate,
+    Preview,
+    ShownPreview,
+)
 from mendgraph.nodes.guard.node import judge_step
-from mendgraph.nodes.guard.permissions import Permission, covers, matter_of
+from mendgraph.nodes.guard.permissions import Permission, call_subject, covers
 from mendgraph.nodes.guard.policy import ASKED, GuardConfig, judge_path, judge_reply, paths_of_call, plain_target
 from mendgraph.nodes.language.history import last_request
 from mendgraph.nodes.loop_check.repetition import signature_of
@@ -92,12 +99,12 @@ def judge_calls(tools: ToolRuntime, state: AgentState) -> GuardUpdate:
             event = {"name": "permission.unkept", "payload": {"reason": error.message}, "step_id": "0", "ms": 0}
             get_stream_writer()({"type": "trace", "run_id": state["run_id"], **event})
 
-    def hands(ask: Callable[[ApprovalRequest], object]) -> Hands:
+    def ports(ask: Callable[[ApprovalRequest], object]) -> ApprovalPorts:
         clean = tools.redactor().content
         # What a server's tenant allows itself is no more than the server does.
         listed = isinstance(get_runtime(AgentContext).context, Admission)
 
-        return Hands(
+        return ApprovalPorts(
             ask=lambda request: clean(ask(clean(request))),
             subject=partial(tools.subject, state, listed=listed),
             preview=Previewer(tools, state),
@@ -107,10 +114,10 @@ def judge_calls(tools: ToolRuntime, state: AgentState) -> GuardUpdate:
             workspace=context.workspace,
             permissions=(*(state.get("permissions") or ()), *tools.kept_permissions(context)),
             keep=tools.keep_permission and keep,
-            known=state.get("known_files") or {},
+            known_hashes=state.get("known_files") or {},
         )
 
-    return judge_step(state, judge, tools.specs, hands)
+    return judge_step(state, judge, tools.specs, ports)
 
 
 def _permitted(
@@ -135,8 +142,8 @@ def _permitted(
         if isinstance(subject, ToolError):
             continue
 
-        matter = matter_of(item, subject, context.workspace)
-        if any(covers(permission, rule, item.tool, matter) for permission in permissions):
+        about = call_subject(item, subject, context.workspace)
+        if any(covers(permission, rule, item.tool, about) for permission in permissions):
             judged[index] = verdicts[index].model_copy(update={"rule": rule})
 
     return judged

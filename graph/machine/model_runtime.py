@@ -205,10 +205,10 @@ class ModelRuntime:
             spending = ledger.Spending()
 
         if spending is None:
-            started = self.book.begun(thread) if marked else None
+            started = self.book.begin_number(thread) if marked else None
             spending = ledger.Spending(booked=self.book.newest() if started is None else started)
 
-        until = self.book.begun(thread, turn=True) if marked else None
+        until = self.book.begin_number(thread, turn=True) if marked else None
         return ledger.charge_lost(spending, *self.book.lost(thread, spending.booked, until))
 
     def problem(self, context: AgentContext) -> str | None:
@@ -353,7 +353,7 @@ class ModelRuntime:
         model = GuardedModel(connected, breaker, redactor.unnamed, partial(RedactedStream, redactor))
 
         if observer:
-            return observer.model(model, wanted, own=(models or self._given) is not None)
+            return observer.model(model, wanted, is_users=(models or self._given) is not None)
 
         return model
 

@@ -84,7 +84,7 @@ class PendingRows:
         may come after the checkpoint that holds it, and is not stored either then.
         """
         with self._lock:
-            channels = next((held for passed, held in self._passed if passed == place), ())
+            channels = next((stored for passed, stored in self._passed if passed == place), ())
             if not all(channel in channels for channel, _ in writes):
                 self._writes.setdefault(place, []).append((task, path, tuple(writes)))
 
@@ -103,7 +103,7 @@ class PendingRows:
             self._rows.extend(row for row in (*statements, *rows) if row[1])
 
     def take(self) -> list[Statement]:
-        """All that waits, which waits no more, in an order in which it may be written.
+        """Remove and return all pending rows, in an order in which they may be written.
 
         Raises StoreError: something of it has no stored form; all of it is gone then.
         """
@@ -113,12 +113,15 @@ class PendingRows:
             self._writes.clear()
             self._rows.clear()
 
-        return rows + [self._statement(place, *write) for place, written in waiting.items() for write in written]
+        for place, writes in waiting.items():
+            rows += [self._statement(place, *write) for write in writes]
+
+        return rows
 
     def _statement(
-        self, place: Place, task: str, path: str, writes: Sequence[Write], held: Collection[str] = ()
+        self, place: Place, task: str, path: str, writes: Sequence[Write], stored: Collection[str] = ()
     ) -> Statement:
-        """The rows of the writes to channels that are not `held`, as LangGraph's own savers store them."""
+        """The rows of the writes to channels that are not `stored` yet, in the form of LangGraph's savers."""
         special = all(channel in WRITES_IDX_MAP for channel, _ in writes)
         rows = [
             (
@@ -126,10 +129,13 @@ class PendingRows:
                 *self._serializer.dumps_typed(value),
             )
             for index, (channel, value) in enumerate(writes)
-            if channel not in held
+            if channel not in stored
         ]
 
-        return (self._anew if special else self._once), rows
+        if special:
+            return self._anew, rows
+
+        return self._once, rows
 
 
 async def in_thread(work: Callable[[], Result]) -> Result:
@@ -146,10 +152,10 @@ async def in_thread(work: Callable[[], Result]) -> Result:
 
 
 def _threaded(name: str) -> Any:
-    """The async twin of a method: the same in a thread."""
+    """The async form of a method, which runs it in a thread."""
 
-    async def call(self: Any, *given: Any, **named: Any) -> Any:
-        return await in_thread(lambda: getattr(self, name)(*given, **named))
+    async def call(self: Any, *arguments: Any, **options: Any) -> Any:
+        return await in_thread(lambda: getattr(self, name)(*arguments, **options))
 
     return call
 
@@ -234,8 +240,8 @@ class StoreSaver(BaseCheckpointSaver[str]):
     def _inner(self, config: RunnableConfig) -> RunnableConfig:
         return config  # with the thread's name as it is stored
 
-    def _outer(self, found: CheckpointTuple) -> CheckpointTuple:
-        return found  # with the thread's name as the caller knows it
+    def _outer(self, checkpoint: CheckpointTuple) -> CheckpointTuple:
+        return checkpoint  # with the caller's name of the thread
 
     @contextmanager
     def _undamaged(self, config: RunnableConfig | None) -> Iterator[None]:

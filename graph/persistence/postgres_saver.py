@@ -177,9 +177,9 @@ class PostgresStoreSaver(StoreSaver, PostgresSaver):
         where = config["configurable"]
         return cast("RunnableConfig", {"configurable": {**where, "thread_id": self._stored(str(where["thread_id"]))}})
 
-    def _outer(self, found: CheckpointTuple) -> CheckpointTuple:
-        parent = found.parent_config and self._public_config(found.parent_config)
-        return found._replace(config=self._public_config(found.config), parent_config=parent)
+    def _outer(self, checkpoint: CheckpointTuple) -> CheckpointTuple:
+        parent = checkpoint.parent_config and self._public_config(checkpoint.parent_config)
+        return checkpoint._replace(config=self._public_config(checkpoint.config), parent_config=parent)
 
     def _public_config(self, config: RunnableConfig) -> RunnableConfig:
         where = config["configurable"]

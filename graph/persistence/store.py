@@ -175,11 +175,11 @@ class Store:
 
         Raises StoreError: also where its context is of another version.
         """
-        found = find_run(run_id, self.runs())
-        if isinstance(found, RunRecord):
-            _ = found.context
+        record = find_run(run_id, self.runs())
+        if isinstance(record, RunRecord):
+            _ = record.context  # which raises for one of another version
 
-        return found
+        return record
 
     def add_fork(self, run_id: str, parent: RunRecord, forked_at: int) -> None:
         """Write down a run that goes on from another one's step `forked_at`; it has ended no turn of its own yet."""
@@ -382,10 +382,11 @@ def memory_store(workspace: str) -> "SqliteStore":
     if isinstance(folder, ToolError):
         raise StoreError(folder.message)
 
-    steps = enumerate(SqliteStore.MIGRATIONS)
-    made = [s for v, step in steps for s in (step, f"INSERT INTO store_migrations VALUES ({v})")]  # noqa: S608 - a number
-    statements = ("CREATE TABLE store_migrations (v INTEGER PRIMARY KEY)", *made)
-    kind = FileKind(int.from_bytes(b"memo"), 1, statements, "not a memory", "remove it")
+    statements = ["CREATE TABLE store_migrations (v INTEGER PRIMARY KEY)"]
+    for number, migration in enumerate(SqliteStore.MIGRATIONS):
+        statements += [migration, f"INSERT INTO store_migrations VALUES ({number})"]  # noqa: S608 - a number
+
+    kind = FileKind(int.from_bytes(b"memo"), 1, tuple(statements), "not a memory", "remove it")
 
     return SqliteStore(opened_file(os.path.join(folder, MEMORY_FILE), kind))
 

@@ -43,41 +43,45 @@ class Visit:
 
     @property
     def seconds(self) -> float:
-        """How long it took; 0 for one that is not over.
+        """The duration in seconds; 0 for a visit that is not over.
 
-        Of model calls and tools it is what the ledger counts: between a kill and `resume` nothing was at work.
+        Of model calls and tools it is the time of the ledger, without that between a kill and `resume`.
         """
+        duration = 0.0
         if self.ended:
-            passed = (self.ended - self.began).total_seconds()
-        else:
-            passed = 0.0
+            duration = (self.ended - self.began).total_seconds()
 
-        was, now = (state.get("spending") or Spending() for state in (self.before, self.after))
-        worked = now.seconds - was.seconds
-        if worked > 0 and self.node in ("call_model", "execute_tools"):
-            return min(passed, worked)
+        before = self.before.get("spending") or Spending()
+        after = self.after.get("spending") or Spending()
+        counted = after.seconds - before.seconds
+        if counted > 0 and self.node in ("call_model", "execute_tools"):
+            return min(duration, counted)
 
-        return passed
+        return duration
 
     @property
     def transition(self) -> routes.Transition | None:
-        """The edge by which the run left it; None where it has not, and for one that the table does not know."""
+        """The edge by which the run left the node; None where it has not left it, and for an unknown edge."""
         edges = [edge for edge in routes.TRANSITIONS if (edge.source, edge.target) == (self.node, self.target)]
         pending = self.after.get("pending_call")
 
-        if pending:
-            why = pending.edge
-        else:
-            why = routes.LOOP_ENDS.get((self.after.get("loop") or LoopRecord()).verdict)
+        if len(edges) == 1:
+            return edges[0]
 
-        return next((edge for edge in edges if len(edges) == 1 or edge.label == why), None)
+        if pending:
+            label = pending.edge
+        else:
+            loop = self.after.get("loop") or LoopRecord()
+            label = routes.LOOP_ENDS.get(loop.verdict)
+
+        return next((edge for edge in edges if edge.label == label), None)
 
 
 @dataclass(frozen=True)
 class History:
-    """A run's visits in order; `values` is the newest state, `requests` what the person asked, oldest first.
+    """A run's visits in order; `values` is the newest state, `requests` are the person's, oldest first.
 
-    `children` are those of its children, by the step and the place of the call.
+    `children` are the histories of its children, by the step and the place of the call.
     """
 
     visits: tuple[Visit, ...]
@@ -87,7 +91,7 @@ class History:
 
 
 def read_history(saver: BaseCheckpointSaver[Any], run_id: str, namespace: str = "") -> History:
-    """What the run went through, or the child of it that has this `namespace`.
+    """The history of the run, or of the child with this `namespace`.
 
     Raises:
         StoreError: a checkpoint cannot be read.
@@ -96,6 +100,10 @@ def read_history(saver: BaseCheckpointSaver[Any], run_id: str, namespace: str = 
     if not snapshots:
         return History((), values={}, requests=())
 
+    children: dict[tuple[int, int], History] = {}
+    if any(map(_delegates, snapshots)):
+        children = dict(_children(saver, run_id))
+
     newest = machine_to_read(saver, AgentState).get_state(thread_config(run_id, namespace))
     messages: Sequence[AnyMessage] = newest.values.get("messages") or ()
 
@@ -103,7 +111,7 @@ def read_history(saver: BaseCheckpointSaver[Any], run_id: str, namespace: str = 
         visits=tuple(_visits(snapshots)),
         values=snapshots[-1].values,
         requests=tuple(message.text for message in messages if is_request(message)),
-        children=dict(_children(saver, run_id)) if any(map(_delegates, snapshots)) else {},
+        children=children,
     )
 
 
@@ -113,7 +121,7 @@ def _delegates(snapshot: StateSnapshot) -> bool:
 
 
 def _children(saver: BaseCheckpointSaver[Any], run_id: str) -> Iterator[tuple[tuple[int, int], History]]:
-    """Of a call that was made twice, as after time travel, the later child."""
+    """The children by step and place; of a call that was made twice, as after time travel, the later one."""
     every = (snapshot.config["configurable"]["checkpoint_ns"] for snapshot in saver.list(thread_config(run_id)))
     for namespace in reversed([*dict.fromkeys(every)]):
         parent, step = parent_of(f"{run_id}|{namespace}")
@@ -122,26 +130,36 @@ def _children(saver: BaseCheckpointSaver[Any], run_id: str) -> Iterator[tuple[tu
 
 
 def _visits(snapshots: Sequence[StateSnapshot]) -> Iterator[Visit]:
-    """A checkpoint says what runs next; the one that follows from it, what came of that."""
+    """The visits between checkpoints: one holds the node that runs next, its successor the state after that."""
     by_id = {_id(snapshot.config): snapshot for snapshot in snapshots}
 
     for after in snapshots:
         before = by_id.get(_id(after.parent_config))
         if before is not None and before.next and _follows(before, after):
-            yield _visit(before, after.next[0] if after.next else END, after)
+            target = END
+            if after.next:
+                target = after.next[0]
+
+            yield _visit(before, target, after)
 
     if snapshots[-1].next:
         yield _visit(snapshots[-1], "", None)
 
 
 def _visit(before: StateSnapshot, target: str, after: StateSnapshot | None) -> Visit:
+    ended = None
+    values: Mapping[str, Any] = {}
+    if after:
+        ended = _time(after)
+        values = after.values
+
     return Visit(
         node=before.next[0],
         target=target,
         began=_time(before),
-        ended=_time(after) if after else None,
+        ended=ended,
         before=before.values,
-        after=after.values if after else {},
+        after=values,
         asked=tuple(interrupt.value for interrupt in before.interrupts if isinstance(interrupt.value, Mapping)),
         taken_up=_source(before) in {"update", "fork"},
     )
@@ -170,10 +188,10 @@ def _time(snapshot: StateSnapshot) -> datetime:
 
 @dataclass(frozen=True)
 class Judged:
-    """One call of a reply: what guard said of it and what came of it, None where that is not known (yet).
+    """One call of a reply, with its verdict and result, each None where it is unknown.
 
-    `was` is what a person was asked about; its arguments differ where the person edited them. `child` is the course of
-    the child that the call was.
+    `was` is the call of the approval request; its arguments differ where the person edited them. `child` is the course
+    of the child that the call delegated to.
     """
 
     item: ToolCall | CallError
@@ -185,7 +203,7 @@ class Judged:
 
 @dataclass
 class Step:
-    """A model call and what came of its reply. `number` counts in the run from 1, `turn` from 1, 0 where unknown."""
+    """A model call and the work on its reply. `number` counts in the run from 1, `turn` from 1, 0 where unknown."""
 
     number: int
     turn: int
@@ -198,21 +216,24 @@ class Step:
 
     def _after(self, node: str) -> Mapping[str, Any]:
         visit = self.of(node)
-        return visit.after if visit else {}
+        if visit is None:
+            return {}
+
+        return visit.after
 
     @property
     def seconds(self) -> float:
-        """From its first node to its last one; what ran between is in it."""
+        """The duration of all its visits, in seconds."""
         return sum(visit.seconds for visit in self.visits)
 
     @cached_property
     def reply(self) -> ModelReply | None:
-        """What the model said."""
+        """The model's reply, None where there is none."""
         return self._after("call_model").get("reply")
 
     @cached_property
     def spending(self) -> tuple[Spending, Spending]:
-        """What had been used before the model call and after it: retries and summaries too."""
+        """The spending before the model call and after it, with retries and summaries."""
         visit = self.of("call_model")
         if visit is None or not visit.after:
             return Spending(), Spending()
@@ -222,9 +243,9 @@ class Step:
     @property
     def tokens(self) -> tuple[int, int]:
         """Tokens in and out."""
-        was = self.spending[0].usage
-        now = self.spending[1].usage
-        return now.total_input_tokens - was.total_input_tokens, now.total_output_tokens - was.total_output_tokens
+        before, after = (spending.usage for spending in self.spending)
+        inputs = after.total_input_tokens - before.total_input_tokens
+        return inputs, after.total_output_tokens - before.total_output_tokens
 
     @cached_property
     def calls(self) -> tuple[Judged, ...]:
@@ -233,31 +254,32 @@ class Step:
         if guard is None:
             return ()
 
-        items = ({**guard.before, **guard.after}).get("items") or ()
+        state = {**guard.before, **guard.after}
+        items = state.get("items") or ()
         verdicts = list(guard.after.get("verdicts") or ())
         results = list((self.of("execute_tools") or guard).after.get("results") or ())
         requests: dict[Any, Mapping[str, Any]] = {}
 
-        for call in (call for question in guard.asked for call in question.get("calls") or ()):
-            requests.setdefault(call.get("index"), call)  # who edits a call may be asked about it once more
+        for question in guard.asked:
+            for call in question.get("calls") or ():
+                requests.setdefault(call.get("index"), call)  # an edited call may be asked about once more
 
-        return tuple(
-            Judged(
-                item=item,
-                verdict=verdicts[at] if at < len(verdicts) else None,
-                result=results[at] if len(results) == len(items) else None,
-                was=requests.get(at),
-                child=self.children.get(at),
-            )
-            for at, item in enumerate(items)
-        )
+        missing = [None] * len(items)
+        if len(results) != len(items):
+            results = missing
+
+        calls = []
+        for place, (item, verdict, result) in enumerate(zip(items, [*verdicts, *missing], results, strict=False)):
+            calls.append(Judged(item, verdict, result, requests.get(place), self.children.get(place)))
+
+        return tuple(calls)
 
 
 @dataclass
 class Turn:
-    """A request and the steps that followed. `outcomes` has more than one where it was taken up again.
+    """A request and its steps. `outcomes` has several where the turn was resumed.
 
-    `number` is 0 for what a fork took over in the middle of a turn.
+    `number` is 0 for steps that a fork inherits from the middle of a turn.
     """
 
     number: int
@@ -268,7 +290,7 @@ class Turn:
 
 @dataclass(frozen=True)
 class Course:
-    """All turns, the newest last; how often each edge was taken and each node visited.
+    """All turns, the newest last, and the numbers of transitions by edge and of visits by node.
 
     `at` is the node that the run has not left, "" where it has ended.
     """
@@ -281,33 +303,50 @@ class Course:
     @property
     def steps(self) -> tuple[Step, ...]:
         """The steps of all turns."""
-        return tuple(step for turn in self.turns for step in turn.steps)
+        steps: list[Step] = []
+        for turn in self.turns:
+            steps += turn.steps
+
+        return tuple(steps)
 
 
-def course_of(history: History, *, begun: bool = True) -> Course:
-    """The turns and steps of a history. A run that has not `begun` only stands where it will: a fork."""
+def course_of(history: History, *, has_begun: bool = True) -> Course:
+    """The turns and steps of a history; none of a fork that has not begun."""
     turns: list[Turn] = []
     visits = history.visits
     for visit in visits:
-        _sort_in(visit, turns)
+        _add_visit(visit, turns)
 
-    for step in (step for turn in turns for step in turn.steps):
-        children = ((place, child) for (number, place), child in history.children.items() if number == step.number)
-        step.children = {place: course_of(child) for place, child in children}
+    for turn in turns:
+        for step in turn.steps:
+            _add_children(step, history)
 
-    own_turns = [turn for turn in turns if turn.number]
-    for turn, request in zip(reversed(own_turns), reversed(history.requests), strict=False):
-        turn.request = request  # a fork has its parent's requests as well: the last ones are those of its own turns
+    numbered = [turn for turn in turns if turn.number]
+    for turn, request in zip(reversed(numbered), reversed(history.requests), strict=False):
+        turn.request = request  # the first requests of a fork are its parent's
+
+    at = ""
+    if visits and not visits[-1].target:
+        at = visits[-1].node
+
+    if not has_begun:
+        turns = []
 
     return Course(
-        turns=tuple(turns) if begun else (),
+        turns=tuple(turns),
         edges=Counter(visit.transition for visit in visits if visit.transition is not None),
         visited=Counter(visit.node for visit in visits if visit.target or visit.asked),
-        at=visits[-1].node if visits and not visits[-1].target else "",
+        at=at,
     )
 
 
-def _sort_in(visit: Visit, turns: list[Turn]) -> None:
+def _add_children(step: Step, history: History) -> None:
+    for (number, place), child in history.children.items():
+        if number == step.number:
+            step.children[place] = course_of(child)
+
+
+def _add_visit(visit: Visit, turns: list[Turn]) -> None:
     if visit.node == START:
         turns.append(Turn(number=sum(turn.number > 0 for turn in turns) + 1))
         return
@@ -322,8 +361,10 @@ def _sort_in(visit: Visit, turns: list[Turn]) -> None:
 
     if visit.node == "call_model" and not (turn.steps and visit.before.get("pending_call")):
         step_number = (visit.after or visit.before).get("step", 0)
-        failed = visit.after.get("reply") is None
-        turn.steps.append(Step(number=step_number + 1 if failed else step_number, turn=turn.number))
+        if visit.after.get("reply") is None:  # it has not counted yet
+            step_number += 1
+
+        turn.steps.append(Step(number=step_number, turn=turn.number))
 
     if turn.steps and visit.node != "begin_turn":
         turn.steps[-1].visits.append(visit)

@@ -130,24 +130,31 @@ def draw(edges: Mapping[Transition, int], visited: Mapping[str, int], at: str = 
     that were taken come last, so that they lie on top.
     """
     counts = {**visited, END: sum(count for edge, count in edges.items() if edge.target == END)}
-    nodes = [
-        {
-            "label": {START: "start", END: "end"}.get(name, name),
-            "box": BOXES[name],
-            "kind": "start" if name in {START, END} else "end" if name.isupper() else "node",
-            "state": "now" if name == at else "on" if counts.get(name) else "off",
-            "count": counts.get(name, 0),
-        }
-        for name in (START, *NODES, END)
-    ]
-    drawn = [
-        {
-            "transition": edge,
-            "path": "M" + "L".join(f"{x} {y}" for x, y in ROUTES[edge].points),
-            "label": ROUTES[edge].label,
-            "count": edges.get(edge, 0),
-        }
-        for edge in sorted(TRANSITIONS, key=lambda edge: edges.get(edge, 0) > 0)
-    ]
+    nodes = [_node_view(name, counts.get(name, 0), at) for name in (START, *NODES, END)]
+    untaken = [edge for edge in TRANSITIONS if not edges.get(edge)]
+    taken_edges = [edge for edge in TRANSITIONS if edges.get(edge)]
+    lines = []
 
-    return {"nodes": nodes, "edges": drawn, "width": WIDTH, "height": HEIGHT}
+    for edge in (*untaken, *taken_edges):
+        route = ROUTES[edge]
+        path = "M" + "L".join(f"{x} {y}" for x, y in route.points)
+        lines.append({"transition": edge, "path": path, "label": route.label, "count": edges.get(edge, 0)})
+
+    return {"nodes": nodes, "edges": lines, "width": WIDTH, "height": HEIGHT}
+
+
+def _node_view(name: str, count: int, at: str) -> JsonMap:
+    kind = "node"
+    if name in {START, END}:
+        kind = "start"
+    elif name.isupper():
+        kind = "end"
+
+    state = "off"
+    if name == at:
+        state = "now"
+    elif count:
+        state = "on"
+
+    label = {START: "start", END: "end"}.get(name, name)
+    return {"label": label, "box": BOXES[name], "kind": kind, "state": state, "count": count}

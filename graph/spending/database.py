@@ -198,7 +198,10 @@ class Book:
             yield postgres
             return
 
-        wait_s = LONGEST_WAIT_S if patient else SHORT_WAIT_S
+        wait_s = SHORT_WAIT_S
+        if patient:
+            wait_s = LONGEST_WAIT_S
+
         with self._lock, store_errors(self._path):
             if self._connection is None:
                 self._connection = self._opened(wait_s)

@@ -57,29 +57,39 @@ _BEGUN: Final = "SELECT max(number) FROM entries WHERE thread = ? AND purpose IN
 
 
 Condition = tuple[str, list[Any]]
-"""What has to hold when an entry is made: SQL, and its parameters."""
+"""The condition of an entry: SQL, and its parameters."""
 
 
 def _insert(
     database: Database, entry: Entry, account: str, now: datetime, condition: Condition = ("1 = 1", []), calls: int = 1
 ) -> int | None:
-    """Enter a reservation in one statement; its number, None where the condition does not hold.
+    """Insert a reservation in one statement; its number, None where the condition does not hold.
 
     Without `calls` it is a mark, which is settled at once.
     """
     at = _time(now)
+    settled_at = None
+    if not calls:
+        settled_at = at
+
     fits, amount = condition
     tokens = countable(entry.input_tokens), countable(entry.output_tokens)
-    about = (entry.thread, entry.model, entry.purpose, day_of(now), at, None if calls else at)
+    about = (entry.thread, entry.model, entry.purpose, day_of(now), at, settled_at)
     values = (*about, calls, *tokens, entry.cost_usd, account, *amount)
     statement = _INSERT.format(condition=fits)
 
     if isinstance(database, sqlite3.Connection):  # with RETURNING the file would be locked until the row is read
         result = database.execute(statement, values)
-        return result.lastrowid if result.rowcount else None
+        if result.rowcount:
+            return result.lastrowid
+
+        return None
 
     row = database.execute(f"{statement} RETURNING number", values).fetchone()
-    return None if row is None else int(row[0])
+    if row is None:
+        return None
+
+    return int(row[0])
 
 
 def _time(now: datetime) -> str:
@@ -91,41 +101,54 @@ def _time(now: datetime) -> str:
 _SUM: Final = "SELECT coalesce(sum({column}), 0) FROM {table} WHERE {which}"
 
 _USD_UNSEEN: Final = 5e-10
-"""Sums of USD are compared to a billionth of one: what adding up in binary makes of ten times 0.1 passes no limit."""
+"""Half a billionth of a USD: the error of binary sums, as of ten times 0.1, does not exceed a limit."""
 
 
 class _Cap(NamedTuple):
-    """A limit of an account or a day, what the call asks of it, and the SQL of its sum."""
+    """A limit of an account or a day, the amount of the call, and the SQL of the sum so far."""
 
     span: str
     sum: str
     who: tuple[int | str, ...]
-    asked: float
+    amount: float
     most: float
     in_usd: bool
 
-    def full(self, used: float) -> str:
-        """By what the call would pass it; "" where it fits."""
-        if used + self.asked <= self.most + _USD_UNSEEN:
+    @property
+    def highest_sum(self) -> float:
+        """The largest sum inside the limit."""
+        if self.in_usd:
+            return self.most + _USD_UNSEEN
+
+        return self.most
+
+    def refusal(self, total: float) -> str:
+        """Why the call does not fit beside the `total` so far; "" where it fits."""
+        if total + self.amount <= self.most + _USD_UNSEEN:
             return ""
 
         if self.in_usd:
-            sums = f"{used:.6f} of {self.most:g} USD are used or reserved, and the next call may cost {self.asked:.6f}"
+            sums = (
+                f"{total:.6f} of {self.most:g} USD are used or reserved, and the next call may cost {self.amount:.6f}"
+            )
             return f"Limit 'max_cost_usd_per_{self.span}' reached: {sums}"
 
-        sums = f"{used:,} of {self.most:,} tokens are used or reserved, and the next call may use {self.asked:,}"
+        sums = f"{total:,} of {self.most:,} tokens are used or reserved, and the next call may use {self.amount:,}"
         return f"Limit 'max_tokens_per_{self.span}' reached: {sums}"
 
 
 def _caps(entry: Entry, limits: RunLimits, now: datetime) -> Iterator[_Cap]:
-    """The limits that there are; an account that is full is told before a day, which ends."""
-    day = day_of(now)
-    account = limits.account if limits.account_days else ""
-    which = "day = ? AND account = ?" if account else "day = ?"
+    """The limits of a call: those of the account come first, as a day ends."""
+    of_account: tuple[int | str, ...] = (limits.account,)
+    of_day: tuple[int | str, ...] = (day_of(now),)
+    day_condition = "day = ?"
+    if limits.account and limits.account_days:
+        of_day = (day_of(now), limits.account)
+        day_condition = "day = ? AND account = ?"
 
     for span, table, where, who in (
-        ("account", "accounts", "account = ?", (limits.account,)),
-        ("day", "days", which, (day, account) if account else (day,)),
+        ("account", "accounts", "account = ?", of_account),
+        ("day", "days", day_condition, of_day),
     ):
         tokens = countable(entry.input_tokens + entry.output_tokens)
         for column, amount in (("tokens", tokens), ("cost_usd", entry.cost_usd or 0.0)):
@@ -136,16 +159,18 @@ def _caps(entry: Entry, limits: RunLimits, now: datetime) -> Iterator[_Cap]:
 
 
 def _condition(caps: Sequence[_Cap]) -> Condition:
-    """What the entry's own statement has to ask, so that nobody reserves between the question and the entry."""
-    conditions = ["1 = 1", *(f"({cap.sum}) + ? <= ?" for cap in caps)]
-    most = [cap.most + _USD_UNSEEN if cap.in_usd else cap.most for cap in caps]
-    values = [value for cap, limit in zip(caps, most, strict=True) for value in (*cap.who, cap.asked, limit)]
+    """The condition of the entry's statement, so that no other process reserves between the check and the entry."""
+    conditions = ["1 = 1"]
+    values: list[Any] = []
+    for cap in caps:
+        conditions.append(f"({cap.sum}) + ? <= ?")
+        values += [*cap.who, cap.amount, cap.highest_sum]
 
     return " AND ".join(conditions), values
 
 
 def locked_accounts(limits: RunLimits) -> tuple[str, ...]:
-    """Whose reservations have to wait for this one, in the order of their locks: "" is for limits of all accounts."""
+    """The accounts whose reservations wait for this one, in the order of their locks; "" is for limits of all."""
     of_a_day = limits.max_tokens_per_day is not None or limits.max_cost_usd_per_day is not None
     if of_a_day and not (limits.account and limits.account_days):
         return tuple(sorted({"", limits.account}))
@@ -161,20 +186,25 @@ def _refusal(database: Database, caps: Sequence[_Cap], limits: RunLimits, now: d
     """The limit of the day or of the account into which the call does not fit."""
     for cap in caps:
         (total,) = database.execute(cap.sum, cap.who).fetchone()
-        if full := cap.full(float(total) if cap.in_usd else int(total)):
-            return _stop(full, cap, limits, now)
+        total = float(total)
+        if not cap.in_usd:
+            total = int(total)
+
+        message = cap.refusal(total)
+        if message:
+            return _stop(message, cap, limits, now)
 
     return None
 
 
-def _stop(full: str, cap: _Cap, limits: RunLimits, now: datetime) -> StopCause:
+def _stop(refusal: str, cap: _Cap, limits: RunLimits, now: datetime) -> StopCause:
     if limits.account:
         whose = f"all runs of the account {quoted(limits.account)}"
     else:
         whose = "all runs that name no account"
 
     if cap.span == "account":
-        message = f"{full}, in {whose} together. Raise the limit, or name another account."
+        message = f"{refusal}, in {whose} together. Raise the limit, or name another account."
         return StopCause(reason=StopReason.ACCOUNT_LIMIT, message=message)
 
     if limits.account and limits.account_days:
@@ -183,7 +213,7 @@ def _stop(full: str, cap: _Cap, limits: RunLimits, now: datetime) -> StopCause:
         where = "all workspaces"
 
     end = (now + timedelta(days=1)).strftime("%Y-%m-%d 00:00 UTC")
-    return StopCause(reason=StopReason.DAY_LIMIT, message=f"{full}, in {where} together. The day ends at {end}.")
+    return StopCause(reason=StopReason.DAY_LIMIT, message=f"{refusal}, in {where} together. The day ends at {end}.")
 
 
 # --- The book
@@ -242,27 +272,37 @@ class SpendingStore:
 
     def begin(self, thread: str, *, first: bool) -> None:
         """Mark that a turn of the thread begins; with its `first` one, what is before it is another thread's."""
-        purpose = BEGINNING if first else TURN
+        purpose = TURN
+        if first:
+            purpose = BEGINNING
+
         mark = Entry(thread=thread, model="", purpose=purpose, input_tokens=0, output_tokens=0, cost_usd=0.0)
         with self._noted(), self._database() as database, self._book.entering(database):
             _insert(database, mark, "", self._utc(), calls=0)
 
-    def begun(self, thread: str, *, turn: bool = False) -> int | None:
-        """The number with which the thread, or its last `turn`, began; None where nobody has marked it."""
+    def begin_number(self, thread: str, *, turn: bool = False) -> int | None:
+        """The number with which the thread, or its last `turn`, began; None where its beginning is not marked."""
+        purpose = BEGINNING
+        if turn:
+            purpose = TURN
+
         with self._noted(), self._database() as database:
-            row = database.execute(_BEGUN, (thread, BEGINNING, TURN if turn else BEGINNING)).fetchone()
+            row = database.execute(_BEGUN, (thread, BEGINNING, purpose)).fetchone()
             return cast("int | None", row[0])
 
         return None
 
     def lost(self, thread: str, after: int, until: int | None = None) -> tuple[Used, int]:
-        """All entries of the thread after a number, added up, and the largest number; none later than `until`.
+        """The sum of the thread's entries after a number and up to `until`, and the largest number.
 
-        Those of its children are among them: once they have ended, their run has counted them. No call of the thread
-        is under way when this is asked, but for those that are made side by side: what is not settled yet was cut off,
-        and counts from now on as that.
+        Entries of its children are included: their run counts them at their end. No call of the thread is under way at
+        this time, except those of a book for calls side by side: an entry that is not settled belongs to an interrupted
+        call, and is settled as that.
         """
-        under_way = frozenset(self._reserved if self._side_by_side else ())
+        under_way: frozenset[int] = frozenset()
+        if self._side_by_side:
+            under_way = frozenset(self._reserved)
+
         run, _, workspace = re.sub("[~%_]", r"~\g<0>", thread).rpartition(" ")
         which = (thread, f"{run}|execute~_tools:% {workspace}", after, until or MOST_TOKENS)
 
@@ -278,12 +318,15 @@ class SpendingStore:
             self._asked.add(thread)
             if last is not None:
                 usage = Used(**dict(zip(Used.model_fields, sums, strict=True)))
-                return usage.model_copy(update={"cost_usd": None}) if unpriced else usage, int(last)
+                if unpriced:
+                    usage = usage.model_copy(update={"cost_usd": None})
+
+                return usage, int(last)
 
         return Used(), after
 
     def reserve(self, entry: Entry, limits: RunLimits) -> int | StopCause:
-        """Enter a call before it is sent; its number, 0 where it cannot be entered, or why it may not be sent."""
+        """Insert the entry of a call before it is sent; its number, 0 where that fails, or why it may not be sent."""
         now = self._utc()
         caps = [*_caps(entry, limits, now)]
 
@@ -487,7 +530,7 @@ class AccountSpent(Record):
 
 
 def account_spent(account: str, base: str | None = None) -> AccountSpent | ToolError:
-    """What one `account` has used; nothing where the book does not know it.
+    """The spending of one `account`; 0 where the book has no entry of it.
 
     The book is the shared one, or that of the data folder, or of `base` in its place.
 
@@ -497,11 +540,13 @@ def account_spent(account: str, base: str | None = None) -> AccountSpent | ToolE
     if (problem := account_problem(account)) is not None:
         return invalid(f"There is no such account: {problem}.")
 
-    found = _read(AccountSpent, _ACCOUNTS.format(which="WHERE account = ?"), (account,), base)
-    if isinstance(found, ToolError):
-        return found
+    rows = _read(AccountSpent, _ACCOUNTS.format(which="WHERE account = ?"), (account,), base)
+    if isinstance(rows, ToolError):
+        return rows
+    if not rows:
+        return AccountSpent(account=account)
 
-    return found[0] if found else AccountSpent(account=account)
+    return rows[0]
 
 
 def accounts_spent(base: str | None = None) -> list[AccountSpent] | ToolError:
@@ -521,9 +566,13 @@ def _read(kind: type[Found], query: str, values: Sequence[Any], base: str | None
     except StoreError as error:
         return ToolError(code=ToolErrorCode.IO_ERROR, message=f"The spending book cannot be read. {error}")
 
-    records = [dict(zip(kind.model_fields, row, strict=True)) for row in rows]
-    for record in records:
-        days = (name for name in ("day", "first_day", "last_day") if name in record)
-        record.update({name: FIRST_DAY + timedelta(days=record[name]) for name in days})
+    records = []
+    for row in rows:
+        fields = dict(zip(kind.model_fields, row, strict=True))
+        for name in ("day", "first_day", "last_day"):
+            if name in fields:
+                fields[name] = FIRST_DAY + timedelta(days=fields[name])
 
-    return [kind(**record) for record in records]
+        records.append(kind(**fields))
+
+    return records

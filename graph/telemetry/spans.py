@@ -68,10 +68,13 @@ def count_events(events: Mapping[str, int]) -> None:
 
 
 def run_observer(run_id: str, scrub: Callable[[str], str]) -> "RunSpan | None":
-    """Who observes the run that begins; None where the process has set no tracer. `run_id` is "" if not known yet."""
+    """The span of a run that begins; None where the process has set no tracer. `run_id` is "" if it is unknown yet."""
     trace = sys.modules.get("opentelemetry.trace")
-    provider = trace.get_tracer_provider() if trace else None
-    if trace is None or isinstance(provider, trace.ProxyTracerProvider | trace.NoOpTracerProvider):
+    if trace is None:
+        return None
+
+    provider = trace.get_tracer_provider()
+    if isinstance(provider, trace.ProxyTracerProvider | trace.NoOpTracerProvider):
         return None
 
     return RunSpan(trace.get_tracer(AGENT_NAME), run_id, scrub)
@@ -79,10 +82,14 @@ def run_observer(run_id: str, scrub: Callable[[str], str]) -> "RunSpan | None":
 
 @contextmanager
 def at_work(observer: "RunSpan | None") -> Iterator[None]:
-    """Inside, whatever begins in this thread or task belongs to the observed run, where one is observed."""
+    """Inside, spans of this thread or task belong to the observed run, if there is one."""
+    current: AbstractContextManager[Any] = nullcontext()
+    if observer:
+        current = _current(observer.span)
+
     token = OBSERVER.set(observer)
     try:
-        with _current(observer.span) if observer else nullcontext():
+        with current:
             yield
     finally:
         OBSERVER.reset(token)
@@ -111,62 +118,69 @@ class RunSpan:
         self._input = 0
         self._output = 0
         about = {OPERATION: "invoke_agent", "gen_ai.agent.name": AGENT_NAME, CONVERSATION: self._conversation}
-        self.span = tracer.start_span(f"invoke_agent {AGENT_NAME}", attributes=_known(about))
+        self.span = tracer.start_span(f"invoke_agent {AGENT_NAME}", attributes=_with_values(about))
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
-        """End it. Who stops listening has not seen a failure."""
+        """End the span. A closed generator is no failure."""
         if error is not None and not isinstance(error, GeneratorExit):
-            _fail(self.span, type(error).__name__ if isinstance(error, Exception) else "cancelled")
+            _fail(self.span, _type_of(error))
 
         self.span.end()
 
     @contextmanager
     def _child(self, name: str, attributes: Attributes, *, remote: bool = False) -> Iterator["Span"]:
-        """A span inside of the run, current until it is left; `remote` where another process does the work."""
+        """A span inside of the run, which is current in this context; `remote`: another process does the work."""
         from opentelemetry.trace import SpanKind
 
-        kind = SpanKind.CLIENT if remote else SpanKind.INTERNAL
-        about = _known({**attributes, CONVERSATION: self._conversation})
+        kind = SpanKind.INTERNAL
+        if remote:
+            kind = SpanKind.CLIENT
+
+        about = _with_values({**attributes, CONVERSATION: self._conversation})
         span = self._tracer.start_span(name, kind=kind, attributes=about)
 
         try:
             with _current(span):
                 yield span
         except BaseException as error:
-            _fail(span, type(error).__name__ if isinstance(error, Exception) else "cancelled")
+            _fail(span, _type_of(error))
             raise
         finally:
             span.end()
 
     def node_ended(self, node: str, update: Mapping[str, Any]) -> None:
-        """Record what a node decides, which no model call and no tool can tell by itself."""
+        """Record the decision of a node, which no span of a model call or tool holds."""
         if node == "begin_turn" and "context" in update:
             self._conversation = self._scrub(update["run_id"])
             mode = update["context"].mode
-            self.span.set_attributes(_known({CONVERSATION: self._conversation, "mendgraph.mode": mode}))
+            self.span.set_attributes(_with_values({CONVERSATION: self._conversation, "mendgraph.mode": mode}))
         elif node in OutcomeKind.__members__:
             self._stopped(update["outcome"])
 
     def _stopped(self, outcome: Outcome) -> None:
-        """The kind and the reason of the end, never its words."""
+        """Record the kind and the reason of the outcome, without its texts."""
+        verified = ""
+        if outcome.changed_files:
+            verified = outcome.verified.kind
+
         attributes = {
             "mendgraph.outcome.kind": outcome.kind.value,
             "mendgraph.outcome.reason": outcome.reason.value,
-            "mendgraph.outcome.verified": outcome.verified.kind if outcome.changed_files else "",
+            "mendgraph.outcome.verified": verified,
             "mendgraph.changed_files": len(outcome.changed_files),
             "mendgraph.session.cost_usd": outcome.usage.get("cost_usd"),
         }
-        self.span.set_attributes(_known(attributes))
+        self.span.set_attributes(_with_values(attributes))
 
         if outcome.kind is OutcomeKind.SYSTEM_ERROR:
             _fail(self.span, outcome.reason.value)
 
     @contextmanager
     def tool_call(self, call: ToolCall) -> Iterator[Callable[[ToolRun], None]]:
-        """A span `execute_tool {tool}`; what is yielded is given what the call came to."""
+        """A span `execute_tool {tool}`; call the yielded function with the run of the tool."""
         attributes = {
             OPERATION: "execute_tool",
             "gen_ai.tool.name": call.tool,
@@ -177,26 +191,32 @@ class RunSpan:
 
         with self._child(f"execute_tool {call.tool}", attributes) as span:
 
-            def ended(ran: ToolRun) -> None:
-                span.set_attribute("mendgraph.tool.attempts", ran.attempts)
-                if ran.result.error is not None:
-                    _fail(span, ran.result.error.code.value)
+            def ended(tool_run: ToolRun) -> None:
+                span.set_attribute("mendgraph.tool.attempts", tool_run.attempts)
+                if tool_run.result.error is not None:
+                    _fail(span, tool_run.result.error.code.value)
 
             yield ended
 
-    def model(self, model: Model, wanted: ModelChoice, *, own: bool) -> Model:
-        """The model, whose calls are spans `chat {model}`; `own`: it is the user's, at no endpoint."""
-        found = find_endpoint(wanted.model, wanted.base_url, os.environ, key_variable=wanted.key_variable)
-        endpoint = None if own or isinstance(found, ProviderFailure) else found
-        name = self._scrub(wanted.model or (endpoint.model if endpoint else ""))
+    def model(self, model: Model, choice: ModelChoice, *, is_users: bool) -> Model:
+        """The model, whose calls are spans `chat {model}`; `is_users`: it is a chat model of the user."""
+        name = choice.model or ""
+        endpoint = None
+        if not is_users:
+            result = find_endpoint(choice.model, choice.base_url, os.environ, key_variable=choice.key_variable)
+            if not isinstance(result, ProviderFailure):
+                endpoint = result
+                name = name or endpoint.model
+
+        name = self._scrub(name)
         about = {PROVIDER: provider_of(endpoint), "gen_ai.request.model": name}
-        self.span.set_attributes(_known(about))
+        self.span.set_attributes(_with_values(about))
 
         return _ObservedModel(model, self, about)
 
     @contextmanager
     def chat(self, call: Call, about: Attributes) -> Iterator[Callable[[object], None]]:
-        """A span `chat {model}`; what is yielded is given what the call came to."""
+        """A span `chat {model}`; call the yielded function with the result of the call."""
         attributes = {
             OPERATION: "chat",
             **about,
@@ -208,11 +228,14 @@ class RunSpan:
         with self._child(f"chat {about['gen_ai.request.model']}".rstrip(), attributes, remote=True) as span:
 
             def ended(result: object) -> None:
-                if not isinstance(result, ModelReply):  # or nothing that a model may give back, which the call reports
-                    _fail(span, result.kind.value if isinstance(result, ProviderFailure) else "invalid_reply")
+                if isinstance(result, ProviderFailure):
+                    _fail(span, result.kind.value)
+                    return
+                if not isinstance(result, ModelReply):  # which the call reports
+                    _fail(span, "invalid_reply")
                     return
 
-                span.set_attributes(_known(_usage(result)))
+                span.set_attributes(_with_values(_usage(result)))
                 self._input = self._input + result.input_tokens
                 self._output = self._output + result.output_tokens
                 self.span.set_attributes({INPUT_TOKENS: self._input, OUTPUT_TOKENS: self._output})
@@ -282,10 +305,21 @@ def _fail(span: "Span", error_type: str) -> None:
     span.set_status(StatusCode.ERROR, error_type)
 
 
-def _known(attributes: Attributes) -> dict[str, Any]:
-    """Those that have a value. Half a surrogate pair, which a model can write, is none: no exporter can send it."""
-    return {
-        name: value.encode("utf-8", "replace").decode() if isinstance(value, str) else value
-        for name, value in attributes.items()
-        if value is not None and value not in ("", ())
-    }
+def _with_values(attributes: Attributes) -> dict[str, Any]:
+    """The attributes that have a value; half a surrogate pair, which no exporter can send, is replaced."""
+    present: dict[str, Any] = {}
+    for name, value in attributes.items():
+        if isinstance(value, str):
+            value = value.encode("utf-8", "replace").decode()  # noqa: PLW2901 - the same text
+        if value is not None and value not in ("", ()):
+            present[name] = value
+
+    return present
+
+
+def _type_of(error: BaseException) -> str:
+    """The attribute `error.type` of an exception."""
+    if isinstance(error, Exception):
+        return type(error).__name__
+
+    return "cancelled"

@@ -1,4 +1,4 @@
-"""What a command answers: lines for a person, or an object for a program."""
+"""Output of commands: lines for a person, or an object for a program."""
 
 import json
 import math
@@ -33,7 +33,10 @@ def table(rows: Sequence[Sequence[str]], right: Collection[int] = ()) -> list[st
 
     def cell(number: int, text: str) -> str:
         gap = " " * (widths[number] - cell_len(text))
-        return gap + text if number in right else text + gap
+        if number in right:
+            return gap + text
+
+        return text + gap
 
     return ["  ".join(cell(number, text) for number, text in enumerate(row)) for row in rows]
 
@@ -58,17 +61,24 @@ class Screen:
     def __init__(self, console: "Console", write: Callable[[IO[str], str, str], None] | None = None) -> None:
         self._file = console.file
         self._write = write
-        self._colours = ColorSystem.STANDARD if console.color_system and not console.no_color else None
+        self._colours = None
+        if console.color_system and not console.no_color:
+            self._colours = ColorSystem.STANDARD
+
         self._in_line = False
         self._return = ""  # a carriage return, of which the next piece says whether it ends a line
 
     def write(self, text: str) -> None:
         """Write at once, without ending the line."""
         text = self._return + text
-        self._return = "\r" if text.endswith("\r") else ""
+        self._return = ""
+        if text.endswith("\r"):
+            self._return = "\r"
+
         text = text.removesuffix("\r").replace("\r\n", "\n")
         self._put(plain(text))
-        self._in_line = not text.endswith("\n") if text else self._in_line
+        if text:
+            self._in_line = not text.endswith("\n")
 
     def line(self, text: str, style: str = "") -> None:
         """Write a line of its own."""
@@ -120,7 +130,10 @@ def terminal_width() -> int | None:
     from rich.console import Console
 
     console = Console()
-    return console.width if console.is_terminal else None
+    if console.is_terminal:
+        return console.width
+
+    return None
 
 
 def as_json(value: Any) -> str:
@@ -136,7 +149,10 @@ def _strict(value: Any) -> Any:
     if isinstance(value, str):
         return value.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
     if isinstance(value, float):
-        return value if math.isfinite(value) else None
+        if math.isfinite(value):
+            return value
+
+        return None
     if isinstance(value, Mapping):
         return {_strict(str(key)): _strict(item) for key, item in value.items()}
     if isinstance(value, list | tuple):

@@ -1,4 +1,4 @@
-"""`mendgraph batch`: many tasks from a file, each on a copy of its own, with one result line and one patch for each."""
+"""`mendgraph batch`: many tasks from a file, each on a separate copy, with one result line and one patch for each."""
 
 import sys
 from collections.abc import Iterator
@@ -85,8 +85,8 @@ def batch(  # noqa: PLR0913, PLR0917 - typer reads the options from the signatur
         if problem := terms_problem(terms, crew):
             context.fail(problem)
 
-        made = prepare(file, terms, crew, out=out, remove_copies=remove_copies, standby=standby)
-        ready = cast("Batch", unwrap_settings(unwrap(made)))
+        prepared = prepare(file, terms, crew, out=out, remove_copies=remove_copies, standby=standby)
+        ready = cast("Batch", unwrap_settings(unwrap(prepared)))
         with ready.folder:
             return _work(chosen, ready)
     except KeyboardInterrupt:  # while libraries are loaded and workspaces looked at
@@ -95,7 +95,7 @@ def batch(  # noqa: PLR0913, PLR0917 - typer reads the options from the signatur
 
 
 def _terms(chosen: opt.Options, max_cost: float | None, max_tokens: int | None) -> "Terms":
-    """What the tasks may do: what the user's file and the options say."""
+    """The terms of the tasks, from the user's file and the options."""
     from mendgraph.graph.configuration.loading import load_context
     from mendgraph.graph.fleet.batch.batch import Terms
 
@@ -148,12 +148,12 @@ def _tell_end(chosen: opt.Options, result: "BatchResult") -> None:
         write_object({**summary, "total": result.total, "left": result.left, **asdict(tally)})
         return
 
-    if tally.unpriced:
-        unpriced = f" (and {count_of(tally.unpriced, 'task')} without a known price)"
-    else:
-        unpriced = ""
+    cost = ""
+    if tally.cost_usd:
+        cost = f", {usd(tally.cost_usd)}"
+        if tally.unpriced:
+            cost += f" (and {count_of(tally.unpriced, 'task')} without a known price)"
 
-    cost = f", {usd(tally.cost_usd)}{unpriced}" if tally.cost_usd else ""
     tokens = tally.input_tokens + tally.output_tokens
     typer.echo(f"{counted(tally, result.total)}; {count_of(tally.calls, 'model call')}, {tokens:,} tokens{cost}")
     typer.echo(one_line(result.message, LONGEST_LINE))
@@ -161,8 +161,8 @@ def _tell_end(chosen: opt.Options, result: "BatchResult") -> None:
 
 
 @contextmanager
-def _signals(batch: "Batch", shown: "BatchProgress") -> Iterator[list[str]]:
-    """Inside, the first Ctrl-C or SIGTERM lets the batch stop, and the second one ends the process at once."""
+def _signals(batch: "Batch", progress: "BatchProgress") -> Iterator[list[str]]:
+    """Inside, the first Ctrl-C or SIGTERM stops the batch, and the second one ends the process at once."""
     heard: list[str] = []
 
     def hear(number: int, _: FrameType | None) -> None:
@@ -171,14 +171,14 @@ def _signals(batch: "Batch", shown: "BatchProgress") -> Iterator[list[str]]:
 
         if len(heard) == 1:
             batch.cancel(by_whom(name))
-            if not shown.stopping(by_whom(name)):
+            if not progress.stopping(by_whom(name)):
                 with suppress(RuntimeError, OSError):  # the thread is just writing there
                     sys.stderr.write(f"mendgraph: stopping the tasks at work; {name} again to stop at once\n")
 
             return
 
         with suppress(Exception):
-            shown.close()
+            progress.close()
 
         with suppress(RuntimeError, OSError):
             sys.stderr.write(f"mendgraph: stopped {by_whom(name)}; start the same batch again to go on\n")
@@ -192,18 +192,23 @@ def _signals(batch: "Batch", shown: "BatchProgress") -> Iterator[list[str]]:
         install(before)
 
 
-# --- How it goes, as people see it
+# --- Progress
 
 
 def result_line(result: "TaskResult") -> str:
-    """A result in one line: its end, its task, why, and what it took."""
-    ending = f": {result.message}" if result.message else ""
+    """A result in one line: outcome, task, reason, calls and time."""
+    ending = ""
+    if result.message:
+        ending = f": {result.message}"
     if result.left_out:
         ending += f"; in no patch, but in its copy: {listed(result.left_out)}"
 
-    took = f" ({count_of(result.usage.calls, 'call')}, {result.seconds:.1f} s)"
-    state = result.kind.value if result.is_final else "LEFT"
-    return one_line(f"{state} {result.id} {result.reason}{took}{ending}", _LONGEST_RESULT)
+    usage = f" ({count_of(result.usage.calls, 'call')}, {result.seconds:.1f} s)"
+    state = "LEFT"
+    if result.is_final:
+        state = result.kind.value
+
+    return one_line(f"{state} {result.id} {result.reason}{usage}{ending}", _LONGEST_RESULT)
 
 
 class BatchProgress:
@@ -229,18 +234,18 @@ class BatchProgress:
         self._stopping = ""
 
     def close(self) -> None:
-        """Take the bar away."""
+        """Remove the bar."""
         self._bar.stop()
 
     def began(self, tally: "Tally", total: int) -> None:
-        """The batch begins."""
+        """Show the beginning of the batch."""
         self._tally = tally
         self._total = total
         self._bar.add_task("", total=total, completed=tally.done)
         self._bar.start()
 
     def task_ended(self, result: "TaskResult") -> None:
-        """Count it, and show what came of it."""
+        """Show the result of a task."""
         if self._as_json:
             if result.is_final:
                 write_object(result.model_dump(mode="json"))
@@ -264,7 +269,7 @@ class BatchProgress:
         self._show()
 
     def stopping(self, by: str) -> bool:
-        """Somebody wants it to stop; whether the bar says so."""
+        """Show that the batch is to stop; returns whether there is a bar that shows it."""
         self._stopping = by
         self._show()
         return self._is_live
@@ -273,12 +278,14 @@ class BatchProgress:
         for task in self._bar.task_ids:  # there is none before the batch begins
             tally = self._tally
 
+            parts = []
             if self._stopping:
-                parts = [f"stopping {self._stopping}; again: at once"]
-            else:
-                parts = []
+                parts.append(f"stopping {self._stopping}; again: at once")
+            if tally.failed:
+                parts.append(f"{tally.failed:,} failed")
+            if tally.stopped:
+                parts.append(f"{tally.stopped:,} stopped")
+            if tally.cost_usd:
+                parts.append(usd(tally.cost_usd))
 
-            parts += [f"{tally.failed:,} failed"] if tally.failed else []
-            parts += [f"{tally.stopped:,} stopped"] if tally.stopped else []
-            parts += [usd(tally.cost_usd)] if tally.cost_usd else []
             self._bar.update(task, completed=tally.done, description=" · ".join(parts))

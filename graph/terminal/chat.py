@@ -29,7 +29,7 @@ from mendgraph.nodes.language.display import one_line
 from mendgraph.nodes.language.names import closest_names
 from mendgraph.nodes.records import Plan, PlanStatus, ProviderFailure, ToolError, ToolErrorCode, invalid
 
-Found = TypeVar("Found")
+Value = TypeVar("Value")
 
 SLASH: Final = "/"
 SHELL: Final = "!"
@@ -38,9 +38,9 @@ _MARKS: Final = {PlanStatus.DONE: "[x]", PlanStatus.IN_PROGRESS: "[>]", PlanStat
 
 
 class CommandAnswer(NamedTuple):
-    """What a command says: `lines` to a person, `value` to a program. `leave`: the chat is over.
+    """The output of a command: `lines` for a person, `value` for a program. `leave`: the chat is over.
 
-    `note` is for the model, and goes with the next request.
+    `note` is for the model, and is sent with the next request.
     """
 
     lines: Sequence[Line] = ()
@@ -50,7 +50,7 @@ class CommandAnswer(NamedTuple):
 
 
 class SlashCommand(NamedTuple):
-    """A command: its name, the arguments that it takes as `/help` shows them, and what it does with them."""
+    """A command: its name, its arguments as `/help` shows them, and the function that runs it."""
 
     name: str
     arguments: str
@@ -59,25 +59,31 @@ class SlashCommand(NamedTuple):
 
     @property
     def usage(self) -> str:
-        """How it is written."""
+        """The name and the arguments."""
         return f"{self.name} {self.arguments}".strip()
 
 
 def as_request(line: str, *, attended: bool = False) -> str | None:
-    """What the model is asked by this line: None where it is a command. A second "/" or "!" makes a request of it.
+    """The request to the model in this line, None for a command. A second "/" or "!" makes it a request.
 
-    Where the chat is not `attended`, "!" begins a request: what is piped in may be somebody else's, and gets no shell.
+    Where the chat is not `attended`, "!" begins a request: piped input may be a stranger's, and gets no shell.
     """
     words = line.lstrip()
-    marks = (SLASH, SHELL) if attended else (SLASH,)
+    marks: tuple[str, ...] = (SLASH,)
+    if attended:
+        marks = (SLASH, SHELL)
+
     if words.startswith(tuple(mark * 2 for mark in marks)):
         return words[1:]
 
-    return None if words.startswith(marks) else line
+    if words.startswith(marks):
+        return None
+
+    return line
 
 
 def run_command(turns: Turns, line: str) -> CommandAnswer | ToolError:
-    """Do what the line says; NOT_FOUND names the closest command, INVALID_ARGUMENT how the command is written."""
+    """Run the command of a line; NOT_FOUND names the closest command, INVALID_ARGUMENT its arguments."""
     if line.lstrip().startswith(SHELL):
         return run_shell(turns, line.lstrip()[1:])
 
@@ -85,26 +91,33 @@ def run_command(turns: Turns, line: str) -> CommandAnswer | ToolError:
     command = COMMANDS.get(name.casefold())
 
     if command is None:
-        meant = closest_names(name, COMMANDS, 1) if name != SLASH else ()
-        remedy = f"Did you mean {meant[0]}?" if meant else "/help lists them."
-        message = f"There is no command {_shown(name)}. {remedy} With another / before it the line goes to the model."
+        meant: Sequence[str] = ()
+        if name != SLASH:
+            meant = closest_names(name, COMMANDS, 1)
 
-        return ToolError(code=ToolErrorCode.NOT_FOUND, message=message, suggestions=meant)
+        remedy = "/help lists them."
+        if meant:
+            remedy = f"Did you mean {meant[0]}?"
+
+        message = f"There is no command {_quoted(name)}. {remedy} With another / before it the line goes to the model."
+
+        return ToolError(code=ToolErrorCode.NOT_FOUND, message=message, suggestions=tuple(meant))
 
     if words and not command.arguments:
-        return invalid(f"{command.name} takes no arguments, and there is '{_shown(words[0])}'.")
+        return invalid(f"{command.name} takes no arguments, and there is '{_quoted(words[0])}'.")
 
     return command.run(turns, words)
 
 
-def _shown(word: str) -> str:
+def _quoted(word: str) -> str:
     return one_line(word, 60)
 
 
-def _found(value: Found | ToolError, nothing: Found) -> Found | ToolError:
-    """The value; `nothing` before the first turn, of which the store knows no run."""
+def _or_default(value: Value | ToolError, default: Value) -> Value | ToolError:
+    """The value; `default` before the first turn, when the store has no run yet."""
     if isinstance(value, ToolError) and value.code is ToolErrorCode.NOT_FOUND:
-        return nothing
+        return default
+
     return value
 
 
@@ -116,16 +129,17 @@ def _undo(turns: Turns, words: Sequence[str]) -> CommandAnswer | ToolError:
     root = turns.context.workspace
     if len(words) > 1 or not all(word.isdecimal() and word.isascii() and len(word) < 10 for word in words):
         return invalid(f"/undo takes the number of a step, as `mendgraph runs show {run[:8]}` lists them.")
-    if isinstance(steps := _found(steps_of(run, root), ()), ToolError):
+    if isinstance(steps := _or_default(steps_of(run, root), ()), ToolError):
         return steps
 
-    first = int(words[0]) if words else begin_of_last_change(steps)
-    turns.use(turns.context)  # a turn that was left at a question holds the workspace
+    first = first_step_of_last_change(steps)
+    if words:
+        first = int(words[0])
 
+    turns.use(turns.context)  # a turn that waits for approval locks the workspace
+    restored: Restored | ToolError = Restored()
     if first is not None:
-        restored = _found(undo_run(run, root, from_step=first), Restored())
-    else:
-        restored = Restored()
+        restored = _or_default(undo_run(run, root, from_step=first), Restored())
 
     if isinstance(restored, ToolError):
         return restored
@@ -139,8 +153,8 @@ def _undo(turns: Turns, words: Sequence[str]) -> CommandAnswer | ToolError:
     return CommandAnswer(lines, {"undo": restored_object(restored)}, note=note)
 
 
-def begin_of_last_change(steps: Sequence[RunStep]) -> int | None:
-    """The number of the first step of the newest turn with changes that nobody has taken back, None without any."""
+def first_step_of_last_change(steps: Sequence[RunStep]) -> int | None:
+    """The number of the first step of the newest turn with changes that are not undone, None without any."""
     newest = next((step for step in reversed(steps) if step.changed), None)
     if newest is None:
         return None
@@ -149,24 +163,31 @@ def begin_of_last_change(steps: Sequence[RunStep]) -> int | None:
 
 
 def _diff(turns: Turns, _: Sequence[str]) -> CommandAnswer | ToolError:
-    diffs = _found(run_diffs(turns.session.thread_id, turns.context.workspace), ())
+    diffs = _or_default(run_diffs(turns.session.thread_id, turns.context.workspace), ())
     scrub = turns.session.scrub
     if isinstance(diffs, ToolError):
         return diffs
 
-    lines = [line for diff in diffs for line in _of_diff(diff, scrub)] or [Line("no file is changed")]
+    lines: list[Line] = []
+    for diff in diffs:
+        lines += _diff_of_file(diff, scrub)
+
+    lines = lines or [Line("no file is changed")]
     return CommandAnswer(lines, {"diff": [{**asdict(diff), "diff": scrub(diff.diff)} for diff in diffs]})
 
 
-def _of_diff(found: RunDiff, scrub: Callable[[str], str]) -> Sequence[Line]:
-    since = [Line(f"{one_line(found.path)} was changed since by somebody else; both are shown", "yellow")]
+def _diff_of_file(diff: RunDiff, scrub: Callable[[str], str]) -> Sequence[Line]:
+    lines = []
+    if diff.changed_since:
+        lines.append(Line(f"{one_line(diff.path)} was changed since by somebody else; both are shown", "yellow"))
 
-    if found.problem:
-        lines = [Line(one_line(f"{found.path}: {found.problem}", 500), "yellow")]
-    else:
-        lines = []
+    if diff.problem:
+        lines.append(Line(one_line(f"{diff.path}: {diff.problem}", 500), "yellow"))
 
-    return [*since * found.changed_since, *lines, *diff_lines([scrub(found.diff)] * bool(found.diff))]
+    if diff.diff:
+        lines += diff_lines([scrub(diff.diff)])
+
+    return lines
 
 
 def _usage(turns: Turns, _: Sequence[str]) -> CommandAnswer:
@@ -175,7 +196,7 @@ def _usage(turns: Turns, _: Sequence[str]) -> CommandAnswer:
 
 
 def _plan(turns: Turns, _: Sequence[str]) -> CommandAnswer | ToolError:
-    plan = _found(run_plan(turns.session.thread_id, turns.context.workspace), Plan())
+    plan = _or_default(run_plan(turns.session.thread_id, turns.context.workspace), Plan())
     if isinstance(plan, ToolError):
         return plan
 
@@ -186,12 +207,15 @@ def _plan(turns: Turns, _: Sequence[str]) -> CommandAnswer | ToolError:
 
 def _model(turns: Turns, words: Sequence[str]) -> CommandAnswer | ToolError:
     if len(words) > 1:
-        return invalid(f"/model takes one name, and there is '{_shown(words[1])}' as well.")
+        return invalid(f"/model takes one name, and there is '{_quoted(words[1])}' as well.")
 
     context = turns.context
     if words:
-        same = _package_of(words[0]) == _package_of(context.model or "")  # an address is that of one provider
-        context = context.model_copy(update={"model": words[0], "base_url": context.base_url if same else None})
+        update: dict[str, str | None] = {"model": words[0]}
+        if _package_of(words[0]) != _package_of(context.model or ""):  # the address is that of another provider
+            update["base_url"] = None
+
+        context = context.model_copy(update=update)
 
     endpoint = find_endpoint(context.model, context.base_url, turns.setup.environment)
     problem = _problem(context, endpoint)
@@ -202,13 +226,16 @@ def _model(turns: Turns, words: Sequence[str]) -> CommandAnswer | ToolError:
         turns.use(context)
 
     address = _address(endpoint.base_url)
-    named = (endpoint.full_name or "the one that the endpoint serves") + (f" at {address}" if address else "")
+    label = endpoint.full_name or "the one that the endpoint serves"
+    if address:
+        label += f" at {address}"
     if endpoint.embedded:
-        named = f"local ({embedded_weights().model}, on this machine)"
+        label = f"local ({embedded_weights().model}, on this machine)"
+    if words:
+        label += ", from the next turn on"
 
-    model_label = f"{named}, from the next turn on" if words else named
     value = {"model": endpoint.full_name or None, "base_url": address, "embedded": endpoint.embedded}
-    return CommandAnswer([Line(one_line(f"model: {model_label}", 500))], {"model": value})
+    return CommandAnswer([Line(one_line(f"model: {label}", 500))], {"model": value})
 
 
 def _mode(turns: Turns, words: Sequence[str]) -> CommandAnswer | ToolError:
@@ -221,11 +248,15 @@ def _mode(turns: Turns, words: Sequence[str]) -> CommandAnswer | ToolError:
         turns.use(context.model_copy(update={"mode": words[0]}))
 
     mode = turns.context.mode
-    return CommandAnswer([Line(f"mode: {mode}{', from the next turn on' * len(words)}")], {"mode": {"mode": mode}})
+    line = f"mode: {mode}"
+    if words:
+        line += ", from the next turn on"
+
+    return CommandAnswer([Line(line)], {"mode": {"mode": mode}})
 
 
 def _add(turns: Turns, words: Sequence[str]) -> CommandAnswer | ToolError:
-    """The file is named in the next request, whose turn reads what it names: no other way leads around the rules."""
+    """Name the file in the next request, whose turn reads it under the rules of guard."""
     context = turns.context
     path = " ".join(words).removeprefix("@").removeprefix("./")
     if not path:
@@ -247,9 +278,9 @@ def _clear(turns: Turns, _: Sequence[str]) -> CommandAnswer:
 
 
 def run_shell(turns: Turns, command: str) -> CommandAnswer | ToolError:
-    """Run a person's own command in their own shell, in the workspace, with no input, until it ends or Ctrl-C.
+    """Run a person's command in their shell, in the workspace, without input, until it ends or Ctrl-C.
 
-    What it prints is shown as it comes; the last 8,000 characters go with the next request, without known secrets.
+    Its output is shown at once; the last 8,000 characters are sent with the next request, without known secrets.
     """
     if not command.strip():
         return invalid("! takes a command of your shell: !git status")
@@ -292,39 +323,47 @@ def run_shell(turns: Turns, command: str) -> CommandAnswer | ToolError:
 def _package_of(model: str) -> str:
     """The provider whose package makes the calls to this model; "" at an OpenAI-compatible endpoint."""
     provider, _ = split_provider(model)
-    return "" if provider == "openai" else provider
+    if provider == "openai":
+        return ""
+
+    return provider
 
 
 def _problem(context: AgentContext, endpoint: Endpoint | ProviderFailure) -> str:
-    """Why the chat cannot go on with this model, "" where nothing is known to stand in the way."""
+    """Why the chat cannot continue with this model, "" where no reason is known."""
     if isinstance(endpoint, ProviderFailure):
         return endpoint.message
     if endpoint.embedded and weights_status().state is not WeightsState.READY:
         return "The embedded model is not on this machine: `mendgraph model pull` fetches it. The model stays as it is."
 
     models = models_in_order(context.model, context.base_url, context.fallback_models)
-    return models if isinstance(models, str) else ""
+    if isinstance(models, str):
+        return models
+
+    return ""
 
 
 def _address(url: str) -> str:
-    """The address without the user and the password that it may hold."""
+    """The address without user, password and query."""
     parts = urlsplit(url)
     return parts._replace(netloc=parts.netloc.rpartition("@")[2], query="", fragment="").geturl()
 
 
 def _help(_: Turns, __: Sequence[str]) -> CommandAnswer:
     width = terminal_width() or 80
-    lines = [
-        line
-        for command in COMMANDS.values()
-        for line in textwrap.wrap(
-            command.help, width, initial_indent=f"{command.usage:<16}", subsequent_indent=" " * 16
-        )
-    ]
-    hints = [line for hint in KEYS for line in textwrap.wrap(hint, width, subsequent_indent="  ")]
-    value = [{"name": command.name, "usage": command.usage, "help": command.help} for command in COMMANDS.values()]
+    lines = []
+    value = []
 
-    return CommandAnswer([Line(line) for line in (*lines, "", *hints)], {"help": value})
+    for command in COMMANDS.values():
+        indent = f"{command.usage:<16}"
+        lines += textwrap.wrap(command.help, width, initial_indent=indent, subsequent_indent=" " * 16)
+        value.append({"name": command.name, "usage": command.usage, "help": command.help})
+
+    lines.append("")
+    for hint in KEYS:
+        lines += textwrap.wrap(hint, width, subsequent_indent="  ")
+
+    return CommandAnswer([Line(line) for line in lines], {"help": value})
 
 
 KEYS: Final = (
@@ -334,7 +373,7 @@ KEYS: Final = (
     "Ctrl-C clears the line; pressed again, or Ctrl-D, it leaves. During a turn it stops the turn.",
     "! runs the rest in your shell, in this folder. A request that begins with / or ! needs another one before it.",
 )
-"""What `mendgraph.graph.terminal.prompt_input` does with keys."""
+"""The keys of `mendgraph.graph.terminal.prompt_input`."""
 
 
 def _exit(turns: Turns, _: Sequence[str]) -> CommandAnswer:
@@ -361,14 +400,14 @@ COMMANDS: Final[Mapping[str, SlashCommand]] = {
 
 
 OpenPrompt = Callable[[Turns, Display], ReadLine]
-"""Opens what reads the lines of a chat from a terminal, once its turns are there."""
+"""Opens the prompt of a chat at a terminal for its turns."""
 
 MOST_NAMES: Final = 20_000
-"""Names of a workspace that are looked at to complete one."""
+"""Most names of a workspace that completion reads."""
 
 
 def prompt_for(setup: Setup, *streams: IO[str]) -> OpenPrompt | None:
-    """What opens the prompt where these streams are a terminal that can move its cursor; None for any other."""
+    """The function that opens a prompt where these streams are a terminal that can move its cursor, or else None."""
     simple = setup.display.as_json or setup.environment.get("TERM") in {"dumb", "unknown"}
     if simple or not all(stream.isatty() for stream in streams):
         return None
@@ -377,13 +416,13 @@ def prompt_for(setup: Setup, *streams: IO[str]) -> OpenPrompt | None:
 
 
 def terminal_prompt(turns: Turns, display: Display) -> ReadLine:
-    """A prompt with the history of the workspace's chats; where none can be kept, that is said once."""
+    """A prompt with the history of the workspace's chats; a history that cannot be stored is reported once."""
     from mendgraph.graph.terminal.prompt_input import ChatCompleter, PromptInput
 
     root = turns.context.workspace
     colours = not turns.setup.environment.get("NO_COLOR")
     history = RequestHistory(root)
-    history.load()  # before there is a prompt that a message would tear apart
+    history.load()  # before the prompt, which a message would garble
     commands = {name: command.help for name, command in COMMANDS.items()}
     ask = PromptInput(
         history, turns.session.scrub, ChatCompleter(commands, partial(_files, turns.context)), colours=colours
@@ -408,7 +447,10 @@ def chat(setup: Setup, open_prompt: OpenPrompt | None = None) -> ExitCode:
     A line that begins with "/" is a command; see `as_request`. Without `open_prompt` the setup reads the lines.
     Source of `/usage`: spec 1 section 6.
     """
-    prompt = "" if setup.display.as_json else "You: "
+    prompt = "You: "
+    if setup.display.as_json:
+        prompt = ""
+
     with Turns(setup) as turns:
         if open_prompt is None:
             read = setup.next_line
@@ -428,10 +470,12 @@ def chat(setup: Setup, open_prompt: OpenPrompt | None = None) -> ExitCode:
                 thread = turns.session.thread_id
                 answer = run_command(turns, line)
                 _show(setup.display, answer)
-                notes = notes if turns.session.thread_id == thread else ""
+                if turns.session.thread_id != thread:
+                    notes = ""
 
                 if isinstance(answer, CommandAnswer):
-                    notes += f"{answer.note}\n\n" if answer.note and answer.note not in notes else ""
+                    if answer.note and answer.note not in notes:
+                        notes += f"{answer.note}\n\n"
                     if answer.leave:
                         break
             elif request.strip():
@@ -445,20 +489,20 @@ def chat(setup: Setup, open_prompt: OpenPrompt | None = None) -> ExitCode:
         return ExitCode.FINISHED
 
 
-def _show(display: Display, told: CommandAnswer | ToolError) -> None:
-    if isinstance(told, ToolError):
-        message, named = refusal_words(told)
+def _show(display: Display, answer: CommandAnswer | ToolError) -> None:
+    if isinstance(answer, ToolError):
+        message, named = refusal_words(answer)
         for line in (f"mendgraph: {message}", *named):
             display.err.line(line)
 
         if display.as_json:
-            display.write_object("error", {"error": {**told.as_map(), "message": message}})
+            display.write_object("error", {"error": {**answer.as_map(), "message": message}})
     elif not display.as_json:
-        for line_shown in told.lines:
+        for line_shown in answer.lines:
             display.out.line(*line_shown)
     else:
-        for event in told.value:  # the name of what is in it
-            display.write_object(event, dict(told.value))
+        for event in answer.value:  # its only key
+            display.write_object(event, dict(answer.value))
 
 
 def _files(context: AgentContext) -> list[str]:

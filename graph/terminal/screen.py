@@ -1,9 +1,9 @@
-"""A run on a terminal: the model's words as they come, a line for each tool, and the end of it all.
+"""Shows a run on a terminal: the model's text as it arrives, a line for each tool, and the outcome.
 
-Pure but for the streams that it is given. The answer (text, diff, outcome) goes to standard output. What happens
+Pure except for its streams. The answer (text, diff, outcome) goes to standard output. What happens
 meanwhile goes there as well, so that it stands between the words, but to standard error with `--json`, `--json-lines`
-and `--debug`. Below all that is the status line, where there is one. Of a streamed reply the prose is
-shown, not the calls and edits that are for the machine.
+and `--debug`. The status line, where there is one, stands below. Of a streamed reply the prose is shown, and not its
+calls and edits.
 """
 
 import re
@@ -22,19 +22,19 @@ from mendgraph.nodes.language.text_protocol import TOOL_PREFIX, extract_in_order
 from mendgraph.nodes.records import CallError, CallResult, FileChange, JsonMap, ToolCall, ToolError, ToolErrorCode
 
 _LINE_ENDS = frozenset("\n\v\f\x1c\x1d\x1e\x85\u2028\u2029")
-"""What surely ends a line (`str.splitlines`); a carriage return does so when it is known what follows."""
+"""Characters that end a line (`str.splitlines`); a carriage return does so unless a line feed follows."""
 
 _STARTS = (TOOL_PREFIX, "```", "~~~")
-"""How a line begins, white space apart, with which a call or an edit may begin, beside the markers of formats."""
+"""Beginnings of lines, after white space, with which a call or an edit may begin, beside the markers of formats."""
 
 _MAYBE_PATH = re.compile(r"\s*+[*#]*+\s*+(?:[Ff]ile:?\s*+)?[*`]*+[\w@.+/-]*+[`*:]*+\s*+")
 
 
 class VisibleText:
-    """Filters one reply after the other: its prose, up to its calls. `blocks`: edits are fenced blocks under a path.
+    """Filters the prose out of replies, up to their calls. `blocks`: edits are fenced blocks under a path.
 
-    Prose is shown as it comes. From the first line on that may begin a call or an edit the reply is shown at its end,
-    where it holds none.
+    Prose is shown as it arrives. From the first line that may begin a call or an edit, the reply is withheld, and shown
+    at its end if it holds none.
     """
 
     def __init__(self, known_tools: frozenset[str], *, blocks: bool = False) -> None:
@@ -45,16 +45,18 @@ class VisibleText:
 
     def _restart(self) -> None:
         self._text = ""
-        self._shown = 0  # of the reply, and how much of it is shown
-        self._in_line = False  # the rest of this line is shown as it comes
-        self._holds = False  # what comes is shown at the end
+        self._shown = 0  # characters of `_text` that are shown
+        self._in_line = False  # this line is shown as it arrives
+        self._withholds = False  # text is shown at the end of the reply
 
     def feed(self, piece: str) -> str:
-        """What can be shown now that this piece has come."""
+        """Add a piece of the reply; returns the text that can be shown now."""
         self._text += piece
         before = self._shown
+        if self._withholds:
+            return ""
 
-        for line in () if self._holds else self._text[before:].splitlines(keepends=True):
+        for line in self._text[before:].splitlines(keepends=True):
             complete = self._shown + len(line) < len(self._text) or line[-1] in _LINE_ENDS
             doubtful = not self._in_line and self._may_begin_a_call(line, complete)
             if not complete and (doubtful or not (self._in_line or line.strip())):
@@ -62,7 +64,7 @@ class VisibleText:
 
             end = self._shown + len(line)
             place = self._markers.place_in(self._text, self._shown, end, complete=complete)
-            self._holds = doubtful or place < end
+            self._withholds = doubtful or place < end
 
             if doubtful:
                 passage = ""
@@ -72,8 +74,8 @@ class VisibleText:
                 passage = line.removesuffix("\r")
 
             passage = passage[: place - self._shown]
-            if self._holds and not complete and not doubtful:
-                self._holds = self._markers.begins(self._text, place)
+            if self._withholds and not complete and not doubtful:
+                self._withholds = self._markers.begins(self._text, place)
 
             if not passage:
                 break
@@ -84,15 +86,17 @@ class VisibleText:
         return self._text[before : self._shown]
 
     def end(self) -> str:
-        """What was held when the reply ended, if it holds no call and no edit; the next piece begins another reply."""
+        """The withheld text of a reply without a call or an edit, which has ended; the next piece begins another."""
         text = self._text
         pending = self._text[self._shown :]
         self._restart()
         edits = self._blocks and holds_edits(text)
         markups = recognise(text, ToolSchemas(self._known_tools))
         calls = extract_in_order(text, self._known_tools) or any(not markup.quoted for markup in markups)
+        if edits or calls:
+            return ""
 
-        return "" if edits or calls else pending
+        return pending
 
     def _may_begin_a_call(self, line: str, complete: bool) -> bool:
         start = "".join(line.split())
@@ -123,11 +127,11 @@ _UNAVAILABLE = {
     "memory.unavailable": "no memory",
     "permission.unkept": "allowed for this call alone",
 }
-"""What a run has to do without, by the event that says so."""
+"""What a run lacks, by the name of the event."""
 
 
 def note_of(event: events.Event) -> Line | None:
-    """What is told of an event in a line of its own; None where there is nothing to tell but what it holds."""
+    """The line for an event that every view shows alike; None for other events."""
     match event:
         case events.Waiting(seconds, reason):
             return Line(f"… {one_line(reason)} Trying again in {round(seconds, 1):g} s", "dim")
@@ -138,8 +142,8 @@ def note_of(event: events.Event) -> Line | None:
         case events.Rescued():
             return Line("… that was a call in another form: it is read as it is", "dim")
         case events.HealingBegan(attempt, errors):
-            said = f"… that reply cannot be used ({error_words(errors)}): asking again, attempt {attempt}"
-            return Line(said, "dim")
+            reason = error_words(errors)
+            return Line(f"… that reply cannot be used ({reason}): asking again, attempt {attempt}", "dim")
         case events.Alerted(message=message):
             return Line(f"! {one_line(message, _LONGEST_WARNING)}", "yellow")
         case events.LoopOverridden((*_, override)):
@@ -156,15 +160,15 @@ def note_of(event: events.Event) -> Line | None:
     return None
 
 
-def was_seen(answer: str, said: str) -> bool:
-    """Whether all lines of the answer are among those of what was `said`."""
-    seen = {line.strip() for line in (*said.splitlines(), "")}
+def was_seen(answer: str, text: str) -> bool:
+    """Whether all lines of the answer are among those of the `text` that was shown."""
+    seen = {line.strip() for line in (*text.splitlines(), "")}
     return seen.issuperset(line.strip() for line in answer.splitlines())
 
 
 @dataclass(frozen=True)
 class Display:
-    """Where things are shown: answers on `out`, everything else on `err`.
+    """The streams of a command: answers on `out`, everything else on `err`.
 
     With `as_json` one object is the answer; with `json_lines` as well, each event is a line before it. `live` is the
     status line of a terminal that has one.
@@ -178,13 +182,19 @@ class Display:
     live: StatusLine | None = None
 
     def write_object(self, event: str, value: JsonMap) -> None:
-        """An object for programs, on a line; among JSON lines it carries the name of its event."""
-        self.out.line(as_json({"event": event, **value} if self.json_lines else value))
+        """Write an object for programs on a line; with `json_lines` it has the name of its event."""
+        if self.json_lines:
+            value = {"event": event, **value}
+
+        self.out.line(as_json(value))
 
     @property
     def notes(self) -> Screen:
-        """Where the run's steps are told."""
-        return self.err if self.as_json or self.debug else self.out
+        """The stream for the steps of a run."""
+        if self.as_json or self.debug:
+            return self.err
+
+        return self.out
 
 
 class RunView:
@@ -202,10 +212,10 @@ class RunView:
         """Begin a turn."""
         self.changes: tuple[FileChange, ...] = ()
         self.refused: list[JsonMap] = []
-        self._blocked: list[ToolError | None] = []  # refusals of which the rules were shown
+        self._blocked: list[ToolError | None] = []  # refusals whose rules were shown
         self.account.begin()
         self._calls: dict[str, ToolCall | CallError] = {}
-        self._said = ""  # all that was seen of the model's text in this turn
+        self._shown_text = ""  # of the model, in this turn
         self._gap = ""  # line ends that are shown only if more text follows
         self._reply_begun = False
 
@@ -220,16 +230,22 @@ class RunView:
                 self._debug(event.name, dict(event.payload))
             elif event.name in _UNAVAILABLE:
                 self._warn(f"{_UNAVAILABLE[event.name]}: {event.payload.get('reason', '')}")
-
-            for file in event.payload.get("files", ()) if event.name == "notes.read" else ():
-                cut = ", the rest left out" if file.get("cut") else ""
-                self._note(f"→ {one_line(file['path'])}  {count_of(file['lines'], 'line')} of notes{cut}", "dim")
+            elif event.name == "notes.read":
+                for file in event.payload.get("files", ()):
+                    self._show_notes_file(file)
         elif not isinstance(event, events.ToolStarted | events.Paid):
             self.end_reply()
             self._show_note(event)
 
+    def _show_notes_file(self, file: JsonMap) -> None:
+        words = f"{count_of(file['lines'], 'line')} of notes"
+        if file.get("cut"):
+            words += ", the rest left out"
+
+        self._note(f"→ {one_line(file['path'])}  {words}", "dim")
+
     def end_reply(self) -> None:
-        """The reply is over: show what was held of it."""
+        """End the reply: show its withheld text."""
         self._say(self._visible.end())
         self._gap = ""
         self._reply_begun = False
@@ -238,20 +254,24 @@ class RunView:
             self.display.out.end_line()
 
     def answer(self, text: str) -> None:
-        """Show the final answer, unless all of its lines were seen as they came."""
-        if not was_seen(text, self._said):
+        """Show the final answer, unless all of its lines were shown already."""
+        if not was_seen(text, self._shown_text):
             self._say(text)
             self.end_reply()
 
     def lines(self, *lines: Line) -> None:
-        """Lines of their own on standard output."""
+        """Write lines on standard output."""
         for line in lines:
             self.display.out.line(*line)
 
-    # --- What the model says -----------------------------------------------------------------------------------
+    # --- Text of the model -----------------------------------------------------------------------------------
 
     def _say(self, text: str) -> None:
-        text = self._gap + text if self._reply_begun else text.lstrip()
+        if self._reply_begun:
+            text = self._gap + text
+        else:
+            text = text.lstrip()
+
         body = text.rstrip("\r\n")
         self._gap = text[len(body) :]
 
@@ -259,12 +279,19 @@ class RunView:
             return
 
         if not self.display.as_json:
-            self.display.out.write(body if self._said else PREFIX + body)
+            prefix = ""
+            if not self._shown_text:
+                prefix = PREFIX
 
-        self._said += body if self._reply_begun else f"\n{body}"
+            self.display.out.write(prefix + body)
+
+        if not self._reply_begun:
+            self._shown_text += "\n"
+
+        self._shown_text += body
         self._reply_begun = True
 
-    # --- What happens ------------------------------------------------------------------------------------------
+    # --- Events ------------------------------------------------------------------------------------------
 
     def _show_note(self, event: events.Event) -> None:
         if (note := note_of(event)) is not None:
@@ -321,7 +348,11 @@ class RunView:
             if error not in self._blocked:
                 self._note(f"⛔ {what}: {one_line(error.message, 300)}", "red")
         elif error is not None or result.tool != "final_answer":
-            self._note(f"→ {what}  {result_words(result.result)}", "yellow" if error else "cyan")
+            style = "cyan"
+            if error:
+                style = "yellow"
+
+            self._note(f"→ {what}  {result_words(result.result)}", style)
 
     def _note(self, text: str, style: str) -> None:
         self.display.notes.line(text, style)

@@ -1,4 +1,4 @@
-"""`mendgraph config`, `permissions`, `doctor`, `model` and `usage`: settings, what this machine has, what was spent."""
+"""`mendgraph config`, `permissions`, `doctor`, `model` and `usage`: settings, this machine, and spending."""
 
 import json
 import os
@@ -36,35 +36,38 @@ model_app = typer.Typer(help="The embedded local model.", rich_markup_mode=None)
 
 
 def configure(context: typer.Context) -> "Configuration":
-    """Put what files set below the options that were given; where a file is wrong, say all of it and end here."""
+    """Add the settings of files below those of the command line; RefusedError names all problems of a file."""
     read, settings = settings_for(context.obj, str(context.obj.root))
     context.obj = replace(context.obj, settings=settings)
     return read
 
 
 def settings_for(chosen: opt.Options, root: str) -> "tuple[Configuration, dict[str, Any]]":
-    """What files set for a run in the folder `root`, and its settings: those that were given, above them."""
+    """The configuration of files for the folder `root`, and the settings of a run: options over files over defaults."""
     from mendgraph.graph.configuration.context import HOSTED, UNATTENDED
     from mendgraph.graph.configuration.loading import load_configuration
 
     def load(defaults: Mapping[str, Any]) -> "Configuration":
         return unwrap_settings(load_configuration(root, workspace_file=chosen.workspace_file, defaults=defaults))
 
-    defaults: Mapping[str, Any] = {} if chosen.unattended is None else UNATTENDED
+    defaults: Mapping[str, Any] = {}
+    if chosen.unattended is not None:
+        defaults = UNATTENDED
+
     read = load(defaults)
     if not defaults and _is_hosted(opt.merged(read.values, chosen.settings)):
         defaults = HOSTED
-        read = load(defaults)  # what a workspace's file may set is seen from the limits
+        read = load(defaults)  # a workspace's file may set what is below these limits
 
     below = {**defaults, **read.values}
-    if chosen.unattended is not None:  # nobody is there to be asked
+    if chosen.unattended is not None:  # without a person to ask
         below["mode"] = UNATTENDED["mode"]
 
     return read, opt.merged(below, chosen.settings)
 
 
 def _is_hosted(settings: Mapping[str, Any]) -> bool:
-    """Whether another model than the embedded one answers."""
+    """Whether the model is another one than the embedded one."""
     endpoint = find_endpoint(settings.get("model"), settings.get("base_url"), os.environ)
     return isinstance(endpoint, Endpoint) and not endpoint.embedded
 
@@ -82,19 +85,27 @@ def config(context: typer.Context) -> int:
     chosen = options_without_events(context)
     read = configure(context)
     values = AgentContext(**{"workspace": str(chosen.root), **context.obj.settings}).model_dump(mode="json")
-    variables = {name: os.environ.get(origin_name.name) for name, origin_name in read.origins.items()}
-    values |= {
-        name: Redactor().text(setting_value) for name, setting_value in variables.items() if setting_value is not None
-    }  # without a login
-    given = dict.fromkeys(["workspace", *chosen.settings], Origin(CALLER))
-    origins = {**dict.fromkeys(values, Origin(DEFAULT)), **read.origins, **given}
-    settings = {
-        name: {"value": value, "origin": origins[name].name, "line": origins[name].line}
-        for name, value in values.items()
-    }
-    rows = table([(name, _as_toml(value), plain(str(origins[name]))) for name, value in values.items()])
-    styles = ("dim" if origins[name] == Origin(DEFAULT) else "" for name in values)
-    lines = [Line(row.rstrip(), style) for row, style in zip(rows, styles, strict=True)]
+    for name, origin in read.origins.items():
+        variable = os.environ.get(origin.name)
+        if variable is not None:
+            values[name] = Redactor().text(variable)  # an address without its login
+
+    from_caller = dict.fromkeys(["workspace", *chosen.settings], Origin(CALLER))
+    origins = {**dict.fromkeys(values, Origin(DEFAULT)), **read.origins, **from_caller}
+    settings = {}
+    cells = []
+    styles = []
+
+    for name, value in values.items():
+        origin = origins[name]
+        settings[name] = {"value": value, "origin": origin.name, "line": origin.line}
+        cells.append((name, _as_toml(value), plain(str(origin))))
+        if origin == Origin(DEFAULT):
+            styles.append("dim")
+        else:
+            styles.append("")
+
+    lines = [Line(row.rstrip(), style) for row, style in zip(table(cells), styles, strict=True)]
     files = ", ".join(read.files) or "none is there"
     lines.append(Line(one_line(f"Files that were read: {files}."), "dim"))
 
@@ -112,22 +123,22 @@ def trust(context: typer.Context, forget: opt.Forget = False) -> int:
 
     chosen = options_without_events(context)
 
-    if forget:
-        workspace_settings = Settings()
-    else:
+    workspace_settings = Settings()
+    if not forget:
         workspace_settings = unwrap_settings(read_workspace_settings(str(chosen.root)))
 
     if not workspace_settings.file and not forget:
         message = f"There is no {user_files.SETTINGS_FILE} in this folder to trust."
         unwrap(ToolError(code=ToolErrorCode.NOT_FOUND, message=message))
 
-    sha256 = workspace_settings.sha256 if workspace_settings.file else ""
+    sha256 = ""
+    if workspace_settings.file:
+        sha256 = workspace_settings.sha256
+
     unwrap(user_files.trust(str(chosen.root), sha256))
-    sets = [
-        Line(one_line(f"  {name} = {_as_toml(value)}", LONGEST_LINE))
-        for name, value in workspace_settings.values.items()
-    ]
-    lines = [Line(f"trusted {workspace_settings.file} as it is now; it sets"), *sets]
+    lines = [Line(f"trusted {workspace_settings.file} as it is now; it sets")]
+    for name, value in workspace_settings.values.items():
+        lines.append(Line(one_line(f"  {name} = {_as_toml(value)}", LONGEST_LINE)))
 
     if forget:
         lines = [Line(f"{user_files.SETTINGS_FILE} of this folder is not trusted any more")]
@@ -136,7 +147,10 @@ def trust(context: typer.Context, forget: opt.Forget = False) -> int:
 
 
 def _as_toml(value: Any) -> str:
-    return one_line("-" if value is None else json.dumps(value, ensure_ascii=False), 60)
+    if value is None:
+        return "-"
+
+    return one_line(json.dumps(value, ensure_ascii=False), 60)
 
 
 # --- doctor
@@ -172,7 +186,7 @@ def finding_lines(findings: "Sequence[Finding]") -> Iterator[Line]:
     """A line for each finding, and one for what to do about it."""
     from mendgraph.graph.terminal.doctor import summary
 
-    width = max((len(each.name) for each in findings), default=0)
+    width = max((len(finding.name) for finding in findings), default=0)
 
     for finding in findings:
         head = f"{finding.status.value:<8} {finding.name:<{width}}  "
@@ -220,13 +234,13 @@ def status(context: typer.Context) -> int:
     """Say whether the embedded model can be used; exit code 0 if it can."""
     chosen = options_without_events(context)
     with shown_pull() as progress:
-        there = weights_status(progress=progress)
+        weights = weights_status(progress=progress)
 
     has_server = find_spec("xllamacpp") is not None
-    usable = has_server and there.state is WeightsState.READY
-    size = f"{_gigabytes(there.bytes_present)} of {_gigabytes(there.bytes_expected)}"
+    usable = has_server and weights.state is WeightsState.READY
+    size = f"{_gigabytes(weights.bytes_present)} of {_gigabytes(weights.bytes_expected)}"
 
-    if there.state is WeightsState.READY:
+    if weights.state is WeightsState.READY:
         remedy = ""
     else:
         remedy = ": run `mendgraph model pull`"
@@ -236,8 +250,8 @@ def status(context: typer.Context) -> int:
     else:
         extra = f"not installed; it is {how_to_add('local')}"
 
-    lines = (f"weights: {there.state.value} ({size}){remedy}", f"file: {there.path}", f'extra "local": {extra}')
-    value = {**asdict(there), "extra_installed": has_server, "usable": usable}
+    lines = (f"weights: {weights.state.value} ({size}){remedy}", f"file: {weights.path}", f'extra "local": {extra}')
+    value = {**asdict(weights), "extra_installed": has_server, "usable": usable}
     answer(value, map(Line, lines), as_json=chosen.as_json)
 
     if usable:
@@ -319,20 +333,18 @@ def permissions(context: typer.Context) -> int:
     from mendgraph.graph.configuration.permissions import list_permissions
 
     chosen = options_without_a_task(context)
-    kept = unwrap(list_permissions())
-    rows = [
-        ("ID", "FOLDER", "ALLOWED"),
-        *((permission.id, plain(permission.place), permission.allows) for permission in kept),
-    ]
-    first, *lines = (Line(row.rstrip()) for row in table(rows))
-    value = [{"id": permission.id, **permission.model_dump(mode="json")} for permission in kept]
+    rows = [("ID", "FOLDER", "ALLOWED")]
+    value = []
+    for permission in unwrap(list_permissions()):
+        rows.append((permission.id, plain(permission.place), permission.allows))
+        value.append({"id": permission.id, **permission.model_dump(mode="json")})
 
-    if kept:
-        lines_shown = [first._replace(style="bold"), *lines]
-    else:
-        lines_shown = [Line("Nothing is allowed for good.")]
+    head, *others = table(rows)
+    lines = [Line(head.rstrip(), "bold"), *(Line(row.rstrip()) for row in others)]
+    if not value:
+        lines = [Line("Nothing is allowed for good.")]
 
-    return answer(value, lines_shown, as_json=chosen.as_json)
+    return answer(value, lines, as_json=chosen.as_json)
 
 
 @permissions_app.command()
@@ -344,16 +356,17 @@ def remove(context: typer.Context, ids: opt.PermissionIds = None, everything: op
     from mendgraph.graph.configuration.permissions import list_permissions, remove_permissions
 
     chosen = options_without_a_task(context)
-    known_ids = [permission.id for permission in unwrap(list_permissions())]
-    wanted_ids = known_ids if everything else list(ids or ())
+    all_ids = [permission.id for permission in unwrap(list_permissions())]
+    removed = list(ids or all_ids)
 
-    if unknown := [permission_id for permission_id in wanted_ids if permission_id not in known_ids]:
-        message = f"There is no permission {unknown[0]!r}: `mendgraph permissions` lists them."
-        unwrap(ToolError(code=ToolErrorCode.NOT_FOUND, message=message))
+    for permission_id in removed:
+        if permission_id not in all_ids:
+            message = f"There is no permission {permission_id!r}: `mendgraph permissions` lists them."
+            unwrap(ToolError(code=ToolErrorCode.NOT_FOUND, message=message))
 
-    unwrap(remove_permissions(wanted_ids))
-    line = Line(f"removed {count_of(len(wanted_ids), 'permission')}")
-    return answer({"removed": wanted_ids}, [line], as_json=chosen.as_json)
+    unwrap(remove_permissions(removed))
+    line = Line(f"removed {count_of(len(removed), 'permission')}")
+    return answer({"removed": removed}, [line], as_json=chosen.as_json)
 
 
 # --- usage
@@ -373,34 +386,32 @@ def usage(context: typer.Context, days: opt.Days = 7) -> int:
 
 def day_lines(spent: Sequence["ModelDay"]) -> list[Line]:
     """A table with a line for each model of each day."""
-    rows = [
-        (
-            str(day.day),
-            one_line(day.model) or "(the default)",
-            f"{day.calls:,}",
-            f"{day.input_tokens:,}",
-            f"{day.cached_tokens:,}",
-            f"{day.output_tokens:,}",
-            _money(day.cost_usd, day.unpriced_calls),
-        )
-        for day in spent
-    ]
-
-    if not rows:
+    if not spent:
         return [Line("No model was called in this time.")]
+
+    rows = []
+    for day in spent:
+        model = one_line(day.model) or "(the default)"
+        counts = (day.calls, day.input_tokens, day.cached_tokens, day.output_tokens)
+        rows.append((str(day.day), model, *map("{:,}".format, counts), _money(day.cost_usd, day.unpriced_calls)))
 
     head = ("DAY", "MODEL", "CALLS", "IN", "CACHED", "OUT", "COST")
     first, *lines = table([head, *rows], right=range(2, len(head) - 1))
     unsettled = sum(day.unsettled for day in spent)
     counted = f"Not settled: {count_of(unsettled, 'call')}, under way or killed, counted as reserved until resumed."
-    notes = [Line(counted, "dim")] if unsettled else []
+    table_lines = [Line(first.rstrip(), "bold"), *(Line(line.rstrip()) for line in lines)]
+    if unsettled:
+        table_lines.append(Line(counted, "dim"))
 
-    return [Line(first.rstrip(), "bold"), *(Line(line.rstrip()) for line in lines), *notes]
+    return table_lines
 
 
-def _money(known: float, unpriced: int) -> str:
-    if not unpriced:
-        return usd(known) if known else ""
-    if known:
-        return f"{usd(known)} and {unpriced} without a price"
-    return "no price known"
+def _money(cost_usd: float, unpriced: int) -> str:
+    if cost_usd and unpriced:
+        return f"{usd(cost_usd)} and {unpriced} without a price"
+    if cost_usd:
+        return usd(cost_usd)
+    if unpriced:
+        return "no price known"
+
+    return ""

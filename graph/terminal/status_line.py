@@ -1,7 +1,7 @@
-"""The line at the bottom of a terminal that says how far a turn is, and what is used of each limit.
+"""The status line at the bottom of a terminal: the progress of a turn, and the usage of each limit.
 
-It is drawn where the cursor stands at the start of a line, and taken away before anything else is written.
-Pure but for the console that it is given.
+It is drawn where the cursor is at the start of a line, and cleared before anything else is written. Pure except for its
+console.
 """
 
 import asyncio
@@ -19,12 +19,12 @@ from mendgraph.nodes.call_model.ledger import RunLimits
 from mendgraph.nodes.language.display import one_line, target_of
 
 REFRESH_S: Final = 0.25
-"""How often it is looked whether the line would say something else."""
+"""Seconds between two refreshes of the line."""
 
 _WAITING: Final = "waiting for the model"
 
 _COUNTED: Final = {"calls": "calls", "input_tokens": "in", "output_tokens": "out"}
-"""What is counted of a turn and of its session, and the word for it on the line."""
+"""The counters of a turn and of its session, and the word of each on the line."""
 
 _CLEAR: Final = "\r\x1b[K"
 """Source: ECMA-48, EL."""
@@ -39,15 +39,15 @@ def is_live(console: Console) -> bool:
 
 
 class StatusLine:
-    """The status line of a terminal. All that is written there has to pass `write`, whichever stream it goes to.
+    """The status line of a terminal. All output to the terminal has to pass `write`, whichever stream it goes to.
 
-    `loading` says whether the local model is being started just now; `now` gives seconds that never go back.
+    `loading` returns whether the local model is starting; `now` is a monotonic clock in seconds.
     """
 
     def __init__(
         self, console: Console, limits: RunLimits, loading: Callable[[], bool], now: Callable[[], float]
     ) -> None:
-        """Nothing is drawn before `shown`."""
+        """Nothing is drawn before `visible`."""
         self._console = console
         self._limits = limits
         self._loading = loading
@@ -69,18 +69,21 @@ class StatusLine:
         }
         self.begin({})
 
-    def begin(self, used: Mapping[str, Any], *, same_turn: bool = False) -> None:
-        """Begin a turn, or go on with the one that was cut off. `used` is what the session has used before."""
-        turn_usage: Mapping[str, Any] = used if same_turn else {}
+    def begin(self, usage: Mapping[str, Any], *, same_turn: bool = False) -> None:
+        """Begin a turn, or with `same_turn` continue an interrupted one. `usage` is that of the session so far."""
+        turn_usage: Mapping[str, Any] = {}
+        if same_turn:
+            turn_usage = usage
+
         self._begun_s = self._now() - float(turn_usage.get("seconds_in_current_turn", 0.0))
         self._doing = _WAITING
         self._step = turn_usage.get("steps_in_current_turn", 0) + 1
-        self._cost: float | None = used.get("cost_usd", 0.0)
-        self._session = {name: used.get(f"total_{name}", 0) for name in _COUNTED}
+        self._cost: float | None = usage.get("cost_usd", 0.0)
+        self._session = {name: usage.get(f"total_{name}", 0) for name in _COUNTED}
         self._turn = {name: turn_usage.get(f"{name}_in_current_turn", 0) for name in _COUNTED}
 
     def note(self, event: events.Event) -> None:
-        """Note an event. What is written next brings it to the line."""
+        """Note an event; the next refresh shows it."""
         match event:
             case events.Text():
                 self._doing = "the model is writing"
@@ -113,8 +116,8 @@ class StatusLine:
             self._cost = None
 
     @contextmanager
-    def shown(self) -> Iterator[None]:
-        """Inside, in a task of an event loop, the line is there."""
+    def visible(self) -> Iterator[None]:
+        """Inside, in a task of an event loop, the line is visible."""
         self._is_shown = True
         self._refresh()
         looking = asyncio.get_running_loop().create_task(self._keep_fresh())
@@ -126,7 +129,7 @@ class StatusLine:
             self.end()
 
     def end(self) -> None:
-        """Take the line away; harmless where it is gone."""
+        """Clear the line."""
         self._is_shown = False
         with suppress(OSError):  # the terminal is gone, and the line with it
             self._clear()
@@ -136,7 +139,9 @@ class StatusLine:
         self._clear()
         file.write(rendered or text)
         file.flush()
-        self._in_line = not text.endswith("\n") if text else self._in_line
+        if text:
+            self._in_line = not text.endswith("\n")
+
         self._refresh()
 
     async def _keep_fresh(self) -> None:
@@ -151,7 +156,10 @@ class StatusLine:
 
         words = one_line(self.words(), 1_000)
         cells = self._console.width - 1
-        words = words if cell_len(words) <= cells else f"{set_cell_size(words, cells - 1)}…" if cells else ""
+        if not cells:
+            words = ""
+        elif cell_len(words) > cells:
+            words = f"{set_cell_size(words, cells - 1)}…"
 
         if words != self._drawn:
             self._send(f"{_CLEAR}{self._style.render(words)}")
@@ -167,22 +175,29 @@ class StatusLine:
         self._console.file.flush()
 
     def words(self) -> str:
-        """The line: what is going on, then what is used, the most telling first."""
+        """The text of the line: the current action, then the usage."""
         limits = self._limits
         seconds = max(0.0, self._now() - self._begun_s)
         most_s = limits.max_seconds
         calls, *tokens = (f"{word} {self._tightest(name)}" for name, word in _COUNTED.items())
-        loading = self._doing == _WAITING and self._loading()
-        parts = (
-            "loading the local model" if loading else self._doing,
-            clock(seconds) + (f"/{clock(most_s)}" if most_s else ""),
-            calls,
-            _dollars(self._cost, limits.max_cost_usd) if self._cost or limits.max_cost_usd else "",
-            *tokens,
-            f"step {self._step}" + (f"/{limits.max_steps}" if limits.max_steps else ""),
-        )
 
-        return " · ".join(part for part in parts if part)
+        action = self._doing
+        if action == _WAITING and self._loading():
+            action = "loading the local model"
+
+        time = clock(seconds)
+        if most_s:
+            time += f"/{clock(most_s)}"
+
+        cost = ""
+        if self._cost or limits.max_cost_usd:
+            cost = _dollars(self._cost, limits.max_cost_usd)
+
+        step = f"step {self._step}"
+        if limits.max_steps:
+            step += f"/{limits.max_steps}"
+
+        return " · ".join(part for part in (action, time, calls, cost, *tokens, step) if part)
 
     def _tightest(self, name: str) -> str:
         """The count of turn or session of which the least is left, against its limit."""
@@ -210,4 +225,7 @@ def _dollars(spent: float | None, limit: float | None) -> str:
     else:
         cost_text = f"${spent:.4f}"
 
-    return f"{cost_text}/${limit:.2f}" if limit else cost_text
+    if limit:
+        return f"{cost_text}/${limit:.2f}"
+
+    return cost_text

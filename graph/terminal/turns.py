@@ -1,7 +1,6 @@
-"""What the terminal does with a session: its turns, one task or many. Imported when a run starts.
+"""The turns of a session at the terminal. Imported when a run starts.
 
-The session runs in an event loop, because only there a model call ends at once when somebody wants the run to stop: a
-thread that waits for an endpoint cannot be interrupted.
+The session runs in an event loop, where a model call can be cancelled: a thread that waits for an endpoint cannot.
 """
 
 import asyncio
@@ -11,7 +10,7 @@ import signal
 import sys
 import threading
 from collections.abc import AsyncGenerator, Callable, Iterator, Mapping
-from contextlib import ExitStack, aclosing, contextmanager, nullcontext, suppress
+from contextlib import AbstractContextManager, ExitStack, aclosing, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from types import FrameType
@@ -64,14 +63,14 @@ GRACE_S: Final = 5.0
 
 
 class Terminated(KeyboardInterrupt):
-    """SIGTERM, where it ends at once what Ctrl-C would end at once: at a prompt, or when it comes again."""
+    """SIGTERM where Ctrl-C would raise KeyboardInterrupt: at a prompt, or the second time."""
 
 
 class Signals:
-    """Hears the signals inside of `heard`. Where a signal is ignored, it stays ignored.
+    """Handles signals inside of `handled`. Ignored signals stay ignored.
 
-    `stop` is told by whom a turn is to be stopped, in the signal handler; `tell` is called in the event loop, when it
-    is time to say that the turn is ending. Outside of `draining` a signal raises KeyboardInterrupt or `Terminated`.
+    `stop` is called in the signal handler with the words for who stops the turn; `tell` is called in the event loop to
+    announce that the turn is ending. Outside of `draining` a signal raises KeyboardInterrupt or `Terminated`.
     """
 
     def __init__(self, stop: Callable[[str], None], tell: Callable[[], None]) -> None:
@@ -82,8 +81,8 @@ class Signals:
         self.stopping = False
 
     @contextmanager
-    def heard(self) -> Iterator[None]:
-        """Inside, SIGTERM ends things as Ctrl-C does. Afterwards the signals are as they were."""
+    def handled(self) -> Iterator[None]:
+        """Inside, SIGTERM acts as Ctrl-C does. Afterwards the previous handlers are restored."""
         before = install({signal.SIGTERM: self._end_at_once})
         try:
             yield
@@ -91,22 +90,21 @@ class Signals:
             install(before)
 
     def begin(self) -> None:
-        """Begin a turn: nobody wants it to stop."""
+        """Begin a turn, which is not to stop."""
         self.last = SIGNALS[signal.SIGINT]
         self.stopping = False
 
     @contextmanager
     def draining(self) -> Iterator[None]:
-        """Inside, in a task of the main thread's event loop, the first signal of a turn asks the turn to stop.
+        """Inside, in a task of the main thread's event loop, the first signal of a turn stops it after its step.
 
-        The second one cancels the task; one that does not end, because something blocks the event loop, is ended with
-        the process.
+        The second one cancels the task. If it does not end, because something blocks the event loop, the process ends.
         """
         loop = asyncio.get_running_loop()
         task = asyncio.current_task()
         alarm: dict[int, Any] = {}
 
-        def hear(number: int, _: FrameType | None) -> None:
+        def handle(number: int, _: FrameType | None) -> None:
             self._note(number)
 
             if not self.stopping:
@@ -119,7 +117,7 @@ class Signals:
                 task.cancel()
                 loop.call_soon_threadsafe(lambda: None)  # wakes the loop, which may wait for something else
 
-        before = install(dict.fromkeys(SIGNALS, hear))
+        before = install(dict.fromkeys(SIGNALS, handle))
         try:
             yield
         finally:
@@ -132,11 +130,21 @@ class Signals:
         with suppress(OSError, RuntimeError):  # it may have interrupted a line that is being written
             sys.stderr.write(f"mendgraph: stopped {by_whom(self.last)}; go on with: mendgraph resume\n")
 
-        leave_at_once(ExitCode.TERMINATED if self.terminated else ExitCode.INTERRUPTED)
+        leave_at_once(self.exit_code())
 
     def _end_at_once(self, number: int, _: FrameType | None) -> None:
         self._note(number)
-        raise Terminated if number == signal.SIGTERM else KeyboardInterrupt
+        if number == signal.SIGTERM:
+            raise Terminated
+
+        raise KeyboardInterrupt
+
+    def exit_code(self) -> ExitCode:
+        """The exit code of what a signal has ended."""
+        if self.terminated:
+            return ExitCode.TERMINATED
+
+        return ExitCode.INTERRUPTED
 
     def _note(self, number: int) -> None:
         self.last = SIGNALS[number]
@@ -147,16 +155,16 @@ TOOL_THREAD: Final = "tool"
 """The name of the threads of tool calls (`nodes.execute_tools.files.deadline`)."""
 
 TIDY_UP_S: Final = 0.5
-"""How long a call may take to notice that it is over, and to end. Commands look every 50 ms."""
+"""Seconds that a cancelled call of a tool may take to end. Commands check every 50 ms."""
 
 
 @dataclass(frozen=True)
 class Setup:
-    """What a run at the terminal needs.
+    """The parts of a run at the terminal.
 
-    `next_line` reads a chat's requests; `ask` reads a person's lines about approvals, None where there is nobody to
-    ask, and `ask_key` the keys that answer.
-    `session_options` are further arguments of `Session`; `unattended` is the worktree of a task that nobody watches.
+    `next_line` reads a chat's requests; `ask` reads a person's lines about approvals, None without a person, and
+    `ask_key` the keys that answer.
+    `session_options` are further arguments of `Session`; `unattended` is the worktree of an unattended task.
     """
 
     context: AgentContext
@@ -170,24 +178,23 @@ class Setup:
 
 
 def run_once(setup: Setup, request: str) -> ExitCode:
-    """Work on one task and show its end."""
+    """Work on one task and show its outcome."""
     with Turns(setup) as turns:
         return turns.show_run(turns.take(request))
 
 
 def resume_once(setup: Setup, *, anew: bool = False) -> ExitCode:
-    """Go on with the thread that `session_options` name, and show its end; `anew`: in a new turn, by its options."""
-    place = taken_up(setup.context.workspace)
-    is_own_run = place is not None and setup.session_options["thread_id"].startswith(
-        place.run
-    )  # others may run there too
+    """Resume the thread that `session_options` name, and show its outcome; `anew`: in a new turn, by its options."""
+    unattended = taken_up(setup.context.workspace)
+    if unattended is not None and not setup.session_options["thread_id"].startswith(unattended.run):
+        unattended = None  # another run works in its worktree
 
-    with Turns(replace(setup, unattended=place if is_own_run else None)) as turns:
+    with Turns(replace(setup, unattended=unattended)) as turns:
         return turns.show_run(turns.take_up(anew=anew))
 
 
 class Turns:
-    """The turns of one session, shown as they go. Use it as a context manager: it closes what the session opened."""
+    """The turns of one session, shown on the display. A context manager: it closes what the session opened."""
 
     def __init__(self, setup: Setup) -> None:
         self.setup = setup
@@ -203,8 +210,8 @@ class Turns:
         self._begun = False
 
     def __enter__(self) -> Self:
-        """Hear signals, and return the turns."""
-        self._closing.enter_context(self._signals.heard())
+        """Install signal handlers, and return the turns."""
+        self._closing.enter_context(self._signals.handled())
         self._closing.callback(self._runner.close)
         self._closing.callback(lambda: self._runner.run(self.session.aclose()))
 
@@ -221,21 +228,25 @@ class Turns:
 
     @property
     def context(self) -> AgentContext:
-        """What the turns may do, on which model, and where."""
+        """The settings of the turns."""
         return self.session.context
 
     def use(self, context: AgentContext, *, anew: bool = False) -> None:
-        """Go on under this context, in the same thread or `anew`. What the session holds is let go, its lock too."""
-        options = {**self.setup.session_options, "thread_id": None if anew else self.session.thread_id}
+        """Continue with this context, in the same thread or `anew` in a new one. The session releases its lock."""
+        options = {**self.setup.session_options, "thread_id": self.session.thread_id}
+        if anew:
+            options["thread_id"] = None
+
         self.setup = replace(self.setup, context=context, session_options=options)
         self._runner.run(self.session.aclose())
         self.session = Session(context, **options)
         account = self._view.account
         self._view = _view(self.setup)
-        self._view.account = self._view.account if anew else account
+        if not anew:
+            self._view.account = account
 
     def take(self, request: str) -> ExitCode:
-        """Work on one request and show its end.
+        """Work on one request and show its outcome.
 
         Ctrl-C and SIGTERM end the turn after its running step, the second of them at once; the session can take the
         next request.
@@ -243,7 +254,7 @@ class Turns:
         return self._take(self.session.astream(request))
 
     def take_up(self, *, anew: bool = False) -> ExitCode:
-        """Go on with the turn that was cut off or stopped, or with its task in a new one; otherwise as `take`."""
+        """Resume the turn that was interrupted or stopped, or with `anew` its task in a new turn; see `take`."""
         self._show_first_line(resumed=True)
         return self._take(self.session.aresume(anew=anew), same_turn=not anew)
 
@@ -260,7 +271,7 @@ class Turns:
             while answers is not None:
                 answers = self._runner.run(self._show(self.session.aanswer(self._answer(answers))))
         except (KeyboardInterrupt, asyncio.CancelledError):  # by the second signal
-            code = ExitCode.TERMINATED if self.terminated else ExitCode.INTERRUPTED
+            code = self._signals.exit_code()
             self._show_interruption(code)
             self._show_log()
             let_tools_tidy_up()
@@ -282,82 +293,99 @@ class Turns:
 
     def _publish(self, result: RunResult, unattended: Unattended) -> Published:
         """Commit what an unattended run has changed, as it wants, and write its report."""
-        change_wanted = unattended.wanted
-        record = self._kept()
-        used = result.outcome.usage
+        request = unattended.wanted
+        record = self._record()
+        usage = result.outcome.usage
         models = dict.fromkeys(payment.model for payment in self._view.account.paid)
-        message = self.session.scrub(commit_message(change_wanted.task, result, [*models]))
-        files = record.files if record else result.changed_files  # of all turns
+        message = self.session.scrub(commit_message(request.task, result, [*models]))
+        files = result.changed_files
+        if record:
+            files = record.files  # of all turns
+
         checked = result.outcome.verified.kind in {"passed", "indistinct"} or not self.context.require_checks
         published = unattended.publish(files, finished=result.ok, checked=checked, message=message)
 
-        if change_wanted.report:
-            model = ["--model", self.context.model] if self.context.model else []
-            lines = (*usage_lines(used, self._api, self._view.account), *usage_block(used, self._api))
-            report = pull_request(change_wanted.task, unattended.copy.base, model, result, files, lines)
+        if request.report:
+            model = []
+            if self.context.model:
+                model = ["--model", self.context.model]
+
+            lines = (*usage_lines(usage, self._api, self._view.account), *usage_block(usage, self._api))
+            report = pull_request(request.task, unattended.copy.base, model, result, files, lines)
             report = self.session.scrub(report)
 
-            if change_wanted.report == "-":
+            if request.report == "-":
                 sys.stdout.write(report)
             else:
-                folder, name = os.path.split(os.path.abspath(change_wanted.report))
+                folder, name = os.path.split(os.path.abspath(request.report))
                 try:
                     write_file(unwrap(check_workspace(folder)), name, report.encode(errors="replace"), force=True)
-                except RefusedError as refusal:  # the end is told all the same
+                except RefusedError as refusal:  # the outcome is shown as well
                     problem = ToolError(code=ToolErrorCode.IO_ERROR, message=f"No report: {refusal.message}")
                     return published._replace(problem=published.problem or problem)
 
         return published
 
     def usage(self) -> tuple[Mapping[str, Any], list[Line]]:
-        """What the session has used: counters, and lines for a person."""
-        used = self.session.usage()
-        cost = cost_words(used.get("cost_usd"), self._view.account.unpriced)
-        costs = [Line(f"  Cost: {cost_part.removeprefix('cost ')}") for cost_part in cost]
+        """The usage of the session: counters, and lines for a person."""
+        usage = self.session.usage()
+        cost = cost_words(usage.get("cost_usd"), self._view.account.unpriced)
+        costs = [Line(f"  Cost: {words.removeprefix('cost ')}") for words in cost]
 
-        return used, [Line(""), *usage_block(used, self._api), *costs]
+        return usage, [Line(""), *usage_block(usage, self._api), *costs]
 
     def show_run(self, code: ExitCode) -> ExitCode:
-        """Which run it was, and how it goes on; a task that was ended at once has said so already."""
+        """Show the run's id and the command that continues it, unless `take` has shown it; returns the code."""
         if code not in {ExitCode.INTERRUPTED, ExitCode.TERMINATED} and not self._display.as_json:
             self._show_last(chat=False)
 
         return code
 
     def show_chat(self) -> None:
-        """What it has used, which run it was, and how to talk on."""
+        """Show the usage of the chat, the run's id and the command that continues it."""
         if not self._display.as_json:
             self._view.lines(*self.usage()[1])
             self._show_last(chat=True)
 
     def _show_last(self, *, chat: bool) -> None:
-        if record := self._kept():
-            on = chat_command(record.run_id, self._root) if chat else self._resume(record)
-            self._display.err.line(f"mendgraph: run {short_id(record.run_id)}" + (f"; go on with: {on}" if on else ""))
+        record = self._record()
+        if record is None:
+            return
+
+        command = self._resume(record)
+        if chat:
+            command = chat_command(record.run_id, self._root)
+
+        words = f"mendgraph: run {short_id(record.run_id)}"
+        if command:
+            words += f"; go on with: {command}"
+
+        self._display.err.line(words)
 
     def _used_before(self) -> Mapping[str, Any]:
-        """What the session has used; nothing where that cannot be read, which the turn itself will say."""
+        """The usage of the session; {} where it cannot be read, which the turn reports."""
         with suppress(StoreError):
             return self.session.usage()
 
         return {}
 
     def _stop(self, by: str) -> None:
-        self.session.stop(by)  # of the session that there is by then: see `use`
+        self.session.stop(by)  # the current session: see `use`
 
-    def _kept(self) -> ListedRun | None:
+    def _record(self) -> ListedRun | None:
         run_record = get_run(self.session.thread_id, self._root)
         if isinstance(run_record, ToolError):
             return None
         return run_record
 
-    def _resume(self, kept: ListedRun) -> str | None:
-        """The command that goes on with the run; None where it has given its answer."""
-        if kept.resumable:
-            return resume_command(kept.run_id, self._root)
+    def _resume(self, record: ListedRun) -> str | None:
+        """The command that resumes the run; None where it has answered."""
+        if record.resumable:
+            return resume_command(record.run_id, self._root)
+
         return None
 
-    def _answer(self, asked: Asked) -> Mapping[str, Any] | str:
+    def _answer(self, approval: Asked) -> Mapping[str, Any] | str:
         if self._signals.stopping:
             return "stop"
 
@@ -366,7 +394,7 @@ class Turns:
 
         try:
             keys = self.setup.ask_key
-            return ask_person(asked.request, self._display.err, self.setup.ask, edit, read_key=keys, width=width)
+            return ask_person(approval.request, self._display.err, self.setup.ask, edit, read_key=keys, width=width)
         except KeyboardInterrupt:
             self._display.err.line("")  # the question stands in this line, and the terminal's ^C
             raise
@@ -374,19 +402,26 @@ class Turns:
     async def _show(self, events: AsyncGenerator[Event, None]) -> Asked | None:
         last: Event | None = None
 
-        with self._signals.draining(), self._status.shown() if self._status else nullcontext():
-            async with aclosing(events):  # where nobody reads any more, the run ends here, in order
+        status: AbstractContextManager[None] = nullcontext()
+        if self._status:
+            status = self._status.visible()
+
+        with self._signals.draining(), status:
+            async with aclosing(events):  # a closed output ends the run as well
                 async for event in events:
                     if self._status is not None:
                         self._status.note(event)
 
-                    if self._display.json_lines and not isinstance(event, Ended):  # which is told with the result
+                    if self._display.json_lines and not isinstance(event, Ended):  # it is written with the result
                         self._display.out.line(as_json(event_as_map(event, self.session.scrub)))
 
                     self._view.show(event)
                     last = event
 
-        return last if isinstance(last, Asked) else None
+        if isinstance(last, Asked):
+            return last
+
+        return None
 
     def _show_first_line(self, *, resumed: bool = False) -> None:
         """Name the run that is `resumed`, the model, the limits and the sandbox in the first line of a session."""
@@ -397,10 +432,10 @@ class Turns:
 
         context = self.context
         facts = []
-        if resumed and (record := self._kept()) and record.resumable:
+        if resumed and (record := self._record()) and record.resumable:
             facts.append(f"resumes run {short_id(record.run_id)} ({one_line(record.task, 60)})")
 
-        if "model" not in self.setup.session_options:  # a program's own needs no name
+        if "model" not in self.setup.session_options:  # not the chat model of a program
             facts.append(_model_words(context, self.setup.environment))
 
         if context.evidence or context.checks or context.allowed_programs:
@@ -408,32 +443,47 @@ class Turns:
             if not isinstance(sandbox, ToolError):  # a run without one says later what it lacks
                 facts.append(f"programs run in the sandbox {sandbox.name}")
 
-        if any(facts):
-            self._display.err.line(f"mendgraph: {'; '.join(filter(None, facts))}", "dim")
+        facts = [fact for fact in facts if fact]
+        if facts:
+            self._display.err.line(f"mendgraph: {'; '.join(facts)}", "dim")
 
     def _show_end(self, result: RunResult, published: Published | None = None) -> None:
         outcome = result.outcome
 
         if self._display.as_json:
-            record = self._kept()
-            resume = self._resume(record) if record else None
-            used = {**self._view.account.as_map(), "refused": self._view.refused}
-            result_map = result_object(result, used, self._log(), resume)
-            result_map |= dict(zip(Published._fields, published[:3], strict=False)) if published else {}
-            self._display.write_object("ended", {"result": result_map} if self._display.json_lines else result_map)
-
+            self._write_result(result, published)
             return
 
-        if (record := self._kept()) and (on := self._resume(record)):  # an advised command is that of this run
+        if (record := self._record()) and (on := self._resume(record)):  # an advised command is that of this run
             advice = outcome.how_to_go_on.replace("mendgraph resume", on)
             run = short_id(record.run_id)
             message = outcome.message.replace(f"mendgraph apply {run}", command_line(self._root, "apply", run))
             outcome = outcome.model_copy(update={"how_to_go_on": advice, "message": message})
 
         self._view.answer(outcome.answer)
-        self._view.lines(*[Line("")] * bool(result.diffs), *diff_lines(result.diffs))
+        if result.diffs:
+            self._view.lines(Line(""), *diff_lines(result.diffs))
+
         self._view.lines(*outcome_lines(outcome), *usage_lines(outcome.usage, self._api, self._view.account))
-        self._view.lines(*[Line(one_line(published.said, 1_000))] if published else [])
+        if published:
+            self._view.lines(Line(one_line(published.words, 1_000)))
+
+    def _write_result(self, result: RunResult, published: Published | None) -> None:
+        """Write the result as an object for programs."""
+        resume = None
+        record = self._record()
+        if record:
+            resume = self._resume(record)
+
+        account = {**self._view.account.as_map(), "refused": self._view.refused}
+        value = result_object(result, account, self._log(), resume)
+        if published:
+            value |= dict(zip(Published._fields, published[:3], strict=False))
+
+        if self._display.json_lines:
+            value = {"result": value}
+
+        self._display.write_object("ended", value)
 
     def _log(self) -> str | None:
         path = os.path.join(run_folder_path(self.session.thread_id), FILE_NAME)
@@ -442,12 +492,12 @@ class Turns:
         return None
 
     def _show_log(self) -> None:
-        log = self._log() if self._display.debug else None
-        if log is not None:
+        log = self._log()
+        if self._display.debug and log is not None:
             self._display.err.line(f"log: {log}")
 
     def _show_stopping(self) -> None:
-        with suppress(OSError):  # where nobody reads any more, the next event finds that out
+        with suppress(OSError):  # the output is closed, which ends the run at the next event
             self._view.end_reply()
             again = f"{self._signals.last} again to stop at once"
             self._display.err.line(f"mendgraph: stopping after the running step; {again}")
@@ -455,16 +505,20 @@ class Turns:
     def _show_interruption(self, code: ExitCode) -> None:
         self._view.end_reply()
         files = ", ".join(dict.fromkeys(change.path for change in self._view.changes))
-        done = f"; changed before that: {files}" if files else ""
-        record = self._kept()
+        message = f"stopped {by_whom(self._signals.last)}"
+        if files:
+            message += f"; changed before that: {files}"
+
+        record = self._record()
 
         if record:
             resume = self._resume(record)
         else:
             resume = resume_command(self.session.thread_id, self._root)
 
-        on = f"; go on with: {resume}" if resume else ""
-        message = f"stopped {by_whom(self._signals.last)}{done}{on}"
+        if resume:
+            message += f"; go on with: {resume}"
+
         self._display.err.line(f"mendgraph: {message}")
 
         if self._display.as_json:
@@ -478,7 +532,7 @@ def _view(setup: Setup) -> RunView:
 
 
 def _model_words(context: AgentContext, environment: Mapping[str, str]) -> str:
-    """The model and its limits; "" where the settings name none that can be used, which the run itself says."""
+    """The model and its limits; "" where the settings name no usable model, which the run reports."""
     endpoint = find_endpoint(context.model, context.base_url, environment)
     if not isinstance(endpoint, Endpoint):
         return ""
@@ -497,16 +551,16 @@ def _model_words(context: AgentContext, environment: Mapping[str, str]) -> str:
 
 
 def let_tools_tidy_up() -> None:
-    """A call that nobody waits for any more may change nothing; a command takes its processes and its traces away."""
+    """Wait for abandoned calls of tools: a command kills its processes and removes its files."""
     for thread in threading.enumerate():
         if thread.name == TOOL_THREAD:
             thread.join(TIDY_UP_S)
 
 
 def edits_in_blocks(context: AgentContext, environment: Mapping[str, str], *, own_model: bool = False) -> bool:
-    """Whether the model of this run is asked for edits as fenced blocks, so that they are hidden from the text.
+    """Whether the model of this run writes edits as fenced blocks, which are hidden from the text.
 
-    `own_model`: a program has handed over its chat model.
+    `own_model`: a program passes its chat model.
     """
     endpoint = find_endpoint(context.model, context.base_url, environment)
     if own_model or not isinstance(endpoint, Endpoint):

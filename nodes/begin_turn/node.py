@@ -1,14 +1,17 @@
 """In: the messages as they came. Out: a turn at its start, or why the request cannot be worked on. No effect."""
 
+from collections.abc import Mapping, Sequence
 from typing import Any
 
+from langchain_core.messages import AnyMessage
+
 from mendgraph.nodes.begin_turn.turn_start import (
-    FRESH_TURN,
+    NO_REQUEST,
     BeginTurnState,
-    Made,
     TurnResources,
     close_step,
-    cut_off_items,
+    files_of_last_turn,
+    fresh_update,
     handed_on,
     is_answered,
     place_of_request,
@@ -16,7 +19,7 @@ from mendgraph.nodes.begin_turn.turn_start import (
     scrubbed,
     without_refused_media,
 )
-from mendgraph.nodes.records import Plan, StopCause, StopReason
+from mendgraph.nodes.records import StopCause, StopReason
 
 
 def begin_turn(state: BeginTurnState, using: TurnResources) -> dict[str, Any]:
@@ -24,29 +27,34 @@ def begin_turn(state: BeginTurnState, using: TurnResources) -> dict[str, Any]:
 
     A step that was cut off enters the history; a person's words lose their secrets.
     """
-    given = state.get("messages") or []
-    at = place_of_request(given)
-    problem, messages = (using.problem, given) if using.problem else without_refused_media(given, using)
+    thread = state.get("messages") or []
+    place = place_of_request(thread)
+    problem = using.problem
+    messages: Sequence[AnyMessage] = thread
+    if problem is None:
+        problem, messages = without_refused_media(thread, using)
+
     messages = scrubbed(messages, using.scrub) or messages
-    request = messages[at].text if at >= 0 else ""
-    items = [] if using.problem else cut_off_items(state)
-    call_results: Made = using.calls_made(items) if items and state.get("verdicts") else ({}, {})
-    if items:
-        messages = close_step(messages, state, call_results[0], using.specs, using.root)
-    update: dict[str, Any] = {**FRESH_TURN, "changes": using.replace([]), "plan": state.get("plan") or Plan()}
-    # The empty map adds nothing; snapshots of a channel are taken where it is written.
-    update |= {"profile": using.profile, "files_read": dict(call_results[1])}
-    if not request.strip() or is_answered(given, state.get("outcome")):
-        problem = problem or "There is no request: send a person's message, with text in it."
-    repaired = None if problem else handed_on(messages)
-    if repaired is not None or messages is not given:
-        update["messages"] = using.replace(messages if repaired is None else repaired)
-    if state.get("structured_response") is not None:
-        update["structured_response"] = None
-    if problem or using.files is None:
+    request = messages[place].text if place >= 0 else ""
+    files_read: Mapping[str, str] = {}
+    if using.problem is None:
+        messages, files_read = close_step(messages, state, using)
+
+    if problem is None and (not request.strip() or is_answered(thread, state.get("outcome"))):
+        problem = NO_REQUEST
+
+    if problem is None:
+        messages = handed_on(messages) or messages
+
+    update = fresh_update(state, using, files_read)
+    if messages is not thread:
+        update["messages"] = using.replace(messages)
+
+    if problem is not None or using.files is None:
         return {**update, "stop": StopCause(reason=StopReason.INVALID_REQUEST, message=str(problem))}
-    relative, ended = request.replace(f"{using.root}/", ""), state.get("outcome")
-    before = (*ended.changed_files, *ended.restored) if ended else ()
+
+    relative = request.replace(f"{using.root}/", "")
     if using.preload:
-        update["preload"] = using.preload(relative, using.files, before)
+        update["preload"] = using.preload(relative, using.files, files_of_last_turn(state))
+
     return update | read_notes(state.get("notes") or (), relative, using.files, using)

@@ -95,6 +95,7 @@ class TurnResources:
 
 
 HANDED_ON = "This is handed to you now: work on the person's last request, with what was said since."
+NO_REQUEST = "There is no request: send a person's message, with text in it."
 NOT_RUN = "The run was cut off before this call, which has not been made."
 
 
@@ -114,6 +115,33 @@ class BeginTurnState(TypedDict, total=False):
     profile: Profile
 
 
+def fresh_update(state: BeginTurnState, using: TurnResources, files_read: Mapping[str, str]) -> dict[str, Any]:
+    """The update by which a turn starts without the work of the last one.
+
+    `files_read` is written even where it is empty: snapshots of a channel are taken where it is written.
+    """
+    update = {
+        **FRESH_TURN,
+        "changes": using.replace([]),
+        "plan": state.get("plan") or Plan(),
+        "profile": using.profile,
+        "files_read": dict(files_read),
+    }
+    if state.get("structured_response") is not None:
+        update["structured_response"] = None
+
+    return update
+
+
+def files_of_last_turn(state: BeginTurnState) -> tuple[str, ...]:
+    """The files that the last turn has changed or restored."""
+    outcome = state.get("outcome")
+    if outcome is None:
+        return ()
+
+    return (*outcome.changed_files, *outcome.restored)
+
+
 def cut_off_items(state: BeginTurnState) -> list[ToolCall | CallError]:
     """The calls of the last turn that are in no history yet, in the order of the reply."""
     waiting = state.get("outcome") is None and state.get("reading") is Reading.CALLS
@@ -121,41 +149,46 @@ def cut_off_items(state: BeginTurnState) -> list[ToolCall | CallError]:
 
 
 def close_step(
-    messages: Sequence[AnyMessage],
-    state: BeginTurnState,
-    known: Mapping[int, CallResult],
-    specs: Mapping[str, ToolSpec],
-    root: str,
-) -> list[AnyMessage]:
-    """The history with the cut-off step before the new request, which is the last message.
+    messages: Sequence[AnyMessage], state: BeginTurnState, using: TurnResources
+) -> tuple[Sequence[AnyMessage], Mapping[str, str]]:
+    """The history with the cut-off step before the new request, and the hashes of files that its calls read or wrote.
 
-    `known` are the results of calls that were made, by their places; the others get a typed `cancelled` result.
-    `specs` and `root` are those of `settle_exchange`.
+    Calls that were not made get a typed `cancelled` result.
     """
     items = cut_off_items(state)
+    if not items:
+        return messages, {}
+
+    call_results: Mapping[int, CallResult] = {}
+    files_read: Mapping[str, str] = {}
+    if state.get("verdicts"):
+        call_results, files_read = using.calls_made(items)
+
     settled = state.get("results", [])
-    before = place_of_request(messages)
-    not_run = ToolResult.failure(ToolErrorCode.CANCELLED, NOT_RUN)
-    results = [
-        settled[place]
-        if place < len(settled)
-        else known.get(place) or CallResult(call_id=item.call_id, tool=item.tool, result=not_run)
-        for place, item in enumerate(items)
-    ]
+    results = []
+
+    for place, item in enumerate(items):
+        result = settled[place] if place < len(settled) else call_results.get(place)
+        if result is None:
+            not_run = ToolResult.failure(ToolErrorCode.CANCELLED, NOT_RUN)
+            result = CallResult(call_id=item.call_id, tool=item.tool, result=not_run)
+
+        results.append(result)
+
     reply = state.get("reply") or ModelReply()
     profile = state.get("profile") or Profile()
-
-    if items:
-        exchange = settle_exchange(reply, items, results, profile.protocol, specs, root)
-    else:
-        exchange = []
-
-    return [*messages[:before], *exchange, *messages[before:]]
+    before = place_of_request(messages)
+    exchange = settle_exchange(reply, items, results, profile.protocol, using.specs, using.root)
+    return [*messages[:before], *exchange, *messages[before:]], files_read
 
 
 def place_of_request(messages: Sequence[AnyMessage]) -> int:
     """The place of the last person's message, which is the request; -1 where there is none."""
-    return next((place for place in range(len(messages) - 1, -1, -1) if is_request(messages[place])), -1)
+    for place in range(len(messages) - 1, -1, -1):
+        if is_request(messages[place]):
+            return place
+
+    return -1
 
 
 def is_answered(messages: Sequence[AnyMessage], outcome: Outcome | None) -> bool:
@@ -241,8 +274,8 @@ def _scrubbed(message: HumanMessage, text: Callable[[str], str]) -> HumanMessage
     return message.model_copy(update={"content": content, "name": name})
 
 
-def read_notes(known: Sequence[ProjectNotes], request: str, files: Files, using: TurnResources) -> dict[str, Any]:
-    """What the project's notes say as this turn begins; nothing where they say what the turn before knows."""
+def read_notes(last: Sequence[ProjectNotes], request: str, files: Files, using: TurnResources) -> dict[str, Any]:
+    """The update with the project's notes as this turn begins; empty where they are those of the `last` turn."""
     notes, unread = find_notes(request, files.head, using.scrub, using.most_notes)
     skills, left_out = find_skills(using.skills, using.scrub, using.most_notes // 2)
     notes = (*notes, *remembered([using.scrub(note) for note in using.remembered]), *skills)
@@ -250,12 +283,11 @@ def read_notes(known: Sequence[ProjectNotes], request: str, files: Files, using:
     for path, reason in (*unread, *left_out):
         using.tell("notes.unread", {"path": path, "reason": reason})
 
-    if notes == tuple(known):
+    if notes == tuple(last):
         return {}
 
     if notes:
-        using.tell(
-            "notes.read", {"files": [{"path": e.path, "lines": len(e.text.splitlines()), "cut": e.cut} for e in notes]}
-        )
+        rows = [{"path": note.path, "lines": len(note.text.splitlines()), "cut": note.cut} for note in notes]
+        using.tell("notes.read", {"files": rows})
 
     return {"notes": notes}

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from langchain_core.messages import AnyMessage
 from typing_extensions import TypedDict
@@ -12,8 +13,10 @@ from mendgraph.nodes.call_model.paid_call import CallBudget
 from mendgraph.nodes.call_model.pending_call import PendingCall
 from mendgraph.nodes.call_model.prompts.prompt import ShownMessages
 from mendgraph.nodes.call_model.window import StandIns, Window
-from mendgraph.nodes.language.block_form import BlockRequests
 from mendgraph.nodes.language.project_notes import ProjectNotes
+
+if TYPE_CHECKING:
+    from mendgraph.nodes.language.block_form import BlockRequests
 
 Tell = Callable[[str, records.JsonMap], None]
 """Hears the name of an event and its payload."""
@@ -52,4 +55,4 @@ class CallSettings:
     cache: ShownMessages = field(default_factory=ShownMessages)
     stand_ins: StandIns = field(default_factory=dict)
     system: str = ""
-    blocks: BlockRequests | None = None
+    blocks: "BlockRequests | None" = None

@@ -13,11 +13,19 @@ from typing import Final, Literal, NamedTuple
 from langchain_core.messages import AIMessage, AnyMessage, HumanMessage
 
 from mendgraph.nodes.call_model.summary import SUMMARY_TOKENS, SizeOf, quote_bounded, read_summary, summary_request
-from mendgraph.nodes.call_model.window import StandIns, Window, first_shown, is_result, shown, shown_after, stand_in
+from mendgraph.nodes.call_model.window import (
+    TRIGGER,
+    StandIns,
+    Window,
+    first_shown,
+    is_result,
+    shown,
+    shown_after,
+    stand_in,
+)
 from mendgraph.nodes.language.history import is_request
 from mendgraph.nodes.records import JsonMap, Plan, PlanStatus, StopCause, StopReason
 
-TRIGGER: Final = 0.85  # the share of the window that the next request and its reply may fill
 TARGET: Final = 0.6  # the share of what the view may have to which it is brought down
 CUT: Final = 0.65
 """The share of that which a cut beginning leaves.
@@ -71,6 +79,8 @@ class NeedsSummary:
     messages: tuple[JsonMap, ...]
     fallback: Compacted
     conclude: Callable[[str], Compacted] = field(repr=False)
+    most_tokens: int = SUMMARY_TOKENS
+    kind: Literal["needs summary"] = "needs summary"
 
 
 class _Limits(NamedTuple):

@@ -78,7 +78,7 @@ class PaidCall:
         self._attempt = before.attempt
         self._number = 0
         self.estimated_tokens = estimate_input(request.prompt.size, len(request.prompt.messages), spending.gauge)
-        self._leave: ledger.Reservation
+        self._reservation: ledger.Reservation
         self.model: Model
         self.reply: ModelReply | None = None
         self.stop: StopCause | None = None
@@ -92,14 +92,14 @@ class PaidCall:
     @property
     def entry(self) -> ledger.Entry:
         """What the spending book is to reserve."""
-        leave = self._leave
+        reservation = self._reservation
         return ledger.Entry(
             thread=self._budget.thread,
             model=self.choice.model or "",
             purpose=self.request.purpose,
-            input_tokens=leave.input_tokens,
-            output_tokens=leave.max_output_tokens,
-            cost_usd=leave.cost_usd,
+            input_tokens=reservation.input_tokens,
+            output_tokens=reservation.max_output_tokens,
+            cost_usd=reservation.cost_usd,
         )
 
     @property
@@ -121,12 +121,12 @@ class PaidCall:
         """Whether the try fits into the budget."""
         limits = self._budget.limits
         most = self.request.most_output
-        leave = ledger.reserve(self.spending, limits, self.estimated_tokens, self._price, most_output=most)
+        reservation = ledger.reserve(self.spending, limits, self.estimated_tokens, self._price, most_output=most)
 
-        if isinstance(leave, StopCause):
-            self.stop = leave
+        if isinstance(reservation, StopCause):
+            self.stop = reservation
         else:
-            self._leave = leave
+            self._reservation = reservation
 
         return self.stop is None
 
@@ -176,12 +176,15 @@ class PaidCall:
         """The call that is reserved."""
         budget = self._budget
         request = self.request
-        leave = self._leave
+        reservation = self._reservation
+        timeout_s = budget.timeout_s
+        if reservation.max_seconds is not None:
+            timeout_s = min(timeout_s, reservation.max_seconds)
 
         return effects.Call(
             prompt=request.prompt,
-            max_output_tokens=leave.max_output_tokens,
-            timeout_s=budget.timeout_s if leave.max_seconds is None else min(budget.timeout_s, leave.max_seconds),
+            max_output_tokens=reservation.max_output_tokens,
+            timeout_s=timeout_s,
             idle_timeout_s=budget.idle_timeout_s,
             seed=request.seed,
             quiet=request.purpose != "reply",
@@ -200,11 +203,17 @@ class PaidCall:
             self._after_failure(sent.result)
 
     def _charge(self, sent: effects.Sent | effects.Stopped) -> None:
-        reply = None
-        if isinstance(sent, effects.Sent) and isinstance(sent.result, ModelReply):
-            reply = sent.result
+        """Charge the counters and the book, and report the usage."""
+        result = sent.result if isinstance(sent, effects.Sent) else sent
+        reply = result if isinstance(result, ModelReply) else None
+        name = self.choice.name
 
-        usage = self._used(sent, self._leave)
+        if isinstance(result, ModelReply):
+            usage = self._usage_of_reply(result, sent.seconds)
+            name = result.model or name
+        else:
+            usage = self._usage_of_failure(result, sent.seconds)
+
         if reply is not None and reply.input_tokens > 0 and not reply.without_tools:
             prompt = self.request.prompt
             self.spending = ledger.measured(self.spending, prompt.size, len(prompt.messages), reply.input_tokens)
@@ -214,44 +223,46 @@ class PaidCall:
             self.spending = self.spending.model_copy(update={"booked": max(self._number, self.spending.booked)})
 
         self._services.settle(self._number, usage)
-        name = (reply.model if reply else "") or self.choice.name
         report = {"purpose": self.request.purpose, "model": name, **usage.model_dump(exclude={"calls"})}
         self._services.on_tell("model.usage", report)
 
         if reply is not None and reply.adapted:
             self._services.on_tell("model.adapted", {"model": name, "without": list(reply.adapted)})
 
-    def _used(self, sent: effects.Sent | effects.Stopped, leave: ledger.Reservation) -> ledger.Used:
-        result = sent if isinstance(sent, effects.Stopped) else sent.result
-        if not isinstance(result, ModelReply):
-            if isinstance(result, ProviderFailure):
-                is_charged = result.kind in _PAID_FAILURES
-            else:
-                is_charged = result.sent
+    def _usage_of_failure(self, result: ProviderFailure | effects.Stopped, seconds: float) -> ledger.Used:
+        """What a try has cost that has no reply: its input where the endpoint had begun to work, and what it sent."""
+        if isinstance(result, ProviderFailure):
+            is_charged = result.kind in _PAID_FAILURES
+        else:
+            is_charged = result.sent
 
-            counted = ledger.Used(
-                calls=int(result.sent),
-                input_tokens=leave.input_tokens if is_charged else 0,
-                output_tokens=_tokens(result.received_characters),
-                seconds=sent.seconds,
-            )
-
-            return ledger.priced(counted, self._price)
-
-        reported = countable(result.input_tokens)
-        characters = len(result.text) + len(result.refusal) + len(result.reasoning)
-        characters += sum(len(call.arguments) for call in result.calls)
-        counted = ledger.Used(
-            calls=1,
-            input_tokens=self.request.prompt.believable_tokens(reported) if reported else leave.input_tokens,
-            output_tokens=countable(result.output_tokens) or _tokens(characters),
-            cached_tokens=result.cached_tokens,
-            reasoning_tokens=result.reasoning_tokens,
-            cache_write_tokens=result.cache_write_tokens,
-            seconds=sent.seconds,
+        usage = ledger.Used(
+            calls=int(result.sent),
+            input_tokens=self._reservation.input_tokens if is_charged else 0,
+            output_tokens=_tokens(result.received_characters),
+            seconds=seconds,
         )
+        return ledger.priced(usage, self._price)
 
-        return ledger.priced(counted, self._price or self._budget.price_of(result.model))
+    def _usage_of_reply(self, reply: ModelReply, seconds: float) -> ledger.Used:
+        """What a reply has cost: as its endpoint reports it where that can be true, else as it was estimated."""
+        input_tokens = self._reservation.input_tokens
+        reported = countable(reply.input_tokens)
+        if reported:
+            input_tokens = self.request.prompt.believable_tokens(reported)
+
+        characters = len(reply.text) + len(reply.refusal) + len(reply.reasoning)
+        characters += sum(len(call.arguments) for call in reply.calls)
+        usage = ledger.Used(
+            calls=1,
+            input_tokens=input_tokens,
+            output_tokens=countable(reply.output_tokens) or _tokens(characters),
+            cached_tokens=reply.cached_tokens,
+            reasoning_tokens=reply.reasoning_tokens,
+            cache_write_tokens=reply.cache_write_tokens,
+            seconds=seconds,
+        )
+        return ledger.priced(usage, self._price or self._budget.price_of(reply.model))
 
     def _after_failure(self, failure: ProviderFailure) -> None:
         """Wait for the next try of this model, go on to the next model, or end."""

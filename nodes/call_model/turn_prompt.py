@@ -8,7 +8,7 @@ and nothing in these texts would do harm if it came back as a call.
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from langchain_core.messages import AnyMessage
 
@@ -16,9 +16,11 @@ from mendgraph.nodes.call_model.call_state import CallModelState, CallSettings
 from mendgraph.nodes.call_model.prompts.profiles import SMALL_STOP, SMALL_TEMPERATURE
 from mendgraph.nodes.call_model.prompts.prompt import Measured, Prompt, ShownMessages
 from mendgraph.nodes.call_model.window import notes_before, with_notes
-from mendgraph.nodes.language.block_form import BlockRequests
 from mendgraph.nodes.language.chat_messages import estimate_tokens, from_map, message_of, size_of, text_size
 from mendgraph.nodes.records import Correction, Profile, Protocol, ToolSpec
+
+if TYPE_CHECKING:
+    from mendgraph.nodes.language.block_form import BlockRequests
 
 NATIVE_SYSTEM: Final = """\
 You are a coding agent. You work on the files of one workspace through tools.
@@ -124,7 +126,7 @@ def build_prompt(
 
 
 def build_block_prompt(
-    blocks: BlockRequests,
+    blocks: "BlockRequests",
     profile: Profile,
     specs: Sequence[ToolSpec],
     history: Sequence[AnyMessage],

@@ -19,6 +19,7 @@ from mendgraph.nodes.records import CallResult, JsonMap, Record, ToolErrorCode, 
 StandIns = dict[str, tuple[AnyMessage, AnyMessage]]
 """By id of a message: the message, and what is shown in its place. A machine keeps them, so that each is made once."""
 
+TRIGGER: Final = 0.85  # the share of the window that the next request and its reply may fill
 MOST_STAND_INS: Final = 2_000
 LARGEST_KEPT_FIELD: Final = 200  # characters of JSON up to which a field of a cleared result stays
 LONGEST_ERROR: Final = 400  # characters of an error's message that stay

@@ -9,7 +9,6 @@ seen then is compared with what was shown.
 import hashlib
 import json
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import PurePath
@@ -18,10 +17,9 @@ from typing import Any, Final, Literal, NamedTuple, NotRequired, Required, cast,
 from pydantic import TypeAdapter
 from typing_extensions import TypedDict
 
-from mendgraph.nodes.guard.permissions import Matter, Permission, covers, matter_of, permissions_for
+from mendgraph.nodes.guard.permissions import CallSubject, Permission, call_subject, covers, permissions_for
 from mendgraph.nodes.guard.policy import Item, denied, shown
 from mendgraph.nodes.guard.scope import PROJECT_CONFIG_RULE, why_asked
-from mendgraph.nodes.language.display import fenced, inline_code
 from mendgraph.nodes.records import (
     CallResult,
     Effect,
@@ -148,36 +146,43 @@ def digest_of(call: ToolCall, preview: Preview) -> str:
 
 def read_decision(answer: object, index: int) -> Decision:
     """What the answer says of this call."""
-    answer_map: object = {"action": answer}
+    if isinstance(answer, str):
+        return _decision_of({"action": answer})
 
-    if not isinstance(answer, str):
-        if isinstance(answer, Mapping):
-            decisions = answer.get("decisions")
-        else:
-            decisions = None
+    decisions = answer.get("decisions") if isinstance(answer, Mapping) else None
+    if not isinstance(decisions, Mapping):
+        return Decision("reject", UNREADABLE)
 
-        if not isinstance(decisions, Mapping):
-            return Decision("reject", UNREADABLE)
+    decision = decisions.get(str(index), decisions.get(index))
+    if decision is None:
+        return Decision("reject", UNANSWERED)
 
-        answer_map = decisions.get(str(index), decisions.get(index))
-        if answer_map is None:
-            return Decision("reject", UNANSWERED)
+    if isinstance(decision, Mapping):
+        return _decision_of(decision)
 
-    fields: Mapping[str, Any] = answer_map if isinstance(answer_map, Mapping) else {"action": answer_map}
+    return _decision_of({"action": decision})
+
+
+def _decision_of(fields: Mapping[Any, Any]) -> Decision:
     action = fields.get("action")
     reason = fields.get("reason")
     digest = fields.get("digest")
-    arguments: Any = fields.get("arguments")
-    is_action = isinstance(action, str) and action in ACTIONS and isinstance(digest, str | None)
+    arguments = fields.get("arguments")
 
-    if not is_action or (action == "edit" and not isinstance(arguments, Mapping)):
+    if not isinstance(action, str) or action not in ACTIONS or not isinstance(digest, str | None):
         return Decision("reject", UNREADABLE)
 
     edited = None
     if action == "edit":
+        if not isinstance(arguments, Mapping):
+            return Decision("reject", UNREADABLE)
+
         edited = {str(name): value for name, value in arguments.items()}
 
-    return Decision(cast("Action", action), reason if isinstance(reason, str) else "", edited, digest or "")
+    if not isinstance(reason, str):
+        reason = ""
+
+    return Decision(cast("Action", action), reason, edited, digest or "")
 
 
 # --- Settling the calls
@@ -201,12 +206,12 @@ class GuardUpdate(TypedDict, total=False):
 
 
 @dataclass(frozen=True)
-class Hands:
-    """What asking needs of the world outside.
+class ApprovalPorts:
+    """What asking a person needs of the world outside.
 
-    `ask` shows a request and gives the answer. `subject` says what an approval of a call would allow, a program or a
-    host, or with which error the call would be refused all the same. `judge` judges an edited call anew, `validate`
-    gives arguments in canonical form or what is wrong with them. `known` are the hashes of files when the reply was
+    `ask` shows a request and returns the answer. `subject` names what an approval of a call would allow, a program or a
+    host, or the error with which the call would be refused all the same. `judge` judges an edited call anew, `validate`
+    returns arguments in canonical form or what is wrong with them. `known_hashes` are those of files when the reply was
     read, by path, `permissions` what was allowed before. `keep` writes one for later runs in the `workspace`; without
     it none is offered.
     """
@@ -220,17 +225,19 @@ class Hands:
     workspace: str = ""
     permissions: Sequence[Permission] = ()
     keep: Callable[[Permission], object] | None = None
-    known: Mapping[str, str] = field(default_factory=dict)
+    known_hashes: Mapping[str, str] = field(default_factory=dict)
 
 
-@dataclass
+@dataclass(frozen=True)
 class _Waiting:
+    """A call that waits for a person, as it is shown, and whether an earlier answer permits it."""
+
     call: ToolCall
     verdict: Verdict
     preview: Preview
     choices: Mapping[str, Permission]
     is_permitted: bool
-    asked: AskedCall
+    request: AskedCall
 
 
 @dataclass
@@ -241,15 +248,24 @@ class Settled:
     verdicts: list[Verdict]
     granted: list[Permission] = field(default_factory=list)
 
+    def calls(self, is_chosen: Callable[[Verdict], bool]) -> dict[int, ToolCall]:
+        """The calls with such a verdict, by their index."""
+        chosen = {}
+        for index, (item, verdict) in enumerate(zip(self.items, self.verdicts, strict=True)):
+            if isinstance(item, ToolCall) and is_chosen(verdict):
+                chosen[index] = item
+
+        return chosen
+
 
 def settle_with_person(
-    items: Sequence[Item], verdicts: Sequence[Verdict], specs: Mapping[str, ToolSpec], hands: Hands
+    items: Sequence[Item], verdicts: Sequence[Verdict], specs: Mapping[str, ToolSpec], ports: ApprovalPorts
 ) -> Settled:
-    """All verdicts, none of which asks any more. Where the person says stop, nothing of the reply may run."""
+    """All verdicts, none of which is ASK any more. Where the person says stop, nothing of the reply may run."""
     settled = Settled(list(items), list(verdicts))
     open_calls: dict[int, _Waiting] = {}
 
-    for index, waiting in _waiting(settled, specs, hands).items():
+    for index, waiting in _waiting_calls(settled, specs, ports).items():
         if waiting.preview.pins == ():
             # It cannot do anything now, which is its result, and it may not do anything later.
             settled.verdicts[index] = _allowed(waiting.verdict, ())
@@ -261,29 +277,36 @@ def settle_with_person(
     if not open_calls:
         return settled
 
-    request = ApprovalRequest(kind="approval", calls=[call.asked for call in open_calls.values()])
-
-    for _ in range(MOST_ASKED):
-        answer = hands.ask(request)
-        decisions = {index: read_decision(answer, index) for index in open_calls}
-        if any(each.reason != UNREADABLE for each in decisions.values()):
-            break
-
-        how = 'Answer "approve" or "reject" for all calls, or {"decisions": {INDEX: {"action": ...}}}.'
-        request["problem"] = f"{shown(repr(answer), 100)} is no answer. {how}"
-
-    if any(each.action == "stop" for each in decisions.values()):
+    decisions = _ask(open_calls, ports)
+    if any(decision.action == "stop" for decision in decisions.values()):
         return Settled(settled.items, [_stopped(verdict) for verdict in settled.verdicts])
 
     for index, decision in decisions.items():
-        _settle(index, open_calls[index], decision, settled, hands)
+        _settle(index, open_calls[index], decision, settled, ports)
 
-    _pin_edits(settled, hands)
+    _pin_edits(settled, ports)
     return settled
 
 
+def _ask(open_calls: Mapping[int, _Waiting], ports: ApprovalPorts) -> dict[int, Decision]:
+    """The decisions about these calls; an answer that cannot be read is asked for again, at most `MOST_ASKED` times."""
+    request = ApprovalRequest(kind="approval", calls=[waiting.request for waiting in open_calls.values()])
+    decisions: dict[int, Decision] = {}
+
+    for _ in range(MOST_ASKED):
+        answer = ports.ask(request)
+        decisions = {index: read_decision(answer, index) for index in open_calls}
+        if any(decision.reason != UNREADABLE for decision in decisions.values()):
+            break
+
+        advice = 'Answer "approve" or "reject" for all calls, or {"decisions": {INDEX: {"action": ...}}}.'
+        request["problem"] = f"{shown(repr(answer), 100)} is no answer. {advice}"
+
+    return decisions
+
+
 def like_before(call: AskedCall, decided: Sequence[tuple[AskedCall, Action]]) -> Action | None:
-    """The answer to a call that one to an earlier call of the same request allows as well; None where none does."""
+    """The answer to an earlier call of the same request that allows this call as well; None where none does."""
     for before, action in decided:
         allowed = before["choices"].get(action)
         if allowed and before["rule"] == call["rule"] and call["choices"].get(action) == allowed:
@@ -292,8 +315,8 @@ def like_before(call: AskedCall, decided: Sequence[tuple[AskedCall, Action]]) ->
     return None
 
 
-def stop_asked_for(verdicts: Sequence[Verdict]) -> StopCause | None:
-    """Why the run ends here, if a person said so."""
+def stop_requested(verdicts: Sequence[Verdict]) -> StopCause | None:
+    """Why the run ends, if a person stopped it."""
     if any(verdict.error and verdict.error.code is ToolErrorCode.CANCELLED for verdict in verdicts):
         message = "A person stopped the run instead of approving a call; nothing of this reply was run."
         return StopCause(reason=StopReason.CANCELLED, message=message)
@@ -301,276 +324,201 @@ def stop_asked_for(verdicts: Sequence[Verdict]) -> StopCause | None:
     return None
 
 
-def _waiting(settled: Settled, specs: Mapping[str, ToolSpec], hands: Hands) -> dict[int, _Waiting]:
+def _waiting_calls(settled: Settled, specs: Mapping[str, ToolSpec], ports: ApprovalPorts) -> dict[int, _Waiting]:
     """The calls that wait, under the real name of their file, and under the stricter rule for project configuration.
 
     Those that would be refused all the same are refused at once.
     """
-    calls = _calls(settled, lambda verdict: verdict.kind is VerdictKind.ASK)
-    matters: dict[int, Matter] = {}
+    calls = settled.calls(lambda verdict: verdict.kind is VerdictKind.ASK)
+    subjects: dict[int, CallSubject] = {}
 
     for index, call in [*calls.items()]:
-        subject = hands.subject(call)
-        if isinstance(subject, ToolError):
-            settled.verdicts[index] = _refused(settled.verdicts[index], subject)
+        name = ports.subject(call)
+        if isinstance(name, ToolError):
+            settled.verdicts[index] = _refused(settled.verdicts[index], name)
             del calls[index]
         else:
-            matters[index] = matter_of(call, subject, hands.workspace)
+            subjects[index] = call_subject(call, name, ports.workspace)
 
-    previews = hands.preview(calls) if calls else {}
-    waiting_calls: dict[int, _Waiting] = {}
+    previews = ports.preview(calls) if calls else {}
+    waiting = {}
 
     for index, call in calls.items():
         preview = previews.get(index, NO_PREVIEW)
-        spec = specs[call.tool]
-        verdict = settled.verdicts[index]
-        writes = spec.effect is Effect.WRITE
-        why = next(filter(None, (why_asked(PurePath(name)) for name in preview.names if writes)), "")
-        rule = PROJECT_CONFIG_RULE.name if why else verdict.rule
-        verdict = verdict.model_copy(update={"path": (*preview.names, verdict.path)[0], "rule": rule})
-        matter = matters[index]
-        permitted = any(covers(permission, rule, call.tool, matter, hands.thread) for permission in hands.permissions)
-        workspace = hands.workspace if hands.keep is not None else ""
-        choices = permissions_for(rule, call, spec, matter, thread=hands.thread, workspace=workspace)
-        asked_call = AskedCall(
-            index=index,
-            tool=call.tool,
-            path=verdict.path,
-            rule=rule,
-            why=why,
-            arguments=call.arguments,
-            preview=preview.shown,
-            choices={answer: choice.allows for answer, choice in choices.items()},
-            digest=digest_of(call, preview),
-        )
-        waiting_calls[index] = _Waiting(call, verdict, preview, choices, permitted, asked_call)
+        waiting[index] = _waiting(index, call, settled.verdicts[index], subjects[index], preview, specs, ports)
 
-    return waiting_calls
+    return waiting
 
 
-def _calls(settled: Settled, chosen: Callable[[Verdict], bool]) -> dict[int, ToolCall]:
-    pairs = enumerate(zip(settled.items, settled.verdicts, strict=True))
-    return {index: item for index, (item, verdict) in pairs if chosen(verdict) and isinstance(item, ToolCall)}
+def _waiting(
+    index: int,
+    call: ToolCall,
+    verdict: Verdict,
+    subject: CallSubject,
+    preview: Preview,
+    specs: Mapping[str, ToolSpec],
+    ports: ApprovalPorts,
+) -> _Waiting:
+    spec = specs[call.tool]
+    rule = verdict.rule
+    why = ""
+
+    if spec.effect is Effect.WRITE:
+        reasons = [why_asked(PurePath(name)) for name in preview.names]
+        why = next((reason for reason in reasons if reason), "")
+
+    if why:
+        rule = PROJECT_CONFIG_RULE.name
+
+    path = preview.names[0] if preview.names else verdict.path
+    workspace = ports.workspace if ports.keep is not None else ""
+    choices = permissions_for(rule, call, spec, subject, thread=ports.thread, workspace=workspace)
+    request = AskedCall(
+        index=index,
+        tool=call.tool,
+        path=path,
+        rule=rule,
+        why=why,
+        arguments=call.arguments,
+        preview=preview.shown,
+        choices={answer: choice.allows for answer, choice in choices.items()},
+        digest=digest_of(call, preview),
+    )
+
+    return _Waiting(
+        call=call,
+        verdict=verdict.model_copy(update={"path": path, "rule": rule}),
+        preview=preview,
+        choices=choices,
+        is_permitted=any(covers(item, rule, call.tool, subject, ports.thread) for item in ports.permissions),
+        request=request,
+    )
 
 
-def _settle(index: int, each: _Waiting, decision: Decision, settled: Settled, hands: Hands) -> None:
-    verdict = each.verdict
-    allowed = _allowed(each.verdict, each.preview.pins)
-
+def _settle(index: int, waiting: _Waiting, decision: Decision, settled: Settled, ports: ApprovalPorts) -> None:
+    """Write the verdict that follows from a decision, with the edited call or the permission."""
     if decision.action in {"reject", "nobody"}:
-        settled.verdicts[index] = _rejected(verdict, decision)
-    elif refusal := _outdated(each, decision, hands):
-        settled.verdicts[index] = refusal
-    elif decision.arguments is None:
-        settled.verdicts[index] = allowed
-        permission = each.choices.get(decision.action)
+        settled.verdicts[index] = _rejected(waiting.verdict, decision)
+        return
 
-        if permission is not None and permission.scope == "thread":
-            settled.granted.append(permission)
-        elif permission is not None and hands.keep is not None:
-            hands.keep(permission)
-    elif isinstance(edited := _edited(each, decision.arguments, hands), ToolCall):
-        before = each.call.arguments
-        after = edited.arguments
-        names = tuple(name for name in sorted({*before, *after}) if before.get(name) != after.get(name))
-        settled.items[index] = edited if names else each.call
-        settled.verdicts[index] = allowed.model_copy(update={"edited": names})
-    else:
-        problem, code = (edited.error.message, edited.error.code) if edited.error else ("", ToolErrorCode.CONFLICT)
+    outdated = _outdated(waiting, decision, ports)
+    if outdated is not None:
+        settled.verdicts[index] = outdated
+        return
+
+    allowed = _allowed(waiting.verdict, waiting.preview.pins)
+    if decision.arguments is not None:
+        _settle_edit(index, waiting, decision.arguments, allowed, settled, ports)
+        return
+
+    settled.verdicts[index] = allowed
+    permission = waiting.choices.get(decision.action)
+
+    if permission is not None and permission.scope == "thread":
+        settled.granted.append(permission)
+    elif permission is not None and ports.keep is not None:
+        ports.keep(permission)
+
+
+def _settle_edit(
+    index: int, waiting: _Waiting, arguments: JsonMap, allowed: Verdict, settled: Settled, ports: ApprovalPorts
+) -> None:
+    """Write the call with a person's arguments and its verdict."""
+    call = waiting.call
+    edited = _edited(waiting, arguments, ports)
+
+    if isinstance(edited, Verdict):
+        problem = edited.error.message if edited.error else ""
+        code = edited.error.code if edited.error else ToolErrorCode.CONFLICT
         message = f"A person changed this call, but it may not run like that: {problem} {_REMEDY}"
         settled.verdicts[index] = denied(edited.rule, code, message, path=edited.path)
+        return
+
+    names = sorted({*call.arguments, *edited.arguments})
+    changed = tuple(name for name in names if call.arguments.get(name) != edited.arguments.get(name))
+    settled.items[index] = edited if changed else call
+    settled.verdicts[index] = allowed.model_copy(update={"edited": changed})
 
 
-def _refused(asked: Verdict, error: ToolError) -> Verdict:
-    return asked.model_copy(update={"kind": VerdictKind.DENY, "error": error})
-
-
-def _edited(each: _Waiting, arguments: JsonMap, hands: Hands) -> ToolCall | Verdict:
+def _edited(waiting: _Waiting, arguments: JsonMap, ports: ApprovalPorts) -> ToolCall | Verdict:
     """The call with a person's arguments, or why it may not run: they do not fit, or a rule denies them."""
-    checked = hands.validate(each.call.tool, arguments)
+    checked = ports.validate(waiting.call.tool, arguments)
     if isinstance(checked, list):
-        message = f"The arguments do not fit {each.call.tool}: {shown('; '.join(checked), 500)}"
-        return denied("edited_arguments", ToolErrorCode.INVALID_ARGUMENT, message, path=each.verdict.path)
+        message = f"The arguments do not fit {waiting.call.tool}: {shown('; '.join(checked), 500)}"
+        return denied("edited_arguments", ToolErrorCode.INVALID_ARGUMENT, message, path=waiting.verdict.path)
 
-    call = each.call.model_copy(update={"arguments": checked})
-    verdict = hands.judge(call)
+    call = waiting.call.model_copy(update={"arguments": checked})
+    verdict = ports.judge(call)
     if verdict.kind is VerdictKind.DENY:
         return verdict
 
-    subject = hands.subject(call)
+    subject = ports.subject(call)
     if isinstance(subject, ToolError):
         return _refused(verdict, subject)
 
     return call
 
 
-def _pin_edits(settled: Settled, hands: Hands) -> None:
+def _pin_edits(settled: Settled, ports: ApprovalPorts) -> None:
     """Bind the edited calls to what they would do now, after the calls before them that may run."""
     edited = [index for index, verdict in enumerate(settled.verdicts) if verdict.edited]
     if not edited:
         return
 
-    previews = hands.preview(_calls(settled, lambda each: each.kind is VerdictKind.ALLOW and bool(each.rule)))
+    previews = ports.preview(settled.calls(lambda verdict: verdict.kind is VerdictKind.ALLOW and bool(verdict.rule)))
 
     for index in edited:
         preview = previews.get(index, NO_PREVIEW)
         verdict = settled.verdicts[index]
-        path = (*preview.names, verdict.path)[0]
+        path = preview.names[0] if preview.names else verdict.path
         settled.verdicts[index] = verdict.model_copy(update={"pins": preview.pins, "path": path})
 
 
-def _outdated(each: _Waiting, decision: Decision, hands: Hands) -> Verdict | None:
+def _outdated(waiting: _Waiting, decision: Decision, ports: ApprovalPorts) -> Verdict | None:
+    """The denial of a call whose files or arguments changed after it was shown; None where nothing did."""
     if decision.digest:
-        changed = decision.digest != each.asked["digest"]
+        changed = decision.digest != waiting.request["digest"]
     else:
-        changed = any(hands.known.get(path, sha256) != sha256 for path, sha256, _ in each.preview.pins or ())
+        pins = waiting.preview.pins or ()
+        changed = any(ports.known_hashes.get(path, sha256) != sha256 for path, sha256, _ in pins)
 
     if not changed:
         return None
 
-    if each.verdict.path:
-        name = f"'{shown(each.verdict.path)}'"
-    else:
-        name = "What this call is about"
-
+    verdict = waiting.verdict
+    name = f"'{shown(verdict.path)}'" if verdict.path else "What this call is about"
     message = f"{name} has changed since a person was shown this call, so it did not run: read it, and call anew."
-    return denied(each.verdict.rule, ToolErrorCode.CONFLICT, message, path=each.verdict.path)
+    return denied(verdict.rule, ToolErrorCode.CONFLICT, message, path=verdict.path)
 
 
-def _allowed(asked: Verdict, pins: tuple[tuple[str, str, str], ...] | None) -> Verdict:
-    return asked.model_copy(update={"kind": VerdictKind.ALLOW, "pins": pins})
+def _allowed(verdict: Verdict, pins: tuple[tuple[str, str, str], ...] | None) -> Verdict:
+    return verdict.model_copy(update={"kind": VerdictKind.ALLOW, "pins": pins})
+
+
+def _refused(verdict: Verdict, error: ToolError) -> Verdict:
+    return verdict.model_copy(update={"kind": VerdictKind.DENY, "error": error})
 
 
 def _stopped(verdict: Verdict) -> Verdict:
-    message = "This call did not run: a person stopped the run."
-    stopped = denied(verdict.rule, ToolErrorCode.CANCELLED, message, path=verdict.path)
     if verdict.kind is VerdictKind.DENY:
         return verdict
 
-    return stopped
+    message = "This call did not run: a person stopped the run."
+    return denied(verdict.rule, ToolErrorCode.CANCELLED, message, path=verdict.path)
 
 
-def _rejected(asked: Verdict, decision: Decision) -> Verdict:
-    code = ToolErrorCode.APPROVAL_REQUIRED
-    message = NOBODY
-    refused = "nobody could be asked to approve"
-
-    if decision.action != "nobody":
-        why = ""
-        if decision.reason.strip():
-            why = f": {shown(decision.reason, 500)}"
-
+def _rejected(verdict: Verdict, decision: Decision) -> Verdict:
+    if decision.action == "nobody":
+        code = ToolErrorCode.APPROVAL_REQUIRED
+        message = NOBODY
+        refused = "nobody could be asked to approve"
+    else:
+        reason = f": {shown(decision.reason, 500)}" if decision.reason.strip() else ""
         code = ToolErrorCode.PERMISSION_DENIED
-        message = f"A person did not approve this call{why}. {_REMEDY}"
-        unsaid = decision.reason in {UNREADABLE, UNANSWERED}
+        message = f"A person did not approve this call{reason}. {_REMEDY}"
+        refused = "you refused"
 
-        if unsaid:
-            refused = "no answer that can be read came for"
-        else:
-            refused = "you refused"
+    if decision.action != "nobody" and decision.reason in {UNREADABLE, UNANSWERED}:
+        refused = "no answer that can be read came for"
 
-    return denied(asked.rule, code, message, path=asked.path).model_copy(update={"refused": refused})
-
-
-# --- Chat pages for LangGraph: two more forms of asking and of answers
-
-
-_PAGE_WORDS: Final = {
-    **dict.fromkeys(("accept", "approve"), "approve"),
-    **dict.fromkeys(("ignore", "reject", "respond", "response"), "reject"),
-}
-"""Ours for the words of both; what is none is passed on, and refused where answers are read."""
-
-
-def page_fields(calls: Sequence[Mapping[str, Any]]) -> JsonMap:
-    """What is added to a question about these calls (`AskedCall`), so that such pages show it with their buttons."""
-    requests = [_page_request(call) for call in calls]
-    one = requests[0] if len(requests) == 1 else None
-    many = {f"{call['index']} {call['tool']}": json.dumps(call["arguments"], ensure_ascii=False) for call in calls}
-
-    if one:
-        action = {"action": one["name"], "args": one["args"]}
-    else:
-        action = {"action": f"{len(calls)} calls", "args": many}
-
-    allowed = {"allow_accept": True, "allow_edit": one is not None, "allow_respond": True, "allow_ignore": True}
-    tools = dict.fromkeys(request["name"] for request in requests)
-
-    return {
-        "action_request": action,
-        "config": allowed,
-        "description": "\n\n".join(request["description"] for request in requests),
-        "action_requests": requests,
-        "review_configs": [{"action_name": tool, "allowed_decisions": ["approve", "edit", "reject"]} for tool in tools],
-    }
-
-
-def page_answer(answer: object, asked: Sequence[AskedCall]) -> object:
-    """A page's answer to what was `asked`, as one of ours; any other is given back as it is.
-
-    Fewer decisions than calls leave the rest undecided; more decide nothing. An edit that names another tool than its
-    call rejects it: a tool cannot be exchanged.
-    """
-    if isinstance(answer, Mapping):
-        listed = answer.get("decisions")
-    else:
-        listed = answer
-
-    if not isinstance(listed, list) or not listed or (listed is answer and len(listed) > 1):
-        return answer
-    if not all(isinstance(decision, Mapping) and "type" in decision for decision in listed):
-        return answer
-
-    if listed is answer:  # one word for all calls
-        if listed[0]["type"] == "edit" and len(asked) > 1:
-            listed = []
-        else:
-            listed = listed * len(asked)
-
-    if len(listed) > len(asked):
-        return {"decisions": {}}
-
-    pairs = zip(asked, listed, strict=False)
-    return {"decisions": {str(call["index"]): _from_page(call, said) for call, said in pairs}}
-
-
-def _page_request(call: Mapping[str, Any]) -> JsonMap:
-    preview = call.get("preview") or {}
-    about = f" {inline_code(call['path'])}" if call.get("path") else ""
-    text = str(preview.get("text", ""))
-    kind = "diff" if preview.get("kind") == "diff" else "text"
-    block = f"\n\n{fenced(text, kind)}" if text else ""
-    why = f": {inline_code(call['why'])}" if call.get("why") else ""
-    description = f"{call['tool']}{about} ({call['rule']}{why}){block}"
-
-    return {"name": call["tool"], "args": call["arguments"], "description": description}
-
-
-def _from_page(call: AskedCall, said: Mapping[str, Any]) -> JsonMap:
-    """The decision with arguments of the kinds of the first ones, for a page's fields hold text; no other tool."""
-    edited = said.get("edited_action", said.get("args"))
-    reason = said.get("message", said.get("args"))
-    action = _PAGE_WORDS.get(str(said["type"]), str(said["type"]))
-    arguments = edited.get("args") if isinstance(edited, Mapping) else None
-
-    if action != "edit" or not isinstance(edited, Mapping) or not isinstance(arguments, Mapping):
-        if isinstance(reason, str) and reason:
-            return {"action": action, "reason": reason}
-        return {"action": action}
-
-    tool = edited.get("name") or edited.get("action")
-    if isinstance(tool, str) and tool not in {"", call["tool"]}:
-        why = f"the call was changed to another tool, {tool}, which cannot be done here"
-        return {"action": "reject", "reason": why}
-
-    typed = {name: _typed(call["arguments"].get(name, ""), argument) for name, argument in arguments.items()}
-    return {"action": action, "arguments": typed}
-
-
-def _typed(before: object, after: object) -> object:
-    with suppress(ValueError):
-        if isinstance(after, str) and not isinstance(before, str):
-            return json.loads(after)
-        return after
-
-    return after
+    return denied(verdict.rule, code, message, path=verdict.path).model_copy(update={"refused": refused})

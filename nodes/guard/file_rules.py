@@ -74,7 +74,7 @@ class NameTable:
         self._rows = [(reason, patterns.split(", ")) for reason, _, patterns in rows]
         self.patterns = tuple(pattern for _, patterns in self._rows for pattern in patterns)
 
-    def held(self, path: PurePath) -> str | None:
+    def reason_for(self, path: PurePath) -> str | None:
         """What a file of this name holds, as the end of a sentence, or None where the table does not know it."""
         plain = plain_path(path)
         if self._any.search(plain) is None:
@@ -233,13 +233,13 @@ _DOCUMENTS: Final = (
 def judged_by_content(path: PurePath) -> bool:
     """Whether there are secrets that a file of this name may hold, and of which only `secret_content` can tell."""
     _, dot, extension = plain_path(path).rpartition("/")[2].lstrip(".").rpartition(".")
-    return not dot or extension in _ANY_CONTENT or SETTINGS.held(path) is not None
+    return not dot or extension in _ANY_CONTENT or SETTINGS.reason_for(path) is not None
 
 
 def secret_content(path: PurePath, data: bytes) -> str | None:
     """What secret a file that begins with `data` holds, or None. Settings of `CONTENT_BYTES` or more count."""
     text = data.decode("utf-16" if data[:2] in {b"\xff\xfe", b"\xfe\xff"} else "utf-8-sig", "replace")
-    settings = SETTINGS.held(path)
+    settings = SETTINGS.reason_for(path)
     if settings is not None and (len(data) >= CONTENT_BYTES or "PRIVATE KEY" in text or _LOGIN.search(text)):
         return settings
     if _KEY.match(text) or _AGE_KEY.search(text):
@@ -302,7 +302,7 @@ def is_env_file(path: Path) -> bool:
 
 def is_private_key(path: Path) -> bool:
     """Is this a private key, a certificate or a key store, by its extension?"""
-    return KEY_FILES.held(path) is not None
+    return KEY_FILES.reason_for(path) is not None
 
 
 def is_system_path(path: Path) -> bool:
@@ -328,7 +328,7 @@ def is_git_internal(path: Path) -> bool:
 
 def is_sensitive_config(path: Path) -> bool:
     """Does this name promise secrets: credentials, tokens, keys, histories? `id_rsa.pub` and `secrets.py` do not."""
-    return SENSITIVE_FILES.held(path) is not None or PACKAGE_LOGINS.held(path) is not None
+    return SENSITIVE_FILES.reason_for(path) is not None or PACKAGE_LOGINS.reason_for(path) is not None
 
 
 def is_readable_template(path: Path) -> bool:
@@ -338,7 +338,7 @@ def is_readable_template(path: Path) -> bool:
 
 def is_readable_login(path: Path) -> bool:
     """Is this `.npmrc` or `.pypirc`? It may be read where it holds no secret (`judge_content`), though not edited."""
-    return PACKAGE_LOGINS.held(path) is not None and SENSITIVE_FILES.held(path) is None
+    return PACKAGE_LOGINS.reason_for(path) is not None and SENSITIVE_FILES.reason_for(path) is None
 
 
 DEFAULT_GUARDRAIL_RULES: tuple[FileGuardrailRule, ...] = (

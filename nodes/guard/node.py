@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping
 from typing_extensions import TypedDict
 
 from mendgraph.nodes.guard import approvals
+from mendgraph.nodes.guard.chat_pages import page_answer, page_fields
 from mendgraph.nodes.guard.permissions import Permission
 from mendgraph.nodes.guard.policy import Item, results_of_denied
 from mendgraph.nodes.records import LoopRecord, ToolSpec, Verdict, VerdictKind
@@ -23,29 +24,29 @@ def judge_step(
     state: GuardState,
     judge: Callable[[list[Item]], list[Verdict]],
     specs: Mapping[str, ToolSpec],
-    hands: Callable[[Callable[[approvals.ApprovalRequest], object]], approvals.Hands],
+    ports: Callable[[Callable[[approvals.ApprovalRequest], object]], approvals.ApprovalPorts],
 ) -> approvals.GuardUpdate:
-    """Judge every call of the reply, and ask one question for all that need a person; `hands` get the way to ask."""
+    """Judge every call of the reply, and ask one question for all that need a person; `ports` takes the way to ask."""
     items = state.get("items", [])
     update = approvals.GuardUpdate()
     settled = approvals.Settled(items, judge(items))
 
     if any(verdict.kind is VerdictKind.ASK for verdict in settled.verdicts):
-        settled = approvals.settle_with_person(items, settled.verdicts, specs, hands(_ask))
+        settled = approvals.settle_with_person(items, settled.verdicts, specs, ports(_ask))
         if settled.items != items:
             update["items"] = settled.items
 
         if settled.granted:
             update["permissions"] = list(dict.fromkeys([*state.get("permissions", []), *settled.granted]))
 
-    may_run = any(verdict.kind is VerdictKind.ALLOW for verdict in settled.verdicts)
-    if may_run:
-        results = []
-    else:
+    update["verdicts"] = settled.verdicts
+    update["results"] = []
+    if not any(verdict.kind is VerdictKind.ALLOW for verdict in settled.verdicts):
         results = results_of_denied(settled.items, settled.verdicts)
+        update["results"] = [result for result in results if result]
 
-    update |= approvals.GuardUpdate(verdicts=settled.verdicts, results=[result for result in results if result])
-    if cause := approvals.stop_asked_for(settled.verdicts):
+    cause = approvals.stop_requested(settled.verdicts)
+    if cause:
         update["stop"] = cause
 
     return update
@@ -54,6 +55,6 @@ def judge_step(
 def _ask(request: approvals.ApprovalRequest) -> object:
     from langgraph.types import interrupt
 
-    page_request = {**request, **approvals.page_fields(request["calls"])}
+    page_request = {**request, **page_fields(request["calls"])}
     answer: object = interrupt(page_request, response_schema=approvals.response_schema())
-    return approvals.page_answer(answer, request["calls"])
+    return page_answer(answer, request["calls"])

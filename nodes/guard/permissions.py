@@ -49,7 +49,7 @@ class Permission(Record):
         return f"{self.tool}, whatever its arguments"
 
 
-class Matter(NamedTuple):
+class CallSubject(NamedTuple):
     """What a call is about: a program or a host, the program as the call names it, and the prefix of a simple command.
 
     `prefix` is None for what is no simple command.
@@ -60,56 +60,56 @@ class Matter(NamedTuple):
     prefix: tuple[str, ...] | None = None
 
 
-def matter_of(call: ToolCall, subject: str, workspace: str) -> Matter:
-    """The matter of a call that is about this `subject`. What lies in the workspace may change, so it has no prefix."""
+def call_subject(call: ToolCall, subject: str, workspace: str) -> CallSubject:
+    """What a call is about: this program or host. A program in the workspace may change, so it has no prefix."""
     argv = call.arguments.get("argv")
     if not isinstance(argv, list) or not argv:
-        return Matter(subject)
+        return CallSubject(subject)
 
     name = str(argv[0]).rpartition("/")[2]
     resolved = subject.startswith("/") and not PurePath(subject).is_relative_to(workspace or "/")
-    return Matter(subject, (name,), command_prefix(name, argv[1:]) if resolved else None)
+    return CallSubject(subject, (name,), command_prefix(name, argv[1:]) if resolved else None)
 
 
-def covers(permission: Permission, rule: str, tool: str, matter: Matter, thread: str = "") -> bool:
+def covers(permission: Permission, rule: str, tool: str, subject: CallSubject, thread: str = "") -> bool:
     """Whether a call of this tool that this rule asks for in this thread has the permission.
 
     One for a thread may be for a program whatever its arguments; one for a workspace is for simple commands alone.
     """
-    if (permission.rule, permission.tool, permission.subject) != (rule, tool, matter.subject):
+    if (permission.rule, permission.tool, permission.subject) != (rule, tool, subject.subject):
         return False
     if permission.scope == "thread" and permission.place != thread:  # that of the run which this is a fork of
         return False
-    if not matter.name:
+    if not subject.name:
         return permission.prefix == ()
 
-    covers_name = permission.scope == "thread" and permission.prefix == matter.name
-    return covers_name or permission.prefix == matter.prefix
+    covers_name = permission.scope == "thread" and permission.prefix == subject.name
+    return covers_name or permission.prefix == subject.prefix
 
 
 def permissions_for(
-    rule: str, call: ToolCall, spec: ToolSpec, matter: Matter, *, thread: str, workspace: str
+    rule: str, call: ToolCall, spec: ToolSpec, subject: CallSubject, *, thread: str, workspace: str
 ) -> dict[str, Permission]:
     """What may be allowed beside this call, by the answer that allows it; `workspace` is "" where nothing is kept."""
     if not thread or rule == PROJECT_CONFIG_RULE.name:
         return {}
 
-    named = (matter.subject, *matter.name, *(matter.prefix or ()))
+    named = (subject.subject, *subject.name, *(subject.prefix or ()))
     if any(shown(name) != name for name in named):  # two that are cut alike would look like one
         return {}
 
     def permission(prefix: tuple[str, ...], scope: Literal["thread", "workspace"], place: str) -> Permission:
-        return Permission(rule=rule, tool=call.tool, subject=matter.subject, prefix=prefix, scope=scope, place=place)
+        return Permission(rule=rule, tool=call.tool, subject=subject.subject, prefix=prefix, scope=scope, place=place)
 
     offered = {}
-    if matter.prefix is not None and matter.prefix != matter.name:
-        offered["approve_prefix"] = permission(matter.prefix, "thread", thread)
+    if subject.prefix is not None and subject.prefix != subject.name:
+        offered["approve_prefix"] = permission(subject.prefix, "thread", thread)
 
-    offered["approve_for_run"] = permission(matter.name, "thread", thread)
+    offered["approve_for_run"] = permission(subject.name, "thread", thread)
 
-    if workspace and matter.prefix is not None:
-        offered["approve_always"] = permission(matter.prefix, "workspace", workspace)
-    elif workspace and spec.effect is Effect.NETWORK and matter.subject:
+    if workspace and subject.prefix is not None:
+        offered["approve_always"] = permission(subject.prefix, "workspace", workspace)
+    elif workspace and spec.effect is Effect.NETWORK and subject.subject:
         offered["approve_always"] = permission((), "workspace", workspace)
 
     return offered

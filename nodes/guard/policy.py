@@ -97,9 +97,15 @@ def results_of_denied(items: Sequence[Item], verdicts: Sequence[Verdict]) -> lis
     results: list[CallResult | None] = []
 
     for item, verdict in zip_longest(items, verdicts[: len(items)]):
-        denial = ToolResult(ok=False, error=(verdict and verdict.error) or _NOT_JUDGED)
-        runs = verdict is not None and verdict.kind is VerdictKind.ALLOW
-        results.append(None if runs else CallResult(call_id=item.call_id, tool=item.tool, result=denial))
+        if verdict is not None and verdict.kind is VerdictKind.ALLOW:
+            results.append(None)
+            continue
+
+        error = _NOT_JUDGED
+        if verdict is not None and verdict.error is not None:
+            error = verdict.error
+
+        results.append(CallResult(call_id=item.call_id, tool=item.tool, result=ToolResult(ok=False, error=error)))
 
     return results
 
@@ -123,9 +129,9 @@ def edited_result(item: Item, verdict: Verdict, result: CallResult) -> CallResul
 
 
 def _short(value: object) -> object:
-    more = len(value) - _LONGEST_TOLD if isinstance(value, str) else 0
-    if more > 0:
-        return f"{str(value)[:_LONGEST_TOLD]}... {more} more characters"
+    if isinstance(value, str) and len(value) > _LONGEST_TOLD:
+        return f"{value[:_LONGEST_TOLD]}... {len(value) - _LONGEST_TOLD} more characters"
+
     return value
 
 
@@ -282,7 +288,7 @@ def judge_content(relative_path: str, rules: Rules) -> Callable[[bytes], ToolErr
 
 def judge_workspace(root: str, rules: Rules) -> str | None:
     """Why no run may work in the folder of this absolute real name, or None: all below it would be denied by name."""
-    denial = file_rules.SENSITIVE_FILES.held(PurePath(root))
+    denial = file_rules.SENSITIVE_FILES.reason_for(PurePath(root))
     if denial is None or all(rule.name != _SENSITIVE for rule in rules):
         return None
 
@@ -291,21 +297,31 @@ def judge_workspace(root: str, rules: Rules) -> str | None:
 
 def paths_of_call(call: ToolCall, spec: ToolSpec, paths_of: PathsOf) -> list[object]:
     """What the call names as paths, as it came."""
-    values = [*(call.arguments.get(field) for field in spec.path_fields), list(paths_of(call))]
-    return [part for value in values if value is not None for part in (value if isinstance(value, list) else [value])]
+    paths: list[object] = []
+
+    for field_name in spec.path_fields:
+        value = call.arguments.get(field_name)
+        if isinstance(value, list):
+            paths += value
+        elif value is not None:
+            paths.append(value)
+
+    return [*paths, *paths_of(call)]
 
 
 def _locate(named: object, config: GuardConfig, *, for_write: bool) -> str | Verdict:
     if not isinstance(named, str):
         return denied("invalid_path", ToolErrorCode.INVALID_ARGUMENT, "A path must be text, such as '.' or 'src/a.py'.")
-    if (target := plain_target(named, config.root)) is not None:
+
+    target = plain_target(named, config.root)
+    if target is not None:
         return target
 
-    found = config.leads_to(named, for_write)
-    if isinstance(found, ToolError):
-        return Verdict(kind=VerdictKind.DENY, rule="workspace_boundary", error=found)
+    resolved = config.leads_to(named, for_write)
+    if isinstance(resolved, ToolError):
+        return Verdict(kind=VerdictKind.DENY, rule="workspace_boundary", error=resolved)
 
-    return workspace_relative(named, config.root) or found
+    return workspace_relative(named, config.root) or resolved
 
 
 def plain_target(named: object, root: str) -> str | None:
@@ -316,36 +332,45 @@ def plain_target(named: object, root: str) -> str | None:
 
 
 def _judge_files(targets: Sequence[str], spec: ToolSpec, config: GuardConfig) -> Verdict | None:
+    """The denial of the first file that a rule blocks; None where none does."""
+    for_write = spec.effect is Effect.WRITE
+
     for target in targets:
-        for_write = spec.effect is Effect.WRITE
         violations = _violations(target, config.rules, config.root, for_write=for_write)
+        if not violations:
+            continue
 
-        if violations:
-            violations_told = tuple(violation._replace(file_path=shown(target)) for violation in violations)
-            description = violations[0].rule_description
+        first = violations[0]
+        blocked = ""
+        refused = ""
+
+        if for_write:
+            shown_violations = tuple(violation._replace(file_path=shown(target)) for violation in violations)
+            result = file_rules.GuardrailResult(False, shown_violations)
+            blocked = file_rules.format_guardrail_violations(result)
+            description = first.rule_description
             reason = _reason(violations, target) or f"{description[:1].lower()}{description[1:]}"
-            unnamed = ""
+            if first.rule_name == scopes.PROTECTED_RULE:
+                reason += _NOT_NAMED
 
-            if violations[0].rule_name == scopes.PROTECTED_RULE:
-                unnamed = _NOT_NAMED
+            refused = refused_words(reason)
 
-            return Verdict(
-                kind=VerdictKind.DENY,
-                rule=violations[0].rule_name,
-                error=_error_of(violations, target),
-                path=target,
-                blocked=file_rules.format_guardrail_violations(file_rules.GuardrailResult(False, violations_told))
-                if for_write
-                else "",
-                refused=refused_words(reason + unnamed) if for_write else "",
-            )
+        return Verdict(
+            kind=VerdictKind.DENY,
+            rule=first.rule_name,
+            error=_error_of(violations, target),
+            path=target,
+            blocked=blocked,
+            refused=refused,
+        )
 
     return None
 
 
 def _judge_deletions(call: ToolCall, targets: Sequence[str], scope: scopes.Scope) -> Verdict | None:
     for target in targets:
-        if reason := scope.deletion(call, target):
+        reason = scope.deletion(call, target)
+        if reason:
             message = f"{shown(target)} may be deleted only where the request names it. Go on without that, and say so."
             verdict = denied("strict", ToolErrorCode.PERMISSION_DENIED, message, path=target)
             return verdict.model_copy(update={"refused": refused_words(reason + _NOT_NAMED)})
@@ -364,11 +389,9 @@ def _judge_mode(targets: Sequence[str], spec: ToolSpec, mode: Mode) -> Verdict:
         return Verdict(kind=VerdictKind.ALLOW, path=path)
 
     if mode == "ask":
-        config = spec.effect is Effect.WRITE and any(scopes.why_asked(PurePath(target)) for target in targets)
-        if config:
+        rule = ASKED[spec.effect]
+        if spec.effect is Effect.WRITE and any(scopes.why_asked(PurePath(target)) for target in targets):
             rule = scopes.PROJECT_CONFIG_RULE.name
-        else:
-            rule = ASKED[spec.effect]
 
         return Verdict(kind=VerdictKind.ASK, rule=rule, path=path)
 
@@ -409,18 +432,26 @@ def _violated(target: str, rules: Rules, root: str, *, for_write: bool) -> tuple
     if for_write or not violations:
         return violations
 
-    waived = [file_rules.is_env_file] * file_rules.is_readable_template(path)
-    waived += [file_rules.is_sensitive_config] * file_rules.is_readable_login(path)
-    rules_kept = tuple(rule for rule in rules if not file_rules.is_for_changes(rule) and rule.check not in waived)
+    waived = []
+    if file_rules.is_readable_template(path):
+        waived.append(file_rules.is_env_file)
 
-    return file_rules.violations_of(path, rules_kept, root)
+    if file_rules.is_readable_login(path):
+        waived.append(file_rules.is_sensitive_config)
+
+    rules_for_reading = tuple(
+        rule for rule in rules if not file_rules.is_for_changes(rule) and rule.check not in waived
+    )
+    return file_rules.violations_of(path, rules_for_reading, root)
 
 
 def _error_of(violations: Sequence[file_rules.GuardrailViolation], target: str) -> ToolError:
     reasons = "; ".join(violation.message for violation in violations)
     reason = _reason(violations, target)
     place = f"{shown(target)}: {reason}" if reason else shown(target)
-    remedy = "Go on without this file" + ", and say so" * (violations[0].rule_name == scopes.PROTECTED_RULE)
+    remedy = "Go on without this file"
+    if violations[0].rule_name == scopes.PROTECTED_RULE:
+        remedy += ", and say so"
 
     return ToolError(code=ToolErrorCode.PERMISSION_DENIED, message=f"{reasons} ({place}). {remedy}.")
 
@@ -428,10 +459,12 @@ def _error_of(violations: Sequence[file_rules.GuardrailViolation], target: str) 
 def _reason(violations: Sequence[file_rules.GuardrailViolation], target: str) -> str:
     """What the tables say of a file that is denied; "" for nothing."""
     path = PurePath(target)
-    tables = (file_rules.KEY_FILES, file_rules.SENSITIVE_FILES, file_rules.PACKAGE_LOGINS)
-    denial = next(filter(None, (table.held(path) for table in tables)), None)
+    for table in (file_rules.KEY_FILES, file_rules.SENSITIVE_FILES, file_rules.PACKAGE_LOGINS):
+        reason = table.reason_for(path)
+        if reason:
+            return reason
 
-    if denial is None and violations[0].rule_name == scopes.PROTECTED_RULE:
-        denial = scopes.Scope(strict=True).protection(target)
+    if violations[0].rule_name == scopes.PROTECTED_RULE:
+        return scopes.Scope(strict=True).protection(target)
 
-    return denial or ""
+    return ""

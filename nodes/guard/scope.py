@@ -114,7 +114,12 @@ def why_asked(path: PurePath) -> str:
 
 
 def _reason_in(tables: Iterable[NameTable], path: PurePath) -> str:
-    return next(filter(None, (table.held(path) for table in tables)), "")
+    for table in tables:
+        reason = table.reason_for(path)
+        if reason:
+            return reason
+
+    return ""
 
 
 PROJECT_CONFIG_RULE = FileGuardrailRule("project_config", "Project configuration files", is_project_config)
@@ -127,7 +132,7 @@ def runs_later(path: PurePath, *, new: bool = False) -> bool:
     A file that is `new` does so too where it takes the place of a module of the standard library. Of manifests and lock
     files (`MANIFESTS`), and of what only `WIDE` has, the answer is no.
     """
-    return bool(PROTECTED.held(path) or RUNS_LATER.held(path) or (new and _replaces_module(path)))
+    return bool(PROTECTED.reason_for(path) or RUNS_LATER.reason_for(path) or (new and _replaces_module(path)))
 
 
 def _replaces_module(path: PurePath) -> bool:
@@ -157,12 +162,20 @@ class Scope:
         """
         words = {word.removeprefix(f"{root}/") for word in _words(request)} - {""}
         writable = [*writable]
-        protected = {word.rstrip("/") for word in (*words, *writable) if PROTECTED.held(PurePath(word)) is not None}
-        folders = {str(above) for word in protected for above in PurePath(word).parents if PROTECTED.held(above)}
-        names = {*protected, *(f"{name}/" for name in protected), *folders}
+        names: set[str] = set()
+
+        for word in (*words, *writable):
+            if PROTECTED.reason_for(PurePath(word)):
+                name = word.rstrip("/")
+                folders = [str(folder) for folder in PurePath(name).parents if PROTECTED.reason_for(folder)]
+                names.update((name, f"{name}/", *folders))
+
         strict = strict and not writable  # which are a narrower scope
 
-        return cls(frozenset(map(_plain, {*names, *(words if strict else ())})), strict)
+        if strict:
+            names |= words
+
+        return cls(frozenset(map(_plain, names)), strict)
 
     def permits(self, path: str) -> bool:
         """Whether a name of the scope stands for this file."""
@@ -172,8 +185,14 @@ class Scope:
     def protection(self, path: str) -> str:
         """Why this file may not be changed, by its name alone; "" for one that may."""
         name = PurePath(path)
-        reason = PROTECTED.held(name) or (self.strict and _beyond_strict(name)) or ""
-        return "" if reason and self.permits(path) else reason
+        reason = PROTECTED.reason_for(name) or ""
+        if not reason and self.strict:
+            reason = _beyond_strict(name)
+
+        if reason and self.permits(path):
+            return ""
+
+        return reason
 
     def deletion(self, call: ToolCall, path: str) -> str:
         """Why this call may not take the file away; "" where it may, or does not."""
@@ -190,8 +209,8 @@ class Scope:
 
 def _words(request: str) -> set[str]:
     """What may be paths in a request."""
-    whole = (word.strip("`'\",;:!?<>") for word in request.split())  # a path may have brackets, as routes do
-    words = (*named_paths(request), *_WORD.findall(request), *whole)
+    stripped = [word.strip("`'\",;:!?<>") for word in request.split()]  # a path may have brackets, as routes do
+    words = (*named_paths(request), *_WORD.findall(request), *stripped)
     return {word.removeprefix("@").removeprefix("./").rstrip(".") for word in words} - {""}
 
 
@@ -201,8 +220,10 @@ def _plain(path: str) -> str:
 
 def _beyond_strict(name: PurePath) -> str:
     """What a file is that a strict run changes only where it is named; "" for ordinary code and data."""
-    if reason := _reason_in((RUNS_LATER, MANIFESTS, WIDE, _PLAIN_CONFIG), name):
+    reason = _reason_in((RUNS_LATER, MANIFESTS, WIDE, _PLAIN_CONFIG), name)
+    if reason:
         return reason
+
     if _replaces_module(name):
         return "what Python imports in place of a module of its own"
     if IS_TEST.search(str(name)):

@@ -19,6 +19,7 @@ from mendgraph.nodes.records import (
     Correction,
     ExtractionError,
     ExtractionErrorType,
+    ModelReply,
     StopCause,
     StopReason,
 )
@@ -95,11 +96,19 @@ def next_attempt(
     return HealingAttempt(len(attempts), response, errors, prompt)
 
 
-def correction_of(attempt: HealingAttempt, reply: str) -> Correction:
-    """What is shown of an attempt until the turn has healed; `reply` is all that the model said."""
+def only_wrote_calls(cause: StopCause, errors: Sequence[ExtractionError]) -> bool:
+    """Whether the retries are used up by calls that the model has written as text that cannot be read."""
+    kinds = {error.error_type for error in errors}
+    return cause.reason is StopReason.HEALING_EXHAUSTED and kinds == {ExtractionErrorType.MISSING_TOOL_PREFIX}
+
+
+def correction_of(attempt: HealingAttempt, reply: ModelReply) -> Correction:
+    """What the prompt has of an attempt until the turn has healed: all that the model said, and what it is told."""
+    calls = [f"{call.tool}({call.arguments})" for call in reply.calls]
+    text = "\n".join([reply.text, *calls] if reply.text else calls)
     schema = bool(attempt.errors) and all(error.error_type in SCHEMA_ERRORS for error in attempt.errors)
     claim = is_unfounded(attempt.errors)
-    return Correction(reply=reply, prompt=attempt.corrective_prompt, schema_repair=schema, claim=claim)
+    return Correction(reply=text, prompt=attempt.corrective_prompt, schema_repair=schema, claim=claim)
 
 
 def is_unfounded(errors: Sequence[ExtractionError]) -> bool:
@@ -137,7 +146,7 @@ def attempt_extraction_with_healing(
             return HealingResult(False, [], response, tuple(attempts))
 
         attempts.append(attempt)
-        corrections.append(correction_of(attempt, response))
+        corrections.append(correction_of(attempt, ModelReply(text=response)))
         messages += [
             {"role": role, "content": [{"type": "text", "text": text}]}
             for role, text in (("assistant", response), ("user", attempt.corrective_prompt))

@@ -5,18 +5,16 @@ from typing import Any
 from typing_extensions import TypedDict
 
 from mendgraph.nodes.heal.corrective_prompt import HealingAttempt, SelfHealingConfig, reminder_style
-from mendgraph.nodes.heal.healing import correction_of, next_attempt
+from mendgraph.nodes.heal.healing import correction_of, next_attempt, only_wrote_calls
 from mendgraph.nodes.records import (
     CallError,
     Correction,
     ExtractionError,
-    ExtractionErrorType,
     ModelReply,
     Profile,
     Protocol,
     Reading,
     StopCause,
-    StopReason,
     ToolCall,
 )
 
@@ -40,36 +38,23 @@ def heal(
     With `brief` the model is told nothing but the errors. With `may_switch` a turn whose native calls only come as text
     that cannot be read goes on in the text protocol.
     """
+    items = state.get("items") or []
+    if any(isinstance(item, ToolCall) for item in items):
+        cleared: dict[str, Any] = {"errors": [], "corrections": [], "verdicts": [], "results": []}
+        return {"reading": Reading.CALLS, "items": items, **cleared}
+
     reply = state.get("reply") or ModelReply()
     errors = state["errors"]
-    items = state.get("items") or []
-
-    if any(isinstance(item, ToolCall) for item in items):
-        # The history holds the calls in the protocol's form, which the model then imitates.
-        return {
-            "reading": Reading.CALLS,
-            "items": items,
-            "errors": [],
-            "corrections": [],
-            "verdicts": [],
-            "results": [],
-        }
-
     corrections = state.get("corrections") or []
     attempts = state.get("healing_attempts") or []
     profile = state["profile"]
     style = reminder_style(profile.protocol, errors, brief=brief)
     attempt = next_attempt(errors, reply.text, corrections, attempts, config, style)
-
     if not isinstance(attempt, StopCause):
-        calls = [f"{call.tool}({call.arguments})" for call in reply.calls]
-        reply_text = "\n".join([reply.text, *calls] if reply.text else calls)
-        correction = correction_of(attempt, reply_text)
+        correction = correction_of(attempt, reply)
         return {"corrections": [*corrections, correction], "healing_attempts": [*attempts, attempt]}
 
-    only_unread_text = {error.error_type for error in errors} == {ExtractionErrorType.MISSING_TOOL_PREFIX}
-    exhausted = attempt.reason is StopReason.HEALING_EXHAUSTED
-    if may_switch and exhausted and only_unread_text and profile.protocol is Protocol.NATIVE:
+    if may_switch and profile.protocol is Protocol.NATIVE and only_wrote_calls(attempt, errors):
         return {"profile": profile.model_copy(update={"protocol": Protocol.TEXT}), "corrections": []}
 
     return {"stop": attempt}

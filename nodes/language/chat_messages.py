@@ -69,6 +69,11 @@ def _described(schema: JsonMap | bool) -> str:
     return _type_name(schema)
 
 
+def requires_value(spec: ToolSpec) -> bool:
+    """Whether this is the terminal tool of a run whose answer has to fit a schema."""
+    return spec.terminal and "value" in spec.parameters.get("required", [])
+
+
 def native_tool(spec: ToolSpec) -> JsonMap:
     """One entry of a request's `tools`, in OpenAI's form, which every chat model of LangChain takes."""
     function = {"name": spec.name, "description": spec.description, "parameters": spec.parameters}

@@ -5,8 +5,7 @@ from typing import Any
 
 from mendgraph.nodes.language.history import settle_exchange
 from mendgraph.nodes.loop_check import repetition
-from mendgraph.nodes.loop_check.repetition import target_of
-from mendgraph.nodes.records import EditForm, LoopRecord, LoopVerdict, ModelReply, ToolCall, ToolSpec, net_changes
+from mendgraph.nodes.records import EditForm, LoopVerdict, ModelReply, ToolCall, ToolSpec, net_changes
 
 
 def check(
@@ -29,23 +28,8 @@ def check(
     reply = state.get("reply") or ModelReply()
     profile = state["profile"]
     changed_paths = tuple(net_changes(state.get("changes") or []))
-    calls = {at: item for at, item in enumerate(items) if isinstance(item, ToolCall) and item.tool in specs}
-    signatures = {at: signature_of(call, specs[call.tool]) for at, call in calls.items() if not call.implied}
-    described = {}
+    loop, signatures = repetition.judge_step(state, config, signature_of, specs, root)
 
-    for at, name in signatures.items():
-        call = calls[at]
-        described[name] = (call.tool, target_of(call, specs[call.tool], root))
-
-    loop = repetition.check_progress(
-        record=state.get("loop", LoopRecord()),
-        signatures=tuple(signatures.values()),
-        described=described,
-        changed={name for at, name in signatures.items() if results[at].changes},
-        answered=any(specs[call.tool].terminal and results[at].result.ok for at, call in calls.items()),
-        config=config,
-        outcomes={name: repetition.outcome_of(results[at].result) for at, name in signatures.items()},
-    )
     if not reply.preloaded:
         loop = repetition.count_tries(loop, items, results, specs, config.max_failed_tries, in_blocks=in_blocks)
 
@@ -59,8 +43,7 @@ def check(
     if answer_refused:
         loop = loop.model_copy(update={"verdict": LoopVerdict.GAVE_UP})
 
-    noted_signatures = {} if in_blocks else signatures
-    noted_results = repetition.with_notices(items, results, noted_signatures, loop)
+    noted_results = repetition.with_notices(items, results, {} if in_blocks else signatures, loop)
     exchange = settle_exchange(reply, items, noted_results, profile.protocol, specs, root)
     update: dict[str, Any] = {"loop": loop, "messages": exchange}
 
@@ -71,7 +54,4 @@ def check(
         update["answer"] = answer
 
     cause = failure or answer_refused or repetition.loop_stop(loop, config) or repetition.tries_stop(loop, results)
-    if cause:
-        update["stop"] = cause
-
-    return update
+    return {**update, "stop": cause} if cause else update

@@ -22,8 +22,9 @@ them.
 import json
 import posixpath
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from hashlib import sha256
+from itertools import chain
 from types import MappingProxyType
 from typing import Any, Final, Literal
 
@@ -147,6 +148,41 @@ class LoopConfig(Record):
         return max(self.window, self.threshold)
 
 
+def judge_step(
+    state: "LoopState",
+    config: LoopConfig,
+    signature_of: Callable[[ToolCall, ToolSpec], str],
+    specs: Mapping[str, ToolSpec],
+    root: str,
+) -> tuple[LoopRecord, dict[int, str]]:
+    """The record after the calls of this step, and the signatures of the model's calls by their place."""
+    items = state.get("items", [])
+    results = state.get("results", [])
+    calls = {at: item for at, item in enumerate(items) if isinstance(item, ToolCall) and item.tool in specs}
+    signatures = {at: signature_of(call, specs[call.tool]) for at, call in calls.items() if not call.implied}
+    described = {}
+    changed = set()
+    outcomes = {}
+
+    for at, name in signatures.items():
+        call = calls[at]
+        described[name] = (call.tool, target_of(call, specs[call.tool], root))
+        outcomes[name] = outcome_of(results[at].result)
+        if results[at].changes:
+            changed.add(name)
+
+    record = check_progress(
+        record=state.get("loop", LoopRecord()),
+        signatures=tuple(signatures.values()),
+        described=described,
+        changed=changed,
+        answered=any(specs[call.tool].terminal and results[at].result.ok for at, call in calls.items()),
+        config=config,
+        outcomes=outcomes,
+    )
+    return record, signatures
+
+
 def check_progress(
     record: LoopRecord,
     signatures: tuple[str, ...],
@@ -166,38 +202,59 @@ def check_progress(
         return record.model_copy(update={"verdict": LoopVerdict.ANSWERED})
 
     steps = (*record.recent, signatures)
-    standing = record.overrides
+    overrides = {override.signature: override for override in record.overrides}
     if changed:
-        steps = tuple(tuple(name for name in step if name in changed) for step in steps)
-        standing = ()
+        steps = _filtered(steps, lambda name: name in changed)
+        overrides = {}
 
-    overrides = {override.signature: override for override in standing}
     outcomes = {name: outcome for name, outcome in outcomes.items() if name not in overrides}  # which were refused
-    news = _news(record, outcomes) - {*changed}
-    steps = (*(tuple(name for name in step if name not in news) for step in steps[:-1]), steps[-1])
+    progressing = _progressing(record, outcomes) - {*changed}
+    last = steps[-1]
+    steps = (*_filtered(steps[:-1], lambda name: name not in progressing), last)
     looping = _repeated(steps, config)
+    overrides = _updated_overrides(overrides, last, looping, described, config)
+    repeated = [override for name, override in overrides.items() if name in last]
 
-    if overrides.keys().isdisjoint(steps[-1]) and not {*steps[-1]} <= {*looping}:
-        overrides = {name: override.model_copy(update={"obeyed": True}) for name, override in overrides.items()}
+    if any(_persists(override, config) for override in repeated):
+        verdict = LoopVerdict.PERSISTED
+    elif repeated:
+        verdict = LoopVerdict.OVERRIDE
+    else:
+        verdict = LoopVerdict.FRESH
 
-    for name in {*steps[-1]} & overrides.keys():
-        overrides[name] = overrides[name].model_copy(update={"repeats": overrides[name].repeats + 1})
+    most_steps = max(config.span, LONGEST_CYCLE * config.threshold)
+    recent = tuple(step for step in steps if step)[-most_steps:]
+    last_outcomes = tuple(dict.fromkeys((*record.outcomes, *outcomes.items())))[-MOST_OUTCOMES:]
+    update = {"recent": recent, "outcomes": last_outcomes, "overrides": tuple(overrides.values()), "verdict": verdict}
+    return record.model_copy(update=update)
+
+
+def _filtered(steps: Steps, is_counted: Callable[[str], bool]) -> Steps:
+    return tuple(tuple(filter(is_counted, step)) for step in steps)
+
+
+def _updated_overrides(
+    overrides: Mapping[str, OverrideConstraint],
+    step: tuple[str, ...],
+    looping: Sequence[str],
+    described: Mapping[str, tuple[str, str]],
+    config: LoopConfig,
+) -> dict[str, OverrideConstraint]:
+    """The overrides after this step: obeyed, repeated once more, or new for an action that loops."""
+    updated = dict(overrides)
+    if updated.keys().isdisjoint(step) and not {*step} <= {*looping}:
+        for name, override in updated.items():
+            updated[name] = override.model_copy(update={"obeyed": True})
+
+    for name in {*step} & updated.keys():
+        updated[name] = updated[name].model_copy(update={"repeats": updated[name].repeats + 1})
 
     for name in looping:
         tool, target = described[name]
         new = OverrideConstraint(signature=name, tool=tool, target=target, repeats=config.threshold)
-        overrides.setdefault(name, new)
+        updated.setdefault(name, new)
 
-    touched = [override for name, override in overrides.items() if name in steps[-1]]
-    verdict = LoopVerdict.OVERRIDE if touched else LoopVerdict.FRESH
-    if any(_persists(override, config) for override in touched):
-        verdict = LoopVerdict.PERSISTED
-
-    recent = tuple(past for past in steps if past)[-max(config.span, LONGEST_CYCLE * config.threshold) :]
-    outcomes_known = tuple(dict.fromkeys((*record.outcomes, *outcomes.items())))[-MOST_OUTCOMES:]
-    update = {"recent": recent, "outcomes": outcomes_known, "overrides": tuple(overrides.values()), "verdict": verdict}
-
-    return record.model_copy(update=update)
+    return updated
 
 
 def outcome_of(result: ToolResult) -> str:
@@ -209,8 +266,8 @@ def outcome_of(result: ToolResult) -> str:
 _REFERENCES: Final = re.compile(r"@result/[0-9]+")
 
 
-def _news(record: LoopRecord, outcomes: Mapping[str, str]) -> set[str]:
-    """The signatures of the calls that were made before and came to something else now than ever."""
+def _progressing(record: LoopRecord, outcomes: Mapping[str, str]) -> set[str]:
+    """The signatures of the calls that were made before and now have an outcome that they never had."""
     called = {name for name, _ in record.outcomes}
     return {name for name, outcome in outcomes.items() if name in called and (name, outcome) not in record.outcomes}
 
@@ -245,16 +302,20 @@ def override_notice(record: LoopRecord, signature: str) -> JsonMap | None:
 
 
 def _repeated(steps: Steps, config: LoopConfig) -> list[str]:
+    """The actions of the last step that were called too often, in a row of calls, of steps, or as a cycle."""
     step = steps[-1]
-    actions = [name for past in steps for name in past]
-    ends = range(len(actions) - len(step) + 1, len(actions) + 1)
-    windows = (actions[max(0, end - config.span) : end] for end in ends)
-    looping = {window[-1] for window in windows if window.count(window[-1]) >= config.threshold}
+    actions = list(chain.from_iterable(steps))
+    looping = set()
+
+    for end in range(len(actions) - len(step) + 1, len(actions) + 1):
+        action = actions[end - 1]
+        window = actions[max(0, end - config.span) : end]
+        if window.count(action) >= config.threshold or _ends_cycle(actions[:end], config.threshold):
+            looping.add(action)
 
     if steps[-config.span :].count(step) >= config.threshold:
         looping.update(step)
 
-    looping.update(actions[end - 1] for end in ends if _ends_cycle(actions[:end], config.threshold))
     return [name for name in dict.fromkeys(step) if name in looping]
 
 
@@ -268,8 +329,11 @@ def _ends_cycle(actions: list[str], times: int) -> bool:
 
 
 def _persists(override: OverrideConstraint, config: LoopConfig) -> bool:
-    borne = config.max_overrides + (override.obeyed and config.max_overrides > 0)
-    return override.repeats - config.threshold >= borne
+    most_repeats = config.max_overrides
+    if override.obeyed and most_repeats:
+        most_repeats += 1
+
+    return override.repeats - config.threshold >= most_repeats
 
 
 def _action(override: OverrideConstraint) -> str:
@@ -299,27 +363,32 @@ def count_tries(
     A check that failed is a failed try, whatever the form; `in_blocks` also a step whose edits all failed. Checks that
     passed end the row; in the block form, where checks come with the edit, an edit that was used does too.
     """
+    missed = list(record.missed)
+    edit_errors = []
+
+    for item, result in zip(items, results, strict=True):
+        if item.tool not in specs or specs[item.tool].effect not in CHANGING:
+            continue
+
+        edit_errors.append(result.result.error)
+        if isinstance(item, ToolCall) and is_miss(result.result.error):
+            missed.append(_path(item))
+
     errors = [result.result.error for result in results]
-    writing = [
-        (item, error)
-        for item, error in zip(items, errors, strict=True)
-        if item.tool in specs and specs[item.tool].effect in CHANGING
-    ]
-    missed = (
-        *record.missed,
-        *(_path(item) for item, error in writing if isinstance(item, ToolCall) and is_miss(error)),
-    )
-    unused = in_blocks and bool(writing) and all(error is not None for _, error in writing)
+    all_edits_failed = bool(edit_errors) and all(error is not None for error in edit_errors)
+    check_failed = any(error is not None and error.code is ToolErrorCode.CHECK_FAILED for error in errors)
+    check_passed = any("checks" in result.result.data for result in results)
+    edit_used = any(result.changes for result in results)
     tries = record.failed_tries
 
-    if unused or any(error is not None and error.code is ToolErrorCode.CHECK_FAILED for error in errors):
+    if check_failed or (in_blocks and all_edits_failed):
         tries += 1
-    elif any("checks" in result.result.data or (in_blocks and result.changes) for result in results):
+    elif check_passed or (in_blocks and edit_used):
         tries = 0
 
     gave_up = tries >= max_failed_tries and record.verdict in {LoopVerdict.FRESH, LoopVerdict.OVERRIDE}
     verdict = LoopVerdict.GAVE_UP if gave_up else record.verdict
-    return record.model_copy(update={"failed_tries": tries, "missed": missed, "verdict": verdict})
+    return record.model_copy(update={"failed_tries": tries, "missed": tuple(missed), "verdict": verdict})
 
 
 def tries_stop(record: LoopRecord, results: Sequence[CallResult]) -> StopCause | None:
@@ -329,16 +398,16 @@ def tries_stop(record: LoopRecord, results: Sequence[CallResult]) -> StopCause |
 
     errors = [result.result.error for result in results]
     failed = [error for error in errors if error is not None and error.code is not ToolErrorCode.CANCELLED]
-    checks = any(error.code is ToolErrorCode.CHECK_FAILED for error in failed)
+    reason = StopReason.EDITS_FAILED
+    problem = "No edit could be used"
 
-    if checks:
-        what = "The work did not pass its checks"
-    else:
-        what = "No edit could be used"
+    if any(error.code is ToolErrorCode.CHECK_FAILED for error in failed):
+        reason = StopReason.CHECKS_FAILED
+        problem = "The work did not pass its checks"
 
     return StopCause(
-        reason=StopReason.CHECKS_FAILED if checks else StopReason.EDITS_FAILED,
-        message=f"{what} after {record.failed_tries} tries.",
+        reason=reason,
+        message=f"{problem} after {record.failed_tries} tries.",
         diagnostics=tuple(error.message for error in failed),
     )
 

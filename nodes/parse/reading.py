@@ -8,9 +8,8 @@ with nothing to call is the answer.
 
 import json
 from collections.abc import Callable, Sequence
-from typing import Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from mendgraph.nodes.language.block_form import BlockReader
 from mendgraph.nodes.language.formats.call_format import ToolSchemas
 from mendgraph.nodes.language.formats.recognition import whole_calls
 from mendgraph.nodes.language.text_protocol import ReadCall, extract_in_order, unknown_tool_details, without_lines
@@ -31,6 +30,9 @@ from mendgraph.nodes.records import (
     ToolCall,
     ToolInvocation,
 )
+
+if TYPE_CHECKING:
+    from mendgraph.nodes.language.block_form import BlockReader
 
 ANSWER_TOOL: Final = "final_answer"
 CHECKS_TOOL: Final = "run_checks"
@@ -80,7 +82,7 @@ class Reader(NamedTuple):
     schema_of: Callable[[str], JsonMap] = lambda _: {}
     texts: Callable[[], Sequence[str]] = lambda: ()
     looking: frozenset[str] = frozenset()
-    blocks: BlockReader | None = None
+    blocks: "BlockReader | None" = None
 
     @property
     def tools(self) -> ToolSchemas:
@@ -296,7 +298,7 @@ def _read_calls(reply: ModelReply, step: int, reader: Reader) -> tuple[list[Read
     return [*_numbered(in_order, prefix, native_calls), *native_calls], prose, history_text, written.quotes
 
 
-def _edits(text: str, blocks: BlockReader, reader: Reader) -> tuple[list[ReadCall], str, str]:
+def _edits(text: str, blocks: "BlockReader", reader: Reader) -> tuple[list[ReadCall], str, str]:
     """The edits of a reply in block form, the prose around them, and the text without their blocks."""
     tool_lines = extract_in_order(text, reader.known_tools, fenced=False)
     if not tool_lines and whole_calls(text, reader.tools):

@@ -25,6 +25,7 @@ from mendgraph.nodes.language.chat_messages import (
     estimate_tokens,
     message_of,
     native_tool,
+    requires_value,
     text_size,
 )
 from mendgraph.nodes.language.documents import parse_quietly
@@ -218,7 +219,7 @@ def block_request(
     `corrections_sent` counts the corrections of the whole turn, of which some may be settled. Where the request would
     be larger than `most_tokens`, earlier turns are dropped, oldest first, then files and what was found.
     """
-    own_specs = [spec for spec in specs if spec.name not in UNTOLD_TOOLS or spec.requires_value]
+    own_specs = [spec for spec in specs if spec.name not in UNTOLD_TOOLS or requires_value(spec)]
     view = view_turn(history)
     start = max(index for index, message in enumerate(history) if is_request(message))
     earlier, since = _earlier_turns(history[:start], history[start].text)

@@ -36,12 +36,13 @@ class StopState(TypedDict, total=False):
 def finish(state: StopState, usage: JsonMap, *, checking: bool = True, changing: bool = True) -> dict[str, Any]:
     """End with the final answer, which becomes the thread's last message. The options are those of `finished`."""
     answer = state.get("answer") or Answer(text="")
-    changes, loop = state.get("changes", []), state.get("loop") or LoopRecord()
-    outcome = finished(answer, changes, usage, loop, checking=checking, changing=changing)
+    loop = state.get("loop") or LoopRecord()
+    outcome = finished(answer, state.get("changes", []), usage, loop, checking=checking, changing=changing)
+    if not answer.text:
+        return {"outcome": outcome, "messages": [written_here(outcome.answer or "Done.")]}
     reply = state.get("reply") or ModelReply()
     is_reply = not reply.calls and reply.text.strip() == answer.text
-    message = AIMessage(answer.text, id=reply.message_id if is_reply else None)
-    return {"outcome": outcome, "messages": [message if answer.text else written_here(outcome.answer or "Done.")]}
+    return {"outcome": outcome, "messages": [AIMessage(answer.text, id=reply.message_id if is_reply else None)]}
 
 
 def is_failed_work(state: StopState) -> bool:
@@ -55,6 +56,5 @@ def give_up(
 ) -> dict[str, Any]:
     """End early, with an account of what was done and what is left as the thread's last message."""
     plan = state.get("plan") or Plan()
-    results, loop = state.get("results", []), state.get("loop") or LoopRecord()
-    outcome = stopped(kind, cause, plan, state.get("changes", []), usage, loop, restored)
-    return {"outcome": outcome, "messages": [written_here(wrap_up(outcome, plan, results))]}
+    outcome = stopped(kind, cause, plan, state.get("changes", []), usage, state.get("loop") or LoopRecord(), restored)
+    return {"outcome": outcome, "messages": [written_here(wrap_up(outcome, plan, state.get("results", [])))]}

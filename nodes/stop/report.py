@@ -5,7 +5,7 @@ Nothing here asks the model: a run that ended without its budget still gives a f
 
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from mendgraph.nodes.language.display import NO_FILE_CHANGED, count_of, listed, one_line
 from mendgraph.nodes.language.names import IS_TEST
@@ -50,17 +50,25 @@ def finished(
 
     `checking`: the run's changes are checked. `changing`: the agent has tools that can change files.
     """
+    reason = _NO_CHECK_RAN if checking else _CHECKS_OFF
+    loop = loop.model_copy(update={"verified": loop.verified or Verification(reason=reason)})
     cause = StopCause(reason=StopReason.ANSWERED, message="")
-    verified = loop.verified or Verification(reason=_NO_CHECK_RAN if checking else _CHECKS_OFF)
-    loop = loop.model_copy(update={"verified": verified})
     outcome = stopped(OutcomeKind.FINISHED, cause, Plan(), changes, usage, loop)
-    answer_text = answer.text or (f"{_deeds(outcome.changed_files, outcome.marks)}." if outcome.changed_files else "")
-    message = outcome.message or (NO_FILE_CHANGED if changing else answer_text or "Done.")
+
+    text = answer.text
+    if not text and outcome.changed_files:
+        text = f"{_changes_clause(outcome.changed_files, outcome.marks)}."
+
+    message = outcome.message
+    if not message and changing:
+        message = NO_FILE_CHANGED
+    elif not message:
+        message = text or "Done."
 
     if answer.quotes and (outcome.message or changing):
         message += " The answer quotes a tool call, which did not run."
 
-    parts = {"message": message, "answer": answer_text, "value": answer.value, "quotes": answer.quotes}
+    parts = {"message": message, "answer": text, "value": answer.value, "quotes": answer.quotes}
     return outcome.model_copy(update=parts)
 
 
@@ -73,29 +81,36 @@ def stopped(
     loop: LoopRecord,
     restored: Sequence[str] = (),
 ) -> Outcome:
-    """The outcome of a run that ended before its answer. `cause` is what the deciding node said."""
-    open_steps = [step.title for step in plan.steps if step.status is not PlanStatus.DONE]
+    """The outcome of a run that ended before its answer; `cause` is that of the deciding node."""
     changed = net_changes(changes)
     files = tuple(path for path in changed if path not in restored)
-    paths_told = {mark.path for mark in loop.marks if mark.kind == "tests_deleted"}
-    gone = [Mark(kind="deleted", path=path) for path in files if not changed[path][1] and path not in paths_told]
-    marks = (*gone, *(mark for mark in loop.marks if mark.path in files))
-    failed = Verification(kind="contradicted", reason=" ".join(cause.diagnostics[-1:]))
+    marks = _marks(loop, changed, files)
+    verified = Verification()
 
-    if cause.reason is StopReason.CHECKS_FAILED:
-        unknown = failed
-    else:
-        unknown = _CUT_SHORT
+    if changed and loop.verified:
+        verified = loop.verified
+    elif changed and cause.reason is StopReason.CHECKS_FAILED:
+        verified = Verification(kind="contradicted", reason=" ".join(cause.diagnostics[-1:]))
+    elif changed:
+        verified = _CUT_SHORT
 
-    verified = (loop.verified or unknown) if changed else Verification()
     words = changes_words(files, verified, loop.refused, marks)
     if cause.reason is StopReason.NOTHING_CHANGED and not words:
         words = NO_FILE_CHANGED
 
+    message = cause.message or words
+    if cause.message and words:
+        message = f"{cause.message.removesuffix('.')}. {words}"
+
+    how_to_go_on = cause.reason.how_to_go_on
+    open_steps = [step.title for step in plan.steps if step.status is not PlanStatus.DONE]
+    if open_steps:
+        how_to_go_on = f"Left: {'; '.join(open_steps)}. {how_to_go_on}"
+
     return Outcome(
         kind=kind,
         reason=cause.reason,
-        message=f"{cause.message.removesuffix('.')}. {words}" if cause.message and words else cause.message or words,
+        message=message,
         diagnostics=cause.diagnostics,
         changed_files=files,
         marks=marks,
@@ -103,8 +118,16 @@ def stopped(
         restored=tuple(restored),
         verified=verified,
         usage=usage,
-        how_to_go_on=(f"Left: {'; '.join(open_steps)}. " if open_steps else "") + cause.reason.how_to_go_on,
+        how_to_go_on=how_to_go_on,
     )
+
+
+def _marks(loop: LoopRecord, changed: Mapping[str, tuple[str, str]], files: Sequence[str]) -> tuple[Mark, ...]:
+    """The marks of these files, with one for each file that is deleted and has no other mark for that."""
+    marked = {mark.path for mark in loop.marks if mark.kind == "tests_deleted"}
+    marks = [Mark(kind="deleted", path=path) for path in files if not changed[path][1] and path not in marked]
+    marks += [mark for mark in loop.marks if mark.path in files]
+    return tuple(marks)
 
 
 def wrap_up(outcome: Outcome, plan: Plan, last_results: Sequence[CallResult]) -> str:
@@ -135,65 +158,92 @@ def changes_words(
             return f"{NO_FILE_CHANGED.removesuffix('.')}: {listed(refused)}."
         return ""
 
+    reason = one_line(verified.reason.rstrip("."), _LONGEST_REASON)
     if verified.kind in {"passed", "indistinct"}:
-        checked = [
-            *_passed(verified),
-            *[one_line(verified.reason.rstrip("."), _LONGEST_REASON)] * bool(verified.reason),
-        ]
+        checked = _passed(verified)
+        if reason:
+            checked.append(reason)
 
-        if verified.kind == "indistinct" and not all(map(IS_TEST.search, files)):
+        if verified.kind == "indistinct" and not all(IS_TEST.search(path) for path in files):
             checked[0] = f"not verified: {checked[0]}"
+    elif verified.kind == "contradicted":
+        checked = [f"its checks fail: {reason}" if reason else "its checks fail"]
     else:
-        reason = one_line(verified.reason.rstrip("."), _LONGEST_REASON)
-        failed = verified.kind == "contradicted"
-        said = ["its checks fail" if failed else "not checked", reason if failed else reason[:1].lower() + reason[1:]]
-        checked = [": ".join(filter(None, said))]
+        checked = [f"not checked: {reason[:1].lower()}{reason[1:]}" if reason else "not checked"]
 
-    words = "; ".join([_deeds(files, marks), *checked, *[listed(refused)] * bool(refused)])
+    clauses = [_changes_clause(files, marks), *checked]
+    if refused:
+        clauses.append(listed(refused))
+
+    words = "; ".join(clauses)
     return words if words.endswith("...") else f"{words}."
 
 
-def _deeds(files: Sequence[str], marks: Sequence[Mark]) -> str:
+def _changes_clause(files: Sequence[str], marks: Sequence[Mark]) -> str:
     """What was done to files, and what their marks say: "Changed a.py; deleted b.py; runs later: conftest.py"."""
     paths_by_kind: dict[str, list[str]] = {}
     for mark in marks:
-        paths_by_kind.setdefault(mark.kind, []).append(f"{mark.path} ({mark.detail})" if mark.detail else mark.path)
+        path = f"{mark.path} ({mark.detail})" if mark.detail else mark.path
+        paths_by_kind.setdefault(mark.kind, []).append(path)
 
-    gone = paths_by_kind.pop("deleted", [])
+    deleted = paths_by_kind.pop("deleted", [])
     unnamed = paths_by_kind.pop("not_named", [])
-    paths_left = [path for path in files if path not in {*gone, *paths_by_kind.get("tests_deleted", [])}]
-    changed, beside = ([path for path in paths_left if (path in unnamed) is other] for other in (False, True))
-    clauses = [f"changed {listed(changed)}"] * bool(changed)
-    clauses += [f"changed, not named in the request: {listed(beside, MOST_TOLD)}"] * bool(beside)
-    clauses += [f"deleted {listed(gone, MOST_TOLD)}"] * bool(gone)
-    clauses += [f"{kind.replace('_', ' ')}: {listed(paths, MOST_TOLD)}" for kind, paths in paths_by_kind.items()]
-    summary = "; ".join(clauses)
+    absent = {*deleted, *paths_by_kind.get("tests_deleted", [])}
+    changed = [path for path in files if path not in absent]
+    changed_named = [path for path in changed if path not in unnamed]
+    changed_unnamed = [path for path in changed if path in unnamed]
+    clauses = []
 
+    if changed_named:
+        clauses.append(f"changed {listed(changed_named)}")
+
+    if changed_unnamed:
+        clauses.append(f"changed, not named in the request: {listed(changed_unnamed, MOST_TOLD)}")
+
+    if deleted:
+        clauses.append(f"deleted {listed(deleted, MOST_TOLD)}")
+
+    for kind, paths in paths_by_kind.items():
+        clauses.append(f"{kind.replace('_', ' ')}: {listed(paths, MOST_TOLD)}")
+
+    summary = "; ".join(clauses)
     return summary[0].upper() + summary[1:]
 
 
 def _passed(verified: Verification) -> list[str]:
-    """What passed: how many where a number was told ("2 tests pass"), the names of the others; and what it is worth."""
+    """What passed: numbers where they are reported ("2 tests pass"), names of other checks; and what that shows."""
     counts: Counter[str] = Counter()
-    for match in filter(None, map(_COUNT.search, verified.ran)):
-        counts[match[2]] += int(match[1])
+    others = []
 
-    others = listed([command for command in verified.ran if not _COUNT.search(command)])
-    words = [f"{count_of(number, noun)} {'passes' if number == 1 else 'pass'}" for noun, number in counts.items()]
-    words += [f"passed: {others}"] * bool(others)
+    for check in verified.ran:
+        match = _COUNT.search(check)
+        if match:
+            counts[match[2]] += int(match[1])
+        else:
+            others.append(check)
+
+    words = []
+    for noun, number in counts.items():
+        verb = "passes" if number == 1 else "pass"
+        words.append(f"{count_of(number, noun)} {verb}")
+
+    if others:
+        words.append(f"passed: {listed(others)}")
 
     if verified.skipped:
-        reason = ""
-        if verified.skip_reason:
-            reason = f": {one_line(verified.skip_reason, _LONGEST_SKIP)}"
-
+        reason = f": {one_line(verified.skip_reason, _LONGEST_SKIP)}" if verified.skip_reason else ""
         words[-1] += f", {verified.skipped:,} skipped{reason}"
 
-    one = len(verified.indistinct) == 1
-    worth = {
-        "failed before the change": verified.failed_before,
-        "tests new code" if len(verified.new_code) == 1 else "test new code": verified.new_code,
-        f"{'does' if one else 'do'} not distinguish before from after": verified.indistinct,
-    }
+    test = "tests" if len(verified.new_code) == 1 else "test"
+    does = "does" if len(verified.indistinct) == 1 else "do"
 
-    return [*words, *(f"{listed(names)} {kind}" for kind, names in worth.items() if names)]
+    if verified.failed_before:
+        words.append(f"{listed(verified.failed_before)} failed before the change")
+
+    if verified.new_code:
+        words.append(f"{listed(verified.new_code)} {test} new code")
+
+    if verified.indistinct:
+        words.append(f"{listed(verified.indistinct)} {does} not distinguish before from after")
+
+    return words

@@ -8,7 +8,7 @@ import shutil
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass, field
-from typing import Any, Final, Literal, TypeAlias, Unpack, cast
+from typing import Any, Final, Literal, TypeAlias, Unpack
 
 from pydantic import ValidationError
 
@@ -194,8 +194,11 @@ class Batch:
             if self._remove:
                 self._clear(result.id)
         elif result.reason in LIMIT_REACHED:
-            is_own_limit = self._terms.is_capped and result.reason == StopReason.ACCOUNT_LIMIT
-            self._limit = self._limit or (self._used_up(any_room=False) if is_own_limit else result.message)
+            message = result.message
+            if self._terms.is_capped and result.reason == StopReason.ACCOUNT_LIMIT:
+                message = self._used_up(any_room=False)
+
+            self._limit = self._limit or message
 
         return result
 
@@ -207,9 +210,9 @@ class Batch:
         return bool(self._limit or self._cancelled or self._trouble)
 
     def _used_up(self, *, any_room: bool = True) -> str:
-        """Why no further call may be made, "" where one may: what cannot be counted is not spent.
+        """Why no further call may be made, "" where one may; the reason as well where the spending is unknown.
 
-        Without `any_room` a call was refused, as it could exceed the limit together with the calls under way.
+        Without `any_room` a call was refused, as it could exceed the limit together with those under way.
         """
         spent = account_spent(account_of(self.folder.batch))
         if isinstance(spent, ToolError):
@@ -220,27 +223,27 @@ class Batch:
         if any_room and (cost is None or spent.cost_usd < cost) and (tokens is None or spent.tokens < tokens):
             return ""
 
+        sums = []
         if cost is not None:
-            used = [f"{spent.cost_usd:.4f} of {cost:g} USD (--max-cost)"]
-        else:
-            used = []
+            sums.append(f"{spent.cost_usd:.4f} of {cost:g} USD (--max-cost)")
+        if tokens is not None:
+            sums.append(f"{spent.tokens:,} of {tokens:,} tokens (--max-tokens)")
 
-        used += [f"{spent.tokens:,} of {tokens:,} tokens (--max-tokens)"] if tokens is not None else []
         return (
-            f"The limit for the whole batch leaves no room for another call: {' and '.join(used)} are used. Raise it."
+            f"The limit for the whole batch leaves no room for another call: {' and '.join(sums)} are used. Raise it."
         )
 
     def _fail(self, problem: ToolError) -> None:
-        """End the batch: it cannot go on. What is at work is stopped, and can be taken up."""
+        """End the batch, which cannot continue. Tasks at work are stopped, and can be resumed."""
         self._trouble = self._trouble or problem
         self.executor.cancel("because the batch cannot go on")
 
-    # --- The whole
+    # --- The end
 
     def _clear(self, task_id: str) -> None:
-        """Remove a task's copy and what is kept of its run, unless no patch has what was changed in it.
+        """Remove a task's copy and the files of its run, unless its changes are in no patch.
 
-        What cannot be removed is left: its result is there.
+        Errors are ignored: the result is written.
         """
         if self.folder.done[task_id].in_copy_alone:
             return
@@ -263,24 +266,25 @@ class Batch:
             end = batch_folder.BatchEnd.FAILED
             reason = self._trouble.message
         elif self.tally.done < self.total:
-            limit = (batch_folder.BatchEnd.LIMIT, self._limit)
-            end, reason = (batch_folder.BatchEnd.CANCELLED, self._cancelled) if self._cancelled else limit
+            end = batch_folder.BatchEnd.LIMIT
+            reason = self._limit
+            if self._cancelled:
+                end = batch_folder.BatchEnd.CANCELLED
+                reason = self._cancelled
 
-        message = batch_folder.way_to_go_on(end, reason, self.total - self.tally.done)
+        message = batch_folder.how_to_continue(end, reason, self.total - self.tally.done)
         return batch_folder.BatchResult(self.folder.batch, self.folder.path, end, message, self.total, self.tally)
 
 
 def changed_since(folder: batch_folder.BatchFolder, tasks: Iterable[BatchTask]) -> ToolError | None:
-    """What is wrong where tasks have changed since they were begun: what came of the old ones is none of theirs."""
+    """The error where tasks have changed since they began: the results of the old ones are not theirs."""
     changed = [task.id for task in tasks if folder.known_hash(task.id) not in {None, task.sha256}]
     if not changed:
         return None
 
-    one = len(changed) == 1
-    if one:
+    what = f"{len(changed):,} tasks were changed after they were"
+    if len(changed) == 1:
         what = "1 task was changed after it was"
-    else:
-        what = f"{len(changed):,} tasks were changed after they were"
 
     return invalid(
         f"{what} begun in this folder ({listed(changed)}): put the old text back, give what has changed"
@@ -314,27 +318,27 @@ def prepare(
     standby: bool = False,
     options: SessionOptions | None = None,
 ) -> Batch | ToolError | tuple[Problem, ...]:
-    """Take the folder of a batch and look at all that can be looked at before it begins.
+    """Open the folder of a batch, and make all checks that are possible before it begins.
 
     Returns:
         The batch, whose folder is the caller's to close; every problem of the task file; or why it cannot begin.
     """
-    file = os.fspath(tasks) if isinstance(tasks, str | os.PathLike) else ""
-    if file:
+    file = ""
+    if isinstance(tasks, str | os.PathLike):
+        file = os.fspath(tasks)
         task_lines = read_task_file(file)
     else:
-        task_lines = _given(cast("Iterable[BatchTask]", tasks))
+        task_lines = _checked_tasks(tasks)
 
     if isinstance(task_lines, tuple):
-        problems = task_lines
-    else:
-        problems = numbered(task_lines, file or _A_LIST)
+        return task_lines
 
-    if isinstance(task_lines, tuple) or problems:
+    problems = numbered(task_lines, file or _A_LIST)
+    if problems:
         return problems
 
     path = os.path.abspath(out or os.path.splitext(file)[0] + OUT_SUFFIX)
-    folder = batch_folder.open_batch_folder(path, _noted(terms, crew), standby=standby)
+    folder = batch_folder.open_batch_folder(path, _options_as_map(terms, crew), standby=standby)
     if isinstance(folder, ToolError):
         return folder
 
@@ -353,14 +357,14 @@ def prepare(
 
 
 def _pinned(
-    known: list[ReadTask], folder: batch_folder.BatchFolder, file: str
+    lines: list[ReadTask], folder: batch_folder.BatchFolder, file: str
 ) -> Sources | ToolError | tuple[Problem, ...]:
-    """The commits of the copies, which are written down; what is wrong with the tasks and their workspaces."""
-    changed = changed_since(folder, [task for task, _ in known])
+    """The commits of the copies, which are written to the folder; or the problems of tasks and workspaces."""
+    changed = changed_since(folder, [task for task, _ in lines])
     if changed is not None:
         return changed
 
-    sources = find_sources([line for line in known if line.task.id not in folder.done], folder.pins, file)
+    sources = find_sources([line for line in lines if line.task.id not in folder.done], folder.pins, file)
     if isinstance(sources, Sources):
         try:
             for source, commit in sources.pins.items():
@@ -466,21 +470,30 @@ def run_batch(  # noqa: D417, PLR0913 - some arguments are described with others
     if out is None and not isinstance(tasks, str | os.PathLike):
         raise TypeError("out: name the folder of the batch, as there is no task file that it could be named after.")
     crew = Crew(workers, processes, on, address)
-    given = check_crew(crew, options)
-    context = (context or AgentContext()).model_copy(update=given.fields())
+    choice = check_crew(crew, options)
+    context = (context or AgentContext()).model_copy(update=choice.fields())
     if isinstance(options.get("model"), str):  # a chat model itself is an option of each session
         context = AgentContext(**{**context.model_dump(), "model": options.pop("model")})
     terms = Terms(context, max_cost_usd, max_tokens, options.pop("durability", "sync"))
     if (problem := terms_problem(terms, crew)) is not None:
         raise ValueError(problem)
-    place = None if out is None else os.fspath(out)
-    batch = prepare(tasks, terms, crew, out=place, remove_copies=remove_copies, standby=standby, options=options)
+
+    folder = None
+    if out is not None:
+        folder = os.fspath(out)
+
+    batch = prepare(tasks, terms, crew, out=folder, remove_copies=remove_copies, standby=standby, options=options)
     if isinstance(batch, ToolError):
         return batch
     if isinstance(batch, tuple):
         return invalid("\n".join(map(str, batch)))
+
+    def report(result: TaskResult) -> None:
+        if on_result is not None and result.is_final:
+            on_result(result)
+
     with batch.folder:
-        return batch.run(lambda result: on_result(result) if on_result is not None and result.is_final else None)
+        return batch.run(report)
 
 
 def _executor(crew: Crew, terms: Terms, folder: str, options: SessionOptions | None) -> Executor | ToolError:
@@ -494,18 +507,21 @@ def _executor(crew: Crew, terms: Terms, folder: str, options: SessionOptions | N
     return ThreadExecutor(crew.workers or WORKERS, options, PATIENCE_S)
 
 
-def _given(tasks: Iterable[BatchTask]) -> list[ReadTask]:
-    tasks_left = [*tasks]
-    for task in tasks_left:
+def _checked_tasks(tasks: Iterable[BatchTask]) -> list[ReadTask]:
+    """The tasks with their numbers. Raises TypeError: one is no BatchTask."""
+    lines = []
+    for number, task in enumerate(tasks, 1):
         if not isinstance(task, BatchTask):
             kind = type(task).__name__
             raise TypeError(f"tasks: {kind} is no BatchTask: give BatchTask(id=..., prompt=..., workspace=...).")
 
-    return [ReadTask(absolute(task, os.getcwd()), number) for number, task in enumerate(tasks_left, 1)]
+        lines.append(ReadTask(absolute(task, os.getcwd()), number))
+
+    return lines
 
 
-def _noted(terms: Terms, crew: Crew) -> dict[str, Any]:
-    """The options that are written down beside the batch's name, for people."""
+def _options_as_map(terms: Terms, crew: Crew) -> dict[str, Any]:
+    """The options that the folder stores beside the batch's name, for people."""
     context = terms.context.model_dump(mode="json", exclude_defaults=True)
     caps = {"max_cost_usd": terms.max_cost_usd, "max_tokens": terms.max_tokens}
     return {"context": context, **caps, "workers": crew.workers, "processes": crew.processes, "on": crew.on}

@@ -60,7 +60,7 @@ class Done(NamedTuple):
 
 @dataclass
 class BatchFolder:
-    """The folder of a batch that this process works on: nobody else can meanwhile. Use it as a context manager."""
+    """The folder of a batch, which this process has locked. Use it as a context manager."""
 
     path: str
     batch: str
@@ -68,7 +68,7 @@ class BatchFolder:
     results_fd: int = -1
     begun_fd: int = -1
     done: dict[str, Done] = field(default_factory=dict)
-    begun: dict[str, str] = field(default_factory=dict)
+    begun_hashes: dict[str, str] = field(default_factory=dict)
     pins: dict[Source, str] = field(default_factory=dict)
 
     def __enter__(self) -> Self:
@@ -78,7 +78,7 @@ class BatchFolder:
         self.close()
 
     def close(self) -> None:
-        """Leave it to others."""
+        """Close its files, and release the lock."""
         for descriptor in (self.results_fd, self.begun_fd):
             if descriptor >= 0:
                 os.close(descriptor)
@@ -86,12 +86,17 @@ class BatchFolder:
         self.lock.release()
 
     def copy_of(self, task_id: str) -> str:
-        """Where the copy of this task's workspace is."""
+        """The folder for the copy of this task's workspace."""
         return os.path.join(self.path, WORK, task_id)
 
     def known_hash(self, task_id: str) -> str | None:
-        """The hash of the task when it was begun, None where it was not begun yet."""
-        return self.begun.get(task_id) or (self.done[task_id].task if task_id in self.done else None)
+        """The hash of the task when it began, None where it has not begun."""
+        if task_id in self.begun_hashes:
+            return self.begun_hashes[task_id]
+        if task_id in self.done:
+            return self.done[task_id].task
+
+        return None
 
     def begin(self, task: BatchTask) -> None:
         """Write down that a task is begun, before anything is done for it.
@@ -99,9 +104,9 @@ class BatchFolder:
         Raises:
             OSError: the disk refuses it.
         """
-        if task.id not in self.begun:
+        if task.id not in self.begun_hashes:
             _append(self.begun_fd, {"id": task.id, "task": task.sha256})
-            self.begun[task.id] = task.sha256
+            self.begun_hashes[task.id] = task.sha256
 
     def pin(self, source: Source, commit: str) -> None:
         """Write down of which commit the copies of a workspace are, at this start and at each later one.
@@ -196,15 +201,18 @@ def _open(folder: BatchFolder, options: Mapping[str, Any]) -> ToolError | None:
     if isinstance(data, ToolError) and data.code is not ToolErrorCode.NOT_FOUND:
         return data
 
-    header = {"schema": _SCHEMA, "batch": secrets.token_hex(6)} if isinstance(data, ToolError) else _json(data)
+    header: Any = {"schema": _SCHEMA, "batch": secrets.token_hex(6)}
+    if not isinstance(data, ToolError):
+        header = _json(data)
+
     match header:
         case {"schema": int(schema), "batch": str(name)} if schema == _SCHEMA and name.isalnum():
             folder.batch = name
         case _:
             return invalid(f"{quoted(file)} is no file of this version of mendgraph: name another folder (--out).")
 
-    whole = {"schema": _SCHEMA, "batch": folder.batch, "options": dict(options)}
-    write_whole(file, json.dumps(whole, indent=2, ensure_ascii=True).encode() + b"\n")
+    content = {"schema": _SCHEMA, "batch": folder.batch, "options": dict(options)}
+    write_whole(file, json.dumps(content, indent=2, ensure_ascii=True).encode() + b"\n")
     for name in (PATCHES, WORK):
         os.makedirs(os.path.join(folder.path, name), exist_ok=True)
 
@@ -245,7 +253,7 @@ def _read_begun(folder: BatchFolder) -> ToolError | None:
     for number, line in enumerate(_whole_lines(folder.begun_fd, BEGUN), 1):
         match _json(line):
             case {"id": str(task_id), "task": str(task)}:
-                folder.begun[task_id] = task
+                folder.begun_hashes[task_id] = task
             case {"workspace": str(workspace), "revision": str(revision), "commit": str(commit)}:
                 folder.pins[workspace, revision] = commit
             case _:
@@ -398,18 +406,29 @@ def counted(tally: Tally, total: int) -> str:
     """How many tasks have results, and which: "3 of 4 tasks have results: 2 finished, 1 stopped by a limit"."""
     kinds = ((tally.finished, "finished"), (tally.stopped, "stopped by a limit"), (tally.failed, "failed"))
     named = ", ".join(f"{count:,} {what}" for count, what in kinds if count)
-    named += f"; something was refused in {tally.refused:,}" if tally.refused else ""
-    tasks = "task has a result" if total == 1 else "tasks have results"
+    if tally.refused:
+        named += f"; something was refused in {tally.refused:,}"
 
-    return f"{tally.done:,} of {total:,} {tasks}" + (f": {named}" if named else "")
+    tasks = "tasks have results"
+    if total == 1:
+        tasks = "task has a result"
+
+    words = f"{tally.done:,} of {total:,} {tasks}"
+    if named:
+        words += f": {named}"
+
+    return words
 
 
-def way_to_go_on(end: BatchEnd, reason: str, left: int) -> str:
-    """Why the batch has ended, and how to go on; `reason` is that of a limit, a person or a failure."""
+def how_to_continue(end: BatchEnd, reason: str, remaining: int) -> str:
+    """Why the batch has ended, and how to continue; `reason` is that of a limit, a person or a failure."""
     if end is BatchEnd.COMPLETE:
         return "Each task has its result."
 
-    remain = "1 task is" if left == 1 else f"{left:,} tasks are"
+    remain = f"{remaining:,} tasks are"
+    if remaining == 1:
+        remain = "1 task is"
+
     if end is BatchEnd.LIMIT:
         return f"{reason} {remain} left: start the same batch again to go on, once the limit allows it."
     if end is BatchEnd.CANCELLED:

@@ -60,7 +60,7 @@ class Executor(ABC):
     worker: ClassVar[str] = "worker"
 
     def __init__(self, workers: int, patience_s: float) -> None:
-        """Nothing is started yet. What does not stop within `patience_s` seconds after `cancel` is given up."""
+        """Work that does not stop within `patience_s` seconds after `cancel` is abandoned."""
         self._workers = workers
         self._patience_s = patience_s
         self._at_work: dict[Future[Any], WorkOrder] = {}
@@ -68,9 +68,9 @@ class Executor(ABC):
         self._reason = ""
 
     def run(self, orders: Iterator[WorkOrder]) -> Generator[Worked, None, None]:
-        """What came of each order, as it comes. Orders are taken in the thread that asks for the next result.
+        """The result of each order, as it ends. Orders are taken in the thread that reads the results.
 
-        Where the generator is closed early, what is at work is ended.
+        Closing the generator ends the work.
         """
         stopped_at = 0.0
         try:
@@ -86,7 +86,7 @@ class Executor(ABC):
                     return
 
                 for future in wait(self._at_work, ASKED_EVERY_S, FIRST_COMPLETED).done:
-                    yield from self._came(self._at_work.pop(future), future)
+                    yield from self._results(self._at_work.pop(future), future)
         finally:
             self.close()
 
@@ -98,25 +98,31 @@ class Executor(ABC):
         self._reason = self._reason or reason
 
     def _hand_out(self, orders: Iterator[WorkOrder]) -> None:
-        """Those that are tried again go first."""
+        """Begin orders while there is room; those for another try go first."""
         while not self._reason and len(self._at_work) < self._workers:
-            order = self._again.popleft() if self._again else next(orders, None)
+            order: WorkOrder | None
+            if self._again:
+                order = self._again.popleft()
+            else:
+                order = next(orders, None)
+
             if order is None:
                 return
 
             self._at_work[self._begin(order)] = order
 
     def _give_up(self, *, all_of_it: bool) -> Iterator[Worked]:
-        """What waits to be tried again is given up at once, and all else when it is too late."""
-        given_up = [*self._again, *(self._at_work.values() if all_of_it else ())]
+        """Abandon the orders that wait for another try, and with `all_of_it` those at work."""
+        abandoned = list(self._again)
         self._again.clear()
         if all_of_it:
+            abandoned += self._at_work.values()
             self._at_work.clear()
 
-        for order in given_up:
+        for order in abandoned:
             yield Worked(cancelled(order, self._reason))
 
-    def _came(self, order: WorkOrder, future: Future[Any]) -> Iterator[Worked]:
+    def _results(self, order: WorkOrder, future: Future[Any]) -> Iterator[Worked]:
         try:
             yield self._result(order, future)
         except WorkerDiedError as error:
@@ -194,11 +200,11 @@ class ProcessExecutor(Executor):
 
     @property
     def pids(self) -> tuple[int, ...]:
-        """The processes that there are now."""
+        """The ids of the processes that run."""
         return tuple(worker.process.pid for worker in self._crew if not worker.end)
 
     def _begin(self, order: WorkOrder) -> Future[Any]:
-        self._crew = [each for each in self._crew if not each.end]
+        self._crew = [worker for worker in self._crew if not worker.end]
         alike = [worker for worker in self._crew if worker.tries == order.tries]
         worker = min(alike, key=lambda candidate: len(candidate.futures), default=None)
 

@@ -75,13 +75,19 @@ def ray_executor(
         return invalid(f"The nodes of a cluster share one store: set {STORE_URL_VARIABLE}, here and on each node.")
 
     before = os.environ.get(_AUTH_MODE)
-    ray = _connect("local" if is_local else cluster)
+    if is_local:
+        cluster = "local"
+
+    ray = _connect(cluster)
     if isinstance(ray, ToolError):
         return ray
 
     executor = RayExecutor(ray, workers, auth_mode=before)
     try:
-        problem = executor.look(names if is_local else (*names, STORE_URL_VARIABLE), folder)
+        if not is_local:
+            names = (*names, STORE_URL_VARIABLE)
+
+        problem = executor.look(names, folder)
     except BaseException:
         executor.close()
         raise
@@ -93,15 +99,12 @@ def ray_executor(
 
 
 class RayExecutor(Executor):
-    """An `Executor` of Ray tasks; what does not stop within `GRACE_S` is ended."""
+    """An `Executor` of Ray tasks; a task that does not stop within `GRACE_S` is ended."""
 
     worker = "Ray worker or node"
 
     def __init__(self, ray: ModuleType, workers: int | None = None, *, auth_mode: str | None = None) -> None:
-        """Nothing is handed out yet.
-
-        `auth_mode` is what RAY_AUTH_MODE was before this program was connected.
-        """
+        """`auth_mode` is the value of RAY_AUTH_MODE before this program was connected."""
         cpus = max(1, int(ray.cluster_resources().get("CPU", 0)))
         super().__init__(workers or cpus, GRACE_S)
         self._ray = ray
@@ -112,26 +115,30 @@ class RayExecutor(Executor):
         self._asked_s = 0.0
 
     def look(self, names: tuple[str, ...], folder: str) -> ToolError | None:
-        """Why a batch cannot be worked on by these nodes: all of them are asked, and none is left out."""
+        """Why these nodes cannot work on a batch; all of them are checked."""
         from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
         errors = self._ray.exceptions
         nodes = [node for node in self._ray.nodes() if node["Alive"] and node["Resources"].get("CPU", 0)]
-        requested = [
-            self._submit("look", names, folder, num_cpus=0, scheduling_strategy=at)
-            for at in (NodeAffinitySchedulingStrategy(node["NodeID"], False) for node in nodes)
-        ]
+        requested = []
+        for node in nodes:
+            strategy = NodeAffinitySchedulingStrategy(node["NodeID"], False)
+            requested.append(self._submit("look", names, folder, num_cpus=0, scheduling_strategy=strategy))
+
         answered = 0
 
         for node, reference in zip(nodes, requested, strict=True):
             try:
                 status = self._ray.get(reference, timeout=_LOOKED_WITHIN_S)
             except (errors.NodeDiedError, errors.TaskUnschedulableError):
-                continue  # it is lost, and the head has not noticed yet
+                continue  # the node is lost, and the head does not know it yet
             except errors.RayError as error:
                 return _unavailable(f"The node {node['NodeManagerAddress']} does not answer ({type(error).__name__}).")
 
-            problem = _other_version(status) if isinstance(status, str) else status
+            problem = status
+            if isinstance(status, str):
+                problem = _other_version(status)
+
             if problem is not None:
                 return ToolError.model_validate(problem)
 
@@ -205,20 +212,18 @@ def needed(context: AgentContext) -> tuple[str, ...] | ToolError:
     if isinstance(choices, str):
         return ()
 
-    at = [
-        (choice.base_url, find_endpoint(choice.model, choice.base_url, os.environ, key_variable=choice.key_variable))
-        for choice in choices
-    ]
-    endpoints = [
-        (base_url, endpoint) for base_url, endpoint in at if isinstance(endpoint, Endpoint) and not endpoint.provider
-    ]
+    names = set()
+    for choice in choices:
+        endpoint = find_endpoint(choice.model, choice.base_url, os.environ, key_variable=choice.key_variable)
+        if not isinstance(endpoint, Endpoint) or endpoint.provider:
+            continue
+        if endpoint.embedded:
+            return invalid("The embedded model is not for a cluster: name a model, and the endpoint that serves it.")
 
-    if any(endpoint.embedded for _, endpoint in endpoints):
-        return invalid("The embedded model is not for a cluster: name a model, and the endpoint that serves it.")
-
-    names = {endpoint.key_variable for _, endpoint in endpoints if endpoint.api_key.get_secret_value() != NO_KEY}
-    if any(endpoint.base_url and not base_url for base_url, endpoint in endpoints):
-        names.add("OPENAI_BASE_URL")
+        if endpoint.api_key.get_secret_value() != NO_KEY:
+            names.add(endpoint.key_variable)
+        if endpoint.base_url and not choice.base_url:
+            names.add("OPENAI_BASE_URL")
 
     if context.model is None and (variable := deciding_variable(context.base_url, os.environ)):
         names.add(variable)
@@ -238,11 +243,15 @@ def _connect(address: str) -> ModuleType | ToolError:
         except ImportError:
             return invalid(f"Work on a Ray cluster needs {how_to_add('ray')}.")
 
-        problem = None if address in {"local", "auto"} else _reachable(address)
-        if problem is not None:
-            return problem
+        if address not in {"local", "auto"}:
+            problem = _reachable(address)
+            if problem is not None:
+                return problem
 
-        arguments: JsonMap = {"address": address} | ({"include_dashboard": False} if address == "local" else {})
+        arguments: JsonMap = {"address": address}
+        if address == "local":
+            arguments["include_dashboard"] = False
+
         try:
             with _quiet():
                 ray.init(**arguments, log_to_driver=False, logging_level=logging.CRITICAL, job_config=_job_config())
@@ -259,7 +268,9 @@ def _connect(address: str) -> ModuleType | ToolError:
 def _quiet() -> Iterator[None]:
     """Inside, Ray neither warns nor takes over SIGTERM."""
     in_main = threading.current_thread() is threading.main_thread()
-    before = signal.getsignal(signal.SIGTERM) if in_main else None
+    before = None
+    if in_main:
+        before = signal.getsignal(signal.SIGTERM)
 
     try:
         with warnings.catch_warnings():
@@ -281,7 +292,8 @@ def _environment() -> Iterator[None]:
     finally:
         for name, value in before.items():
             os.environ.pop(name, None)
-            os.environ.update({} if value is None else {name: value})
+            if value is not None:
+                os.environ[name] = value
 
 
 def _job_config() -> Any:
@@ -327,11 +339,11 @@ def _refused(address: str, error: Exception) -> ToolError:
     return _unavailable(f"No Ray cluster {where} ({one_line(f'{error}', 500)}): {remedy}.")
 
 
-def _other_version(found: str) -> ToolError:
+def _other_version(node_version: str) -> ToolError:
     ours = version("mendgraph")
     return _unavailable(
-        f"A node of the Ray cluster has another mendgraph than this program ({one_line(found)}, not {ours}): install"
-        " the same version on all of them."
+        f"A node of the Ray cluster has another mendgraph than this program ({one_line(node_version)}, not {ours}):"
+        " install the same version on all of them."
     )
 
 

@@ -96,10 +96,15 @@ class BatchTask(BaseModel):
 def problems_of(error: ValidationError) -> list[str]:
     """Each problem as `field: what is wrong`, with the words of pydantic."""
     errors = error.errors(include_url=False, include_context=False, include_input=False)
-    return [
-        ": ".join(filter(None, (".".join(map(str, detail["loc"])), detail["msg"].removeprefix("Value error, "))))
-        for detail in errors
-    ]
+    problems = []
+    for detail in errors:
+        message = detail["msg"].removeprefix("Value error, ")
+        if detail["loc"]:
+            message = f"{'.'.join(map(str, detail['loc']))}: {message}"
+
+        problems.append(message)
+
+    return problems
 
 
 # --- Reading
@@ -144,18 +149,19 @@ def read_task_file(path: str) -> list[ReadTask] | tuple[Problem, ...]:
         try:
             task = BatchTask.model_validate_json(line.removeprefix(b"\xef\xbb\xbf"), strict=True)
         except ValidationError as error:
-            problems = [
-                Problem(path, problem, number, field=problem.partition(":")[0]) for problem in problems_of(error)
-            ]
-            wrong += problems
+            problems = problems_of(error)
+            wrong += [Problem(path, problem, number, field=problem.partition(":")[0]) for problem in problems]
         else:
             read.append(ReadTask(absolute(task, base), number))
 
-    return first_problems(wrong, path) if wrong else read
+    if wrong:
+        return first_problems(wrong, path)
+
+    return read
 
 
 def numbered(tasks: Iterable[ReadTask], file: str) -> tuple[Problem, ...]:
-    """The problems of ids that were there before. Not every file system tells small letters from large ones."""
+    """The problems of ids that are not unique without regard to case, as on some file systems."""
     seen: dict[str, ReadTask] = {}
     problems: list[Problem] = []
 
@@ -178,11 +184,11 @@ def absolute(task: BatchTask, base: str) -> BatchTask:
 
 
 def find_sources(
-    tasks: Iterable[ReadTask], known: Mapping[Source, str], file: str = ""
+    tasks: Iterable[ReadTask], earlier_pins: Mapping[Source, str], file: str = ""
 ) -> Sources | tuple[Problem, ...]:
-    """Look at the workspaces of all tasks; every problem, with the line of the first task that has it.
+    """Pin the workspaces of all tasks to commits; or every problem, with the line of the first task that has it.
 
-    `known` are commits that were pinned at an earlier start, which are kept.
+    `earlier_pins` are commits that were pinned at an earlier start, which stay.
     """
     pins: dict[Source, str] = {}
     problems: list[Problem] = []
@@ -193,10 +199,13 @@ def find_sources(
         first.setdefault((task.workspace, task.revision), line)
 
     for source, line in first.items():
-        pin = None if source in known else pin_source(*source)
+        if source in earlier_pins:
+            continue
+
+        pin = pin_source(*source)
         if isinstance(pin, ToolError):
             problems.append(Problem(file, pin.message, line, field="workspace"))
-        elif pin is not None:
+        else:
             pins[source] = pin.revision
             notes |= dict.fromkeys(pin.notes)
 

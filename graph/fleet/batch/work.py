@@ -88,17 +88,26 @@ def _work(order: tasks.WorkOrder, stop: StopRequest, options: SessionOptions) ->
 
 
 def _worked(order: tasks.WorkOrder, copy: Copy, outcome: Outcome, *, resumed: bool) -> tasks.Worked:
-    patch = compare_copy(copy.folder)
-    error, patch = (patch, b"") if isinstance(patch, ToolError) else (None, patch)
-    run = get_run(order.run_id, copy.root)
+    error = None
+    patch_sha256 = ""
 
-    if isinstance(run, ToolError):
-        changed = outcome.changed_files
-    else:
+    patch = compare_copy(copy.folder)
+    if isinstance(patch, ToolError):
+        error = patch
+        patch = b""
+    if patch:
+        patch_sha256 = sha256(patch).hexdigest()
+
+    changed = outcome.changed_files
+    run = get_run(order.run_id, copy.root)
+    if not isinstance(run, ToolError):
         changed = run.files
 
     left_out = find_left_out(copy, changed)
-    error, left_out = (left_out, {}) if isinstance(left_out, ToolError) else (error, left_out)
+    if isinstance(left_out, ToolError):
+        error = left_out
+        left_out = {}
+
     result = tasks.TaskResult(
         id=order.task.id,
         kind=outcome.kind,
@@ -111,7 +120,7 @@ def _worked(order: tasks.WorkOrder, copy: Copy, outcome: Outcome, *, resumed: bo
         refused=outcome.refused,
         left_out=tuple(f"{name}: {reason}" for name, reason in left_out.items()),
         verified=outcome.verified,
-        patch_sha256=sha256(patch).hexdigest() if patch else "",
+        patch_sha256=patch_sha256,
         usage=_usage(outcome.usage),
         run_id=order.run_id,
         copy_path=copy.root,
@@ -125,38 +134,50 @@ def _worked(order: tasks.WorkOrder, copy: Copy, outcome: Outcome, *, resumed: bo
     return tasks.Worked(result, patch)
 
 
-# --- What the store knows
+# --- The run in the store
 
 
 def _known_run(order: tasks.WorkOrder, root: str) -> RunRecord | ToolError | None:
-    """What the store knows of the task's run, None where it was not begun yet.
+    """The task's run in the store, None where it has not begun.
 
     In a shared store the copy has a name that is the same on every machine.
     """
     if uses_postgres():
         folder = workspace_folder(root)
-        problem = folder if isinstance(folder, ToolError) else give_workspace_name(folder, order.shared_name)
+        if isinstance(folder, ToolError):
+            return folder
+
+        problem = give_workspace_name(folder, order.shared_name)
         if problem is not None:
             return problem
 
     run = get_run(order.run_id, root)
-    if isinstance(run, ToolError):
-        return None if run.code is ToolErrorCode.NOT_FOUND else run
+    if isinstance(run, ToolError) and run.code is not ToolErrorCode.NOT_FOUND:
+        return run
+    if isinstance(run, ToolError) or run.run_id != order.run_id:
+        return None
 
-    return run if run.run_id == order.run_id else None
+    return run
 
 
 # --- The run
 
 
-def _end_of(session: Session, order: tasks.WorkOrder, stop: StopRequest, known: RunRecord | None) -> RunResult:
-    """The end of the task's run: the one that it has, or the one that it comes to."""
-    if known is not None and (ended := _standing(session, known)) is not None:
-        return ended
+def _end_of(session: Session, order: tasks.WorkOrder, stop: StopRequest, record: RunRecord | None) -> RunResult:
+    """The result of the task's run: of a run that has ended, or after working on it."""
+    if record is not None:
+        result = _final_result(session, record)
+        if result is not None:
+            return result
 
     def go_on() -> RunResult:
-        last: Event = session.work(order.task.prompt) if known is None else deque(session.resume(), maxlen=1)[0]
-        while isinstance(last, Asked):  # nobody can be asked, so what needs a person's approval is refused
+        last: Event
+        if record is None:
+            last = session.work(order.task.prompt)
+        else:
+            [last] = deque(session.resume(), maxlen=1)
+
+        while isinstance(last, Asked):  # without a person, calls that need approval are refused
             last = session.work_on(_NOBODY)
 
         return session.result()
@@ -169,42 +190,44 @@ def _end_of(session: Session, order: tasks.WorkOrder, stop: StopRequest, known: 
         waited_s += _POLL_S
         result = go_on()
 
-    old = known is not None and any(getattr(known.context, name) != getattr(session.context, name) for name in _CAPS)
-    if old and result.outcome.reason is StopReason.ACCOUNT_LIMIT and not stop.reason:
-        return go_on()  # it went on under the limit that it was begun with, and there is another one now
+    has_old_limit = record is not None and any(
+        getattr(record.context, name) != getattr(session.context, name) for name in _CAPS
+    )
+    if has_old_limit and result.outcome.reason is StopReason.ACCOUNT_LIMIT and not stop.reason:
+        return go_on()  # it resumed under the limit that it began with, which has changed
 
     return result
 
 
-def _standing(session: Session, known: RunRecord) -> RunResult | None:
-    """The end that the run has and keeps; None where it is to go on.
+def _final_result(session: Session, record: RunRecord) -> RunResult | None:
+    """The result of a run that has ended for good; None where it is to continue.
 
-    A process that is killed between the last step and the note of its end leaves the end in the state alone.
+    Where a process was killed between the last step and the update of its record, only the state holds the outcome.
     """
-    if known.state == "ended" and known.reason in GOES_ON:
+    if record.state == "ended" and record.reason in GOES_ON:
         return None
 
     try:
-        ended = session.result()
+        result = session.result()
     except KeyError:  # it was killed before its first step
         return None
 
-    outcome: Outcome | None = ended.outcome  # None while its turn is at work
+    outcome: Outcome | None = result.outcome  # None while its turn is at work
     if outcome is None or outcome.reason in GOES_ON:
         return None
 
-    return ended
+    return result
 
 
-def _usage(used: JsonMap) -> tasks.TaskUsage:
+def _usage(counters: JsonMap) -> tasks.TaskUsage:
     return tasks.TaskUsage(
-        calls=used.get("total_calls", 0),
-        input_tokens=used.get("total_input_tokens", 0),
-        output_tokens=used.get("total_output_tokens", 0),
-        cached_tokens=used.get("cached_tokens", 0),
-        reasoning_tokens=used.get("reasoning_tokens", 0),
-        cache_write_tokens=used.get("cache_write_tokens", 0),
-        cost_usd=used.get("cost_usd", 0.0),
+        calls=counters.get("total_calls", 0),
+        input_tokens=counters.get("total_input_tokens", 0),
+        output_tokens=counters.get("total_output_tokens", 0),
+        cached_tokens=counters.get("cached_tokens", 0),
+        reasoning_tokens=counters.get("reasoning_tokens", 0),
+        cache_write_tokens=counters.get("cache_write_tokens", 0),
+        cost_usd=counters.get("cost_usd", 0.0),
     )
 
 
@@ -212,7 +235,7 @@ def _usage(used: JsonMap) -> tasks.TaskUsage:
 
 
 def context_of(order: tasks.WorkOrder, root: str) -> AgentContext | ToolError:
-    """What the user allows, within the task's own limits; INVALID_ARGUMENT says what refuses the task its run."""
+    """The user's settings within the limits of the task; INVALID_ARGUMENT where they do not fit together."""
     try:
         allowed = AgentContext.model_validate_json(order.context)
         readable = (*allowed.readable_folders, *installed_folders(root))

@@ -12,7 +12,7 @@ from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, Any, Final
 
 from mendgraph.graph.configuration.context import AgentContext
-from mendgraph.graph.configuration.loading import shown
+from mendgraph.graph.configuration.loading import short_path
 from mendgraph.graph.configuration.narrowing import fields_set, narrowed, refusal, too_wide
 from mendgraph.graph.fleet.serving.tenants import Tenant, Tenants, is_name, parse_tenants
 from mendgraph.nodes.execute_tools.store import database
@@ -72,15 +72,12 @@ class Admitter:
         self.locks = locks
 
     def user(self, configurable: Mapping[str, Any]) -> Tenant | StopCause:
-        """Who the server says is asking."""
-        found = configurable.get(USER)
-        try:
-            if isinstance(found, Mapping):
-                name = found["identity"]
-            else:
-                name = getattr(found, "identity", None)
-        except KeyError:
-            name = None
+        """The user whom the server has authenticated."""
+        user = configurable.get(USER)
+        if isinstance(user, Mapping):
+            name = user.get("identity")
+        else:
+            name = getattr(user, "identity", None)
 
         tenant = None
         if isinstance(name, str):
@@ -88,9 +85,9 @@ class Admitter:
 
         return tenant or refusal("Nobody knows who asks: send the header Authorization: Bearer <token>.")
 
-    def admit(self, tenant: Tenant, asked: object) -> AgentContext | StopCause:
+    def admit(self, tenant: Tenant, context: object) -> AgentContext | StopCause:
         """The context of a new turn."""
-        fields = fields_set(asked)
+        fields = fields_set(context)
         folder = project_folder(self.tenants.root, tenant.name, fields.get("workspace"))
         if isinstance(folder, StopCause):
             return folder
@@ -98,9 +95,9 @@ class Admitter:
         return narrowed(fields, tenant.allowance, folder)
 
     def readmit(self, tenant: Tenant, stored: object) -> AgentContext | StopCause:
-        """The context with which a turn that has begun goes on, which is the one that it began with; or why not.
+        """The stored context with which an interrupted turn continues, or why it may not.
 
-        Its project may have to be made known here first: the turn may have begun on another server.
+        Its project may have to be registered on this server first: the turn may have begun on another one.
         """
         if not isinstance(stored, AgentContext):
             return refusal("There is nothing to go on with: send a request.")
@@ -111,7 +108,10 @@ class Admitter:
         if isinstance(folder, StopCause):
             return folder
 
-        what = ", ".join(("workspace",) if folder != stored.workspace else too_wide(stored, tenant.allowance))
+        what = "workspace"
+        if folder == stored.workspace:
+            what = ", ".join(too_wide(stored, tenant.allowance))
+
         if what:
             return refusal(f"The server allows other things than when this turn began ({what}): send a new request.")
 
@@ -199,7 +199,7 @@ def open_admitter() -> Admitter:
     if isinstance(text, ToolError):
         raise CannotServeError(f"{text.message} {TENANTS_VARIABLE} names it.")
 
-    tenants = parse_tenants(text, shown(path))
+    tenants = parse_tenants(text, short_path(path))
     if not isinstance(tenants, Tenants):
         first, *others = map(str, tenants)
         raise CannotServeError(f"{first}{f' (and {len(others)} more problems)' if others else ''}")

@@ -39,62 +39,66 @@ class ServedMachine(AgentGraph):
         context: Any = None,
         **options: Any,
     ) -> AsyncIterator[Any]:
-        """Run once admitted; the parts are LangGraph's own."""
-        configurable: Mapping[str, Any] = (config or {}).get("configurable") or {}
-
+        """Run once admitted; yields the parts of LangGraph's stream."""
         if isinstance(input, Command) and (input.update or input.goto or input.graph):
             raise RunRefusedError(
                 "A thread is written by its runs alone: a command may hold `resume`, and nothing else."
             )
 
-        tenant = self.admitter().user(configurable)
+        run_input = input or None  # some servers send {} for a run that has no input
+        continues = isinstance(run_input, Command) or run_input is None
+
         async with AsyncExitStack() as stack:
-            run_input = input or None  # some servers send {} for a run that has no input
-            refused = tenant if isinstance(tenant, StopCause) else await self._placed(stack, tenant, configurable)
-            goes_on = isinstance(run_input, Command) or run_input is None
-
-            if isinstance(tenant, StopCause) or refused is not None:
-                cause = cast("StopCause", refused)
-                if goes_on:
-                    raise RunRefusedError(cause.message)
-
-                admission = Admission(cause, "" if isinstance(tenant, StopCause) else tenant.name)
-            else:
-                if goes_on:
-                    decide = self._goes_on(tenant, context, config)
-                else:
-                    decide = self._begins(tenant, context)
-
-                admission = await decide
-
+            admission = await self._admit(stack, config, context, continues=continues)
             if self.checkpointer:
-                options["durability"] = "sync"  # what is done is on the disk before more is, whatever a client wants
+                options["durability"] = "sync"  # each step is stored before the next one, whatever a client requests
 
             async with aclosing(cast("Any", super().astream(run_input, config, context=admission, **options))) as parts:
                 async for part in parts:
                     yield part
 
-    async def _placed(self, held: AsyncExitStack, tenant: Tenant, configurable: Mapping[str, Any]) -> StopCause | None:
-        """Take a place, which is left when `held` ends."""
-        place = Place(self.admitter().locks, tenant, str(configurable.get("thread_id") or ""))
-        held.push_async_callback(asyncio.to_thread, place.leave)
-        return await asyncio.to_thread(place.take)
-
-    async def _begins(self, tenant: Tenant, asked: object) -> Admission:
-        """What is decided of a new turn."""
-        return Admission(await asyncio.to_thread(self.admitter().admit, tenant, asked), tenant.name)
-
-    async def _goes_on(self, tenant: Tenant, asked: object, config: Any) -> Admission:
-        """What is decided of a turn that was cut off, or has asked: it keeps the context that it began with.
-
-        One that was cut off before it had any begins now.
+    async def _admit(self, stack: AsyncExitStack, config: Any, context: object, *, continues: bool) -> Admission:
+        """The admission of a run, whose place is left at the end of `stack`.
 
         Raises:
-            RunRefusedError: it may not go on.
+            RunRefusedError: a run that `continues` a turn is refused.
+        """
+        configurable: Mapping[str, Any] = (config or {}).get("configurable") or {}
+        tenant = self.admitter().user(configurable)
+        if isinstance(tenant, StopCause):
+            return _refused(tenant, "", continues=continues)
+
+        cause = await self._take_place(stack, tenant, configurable)
+        if cause is not None:
+            return _refused(cause, tenant.name, continues=continues)
+        if continues:
+            return await self._admit_resumed(tenant, context, config)
+
+        return await self._admit_new(tenant, context)
+
+    async def _take_place(
+        self, stack: AsyncExitStack, tenant: Tenant, configurable: Mapping[str, Any]
+    ) -> StopCause | None:
+        """Take a place, which is left at the end of `stack`."""
+        place = Place(self.admitter().locks, tenant, str(configurable.get("thread_id") or ""))
+        stack.push_async_callback(asyncio.to_thread, place.leave)
+        return await asyncio.to_thread(place.take)
+
+    async def _admit_new(self, tenant: Tenant, context: object) -> Admission:
+        """The admission of a new turn."""
+        return Admission(await asyncio.to_thread(self.admitter().admit, tenant, context), tenant.name)
+
+    async def _admit_resumed(self, tenant: Tenant, context: object, config: Any) -> Admission:
+        """The admission of a turn that was interrupted or waits for approval: it keeps its context.
+
+        A turn that was interrupted before it had a context begins now.
+
+        Raises:
+            RunRefusedError: it may not continue.
         """
         snapshot = await self.aget_state(config)
         if not _NOT_BEGUN.isdisjoint(snapshot.next):
-            return await self._begins(tenant, asked)
+            return await self._admit_new(tenant, context)
 
         readmitted = await asyncio.to_thread(self.admitter().readmit, tenant, snapshot.values.get("context"))
         if isinstance(readmitted, StopCause):
@@ -102,17 +106,25 @@ class ServedMachine(AgentGraph):
 
         return Admission(readmitted, tenant.name)
 
-    def stream(self, *_given: Any, **_options: Any) -> Iterator[Any]:
-        """No server runs it like this."""
+    def stream(self, *_arguments: Any, **_options: Any) -> Iterator[Any]:
+        """A server does not use sync runs."""
         raise RunRefusedError("A served machine is run by `astream` alone.")
 
-    def update_state(self, *_given: Any, **_options: Any) -> NoReturn:
-        """Not on a server, which answers 403: who writes a thread's state could give it any context."""
+    def update_state(self, *_arguments: Any, **_options: Any) -> NoReturn:
+        """A server answers 403: a client that writes a thread's state could set any context."""
         from starlette.exceptions import HTTPException
 
         raise HTTPException(status_code=403, detail="A thread is written by its runs alone.")
 
     bulk_update_state = aupdate_state = abulk_update_state = update_state
+
+
+def _refused(cause: StopCause, user: str, *, continues: bool) -> Admission:
+    """The admission of a refused run, which ends with this cause. Raises RunRefusedError for one that `continues`."""
+    if continues:
+        raise RunRefusedError(cause.message)
+
+    return Admission(cause, user)
 
 
 def served(machine: CompiledStateGraph[Any, Any, Any, Any], admitter: Callable[[], Admitter]) -> ServedMachine:

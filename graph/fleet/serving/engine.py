@@ -79,16 +79,16 @@ def create_app() -> App:
 
     @asynccontextmanager
     async def lifespan(application: Any) -> AsyncIterator[Any]:
-        begun = inner(application)
+        inner_lifespan = inner(application)
         async with alone(locks, "starting"):  # two servers that make the engine's tables at once fail
-            state = await begun.__aenter__()
+            state = await inner_lifespan.__aenter__()
 
-        db_manager.get_engine().sync_engine.hide_parameters = True  # they are what people asked, and errors are logged
+        db_manager.get_engine().sync_engine.hide_parameters = True  # they hold requests, and errors are logged
 
         try:
             yield state
         finally:
-            await begun.__aexit__(None, None, None)
+            await inner_lifespan.__aexit__(None, None, None)
 
     app.router.lifespan_context = lifespan
 

@@ -57,21 +57,21 @@ _ROUTES: Final = tuple(
 )
 
 
-class Asked(NamedTuple):
-    """A request that may be one of the engine's: the thread that it is about, and whether a run begins with it."""
+class ServerRequest(NamedTuple):
+    """A request for the engine: its thread, whether it begins a run, and whether it has a body."""
 
     thread: str
     begins_run: bool
     has_body: bool
 
 
-def read_route(method: str, path: str) -> Asked | Refused:
-    """What is asked for."""
+def read_route(method: str, path: str) -> ServerRequest | Refused:
+    """The request of a method and a path, or why it is refused."""
     for methods, pattern in _ROUTES:
-        match = pattern.fullmatch(path) if method in methods else None
-        if match:
+        match = pattern.fullmatch(path)
+        if match and method in methods:
             named = match.groupdict()
-            return Asked(named.get("thread") or "", "begins" in named, method in {"POST", "PATCH"})
+            return ServerRequest(named.get("thread") or "", "begins" in named, method in {"POST", "PATCH"})
 
     if method == "POST" and path.startswith("/threads/") and path.endswith("/state"):
         return Refused(403, "A thread is written by its runs alone.")
@@ -195,10 +195,12 @@ class _RunBody(_Strict):
     stream_mode: _Mode | list[_Mode] = "values"
 
 
-def read_body(asked: Asked, data: bytes, user: str, scrub: Callable[[JsonMap], Any] = dict) -> JsonMap | Refused:
-    """What a request holds, once nothing in it is more than its user may say.
+def read_body(
+    request: ServerRequest, data: bytes, user: str, scrub: Callable[[JsonMap], Any] = dict
+) -> JsonMap | Refused:
+    """The body of a request, or why it is refused: it exceeds what its user may request.
 
-    `scrub` takes out secrets: engines keep what they are sent in tables of their own, as it came.
+    `scrub` removes secrets, as engines store what they are sent unchanged.
     """
     try:
         body = scrub(json.loads(data or b"{}"))
@@ -209,7 +211,7 @@ def read_body(asked: Asked, data: bytes, user: str, scrub: Callable[[JsonMap], A
         return Refused(422, "The request's body should be a JSON object.")
 
     try:
-        if asked.begins_run:
+        if request.begins_run:
             run_body: Any = _RunBody.model_validate({key: body[key] for key in body if key not in _PASSIVE})
         else:
             run_body = _Body.model_validate(body)
@@ -218,20 +220,25 @@ def read_body(asked: Asked, data: bytes, user: str, scrub: Callable[[JsonMap], A
         where = ".".join(str(part)[:60] for part in first["loc"])
         return Refused(422, f"{where}: {first['msg'].removeprefix('Value error, ')}.")
 
+    places = [run_body.checkpoint]
     before = getattr(run_body, "before", "")
-    places = [run_body.checkpoint, *(before.values() if isinstance(before, dict) else [before])]
+    if isinstance(before, dict):
+        places += before.values()
+    else:
+        places.append(before)
+
     named = {place.thread_id for place in places if isinstance(place, _Checkpoint)}
 
-    if run_body.metadata.owner not in {"", user} or not named <= {"", asked.thread}:
+    if run_body.metadata.owner not in {"", user} or not named <= {"", request.thread}:
         return Refused(422, "The request names another user or another thread.")
 
     return body
 
 
-# --- What the engine asks us
+# --- Authorization for the engine
 
 auth = Auth()
-"""Who asks, and what of the engine's own things they may see: what is not allowed here is refused."""
+"""Authenticates users, and decides which resources of the engine they may read; all else is refused."""
 
 OWNER = "owner"
 """The key of a thread's metadata that says whose it is."""
@@ -242,7 +249,10 @@ def token_of(headers: Mapping[Any, Any]) -> str:
     for name, value in headers.items():
         if _text(name).lower() == "authorization":
             scheme, _, token = _text(value).partition(" ")
-            return token.strip() if scheme.lower() == "bearer" else ""
+            if scheme.lower() == "bearer":
+                return token.strip()
+
+            return ""
 
     return ""
 
@@ -416,7 +426,10 @@ def _of_newest(scope: Scope, body: JsonMap) -> Scope:
         return scope
 
     path = scope["path"].removesuffix("/checkpoint")
-    query = b"subgraphs=true" if body.get("subgraphs") is True else b""
+    query = b""
+    if body.get("subgraphs") is True:
+        query = b"subgraphs=true"
+
     return {**scope, "method": "GET", "path": path, "raw_path": path.encode(), "query_string": query}
 
 
@@ -430,7 +443,10 @@ async def _whole_body(receive: Receive) -> bytes | None:
         data += message.get("body", b"")
         more = message.get("more_body", False)
 
-    return None if len(data) > MOST_BYTES else bytes(data)
+    if len(data) > MOST_BYTES:
+        return None
+
+    return bytes(data)
 
 
 def _again(data: bytes, receive: Receive) -> Receive:

@@ -115,8 +115,8 @@ app = Starlette(middleware=[Middleware(RequestGuard)])
 
 def _cors(environment: Mapping[str, str]) -> Mapping[str, Any] | None:
     """The server's CORS configuration, from where `langgraph_api.config` has it."""
-    own = json.loads(environment.get("CORS_CONFIG") or "null")
-    cors: Mapping[str, Any] | None = own or json.loads(environment.get("LANGGRAPH_HTTP") or "{}").get("cors")
+    configuration = json.loads(environment.get("CORS_CONFIG") or "null")
+    cors: Mapping[str, Any] | None = configuration or json.loads(environment.get("LANGGRAPH_HTTP") or "{}").get("cors")
     return cors
 
 
@@ -128,12 +128,15 @@ def _name_of(host: str) -> str:
 def _only(headers: Headers, name: str) -> str | None:
     """The value of a header that is there once."""
     values = headers.getlist(name)
-    return values[0] if len(values) == 1 else None
+    if len(values) == 1:
+        return values[0]
+
+    return None
 
 
-async def send_json(status: int, headers: list[tuple[bytes, bytes]], said: dict[str, Any], send: Send) -> None:
-    """Send a whole answer."""
-    body = json.dumps(said).encode()
-    own = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]
-    await send({"type": "http.response.start", "status": status, "headers": [*own, *headers]})
+async def send_json(status: int, headers: list[tuple[bytes, bytes]], content: dict[str, Any], send: Send) -> None:
+    """Send a complete response."""
+    body = json.dumps(content).encode()
+    content_headers = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]
+    await send({"type": "http.response.start", "status": status, "headers": [*content_headers, *headers]})
     await send({"type": "http.response.body", "body": body})

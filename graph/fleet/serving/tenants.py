@@ -72,16 +72,19 @@ class Tenants:
     root: str
 
     def of_token(self, token: str) -> Tenant | None:
-        """Who has this token, None for nobody. All hashes are compared, in constant time."""
+        """The user with this token, None where there is none. All hashes are compared, in constant time."""
         digest = token_hash(token)
         match = None
 
         for tenant in self.users.values():
-            for known in tenant.hashes:
-                if hmac.compare_digest(known, digest):
+            for stored_hash in tenant.hashes:
+                if hmac.compare_digest(stored_hash, digest):
                     match = tenant
 
-        return match if len(token) >= SHORTEST_TOKEN else None
+        if len(token) < SHORTEST_TOKEN:
+            return None
+
+        return match
 
 
 def token_hash(token: str) -> str:
@@ -100,15 +103,12 @@ def parse_tenants(text: str, file: str) -> Tenants | tuple[Problem, ...]:
     if isinstance(document, DocumentProblem):
         return (Problem(file, f"this is no TOML: {document.message}", document.line, document.column),)
 
-    found = dict.fromkeys(_problems(document))  # what the defaults have is told once
-    problems = first_problems(
-        (
-            Problem(file, f"{'.'.join(path)}: {message}", document.line(path), field=".".join(path))
-            for path, message in found
-        ),
-        file,
-    )
+    listed = []
+    for path, message in dict.fromkeys(_problems(document)):  # a problem of the defaults counts once
+        field = ".".join(path)
+        listed.append(Problem(file, f"{field}: {message}", document.line(path), field=field))
 
+    problems = first_problems(listed, file)
     if problems:
         return problems
 
@@ -164,7 +164,7 @@ def _problems(document: Document) -> _Found:
     try:
         file = _File.model_validate(document.values)
     except ValidationError as error:
-        yield from _told(error)
+        yield from _details_of(error)
         return
 
     owners: dict[str, str] = {}
@@ -179,11 +179,16 @@ def _problems(document: Document) -> _Found:
             yield path, f"{name!r} and {owners[name.lower()]!r} differ in capitals alone, which some disks do not see"
 
         for inner, message in _table_problems({**file.defaults, **table}):
-            of_all = inner and inner[0] in file.defaults and inner[0] not in table
-            yield (("defaults", *inner) if of_all else (*path, *inner)), message
+            if inner and inner[0] in file.defaults and inner[0] not in table:
+                yield ("defaults", *inner), message
+            else:
+                yield (*path, *inner), message
 
         tokens = table.get("token_sha256")
-        for token in tokens if isinstance(tokens, list) else ():
+        if not isinstance(tokens, list):
+            continue
+
+        for token in tokens:
             if owners.setdefault(str(token), name) != name:
                 message = f"this token is {owners[str(token)]!r}'s already: each user needs one of their own"
                 yield (*path, "token_sha256"), message
@@ -193,7 +198,7 @@ def _table_problems(table: Mapping[str, Any]) -> _Found:
     try:
         user = _User.model_validate(table)
     except ValidationError as error:
-        yield from _told(error)
+        yield from _details_of(error)
         return
 
     fields = {name: value for name, value in table.items() if name not in _User.model_fields}
@@ -206,9 +211,9 @@ def _table_problems(table: Mapping[str, Any]) -> _Found:
     try:
         AgentContext.model_validate_json(json.dumps(fields, default=str), strict=True)
     except ValidationError as error:
-        yield from _told(error)
+        yield from _details_of(error)
 
 
-def _told(error: ValidationError) -> _Found:
+def _details_of(error: ValidationError) -> _Found:
     for detail in error.errors(include_url=False, include_context=False, include_input=False):
         yield tuple(map(str, detail["loc"])), detail["msg"].removeprefix("Value error, ")

@@ -101,7 +101,7 @@ class Voice(CallModel):
 class Direct(Model):
     """The voice without LangChain's side of it, which is a third of a step's time; whole runs have it."""
 
-    given_names = ("voice",)
+    user_names = ("voice",)
 
     def __init__(self, voice: Voice) -> None:
         self._voice = voice
@@ -109,7 +109,7 @@ class Direct(Model):
     def connect(self, _: object, **__: object) -> Self:
         return self
 
-    def known(self, *_: object) -> None:
+    def without_request(self, *_: object) -> None:
         return None
 
     def close(self) -> None:
@@ -141,7 +141,7 @@ class OneBranch(SpendingStore):
     def begin(self, thread: str, *, first: bool) -> None:
         """Nothing is marked."""
 
-    def begun(self, *_: object, **__: object) -> None:
+    def begin_number(self, *_: object, **__: object) -> None:
         return None
 
     def newest(self) -> int:

@@ -4,7 +4,14 @@ from typing import Any
 
 from langchain_core.messages import AIMessage, AnyMessage, HumanMessage
 
-from mendgraph.nodes.begin_turn.turn_start import NOT_RUN, BeginTurnState, close_step, cut_off_items, scrubbed
+from mendgraph.nodes.begin_turn.turn_start import (
+    NOT_RUN,
+    BeginTurnState,
+    TurnResources,
+    close_step,
+    cut_off_items,
+    scrubbed,
+)
 from mendgraph.nodes.language.history import close_dangling_calls, settle_exchange
 from mendgraph.nodes.records import (
     CallResult,
@@ -19,6 +26,8 @@ from mendgraph.nodes.records import (
     ToolCall,
     ToolErrorCode,
     ToolResult,
+    Verdict,
+    VerdictKind,
 )
 from tests.row_tables import rows
 
@@ -27,6 +36,15 @@ RUN = ToolCall(call_id="c2", tool="run_command", arguments={"argv": ["ls"]}, raw
 DONE = CallResult(call_id="c1", tool="edit_file", result=ToolResult.success(path="a"))
 HISTORY: list[AnyMessage] = [HumanMessage("Mend it.", id="1"), HumanMessage("And now?", id="2")]
 CANCELLED = ToolResult.failure(ToolErrorCode.CANCELLED, NOT_RUN)
+
+
+def closed_step(
+    history: list[AnyMessage], state: BeginTurnState, call_results: dict[int, CallResult]
+) -> list[AnyMessage]:
+    """The history after a step whose calls have come to these results."""
+    using = TurnResources(Profile(), None, list, str, None, calls_made=lambda _: (call_results, {}))
+    judged: BeginTurnState = {**state, "verdicts": [Verdict(kind=VerdictKind.ALLOW)]}
+    return [*close_step(history, judged, using)[0]]
 
 
 def state(protocol: Protocol = Protocol.NATIVE, **more: Any) -> BeginTurnState:
@@ -44,13 +62,13 @@ def test_made_calls_have_their_results_and_the_others_are_cancelled(protocol: Pr
     assert reply is not None
     results = [DONE, CallResult(call_id="c2", tool="run_command", result=CANCELLED)]
     exchange = settle_exchange(reply, [EDIT, RUN], results, protocol)
-    closed = close_step(HISTORY, cut_off, {0: DONE}, {}, "")
+    closed = closed_step(HISTORY, cut_off, {0: DONE})
     assert [message.content for message in closed] == [
         message.content for message in [HISTORY[0], *exchange, HISTORY[1]]
     ]
     assert close_dangling_calls(closed) is None
     other = CallResult(call_id="c1", tool="edit_file", result=ToolResult.success(path="from the state"))
-    known_to_the_state = close_step(HISTORY, state(protocol, results=[other]), {0: DONE}, {}, "")
+    known_to_the_state = closed_step(HISTORY, state(protocol, results=[other]), {0: DONE})
     assert "from the state" in str(known_to_the_state[2].content)
 
 
@@ -60,12 +78,12 @@ ENDED = Outcome(kind=OutcomeKind.FINISHED, reason=StopReason.ANSWERED, message="
 @rows({"items": []}, {"outcome": ENDED}, {"reading": Reading.MALFORMED}, {"reading": Reading.ANSWER}, {"reading": None})
 def test_step_that_is_settled_or_never_was_is_not_closed_again(settled: dict[str, Any]) -> None:
     assert cut_off_items(state(**settled)) == []
-    assert close_step(HISTORY, state(**settled), {0: DONE}, {}, "") == HISTORY
+    assert closed_step(HISTORY, state(**settled), {0: DONE}) == HISTORY
 
 
 def test_first_turn_has_nothing_before_it() -> None:
     assert cut_off_items({}) == []
-    assert close_step([AIMessage("x")], {}, {}, {}, "") == [AIMessage("x")]
+    assert closed_step([AIMessage("x")], {}, {}) == [AIMessage("x")]
 
 
 def text(given: str) -> str:

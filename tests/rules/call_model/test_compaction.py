@@ -4,9 +4,9 @@ from collections.abc import Sequence
 from hypothesis import given, settings, strategies as st
 from langchain_core.messages import AIMessage, AnyMessage, HumanMessage
 
-from mendgraph.nodes.call_model.compaction import TARGET, TRIGGER, Budget, Compacted, NeedsSummary, compact
+from mendgraph.nodes.call_model.compaction import TARGET, Budget, Compacted, NeedsSummary, compact
 from mendgraph.nodes.call_model.summary import summary_request
-from mendgraph.nodes.call_model.window import WHOLE, StandIns, Window, shown
+from mendgraph.nodes.call_model.window import TRIGGER, WHOLE, StandIns, Window, shown
 from mendgraph.nodes.language.history import close_dangling_calls, is_request
 from mendgraph.nodes.records import Plan, PlanStep, Protocol, StopCause
 from tests.row_tables import rows

@@ -7,8 +7,7 @@ from langchain_core.messages import AIMessage, AnyMessage, HumanMessage, ToolMes
 
 from mendgraph.graph.machine.small_models import block_form
 from mendgraph.nodes.call_model.call_state import CallModelState, CallSettings
-from mendgraph.nodes.call_model.exchange import SHORTENED
-from mendgraph.nodes.call_model.fitting import OUTPUT_SHARE
+from mendgraph.nodes.call_model.exchange import OUTPUT_SHARE, SHORTENED
 from mendgraph.nodes.call_model.ledger import RunLimits, Spending
 from mendgraph.nodes.call_model.model import Call, Sent, Stopped
 from mendgraph.nodes.call_model.paid_call import CallBudget

@@ -3,7 +3,7 @@ from typing import Any
 
 from langchain_core.messages import AIMessage, AnyMessage, HumanMessage, ToolMessage
 
-from mendgraph.nodes.call_model.memory import Memory
+from mendgraph.graph.runs.agent_memory import Memory
 from mendgraph.nodes.call_model.window import (
     LONGEST_ERROR,
     MOST_STAND_INS,

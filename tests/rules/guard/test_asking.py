@@ -6,13 +6,13 @@ from typing import Any
 
 from mendgraph.nodes.guard.approvals import (
     NOBODY,
+    ApprovalPorts,
     ApprovalRequest,
-    Hands,
     Preview,
     Settled,
     ShownPreview,
     settle_with_person,
-    stop_asked_for,
+    stop_requested,
 )
 from mendgraph.nodes.guard.permissions import Permission
 from mendgraph.nodes.guard.policy import denied
@@ -36,14 +36,14 @@ class Desk:
     ) -> None:
         self.answers, self.names = list(answers), names
         self.asked: list[ApprovalRequest] = []
-        self.hands = Hands(
+        self.ports = ApprovalPorts(
             ask=self.ask,
             subject=lambda _: "",
             preview=lambda calls: {index: self.preview(call) for index, call in calls.items()},
             validate=lambda _, arguments: arguments,
             judge=lambda _: ASKED,
             thread="t",
-            known=known or {},
+            known_hashes=known or {},
         )
 
     def ask(self, request: ApprovalRequest) -> object:
@@ -56,7 +56,7 @@ class Desk:
         return Preview(DIFF, self.names, (("a.py", "old", mark),))
 
     def settle(self, *verdicts: Verdict) -> Settled:
-        return settle_with_person([CALL] * len(verdicts), list(verdicts), SPECS, self.hands)
+        return settle_with_person([CALL] * len(verdicts), list(verdicts), SPECS, self.ports)
 
 
 def test_call_is_allowed_for_what_was_shown_under_its_real_name() -> None:
@@ -82,17 +82,17 @@ def test_call_that_is_granted_or_can_do_nothing_is_not_asked_about_and_may_do_no
 ) -> None:
     """Else it might, on files that the calls before it make, reach project configuration that nobody has seen."""
     desk = Desk()
-    hands = replace(
-        desk.hands, permissions=permissions, preview=lambda calls: dict.fromkeys(calls, Preview(DIFF, ("a.py",), seen))
+    ports = replace(
+        desk.ports, permissions=permissions, preview=lambda calls: dict.fromkeys(calls, Preview(DIFF, ("a.py",), seen))
     )
-    settled = settle_with_person([CALL], [ASKED], SPECS, hands)
+    settled = settle_with_person([CALL], [ASKED], SPECS, ports)
     expected = Verdict(kind=VerdictKind.ALLOW, rule="ask_before_write", path="a.py", pins=pins)
     assert (settled.verdicts, desk.asked) == ([expected], [])
 
 
 def test_call_that_would_be_refused_all_the_same_is_refused_without_a_question() -> None:
     desk, error = Desk(), ToolError(code=ToolErrorCode.NOT_FOUND, message="There is no such program.")
-    settled = settle_with_person([CALL], [ASKED], SPECS, replace(desk.hands, subject=lambda _: error))
+    settled = settle_with_person([CALL], [ASKED], SPECS, replace(desk.ports, subject=lambda _: error))
     assert (settled.verdicts[0].kind, settled.verdicts[0].error, desk.asked) == (VerdictKind.DENY, error, [])
 
 
@@ -139,5 +139,5 @@ def test_edited_call_is_bound_to_its_own_effect() -> None:
 def test_stop_lets_nothing_of_the_reply_run() -> None:
     settled = Desk({"decisions": {"1": "approve", "2": "stop"}}).settle(ALLOWED, ASKED, ASKED)
     assert [each.kind for each in settled.verdicts] == [VerdictKind.DENY] * 3
-    assert stop_asked_for(settled.verdicts) is not None
-    assert stop_asked_for([ALLOWED, ASKED]) is None
+    assert stop_requested(settled.verdicts) is not None
+    assert stop_requested([ALLOWED, ASKED]) is None

@@ -5,7 +5,8 @@ from typing import Any
 
 from hypothesis import given, strategies as st
 
-from mendgraph.nodes.guard.approvals import page_answer, page_fields, read_decision
+from mendgraph.nodes.guard.approvals import read_decision
+from mendgraph.nodes.guard.chat_pages import page_answer, page_fields
 from tests.row_tables import rows
 
 EDIT = {"path": "a.py", "old_str": "1", "new_str": "2", "replace_all": False}

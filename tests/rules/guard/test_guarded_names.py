@@ -33,7 +33,7 @@ def is_denied(name: str, *, for_write: bool) -> bool:
 def test_every_pattern_has_a_name(kind: str) -> None:
     names = [PurePosixPath(name) for name in NAMES[kind]]
     tables = {pattern: NameTable(f"something: {pattern}") for pattern in PATTERNS[kind]}
-    assert [pattern for pattern, table in tables.items() if not any(map(table.held, names))] == []
+    assert [pattern for pattern, table in tables.items() if not any(map(table.reason_for, names))] == []
 
 
 def test_file_of_secrets_is_neither_read_nor_written() -> None:

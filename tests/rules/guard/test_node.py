@@ -6,7 +6,7 @@ from langgraph.graph import END, START, StateGraph
 from langgraph.types import Command
 from typing_extensions import TypedDict
 
-from mendgraph.nodes.guard.approvals import NO_PREVIEW, GuardUpdate, Hands, Preview, response_schema
+from mendgraph.nodes.guard.approvals import NO_PREVIEW, ApprovalPorts, GuardUpdate, Preview, response_schema
 from mendgraph.nodes.guard.file_rules import WorkspacePath, check_file_guardrails, format_guardrail_violations
 from mendgraph.nodes.guard.node import GuardState, judge_step
 from mendgraph.nodes.guard.permissions import Permission
@@ -65,8 +65,8 @@ def judge(config: GuardConfig, *items: Item, state: GuardState | None = None) ->
     def verdicts(calls: list[Item]) -> list[Verdict]:
         return judge_reply(calls, config, SPECS, overrides, path_as_signature)
 
-    def hands(ask: Callable[[Any], object]) -> Hands:
-        return Hands(
+    def ports(ask: Callable[[Any], object]) -> ApprovalPorts:
+        return ApprovalPorts(
             ask=ask,
             subject=lambda _: "",
             preview=nothing_shown,
@@ -76,7 +76,7 @@ def judge(config: GuardConfig, *items: Item, state: GuardState | None = None) ->
             permissions=given.get("permissions", []),
         )
 
-    return judge_step(given, verdicts, SPECS, hands)
+    return judge_step(given, verdicts, SPECS, ports)
 
 
 def failure(call_id: str, tool: str, code: ToolErrorCode, message: str) -> CallResult:

@@ -3,7 +3,7 @@
 import shlex
 from typing import Any
 
-from mendgraph.nodes.guard.permissions import Matter, Permission, covers, matter_of, permissions_for
+from mendgraph.nodes.guard.permissions import CallSubject, Permission, call_subject, covers, permissions_for
 from mendgraph.nodes.records import Effect, JsonMap, ToolCall, ToolSpec
 from tests.row_tables import rows
 
@@ -18,8 +18,8 @@ def command(line: str) -> ToolCall:
     return ToolCall(call_id="1", tool="run_command", arguments={"argv": shlex.split(line)}, raw_arguments="")
 
 
-def matter(line: str, program: str = "/usr/bin/git") -> Matter:
-    return matter_of(command(line), program, ROOT)
+def subject_of(line: str, program: str = "/usr/bin/git") -> CallSubject:
+    return call_subject(command(line), program, ROOT)
 
 
 @rows(
@@ -34,7 +34,7 @@ def matter(line: str, program: str = "/usr/bin/git") -> Matter:
     ("pytest -q tests", "pytest"),
 )
 def test_simple_command_has_its_program_and_subcommand_as_prefix(line: str, prefix: str) -> None:
-    assert matter(line).prefix == tuple(prefix.split())
+    assert subject_of(line).prefix == tuple(prefix.split())
 
 
 WITHOUT_PREFIX = r"""
@@ -54,12 +54,12 @@ go test -exec a | go build -toolexec=a | go run . | go generate | dotnet exec a.
 
 @rows(*(line for lines in WITHOUT_PREFIX.split("\n") for line in lines.split(" | ") if line))
 def test_command_that_starts_other_programs_has_no_prefix(line: str) -> None:
-    assert matter(line).prefix is None
+    assert subject_of(line).prefix is None
 
 
 def test_program_of_the_workspace_has_no_prefix() -> None:
-    assert matter("./ls -l", f"{ROOT}/ls") == Matter(f"{ROOT}/ls", ("ls",), None)
-    assert matter("./ls -l", "/usr/bin/ls") == Matter("/usr/bin/ls", ("ls",), ("ls",))
+    assert subject_of("./ls -l", f"{ROOT}/ls") == CallSubject(f"{ROOT}/ls", ("ls",), None)
+    assert subject_of("./ls -l", "/usr/bin/ls") == CallSubject("/usr/bin/ls", ("ls",), ("ls",))
 
 
 EDIT: JsonMap = {"path": "a.py"}
@@ -91,7 +91,7 @@ def test_answer_says_what_it_allows(
     call = ToolCall(call_id="1", tool=spec.name, arguments=arguments, raw_arguments="")
     where: dict[str, Any] = {"thread": "t", "workspace": ROOT, **given}
     rule = where.pop("rule", RULES.get(spec.name, ""))
-    offered = permissions_for(rule, call, spec, matter_of(call, subject, ROOT), **where)
+    offered = permissions_for(rule, call, spec, call_subject(call, subject, ROOT), **where)
     expected = [(answer, text) for answer, text in allowed.items() if text]
     assert [(answer, permission.allows) for answer, permission in offered.items()] == expected
 
@@ -112,12 +112,12 @@ def test_answer_says_what_it_allows(
 )
 def test_permission_is_for_one_rule_tool_program_thread_and_beginning(given: JsonMap, line: str, covered: bool) -> None:
     git: JsonMap = {"rule": "ask_before_run", "tool": "run_command", "subject": "/usr/bin/git", "place": "t"}
-    assert covers(Permission(**{**git, **given}), "ask_before_run", "run_command", matter(line), "t") is covered
+    assert covers(Permission(**{**git, **given}), "ask_before_run", "run_command", subject_of(line), "t") is covered
 
 
 def test_permission_for_a_simple_program_is_not_for_a_call_that_starts_others() -> None:
     find = Permission(
         rule="ask_before_run", tool="run_command", subject="/f", prefix=("find",), scope="workspace", place=ROOT
     )
-    assert covers(find, "ask_before_run", "run_command", matter("find .", "/f"))
-    assert not covers(find, "ask_before_run", "run_command", matter(r"find . -exec rm {} \;", "/f"))
+    assert covers(find, "ask_before_run", "run_command", subject_of("find .", "/f"))
+    assert not covers(find, "ask_before_run", "run_command", subject_of(r"find . -exec rm {} \;", "/f"))

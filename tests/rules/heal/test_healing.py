@@ -2,7 +2,7 @@ from hypothesis import given, strategies as st
 
 from mendgraph.nodes.heal.corrective_prompt import DEFAULT_SELF_HEALING_CONFIG, SelfHealingConfig
 from mendgraph.nodes.heal.healing import HealingAttempt, correction_of, next_attempt
-from mendgraph.nodes.records import Correction, ExtractionError, ExtractionErrorType, StopCause, StopReason
+from mendgraph.nodes.records import Correction, ExtractionError, ExtractionErrorType, ModelReply, StopCause, StopReason
 from tests.row_tables import rows
 
 E = ExtractionErrorType
@@ -73,7 +73,7 @@ def test_unfounded_claim_is_no_retry() -> None:
 def counted(now: ExtractionErrorType, *before: ExtractionErrorType, config: SelfHealingConfig) -> bool:
     """Whether the run ends after failures of these kinds, all of which are open corrections."""
     attempts = [HealingAttempt(at, "said", errors_of(kind), "again") for at, kind in enumerate(before)]
-    corrections = [correction_of(attempt, "said") for attempt in attempts]
+    corrections = [correction_of(attempt, ModelReply(text="said")) for attempt in attempts]
     return isinstance(next_attempt(errors_of(now), "said", corrections, attempts, config), StopCause)
 
 

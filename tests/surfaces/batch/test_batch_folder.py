@@ -17,9 +17,9 @@ from mendgraph.graph.fleet.batch.batch_folder import (
     Done,
     Tally,
     counted,
+    how_to_continue,
     open_batch_folder,
     read_results,
-    way_to_go_on,
 )
 from mendgraph.graph.fleet.batch.tasks import BatchTask, TaskResult, TaskUsage, Worked
 from mendgraph.nodes.records import OutcomeKind, ToolError, ToolErrorCode
@@ -64,7 +64,7 @@ def test_written_results_are_known_at_the_next_start(tmp_path: Path) -> None:
     with opened(tmp_path / "out") as again:
         assert again.batch == name
         assert again.done["a"] == Done("f00", OutcomeKind.FINISHED, USAGE)
-        assert again.begun == {"a": TASK.sha256}
+        assert again.begun_hashes == {"a": TASK.sha256}
         assert again.pins == {("/w", ""): "c0ffee"}
         assert (again.known_hash("a"), again.known_hash("b"), again.known_hash("c")) == (TASK.sha256, "f00", None)
     known = json.loads((tmp_path / "out/batch.json").read_text())
@@ -207,7 +207,7 @@ def test_results_are_counted_and_added_up() -> None:
 
 
 def test_batch_says_in_words_how_it_ended() -> None:
-    stopped = BatchResult("0a", "/out", BatchEnd.COMPLETE, way_to_go_on(BatchEnd.COMPLETE, "", 0), 2, Tally(1, 1))
+    stopped = BatchResult("0a", "/out", BatchEnd.COMPLETE, how_to_continue(BatchEnd.COMPLETE, "", 0), 2, Tally(1, 1))
     assert str(stopped).startswith("2 of 2 tasks have results: 1 finished, 1 stopped by a limit. Each task")
     assert not stopped.ok
     assert BatchResult("0a", "/out", BatchEnd.COMPLETE, "", 1, Tally(1)).ok

@@ -71,7 +71,7 @@ def test_problem_of_a_task_is_told_before_anything_begins_and_leaves_the_folder_
     assert isinstance(prepared(file), tuple)
     file.write_text(LINE)
     with prepared(file).folder as folder:
-        assert folder.begun == {}
+        assert folder.begun_hashes == {}
         folder.begin(BatchTask(id="a", prompt="old", workspace="w"))
     changed = prepared(file)
     assert isinstance(changed, ToolError)

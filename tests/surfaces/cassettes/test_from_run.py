@@ -15,8 +15,9 @@ from hypothesis import given, settings, strategies as st
 from langgraph.checkpoint.memory import InMemorySaver
 
 from mendgraph.graph.cassettes.cassette_file import CassetteFile, parse
-from mendgraph.graph.cassettes.from_run import WrittenCassette, cassette_from_run, read_run, tests_root as root_of
+from mendgraph.graph.cassettes.from_run import WrittenCassette, cassette_from_run, read_run
 from mendgraph.graph.cassettes.servers import Reciter
+from mendgraph.graph.cassettes.tests_folder import tests_root as root_of
 from mendgraph.graph.configuration.context import AgentContext
 from mendgraph.graph.langchain.chat_models import endpoint_model
 from mendgraph.graph.machine.build import build_graph

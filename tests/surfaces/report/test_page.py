@@ -13,7 +13,8 @@ import pytest
 from mendgraph.graph.configuration.context import AgentContext
 from mendgraph.graph.machine.run_records import UNDONE
 from mendgraph.graph.report.history import START, History
-from mendgraph.graph.report.page import MOST_STEPS, page_view, report_html, seconds_words, time_words
+from mendgraph.graph.report.page import MOST_STEPS, page_view, report_html
+from mendgraph.graph.report.texts import seconds_words, time_words
 from mendgraph.graph.runs.run import Session
 from mendgraph.graph.runs.runs import ListedRun, RunState, list_runs
 from mendgraph.nodes.execute_tools.store.database import open_file

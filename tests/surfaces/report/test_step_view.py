@@ -3,7 +3,8 @@
 from typing import Any
 
 from mendgraph.graph.report.history import Step
-from mendgraph.graph.report.page import Shown, Texts, call_view, step_view
+from mendgraph.graph.report.step_views import call_view, step_view
+from mendgraph.graph.report.texts import ShownText, Texts
 from mendgraph.nodes.call_model.budget import APIUsageStats
 from mendgraph.nodes.call_model.ledger import Spending
 from mendgraph.nodes.execute_tools.secrets.redact import Redactor
@@ -110,8 +111,8 @@ def test_call_of_a_step_that_was_cut_off_before_guard_is_not_judged() -> None:
 def test_text_is_cut_after_its_secrets_are_removed() -> None:
     canary = "kanarie-8471-vogel"
     texts = Texts(Redactor((canary,)))
-    assert texts.shown("a" * 25, 25) == Shown("a" * 25)
-    assert texts.shown("a" * 25, 10) == Shown("a" * 10, 15)
+    assert texts.shown("a" * 25, 25) == ShownText("a" * 25)
+    assert texts.shown("a" * 25, 10) == ShownText("a" * 10, 15)
     assert texts.diff("+" + "x" * 9_000)[1] == 1_001
     assert canary[:4] not in texts.shown(f"0123456789 {canary}", 20).text
     assert texts.line(f"key {canary}") == "key [redacted secret]"

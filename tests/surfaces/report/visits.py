@@ -5,7 +5,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from mendgraph.graph.report.history import History, Judged, Step, Visit
-from mendgraph.graph.report.page import Texts
+from mendgraph.graph.report.texts import Texts
 from mendgraph.nodes.execute_tools.secrets.redact import Redactor
 from mendgraph.nodes.records import CallResult, ToolCall, ToolResult, Verdict, VerdictKind
 

@@ -11,7 +11,7 @@ from mendgraph.graph.configuration.context import AgentContext
 from mendgraph.graph.fleet.serving.middleware import (
     MOST_BYTES,
     MOST_OPEN,
-    Asked,
+    ServerRequest,
     TenantMiddleware,
     masking,
     read_body,
@@ -27,8 +27,8 @@ TOKEN = "a-token-that-ann-alone-knows-0123456789"  # noqa: S105
 ANN = (b"Authorization", f"Bearer {TOKEN}".encode())
 PREFLIGHT = (b"access-control-request-method", b"GET")
 TENANTS = Tenants({"ann": Tenant("ann", (token_hash(TOKEN),), AgentContext())}, root="/")
-RUN = Asked("t1", begins_run=True, has_body=True)
-OTHER = Asked("t1", begins_run=False, has_body=True)
+RUN = ServerRequest("t1", begins_run=True, has_body=True)
+OTHER = ServerRequest("t1", begins_run=False, has_body=True)
 DISCONNECT = {"type": "http.disconnect"}
 
 
@@ -236,11 +236,11 @@ def test_failure_tells_nothing_of_the_database() -> None:
 # --- What a body may hold
 
 
-def read(asked: Asked, body: Any) -> Any:
+def read(asked: ServerRequest, body: Any) -> Any:
     return read_body(asked, json.dumps(body).encode(), "ann")
 
 
-USUAL: list[tuple[Asked, Any]] = [
+USUAL: list[tuple[ServerRequest, Any]] = [
     (RUN, {}),
     (RUN, {"assistant_id": "m", "input": {"messages": []}, "context": {"workspace": "website"}, "webhook": None}),
     (RUN, {"input": None, "command": {"resume": "approve"}, "config": {"configurable": {}, "tags": ["a"]}}),
@@ -253,11 +253,11 @@ USUAL: list[tuple[Asked, Any]] = [
 
 
 @rows(*USUAL)
-def test_usual_body_is_let_through(asked: Asked, body: Any) -> None:
+def test_usual_body_is_let_through(asked: ServerRequest, body: Any) -> None:
     assert read(asked, body) == body
 
 
-FOREIGN: list[tuple[Asked, Any, str]] = [
+FOREIGN: list[tuple[ServerRequest, Any, str]] = [
     (RUN, {"webhook": "http://a/"}, "webhook: "),
     (RUN, {"config": {"configurable": {"thread_id": "t2"}}}, "config.configurable: "),
     (RUN, {"config": "x"}, "config: "),
@@ -286,7 +286,7 @@ FOREIGN: list[tuple[Asked, Any, str]] = [
 
 
 @rows(*FOREIGN)
-def test_body_that_could_name_something_else_is_refused(asked: Asked, body: Any, words: str) -> None:
+def test_body_that_could_name_something_else_is_refused(asked: ServerRequest, body: Any, words: str) -> None:
     refused = read(asked, body)
     assert isinstance(refused, Refused), refused
     assert (refused.status, words in refused.detail) == (422, True), refused

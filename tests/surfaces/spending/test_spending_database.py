@@ -43,7 +43,7 @@ def test_all_users_and_folders_of_a_database_have_one_book(
 def test_without_a_server_calls_without_limits_are_made(store: SpendingStore, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(STORE_URL_VARIABLE, NOWHERE)
     assert store.reserve(entry(), NO_LIMIT) == 0
-    assert (store.newest(), store.begun("t1"), store.lost("t1", 3)) == (0, None, (Used(), 3))
+    assert (store.newest(), store.begin_number("t1"), store.lost("t1", 3)) == (0, None, (Used(), 3))
     assert store.trouble() is not None
     assert store.trouble() is None
 

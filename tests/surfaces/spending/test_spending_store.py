@@ -131,14 +131,14 @@ def test_no_text_of_anybody_is_kept(store: SpendingStore, tmp_path: Path) -> Non
 def test_last_turn_of_a_thread_is_marked_too_and_entries_are_asked_for_up_to_it(store: SpendingStore) -> None:
     """So what is lost with an earlier turn is told from what this one has used already."""
     store.begin("demo", first=True)
-    begun = store.begun("demo")
+    begun = store.begin_number("demo")
     assert begun is not None
-    assert store.begun("demo", turn=True) == begun
+    assert store.begin_number("demo", turn=True) == begun
     number = reserved(store, entry("demo"))
     store.begin("demo", first=False)
-    turn = store.begun("demo", turn=True)
+    turn = store.begin_number("demo", turn=True)
     assert turn == number + 1
-    assert store.begun("demo") == begun
+    assert store.begin_number("demo") == begun
     last = reserved(store, entry("demo", tokens=500))
     assert store.lost("demo", begun, turn) == (as_reserved(entry("demo")), turn)
     assert store.lost("demo", turn, turn) == (Used(), turn)

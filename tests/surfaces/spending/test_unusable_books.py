@@ -49,7 +49,7 @@ def test_book_that_cannot_be_used_refuses_calls_under_a_limit_alone(
 ) -> None:
     reason = broken(tmp_path, kind)
     assert store.trouble() is None
-    assert (store.newest(), store.begun("t1")) == (0, None)
+    assert (store.newest(), store.begin_number("t1")) == (0, None)
     store.begin("t1", first=True)
     assert store.lost("t1", 3) == (Used(), 3)
     assert store.reserve(entry(), NO_LIMIT) == 0

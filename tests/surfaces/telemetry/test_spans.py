@@ -72,7 +72,7 @@ def reply_of(model: Mine, wanted: ModelChoice, *, own: bool = False, in_loop: bo
     """What comes of one call."""
     heard: list[str] = []
     with begun() as run, at_work(run):
-        observed = run.model(model, wanted, own=own)
+        observed = run.model(model, wanted, is_users=own)
         if in_loop:
             result: Any = asyncio.run(observed.acomplete(CHAT, heard.append))
         else:

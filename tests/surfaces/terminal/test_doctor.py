@@ -13,7 +13,7 @@ import pytest
 
 from mendgraph.graph.runs.run import run_task
 from mendgraph.graph.terminal import doctor as checks
-from mendgraph.graph.terminal.doctor import Finding, Status, examine, made
+from mendgraph.graph.terminal.doctor import Finding, Status, examine, run_checks
 from mendgraph.nodes.call_model.weights import embedded_weights, weights_path
 from mendgraph.nodes.execute_tools.evidence.runners import LOOKED_FOR
 from mendgraph.nodes.execute_tools.store.run_folder import workspace_folder_path
@@ -228,7 +228,7 @@ def test_check_that_breaks_or_hangs_leaves_the_others() -> None:
         raise SystemExit(3)
 
     fine = Finding(Status.OK, "so")
-    found = made({"late": hanging, "left": leaving, "fine": lambda: fine}, 0.5)
+    found = run_checks({"late": hanging, "left": leaving, "fine": lambda: fine}, 0.5)
     hang.set()
     assert [each.status for each in found] == [Status.PROBLEM, Status.PROBLEM, Status.OK]
     assert found[0].found == "no answer within 0.5 s"

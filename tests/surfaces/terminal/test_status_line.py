@@ -65,7 +65,7 @@ class Shown:
         with asyncio.Runner() as runner, ExitStack() as shown:
 
             async def enter() -> None:
-                shown.enter_context(self.line.shown())
+                shown.enter_context(self.line.visible())
 
             runner.run(enter())
             yield
@@ -173,7 +173,7 @@ def test_line_is_refreshed_while_a_turn_is_at_work_and_goes_when_it_is_cut_off()
     shown = Shown()
 
     async def turn() -> None:
-        with shown.line.shown():
+        with shown.line.visible():
             shown.now_s += 3.0
             while " · 0:03 · " not in "".join(shown.terminal.shown):  # noqa: ASYNC110 - no event says so
                 await asyncio.sleep(0.01)

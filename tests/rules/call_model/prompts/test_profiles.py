@@ -2,6 +2,7 @@ from hypothesis import given, strategies as st
 
 from mendgraph.nodes.call_model.prompts.profiles import find_profile, offered_tools
 from mendgraph.nodes.execute_tools.tools import default_tools
+from mendgraph.nodes.language.chat_messages import requires_value
 from mendgraph.nodes.records import EditForm
 from tests.row_tables import rows
 
@@ -98,7 +99,7 @@ def test_model_is_offered_one_way_to_edit_and_none_where_nothing_may_change(
     offered = offered_tools(SPECS, edit_form, read_only=read_only, response_format=None)
     assert [spec.name for spec in offered] == names
     assert all(spec in SPECS for spec in offered)
-    assert not any(spec.requires_value for spec in offered)
+    assert not any(map(requires_value, offered))
 
 
 def test_terminal_tool_shows_the_schema_of_the_answer() -> None:
@@ -109,7 +110,7 @@ def test_terminal_tool_shows_the_schema_of_the_answer() -> None:
     parameters = told[-1].parameters
     assert parameters["properties"] == {**plain[-1].parameters["properties"], "value": SCHEMA}
     assert parameters["required"] == ["answer", "value"]
-    assert told[-1].requires_value
+    assert requires_value(told[-1])
     hidden = {"edit_blocks", "apply_patch", "multi_edit", "append_file", "run_checks", "delegate"}
     assert [*plain] == [spec for spec in SPECS if spec.name not in hidden]
 

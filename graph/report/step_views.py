@@ -1,0 +1,342 @@
+"""The steps of a run and their calls as the report shows them: maps by the names that `report.html` uses. Pure."""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from mendgraph.graph.report.history import Judged, Step
+from mendgraph.graph.report.texts import Texts, cost_words, seconds_words, time_words
+from mendgraph.nodes.heal.corrective_prompt import HealingAttempt
+from mendgraph.nodes.language.display import count_of, output_words, result_words, target_of
+from mendgraph.nodes.records import (
+    CallError,
+    CallResult,
+    JsonMap,
+    LoopRecord,
+    LoopVerdict,
+    StopCause,
+    ToolCall,
+    ToolErrorCode,
+    Verdict,
+    VerdictKind,
+)
+
+# --- One step
+
+_LOOP_WORDS: Final = {
+    LoopVerdict.OVERRIDE: "The same action came too often: it was refused from here on.",
+    LoopVerdict.PERSISTED: "The refused action was asked for again: the run was ended.",
+    LoopVerdict.BROKEN: "The workspace failed: the run was ended.",
+    LoopVerdict.GAVE_UP: "Too many tries in a row had failed: the run was ended.",
+}
+_TIMES: Final = {"model": "model", "tools": "tools", "person": "waiting for a person", "rest": "everything else"}
+
+
+def step_view(step: Step, at: int, scale: tuple[float, int], texts: Texts, *, working: bool = False) -> JsonMap:
+    """The step at place `at` of the page; `working`: the run is at work. `scale` has the lengths of the two bars.
+
+    Widths are percentages of the bar; `state` is its look: ok, failed, denied, unusable, now.
+    """
+    before, after = step.spending
+    inputs, outputs = step.tokens
+    tries = after.usage.total_calls - before.usage.total_calls
+    calls = [call_view(call, texts) for call in step.calls]
+
+    cost = ""
+    cost_usd = after.cost_usd - before.cost_usd
+    if tries and cost_usd and after.unpriced_calls == before.unpriced_calls:
+        cost = cost_words(cost_usd, 0)
+
+    text = ""
+    reasoning = ""
+    if step.reply:
+        reasoning = step.reply.reasoning
+        if not step.reply.preloaded:
+            text = step.reply.text
+
+    return {
+        "anchor": f"step-{at}",
+        "number": step.number,
+        "title": _title(step, texts, working=working),
+        "state": _state(step, calls),
+        "when": time_words(step.visits[0].began),
+        "duration": seconds_words(step.seconds),
+        "parts": _time_parts(step, scale[0]),
+        "tokens": f"{inputs:,} in, {output_words(outputs, after.reasoning_tokens - before.reasoning_tokens)}",
+        "token_parts": [
+            ("in", _percent(inputs, scale[1]), f"{inputs:,} tokens in"),
+            ("out", _percent(outputs, scale[1]), f"{outputs:,} tokens out"),
+        ],
+        "cost": cost,
+        "notes": _notes(step, tries, texts),
+        "said": texts.shown(text),
+        "reasoning": texts.shown(reasoning),
+        "healing": _healing(step, texts),
+        "calls": calls,
+        "loop": _loop(step, texts),
+    }
+
+
+def _title(step: Step, texts: Texts, *, working: bool) -> str:
+    if step.calls:
+        return _names_of_calls(step, texts)
+
+    if step.reply is None:
+        if step.visits[-1].target:
+            return "no reply"
+        if working:
+            return "the model is at work"
+
+        return "cut off while the model was called"
+
+    if step.of("heal"):
+        return "a reply that could not be used"
+    if step.of("FINISHED"):
+        return "the answer"
+
+    return "a reply"
+
+
+def _names_of_calls(step: Step, texts: Texts) -> str:
+    """The tools of a step's calls, each once with the number of its calls."""
+    counts = Counter(texts.line(call.item.tool, 60) or "a malformed call" for call in step.calls)
+    words = []
+
+    for name, count in counts.items():
+        if count > 1:
+            words.append(f"{name} \N{MULTIPLICATION SIGN}{count}")
+        else:
+            words.append(name)
+
+    return ", ".join(words)
+
+
+def _state(step: Step, calls: Sequence[JsonMap]) -> str:
+    if step.visits[-1].target == "":
+        return "now"
+    if step.of("heal") and not calls:
+        return "unusable"
+    if step.reply is None or any(call["state"] == "failed" for call in calls):
+        return "failed"
+    if any(call["state"] == "denied" for call in calls):
+        return "denied"
+
+    return "ok"
+
+
+def _time_parts(step: Step, longest_s: float) -> list[tuple[str, float, str]]:
+    seconds = dict.fromkeys(_TIMES, 0.0)
+    for visit in step.visits:
+        if visit.node == "call_model":
+            seconds["model"] += visit.seconds
+        elif visit.node == "execute_tools":
+            seconds["tools"] += visit.seconds
+
+        if visit.asked:
+            seconds["person"] += visit.seconds
+
+    seconds["rest"] = max(0.0, step.seconds - sum(seconds.values()))
+    parts = []
+    for name, spent in seconds.items():
+        if spent > 0:
+            parts.append((name, _percent(spent, longest_s), f"{_TIMES[name]}: {seconds_words(spent)}"))
+
+    return parts
+
+
+def _percent(part: float, total: float) -> float:
+    if total <= 0:
+        return 0.0
+
+    return round(100 * part / total, 2)
+
+
+def _notes(step: Step, tries: int, texts: Texts) -> list[str]:
+    notes = []
+    if any(visit.taken_up for visit in step.visits):
+        notes.append("The run was taken up again here.")
+    if step.reply is not None and step.reply.preloaded:
+        notes.append("The machine asked for this itself: files that the request names are read before the model is.")
+    if tries > 1:
+        notes.append(f"{count_of(tries, 'call')} of the model: retries, fallbacks and summaries count as well.")
+
+    guard = step.of("guard")
+    if guard:
+        before = guard.before.get("permissions") or ()
+        new = [permission.allows for permission in guard.after.get("permissions") or () if permission not in before]
+        if new:
+            notes.append(f"A person allowed for the rest of the run: {texts.line(', '.join(new))}.")
+
+    for visit in step.visits:
+        stop = visit.after.get("stop")
+        if isinstance(stop, StopCause):
+            notes.append(f"The run ended here: {texts.line(stop.message, 500)}")
+            break
+
+    return notes
+
+
+def _healing(step: Step, texts: Texts) -> JsonMap | None:
+    """The healing of a malformed reply: its errors, its text, the corrective prompt, and whether it was repaired."""
+    visit = step.of("heal")
+    if visit is None:
+        return None
+
+    errors = []
+    for error in visit.before.get("errors") or ():
+        where = ""
+        if error.line_number:
+            where = f" in line {error.line_number}"
+
+        errors.append(texts.line(f"{error.error_type.name}{where}: {error.details}"))
+
+    prompt = ""
+    attempts: Sequence[HealingAttempt] = visit.after.get("healing_attempts") or ()
+    if len(attempts) > len(visit.before.get("healing_attempts") or ()):
+        prompt = attempts[-1].corrective_prompt
+
+    content = ""
+    reply = visit.before.get("reply")
+    if reply:
+        content = reply.text or "\n".join(f"{call.tool}({call.arguments})" for call in reply.calls)
+
+    return {
+        "errors": errors,
+        "reply": texts.shown(content),
+        "prompt": texts.shown(prompt),
+        "rescued": visit.target == "guard",
+    }
+
+
+def _loop(step: Step, texts: Texts) -> JsonMap | None:
+    visit = step.of("loop_check")
+    if visit is None:
+        return None
+
+    loop: LoopRecord | None = visit.after.get("loop")
+    if loop is None:
+        return None
+
+    overrides = []
+    for override in loop.overrides:
+        action = f"{override.tool} {override.target}".strip()
+        overrides.append(texts.line(f"{action}: asked for {override.repeats} times, and refused"))
+
+    repeated = 0
+    for last in loop.recent[-1:]:
+        for signature in last:
+            count = sum(signature in signatures for signatures in loop.recent)
+            repeated = max(repeated, count)
+
+    says = _LOOP_WORDS.get(loop.verdict, "")
+    if not (says or overrides or loop.failed_tries or repeated > 1):
+        return None
+    return {"says": says, "overrides": overrides, "failed_tries": loop.failed_tries, "repeated": repeated}
+
+
+# --- One call
+
+_VERDICTS: Final[Mapping[VerdictKind, str]] = {
+    VerdictKind.ALLOW: "allowed",
+    VerdictKind.DENY: "denied",
+    VerdictKind.ASK: "a person has to decide",
+}
+
+
+def call_view(call: Judged, texts: Texts) -> JsonMap:
+    """The call: its arguments, its verdict, and its result.
+
+    `state` is its look: ok, failed, denied, unknown; `verdict` and `person` are words, "" without a verdict or person.
+    """
+    item = call.item
+    arguments: Mapping[str, Any]
+    if isinstance(item, ToolCall):
+        arguments = item.arguments
+    else:
+        arguments = {"text": item.raw_arguments}
+
+    return {
+        "tool": texts.line(item.tool, 80) or "a malformed call",
+        "target": texts.line(target_of(arguments), 160),
+        "state": _state_of_call(call),
+        **_verdict_view(call, texts),
+        "why": _why(item, call.verdict, texts),
+        "person": _person_words(call, texts),
+        "arguments": texts.fields(arguments),
+        **_result_view(call.result, texts),
+        "child": _child_view(call, texts),
+    }
+
+
+def _state_of_call(call: Judged) -> str:
+    if call.verdict and call.verdict.kind is VerdictKind.DENY:
+        return "denied"
+    if call.result is None:
+        return "unknown"
+    if call.result.result.ok:
+        return "ok"
+
+    return "failed"
+
+
+def _verdict_view(call: Judged, texts: Texts) -> JsonMap:
+    if call.verdict:
+        return {"verdict": _VERDICTS[call.verdict.kind], "rule": texts.line(call.verdict.rule, 80)}
+    if call.was:
+        return {"verdict": "waits for a person", "rule": ""}
+
+    return {"verdict": "not judged", "rule": ""}
+
+
+def _result_view(result: CallResult | None, texts: Texts) -> JsonMap:
+    if result is None:
+        return {"result": "", "data": [], "diffs": [], "duration": ""}
+
+    diffs = []
+    for change in result.changes:
+        lines, omitted = texts.diff(change.diff)
+        path = texts.line(change.path)
+        diffs.append({"path": path, "kind": change.kind.value, "lines": lines, "left_out": omitted})
+
+    duration = ""
+    if result.attempts:
+        duration = seconds_words(result.ms / 1_000)
+
+    words = texts.line(result_words(result.result), 500)
+    return {"result": words, "data": texts.fields(result.result.data), "diffs": diffs, "duration": duration}
+
+
+def _child_view(call: Judged, texts: Texts) -> list[JsonMap]:
+    """The steps of the child that the call delegated to."""
+    if call.child is None:
+        return []
+
+    return [step_view(step, 0, (0, 0), texts) for step in call.child.steps]
+
+
+def _why(item: ToolCall | CallError, verdict: Verdict | None, texts: Texts) -> str:
+    """The reason of a denial, or the error of a malformed call."""
+    if verdict is not None and verdict.error is not None:
+        return texts.line(verdict.error.message, 1_000)
+    if isinstance(item, CallError):
+        return texts.line(f"{item.error.error_type.name}: {item.error.details}", 1_000)
+    return ""
+
+
+def _person_words(call: Judged, texts: Texts) -> str:
+    if call.was is None:
+        return ""
+    rule = texts.line(str(call.was.get("rule") or "a rule"), 80)
+    if call.verdict is None:
+        return f"{rule} asks for it"
+    if call.verdict.kind is VerdictKind.ALLOW:
+        if isinstance(call.item, ToolCall) and call.was.get("arguments") != call.item.arguments:
+            return f"{rule} asked a person, who edited the arguments and approved"
+
+        return f"{rule} asked a person, who approved"
+
+    error = call.verdict.error
+    if error is not None and error.code is ToolErrorCode.CANCELLED:
+        return f"{rule} asked a person, who stopped the run"
+
+    return f"{rule} asked a person, who did not approve"
