@@ -6,7 +6,6 @@ that recites its replies, and once more on the cassette that came of it. Only wh
 
 import os
 import re
-import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise, zip_longest
@@ -22,7 +21,7 @@ from langgraph.types import StateSnapshot
 from mendgraph.graph.cassettes import cassette_file
 from mendgraph.graph.cassettes.player import around, parting
 from mendgraph.graph.cassettes.servers import LoopbackServer, Reciter, ReplayServer
-from mendgraph.graph.cassettes.tests_folder import change_files, literal, tests_root, write_files
+from mendgraph.graph.cassettes.tests_folder import change_files, literal, pytest_command, tests_root, write_files
 from mendgraph.graph.configuration.context import AgentContext
 from mendgraph.graph.langchain.failures import LESSONS
 from mendgraph.graph.machine.build import build_graph
@@ -135,11 +134,7 @@ def cassette_from_run(
         return problem
 
     paths = tuple(os.path.join(root, path) for path in contents)
-    words = ["pytest", paths[0]]
-    if not configured:  # so that it runs from any folder
-        words[1:1] = ["--rootdir", root]
-
-    command = shlex.join(words)
+    command = pytest_command(paths[0], root, configured=configured)
     end = _end(stored.outcomes[-1])
     count = len(replay.cassette.exchanges)
 

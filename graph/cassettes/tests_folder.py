@@ -1,6 +1,7 @@
 """The folder of tests: pytest's root directory, and the files and values that are written there."""
 
 import os
+import shlex
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
@@ -31,6 +32,14 @@ def tests_root(target: str, workspace: str) -> tuple[str, bool]:
         return workspace, False
 
     return real, False
+
+
+def pytest_command(path: str, root: str, *, configured: bool) -> str:
+    """The command that runs the test at `path` from any folder; `configured`: pytest finds its root by itself."""
+    if configured:
+        return shlex.join(["pytest", path])
+
+    return shlex.join(["pytest", "--rootdir", root, path])
 
 
 def write_files(root: str, contents: Mapping[str, bytes], beside: str, *, force: bool) -> ToolError | None:

@@ -496,18 +496,17 @@ class AgentContext(Record):
         return ModelOptions(**{name: getattr(self, name) for name in ModelOptions.model_fields})
 
     def profile(self, embedded: bool, model: str, *, tools: bool = True, thinks: bool = False) -> Profile:
-        """How a turn talks to its model: as the shipped profile of its family says, but for what is set here.
+        """The profile of a turn: that of the model's family, with the settings of this context.
 
-        A model that has no native `tools` is talked to in text; one that was set up so `thinks` before it answers.
+        Without native `tools` the protocol is text; `thinks`: the chat model is configured to reason.
         """
         family = find_profile(model)
-        if self.protocol == "auto":
+        if not tools:
+            protocol = Protocol.TEXT
+        elif self.protocol == "auto":
             protocol = family.protocol
         else:
             protocol = Protocol(self.protocol)
-
-        if not tools:
-            protocol = Protocol.TEXT
 
         if self.edit_form == "auto":
             form = EditForm.BLOCKS if family.small else EditForm.REPLACE

@@ -348,15 +348,10 @@ def load_configuration(
     trusted = bool(workspace_settings.sha256) and user_files.trusted_hash(workspace) == workspace_settings.sha256
     merged = overlay(base, new)
     values = {name: merged[name] for name in new}
-    problems = []
     if not trusted:
-        for name in needing_trust(values, below, base.keys()):
-            message = f"{name} needs your trust: {REMEDY}"
-            line = workspace_settings.lines[name]
-            problems.append(Problem(workspace_settings.file, message, line, field=name))
-
-    if problems:
-        return tuple(problems)
+        untrusted = needing_trust(values, below, base.keys())
+        if untrusted:
+            return tuple(_untrusted(workspace_settings, name) for name in untrusted)
 
     context = _context({**profile, **merged}, workspace_settings.file or user.file)
     if isinstance(context, Problem):
@@ -368,6 +363,10 @@ def load_configuration(
 
     files = tuple(settings.file for settings in (user, workspace_settings) if settings.file)
     return Configuration(merged, origins, files)
+
+
+def _untrusted(settings: Settings, name: str) -> Problem:
+    return Problem(settings.file, f"{name} needs your trust: {REMEDY}", settings.lines[name], field=name)
 
 
 def load_context(workspace: StrPath = ".", *, workspace_file: bool = True, **settings: Any) -> AgentContext | ToolError:

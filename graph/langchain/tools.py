@@ -121,15 +121,7 @@ def _adapted(foreign: BaseTool, effects: Mapping[str, Effect]) -> Tool:
     name = foreign.name
     metadata = foreign.metadata or {}
 
-    if foreign.return_direct:
-        raise ValueError(
-            f"tools: {name!r} has return_direct=True, and only the model's answer ends a turn here: leave it out. The"
-            " model then answers with the result."
-        )
-
-    if not re.fullmatch(r"[A-Za-z0-9_-]{1,64}", name):
-        raise ValueError(f"tools: {name!r} is no name that models take: use letters, digits, _ and -, at most 64.")
-
+    _check_name_and_end(foreign)
     effect = _effect(name, effects, metadata)
 
     try:
@@ -183,6 +175,18 @@ def _adapted(foreign: BaseTool, effects: Mapping[str, Effect]) -> Tool:
         cacheable=effect is Effect.READ,
         schema=schema,
     )
+
+
+def _check_name_and_end(foreign: BaseTool) -> None:
+    name = foreign.name
+    if foreign.return_direct:
+        raise ValueError(
+            f"tools: {name!r} has return_direct=True, and only the model's answer ends a turn here: leave it out. The"
+            " model then answers with the result."
+        )
+
+    if not re.fullmatch(r"[A-Za-z0-9_-]{1,64}", name):
+        raise ValueError(f"tools: {name!r} is no name that models take: use letters, digits, _ and -, at most 64.")
 
 
 def _with_plain_runtime(foreign: BaseTool) -> BaseTool:

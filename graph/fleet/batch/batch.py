@@ -8,6 +8,7 @@ import shutil
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Final, Literal, TypeAlias, Unpack, cast
 
 from pydantic import ValidationError
@@ -313,7 +314,7 @@ def prepare(
     terms: Terms,
     crew: Crew,
     *,
-    out: str | None = None,
+    out: str | os.PathLike[str] | None = None,
     remove_copies: bool = False,
     standby: bool = False,
     options: SessionOptions | None = None,
@@ -481,22 +482,18 @@ def run_batch(  # noqa: D417, PLR0913 - some arguments are described with others
     if (problem := terms_problem(terms, crew)) is not None:
         raise ValueError(problem)
 
-    folder = None
-    if out is not None:
-        folder = os.fspath(out)
-
-    batch = prepare(tasks, terms, crew, out=folder, remove_copies=remove_copies, standby=standby, options=options)
+    batch = prepare(tasks, terms, crew, out=out, remove_copies=remove_copies, standby=standby, options=options)
     if isinstance(batch, ToolError):
         return batch
     if isinstance(batch, tuple):
         return invalid("\n".join(map(str, batch)))
-
-    def report(result: TaskResult) -> None:
-        if on_result is not None and result.is_final:
-            on_result(result)
-
     with batch.folder:
-        return batch.run(report)
+        return batch.run(partial(_report_final, on_result))
+
+
+def _report_final(on_result: Callable[[TaskResult], None] | None, result: TaskResult) -> None:
+    if on_result is not None and result.is_final:
+        on_result(result)
 
 
 def _executor(crew: Crew, terms: Terms, folder: str, options: SessionOptions | None) -> Executor | ToolError:
