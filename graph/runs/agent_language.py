@@ -17,8 +17,8 @@ from mendgraph.nodes.execute_tools.secrets.redact import Redactor
 from mendgraph.nodes.execute_tools.tools.about_run import final_answer
 from mendgraph.nodes.heal.corrective_prompt import DEFAULT_SELF_HEALING_CONFIG
 from mendgraph.nodes.heal.node import heal
-from mendgraph.nodes.language.chat_messages import estimate_tokens
 from mendgraph.nodes.language.history import settle_exchange
+from mendgraph.nodes.language.token_estimates import estimate_tokens
 from mendgraph.nodes.parse.node import parse
 from mendgraph.nodes.parse.reading import ANSWER_TOOL, Reader
 from mendgraph.nodes.records import (

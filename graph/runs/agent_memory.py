@@ -6,7 +6,8 @@ from langchain_core.messages import AnyMessage
 
 from mendgraph.nodes.call_model.compaction import Budget, Compacted, NeedsSummary, compact
 from mendgraph.nodes.call_model.window import WHOLE, StandIns, shown
-from mendgraph.nodes.language.chat_messages import as_map, estimate_tokens, size_of
+from mendgraph.nodes.language.chat_messages import as_map, size_of
+from mendgraph.nodes.language.token_estimates import estimate_tokens
 from mendgraph.nodes.records import JsonMap
 
 

@@ -16,7 +16,8 @@ from mendgraph.nodes.call_model.call_state import CallModelState, CallSettings
 from mendgraph.nodes.call_model.prompts.profiles import SMALL_STOP, SMALL_TEMPERATURE
 from mendgraph.nodes.call_model.prompts.prompt import Measured, Prompt, ShownMessages
 from mendgraph.nodes.call_model.window import notes_before, with_notes
-from mendgraph.nodes.language.chat_messages import estimate_tokens, from_map, message_of, size_of, text_size
+from mendgraph.nodes.language.chat_messages import from_map, message_of, size_of, text_size
+from mendgraph.nodes.language.token_estimates import estimate_tokens
 from mendgraph.nodes.records import Correction, Profile, Protocol, ToolSpec
 
 if TYPE_CHECKING:

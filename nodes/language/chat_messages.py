@@ -1,7 +1,6 @@
 """Messages and tools as OpenAI's maps, in the protocol of a turn, and their sizes in bytes and estimated tokens."""
 
 import json
-from math import ceil
 from typing import Any, Final
 
 import orjson
@@ -9,11 +8,6 @@ from langchain_core.messages import AIMessage, AnyMessage, HumanMessage, SystemM
 
 from mendgraph.nodes.language.history import EXTRA_FIELDS, TOOL_CALL_EXTRAS, in_openai_form, media_of
 from mendgraph.nodes.records import JsonMap, ToolSpec
-
-BYTES_PER_TOKEN: Final = 3
-"""Rate of text that nobody has counted. English and code have 3 to 4 bytes a token, so this errs on the high side."""
-
-TOKENS_PER_MESSAGE: Final = 4  # what a chat template puts around a message
 
 MEDIA_BYTES: Final = 4_800
 """What an image counts as, about 1,600 tokens. Source: Anthropic's documentation, "Vision": images up to 1.15 MP."""
@@ -198,8 +192,3 @@ def from_map(message: JsonMap) -> AnyMessage:
 
 def _compact(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
-
-
-def estimate_tokens(size: int, messages: int) -> int:
-    """Estimate tokens from the length alone; `size` in UTF-8 bytes (or characters, where the text is ASCII)."""
-    return ceil(size / BYTES_PER_TOKEN) + TOKENS_PER_MESSAGE * messages

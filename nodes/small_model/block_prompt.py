@@ -18,11 +18,8 @@ from langchain_core.messages import AIMessage, AnyMessage
 
 from mendgraph.nodes.language.block_form import BlockRequest
 from mendgraph.nodes.language.chat_messages import (
-    BYTES_PER_TOKEN,
-    TOKENS_PER_MESSAGE,
     as_map,
     describe_tool,
-    estimate_tokens,
     message_of,
     native_tool,
     requires_value,
@@ -31,6 +28,7 @@ from mendgraph.nodes.language.chat_messages import (
 from mendgraph.nodes.language.documents import parse_quietly
 from mendgraph.nodes.language.history import RESULT_MESSAGE_NAME, is_request, is_written_here
 from mendgraph.nodes.language.names import IS_TEST, TEXT_SUFFIXES, named_paths, without_output
+from mendgraph.nodes.language.token_estimates import BYTES_PER_TOKEN, TOKENS_PER_MESSAGE, estimate_tokens
 from mendgraph.nodes.records import Correction, JsonMap, ToolSpec
 from mendgraph.nodes.small_model.blocks import EXAMPLE_EDITS, render_file
 from mendgraph.nodes.small_model.turn_view import TurnView, first_lines, parted, view_turn

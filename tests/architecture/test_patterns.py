@@ -12,8 +12,7 @@ from tests.extent import nightly
 OF_ROWS: Final = "in a row of the table of formats, where it is looked at"
 MADE_OF_THEM: Final = {
     "mendgraph.graph.fleet.serving.request_guard.__init__": "the operator's own, of langgraph.json",
-    "mendgraph.nodes.execute_tools.files.tree_walk._block": "see below",
-    "mendgraph.nodes.execute_tools.files.tree_walk.expression": "see below",
+    "mendgraph.nodes.execute_tools.files.tree_walk._any_of": "see below",
     "mendgraph.nodes.execute_tools.sandboxes.private_folder.__init__": "alternatives of literal names",
     "mendgraph.nodes.execute_tools.secrets.shape_table.pattern": "its patterns are in a variable",
     "mendgraph.nodes.execute_tools.files.tree_walk.segments_of": "see below",

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 
 from mendgraph.nodes.call_model.model import Call
-from mendgraph.nodes.language.chat_messages import estimate_tokens
+from mendgraph.nodes.language.token_estimates import estimate_tokens
 from mendgraph.nodes.records import FinishReason, ModelReply, ProviderFailure, RawCall
 from tests.doubles.call_model import CallModel
 from tests.doubles.replies import Message, Say

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from math import ceil
 from typing import Final
 
-from mendgraph.nodes.language.chat_messages import BYTES_PER_TOKEN, TOKENS_PER_MESSAGE, estimate_tokens
+from mendgraph.nodes.language.token_estimates import BYTES_PER_TOKEN, TOKENS_PER_MESSAGE, estimate_tokens
 from mendgraph.nodes.records import Record
 
 PREAMBLE_TOKENS: Final = 1_000

@@ -95,7 +95,6 @@ class TextFinder:
                     return self.spec(name)
                 if os.path.isfile(file):
                     return None
-
         return None
 
     def spec(self, name: str) -> importlib.machinery.ModuleSpec | None:
@@ -115,7 +114,6 @@ class Checker(doctest.OutputChecker):
         passed = super().check_output(want, got, optionflags)
         with suppress(Exception):  # most outputs are no literals
             return passed or repr(ast.literal_eval(want)) == repr(ast.literal_eval(got))
-
         return passed
 
 
@@ -156,7 +154,6 @@ def same(one: Any, other: Any) -> bool:
         return len(one) == len(other) and all(same(*pair) for pair in zip(one, other))  # noqa: B905 - Python 3.9
     if isinstance(one, dict) and isinstance(other, dict):
         return one.keys() == other.keys() and all(same(one[key], other[key]) for key in one)
-
     return bool(one == other)
 
 
@@ -174,7 +171,6 @@ def raised(error: BaseException, path: str) -> Result:
 
     if isinstance(error, UNDECIDED) or (elsewhere and not is_asked):
         return ("unknown", words(error))
-
     return ("raised", words(error))
 
 
@@ -195,7 +191,6 @@ def packages(root: str, path: str) -> tuple[str, list[str]]:
     while folder.startswith(root + "/") and os.path.isfile(os.path.join(folder, "__init__.py")):
         folder, name = os.path.split(folder)
         parts.insert(0, name)
-
     return folder, parts
 
 
@@ -227,7 +222,6 @@ def load(root: str, path: str, text: str | None) -> types.ModuleType:
     module = importlib.util.module_from_spec(spec)
     sys.modules["checked_module"] = module
     spec.loader.exec_module(module)
-
     return module
 
 
@@ -239,7 +233,6 @@ def run_group(examples: list[dict[str, Any]], module: types.ModuleType, tell: An
             tell("began", "")
             sys.stdout = io.StringIO()
             tell(*value_result(example, names, path))
-
         return
 
     lines: list[doctest.Example] = []
@@ -272,7 +265,6 @@ def value_result(example: dict[str, Any], names: dict[str, Any], path: str) -> R
             return ("passed", "")
         if is_rounded(example, got):
             return ("unknown", shortened(repr(got)))
-
         return ("different", shortened(repr(got)))
     except BaseException as error:  # noqa: BLE001 - the same
         return ("unknown", words(error))
@@ -303,16 +295,13 @@ def child(root: str, module: dict[str, Any], out: int) -> None:
         last = [frame.filename for frame in traceback.extract_tb(error.__traceback__)[-1:]]
         is_own = last == [file] and not isinstance(error, (SystemExit, AttributeError, *UNDECIDED))
         tell("own" if is_own else "foreign", words(error))
-
         return
-
     tell("loaded", "")
     for group in module["groups"]:
         run_group(group, loaded, tell, file)
 
     for number in sorted(trace.executed.get(file, ())):
         tell("line", str(number))
-
     tell("ended", "")
 
 
@@ -326,7 +315,6 @@ def start(root: str, module: dict[str, Any]) -> tuple[int, int]:
             child(root, module, writer)
         finally:
             os._exit(0)
-
     os.close(writer)
     return number, reader
 
@@ -338,11 +326,9 @@ def answer(lines: bytes, count: int, *, ended: bool) -> dict[str, Any]:
     if "loaded" not in states:
         first = messages[0] if messages else ["foreign", ""]
         return {"loaded": False, "own": first[0] == "own", "error": first[1], "results": []}
-
     results = [message for message in messages if message[0] not in ("loaded", "began", "line", "ended")][:count]
     if states[-1] == "began" and not ended and len(results) < count:
         results.append(["endless", ""])
-
     results += [["unknown", ""]] * (count - len(results))
     lines_run = [int(text) for status, text in messages if status == "line"]
     return {"loaded": True, "own": True, "error": "", "results": results, "lines": lines_run}
@@ -374,7 +360,6 @@ def run(request: dict[str, Any]) -> list[dict[str, Any]]:
     unended = {place for place, _ in running.values()}
     for reader, (_, number) in running.items():
         end(number, reader)
-
     return [answer(contents[place], count, ended=place not in unended) for place, count in enumerate(counts)]
 
 
@@ -418,7 +403,6 @@ class Trace:
     def traced(self, frame: Any, event: str, _: Any) -> Any:
         if event == "line":
             self.monitored(frame.f_code, frame.f_lineno)
-
         return self.traced
 
     def monitored(self, code: types.CodeType, line: int) -> Any:
@@ -524,7 +508,6 @@ def run_tests(root: str, request: dict[str, Any]) -> dict[str, Any]:
             changed_tests[name] = lines(trace.by_test.get(name, {}))
         else:
             passing.append(name)
-
     return {
         "name": f"{runner} {file}",
         "error": error,
@@ -555,7 +538,6 @@ def with_pytest(file: str, tests: Tests) -> str:
         return ""
     if code == _NOTHING_COLLECTED:
         return "it has no tests"
-
     return f"pytest could not start (exit code {code})"
 
 

@@ -36,18 +36,24 @@ from mendgraph.nodes.execute_tools.evidence.examples import (
 from mendgraph.nodes.execute_tools.evidence.runners import LOOKED_FOR
 from mendgraph.nodes.execute_tools.evidence.weakened import changed_tests, is_test
 from mendgraph.nodes.execute_tools.files.deadline import monotonic_s
-from mendgraph.nodes.execute_tools.files.text_files import LARGEST_TEXT, text_of
+from mendgraph.nodes.execute_tools.files.text_files import text_of
 from mendgraph.nodes.execute_tools.registry import RequestHints, ToolAnswer, ToolContext, ToolOutput
-from mendgraph.nodes.execute_tools.tools.proof import INSTALLED, MOST_REPLACED, MOST_WALKED, PassedTests, Proof, Run
-from mendgraph.nodes.execute_tools.tools.saving import LoadedText, load_text, text_before
+from mendgraph.nodes.execute_tools.tools.proof import MOST_REPLACED, PassedTests, Proof, Run
+from mendgraph.nodes.execute_tools.tools.related_tests import (
+    MOST_PARSED,
+    find_tests,
+    possible_tests,
+    python_files,
+    read_texts,
+)
+from mendgraph.nodes.execute_tools.tools.saving import text_before
 from mendgraph.nodes.language.display import count_of, listed
-from mendgraph.nodes.language.request import module_of, read_request
+from mendgraph.nodes.language.request import read_request
 from mendgraph.nodes.records import JsonMap, ToolError, ToolErrorCode
 
 MOST_NAMED_FAILURES = 5  # failures that one result names
 LONGEST_OUTPUT = 600  # characters of a failing program's output in a result
 MOST_TESTS = 5  # test files that one call runs
-MOST_PARSED = 200  # Python files whose imports are read, tests first
 MOST_NAMED = 200  # tests of one kind that a result names
 _DEFINED = re.compile(r"\b(?:function|const|let|var|class|def|fn|func|type|struct|enum)\s+(\w+)")
 _CIRCULAR = "partially initialized module"
@@ -152,7 +158,7 @@ class _Report:
 def check(context: ToolContext, paths: Sequence[str]) -> ToolAnswer:
     """Run the checks of these files: see the tool `run_checks`."""
     deadline = monotonic_s() + min(context.timeout_s, context.seconds_left)
-    texts = dict(_texts(context, paths))
+    texts = dict(read_texts(context, paths))
     report = _Report(Proof(context, deadline))
 
     if context.hints is not None:
@@ -189,18 +195,10 @@ def _unfinished_requests(context: ToolContext, hints: RequestHints, texts: Mappi
     users: dict[str, str] = {}
 
     if moved and any(path.endswith(".py") for path in texts):
-        others = _texts(context, islice(_python_files(context), MOST_PARSED))
+        others = read_texts(context, islice(python_files(context), MOST_PARSED))
         users = {path: text for path, text in others if any(name in text for name in moved)}
 
     return hints.unfinished_requests(users | dict(texts))
-
-
-def _texts(context: ToolContext, paths: Iterable[str]) -> Iterator[tuple[str, str]]:
-    """The files among them that are there and are texts, by their real names."""
-    for path in paths:
-        loaded = load_text(context, path)
-        if isinstance(loaded, LoadedText) and len(loaded.file.text) <= LARGEST_TEXT:
-            yield loaded.path, loaded.file.text
 
 
 @dataclass
@@ -374,7 +372,7 @@ class _Checking:
     def run_tests(self, paths: Sequence[str]) -> None:
         """Run the project's tests for the files, or report why there are none."""
         paths = [posixpath.normpath(path) for path in paths]
-        tests_by_path = _test_files(self.context, paths)
+        tests_by_path = find_tests(self.context, paths)
         tests = dict.fromkeys(chain.from_iterable(tests_by_path.values()))
 
         for test in islice(tests, MOST_TESTS):
@@ -394,7 +392,7 @@ class _Checking:
                 continue
 
             if path.endswith(".py") and not tests_by_path[path]:
-                places = f"{', '.join(_possible_tests(path)) or 'tests'}, and what imports it"
+                places = f"{', '.join(possible_tests(path)) or 'tests'}, and what imports it"
                 new = ", and its examples are as new as its code" if self.added_examples.get(path) else ""
                 self.report.not_found[path] = f"No test of {path} was found (looked for {places}){new}."
             elif not path.endswith(tuple(suffixes)):
@@ -563,76 +561,6 @@ def _examples(task: str, path: str, text: str, added: Collection[Example]) -> tu
         documented = tuple(example for example in documented if example not in added)
 
     return merged_examples(task_examples(task, names, module), documented)
-
-
-def _test_files(context: ToolContext, paths: Sequence[str]) -> dict[str, list[str]]:
-    """The project's test files for these files: by their names, or that import them, or what imports them."""
-    tests: dict[str, list[str]] = {}
-    without_test: list[str] = []
-
-    for path in paths:
-        tests[path] = list(filter(context.workspace.exists, _possible_tests(path)))
-        if path.endswith(".py") and not tests[path]:
-            without_test.append(path)
-
-    if not without_test:
-        return tests
-
-    python_files = sorted(_python_files(context), key=is_test, reverse=True)
-    texts = dict(_texts(context, python_files[:MOST_PARSED]))
-
-    for path in without_test:
-        importing = _importing(texts, {module_of(path)})
-        tests[path] = list(filter(is_test, importing))
-        if not tests[path]:
-            indirect = _importing(texts, {module_of(file) for file in importing})
-            tests[path] = list(filter(is_test, indirect))
-
-    return tests
-
-
-def _importing(texts: Mapping[str, str], modules: Collection[str]) -> list[str]:
-    """Those of the files that import one of these modules, by its last name."""
-    importing: list[str] = []
-
-    for path, text in texts.items():
-        if not any(module in text for module in modules):
-            continue
-
-        tree = parse(text)
-        if not isinstance(tree, SyntaxProblem) and not set(modules).isdisjoint(_imported(tree)):
-            importing.append(path)
-
-    return importing
-
-
-def _python_files(context: ToolContext) -> Iterator[str]:
-    """The Python files of the project itself, among the first names of the workspace."""
-    walked = (entry.path for entry in context.workspace.walk() if INSTALLED.isdisjoint(entry.path.split("/")))
-    for path in islice(walked, MOST_WALKED):
-        if path.endswith(".py"):
-            yield path
-
-
-def _imported(tree: ast.Module) -> Iterator[str]:
-    """The parts of all names that stand in imports."""
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Import | ast.ImportFrom):
-            yield from (getattr(node, "module", "") or "").split(".")
-            for alias in node.names:
-                yield from alias.name.split(".")
-
-
-def _possible_tests(path: str) -> Iterable[str]:
-    folder, file = posixpath.split(path)
-    if not file.endswith(".py") or file == "__init__.py":
-        return ()
-    if is_test(path):
-        return (path,)
-
-    inner = folder.removeprefix("src").lstrip("/")
-    places = (folder, posixpath.join(folder, "tests"), "tests", posixpath.join("tests", inner), "test", "")
-    return dict.fromkeys(posixpath.join(place, f"test_{file}") for place in places)
 
 
 def _failure_text(name: str, text: str) -> str:

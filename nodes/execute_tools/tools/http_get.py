@@ -2,7 +2,6 @@
 
 from pydantic import Field
 
-from mendgraph.nodes.execute_tools.network.html_text import readable_text
 from mendgraph.nodes.execute_tools.registry import ToolAnswer, ToolArguments, ToolContext, ToolOutput, tool
 from mendgraph.nodes.records import Effect, ToolError, ToolErrorCode
 
@@ -34,6 +33,8 @@ def http_get(context: ToolContext, arguments: HttpGetArguments) -> ToolAnswer:
 
     text = response.text
     if response.content_type in _HTML_TYPES:
+        from mendgraph.nodes.execute_tools.network.html_text import readable_text
+
         text = readable_text(text)
 
     return ToolOutput.ok(

@@ -13,7 +13,7 @@ from mendgraph.nodes.call_model.paid_call import CallBudget, stopped
 from mendgraph.nodes.call_model.pending_call import PendingCall
 from mendgraph.nodes.call_model.prompts.estimates import Gauge
 from mendgraph.nodes.call_model.turn_prompt import build_prompt
-from mendgraph.nodes.language.chat_messages import estimate_tokens
+from mendgraph.nodes.language.token_estimates import estimate_tokens
 from mendgraph.nodes.records import (
     JsonMap,
     ModelReply,
