@@ -269,23 +269,23 @@ def bounded_node(
             late = f"The step {name} did not end within {NODE_S:g} s: `mendgraph resume` tries it again."
             raise NodeTimeoutError(late) from None
 
-    def here(state: Any) -> Any:
+    def run_sync(state: Any) -> Any:
         with limited() as scope:
             return call_here(NODE_S, partial(node, state), scope)
 
     async def in_loop(state: Any) -> Any:
         if timer_is_free() and is_quick(state):
-            return here(state)
+            return run_sync(state)
         with limited() as scope:
             return await await_call(partial(node, state), NODE_S, scope)
 
-    return SyncAsyncNode(name, here, in_loop)
+    return SyncAsyncNode(name, run_sync, in_loop)
 
 
 def terminal_node(name: str, node: Callable[[Any], Any], nodes: BoundNodes) -> SyncAsyncNode:
     """A terminal and the hooks after it. It may wait for the disk: in an event loop it has a thread of its own."""
 
-    def here(state: Any) -> Any:
+    def run_sync(state: Any) -> Any:
         update = node(state)
         if nodes.hooks:
             return nodes.hooks.run(nodes.hooks.end_turn(state, update, in_loop=False))
@@ -297,7 +297,7 @@ def terminal_node(name: str, node: Callable[[Any], Any], nodes: BoundNodes) -> S
             return await nodes.hooks.end_turn(state, update, in_loop=True)
         return update
 
-    return SyncAsyncNode(name, here, in_loop)
+    return SyncAsyncNode(name, run_sync, in_loop)
 
 
 class Router(RunnableLambda[Any, str]):

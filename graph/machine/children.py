@@ -162,7 +162,7 @@ class Children:
                         raise
 
         failed = [error for error in errors if error is not None]
-        for error in sorted(failed, key=lambda each: isinstance(each, GraphInterrupt)):
+        for error in sorted(failed, key=lambda failure: isinstance(failure, GraphInterrupt)):
             raise error
 
         return ends

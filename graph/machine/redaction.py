@@ -118,7 +118,7 @@ def _clean(value: Any, redactor: Redactor) -> Any:
         return redactor.text(value)
 
     if isinstance(value, ModelReply):
-        fields = {name: _clean(each, redactor) for name, each in value if name != "provider"}
+        fields = {name: _clean(field, redactor) for name, field in value if name != "provider"}
         provider = without_secrets(value.provider, redactor.text, keep_sealed=True)
         return value.model_copy(update={**fields, "provider": provider})
 

@@ -112,8 +112,8 @@ def count_tools(update: Update, specs: Mapping[str, ToolSpec]) -> Counts:
 
 def count_loop_check(open_log: OpenLog, state: AgentState, update: Update) -> Counts:
     """Actions that were overridden in this step, or called again in spite of that."""
-    before = {each.signature: each.repeats for each in (state.get("loop") or LoopRecord()).overrides}
-    repeated = [each for each in update["loop"].overrides if before.get(each.signature) != each.repeats]
+    before = {override.signature: override.repeats for override in (state.get("loop") or LoopRecord()).overrides}
+    repeated = [override for override in update["loop"].overrides if before.get(override.signature) != override.repeats]
     for override in repeated:
         open_log().repeated(state.get("step", 0), override, new=override.signature not in before)
 

@@ -137,10 +137,10 @@ def _ids(messages: Sequence[Any]) -> set[str | None] | None:
 def _named(write: Any, before: Sequence[Any]) -> list[BaseMessage]:
     """The messages of a write, each with an id; those that have none get one made of their place and their content."""
     written = write if isinstance(write, list) else [write]
-    if all(isinstance(each, BaseMessage) and each.id is not None for each in written):
+    if all(isinstance(message, BaseMessage) and message.id is not None for message in written):
         return written
 
-    taken_ids = [each.id for each in before]
+    taken_ids = [message.id for message in before]
     named: list[BaseMessage] = []
     for message in convert_to_messages(written):
         named.append(message if message.id else message.model_copy(update={"id": _new_id(message, taken_ids)}))
@@ -149,10 +149,10 @@ def _named(write: Any, before: Sequence[Any]) -> list[BaseMessage]:
     return named
 
 
-def _new_id(message: BaseMessage, taken: Sequence[str | None]) -> str:
-    content = f"{taken[-1] if taken else ''} {message.model_dump_json()}"
-    numbered = (str(uuid5(_NAMES, f"{number} {content}")) for number in count(len(taken)))
-    return next(number for number in numbered if number not in taken)
+def _new_id(message: BaseMessage, used_ids: Sequence[str | None]) -> str:
+    content = f"{used_ids[-1] if used_ids else ''} {message.model_dump_json()}"
+    numbered = (str(uuid5(_NAMES, f"{number} {content}")) for number in count(len(used_ids)))
+    return next(number for number in numbered if number not in used_ids)
 
 
 # --- Channels
@@ -324,8 +324,8 @@ def _with_records(serde: JsonPlusSerializer) -> JsonPlusSerializer:
 
     clone = copy(serde)
     ours, others = (
-        each._unpack_ext_hook  # noqa: SLF001 - the same
-        for each in (JsonPlusSerializer(allowed_msgpack_modules=_STORED), serde)
+        serializer._unpack_ext_hook  # noqa: SLF001 - the same
+        for serializer in (JsonPlusSerializer(allowed_msgpack_modules=_STORED), serde)
     )
 
     def built(code: int, data: bytes) -> Any:
@@ -399,11 +399,11 @@ def refuse_pruned_histories(saver: BaseCheckpointSaver[Any]) -> BaseCheckpointSa
     return checked
 
 
-def _is_of(found: CheckpointTuple | None, config: RunnableConfig) -> bool:
+def _is_of(checkpoint: CheckpointTuple | None, config: RunnableConfig) -> bool:
     """Whether this is the checkpoint that `config` names."""
     names = ("thread_id", "checkpoint_ns", "checkpoint_id")
     ids = [str(config["configurable"].get(name, "")) for name in names]
-    return found is not None and ids == [str(found.config["configurable"].get(name, "")) for name in names]
+    return checkpoint is not None and ids == [str(checkpoint.config["configurable"].get(name, "")) for name in names]
 
 
 def _without_snapshot(histories: _Histories) -> list[str]:
@@ -411,8 +411,8 @@ def _without_snapshot(histories: _Histories) -> list[str]:
     return [channel for channel, history in histories.items() if "seed" not in history]
 
 
-def _check_complete(config: RunnableConfig, found: CheckpointTuple | None, histories: _Histories) -> None:
-    metadata: Mapping[str, Any] = found.metadata if found is not None else {}
+def _check_complete(config: RunnableConfig, checkpoint: CheckpointTuple | None, histories: _Histories) -> None:
+    metadata: Mapping[str, Any] = checkpoint.metadata if checkpoint is not None else {}
     counters = metadata.get("counters_since_delta_snapshot") or {}
     incomplete = [
         channel

@@ -234,8 +234,8 @@ def read_request(request: str) -> Request:
         verbs = [verb for verb in _DELETE.finditer(sentence) if not _negated(sentence, verb.start())]
         lists += (tuple(_listed(sentence, verb.end(), files)) for verb in verbs)
 
-    deleted = [each for listed in lists for each in listed]
-    if not _PART.search(request) and any(each.name in {"it", "that", "this"} for each in deleted):
+    deleted = [deletion for listed in lists for deletion in listed]
+    if not _PART.search(request) and any(deletion.name in {"it", "that", "this"} for deletion in deleted):
         files = frozenset(_FILE.findall(request))
         lists += ((_Deletion("".join(names), "", "", files),) for names in _UNUSED.findall(request))
 

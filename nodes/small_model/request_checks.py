@@ -260,7 +260,7 @@ def files_to_change(request: str) -> dict[str, bool]:
     the file that something is moved from, and of the one that gets a test.
     """
     sentences = SENTENCES.split(_QUOTED_FILE.sub(r"\1", request))
-    paths_kept = {path for each in sentences if _UNSURE.search(each) for path in named_paths(each)}
+    paths_kept = {path for sentence in sentences if _UNSURE.search(sentence) for path in named_paths(sentence)}
     expected: dict[str, bool] = {}
 
     for sentence in sentences if orders_a_change(request) else ():
