@@ -18,7 +18,11 @@ from mendgraph.nodes.records import OutcomeKind, StopReason
 
 
 def on_page_markdown(markdown: str, **_: Any) -> str:
-    """Put each table where its comment stands; an unknown name ends the build (KeyError)."""
+    """Put each table where its comment stands, and name functions whose files are not part of the site without a link.
+
+    An unknown table ends the build (KeyError).
+    """
+    markdown = re.sub(r"\[(`\w+`)\]\(\.\./(?:graph|nodes)/[\w/]+\.py\)", r"\1", markdown)
     return re.sub(r"<!-- table: (\w+) -->", lambda match: "\n".join(TABLES[match[1]]()), markdown)
 
 

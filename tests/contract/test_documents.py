@@ -129,6 +129,17 @@ def test_public_name_stands_in_the_reference() -> None:
     assert sorted(re.findall(r"^::: mendgraph\.(\w+)$", pages, re.MULTILINE)) == sorted(mendgraph.__all__)
 
 
+def test_function_that_the_architecture_page_links_is_defined_there() -> None:
+    links = re.findall(r"\[`(\w+)`\]\(\.\./([\w/]+\.py)\)", text_of("docs/architecture.md"))
+    assert links
+    lacking = [
+        (name, path)
+        for name, path in links
+        if not re.search(rf"^(?:(?:async )?def|class) {name}\b|^{name}\b.*=", text_of(path), re.MULTILINE)
+    ]
+    assert lacking == []
+
+
 def test_toml_block_is_settings_or_tenants() -> None:
     texts = [block.text for block in documents.all_blocks() if block.language == "toml"]
     settings = [text for text in texts if "users" not in tomllib.loads(text)]

@@ -2,9 +2,6 @@
 
 from tests.specs.tables import ROOT, is_there, named_tests, table_rows
 
-NO_PROMISES = {"docs/index.md"}
-"""Pages that only lead to others."""
-
 
 def test_promise_has_its_page_and_tests_that_exist() -> None:
     promises = [*table_rows(ROOT / "tests/README.md")]
@@ -14,4 +11,4 @@ def test_promise_has_its_page_and_tests_that_exist() -> None:
     assert (untested, unknown) == ([], [])
 
     pages = {"README.md", *(path.relative_to(ROOT).as_posix() for path in (ROOT / "docs").glob("*.md"))}
-    assert {page for _, page, _ in promises} == pages - NO_PROMISES
+    assert {page for _, page, _ in promises} == pages
