@@ -39,7 +39,7 @@ MAKE: Final[dict[str, Callable[[Path], Any]]] = {
 }
 """In the documented order."""
 
-README_STACK: Final = ("FileRulesMiddleware", "LoopGuardMiddleware", "EvidenceMiddleware", "BudgetMiddleware")
+PAGE_STACK: Final = ("FileRulesMiddleware", "LoopGuardMiddleware", "EvidenceMiddleware", "BudgetMiddleware")
 
 
 def some_orders_of_all() -> Iterator[tuple[str, ...]]:
@@ -80,7 +80,7 @@ def script(names: tuple[str, ...]) -> list[Reply]:
 @needs_sandbox
 @pytest.mark.parametrize(
     ("names", "loop"),
-    [(README_STACK, False), (README_STACK[::-1], True), *((names, False) for names in some_orders_of_all())],
+    [(PAGE_STACK, False), (PAGE_STACK[::-1], True), *((names, False) for names in some_orders_of_all())],
 )
 def test_middleware_keeps_its_promise_in_every_order(names: tuple[str, ...], loop: bool, tmp_path: Path) -> None:
     files = {"calc.py": code("a - b"), "test_calc.py": TEST, ".env": f"VALUE={WORD}\n", "notes.txt": f"{KEY}\n"}
@@ -117,11 +117,9 @@ def test_middleware_keeps_its_promise_in_every_order(names: tuple[str, ...], loo
         assert {request["max_completion_tokens"] for request in server.requests} == {MOST_TOKENS}
 
 
-def test_readme_and_the_documents_have_the_same_order() -> None:
-    root = Path(__file__).parents[2]
-    readme = (root / "README.md").read_text(encoding="utf-8")
-    block = re.search(r"middleware=\[\n(.*?)\n    \],", readme, re.DOTALL)
+def test_example_and_list_of_the_page_have_the_same_order() -> None:
+    page = (Path(__file__).parents[2] / "docs/middleware.md").read_text(encoding="utf-8")
+    block = re.search(r"middleware=\[\n(.*?)\n    \],", page, re.DOTALL)
     assert block is not None
-    assert tuple(re.findall(r"(\w+Middleware)\(", block[1])) == README_STACK
-    page = (root / "docs/middleware.md").read_text(encoding="utf-8")
+    assert tuple(re.findall(r"(\w+Middleware)\(", block[1])) == PAGE_STACK
     assert re.findall(r"^\d\. `(\w+Middleware)`", page, re.MULTILINE) == list(MAKE)

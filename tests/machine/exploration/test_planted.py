@@ -36,7 +36,7 @@ PLANTED: dict[str, tuple[str, str]] = {
         "if verdict in LOOP_ENDS and verdict is not LoopVerdict.PERSISTED:",
     ),
     "a malformed reply is an answer": (
-        'return "an answer" if reading is Reading.ANSWER else "only malformed"',
+        'return "only malformed"',
         'return "an answer"',
     ),
     "healing never ends": (

@@ -49,7 +49,7 @@ def test_signal_while_the_model_is_waited_for(root: Path) -> None:
         assert running.end() == 3
     assert (said("Ctrl-C") in running.out, "Too late" in running.out) == (True, False)
     assert without_first_line(running.err).startswith(stopping("Ctrl-C"))
-    assert "How to go on: Go on from there with `mendgraph resume " in running.out
+    assert "How to go on: Continue with `mendgraph resume " in running.out
 
 
 def test_signal_while_a_reply_streams(root: Path) -> None:
