@@ -18,7 +18,7 @@ from langgraph.runtime import Runtime, get_runtime
 
 from mendgraph.graph.configuration.context import AgentContext
 from mendgraph.graph.configuration.narrowing import Admission
-from mendgraph.graph.machine.guard_runtime import is_judged_by_words, judge_calls, with_known_files
+from mendgraph.graph.machine.guard_runtime import judge_calls, needs_no_disk, with_known_files
 from mendgraph.graph.machine.machine_services import MachineModels, MachineTools
 from mendgraph.graph.machine.new_turn import ContextPolicy, start_turn, trace_event
 from mendgraph.graph.machine.reply_reader import (
@@ -272,7 +272,7 @@ class BoundNodes:
 
     def guards_quickly(self, state: AgentState) -> bool:
         """Whether `guard` asks neither the disk nor a person."""
-        return is_judged_by_words(self._turns.services(state["context"]).tools, state)
+        return needs_no_disk(self._turns.services(state["context"]).tools, state)
 
     def execute_tools(self, state: AgentState) -> Update:
         """Run the allowed calls, and charge the time to the turn; once a stop is asked for, no further call begins."""

@@ -163,9 +163,9 @@ def _ends(goto: Any) -> bool:
 
 
 def _own_limit(config: RunnableConfig) -> RunnableConfig:
-    """Without LangChain's default limit of steps, which `batch` and chains hand on as if it were set.
+    """The config without `recursion_limit` where that is LangChain's default, which `batch` and chains pass on.
 
-    The machine has limits of its own, and a bound that follows from them.
+    The machine's own bound follows from its limits, and is larger.
     """
     if config.get("recursion_limit") != DEFAULT_RECURSION_LIMIT:
         return config
@@ -424,6 +424,7 @@ def build_machine(
         name=options["name"],
         overrides=context_overrides(options),
     )
+    # Children get no store and no hooks, and answer without a response format.
     for_children: MachineOptions = {**options, "store": None, "middleware": ()}
     nodes.compile = partial(_compiled, None, for_children, None)
     return _compiled(checkpointer, options, form, nodes), nodes

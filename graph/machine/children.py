@@ -161,6 +161,7 @@ class Children:
                         stop.ask("with the run that it is a part of")
                         raise
 
+        # A failure goes before an interrupt.
         failed = [error for error in errors if error is not None]
         for error in sorted(failed, key=lambda failure: isinstance(failure, GraphInterrupt)):
             raise error
@@ -172,9 +173,8 @@ class Children:
         parent = self._parent
         state = self._parent.state
         configurable = parent.config["configurable"]
-        pad = replace(
-            configurable[_SCRATCHPAD], subgraph_counter=lambda: 0
-        )  # which numbers those that come as they like
+        # LangGraph numbers subgraphs in order of start; the place is in the namespace, so the number is fixed at 0.
+        pad = replace(configurable[_SCRATCHPAD], subgraph_counter=lambda: 0)
         where = {"checkpoint_ns": f"{configurable['checkpoint_ns']}|{state.get('step', 0)}|{place}", _SCRATCHPAD: pad}
         limit = routes.recursion_limit(
             context.max_calls_per_turn, context.provider_retries, len(context.fallback_models)

@@ -159,7 +159,7 @@ def _permitted(
     return judged
 
 
-def is_judged_by_words(turn: TurnTools, state: AgentState) -> bool:
+def needs_no_disk(turn: TurnTools, state: AgentState) -> bool:
     """Whether all calls only read, and name files of the workspace plainly: to allow them no disk has to be asked."""
     root = turn.context.workspace
     rules: tuple[FileGuardrailRule, ...] | None = None
@@ -181,7 +181,10 @@ def is_judged_by_words(turn: TurnTools, state: AgentState) -> bool:
 
 
 class Previewer:
-    """Looks at the calls of one step. The pins of a call that changes nothing now are none: it may not do so later."""
+    """Makes dry runs of the calls of one step.
+
+    A call whose dry run changes nothing gets empty pins: approved, it may change nothing either.
+    """
 
     def __init__(self, turn: TurnTools, state: AgentState) -> None:
         self._turn = turn

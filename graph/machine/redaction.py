@@ -1,10 +1,9 @@
 """Secrets stay out of what is shown and stored: the current redactor, and what a model wrote under a secret's name.
 
-A literal such as `password = "..."` runs as it is written, and is not stored. A state holds such literals as marks, so
-that checkpoints, streams, traces and the history do. What a call really says is kept here, in memory only, until its
-step is settled. Where it is not known, as after a kill, or where the same marks stood for two things, a call that has
-an effect is refused, in words, and the model writes it again. So no mark ever gets into a file, and no call runs as
-another one.
+The model may write `password = "..."`. The call runs with the real text; the state, and with it checkpoints, streams,
+traces and the history, holds a mark instead. `WrittenLiterals` keeps the real text in memory, by the redacted record,
+until the step is settled. If it is lost (after a kill) or ambiguous (two texts with the same redacted form), a call
+with an effect is refused, and the error asks the model to write it again. So no mark gets into a file.
 """
 
 import os
@@ -96,10 +95,9 @@ class WrittenLiterals:
         clean = _clean(value, self._redactor())
         if isinstance(value, ModelReply | ToolCall) and MARK in (key := _key(clean)):
             with self._lock:
-                redactors = self._originals.setdefault(run_id, {})
-                redactors[key] = (
-                    value if redactors.get(key, value) == value else clean
-                )  # marks of two meanings have none
+                originals = self._originals.setdefault(run_id, {})
+                is_ambiguous = originals.get(key, value) != value
+                originals[key] = clean if is_ambiguous else value
                 self._originals.move_to_end(run_id)
 
                 while len(self._originals) > MOST_RUNS:
@@ -266,7 +264,10 @@ class ScrubbingSerializer(JsonPlusSerializer):
             _refuse(name, str(error))
 
     def _scrubbed(self, obj: Any) -> Any:
-        """Of a checkpoint, and nothing that could be anybody's words, the names and versions are left alone."""
+        """The value without secrets. LangGraph's bookkeeping fields of a checkpoint are copied as they are.
+
+        A map is a checkpoint if it has exactly a checkpoint's fields.
+        """
         if type(obj) is not dict or obj.keys() | _SOMETIMES != _BOOKKEEPING | _SOMETIMES | {"channel_values"}:
             return self._without_secrets(obj, _DEEPEST)
         return {

@@ -83,7 +83,7 @@ def count_parse(open_log: OpenLog, state: AgentState, update: Update) -> Counts:
 
 
 def count_heal(open_log: OpenLog, state: AgentState, update: Update) -> Counts:
-    """A reply is read as it is, or asked for again; how the run ends for it is told by the terminal."""
+    """Count a reply that is read as it is, or asked for again. The terminal node logs a run that ends because of it."""
     step = state.get("step", 0)
     corrections = state.get("corrections") or []
 

@@ -179,7 +179,7 @@ CALLING = ("call_model",)
 """What is next where a model call is due: everything before it is settled, so a run can begin there."""
 
 TO_THE_CALL = "begin_turn"
-"""The node in whose name a state is written that is to go to the model: its router sends it there."""
+"""Passed as `as_node` to `update_state`: the router of this node leads to `call_model`."""
 
 RETRIED = frozenset({StopReason.CANCELLED, StopReason.PROVIDER_FAILED, StopReason.STORE_FAILED})
 """Reasons that say nothing of the work: the call that did not happen is made again, as if nothing had been."""
@@ -188,8 +188,8 @@ RETRIED = frozenset({StopReason.CANCELLED, StopReason.PROVIDER_FAILED, StopReaso
 class ResumePlan(StrEnum):
     """What a resumed run does.
 
-    Its request never arrived: send it again. It was cut off: go on. It was stopped before a model call: go back to it.
-    It ended early for another reason: begin a new turn. It has finished: nothing.
+    SEND_AGAIN: its request never arrived. GO_ON: it was cut off in a turn. GO_BACK: it was stopped before a model call;
+    make that call. NEW_TURN: it ended early for another reason. NOTHING: it has finished.
     """
 
     SEND_AGAIN, GO_ON, GO_BACK = "send_again", "go_on", "go_back"

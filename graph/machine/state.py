@@ -318,7 +318,11 @@ def allow_records(saver: BaseCheckpointSaver[Any]) -> None:
 
 
 def _with_records(serde: JsonPlusSerializer) -> JsonPlusSerializer:
-    """One that loads any type warns of each, and has no list for ours: the hook of one that has takes them instead."""
+    """A serializer that also loads our types.
+
+    A strict one gets them in its allow-list. A permissive one would warn of each of them: a copy of it unpacks ours
+    with a strict hook, and everything else as before.
+    """
     if serde._allowed_msgpack_modules is not True or serde._custom_unpack_ext_hook:  # noqa: SLF001 - said nowhere else
         return serde.with_msgpack_allowlist(_STORED)
 

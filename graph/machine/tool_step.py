@@ -56,8 +56,9 @@ def run_tools(
     wrap: Callable[[RunCall], RunCall] | None = None,
     open_children: OpenChildren | None = None,
 ) -> Update:
-    """Run the calls that guard allowed, and charge their time to the turn; nothing begins once `scope` is over.
+    """Run the calls that guard allowed, and charge their time to the turn.
 
+    Once `scope` is closed no call begins but the final answer; once it is over nothing changes any more.
     `task` names this execution of the node, the same when a step that was cut off is run again. `in_loop` runs what is
     async in the event loop of the run, `wrap` adds the hooks of a call, `open_children` what runs those of a step.
     """
@@ -108,7 +109,7 @@ def run_tools(
 
 
 def _with_edits(state: AgentState, results: Sequence[CallResult]) -> list[CallResult]:
-    """The results, which say of calls that a person has edited what was changed."""
+    """The results; that of a call whose arguments a person has edited says which were."""
     edited = list(results)
     for place, verdict in enumerate(state["verdicts"]):  # calls without a verdict are denied
         edited[place] = edited_result(state["items"][place], verdict, edited[place])
@@ -248,7 +249,7 @@ def _network(turn: TurnTools) -> Any:
 
 
 def _hints(request: str, state: AgentState) -> RequestHints | None:
-    """What a small model is told while it has another try; words end no run."""
+    """The checks of the request for a small model. None on its last try: a check of words must not end a run."""
     tries = state["loop"].failed_tries if "loop" in state else 0
     if tries + 1 >= state["context"].max_failed_tries:
         return None

@@ -212,15 +212,17 @@ class TurnModel:
         return None
 
     def spent_before(self, spending: ledger.Spending | None, run_id: str, *, marked: bool) -> ledger.Spending:
-        """The session's counters where a turn begins, with all that earlier turns have lost.
+        """The counters with which the turn begins.
 
-        They lose calls with a process that is killed, and where a thread goes on from an older checkpoint. Turns of
-        threads that the store names are `marked`, so that the turn's own lost calls can be told from those. Names that
-        others give may come twice: what is booked before a thread has any counters is then another one's.
+        Calls that were paid but are in no checkpoint (the process was killed, or the thread goes on from an older
+        checkpoint) are added from the spending book. `marked`: the thread's id is the store's own, so the book knows
+        where thread and turn began. Ids given by others may repeat: earlier entries of a new thread are ignored then.
         """
         book = self.machine.book
         thread = book_thread(self.context, run_id)
-        if spending is None and parent_of(run_id)[0] != run_id:  # whose name nobody else has
+        if (
+            spending is None and parent_of(run_id)[0] != run_id
+        ):  # a child: its id is derived from its parent's, and unique
             spending = ledger.Spending()
 
         if spending is None:

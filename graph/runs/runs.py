@@ -42,7 +42,10 @@ Done = TypeVar("Done")
 
 
 class RunState(StrEnum):
-    """Where a run stands. The first four can go on: at work, waiting for a person, cut off, or forked and not begun."""
+    """Where a run stands: at work, waiting for a person, cut off, forked and not begun, or how its last turn ended.
+
+    `RunRecord.resumable` says whether it can go on.
+    """
 
     WORKING, ASKS, CUT_OFF, FORKED = "working", "asks", "cut off", "forked"
     FINISHED, STOPPED, FAILED = "finished", "stopped", "failed"
@@ -361,7 +364,7 @@ def with_store(workspace: StrPath, use: Callable[[Store], Done | ToolError]) -> 
 
 
 def with_store_alone(workspace: StrPath, who: str, use: Callable[[Store, str], Done | ToolError]) -> Done | ToolError:
-    """The same while no run works in the workspace, which is UNAVAILABLE otherwise; `use` is also given its real path.
+    """`with_store` while no run works in the workspace (UNAVAILABLE otherwise); `use` also gets its real path.
 
     Every change that was cut off is decided before. `who` is what others are told as long as this takes.
     """

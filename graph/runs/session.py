@@ -96,7 +96,7 @@ class Session:
         self.context = context
         self.thread_id = str(thread_id) if thread_id else uuid4().hex
         self._reader = EventReader()
-        self._at_work = False  # nor is it while a person is asked
+        self._at_work = False  # True while a turn runs; False while it waits for a person
         self._beginning = threading.Lock()
         self._turns = 0
         self._last: Event | None = None
@@ -400,9 +400,10 @@ class Session:
 
     @contextmanager
     def _ending_turn(self) -> Iterator[None]:
-        """What fails in the turn is its end; the workspace is left where nothing of it is still to be written.
+        """Turn an expected error of the turn into its `Ended`, and decide about the lock of the workspace.
 
-        It is kept while a person is asked, and until the end of a turn that has one is written down.
+        After `Asked` it is kept and the session is idle; after `Ended` it is kept until the outcome is written. In
+        every other case it is released here.
         """
         over = False
         try:
@@ -450,7 +451,7 @@ class Session:
                 yield event
 
     async def _aopen_turn(self, begin: Begin, *, new: bool) -> TurnStart | Ended:
-        """The same in a thread. It is waited for even where nobody waits for the turn: what it has locked is freed."""
+        """`_open_turn` in a thread. Even a cancelled caller waits for it, so that its locks are released."""
         opening = asyncio.ensure_future(asyncio.to_thread(self._open_turn, begin, new=new))
         try:
             return await asyncio.shield(opening)

@@ -26,12 +26,9 @@ from mendgraph.nodes.call_model.window import (
 from mendgraph.nodes.language.history import is_request
 from mendgraph.nodes.records import JsonMap, Plan, PlanStatus, StopCause, StopReason
 
-TARGET: Final = 0.6  # the share of what the view may have to which it is brought down
+TARGET: Final = 0.6  # a compaction brings the view down to this share of its maximum
 CUT: Final = 0.65
-"""The share of that which a cut beginning leaves.
-
-What remains then holds little that could be cleared the next time.
-"""
+"""Where the beginning is cut off, what stays fills at most this share of the target: the next one is far away."""
 
 KEPT_EXCHANGES: Final = 3  # the last exchanges, which keep their results; fewer where they are too large
 LEAST_CLEARED: Final = 40  # tokens that clearing a result has to save; half of it, where that is more

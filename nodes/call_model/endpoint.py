@@ -279,11 +279,11 @@ def _read_fallback(text: str, base_url: str | None) -> ModelChoice | str:
         return "is none: write `model`, `local`, `provider:model`, or `model @ https://host/v1`."
 
     if not at:
-        is_foreign = name != EMBEDDED_MODEL and provider in {"", "openai"}
-        return ModelChoice(model=name, base_url=base_url if is_foreign else None)
+        is_at_endpoint = name != EMBEDDED_MODEL and provider in {"", "openai"}
+        return ModelChoice(model=name, base_url=base_url if is_at_endpoint else None)
 
     if "@" in urlsplit(url).netloc:
         return f"may hold no user name or password: put the key into {key_variable_of(url)}."
 
-    is_foreign = base_url is not None and same_origin(url, base_url)
-    return ModelChoice(model=name, base_url=url, key_variable="" if is_foreign else key_variable_of(url))
+    is_own_endpoint = base_url is not None and same_origin(url, base_url)
+    return ModelChoice(model=name, base_url=url, key_variable="" if is_own_endpoint else key_variable_of(url))

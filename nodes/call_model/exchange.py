@@ -3,7 +3,7 @@
 `Fitting` finds the request: the reply itself, or a summary where the conversation outgrows the window. `PaidCall` pays
 it. After an endpoint has called a request too long, the next visit shows less.
 
-Nothing is done, and nothing is counted, while the whole conversation fits. Otherwise old results are cleared, then the
+While the whole conversation fits, nothing is shortened. Otherwise old results are cleared, then the
 model summarises the beginning, which is a request that is paid like any other, and where that does not help the
 window slides.
 """
@@ -99,7 +99,10 @@ class Exchange:
         return None
 
     def take(self, call: PaidCall) -> Update:
-        """The update after a request. After an overflow the conversation is made smaller once."""
+        """Turn the call that ended into the update: a reply, a stop, or another visit.
+
+        A first refusal of a too long prompt leads to a visit that shows less; a second one is the stop.
+        """
         pending = call.pending
         stop = call.stop
         overflow = self.pending.overflow

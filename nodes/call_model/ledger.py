@@ -158,7 +158,9 @@ def account_problem(account: str) -> str | None:
 
 
 class RunLimits(Record):
-    """What one run may use. None means no limit of that kind; of one reply then, what the turn and session have left.
+    """What one run may use. None means no limit of that kind.
+
+    Without `max_output_tokens_per_call` a reply may use all output tokens that the turn and the session have left.
 
     Those of a day (UTC) and of an account are of all workspaces together. A day's limits are of all runs, or with
     `account_days` of the account's runs alone. An account's own limits are of all that it has ever used.
@@ -188,7 +190,6 @@ def unknown_price(limits: RunLimits, price: Price | None, model: str = "") -> St
         (StopReason.ACCOUNT_LIMIT, "max_cost_usd_per_account", limits.max_cost_usd_per_account),
     )
     capped_by = next(((reason, name) for reason, name, maximum in capped if maximum is not None), None)
-
     if price is not None or capped_by is None:
         return None
 
@@ -198,7 +199,6 @@ def unknown_price(limits: RunLimits, price: Price | None, model: str = "") -> St
         f"Limit '{name}' cannot be held: no price is known for {label}. Add it to prices.toml in the configuration"
         f" folder, or to the file that {PRICES_VARIABLE} names; or leave {name} empty."
     )
-
     return StopCause(reason=reason, message=message)
 
 
@@ -290,8 +290,8 @@ class Mending(Record):
     """How often replies of this turn had to be mended, and what else was kept within bounds.
 
     `rescued` were read in another form than was asked for, `asked_again` were answered with what was wrong with them,
-    `healed` could be used after that, and of those that were `cut` only what stood before an invented result was kept.
-    `in_format` counts the replies with calls in each other format. `loops` are steps that repeated an action,
+    `healed` could be used after that, and `cut` were kept up to a tool result that the model had invented. `in_format`
+    counts replies by the foreign format in which they wrote their calls. `loops` are steps that repeated an action,
     `overrides` the actions that were refused for it, and `truncated` the results that show a part of what there is.
     """
 
@@ -322,7 +322,7 @@ class Spending(Record):
 
     `cached_tokens` are those of the input that the endpoint had in its cache, `cache_write_tokens` those that it wrote
     into it, and `reasoning_tokens` those of the output that were thought and not said. `cost_usd` is of the calls whose
-    price was known, and `unpriced_calls` is how many had none. `booked` is the last entry of the spending book in here.
+    price was known, `unpriced_calls` counts the others. `booked` is the last spending-book entry in these counts.
     """
 
     usage: budget.APIUsageStats = budget.INITIAL_API_USAGE

@@ -6,12 +6,21 @@ from mendgraph.nodes.records import Record
 
 
 class PendingCall(Record):
-    """A model call between two visits of its node, and the `edge` that leads to the next one.
+    """What the next visit of the node has to know.
 
-    The next try is of the model at this place, which had `attempt` tries. It comes after `wait_s`, because of `reason`;
-    `waited_s` are all waits of the request with that one. `failures` name the models that were given up. `overflow` is
-    what the endpoint said of a prompt longer than its window, and `is_too_long` whether that is still to be shortened.
-    `summaries` counts the requests for one. The defaults are those of a first try.
+    The defaults are those of a first try.
+
+    Attributes:
+        edge: the edge that leads to the next visit.
+        model: index of the model to try next.
+        attempt: tries that it has had.
+        wait_s: seconds to wait before the next try.
+        reason: why it waits.
+        waited_s: seconds of all waits of this request.
+        failures: the models that were given up, in words.
+        summaries: summaries that were requested so far.
+        overflow: the endpoint's refusal of a prompt longer than its window.
+        is_too_long: whether the conversation still has to be shortened for it.
     """
 
     edge: Literal["retry", "next model", "conversation shortened"] = "retry"

@@ -51,10 +51,10 @@ class CallServices:
         return self.ready(choice) or await _unless(self.stop, asyncio.to_thread(self.connect, choice))
 
     def reserve(self, entry: Entry, after: int) -> int | Lost | StopCause:
-        """Enter a reservation into the book; the thread's counters hold its entries up to `after`.
+        """Enter a reservation into the book. `after` is the last entry that the thread's counters include.
 
-        Returns its number, 0 where nothing is booked; the later entries, where there are any, and nothing is entered;
-        or what forbids the call.
+        Returns the number of the new entry, 0 without a book. `Lost`: the book has newer entries of this thread, which
+        a killed process left; nothing is entered. `StopCause`: a limit of the day or the account forbids the call.
         """
         if self.book is None:
             return 0

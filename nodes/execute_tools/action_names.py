@@ -6,12 +6,13 @@ from mendgraph.nodes.records import Effect
 
 FILE_NAMES: Final = ("file_name", "filename", "path", "target", "directory")
 """Arguments of file actions that are paths."""
+
+# Spec 4's names of actions, by what they do. `http_post` goes out and counts as a write.
 LISTING: Final = frozenset({"list_files", "list_directory", "glob_files", "search_files"})
 READING: Final = LISTING | {"read_file", "search_in_file", "file_info"}
 TEXT_WRITING: Final = frozenset({"write_file", "append_file"})
 WRITING: Final = TEXT_WRITING | {"edit_file", "multi_edit", "delete_file", "move_file", "create_file"}
 GOING_OUT: Final = frozenset({"http_get", "http_post", "fetch_url"})
-"""Names of actions that say what they do. Source: spec 4."""
 
 
 def effect_by_name(action: str) -> Effect:

@@ -1,4 +1,7 @@
-"""Runs one call of a tool: `Engine.run_sync` and `run_async` show its phases in order. Source: spec 5.
+"""Runs one call of a tool. Source: spec 5.
+
+`_permit` resolves the tool, parses the arguments, asks the cache and the input guards; `_invoke` makes the attempts;
+`_accept` normalises, guards, redacts, clips and caches the output; `_finish` adds id and time. As trace phases:
 
 tool.resolve -> args.parse -> cache -> guard.input -> tool.invoke -> normalise -> guard.output -> redact -> clip
 -> cache.store
@@ -6,11 +9,11 @@ tool.resolve -> args.parse -> cache -> guard.input -> tool.invoke -> normalise -
 Each phase emits its trace events: `tool.resolve.{start,ok,fail}`, `args.parse.{start,ok,fail}`,
 `cache.{hit,miss,store}`, `guard.{input,output}.{start,ok,block}` and
 `tool.invoke.{start,ok,fail,retryable,user_error,timeout}`. A phase returns `(value, None)`, or `(None, run)`
-where it ends the call.
+with the outcome of the call where it ends the call.
 
-Permission stands in `CallPolicy.permit` alone. In a run the guard node calls it before a person is asked; the engine
-calls it for whoever uses it without that node, such as `Environment` and the middleware. `context_in_scope` enforces
-the declared effect: a tool that only reads gets a workspace that refuses to write.
+The engine asks `CallPolicy.permit` for every call. Guard asks it as well, earlier, for a call that a person would have
+to approve, so that nobody is asked about a call that would be refused anyway. `context_in_scope` enforces the declared
+effect: a tool that only reads gets a workspace that refuses to write.
 """
 
 import asyncio

@@ -100,8 +100,9 @@ class Environment:
     Files: with a `base_dir`, path arguments of file actions become real paths inside it, of these extensions (none
     given: of any); without one they become absolute, and nothing restricts where they lead. Network: actions that go
     out are refused unless `allow_net`, and then limited to `allowed_domains` (none given: to any). The attributes may
-    be changed; the next action heeds them. Subclasses may override the methods with a leading underscore, which are
-    spec 4's. Source: spec 4.
+    be changed; the next action heeds them. Subclasses may override spec 4's hooks: `_prepare_args`,
+    `_run_with_retries`, `_run_with_timeout`, `_safe_path`, `_check_extension`, `_check_domain`, `_log` and `_redact`.
+    Source: spec 4.
 
     An action that opens the path by itself opens a name, which another program may swap meanwhile; the tools of this
     package use the workspace's handles instead.

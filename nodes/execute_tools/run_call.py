@@ -103,7 +103,7 @@ def run_call(place: int, call: ToolCall, verdict: Verdict, using: StepResources,
     execution = using.execution
     workspace = context.workspace
     if verdict.pins is not None:  # a person has approved this version of the files, and no other one
-        earlier = context.changes[len(using.context.changes) :]
+        earlier = context.changes[len(using.context.changes) :]  # those of this step
         changed = {change.path: change.sha256_after for change in earlier}
         workspace = ApprovedWorkspace.of(workspace, verdict.pins, changed)
 
@@ -137,10 +137,11 @@ def run_call(place: int, call: ToolCall, verdict: Verdict, using: StepResources,
 def _begin_record(
     place: int, call: ToolCall, using: StepResources, workspace: Workspace
 ) -> _CallRecord | ToolRun | None:
-    """Record that the call begins; or the run that ends it: its outcome of before, or why it must not begin.
+    """Record that the call begins.
 
-    None where nothing is recorded of it. A call without an effect runs also where the journal fails; one with an effect
-    does not. A busy workspace may be free later.
+    Returns a record: run the call. A `ToolRun`: do not run it, as it ended before a kill, or its effect cannot be
+    recorded. None: it needs no record, run it. A journal that fails stops only calls with an effect; the error ends the
+    run, unless another run holds the workspace, which may leave it.
     """
     tool = using.registry.get(call.tool)
     journal = using.journal

@@ -94,7 +94,7 @@ def run_step(
             if are_children:
                 results.update(_run_children(batch, using, done))
             else:
-                # Of several edits only all together can be judged.
+                # The evidence judges the last call of a tool: the edits before may leave the code broken in between.
                 last = all(other.tool != call.tool for later, other in waiting if later > place)
                 judged = using.context.evidence_required and last
                 results.update(_run_batch(batch, verdicts, using, done, evidence_required=judged))
@@ -147,7 +147,11 @@ def _refusal(call: ToolCall, failures: int, scope: CancellationScope | None, *, 
 
 
 def _prevents_answer(result: CallResult, changes: Sequence[FileChange]) -> bool:
-    """Whether the result is a failure. That of a file that is repeated unchanged is none, beside a change."""
+    """Whether the result forbids an answer in the same reply.
+
+    A failure does, and an edit that only showed the file (`changed` is false). UNCHANGED does not if the turn changed
+    something else.
+    """
     error = result.result.error
     if error is None:
         return result.result.data.get("changed") is False
@@ -161,7 +165,7 @@ def _not_run(call: ToolCall, code: ToolErrorCode, message: str) -> CallResult:
 def _next_batch(waiting: Sequence[tuple[int, ToolCall]], using: StepResources) -> tuple[dict[int, ToolCall], bool]:
     """The next calls that run side by side, one at least; and whether they are runs of their own.
 
-    A call that the batch holds already waits: its result may be known by then.
+    An identical call does not join the batch: it runs afterwards, where the cache may answer it.
     """
     batch: dict[int, ToolCall] = {}
     are_children = _is_child(waiting[0][1], using)

@@ -54,9 +54,9 @@ class ShownPreview(TypedDict):
 class AskedCall(TypedDict):
     """One call that waits. `path` is where it really leads, seen from the workspace; "" where it names none.
 
-    `why` says what its file is where each change of it is asked for, and which text wants it, if not the request.
-    `choices` say what "approve_prefix", "approve_for_run" and "approve_always" would allow beside this call; one that
-    is not there is no more than "approve". An answer that repeats the `digest` is taken only for what was shown here.
+    `why` says what kind of file it is if each change of such a file is asked for, "" otherwise. `choices` say what
+    "approve_prefix", "approve_for_run" and "approve_always" would allow beside this call; an answer without an entry
+    there counts as "approve". An answer that repeats the `digest` is taken only for what was shown here.
     """
 
     index: int

@@ -494,7 +494,7 @@ class NameCheck:
 
 
 class ChangeCheck(NameCheck):
-    """The same, for changes alone."""
+    """A `NameCheck` that is asked for changes only, never for reading."""
 
 
 _NAME_CHECKS: Final = (*(rule.check for rule in DEFAULT_GUARDRAIL_RULES), is_own_settings)

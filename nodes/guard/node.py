@@ -12,7 +12,7 @@ from mendgraph.nodes.records import LoopRecord, ToolSpec, Verdict, VerdictKind
 
 
 class GuardState(TypedDict, total=False):
-    """What guard reads: the `permissions` that a person gave in this thread, `known_files` that it was read with."""
+    """What guard reads: calls and a person's `permissions`; `judge` reads `loop` and the hashes of `known_files`."""
 
     items: list[Item]
     loop: LoopRecord
@@ -26,7 +26,7 @@ def judge_step(
     specs: Mapping[str, ToolSpec],
     ports: Callable[[Callable[[approvals.ApprovalRequest], object]], approvals.ApprovalPorts],
 ) -> approvals.GuardUpdate:
-    """Judge every call of the reply, and ask one question for all that need a person; `ports` takes the way to ask."""
+    """Judge every call, and ask one question for all that need a person; `ports` makes an approval's ports of `ask`."""
     items = state.get("items", [])
     update = approvals.GuardUpdate()
     settled = approvals.Settled(items, judge(items))

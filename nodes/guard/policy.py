@@ -1,8 +1,8 @@
 """May this call run? One pure judgement for each call, in a fixed order, closed where anything is missing.
 
 The order: the tool must be known, and one that the run's role may use; the loop override; every named path must lie in
-the workspace; the file rules, for reading and writing alike; then the mode. What a path turns out to be on the disk is
-judged again by the Environment, through `judge_path`.
+the workspace; the file rules, for reading and writing alike; deletions, with `strict`; then the mode. The `Workspace`
+judges each path again, by the name that it has on the disk, through `judge_path`.
 """
 
 import json

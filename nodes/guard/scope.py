@@ -155,7 +155,7 @@ class Scope:
 
     @classmethod
     def of(cls, request: str, writable: Iterable[str], *, strict: bool, root: str = "") -> Self:
-        """The scope of a run in the workspace `root` by what a person typed, and by its `writable_paths`.
+        """What a run may change beside ordinary files: what the request or `writable_paths` names.
 
         A folder is named by a "/" at its end, and a protected one without it as well. A file in a protected one permits
         no other file in it; the folder itself is then writable, for programs.
@@ -170,7 +170,7 @@ class Scope:
                 folders = [str(folder) for folder in PurePath(name).parents if PROTECTED.reason_for(folder)]
                 names.update((name, f"{name}/", *folders))
 
-        strict = strict and not writable  # which are a narrower scope
+        strict = strict and not writable  # writable_paths restrict more, so `strict` has no effect beside them
 
         if strict:
             names |= words
@@ -259,10 +259,11 @@ def is_guarded(path: str, scope: Scope) -> bool:
 
 
 def unnamed(request: str, paths: Iterable[str]) -> list[str]:
-    """Those elsewhere than the files that the request names; none where it names none of them.
+    """The changed paths that have nothing to do with the files that the request names.
 
-    What it names is not what it wants changed where nothing of that was: a failing test, a document. Not elsewhere are
-    the file of a named test, what is below the same top folder, tests and documents: commits have them together.
+    Empty if it names no changed file: it may have named only a failing test or a document. A path has to do with a
+    named one if it is below the same top folder or has the same subject (cart.py, test_cart.py). Tests and documents
+    are never among them.
     """
     changed = [*paths]
     scope = Scope(frozenset(map(_plain, _words(request))))

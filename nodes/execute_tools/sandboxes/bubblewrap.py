@@ -259,7 +259,8 @@ class Bubblewrap:
 
         reader, writer = os.pipe()
         os.set_blocking(reader, False)
-        # Datagrams have no end of file: bubblewrap would start the program at one, when the agent is killed.
+        # bubblewrap starts the program as soon as this handle is readable, also at end of file. A pipe would reach that
+        # when the agent is killed; a datagram socket never does.
         go, blocked = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)
 
         with closing(reader), go:

@@ -181,7 +181,7 @@ def _readable_rules(view: View) -> Iterator[tuple[str, int]]:
 
 
 def _rules_around(path: str, hidden: set[str]) -> Iterator[tuple[str, int]]:
-    """The rules for all that is below `path` but what is hidden, whose names can be seen."""
+    """Rules that grant reading below `path`, except what is hidden. Names of hidden files stay visible."""
     hidden_below = {name for name in hidden if name.startswith(f"{path}/")}
     if not hidden_below:
         yield path, _LOOK

@@ -3,9 +3,10 @@
 It is started as `python -I -S launcher.py CONTROL STATUS -- PROGRAM ARGUMENT...` with two handles, and uses only the
 standard library. From CONTROL it reads a line with the length of the configuration, then the configuration in the
 format of `marshal`: `cwd`, the seccomp `filter`, and `landlock`, which is None or has `fs`, `net`, `scoped`, the `size`
-of these three, and `rules`, pairs of a path and the rights below it. It reports `{"child-pid": N}` on STATUS and waits;
-the next byte starts the program. After its end all its descendants are killed and `{"exit-code": N}` is reported; when
-CONTROL is closed, all are killed at once. It imports little, as each module costs some milliseconds.
+in bytes of the kernel's structure of these three, and `rules`, pairs of a path and the rights below it. It reports
+`{"child-pid": N}` on STATUS and waits; the next byte on CONTROL starts the program. After its end all its descendants
+are killed and `{"exit-code": N}` is reported; when CONTROL is closed, all are killed at once. It imports little, as
+each module costs some milliseconds.
 
 Orphaned descendants of the program become children of this process, which the program cannot signal. Source: prctl(2),
 landlock(7), seccomp(2), capabilities(7); the numbers are the same for x86-64 and aarch64.
