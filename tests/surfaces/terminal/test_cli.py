@@ -37,7 +37,7 @@ def code_of(folder: Path) -> str:
 @pytest.mark.parametrize("words", [["Fix it"], ["run", "Fix it"], ["--seed", "1", "Fix it", "--temperature", "0.5"]])
 def test_task_is_done(command: Command, folder: Path, words: list[str]) -> None:
     code, out, err = command("--protocol", "text", *words, says=SAYS)
-    assert (code, code_of(folder)) == (0, FIXED), texts
+    assert (code, code_of(folder)) == (0, FIXED)
     assert re.fullmatch(r"mendgraph: run [0-9a-f]{8}\n", err)
     end = "FINISHED (answered): Changed calc.py; not checked: no test of calc.py was found ("
     assert f"-    return a - b\n+    return a + b\n{end}" in out
@@ -80,7 +80,7 @@ def test_person_at_a_terminal_is_asked_on_standard_error_and_nobody_elsewhere(co
     code, out, _ = command("--mode", "ask", *MENDING, says=SAYS, typed=io.StringIO("y\n"))
     assert (code, code_of(folder), "nobody can be asked" in out) == (0, BUG, True)
     code, out, err = command("--mode", "ask", *MENDING, says=SAYS, typed=Typed("y\n"))
-    assert (code, code_of(folder)) == (0, FIXED), texts
+    assert (code, code_of(folder)) == (0, FIXED)
     assert "Allow edit_file calc.py? " in err
     assert "Allow" not in out
 
