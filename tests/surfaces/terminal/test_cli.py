@@ -203,6 +203,7 @@ def test_command_that_a_stop_advises_works(
 ) -> None:
     (folder / "user.toml").write_text("usd_per_million_input = 1.0\nusd_per_million_output = 1.0\n")
     monkeypatch.setenv("MENDGRAPH_CONFIG", str(folder / "user.toml"))
+    monkeypatch.setenv("MENDGRAPH_DATA_DIR", str(folder.parent / "data"))  # where the day has no other run
     code, out, _ = command("--max-calls", "1", *MENDING, says=SAYS)
     assert (code, bool(re.search(r"How to go on: .*`mendgraph resume \w{8} --max-calls N`", out))) == (3, True)
     words = [VALUES.get(word, word) for word in advice.replace("max-calls N", "max-calls 20").split()[1:]]
