@@ -61,9 +61,9 @@ def setting_row(name: str) -> Sequence[str]:
 def commands() -> Iterator[str]:
     """The help text of each command."""
     for words in command_names(get_command(app)):
-        shown = CliRunner().invoke(app, [*words, "--help"], prog_name="mendgraph").output
+        help_text = CliRunner().invoke(app, [*words, "--help"], prog_name="mendgraph").output
         yield f"## mendgraph {' '.join(words)}".rstrip()
-        yield f"\n```text\n{shown.strip()}\n```\n"
+        yield f"\n```text\n{help_text.strip()}\n```\n"
 
 
 def command_names(command: Any, above: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:

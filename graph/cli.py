@@ -312,25 +312,25 @@ def _start(chosen: opt.Options, work: "Callable[[Setup], int]", *, attended: boo
 
 
 def _take_up(chosen: opt.Options, run: str, work: "Callable[[Setup], int]", *, even_finished: bool = True) -> int:
-    """Work on a run that is known, with its own context; options that are given take the place of what is in it."""
+    """Work on a stored run with its own context; options of this command replace what the context holds."""
     from mendgraph.graph.fleet.unattended import taken_up as unattended
     from mendgraph.graph.runs.runs import RunState, get_run
 
     place = unattended(str(chosen.root))  # its work is not over before it is committed
-    known = unwrap(get_run(run or (place.run if place else ""), str(chosen.root)))
+    stored_run = unwrap(get_run(run or (place.run if place else ""), str(chosen.root)))
 
-    if known.standing is RunState.FINISHED and not even_finished and place is None:
-        talk = chat_command(known.run_id, str(chosen.root))
-        message = f"run {short_id(known.run_id)} has finished; ask it more with: {talk}"
+    if stored_run.standing is RunState.FINISHED and not even_finished and place is None:
+        talk = chat_command(stored_run.run_id, str(chosen.root))
+        message = f"run {short_id(stored_run.run_id)} has finished; ask it more with: {talk}"
         sys.stderr.write(f"mendgraph: {one_line(message, 1_000)}\n")
 
         return ExitCode.FINISHED
 
     taken_up = replace(
         chosen,
-        settings={**opt.merged(known.context.model_dump(), chosen.settings), "workspace": str(chosen.root)},
-        durability=chosen.durability if "--durability" in chosen.given else known.durability,
-        run_id=known.run_id,
+        settings={**opt.merged(stored_run.context.model_dump(), chosen.settings), "workspace": str(chosen.root)},
+        durability=chosen.durability if "--durability" in chosen.given else stored_run.durability,
+        run_id=stored_run.run_id,
     )
 
     return _start(taken_up, work, attended=True)

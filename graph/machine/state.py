@@ -77,26 +77,26 @@ def fold_messages(messages: list[Any], writes: Sequence[Any]) -> list[Any]:
     Messages that came without an id (as texts, pairs or maps) get one that is the same at every reading.
     """
     value: Any = messages
-    known = _ids(messages)
-    if known is None:
+    known_ids = _ids(messages)
+    if known_ids is None:
         value = _named(messages, ())
 
     for write in writes:
         named = _named(write, value)
         ids = [message.id for message in named]
-        known = _ids(value) if known is None else known
+        known_ids = _ids(value) if known_ids is None else known_ids
 
         if (
-            known is None
-            or not known.isdisjoint(ids)
+            known_ids is None
+            or not known_ids.isdisjoint(ids)
             or len({*ids}) < len(ids)
             or any(isinstance(message, RemoveMessage | BaseMessageChunk) for message in named)
         ):
             value = add_messages(value, named)  # type: ignore[arg-type]
-            known = None
+            known_ids = None
         else:  # what takes nobody's place comes after all that is there
             value = [*value, *named]
-            known.update(ids)
+            known_ids.update(ids)
 
     return list(value)
 

@@ -208,8 +208,8 @@ class TurnTools:
     @cached_property
     def _first_rules(self) -> tuple[FileGuardrailRule, ...]:
         workspace = self.context.workspace
-        own = own_rules(workspace, records_folders(), user_places())
-        return (*self.machine.rules, *own, *executed_rules(workspace, self.machine.executed_files))
+        settings_rules = own_rules(workspace, records_folders(), user_places())
+        return (*self.machine.rules, *settings_rules, *executed_rules(workspace, self.machine.executed_files))
 
     @cached_property
     def _context_rules(self) -> tuple[FileGuardrailRule, ...]:

@@ -83,11 +83,11 @@ class RunResult:
         """Kind, reason, message, answer and run in one line that holds nothing but printable characters."""
         outcome = self.outcome
         if outcome.answer in outcome.message:
-            said = outcome.message
+            text = outcome.message
         else:
-            said = f"{outcome.message} {outcome.answer}"
+            text = f"{outcome.message} {outcome.answer}"
 
-        message = shown(" ".join(said.split()), _LONGEST_MESSAGE)
+        message = shown(" ".join(text.split()), _LONGEST_MESSAGE)
 
         if self.ok or self.changed_files:
             unchanged = ""

@@ -151,17 +151,17 @@ def definition_text(text: str, name: str) -> str:
     if not units:
         return ""
 
-    used: set[str] = set()
+    used_names: set[str] = set()
     lines: list[str] = []
 
     for unit in units:
         lines += code.lines[code.head(unit) - 1 : code.tail(unit)]
         for statement in unit.nodes:
-            used.update(node.id for node in ast.walk(statement) if isinstance(node, ast.Name))
+            used_names.update(node.id for node in ast.walk(statement) if isinstance(node, ast.Name))
 
     imports: list[str] = []
     for node, alias in imports_of(code):
-        if (alias.asname or alias.name.partition(".")[0]) in used:
+        if (alias.asname or alias.name.partition(".")[0]) in used_names:
             imports.append(reduced_import(node, [alias]))
 
     return "\n".join([*imports, "", ""]) + "".join(lines)

@@ -120,7 +120,7 @@ def _unbound(text: str) -> dict[str, bool]:
 
     owners: set[str] = set()
     bound = set(_BUILTINS)
-    used: set[str] = set()
+    used_names: set[str] = set()
 
     for node in ast.walk(tree):
         for field in ("name", "asname", "arg", "rest"):
@@ -132,11 +132,11 @@ def _unbound(text: str) -> dict[str, bool]:
             owners.add(node.value.id)
 
         if isinstance(node, ast.Name):
-            used.add(node.id)
+            used_names.add(node.id)
             if not isinstance(node.ctx, ast.Load):
                 bound.add(node.id)
 
     if "*" in bound:
         return {}
 
-    return {name: name in owners for name in used - bound}
+    return {name: name in owners for name in used_names - bound}

@@ -120,15 +120,15 @@ def unused_parameters(old: Unit, new: Unit) -> list[str]:
     if not (isinstance(before, Function) and isinstance(after, Function)) or is_stub(after):
         return []
 
-    used: set[str] = set()
+    used_names: set[str] = set()
     for statement in after.body:
-        used.update(node.id for node in ast.walk(statement) if isinstance(node, ast.Name))
+        used_names.update(node.id for node in ast.walk(statement) if isinstance(node, ast.Name))
 
     is_fixture = any("fixture" in ast.dump(decorator) for decorator in after.decorator_list)
-    if "locals" in used or after.name.startswith("test") or is_fixture:
+    if "locals" in used_names or after.name.startswith("test") or is_fixture:
         return []
 
-    return sorted(_parameters(after) - _parameters(before) - used)
+    return sorted(_parameters(after) - _parameters(before) - used_names)
 
 
 def _parameters(function: ast.FunctionDef | ast.AsyncFunctionDef) -> set[str]:

@@ -329,8 +329,10 @@ class _Restoring:
         if failure is not None:
             return failure
 
-        left = {file.path for file in plan.left}
-        reverted = [change.token for change in changes if left.isdisjoint(effect.path for effect in change.effects)]
+        left_paths = {file.path for file in plan.left}
+        reverted = [
+            change.token for change in changes if left_paths.isdisjoint(effect.path for effect in change.effects)
+        ]
         self._journal.revert(reverted)
         restored = [RestoredFile(step.path, step.kind) for step in chain.from_iterable(plan.phases)]
 
