@@ -39,7 +39,7 @@ HINTS = "mendgraph.nodes.small_model.request_checks"
 WITHOUT: dict[str, tuple[tuple[str, Any], ...]] = {
     "rescue": (("mendgraph.nodes.parse.written_calls.recognise", lambda *_: []),),
     "claims": ((f"{ANSWERS}._problem", lambda *_: ""),),
-    "sampling": ((f"{PROMPT}.RETRY_TEMPERATURE", 0.0),),
+    "sampling": (("mendgraph.nodes.small_model.block_form.RETRY_TEMPERATURE", 0.0),),
     "anew": ((f"{PROMPT}._asked_anew", lambda *_: None),),
     "last_line": ((f"{PROMPT}._how_to_answer", lambda *_: ""),),
     "shown_edits": ((f"{PROMPT}.EXAMPLES", ()),),

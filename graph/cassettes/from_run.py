@@ -461,9 +461,14 @@ def _play(stored: StoredRun, files: Files, context: Callable[[str], AgentContext
             return _unrepeated(difference)
         after: dict[str, bytes] = {}
         for entry in workspace.walk():
+            if entry.kind != "file":
+                continue
+
             content = workspace.read_file(entry.path)
-            if entry.kind == "file" and isinstance(content, FileContent) and len(after) < 2 * MOST_FILES:
+            if isinstance(content, FileContent):
                 after[content.path] = content.data
+            if len(after) == 2 * MOST_FILES:
+                break
 
         return after
 

@@ -181,9 +181,10 @@ def mendgraph_cassette(
         if not os.environ.get(_DATA_FOLDER):
             patch.setenv(_DATA_FOLDER, str(tmp_path_factory.mktemp("mendgraph")))
 
-        for name in _PROVIDERS:
-            if not cassette.recording and not os.environ.get(f"{name}_API_KEY"):
-                patch.setenv(f"{name}_API_KEY", _PLACEHOLDER)
+        if not cassette.recording:
+            for name in _PROVIDERS:
+                if not os.environ.get(f"{name}_API_KEY"):
+                    patch.setenv(f"{name}_API_KEY", _PLACEHOLDER)
 
         try:
             yield cassette

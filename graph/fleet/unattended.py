@@ -38,7 +38,7 @@ class Unattended(NamedTuple):
 
     root: str
     copy: workspace_copies.Copy
-    wanted: workspace_copies.BranchRequest
+    request: workspace_copies.BranchRequest
 
     @property
     def run(self) -> str:
@@ -51,7 +51,7 @@ class Unattended(NamedTuple):
 
     def first_words(self) -> Sequence[str]:
         """Where it works, what is not there, and how to go on if it is cut off."""
-        where = f"It works on the branch {self.wanted.branch} from commit {self.copy.base[:9]}, in {self.root}"
+        where = f"It works on the branch {self.request.branch} from commit {self.copy.base[:9]}, in {self.root}"
         return (where, *self.copy.notes, f"If it is cut off, go on with: {command_line(self.root, 'resume')}")
 
     def _not_checked(self) -> ToolError:
@@ -68,15 +68,15 @@ class Unattended(NamedTuple):
         A run that has not `finished` commits nothing and leaves its worktree. So does one with changes that are not
         `checked`, or for which no commit is requested.
         """
-        branch = self.wanted.branch
+        branch = self.request.branch
         commit: workspace_copies.BranchCommit | ToolError = workspace_copies.BranchCommit("", {})
-        if finished and files and self.wanted.commit:
+        if finished and files and self.request.commit:
             commit = self._commit(files, message, checked=checked)
 
         words = f"Nothing is committed: the work is on the branch {branch}, in {self.root}"
         if isinstance(commit, ToolError):
             return Published(branch, "", self.root, words, commit)
-        if not finished or (files and not self.wanted.commit):
+        if not finished or (files and not self.request.commit):
             return Published(branch, "", self.root, words)
 
         return self._remove_worktree(branch, commit, len(files))

@@ -318,7 +318,7 @@ class _Bill:
     """The calls that answer one request: each is reserved before it is sent, and settled after it.
 
     The request's own call is reserved first, as its reply is cut to what is left. What middleware between this one and
-    the model sends beside it, such as another attempt, is recorder of as it begins.
+    the model sends beside it, such as another attempt, is noted as it begins.
     """
 
     def __init__(self, calls: _PaidCalls, prompt: Prompt, scope: Scope) -> None:
@@ -385,7 +385,7 @@ class _Bill:
             self._ended.append((call, Stopped(reason="", sent=True, seconds=seconds)))
 
     def answered(self, response: ModelResponse, recorder: ReplyRecorder) -> None:
-        """Take a reply of whose call nobody has recorder, as from a thread without LangChain's context."""
+        """Take a reply whose call no callback reported, as from a thread without LangChain's context."""
         if self._reserved is not None and getattr(response.result[0], "usage_metadata", None):
             self._ended.append((self._reserved, Sent(result=recorder.reply(response), seconds=0.0)))
             self._reserved = None

@@ -23,9 +23,8 @@ from mendgraph.nodes.call_model.prompts.prompt import Prompt
 from mendgraph.nodes.language.history import is_request, media_of
 from mendgraph.nodes.records import FinishReason, JsonMap, ModelReply, ProviderErrorKind, ProviderFailure
 
-MOST_ADAPTATIONS: Final = (
-    8  # parameters that are omitted from one call, one after the other, before its refusal is final
-)
+MOST_ADAPTATIONS: Final = 8
+"""Parameters that are omitted from one call, one after the other, before its refusal is final."""
 LEAST_THOUGHT: Final = 1_024  # tokens of the smallest budget for reasoning
 LEAST_ANSWER: Final = 256  # tokens of a reply that are reserved for its answer
 
@@ -347,5 +346,6 @@ def _without_additional_properties(schema: Any) -> Any:
     if not isinstance(schema, dict):
         return schema
 
-    names = schema.keys() - {"additionalProperties"}
-    return {name: _without_additional_properties(schema[name]) for name in schema if name in names}
+    return {
+        name: _without_additional_properties(item) for name, item in schema.items() if name != "additionalProperties"
+    }

@@ -33,7 +33,7 @@ _NO_OVERFLOW = re.compile(
     r"|number of output tokens",
     re.IGNORECASE,
 )
-"""Refusals that sound like one of a prompt that is too long, and are about rates, names of parameters or the reply."""
+"""Refusals that sound as if the prompt were too long, but are about rates, names of parameters or the reply."""
 
 _LINK = re.compile(r"https?://\S+")
 _BAD_KEY = re.compile(r"api[ _-]?key (is )?(not valid|invalid|expired)|invalid api[ _-]?key", re.IGNORECASE)

@@ -350,8 +350,11 @@ class LoopGuardMiddleware(StoppingMiddleware):
         record, _ = _memory(request.state)
 
         for override in record.overrides:
+            if override.signature != signature:
+                continue
+
             error = refuse_repeat(override).error
-            if override.signature == signature and error:
+            if error:
                 return _failed_call(call.call_id, call.tool, error)
 
         return None
@@ -397,8 +400,9 @@ class HealingMiddleware(ModelCallMiddleware, StoppingMiddleware):
     Malformed is a reply that was cut at its token limit or is empty, and a call whose arguments are no JSON or do not
     fit its tool, whose tool does not exist, or that stands in the text. A call in the text is read where it can be, and
     so is one at the end of a reply that only thought, where its tool only reads (by "effect" in its `metadata`, or else
-    by its name). Any other reply is answered with what is wrong with it. Once the model has mended it, neither stays in
-    the messages.
+    by its name). Any other reply is answered with what is wrong with it; once the model has repaired it, neither the
+    reply nor the answer stays in the messages.
+
     Well-formed calls beside malformed ones run, and these get an error as their result. Put it before
     `BudgetMiddleware` in the list, so that each reply is paid.
     """

@@ -228,6 +228,9 @@ def _arguments(foreign: BaseTool) -> tuple[type[BaseModel], JsonMap]:
     fields: Any = {}
 
     for name, field in input_model.model_fields.items():
+        if name not in call_model.model_fields:
+            continue
+
         if field.default is None:  # `x: int = None` means it
             fields[name] = (field.annotation | None, field)
         elif not injects_nothing:
@@ -237,7 +240,6 @@ def _arguments(foreign: BaseTool) -> tuple[type[BaseModel], JsonMap]:
     if injects_nothing:  # it keeps the validators of its base
         base = input_model
 
-    fields = {name: fields[name] for name in fields if name in call_model.model_fields}
     model = create_model(foreign.name, __base__=base, **fields)
     return model, argument_schema(model)
 
@@ -268,7 +270,7 @@ def _call(
     content = values.model_dump(mode="json", exclude_defaults=True)
     call: Any = {"name": foreign.name, "args": content, "id": context.call_id, "type": "tool_call"}
 
-    try:  # the node itself would wait for a tool that was foreign up
+    try:  # the node itself would wait for a tool that was abandoned
         return {**node._inject_tool_args(call, tool_runtime, foreign)}, config  # noqa: SLF001
     except KeyError as error:
         raise ToolException(f"it asks for {error} of the state, which has {', '.join(sorted(state))}") from error

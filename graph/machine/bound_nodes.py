@@ -27,6 +27,7 @@ from mendgraph.graph.machine.reply_reader import (
     count_loop_check,
     count_parse,
     count_tools,
+    foreign_formats,
     reply_reader,
 )
 from mendgraph.graph.machine.small_models import fallback_form, is_in_blocks
@@ -53,7 +54,6 @@ from mendgraph.nodes.parse.node import parse
 from mendgraph.nodes.parse.written_calls import was_cut
 from mendgraph.nodes.records import (
     CHANGING,
-    CallError,
     LoopRecord,
     Mark,
     ModelReply,
@@ -205,7 +205,7 @@ class BoundNodes:
 
         state_as_written = self._with_literals(state, "reply")
         update = with_known_files(turn.tools, parse(state_as_written, reader))
-        formats = _foreign_formats(update["items"])
+        formats = foreign_formats(update["items"])
         reply = state_as_written.get("reply") or ModelReply()
         is_cut = "reply" in update and not formats and was_cut(reply, update["reply"])
         update = self._literals.mask(run_id, update, "reply", "items", "errors", "answer")
@@ -249,7 +249,7 @@ class BoundNodes:
             trace_event(run_id, "protocol.switched", {"protocol": update["profile"].protocol.value})
 
         if "reading" in update:
-            for name in _foreign_formats(state["items"]):
+            for name in foreign_formats(state["items"]):
                 if state["spending"].mending.in_format.get(name, 0) <= _REPORTED_REPLIES:
                     trace_event(run_id, "reply.rescued", {"format": name})
 
@@ -492,11 +492,6 @@ class BoundNodes:
             update = self._observe(state, update, partial(observe_tool, ok=result.result.ok))
 
         return update
-
-
-def _foreign_formats(items: Sequence[ToolCall | CallError]) -> list[str]:
-    """The foreign call formats of these calls, without repetition."""
-    return sorted({item.format for item in items if isinstance(item, ToolCall) and item.format})
 
 
 def _load_hooks(middleware: Sequence[Any], redactor: Callable[[], Redactor]) -> "Hooks":

@@ -1,36 +1,20 @@
 """What outlives the turns of one machine: its tools with their policy, and its models with their connections."""
 
+import os
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
-
-from mendgraph.graph.configuration.permissions import keep_permission
-from mendgraph.graph.machine.redaction import CurrentRedactor, WrittenLiterals
-from mendgraph.graph.machine.workspace import WorkspaceRecords
-from mendgraph.nodes.execute_tools.call_policy import WITHOUT_CHANGE, BreakerConfig, PolicyMemory
-from mendgraph.nodes.execute_tools.files.deadline import monotonic_s
-from mendgraph.nodes.execute_tools.journal.journal import parent_of
-from mendgraph.nodes.execute_tools.registry import ActionRegistry, Tool, Validator
-from mendgraph.nodes.execute_tools.tools import default_tools
-from mendgraph.nodes.execute_tools.tools.about_run import final_answer, remember
-from mendgraph.nodes.execute_tools.tools.read_file import read_file, read_skill
-from mendgraph.nodes.guard.file_rules import FileGuardrailRule
-from mendgraph.nodes.parse.answers import ResponseFormat
-from mendgraph.nodes.records import Effect, JsonMap, ToolError
-
-if TYPE_CHECKING:
-    from mendgraph.nodes.execute_tools.mcp_servers.servers import McpServers
-
-import os
 from functools import cached_property, partial
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from langchain_core.runnables import Runnable
 from langchain_core.runnables.config import ensure_config
 from langgraph.config import get_stream_writer
 
 from mendgraph.graph.configuration.loading import load_prices
+from mendgraph.graph.configuration.permissions import keep_permission
 from mendgraph.graph.langchain.wrapped_models import is_configurable, run_models
+from mendgraph.graph.machine.redaction import CurrentRedactor, WrittenLiterals
+from mendgraph.graph.machine.workspace import WorkspaceRecords
 from mendgraph.graph.spending.store import SpendingStore
 from mendgraph.graph.telemetry.spans import OBSERVER, RunSpan
 from mendgraph.nodes.call_model import ledger
@@ -40,14 +24,22 @@ from mendgraph.nodes.call_model.prompts.prompt import ShownMessages
 from mendgraph.nodes.call_model.services import CallServices
 from mendgraph.nodes.call_model.stop_request import StopRequest
 from mendgraph.nodes.call_model.window import StandIns
-from mendgraph.nodes.execute_tools.call_policy import breakers_by_name
+from mendgraph.nodes.execute_tools.call_policy import WITHOUT_CHANGE, BreakerConfig, PolicyMemory, breakers_by_name
+from mendgraph.nodes.execute_tools.files.deadline import monotonic_s
+from mendgraph.nodes.execute_tools.journal.journal import parent_of
+from mendgraph.nodes.execute_tools.registry import ActionRegistry, Tool, Validator
 from mendgraph.nodes.execute_tools.secrets.redact import Redactor
 from mendgraph.nodes.execute_tools.secrets.text_parts import RedactedStream
-from mendgraph.nodes.records import ProviderFailure
+from mendgraph.nodes.execute_tools.tools import default_tools
+from mendgraph.nodes.execute_tools.tools.about_run import final_answer, remember
+from mendgraph.nodes.execute_tools.tools.read_file import read_file, read_skill
+from mendgraph.nodes.guard.file_rules import FileGuardrailRule
+from mendgraph.nodes.parse.answers import ResponseFormat
+from mendgraph.nodes.records import Effect, JsonMap, ProviderFailure, ToolError
 
 if TYPE_CHECKING:
     from mendgraph.graph.langchain.chat_models import ChatModels
-
+    from mendgraph.nodes.execute_tools.mcp_servers.servers import McpServers
 
 MOST_SANDBOXES = 64
 """Sandboxes that are reused by later turns of the same workspace and rules."""

@@ -205,17 +205,18 @@ def _turn_resources(
     if context.protocol == "auto" and last_profile == profile.model_copy(update={"protocol": Protocol.TEXT}):
         profile = last_profile  # the thread has gone over to the text protocol
 
-    reads_files = "read_file" in tools.usable
+    usable = tools.usable
+    reads_files = "read_file" in usable
     files = None
     skills: Iterable[SkillFolder] = tools.skills
     if not problem:
         files = WorkspaceFiles(tools.workspace())
         if reads_files:
-            skills = chain(files.skills(), tools.skills)
+            skills = chain(files.skills(), skills)
 
     preload = None
     if context.read_ahead and reads_files:
-        can_check = profile.small and "run_checks" in tools.usable and tools.can_check
+        can_check = profile.small and "run_checks" in usable and tools.can_check
         preload = preload_of(profile, checked=can_check)
 
     most_notes = 0

@@ -28,7 +28,7 @@ AnyTool = Union[Action, "BaseTool", Callable[..., Any]]
 
 
 class MachineOptions(TypedDict, total=False):
-    """What may be said of a machine beside its context and its checkpointer: see `build_graph`."""
+    """The options of a machine beside its context and its checkpointer: see `build_graph`."""
 
     model: Runnable[Any, Any] | str | None
     tools: "Sequence[AnyTool] | None"
@@ -45,7 +45,7 @@ class MachineOptions(TypedDict, total=False):
 
 
 class SessionOptions(MachineOptions, total=False):
-    """What may be said of a session beside its context: see `Session`."""
+    """The options of a session beside its context: see `Session`."""
 
     checkpointer: BaseCheckpointSaver[Any] | None
     thread_id: str | None

@@ -16,7 +16,7 @@ from mendgraph.nodes.heal.healing import is_unfounded
 from mendgraph.nodes.language.history import last_request, results_in, texts_in
 from mendgraph.nodes.parse.answers import TurnFacts, answer_problems
 from mendgraph.nodes.parse.reading import CHECKS_TOOL, Reader
-from mendgraph.nodes.records import Effect, LoopRecord, Reading, ToolCall, ToolSpec, net_changes
+from mendgraph.nodes.records import CallError, Effect, LoopRecord, Reading, ToolCall, ToolSpec, net_changes
 
 
 def reply_reader(turn: TurnTools, state: AgentState, offered: Sequence[ToolSpec] | None = None) -> Reader:
@@ -82,15 +82,19 @@ def count_parse(open_log: OpenLog, state: AgentState, update: Update) -> Counts:
     return {"healed": 1}
 
 
+def foreign_formats(items: Sequence[ToolCall | CallError]) -> list[str]:
+    """The foreign call formats of these calls, without repetition."""
+    return sorted({item.format for item in items if isinstance(item, ToolCall) and item.format})
+
+
 def count_heal(open_log: OpenLog, state: AgentState, update: Update) -> Counts:
     """Count a reply that is read as it is, or asked for again. The terminal node logs a run that ends because of it."""
     step = state.get("step", 0)
     corrections = state.get("corrections") or []
 
     if "reading" in update:
-        formats = {item.format for item in state["items"] if isinstance(item, ToolCall) and item.format}
         log = open_log()
-        log.rescued(step, sorted(formats))
+        log.rescued(step, foreign_formats(state["items"]))
 
         if corrections:
             log.healed(step, len(corrections))

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from langchain_core.messages import AnyMessage
 
 from mendgraph.nodes.language.history import is_request, last_request
-from mendgraph.nodes.language.read_ahead import MAX_BYTES, Files, read_named_files
+from mendgraph.nodes.language.read_ahead import MAX_BYTES, MAX_SMALL_BYTES, Files, read_named_files
 from mendgraph.nodes.records import EditForm, ExtractionError, ModelReply, Profile
 
 if TYPE_CHECKING:
@@ -43,11 +43,7 @@ def fallback_form(profile: Profile) -> EditForm | None:
 
 def preload_of(profile: Profile, *, checked: bool) -> Preload:
     """How files are read before the model is called; `checked` says that there is a tool for checks."""
-    most_bytes = MAX_BYTES
-    if profile.small:
-        from mendgraph.nodes.small_model.preload import MAX_SMALL_BYTES
-
-        most_bytes = MAX_SMALL_BYTES
+    most_bytes = MAX_SMALL_BYTES if profile.small else MAX_BYTES
 
     def preload_named(request: str, files: Files, _: Sequence[str]) -> ModelReply | None:
         return read_named_files(request, files, most_bytes)

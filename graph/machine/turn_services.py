@@ -6,16 +6,19 @@ it takes no images, may change while the turn runs.
 
 import os
 import random
-from dataclasses import replace
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from hashlib import sha256
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from langchain_core.messages import AnyMessage
 from langchain_core.runnables import Runnable
 
 from mendgraph.graph.configuration.context import AgentContext
-from mendgraph.graph.machine.machine_services import MachineModels
+from mendgraph.graph.machine.machine_services import MachineModels, MachineTools
+from mendgraph.graph.machine.small_models import block_form, is_in_blocks
+from mendgraph.graph.machine.turn_tools import TurnTools
 from mendgraph.nodes.call_model import ledger
 from mendgraph.nodes.call_model.call_state import CallSettings
 from mendgraph.nodes.call_model.endpoint import (
@@ -32,18 +35,10 @@ from mendgraph.nodes.call_model.prompts.profiles import find_profile
 from mendgraph.nodes.call_model.services import CallServices
 from mendgraph.nodes.execute_tools.journal.journal import parent_of
 from mendgraph.nodes.language.history import in_openai_form, media_of
-from mendgraph.nodes.records import Profile, ProviderFailure, ToolError
+from mendgraph.nodes.records import Profile, ProviderFailure, ToolError, ToolSpec
 
 if TYPE_CHECKING:
     from mendgraph.graph.langchain.chat_model import ChatModel
-
-from dataclasses import dataclass
-from typing import Final, NamedTuple
-
-from mendgraph.graph.machine.machine_services import MachineTools
-from mendgraph.graph.machine.small_models import block_form, is_in_blocks
-from mendgraph.graph.machine.turn_tools import TurnTools
-from mendgraph.nodes.records import ToolSpec
 
 
 class ChatModelChoice(ModelChoice):
@@ -124,7 +119,7 @@ class TurnModel:
         )
 
     def refused_media(self, message: AnyMessage) -> list[str]:
-        """What a message holds beside text, such as "image", that the model is connected not to take.
+        """What a message holds beside text, such as "image", that the model is known not to take.
 
         The block form shows a model nothing but text.
         """
@@ -220,9 +215,8 @@ class TurnModel:
         """
         book = self.machine.book
         thread = book_thread(self.context, run_id)
-        if (
-            spending is None and parent_of(run_id)[0] != run_id
-        ):  # a child: its id is derived from its parent's, and unique
+        is_child = parent_of(run_id)[0] != run_id
+        if spending is None and is_child:  # its id is derived from its parent's, and unique
             spending = ledger.Spending()
 
         if spending is None:
@@ -297,7 +291,7 @@ def book_thread(context: AgentContext, run_id: str) -> str:
     return f"{run_id} {sha256(context.workspace.encode('utf-8', 'replace')).hexdigest()[:16]}"
 
 
-# --- Both, for all steps of the turn
+# --- The tools and the model of a turn, for all of its steps
 
 MOST_TURNS: Final = 1_000
 """Turns whose services are reused by their next steps."""
@@ -351,8 +345,9 @@ class Turns:
         if services is not None and services.context is context:
             return services
 
-        if len(self._services) >= MOST_TURNS:
-            self._services.clear()
+        while len(self._services) >= MOST_TURNS:
+            with suppress(KeyError, RuntimeError):  # another thread may have removed it
+                del self._services[next(iter(self._services))]
 
         services = TurnServices(context, TurnTools(self._tools, context), TurnModel(self._models, context))
         self._services[id(context)] = services

@@ -1,7 +1,8 @@
 """What the tools of one turn may do: names, rules, programs and checks, as the turn's context says.
 
-A turn keeps one context, so what follows from it alone is computed once. What may change while the turn runs, such as
-permissions, submodules and sandboxes, is a method and looks again.
+A turn keeps one context, so which tools its role may use is computed once. What depends on the disk, such as
+permissions, submodules and sandboxes, is looked up each time: before Python 3.12 all instances of a class share the
+lock of a `cached_property`, and nothing may hold it while it waits for a disk.
 """
 
 import posixpath
@@ -92,7 +93,7 @@ class TurnTools:
             return frozenset()
         return self.allowed
 
-    @cached_property
+    @property
     def usable(self) -> frozenset[str]:
         """The allowed tools that have what they need, so that the model is told of them."""
         context = self.context
@@ -109,7 +110,7 @@ class TurnTools:
 
         return usable
 
-    @cached_property
+    @property
     def skills(self) -> tuple[SkillFolder, ...]:
         """The user's own skills, where this run may be told of them."""
         machine = self.machine
@@ -200,18 +201,18 @@ class TurnTools:
 
     # --- Files
 
-    @cached_property
+    @property
     def _own_places(self) -> tuple[str, ...]:
         """The folders of the run records and the user's files of settings, by absolute names."""
         return (*records_folders(), *user_places())
 
-    @cached_property
+    @property
     def _first_rules(self) -> tuple[FileGuardrailRule, ...]:
         workspace = self.context.workspace
         settings_rules = own_rules(workspace, records_folders(), user_places())
         return (*self.machine.rules, *settings_rules, *executed_rules(workspace, self.machine.executed_files))
 
-    @cached_property
+    @property
     def _context_rules(self) -> tuple[FileGuardrailRule, ...]:
         rules = denied_rules(self.context.denied_paths)
         if self.context.writable_paths:

@@ -4,7 +4,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
 from dataclasses import dataclass
-from functools import partial
+from functools import lru_cache, partial
 from os.path import basename, dirname, join, realpath, relpath
 from pathlib import Path, PurePosixPath
 from threading import Lock
@@ -143,19 +143,21 @@ def _skill_head(folder: str, rules: tuple[FileGuardrailRule, ...], name: str, mo
     return WorkspaceFiles(workspace).head(SKILL_FILE, most)
 
 
+@lru_cache(maxsize=128)
 def own_rules(workspace: str, records: tuple[str, ...], settings: tuple[str, ...]) -> tuple[FileGuardrailRule, ...]:
     """What denies the agent's own files, even where they lie below the workspace, which is a real name.
 
     Those are the folders of `records` of its runs, and the user's `settings`.
     """
-    problem = (
+    rules = (
         FileGuardrailRule("run_records", "The agent's own records of its runs", _Inside.of(workspace, records)),
         FileGuardrailRule("user_settings", "The user's own settings of the agent", _Inside.of(workspace, settings)),
     )
 
-    return tuple(rule for rule in problem if rule.check != _Inside(frozenset()))
+    return tuple(rule for rule in rules if rule.check != _Inside(frozenset()))
 
 
+@lru_cache(maxsize=128)
 def executed_rules(workspace: str, files: tuple[str, ...]) -> tuple[FileGuardrailRule, ...]:
     """What keeps the agent from changing those of the files, named by absolute names, that lie in the workspace."""
     root_prefix = join(workspace, "")
@@ -163,6 +165,7 @@ def executed_rules(workspace: str, files: tuple[str, ...]) -> tuple[FileGuardrai
     return (executed_rule(inside),) if inside else ()
 
 
+@lru_cache(maxsize=64)
 def denied_rules(patterns: tuple[str, ...]) -> tuple[FileGuardrailRule, ...]:
     """The rule that denies what these patterns of `.gitignore` name, whatever their letters' case; none for none."""
     if not patterns:

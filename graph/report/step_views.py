@@ -223,8 +223,8 @@ def _loop(step: Step, texts: Texts) -> JsonMap | None:
         overrides.append(texts.line(f"{action}: asked for {override.repeats} times, and refused"))
 
     repeated = 0
-    for last in loop.recent[-1:]:
-        for signature in last:
+    if loop.recent:
+        for signature in loop.recent[-1]:
             count = sum(signature in signatures for signatures in loop.recent)
             repeated = max(repeated, count)
 

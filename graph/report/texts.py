@@ -53,7 +53,7 @@ class Texts:
         return ShownText(visible(clean[:limit]), max(0, len(clean) - limit))
 
     def fields(self, values: Mapping[str, Any]) -> list[Field]:
-        """The values that are not empty, by their names; what is no text as JSON."""
+        """The values that are not empty, by their names; values other than texts as JSON."""
         clean = self.redactor.content(dict(values))
         if not isinstance(clean, dict):
             clean = {"value": clean}

@@ -109,9 +109,10 @@ class Session:
         self._failure: StoreError | None = None
         self._store: Store | None = None
         self._memory: SqliteStore | None = None
-        if self._root is not None:
-            checkpointer = checkpointer or self._open_store(self._root, machine_options["secrets"])
-            machine_options["store"] = machine_options["store"] or self._open_memory(self._root)
+        if checkpointer is None and self._root is not None:
+            checkpointer = self._open_store(self._root, machine_options["secrets"])
+        if machine_options["store"] is None and self._root is not None:
+            machine_options["store"] = self._open_memory(self._root)
         if checkpointer is None:
             checkpointer = InMemorySaver(serde=serializer(machine_options["secrets"]))
 
@@ -185,7 +186,7 @@ class Session:
         return self._astream(partial(self._answer_turn, decisions), new=False)
 
     def aresume(self, *, anew: bool = False) -> AsyncGenerator[Event, None]:
-        """The same without blocking the event loop; with `anew` its task goes on in a new turn under this context."""
+        """`resume` without blocking the event loop; with `anew` its task goes on in a new turn under this context."""
         return self._astream(partial(self._resume_turn, anew=anew))
 
     def stop(self, reason: str = "by the program", *, in_step: bool = True) -> None:

@@ -124,7 +124,7 @@ class _Cap(NamedTuple):
 
     def refusal(self, total: float) -> str:
         """Why the call does not fit beside the `total` so far; "" where it fits."""
-        if total + self.amount <= self.most + _USD_UNSEEN:
+        if total + self.amount <= self.highest_sum:
             return ""
 
         if self.in_usd:
@@ -186,8 +186,9 @@ def _refusal(database: Database, caps: Sequence[_Cap], limits: RunLimits, now: d
     """The limit of the day or of the account into which the call does not fit."""
     for cap in caps:
         (total,) = database.execute(cap.sum, cap.who).fetchone()
-        total = float(total)
-        if not cap.in_usd:
+        if cap.in_usd:
+            total = float(total)
+        else:
             total = int(total)
 
         message = cap.refusal(total)
@@ -372,7 +373,7 @@ class SpendingStore:
                 self.flush()
 
     def trouble(self) -> StopCause | None:
-        """Why calls are not entered, told once; None where they are, or where it was told before."""
+        """Why calls are not entered, returned once; None where they are entered, or where it was returned before."""
         if self._told or self._trouble is None:
             return None
 
@@ -387,7 +388,7 @@ class SpendingStore:
 
     @contextmanager
     def _noted(self) -> Iterator[None]:
-        """For what goes on without the book: that it cannot be used is told by `trouble`, and nothing is raised."""
+        """Inside, a book that cannot be used raises nothing: `trouble` returns the reason."""
         try:
             yield
         except StoreError as error:

@@ -1,1 +1,1 @@
-"""What OpenTelemetry is told of a run: spans after its conventions for generative AI."""
+"""Reports runs to OpenTelemetry, as spans by its conventions for generative AI."""

@@ -132,9 +132,10 @@ def _undo(turns: Turns, words: Sequence[str]) -> CommandAnswer | ToolError:
     if isinstance(steps := _or_default(steps_of(run, root), ()), ToolError):
         return steps
 
-    first = first_step_of_last_change(steps)
     if words:
-        first = int(words[0])
+        first: int | None = int(words[0])
+    else:
+        first = first_step_of_last_change(steps)
 
     turns.use(turns.context)  # a turn that waits for approval locks the workspace
     restored: Restored | ToolError = Restored()

@@ -293,7 +293,7 @@ class Turns:
 
     def _publish(self, result: RunResult, unattended: Unattended) -> Published:
         """Commit what an unattended run has changed, as it wants, and write its report."""
-        request = unattended.wanted
+        request = unattended.request
         record = self._record()
         usage = result.outcome.usage
         models = dict.fromkeys(payment.model for payment in self._view.account.paid)
@@ -352,9 +352,10 @@ class Turns:
         if record is None:
             return
 
-        command = self._resume(record)
         if chat:
-            command = chat_command(record.run_id, self._root)
+            command: str | None = chat_command(record.run_id, self._root)
+        else:
+            command = self._resume(record)
 
         words = f"mendgraph: run {short_id(record.run_id)}"
         if command:
@@ -492,8 +493,8 @@ class Turns:
         return None
 
     def _show_log(self) -> None:
-        log = self._log()
-        if self._display.debug and log is not None:
+        log = self._log() if self._display.debug else None
+        if log is not None:
             self._display.err.line(f"log: {log}")
 
     def _show_stopping(self) -> None:

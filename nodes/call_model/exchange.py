@@ -3,9 +3,8 @@
 `Fitting` finds the request: the reply itself, or a summary where the conversation outgrows the window. `PaidCall` pays
 it. After an endpoint has called a request too long, the next visit shows less.
 
-While the whole conversation fits, nothing is shortened. Otherwise old results are cleared, then the
-model summarises the beginning, which is a request that is paid like any other, and where that does not help the
-window slides.
+While the whole conversation fits, nothing is shortened. Otherwise old results are cleared, then the model summarises
+the beginning, in a request that is paid like any other. Where that does not help, the window slides.
 """
 
 from collections.abc import Sequence
@@ -267,11 +266,6 @@ class Fitting:
     def _block_request(self, blocks: "BlockRequests") -> Request | StopCause:
         """The block form builds each request from facts, and omits what does not fit; after a refusal half of it."""
         state = self._state
-        corrections_sent = state["spending"].mending.asked_again
-        cause = blocks.exhausted(state["messages"], state.get("corrections") or (), corrections_sent)
-        if cause is not None:
-            return cause
-
         most_tokens = None
         if self._window_tokens is not None and self._was_refused:
             most_tokens = self._window_tokens // 2
@@ -279,6 +273,10 @@ class Fitting:
             most_tokens = max(self._window_tokens - self._output_tokens, 1)
 
         prompt = turn_prompt(state, self._settings, self._specs, state["messages"], most_tokens)
+        cause = blocks.exhausted(prompt.failed_tries, state["messages"], state.get("corrections") or ())
+        if cause is not None:
+            return cause
+
         return self._reply_request(prompt)
 
     def _fits(self, estimated: int) -> bool:

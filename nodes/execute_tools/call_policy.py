@@ -208,7 +208,7 @@ class CallPolicy:
     def __init__(
         self, rules: CallRules, memory: PolicyMemory, *, scope: str = "", used: dict[str, int] | None = None
     ) -> None:
-        """`used` is how often each tool was called so far in the turn; `take` adds to it."""
+        """`used` is how often each tool was called so far, in a run's turn or by an Environment; `take` adds to it."""
         self._rules = rules
         self._memory = memory
         self._scope = scope

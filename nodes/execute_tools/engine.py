@@ -23,7 +23,6 @@ from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, S
 from copy import copy
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import count
 from threading import Lock
 from typing import Any, Self, TypeAlias, TypeVar
 
@@ -265,7 +264,9 @@ class Engine:
         started_s = monotonic_s()
         self._emit("tool.invoke.start", tool)
 
-        for attempt in count(1):
+        attempt = 0
+        while True:
+            attempt += 1
             failure: BaseException | None = None
             value: object = None
             try:
@@ -285,15 +286,15 @@ class Engine:
             if wait_s is None or not _waited(context, wait_s, started_s):
                 return failed
 
-        raise AssertionError("the attempts end by a return")
-
     async def _invoke_async(self, call: _PermittedCall, context: ToolContext) -> ToolRun:
         """As `_invoke`, in the running event loop."""
         tool = call.tool
         started_s = monotonic_s()
         self._emit("tool.invoke.start", tool)
 
-        for attempt in count(1):
+        attempt = 0
+        while True:
+            attempt += 1
             failure: BaseException | None = None
             value: object = None
             try:
@@ -313,8 +314,6 @@ class Engine:
             wait_s = self._policy.wait_before_retry(tool, failure, attempt)
             if wait_s is None or not await await_call(partial(_waited, context, wait_s, started_s)):
                 return failed
-
-        raise AssertionError("the attempts end by a return")
 
     def _attempt_s(self, tool: Tool, context: ToolContext, started_s: float) -> float:
         """The seconds that the next attempt may take."""
@@ -460,11 +459,14 @@ class DelegatingEngine(Engine):
                     self._emit("tool.invoke.start", admitted.tool)
 
             outputs: Mapping[int, object] = {}
-            if permitted:
-                outputs = perform({number: admitted.arguments for number, admitted in permitted.items()})
+            try:
+                if permitted:
+                    outputs = perform({number: pending.arguments for number, pending in permitted.items()})
+            finally:
+                for pending in permitted.values():
+                    self._forget_reads(pending.tool)
 
             for number, output in outputs.items():
-                self._forget_reads(permitted[number].tool)
                 run = self._accept(permitted[number], context, output, attempts=1)
                 runs[number] = self._finish(calls[number], run, started_ms)
         finally:

@@ -246,15 +246,10 @@ class Environment:
         return ended or _Request(action, name, arguments, key, mark, started)
 
     def _registered(self, name: str) -> Tool:
-        if self._actions is not None:
-            action_names = self._actions.names()
-        else:
-            action_names = frozenset[str]()
-
-        if self._actions is None or (registered := self._actions.get(name)) is None:
-            raise ActionError(
-                f"There is no action {name!r}. There are: {', '.join(sorted(action_names)) or 'none'}.", "unknown_tool"
-            )
+        registered = None if self._actions is None else self._actions.get(name)
+        if registered is None:
+            names = sorted(self._actions.names()) if self._actions is not None else []
+            raise ActionError(f"There is no action {name!r}. There are: {', '.join(names) or 'none'}.", "unknown_tool")
 
         return registered
 

@@ -17,7 +17,7 @@ from mendgraph.nodes.records import JsonMap
 
 _SPELLED: Final = (PurePath, date, time, Decimal, UUID)
 _COLLECTIONS: Final[tuple[Any, ...]] = (list, tuple, set, frozenset)
-"""Read by their own iterators: that of a class of the user's may ask a database."""
+"""They are read with the methods of these types: the iterator of a user's subclass may query a database."""
 _MORE: Final = "..."
 
 
@@ -83,7 +83,7 @@ def _copied(value: Any, room: list[float], other: Callable[[Any], Any]) -> Any:
         value = {field.name: getattr(value, field.name, None) for field in fields(value)}
 
     if isinstance(value, dict):
-        return _copied_map(dict.items(value), len(value), room, other)
+        return _copied_map(dict.items(value), dict.__len__(value), room, other)
     for kind in _COLLECTIONS:
         if isinstance(value, kind):
             return _copied_list(kind.__iter__(value), kind.__len__(value), room, other)

@@ -52,7 +52,7 @@ class RequestHints(Protocol):
     def tests_of_request(
         self, already: Collection[str], now: RanTests, before: RanTests, defined: Collection[str]
     ) -> Collection[str]:
-        """Those of the tests that failed `already` before the turn which the request has to make pass."""
+        """Of the tests that failed `already` before the turn, those that the request is to make pass."""
 
     def left_undone(self, changed: Collection[str], exists: Callable[[str], bool]) -> str:
         """The changes that the request surely needs and the `changed` files do not show, "" for none."""
@@ -65,12 +65,14 @@ class ToolContext:
     Attributes:
         workspace: the files; a tool whose effect is no change gets a workspace that refuses to write.
         files_read: workspace-relative paths, with the SHA-256 that this thread last read or wrote there.
+        plan: the plan of the run.
         timeout_s: wall time in seconds that one call may take.
         seconds_left: wall time in seconds that the turn has for all calls that are to come.
         artifacts: where a result that is too long is stored, for `read_file`.
         commands: what runs programs; None where the run may use none, or the error that says why.
         network: None where the run may use none.
         idempotency_key: the same whenever the same call of the same step is made again.
+        scope: the call's right to change something; None where nothing ends it.
         syntax_gate: what becomes of an edit after which a file does not parse that did so before.
         task: the last request of the person where the model is small, "" for every other model.
         hints: what a small model has to do by the words of `task`.
@@ -78,13 +80,13 @@ class ToolContext:
         evidence_required: whether an edit is refused that the task or the examples of the file contradict.
         checks: what shows whether the code is right; None where nothing may be run, or the error that says why.
         changes: the changes of this turn so far.
-        session_start: the hashes of the files that the session has changed, as they were before its first change; ""
+        session_start: gives the hashes of files that the session has changed, as they were before its first change; ""
             for new ones.
-        backup: the bytes with such a hash, None where they were not stored.
+        backup: gives the bytes with such a hash, None where they were not stored.
         max_lines: the most lines of a page of a file.
         call_id: the id of the call.
         state: the state of the run, to be read.
-        skill: the folder of a skill of the user's, None where a run has none.
+        skill: gives the folder of one of the user's skills by its name, None where a run has none.
         remember: stores a note for later runs and returns it as it is stored, None where a run has none.
         servers: the MCP servers that the session runs.
     """
@@ -291,7 +293,7 @@ class Tool:
 
     def _parse(self, arguments: JsonMap) -> BaseModel:
         open_ended = self.arguments.model_config.get("extra") == "allow"
-        extra: Literal["allow", "forbid"] = "allow" if open_ended else "forbid"
+        extra: Literal["forbid"] | None = None if open_ended else "forbid"  # None: each nested model has its own rule
         return self.arguments.model_validate(arguments, by_alias=True, by_name=True, extra=extra)
 
 

@@ -76,7 +76,8 @@ def _context_parameter(
             return name
 
     first = next(iter(parameters), "")
-    takes_anything = hints.get(first, Any) in {Any, object}
+    hint = hints.get(first, Any)
+    takes_anything = hint is Any or hint is object  # a hint may have no hash
     if not untyped and takes_anything and (first in {"ctx", "context"} or len(parameters) == 2):
         return first  # spec 5's form, `(ctx, ...)`
 

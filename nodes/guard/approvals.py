@@ -517,8 +517,7 @@ def _rejected(verdict: Verdict, decision: Decision) -> Verdict:
         code = ToolErrorCode.PERMISSION_DENIED
         message = f"A person did not approve this call{reason}. {_REMEDY}"
         refused = "you refused"
-
-    if decision.action != "nobody" and decision.reason in {UNREADABLE, UNANSWERED}:
-        refused = "no answer that can be read came for"
+        if decision.reason in {UNREADABLE, UNANSWERED}:
+            refused = "no answer that can be read came for"
 
     return denied(verdict.rule, code, message, path=verdict.path).model_copy(update={"refused": refused})

@@ -1,7 +1,7 @@
 """The interfaces of the block form: what `call_model` and `parse` use of `nodes/small_model/` without importing it.
 
 In the block form a small model writes an edit as a file name and a fenced block. A run with another form has None in
-place of these objects, and loads nothing of their package.
+place of these objects, and does not load their modules.
 """
 
 from collections.abc import Sequence
@@ -42,9 +42,9 @@ class BlockRequests(Protocol):
         """The next request; `corrections_sent` counts those of the turn, `most_tokens` bounds the estimated size."""
 
     def exhausted(
-        self, history: Sequence[AnyMessage], corrections: Sequence[Correction], corrections_sent: int
+        self, failed_tries: int, history: Sequence[AnyMessage], corrections: Sequence[Correction]
     ) -> StopCause | None:
-        """Why the run ends, where every wording of the request has failed; None where it goes on."""
+        """Why the run ends after so many failed tries, if every wording of the request was used; None if it goes on."""
 
 
 class BlockEdits(NamedTuple):

@@ -1,4 +1,4 @@
-"""Messages and tools as OpenAI's maps, in the protocol of a turn, and their sizes in bytes and estimated tokens."""
+"""Messages and tools as OpenAI's maps, in the protocol of a turn, and their sizes in bytes."""
 
 import json
 from typing import Any, Final

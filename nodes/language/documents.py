@@ -187,4 +187,7 @@ def storable(text: str) -> str:
     A resumed run must see what this one saw. Halves come from endpoints that cut a reply between two UTF-16 units, and
     from people whose terminal does.
     """
+    if text.isascii():
+        return text
+
     return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")

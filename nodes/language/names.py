@@ -1,4 +1,4 @@
-"""The files and definitions that a request speaks of, and what it asks for, as its words say."""
+"""The files and names that a request speaks of, similar names, references to results, and pasted output."""
 
 import re
 from collections.abc import Callable, Iterable, Sequence

@@ -31,8 +31,11 @@ MAX_NAMED_FILES = 5
 MAX_BYTES = 60_000
 """Of all files that are read ahead."""
 
+MAX_SMALL_BYTES = 12_000
+"""Of all files that are read ahead for a small model: half of its window, about 4,000 tokens."""
+
 MOST_LOOKED_AT = 300
-"""Files of a workspace among which one is searched that a request does not name by its full path."""
+"""Most files of a workspace that are searched for one that the request does not name by its full path."""
 
 
 def read_named_files(request: str, files: Files, most_bytes: int = MAX_BYTES) -> ModelReply | None:

@@ -124,7 +124,7 @@ Source: measured on a 1.5B model, where nearly all that succeed do so within fou
 """
 
 LONGEST_CYCLE = 3
-"""So many different actions at most are recognised as a cycle."""
+"""The longest cycle that is recognised, in actions; one of them may come twice in it."""
 
 MOST_OUTCOMES = 16
 """So many last results are remembered: a call whose result is a new one makes progress."""

@@ -137,7 +137,7 @@ def _read(call: RawCall, tool: str, known_tools: frozenset[str]) -> ToolInvocati
 
 
 def _decode_twice(text: str) -> JsonMap | None:
-    """The arguments of a JSON text that holds JSON, or of null; None where there are none, or they are empty."""
+    """The arguments of a JSON text that holds JSON; {} for null and an empty text, None where it holds no arguments."""
     inner = decode_strictly(text)
     if inner is None:
         inner = "{}"

@@ -18,10 +18,16 @@ from mendgraph.nodes.records import (
     ToolInvocation,
     ToolSpec,
 )
-from mendgraph.nodes.small_model.block_prompt import LAST_TRY, RETRY_TEMPERATURE, block_request, shown_files
+from mendgraph.nodes.small_model.block_prompt import LAST_TRY, block_request, shown_files
 from mendgraph.nodes.small_model.blocks import EDIT_TOOL, read_blocks
 from mendgraph.nodes.small_model.turn_view import view_turn
 from mendgraph.nodes.small_model.wording import is_question
+
+RETRY_TEMPERATURE = 0.8
+"""At its last try a small model is sampled: at temperature 0 it would repeat what it has seen.
+
+Source: measured on a 1.5B model, fresh retries at 0.7 to 0.9.
+"""
 
 
 @dataclass(frozen=True)
@@ -55,15 +61,13 @@ class BlockForm:
         return request
 
     def exhausted(
-        self, history: Sequence[AnyMessage], corrections: Sequence[Correction], corrections_sent: int
+        self, failed_tries: int, history: Sequence[AnyMessage], corrections: Sequence[Correction]
     ) -> StopCause | None:
         """Why the run ends after `LAST_TRY`. Loop control counts the tries of a model that has stepped down."""
-        view = view_turn(history)
-        failed_tries = view.failed_steps + max(corrections_sent, len(corrections))
         if failed_tries <= LAST_TRY or self.profile.steps_down:
             return None
 
-        notices = [*view.failures, *(correction.prompt for correction in corrections)]
+        notices = [*view_turn(history).failures, *(correction.prompt for correction in corrections)]
         return StopCause(
             reason=StopReason.EDITS_FAILED,
             message=f"No reply could be used after {LAST_TRY + 1} tries.",

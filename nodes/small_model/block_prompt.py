@@ -166,12 +166,6 @@ UNTOLD_TOOLS = frozenset(
 NATIVE_TOOLS = frozenset({"read_file", "search_files"})
 """What an endpoint is told of natively beside tools of the user's own: edits are blocks, in either protocol."""
 
-RETRY_TEMPERATURE = 0.8
-"""At its last try a small model is sampled: at temperature 0 it would repeat what it has seen.
-
-Source: measured on a 1.5B model, fresh retries at 0.7 to 0.9.
-"""
-
 
 LAST_TRY = 3
 """So often a turn is asked for what failed, each time in other words; then they are used up.

@@ -16,6 +16,7 @@ from mendgraph.nodes.language.names import IS_TEST, TEXT_SUFFIXES, named_identif
 from mendgraph.nodes.language.read_ahead import (
     MAX_BYTES,
     MAX_NAMED_FILES,
+    MAX_SMALL_BYTES,
     MOST_LOOKED_AT,
     Files,
     files_within,
@@ -35,9 +36,6 @@ from mendgraph.nodes.small_model.wording import (
 
 MAX_FEW_BYTES = 6_000
 """About 2,000 tokens, a quarter of a small model's window."""
-
-MAX_SMALL_BYTES = 12_000
-"""Of all files that are read ahead: half of a small model's window, about 4,000 tokens."""
 
 MAX_NAMES = 3
 """Names in code that are searched for; each may have many hits."""

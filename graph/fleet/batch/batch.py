@@ -194,12 +194,10 @@ class Batch:
             self.tally.add(batch_folder.Done.of(result))
             if self._remove:
                 self._clear(result.id)
-        elif result.reason in LIMIT_REACHED:
-            message = result.message
+        elif result.reason in LIMIT_REACHED and not self._limit:
+            self._limit = result.message
             if self._terms.is_capped and result.reason == StopReason.ACCOUNT_LIMIT:
-                message = self._used_up(any_room=False)
-
-            self._limit = self._limit or message
+                self._limit = self._used_up(any_room=False)
 
         return result
 

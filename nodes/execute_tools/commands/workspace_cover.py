@@ -97,7 +97,8 @@ class ContentRule:
             if judge is None:
                 return False
 
-            return self._verdicts.value(name, status, lambda: judge(read()) is not None)
+            key = f"{status.st_dev}:{status.st_ino}:{name}"  # names of two readable folders may be the same
+            return self._verdicts.value(key, status, lambda: judge(read()) is not None)
         except FileNotFoundError:  # it was just removed
             return False
         except Exception:  # noqa: BLE001 - a rule may be the user's code; and what we cannot read stays hidden

@@ -101,7 +101,7 @@ def asked_edits(source: PythonText, block: PythonText, task: str, path: str, the
 
 
 def _unconfirmed_moves(source: PythonText, block: PythonText, request: Request, deletions: Collection[str]) -> set[str]:
-    """The definitions that the request moves away and the block does not: it is silent of them, and of others too."""
+    """The moves of the request that the block does not confirm: it mentions neither them nor some other definition."""
     in_block = {unit.name for unit in named_units(block)}
     mentioned = set(del_names(block.units))
     mentioned.update(alias.name.rpartition(".")[2] for _, alias in imports_of(block))

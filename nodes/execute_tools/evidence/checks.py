@@ -24,7 +24,7 @@ from mendgraph.nodes.execute_tools.commands.commands import (
     open_commands,
     output_text,
 )
-from mendgraph.nodes.execute_tools.commands.workspace_cover import NameRule
+from mendgraph.nodes.execute_tools.commands.workspace_cover import NameRule, never
 from mendgraph.nodes.execute_tools.evidence.runners import PROGRAMS, Command, Runners, find_runners
 from mendgraph.nodes.execute_tools.files.deadline import CancellationScope
 from mendgraph.nodes.execute_tools.files.sandbox import ContentJudge
@@ -120,7 +120,7 @@ def open_checks(
     rules: CheckRules,
     denied: NameRule,
     contents: ContentJudge = lambda _: None,
-    refused: NameRule = lambda _: False,
+    refused: NameRule = never,
 ) -> "Checks | ToolError":
     """The checks of a run in the workspace `root`.
 

@@ -157,10 +157,11 @@ def _documented(before: str, after: str, task: str, new: AbstractSet[str]) -> li
 
     old = definitions(before).keys()
     gone = {name.rpartition(".")[2] for name in old - new}
-    added_examples = added_by_turn(before, after, task)
-    examples = [example for example in docstring_examples(before, in_words=in_words) if example.name in {"", *new}]
-    added = new - old
-    examples += [example for example in documented if example.name in added and example not in added_examples]
+    unproven = added_by_turn(before, after, task)
+    remaining_names = {"", *new}
+    added_names = new - old
+    examples = [example for example in docstring_examples(before, in_words=in_words) if example.name in remaining_names]
+    examples += [example for example in documented if example.name in added_names and example not in unproven]
     outdated = {example.name for example in examples if example.words & gone}
     return [example for example in examples if example.name not in outdated]
 
@@ -211,7 +212,7 @@ def failed_already(now: RanTests, before: RanTests, new: Collection[str]) -> lis
 
     Not those that fail now, and not then, for a name that is not known; nor those that lacked one of the `new` names.
     """
-    counted: list[str] = []
+    failed_before: list[str] = []
 
     for test, text in now.failed.items():
         text_before = before.failed.get(test)
@@ -220,9 +221,9 @@ def failed_already(now: RanTests, before: RanTests, new: Collection[str]) -> lis
 
         newly_damaged = _OWN_DAMAGE.search(text) and not _OWN_DAMAGE.search(text_before)
         if not newly_damaged and _absent_names(text_before).isdisjoint(new):
-            counted.append(test)
+            failed_before.append(test)
 
-    return counted
+    return failed_before
 
 
 def _absent_names(text: str) -> set[str]:

@@ -157,7 +157,7 @@ def same(one: Any, other: Any) -> bool:
     return bool(one == other)
 
 
-def is_rounded(example: dict[str, Any], got: Any) -> bool:
+def may_be_meant(example: dict[str, Any], got: Any) -> bool:
     """Whether documentation may mean the value: that of an iterator, or a number but for its last digits."""
     rounded = isinstance(got, float) and f"{got:.{len(example['want'].rpartition('.')[2])}f}" == example["want"]
     return example["origin"] == "docstring" and (rounded or hasattr(got, "__next__"))
@@ -263,7 +263,7 @@ def value_result(example: dict[str, Any], names: dict[str, Any], path: str) -> R
         expected = eval(compile(want.strip(), "<example>", "eval"), names)  # noqa: S307 - that is the task
         if same(got, expected):
             return ("passed", "")
-        if is_rounded(example, got):
+        if may_be_meant(example, got):
             return ("unknown", shortened(repr(got)))
         return ("different", shortened(repr(got)))
     except BaseException as error:  # noqa: BLE001 - the same
@@ -494,13 +494,13 @@ def run_tests(root: str, request: dict[str, Any]) -> dict[str, Any]:
 
     if tests.skips and not tests.passing:
         error = ""
+    places = {path: os.path.realpath(os.path.join(root, path)) for path in changed}
 
     def lines(executed: dict[str, set[int]]) -> dict[str, list[int]]:
-        return {path: sorted(executed.get(os.path.realpath(os.path.join(root, path)), ())) for path in changed}
+        return {path: sorted(executed.get(place, ())) for path, place in places.items()}
 
     passing: list[str] = []
     changed_tests: dict[str, dict[str, list[int]]] = {}
-
     for name in dict.fromkeys(tests.passing):
         if name in tests.failed:
             continue

@@ -513,9 +513,9 @@ class JudgedPaths(PathSandbox):
         `src\a.py` is refused where no file is called so: `src/a.py` is meant.
         """
         place = self.locate(path, access)
-        if isinstance(place, ToolError) or not (place.missing and "\\" in path):
-            if isinstance(place, ToolError):
-                return place
+        if isinstance(place, ToolError):
+            return place
+        if not place.missing or "\\" not in path:
             return place.real
         return self.outside(path, access, "does not exist, and '/' stands between names")
 

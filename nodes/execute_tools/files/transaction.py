@@ -89,7 +89,7 @@ class Transaction:
         self._created: list[str] = []
 
     def run(self) -> ToolError | None:
-        """Make all effects. The error says that nothing was changed, or, if it is fatal, what was."""
+        """Make all effects. The error says whether anything was changed; a fatal one needs a person."""
         try:
             self._record()
             refusal = self._stage() or self._commit()

@@ -222,9 +222,13 @@ def denied_patterns(patterns: Iterable[str], folder: str) -> tuple[str, ...]:
 
 
 def _below(pattern: str, folder: str) -> str:
-    for name in (folder, os.path.realpath(folder)) if pattern.startswith("/") else ():
+    if not pattern.startswith("/"):
+        return pattern
+
+    for name in (folder, os.path.realpath(folder)):
         if f"{pattern}/".startswith(f"{name}/"):
             return pattern.removeprefix(name) or "/"
+
     return pattern
 
 

@@ -18,7 +18,7 @@ APPLY_TOOL: Final = "apply"
 
 
 def apply_again(journal: Journal, workspace: Workspace, run: str) -> tuple[RestoredFile, ...] | ToolError:
-    """Change the files as they are now in the way that was taken back of the run: all of them, or none.
+    """Make the reverted changes of the run again, in the files as they are now: all of them, or none.
 
     A file that has not changed since gets the very bytes; in another one each hunk has to fit in one place, to the
     letter. It is recorded as a change of the run, so that `restore` takes it back. Whoever calls holds the workspace's
@@ -83,7 +83,7 @@ def _apply(journal: Journal, workspace: Workspace, run: str) -> tuple[RestoredFi
 
 
 def _again(journal: Journal, workspace: Workspace, effect: FileEffect) -> Change | ToolError | None:
-    """The change that reverts the effect; None where that is so already."""
+    """The change that reverts this effect of a restore; None where the file is as before it already."""
     goal, goal_mode = effect.before
     before, mode = effect.after
     file = workspace.read_file(effect.path)
@@ -116,9 +116,9 @@ def _again(journal: Journal, workspace: Workspace, effect: FileEffect) -> Change
 
 
 def _with_hunks(path: str, before: bytes | None, after: bytes, now: bytes) -> bytes | ToolError:
-    """What a file holds with the difference of two versions; CONFLICT where it does not fit."""
+    """The bytes of the file now with the difference of two versions applied; CONFLICT where it does not fit."""
     old = None if before is None else decode_text(before)
-    new = None if after is None else decode_text(after)
+    new = decode_text(after)
     current = decode_text(now)
     if old is None or new is None or current is None:
         message = f"{quoted(path)} has changed since, and what was taken back is not text."
@@ -127,7 +127,6 @@ def _with_hunks(path: str, before: bytes | None, after: bytes, now: bytes) -> by
     patched = apply_hunks(current.text, hunks_between(old.text, new.text), path)
     if isinstance(patched, PatchError) or patched.inexact:
         where = f" from its line {patched.line} on" if isinstance(patched, PatchError) else ""
-
         message = f"{quoted(path)} has changed since, and the change{where} does not fit any more."
         return ToolError(code=ToolErrorCode.CONFLICT, message=message, suggestions=(path,))
 

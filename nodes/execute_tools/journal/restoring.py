@@ -1,4 +1,4 @@
-"""Restores files to their state before a run, or before one of its steps, and applies a reverted run again.
+"""Restores files to their state before a run, or before one of its steps.
 
 All changes of a run to one path count as one effect: from its state before the first to its state after the last.
 Nothing is done where somebody else has changed one of the files since. Files are restored in changes that are recorded

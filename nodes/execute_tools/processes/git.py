@@ -344,7 +344,7 @@ def absent_submodules(workspace: str) -> tuple[str, ...]:
 
 
 def _top_of_worktree(path: str) -> str | None:
-    """The innermost folder, from `path` upwards, with a `.git`."""
+    """The innermost folder, from `path` upwards, with a `.git`; None where there is none."""
     while not os.path.lexists(os.path.join(path, _POINTER)):
         parent = os.path.dirname(path)
         if parent == path:
@@ -391,7 +391,7 @@ def linked_repository(root: str) -> str | None:
 
     The pointer in the workspace could name any folder; only git writes the pointer back to the workspace.
     """
-    pointer = _first_line(root, _POINTER)
+    pointer = _stripped_text(root, _POINTER)
     if not pointer.startswith("gitdir:"):
         return None
 
@@ -400,14 +400,14 @@ def linked_repository(root: str) -> str | None:
     if kind != _WORKTREES or not os.path.isfile(os.path.join(repository, "HEAD")):
         return None
 
-    back = os.path.realpath(_first_line(records, "gitdir") or "/")
+    back = os.path.realpath(_stripped_text(records, "gitdir") or "/")
     if back != os.path.join(root, _POINTER):
         return None
 
     return repository
 
 
-def _first_line(folder: str, name: str) -> str:
+def _stripped_text(folder: str, name: str) -> str:
     with suppress(OSError, ValueError), closing(open_root(folder)) as parent:
         return os.fsdecode(beginning(parent, (name,))).strip().replace("\0", "")
 

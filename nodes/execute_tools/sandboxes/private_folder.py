@@ -21,7 +21,7 @@ _NEW_PREFIX: Final = "mendgraph-new-sandbox-"
 """The prefix of a folder that is not locked yet, so that no other process takes it for an abandoned one."""
 _EMPTIED: Final = ("home", "tmp", "files")
 _NAME_START: Final = r"(?<![\w./-])|(?<=^-[A-Za-z])|(?<=\s-[A-Za-z])|(?<=://)"
-"""An absolute name starts where no other part of a name, or an option of one letter, stands before it."""
+"""An absolute name starts where no part of a name stands before it, or after `://` or an option of one letter."""
 _REMOVAL_S: Final = 60.0
 
 

@@ -121,7 +121,9 @@ class _Names:
         return cls(
             hidden=relative((*view.hidden_files, *view.hidden_folders)),
             protected=relative(name for _, name in view.read_only),
-            replaced={name.removeprefix(prefix): handle for handle, name in view.replaced_files},
+            replaced={
+                name.removeprefix(prefix): handle for handle, name in view.replaced_files if name.startswith(prefix)
+            },
         )
 
     def forbid(self, name: str) -> bool:

@@ -413,5 +413,5 @@ def read_url(url: str) -> PostgresUrl:
     port = f":{parts['port']}" if "port" in parts else ""
     forms = [url, *hidden, *(quote(secret, safe="") for secret in hidden)]
     forms.sort(key=len, reverse=True)
-    postgres_url = PostgresUrl(url, "", tuple(forms))
-    return replace(postgres_url, name=postgres_url.clean(f"{quoted(database)} on {place}{port}"))
+    unnamed = PostgresUrl(url, "", tuple(forms))
+    return replace(unnamed, name=unnamed.clean(f"{quoted(database)} on {place}{port}"))

@@ -81,13 +81,14 @@ def _edit(context: ToolContext, before: LoadedText, content: str) -> ToolAnswer:
 def _names_moved_away(context: ToolContext, before: LoadedText) -> set[str]:
     """The definitions that the request moves from this file, and that their new file has by now."""
     names: set[str] = set()
+    moves = [move for move in read_request(context.task).moves if move.leaves(before.path)]
+    if not moves:
+        return names
+
     others = _python_read(context, before.path)
     changed = {change.path for change in context.changes}
 
-    for move in read_request(context.task).moves:
-        if not move.leaves(before.path):
-            continue
-
+    for move in moves:
         for other, source in others.items():
             if not is_file(other, move.new) or move.name not in definitions_in(source):
                 continue

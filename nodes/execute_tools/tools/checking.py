@@ -271,7 +271,7 @@ class _Checking:
     @cached_property
     def defined(self) -> frozenset[str]:
         """The names that the files define."""
-        return frozenset(_DEFINED.findall("\n".join(self.texts.values())))
+        return frozenset(chain.from_iterable(map(_DEFINED.findall, self.texts.values())))
 
     @cached_property
     def added_examples(self) -> dict[str, frozenset[Example]]:

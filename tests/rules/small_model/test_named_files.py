@@ -5,9 +5,9 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from mendgraph.graph.machine.small_models import preload_of
-from mendgraph.nodes.language.read_ahead import MAX_BYTES, MAX_NAMED_FILES, MOST_LOOKED_AT, read_ahead
+from mendgraph.nodes.language.read_ahead import MAX_BYTES, MAX_NAMED_FILES, MAX_SMALL_BYTES, MOST_LOOKED_AT, read_ahead
 from mendgraph.nodes.records import EditForm, ModelReply, Profile, Protocol
-from mendgraph.nodes.small_model.preload import MAX_FEW_BYTES, MAX_SMALL_BYTES, few_files
+from mendgraph.nodes.small_model.preload import MAX_FEW_BYTES, few_files
 from tests.row_tables import rows
 
 TEXT, NATIVE = Profile(protocol=Protocol.TEXT), Profile(protocol=Protocol.NATIVE)

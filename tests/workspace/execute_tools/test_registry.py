@@ -231,6 +231,28 @@ def test_extras_need_no_type_and_none_takes_the_place_of_the_context() -> None:
     assert [called(_extras, **{name: "a"}) for name in ("path", "filename", "file_name")] == [("a", {})] * 3
 
 
+def test_open_tool_leaves_a_closed_model_in_its_arguments_closed() -> None:
+    class Closed(BaseModel):
+        model_config = ConfigDict(extra="forbid")
+
+        x: int
+
+    @tool(effect=Effect.NONE)
+    def nested(inner: Closed, **rest: Any) -> JsonMap:
+        """Takes anything beside a closed model."""
+        return {"x": inner.x, **rest}
+
+    assert isinstance(nested.validate({"inner": {"x": 1}, "more": 2}), dict)
+    assert isinstance(nested.validate({"inner": {"x": 1, "y": 2}}), list)
+
+
+def test_type_whose_metadata_has_no_hash_is_an_argument() -> None:
+    def measured(path: Annotated[str, {"unit": "m"}]) -> object:
+        return path
+
+    assert called(measured, path="a") == "a"
+
+
 def test_default_of_none_needs_no_type_of_its_own() -> None:
     def implicit(x: int = None) -> object:  # type: ignore[assignment]  # noqa: RUF013 - as people write it
         return x
