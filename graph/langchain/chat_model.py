@@ -20,7 +20,8 @@ from mendgraph.graph.langchain.reply_reader import CANCEL_GRACE_S, CallClock, Re
 from mendgraph.graph.langchain.wrapped_models import LIMIT_FIELDS, SAMPLING, with_settings
 from mendgraph.nodes.call_model.model import Call, Model
 from mendgraph.nodes.call_model.prompts.prompt import Prompt
-from mendgraph.nodes.language.history import is_request, media_of
+from mendgraph.nodes.language.history import is_request
+from mendgraph.nodes.language.media import media_of
 from mendgraph.nodes.records import FinishReason, JsonMap, ModelReply, ProviderErrorKind, ProviderFailure
 
 MOST_ADAPTATIONS: Final = 8

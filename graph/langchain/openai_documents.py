@@ -11,7 +11,7 @@ from langchain_core.messages import AIMessageChunk
 from langchain_core.messages.ai import InputTokenDetails, OutputTokenDetails, UsageMetadata, subtract_usage
 
 from mendgraph.nodes.call_model.prompts.estimates import countable
-from mendgraph.nodes.language.history import REASONING, REASONING_DETAILS, TOOL_CALL_EXTRAS
+from mendgraph.nodes.language.provider_state import REASONING, REASONING_DETAILS, TOOL_CALL_EXTRAS
 from mendgraph.nodes.records import JsonMap
 
 _CALL_FIELDS: Final = frozenset({"id", "type", "function", "index"})

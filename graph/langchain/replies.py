@@ -15,7 +15,7 @@ from langchain_core.messages.ai import UsageMetadata, add_ai_message_chunks, add
 from mendgraph.graph.langchain.openai_documents import PlainPart, text_of
 from mendgraph.nodes.call_model.prompts.estimates import countable
 from mendgraph.nodes.language.documents import storable
-from mendgraph.nodes.language.history import REASONING_DETAILS, joined_details, state_of, thoughts_of
+from mendgraph.nodes.language.provider_state import REASONING_DETAILS, join_details, state_of, thoughts_of
 from mendgraph.nodes.language.text_protocol import decode_arguments
 from mendgraph.nodes.records import FinishReason, JsonMap, ModelReply, RawCall
 
@@ -235,7 +235,7 @@ class ReplyAssembly:
 
         joined = add_ai_message_chunks(self._rich[0], *self._rich[1:])
         if self._details:
-            joined.additional_kwargs[REASONING_DETAILS] = joined_details(self._details)
+            joined.additional_kwargs[REASONING_DETAILS] = join_details(self._details)
 
         return state_of(joined)
 

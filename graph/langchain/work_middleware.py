@@ -46,7 +46,8 @@ from mendgraph.nodes.execute_tools.trace import TraceSink
 from mendgraph.nodes.guard.file_rules import DEFAULT_GUARDRAIL_RULES, is_readable_template
 from mendgraph.nodes.guard.policy import Rules, is_hidden, judge_content, judge_path, workspace_relative
 from mendgraph.nodes.language.display import NO_FILE_CHANGED
-from mendgraph.nodes.language.history import RESULT_MESSAGE_NAME, is_request, without_secrets
+from mendgraph.nodes.language.history import RESULT_MESSAGE_NAME, is_request
+from mendgraph.nodes.language.provider_state import without_secrets
 from mendgraph.nodes.loop_check.repetition import MAX_FAILED_TRIES, verification
 from mendgraph.nodes.parse.answers import MOST_CHECKED
 from mendgraph.nodes.records import JsonMap, ToolCall, ToolError, ToolErrorCode, Verification

@@ -47,7 +47,8 @@ from mendgraph.nodes.execute_tools.secrets.redact import Redactor
 from mendgraph.nodes.execute_tools.trace import RunLog
 from mendgraph.nodes.guard.scope import unnamed
 from mendgraph.nodes.heal.node import heal
-from mendgraph.nodes.language.history import asked_in, without_media
+from mendgraph.nodes.language.history import person_requests
+from mendgraph.nodes.language.media import without_media
 from mendgraph.nodes.loop_check.node import check
 from mendgraph.nodes.loop_check.repetition import signature_of
 from mendgraph.nodes.parse.node import parse
@@ -369,7 +370,7 @@ class BoundNodes:
             return state
 
         marks = [*marks_of(self._turns.services(state["context"]).tools.workspace(), changes)]
-        for path in unnamed(asked_in(state.get("messages") or []), changes):
+        for path in unnamed(person_requests(state.get("messages") or []), changes):
             _, hash_after = changes[path]
             if hash_after:
                 marks.append(Mark(kind="not_named", path=path))

@@ -28,7 +28,7 @@ from mendgraph.nodes.execute_tools.registry import ToolOutput
 from mendgraph.nodes.guard.file_rules import outside
 from mendgraph.nodes.guard.policy import workspace_relative
 from mendgraph.nodes.language.display import LEAST_USD, listed
-from mendgraph.nodes.language.history import task_of
+from mendgraph.nodes.language.history import task_message
 from mendgraph.nodes.records import (
     JsonMap,
     Outcome,
@@ -181,7 +181,7 @@ class Children:
         )
 
         return {
-            "input": {"messages": [task_of(task, state["messages"])]},
+            "input": {"messages": [task_message(task, state["messages"])]},
             "config": {**parent.config, "configurable": {**configurable, **where}, "recursion_limit": limit},
             "context": context if parent.owner is None else Admission(context, parent.owner),
             "stream_mode": ["custom", "updates", "values"],

@@ -25,7 +25,7 @@ from pydantic import BaseModel
 from mendgraph.nodes.begin_turn.turn_start import scrubbed
 from mendgraph.nodes.execute_tools.secrets.redact import MARK, Redactor, known_values
 from mendgraph.nodes.execute_tools.store.database import StoreError, UnreadableValueError
-from mendgraph.nodes.language.history import without_secrets
+from mendgraph.nodes.language.provider_state import without_secrets
 from mendgraph.nodes.records import ModelReply, ToolCall
 
 MOST_RUNS: Final = 1_024
@@ -117,7 +117,7 @@ def _clean(value: Any, redactor: Redactor) -> Any:
 
     if isinstance(value, ModelReply):
         fields = {name: _clean(field, redactor) for name, field in value if name != "provider"}
-        provider = without_secrets(value.provider, redactor.text, keep_sealed=True)
+        provider = without_secrets(value.provider, redactor.text, keep_opaque=True)
         return value.model_copy(update={**fields, "provider": provider})
 
     if isinstance(value, BaseModel):

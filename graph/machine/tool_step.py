@@ -30,7 +30,7 @@ from mendgraph.nodes.execute_tools.tool_run import ToolRun
 from mendgraph.nodes.execute_tools.trace import TraceEvent, TraceSink
 from mendgraph.nodes.guard.policy import edited_result, results_of_denied
 from mendgraph.nodes.guard.scope import Scope
-from mendgraph.nodes.language.history import asked_in, last_request
+from mendgraph.nodes.language.history import last_request, person_requests
 from mendgraph.nodes.records import CallError, CallResult, JsonMap, Plan, Profile, ToolCall, ToolError, net_changes
 
 if TYPE_CHECKING:
@@ -163,7 +163,7 @@ def scope_of(state: AgentState) -> Scope:
     context = state["context"]
     request = ""
     if context.request_permits:
-        request = asked_in(state.get("messages") or [])
+        request = person_requests(state.get("messages") or [])
 
     return Scope.of(request, context.writable_paths, strict=context.strict, root=context.workspace)
 

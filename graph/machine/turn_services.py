@@ -34,7 +34,7 @@ from mendgraph.nodes.call_model.paid_call import CallBudget
 from mendgraph.nodes.call_model.prompts.profiles import find_profile
 from mendgraph.nodes.call_model.services import CallServices
 from mendgraph.nodes.execute_tools.journal.journal import parent_of
-from mendgraph.nodes.language.history import in_openai_form, media_of
+from mendgraph.nodes.language.media import in_openai_form, media_of
 from mendgraph.nodes.records import Profile, ProviderFailure, ToolError, ToolSpec
 
 if TYPE_CHECKING:

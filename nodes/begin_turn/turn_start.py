@@ -13,14 +13,8 @@ from langchain_core.messages import AIMessage, AnyMessage, HumanMessage
 from typing_extensions import TypedDict
 
 from mendgraph.nodes.language.documents import storable
-from mendgraph.nodes.language.history import (
-    HANDOFF_MESSAGE_NAME,
-    close_dangling_calls,
-    is_request,
-    media_problem,
-    settle_exchange,
-    without_media,
-)
+from mendgraph.nodes.language.history import HANDOFF_MESSAGE_NAME, close_dangling_calls, is_request, settle_exchange
+from mendgraph.nodes.language.media import media_problem, without_media
 from mendgraph.nodes.language.project_notes import ProjectNotes, SkillFolder, find_notes, find_skills, remembered
 from mendgraph.nodes.language.read_ahead import Files
 from mendgraph.nodes.records import (

@@ -24,7 +24,7 @@ from mendgraph.nodes.call_model.services import CallServices
 from mendgraph.nodes.call_model.turn_prompt import turn_prompt
 from mendgraph.nodes.call_model.window import TRIGGER, WHOLE, shown
 from mendgraph.nodes.language.chat_messages import text_size
-from mendgraph.nodes.language.history import without_thoughts
+from mendgraph.nodes.language.provider_state import without_thoughts
 from mendgraph.nodes.records import FinishReason, ModelReply, Protocol, StopCause, StopReason, ToolSpec
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from mendgraph.nodes.call_model.ledger import Used
 from mendgraph.nodes.call_model.prompts.prompt import Prompt
 from mendgraph.nodes.call_model.stop_request import StopRequest
 from mendgraph.nodes.language.documents import storable
-from mendgraph.nodes.language.history import without_secrets
+from mendgraph.nodes.language.provider_state import without_secrets
 from mendgraph.nodes.records import ModelReply, ProviderErrorKind, ProviderFailure, RawCall, Record
 
 

@@ -6,7 +6,8 @@ from typing import Any, Final
 import orjson
 from langchain_core.messages import AIMessage, AnyMessage, HumanMessage, SystemMessage, ToolMessage
 
-from mendgraph.nodes.language.history import EXTRA_FIELDS, TOOL_CALL_EXTRAS, in_openai_form, media_of
+from mendgraph.nodes.language.media import in_openai_form, media_of
+from mendgraph.nodes.language.provider_state import EXTRA_FIELDS, TOOL_CALL_EXTRAS
 from mendgraph.nodes.records import JsonMap, ToolSpec
 
 MEDIA_BYTES: Final = 4_800

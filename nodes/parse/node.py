@@ -4,7 +4,7 @@ from typing import Any
 
 from typing_extensions import TypedDict
 
-from mendgraph.nodes.language.history import without_thoughts
+from mendgraph.nodes.language.provider_state import without_thoughts
 from mendgraph.nodes.parse.reading import Reader, read_reply
 from mendgraph.nodes.parse.written_calls import drop_invented
 from mendgraph.nodes.records import Correction, ModelReply, Reading

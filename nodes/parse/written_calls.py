@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 from mendgraph.nodes.language.formats.call_format import Markup, ToolSchemas
 from mendgraph.nodes.language.formats.recognition import ROLE_LINE, masked, recognise, without_markup
 from mendgraph.nodes.language.formats.table import FORMAT_OF
-from mendgraph.nodes.language.history import without_thoughts
+from mendgraph.nodes.language.provider_state import without_thoughts
 from mendgraph.nodes.language.text_protocol import (
     RESULT_MARK,
     ReadCall,

@@ -26,7 +26,7 @@ from mendgraph.nodes.language.chat_messages import (
     text_size,
 )
 from mendgraph.nodes.language.documents import parse_quietly
-from mendgraph.nodes.language.history import RESULT_MESSAGE_NAME, is_request, is_written_here
+from mendgraph.nodes.language.history import RESULT_MESSAGE_NAME, is_machine_message, is_request
 from mendgraph.nodes.language.names import IS_TEST, TEXT_SUFFIXES, named_paths, without_output
 from mendgraph.nodes.language.token_estimates import BYTES_PER_TOKEN, TOKENS_PER_MESSAGE, estimate_tokens
 from mendgraph.nodes.records import Correction, JsonMap, ToolSpec
@@ -277,7 +277,7 @@ def _earlier_turns(history: Sequence[AnyMessage], task: str) -> tuple[list[JsonM
             words, output = without_output(message.text)
             waiting = [*(waiting if output or not orders_a_change(words) else ()), words]
         elif isinstance(message, AIMessage) and not (
-            message.tool_calls or is_written_here(message) or getattr(following, "name", "") == RESULT_MESSAGE_NAME
+            message.tool_calls or is_machine_message(message) or getattr(following, "name", "") == RESULT_MESSAGE_NAME
         ):
             first_request = first_lines("\n\n".join(waiting), EARLIER_LIMIT)
             turns += [*([message_of("user", first_request)] if waiting else ()), as_map(message, native=False)]

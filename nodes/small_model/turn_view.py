@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from langchain_core.messages import AIMessage, AnyMessage, HumanMessage, ToolMessage
 from pydantic import Field
 
-from mendgraph.nodes.language.history import RESULT_MESSAGE_NAME, begins_work, is_request, last_request, loads
+from mendgraph.nodes.language.history import RESULT_MESSAGE_NAME, is_request, json_map, last_request, starts_work
 from mendgraph.nodes.language.names import told_paths, without_output
 from mendgraph.nodes.language.text_protocol import parse_text_results
 from mendgraph.nodes.records import JsonMap, Record, ToolErrorCode
@@ -126,7 +126,7 @@ def said_since(history: Sequence[AnyMessage]) -> list[str]:
         if is_request(message):
             break
 
-        if lines is None and begins_work(message):
+        if lines is None and starts_work(message):
             lines = []
         elif lines is not None and isinstance(message, AIMessage) and not message.tool_calls and message.text.strip():
             lines.append(message.text)
@@ -140,12 +140,12 @@ def used_tools(history: Sequence[AnyMessage]) -> set[str]:
 
 
 def _steps(history: Sequence[AnyMessage]) -> Iterator[list[JsonMap]]:
-    start = max((index for index, message in enumerate(history) if begins_work(message)), default=0)
+    start = max((index for index, message in enumerate(history) if starts_work(message)), default=0)
     native: list[JsonMap] = []
 
     for message in history[start:]:
         if isinstance(message, ToolMessage):
-            native += [{"ok": message.status != "error", **loads(message.text), "tool": message.name}]
+            native += [{"ok": message.status != "error", **json_map(message.text), "tool": message.name}]
             continue
 
         if native:

@@ -6,7 +6,7 @@ from typing import Any
 from langchain_core.messages import AIMessage
 from typing_extensions import TypedDict
 
-from mendgraph.nodes.language.history import written_here
+from mendgraph.nodes.language.history import machine_message
 from mendgraph.nodes.records import (
     Answer,
     CallResult,
@@ -39,7 +39,7 @@ def finish(state: StopState, usage: JsonMap, *, checking: bool = True, changing:
     loop = state.get("loop") or LoopRecord()
     outcome = finished(answer, state.get("changes", []), usage, loop, checking=checking, changing=changing)
     if not answer.text:
-        return {"outcome": outcome, "messages": [written_here(outcome.answer or "Done.")]}
+        return {"outcome": outcome, "messages": [machine_message(outcome.answer or "Done.")]}
     reply = state.get("reply") or ModelReply()
     is_reply = not reply.calls and reply.text.strip() == answer.text
     return {"outcome": outcome, "messages": [AIMessage(answer.text, id=reply.message_id if is_reply else None)]}
@@ -57,4 +57,4 @@ def give_up(
     """End early, with an account of what was done and what is left as the thread's last message."""
     plan = state.get("plan") or Plan()
     outcome = stopped(kind, cause, plan, state.get("changes", []), usage, state.get("loop") or LoopRecord(), restored)
-    return {"outcome": outcome, "messages": [written_here(wrap_up(outcome, plan, state.get("results", [])))]}
+    return {"outcome": outcome, "messages": [machine_message(wrap_up(outcome, plan, state.get("results", [])))]}

@@ -131,7 +131,7 @@ def generate_corrective_prompt(
     prompt_parts = ["I could not parse your tool invocation. Please fix the following issues:"]
     if config.include_error_details:
         for err in errors:
-            prompt_parts.append(f"- {err.error_type.name}: {err.details}")  # noqa: PERF401 - as it stands there
+            prompt_parts.append(f"- {err.error_type.name}: {err.details}")
     if config.include_format_reminder:
         prompt_parts.append("")
         prompt_parts.append("Reminder of correct format:")

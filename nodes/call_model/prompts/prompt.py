@@ -24,7 +24,8 @@ from mendgraph.nodes.language.chat_messages import (
     size_of,
     texts_of,
 )
-from mendgraph.nodes.language.history import HANDOFF_MESSAGE_NAME, is_request, media_of, without_media
+from mendgraph.nodes.language.history import HANDOFF_MESSAGE_NAME, is_request
+from mendgraph.nodes.language.media import media_of, without_media
 from mendgraph.nodes.records import JsonMap, ToolSpec
 
 MOST_BYTES: Final = 64 * 1024 * 1024  # what a cache holds at most; then it begins anew

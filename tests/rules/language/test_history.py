@@ -8,12 +8,12 @@ from langchain_core.messages import AIMessage, AnyMessage, HumanMessage, SystemM
 from mendgraph.nodes.language.history import (
     HANDOFF_MESSAGE_NAME,
     RESULT_MESSAGE_NAME,
-    asked_in,
     close_dangling_calls,
     is_request,
+    person_requests,
     results_in,
     settle_exchange,
-    task_of,
+    task_message,
 )
 from mendgraph.nodes.language.text_protocol import parse_text_results
 from mendgraph.nodes.records import (
@@ -314,6 +314,6 @@ def test_path_that_a_program_printed_is_told_relative(protocol: Protocol, printe
 
 
 def test_task_of_a_child_is_a_text_that_it_was_shown_and_the_request_is_the_persons() -> None:
-    task = task_of("Read a.py.", [HumanMessage("Fix it.")])
+    task = task_message("Read a.py.", [HumanMessage("Fix it.")])
     shown = {"ok": True, "data": "Read a.py.", "tool": "the task of this child"}
-    assert ([*results_in([task])], asked_in([task])) == ([shown], "Fix it.")
+    assert ([*results_in([task])], person_requests([task])) == ([shown], "Fix it.")

@@ -3,17 +3,8 @@ from typing import Any
 from hypothesis import given, strategies as st
 from langchain_core.messages import AIMessage, HumanMessage, ToolCall
 
-from mendgraph.nodes.language.history import (
-    in_openai_form,
-    media_of,
-    media_problem,
-    state_of,
-    thoughts_of,
-    with_state,
-    without_media,
-    without_secrets,
-    without_thoughts,
-)
+from mendgraph.nodes.language.media import in_openai_form, media_of, media_problem, without_media
+from mendgraph.nodes.language.provider_state import state_of, thoughts_of, with_state, without_secrets, without_thoughts
 from mendgraph.nodes.records import JsonMap, ModelReply
 from tests.row_tables import rows
 

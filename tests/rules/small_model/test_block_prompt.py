@@ -5,7 +5,7 @@ from langchain_core.messages import AIMessage, AnyMessage, HumanMessage
 from mendgraph.nodes.call_model.prompts.profiles import SMALL_STOP
 from mendgraph.nodes.call_model.prompts.prompt import Prompt
 from mendgraph.nodes.language.chat_messages import describe_tool, native_tool
-from mendgraph.nodes.language.history import settle_exchange, written_here
+from mendgraph.nodes.language.history import machine_message, settle_exchange
 from mendgraph.nodes.records import (
     CallResult,
     Correction,
@@ -164,7 +164,7 @@ def bounded(history: Sequence[AnyMessage], most_tokens: int | None) -> list[Json
 
 
 def test_function_is_asked_for_alone_with_the_request_before_where_there_is_room() -> None:
-    before: list[AnyMessage] = [HumanMessage("Write add."), written_here("Changed calc.py.")]
+    before: list[AnyMessage] = [HumanMessage("Write add."), machine_message("Changed calc.py.")]
     history = [*before, HumanMessage("The sum is wrong."), *shown(), *step(SAME) * 2]
     alone = bounded(history, None)
     assert str(alone[-1]["content"]).startswith(f"Write add.\n\nThe sum is wrong.\n\n{HIDDEN}")
@@ -175,7 +175,12 @@ def test_function_is_asked_for_alone_with_the_request_before_where_there_is_room
 
 def test_first_lines_of_a_long_earlier_request_are_told() -> None:
     lines = "".join(f"{number} is the number of this line.\n" for number in range(1_000))
-    history = [HumanMessage(f"Make it.\n{lines}"), written_here("Done."), HumanMessage("It fails."), *ahead(read(CALC))]
+    history = [
+        HumanMessage(f"Make it.\n{lines}"),
+        machine_message("Done."),
+        HumanMessage("It fails."),
+        *ahead(read(CALC)),
+    ]
     whole = bounded(history, None)
     told, fewer = (str(each[-1]["content"]) for each in (whole, bounded(history, estimated_tokens(whole) - 100)))
     assert told.startswith("This was asked before:\n\nMake it.\n0 is")
@@ -272,16 +277,16 @@ AGAIN = f"This was asked before:\n\n{BEFORE}\n\nNow:\n\n"
 
 @rows("Changed calc.py.", "SYSTEM_ERROR (checks_failed): It is wrong.\nDone: no step.")
 def test_second_try_is_asked_with_the_first_request_and_what_fails_comes_last(answer: str) -> None:
-    first = [HumanMessage(BEFORE), *step(edited("calc.py"), text="x"), written_here(answer)]
+    first = [HumanMessage(BEFORE), *step(edited("calc.py"), text="x"), machine_message(answer)]
     for words, said in (("\n\nFix calc.py.", "Fix calc.py."), ("", "Fix this.")):
         told = asked(PASTED + words, ahead(read(CALC)), before=first)
         assert told == f"{AGAIN}{said}\n\n{FILE}\n\nF      [100%]\n=== FAILURES ===\n{OUTPUT}"
-    third = [*first, HumanMessage(PASTED), written_here(answer)]
+    third = [*first, HumanMessage(PASTED), machine_message(answer)]
     assert asked("It still fails.", before=third) == f"{AGAIN}It still fails."
     assert asked("Create colors.md.", before=first).startswith("Create colors.md.")
     more = asked("Now add a flag in calc.py.", before=first)
     assert more.startswith(f"{AGAIN}Now add a flag in calc.py.")
-    other = [*first, HumanMessage("Create colors.md."), written_here("Done.")]
+    other = [*first, HumanMessage("Create colors.md."), machine_message("Done.")]
     assert asked("It is empty.", before=other) == AGAIN.replace(BEFORE, "Create colors.md.") + "It is empty."
     elsewhere = asked(f"{PASTED}\n\nFix low in util.py.", before=first)
     assert elsewhere.startswith(f"{AGAIN}Fix low in util.py.")

@@ -2,7 +2,7 @@ from typing import Any
 
 from langchain_core.messages import AIMessage
 
-from mendgraph.nodes.language.history import written_here
+from mendgraph.nodes.language.history import machine_message
 from mendgraph.nodes.records import (
     Answer,
     CallResult,
@@ -107,7 +107,7 @@ RESULTS = [result("first"), result("There is no c.py."), result(None)]
     (UNREACHABLE, {"results": [result(None)]}, NOTHING),
 )
 def test_last_message_is_a_full_account(cause: StopCause, state: dict[str, Any], account: str) -> None:
-    assert stopped(cause, **state)["messages"] == [written_here(account)]
+    assert stopped(cause, **state)["messages"] == [machine_message(account)]
 
 
 @rows(((), ""), (("you refused edit_file a.py",), ": you refused edit_file a.py"))
@@ -173,10 +173,10 @@ def test_check_from_before_the_first_change_is_not_told_of_the_work() -> None:
 
 
 def test_answer_without_words_says_what_was_changed_and_deleted() -> None:
-    assert finish(StopState(), {})["messages"] == [written_here("Done.")]
+    assert finish(StopState(), {})["messages"] == [machine_message("Done.")]
     gone = change("c.py", ChangeKind.DELETED)
     update = finish(StopState(changes=[change("b.py"), gone]), {})
-    assert update["messages"] == [written_here("Changed b.py; deleted c.py.")]
+    assert update["messages"] == [machine_message("Changed b.py; deleted c.py.")]
     outcome = update["outcome"]
     assert (outcome.answer, outcome.changed_files) == ("Changed b.py; deleted c.py.", ("b.py", "c.py"))
     assert outcome.marks == (Mark(kind="deleted", path="c.py"),)

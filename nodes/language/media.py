@@ -1,0 +1,80 @@
+"""Images, sound and files in messages: which kinds a message has, and a note in place of what a model does not take."""
+
+from collections.abc import Collection, Sequence
+from typing import Final
+
+from langchain_core.messages import AnyMessage, HumanMessage, ToolMessage, convert_to_openai_messages
+
+from mendgraph.nodes.records import JsonMap
+
+_KINDS: Final[dict[str, str]] = {
+    "image": "image",
+    "image_url": "image",
+    "input_image": "image",
+    "file": "file",
+    "document": "file",
+    "input_file": "file",
+    "pdf": "file",
+    "audio": "audio",
+    "input_audio": "audio",
+}
+"""The kind of a content block, by the types that providers use."""
+
+
+def media_of(message: AnyMessage) -> tuple[str, ...]:
+    """Return the kinds of content beside text in a user or tool message, each once, in order."""
+    if isinstance(message.content, str) or not isinstance(message, HumanMessage | ToolMessage):
+        return ()
+
+    kinds: list[str] = []
+    for block in message.content:
+        if isinstance(block, str):
+            continue
+
+        kind = _kind(block)
+        if kind != "text" and kind not in kinds:
+            kinds.append(kind)
+
+    return tuple(kinds)
+
+
+def in_openai_form(message: AnyMessage) -> list[JsonMap] | None:
+    """Return the content blocks in OpenAI's form; None if one of them, such as a video, has none."""
+    try:
+        blocks: list[JsonMap] = convert_to_openai_messages([message], text_format="block")[0]["content"]
+    except (ValueError, LookupError, TypeError, AttributeError):
+        return None
+
+    return blocks
+
+
+def without_media(message: AnyMessage, kinds: Collection[str]) -> AnyMessage:
+    """Replace each block of these kinds by a note; return the same message if it has none."""
+    if not kinds or isinstance(message.content, str):
+        return message
+
+    content: list[str | JsonMap] = []
+    for block in message.content:
+        if isinstance(block, str) or _kind(block) not in kinds:
+            content.append(block)
+        else:
+            content.append({"type": "text", "text": f"[{_kind(block)}, not shown: the model does not take it]"})
+
+    return message.model_copy(update={"content": content})
+
+
+def media_problem(kinds: Sequence[str], model: str) -> str:
+    """Return why the model cannot take a request with these kinds of content; "" for no kinds."""
+    if not kinds:
+        return ""
+
+    media = " and ".join(f"content of the kind {kind!r}" for kind in kinds)
+    return (
+        f"The request holds {media}, which {model or 'the model'} does not take:"
+        " say it in words, or choose a model that does."
+    )
+
+
+def _kind(block: JsonMap) -> str:
+    block_type = str(block.get("type", "block"))
+    return _KINDS.get(block_type, block_type)
