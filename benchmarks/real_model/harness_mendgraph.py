@@ -66,10 +66,10 @@ WITHOUT: dict[str, tuple[tuple[str, Any], ...]] = {
     ),
     "pasted_output": (
         (f"{PROMPT}.parted", lambda request: (request, "")),
-        ("mendgraph.nodes.small_model.preload.without_output", lambda request: (request, "")),
-        ("mendgraph.nodes.language.read_ahead.without_output", lambda request: (request, "")),
+        ("mendgraph.nodes.small_model.preload.split_output", lambda request: (request, "")),
+        ("mendgraph.nodes.language.read_ahead.split_output", lambda request: (request, "")),
     ),
-    "related_files": (("mendgraph.nodes.small_model.preload.meant_files", lambda *_: ([], [])),),
+    "related_files": (("mendgraph.nodes.small_model.preload.likely_files", lambda *_: ([], [])),),
 }
 """Means that no field of `AgentContext` turns off, and what takes the place of what in the code without them."""
 

@@ -52,7 +52,7 @@ from mendgraph.nodes.language.media import without_media
 from mendgraph.nodes.loop_check.node import check
 from mendgraph.nodes.loop_check.repetition import signature_of
 from mendgraph.nodes.parse.node import parse
-from mendgraph.nodes.parse.written_calls import was_cut
+from mendgraph.nodes.parse.written_calls import is_shortened
 from mendgraph.nodes.records import (
     CHANGING,
     LoopRecord,
@@ -208,7 +208,7 @@ class BoundNodes:
         update = with_known_files(turn.tools, parse(state_as_written, reader))
         formats = foreign_formats(update["items"])
         reply = state_as_written.get("reply") or ModelReply()
-        is_cut = "reply" in update and not formats and was_cut(reply, update["reply"])
+        is_cut = "reply" in update and not formats and is_shortened(reply, update["reply"])
         update = self._literals.mask(run_id, update, "reply", "items", "errors", "answer")
         if reply.preloaded:
             return update

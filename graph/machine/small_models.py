@@ -90,10 +90,10 @@ def answer_judge(
     what was asked for.
     """
     from mendgraph.nodes.small_model.answers import AnswerFacts, answer_error
-    from mendgraph.nodes.small_model.turn_view import said_since, used_tools, view_turn
+    from mendgraph.nodes.small_model.turn_view import other_agents_messages, used_tools, view_turn
 
     view = view_turn(messages)
-    done_elsewhere = said_since(messages) or not used_tools(messages).isdisjoint(acting_tools)
+    done_elsewhere = other_agents_messages(messages) or not used_tools(messages).isdisjoint(acting_tools)
     facts = AnswerFacts(
         request=last_request(messages),
         settled=settled or bool(done_elsewhere),

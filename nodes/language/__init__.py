@@ -1,1 +1,1 @@
-"""How agent and model talk: what a reply means, and how results go back."""
+"""What models read and write: messages, tool calls, results, and the text that people see."""

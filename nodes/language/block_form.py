@@ -1,7 +1,7 @@
 """The interfaces of the block form: what `call_model` and `parse` use of `nodes/small_model/` without importing it.
 
-In the block form a small model writes an edit as a file name and a fenced block. A run with another form has None in
-place of these objects, and does not load their modules.
+In the block form a small model writes an edit as a file name and a fenced block. A run with another form passes None
+instead of these objects and does not load their modules.
 """
 
 from collections.abc import Sequence
@@ -17,7 +17,7 @@ class BlockRequest(NamedTuple):
     """The messages and tools of a request, in OpenAI's form.
 
     `failed_tries` counts the steps and replies of this turn that failed since the last change. `temperature` is the
-    lowest one to sample at, None where the run's counts.
+    minimum for sampling; None for the configured one.
     """
 
     messages: tuple[JsonMap, ...]
@@ -39,18 +39,21 @@ class BlockRequests(Protocol):
         corrections_sent: int = 0,
         most_tokens: int | None = None,
     ) -> BlockRequest:
-        """The next request; `corrections_sent` counts those of the turn, `most_tokens` bounds the estimated size."""
+        """Return the next request.
+
+        `corrections_sent` counts those of the turn; `most_tokens` bounds the estimated size.
+        """
 
     def exhausted(
         self, failed_tries: int, history: Sequence[AnyMessage], corrections: Sequence[Correction]
     ) -> StopCause | None:
-        """Why the run ends after so many failed tries, if every wording of the request was used; None if it goes on."""
+        """Return why the run ends after this number of failed tries; None if another wording is left."""
 
 
 class BlockEdits(NamedTuple):
-    """The edits of a reply in order, malformed ones among them, and the prose around their blocks.
+    """The edits of a reply in order, including malformed ones, and the prose around their blocks.
 
-    `lines` are the numbers of the first and the last line of the block of each call, fences included.
+    `lines` are the first and the last line number of each block, including its fences.
     """
 
     calls: list[ReadCall]
@@ -63,13 +66,13 @@ class BlockReader(Protocol):
 
     @property
     def is_question(self) -> bool:
-        """Whether the turn's request is a question, so that the blocks of a reply are quotations."""
+        """Return whether the turn's request is a question, so that the blocks of a reply are quotations."""
 
     def edits(self, text: str) -> BlockEdits:
-        """The edits of a text."""
+        """Return the edits in a text."""
 
     def names_file_of(self, call: ReadCall, edits: Sequence[ReadCall]) -> bool:
-        """Whether a call only names the file of an edit beside it, or reads a file that the model has been shown."""
+        """Return whether a call only repeats the file of an edit, or reads a file that the model has seen."""
 
     def shows_file(self, answer: str) -> bool:
-        """Whether an answer is nothing but a file or the name of one."""
+        """Return whether an answer is only a file or a file name."""

@@ -1,4 +1,4 @@
-"""Messages and tools as OpenAI's maps, in the protocol of a turn, and their sizes in bytes."""
+"""Messages and tools in OpenAI's form, for both protocols, and their sizes in bytes."""
 
 import json
 from typing import Any, Final
@@ -11,14 +11,14 @@ from mendgraph.nodes.language.provider_state import EXTRA_FIELDS, TOOL_CALL_EXTR
 from mendgraph.nodes.records import JsonMap, ToolSpec
 
 MEDIA_BYTES: Final = 4_800
-"""What an image counts as, about 1,600 tokens. Source: Anthropic's documentation, "Vision": images up to 1.15 MP."""
+"""The size counted for an image, about 1,600 tokens. Source: Anthropic, "Vision": images up to 1.15 MP."""
 
 _FILE_SHARE: Final = 40
-"""A file of other media counts as one byte of text for so many of its own; the endpoint's first count corrects it."""
+"""Bytes of a file of other media for each byte of text counted; the endpoint's first token count corrects this."""
 
 
 def describe_tool(spec: ToolSpec) -> str:
-    """One line of the text protocol's tool list: `- name({"argument": type, "optional"?: type}): what it does`."""
+    """Return a line of the text protocol's tool list: `- name({"argument": type, "optional"?: type}): description`."""
     required = spec.parameters.get("required", [])
     fields = ", ".join(
         f'"{name}"{"" if name in required else "?"}: {_type_name(schema)}'
@@ -65,23 +65,23 @@ def _described(schema: JsonMap | bool) -> str:
 
 
 def requires_value(spec: ToolSpec) -> bool:
-    """Whether this is the terminal tool of a run whose answer has to fit a schema."""
+    """Return whether this is the terminal tool of a run whose answer must match a schema."""
     return spec.terminal and "value" in spec.parameters.get("required", [])
 
 
 def native_tool(spec: ToolSpec) -> JsonMap:
-    """One entry of a request's `tools`, in OpenAI's form, which every chat model of LangChain takes."""
+    """Return the entry of a request's `tools` in OpenAI's form, which all LangChain chat models accept."""
     function = {"name": spec.name, "description": spec.description, "parameters": spec.parameters}
     return {"type": "function", "function": function}
 
 
 def message_of(role: str, content: str) -> JsonMap:
-    """A message with nothing but text, in OpenAI's form."""
+    """Return a message with text only, in OpenAI's form."""
     return {"role": role, "content": content}
 
 
 def as_map(message: AnyMessage, *, native: bool) -> JsonMap:
-    """One message of the history in OpenAI's form and in the protocol of this turn, with what its endpoint added."""
+    """Return a message of the history in OpenAI's form, with the fields that its endpoint added."""
     if isinstance(message, AIMessage):
         if native and message.tool_calls:
             return _with_calls(message)
@@ -130,7 +130,7 @@ def _with_calls(message: AIMessage) -> JsonMap:
 
 
 def size_of(message: JsonMap) -> int:
-    """What a message has to say, in bytes of UTF-8: its text as the model reads it, its calls, its media as text."""
+    """Return the size of a message in bytes of UTF-8: text, calls, and media at their estimated size."""
     content = message.get("content") or ""
     if isinstance(content, str):
         size = text_size(content)
@@ -149,7 +149,7 @@ def _block_size(block: JsonMap) -> int:
 
 
 def texts_of(message: JsonMap) -> list[str]:
-    """The texts of a message in OpenAI's form."""
+    """Return the texts of a message in OpenAI's form."""
     content = message.get("content") or ""
     if isinstance(content, str):
         blocks = [{"type": "text", "text": content}]
@@ -160,14 +160,14 @@ def texts_of(message: JsonMap) -> list[str]:
 
 
 def text_size(text: str) -> int:
-    """The bytes of a text as UTF-8."""
+    """Return the number of bytes of the text in UTF-8."""
     if text.isascii():
         return len(text)
     return len(text.encode("utf-8", "replace"))
 
 
 def json_bytes(value: object) -> bytes:
-    """A JSON value as compact UTF-8; what no UTF-8 can say (half a character) as an escape."""
+    """Return the value as compact JSON in UTF-8, with lone surrogates escaped."""
     try:
         return orjson.dumps(value)
     except TypeError:
@@ -175,12 +175,12 @@ def json_bytes(value: object) -> bytes:
 
 
 def json_size(value: object) -> int:
-    """The bytes of a value as compact JSON."""
+    """Return the number of bytes of the value as compact JSON."""
     return len(json_bytes(value))
 
 
 def from_map(message: JsonMap) -> AnyMessage:
-    """LangChain's message for a map of `message_of`; a system message stays one."""
+    """Return the LangChain message for a map of `message_of`."""
     role = message["role"]
     content = message["content"]
     if role == "assistant":

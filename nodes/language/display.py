@@ -1,4 +1,4 @@
-"""Text for people: what is foreign made fit for a terminal; counts, amounts, calls and results in a few words. Pure."""
+"""Text for people: untrusted text made safe for a terminal, and short descriptions of amounts, calls and results."""
 
 import re
 import shlex
@@ -9,25 +9,25 @@ from unicodedata import category
 from mendgraph.nodes.records import ExtractionError, ToolResult
 
 LEAST_USD: Final = 0.0001
-"""What four decimals can show."""
+"""The smallest amount that four decimals can show."""
 
 NO_FILE_CHANGED: Final = "No file was changed."
-"""What the first line of an outcome says where none was."""
+"""The first line of an outcome without changed files."""
 
 _OUR_ID = re.compile(r"[0-9a-f]{32}")
 _SHORT = 8
-"""Characters of a random id that tell the runs of one workspace apart."""
+"""Characters of a generated run id that are shown."""
 
 _KEPT = frozenset("\n\t\u200c\u200d")
-"""Line ends, tabs, and the two joiners that scripts and emojis need."""
+"""Line ends, tabs, and the two joiners that some scripts and emojis need."""
 
 _PLAIN_NAME = re.compile(r"[A-Za-z0-9./-]+")
 _UNSAFE = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})
-"""Unicode's categories of control and format characters (bidi ones among them), surrogates, and line separators."""
+"""Unicode categories of control and format characters (including bidi), surrogates and line separators."""
 
 
 def plain(text: str) -> str:
-    """The text with each control, bidi or format character written as its escape; line ends and tabs stay."""
+    """Return the text with control, bidi and format characters escaped; line ends and tabs stay."""
     if text.isascii() and text.isprintable():
         return text
     return "".join(
@@ -39,9 +39,9 @@ def plain(text: str) -> str:
 
 
 def one_line(text: str, limit: int = 200) -> str:
-    """The same on one line: runs of white space are one space, and what is longer than `limit` ends in `...`.
+    """Return the text on one line: white space is collapsed, and text beyond `limit` is cut and ends in "...".
 
-    It is cut between two words, unless the last one alone has half of the limit.
+    It is cut between words if the last word is shorter than half of the limit.
     """
     words = plain(" ".join(text.split()))
     if len(words) <= limit:
@@ -52,7 +52,7 @@ def one_line(text: str, limit: int = 200) -> str:
 
 
 def without_middle(text: str, limit: int) -> str:
-    """The text on one line, as `one_line` has it; of what is longer than `limit`, beginning and end remain."""
+    """Return the text on one line; if it is longer than `limit`, the middle is replaced by "..."."""
     words = plain(" ".join(text.split()))
     if len(words) <= limit:
         return words
@@ -63,7 +63,7 @@ def without_middle(text: str, limit: int) -> str:
 
 
 def fenced(text: str, language: str = "text") -> str:
-    """The text as a fenced code block of Markdown, whose fence is longer than any run of backticks in the text."""
+    """Return a fenced code block of Markdown, with a fence longer than any run of backticks in the text."""
     one_line_text = plain("\n".join(text.splitlines()))
     runs = re.findall("`+", one_line_text)
     fence = "`" * max(3, *(len(run) + 1 for run in runs), 0)
@@ -72,7 +72,7 @@ def fenced(text: str, language: str = "text") -> str:
 
 
 def inline_code(text: str) -> str:
-    """The text as a code span of Markdown; a name of letters, digits, `.`, `/` and `-` as it is."""
+    """Return a code span of Markdown; a name of letters, digits, `.`, `/` and `-` stays as it is."""
     if _PLAIN_NAME.fullmatch(text):
         return text
 
@@ -84,19 +84,19 @@ def inline_code(text: str) -> str:
 
 
 def short_id(run_id: str) -> str:
-    """The beginning of an id that we made up; one that a person chose is shown whole."""
+    """Return the first characters of a generated id; an id that the user chose stays whole."""
     if _OUR_ID.fullmatch(run_id):
         return run_id[:_SHORT]
     return run_id
 
 
 def count_of(number: int, noun: str, plural: str = "") -> str:
-    """`1 line`, `2 lines`."""
+    """Return the number with its noun: `1 line`, `2 lines`."""
     return f"{number:,} {noun if number == 1 else plural or noun + 's'}"
 
 
 def listed(names: Iterable[str], most: int = 5) -> str:
-    """`a.py, b.py`: the first of these names, each once and on one line, and how many more there are."""
+    """Return the first names, each once and on one line, and the number of others: `a.py, b.py and 2 more`."""
     unique = list(dict.fromkeys(names))
     listing = ", ".join(one_line(name) for name in unique[:most])
     more = len(unique) - most
@@ -108,14 +108,14 @@ def listed(names: Iterable[str], most: int = 5) -> str:
 
 
 def usd(amount: float) -> str:
-    """An amount of money, with four decimals."""
+    """Return the amount in USD with four decimals."""
     if 0 < amount < LEAST_USD:
         return f"less than {LEAST_USD} USD"
     return f"{amount:.4f} USD"
 
 
 def output_words(tokens: int, reasoning: int) -> str:
-    """Output tokens, and how many of them were reasoning, where any were."""
+    """Return the number of output tokens and, if there are any, of reasoning tokens."""
     return f"{tokens:,} out" + (f" ({reasoning:,} reasoning)" if reasoning else "")
 
 
@@ -124,27 +124,26 @@ def output_words(tokens: int, reasoning: int) -> str:
 
 _LONGEST_TARGET = 80
 _LONGEST_NAME = 40
-"""Characters of a program or a folder, where the whole command line is too long."""
+"""Characters of a program or folder that are shown if the command line is too long."""
 
 _LISTED_FILES = 5
 _RULED = re.compile(r"(?m)^[^\S\n]*+([=\-_*#~])\1{4,}+[^\S\n]*+$")
-"""A line that test runners draw between their parts."""
+"""A horizontal line in the output of a test runner."""
 
 _FOR_THE_MODEL = re.compile(r"\A[A-Z]+(?:_[A-Z]+)+: | Available: \[.*\]\Z")
-"""What a message has for the model alone: the name of the error, and all names that there are."""
+"""Parts of a message that only the model needs: the name of the error, and the list of all tools."""
 
 
 def target_of(arguments: Mapping[str, Any]) -> str:
-    """What a call is about (a command, URL, pattern, path or name), on one line; "" where it says nothing of that.
+    """Return the target of a call (command, URL, pattern, path or name) on one line; "" if it has none.
 
-    No end is cut off, where a person might look for it: a long command line is its program and the number of its
-    arguments, and anything else that is long loses its middle.
+    A long command line becomes its program and the number of its arguments; any other long text loses its middle.
     """
     return _command(arguments) or without_middle(_place(arguments), _LONGEST_TARGET)
 
 
 def result_words(result: ToolResult) -> str:
-    """What a result amounts to: `35 lines`, `1 replacement`, `not found: ...`; "ok" for what has no number."""
+    """Return a short description of a result: `35 lines`, `1 replacement`, `not found: ...`; "ok" without a number."""
     if result.error is not None:
         message = one_line(_RULED.sub("", _FOR_THE_MODEL.sub("", result.error.message)))
         return f"{result.error.code.value.replace('_', ' ')}: {message}"
@@ -158,7 +157,7 @@ def result_words(result: ToolResult) -> str:
 
 
 def error_words(errors: tuple[ExtractionError, ...]) -> str:
-    """The first error of a reply, and how many more there are."""
+    """Return the first error of a reply and the number of others."""
     if not errors:
         return "it could not be read"
 
@@ -269,4 +268,4 @@ _WORDS: Mapping[str, Callable[[Mapping[str, Any]], str]] = {
     "action": lambda data: str(data["action"]),
     "noted": lambda data: str(data["noted"]),
 }
-"""The key by which a tool's result is known, and the words for it; the first one that is there counts."""
+"""The descriptions of results by the key of their data that identifies them; the first key in this order counts."""

@@ -1,7 +1,7 @@
-"""TOML and YAML that somebody else wrote: read in time and memory in proportion to the text, or refused. Pure.
+"""Untrusted TOML and YAML, read in linear time and memory or refused; and helpers for Python source.
 
-The libraries alone are not enough for a file that was sent. PyYAML's C parser follows brackets without a limit and
-takes the interpreter down with it, an alias of an alias multiplies, and tomllib stores each prefix of a dotted key.
+The libraries alone do not protect against a hostile file. PyYAML's C parser recurses without a limit and crashes the
+interpreter, aliases of aliases multiply, and tomllib stores each prefix of a dotted key.
 """
 
 import ast
@@ -14,28 +14,28 @@ import warnings
 from typing import Any, Final, NamedTuple
 
 DEEPEST: Final = 64
-"""Levels of a document: tables and arrays in each other, and the parts of a dotted key."""
+"""The maximum nesting of a document: tables, arrays and the parts of a dotted key."""
 
 MOST_VALUES: Final = 100_000
-"""Of a YAML document. A conversation of a thousand exchanges has a quarter of that."""
+"""The maximum number of values in a YAML document. A conversation of 1,000 exchanges has a quarter of that."""
 
 _LONGEST_NUMBER: Final = 40
-"""Characters of a number or a date in YAML; base 60 takes the square of them."""
+"""Characters of a number or date in YAML; parsing base 60 takes quadratic time."""
 _TEXT_TAGS: Final = frozenset({None, "!", "tag:yaml.org,2002:str", "tag:yaml.org,2002:binary"})
-"""What a document may say that a value is; all other types follow from how it is written."""
+"""The tags that are accepted; other types follow from the notation."""
 _TOO_DEEP: Final = "arrays or tables are nested too deep"
 _TOML_TEXT: Final = re.compile(
     r'#[^\n]*+|"""(?:\\.|[^\\])*?(?:"""(?!")|\Z)|\'\'\'.*?(?:\'\'\'(?!\')|\Z)'
     r'|"(?:\\.|[^"\\\n])*+"?+|\'[^\'\n]*+\'?+',
     re.DOTALL,
 )
-"""Comments and strings, closed or not: after an open one nothing is read."""
+"""Comments and strings, closed or not."""
 _MANY_PARTS: Final = re.compile(rf"(?<![\w-])(?:[\w-]++[ \t]*+\.[ \t]*+){{{DEEPEST}}}")
 _NUMBER: Final = re.compile(r"\d+")
 
 
 class DocumentProblem(NamedTuple):
-    """Why a text is no such document. Line and column count from 1; 0 where nobody knows."""
+    """Why a text is not a valid document. Line and column count from 1; 0 if unknown."""
 
     message: str
     line: int = 0
@@ -43,7 +43,7 @@ class DocumentProblem(NamedTuple):
 
 
 def read_toml(text: str) -> dict[str, Any] | DocumentProblem:
-    """The values of a TOML document, or the first reason why it is none."""
+    """Return the values of a TOML document, or the first problem."""
     if _MANY_PARTS.search(_TOML_TEXT.sub("s", text)):
         return DocumentProblem(f"a key in it has more than {DEEPEST} parts")
 
@@ -64,10 +64,9 @@ def read_toml(text: str) -> dict[str, Any] | DocumentProblem:
 
 
 def read_yaml(text: str) -> Any:
-    """The value of a YAML document, or a `DocumentProblem`.
+    """Return the value of a YAML document, or a `DocumentProblem`.
 
-    Refused are aliases, keys that come twice, tags of Python and all others but those of texts and bytes, and more than
-    one document.
+    Aliases, duplicate keys, tags other than those of strings and bytes, and several documents are refused.
     """
     import yaml
 
@@ -83,7 +82,7 @@ def read_yaml(text: str) -> Any:
 
 
 def _toml_problem(said: str, text: str) -> DocumentProblem:
-    """What tomllib said: a message, and "(at line 1, column 2)" or "(at end of document)" after it."""
+    """Split tomllib's message into the message and the position, "(at line 1, column 2)" or "(at end of document)"."""
     message, _, place = said.rpartition(" (at ")
     numbers = [int(number) for number in _NUMBER.findall(place)]
     if not numbers:
@@ -93,13 +92,13 @@ def _toml_problem(said: str, text: str) -> DocumentProblem:
 
 
 def is_deep(value: Any, left: int) -> bool:
-    """Whether tables and arrays stand in each other more often than this."""
+    """Return whether tables and arrays nest deeper than `left` levels."""
     inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
     return left < 0 or any(is_deep(item, left - 1) for item in inner)
 
 
 def _yaml_problem(events: Any) -> DocumentProblem | None:
-    """What may not be loaded. The events come one by one, so that nothing is made of what follows the first of it."""
+    """Return the first event that may not be loaded. Events are generated lazily, so nothing after it is parsed."""
     import yaml
 
     depth = 0
@@ -127,7 +126,7 @@ def _place(mark: Any) -> tuple[int, int]:
 
 @functools.cache
 def _yaml_loader() -> Any:
-    """A safe loader, of C where there is one, whose every failure is a `YAMLError` with its place."""
+    """Return a safe loader class, in C if available, whose failures are all `YAMLError` with a position."""
     import yaml
 
     kind: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
@@ -158,22 +157,18 @@ def _yaml_loader() -> Any:
 
 
 _PARSING = threading.Lock()
-"""Silencing warnings changes a setting of the whole process."""
+"""Suppressing warnings changes a setting of the whole process."""
 
 
 def parse_quietly(text: str) -> ast.Module:
-    """The syntax tree of a text.
-
-    Raises:
-        SyntaxError, ValueError, RecursionError, MemoryError: as `ast.parse` does, where it is none or nests too deeply.
-    """
+    """Return the syntax tree of Python source without emitting SyntaxWarnings; raises what `ast.parse` raises."""
     with _PARSING, warnings.catch_warnings():
         warnings.simplefilter("ignore")
         return ast.parse(text, "/dev/null")  # by default an error's line is read from a file '<unknown>' in this folder
 
 
 def defined_names(tree: ast.Module) -> set[str]:
-    """The names of functions and classes in a tree, and of all that is assigned to."""
+    """Return the names of all functions and classes, and of everything that is assigned to."""
     nodes = [*ast.walk(tree)]
     stored = (node for node in nodes if isinstance(getattr(node, "ctx", None), ast.Store))
     names = {node.name for node in nodes if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef)}
@@ -182,10 +177,10 @@ def defined_names(tree: ast.Module) -> set[str]:
 
 
 def storable(text: str) -> str:
-    """Join the halves of surrogate pairs, and replace single ones: no checkpoint can hold them.
+    """Join surrogate pairs and replace lone surrogates, which no checkpoint can store.
 
-    A resumed run must see what this one saw. Halves come from endpoints that cut a reply between two UTF-16 units, and
-    from people whose terminal does.
+    A resumed run must see the same text. Surrogates come from endpoints that split a reply between two UTF-16 units,
+    and from terminals.
     """
     if text.isascii():
         return text

@@ -1,7 +1,7 @@
-"""The commands that add an extra or a package to the installation of mendgraph that is running.
+"""The commands that add an extra or a package to the running installation of mendgraph.
 
-A tool of uv is installed anew with all that it has; a clone with `uv.lock` is synchronized; in any other environment
-its own pip installs, or uv where it has none.
+A uv tool is reinstalled with everything that it has; a clone with `uv.lock` is synchronized; in any other environment
+its pip installs the package, or uv if there is no pip.
 """
 
 import shlex
@@ -16,16 +16,16 @@ from urllib.parse import unquote, urlsplit
 
 _NAME: Final = "mendgraph"
 _CLONE: Final = Path(__file__).resolve().parents[2]
-"""The repository, where mendgraph runs from one."""
+"""The root of the repository, if mendgraph runs from a clone."""
 
 
 def how_to_add(extra: str) -> str:
-    """An extra of this package by its name, and the command that adds it."""
+    """Return the name of the extra and the command that adds it."""
     return f"the extra `{extra}`: run `{_command_for_extra(extra)}`"
 
 
 def how_to_install(package: str) -> str:
-    """The command that adds a package to the environment of mendgraph."""
+    """Return the command that adds a package to mendgraph's environment."""
     tool = _uv_tool()
     if tool is not None:
         source, extras, others = tool
@@ -47,7 +47,7 @@ def _command_for_extra(extra: str) -> str:
 
 
 def _uv_tool() -> tuple[str, set[str], set[str]] | None:
-    """Where a tool of uv was installed from, its extras, and the packages beside it; None where this is no such tool.
+    """Return the source, the extras and the other packages of a uv tool; None if this is not one.
 
     Source: uv writes `uv-receipt.toml` into the environment of each tool.
     """
@@ -73,7 +73,7 @@ def _uv_tool_command(source: str, extras: set[str], packages: set[str]) -> str:
 
 
 def _installer() -> str:
-    """The command that installs packages into this environment."""
+    """Return the command that installs packages into this environment."""
     python = shlex.quote(sys.executable)
     if find_spec("pip"):
         return f"{python} -m pip install"
@@ -82,7 +82,7 @@ def _installer() -> str:
 
 
 def _source() -> str:
-    """What pip installs mendgraph from: the folder that it came from, or its name."""
+    """Return the argument for pip that installs mendgraph again: the folder that it came from, or its name."""
     try:
         origin = loads(distribution(_NAME).read_text("direct_url.json") or "{}")
     except (PackageNotFoundError, ValueError):

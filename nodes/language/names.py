@@ -1,4 +1,4 @@
-"""The files and names that a request speaks of, similar names, references to results, and pasted output."""
+"""File names and identifiers in a request, similar names, references to stored results, and pasted test output."""
 
 import re
 from collections.abc import Callable, Iterable, Sequence
@@ -13,10 +13,10 @@ TEXT_SUFFIXES = frozenset(
         *("rb", "rs", "sh", "sql", "toml", "ts", "txt", "xml", "yaml", "yml"),
     }
 )
-"""Ends of the names of text files that people work on."""
+"""Suffixes of text files that people edit."""
 
 IS_TEST = re.compile(r"(?:\A|/)(?:tests?/|test_)|[._]test\.\w+\Z")
-"""What the path of a file with tests has."""
+"""Matches the path of a test file."""
 
 _QUOTED = re.compile(r"([`'\"])(?P<path>[^`'\"\n]{1,200})\1")
 _PATH = re.compile(
@@ -31,13 +31,14 @@ _IDENTIFIER = re.compile(
 )
 
 _ELSEWHERE = re.compile(r"~(?:[\w.-]*/|\Z)|[A-Za-z]:[\\/]|\\\\|[A-Za-z][\w+.-]+:/")
-"""The form of a path that names a place outside of every workspace."""
+"""Matches a path that cannot be inside of a workspace."""
 
 
 def named_paths(request: str) -> list[str]:
-    r"""What may be paths in a request, absolute ones too, each once, in order; quoted, with spaces or "./", any name.
+    r"""Return possible paths in a request, each once, in order.
 
-    What Markdown escapes in one stands as in the name: `app/\[slug\]/page.tsx`.
+    They may be absolute, and any quoted text with a space or "./" counts. Markdown escapes are removed:
+    `app/\[slug\]/page.tsx`.
     """
     request = _ESCAPED.sub(r"\1", request)
     plain = (match.group() for match in _PATH.finditer(request))
@@ -48,38 +49,38 @@ def named_paths(request: str) -> list[str]:
 
 
 def named_identifiers(request: str) -> list[str]:
-    """Words that are names in code, each once, in order: in backquotes, with `_` or inner capitals, or called."""
+    """Return identifiers in a request, each once, in order: in backquotes, with `_` or inner capitals, or called."""
     identifiers = (match["quoted"] or match["plain"] for match in _IDENTIFIER.finditer(request))
     return list(dict.fromkeys(identifiers))
 
 
 def names_elsewhere(path: str) -> bool:
-    r"""Whether a path is no relative one, though POSIX would take it for one: `~/a`, `C:\a`, `\\host\a`, `file:///a`.
+    r"""Return whether POSIX would read the path as relative though it is not: `~/a`, `C:\a`, `\\host\a`, `file:///a`.
 
-    A file or folder that is there under such a name is the one that is named.
+    A file or folder that exists under such a name takes precedence.
     """
     return _ELSEWHERE.match(path) is not None
 
 
 SUGGESTIONS = 3
-"""How many names are offered. Source: spec 2 section 5."""
+"""The number of suggested names. Source: spec 2 section 5."""
 
 LEAST_LIKENESS = 50.0
-"""Below this (of 100) a name is another name and not a misspelling."""
+"""The minimum similarity (of 100) of a misspelling."""
 
 _LONGEST_NAME = 100
 _SHORTEST = 3
-"""A shorter name has too few letters to be half of another."""
+"""Shorter names do not count as part of another name."""
 
 _UNLIKE = 4
-"""The tier of a name that is not worth naming."""
+"""The tier of names that are not suggested."""
 
 
 def closest_names(wanted: str, names: Iterable[str], limit: int = SUGGESTIONS) -> tuple[str, ...]:
-    """Up to `limit` of `names`, best first, or none where nothing is close.
+    """Return up to `limit` similar names, best first.
 
-    First come names that begin as the wanted one does, then those of which one is inside the other, then those that are
-    few edits away. Case, `_`, `-` and spaces never count. Source of the order: spec 2 section 5.
+    Names with the same beginning come first, then those of which one contains the other, then those within a few edits.
+    Case, `_`, `-` and spaces are ignored. Source of the order: spec 2 section 5.
     """
     from rapidfuzz.fuzz import ratio  # only what goes wrong needs it
 
@@ -111,7 +112,7 @@ _SHOWN = 3
 
 
 def reference_of(number: int) -> str:
-    """The reference of the kept result with this number, from 1 to 999,999."""
+    """Return the reference of the stored result with this number, from 1 to 999,999."""
     return f"@result/{number}"
 
 
@@ -122,17 +123,17 @@ def number_of(reference: str) -> int | None:
 
 
 def is_reference(path: str) -> bool:
-    """Whether this names a kept result and no file of the workspace. It holds no `..` and can lead nowhere else."""
+    """Return whether this names a stored result instead of a file. A reference has no `..` and no other target."""
     return number_of(path) is not None
 
 
-def only_read(reference: str) -> str:
-    """What a tool says that looks at directories and was given a reference."""
+def directory_expected(reference: str) -> str:
+    """Return the error message of a tool for directories that was given a reference."""
     return f'{reference} is a kept result, not a directory: read_file path="{reference}" reads it.'
 
 
 def unknown_reference(reference: str, numbers: Sequence[int]) -> ToolError:
-    """NOT_FOUND; `numbers` are those of the results that were kept, and the latest are named."""
+    """Return a NOT_FOUND error; `numbers` are the stored results, of which the latest are suggested."""
     names = tuple(reference_of(number) for number in sorted(numbers, reverse=True)[:_SHOWN])
     if names:
         latest = f"The latest are {', '.join(names)}."
@@ -151,18 +152,18 @@ _TOLD = re.compile(
     r"|[ \t]*File \"(?P<file>[^\"\n]+)\", line \d+|(?:FAILED|ERROR) (?P<test>[\w@+./-]+\.\w+)(?=::|\s|$)|E {2,}\S).*$",
     re.MULTILINE,
 )
-"""Lines of tracebacks and of pytest."""
+"""Lines of tracebacks and of pytest's output that name files."""
 _AROUND = re.compile(
     r"^(?:Traceback \(most recent call last\):|={3,} .* ={3,}$|_{3,} .* _{3,}$|[.sxX]*[FE][.FEsxX]*$"
     r"|[.FEsxX]+[ \t]+\[ *\d+%\]$|\w+(?:Error|Exception)(?::.*)?$|\d+ (?:failed|passed)\b.*$)",
     re.MULTILINE,
 )
-"""Lines that stand before or behind them."""
+"""Lines before or after them."""
 _INDENTED = re.compile(r"(?:\n[ \t]+\S.*)+")
 
 
-def without_output(request: str) -> tuple[str, str]:
-    """A request without the output of tests or of a program that was pasted into it, and that output, "" for none."""
+def split_output(request: str) -> tuple[str, str]:
+    """Split a request into the person's words and pasted output of tests or programs ("" for none)."""
     if not (outputs := [*_TOLD.finditer(request)]):
         return request, ""
 
@@ -176,8 +177,8 @@ def without_output(request: str) -> tuple[str, str]:
     return f"{request[:start].rstrip()}\n{request[end:].lstrip()}".strip(), request[start:end].strip("\n")
 
 
-def told_paths(output: str) -> list[str]:
-    """The files that pasted output speaks of, each once: tests first, then the others, the last frame's last."""
+def paths_in_output(output: str) -> list[str]:
+    """Return the files that pasted output names, each once: tests first, then the others in the order of frames."""
     output_lines = [line for line in _TOLD.finditer(output) if line.lastgroup]
     paths = [line["test"] for line in output_lines if line["test"]]
     paths += [line["frame"] or line["file"] for line in output_lines if not line["test"]]

@@ -1,45 +1,45 @@
-"""The files that a request names, and the reply that reads them before the model is called."""
+"""The files that a request names, and the machine's own reply that reads them before the first model call."""
 
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Any, Protocol
 
-from mendgraph.nodes.language.names import named_paths, told_paths, without_output
+from mendgraph.nodes.language.names import named_paths, paths_in_output, split_output
 from mendgraph.nodes.records import ModelReply, RawCall, ToolError
 
 
 class Files(Protocol):
-    """The workspace as far as a turn reads it before the model is called."""
+    """The files of the workspace that a turn may read before the first model call."""
 
     def exists(self, path: str) -> bool:
-        """Whether there is such a file, which a model may read."""
+        """Return whether the file exists and a model may read it."""
 
     def size_of(self, path: str) -> int:
-        """Its size in bytes."""
+        """Return the size of a file in bytes."""
 
     def readable(self) -> Iterable[tuple[str, int]]:
-        """All files with their sizes in bytes."""
+        """Return all files with their sizes in bytes."""
 
     def head(self, path: str, most: int) -> bytes | ToolError | None:
-        """The first `most` bytes of a file; None where there is none, a ToolError where it may not be read."""
+        """Return the first `most` bytes of a file; None if it does not exist, a ToolError if it may not be read."""
 
 
 MAX_NAMED_FILES = 5
-"""More files than this would fill a small model's window."""
+"""More files would fill the window of a small model."""
 
 MAX_BYTES = 60_000
-"""Of all files that are read ahead."""
+"""The maximum size of all files that are read ahead."""
 
 MAX_SMALL_BYTES = 12_000
-"""Of all files that are read ahead for a small model: half of its window, about 4,000 tokens."""
+"""The same for a small model: half of its window, about 4,000 tokens."""
 
 MOST_LOOKED_AT = 300
-"""Most files of a workspace that are searched for one that the request does not name by its full path."""
+"""Files of a workspace that are searched for one that the request does not name by its full path."""
 
 
 def read_named_files(request: str, files: Files, most_bytes: int = MAX_BYTES) -> ModelReply | None:
-    """The reply that reads the files which a request names; None where it names none that fits."""
+    """Return the reply that reads the files named in a request; None if no file fits."""
     paths = named_files(request, files, most_bytes)
     if not paths:
         return None
@@ -48,13 +48,13 @@ def read_named_files(request: str, files: Files, most_bytes: int = MAX_BYTES) ->
 
 
 def named_files(request: str, files: Files, most_bytes: int) -> list[str]:
-    """The files that a request and the output pasted into it name, at most `MAX_NAMED_FILES` and `most_bytes`.
+    """Return the files named in a request and in its pasted output, at most `MAX_NAMED_FILES` and `most_bytes`.
 
     With pasted output the likeliest file is the last one.
     """
-    words, output = without_output(request)
+    words, output = split_output(request)
     in_words = located(named_paths(words), files)
-    in_output = located(reversed(told_paths(output)), files)
+    in_output = located(reversed(paths_in_output(output)), files)
     paths = list(dict.fromkeys([*in_words, *in_output]))
     fitting = files_within(paths[:MAX_NAMED_FILES], files.size_of, most_bytes)
 
@@ -65,7 +65,7 @@ def named_files(request: str, files: Files, most_bytes: int) -> list[str]:
 
 
 def located(paths: Iterable[str], files: Files) -> Iterator[str]:
-    """The existing files for these paths: each by its full path, or else the only file whose path ends with it."""
+    """Yield the existing files for these paths: by the full path, or the only file whose path ends with it."""
     readable: list[str] | None = None
 
     for path in paths:
@@ -82,7 +82,7 @@ def located(paths: Iterable[str], files: Files) -> Iterator[str]:
 
 
 def files_within(paths: Sequence[str], size_of: Callable[[str], int], most_bytes: int) -> list[str]:
-    """The files that fit together into `most_bytes`, the first ones first; the model may read others itself."""
+    """Return the first files that fit together into `most_bytes`; the model may read others itself."""
     fitting: list[str] = []
 
     for path in paths:
@@ -95,7 +95,7 @@ def files_within(paths: Sequence[str], size_of: Callable[[str], int], most_bytes
 
 
 def read_ahead(paths: Sequence[str], checked: Sequence[str] = (), names: Sequence[str] = ()) -> ModelReply:
-    """The reply that reads `paths`, checks `checked` and searches for `names`; for none it lists the workspace."""
+    """Return the reply that reads `paths`, checks `checked` and searches for `names`, or lists the workspace."""
     calls: list[tuple[str, dict[str, Any]]] = [("read_file", {"path": path}) for path in paths]
     if checked:
         calls.append(("run_checks", {"paths": list(checked)}))
@@ -107,7 +107,7 @@ def read_ahead(paths: Sequence[str], checked: Sequence[str] = (), names: Sequenc
 
 
 def preloaded_reply(calls: Iterable[tuple[str, Mapping[str, Any]]]) -> ModelReply:
-    """A reply of the machine with these calls, each a tool and its arguments."""
+    """Return a reply of the machine with these calls, each a tool and its arguments."""
     raw_calls = []
     for index, (tool, arguments) in enumerate(calls):
         text = json.dumps(arguments, ensure_ascii=False)

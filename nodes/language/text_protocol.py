@@ -1,15 +1,15 @@
 """Spec 1's text protocol: a call is a line `tool: NAME({json})`.
 
-A line that begins with `tool:` is a call wherever it stands, in a code fence too. One reader serves the running agent
-and the document's functions. Beyond the spec's one-line form, a run takes JSON with any character, line breaks
-included, so a call can span lines; what stands inside it is never taken for another call. In its `strict` mode, that of
-the document's functions, a call is one line with JSON as `json.loads` reads it. Reading is linear in the reply.
+A line that starts with `tool:` is a call anywhere, also in a code fence. The running agent and the spec's functions use
+the same reader. Beyond the spec's one-line form, the agent accepts JSON over several lines; text inside of it is never
+another call. In the `strict` mode of the spec's functions, a call is one line with JSON as `json.loads` reads it.
+Reading takes linear time.
 
-Results go back as lines `tool_result({...})`: the i-th line answers the i-th call of the reply.
+Results are lines `tool_result({...})`: the i-th line answers the i-th call of the reply.
 
-The arguments of a call are decoded strictly, in either protocol. `json.loads` alone keeps the last of two equal keys,
-reads NaN, lets half characters and endless integers through (a checkpoint can hold neither) and raises RecursionError.
-Here each of these is a typed problem.
+The arguments of a call are decoded strictly in both protocols. `json.loads` keeps the last of two equal keys, accepts
+NaN, lone surrogates and integers of any size (which a checkpoint cannot store), and raises RecursionError. Here each of
+these is a typed problem.
 """
 
 import json
@@ -48,10 +48,10 @@ _CLOSING_PAREN = re.compile(r"\s*+\)")
 
 
 class ReadCall(NamedTuple):
-    """One call at its place in the reply, from the line of its outcome to `end_line`; lines of native calls are 0.
+    """A call and its position in the reply, up to `end_line`; native calls have line 0.
 
-    `raw_arguments` is its exact text, or JSON where it was written in another `format`. A native call has an id that no
-    other call of the reply has. A `terminal` one says that the work ends with it.
+    `raw_arguments` is the exact text, or JSON if the call was written in another `format`. The id of a native call is
+    unique in its reply. A `terminal` call ends the work.
     """
 
     tool: str
@@ -64,15 +64,15 @@ class ReadCall(NamedTuple):
 
     @property
     def line_number(self) -> int:
-        """Where it begins."""
+        """The first line of the call."""
         return self.outcome.line_number
 
 
 def parse_tool_line(line: str, line_number: int, known_tools: frozenset[str]) -> ExtractionResult:
     """Read one call; never raises.
 
-    The order of the checks (prefix, opening parenthesis, name, known tool, closing parenthesis, JSON) and the texts
-    are the spec's; quoted parts of the line are cut to 200 characters. Source: spec 1 section 1.2.
+    The order of the checks (prefix, opening parenthesis, name, known tool, closing parenthesis, JSON) and their
+    messages are the spec's; quoted parts of the line are cut to 200 characters. Source: spec 1 section 1.2.
     """
     return _read_call(line, line_number, known_tools, line, strict=True).outcome
 
@@ -80,9 +80,9 @@ def parse_tool_line(line: str, line_number: int, known_tools: frozenset[str]) ->
 def extract_tool_invocations_with_errors(
     text: str, known_tools: frozenset[str]
 ) -> tuple[list[ToolInvocation], list[ExtractionError]]:
-    """All calls of a reply and all errors, each in the order of the reply; one line for each call.
+    """Return all calls of a reply and all errors, each in the order of the reply.
 
-    A call whose JSON goes on in the next line is an error, and what follows of it no call. Source: spec 1 section 1.2.
+    Each call is one line: a call whose JSON continues in the next line is an error. Source: spec 1 section 1.2.
     """
     outcomes = [call.outcome for call in extract_in_order(text, known_tools, strict=True)]
     return (
@@ -125,7 +125,7 @@ def extract_in_order(
 
 
 def without_lines(text: str, ranges: Iterable[tuple[int, int]]) -> str:
-    """The text in which the lines of these ranges, both ends included, are blank: all lines keep their numbers."""
+    """Return the text with the lines of these inclusive ranges blank, so that line numbers stay the same."""
     lines = text.splitlines(keepends=True)
     for first, last in ranges:
         lines[first - 1 : last] = ["\n"] * len(lines[first - 1 : last])
@@ -134,7 +134,7 @@ def without_lines(text: str, ranges: Iterable[tuple[int, int]]) -> str:
 
 
 def format_extraction_errors(errors: Sequence[ExtractionError]) -> str:
-    """The errors for display and logs, "" for none. Source: spec 1 section 1.2."""
+    """Format the errors for display and logs; "" for none. Source: spec 1 section 1.2."""
     if not errors:
         return ""
 
@@ -149,7 +149,10 @@ def format_extraction_errors(errors: Sequence[ExtractionError]) -> str:
 
 
 def fence_after(line: str, fence: str) -> str:
-    """The code fence that is open after `line`, given the one open before it ("" for none). Source: CommonMark 4.5."""
+    """Return the code fence that is open after `line`, given the one before it ("" for none).
+
+    Source: CommonMark 4.5.
+    """
     match = _FENCE.match(line)
     if match is None:
         return fence
@@ -197,10 +200,10 @@ def _read_call(source: str, line_number: int, known_tools: frozenset[str], line:
 
 
 def _call_end(text: str, line_start: int, line_end: int) -> int:
-    """Where the call that starts at `line_start` ends: at least at its line's end, at most at the text's.
+    """Return the end of the call that starts at `line_start`, at least the end of its line.
 
-    A call whose JSON is broken is its line alone. A string that is never closed runs to the end of the text: what
-    stands in it is content that must not run.
+    A call with broken JSON is one line. An unclosed string extends to the end of the text, because its content must not
+    run.
     """
     paren = text.find("(", line_start, line_end)
     start = _JSON_START.match(text, paren) if paren >= 0 else None
@@ -214,16 +217,16 @@ def _call_end(text: str, line_start: int, line_end: int) -> int:
 
 
 def tool_line_end(text: str, start: int) -> int:
-    """Just behind the call whose line begins at `start`, the lines that its JSON goes on in included."""
+    """Return the position after the call whose line starts at `start`, including the lines of its JSON."""
     return _call_end(text, start, text.find("\n", start) + 1 or len(text))
 
 
 def json_end(text: str, start: int) -> int | None:
-    """Just after the bracket that closes the one at `start`; None where brackets and strings are no JSON.
+    """Return the position after the bracket that closes the one at `start`; None if brackets or strings are not JSON.
 
-    The end of the text if a string is never closed. Many broken calls cost linear time together: a scan ends where it
-    meets the `(` of a later call outside a string, and one that passes it inside a string is from there on always on
-    the other side of a quote than the later call's own scan, so that one of the two ends at the next call.
+    An unclosed string ends at the end of the text. Many broken calls take linear time together: a scan ends where it
+    meets the `(` of a later call outside of a string; a scan that passes it inside of a string stays on the other side
+    of each quote than the later call's own scan, so that one of the two ends at the next call.
     """
     position = start
     depth = 0
@@ -261,14 +264,14 @@ _JSON_KINDS = {list: "an array", str: "a string", bool: "true or false", type(No
 
 
 class ArgumentProblem(NamedTuple):
-    """Why a text is no argument object: the kind of error, and a sentence that a model can act on."""
+    """Why a text is not an argument object: the kind of error, and a sentence that a model can act on."""
 
     kind: ExtractionErrorType
     details: str
 
 
 class _RejectedError(ValueError):
-    """Leaves the JSON scanner with the sentence for the model."""
+    """Carries the sentence for the model out of the JSON decoder."""
 
 
 def decode_arguments(text: str, *, strict: bool = False) -> JsonMap | ArgumentProblem:
@@ -291,7 +294,7 @@ def decode_arguments(text: str, *, strict: bool = False) -> JsonMap | ArgumentPr
 
 
 def decode_strictly(text: str, *, strict: bool = False) -> Any:
-    """Decode any JSON value under the rules of `decode_arguments`; an `ArgumentProblem` where it breaks them."""
+    """Decode any JSON value under the rules of `decode_arguments`, or return an `ArgumentProblem`."""
     if len(text) > MAX_ARGUMENT_CHARS:
         details = (
             f"The arguments have {len(text)} characters, the limit is {MAX_ARGUMENT_CHARS}. Send less in one call."
@@ -317,7 +320,7 @@ def decode_strictly(text: str, *, strict: bool = False) -> Any:
 
 
 def excerpt(text: str, *, at: int = 0, limit: int = EXCERPT_CHARS) -> str:
-    """`text` if it has at most `limit` characters, else the part around position `at`, with "..." where it is cut."""
+    """Return `text`, or the part of `limit` characters around position `at`, with "..." where it is cut."""
     if len(text) <= limit:
         return text
 
@@ -333,7 +336,7 @@ def _invalid(details: str) -> ArgumentProblem:
 
 
 def _loads(text: str, *, strict: bool) -> Any:
-    """The value; unless `strict`, a text that is no JSON for a trailing comma alone is read without it."""
+    """Decode the value; unless `strict`, without a trailing comma if that is the only problem."""
     load = partial(
         json.loads,
         strict=strict,
@@ -411,33 +414,33 @@ def _has_half_a_character(text: str, value: Any) -> bool:
 
 
 def unknown_tool_details(name: str, known_tools: frozenset[str]) -> str:
-    """The spec's sentence about an unknown tool."""
+    """Return the spec's sentence about an unknown tool."""
     return f"Unknown tool '{excerpt(name)}'. Available: {sorted(known_tools)}"
 
 
 # --- How results go back: spec 1's lines, or one JSON text for each native call
 
 RESULT_MARK: Final = "tool_result("
-"""How a result line begins. It is ours alone to write."""
+"""The start of a result line. A model must not write it."""
 _LINE_BREAKING_OR_UNSENDABLE = re.compile(r"[\x7f-\x9f\u2028\u2029\ud800-\udfff]")
 
 
 def render_text_results(results: Sequence[CallResult]) -> str:
-    """One `tool_result({...})` line for each result, in order, "tool" first, then spec 2's envelope.
+    """Return a `tool_result({...})` line for each result, in order: "tool" first, then spec 2's envelope.
 
-    Every line break, control character and lone surrogate is escaped, so a result is always one line that can be
-    sent and stored.
+    Line breaks, control characters and lone surrogates are escaped, so that a result is one line that can be sent and
+    stored.
     """
     return "\n".join(f"{RESULT_MARK}{_compact({'tool': result.tool, **result.result.as_map()})})" for result in results)
 
 
 def render_native_result(result: CallResult) -> str:
-    """The content of the tool message: the envelope as compact JSON, without the tool's name."""
+    """Return the content of the tool message: the envelope as compact JSON, without the tool's name."""
     return _compact(result.result.as_map())
 
 
 def parse_text_results(text: str) -> list[JsonMap]:
-    """The maps that `render_text_results` rendered, in order; lines that are no such result are passed over."""
+    """Return the maps that `render_text_results` rendered, in order; other lines are ignored."""
     results = []
 
     for line in text.split("\n"):
@@ -459,9 +462,9 @@ def _compact(value: JsonMap) -> str:
 
 
 MISSED: Final = "old_str does not occur in"
-"""How the error of such an edit begins, after what multi_edit says of the edits before."""
+"""The start of the error of an edit whose old text does not occur, after the part about earlier edits."""
 
 
 def is_miss(error: ToolError | None) -> bool:
-    """Whether an edit failed because its old text is not in the file."""
+    """Return whether an edit failed because its old text is not in the file."""
     return error is not None and error.code is ToolErrorCode.INVALID_ARGUMENT and MISSED in error.message

@@ -1,1 +1,1 @@
-"""A reply becomes calls, errors or an answer."""
+"""Parse: a reply becomes calls, errors or an answer."""

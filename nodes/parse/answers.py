@@ -1,4 +1,4 @@
-"""What a run wants of an answer: a changed file, checks before it, a value that fits a schema."""
+"""The conditions for an answer: a changed file, passed checks, a value that matches a schema."""
 
 import json
 from collections.abc import Mapping
@@ -15,10 +15,10 @@ MOST_CHECKED: Final = 100  # files that one call of run_checks looks at
 
 
 class TurnFacts(NamedTuple):
-    """Facts of the turn when its answer comes.
+    """Facts about the turn when its answer arrives.
 
-    `changed` are the files that it has changed, and `change_required` says that an answer needs one. `checked` says
-    that there is a tool for checks.
+    `changed` are the changed files; `change_required` says that an answer needs one; `checked` says that a tool for
+    checks exists.
     """
 
     changed: tuple[str, ...] = ()
@@ -27,9 +27,9 @@ class TurnFacts(NamedTuple):
 
 
 def paths_to_check(facts: TurnFacts, changing: tuple[str, ...] = ()) -> tuple[str, ...] | None:
-    """The files whose checks come before the answer; `changing` are those that this reply changes.
+    """Return the files to check before the answer; `changing` are those that this reply changes.
 
-    None where nothing is to be checked: there is no tool for it, or nothing was changed.
+    None if nothing is to be checked: there is no tool for it, or nothing was changed.
     """
     paths = tuple(dict.fromkeys((*facts.changed, *changing)))[:MOST_CHECKED]
     return (paths or None) if facts.checked else None
@@ -39,7 +39,7 @@ MAX_PROBLEMS = 5
 
 
 def schema_problem(schema: dict[str, Any]) -> str | None:
-    """Say why this is not a JSON schema, or None when it is one."""
+    """Return why this is not a valid JSON schema; None if it is."""
     if not schema:
         return None
     if isinstance(problem := _misfits(schema, None), str):
@@ -54,13 +54,13 @@ def schema_problem(schema: dict[str, Any]) -> str | None:
 
 
 class ResponseFormat(NamedTuple):
-    """What the value of an answer must be: its JSON schema, and what builds it where a Python type was given."""
+    """The required form of an answer's value: a JSON schema, and the Python type that builds it, if any."""
 
     json_schema: dict[str, Any]
     adapter: TypeAdapter[Any] | None = None
 
     def build(self, value: Any) -> Any:
-        """The value as an instance of the type; ValidationError, or what a validator of the user's raises."""
+        """Build an instance of the type; raises ValidationError, or what the user's validator raises."""
         if self.adapter is None:
             return value
         return self.adapter.validate_json(json.dumps(value))
@@ -93,9 +93,9 @@ def read_format(given: Any) -> ResponseFormat:
 
 
 def answer_problems(answer: Answer, schema: dict[str, Any] | None, built: ResponseFormat | None = None) -> list[str]:
-    """List what is wrong with an answer, at most `MAX_PROBLEMS` entries; nothing where it fits or no schema is set.
+    """Return the problems of an answer, at most `MAX_PROBLEMS`; empty if it is valid or no schema is set.
 
-    The type of `built` judges it where there is one, with the validators that no schema can tell.
+    If there is a Python type, it validates the value, including validators that a schema cannot express.
     """
     if schema is None:
         return []
@@ -126,7 +126,7 @@ def _problems_of_type(value: Any, built: ResponseFormat) -> list[str]:
 
 
 def _misfits(schema: dict[str, Any], value: Any) -> list[str] | str:
-    """What of a value does not fit the schema, or in one text why the schema is of no use."""
+    """Return how a value violates the schema, or why the schema cannot be used."""
     from jsonschema import Draft202012Validator, SchemaError  # they take time, and few runs have a schema
     from referencing import Registry
     from referencing.exceptions import Unresolvable

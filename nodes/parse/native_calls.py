@@ -1,4 +1,4 @@
-"""The native calls of a reply, and arguments that fit a tool only after a harmless change of their shape."""
+"""Native calls of a reply, and the safe corrections of arguments in the wrong shape."""
 
 import json
 from collections.abc import Callable, Iterator, Sequence
@@ -17,24 +17,24 @@ from mendgraph.nodes.language.text_protocol import (
 from mendgraph.nodes.records import ExtractionError, ExtractionErrorType, JsonMap, RawCall, ToolInvocation
 
 LONGEST_ID: Final = 20_000
-"""Characters of an id that go back to its endpoint. Some proxies keep a signature of some kilobytes in it."""
+"""Characters of an id that are sent back. Some proxies store a signature of several kilobytes in it."""
 
 _LONGEST_NAME: Final = 200
-"""Characters that are kept of a name that no tool has."""
+"""Characters that are kept of an unknown tool's name."""
 
 _WRAPPERS: Final = frozenset({"arguments", "parameters", "args", "input", "kwargs"})
 _MOST_MERGED: Final = 64
-"""Calls that are told apart in the arguments of one."""
+"""The maximum number of calls that are split from the arguments of one."""
 _MOST_NAMES: Final = 8
-"""Names that are told apart in one."""
+"""The maximum number of names that are split from one."""
 
 
 def read_native_calls(calls: Sequence[RawCall], tools: ToolSchemas, id_prefix: str = "call") -> list[ReadCall]:
-    """One entry for each call, in order, none dropped; never raises.
+    """Return one entry for each call, in order; never raises.
 
-    Missing, unprintable, repeated and endless ids become `<id_prefix>_<index>`, so `id_prefix` should name the step.
-    The history must carry these ids, not those of the reply. Blank arguments mean {}. Line numbers are 0. Calls that an
-    endpoint has merged into one, as `{..}{..}`, are several.
+    Missing, unprintable, repeated and very long ids become `<id_prefix>_<index>`, so `id_prefix` should name the step.
+    The history must use these ids. Blank arguments mean {}. Line numbers are 0. Calls that an endpoint merged into one,
+    as `{..}{..}`, are split.
     """
     reply_ids = {call.call_id for call in calls}
     read: dict[str, ReadCall] = {}
@@ -57,9 +57,9 @@ def read_native_calls(calls: Sequence[RawCall], tools: ToolSchemas, id_prefix: s
 
 
 def _unmerged(call: RawCall, tools: ToolSchemas) -> Iterator[RawCall]:
-    """The call, or several where its arguments are several JSON objects; their names may stand in a row as well.
+    """Yield the call, or several if its arguments are several JSON objects; their names may be concatenated too.
 
-    An empty object is no call of a tool that requires arguments: some endpoints begin with it.
+    An empty object is not a call of a tool with required arguments: some endpoints start with one.
     """
     text = call.arguments
     parts, end = _json_objects(text)
@@ -83,7 +83,7 @@ def _unmerged(call: RawCall, tools: ToolSchemas) -> Iterator[RawCall]:
 
 
 def _json_objects(text: str) -> tuple[list[str], int]:
-    """The JSON objects that a text begins with, at most `_MOST_MERGED`, and the place behind them and white space."""
+    """Return the JSON objects at the start of a text, at most `_MOST_MERGED`, and the position after them."""
     parts: list[str] = []
     start = 0
 
@@ -99,7 +99,7 @@ def _json_objects(text: str) -> tuple[list[str], int]:
 
 
 def _in_a_row(text: str, names: frozenset[str], count: int) -> list[list[str]]:
-    """Each way to split a text into `count` names of tools; none beyond `_MOST_NAMES`."""
+    """Return each way to split a text into `count` tool names; none beyond `_MOST_NAMES`."""
     if count == 0 and not text:
         return [[]]
 
@@ -137,7 +137,7 @@ def _read(call: RawCall, tool: str, known_tools: frozenset[str]) -> ToolInvocati
 
 
 def _decode_twice(text: str) -> JsonMap | None:
-    """The arguments of a JSON text that holds JSON; {} for null and an empty text, None where it holds no arguments."""
+    """Decode JSON text inside of a JSON string; {} for null and an empty text, None if it holds no arguments."""
     inner = decode_strictly(text)
     if inner is None:
         inner = "{}"
@@ -152,13 +152,13 @@ def _decode_twice(text: str) -> JsonMap | None:
     return arguments
 
 
-def fitting(
+def repaired_arguments(
     call: ToolInvocation, tools: ToolSchemas, validate: Callable[[str, JsonMap], JsonMap | list[str]]
 ) -> tuple[JsonMap, str] | None:
-    """The arguments in the one shape that fits, checked and as JSON; None where none fits, or more than one.
+    """Return the arguments in the only shape that is valid, and as JSON; None if no shape is valid, or several are.
 
-    Tried are the arguments without the object that wraps them, without null for optional ones, and with lists, objects,
-    numbers and booleans for their JSON text.
+    The shapes are: without a wrapping object, without null for optional arguments, and with lists, objects, numbers and
+    booleans decoded from JSON text.
     """
     fits: list[tuple[JsonMap, str]] = []
 
@@ -185,7 +185,7 @@ def _shapes(call: ToolInvocation, tools: ToolSchemas) -> Iterator[JsonMap]:
 
 
 def _wrapped_arguments(call: ToolInvocation) -> Any:
-    """The value of a single argument that wraps the others, decoded where it is JSON text; None where none does."""
+    """Return the value of a single argument that wraps the others; None if there is none."""
     if len(call.args) != 1:
         return None
 

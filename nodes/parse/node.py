@@ -1,4 +1,4 @@
-"""In: one reply. Out: its calls, its errors or its answer, and the end of a healing that worked. No effect."""
+"""Read one reply: its calls, its errors or its answer. No effects."""
 
 from typing import Any
 
@@ -6,12 +6,12 @@ from typing_extensions import TypedDict
 
 from mendgraph.nodes.language.provider_state import without_thoughts
 from mendgraph.nodes.parse.reading import Reader, read_reply
-from mendgraph.nodes.parse.written_calls import drop_invented
+from mendgraph.nodes.parse.written_calls import without_invented
 from mendgraph.nodes.records import Correction, ModelReply, Reading
 
 
 class ParseState(TypedDict, total=False):
-    """What the node reads."""
+    """The keys of the state that this node reads."""
 
     reply: ModelReply | None
     step: int
@@ -19,13 +19,13 @@ class ParseState(TypedDict, total=False):
 
 
 def parse(state: ParseState, reader: Reader) -> dict[str, Any]:
-    """Read the reply; a reply that is not malformed closes the open corrections, so they leave the prompt.
+    """Read the reply; a reply that is not malformed removes the open corrections from the prompt.
 
-    Where the model thought aloud or went on to invent results, the `reply` of the update is without both. With new
-    calls the verdicts and results of the step before are dropped: a step that is cut off before guard has none.
+    If the reply contains thoughts or invented results, the update has a `reply` without them. With new calls the
+    verdicts and results of the previous step are removed, so that a step interrupted before guard has none.
     """
     reply = state.get("reply") or ModelReply()
-    remaining = drop_invented(without_thoughts(reply), reader.known_tools)
+    remaining = without_invented(without_thoughts(reply), reader.known_tools)
     reading = read_reply(remaining, state.get("step", 0), reader)
     update: dict[str, Any] = reading._asdict()
     text = update.pop("text")

@@ -1,9 +1,7 @@
-"""What a reply means: calls in order, errors, or an answer. One verdict for text and native, complete or streamed.
+"""The meaning of a reply: calls in order, errors, or an answer. The same for text and native, whole and streamed.
 
-The finish reason is judged before anything else: a reply that was cut, refused or filtered never runs a call, however
-complete its calls look. Then each call is read, in order, and its arguments are checked against its tool's schema;
-a malformed call keeps its place among the others, and so does one that is written in a form that does not run. A reply
-with nothing to call is the answer.
+The finish reason is examined first: a reply that was cut, refused or filtered never runs a call. Then each call is read
+in order and its arguments are validated; a malformed call keeps its position. A reply without calls is the answer.
 """
 
 import json
@@ -14,8 +12,8 @@ from mendgraph.nodes.language.formats.call_format import ToolSchemas
 from mendgraph.nodes.language.formats.recognition import whole_calls
 from mendgraph.nodes.language.text_protocol import ReadCall, extract_in_order, unknown_tool_details, without_lines
 from mendgraph.nodes.parse.answers import NOTHING_CHANGED, TurnFacts, paths_to_check
-from mendgraph.nodes.parse.native_calls import fitting, read_native_calls
-from mendgraph.nodes.parse.written_calls import on_their_lines, read_written, with_lines
+from mendgraph.nodes.parse.native_calls import read_native_calls, repaired_arguments
+from mendgraph.nodes.parse.written_calls import read_text_calls, with_line_numbers, with_lines
 from mendgraph.nodes.records import (
     Answer,
     CallError,
@@ -38,17 +36,18 @@ ANSWER_TOOL: Final = "final_answer"
 CHECKS_TOOL: Final = "run_checks"
 
 MOST_CALLS: Final = 64
-"""Calls of one reply that are run. A reply that has thousands is a model that repeats itself: it has to see the results
-of the first ones before the next ones."""
+"""The maximum number of calls of one reply that run. A model that writes thousands repeats itself, and must see the
+first results before it continues.
+"""
 
 Item = ToolCall | CallError
 
 
 class ReplyReading(NamedTuple):
-    """What a reply means. `items` are the calls and malformed calls in order; `errors` those of a malformed reply.
+    """The meaning of a reply: `items` are its calls, malformed or not; `errors` those of a malformed reply.
 
-    A malformed reply with calls among its items has written all of them in another format, and `heal` repairs it.
-    `text` stands for the reply's text in the history, None where that stays as it is.
+    A malformed reply with calls in `items` has written all of them in another format, and `heal` repairs it. `text`
+    replaces the reply's text in the history, unless it is None.
     """
 
     reading: Reading
@@ -59,15 +58,14 @@ class ReplyReading(NamedTuple):
 
 
 class Reader(NamedTuple):
-    """What reading needs to know of this run.
+    """The properties of a run that reading depends on.
 
-    `validate` checks arguments against a tool's schema: the canonical arguments, or what is wrong with them.
-    `check_answer` checks a final answer against the user's schema: what is wrong with it, or nothing.
-    `turn` holds facts of the turn, and `judge_answer` says what else speaks against an answer's text.
-    `blocks` reads the edits of the block form, None in other forms.
-    `offered` are the tools that the model is told of, None means all.
-    `paths_of` gives the files that a call names inside of an argument, `schema_of` the schema of a tool's arguments.
-    `texts` are those that the model was shown in files, pages and results, and `looking` the tools that only read.
+    `validate` returns the canonical arguments of a call, or their problems. `check_answer` returns the problems of an
+    answer by the user's schema. `turn` holds facts about the turn, and `judge_answer` returns another objection to an
+    answer's text. `blocks` reads the edits of the block form; None in other forms. `offered` are the tools that the
+    model is shown; None for all. `paths_of` returns the files that a call names inside of an argument, `schema_of` the
+    schema of a tool's arguments. `texts` are the file contents, pages and results that the model has seen; `looking`
+    are the read-only tools.
     """
 
     profile: Profile
@@ -86,12 +84,12 @@ class Reader(NamedTuple):
 
     @property
     def tools(self) -> ToolSchemas:
-        """What reading a call in any format needs to know of the tools."""
+        """The tools, for reading calls in any format."""
         return ToolSchemas(self.known_tools, self.schema_of)
 
 
 def read_reply(reply: ModelReply, step: int, reader: Reader) -> ReplyReading:
-    """Read one complete reply. Never raises; `step` makes the ids of calls that have none unique in the thread."""
+    """Read one complete reply; never raises. `step` makes generated call ids unique in the thread."""
     error = _broken_reply(reply)
     if error is not None and error.error_type is ExtractionErrorType.THOUGHT_ONLY_REPLY:
         return _thought(reply, step, reader) or _malformed([error])
@@ -102,7 +100,7 @@ def read_reply(reply: ModelReply, step: int, reader: Reader) -> ReplyReading:
     calls, prose, text, quotes = _read_calls(reply, step, reader)
     is_terminal = bool(calls) and calls[-1].terminal
     checked = [_checked(call, reader) for call in calls]
-    items = completed(checked, prose, step, reader, terminal=is_terminal)
+    items = with_implied_calls(checked, prose, step, reader, terminal=is_terminal)
 
     if not items:
         return _judged_answer(reply, quotes, step, reader)
@@ -128,8 +126,8 @@ def _in_other_format(text: str, form: str) -> ExtractionError:
 
 
 def _thought(reply: ModelReply, step: int, reader: Reader) -> ReplyReading | None:
-    """The calls at the very end of a reply that only thought, if all of them only read; None for any others."""
-    written = read_written(reply.reasoning, reader.tools, reader.texts, answered=False)
+    """Return the calls at the end of a reply that is only reasoning, if all of them only read; else None."""
+    written = read_text_calls(reply.reasoning, reader.tools, reader.texts, answered=False)
     calls = [_checked(call, reader) for call in _numbered(written.last_calls, f"call_{step}", ())]
     if not calls or not all(isinstance(call, ToolCall) and call.tool in reader.looking for call in calls):
         return None
@@ -142,13 +140,14 @@ def _thought(reply: ModelReply, step: int, reader: Reader) -> ReplyReading | Non
     return ReplyReading(Reading.MALFORMED, calls, [error], text=text)
 
 
-def completed(items: list[Item], prose: str, step: int, reader: Reader, *, terminal: bool = False) -> list[Item]:
-    """The calls of a reply with those that it implies: an answer after complete edits, and checks before an answer.
+def with_implied_calls(
+    items: list[Item], prose: str, step: int, reader: Reader, *, terminal: bool = False
+) -> list[Item]:
+    """Add the implied calls: an answer after complete edits, and checks before an answer.
 
-    A `terminal` reply ends the work with its last call, so an answer follows it. Source: spec 4.
-
-    A final answer that something speaks against is malformed, unless calls beside it may still make it true. Calls
-    beyond `MOST_CALLS` are malformed as well.
+    A `terminal` reply ends the work with its last call, so an answer follows it (source: spec 4). A final answer with
+    an objection is malformed, unless other calls of the reply may still make it true. Calls beyond `MOST_CALLS` are
+    malformed.
     """
     details = f"Not run: a reply may hold {MOST_CALLS} calls at most. Send it again."
     too_many = ExtractionError(ExtractionErrorType.TOO_MANY_CALLS, 0, "", details)
@@ -166,7 +165,7 @@ def _refused(item: Item, error: ExtractionError) -> CallError:
 
 
 def _refused_answer(item: Item, reader: Reader) -> Item:
-    """The call, malformed where it is a final answer that something speaks against."""
+    """Return the call, as malformed if it is a final answer with an objection."""
     if not isinstance(item, ToolCall) or item.tool != ANSWER_TOOL:
         return item
 
@@ -178,10 +177,10 @@ def _refused_answer(item: Item, reader: Reader) -> Item:
 
 
 def check_call(call: ToolInvocation, call_id: str, raw_arguments: str, reader: Reader) -> Item:
-    """Check one well-formed call against its tool's schema, and a final answer against the user's as well."""
+    """Validate a well-formed call by its tool's schema, and a final answer by the user's schema as well."""
     arguments = reader.validate(call.tool_name, call.args)
     if not isinstance(arguments, dict):
-        fitted = fitting(call, reader.tools, reader.validate)
+        fitted = repaired_arguments(call, reader.tools, reader.validate)
         if fitted is not None:
             arguments, raw_arguments = fitted
 
@@ -224,7 +223,7 @@ def _checked(call: ReadCall, reader: Reader) -> Item:
 
 
 def _broken_reply(reply: ModelReply) -> ExtractionError | None:
-    """Why nothing of a reply may run, by its finish reason, or because it has neither text nor calls."""
+    """Return why nothing of a reply may run: its finish reason, or neither text nor calls."""
     kinds = ExtractionErrorType
     finish = reply.finish_reason
     is_empty = not reply.text.strip() and not reply.calls
@@ -252,10 +251,10 @@ def _broken_reply(reply: ModelReply) -> ExtractionError | None:
 
 
 def _read_calls(reply: ModelReply, step: int, reader: Reader) -> tuple[list[ReadCall], str, str | None, str]:
-    """The calls of a reply in order, in the block form the prose around its blocks, the text for the history, quotes.
+    """Return the calls in order, the prose around blocks (in the block form), the text for the history, and quotes.
 
-    Native calls come first or last, as the history needs them; a call of the text that is one of them is no second one.
-    Blocks in the answer to a question are quotations: who asks wants nothing changed.
+    Native calls come first or last, as the history needs them; a call of the text that repeats one of them is dropped.
+    Blocks in the answer to a question are quotations.
     """
     prefix = f"call_{step}"
     is_native = reader.profile.protocol is Protocol.NATIVE
@@ -270,7 +269,7 @@ def _read_calls(reply: ModelReply, step: int, reader: Reader) -> tuple[list[Read
     native_calls = read_native_calls(reply.calls, reader.tools, prefix)
     answered = any(call.tool == ANSWER_TOOL for call in native_calls)
     native_only = is_native and (bool(native_calls) or blocks is None)
-    written = read_written(text, reader.tools, reader.texts, answered=answered, native=native_only)
+    written = read_text_calls(text, reader.tools, reader.texts, answered=answered, native=native_only)
     native_outcomes = [call.outcome[:2] for call in native_calls]
     calls = [call for call in written.calls if call.outcome[:2] not in native_outcomes]
     history_text = None
@@ -280,7 +279,7 @@ def _read_calls(reply: ModelReply, step: int, reader: Reader) -> tuple[list[Read
             history_text = written.prose
         else:
             history_text = with_lines(written.prose, calls)
-            calls = on_their_lines(written.prose, calls)
+            calls = with_line_numbers(written.prose, calls)
 
     if native_only:
         return [*native_calls, *_numbered(calls, prefix, native_calls)], "", history_text, written.quotes
@@ -299,7 +298,7 @@ def _read_calls(reply: ModelReply, step: int, reader: Reader) -> tuple[list[Read
 
 
 def _edits(text: str, blocks: "BlockReader", reader: Reader) -> tuple[list[ReadCall], str, str]:
-    """The edits of a reply in block form, the prose around them, and the text without their blocks."""
+    """Return the edits of a reply in block form, the prose around them, and the text without their blocks."""
     tool_lines = extract_in_order(text, reader.known_tools, fenced=False)
     if not tool_lines and whole_calls(text, reader.tools):
         return [], "", text
@@ -322,15 +321,15 @@ def _edits(text: str, blocks: "BlockReader", reader: Reader) -> tuple[list[ReadC
 
 
 def _holds_call(edit: ToolInvocation | ExtractionError, reader: Reader) -> bool:
-    """Whether the new text of a file is a call, and the file's name only stands in a sentence before it."""
+    """Return whether the new text of a file is a tool call, and the file is only mentioned before it."""
     if isinstance(edit, ExtractionError) or str(edit.args["path"]).endswith((".json", ".md")):
         return False
 
-    return bool(read_written(str(edit.args["content"]), reader.tools, answered=False).calls)
+    return bool(read_text_calls(str(edit.args["content"]), reader.tools, answered=False).calls)
 
 
 def _numbered(calls: Sequence[ReadCall], prefix: str, others: Sequence[ReadCall]) -> list[ReadCall]:
-    """The calls with ids `<prefix>_<number>` that none of the others has."""
+    """Return the calls with ids `<prefix>_<number>` that no other call has."""
     ids = {call.call_id for call in others}
     numbered = []
     number = 0
@@ -346,11 +345,11 @@ def _numbered(calls: Sequence[ReadCall], prefix: str, others: Sequence[ReadCall]
 
 
 def _implied_answer(items: Sequence[Item], prose: str, step: int, reader: Reader, *, terminal: bool) -> list[ToolCall]:
-    """The answer that a reply implies, without a word where it has none: `stop` says what was changed.
+    """Return the answer that a reply implies; its text may be empty, because `stop` lists the changes.
 
-    In the block form a reply that does nothing but change files is the complete work, and its prose the answer: a small
-    model that is asked whether it is done does the same again. So is a `terminal` reply. The answer stands only if
-    every call worked, and never where the user wants a value of a certain shape.
+    In the block form a reply that only changes files is the complete work, and its prose is the answer: a small model
+    that is asked whether it is done repeats itself. The same holds for a `terminal` reply. The answer counts only if
+    every call succeeds, and never if the user requires a value.
     """
     if ANSWER_TOOL not in reader.known_tools or reader.check_answer(Answer(text=prose)) or not items:
         return []
@@ -369,7 +368,7 @@ def _implied_answer(items: Sequence[Item], prose: str, step: int, reader: Reader
 
 
 def _with_checks(items: list[Item], step: int, reader: Reader) -> list[Item]:
-    """The calls of a reply and, where an answer is among them, the checks of what they change, after all of that."""
+    """Insert the checks before an answer in a reply, after everything that they check."""
     tools = [item.tool if isinstance(item, ToolCall) else "" for item in items]
     if ANSWER_TOOL not in tools:
         return items
@@ -399,7 +398,7 @@ def _implied(tool: str, arguments: dict[str, Any], call_id: str) -> ToolCall:
 
 
 def _changed_paths(items: Sequence[Item], reader: Reader) -> tuple[str, ...]:
-    """The files that the calls of a reply change; "a file" stands for those that are not named."""
+    """Return the files that a reply changes; "a file" stands for unnamed ones."""
     paths: list[str] = []
 
     for item in items:
@@ -411,7 +410,7 @@ def _changed_paths(items: Sequence[Item], reader: Reader) -> tuple[str, ...]:
 
 
 def _answer_error(answer: str, reader: Reader) -> ExtractionError | None:
-    """What speaks against an answer of a reply that changes nothing itself; None where nothing does."""
+    """Return the objection to an answer of a reply that changes nothing itself; None if there is none."""
     error = reader.judge_answer(answer)
     if error is None and reader.turn.change_required and not reader.turn.changed:
         return ExtractionError(ExtractionErrorType.UNFOUNDED_CLAIM, 0, answer[:200], NOTHING_CHANGED)
@@ -420,7 +419,7 @@ def _answer_error(answer: str, reader: Reader) -> ExtractionError | None:
 
 
 def _judged_answer(reply: ModelReply, quotes: str, step: int, reader: Reader) -> ReplyReading:
-    """An answer that nothing speaks against, or with the checks that it has to wait for. It `quotes` a format."""
+    """Return the answer, with the checks that must precede it, or its problems. `quotes` is a quoted format."""
     answer = Answer(text=reply.text.strip(), quotes=quotes)
     problems = reader.check_answer(answer)
 

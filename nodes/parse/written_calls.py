@@ -1,8 +1,8 @@
-"""The calls that stand in the text of a reply: `tool:` lines and calls in any other format, and what was invented.
+"""Calls in the text of a reply: `tool:` lines, calls in other formats, and results that the model invented.
 
-Complete calls of known tools run as they are. A call is malformed, and is asked for again, where it cannot be read in
-exactly one way, where it stands byte for byte in a text that the model was shown, and behind results that the model
-has invented. Quotations are no calls.
+Complete calls of known tools run as they are. A call is malformed, and is requested again, if it has no unique reading,
+if it occurs byte for byte in a text that the model has seen, or if it follows invented results. Quotations are not
+calls.
 """
 
 import json
@@ -11,7 +11,7 @@ from itertools import pairwise
 from typing import Final, NamedTuple
 
 from mendgraph.nodes.language.formats.call_format import Markup, ToolSchemas
-from mendgraph.nodes.language.formats.recognition import ROLE_LINE, masked, recognise, without_markup
+from mendgraph.nodes.language.formats.recognition import ROLE_LINE, mask_markup, recognise, without_markup
 from mendgraph.nodes.language.formats.table import FORMAT_OF
 from mendgraph.nodes.language.provider_state import without_thoughts
 from mendgraph.nodes.language.text_protocol import (
@@ -29,13 +29,13 @@ _INVENTED: Final = "it stands behind a result that was not given by a tool"
 _ONLY_QUOTED: Final = "it stands in a code fence, where calls are quoted"
 _LINE: Final = "tool: line"
 _MOST_CHECKED: Final = 100
-"""Calls that are compared with what the model was shown; no reply runs so many."""
+"""The maximum number of calls that are compared with texts that the model has seen."""
 
 
-class Written(NamedTuple):
-    """The calls of a text in order, malformed ones among them, and its prose. `quotes` names the format of a quotation.
+class TextCalls(NamedTuple):
+    """The calls of a text in order, including malformed ones, and its prose. `quotes` names the format of a quotation.
 
-    `last_calls` are those with nothing but white space between them and behind them.
+    `last_calls` are those at the very end of the text.
     """
 
     calls: list[ReadCall]
@@ -44,20 +44,20 @@ class Written(NamedTuple):
     last_calls: list[ReadCall] = []  # noqa: RUF012 - never changed
 
 
-def read_written(
+def read_text_calls(
     text: str,
     tools: ToolSchemas,
     texts: Callable[[], Sequence[str]] = lambda: (),
     *,
     answered: bool,
     native: bool = False,
-) -> Written:
-    """Read a text. Beside a final answer (`answered`, or a line outside of fences) what stands in fences is quoted.
+) -> TextCalls:
+    """Read a text. If it contains a final answer (`answered`, or a line outside of fences), fences are quotations.
 
-    Lines that the model was shown are no calls of the `native` protocol: quoted in a fence, else malformed.
+    Lines that the model has seen are not calls in the `native` protocol: quotations in a fence, else malformed.
     """
     markups = recognise(text, tools)
-    plain = masked(text, markups) if markups else text
+    plain = mask_markup(text, markups) if markups else text
     lines = extract_in_order(plain, tools.names, fenced=False)
     unfenced = {call.line_number for call in lines}
     answered = answered or any(call.tool == "final_answer" for call in lines)
@@ -72,7 +72,7 @@ def read_written(
         lines = [call for call in lines if not call.format or call.line_number in unfenced]
 
     if not markups:
-        return Written(lines, text, quotes)
+        return TextCalls(lines, text, quotes)
 
     if answered:
         markups = [markup for markup in markups if not text.startswith(("```", "~~~"), markup.start)]
@@ -92,15 +92,15 @@ def read_written(
     else:
         in_order = markup_calls
 
-    return Written(in_order, prose, quotes, last_calls)
+    return TextCalls(in_order, prose, quotes, last_calls)
 
 
 def _markup_calls(
     text: str, markups: Sequence[Markup], tools: ToolSchemas, invented: int | None, refused: Collection[int]
 ) -> tuple[list[ReadCall], list[ReadCall]]:
-    """The calls of these markups, and those of them at the very end of the text.
+    """Return the calls of these markups, and those at the very end of the text.
 
-    What begins after the place `invented` or at a `refused` one is malformed.
+    Calls after the position `invented`, and those at a `refused` position, are malformed.
     """
     calls: list[ReadCall] = []
     first_of_last = 0
@@ -129,12 +129,12 @@ def _markup_calls(
 
 
 def _names_a_tool(call: ReadCall, tools: ToolSchemas) -> bool:
-    """Whether a line that begins with `tool:` is meant as a call where none was asked for."""
+    """Return whether a line that starts with `tool:` is meant as a call, in a protocol without such lines."""
     return call.tool in tools.names or (bool(call.tool) and call.raw_arguments.lstrip().startswith("{"))
 
 
 def _unless_shown(call: ReadCall, text: str, texts: Callable[[], Sequence[str]]) -> ReadCall:
-    """A `tool:` line, malformed where it stands in a text that the model was shown."""
+    """Return a `tool:` line, as malformed if it occurs in a text that the model has seen."""
     lines = "\n".join(text.splitlines()[call.line_number - 1 : call.end_line]).strip()
     if not any(lines in text_shown for text_shown in texts()):
         return call
@@ -171,9 +171,9 @@ def _read_calls(markup: Markup, text: str, line: int, tools: ToolSchemas, reason
 
 
 def _shown_calls(text: str, calls: Sequence[Markup], texts: Callable[[], Sequence[str]]) -> set[int]:
-    """Where the markup begins that stands in a text that the model was shown, or that such a text may have begun.
+    """Return the positions of markup that occurs in a text that the model has seen, or that continues one.
 
-    Of a raw value it is not known where it ends if what stands between two values was shown: all of them are refused.
+    If the text between two raw values was seen, the end of the first is unknown, and all are refused.
     """
     markups = [markup for markup in calls if markup.calls][:_MOST_CHECKED]
     texts_shown = "\0".join(texts()) if markups else ""
@@ -201,13 +201,13 @@ def _shown_calls(text: str, calls: Sequence[Markup], texts: Callable[[], Sequenc
 
 
 def with_lines(prose: str, calls: Sequence[ReadCall]) -> str:
-    """The text of a reply for the history in the text protocol: its prose, then a line for each call."""
+    """Return the text of a reply for the history in the text protocol: its prose, then a line for each call."""
     lines = [f"tool: {call.tool}({call.raw_arguments})" for call in calls]
     return "\n".join([prose, *lines] if prose else lines)
 
 
-def on_their_lines(prose: str, calls: Sequence[ReadCall]) -> list[ReadCall]:
-    """The calls with the numbers of the lines that `with_lines` gives them."""
+def with_line_numbers(prose: str, calls: Sequence[ReadCall]) -> list[ReadCall]:
+    """Return the calls with the line numbers that `with_lines` gives them."""
     line = len(prose.splitlines()) + 1
     placed = []
     for call in calls:
@@ -220,10 +220,10 @@ def on_their_lines(prose: str, calls: Sequence[ReadCall]) -> list[ReadCall]:
 # --- A reply without what the model invented after its calls: results, and the next words of a person
 
 
-def drop_invented(reply: ModelReply, known_tools: frozenset[str]) -> ModelReply:
-    """The reply up to where it begins to invent; the same object where it does not, or where calls follow.
+def without_invented(reply: ModelReply, known_tools: frozenset[str]) -> ModelReply:
+    """Return the reply without invented results; the same object if there are none, or if calls follow.
 
-    Where the token limit cut what was invented, the remaining reply is complete.
+    If the token limit cut the invented part, the remaining reply is complete.
     """
     if reply.calls or not reply.text:
         return reply
@@ -239,17 +239,17 @@ def drop_invented(reply: ModelReply, known_tools: frozenset[str]) -> ModelReply:
     return reply.model_copy(update={"text": text.rstrip(), "finish_reason": finish})
 
 
-def was_cut(reply: ModelReply, remaining: ModelReply) -> bool:
-    """Whether the remaining reply ends earlier than the reply of the model, its thoughts left aside."""
+def is_shortened(reply: ModelReply, remaining: ModelReply) -> bool:
+    """Return whether the remaining reply is shorter than the model's reply, thoughts aside."""
     return remaining.text != without_thoughts(reply).text
 
 
 def cut_invented(text: str, known_tools: frozenset[str]) -> str:
-    """The reply up to the line where it begins to invent; the time is linear.
+    """Return the text up to the line where it starts to invent; takes linear time.
 
-    A `tool_result(` line always begins it. After a call, in any format, so does the beginning of another role's
-    message: `user:`, `### User`, `<|im_start|>`. What stands in a call or a code fence is content. A reply that goes on
-    to call is left whole: its calls get errors.
+    That is a `tool_result(` line, or, after a call, the start of another role's message: `user:`, `### User`,
+    `<|im_start|>`. Text in calls and code fences does not count. A reply with later calls stays whole: these get
+    errors.
     """
     markups = recognise(text, ToolSchemas(known_tools))
     place = _invention(text, markups, known_tools)
@@ -260,8 +260,8 @@ def cut_invented(text: str, known_tools: frozenset[str]) -> str:
 
 
 def _invention(text: str, markups: Sequence[Markup], known_tools: frozenset[str]) -> int | None:
-    """Where a reply begins to invent."""
-    plain = masked(text, markups) if markups else text
+    """Return the position where a reply starts to invent."""
+    plain = mask_markup(text, markups) if markups else text
     ends = {call.line_number: call.end_line for call in extract_in_order(plain, known_tools)}
     first_end = next((markup.end for markup in markups if not markup.quoted), len(text))
     at = 0

@@ -1,7 +1,7 @@
-"""Whether the answer of a small model is borne out by what happened in the turn; one that is not is met with the facts.
+"""Compare the answer of a small model with what happened in the turn, and correct it with the facts.
 
-A small model says "done" on unchanged files. What is read here of a request and an answer is a hint: the model is met
-a bounded number of times, and no run fails because of the words.
+A small model says "done" on unchanged files. The words of the request and the answer are only a hint: the model is
+corrected a bounded number of times, and no run fails because of them.
 """
 
 import re
@@ -16,11 +16,11 @@ _HONESTLY = "Say what was not done, and why."
 
 
 class AnswerFacts(NamedTuple):
-    """Facts of the turn when its answer comes.
+    """Facts about the turn when its answer arrives.
 
-    An answer to a `settled` turn stands: a file was changed, something may have been done elsewhere, or the model was
-    corrected as often as it may be. `checks_failed_before` says that checks failed before anything was done,
-    `change_was_blocked` that a change was tried and refused, `first` that this is the thread's first request.
+    The answer to a `settled` turn is accepted: a file was changed, something else may have been done, or the
+    corrections are used up. `checks_failed_before` says that checks failed before the first change,
+    `change_was_blocked` that a change was refused, `first` that this is the thread's first request.
     """
 
     request: str
@@ -31,7 +31,7 @@ class AnswerFacts(NamedTuple):
 
 
 def answer_error(answer: str, facts: AnswerFacts) -> ExtractionError | None:
-    """What speaks against this answer; None where nothing does."""
+    """Return the objection to an answer; None if there is none."""
     problem = _problem(answer, facts)
     if problem:
         return ExtractionError(ExtractionErrorType.UNFOUNDED_CLAIM, 0, answer[:200], problem)
@@ -81,10 +81,10 @@ _DENIAL = re.compile(r"\b(?:no|nothing|none)\b[^.\n]{0,40}?\b(?:has|have|was|wer
 
 
 def _claims_a_change(answer: str) -> bool:
-    """Whether the answer says that something was changed."""
+    """Return whether the answer says that something was changed."""
     return _CLAIM.search(_DENIAL.sub("", CODE.sub("it", answer))) is not None
 
 
 def _claims_own_work(answer: str) -> bool:
-    """Whether it says so of the model's own work: what else was changed may be what the request is about."""
+    """Return whether it says that the model changed something."""
     return _OWN_CLAIM.search(CODE.sub("it.py", answer)) is not None

@@ -1,4 +1,4 @@
-"""The block form of a turn: its requests, and how its replies are read. Implements `nodes/language/block_form.py`."""
+"""The block form of a turn: its requests and its reader. Implements `nodes/language/block_form.py`."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -24,15 +24,15 @@ from mendgraph.nodes.small_model.turn_view import view_turn
 from mendgraph.nodes.small_model.wording import is_question
 
 RETRY_TEMPERATURE = 0.8
-"""At its last try a small model is sampled: at temperature 0 it would repeat what it has seen.
+"""The temperature of the last try: at 0 a small model would repeat itself.
 
-Source: measured on a 1.5B model, fresh retries at 0.7 to 0.9.
+Source: measured on a 1.5B model, new tries at 0.7 to 0.9.
 """
 
 
 @dataclass(frozen=True)
 class BlockForm:
-    """The block form for a turn with this profile."""
+    """The block form of a turn."""
 
     profile: Profile
 
@@ -46,7 +46,7 @@ class BlockForm:
         corrections_sent: int = 0,
         most_tokens: int | None = None,
     ) -> BlockRequest:
-        """The next request; at the last try a small model is sampled."""
+        """Return the next request; the last try is sampled."""
         request = block_request(
             specs,
             history,
@@ -63,7 +63,7 @@ class BlockForm:
     def exhausted(
         self, failed_tries: int, history: Sequence[AnyMessage], corrections: Sequence[Correction]
     ) -> StopCause | None:
-        """Why the run ends after `LAST_TRY`. Loop control counts the tries of a model that has stepped down."""
+        """Return why the run ends after `LAST_TRY`. Loop control counts the tries of other models."""
         if failed_tries <= LAST_TRY or self.profile.steps_down:
             return None
 
@@ -75,7 +75,7 @@ class BlockForm:
         )
 
     def reader(self, history: Sequence[AnyMessage], corrections_sent: int) -> "ShownBlocks":
-        """How replies to the next request are read."""
+        """Return the reader of replies to the next request."""
         request = last_request(history)
         view = view_turn(history)
         return ShownBlocks(shown_files(request, view, view.failed_steps + corrections_sent), request)
@@ -83,18 +83,18 @@ class BlockForm:
 
 @dataclass(frozen=True)
 class ShownBlocks:
-    """Reads replies to a request that has shown these files."""
+    """Reads replies to a request that shows these files."""
 
     files: tuple[str, ...]
     request: str = ""
 
     @property
     def is_question(self) -> bool:
-        """Whether the request is a question."""
+        """Return whether the request is a question."""
         return is_question(self.request)
 
     def edits(self, text: str) -> BlockEdits:
-        """The edits of a text, as calls of `edit_blocks`."""
+        """Return the edits in a text, as calls of `edit_blocks`."""
         blocks = read_blocks(text, self.files, self.request or None)
         calls = []
 
@@ -109,7 +109,7 @@ class ShownBlocks:
         return BlockEdits(calls, blocks.prose, blocks.lines)
 
     def names_file_of(self, call: ReadCall, edits: Sequence[ReadCall]) -> bool:
-        """Whether a call has nothing but the path of an edit, or reads a file that the request shows or names."""
+        """Return whether a call has only the path of an edit, or reads a file that the request shows or names."""
         if not edits or not isinstance(call.outcome, ToolInvocation) or call.outcome.args.keys() != {"path"}:
             return False
 
@@ -121,7 +121,7 @@ class ShownBlocks:
         return any(isinstance(outcome, ToolInvocation) and outcome.args["path"] == path for outcome in outcomes)
 
     def shows_file(self, answer: str) -> bool:
-        """Whether an answer has blocks and no prose, or is the name of a file that the request names."""
+        """Return whether an answer is only blocks, or the name of a file that the request names."""
         blocks = read_blocks(answer, self.files)
         if blocks.outcomes and not blocks.prose:
             return True

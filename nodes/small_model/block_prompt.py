@@ -1,7 +1,8 @@
-"""The request of the block form: one clean message made anew from what the turn has brought to light.
+"""The request of the block form: one message, rebuilt for each call from the facts of the turn.
 
-It holds the task, the files as they are, and what failed in words. A small model that sees its own failed try repeats
-it, and a form that is described is not imitated, so the form is shown in examples as real chat turns.
+It holds the task, the current files, and failures in words. A small model that sees its own failed try repeats it, and
+imitates examples rather than descriptions, so the form is shown in examples that are real chat turns.
+
 Source: 551 logged replies of a 1.5B model.
 """
 
@@ -27,11 +28,11 @@ from mendgraph.nodes.language.chat_messages import (
 )
 from mendgraph.nodes.language.documents import parse_quietly
 from mendgraph.nodes.language.history import RESULT_MESSAGE_NAME, is_machine_message, is_request
-from mendgraph.nodes.language.names import IS_TEST, TEXT_SUFFIXES, named_paths, without_output
+from mendgraph.nodes.language.names import IS_TEST, TEXT_SUFFIXES, named_paths, split_output
 from mendgraph.nodes.language.token_estimates import BYTES_PER_TOKEN, TOKENS_PER_MESSAGE, estimate_tokens
 from mendgraph.nodes.records import Correction, JsonMap, ToolSpec
 from mendgraph.nodes.small_model.blocks import EXAMPLE_EDITS, render_file
-from mendgraph.nodes.small_model.turn_view import TurnView, first_lines, parted, view_turn
+from mendgraph.nodes.small_model.turn_view import TurnView, first_lines, request_parts, view_turn
 from mendgraph.nodes.small_model.wording import (
     asks_for_a_change,
     asks_for_tests,
@@ -57,12 +58,12 @@ QUESTION_SYSTEM = """\
 You are an expert programmer. Answer questions about the files of one workspace: precisely, in a few sentences, with \
 the names, values and errors that the code has.
 """
-"""For a request that only asks: the examples of edits make a small model show the file again.
+"""For questions: with examples of edits a small model prints the file again.
 
-Source: measured with the embedded model, three of thirteen everyday requests.
+Source: measured with the embedded model, 3 of 13 everyday requests.
 """
 ANEW_SYSTEM = "You are an expert programmer. Answer with nothing but code in a fenced block."
-"""For a function that is written anew: the examples of edits, and the body that is there, are repeated otherwise.
+"""For a function that is rewritten: otherwise the model repeats the examples and the existing body.
 
 Source: 17 repairs of HumanEvalFix on the embedded model, each with one greedy request: 5 with the body in sight, 9 with
 the body hidden, 11 with this.
@@ -139,16 +140,15 @@ EXAMPLES = (
         render_file("colors.md", EXAMPLE_EDITS["colors.md"]),
     ),
 )
-"""A question, a repair, a file that is no code, a new file: request, file shown with it, the reply to imitate."""
+"""A question, a repair, a file without code, a new file: each the request, the file, and the reply to imitate."""
 
 _SENTENCE = re.compile(r"\b\w++(?:,? \w++){4}")
 
 
 def foreign_lines(known: str) -> frozenset[str]:
-    """The lines of the examples that an edit has from there and not by chance, without the marks around them.
+    """Return the lines of an edit that were copied from the examples, without the marks around them.
 
-    They are sentences: five words in a row. Code is anybody's. What is said in `known`, the task and its files, is not
-    foreign to it.
+    Only sentences of at least five words count, not code, and none that occur in `known`, the task and its files.
     """
     lines = (line for example in EXAMPLES for text in example for line in text.splitlines() if _SENTENCE.search(line))
     bare = (line.strip(" \t\r#/*-'\"`.,;:!") for line in lines)
@@ -161,14 +161,14 @@ UNTOLD_TOOLS = frozenset(
         *("edit_file", "edit_blocks", "write_file", "update_plan", "final_answer"),
     }
 )
-"""What a small model does not have to be told of in the block form: each line of a tool list is one to imitate."""
+"""Tools that the block form does not list: a small model imitates each line of the list."""
 
 NATIVE_TOOLS = frozenset({"read_file", "search_files"})
-"""What an endpoint is told of natively beside tools of the user's own: edits are blocks, in either protocol."""
+"""Tools that the endpoint gets natively beside the user's own: edits are blocks in both protocols."""
 
 
 LAST_TRY = 3
-"""So often a turn is asked for what failed, each time in other words; then they are used up.
+"""The maximum number of requests for a failed task, each with another wording.
 
 Source: 43 replies to a request that was sent before, none of which solved anything.
 """
@@ -179,16 +179,16 @@ MAX_MISSING = 3  # files that a request names and that are not there, of which t
 
 
 class Focus(NamedTuple):
-    """The one definition that the work is about, and its file."""
+    """The definition that the work is about, and its file."""
 
     path: str
     name: str
 
 
 class Hidden(NamedTuple):
-    """A function that is to be written anew, and its file without its body; `alone` where nothing else is shown.
+    """A function that is to be rewritten, and its file without its body; `alone` if nothing else is shown.
 
-    With "" for `name` it is the whole file, as it is.
+    With "" for `name` it is the whole file, unchanged.
     """
 
     path: str
@@ -206,16 +206,16 @@ def block_request(
     corrections_sent: int = 0,
     most_tokens: int | None = None,
 ) -> BlockRequest:
-    """Make the request anew from the turn's history: earlier turns as they were said, this one as facts.
+    """Build the request from the turn's history: earlier turns as chat messages, this one as facts.
 
-    `corrections_sent` counts the corrections of the whole turn, of which some may be settled. Where the request would
-    be larger than `most_tokens`, earlier turns are dropped, oldest first, then files and what was found.
+    `corrections_sent` counts all corrections of the turn. If the request exceeds `most_tokens`, earlier turns are
+    dropped, oldest first, then files and search results.
     """
     own_specs = [spec for spec in specs if spec.name not in UNTOLD_TOOLS or requires_value(spec)]
     view = view_turn(history)
     start = max(index for index, message in enumerate(history) if is_request(message))
     earlier, since = _earlier_turns(history[:start], history[start].text)
-    task, _ = parted(history[start].text)
+    task, _ = request_parts(history[start].text)
     asks = is_question(task)
     examples = [
         message
@@ -264,17 +264,17 @@ LABEL_TOKENS = 15  # what stands around it
 
 
 def _earlier_turns(history: Sequence[AnyMessage], task: str) -> tuple[list[JsonMap], str]:
-    """Earlier requests with what a model has answered, and what was asked since, where the `task` goes on with it.
+    """Return earlier requests with the model's answers, and later requests if the `task` continues them.
 
-    An answer that the machine has made, or a reply that results follow, is none to imitate. The roles alternate: chat
-    templates refuse two messages of a person. A report of what fails belongs to the order before it.
+    Answers by the machine and replies with tool calls are left out. Roles alternate, because chat templates refuse two
+    user messages in a row. A report of a failure belongs to the order before it.
     """
     turns = list[JsonMap]()
     waiting = list[str]()
 
     for message, following in zip_longest(history, history[1:]):
         if is_request(message):
-            words, output = without_output(message.text)
+            words, output = split_output(message.text)
             waiting = [*(waiting if output or not orders_a_change(words) else ()), words]
         elif isinstance(message, AIMessage) and not (
             message.tool_calls or is_machine_message(message) or getattr(following, "name", "") == RESULT_MESSAGE_NAME
@@ -284,7 +284,7 @@ def _earlier_turns(history: Sequence[AnyMessage], task: str) -> tuple[list[JsonM
             waiting = []
 
     since = "\n\n".join(waiting)
-    words, output = without_output(task)
+    words, output = split_output(task)
     goes_on = output or not orders_a_change(words) or {*named_paths(since)}.issuperset(named_paths(words))
 
     return turns, first_lines(since.strip(), EARLIER_LIMIT) if goes_on else ""
@@ -299,10 +299,10 @@ def _request_text(
     corrections: Sequence[Correction],
     failures: int,
 ) -> str:
-    """The task, the files as they are now, what was found, and what failed: in words, never as failed text.
+    """Return the task, the current files, the results of searches, and failures, in words.
 
-    Files that are `left_out` are not in the view any more, as the request would be too large. At the last try what
-    failed is said first, so that the request is none of those before.
+    Files in `left_out` were removed because the request would be too large. At the last try failures come first, so
+    that the request differs from all before.
     """
     missing = [path for path in _missing(task, view) if path not in left_out]
     missing += (new_tests := _new_tests(task, view))
@@ -344,8 +344,8 @@ def _request_text(
 
 
 def shown_files(request: str, view: TurnView, failures: int) -> tuple[str, ...]:
-    """The files that the next request shows: one where a function is asked for alone, or else those of the turn."""
-    hidden = _asked_anew(parted(request)[0], view, failures)
+    """Return the files that the next request shows: one if a single function is requested, else those of the turn."""
+    hidden = _asked_anew(request_parts(request)[0], view, failures)
     if hidden and hidden.alone:
         return (hidden.path,)
 
@@ -353,10 +353,10 @@ def shown_files(request: str, view: TurnView, failures: int) -> tuple[str, ...]:
 
 
 def _asked_anew(task: str, view: TurnView, failures: int) -> Hidden | None:
-    """What the next request asks to be written anew, to mend something; None where it shows what is there.
+    """Return what the next request asks to rewrite; None if it shows the current state.
 
-    A small model repeats a body that it sees. A function that says what it does is shown alone at first, another one in
-    its file. Where the request is an order, the file that was not changed is shown alone.
+    A small model repeats a body that it sees. A documented function is shown alone at first, any other in its file. If
+    the request is an order, the unchanged file is shown alone.
     """
     if not 0 < failures < LAST_TRY or _missing(task, view) or is_question(task):
         return None
@@ -378,7 +378,7 @@ def _asked_anew(task: str, view: TurnView, failures: int) -> Hidden | None:
 
 
 def _stuck_file(view: TurnView) -> Hidden | None:
-    """The first Python file that the last step was to change, and has given back as it is."""
+    """Return the first Python file that the last step returned unchanged."""
     failure_text = " ".join(view.failures)
     paths = [path for path in view.files if path.endswith((".py", ".pyi"))]
     paths = paths if len(view.files) == 1 else sorted(filter(failure_text.count, paths), key=failure_text.index)
@@ -390,7 +390,7 @@ def _stuck_file(view: TurnView) -> Hidden | None:
 
 
 def _ask_alone(hidden: Hidden, task: str, view: TurnView, since: str, failures: int) -> list[JsonMap]:
-    """Without the examples of edits, as one asks for a program: what is wanted, its beginning, what must come out."""
+    """Return a request without examples of edits: the purpose, the start of the code, and the expected result."""
     right = _right(view)
     file = render_file(hidden.path, hidden.text)
     parts = [since, "" if right else task.strip(), file, *right, f"Write the function {hidden.name}."]
@@ -402,7 +402,7 @@ def _ask_alone(hidden: Hidden, task: str, view: TurnView, since: str, failures: 
 
 
 def _right(view: TurnView) -> list[str]:
-    """What was found, for a request without the code that it was found in: only the right value says something."""
+    """Return what was found without the code around it: only the expected value helps."""
     return [_EXAMPLE_FOUND.sub(r"\1 must \2 \3", line) for line in view.evidence]
 
 
@@ -427,7 +427,7 @@ def _missing(task: str, view: TurnView) -> list[str]:
 
 
 def _new_tests(task: str, view: TurnView) -> list[str]:
-    """The file for the tests that are asked for, beside those that are shown; nothing where it is there."""
+    """Return the new test file to write beside the shown ones; nothing if it exists."""
     tests_shown = [path for path in view.files if IS_TEST.search(path)]
     code = [path for path in view.files if path not in tests_shown and path.endswith(".py")]
     if view.changed or not (asks_for_tests(task) and len(code) == len(tests_shown) == 1) or named_paths(task):
@@ -438,7 +438,7 @@ def _new_tests(task: str, view: TurnView) -> list[str]:
 
 
 def _how_to_answer(task: str, view: TurnView, missing: Sequence[str], focus: Focus | None, failures: int) -> str:
-    """The last line of a request after a failure: what is said last is followed first, and never said twice."""
+    """Return the last line of a request after a failure, which the model follows first."""
     again = failures > 1
     tried = bool(view.evidence) or bool(named_paths(task) and view.failures and not view.unchanged)
 
@@ -459,13 +459,13 @@ def _how_to_answer(task: str, view: TurnView, missing: Sequence[str], focus: Foc
 
 
 def estimated_tokens(messages: Sequence[JsonMap], tools: Sequence[JsonMap] = ()) -> int:
-    """The tokens of messages that hold nothing but text, and of native tools."""
+    """Estimate the tokens of text messages and native tools."""
     tokens = sum(estimate_tokens(text_size(message["content"]), 1) for message in messages)
     return tokens + (estimate_tokens(text_size(json.dumps(tools)), 0) if tools else 0)
 
 
 def latest_turns(earlier: Sequence[JsonMap], most_tokens: int) -> list[JsonMap]:
-    """The last of these messages that fit; what has lost its beginning goes on with a person's."""
+    """Return the last messages that fit, starting at a user message."""
     tokens_left = estimated_tokens(earlier)
     first = 0
     while first < len(earlier) and (tokens_left > most_tokens or (first and earlier[first]["role"] != "user")):
@@ -476,10 +476,10 @@ def latest_turns(earlier: Sequence[JsonMap], most_tokens: int) -> list[JsonMap]:
 
 
 def bounded_request(task: str, view: TurnView, told: Callable[[TurnView, Sequence[str]], str], most_tokens: int) -> str:
-    """`told(view, left_out)` with as much of the view as fits.
+    """Return `told(view, left_out)` with as much of the view as fits.
 
-    Files that the task does not name are left out first, oldest first, then what was found, then the file that was
-    read last, then those that the task names.
+    Files that the task does not name are removed first, oldest first, then search results, then the file that was read
+    last, then the files that the task names.
     """
     named = frozenset(named_paths(task))
     others = [path for path in view.files if path not in named]
@@ -509,9 +509,9 @@ _ELISION = "..."
 
 
 def find_focus(words: Sequence[str], files: Mapping[str, str]) -> Focus | None:
-    """The definition that these texts speak of, the earlier ones first; None where it is none or not the only one.
+    """Return the definition that these texts are about, the earlier texts first; None if it is not unique.
 
-    A text that begins with a call speaks of what is called.
+    A text that starts with a call is about the called function.
     """
     defined: dict[str, list[str]] = {}
     for path, text in files.items():
@@ -532,7 +532,7 @@ def find_focus(words: Sequence[str], files: Mapping[str, str]) -> Focus | None:
 
 
 def without_body(text: str, name: str) -> str | None:
-    """The file with `...` in place of this function's body, its documentation kept; None where it has no one body."""
+    """Return the file with `...` as the function's body, keeping its docstring; None if it has no single body."""
     definitions = [node for node in _nodes(text) if node.name == name]
     if len(definitions) != 1:
         return None

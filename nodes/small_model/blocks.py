@@ -24,9 +24,9 @@ from mendgraph.nodes.small_model.wording import is_question
 
 
 class Passage(NamedTuple):
-    """A passage of a reply: the inside of a code fence with the line that opens it, or prose (`opening` is None).
+    """A part of a reply: the inside of a code fence with its opening line, or prose (`opening` is None).
 
-    `line` and `end` are the numbers of its first and last line, those of the fence itself included.
+    `line` and `end` are its first and last line numbers, including the fence.
     """
 
     opening: str | None
@@ -37,12 +37,12 @@ class Passage(NamedTuple):
 
     @property
     def title(self) -> str:
-        """What stands after the fence's marks."""
+        """The text after the fence's marks."""
         return (self.opening or "").strip().lstrip("`~").strip()
 
 
 def passages(text: str) -> list[Passage]:
-    """The passages of a text in order."""
+    """Return the passages of a text in order."""
     found: list[Passage] = []
     opening: str | None = None
     fence = ""
@@ -83,7 +83,7 @@ def initials(name):
     "limits.json": '{\n  "depth": 3,\n  "width": 8\n}\n',
     "colors.md": "red, blue\n",
 }
-"""The edits of the prompt's examples, which an unsure model repeats: they are no edits."""
+"""The edits of the prompt's examples, which an unsure model repeats; they are not edits."""
 
 EXAMPLE_FILES = frozenset({*EXAMPLE_EDITS, "words.py"})
 """The files of the prompt's examples."""
@@ -103,9 +103,9 @@ _QUOTED_SUFFIXES = (".sh", ".bash", ".txt")
 
 
 class BlockReading(NamedTuple):
-    """What a reply in block form holds: edits and errors in order, and the prose around the blocks.
+    """The edits and errors of a reply in block form, in order, and the prose around the blocks.
 
-    `lines` are the numbers of the first and the last line of the block of each outcome, fences included.
+    `lines` are the first and the last line number of each block, including its fences.
     """
 
     outcomes: list[ToolInvocation | ExtractionError]
@@ -114,11 +114,11 @@ class BlockReading(NamedTuple):
 
 
 def read_blocks(text: str, shown_files: Sequence[str], request: str | None = None) -> BlockReading:
-    """Read the edits of a reply in block form; `request` is what they are for, None where it is not known.
+    """Read the edits of a reply in block form; `request` is None if it is unknown.
 
-    A block counts as an edit when a path stands on the line before it, in its info string or in its first comment, or
-    when it holds definitions, or for an order nothing but imports, and only one file was shown. Other blocks (shell
-    lines, output, examples) are prose. An unclosed block is an error: what is missing of it must not be written.
+    A block is an edit if a path is on the line before it, in its info string or in its first comment, or if it contains
+    definitions (for an order also only imports) and one file was shown. Other blocks (shell, output, examples) are
+    prose. An unclosed block is an error, because its end is missing.
     """
     outcomes: list[ToolInvocation | ExtractionError] = []
     lines: list[tuple[int, int]] = []
@@ -161,7 +161,7 @@ def read_blocks(text: str, shown_files: Sequence[str], request: str | None = Non
 
 
 def render_file(path: str, content: str) -> str:
-    """Show a file in the form in which the model is to answer. The fence is longer than any in the content."""
+    """Render a file in the form of the expected answer, with a fence longer than any in the content."""
     longest = max((len(run) for run in re.findall(r"`{3,}", content)), default=2)
     fence = "`" * max(3, longest + 1)
 
@@ -177,7 +177,7 @@ def render_file(path: str, content: str) -> str:
 
 
 def _target(part: Passage, heading: str, shown_files: Sequence[str], *, ordered: bool) -> tuple[str | None, str]:
-    """The file that a block is for, and its body without a comment that only names the file."""
+    """Return the file of a block, and its body without a comment that only names the file."""
     language = re.split(r"[\s:]", part.title, maxsplit=1)[0].lower()
     body = part.text
     info = part.title[len(language) :] or (part.title if part.title in shown_files else "")
@@ -205,14 +205,14 @@ def _target(part: Passage, heading: str, shown_files: Sequence[str], *, ordered:
 
 
 def _namesakes(path: str, shown_files: Sequence[str]) -> list[str]:
-    """The shown files that a bare name may be short for, none where it is the name of one."""
+    """Return the shown files with this base name; none if a file has exactly this name."""
     if path in shown_files:
         return []
     return [file for file in shown_files if basename(file) == path]
 
 
 def _path_in(text: str, shown_files: Sequence[str]) -> str | None:
-    """The one path that a short line names, or None. A call that would read the file before its new text names it."""
+    """Return the only path in a short line, or None. A call that reads the file before its new text names it."""
     if reading := _READING.fullmatch(text.strip()):
         return reading["path"]
     if text.strip() in shown_files:

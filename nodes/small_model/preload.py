@@ -1,6 +1,6 @@
-"""What is done before the model is asked: files that a request is about are read, checked, or searched for names.
+"""The machine's calls before the first model call: read, check or search the files that a request is about.
 
-A request that is nothing but the new name of a definition is carried out.
+A request that only renames a definition is carried out without the model.
 """
 
 import builtins
@@ -12,7 +12,7 @@ from keyword import kwlist
 from math import log
 
 from mendgraph.nodes.language.display import listed
-from mendgraph.nodes.language.names import IS_TEST, TEXT_SUFFIXES, named_identifiers, without_output
+from mendgraph.nodes.language.names import IS_TEST, TEXT_SUFFIXES, named_identifiers, split_output
 from mendgraph.nodes.language.read_ahead import (
     MAX_BYTES,
     MAX_NAMED_FILES,
@@ -38,13 +38,13 @@ MAX_FEW_BYTES = 6_000
 """About 2,000 tokens, a quarter of a small model's window."""
 
 MAX_NAMES = 3
-"""Names in code that are searched for; each may have many hits."""
+"""The maximum number of identifiers that are searched for."""
 
 
 def few_files(files: Iterable[tuple[str, int]]) -> list[str]:
-    """All text files of a small workspace, for a request that names none; nothing where there are too many.
+    """Return all text files of a small workspace; empty if there are too many.
 
-    `files` gives paths and sizes in bytes; no more of it is taken than it needs to see that a workspace is not small.
+    `files` yields paths and sizes in bytes, and is consumed only until the limit is reached.
     """
     text = ((path, size) for path, size in files if path.rpartition(".")[2].lower() in TEXT_SUFFIXES)
     seen = list(islice(text, MAX_NAMED_FILES + 1))
@@ -54,13 +54,13 @@ def few_files(files: Iterable[tuple[str, int]]) -> list[str]:
 
 
 MOST_RELATED = 3
-"""Files that are shown to a question that names none. Of several files a small model changes the wrong one or all."""
+"""Files that are shown for a question that names none. Of several, a small model changes the wrong one or all."""
 
 _NAMES = re.compile(r"[^\W\d]\w*")
 _QUOTED = re.compile(r"[\"'`]([^\"'`\n]{2,60})[\"'`]")
 _WORD = re.compile(r"[A-Z]?[a-z]+|[A-Z]+")
 _STEM = 6
-"""Letters by which words are compared: quantity and quantities are the same."""
+"""Letters that are compared: quantity and quantities are the same word."""
 _FILLERS = re.compile(
     "and|any|are|but|can|does|for|from|has|have|how|instea|into|its|not|one|please|should|some|that|the|then|there"
     "|this|was|what|when|where|which|will|with|you"
@@ -68,11 +68,11 @@ _FILLERS = re.compile(
 _PROSE = (".md", ".txt", ".toml", ".json", ".cfg", ".ini", ".yaml", ".yml")
 
 
-def meant_files(request: str, files: Files) -> tuple[list[str], list[str]]:
-    """What a request that names no file is about: files to show, the likeliest one last, and tests to run.
+def likely_files(request: str, files: Files) -> tuple[list[str], list[str]]:
+    """Return the files for a request that names none, the likeliest last, and the tests to run.
 
-    Those are all code, where tests are said to fail; what is to be tested, and a test to imitate; or the files that
-    speak most of what the request speaks of. Nothing in a large workspace.
+    If tests fail: all code. If tests are requested: the code and an existing test to imitate. Otherwise the files that
+    share most words with the request. Empty in a large workspace.
     """
     every = list(islice(files.readable(), MOST_LOOKED_AT + 1))
     if len(every) > MOST_LOOKED_AT:
@@ -95,9 +95,9 @@ def meant_files(request: str, files: Files) -> tuple[list[str], list[str]]:
 
 
 def _related(request: str, paths: Sequence[str], files: Files) -> list[str]:
-    """Those of the files that speak most of what a request speaks of, the best one last.
+    """Return the files that share most words with a request, the best one last.
 
-    A word counts the more the fewer files have it, and twice in a file's name; so does what is quoted, as a string.
+    Rare words weigh more; words in a file's name count twice, and so do quoted strings.
     """
     quoted = _QUOTED.findall(request)
     words_by_file: dict[str, Counter[str]] = {}
@@ -123,7 +123,7 @@ def _related(request: str, paths: Sequence[str], files: Files) -> list[str]:
 
 
 def _words(text: str) -> list[str]:
-    """The words of a text or a name, without those that say nothing."""
+    """Return the words of a text or a name, without stop words."""
     stems = (word.lower()[:_STEM] for word in _WORD.findall(text))
     return [word for word in stems if len(word) > 2 and not _FILLERS.fullmatch(word)]
 
@@ -136,18 +136,17 @@ def preload(
     checked: bool = False,
     before: Sequence[str] = (),
 ) -> ModelReply:
-    """The calls that are made before the model is called, as a reply.
+    """Return the calls before the first model call, as a reply.
 
-    Files that the request names are read, and with `checked` their code is checked. A request that names none is about
-    the files that the turn before worked on (`before`), or about those that share most words with it. Where there are
-    none, the names in code that it uses are searched for, or else the workspace is listed. A request that does nothing
-    but rename a definition is carried out: no model is needed for it.
+    Files that the request names are read, and with `checked` their code is checked. If it names none, the files of the
+    previous turn (`before`) are read, or those that share most words with it; else its identifiers are searched for, or
+    the workspace is listed. A request that only renames a definition is carried out.
     """
     renaming = _renamed(request, files)
     if renaming:
         return renaming
 
-    words, output = without_output(request)
+    words, output = split_output(request)
     paths = named_files(request, files, most_bytes)
     tests: list[str] = []
     is_asked = is_question(words)
@@ -162,7 +161,7 @@ def preload(
     if is_asked or (not paths and is_work):
         meant = few_files(files.readable())
         if not meant and not paths:
-            meant, tests = meant_files(request, files)
+            meant, tests = likely_files(request, files)
 
         others = [path for path in meant if path not in paths]
         paths = [*others, *paths][-MAX_NAMED_FILES:] or earlier
@@ -190,11 +189,11 @@ _DEFINED = re.compile(r"\b(?:def|class|function|func|fn|const|let|var|type|struc
 _OWN = frozenset({"self", "cls", "this", "exports"})
 _TAKEN = {*dir(builtins), *kwlist}
 _BESIDE = frozenset({*kwlist, "", "const", "extends", "export", "function", "let", "new", "of", "typeof", "var"})
-"""What stands beside a name in code; beside other words it is one of them."""
+"""Characters beside an identifier in code."""
 
 
 def _renamed(request: str, files: Files) -> ModelReply | None:
-    """The calls that give a definition its new name in all files; None where more is asked, or a name is not clear."""
+    """Return the calls that rename a definition in all files; None if the request asks more, or a name is ambiguous."""
     match = _ONLY_A_RENAME.fullmatch(request.strip())
     if match:
         every = dict(islice(files.readable(), MOST_LOOKED_AT + 1))
@@ -233,7 +232,7 @@ def _renamed(request: str, files: Files) -> ModelReply | None:
 
 
 def _may_be_another(name: str, text: str, owners: frozenset[str]) -> bool:
-    """Whether the name may be that of something else here: an attribute, an import, a variable, a string, a usual word.
+    """Return whether the name may mean something else: an attribute, an import, a variable, a string, a word.
 
     `owners` are modules and packages of the workspace, whose attribute or import the definition is.
     """

@@ -1,7 +1,7 @@
-"""What a small model has left undone of a request, as its words say; the model is told and tries again.
+"""Parts of a request that a small model has not done, by its words; the model is told and tries again.
 
-Measured on the embedded model (`benchmarks/details.md`): names that have to be gone or there, and files that an order
-is sure to change, are worth two of 33 orders each, and the first one of 24 tasks.
+Measured on the embedded model (`benchmarks/details.md`): checks of removed or new names, and of files that an order
+must change, are worth 2 of 33 orders each, and the first one 1 of 24 tasks.
 """
 
 import ast
@@ -12,7 +12,7 @@ from typing import Final, NamedTuple, Protocol
 
 from mendgraph.nodes.language.display import listed
 from mendgraph.nodes.language.documents import defined_names, parse_quietly
-from mendgraph.nodes.language.names import IS_TEST, TEXT_SUFFIXES, named_paths, without_output
+from mendgraph.nodes.language.names import IS_TEST, TEXT_SUFFIXES, named_paths, split_output
 from mendgraph.nodes.language.request import Move, is_file, module_of, read_request
 from mendgraph.nodes.small_model.wording import ORDER, SENTENCES, orders_a_change
 
@@ -27,35 +27,34 @@ _COMMON: Final = frozenset({"make", "go", "sh", "test", "check", ""})  # program
 
 
 class TestsRun(Protocol):
-    """What became of tests: what is told of those that `failed`, and which of them are `near` to what was changed."""
+    """The results of tests: the messages of those that `failed`, and those `near` to the changed code."""
 
     @property
     def name(self) -> str:
-        """What ran them; it may be the name of a test as well."""
+        """The program that ran them, or the name of a test."""
 
     @property
     def failed(self) -> Mapping[str, str]:
-        """What is told of each."""
+        """The message of each failure."""
 
     @property
     def near(self) -> Sequence[str]:
-        """Those that ran what was changed."""
+        """The tests that ran the changed code."""
 
 
 class RequestChecks(NamedTuple):
-    """What the words of `request` say that has to be so when its work is done."""
+    """The conditions in the words of `request` that must hold when the work is done."""
 
     request: str
 
     def moved_names(self) -> frozenset[str]:
-        """The definitions that are to go from one file to another."""
+        """The definitions that move from one file to another."""
         return frozenset(move.name for move in read_request(self.request).moves)
 
     def unfinished_requests(self, texts: Mapping[str, str]) -> list[str]:
-        """What is not as the request asks, in sentences like `load is still in app.py, line 3, 7.`.
+        """Return what is missing, in sentences like `load is still in app.py, line 3, 7.`.
 
-        `texts` are the files that it was about, by path; what is in others is not known here, and names are those of
-        Python files.
+        `texts` are the files of the request, by path; only names in Python files count.
         """
         trees = dict(_trees(texts))
         if not trees:
@@ -85,11 +84,10 @@ class RequestChecks(NamedTuple):
     def tests_of_request(
         self, already: Collection[str], now: TestsRun, before: TestsRun, defined: Collection[str]
     ) -> set[str]:
-        """Those of the tests that failed `already` which count: the request names them, or is about what they test.
+        """Return those of the tests that failed `already` which the request is about.
 
-        A request that wants something repaired or made is about more: while nothing works that failed `before`, about
-        the tests that run what was changed, those that are called like what it names of what the changed files have
-        `defined`, and all where it names nothing of that.
+        A request for a repair or a new feature covers more: if everything failed `before`, the tests that ran the
+        changed code, and those named like what the changed files have `defined`.
         """
         request = self.request
         if _TO_PASS.search(request):
@@ -110,8 +108,8 @@ class RequestChecks(NamedTuple):
         return {*filter(counts, already)}
 
     def left_undone(self, changed: Collection[str], exists: Callable[[str], bool]) -> str:
-        """What the request is sure to change, and the `changed` files are not; "" for nothing, or in doubt."""
-        request, _ = without_output(self.request)
+        """Return what the request must change and the `changed` files do not; "" if nothing, or if unclear."""
+        request, _ = split_output(self.request)
         to_change = [path for path, old in files_to_change(request).items() if exists(path) is old]
         if unchanged := [path for path in to_change if not any(is_file(other, path) for other in changed)]:
             return f"The request names {listed(unchanged)}, which {'were' if unchanged[1:] else 'was'} not changed."
@@ -135,7 +133,7 @@ def _numbers(lines: Sequence[int]) -> str:
 
 
 def _not_moved(move: Move, trees: Mapping[str, ast.Module]) -> Iterator[str]:
-    """Where a definition that is moved still is, or is taken from; not of which file, where several may be meant."""
+    """Return where a moved definition still is, or is imported from."""
     name = move.name
     new = module_of(move.new)
     holders = [path for path, tree in trees.items() if name in _top_names(tree)]
@@ -160,7 +158,7 @@ def _top_names(tree: ast.Module) -> set[str]:
 
 
 def _imports_of(tree: ast.Module, name: str, modules: AbstractSet[str]) -> Iterator[int]:
-    """Where a name is imported from one of these modules, or used as an attribute of one that is imported."""
+    """Return where a name is imported from one of these modules, or used as an attribute of one."""
     nodes = [*ast.walk(tree)]
     imports = (node for node in nodes if isinstance(node, ast.Import | ast.ImportFrom))
     bound = {alias.asname or alias.name for node in imports for alias in node.names}
@@ -173,7 +171,7 @@ def _imports_of(tree: ast.Module, name: str, modules: AbstractSet[str]) -> Itera
 
 
 def _use_lines(tree: ast.Module, name: str, modules: frozenset[str]) -> Iterator[int]:
-    """Where the name is defined, imported or used; not where a function has a variable of its own of that name."""
+    """Return where the name is defined, imported or used, except as a local variable."""
     waiting: list[ast.AST] = [tree]
     while waiting:
         node = waiting.pop()
@@ -206,7 +204,7 @@ def _own_variables(node: ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda) ->
 
 
 def _names_of(test: str, command: str) -> frozenset[str]:
-    """The words that name a test: its function's and its file's, or the program's of a command."""
+    """Return the words of a test's name: its function and its file, or the program of a command."""
     if test == command:
         return frozenset({posixpath.basename(test.partition(" ")[0])}) - _COMMON
 
@@ -234,18 +232,18 @@ _TO_MAKE = re.compile(
     r"(?:create|write)(?:(?: (?:me|an?|the|new|empty|small|simple|file|module|script|called|named))*| .* in)",
     re.IGNORECASE,
 )
-"""What stands before the files that are sure to be changed, or made."""
+"""Words before files that the request must change or create."""
 _FROM = re.compile(rf" (?:from|out of) ({_FILE})")
 _INTO = re.compile(rf" (?:in|to|into) ({_FILE})")
 _TESTED = re.compile(r"(?>.*?\b(?:add|extend|write)\b).*\b(?:test|case)s?\b|.*\bcover\b", re.IGNORECASE)
-"""What says that a file gets a test."""
+"""Words that say that a file gets a test."""
 _CONTEXT = re.compile(
     r"\b(?:after|before|but|calls?|circular|differ\w*|duplicate\w*|for|imports?|inconsisten\w*|like|links?|match\w*|of|on"
     r"|ones?|references?|same|see|so|sure|than|that|those|to (?:an?|be|it|its|the|what)|us(?:e|es|ing)|via|where|which"
     r"|while|who|with|\w+ing)\b",
     re.IGNORECASE,
 )
-"""What makes of a file that is named after it one that may only be looked at."""
+"""Words before a file that may only be context."""
 _UNSURE = re.compile(
     r"\b(?:either|except|if|instead|keep|leave|needed|never|no|not|only|or|stays?|unless|without)\b|n't\b|\?",
     re.IGNORECASE,
@@ -254,10 +252,10 @@ _ONWARDS = re.compile(r" (?:as|from|into|like|so|to)\b(?! [\d\"'])", re.IGNORECA
 
 
 def files_to_change(request: str) -> dict[str, bool]:
-    """The files that an order of the request is sure to change, and those that it makes (False); in doubt none.
+    """Return the files that an order must change (True) or create (False); empty if unclear.
 
-    Of one file alone an order is not sure, nor of a test, which may be there to pass: `in a.py and b.py`. It is sure of
-    the file that something is moved from, and of the one that gets a test.
+    A single file or a test is not certain, since it may only have to pass: `in a.py and b.py`. The source of a move and
+    a file that gets a test are certain.
     """
     sentences = SENTENCES.split(_QUOTED_FILE.sub(r"\1", request))
     paths_kept = {path for sentence in sentences if _UNSURE.search(sentence) for path in named_paths(sentence)}

@@ -1,4 +1,4 @@
-"""The current turn as facts, read back from the settled messages: it needs no channel, and survives a resume."""
+"""The current turn as facts, derived from the history: it needs no state of its own, and survives a resume."""
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
@@ -7,24 +7,23 @@ from langchain_core.messages import AIMessage, AnyMessage, HumanMessage, ToolMes
 from pydantic import Field
 
 from mendgraph.nodes.language.history import RESULT_MESSAGE_NAME, is_request, json_map, last_request, starts_work
-from mendgraph.nodes.language.names import told_paths, without_output
+from mendgraph.nodes.language.names import paths_in_output, split_output
 from mendgraph.nodes.language.text_protocol import parse_text_results
 from mendgraph.nodes.records import JsonMap, Record, ToolErrorCode
 from mendgraph.nodes.small_model.wording import is_question
 
 FOUND_LIMIT = 2_000  # characters of one result that is not a file (a listing, search hits) in a rebuilt request
 _REFUSALS = frozenset({ToolErrorCode.PERMISSION_DENIED, ToolErrorCode.APPROVAL_REQUIRED})
-"""Codes of what was not allowed: by a rule, by a person, or because there was nobody to ask."""
+"""Error codes of refusals: by a rule, by a person, or because nobody could be asked."""
 
 
 class TurnView(Record):
-    """What this turn has brought to light.
+    """The facts of a turn.
 
-    `files` maps paths to their newest known content: a file that was changed and not read since is not among them.
-    `failures` are those of the last step that failed, until something was changed; a file that was read once more for
-    nothing is one of them. `failed_steps` counts such steps since then. `evidence` is what pasted output says, and what
-    checks found before anything was done. `refused` says that something was not allowed, and `unchanged` that the last
-    step failed for nothing but this: a file was to be changed, and is as it was.
+    `files` maps paths to their newest known content, without files that were changed and not read again. `failures` are
+    those of the last failed step until a change; reading a known file again is one of them. `failed_steps` counts such
+    steps. `evidence` is pasted output and what checks found before the first change. `refused` says that something was
+    not allowed, and `unchanged` that the last step only failed because it left a file as it was.
     """
 
     files: dict[str, str] = Field(default_factory=dict)
@@ -38,13 +37,13 @@ class TurnView(Record):
 
 
 def view_turn(history: Sequence[AnyMessage]) -> TurnView:
-    """Sum up the messages after the last request of a person, and the output that was pasted into it."""
+    """Summarise the messages after the last request of a person, and the output pasted into it."""
     files: dict[str, str] = {}
     paths: list[str] = []
     changed: dict[str, None] = {}
     failures: list[str] = []
 
-    if output := parted(last_request(history))[1]:
+    if output := request_parts(last_request(history))[1]:
         evidence = [output]
     else:
         evidence = []
@@ -89,7 +88,7 @@ def view_turn(history: Sequence[AnyMessage]) -> TurnView:
 
     return TurnView(
         files=files,
-        found=(*(f"Said since: {text[:FOUND_LIMIT]}" for text in said_since(history)[:1]), *paths[-2:]),
+        found=(*(f"Said since: {text[:FOUND_LIMIT]}" for text in other_agents_messages(history)[:1]), *paths[-2:]),
         changed=tuple(changed),
         evidence=tuple(evidence),
         failures=tuple(failures),
@@ -99,18 +98,18 @@ def view_turn(history: Sequence[AnyMessage]) -> TurnView:
     )
 
 
-def parted(request: str) -> tuple[str, str]:
-    """The words of a request that is no question, and as much of the output that was pasted into it as is told."""
-    words, output = without_output(request)
+def request_parts(request: str) -> tuple[str, str]:
+    """Split a request that is not a question into its words and its pasted output, shortened."""
+    words, output = split_output(request)
     if not output or is_question(words):
         return request, ""
 
     failures = output.partition(" short test summary info ")[0].rstrip("=\n")  # the summary says them once more
-    return words or "Fix this.", first_lines(failures if told_paths(failures) else output, FOUND_LIMIT)
+    return words or "Fix this.", first_lines(failures if paths_in_output(failures) else output, FOUND_LIMIT)
 
 
 def first_lines(text: str, most: int) -> str:
-    """Its first lines that fit into so many bytes."""
+    """Return the first lines that fit into this number of bytes."""
     data = text.encode(errors="replace")
     if len(data) <= most:
         return text
@@ -118,8 +117,8 @@ def first_lines(text: str, most: int) -> str:
     return data[: max(0, most)].decode(errors="ignore").rpartition("\n")[0]
 
 
-def said_since(history: Sequence[AnyMessage]) -> list[str]:
-    """What other agents have said between the last request and the message that handed it on, the latest first."""
+def other_agents_messages(history: Sequence[AnyMessage]) -> list[str]:
+    """Return what other agents said between the last request and the hand-off, the latest first."""
     lines: list[str] | None = None
 
     for message in reversed(history):
@@ -135,7 +134,7 @@ def said_since(history: Sequence[AnyMessage]) -> list[str]:
 
 
 def used_tools(history: Sequence[AnyMessage]) -> set[str]:
-    """The names of the tools of which a call in this turn did not fail."""
+    """Return the names of tools with a successful call in this turn."""
     return {str(result.get("tool")) for every in _steps(history) for result in every if result.get("ok")}
 
 
@@ -178,7 +177,7 @@ def _in_words(data: JsonMap) -> str:
 
 
 def _failure(result: JsonMap) -> str:
-    """What the model has to know of a failed call; a cancelled call failed for the sake of another that is told."""
+    """Return what the model must know of a failed call; nothing for a call cancelled because of another."""
     error = result.get("error")
     if not isinstance(error, dict) or error.get("code") == ToolErrorCode.CANCELLED:
         return ""
@@ -194,7 +193,7 @@ def _left_as_it_was(result: JsonMap) -> bool:
 
 
 def _is_evidence(result: JsonMap) -> bool:
-    """Whether checks found something by themselves: in a turn's first step nothing was done yet that failed them."""
+    """Return whether checks found something before the turn changed anything."""
     return result.get("tool") == "run_checks" and _code(result) == ToolErrorCode.CHECK_FAILED
 
 
@@ -206,7 +205,7 @@ def _code(result: JsonMap) -> str:
 
 
 def _is_known(data: JsonMap, files: Mapping[str, str]) -> bool:
-    """Whether this is a file that was read once more, and came out as it is already shown."""
+    """Return whether this read a file again with the same content."""
     path = data.get("path")
     return isinstance(path, str) and path in files and files[path] == data.get("content") and not _is_change(data)
 

@@ -1,4 +1,4 @@
-"""What a request asks for, as its words say: a change, an answer, new tests. No run fails because of it."""
+"""The kind of a request by its words: a change, a question, new tests. No run fails because of it."""
 
 import re
 
@@ -16,7 +16,7 @@ _SPOKEN = (
     r"(?:answer|explanation|guess|list|overview|plan|proposal|suggestion|summary)"
     r"(?:\s*(?:[.,;:!?]|\Z)|\s+(?:about|for|how|of|on)\b(?![^!?\n]*\s(?:as|in|into|to)\s+\S+\.\w))"
 )
-"""What is made by saying it."""
+"""Things that are made by saying them."""
 ORDER = re.compile(
     rf"\s*(?:(?:please|now|then|also|just|and|so|next|finally|first)[,:]?\s+)*"
     rf"(?:(?:can|could|would|will)\s+you\s+(?:please\s+)?|(?:i|we)\s+(?:want|need)\s+you\s+to\s+|you\s+(?:should|must)\s+"
@@ -45,12 +45,12 @@ SENTENCES = re.compile(r"(?<=[.!?;:])\s+|\n+")
 
 
 def asks_for_a_change(request: str) -> bool:
-    """Does a request have a word of change in it? Shown files, a small model edits even where it was only greeted."""
+    """Return whether a request has a word of change. A small model edits shown files even after a greeting."""
     return _CHANGE.search(request) is not None
 
 
 def orders_a_change(request: str) -> bool:
-    """Is one of its sentences an order to change something, and none says that nothing is to be changed?"""
+    """Return whether a sentence orders a change, and none forbids changes."""
     plain = CODE.sub("it", request)
     if _HANDS_OFF.search(plain):
         return False
@@ -59,21 +59,21 @@ def orders_a_change(request: str) -> bool:
 
 
 def reports_a_problem(request: str) -> bool:
-    """Does it say what is wrong, without a question? Who says so to a coding agent wants it mended."""
+    """Return whether it reports a problem without a question, which implies a request for a repair."""
     return not is_question(request) and not _HANDS_OFF.search(request) and _PROBLEM.search(request) is not None
 
 
 def speaks_of_failing_tests(request: str) -> bool:
-    """Does it say that a test fails?"""
+    """Return whether it says that a test fails."""
     return _FAILING_TESTS.search(request) is not None
 
 
 def asks_for_tests(request: str) -> bool:
-    """Does it ask for a new test?"""
+    """Return whether it asks for a new test."""
     return _NEW_TESTS.match(request) is not None
 
 
 def is_question(request: str) -> bool:
-    """Is it a question, or does it only ask to be told something?"""
+    """Return whether it is a question, or only asks for information."""
     plain = CODE.sub("it", request).strip()
     return (plain.endswith("?") or _QUESTION.match(plain) is not None) and not orders_a_change(request)

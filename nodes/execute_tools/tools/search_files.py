@@ -33,7 +33,7 @@ from mendgraph.nodes.execute_tools.processes.processes import (
 )
 from mendgraph.nodes.execute_tools.registry import FolderPath, ToolAnswer, ToolArguments, ToolContext, ToolOutput, tool
 from mendgraph.nodes.execute_tools.secrets.text_parts import masked_lines, whole_words
-from mendgraph.nodes.language.names import is_reference, only_read
+from mendgraph.nodes.language.names import directory_expected, is_reference
 from mendgraph.nodes.records import Effect, JsonMap, ToolError, ToolErrorCode, invalid
 
 MAX_ENTRIES = 500
@@ -244,7 +244,7 @@ def _problem(arguments: SearchFilesArguments) -> str:
     if "\n" in arguments.pattern:
         return "The pattern spans several lines, and a search sees one line at a time: look for one of them."
     if is_reference(arguments.path):
-        return only_read(arguments.path)
+        return directory_expected(arguments.path)
     return unstorable(arguments.pattern, "pattern")
 
 
@@ -414,7 +414,7 @@ class ListFilesArguments(ToolArguments):
 def list_files(context: ToolContext, arguments: ListFilesArguments) -> ToolAnswer:
     """List a directory."""
     if is_reference(arguments.path):
-        return invalid(only_read(arguments.path))
+        return invalid(directory_expected(arguments.path))
 
     entries = context.workspace.list_directory(arguments.path)
     if isinstance(entries, ToolError):
@@ -454,7 +454,7 @@ def glob_files(context: ToolContext, arguments: GlobFilesArguments) -> ToolAnswe
         return invalid(f"The pattern is too long or has too many alternatives; at most {most} characters.")
 
     if is_reference(arguments.path):
-        return invalid(only_read(arguments.path))
+        return invalid(directory_expected(arguments.path))
 
     listed = context.workspace.list_directory(arguments.path)
     if isinstance(listed, ToolError):

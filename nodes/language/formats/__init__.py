@@ -1,1 +1,1 @@
-"""Every format in which a model writes a tool call as text: one class or one row for each, and one table of them."""
+"""The formats in which models write tool calls as text: one class or one row of a class for each."""

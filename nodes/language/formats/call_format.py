@@ -1,7 +1,7 @@
-"""What a tool-call format is, and what reading a piece of markup gives.
+"""The interface of a tool-call format, and the parts that readers share.
 
-A format has a name, an example, the strings with which its markup starts, a reader and a reminder for the correction.
-Whatever else the project does with formats (recognition, hiding in a stream, corrections, documents, tests) uses these.
+A format has a name, an example, the markers that start its markup, a reader, and a reminder for corrections.
+Recognition, hiding in streams, corrections, documents and tests all use the same table of formats.
 """
 
 import json
@@ -15,13 +15,13 @@ from mendgraph.nodes.language.text_protocol import decode_strictly, json_end
 from mendgraph.nodes.records import JsonMap
 
 TOOL_NAME: Final = r"(?P<tool>[\w./:|<>-]{1,200}?)"
-"""A tool's name in a pattern, with what models decorate it with."""
+"""A pattern for a tool's name, including the decorations that models add."""
 
 OPENERS: Final = (
     r"(?:<(?:[\w-]+:)?(?:tool_calls?|function_calls?|tools)>|<[|｜]DSML[|｜](?:tool|function)_calls>"
     r"|<[|｜]tool[_▁]calls?[_▁](?:section_)?begin[|｜]>(?:function<[|｜]tool_sep[|｜]>)?)"
 )
-"""Marks before calls that say nothing more about them."""
+"""Opening marks before calls that carry no further information."""
 
 _OPENING_MARKS: Final = re.compile(rf"(?:{OPENERS}\s*+)++")
 _BEFORE: Final = rf"(?:{OPENERS}\s*+){{0,4}}?"
@@ -35,13 +35,13 @@ _DECORATED: Final = re.compile(
 
 
 class ToolSchemas(NamedTuple):
-    """The tools that there are, and the JSON schema of the arguments of each."""
+    """The names of the available tools and the JSON schemas of their arguments."""
 
     names: frozenset[str]
     schema_of: Callable[[str], JsonMap] = lambda _: {}
 
     def plain_name(self, written: str) -> str:
-        """The name of the tool that is meant, without `functions.`, `:0` and channel marks; other names as written."""
+        """Return the tool's name without `functions.`, `:0` and channel marks; an unknown name as it is."""
         written = written.strip()
         if written in self.names:
             return written
@@ -53,7 +53,7 @@ class ToolSchemas(NamedTuple):
         return written
 
     def properties(self, tool: str) -> JsonMap:
-        """The schemas of the tool's arguments, by name."""
+        """Return the schemas of the tool's arguments, by name."""
         if tool in self.names:
             properties = self.schema_of(tool).get("properties")
         else:
@@ -62,16 +62,16 @@ class ToolSchemas(NamedTuple):
         return properties if isinstance(properties, dict) else {}
 
     def types(self, tool: str, key: str) -> frozenset[str]:
-        """The JSON types that an argument may have; none where its schema does not say."""
+        """Return the JSON types of an argument; empty if its schema has none."""
         return types_of(self.properties(tool).get(key), self.schema_of(tool) if tool in self.names else {})
 
     def requires(self, tool: str, key: str) -> bool:
-        """Whether a tool cannot be called without this argument."""
+        """Return whether the argument is required."""
         required = self.schema_of(tool).get("required")
         return isinstance(required, list) and key in required
 
     def typed(self, tool: str, key: str, text: str) -> Any:
-        """The value that raw text stands for, by the schema of the argument: text where that may be text."""
+        """Convert raw text to the type in the argument's schema; text stays text if that is allowed."""
         types = self.types(tool, key)
         if "null" in types and text.strip() in {"null", "None"} and not self.requires(tool, key):
             return None
@@ -89,9 +89,9 @@ class ToolSchemas(NamedTuple):
 
 
 class WrittenCall(NamedTuple):
-    """One complete call. `values` are the places of the values that stand there as raw text, none in JSON.
+    """A complete call. `values` are the positions of values written as raw text; empty for JSON.
 
-    A `terminal` call says that the work ends with it. Source: spec 4, the Invocation contract.
+    A `terminal` call ends the work. Source: spec 4, the Invocation contract.
     """
 
     tool: str
@@ -101,7 +101,7 @@ class WrittenCall(NamedTuple):
 
 
 class Markup(NamedTuple):
-    """A piece of markup: its place, its complete calls, and why the rest of it cannot be read ("" where all is)."""
+    """A piece of markup: its position, its complete calls, and why the rest cannot be read ("" if nothing is left)."""
 
     start: int
     end: int
@@ -114,10 +114,10 @@ class Markup(NamedTuple):
 class CallFormat(ABC):
     """One format.
 
-    `markers` are the strings with which its markup starts; `{tool}` in one stands for the name of each tool. Where
-    `line_start`, they count at the beginning of a line only, and those in `inline` anywhere. `fences` are the info
-    words of code fences that are part of the format, and `fenced_only` says that it runs nowhere else. Markup that is
-    `weak` is told from an answer by its place alone: nothing but calls may follow it.
+    `markers` are the strings that start its markup; `{tool}` stands for each tool's name. With `line_start` they count
+    only at the start of a line; those in `inline` count anywhere. `fences` are the info strings of code fences that
+    belong to the format; with `fenced_only` it runs nowhere else. `weak` markup has no marks of its own: only calls may
+    follow it.
     """
 
     name: str
@@ -131,35 +131,35 @@ class CallFormat(ABC):
     @property
     @abstractmethod
     def reminder(self) -> str:
-        """How the format is written whole, for the correction of a call that is not."""
+        """A description of the complete format, for corrections of incomplete calls."""
 
     @abstractmethod
     def example(self, tool: str, arguments: JsonMap) -> str:
-        """A call of this tool in the format."""
+        """Return a call in this format."""
 
     @abstractmethod
     def read(self, text: str, position: int, tools: ToolSchemas) -> Markup | None:
-        """The markup that starts at `position`, with a problem where it is incomplete; None for another format.
+        """Read the markup at `position`; None for another format.
 
-        Markup without calls and without a problem is text that is no call and may be passed over.
+        Incomplete markup has a problem. Markup without calls and without a problem is other text, and is skipped.
         """
 
     def end_marks(self, tools: ToolSchemas) -> re.Pattern[str] | None:  # noqa: ARG002 - of each tool, in some formats
-        """What ends a call whose values are raw text; None where values are quoted and cannot hold it unseen."""
+        """A pattern for the end of a call with raw values; None if values are quoted."""
         return None
 
 
 def head_pattern(pattern: str) -> re.Pattern[str]:
-    """A pattern for the beginning of a call, with the marks that may stand before it."""
+    """Compile a pattern for the start of a call, with optional opening marks before it."""
     return re.compile(_BEFORE + pattern, re.DOTALL)
 
 
 def read_head(
     pattern: re.Pattern[str], text: str, position: int, tools: ToolSchemas, *, known: bool
 ) -> tuple[str, int] | None:
-    """The tool that the beginning of a call names, and where that ends; None for another format.
+    """Return the tool's name and the position after the start of a call; None for another format.
 
-    With `known` the beginning alone tells no call, and the tool has to be a known one.
+    With `known` the start alone does not identify a call, and the tool must be a known one.
     """
     match = pattern.match(text, position)
     if match is None:
@@ -173,14 +173,14 @@ def read_head(
 
 
 def marker_pattern(marker: str, tools: str = "") -> str:
-    """A marker as a pattern, with `tools` for a name. White space is free behind a bracket and where there is some."""
+    """Return a pattern for a marker, with `tools` for a name and optional white space after brackets."""
     literal = re.escape(marker.replace("{tool}", "\0")).replace(r"\{", r"\{\s*+").replace(r"\ ", r"\s*+")
     literal = re.sub(r"\A\\\[(?!TOOL)", r"\\[\\s*+", literal)
     return literal.replace("\0", f"(?:{tools})")
 
 
 def skip_space(text: str, position: int) -> int:
-    """The place of the first character from `position` on that is no white space."""
+    """Return the position of the next character that is not white space."""
     while position < len(text) and text[position].isspace():
         position += 1
 
@@ -188,7 +188,7 @@ def skip_space(text: str, position: int) -> int:
 
 
 def after_literal(text: str, position: int, literal: str) -> int:
-    """Just behind a literal that follows, white space apart; `position` where it does not."""
+    """Return the position after the literal and white space before it; `position` if it does not follow."""
     start = skip_space(text, position)
     if literal and text.startswith(literal, start):
         return start + len(literal)
@@ -197,24 +197,24 @@ def after_literal(text: str, position: int, literal: str) -> int:
 
 
 def after_openers(text: str, position: int) -> int:
-    """Just behind the opening marks that stand at `position`."""
+    """Return the position after the opening marks at `position`."""
     opening = _OPENING_MARKS.match(text, position)
     return opening.end() if opening else position
 
 
 def after_marks(text: str, position: int) -> int:
-    """Just behind the closing marks that follow at `position`."""
+    """Return the position after the closing marks at `position`."""
     closing = _AFTER.match(text, position)
     return closing.end() if closing else position
 
 
 def incomplete(text: str, start: int, problem: str, calls: Sequence[WrittenCall] = ()) -> Markup:
-    """Markup that cannot be read: what follows may belong to it, so all of the text does."""
+    """Return markup that cannot be read; it extends to the end, because the rest may belong to it."""
     return Markup(start, len(text), tuple(calls), problem)
 
 
 def json_value(text: str, position: int) -> tuple[Any, int] | None:
-    """The JSON object or list that begins at `position` and where it ends; None where it is not whole."""
+    """Return the JSON object or list at `position` and its end; None if it is incomplete."""
     if text[position : position + 1] not in {"{", "["}:
         return None
 
@@ -230,7 +230,7 @@ def json_value(text: str, position: int) -> tuple[Any, int] | None:
 
 
 def types_of(schema: Any, whole: JsonMap, depth: int = 0) -> frozenset[str]:
-    """The JSON types that a schema allows; none where it does not say."""
+    """Return the JSON types that a schema allows; empty if it names none."""
     if not isinstance(schema, dict) or depth > _MOST_REFERENCES:
         return frozenset()
 
@@ -257,10 +257,10 @@ _MOST_REFERENCES: Final = 8
 
 
 def as_json(value: Any) -> str:
-    """A value as models write JSON."""
+    """Return the value as JSON in the notation of models."""
     return json.dumps(value, ensure_ascii=False)
 
 
 def as_raw(value: Any) -> str:
-    """A value as raw text: a string as it is, anything else as JSON."""
+    """Return a string as it is, and any other value as JSON."""
     return value if isinstance(value, str) else as_json(value)

@@ -1,4 +1,4 @@
-"""Formats whose calls are JSON objects with a name and arguments, alone or between marks."""
+"""Formats whose calls are JSON objects with a name and arguments, with or without marks around them."""
 
 import re
 from collections.abc import Callable
@@ -42,7 +42,7 @@ _BEGINS_CALL: Final = re.compile(
 
 @dataclass(frozen=True)
 class MarkedJson(CallFormat):
-    """JSON calls behind a mark: an object, a list, or objects one after the other; the end mark may be missing."""
+    """JSON calls after a mark: one object, a list, or several objects; the end mark is optional."""
 
     name: str
     markers: tuple[str, ...]
@@ -51,17 +51,17 @@ class MarkedJson(CallFormat):
 
     @property
     def reminder(self) -> str:
-        """How the format is written whole."""
+        """A description of the complete format."""
         return (
             f"Write {self.markers[0]}, then one JSON object with name and arguments, then {self.closing or 'nothing'}."
         )
 
     def example(self, tool: str, arguments: JsonMap) -> str:
-        """The call between the marks."""
+        """Return a call between the marks."""
         return f"{self.markers[0]}{as_json(self.shape(tool, arguments))}{self.closing}"
 
     def read(self, text: str, position: int, tools: ToolSchemas) -> Markup | None:
-        """All objects behind the mark."""
+        """Read all objects after the mark."""
         head = self._head.match(text, position)
         if head is None:
             return None
@@ -95,7 +95,7 @@ class MarkedJson(CallFormat):
 
 @dataclass(frozen=True)
 class PlainJson(CallFormat):
-    """JSON calls without marks, at the beginning of a line or in a code fence for data. Keys may lack their quotes."""
+    """JSON calls without marks, at the start of a line or in a code fence for data. Quotes around keys are optional."""
 
     name: str
     markers: tuple[str, ...]
@@ -112,15 +112,15 @@ class PlainJson(CallFormat):
 
     @property
     def reminder(self) -> str:
-        """How the format is written whole."""
+        """A description of the complete format."""
         return "Write one JSON object with the tool's name and its arguments."
 
     def example(self, tool: str, arguments: JsonMap) -> str:
-        """The JSON alone."""
+        """Return a call as JSON."""
         return self.shape(tool, arguments)
 
     def read(self, text: str, position: int, tools: ToolSchemas) -> Markup | None:
-        """The JSON if it is calls; JSON that is something else is passed over as a whole."""
+        """Read JSON that is a call; other JSON is skipped as a whole."""
         if not self._start.match(text, position):
             return None
 
@@ -144,7 +144,10 @@ class PlainJson(CallFormat):
 
 
 def calls_in(value: Any, tools: ToolSchemas, *, marked: bool = True) -> list[WrittenCall]:
-    """The calls that a decoded value is; [] where a part of it is anything else. Unmarked ones have arguments."""
+    """Return the calls in a decoded value; [] if a part of it is not a call.
+
+    Calls without marks must have arguments.
+    """
     if isinstance(value, dict) and isinstance(value.get("tool_calls"), list):
         value = value["tool_calls"]
 
@@ -157,7 +160,7 @@ def calls_in(value: Any, tools: ToolSchemas, *, marked: bool = True) -> list[Wri
 
 
 def _call_of(item: Any, tools: ToolSchemas, *, marked: bool) -> WrittenCall | None:
-    """The call that an object with exactly a name and arguments means, or with a tool's name as its only key."""
+    """Return the call of an object with exactly a name and arguments, or with a tool's name as its only key."""
     if not isinstance(item, dict):
         return None
 

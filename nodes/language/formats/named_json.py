@@ -1,4 +1,4 @@
-"""Formats in which a tool's name stands before one JSON object with its arguments."""
+"""Formats in which a tool's name precedes one JSON object with its arguments."""
 
 import re
 from dataclasses import dataclass
@@ -27,9 +27,9 @@ _N: Final = TOOL_NAME
 
 @dataclass(frozen=True)
 class NamedJson(CallFormat):
-    """`template` is a whole call with `N` for the name and `{}` for the arguments.
+    """`template` is a complete call with `N` for the name and `{}` for the arguments.
 
-    `head` is a pattern for what stands before the arguments, `tail` one for what may stand behind them.
+    `head` is a pattern for the text before the arguments, `tail` for the optional text after them.
     """
 
     name: str
@@ -40,21 +40,21 @@ class NamedJson(CallFormat):
     line_start: bool = False
     inline: tuple[str, ...] = ()
     weak: bool = False
-    """Without marks; the name has to be a known tool's, or else this is no call."""
+    """Formats without marks need the name of a known tool."""
 
     @property
     def reminder(self) -> str:
-        """How the format is written whole."""
+        """A description of the complete format."""
         return f"Write it as {self.template.replace('{}', '{JSON}')}".replace("\n", "\\n") + " with valid JSON."
 
     def example(self, tool: str, arguments: JsonMap) -> str:
-        """The template, filled."""
+        """Return the filled template."""
         before, _, after = self.template.partition("{}")
         named = re.sub(r"\bN\b", lambda _: tool, before, count=1)
         return f"{named}{as_json(arguments)}{after}"
 
     def read(self, text: str, position: int, tools: ToolSchemas) -> Markup | None:
-        """The name and the JSON; the end mark may be missing."""
+        """Read the name and the JSON; the end mark is optional."""
         head = read_head(self._head, text, position, tools, known=self.weak)
         if head is None:
             return None
@@ -166,4 +166,4 @@ NAMED_JSON: Final = (
         weak=True,
     ),
 )
-"""Tried in this order."""
+"""The formats in the order in which they are tried."""

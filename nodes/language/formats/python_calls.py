@@ -1,4 +1,4 @@
-"""Formats that write calls as Python, and Gemma's, whose strings stand between marks of their own."""
+"""Formats that write calls as Python, and Gemma's format with its own string delimiters."""
 
 import ast
 import re
@@ -35,7 +35,7 @@ _TOKEN: Final = re.compile(
 
 @dataclass(frozen=True)
 class PythonCalls(CallFormat):
-    """Calls with keyword arguments: a list of them, or one on each line, between marks or alone."""
+    """Calls with keyword arguments: in a list or one on each line, with or without marks."""
 
     name: str
     markers: tuple[str, ...]
@@ -50,11 +50,11 @@ class PythonCalls(CallFormat):
 
     @property
     def reminder(self) -> str:
-        """How the format is written whole."""
+        """A description of the complete format."""
         return "Write each call as TOOL(KEY=VALUE), with literals as values."
 
     def example(self, tool: str, arguments: JsonMap) -> str:
-        """The call between the marks."""
+        """Return a call between the marks."""
         call = f"{tool}({', '.join(f'{key}={value!r}' for key, value in arguments.items())})"
         call_text = f"{self.opening}{f'[{call}]' if self.listed else call}{self.closing}"
         if self.fenced_only:
@@ -63,7 +63,7 @@ class PythonCalls(CallFormat):
         return call_text
 
     def read(self, text: str, position: int, tools: ToolSchemas) -> Markup | None:
-        """All calls of the list, or on the lines, that begins behind the mark."""
+        """Read all calls of the list or on the lines after the mark."""
         head = self._head.match(text, position)
         if head is None:
             return None
@@ -110,7 +110,7 @@ _CALL: Final = re.compile(r"[\s;]*+(?P<call>(?P<bracket>\[)?\s*+(?P<tool>[A-Za-z
 
 
 def _closing_bracket(text: str, position: int) -> int:
-    """Just behind the bracket that closes the first one after `position`; the end of the text where none does."""
+    """Return the position after the bracket that closes the first one; the end of the text if none does."""
     depth = 0
     at = position
 
@@ -167,7 +167,7 @@ def _literal(node: ast.expr) -> Any:
 
 @dataclass(frozen=True)
 class GemmaCall(CallFormat):
-    """`call:N{key:value}`, where a string stands between two marks."""
+    """`call:N{key:value}` with strings between two marks."""
 
     name: str
     markers: tuple[str, ...]
@@ -177,11 +177,11 @@ class GemmaCall(CallFormat):
 
     @property
     def reminder(self) -> str:
-        """How the format is written whole."""
+        """A description of the complete format."""
         return f"Write {self.opening}call:TOOL{{KEY:{self.quote}TEXT{self.quote}}}{self.closing}."
 
     def example(self, tool: str, arguments: JsonMap) -> str:
-        """The call between the marks."""
+        """Return a call between the marks."""
         pairs = []
         for key, value in arguments.items():
             mark = self.quote if isinstance(value, str) else ""
@@ -190,7 +190,7 @@ class GemmaCall(CallFormat):
         return f"{self.opening}call:{tool}{{{','.join(pairs)}}}{self.closing}"
 
     def read(self, text: str, position: int, tools: ToolSchemas) -> Markup | None:
-        """The call as JSON: strings get quotes, and so do keys."""
+        """Read the call as JSON, with quotes added around keys and strings."""
         head = self._head.match(text, position)
         if head is None:
             return None
@@ -219,7 +219,7 @@ class GemmaCall(CallFormat):
         return Markup(position, after_marks(text, after_literal(text, at, self.closing)), (call,))
 
     def end_marks(self, tools: ToolSchemas) -> re.Pattern[str]:  # noqa: ARG002 - the same for all
-        """The closing mark."""
+        """A pattern for the closing mark."""
         return re.compile(re.escape(self.closing))
 
     @cached_property

@@ -1,8 +1,8 @@
-"""Where calls stand in a reply, by the table of formats: one pass, linear in the text.
+"""Find the tool calls in a reply with the table of formats, in one pass and linear time.
 
-Markup is read from where it starts to where it ends, so that what stands inside of a value is never taken for another
-call. A code fence that is no part of a format, an inline code span, a quoted line and an indented block are quotations.
-Markup that cannot be read ends the pass: what follows may belong to it.
+Markup is read from its start to its end, so text inside of a value is never taken for another call. Code fences that
+belong to no format, inline code, quoted lines and indented blocks are quotations. Markup that cannot be read ends the
+pass, because the rest may belong to it.
 """
 
 import re
@@ -19,10 +19,10 @@ _UNREADABLE: Final = "it cannot be read"
 _AMBIGUOUS: Final = "a value may hold the format's own marks, so that there are two ways to read it"
 _OUTSIDE: Final = "it runs in a code fence of the format alone"
 _MOST_DOUBTFUL: Final = 5
-"""Beginnings of calls that turn out to be none; a text with more is no answer and no call."""
+"""Possible starts of calls that cannot be read; a text with more is neither an answer nor a call."""
 
 _LONGEST_QUOTATION: Final = 2_000
-"""Characters of a line or a paragraph that are looked at to know whether it is quoted."""
+"""Characters of a line or a paragraph that are examined to decide whether it is quoted."""
 
 _LEADING_WORD: Final = r"(?:(?i:action|call|tool[ _]call|function[ _]call)[ \t]*+:[ \t]*+)?"
 _VISIBLE: Final = re.compile(r"[^\n]")
@@ -42,13 +42,13 @@ ROLE_LINE: Final = re.compile(
     )""",
     re.VERBOSE,
 )
-"""How a message of another role begins, which a model has invented where it stands behind a call."""
+"""Matches the start of another role's message, which the model invented if it follows a call."""
 
 
 class Starts(NamedTuple):
-    """Patterns for how markup starts: anywhere, and at the beginning of a line (group `mark`).
+    """Patterns for the start of markup: anywhere, and at the start of a line (group `mark`).
 
-    `parts` are the beginnings of markers that count anywhere, and `lines` the markers of lines, both without spaces.
+    `parts` are the prefixes of markers that count anywhere, and `lines` the markers of lines, both without spaces.
     """
 
     anywhere: re.Pattern[str]
@@ -58,9 +58,9 @@ class Starts(NamedTuple):
     longest: int
 
     def place_in(self, text: str, position: int, end: int, *, complete: bool) -> int:
-        """Where in a line of a text that grows a call begins or, in one that is not `complete`, may begin.
+        """Return where a call starts, or may start if the line is not `complete`, in a line of a growing text.
 
-        `position` and `end` are those of the line; `end` stands for nowhere.
+        `position` and `end` are those of the line; `end` is returned if there is none.
         """
         match = self.anywhere.search(text, position, end + self.longest)
         if match is not None and match.start() < end:
@@ -73,18 +73,18 @@ class Starts(NamedTuple):
         return end
 
     def begins(self, text: str, position: int) -> bool:
-        """Whether a whole marker that counts anywhere is at `position`."""
+        """Return whether a whole marker that counts anywhere is at `position`."""
         return self.anywhere.match(text, position) is not None
 
     def may_begin_line(self, start: str, *, complete: bool) -> bool:
-        """Whether a line that starts so, spaces left out, is the beginning of a call or may become it."""
+        """Return whether a line with this start, without spaces, is or may become the start of a call."""
         grows = not complete or not start[-1].isalnum()
         return any(start.startswith(marker) or (grows and marker.startswith(start)) for marker in self.lines)
 
 
 @lru_cache(32)
 def starts_of(names: frozenset[str]) -> Starts:
-    """How calls of these tools start in any format."""
+    """Return the patterns for the start of calls of these tools in all formats."""
     tools = "|".join(map(re.escape, sorted(names, key=len, reverse=True))) or r"(?!)"
     anywhere: dict[str, None] = {}
     of_lines: dict[str, None] = {}
@@ -106,34 +106,34 @@ def starts_of(names: frozenset[str]) -> Starts:
 
 
 def _plain(markers: Iterable[str], names: frozenset[str]) -> list[str]:
-    """The markers without spaces, with each tool's name."""
+    """Return the markers without spaces, with each tool's name."""
     marks = (marker.replace("{tool}", name) for marker in markers for name in (names if "{tool}" in marker else [""]))
     return ["".join(marker.split()) for marker in marks]
 
 
 def recognise(text: str, tools: ToolSchemas) -> list[Markup]:
-    """All markup of a reply in order, complete or not, and fences that quote calls (`quoted`); `tool:` lines are none.
+    """Return all markup of a reply in order, and the fences that quote calls (`quoted`), without `tool:` lines.
 
-    Markup of formats that are told by their place alone has a problem where prose follows, and is a quotation in a
-    fence. Raw values that could end elsewhere have a problem: then two readings are possible.
+    Markup of formats without own marks has a problem if prose follows, and is a quotation in a fence. Raw values that
+    could end at two places have a problem.
     """
     scan = _Scan(text, tools)
     markups = scan.run()
     if not markups:
         return []
 
-    return _placed(masked(text, scan.lines), _unambiguous(text, markups, tools))
+    return _placed(mask_markup(text, scan.lines), _unambiguous(text, markups, tools))
 
 
 def whole_calls(text: str, tools: ToolSchemas) -> bool:
-    """Whether a text is calls and nothing else."""
+    """Return whether the text is calls and nothing else."""
     markups = [markup for markup in recognise(text, tools) if not markup.quoted]
     complete = bool(markups) and all(markup.calls and not markup.problem for markup in markups)
     return complete and not without_markup(text, markups).strip()
 
 
 def without_markup(text: str, markups: Sequence[Markup]) -> str:
-    """The prose of a reply: what stands between the calls."""
+    """Return the prose of a reply between its calls."""
     parts = []
     at = 0
 
@@ -145,8 +145,8 @@ def without_markup(text: str, markups: Sequence[Markup]) -> str:
     return "\n\n".join(filter(None, (part.strip() for part in [*parts, text[at:]])))
 
 
-def masked(text: str, markups: Sequence[Markup]) -> str:
-    """The text with spaces in place of markup and quotations: all places stay the same."""
+def mask_markup(text: str, markups: Sequence[Markup]) -> str:
+    """Return the text with spaces in place of markup and quotations, so that positions stay the same."""
     parts = []
     at = 0
     for markup in markups:
@@ -157,7 +157,7 @@ def masked(text: str, markups: Sequence[Markup]) -> str:
 
 
 class _Scan:
-    """One pass over a text. `_line` is the beginning of the line up to which fences are known."""
+    """One pass over a text. `_line` is the start of the line up to which fences are known."""
 
     def __init__(self, text: str, tools: ToolSchemas) -> None:
         self._text = text
@@ -171,7 +171,7 @@ class _Scan:
         self.lines: list[Markup] = []
 
     def run(self) -> list[Markup]:
-        """All markup, in order."""
+        """Return all markup in order."""
         at = 0
         while at < len(self._text) and (match := self._next(at)) is not None:
             at = max(self._after(match), at + 1)
@@ -179,7 +179,7 @@ class _Scan:
         return self.markups
 
     def _next(self, at: int) -> re.Match[str] | None:
-        """The next place where a call may start; each pattern goes over the text once."""
+        """Return the next possible start of a call; each pattern passes over the text once."""
         if self._anywhere is not None and self._anywhere.start() < at:
             self._anywhere = self._starts.anywhere.search(self._text, at)
 
@@ -190,7 +190,7 @@ class _Scan:
         return min(places, key=_start, default=None)
 
     def _after(self, match: re.Match[str]) -> int:
-        """Read what starts here, and tell where to go on."""
+        """Read the markup at the match and return where to continue."""
         text = self._text
         start = _start(match)
         line = text.rfind("\n", max(0, start - _LONGEST_QUOTATION), start) + 1
@@ -227,7 +227,7 @@ class _Scan:
         return self._taken(markup.end)
 
     def _taken(self, end: int) -> int:
-        """Go on behind something whose lines open and close no fences."""
+        """Continue after text whose lines open and close no fences."""
         self._line = max(self._line, self._text.find("\n", end) + 1 or len(self._text))
         return end
 
@@ -254,7 +254,7 @@ class _Scan:
         return None
 
     def _open_fence(self, line: int) -> tuple[int, int, str] | None:
-        """The fence that is open before `line`: where its first line and its text begin, and its marks."""
+        """Return the start, the body and the marks of the fence that is open before `line`."""
         text = self._text
         fence = ""
         opened = 0
@@ -277,7 +277,7 @@ class _Scan:
         return opened, body, fence
 
     def _after_fence(self, opened: int, body: int, fence: str) -> int:
-        """Read a fence that is part of a format; pass over any other, which may quote a call."""
+        """Read a fence that belongs to a format; skip any other, which may quote a call."""
         title = self._text[opened:body].strip().lstrip("`~").strip()
         info = title.split()[0].lower() if title else ""
         heading = self._text[max(0, opened - _LONGEST_QUOTATION) : opened].rstrip().rpartition("\n")[2]
@@ -302,9 +302,9 @@ class _Scan:
         return end
 
     def _fenced_calls(self, opened: int, body: int, fence: str, info: str) -> list[Markup] | None:
-        """What a fence holds that has nothing but calls of formats that it is part of; None for any other.
+        """Return the calls of a fence that contains only calls of formats it belongs to; None otherwise.
 
-        A call of a known tool that is not whole is none that is quoted.
+        An incomplete call of a known tool is a problem, not a quotation.
         """
         markups: list[Markup] = []
         at = skip_space(self._text, body)
@@ -337,7 +337,7 @@ class _Scan:
         return at
 
     def _quotes(self, body: int, end: int) -> str:
-        """The format of the first call in this part of the text, "" where there is none."""
+        """Return the format of the first call in this part of the text, "" if there is none."""
         inside = _Scan(self._text[body:end].rpartition("\n")[0], self._tools).run()
         return next((markup.format for markup in inside if markup.format), "")
 
@@ -353,9 +353,9 @@ def _start(match: re.Match[str]) -> int:
 
 
 def _quotation_end(text: str, line: int, start: int) -> int | None:
-    """Just behind the inline code, the quoted paragraph or the indented block that `start` is in; None outside of them.
+    """Return the end of the inline code, quoted paragraph or indented block around `start`; None outside of them.
 
-    `line` is where its line begins.
+    `line` is the start of its line.
     """
     before = text[line:start]
     furthest = min(len(text), start + _LONGEST_QUOTATION)
@@ -374,7 +374,7 @@ def _quotation_end(text: str, line: int, start: int) -> int | None:
 
 
 def _unambiguous(text: str, markups: list[Markup], tools: ToolSchemas) -> list[Markup]:
-    """Markup with raw values has a problem where the end marks of its format stand once more, outside of calls."""
+    """Mark markup with raw values as a problem if an end mark of its format occurs again outside of calls."""
     raw = {markup.format for markup in markups if any(call.values for call in markup.calls)}
     marks = [marks for name in raw if (marks := FORMAT_OF[name].end_marks(tools))]
     if not marks:
@@ -399,7 +399,7 @@ def _unambiguous(text: str, markups: list[Markup], tools: ToolSchemas) -> list[M
 
 
 def _placed(text: str, markups: list[Markup]) -> list[Markup]:
-    """Markup that runs by its place only has to be followed by nothing but calls."""
+    """Mark markup of formats without own marks as a problem, or as a quotation, if text other than calls follows."""
     placed: list[Markup] = []
     following = len(text)
     closed = True
@@ -420,7 +420,7 @@ def _placed(text: str, markups: list[Markup]) -> list[Markup]:
 
 
 def _is_told_by_place(text: str, markup: Markup) -> bool:
-    """Whether this format has no marks of its own, or stands in the middle of a line though it begins one."""
+    """Return whether the format has no marks of its own, or stands in the middle of a line."""
     form = FORMAT_OF[markup.format]
     before = text[text.rfind("\n", 0, markup.start) + 1 : markup.start]
     return form.weak or (form.line_start and re.fullmatch(rf"[ \t]*+{_LEADING_WORD}", before) is None)

@@ -1,4 +1,4 @@
-"""The table of all tool-call formats. A new format is one entry: a class of its own, or a row of a class."""
+"""The table of all tool-call formats. A new format is one entry: a class, or a row of a class."""
 
 from typing import Final
 
@@ -9,6 +9,6 @@ from mendgraph.nodes.language.formats.python_calls import PYTHON
 from mendgraph.nodes.language.formats.tagged import TAGGED
 
 FORMATS: Final[tuple[CallFormat, ...]] = (*MARKED_JSON, *TAGGED, *NAMED_JSON, *PYTHON, *PLAIN_JSON)
-"""Tried in this order where two begin alike."""
+"""The formats in the order in which they are tried."""
 
 FORMAT_OF: Final = {call_format.name: call_format for call_format in FORMATS}

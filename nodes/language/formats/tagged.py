@@ -1,4 +1,4 @@
-"""Formats with one element for each parameter, whose value is raw text between its marks."""
+"""Formats with one element for each parameter, whose value is raw text."""
 
 import re
 from dataclasses import dataclass
@@ -27,10 +27,10 @@ _TWO_READINGS: Final = "a value holds the format's own marks, so that there are 
 
 @dataclass(frozen=True)
 class TaggedParameters(CallFormat):
-    """`template` is a whole call with `N` for the name and `{}` for its parameters, `pair` one of these.
+    """`template` is a complete call with `N` for the name and `{}` for its parameters, `pair` one of these.
 
     `head`, `opening` (with the group `key`), `closing` and `end` are patterns; `{key}` in `closing` is the key. With
-    `known` the name is that of a known tool, or else this is no call.
+    `known` only the name of a known tool makes this a call.
     """
 
     name: str
@@ -45,17 +45,17 @@ class TaggedParameters(CallFormat):
 
     @property
     def reminder(self) -> str:
-        """How the format is written whole."""
+        """A description of the complete format."""
         call_text = self.template.replace("{}", self.pair.replace("{key}", "KEY").replace("{value}", "VALUE"))
         return f"Write it as {call_text} with every end mark.".replace("\n", "\\n")
 
     def example(self, tool: str, arguments: JsonMap) -> str:
-        """The template, filled."""
+        """Return the filled template."""
         pairs = [self.pair.replace("{key}", key).replace("{value}", as_raw(value)) for key, value in arguments.items()]
         return self.template.replace("N", tool).replace("{}", "".join(pairs))
 
     def read(self, text: str, position: int, tools: ToolSchemas) -> Markup | None:
-        """One call; each value and the call have to end with their marks."""
+        """Read one call; each value and the call must have their end marks."""
         head = read_head(self._head, text, position, tools, known=self.known)
         if head is None:
             return None
@@ -87,7 +87,7 @@ class TaggedParameters(CallFormat):
         return Markup(position, after_marks(text, ending.end()), (WrittenCall(tool, arguments, tuple(values)),))
 
     def end_marks(self, tools: ToolSchemas) -> re.Pattern[str]:
-        """The end mark of a call of any tool."""
+        """A pattern for the end mark of a call of any tool."""
         names = "|".join(map(re.escape, sorted(tools.names)))
         return _pattern(self.end.replace("{tool}", f"(?:{names})"))
 
@@ -117,7 +117,7 @@ def _pattern(pattern: str) -> re.Pattern[str]:
 
 
 def _without_line_ends(text: str, start: int, end: int) -> tuple[int, int]:
-    """A value's place without the line break at its beginning and its end, where both are there."""
+    """Return a value's position without the line breaks at its start and end, if both exist."""
     first = 2 if text.startswith("\r\n", start) else 1
     last = 2 if text.endswith("\r\n", start, end) else 1
     framed = text.startswith(("\n", "\r\n"), start) and text.endswith("\n", start, end)

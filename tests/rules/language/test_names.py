@@ -3,16 +3,16 @@ from hypothesis import given, strategies as st
 from mendgraph.nodes.language.names import (
     LARGEST_NUMBER,
     closest_names,
+    directory_expected,
     is_reference,
     named_identifiers,
     named_paths,
     names_elsewhere,
     number_of,
-    only_read,
+    paths_in_output,
     reference_of,
-    told_paths,
+    split_output,
     unknown_reference,
-    without_output,
 )
 from mendgraph.nodes.records import ToolError, ToolErrorCode
 from mendgraph.nodes.small_model.wording import orders_a_change, reports_a_problem
@@ -90,7 +90,7 @@ def test_unknown_reference_is_told_with_those_that_are_known(
     message = f"No kept result is called @result/7. {known}"
     expected = ToolError(code=ToolErrorCode.NOT_FOUND, message=message, suggestions=suggestions)
     assert unknown_reference("@result/7", numbers) == expected
-    assert only_read("@result/3").endswith('not a directory: read_file path="@result/3" reads it.')
+    assert directory_expected("@result/3").endswith('not a directory: read_file path="@result/3" reads it.')
 
 
 @rows(
@@ -186,5 +186,5 @@ E.
 def test_pasted_output_is_told_from_the_words_of_a_request(
     request_text: str, words: str, output: str, paths: list[str]
 ) -> None:
-    assert without_output(request_text) == (words, output)
-    assert told_paths(output) == paths
+    assert split_output(request_text) == (words, output)
+    assert paths_in_output(output) == paths

@@ -8,7 +8,7 @@ from hypothesis import given, strategies as st
 
 from mendgraph.nodes.language.formats.call_format import ToolSchemas
 from mendgraph.nodes.language.formats.recognition import recognise
-from mendgraph.nodes.parse.written_calls import read_written
+from mendgraph.nodes.parse.written_calls import read_text_calls
 from mendgraph.nodes.records import ToolInvocation
 from tests.row_tables import rows
 
@@ -125,12 +125,12 @@ ANSWERS = [
 
 def calls_of(text: str) -> list[tuple[str, dict[str, Any]]]:
     """The calls that run; [] where a part of the reply is asked for again."""
-    outcomes = [call.outcome for call in read_written(text, TOOLS, answered=False).calls]
+    outcomes = [call.outcome for call in read_text_calls(text, TOOLS, answered=False).calls]
     return [each[:2] for each in outcomes if isinstance(each, ToolInvocation)]
 
 
 def errors_of(text: str) -> list[str]:
-    calls = read_written(text, TOOLS, answered=False).calls
+    calls = read_text_calls(text, TOOLS, answered=False).calls
     return [call.outcome.details for call in calls if not isinstance(call.outcome, ToolInvocation)]
 
 
@@ -147,13 +147,13 @@ def test_call_that_cannot_be_read_in_one_way_is_asked_for_again(text: str) -> No
 
 @rows(*QUOTING_ANSWERS)
 def test_quoted_call_is_part_of_an_answer(text: str) -> None:
-    written = read_written(text, TOOLS, answered=False)
+    written = read_text_calls(text, TOOLS, answered=False)
     assert (written.calls, bool(written.quotes)) == ([], True)
 
 
 @rows(*ANSWERS)
 def test_answer_stays_an_answer(text: str) -> None:
-    assert read_written(text, TOOLS, answered=False).calls == []
+    assert read_text_calls(text, TOOLS, answered=False).calls == []
 
 
 PARAGRAPHS = st.sampled_from(
@@ -220,7 +220,7 @@ TYPED = {
 def test_raw_text_of_a_value_is_what_the_schema_of_its_argument_says(key: str, text: str, value: Any) -> None:
     reply = f"<function=edit_file>\n<parameter={key}>\n{text}\n</parameter>\n</function>"
     tools = ToolSchemas(KNOWN, lambda _: TYPED)
-    [call] = read_written(reply, tools, answered=False).calls
+    [call] = read_text_calls(reply, tools, answered=False).calls
     assert isinstance(call.outcome, ToolInvocation)
     assert call.outcome[1] == {key: value}
 
@@ -237,7 +237,7 @@ JOINT = "</parameter>\n<parameter=new_str>"
 def test_call_is_asked_for_again_where_a_text_that_was_shown_may_have_made_it(shown: str, tools: list[str]) -> None:
     edit = f"<function=edit_file>\n<parameter=old_str>\na\n{JOINT}\nb\n</parameter>\n</function>"
     text = f"{edit}\n<function=read_file>\n<parameter=path>\na.py\n</parameter>\n</function>"
-    calls = read_written(text, TOOLS, lambda: [shown], answered=False).calls
+    calls = read_text_calls(text, TOOLS, lambda: [shown], answered=False).calls
     ran = [call.outcome[0] if isinstance(call.outcome, ToolInvocation) else "" for call in calls]
     assert ran == tools
 
