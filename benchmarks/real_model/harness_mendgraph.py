@@ -65,7 +65,7 @@ WITHOUT: dict[str, tuple[tuple[str, Any], ...]] = {
         for place in (f"{EVIDENCE}.evidence_gate", f"{TOOLS}.checking")
     ),
     "pasted_output": (
-        (f"{PROMPT}.parted", lambda request: (request, "")),
+        (f"{PROMPT}.request_parts", lambda request: (request, "")),
         ("mendgraph.nodes.small_model.preload.split_output", lambda request: (request, "")),
         ("mendgraph.nodes.language.read_ahead.split_output", lambda request: (request, "")),
     ),
