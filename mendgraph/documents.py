@@ -3,8 +3,6 @@
 Each is the very object that the running agent uses, or a thin form of it for programs of your own.
 """
 
-from mendgraph.graph.runs.agent_language import AgentLanguage, Invocation
-from mendgraph.graph.runs.agent_memory import Memory
 from mendgraph.nodes.call_model.budget import (
     DEFAULT_API_LIMITS,
     INITIAL_API_USAGE,
@@ -13,13 +11,17 @@ from mendgraph.nodes.call_model.budget import (
     LimitCheckResult,
     LimitExceeded,
     check_api_limits,
-    create_rate_limited_llm_caller,
     format_usage_stats,
     reset_turn_usage,
     update_usage_after_call,
 )
+from mendgraph.nodes.documents.agent_language import AgentLanguage, Invocation
+from mendgraph.nodes.documents.environment import Environment, ExecResult
+from mendgraph.nodes.documents.healing import attempt_extraction_with_healing
+from mendgraph.nodes.documents.memory import Memory
+from mendgraph.nodes.documents.protected_edit_tool import create_protected_edit_file_tool
+from mendgraph.nodes.documents.rate_limited_caller import create_rate_limited_llm_caller
 from mendgraph.nodes.execute_tools.engine import Engine, EngineConfig
-from mendgraph.nodes.execute_tools.environment import Environment, ExecResult
 from mendgraph.nodes.execute_tools.files.sandbox import PathAccess, PathSandbox
 from mendgraph.nodes.execute_tools.files.tree_walk import NO_MATCHES
 from mendgraph.nodes.execute_tools.registry import Action, ActionError, ActionRegistry
@@ -31,7 +33,6 @@ from mendgraph.nodes.guard.file_rules import (
     GuardrailResult,
     GuardrailViolation,
     check_file_guardrails,
-    create_protected_edit_file_tool,
     format_guardrail_violations,
     is_env_file,
     is_git_internal,
@@ -46,7 +47,6 @@ from mendgraph.nodes.heal.corrective_prompt import (
     SelfHealingConfig,
     generate_corrective_prompt,
 )
-from mendgraph.nodes.heal.healing import attempt_extraction_with_healing
 from mendgraph.nodes.language.names import closest_names
 from mendgraph.nodes.language.text_protocol import (
     ExtractionResult,

@@ -203,13 +203,13 @@ class PullFailure:
 def download_from_hub(spec: WeightsSpec, folder: str, progress: Progress, *, endpoint: str | None = None) -> str:
     """Download the file from the Hugging Face Hub, or the Hub at `endpoint`, without the user's token."""
     from huggingface_hub import hf_hub_download
-    from tqdm import tqdm
+    from huggingface_hub.utils.tqdm import tqdm
 
-    class ProgressBar(tqdm):  # type: ignore[misc] # it has no types
+    class ProgressBar(tqdm):
         """Reports to `progress` instead of the terminal."""
 
         def __init__(self, *args: Any, **options: Any) -> None:
-            super().__init__(*args, **{**options, "disable": True, "name": None})
+            super().__init__(*args, **{**options, "disable": True, "name": None})  # type: ignore[no-untyped-call]
             self.done = options.get("initial", 0)
 
         def update(self, n: float | None = 1) -> None:

@@ -1,15 +1,14 @@
 """Which files an agent must leave alone, by name (spec 1, section 3).
 
 The five default rules are the specification's, hardened: names are compared folded, so `.ENV`, `.env.` and `.e<zero
-width>nv` are all `.env`, and a backup (`.env~`, `server.key.bak`) counts as what it copies. The rules look at names
-only, so they hold for files that do not exist yet; of some secrets only a file's content tells. The disk is asked only
-to follow links: by `is_system_path` for a `Path`, by `create_protected_edit_file_tool`'s tool, and for the rules of a
-user, whose `check` receives the resolved absolute path wherever it is asked.
+width>nv` are all `.env`, and a backup (`.env~`, `server.key.bak`) counts as its original. The rules use names only, so
+they apply to files that do not exist yet; `secret_content` checks the content of some files. The disk is read only to
+follow links: by `is_system_path` for a `Path`, and for a user's rules, whose `check` receives the resolved path.
 
-Which files hold secrets stands in one table. A pattern is in lower case and matches the end of a path, part by part,
-with or without a dot in front. `name/` stands for a folder and all below it. `*` stands for any characters of one part,
-and for none of its dots unless the part begins with it: `*.key` is every key, `id_rsa_*` is no `id_rsa_test.py`. Taken
-are the files that exist to hold secrets, not code and ordinary settings that may: literals in them are redacted.
+One table lists the files that hold secrets. A pattern is in lower case and matches the end of a path, part by part,
+with or without a leading dot. `name/` is a folder and everything below it. `*` matches any characters of one part, but
+no dots unless the part begins with it: `*.key` is every key, `id_rsa_*` is not `id_rsa_test.py`. The table holds files
+that exist to hold secrets; literals in code and ordinary settings are redacted instead.
 """
 
 import posixpath
@@ -18,7 +17,7 @@ from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from pathlib import Path, PosixPath, PurePath
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 from unicodedata import normalize
 
 from mendgraph.nodes.records import CONTENT_BYTES
@@ -317,7 +316,7 @@ def is_system_path(path: Path) -> bool:
     if not isinstance(path, Path) or (isinstance(path, WorkspacePath) and not path.is_absolute()):
         return False
 
-    real = _real(path)
+    real = real_path(path)
     return real is None or _is_below_system(real, _OWN_ON_MACOS)
 
 
@@ -367,7 +366,7 @@ def violations_of(path: Path, rules: tuple[FileGuardrailRule, ...], root: str = 
     Rules of this project judge `path` as it is, those of a user where it leads to.
     """
     if any(not _is_ours(rule) for rule in rules):
-        resolved = _real(Path(root, path))
+        resolved = real_path(Path(root, path))
     else:
         resolved = path
 
@@ -397,57 +396,6 @@ def format_guardrail_violations(result: GuardrailResult) -> str:
     return "\n".join(lines)
 
 
-_PROTECTION_NOTE = """
-
-    SECURITY: This tool has guardrails that prevent editing:
-    - Environment files (.env)
-    - Private keys and certificates (.pem, .key)
-    - System directories (/etc, /usr, etc.)
-    - Git internal files (.git/)
-    - Sensitive configuration files (secrets.yaml, credentials.json)
-    """
-
-
-def create_protected_edit_file_tool(
-    base_tool: Callable[[str, str, str], dict[str, Any]], rules: tuple[FileGuardrailRule, ...] = DEFAULT_GUARDRAIL_RULES
-) -> Callable[[str, str, str], dict[str, Any]]:
-    """An `edit_file(path, old_str, new_str)` that asks the rules first; `base_tool` itself stays as it is.
-
-    A blocked file gives `{"path", "action": "blocked", "reason": "security_guardrail", "violations"}` and `base_tool`
-    is not called. The path is resolved once, `~` and links included, and `base_tool` receives what was judged. The name
-    before its links are followed is judged as well, and a path that cannot be resolved is blocked. This wrapper is for
-    tools of your own; the machine's tools are judged by `policy`, with the same rules.
-    """
-
-    def protected_edit_file(path: str, old_str: str, new_str: str) -> dict[str, Any]:
-        name = _expanded(path)
-        resolved = None if name is None else _real(name)
-        if name is None or resolved is None:
-            return _blocked(path, {"invalid_path": "Paths that cannot be resolved"})
-
-        violations = (*violations_of(resolved, rules), *violations_of(name, tuple(filter(_is_ours, rules))))
-        if violations:
-            return _blocked(str(resolved), {v.rule_name: v.rule_description for v in violations})
-
-        return base_tool(str(resolved), old_str, new_str)
-
-    protected_edit_file.__doc__ = (base_tool.__doc__ or "") + _PROTECTION_NOTE
-    return protected_edit_file
-
-
-def _blocked(path: str, rules: dict[str, str]) -> dict[str, Any]:
-    violations = [{"rule": name, "description": description} for name, description in rules.items()]
-    return {"path": path, "action": "blocked", "reason": "security_guardrail", "violations": violations}
-
-
-def _expanded(path: str) -> Path | None:
-    """The path with the home directory in place of `~`, or None where nobody has that name."""
-    try:
-        return Path(path).expanduser()
-    except RuntimeError:
-        return None
-
-
 def _block(rule: FileGuardrailRule, path: Path | None) -> str | None:
     """None where the rule allows the file, else what its message says further. No path: it cannot be resolved."""
     if path is None:
@@ -470,8 +418,8 @@ def _is_below_system(path: PurePath, own: tuple[str, ...]) -> bool:
     return name.startswith(_SYSTEM_PREFIXES) and not name.startswith(own)
 
 
-def _real(path: Path) -> Path | None:
-    """Where the links lead, or None where they lead in a circle, which a lenient resolve tells only before 3.13."""
+def real_path(path: Path) -> Path | None:
+    """Return the path with its links resolved, or None for links in a circle (lenient `resolve` hides them in 3.13)."""
     try:
         return path.resolve(strict=True)
     except (FileNotFoundError, NotADirectoryError):
@@ -503,6 +451,11 @@ _NAME_CHECKS: Final = (*(rule.check for rule in DEFAULT_GUARDRAIL_RULES), is_own
 def rules_of_user(rules: tuple[FileGuardrailRule, ...]) -> tuple[FileGuardrailRule, ...]:
     """Those of the rules that are none of this project, which judge absolute paths."""
     return tuple(rule for rule in rules if not _is_ours(rule))
+
+
+def rules_by_name(rules: tuple[FileGuardrailRule, ...]) -> tuple[FileGuardrailRule, ...]:
+    """Return the rules of this project, which judge a name as it is seen from the workspace."""
+    return tuple(rule for rule in rules if _is_ours(rule))
 
 
 def _is_ours(rule: FileGuardrailRule) -> bool:

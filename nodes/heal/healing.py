@@ -1,19 +1,16 @@
-"""When to ask again and when to give up, and spec 1's self-healing extraction built on the same parts."""
+"""Decide whether to ask the model again after an unusable reply, or to stop."""
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Final
+from collections.abc import Mapping, Sequence
+from typing import Final
 
 from mendgraph.nodes.heal.corrective_prompt import (
-    DEFAULT_SELF_HEALING_CONFIG,
     MAX_DETAILS_CHARS,
     MAX_ERRORS_SHOWN,
     HealingAttempt,
-    HealingResult,
     ReminderStyle,
     SelfHealingConfig,
     generate_corrective_prompt,
 )
-from mendgraph.nodes.language.text_protocol import extract_tool_invocations_with_errors
 from mendgraph.nodes.records import (
     SCHEMA_ERRORS,
     Correction,
@@ -23,15 +20,6 @@ from mendgraph.nodes.records import (
     StopCause,
     StopReason,
 )
-
-__all__ = [
-    "DEFAULT_SELF_HEALING_CONFIG",
-    "HealingAttempt",
-    "HealingResult",
-    "SelfHealingConfig",
-    "attempt_extraction_with_healing",
-    "generate_corrective_prompt",
-]
 
 _EMPTY = frozenset({ExtractionErrorType.EMPTY_REPLY, ExtractionErrorType.THOUGHT_ONLY_REPLY})
 _SAID: Final[Mapping[ExtractionErrorType, str]] = {
@@ -114,43 +102,6 @@ def correction_of(attempt: HealingAttempt, reply: ModelReply) -> Correction:
 def is_unfounded(errors: Sequence[ExtractionError]) -> bool:
     """Whether this is an answer that what happened does not bear out."""
     return any(error.error_type is ExtractionErrorType.UNFOUNDED_CLAIM for error in errors)
-
-
-def attempt_extraction_with_healing(
-    get_llm_response: Callable[[list[dict[str, Any]]], str | None],
-    conversation: list[dict[str, Any]],
-    known_tools: frozenset[str],
-    config: SelfHealingConfig = DEFAULT_SELF_HEALING_CONFIG,
-) -> HealingResult:
-    """Ask, extract, and ask again with a corrective prompt until calls or a plain answer come, or retries run out.
-
-    `conversation` is not changed; each call of `get_llm_response` gets a list of its own, and what it raises passes
-    through. A reply with any well-formed call is a success; None, as the rate-limited caller gives where it made no
-    call, ends without one. Source: spec 1 section 2.3.
-    """
-    messages = list(conversation)
-    attempts: list[HealingAttempt] = []
-    corrections: list[Correction] = []
-
-    while True:
-        response = get_llm_response(list(messages))
-        if response is None:
-            return HealingResult(False, [], "", tuple(attempts))
-
-        invocations, errors = extract_tool_invocations_with_errors(response, known_tools)
-        if invocations or not errors:
-            return HealingResult(True, invocations, response, tuple(attempts))
-
-        attempt = next_attempt(errors, response, corrections, attempts, config)
-        if isinstance(attempt, StopCause):
-            return HealingResult(False, [], response, tuple(attempts))
-
-        attempts.append(attempt)
-        corrections.append(correction_of(attempt, ModelReply(text=response)))
-        messages += [
-            {"role": role, "content": [{"type": "text", "text": text}]}
-            for role, text in (("assistant", response), ("user", attempt.corrective_prompt))
-        ]
 
 
 def _what_happened(errors: Sequence[ExtractionError], failures: int, tries: str) -> str:

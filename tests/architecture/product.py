@@ -30,7 +30,7 @@ EFFECT_FILES = frozenset(
         "graph/langchain/reply_reader.py",
         "graph/fleet/serving/engine.py",
         "nodes/call_model/services.py",
-        "nodes/execute_tools/environment.py",
+        "nodes/documents/environment.py",
         "nodes/execute_tools/evidence/checks.py",
         "nodes/execute_tools/evidence/runner.py",
         "nodes/language/installation.py",

@@ -3,7 +3,6 @@ from typing import Any
 
 from langchain_core.messages import AIMessage, AnyMessage, HumanMessage, ToolMessage
 
-from mendgraph.graph.runs.agent_memory import Memory
 from mendgraph.nodes.call_model.window import (
     LONGEST_ERROR,
     MOST_STAND_INS,
@@ -14,6 +13,7 @@ from mendgraph.nodes.call_model.window import (
     with_notes,
     without_results,
 )
+from mendgraph.nodes.documents.memory import Memory
 from mendgraph.nodes.language.project_notes import ProjectNotes, notes_text
 from mendgraph.nodes.language.text_protocol import parse_text_results
 from mendgraph.nodes.records import JsonMap, Protocol, ToolResult

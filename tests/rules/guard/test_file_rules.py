@@ -7,6 +7,7 @@ from pathlib import Path, PurePosixPath
 import pytest
 from hypothesis import given, strategies as st
 
+from mendgraph.nodes.documents.protected_edit_tool import create_protected_edit_file_tool
 from mendgraph.nodes.guard.file_rules import (
     DEFAULT_GUARDRAIL_RULES,
     OWN_SETTINGS_RULE,
@@ -14,7 +15,6 @@ from mendgraph.nodes.guard.file_rules import (
     GuardrailViolation,
     WorkspacePath,
     check_file_guardrails,
-    create_protected_edit_file_tool,
     is_own_settings,
     is_system_path,
 )

@@ -1,7 +1,7 @@
 from hypothesis import given, strategies as st
 
-from mendgraph.nodes.heal.corrective_prompt import DEFAULT_SELF_HEALING_CONFIG, SelfHealingConfig
-from mendgraph.nodes.heal.healing import HealingAttempt, correction_of, next_attempt
+from mendgraph.nodes.heal.corrective_prompt import DEFAULT_SELF_HEALING_CONFIG, HealingAttempt, SelfHealingConfig
+from mendgraph.nodes.heal.healing import correction_of, next_attempt
 from mendgraph.nodes.records import Correction, ExtractionError, ExtractionErrorType, ModelReply, StopCause, StopReason
 from tests.row_tables import rows
 

@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
+from mendgraph.nodes.documents.environment import MOST_LOGGED, Environment
 from mendgraph.nodes.execute_tools.call_policy import BreakerConfig, CallRules, RateLimit
-from mendgraph.nodes.execute_tools.environment import MOST_LOGGED, Environment
-from mendgraph.nodes.execute_tools.registry import ToolContext, ToolOutput
+from mendgraph.nodes.execute_tools.registry import ToolOutput
 from mendgraph.nodes.execute_tools.secrets.redact import MARK
 from mendgraph.nodes.execute_tools.store.audit_log import AuditLog
 from mendgraph.nodes.records import Effect, JsonMap, ToolError, ToolErrorCode
@@ -200,7 +200,7 @@ def test_key_is_for_one_call_at_a_time() -> None:
 
 
 def test_result_of_the_oldest_key_is_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("mendgraph.nodes.execute_tools.environment.MOST_RESULTS", 2)
+    monkeypatch.setattr("mendgraph.nodes.documents.environment.MOST_RESULTS", 2)
     environment, pay = Environment(), Do("pay", lambda: "paid")
     for key in ("a", "b", "b", "c"):
         environment.execute(pay, {}, idempotency_key=key)
@@ -316,69 +316,6 @@ def test_async_action_runs_from_sync_code_inside_a_loop() -> None:
     assert late["error"] == "Action 'later' timed out after 0.3s"
 
 
-@rows(Later(0), Do("x", echo), Do("hidden", lambda **given: Later(0).execute(**given)))
-def test_awaited_action_ends_as_one_that_is_waited_for(action: Any) -> None:
-    records: list[JsonMap] = []
-    environment = Environment(logger=records.append)
-    awaited = asyncio.run(environment.aexecute_action(action, {"a": 1}))
-    waited = environment.execute_action(action, {"a": 1})
-    assert {**awaited, "ms": 0} == {**waited, "ms": 0}
-    assert {**records[0], "ms": 0} == {**records[1], "ms": 0}
-    assert awaited["data"] == {"a": 1}
-
-
-def test_awaited_action_runs_in_the_loop_of_its_caller() -> None:
-    class InLoop:
-        name = "in_loop"
-
-        async def execute(self) -> object:
-            return asyncio.get_running_loop()
-
-    async def main() -> bool:
-        result = await Environment().aexecute_action(InLoop(), {})
-        return result["data"] is asyncio.get_running_loop()
-
-    assert asyncio.run(main())
-
-
-def test_awaited_action_is_retried_timed_refused_and_remembered() -> None:
-    async def main() -> list[Any]:
-        environment = Environment(timeout_s=0.05, retry_backoff_s=0)
-        late = await environment.aexecute_action(Later(30), {})
-        own = await environment.aexecute_action(Do("fetch", fail(TimeoutError("no answer"))), {})
-        refused = await environment.aexecute_action(Do("http_get", echo), {"url": "http://a.example"})
-        pay = Do("pay", lambda: "paid")
-        keyed = [await environment.aexecute_action(pay, {}, idempotency_key="k") for _ in range(2)]
-        return [(each["error"], each["retries"]) for each in (late, own, refused)] + [keyed[1]["data"], pay.calls]
-
-    closed = "Network access is disabled in this Environment."
-    errors = [("Action 'later' timed out after 0.1s", 1), ("no answer", 1), (closed, 0)]
-    assert asyncio.run(main()) == [*errors, "paid", [{}]]
-
-
-def test_cancelled_task_passes_on_and_cancels_its_action() -> None:
-    flags: list[ToolContext] = []
-
-    class Slow:
-        name = "slow"
-
-        def __init__(self, begun: asyncio.Event) -> None:
-            self._begun = begun
-
-        async def execute(self, context: ToolContext) -> None:
-            flags.append(context)
-            self._begun.set()
-            await asyncio.sleep(30)
-
-    async def main() -> bool:
-        begun = asyncio.Event()
-        task = asyncio.ensure_future(Environment().aexecute_action(Slow(begun), {}))
-        await begun.wait()
-        running = flags[0].cancelled
-        task.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await task
-        return running
-
-    assert asyncio.run(main()) is False
-    assert flags[0].cancelled
+def test_result_of_a_coroutine_is_awaited() -> None:
+    hidden = Do("hidden", lambda **given: Later(0).execute(**given))
+    assert [Environment().execute(action, {"a": 1}).data for action in (Later(0), hidden)] == [{"a": 1}] * 2

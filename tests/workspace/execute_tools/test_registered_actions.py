@@ -1,6 +1,5 @@
 """Actions that a registry holds: what an Environment executes of them, their schemas and their cancel flags."""
 
-import asyncio
 import itertools
 import time
 from collections.abc import Callable, Iterable
@@ -9,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from mendgraph.nodes.execute_tools.environment import Environment
+from mendgraph.nodes.documents.environment import Environment
+from mendgraph.nodes.execute_tools.files.deadline import call_within
 from mendgraph.nodes.execute_tools.registry import ActionError, ActionRegistry, ToolContext, tool
 from mendgraph.nodes.execute_tools.secrets.redact import MARK
 from mendgraph.nodes.execute_tools.tools.read_file import read_file
@@ -31,7 +31,8 @@ def test_action_sees_by_its_flag_that_its_time_is_over() -> None:
                     return
                 time.sleep(0.01)
 
-    result = asyncio.run(Environment(timeout_s=0.1, max_retries=0).aexecute_action(Patient(), {"rounds": 1_000}))
+    environment = Environment(timeout_s=0.1, max_retries=0)
+    result = call_within(10, lambda: environment.execute_action(Patient(), {"rounds": 1_000}))
     assert result["error"] == "Action 'patient' timed out after 0.1s"
     until = time.monotonic() + 10
     while not seen and time.monotonic() < until:
@@ -66,9 +67,8 @@ def test_registered_action_is_executed_by_an_environment(action: Any, data: Any,
     results = [
         environment.execute_action(each, {"file_name": "notes.txt"}) for each in (registered, "read_file", action)
     ]
-    awaited = asyncio.run(environment.aexecute_action(registered, {"file_name": "notes.txt"}))
 
-    assert [result["data"] for result in [*results, awaited]] == [data] * 4
+    assert [result["data"] for result in results] == [data] * 3
     assert (registered.description, registered.effect) == ("Look at a file.", Effect.READ)
     assert environment.execute_action(registered, {"file_name": "../notes.txt"})["error"] == "Path traversal blocked."
     assert registered.execute(file_name=str(tmp_path / "notes.txt")) == data

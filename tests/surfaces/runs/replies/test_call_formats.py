@@ -8,7 +8,7 @@ from langchain_core.messages import AIMessage, HumanMessage
 from langgraph.checkpoint.memory import InMemorySaver
 
 from mendgraph import AgentContext, HealingMiddleware, build_graph
-from mendgraph.graph.runs.agent_language import AgentLanguage
+from mendgraph.nodes.documents.agent_language import AgentLanguage
 from mendgraph.nodes.execute_tools.registry import ActionRegistry
 from mendgraph.nodes.execute_tools.tools.read_file import read_file
 from mendgraph.nodes.language.formats.table import FORMAT_OF, FORMATS

@@ -15,7 +15,7 @@ from typing import Any, Final
 
 import pytest
 
-from mendgraph.nodes.heal.healing import DEFAULT_SELF_HEALING_CONFIG
+from mendgraph.nodes.heal.corrective_prompt import DEFAULT_SELF_HEALING_CONFIG
 from mendgraph.nodes.heal.node import heal
 from mendgraph.nodes.parse.answers import TurnFacts
 from mendgraph.nodes.parse.node import parse

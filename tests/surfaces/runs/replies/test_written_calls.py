@@ -15,7 +15,8 @@ import pytest
 from mendgraph import DEFAULT_GUARDRAIL_RULES, AgentContext, Outcome
 from mendgraph.graph.machine.machine_services import MachineTools
 from mendgraph.graph.machine.turn_tools import TurnTools
-from mendgraph.nodes.heal.healing import SelfHealingConfig, attempt_extraction_with_healing
+from mendgraph.nodes.documents.healing import attempt_extraction_with_healing
+from mendgraph.nodes.heal.corrective_prompt import SelfHealingConfig
 from mendgraph.nodes.records import Profile
 from tests.doubles.history import history_problems
 from tests.doubles.replies import Message, Say

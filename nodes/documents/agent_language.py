@@ -9,8 +9,8 @@ from typing import Any, Final, NamedTuple
 
 from langchain_core.messages import AIMessage, AnyMessage
 
-from mendgraph.graph.runs.agent_memory import Memory
 from mendgraph.nodes.call_model.turn_prompt import build_prompt
+from mendgraph.nodes.documents.memory import Memory
 from mendgraph.nodes.execute_tools.plain_values import json_like
 from mendgraph.nodes.execute_tools.registry import ActionRegistry
 from mendgraph.nodes.execute_tools.secrets.redact import Redactor
