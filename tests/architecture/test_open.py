@@ -15,8 +15,9 @@ PATH_EFFECTS = re.compile(
 """What a `pathlib.Path` can do to, or ask of, the disk."""
 
 EXCUSED = {
-    # spec 1 section 3: system paths are recognised, and its edit tool's wrapper judges, where the links lead
-    "nodes/guard/file_rules.py": {"Path(path).expanduser", "path.resolve"},
+    # spec 1 section 3: system paths, and paths of the protected edit tool, are checked where their links lead
+    "nodes/documents/protected_edit_tool.py": {"Path(path).expanduser"},
+    "nodes/guard/file_rules.py": {"path.resolve"},
     # a `Workspace`, which is no path
     "graph/machine/workspace.py": {"workspace.exists", "self.workspace.exists", "self.workspace.walk"},
 }
