@@ -13,10 +13,10 @@ from typing import Final, NamedTuple, Protocol
 from mendgraph.nodes.language.display import listed
 from mendgraph.nodes.language.documents import defined_names, parse_quietly
 from mendgraph.nodes.language.names import IS_TEST, TEXT_SUFFIXES, named_paths, split_output
-from mendgraph.nodes.language.request import Move, is_file, module_of, read_request
+from mendgraph.nodes.language.request import Expectation, Move, is_file, module_of, read_request
 from mendgraph.nodes.small_model.wording import ORDER, SENTENCES, orders_a_change
 
-MOST_LINES: Final = 5  # lines that a sentence names
+MOST_LINES: Final = 5  # line numbers in a sentence
 _TO_PASS: Final = re.compile(
     r"\b(?:tests?|checks?|suite|build)\b[^.\n]{0,60}\b(?:pass(?:es|ing)?|succeeds?|green|fail(?:s|ed|ing)?|red|broken)\b"
     r"|\b(?:fix|repair|mend|failing|broken)\s+(?:(?:the|all|its|our|failing|broken|unit)\s+){0,3}(?:tests?|checks?|suite"
@@ -56,27 +56,22 @@ class RequestChecks(NamedTuple):
 
         `texts` are the files of the request, by path; only names in Python files count.
         """
-        trees = dict(_trees(texts))
+        trees = _trees(texts)
         if not trees:
             return []
 
-        request_read = read_request(self.request)
-        modules = frozenset(module_of(path) for path in trees)
+        request = read_request(self.request)
         sentences: list[str] = []
 
-        for expected in request_read.expectations:
-            for path, tree in trees.items():
-                if lines := sorted(set(_use_lines(tree, expected.gone, modules))):
-                    sentences.append(f"{expected.gone} is still in {path}, line {_numbers(lines)}.")
-
-            if expected.defined and not any(expected.defined in defined_names(tree) for tree in trees.values()):
-                sentences.append(f"{expected.defined} is not defined in {' or '.join(trees)}.")
+        for expected in request.expectations:
+            sentences += _unmet_expectation(expected, trees)
 
         code = "\n".join(texts.values()).replace("-", "_")  # an option's name may be that of a parameter
-        flags = (flag for flag in sorted(request_read.flags) if flag.replace("-", "_") not in code)
-        sentences += (f"--{flag} is not in {' or '.join(texts)}." for flag in flags)
+        for flag in sorted(request.flags):
+            if flag.replace("-", "_") not in code:
+                sentences.append(f"--{flag} is not in {' or '.join(texts)}.")
 
-        for move in request_read.moves:
+        for move in request.moves:
             sentences += _not_moved(move, trees)
 
         return sentences
@@ -89,43 +84,68 @@ class RequestChecks(NamedTuple):
         A request for a repair or a new feature covers more: if everything failed `before`, the tests that ran the
         changed code, and those named like what the changed files have `defined`.
         """
-        request = self.request
-        if _TO_PASS.search(request):
+        if _TO_PASS.search(self.request):
             return {*already}
 
-        request_read = read_request(request)
-        words = frozenset(re.findall(r"\w+", request))
+        request = read_request(self.request)
+        words = frozenset(re.findall(r"\w+", self.request))
         subjects = words.intersection(defined)
-        insists = (request_read.repairs or request_read.creates) and before.failed.keys() <= now.failed.keys()
+        everything_failed = before.failed.keys() <= now.failed.keys()
+        covers_more = (request.repairs or request.creates) and everything_failed
 
-        def counts(test: str) -> bool:
-            if test in request or words & _names_of(test, now.name):
-                return True
+        tests = set()
+        for test in already:
+            is_named = test in self.request or words & _names_of(test, now.name)
+            is_about = request.repairs and (not subjects or any(subject in test for subject in subjects))
+            is_covered = covers_more and test != now.name and (test in now.near or is_about)
+            if is_named or is_covered:
+                tests.add(test)
 
-            about = request_read.repairs and (not subjects or any(subject in test for subject in subjects))
-            return insists and test != now.name and (test in now.near or about)
-
-        return {*filter(counts, already)}
+        return tests
 
     def left_undone(self, changed: Collection[str], exists: Callable[[str], bool]) -> str:
         """Return what the request must change and the `changed` files do not; "" if nothing, or if unclear."""
         request, _ = split_output(self.request)
-        to_change = [path for path, old in files_to_change(request).items() if exists(path) is old]
-        if unchanged := [path for path in to_change if not any(is_file(other, path) for other in changed)]:
-            return f"The request names {listed(unchanged)}, which {'were' if unchanged[1:] else 'was'} not changed."
+        unchanged: list[str] = []
+        for path, is_old in files_to_change(request).items():
+            is_changed = any(is_file(other, path) for other in changed)
+            if exists(path) is is_old and not is_changed:
+                unchanged.append(path)
+
+        if unchanged:
+            verb = "were" if len(unchanged) > 1 else "was"
+            return f"The request names {listed(unchanged)}, which {verb} not changed."
+
         if not changed and orders_a_change(request):
             return "All files are as they were before."
 
         return ""
 
 
-def _trees(texts: Mapping[str, str]) -> Iterator[tuple[str, ast.Module]]:
+def _trees(texts: Mapping[str, str]) -> dict[str, ast.Module]:
+    """Return the syntax trees of the Python files that can be parsed."""
+    trees: dict[str, ast.Module] = {}
     for path, text in texts.items():
-        if path.endswith(".py"):
-            try:
-                yield path, parse_quietly(text)
-            except (SyntaxError, ValueError, RecursionError, MemoryError):
-                continue
+        if not path.endswith(".py"):
+            continue
+
+        try:
+            trees[path] = parse_quietly(text)
+        except (SyntaxError, ValueError, RecursionError, MemoryError):
+            continue
+
+    return trees
+
+
+def _unmet_expectation(expected: Expectation, trees: Mapping[str, ast.Module]) -> Iterator[str]:
+    modules = frozenset(module_of(path) for path in trees)
+    for path, tree in trees.items():
+        lines = sorted(set(_use_lines(tree, expected.gone, modules)))
+        if lines:
+            yield f"{expected.gone} is still in {path}, line {_numbers(lines)}."
+
+    if expected.defined and not any(expected.defined in defined_names(tree) for tree in trees.values()):
+        yield f"{expected.defined} is not defined in {' or '.join(trees)}."
 
 
 def _numbers(lines: Sequence[int]) -> str:
@@ -137,70 +157,95 @@ def _not_moved(move: Move, trees: Mapping[str, ast.Module]) -> Iterator[str]:
     name = move.name
     new = module_of(move.new)
     holders = [path for path, tree in trees.items() if name in _top_names(tree)]
-    paths_left = [path for path in holders if move.leaves(path)]
+    remaining = [path for path in holders if move.leaves(path)]
 
-    if move.old or len(paths_left) == 1:
-        yield from (f"{name} is still defined in {path}." for path in paths_left)
+    if move.old or len(remaining) == 1:
+        for path in remaining:
+            yield f"{name} is still defined in {path}."
 
-    is_imported = any(import_found for tree in trees.values() for import_found in _imports_of(tree, name, {new}))
-    if (move.certain or is_imported) and not any(is_file(path, move.new) for path in holders):
+    is_imported = any(_imports_of(tree, name, {new}) for tree in trees.values())
+    is_moved = any(is_file(path, move.new) for path in holders)
+    if (move.certain or is_imported) and not is_moved:
         yield f"{name} is not defined in {move.new}."
 
-    olds = {module_of(path) for path in ([move.old] if move.old else {*trees} - {*holders}) if "__init__" not in path}
+    sources = {move.old}
+    if not move.old:
+        sources = trees.keys() - {*holders}
+    old_modules = {module_of(path) for path in sources if "__init__" not in path}
+
     for path, tree in trees.items():
-        if lines := sorted(set(_imports_of(tree, name, olds - {new}))):
+        lines = sorted(set(_imports_of(tree, name, old_modules - {new})))
+        if lines:
             yield f"{name} is to be imported from {new} in {path}, line {_numbers(lines)}."
 
 
 def _top_names(tree: ast.Module) -> set[str]:
-    targets = (target for node in tree.body for target in getattr(node, "targets", [getattr(node, "target", node)]))
-    return {getattr(target, "id", "") or getattr(target, "name", "") for target in targets}
+    """Return the names that a module defines at its top level."""
+    names: set[str] = set()
+    for node in tree.body:
+        for target in getattr(node, "targets", [getattr(node, "target", node)]):
+            names.add(getattr(target, "id", "") or getattr(target, "name", ""))
+
+    return names
 
 
-def _imports_of(tree: ast.Module, name: str, modules: AbstractSet[str]) -> Iterator[int]:
-    """Return where a name is imported from one of these modules, or used as an attribute of one."""
+def _imports_of(tree: ast.Module, name: str, modules: AbstractSet[str]) -> list[int]:
+    """Return the lines where a name is imported from one of these modules, or used as an attribute of one."""
     nodes = [*ast.walk(tree)]
-    imports = (node for node in nodes if isinstance(node, ast.Import | ast.ImportFrom))
-    bound = {alias.asname or alias.name for node in imports for alias in node.names}
-
+    imported: set[str] = set()
     for node in nodes:
-        if isinstance(node, ast.ImportFrom) and (node.module or "").rpartition(".")[2] in modules:
-            yield from (node.lineno for alias in node.names if alias.name == name)
-        elif isinstance(node, ast.Attribute) and node.attr == name and getattr(node.value, "id", "") in bound & modules:
-            yield node.lineno
+        if isinstance(node, ast.Import | ast.ImportFrom):
+            imported.update(alias.asname or alias.name for alias in node.names)
+
+    lines: list[int] = []
+    for node in nodes:
+        if isinstance(node, ast.ImportFrom):
+            is_source = (node.module or "").rpartition(".")[2] in modules
+            if is_source and any(alias.name == name for alias in node.names):
+                lines.append(node.lineno)
+        elif isinstance(node, ast.Attribute):
+            is_source = getattr(node.value, "id", "") in imported & modules
+            if is_source and node.attr == name:
+                lines.append(node.lineno)
+
+    return lines
 
 
 def _use_lines(tree: ast.Module, name: str, modules: frozenset[str]) -> Iterator[int]:
-    """Return where the name is defined, imported or used, except as a local variable."""
-    waiting: list[ast.AST] = [tree]
-    while waiting:
-        node = waiting.pop()
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda) and name in _own_variables(node):
+    """Yield the lines where the name is defined, imported or used, except as a local variable."""
+    pending: list[ast.AST] = [tree]
+
+    while pending:
+        node = pending.pop()
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda) and name in _local_variables(node):
             continue
 
-        waiting.extend(ast.iter_child_nodes(node))
-        is_used = name in (getattr(node, "id", ""), getattr(node, "name", ""))
-        is_used |= isinstance(node, ast.ImportFrom) and any(alias.name == name for alias in node.names)
+        pending.extend(ast.iter_child_nodes(node))
+        if isinstance(node, ast.alias):
+            continue
 
         if isinstance(node, ast.Attribute) and node.attr == name:
             is_used = getattr(node.value, "id", "") in modules | {"self", "cls"}
+        elif isinstance(node, ast.ImportFrom):
+            is_used = any(alias.name == name for alias in node.names)
+        else:
+            is_used = name in (getattr(node, "id", ""), getattr(node, "name", ""))
 
-        if is_used and not isinstance(node, ast.alias):
+        if is_used:
             yield getattr(node, "lineno", 0)
 
 
-def _own_variables(node: ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda) -> set[str]:
-    inner = [*ast.walk(node)]
-    outer = {
-        name for inner_node in inner if isinstance(inner_node, ast.Global | ast.Nonlocal) for name in inner_node.names
-    }
-    stored = {
-        inner_node.id
-        for inner_node in inner
-        if isinstance(inner_node, ast.Name) and isinstance(inner_node.ctx, ast.Store)
-    }
+def _local_variables(function: ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda) -> set[str]:
+    outer: set[str] = set()
+    stored: set[str] = set()
+    for node in ast.walk(function):
+        if isinstance(node, ast.Global | ast.Nonlocal):
+            outer.update(node.names)
+        elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            stored.add(node.id)
 
-    return {argument.arg for argument in ast.walk(node.args) if isinstance(argument, ast.arg)} | (stored - outer)
+    arguments = {node.arg for node in ast.walk(function.args) if isinstance(node, ast.arg)}
+    return arguments | (stored - outer)
 
 
 def _names_of(test: str, command: str) -> frozenset[str]:
@@ -209,14 +254,19 @@ def _names_of(test: str, command: str) -> frozenset[str]:
         return frozenset({posixpath.basename(test.partition(" ")[0])}) - _COMMON
 
     name = test.partition(" (")[0]
-    path, _, function = (name, "", "") if name.endswith(".py") else name.rpartition("::")
+    path, _, function = name.rpartition("::")
+    if name.endswith(".py"):
+        path = name
+        function = ""
+
+    if " " in path:
+        return frozenset()
+
     parts = re.split(r"[.\[]", function)
-    names = {posixpath.basename(path).partition(".")[0], parts[0], parts[-1]}
-
-    return frozenset(names if " " not in path else ())
+    return frozenset({posixpath.basename(path).partition(".")[0], parts[0], parts[-1]})
 
 
-# --- Which files a request is sure to change, and which it only names
+# --- The files that a request must change, and those that it only mentions
 
 
 _FILE = rf"(?<![\w./-])(?:[\w.-]+/)*[\w-]+\.(?:{'|'.join(sorted(TEXT_SUFFIXES, key=len, reverse=True))})\b(?![\w/(])"
@@ -257,38 +307,53 @@ def files_to_change(request: str) -> dict[str, bool]:
     A single file or a test is not certain, since it may only have to pass: `in a.py and b.py`. The source of a move and
     a file that gets a test are certain.
     """
+    if not orders_a_change(request):
+        return {}
+
     sentences = SENTENCES.split(_QUOTED_FILE.sub(r"\1", request))
-    paths_kept = {path for sentence in sentences if _UNSURE.search(sentence) for path in named_paths(sentence)}
+    unsure: set[str] = set()
+    for sentence in sentences:
+        if _UNSURE.search(sentence):
+            unsure.update(named_paths(sentence))
+
     expected: dict[str, bool] = {}
+    for sentence in sentences:
+        expected |= _files_of_order(sentence, unsure)
 
-    for sentence in sentences if orders_a_change(request) else ():
-        order = ORDER.match(sentence)
-        lists = [*_FILES.finditer(sentence)]
-        if order is None or not lists:
-            continue
+    return expected
 
-        verb = order[0].split()[-1]
 
-        if _TESTED.match(sentence):
-            tests = [path for path in _INTO.findall(sentence) if IS_TEST.search(path)]
-        else:
-            tests = []
+def _files_of_order(sentence: str, unsure: AbstractSet[str]) -> dict[str, bool]:
+    """Return the files that one sentence orders to change (True) or to create (False), without the `unsure` ones."""
+    order = ORDER.match(sentence)
+    lists = [*_FILES.finditer(sentence)]
+    if order is None or not lists:
+        return {}
 
-        if verb.lower() == "move":
-            targets = _FROM.findall(sentence)[:1]
-        elif len(tests) == 1:
-            targets = tests
-        else:
-            targets = []
+    verb = order[0].split()[-1]
+    tests: list[str] = []
+    if _TESTED.match(sentence):
+        tests = [path for path in _INTO.findall(sentence) if IS_TEST.search(path)]
 
-        expected |= {path: True for path in targets if path not in paths_kept}
-        lists_used = lists if verb.lower() == "rename" else lists[:1]
-        head = verb + sentence[order.end() : lists_used[-1].start()].removesuffix("both ").rstrip()
-        files = [path for match in lists_used for path in _FILE_NAME.findall(match[0]) if path not in paths_kept]
-        several = len(files) > 1 and not any(map(IS_TEST.search, files))
+    targets: list[str] = []
+    if verb.lower() == "move":
+        targets = _FROM.findall(sentence)[:1]
+    elif len(tests) == 1:
+        targets = tests
 
-        if not _CONTEXT.search(head) and not _ONWARDS.match(sentence, lists_used[-1].end()):
-            is_made = _TO_MAKE.fullmatch(head) is not None
-            expected |= dict.fromkeys(files, not is_made) if is_made or (several and _TO_CHANGE.fullmatch(head)) else {}
+    if verb.lower() != "rename":
+        lists = lists[:1]
+
+    head = verb + sentence[order.end() : lists[-1].start()].removesuffix("both ").rstrip()
+    files: list[str] = []
+    if not _CONTEXT.search(head) and not _ONWARDS.match(sentence, lists[-1].end()):
+        for match in lists:
+            files += [path for path in _FILE_NAME.findall(match[0]) if path not in unsure]
+
+    creates = _TO_MAKE.fullmatch(head) is not None
+    is_certain = len(files) > 1 and not any(IS_TEST.search(path) for path in files) and _TO_CHANGE.fullmatch(head)
+    expected = {path: True for path in targets if path not in unsure}
+    if creates or is_certain:
+        expected |= dict.fromkeys(files, not creates)
 
     return expected

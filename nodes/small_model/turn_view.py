@@ -38,64 +38,103 @@ class TurnView(Record):
 
 def view_turn(history: Sequence[AnyMessage]) -> TurnView:
     """Summarise the messages after the last request of a person, and the output pasted into it."""
-    files: dict[str, str] = {}
-    paths: list[str] = []
-    changed: dict[str, None] = {}
-    failures: list[str] = []
+    turn = _Turn()
+    _, output = request_parts(last_request(history))
+    if output:
+        turn.evidence.append(output)
 
-    if output := request_parts(last_request(history))[1]:
-        evidence = [output]
-    else:
-        evidence = []
+    for message in other_agents_messages(history)[:1]:
+        turn.messages.append(f"Said since: {message[:FOUND_LIMIT]}")
 
-    failed_steps = 0
-    refused = False
-    unchanged = False
-
-    for number, every in enumerate(_steps(history)):
-        first = [result for result in every if number == 0 and _is_evidence(result)]
-        results = [result for result in every if result not in first]
-        evidence += map(_failure, first)
-        done = [data for result in results if (data := _data(result))]
-        refused = refused or any(_code(result) in _REFUSALS for result in results)
-        step_failures = [message for result in results if (message := _failure(result))]
-        step_failures += [f"{data['path']} is shown above, as it is now." for data in done if _is_known(data, files)]
-        # What was searched for in vain is told: at temperature 0 the same request would have the same reply.
-        step_failures += ["The search has found nothing." for data in done if number and data.get("matches") == []]
-        # A file that was shown instead of being edited, as it had not been read.
-        unedited = (data["path"] for data in done if data.get("changed") is False)
-        step_failures += [f"{path} is shown above: make the edit again." for path in unedited]
-        step_failures += [f"{data['path']} {data['syntax']}." for data in done if "path" in data and data.get("syntax")]
-
-        if step_failures:
-            unchanged = {_left_as_it_was(result) for result in results if _failure(result)} == {True}
-
-        progress = any(map(_is_change, done)) and not step_failures
-        failures = step_failures or ([] if progress else failures)
-        failed_steps = 0 if progress else failed_steps + bool(step_failures)
-
-        for data in done:
-            path = data.get("path")
-            content = data.get("content")
-            if _is_change(data):
-                changed[str(path)] = None
-                files.pop(str(path), None)
-
-            if isinstance(path, str) and isinstance(content, str):
-                files[path] = content
-            elif not _is_change(data) and "checks" not in data and data.get("matches") != []:
-                paths.append(_in_words(data)[:FOUND_LIMIT])
+    for number, results in enumerate(_steps(history)):
+        turn.add_step(number, results)
 
     return TurnView(
-        files=files,
-        found=(*(f"Said since: {text[:FOUND_LIMIT]}" for text in other_agents_messages(history)[:1]), *paths[-2:]),
-        changed=tuple(changed),
-        evidence=tuple(evidence),
-        failures=tuple(failures),
-        failed_steps=failed_steps,
-        refused=refused,
-        unchanged=unchanged,
+        files=turn.files,
+        found=(*turn.messages, *turn.search_results[-2:]),
+        changed=tuple(turn.changed),
+        evidence=tuple(turn.evidence),
+        failures=tuple(turn.failures),
+        failed_steps=turn.failed_steps,
+        refused=turn.refused,
+        unchanged=turn.unchanged,
     )
+
+
+class _Turn:
+    """Collects the facts of a turn, step by step."""
+
+    def __init__(self) -> None:
+        self.files: dict[str, str] = {}
+        self.messages: list[str] = []
+        self.search_results: list[str] = []
+        self.changed: dict[str, None] = {}
+        self.evidence: list[str] = []
+        self.failures: list[str] = []
+        self.failed_steps = 0
+        self.refused = False
+        self.unchanged = False
+
+    def add_step(self, number: int, results: Sequence[JsonMap]) -> None:
+        """Add the results of the calls of one reply; `number` counts from 0."""
+        if number == 0:
+            self.evidence += [_failure(result) for result in results if _is_evidence(result)]
+            results = [result for result in results if not _is_evidence(result)]
+
+        failures: list[str] = []
+        causes: set[bool] = set()
+        for result in results:
+            if _code(result) in _REFUSALS:
+                self.refused = True
+
+            message = _failure(result)
+            if message:
+                failures.append(message)
+                causes.add(_left_as_it_was(result))
+
+        successes = [data for result in results if (data := _data(result))]
+        for data in successes:
+            failures += self._problems_of_success(number, data)
+
+        has_changed = any(_is_change(data) for data in successes)
+        self._count(failures, causes, progress=has_changed and not failures)
+        for data in successes:
+            self._add_result(data)
+
+    def _problems_of_success(self, number: int, data: JsonMap) -> Iterator[str]:
+        """Yield why a successful call has not moved the turn on: the next request must differ from the last one."""
+        if _is_known(data, self.files):
+            yield f"{data['path']} is shown above, as it is now."
+        if number and data.get("matches") == []:
+            yield "The search has found nothing."
+        if data.get("changed") is False:
+            yield f"{data['path']} is shown above: make the edit again."
+        if "path" in data and data.get("syntax"):
+            yield f"{data['path']} {data['syntax']}."
+
+    def _count(self, failures: list[str], causes: set[bool], *, progress: bool) -> None:
+        if progress:
+            self.failures = []
+            self.failed_steps = 0
+        elif failures:
+            self.failures = failures
+            self.failed_steps += 1
+
+        if failures:
+            self.unchanged = causes == {True}
+
+    def _add_result(self, data: JsonMap) -> None:
+        path = data.get("path")
+        content = data.get("content")
+
+        if _is_change(data):
+            self.changed[str(path)] = None
+            self.files.pop(str(path), None)
+
+        if isinstance(path, str) and isinstance(content, str):
+            self.files[path] = content
+        elif not _is_change(data) and "checks" not in data and data.get("matches") != []:
+            self.search_results.append(_in_words(data)[:FOUND_LIMIT])
 
 
 def request_parts(request: str) -> tuple[str, str]:
@@ -104,8 +143,11 @@ def request_parts(request: str) -> tuple[str, str]:
     if not output or is_question(words):
         return request, ""
 
-    failures = output.partition(" short test summary info ")[0].rstrip("=\n")  # the summary says them once more
-    return words or "Fix this.", first_lines(failures if paths_in_output(failures) else output, FOUND_LIMIT)
+    failures = output.partition(" short test summary info ")[0].rstrip("=\n")  # the summary repeats them
+    if paths_in_output(failures):
+        output = failures
+
+    return words or "Fix this.", first_lines(output, FOUND_LIMIT)
 
 
 def first_lines(text: str, most: int) -> str:
@@ -135,16 +177,24 @@ def other_agents_messages(history: Sequence[AnyMessage]) -> list[str]:
 
 def used_tools(history: Sequence[AnyMessage]) -> set[str]:
     """Return the names of tools with a successful call in this turn."""
-    return {str(result.get("tool")) for every in _steps(history) for result in every if result.get("ok")}
+    tools: set[str] = set()
+    for results in _steps(history):
+        tools.update(str(result.get("tool")) for result in results if result.get("ok"))
+
+    return tools
 
 
 def _steps(history: Sequence[AnyMessage]) -> Iterator[list[JsonMap]]:
-    start = max((index for index, message in enumerate(history) if starts_work(message)), default=0)
-    native: list[JsonMap] = []
+    """Yield the results of each reply since the turn's request."""
+    start = 0
+    for index, message in enumerate(history):
+        if starts_work(message):
+            start = index
 
+    native: list[JsonMap] = []
     for message in history[start:]:
         if isinstance(message, ToolMessage):
-            native += [{"ok": message.status != "error", **json_map(message.text), "tool": message.name}]
+            native.append({"ok": message.status != "error", **json_map(message.text), "tool": message.name})
             continue
 
         if native:
