@@ -57,19 +57,16 @@ def read_text_calls(
     Lines that the model has seen are not calls in the `native` protocol: quotations in a fence, else malformed.
     """
     markups = recognise(text, tools)
-    plain = mask_markup(text, markups) if markups else text
+    plain = mask_markup(text, markups)
     lines = extract_in_order(plain, tools.names, fenced=False)
     unfenced = {call.line_number for call in lines}
     answered = answered or any(call.tool == "final_answer" for call in lines)
-
     if not answered:
         lines = extract_in_order(plain, tools.names)
 
     quotes = ""
     if native:
-        lines = [_unless_shown(call, text, texts) for call in lines[:_MOST_CHECKED] if _names_a_tool(call, tools)]
-        quotes = next((call.format for call in lines if call.line_number not in unfenced), "")
-        lines = [call for call in lines if not call.format or call.line_number in unfenced]
+        lines, quotes = _without_shown_lines(lines, unfenced, text, tools, texts)
 
     if not markups:
         return TextCalls(lines, text, quotes)
@@ -78,21 +75,48 @@ def read_text_calls(
         markups = [markup for markup in markups if not text.startswith(("```", "~~~"), markup.start)]
 
     calls = [markup for markup in markups if not markup.quoted]
-    quotes = quotes or next((markup.format for markup in markups if markup.quoted), "")
-    invented = _invention(text, markups, tools.names)
-    before_invention = [call for call in calls if invented is None or call.start < invented]
-    prose = without_markup(text[:invented], before_invention)
+    for markup in markups:
+        if markup.quoted and not quotes:
+            quotes = markup.format
+
+    invention = _invention(text, markups, tools.names)
+    before_invention = [call for call in calls if invention is None or call.start < invention]
+    prose = without_markup(text[:invention], before_invention)
 
     if quotes and not calls and not lines and not plain.strip():
         calls = [markup._replace(quoted=False, problem=_ONLY_QUOTED) for markup in markups]
 
-    markup_calls, last_calls = _markup_calls(text, calls, tools, invented, _shown_calls(text, calls, texts))
+    shown = _shown_calls(text, calls, texts)
+    markup_calls, last_calls = _markup_calls(text, calls, tools, invention, shown)
+    in_order = markup_calls
     if lines:
         in_order = sorted([*lines, *markup_calls], key=lambda call: call.line_number)
-    else:
-        in_order = markup_calls
 
     return TextCalls(in_order, prose, quotes, last_calls)
+
+
+def _without_shown_lines(
+    lines: Sequence[ReadCall],
+    unfenced: Collection[int],
+    text: str,
+    tools: ToolSchemas,
+    texts: Callable[[], Sequence[str]],
+) -> tuple[list[ReadCall], str]:
+    """Return the `tool:` lines of a native reply that are meant as calls, and the format of a quoted one, if any."""
+    calls: list[ReadCall] = []
+    quotes = ""
+
+    for line in lines[:_MOST_CHECKED]:
+        if not _names_a_tool(line, tools):
+            continue
+
+        call = _unless_shown(line, text, texts)
+        if call.line_number in unfenced or not call.format:
+            calls.append(call)
+        if call.line_number not in unfenced and not quotes:
+            quotes = call.format
+
+    return calls, quotes
 
 
 def _markup_calls(
@@ -136,7 +160,8 @@ def _names_a_tool(call: ReadCall, tools: ToolSchemas) -> bool:
 def _unless_shown(call: ReadCall, text: str, texts: Callable[[], Sequence[str]]) -> ReadCall:
     """Return a `tool:` line, as malformed if it occurs in a text that the model has seen."""
     lines = "\n".join(text.splitlines()[call.line_number - 1 : call.end_line]).strip()
-    if not any(lines in text_shown for text_shown in texts()):
+    is_shown = any(lines in shown_text for shown_text in texts())
+    if not is_shown:
         return call
 
     details = f"The tool call does not run: {_SHOWN}. Nothing of it was executed. {_QUOTE_IT}"
@@ -146,28 +171,34 @@ def _unless_shown(call: ReadCall, text: str, texts: Callable[[], Sequence[str]])
 
 def _read_calls(markup: Markup, text: str, line: int, tools: ToolSchemas, reason: str) -> Iterator[ReadCall]:
     content = text[markup.start : markup.start + 200]
-    form = FORMAT_OF.get(markup.format)
-
     if reason:
-        named = f"in the format '{markup.format}' " if form else ""
-        details = f"The tool call {named}does not run: {reason}. Nothing of it was executed. {_QUOTE_IT}"
-        if form and markup.problem:
-            details += f" {form.reminder}"
-
-        tool = next((call.tool for call in markup.calls), "")
-        error = ExtractionError(ExtractionErrorType.MISSING_TOOL_PREFIX, line, content, details)
-        yield ReadCall(tool, content, error, format=markup.format or "unknown")
-
+        yield _refused_call(markup, content, line, reason)
         return
 
     for call in markup.calls:
-        raw = json.dumps(call.arguments, ensure_ascii=False)
         outcome: ToolInvocation | ExtractionError = ToolInvocation(call.tool, call.arguments, line)
         if call.tool not in tools.names:
             details = unknown_tool_details(call.tool, tools.names)
             outcome = ExtractionError(ExtractionErrorType.UNKNOWN_TOOL_NAME, line, content, details)
 
-        yield ReadCall(call.tool, raw, outcome, format=markup.format, terminal=call.terminal)
+        raw_arguments = json.dumps(call.arguments, ensure_ascii=False)
+        yield ReadCall(call.tool, raw_arguments, outcome, format=markup.format, terminal=call.terminal)
+
+
+def _refused_call(markup: Markup, content: str, line: int, reason: str) -> ReadCall:
+    """Return the markup as one malformed call."""
+    call_format = FORMAT_OF.get(markup.format)
+    subject = "The tool call"
+    reminder = ""
+    if call_format is not None:
+        subject = f"The tool call in the format '{markup.format}'"
+        if markup.problem:
+            reminder = f" {call_format.reminder}"
+
+    details = f"{subject} does not run: {reason}. Nothing of it was executed. {_QUOTE_IT}{reminder}"
+    error = ExtractionError(ExtractionErrorType.MISSING_TOOL_PREFIX, line, content, details)
+    tool = markup.calls[0].tool if markup.calls else ""
+    return ReadCall(tool, content, error, format=markup.format or "unknown")
 
 
 def _shown_calls(text: str, calls: Sequence[Markup], texts: Callable[[], Sequence[str]]) -> set[int]:
@@ -176,25 +207,29 @@ def _shown_calls(text: str, calls: Sequence[Markup], texts: Callable[[], Sequenc
     If the text between two raw values was seen, the end of the first is unknown, and all are refused.
     """
     markups = [markup for markup in calls if markup.calls][:_MOST_CHECKED]
-    texts_shown = "\0".join(texts()) if markups else ""
-    if not texts_shown:
+    if not markups:
         return set()
 
-    values_of = {}
-    for markup in markups:
-        values_of[markup.start] = [place for call in markup.calls for place in call.values]
+    shown = "\0".join(texts())
+    if not shown:
+        return set()
 
-    places = [place for values in values_of.values() for place in values]
+    values_of: dict[int, list[tuple[int, int]]] = {}
+    places: list[tuple[int, int]] = []
+    for markup in markups:
+        values = [place for call in markup.calls for place in call.values]
+        values_of[markup.start] = values
+        places += values
+
     for (_, end), (start, _) in pairwise(places):
         between = text[end:start].strip()
-        if between and between in texts_shown:
-            return {start for start, values in values_of.items() if values}
+        if between and between in shown:
+            return {position for position, values in values_of.items() if values}
 
     refused = set()
     for markup in markups:
-        ends = [end for _, end in values_of[markup.start]]
-        last = max(ends, default=markup.end)
-        if text[markup.start : last].strip() in texts_shown:
+        last = max((end for _, end in values_of[markup.start]), default=markup.end)
+        if text[markup.start : last].strip() in shown:
             refused.add(markup.start)
 
     return refused
@@ -261,24 +296,32 @@ def cut_invented(text: str, known_tools: frozenset[str]) -> str:
 
 def _invention(text: str, markups: Sequence[Markup], known_tools: frozenset[str]) -> int | None:
     """Return the position where a reply starts to invent."""
-    plain = mask_markup(text, markups) if markups else text
-    ends = {call.line_number: call.end_line for call in extract_in_order(plain, known_tools)}
-    first_end = next((markup.end for markup in markups if not markup.quoted), len(text))
-    at = 0
-    inside = 0
+    plain = mask_markup(text, markups)
+    line_ends = {call.line_number: call.end_line for call in extract_in_order(plain, known_tools)}
+    first_call_end = len(text)
+    for markup in markups:
+        if not markup.quoted:
+            first_call_end = markup.end
+            break
+
+    position = 0
+    end_of_call = 0
     fence = ""
-    called = False
+    has_called = False
 
     for number, line in enumerate(plain.splitlines(keepends=True), start=1):
-        inside = ends.get(number, inside)
-        called = called or number in ends or at + len(line) > first_end
+        start = position
+        position += len(line)
+        end_of_call = line_ends.get(number, end_of_call)
+        has_called = has_called or number in line_ends or position > first_call_end
+        if number <= end_of_call:
+            continue
 
-        if number > inside:
-            before = fence
-            fence = fence_after(line, fence)
-            if not (before or fence) and (line.startswith(RESULT_MARK) or (called and ROLE_LINE.match(line))):
-                return at + len(line) - len(line.lstrip())
-
-        at += len(line)
+        fence_before = fence
+        fence = fence_after(line, fence)
+        is_result = line.startswith(RESULT_MARK)
+        is_next_role = has_called and ROLE_LINE.match(line)
+        if not fence_before and not fence and (is_result or is_next_role):
+            return start + len(line) - len(line.lstrip())
 
     return None

@@ -6,7 +6,7 @@ A request that only renames a definition is carried out without the model.
 import builtins
 import re
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set as AbstractSet
 from itertools import chain, islice
 from keyword import kwlist
 from math import log
@@ -46,11 +46,23 @@ def few_files(files: Iterable[tuple[str, int]]) -> list[str]:
 
     `files` yields paths and sizes in bytes, and is consumed only until the limit is reached.
     """
-    text = ((path, size) for path, size in files if path.rpartition(".")[2].lower() in TEXT_SUFFIXES)
-    seen = list(islice(text, MAX_NAMED_FILES + 1))
-    small = len(seen) <= MAX_NAMED_FILES and sum(size for _, size in seen) <= MAX_FEW_BYTES
+    paths: list[str] = []
+    total = 0
 
-    return [path for path, _ in seen] if small else []
+    for path, size in files:
+        if not _is_text(path):
+            continue
+
+        paths.append(path)
+        total += size
+        if len(paths) > MAX_NAMED_FILES or total > MAX_FEW_BYTES:
+            return []
+
+    return paths
+
+
+def _is_text(path: str) -> bool:
+    return path.rpartition(".")[2].lower() in TEXT_SUFFIXES
 
 
 MOST_RELATED = 3
@@ -74,24 +86,35 @@ def likely_files(request: str, files: Files) -> tuple[list[str], list[str]]:
     If tests fail: all code. If tests are requested: the code and an existing test to imitate. Otherwise the files that
     share most words with the request. Empty in a large workspace.
     """
-    every = list(islice(files.readable(), MOST_LOOKED_AT + 1))
-    if len(every) > MOST_LOOKED_AT:
+    entries = list(islice(files.readable(), MOST_LOOKED_AT + 1))
+    if len(entries) > MOST_LOOKED_AT:
         return [], []
 
-    text = [path for path, size in every if size and path.rpartition(".")[2].lower() in TEXT_SUFFIXES]
+    text = [path for path, size in entries if size and _is_text(path)]
     tests = [path for path in text if IS_TEST.search(path)]
     code = [path for path in text if not path.endswith(_PROSE) and path not in tests]
 
     if speaks_of_failing_tests(request):
         return files_within(code, files.size_of, MAX_FEW_BYTES), tests[:MAX_NAMED_FILES]
 
-    if asks_for_tests(request) and (tested := _related(request, code, files)[-1:]):
-        stem = tested[0].rpartition("/")[2].partition(".")[0]
-        likely = sorted(tests, key=lambda path: stem not in path.rpartition("/")[2])
-        return [*files_within(likely, files.size_of, MAX_FEW_BYTES)[:1], *tested], []
+    if asks_for_tests(request):
+        tested = _related(request, code, files)[-1:]
+        if tested:
+            return [*_test_to_imitate(tested[0], tests, files), *tested], []
 
-    related = (_related(request, paths, files) for paths in (code, tests, text))
-    return next(filter(None, related), []), []
+    for paths in (code, tests, text):
+        related = _related(request, paths, files)
+        if related:
+            return related, []
+
+    return [], []
+
+
+def _test_to_imitate(path: str, tests: Sequence[str], files: Files) -> list[str]:
+    """Return a test file to show beside the file that is to be tested: its own, if it has one."""
+    stem = path.rpartition("/")[2].partition(".")[0]
+    candidates = sorted(tests, key=lambda test: stem not in test.rpartition("/")[2])
+    return files_within(candidates, files.size_of, MAX_FEW_BYTES)[:1]
 
 
 def _related(request: str, paths: Sequence[str], files: Files) -> list[str]:
@@ -100,24 +123,30 @@ def _related(request: str, paths: Sequence[str], files: Files) -> list[str]:
     Rare words weigh more; words in a file's name count twice, and so do quoted strings.
     """
     quoted = _QUOTED.findall(request)
-    words_by_file: dict[str, Counter[str]] = {}
+    request_words = {*_words(request), *quoted}
+    words_of: dict[str, Counter[str]] = {}
+    file_count: Counter[str] = Counter()
 
     for path in paths:
         text = _text(files.head(path, MAX_FEW_BYTES))
         strings = [string for string in quoted if f'"{string}"' in text or f"'{string}'" in text]
-        words_by_file[path] = Counter(_words(f"{path} {text}") + strings)
+        words_of[path] = Counter(_words(f"{path} {text}") + strings)
+        file_count.update(words_of[path].keys())
 
-    having = Counter(chain.from_iterable(words_by_file.values()))
-    sought = {*_words(request), *quoted}
-
-    def weight(path: str) -> tuple[float, int]:
-        shared = sought & words_by_file[path].keys()
+    weights: dict[str, tuple[float, int]] = {}
+    for path in paths:
         name = _words(path.rpartition("/")[2])
-        worth = sum((1 + (word in name)) * log(1 + len(paths) / having[word]) for word in shared)
+        weight = 0.0
+        occurrences = 0
+        for word in request_words & words_of[path].keys():
+            rarity = log(1 + len(paths) / file_count[word])
+            weight += rarity * (2 if word in name else 1)
+            occurrences += words_of[path][word]
 
-        return worth, sum(words_by_file[path][word] for word in shared)
+        if occurrences:
+            weights[path] = (weight, occurrences)
 
-    best = sorted((path for path in paths if sought & words_by_file[path].keys()), key=weight, reverse=True)
+    best = sorted(weights, key=lambda path: weights[path], reverse=True)
     most = MOST_RELATED if is_question(request) else 1
     return files_within(best, files.size_of, MAX_FEW_BYTES)[:most][::-1]
 
@@ -142,7 +171,7 @@ def preload(
     previous turn (`before`) are read, or those that share most words with it; else its identifiers are searched for, or
     the workspace is listed. A request that only renames a definition is carried out.
     """
-    renaming = _renamed(request, files)
+    renaming = _rename(request, files)
     if renaming:
         return renaming
 
@@ -154,8 +183,8 @@ def preload(
     earlier = files_within([path for path in before if files.exists(path)], files.size_of, MAX_FEW_BYTES)
 
     # A new order may be about other files than the turn before.
-    goes_on = bool(output) or not orders_a_change(words)
-    if is_work and not is_asked and goes_on and all(IS_TEST.search(path) for path in paths):
+    continues = bool(output) or not orders_a_change(words)
+    if is_work and not is_asked and continues and all(IS_TEST.search(path) for path in paths):
         paths += earlier
 
     if is_asked or (not paths and is_work):
@@ -177,11 +206,11 @@ def preload(
     return read_ahead(paths, [*code, *tests], names)
 
 
-_NAME = r"(?:the )?(?:function |class |method )?(?!everywhere\b)[`'\"]?([^\W\d]\w*)[`'\"]?(?:\(\))?"
-_FILE = r"[`'\"]?([\w./-]+\.\w+)[`'\"]?"
+_NAME = r"(?:the )?(?:function |class |method )?(?!everywhere\b)[`'\"]?(?P<{}>[^\W\d]\w*)[`'\"]?(?:\(\))?"
+_FILE = r"[`'\"]?(?P<{}>[\w./-]+\.\w+)[`'\"]?"
 _ONLY_A_RENAME = re.compile(
-    rf"(?:please[ ,]+)?rename {_NAME}(?: in {_FILE})? to {_NAME},?"
-    rf"(?: everywhere| in all files| in the (?:whole )?project| in {_FILE})?(?:[ ,]+please)?[.!]?",
+    rf"(?:please[ ,]+)?rename {_NAME.format('old')}(?: in {_FILE.format('place')})? to {_NAME.format('new')},?"
+    rf"(?: everywhere| in all files| in the (?:whole )?project| in {_FILE.format('also')})?(?:[ ,]+please)?[.!]?",
     re.IGNORECASE,
 )
 _DEFINED = re.compile(r"\b(?:def|class|function|func|fn|const|let|var|type|struct)\s+([^\W\d]\w*)")
@@ -189,46 +218,64 @@ _DEFINED = re.compile(r"\b(?:def|class|function|func|fn|const|let|var|type|struc
 _OWN = frozenset({"self", "cls", "this", "exports"})
 _TAKEN = {*dir(builtins), *kwlist}
 _BESIDE = frozenset({*kwlist, "", "const", "extends", "export", "function", "let", "new", "of", "typeof", "var"})
-"""Characters beside an identifier in code."""
+"""Words before or after an identifier in code; after other words it is an ordinary word."""
 
 
-def _renamed(request: str, files: Files) -> ModelReply | None:
+def _rename(request: str, files: Files) -> ModelReply | None:
     """Return the calls that rename a definition in all files; None if the request asks more, or a name is ambiguous."""
     match = _ONLY_A_RENAME.fullmatch(request.strip())
-    if match:
-        every = dict(islice(files.readable(), MOST_LOOKED_AT + 1))
-    else:
-        every = {}
-
-    if match is None or len(every) > MOST_LOOKED_AT or sum(every.values()) > MAX_BYTES:
+    if match is None:
         return None
 
-    old, place, new, also = match.groups()
-    texts = {path: _text(files.head(path, MAX_BYTES)) for path in every}
-    words = {path: {*_NAMES.findall(text)} for path, text in texts.items()}
-    having = [path for path in texts if old in words[path]]
-    holders = [path for path in having for name in _DEFINED.findall(texts[path]) if name == old]
-
-    if len(holders) != 1 or any(new in word for word in words.values()) or {old, new} & _TAKEN:
-        return None
-    if not {place, also} - {None} <= {holders[0], holders[0].rpartition("/")[2]}:
+    sizes = dict(islice(files.readable(), MOST_LOOKED_AT + 1))
+    if len(sizes) > MOST_LOOKED_AT or sum(sizes.values()) > MAX_BYTES:
         return None
 
-    owners = _OWN.union(*(re.split(r"[/.]", path) for path in every))
-    if any(_may_be_another(old, texts[path], owners) for path in having):
+    texts = {path: _text(files.head(path, MAX_BYTES)) for path in sizes}
+    old, new = match["old"], match["new"]
+    places = {match["place"], match["also"]} - {None}
+    paths = _files_to_rename_in(old, new, places, texts)
+    if not paths:
         return None
 
     patch = ["*** Begin Patch"]
-
-    for path in having:
+    for path in paths:
         patch += [f"*** Update File: {path}", "@@"]
         for line in texts[path].splitlines():
-            now = _NAMES.sub(lambda name: new if name[0] == old else name[0], line)
-            patch += [f" {line}"] if now == line else [f"-{line}", f"+{now}"]
+            new_line = _NAMES.sub(lambda name: new if name[0] == old else name[0], line)
+            if new_line == line:
+                patch.append(f" {line}")
+            else:
+                patch += [f"-{line}", f"+{new_line}"]
 
-    answer = f"Renamed {old} to {new} in {listed(having)}."
-    patched = {"patch": "\n".join([*patch, "*** End Patch"])}
-    return preloaded_reply([("apply_patch", patched), ("final_answer", {"answer": answer})])
+    patch.append("*** End Patch")
+    answer = f"Renamed {old} to {new} in {listed(paths)}."
+    return preloaded_reply([("apply_patch", {"patch": "\n".join(patch)}), ("final_answer", {"answer": answer})])
+
+
+def _files_to_rename_in(old: str, new: str, places: AbstractSet[str], texts: Mapping[str, str]) -> list[str]:
+    """Return the files with the name; empty unless one file, in one of the `places`, defines it and nothing else."""
+    paths: list[str] = []
+    holders: list[str] = []
+
+    for path, text in texts.items():
+        words = {*_NAMES.findall(text)}
+        if new in words:
+            return []
+        if old in words:
+            paths.append(path)
+            holders += [path for name in _DEFINED.findall(text) if name == old]
+
+    if len(holders) != 1 or {old, new} & _TAKEN:
+        return []
+    if not places <= {holders[0], holders[0].rpartition("/")[2]}:
+        return []
+
+    owners = _OWN.union(*(re.split(r"[/.]", path) for path in texts))
+    if any(_may_be_another(old, texts[path], owners) for path in paths):
+        return []
+
+    return paths
 
 
 def _may_be_another(name: str, text: str, owners: frozenset[str]) -> bool:
@@ -236,18 +283,22 @@ def _may_be_another(name: str, text: str, owners: frozenset[str]) -> bool:
 
     `owners` are modules and packages of the workspace, whose attribute or import the definition is.
     """
+    without_definitions = _DEFINED.sub("", text)
     attributes = re.findall(rf"(?<!\w)(\w*)\W?\.{name}\b", text)
     imports = re.findall(rf"\bfrom[ \t]+[\w.]*?(\w+)[ \t]+import\b(?:[^\n(]*|[ \t]*\([^)]*)\b{name}\b", text)
-    set_anew = re.search(rf"\b{name}\s*(?:=(?!=)|:\s)", _DEFINED.sub("", text))
-    quoted = "__all__" not in text and re.search(rf"(['\"]){name}\1", text)
+    if not owners >= {*attributes, *imports}:
+        return True
 
-    if _WORD.fullmatch(name):
-        beside = re.findall(rf"(?<!\w)(\w*) {name}\b(?: (\w*))?", _DEFINED.sub("", text))
-    else:
-        beside = []
+    is_variable = re.search(rf"\b{name}\s*(?:=(?!=)|:\s)", without_definitions)
+    is_string = "__all__" not in text and re.search(rf"(['\"]){name}\1", text)
+    if is_variable or is_string:
+        return True
 
-    usual = {*chain.from_iterable(beside)} - _BESIDE
-    return not owners >= {*attributes, *imports} or bool(set_anew or quoted or usual)
+    if not _WORD.fullmatch(name):
+        return False
+
+    neighbours = re.findall(rf"(?<!\w)(\w*) {name}\b(?: (\w*))?", without_definitions)
+    return not {*chain.from_iterable(neighbours)} <= _BESIDE
 
 
 def _text(data: object) -> str:
