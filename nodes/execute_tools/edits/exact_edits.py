@@ -12,7 +12,7 @@ from enum import StrEnum
 from itertools import accumulate, islice
 from typing import Final, NamedTuple
 
-from mendgraph.nodes.execute_tools.edits.look_alikes import escaped, escapes_in, look_alike, unescaped
+from mendgraph.nodes.execute_tools.edits.look_alikes import escaped, escapes_in, similar_lines, unescaped
 from mendgraph.nodes.execute_tools.files.text_files import (
     BOM,
     count_lines,
@@ -89,31 +89,33 @@ _LINE_SCORE = 60.0
 
 
 class Region(NamedTuple):
-    """Lines of a file, `first` to `last` counted from 1, as they are; those of a private key are marks.
+    """Lines of a file, `first` to `last` counted from 1, as a message shows them.
 
-    With a `difference`, a whole sentence, they hold what is wanted but for characters that `text` has as escapes.
+    If `is_escaped`, they hold the text that was looked for, except for characters that are shown as escapes.
     """
 
     first: int
     last: int
     text: str
-    difference: str = ""
+    is_escaped: bool = False
 
+    def sentence(self, remedy: str) -> str:
+        """Return what the lines are; `remedy` says what to do with lines that are only near."""
+        if not self.is_escaped:
+            return f"The nearest lines are {self.first}-{self.last}: {remedy}."
 
-def nearest_region(text: str, old: str, source: str = "old_str") -> Region | None:
-    """The lines of `text` that look most like `old`, by its longest line; None if nothing is near.
-
-    `source` is the name of `old` in the sentence.
-    """
-    alike = look_alike(text, old, source)
-    if alike is not None:
-        excerpt = escaped(shown_lines(text, alike.first - 1, alike.last))
-        difference = (
-            f"It looks like lines {alike.first}-{alike.last}, but {alike.differences}: copy them from the suggestion,"
-            " which writes such characters as escapes; so may the edit."
+        return (
+            f"It looks like lines {self.first}-{self.last}, but for characters that are invisible or look like others:"
+            " copy them from the suggestion, which writes such characters as escapes; so may the edit."
         )
 
-        return Region(alike.first, alike.last, excerpt, difference)
+
+def nearest_region(text: str, old: str) -> Region | None:
+    """Return the lines of `text` that look most like `old`, by its longest line, or None if nothing is near."""
+    similar = similar_lines(text, old)
+    if similar is not None:
+        first, last = similar
+        return Region(first, last, escaped(shown_lines(text, first - 1, last)), is_escaped=True)
 
     from rapidfuzz import fuzz, process
 
@@ -405,5 +407,5 @@ def _miss(text: str, name: str, old_str: str, new_str: str) -> ToolError:
     if region is None:
         return invalid(f"{MISSED} {name}.{applied or ' Nothing in it is near: read_file it first.'}")
 
-    near = f"The nearest lines are {region.first}-{region.last}: take old_str from the suggestion, which shows them."
-    return invalid(f"{MISSED} {name}.{applied} {region.difference or near}", region.text)
+    near = region.sentence("take old_str from the suggestion, which shows them")
+    return invalid(f"{MISSED} {name}.{applied} {near}", region.text)

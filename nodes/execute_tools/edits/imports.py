@@ -1,58 +1,124 @@
-"""Where imports stand in a Python file, and those that a new text lacks. Pure."""
+"""Imports of Python files: those that a block adds, and those that a new text lacks. Pure."""
 
 import ast
 import builtins
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Final
+from typing import Final, NamedTuple, TypeAlias
 
-from mendgraph.nodes.execute_tools.edits.python_text import (
-    DEFINITIONS,
+from mendgraph.nodes.execute_tools.edits.python_text import SyntaxProblem, parse
+from mendgraph.nodes.execute_tools.edits.units import (
+    BLANK,
     DOCSTRING,
-    LineEdit,
-    PythonText,
-    SyntaxProblem,
+    PythonSource,
+    Statement,
     Unit,
     UnitKind,
-    apply_edits,
     named_units,
-    parse,
-    read_python,
+    read_units,
+    statement_of,
 )
-from mendgraph.nodes.execute_tools.files.text_files import dominant_newline
 from mendgraph.nodes.language.request import module_of
 
+Import: TypeAlias = ast.Import | ast.ImportFrom
 _BUILTINS: Final = frozenset({*dir(builtins), "__file__"})
 
 
-def place_of_imports(source: PythonText, *, from_future: bool) -> tuple[int, int, int]:
-    """After how many lines new imports go, and with how many blank lines before and after.
+class ImportedName(NamedTuple):
+    """A name that a statement at the top of a module imports."""
 
-    That is after the last import before the first definition, else after the docstring, else at the top.
-    """
-    imports: list[Unit] = []
-    for unit in source.units:
-        if unit.kind in DEFINITIONS:
+    unit: Unit
+    node: Import
+    alias: ast.alias
+
+    @property
+    def bound(self) -> str:
+        """The name that the module gets."""
+        return self.alias.asname or self.alias.name.partition(".")[0]
+
+
+def imports_of(units: Sequence[Unit]) -> Iterator[ImportedName]:
+    """Yield what a module imports at its top."""
+    for unit in units:
+        if unit.kind is UnitKind.IMPORT and isinstance(unit.tree, Import):
+            for alias in unit.tree.names:
+                yield ImportedName(unit, unit.tree, alias)
+
+
+def origins(node: Import) -> list[tuple[object, ...]]:
+    """Return a value for each name that a statement imports; the values of equal imports are equal."""
+    module = getattr(node, "module", None), getattr(node, "level", -1)
+    return [(*module, alias.name, alias.asname) for alias in node.names]
+
+
+def reduced_import(node: Import, names: list[ast.alias]) -> str:
+    """Return the text of the statement with these names only."""
+    if isinstance(node, ast.ImportFrom):
+        return ast.unparse(ast.ImportFrom(node.module, names, node.level))
+    return ast.unparse(ast.Import(names))
+
+
+def add_imports(units: list[Unit], imports: Sequence[Statement], *, from_future: bool = False) -> None:
+    """Insert import statements behind the last import before the first definition, else behind the docstring."""
+    if not imports:
+        return
+
+    nodes = [node.with_changes(leading_lines=()) for node in imports]
+    index = 0
+    last_import = -1
+    for at, unit in enumerate(units):
+        if unit.is_definition:
             break
         if unit.kind is UnitKind.IMPORT:
-            imports.append(unit)
+            last_import = at
+            if from_future:
+                break
 
-    if imports and from_future:
-        return imports[0].first - 1, 0, 0
-    if imports:
-        return imports[-1].last, 0, 0
+    if last_import >= 0 and from_future:
+        index = last_import
+        node = units[index].node
+        nodes[0] = nodes[0].with_changes(leading_lines=node.leading_lines)
+        units[index] = replace(units[index], node=node.with_changes(leading_lines=()))
+    elif last_import >= 0:
+        index = last_import + 1
+    elif units and units[0].key == DOCSTRING:
+        index = 1
+        nodes[0] = nodes[0].with_changes(leading_lines=[BLANK])
+    elif units:
+        lines = [BLANK] * (2 if units[0].is_definition else 1)
+        units[0] = replace(units[0], node=units[0].node.with_changes(leading_lines=lines))
 
-    first = source.units[0]
-    if first.key == DOCSTRING:
-        return first.last, 1, 0
-
-    below = 2 if first.kind in DEFINITIONS else 1
-    return source.head(first) - 1, 0, below
+    units[index:index] = [Unit("", UnitKind.IMPORT, node, "", []) for node in nodes]
 
 
-def without_imports_of(block: PythonText, path: str) -> PythonText:
-    """The block without what it imports from the file at this path, which it is a text for."""
+def remove_imports(units: list[Unit], names: set[str], among: Sequence[Unit]) -> None:
+    """Remove these names from those `from` imports of a module that are `among` some units."""
+    for unit in among:
+        node = unit.tree if unit.kind is UnitKind.IMPORT else None
+        if unit not in units or not isinstance(node, ast.ImportFrom):
+            continue
+
+        remaining = [alias for alias in node.names if (alias.asname or alias.name) not in names]
+        if len(remaining) == len(node.names):
+            continue
+
+        index = units.index(unit)
+        if remaining:
+            lines = unit.node.leading_lines
+            units[index] = replace(unit, node=statement_of(reduced_import(node, remaining)))
+            units[index].node = units[index].node.with_changes(leading_lines=lines)
+            continue
+
+        del units[index]
+        if index < len(units):
+            below = units[index].node
+            lines = [*unit.node.leading_lines, *below.leading_lines]
+            units[index] = replace(units[index], node=below.with_changes(leading_lines=lines))
+
+
+def without_imports_of(units: list[Unit], path: str) -> list[Unit]:
+    """Return the units of a block without imports from the file at `path`, which the block is for."""
     module = module_of(path)
     levels: set[int] = set()
     if module not in sys.stdlib_module_names:
@@ -60,29 +126,31 @@ def without_imports_of(block: PythonText, path: str) -> PythonText:
     if not path.endswith("__init__.py"):
         levels.add(1)
 
-    units: list[Unit] = []
-    for unit in block.units:
-        node = unit.node
-        is_import = isinstance(node, ast.ImportFrom) and len(unit.nodes) == 1
-        if not (is_import and getattr(node, "module", None) == module and getattr(node, "level", -1) in levels):
-            units.append(unit)
+    remaining: list[Unit] = []
+    for unit in units:
+        node = unit.tree if unit.kind is UnitKind.IMPORT else None
+        if not (isinstance(node, ast.ImportFrom) and node.module == module and node.level in levels):
+            remaining.append(unit)
 
-    return replace(block, units=tuple(units))
+    return remaining
 
 
 def with_imports(text: str, before: str, modules: Mapping[str, str]) -> str:
-    """The text with an import of what it, unlike `before`, uses and never binds.
+    """Return the text with imports of the names that it uses and does not bind, unless `before` lacked them as well.
 
-    That are modules of the standard library, and what exactly one of the `modules` defines: their texts, by the names
-    under which this text imports them.
+    Imported are modules of the standard library, and names that exactly one of the `modules` defines: their texts by
+    the names under which this text imports them.
     """
-    code = read_python(text)
-    unbound = _unbound(text)
-    names = sorted(unbound.keys() - _unbound(before).keys())
-    if not names or isinstance(code, SyntaxProblem):
+    unbound = _unbound_names(text)
+    names = sorted(unbound.keys() - _unbound_names(before).keys())
+    if not names:
         return text
 
-    defined = {module: definitions_in(source) for module, source in modules.items()}
+    source = read_units(text)
+    if not isinstance(source, PythonSource):
+        return text
+
+    defined = {module: definitions_in(code) for module, code in modules.items()}
     of_modules: list[str] = []
     of_names: list[str] = []
 
@@ -93,27 +161,21 @@ def with_imports(text: str, before: str, modules: Mapping[str, str]) -> str:
         elif not homes and unbound[name] and (name in modules or name in sys.stdlib_module_names):
             of_modules.append(f"import {name}")
 
-    imports = [*of_modules, *of_names]
-    if not imports:
-        return text
-
-    line, above, below = place_of_imports(code, from_future=False)
-    newline = dominant_newline(text)
-    lines = [*[""] * above, *imports, *[""] * below]
-    return apply_edits(code.lines, [LineEdit(line, line, tuple(added + newline for added in lines))])
+    add_imports(source.units, list(map(statement_of, of_modules + of_names)))
+    return source.code
 
 
 def definitions_in(text: str) -> frozenset[str]:
-    """The names that a text defines at its top, without imports; none where it is no Python."""
-    code = read_python(text)
-    if isinstance(code, SyntaxProblem):
+    """Return the names that a text defines at its top, without imports; none of a text that is not Python."""
+    source = read_units(text)
+    if isinstance(source, SyntaxProblem):
         return frozenset()
 
-    return frozenset(unit.name for unit in named_units(code))
+    return frozenset(named.name for named in named_units(source.units))
 
 
-def _unbound(text: str) -> dict[str, bool]:
-    """The names that a text uses and gives no meaning, and whether it uses them as it uses a module (`re.sub`)."""
+def _unbound_names(text: str) -> dict[str, bool]:
+    """Return the names that a text uses and does not bind, and whether it uses them like a module (`re.sub`)."""
     tree = parse(text)
     if isinstance(tree, SyntaxProblem):
         return {}

@@ -8,15 +8,18 @@ import ast
 import json
 import posixpath
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from types import EllipsisType
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import yaml
 
-from mendgraph.nodes.execute_tools.edits.python_text import PythonText, SyntaxProblem, Unit, parse, statements_in
+from mendgraph.nodes.execute_tools.edits.python_text import SyntaxProblem, comments_by_line, parse, statements_in
 from mendgraph.nodes.execute_tools.files.text_files import count_lines
 from mendgraph.nodes.language.documents import DocumentProblem, read_toml
+
+if TYPE_CHECKING:
+    from mendgraph.nodes.execute_tools.edits.units import Unit
 
 _SHOWN_CHARACTERS: Final = 60
 _ELISION: Final = re.compile(
@@ -33,37 +36,33 @@ def is_elision(comment: str) -> bool:
     return comment.lstrip("# ").startswith(("...", "…")) or _ELISION.fullmatch(comment) is not None
 
 
-def elision_in(old: tuple[PythonText, Unit], new: tuple[PythonText, Unit]) -> str:
-    """What in `new` stands for code of `old` that it does not repeat, in words; "" where it is complete.
+def elision_in(old: "Unit", new: "Unit", first_line: int) -> str:
+    """Return what in `new`, whose first line has this number, stands for code of `old` that it leaves out, or "".
 
     What stands for nothing because `old` says it too, or has no code, is complete.
     """
-    old_text, old_unit = old
-    new_text, new_unit = new
-    if is_stub(old_unit.node):
+    if is_stub(old.tree):
         return ""
-    if is_stub(new_unit.node) and "NotImplementedError" not in new_unit.meaning:
-        return f"line {new_unit.first} gives {new_unit.key or 'the statement'} no body"
+    if is_stub(new.tree) and "NotImplementedError" not in new.code:
+        return f"line {first_line} gives {new.key or 'the statement'} no body"
 
-    comments_around = {old_text.comments.get(line) for line in range(old_unit.first, old_text.tail(old_unit) + 1)}
+    old_comments = comments_by_line(old.code).values()
+    for line, comment in comments_by_line(new.code).items():
+        if comment not in old_comments and is_elision(comment):
+            return f"line {first_line + line - 1} says `{comment}`"
 
-    for line in range(new_unit.first, new_text.tail(new_unit) + 1):
-        comment = new_text.comments.get(line, "")
-        if comment and comment not in comments_around and is_elision(comment):
-            return f"line {line} says `{comment}`"
-
-    dots = _ellipses(new_unit)
-    if len(dots) > len(_ellipses(old_unit)):
-        return f"line {dots[-1]} says `...`"
+    ellipses = _ellipses(new.tree)
+    if len(ellipses) > len(_ellipses(old.tree)):
+        return f"line {first_line + ellipses[-1] - 1} says `...`"
 
     return ""
 
 
-def torn_statement(text: PythonText) -> str:
-    """A `return` or `yield` outside of any function, which shows that the lines before it are missing; "" without."""
-    for node in statements_in(node for unit in text.units for node in unit.nodes):
+def torn_statement(tree: list[ast.stmt], lines: Sequence[str]) -> str:
+    """Return a `return` or `yield` outside of any function, which shows that lines before it are missing, or ""."""
+    for node in statements_in(tree):
         if isinstance(node, ast.Return) or (isinstance(node, ast.Expr) and isinstance(node.value, ast.Yield)):
-            return f"line {node.lineno} `{text.lines[node.lineno - 1].strip()[:_SHOWN_CHARACTERS]}`"
+            return f"line {node.lineno} `{lines[node.lineno - 1].strip()[:_SHOWN_CHARACTERS]}`"
 
     return ""
 
@@ -100,11 +99,11 @@ def _does_nothing(node: ast.stmt) -> bool:
             return is_placeholder(node)
 
 
-def _ellipses(unit: Unit) -> list[int]:
+def _ellipses(tree: ast.stmt) -> list[int]:
     lines: list[int] = []
-    for statement in unit.nodes:
-        expressions = (node for node in ast.walk(statement) if isinstance(node, ast.Expr))
-        lines += [node.lineno for node in expressions if is_placeholder(node)]
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Expr) and is_placeholder(node):
+            lines.append(node.lineno)
 
     return sorted(lines)
 
@@ -136,6 +135,7 @@ _OF_KEYWORDS: Final = (".rs", ".go", ".rb", ".php", ".java", ".kt", ".swift", ".
 _SCRIPTS: Final = (".js", ".jsx", ".mjs", ".cjs", ".ts", ".tsx")
 _CONFIGURATION: Final = (".toml", ".yaml", ".yml", ".ini", ".cfg", ".properties")
 _PATTERNS: Final = (
+    ((".py", ".pyi"), _DEFINITION),
     (".json", _JSON_KEY),
     (_CONFIGURATION, _KEY),
     (_SCRIPTS, _JAVASCRIPT),
@@ -227,12 +227,6 @@ def lost_keys(path: str, old: str, new: str) -> tuple[str, ...]:
             return tuple(dict.fromkeys(key for key in _keys(pattern, old) if key not in new_keys))
 
     return ()
-
-
-def lost_definitions(old: str, new: str) -> tuple[str, ...]:
-    """Top-level Python functions and classes that `old` has and `new` lacks; neither has to parse."""
-    new_names = set(_DEFINITION.findall(new))
-    return tuple(dict.fromkeys(name for name in _DEFINITION.findall(old) if name not in new_names))
 
 
 def _keys(pattern: re.Pattern[str], text: str) -> list[str]:

@@ -1,11 +1,12 @@
-"""Blocks of the block form that are edits in another harness's notation, read as hunks. Pure.
+"""Blocks that are edits in another notation, read as hunks. Pure.
 
-A small model that was asked for the new text of a file writes aider's search and replace blocks, a unified diff or a
+A small model that is asked for the new text of a file may write aider's search and replace blocks, a unified diff or a
 patch of codex. As the text of a file each of them would destroy it.
 """
 
 import re
 from collections.abc import Sequence
+from itertools import pairwise
 from posixpath import basename
 from typing import Final
 
@@ -26,8 +27,6 @@ _SEARCH: Final = re.compile(r"<{5,9} ?SEARCH>?")
 _MIDDLE: Final = re.compile(r"={5,9}")
 _REPLACE: Final = re.compile(r">{5,9} ?REPLACE")
 _MARKER: Final = re.compile(r"(?:<{5,9} ?SEARCH|>{5,9} ?REPLACE)\b")
-_LINE_HINT: Final = re.compile(r":(?:start|end)_line: ?\d+")
-"""What Roo writes below the first marker. Line numbers say nothing, and never belong to the new text."""
 _HUNK: Final = re.compile(r"@@ (?:-\d+(?:,\d+)? \+\d+(?:,\d+)?|\.\.\.) @@")
 _FILE_LINE: Final = re.compile(r"(?:diff --git|index|(?:new|deleted) file mode|---|\+\+\+)(?: |\Z)")
 _NO_NEWLINE: Final = "\\ No newline at end of file"
@@ -36,26 +35,25 @@ _MOST_LINES_BEFORE: Final = 2
 
 
 def hunks_in(text: str, path: str) -> tuple[Hunk, ...] | PatchError | None:
-    """The hunks of a block for the file at `path`, or what is wrong with them; None for the text of a file."""
+    """Return the hunks of a block for the file at `path`, or their problem, or None for the text of a file."""
     if path.endswith((".diff", ".patch")):
         return None
 
     lines = to_unix(text).split("\n")
     if _begins_with_marker(lines):
-        return _searched(lines, path)
+        return _search_blocks(lines, path)
 
-    start = next((at for at, line in enumerate(lines) if line.strip() not in {"", path}), len(lines))
-    first = "".join(lines[start : start + 1]).strip()
+    first = next((line.strip() for line in lines if line.strip() not in {"", path}), "")
     if first == BEGIN:
-        return _patched("\n".join(lines), path)
+        return _hunks_of_patch("\n".join(lines), path)
     if _HUNK.match(first) or (_FILE_LINE.match(first) and any(map(_HUNK.match, lines))):
-        return _unified(lines, start, path)
+        return _unified_diff(lines, path)
 
     return None
 
 
 def _begins_with_marker(lines: Sequence[str]) -> bool:
-    """Whether a marker of aider's blocks stands below so few lines that these belong to an edit."""
+    """Return whether a marker of aider's blocks stands below so few lines that these belong to an edit."""
     before = 0
 
     for line in lines:
@@ -67,8 +65,8 @@ def _begins_with_marker(lines: Sequence[str]) -> bool:
     return False
 
 
-def _searched(lines: Sequence[str], path: str) -> tuple[Hunk, ...] | PatchError:
-    """Aider's blocks, one behind the other, perhaps with the name of the file before each."""
+def _search_blocks(lines: Sequence[str], path: str) -> tuple[Hunk, ...] | PatchError:
+    """Read aider's blocks, each of which may follow the name of the file."""
     hunks: list[Hunk] = []
     block: list[str] = []
     first = 0
@@ -97,17 +95,8 @@ def _searched(lines: Sequence[str], path: str) -> tuple[Hunk, ...] | PatchError:
 
 
 def _sides(block: Sequence[str], first: int) -> tuple[tuple[str, str], ...] | PatchError:
-    """The lines between the markers, signed; `first` is the number of the marker above them."""
-    hints = 0
-    while hints < len(block) and _LINE_HINT.fullmatch(block[hints].strip()):
-        hints += 1
-
-    if hints and hints < len(block) and block[hints].strip() == "-------":
-        hints += 1
-
-    lines = block[hints:]
-
-    marks = [line.strip() for line in lines]
+    """Return the lines between the markers with their signs; `first` is the number of the marker above them."""
+    marks = [line.strip() for line in block]
     middles = [at for at, mark in enumerate(marks) if _MIDDLE.fullmatch(mark)]
     if marks.count("=======") == 1:
         middles = [marks.index("=======")]
@@ -115,42 +104,32 @@ def _sides(block: Sequence[str], first: int) -> tuple[tuple[str, str], ...] | Pa
     if len(middles) != 1:
         return PatchError(first, f"one line '=======' parts the old text from the new, and here are {len(middles)}.")
 
-    for at, line in enumerate(lines, start=first + hints + 1):
-        if _LINE_HINT.fullmatch(line.strip()):
-            return PatchError(at, "line numbers belong directly below '<<<<<<< SEARCH'.")
-
     [middle] = middles
-    old = [("-", line) for line in lines[:middle]]
-    new = [("+", line) for line in lines[middle + 1 :]]
+    old = [("-", line) for line in block[:middle]]
+    new = [("+", line) for line in block[middle + 1 :]]
     return (*old, *new)
 
 
-def _unified(lines: Sequence[str], start: int, path: str) -> tuple[Hunk, ...] | PatchError:
-    """A unified diff, whose line numbers say nothing; lines of it keep their numbers."""
+def _unified_diff(lines: Sequence[str], path: str) -> tuple[Hunk, ...] | PatchError:
+    """Read a unified diff as a patch, without its line numbers. Its lines keep their numbers in messages."""
     first = next(at for at, line in enumerate(lines) if _HUNK.match(line.strip()))
 
-    for at in range(first, len(lines)):
-        if _begins_file(lines[at : at + 2]):
-            return _of_other_files(at + 1, path)
+    for number, (old, new) in enumerate(pairwise(lines), start=1):
+        if old.startswith("--- ") and new.startswith("+++ "):
+            name = new.removeprefix("+++ ").split("\t")[0].strip()
+            if number > first or basename(name) != basename(path):
+                return _of_other_files(number, path)
 
-    for line in lines[start:first]:
-        if line.startswith("+++ ") and basename(line[4:].split("\t")[0].strip()) != basename(path):
-            return _of_other_files(start + 1, path)
-
-    patch = [""] * max(0, first - len((BEGIN, UPDATE)))
+    patch = [""] * (first - 2)
     patch += [BEGIN, f"{UPDATE} {path}"]
     for line in lines[first:]:
         if line != _NO_NEWLINE:
             patch.append("@@" if _HUNK.match(line) else line)
 
-    return _patched("\n".join([*patch, END]), path)
+    return _hunks_of_patch("\n".join([*patch, END]), path)
 
 
-def _begins_file(lines: Sequence[str]) -> bool:
-    return lines[0].startswith("diff --git ") or [line[:4] for line in lines] == ["--- ", "+++ "]
-
-
-def _patched(patch: str, path: str) -> tuple[Hunk, ...] | PatchError:
+def _hunks_of_patch(patch: str, path: str) -> tuple[Hunk, ...] | PatchError:
     files = parse_patch(patch)
     if isinstance(files, PatchError):
         return files

@@ -554,7 +554,7 @@ class _File:
         return PatchError(hunk.line, message)
 
     def _miss(self, hunk: Hunk, done: int) -> PatchError:
-        region = nearest_region("\n".join(self.lines), "\n".join(hunk.old), "the hunk")
+        region = nearest_region("\n".join(self.lines), "\n".join(hunk.old))
         where = ""
         if done:
             where = f" from line {done + 1} on, after the hunk before"
@@ -563,8 +563,8 @@ class _File:
         if region is None:
             return PatchError(hunk.line, f"{message}Nothing in it is near: read_file it first.")
 
-        near = f"The nearest lines are {region.first}-{region.last}: the suggestion shows them as they are."
-        return PatchError(hunk.line, message + (region.difference or near), (region.text,))
+        near = region.sentence("the suggestion shows them as they are")
+        return PatchError(hunk.line, message + near, (region.text,))
 
 
 def _indent(line: str) -> str:

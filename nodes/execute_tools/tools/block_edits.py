@@ -8,10 +8,11 @@ from typing import Any
 from mendgraph.nodes.execute_tools.edits.asked_edits import definition_text
 from mendgraph.nodes.execute_tools.edits.definitions import Refusal, identical, replace_definitions
 from mendgraph.nodes.execute_tools.edits.imports import definitions_in, with_imports
-from mendgraph.nodes.execute_tools.edits.losses import lost_definitions, lost_keys, why_not_whole, why_too_little
+from mendgraph.nodes.execute_tools.edits.losses import lost_keys, why_not_whole, why_too_little
 from mendgraph.nodes.execute_tools.edits.notations import hunks_in
 from mendgraph.nodes.execute_tools.edits.patches import Hunk, PatchError, apply_hunks
-from mendgraph.nodes.execute_tools.edits.python_text import SyntaxProblem, parse, read_python
+from mendgraph.nodes.execute_tools.edits.python_text import SyntaxProblem, parse
+from mendgraph.nodes.execute_tools.edits.units import read_units
 from mendgraph.nodes.execute_tools.files.text_files import BOM, to_unix, unstorable, with_newline
 from mendgraph.nodes.execute_tools.registry import ToolAnswer, ToolContext
 from mendgraph.nodes.execute_tools.tools.saving import LoadedText, load_current, load_text, save_text, shown_unread
@@ -41,7 +42,7 @@ def edit(context: ToolContext, path: str, content: str) -> ToolAnswer:
 
     names: list[str] = []
     if _is_python(path):
-        code = read_python(content)
+        code = read_units(content)
         if isinstance(code, SyntaxProblem):
             return _not_python(quoted(path), code)
 
@@ -67,13 +68,10 @@ def _edit(context: ToolContext, before: LoadedText, content: str) -> ToolAnswer:
         return shown_unread(context, before)
 
     data: JsonMap = {"changed": list(merged.changed), "action": "merged"}
-    for field in ("ignored", "deleted", "still"):
+    for field in ("ignored", "deleted"):
         names = getattr(merged, field)
         if names:
             data[field] = list(names)
-
-    if merged.renamed_uses:
-        data["renamed_uses"] = merged.renamed_uses
 
     return _save(context, before.path, merged.text, before, **data)
 
@@ -233,11 +231,7 @@ def _excerpt(before: LoadedText, text: str, task: str) -> ToolError | None:
 
 def _lost(before: LoadedText, text: str, task: str) -> list[str]:
     """The definitions or keys that the text lacks, and that the request does not say to delete or to rename."""
-    if _is_python(before.path):
-        names = lost_definitions(before.file.text, text)
-    else:
-        names = lost_keys(before.path, before.file.text, text)
-
+    names = lost_keys(before.path, before.file.text, text)
     request = read_request(task)
     requested = request.deletions(names, before.path) | request.renames.keys()
     return [name for name in names if name not in requested]

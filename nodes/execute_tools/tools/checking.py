@@ -1,24 +1,19 @@
-"""The checks of `run_checks`: what runs, in which order, and what the result says of it."""
+"""The checks of `run_checks`: find them, run them on the files now and on old versions, compare, state the result."""
 
 import ast
 import difflib
 import posixpath
 import re
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from itertools import chain, islice
+from typing import Final
 
 from mendgraph.nodes.execute_tools.edits.python_text import Function, SyntaxProblem, parse
 from mendgraph.nodes.execute_tools.evidence.checks import Checks, RanTests
-from mendgraph.nodes.execute_tools.evidence.evidence_gate import (
-    DAMAGE,
-    Distinction,
-    added_by_turn,
-    failed_already,
-    plan_gate,
-)
+from mendgraph.nodes.execute_tools.evidence.evidence_gate import DAMAGE, Distinction, added_by_turn, failed_already
 from mendgraph.nodes.execute_tools.evidence.examples import (
     FAILING,
     Example,
@@ -38,7 +33,7 @@ from mendgraph.nodes.execute_tools.evidence.weakened import changed_tests, is_te
 from mendgraph.nodes.execute_tools.files.deadline import monotonic_s
 from mendgraph.nodes.execute_tools.files.text_files import text_of
 from mendgraph.nodes.execute_tools.registry import RequestHints, ToolAnswer, ToolContext, ToolOutput
-from mendgraph.nodes.execute_tools.tools.proof import MOST_REPLACED, PassedTests, Proof, Run
+from mendgraph.nodes.execute_tools.tools.proof import MOST_REPLACED, PassedTests, Proof, RunTests
 from mendgraph.nodes.execute_tools.tools.related_tests import (
     MOST_PARSED,
     find_tests,
@@ -51,55 +46,102 @@ from mendgraph.nodes.language.display import count_of, listed
 from mendgraph.nodes.language.request import read_request
 from mendgraph.nodes.records import JsonMap, ToolError, ToolErrorCode
 
-MOST_NAMED_FAILURES = 5  # failures that one result names
-LONGEST_OUTPUT = 600  # characters of a failing program's output in a result
-MOST_TESTS = 5  # test files that one call runs
-MOST_NAMED = 200  # tests of one kind that a result names
-_DEFINED = re.compile(r"\b(?:function|const|let|var|class|def|fn|func|type|struct|enum)\s+(\w+)")
-_CIRCULAR = "partially initialized module"
-_ABSENT = re.compile(
-    r"ModuleNotFoundError: No module named '(?P<module>\w+)"
+MOST_NAMED_FAILURES: Final = 5  # failures that one result names
+LONGEST_OUTPUT: Final = 600  # characters of a failing program's output in a result
+MOST_TESTS: Final = 5  # test files that one call runs
+MOST_NAMED: Final = 200  # tests of one kind that a result names
+_DEFINITION: Final = re.compile(r"\b(?:function|const|let|var|class|def|fn|func|type|struct|enum)\s+(\w+)")
+_CIRCULAR: Final = "partially initialized module"
+_MISSING: Final = re.compile(
+    r".*(?:ModuleNotFoundError: No module named '(?P<module>\w+)"
     r"|Cannot find (?:module|package) '(?P<package>[^./'][^']*)"
-    r"|you're in the offline mode|GOPROXY=off|Error 127|EROFS|Read-only file system"
+    r"|you're in the offline mode|GOPROXY=off|Error 127|EROFS|Read-only file system|\bsh: .*not found$).*",
+    re.MULTILINE,
 )
-_SHELL = re.compile(r"\bsh: ")
-"""What says more of the sandbox, or of what is installed, than of the code, where it was so before or was asked for."""
+"""A line of output that says more of the sandbox, or of what is installed in it, than of the code."""
+_MANIFEST: Final = re.compile(r"pyproject\.toml|setup\.(?:cfg|py)|requirements.*\.(?:txt|in)|Pipfile|package\.json")
 
-_MANIFEST = re.compile(r"pyproject\.toml|setup\.(?:cfg|py)|requirements.*\.(?:txt|in)|Pipfile|package\.json")
+
+def check(context: ToolContext, paths: Sequence[str]) -> ToolAnswer:
+    """Run the checks of these files: see the tool `run_checks`."""
+    deadline = monotonic_s() + min(context.timeout_s, context.seconds_left)
+    texts = dict(read_texts(context, paths))
+    report = _Report(Proof(context, deadline))
+
+    if context.hints is not None:
+        report.failed += _unfinished_requests(context, context.hints, texts)
+
+    if isinstance(context.checks, ToolError):
+        report.not_run.append(context.checks.message)
+    elif context.checks is None or not (context.checks.rules.evidence or context.checks.rules.commands):
+        report.not_run.append("Checks are turned off.")
+    else:
+        checks = context.checks.in_scope(context.scope)
+        checking = _Checking(context, checks, texts, report, deadline)
+
+        if checks.rules.evidence:
+            checking.run_examples()
+            checking.run_tests(list(map(posixpath.normpath, paths)))
+            checking.note_changed_files()
+
+        for command in checks.rules.commands:
+            checking.run_check(partial(checks.run_command, command), is_configured=True)
+
+        if not report.failed:
+            report.proof.weigh(checking.passed)
+
+    return report.output()
+
+
+def _unfinished_requests(context: ToolContext, hints: RequestHints, texts: Mapping[str, str]) -> list[str]:
+    """Return what a small model has left undone in these files, and in others that use what it was to move."""
+    moved = hints.moved_names()
+    users: dict[str, str] = {}
+
+    if moved and any(path.endswith(".py") for path in texts):
+        others = read_texts(context, islice(python_files(context), MOST_PARSED))
+        users = {path: text for path, text in others if any(name in text for name in moved)}
+
+    return hints.unfinished_requests(users | dict(texts))
+
+
+# --- The result
 
 
 @dataclass
 class _Report:
-    """The result of one call. With `traced` it is known which of the `changed` lines the checks executed."""
+    """The result of one call.
+
+    `lines` are the changed lines that passing checks executed, by path. It is complete if `is_traced`: no command
+    passed whose lines are not known. `changed` are the files with changed lines.
+    """
 
     proof: Proof
-    skips: Counter[str] = field(default_factory=Counter)
     passed: list[str] = field(default_factory=list)
     failed: list[str] = field(default_factory=list)
     not_run: list[str] = field(default_factory=list)
     not_found: dict[str, str] = field(default_factory=dict)
     old_failures: dict[str, str] = field(default_factory=dict)
+    skips: Counter[str] = field(default_factory=Counter)
     lines: dict[str, set[int]] = field(default_factory=dict)
-    traced: bool = True
     changed: Collection[str] = ()
-
-    def add_lines(self, lines: Mapping[str, Iterable[int]]) -> None:
-        """Add the changed lines that a passing program executed."""
-        for path, numbers in lines.items():
-            executed = set(numbers)
-            if executed:
-                self.lines.setdefault(path, set()).update(executed)
+    is_traced: bool = True
 
     def output(self) -> ToolAnswer:
         if self.failed:
             message = "\n".join(self.failed[:MOST_NAMED_FAILURES])
             return ToolError(code=ToolErrorCode.CHECK_FAILED, message=message)
 
-        kinds = self._tests_by_kind()
-        unreached = self._is_unreached(kinds)
-        reason = self._reason(unreached=unreached)
-        checks = "passed" if self.proof.holds and not unreached else "none"
-        if checks == "none" and kinds["indistinct"]:
+        tests_by_kind: dict[str, list[str]] = {}
+        for name in Distinction._fields:
+            tests_by_kind[name] = list(chain.from_iterable(getattr(kinds, name) for kinds in self.proof.distinct))
+
+        is_unreached = self._is_unreached() and not (tests_by_kind["failed_before"] or tests_by_kind["new_code"])
+        reason = self._reason(is_unreached=is_unreached)
+        checks = "none"
+        if self.proof.holds and not is_unreached:
+            checks = "passed"
+        elif tests_by_kind["indistinct"]:
             checks = "indistinct"
             reason = ""
 
@@ -107,7 +149,7 @@ class _Report:
         if reason or checks == "none":
             details["reason"] = reason
 
-        for name, tests in kinds.items():
+        for name, tests in tests_by_kind.items():
             if tests and name != "unknown":
                 details[name] = tests[:MOST_NAMED]
 
@@ -124,86 +166,55 @@ class _Report:
 
         return ToolOutput.ok(checks=checks, ran=self.passed, lines=lines, **details)
 
-    def _tests_by_kind(self) -> dict[str, list[str]]:
-        kinds: dict[str, list[str]] = {name: [] for name in Distinction._fields}
-        for distinction in self.proof.distinct:
-            for name in kinds:
-                kinds[name] += getattr(distinction, name)
+    def _is_unreached(self) -> bool:
+        """Return whether something passed, and is known to have executed no changed line."""
+        is_known = self.proof.holds and self.is_traced and bool(self.changed)
+        return is_known and self.proof.proven.isdisjoint(self.changed)
 
-        return kinds
-
-    def _is_unreached(self, kinds: Mapping[str, list[str]]) -> bool:
-        """Whether something passed, and is known to have executed no changed line."""
-        if not self.proof.holds or not self.traced or not self.changed:
-            return False
-        if kinds["failed_before"] or kinds["new_code"]:
-            return False
-
-        return self.proof.proven.isdisjoint(self.changed)
-
-    def _reason(self, *, unreached: bool) -> str:
+    def _reason(self, *, is_unreached: bool) -> str:
         reasons = [*self.proof.reasons, *self.not_run]
-
         if self.passed and self.not_found:
             reasons.append(f"Nothing checked {listed([*self.not_found])}.")
         elif not self.passed and not reasons:
-            reasons = [*self.not_found.values()]
+            reasons += self.not_found.values()
 
-        if unreached:
+        if is_unreached:
             reasons.insert(0, f"Nothing that passed was seen to run a changed line ({', '.join(self.passed)}).")
 
         return " ".join(dict.fromkeys(reasons[:MOST_NAMED_FAILURES]))
 
+    def add_lines(self, lines: Mapping[str, Sequence[int]]) -> None:
+        """Add the changed lines that a passing check executed."""
+        for path, numbers in lines.items():
+            if numbers:
+                self.lines.setdefault(path, set()).update(numbers)
 
-def check(context: ToolContext, paths: Sequence[str]) -> ToolAnswer:
-    """Run the checks of these files: see the tool `run_checks`."""
-    deadline = monotonic_s() + min(context.timeout_s, context.seconds_left)
-    texts = dict(read_texts(context, paths))
-    report = _Report(Proof(context, deadline))
-
-    if context.hints is not None:
-        report.failed += _unfinished_requests(context, context.hints, texts)
-
-    if isinstance(context.checks, ToolError):
-        report.not_run.append(context.checks.message)
-    elif context.checks is None:
-        report.not_run.append("Checks are turned off.")
-    else:
-        checks = context.checks.in_scope(context.scope)
-        checking = _Checking(context, checks, texts, report, deadline)
-
-        if checks.rules.evidence:
-            checking.run_examples()
-            checking.run_tests(paths)
-            changed = [path for path, numbers in checking.lines.items() if numbers]
-            report.changed = [path for path in changed if not is_test(path)] or changed
-        elif not checks.rules.commands:
-            report.not_run.append("Checks are turned off.")
-
-        for command in checks.rules.commands:
-            checking.take(partial(checks.run_command, command), configured=True)
-
-        if not report.failed:
-            report.proof.weigh(checking.passed)
-
-    return report.output()
+    def ignore_failures(self, names: Collection[str]) -> None:
+        """Say that these checks failed before the turn."""
+        if names:
+            verb = "are" if len(names) > 1 else "is"
+            subject = listed([*names], MOST_NAMED_FAILURES)
+            self.not_run.insert(0, f"{subject} failed already before the change, and {verb} not counted.")
 
 
-def _unfinished_requests(context: ToolContext, hints: RequestHints, texts: Mapping[str, str]) -> list[str]:
-    """What a small model has left undone in these files, and in others that use what it was to move."""
-    moved = hints.moved_names()
-    users: dict[str, str] = {}
+def _ranges(numbers: Collection[int]) -> Iterator[str]:
+    """Yield numbers as `3-7` and `9`."""
+    start = None
 
-    if moved and any(path.endswith(".py") for path in texts):
-        others = read_texts(context, islice(python_files(context), MOST_PARSED))
-        users = {path: text for path, text in others if any(name in text for name in moved)}
+    for number in sorted(numbers):
+        if start is None:
+            start = number
+        if number + 1 not in numbers:
+            yield str(number) if start == number else f"{start}-{number}"
+            start = None
 
-    return hints.unfinished_requests(users | dict(texts))
+
+# --- The checks
 
 
 @dataclass
 class _Checking:
-    """The checks of one call, which run in the order of its result."""
+    """Runs the checks of one call in the order of its result."""
 
     context: ToolContext
     checks: Checks
@@ -219,10 +230,10 @@ class _Checking:
 
     @cached_property
     def before(self) -> dict[str, bytes] | None:
-        """The bytes of the changed files before the turn, none for new ones; None where that is not known.
+        """The bytes of the changed files before the turn (b"" for new ones), or None if they are not known.
 
-        A file that is gone now cannot be put back without changing the workspace. Before the first change, the result
-        for a model that is not small names all that fails.
+        They are not known of a deleted file, which cannot be put back in a read-only workspace, nor before the first
+        change of a model that is not small, whose result names all that fails.
         """
         if not self.context.changes and self.context.hints is None:
             return None
@@ -233,22 +244,18 @@ class _Checking:
 
         contents: dict[str, bytes] = {}
         for path, sha256 in first.items():
-            if not self.context.workspace.exists(path):
-                if sha256:
-                    return None
-                continue
-
+            exists = self.context.workspace.exists(path)
             data = self.context.backup(sha256) if sha256 else b""
-            if data is None:
+            if exists and data is not None:
+                contents[path] = data
+            elif exists or sha256:
                 return None
-
-            contents[path] = data
 
         return contents if len(contents) <= MOST_REPLACED else None
 
     @cached_property
     def lines(self) -> dict[str, list[int]]:
-        """The lines of Python files that the turn has changed or added and that execute only where the code is used."""
+        """The lines of Python files that the turn has changed, and that are executed only if the code is used."""
         numbers_by_file: dict[str, list[int]] = {}
 
         for path, text in self.python.items():
@@ -257,21 +264,26 @@ class _Checking:
                 continue
 
             matcher = difflib.SequenceMatcher(None, (text_of(old) or "").splitlines(), text.splitlines())
-            idle = _idle_lines(text)
-            numbers: list[int] = []
-
+            changed: set[int] = set()
             for tag, _, _, start, end in matcher.get_opcodes():
                 if tag != "equal":
-                    numbers += [number for number in range(start + 1, end + 1) if number not in idle]
+                    changed.update(range(start + 1, end + 1))
 
-            numbers_by_file[path] = numbers
+            numbers_by_file[path] = sorted(changed - _idle_lines(text))
 
         return numbers_by_file
+
+    def note_changed_files(self) -> None:
+        """Note the files whose changed lines a check should run: tests only if nothing else was changed."""
+        changed = [path for path, numbers in self.lines.items() if numbers]
+        self.report.changed = [path for path in changed if not is_test(path)] or changed
 
     @cached_property
     def defined(self) -> frozenset[str]:
         """The names that the files define."""
-        return frozenset(chain.from_iterable(map(_DEFINED.findall, self.texts.values())))
+        return frozenset(chain.from_iterable(map(_DEFINITION.findall, self.texts.values())))
+
+    # --- Examples
 
     @cached_property
     def added_examples(self) -> dict[str, frozenset[Example]]:
@@ -284,18 +296,18 @@ class _Checking:
         return examples
 
     def run_examples(self) -> None:
-        """Run the examples of all files in one sandbox; the task's come first.
+        """Run the examples of all files in one sandbox; those of the task come first.
 
-        Where evidence is required, a file without examples is loaded at least.
+        If evidence is required, a file without examples is at least loaded.
         """
         examples: dict[str, tuple[Example, ...]] = {}
         modules: list[JsonMap] = []
 
         for path, text in self.python.items():
-            examples_of_file = _examples(self.context.task, path, text, self.added_examples[path])
-            if examples_of_file or self.context.evidence_required:
-                examples[path] = examples_of_file
-                modules.append({**as_request(path, text, examples_of_file), "lines": self.lines.get(path, [])})
+            of_file = self._examples_of(path, text)
+            if of_file or self.context.evidence_required:
+                examples[path] = of_file
+                modules.append({**as_request(path, text, of_file), "lines": self.lines.get(path, [])})
 
         if not examples:
             return
@@ -305,26 +317,34 @@ class _Checking:
             self.report.not_run.append(answers.message)
             return
 
-        for (path, examples_of_file), answer in zip(examples.items(), answers, strict=True):
-            self._note_examples(path, examples_of_file, answer)
+        for (path, of_file), answer in zip(examples.items(), answers, strict=True):
+            self._note_examples(path, of_file, answer)
+
+    def _examples_of(self, path: str, text: str) -> tuple[Example, ...]:
+        """Return the examples of the task and of the file, without those of the turn unless it is about documents."""
+        task = self.context.task
+        names = [name for name in definitions(text) if name and "." not in name]
+        module = posixpath.basename(path).removesuffix(".py")
+        documented = docstring_examples(text, in_words=bool(task))
+        if not read_request(task).documents:
+            documented = tuple(example for example in documented if example not in self.added_examples[path])
+
+        return merged_examples(task_examples(task, names, module), documented)
 
     def _note_examples(self, path: str, examples: tuple[Example, ...], answer: JsonMap) -> None:
         run = read_run(answer, len(examples))
         messages: list[str] = []
 
         if run.loaded:
-            results = self._newly_failing(path, examples, run.results)
+            results = self._without_old_failures(path, examples, run.results)
             messages = [words for _, words in failures(examples, results, self.checks.rules.examples_timeout_s)]
         elif run.own and (DAMAGE.match(run.error) or _CIRCULAR in run.error):
             messages = [f"{path} cannot be imported: {run.error}."]
 
         self.report.failed += messages
         added = self.added_examples[path].intersection(examples)
-        passed = 0
-
-        for example, result in zip(examples, run.results, strict=True):
-            if example not in added and result.status is Status.PASSED:
-                passed += 1
+        pairs = zip(examples, run.results, strict=True)
+        passed = sum(result.status is Status.PASSED and example not in added for example, result in pairs)
 
         if passed and not messages:
             self.report.passed.append(f"{count_of(passed, 'example')} of {path}")
@@ -332,46 +352,42 @@ class _Checking:
             self.report.proof.add(lines)
             self.report.add_lines(lines)
 
-    def _newly_failing(self, path: str, examples: tuple[Example, ...], now: Sequence[Result]) -> Sequence[Result]:
-        """The results without those of docstrings that failed before, unless the task repairs what they are about."""
-        failing = [at for at, result in enumerate(now) if result.status in FAILING]
-        if self.before is None or all(examples[at].origin is Origin.TASK for at in failing):
+    def _without_old_failures(
+        self, path: str, examples: tuple[Example, ...], now: Sequence[Result]
+    ) -> Sequence[Result]:
+        """Return the results without docstring examples that failed before, unless the task repairs their subject."""
+        candidates: list[int] = []
+        for at, (example, result) in enumerate(zip(examples, now, strict=True)):
+            is_known = example.origin is Origin.DOCSTRING and example not in self.added_examples[path]
+            if is_known and result.status in FAILING:
+                candidates.append(at)
+
+        if self.before is None or not candidates:
             return now
 
         old = now
-        meant_by_plan: frozenset[Example] = frozenset()
-
         if path in self.before:
-            text = text_of(self.before[path]) or ""
-            plan = plan_gate(path, text, self.python[path], self.context.task, text)
-            if plan is not None:
-                meant_by_plan = plan.meant
-
-            answers = self.checks.run_examples([as_request(path, text, examples)], self.deadline - monotonic_s())
+            modules = [as_request(path, text_of(self.before[path]) or "", examples)]
+            answers = self.checks.run_examples(modules, self.deadline - monotonic_s())
             old = () if isinstance(answers, ToolError) else read_run(answers[0], len(examples)).results
 
-        repairs = read_request(self.context.task).repairs
         words = frozenset(re.findall(r"\w+", self.context.task))
-        names_nothing = words.isdisjoint(self.defined)
+        is_about_all = words.isdisjoint(self.defined)
         results = list(now)
 
-        for at in failing:
-            example = examples[at]
-            if example.origin is not Origin.DOCSTRING or example in self.added_examples[path]:
-                continue
-            if at >= len(old) or old[at].status not in FAILING:
-                continue
-
-            meant = names_nothing or example.name.rpartition(".")[2] in words or example in meant_by_plan
-            if not (repairs and meant):
+        for at in candidates[: len(old)]:
+            name = examples[at].name
+            is_meant = is_about_all or name.rpartition(".")[2] in words
+            if old[at].status in FAILING and not (is_meant and read_request(self.context.task).repairs):
                 results[at] = Result()
-                self._report_old_failures([f"an example of {example.name or path}"])
+                self.report.ignore_failures([f"an example of {name or path}"])
 
         return results
 
+    # --- Tests and commands
+
     def run_tests(self, paths: Sequence[str]) -> None:
         """Run the project's tests for the files, or report why there are none."""
-        paths = [posixpath.normpath(path) for path in paths]
         tests_by_path = find_tests(self.context, paths)
         tests = dict.fromkeys(chain.from_iterable(tests_by_path.values()))
 
@@ -379,13 +395,13 @@ class _Checking:
             before, after = self.report.proof.session.get(test, (b"", b""))
             changed = changed_tests(text_of(before or b"") or "", text_of(after or b"") or "")
             run = partial(self.checks.run_tests, test, lines=self.lines, changed=changed)
-            self.take(run, changed=changed)
+            self.run_check(run, changed=changed)
 
         suffixes = [".py"]
         for command in self.checks.runners().commands:
             suffixes += command.suffixes
             if any(path.endswith(command.suffixes) for path in paths):
-                self.take(partial(self.checks.run_command, command), suffixes=command.suffixes)
+                self.run_check(partial(self.checks.run_command, command), suffixes=command.suffixes)
 
         for path in paths:
             if path in self.report.lines:
@@ -398,37 +414,39 @@ class _Checking:
             elif not path.endswith(tuple(suffixes)):
                 self.report.not_found[path] = f"No test runner for {path} was found (looked for {LOOKED_FOR})."
 
-    def take(
+    def run_check(
         self,
-        run: Run,
+        run: RunTests,
         *,
-        configured: bool = False,
+        is_configured: bool = False,
         suffixes: tuple[str, ...] = ("",),
         changed: Collection[str] = (),
     ) -> None:
-        """Run tests and report their results; `configured` ones have to be able to run.
+        """Run tests and report their results.
 
-        `suffixes` are those of the files that a command is for, `changed` the session's tests of a file.
+        Args:
+            run: the tests.
+            is_configured: whether they are a command of the user.
+            suffixes: those of the files that a command is for.
+            changed: the tests that the session has changed.
         """
         now = run(seconds=self.deadline - monotonic_s())
         if isinstance(now, ToolError):
-            if configured and now.code is ToolErrorCode.RESOURCE_LIMIT:
-                self.report.failed.append(now.message)
-            else:
-                self.report.not_run.append(now.message)
+            is_failure = is_configured and now.code is ToolErrorCode.RESOURCE_LIMIT
+            (self.report.failed if is_failure else self.report.not_run).append(now.message)
             return
 
         name = now.name if now.passed is None else now.name.partition(" ")[2]
         if now.failed:
-            failure = self._count_failures(name, now, run, configured=configured)
+            failure = self._failure_that_counts(name, now, run, is_configured=is_configured)
             if failure:
                 self.report.failed.append(failure)
                 return
 
         if now.passed or (now.passed is None and not now.failed):
             self._note_passed(name, now)
-            self.passed.append(PassedTests(name, now, run, suffixes, changed, configured))
-            if configured:
+            self.passed.append(PassedTests(name, now, run, suffixes, changed, is_configured))
+            if is_configured:
                 self.report.not_found.clear()
         elif not now.failed:
             reason = f": {now.skip_reason}" if now.skip_reason else ""
@@ -436,7 +454,7 @@ class _Checking:
 
     def _note_passed(self, name: str, now: RanTests) -> None:
         if now.passed is None:
-            self.report.traced = False
+            self.report.is_traced = False
             self.report.passed.append(name)
         else:
             self.report.passed.append(f"{now.name}: {count_of(now.passed, 'test')}")
@@ -447,44 +465,43 @@ class _Checking:
         for lines in (now.lines, *now.changed.values()):
             self.report.add_lines(lines)
 
-    def _count_failures(self, name: str, now: RanTests, run: Run, *, configured: bool) -> str:
-        """The first failure that counts, in words, "" where none does; the others are reported as such."""
-        then = self._then(now, run, configured=configured)
-        absent: dict[str, str] = {}
+    def _failure_that_counts(self, name: str, now: RanTests, run: RunTests, *, is_configured: bool) -> str:
+        """Return the first failure that counts, or ""; report what the others lack, or that they are old."""
+        then = self._results_before(now, run, is_configured=is_configured)
+        missing: dict[str, str] = {}
 
         for test, output in now.failed.items():
-            package, words = self._absent(output)
-            if words and (then is None or test in then.failed or self._is_declared(package)):
-                absent[test] = f"{name} {words}"
+            package, sentence = self._missing_requirement(output)
+            if sentence and (then is None or test in then.failed or self._is_declared(package)):
+                missing[test] = f"{name} {sentence}"
 
-        self.report.not_run += absent.values()
+        self.report.not_run += missing.values()
         already: list[str] = []
 
         if then is not None:
-            near = now.near if self.before else tuple(now.failed)
-            judged = replace(now, near=near)
+            judged = now if self.before else replace(now, near=tuple(now.failed))
             already = failed_already(judged, then, self.report.proof.new_names)
 
             if self.context.hints is not None:
                 counted = self.context.hints.tests_of_request(already, judged, then, self.defined)
                 already = [test for test in already if test not in counted]
 
-        if configured and now.name in already:
+        if is_configured and now.name in already:
             already.remove(now.name)
 
-        old = {test: _failure_text(name, now.failed[test]) for test in already if test not in absent}
-        self._report_old_failures(old)
+        old = {test: _failure_text(name, now.failed[test]) for test in already if test not in missing}
+        self.report.ignore_failures(old)
         self.report.old_failures |= old
 
         for test, output in now.failed.items():
-            if test not in already and test not in absent:
+            if test not in already and test not in missing:
                 return _failure_text(name, output)
 
         return ""
 
-    def _then(self, now: RanTests, run: Run, *, configured: bool) -> RanTests | None:
-        """The results of the same tests before the turn, None where they are not known."""
-        if self.before is None or (configured and not self.before):
+    def _results_before(self, now: RanTests, run: RunTests, *, is_configured: bool) -> RanTests | None:
+        """Return the results of the same tests before the turn, or None if they are not known."""
+        if self.before is None or (is_configured and not self.before):
             return None
         if not self.before:
             return now
@@ -492,22 +509,15 @@ class _Checking:
         then = run(seconds=self.deadline - monotonic_s(), before=self.before)
         return None if isinstance(then, ToolError) else then
 
-    def _absent(self, output: str) -> tuple[str, str]:
-        """What a failing test lacks: the name of a package, "" for a program; and the words for it, "" for nothing."""
-        for line in output.splitlines():
-            absent = _ABSENT.search(line)
-            is_missing_program = line.endswith("not found") and _SHELL.search(line) is not None
-            if absent is not None or is_missing_program:
-                break
-        else:
+    def _missing_requirement(self, output: str) -> tuple[str, str]:
+        """Return the name of the package that a failing test lacks, and the end of a sentence; "" for nothing."""
+        missing = _MISSING.search(output)
+        if missing is None:
             return "", ""
 
-        name = ""
-        if absent is not None:
-            name = absent["module"] or absent["package"] or ""
-
+        name = missing["module"] or missing["package"] or ""
         if not name:
-            return "", f"cannot be run here: {line.strip()}"
+            return "", f"cannot be run here: {missing[0].strip()}"
 
         for candidate in (name, f"{name}.py", f"src/{name}", f"src/{name}.py"):
             if self.context.workspace.exists(candidate):
@@ -516,28 +526,20 @@ class _Checking:
         return name, f"needs {name}, which is not installed where checks can see it."
 
     def _is_declared(self, package: str) -> bool:
-        """Whether the session has changed a manifest, and it names this package."""
+        """Return whether the session has changed a manifest that names this package."""
         for path, (_, new) in self.report.proof.session.items():
-            is_manifest = _MANIFEST.fullmatch(posixpath.basename(path)) is not None
-            if package and is_manifest and new is not None and package.encode() in new:
+            if package and package.encode() in (new or b"") and _MANIFEST.fullmatch(posixpath.basename(path)):
                 return True
 
         return False
 
-    def _report_old_failures(self, names: Collection[str]) -> None:
-        if names:
-            verb = "are" if len(names) > 1 else "is"
-            names_text = listed([*names], MOST_NAMED_FAILURES)
-            self.report.not_run.insert(0, f"{names_text} failed already before the change, and {verb} not counted.")
-
 
 def _idle_lines(text: str) -> set[int]:
-    """The lines that execute whether or not the code is used: heads of definitions, with their documentation."""
+    """Return the lines that are executed whether or not the code is used: heads of definitions and docstrings."""
     tree = parse(text)
-    if isinstance(tree, SyntaxProblem):
-        return set()
-
     numbers: set[int] = set()
+    if isinstance(tree, SyntaxProblem):
+        return numbers
 
     for node in ast.walk(tree):
         if isinstance(node, Function | ast.ClassDef):
@@ -552,19 +554,8 @@ def _idle_lines(text: str) -> set[int]:
     return numbers
 
 
-def _examples(task: str, path: str, text: str, added: Collection[Example]) -> tuple[Example, ...]:
-    """The task's examples and the file's; those that the turn `added` only where the task asks for documentation."""
-    names = [name for name in definitions(text) if name and "." not in name]
-    module = posixpath.basename(path).removesuffix(".py")
-    documented = docstring_examples(text, in_words=bool(task))
-    if not read_request(task).documents:
-        documented = tuple(example for example in documented if example not in added)
-
-    return merged_examples(task_examples(task, names, module), documented)
-
-
 def _failure_text(name: str, text: str) -> str:
-    """The failure in words: the last complete lines of its output."""
+    """Return the failure with the last complete lines of its output."""
     text = text.strip()
     if not text:
         return f"{name} fails."
@@ -576,15 +567,3 @@ def _failure_text(name: str, text: str) -> str:
         end = end.partition("\n")[2] or end
 
     return f"{name} fails:\n{end}"
-
-
-def _ranges(numbers: Collection[int]) -> Iterator[str]:
-    """Numbers as `3-7` and `9`."""
-    start = None
-
-    for number in sorted(numbers):
-        if start is None:
-            start = number
-        if number + 1 not in numbers:
-            yield str(number) if start == number else f"{start}-{number}"
-            start = None

@@ -1,4 +1,4 @@
-"""What tests that pass prove: they are run again on what files held before the session changed them."""
+"""What tests that pass prove: they run again on what files held before the session changed them."""
 
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
@@ -17,11 +17,11 @@ from mendgraph.nodes.language.names import IS_TEST
 from mendgraph.nodes.language.request import module_of
 from mendgraph.nodes.records import ToolError
 
-MOST_REPLACED: Final = 50  # changed files whose texts are put back to see what was so already
+MOST_REPLACED: Final = 50  # changed files that old versions replace in one run
 MOST_WALKED: Final = 5_000  # names of the workspace among which tests are looked for
-INSTALLED: Final = frozenset({"site-packages", "node_modules"})  # folders of what other people wrote
-Run: TypeAlias = Callable[..., RanTests | ToolError]
-"""Runs tests, in `seconds` at most, with what files held `before` in their place."""
+INSTALLED: Final = frozenset({"site-packages", "node_modules"})  # folders of installed packages
+RunTests: TypeAlias = Callable[..., RanTests | ToolError]
+"""Runs tests in `seconds` at most, with the bytes `before` in place of files."""
 _AT_FIRST: Final = "on the files before the session's first change"
 
 
@@ -30,19 +30,18 @@ class PassedTests(NamedTuple):
 
     name: str
     now: RanTests
-    run: Run
+    run: RunTests
     suffixes: tuple[str, ...]
     changed: Collection[str]
-    configured: bool
+    is_configured: bool
 
 
 @dataclass
 class Proof:
-    """What the checks of one call prove, which ends at `deadline`.
+    """What the checks of one call, which ends at `deadline`, prove.
 
-    It `holds` where a check passed that verifies; `proven` are the files of which such a check has run a changed line,
-    and `distinct` says what changed tests are worth. `reasons` are sentences about what is not known, or does not
-    count.
+    It `holds` if a check passed that verifies; `proven` are the files of which such a check has run a changed line, and
+    `distinct` says what changed tests are worth. `reasons` say what is not known or does not count.
     """
 
     context: ToolContext
@@ -59,9 +58,9 @@ class Proof:
 
     @cached_property
     def session(self) -> dict[str, tuple[bytes | None, bytes | None]]:
-        """The bytes of each file that the session has changed, before its first change and now.
+        """The bytes of each file that the session has changed, before its first change (b"" for a new file) and now.
 
-        A new one had none. None stands for bytes that were not stored, and for a file that is gone now.
+        None stands for bytes that were not stored, and for a file that does not exist now.
         """
         hashes: dict[str, str] = {}
         for change in self.context.changes:
@@ -81,7 +80,7 @@ class Proof:
 
     @cached_property
     def old_code(self) -> dict[str, bytes] | str:
-        """The old bytes of changed files that are neither tests nor settings; or why they cannot all be put back."""
+        """The old bytes of changed files that are neither tests nor settings, or why they cannot be put back."""
         code: dict[str, bytes] = {}
 
         for path, (old, new) in self.session.items():
@@ -93,14 +92,14 @@ class Proof:
 
             code[path] = old
 
-        if len(code) <= MOST_REPLACED:
-            return code
+        if len(code) > MOST_REPLACED:
+            return f"more than {MOST_REPLACED} files were changed"
 
-        return f"more than {MOST_REPLACED} files were changed"
+        return code
 
     @cached_property
     def old_settings(self) -> dict[str, bytes] | str:
-        """The old bytes of files that select or run tests in another way now; or why they cannot be put back."""
+        """The old bytes of files that select or run tests in another way now, or why they cannot be put back."""
         settings: dict[str, bytes] = {}
 
         for path, (old, new) in self.session.items():
@@ -115,7 +114,7 @@ class Proof:
 
     @cached_property
     def new_names(self) -> frozenset[str]:
-        """What the session has added to Python files: definitions and modules."""
+        """The definitions and modules that the session has added to Python files."""
         texts: list[tuple[str, str]] = []
         modules: set[str] = set()
 
@@ -128,127 +127,120 @@ class Proof:
         return new_names(texts) | modules
 
     def weigh(self, passed_tests: Iterable[PassedTests]) -> None:
-        """Decide which of the passing tests verify: those that the session changed run on its first files as well."""
+        """Decide which of the passing tests verify."""
         for passed in passed_tests:
-            weighed = self._with_old_settings(passed)
-            if weighed is None:
+            counting = self._with_old_settings(passed)
+            if counting is None:
                 continue
-            if weighed.now.passed is None:
-                self._weigh_command(weighed)
+            if counting.now.passed is None:
+                self._weigh_command(counting)
             else:
-                self._weigh_tests(weighed, weighed.now.passed)
+                self._weigh_tests(counting)
 
-    def _weigh_tests(self, passed: PassedTests, count: int) -> None:
+    def _with_old_settings(self, passed: PassedTests) -> PassedTests | None:
+        """Return those of the tests that also pass with the old settings, or None and add a reason if none count."""
+        settings = self.old_settings
+        if isinstance(settings, str):
+            self.reasons.append(f"Nothing is verified: {settings}.")
+            return None
+        if not settings:
+            return passed
+
+        where = f"with {listed(settings)} as before"
+        then = self._run_again(passed, settings)
+        if isinstance(then, str):
+            self.reasons.append(f"{passed.name} did not run {where}: {then}.")
+            return None
+
         now = passed.now
-        if count > len(now.changed):
+        failed = [test for test in then.failed if test not in now.failed]
+        if now.passed is None and not failed:
+            return passed
+
+        changed = {test: lines for test, lines in now.changed.items() if test in then.changed}
+        passing = tuple(test for test in now.passing if test in then.passing)
+        existing = [test for test in failed if not _is_one_of(test, passed.changed)]
+        missing = existing or [test for test in now.changed if test not in changed]
+        is_proof = now.passed is not None and not existing and bool(changed or passing)
+
+        if missing or not is_proof:
+            verb = "do" if len(missing) > 1 else "does"
+            self.reasons.append(f"{listed(missing or [passed.name])} {verb} not pass {where}.")
+        if not is_proof:
+            return None
+
+        return passed._replace(now=replace(now, changed=changed, passing=passing, passed=len(changed) + len(passing)))
+
+    def _weigh_tests(self, passed: PassedTests) -> None:
+        """Run tests of a file again, on the files before the first change, if the session changed some of them."""
+        now = passed.now
+        if (now.passed or 0) > len(now.changed):
             self.add(now.lines)
         if not now.changed:
             return
 
-        then = self._at_first(passed)
-        if then is None:
-            distinct = Distinction(unknown=tuple(now.changed))
-        else:
+        distinct = Distinction(unknown=tuple(now.changed))
+        then = self._results_at_first(passed)
+        if then is not None:
             gone = {module_of(path) for path, (_, new) in self.session.items() if new is None}
             distinct = distinguish(now, then, self.new_names, gone)
+            if distinct.unknown:
+                why = "they do not end there, or need what was deleted"
+                self.reasons.append(f"{listed(distinct.unknown)} did not run {_AT_FIRST}: {why}.")
 
         self.distinct.append(distinct)
         for test, lines in now.changed.items():
             if test not in distinct.indistinct:
                 self.add(lines)
 
-        if then is not None and distinct.unknown:
-            why = "they do not end there, or need what was deleted"
-            self.reasons.append(f"{listed(distinct.unknown)} did not run {_AT_FIRST}: {why}.")
-
-    def _with_old_settings(self, passed: PassedTests) -> PassedTests | None:
-        """Those of the tests that also pass with the old settings; None, and a reason, where none count.
-
-        A test that the session has changed may need the new settings; it is left out then.
-        """
-        now = passed.now
-        settings = self.old_settings
-        if not settings:
-            return passed
-
-        if isinstance(settings, str):
-            self.reasons.append(f"Nothing is verified: {settings}.")
-            return None
-
-        where = f"with {listed(settings)} as before"
-        then = self._again(passed, settings)
-        if isinstance(then, str):
-            self.reasons.append(f"{passed.name} did not run {where}: {then}.")
-            return None
-
-        failed = [test for test in then.failed if test not in now.failed]
-        if now.passed is None and not failed:
-            return passed
-
-        existing = [test for test in failed if not _is_of(test, passed.changed)]
-        missing = existing or [test for test in now.changed if test not in then.changed]
-        verification = replace(
-            now,
-            changed={test: lines for test, lines in now.changed.items() if test in then.changed},
-            passing=tuple(test for test in now.passing if test in then.passing),
-        )
-        proof = now.passed is not None and not existing and bool(verification.changed or verification.passing)
-
-        if missing or not proof:
-            verb = "do" if len(missing) > 1 else "does"
-            self.reasons.append(f"{listed(missing or [passed.name])} {verb} not pass {where}.")
-
-        if not proof:
-            return None
-
-        return passed._replace(now=replace(verification, passed=len(verification.changed) + len(verification.passing)))
-
     def _weigh_command(self, passed: PassedTests) -> None:
-        """As `_weigh_tests`, for a command, whose tests are not known one by one."""
+        """Do the same for a command, whose tests are not known one by one."""
         tests: dict[str, bytes] = {}
         for path, (old, _) in self.session.items():
             if is_test(path) and old is not None:
                 tests[path] = old
 
-        if passed.configured:
+        if passed.is_configured:
             alone: RanTests | str = passed.now
             if any(distinction.indistinct for distinction in self.distinct):
-                alone = self._again(passed, tests)
+                alone = self._run_again(passed, tests)
 
             self.holds |= isinstance(alone, str) or not alone.failed
             return
 
         changed = [path for path in tests if path.endswith(passed.suffixes)]
-        then = self._at_first(passed) if changed else None
-        if then is None or then.failed:
-            self.distinct.append(Distinction(failed_before=tuple(then.failed) if then else ()))
-            self.holds = True
+        then = self._results_at_first(passed) if changed else None
+        if then is not None and not then.failed:
+            self.distinct.append(Distinction(indistinct=tuple(changed)))
+            self.holds |= self._has_other_tests(passed, changed)
             return
 
-        self.distinct.append(Distinction(indistinct=tuple(changed)))
-        self.holds |= self._has_other_tests(passed, changed)
+        if then is not None:
+            self.distinct.append(Distinction(failed_before=tuple(then.failed)))
+
+        self.holds = True
 
     def _has_other_tests(self, passed: PassedTests, changed: Collection[str]) -> bool:
-        """Whether the command has tests that the session did not change."""
+        """Return whether the command has tests that the session did not change."""
         for entry in islice(self.context.workspace.walk(), MOST_WALKED):
-            if not entry.path.endswith(passed.suffixes) or entry.path in changed or not is_test(entry.path):
-                continue
-            if INSTALLED.isdisjoint(entry.path.split("/")):
+            path = entry.path
+            is_other = path.endswith(passed.suffixes) and path not in changed and is_test(path)
+            if is_other and INSTALLED.isdisjoint(path.split("/")):
                 return True
 
         return False
 
-    def _at_first(self, passed: PassedTests) -> RanTests | None:
-        """The results of the tests on the files before the session's first change; None, and a reason, if unknown."""
-        then = self._again(passed, self.old_code)
+    def _results_at_first(self, passed: PassedTests) -> RanTests | None:
+        """Return the results on the files before the first change, or None and add the reason."""
+        then = self._run_again(passed, self.old_code)
         if isinstance(then, RanTests):
             return then
 
         self.reasons.append(f"{passed.name} did not run {_AT_FIRST}: {then}.")
         return None
 
-    def _again(self, passed: PassedTests, before: dict[str, bytes] | str) -> RanTests | str:
-        """The results of the tests with these old bytes of files; or why they cannot run, such as `before` itself."""
+    def _run_again(self, passed: PassedTests, before: dict[str, bytes] | str) -> RanTests | str:
+        """Return the results with these old bytes of files, or why they cannot run, such as `before` itself."""
         remaining_s = self.deadline - monotonic_s()
         if isinstance(before, str):
             return before
@@ -264,7 +256,7 @@ class Proof:
         return then
 
 
-def _is_of(test: str, names: Collection[str]) -> bool:
-    """Whether a runner's name of a test, perhaps with its file, class and parameters, means one of these tests."""
+def _is_one_of(test: str, names: Collection[str]) -> bool:
+    """Return whether the name of a test, perhaps with its file, class and parameters, means one of these tests."""
     dotted = f".{test.partition('[')[0].replace('::', '.')}"
     return any(dotted.endswith(f".{name}") for name in names)

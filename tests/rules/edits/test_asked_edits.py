@@ -2,6 +2,7 @@
 
 from mendgraph.nodes.execute_tools.edits.asked_edits import AskedEdits, Merged, carry_out, definition_text, rename_uses
 from mendgraph.nodes.execute_tools.edits.definitions import Refusal, replace_definitions
+from mendgraph.nodes.execute_tools.edits.units import PythonSource, read_units
 from tests.row_tables import rows
 
 SOURCE = """\
@@ -125,12 +126,6 @@ def test_import_of_a_file_from_itself_and_a_function_that_calls_only_itself_are_
     assert isinstance(replace_definitions(SOURCE, block, task=task, path=path), Refusal)
 
 
-def test_uses_of_a_moved_name_are_told_where_it_is_not_imported() -> None:
-    source = f"{SOURCE}\n\nprint(count)\n"
-    assert merged("del count\n", "Move count from a.py to b.py.", "a.py", source).still == ("count at line 16",)
-    assert merged("from b import count\n", "Move count from a.py to b.py.", "a.py", source).still == ()
-
-
 def test_moved_names_are_imported_from_their_new_place_alone() -> None:
     source = "from a import count, size\n\nfrom a import (\n    other,\n)\n\nprint(count, size, other)\n"
     block = "from b import count\nfrom b import other\nfrom c import size\n"
@@ -191,25 +186,23 @@ def test_file_imports_from_another_one_of_its_name(path: str, line: str, kept: b
     assert merged(f"{line}\n\nY = 2\n", "", path, "Y = 1\n").text == (f"{line}\n\nY = 2\n" if kept else "Y = 2\n")
 
 
-def test_lines_where_a_name_is_still_used_are_told() -> None:
-    source = "class A:\n    def b(self): ...\n    c = 1\n\n\nx.b\ny.b\nold(b)\n"
-    assert carry_out(source, AskedEdits((), frozenset({"A.b"}))).still == ("b at lines 5, 6",)
-    found = merged("class A:\n    def size(self): return 1\n", "Rename the method b to size.", source=source)
-    assert (found.still, found.changed) == (("b at lines 6, 7",), ("A.size",))
+def without(text: str, name: str) -> Merged:
+    source = read_units(text)
+    assert isinstance(source, PythonSource)
+    return carry_out(source, AskedEdits((), frozenset({name})))
 
 
 USES = [
-    ("def new(): ...\nold(old)\n", "def new(): ...\nnew(new)\n", 2),
-    ("new = 1\r\n'é', old\r\n", "new = 1\r\n'é', new\r\n", 1),
-    ('__all__ = ["old", "x"]\nnew = 1\n', '__all__ = ["new", "x"]\nnew = 1\n', 1),
+    ("def new(): ...\nold(old)\n", "def new(): ...\nnew(new)\n"),
+    ("new = 1\r\n'é', old\r\n", "new = 1\r\n'é', new\r\n"),
+    ('__all__ = ["old", "x"]\nnew = 1\n', '__all__ = ["new", "x"]\nnew = 1\n'),
     (
         'def new():\n    """\n    >>> old(1)\n    old\n    """\n',
         'def new():\n    """\n    >>> new(1)\n    old\n    """\n',
-        1,
     ),
     # where a use may mean something else, none is renamed
     *(
-        (text, text, 0)
+        (text, text)
         for text in (
             "new = 1\ndef f(old): return old\n",
             "new = 1\nimport old\nold\n",
@@ -223,9 +216,9 @@ USES = [
 
 
 def test_certain_uses_of_a_renamed_name_are_renamed() -> None:
-    assert [rename_uses(source, "old", "new") for source, _, _ in USES] == [(text, count) for _, text, count in USES]
+    assert [rename_uses(source, "old", "new") for source, _ in USES] == [text for _, text in USES]
     builtin = "def total(xs): return sum(xs)\n"
-    assert rename_uses(builtin, "sum", "total") == (builtin, 0)
+    assert rename_uses(builtin, "sum", "total") == builtin
 
 
 DEFINED = '''\
@@ -267,19 +260,5 @@ PROPERTY = "    @property\n    def x(self): ...\n    @x.setter\n    def x(self, 
 def test_deleted_definition_goes_with_its_comments_alone(
     newline: str, source: str, name: str, gone: str, left: str
 ) -> None:
-    found = carry_out(source.replace("\n", newline), AskedEdits((), frozenset({name})))
+    found = without(source.replace("\n", newline), name)
     assert (found.text, found.deleted) == (source.replace(gone, left, 1).replace("\n", newline), (name,))
-
-
-WORD = "def count(text, word=None):\n    return len({})\n"
-
-
-@rows(
-    (WORD.format("text"), "Give count a parameter word.", False),
-    (WORD.format("text.split(word)"), "Give count a parameter word.", True),
-    (WORD.format("text"), "Let count take more.", True),
-    (WORD.format("locals()"), "Give count a parameter word.", True),
-    ("@fixture\ndef count(text, word):\n    return len(text)\n", "Let count use the fixture word.", True),
-)
-def test_parameter_that_the_request_names_is_used(block: str, task: str, taken: bool) -> None:
-    assert isinstance(replace_definitions(SOURCE, block, task=task), Merged if taken else Refusal)

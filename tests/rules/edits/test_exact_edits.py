@@ -25,12 +25,12 @@ CODE = "def add(a, b):\r\n    return a - b\r\n\r\n\r\ndef sub(a, b):\r\n    retu
     ("something else entirely", None),
 )
 def test_nearest_lines_are_shown_as_they_are(wanted: str, best: tuple[int, int, str] | None) -> None:
-    assert nearest_region(CODE, wanted) == (best and (*best, ""))
+    assert nearest_region(CODE, wanted) == (best and (*best, False))
 
 
 def test_lines_of_a_private_key_are_marks() -> None:
     lines = f'KEY = """{BLOCKS[0]}"""\r\nlimit = 10\r\n'
-    assert nearest_region(lines, f"{BASE64[:-3]}x\n{BASE64[::-1]}") == (2, 3, f"{MARK}\n{MARK}", "")
+    assert nearest_region(lines, f"{BASE64[:-3]}x\n{BASE64[::-1]}") == (2, 3, f"{MARK}\n{MARK}", False)
 
 
 CLASS = "class A:\n    def f(self):\n        return 1\n\n    def g(self):\n        return 2\n"

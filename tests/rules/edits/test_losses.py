@@ -1,22 +1,21 @@
 from mendgraph.nodes.execute_tools.edits.losses import (
     elision_in,
     is_elision,
-    lost_definitions,
     lost_keys,
     torn_statement,
     why_not_whole,
     why_too_little,
 )
-from mendgraph.nodes.execute_tools.edits.python_text import PythonText, Unit, read_python
+from mendgraph.nodes.execute_tools.edits.units import PythonSource, read_units
 from tests.row_tables import rows
 
 WHOLE = "def f(x):\n    # keep the rest of the code\n    y = x\n    return y\n"
 
 
-def first(code: str) -> tuple[PythonText, Unit]:
-    text = read_python(code)
-    assert isinstance(text, PythonText)
-    return text, text.units[0]
+def read(code: str) -> PythonSource:
+    source = read_units(code)
+    assert isinstance(source, PythonSource)
+    return source
 
 
 ELISIONS = (
@@ -39,7 +38,7 @@ def test_comment_that_stands_for_code_is_told_from_others() -> None:
     ("def f(x):\n    return x[..., 0]\n", ""),
 )
 def test_elision_in_the_new_form_of_a_function(new: str, said: str) -> None:
-    assert elision_in(first(WHOLE), first(new)) == said
+    assert elision_in(read(WHOLE).units[0], read(new).units[0], 1) == said
 
 
 @rows(
@@ -49,8 +48,8 @@ def test_elision_in_the_new_form_of_a_function(new: str, said: str) -> None:
     ("class A:\n    def f(self):\n        yield 1\n", ""),
 )
 def test_return_outside_of_any_function(code: str, torn: str) -> None:
-    text, _unit = first(code)
-    assert torn_statement(text) == torn
+    source = read(code)
+    assert torn_statement(source.tree, source.lines) == torn
 
 
 # --- A block in place of a whole file
@@ -70,12 +69,6 @@ def test_excerpt_is_not_taken_for_a_whole_text(old: str, new: str, why: str) -> 
     assert why_not_whole(old, new) == why
 
 
-def test_definitions_that_get_lost_are_named() -> None:
-    old = "def f(:\nasync  def g(x):\nclass A\n    def m(self):\ndef f():\n"
-    assert lost_definitions(old, "def g(x): pass\n") == ("f", "A")
-    assert lost_definitions(old, old) == ()
-
-
 @rows(
     ("a\nb\n", "c\n", "", "it holds 0 of the 2 lines that the file has"),
     ("a\n\nb\nc\n", " a\n", "", "it holds 1 of the 3 lines that the file has"),
@@ -91,6 +84,7 @@ SCRIPT = "export async function a() {\n  let b = 1;\n}\nclass B {}\nexport defau
 
 
 @rows(
+    ("a.py", "def f(:\nasync  def g(x):\nclass A\n    def m(self):\ndef f():\n", "def g(x): pass\n", ("f", "A")),
     ("a.json", '{"a": {"b": 1}, "c\\"": 2}', '{"a": 1}', ("b", 'c\\"')),
     ("a.yaml", "a: 1\nb:\n  - c: 2\n'd': 3\n", "a: 1\n", ("b", "c", "d")),
     ("a.toml", "[tool.x]\na = 1\n[[y]]\n", "a = 2\n", ("tool.x", "y")),

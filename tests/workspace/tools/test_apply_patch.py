@@ -156,14 +156,10 @@ def test_text_that_is_no_patch_is_refused(text: str, message: str, bench: Bench)
     assert error.message.startswith(message)
 
 
-def test_hunk_that_misses_for_look_alikes_names_them_and_may_write_them_as_escapes(bench: Bench) -> None:
+def test_hunk_that_misses_for_look_alikes_may_write_them_as_escapes(bench: Bench) -> None:
     bench.put({"a.md": "head\na\u200bb\u2019s\nGru\u0308n\n"})
     error = bench.error(apply_patch, patch=patch("*** Update File: a.md\n@@\n-ab's\n+x\n Gr\u00fcn\n"))
-    assert (
-        "do not occur in 'a.md'. It looks like lines 2-3, but line 2 has U+200B ZERO WIDTH SPACE where" in error.message
-    )
-    assert "where the hunk has nothing, line 2 has U+2019" in error.message
-    assert "line 3 has 'u' + U+0308 COMBINING DIAERESIS where the hunk has U+00FC LATIN" in error.message
+    assert "do not occur in 'a.md'. It looks like lines 2-3, but for characters that" in error.message
     assert error.suggestions == ("a\\u200bb\\u2019s\nGru\\u0308n",)
 
     first, second = error.suggestions[0].split("\n")

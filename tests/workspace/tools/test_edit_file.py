@@ -64,48 +64,36 @@ def test_miss_shows_the_nearest_lines(bench: Bench) -> None:
     assert (error.message, error.suggestions) == (MISS + near, ("def add(a, b):\n    return a - b",))
 
 
-LOOK_ALIKES = [
-    ("a =\u00a010", "a = 10", "U+00A0 NO-BREAK SPACE where old_str has a space", "a =\\u00a010"),
-    ("14\u202f000", "14 000", "U+202F NARROW NO-BREAK SPACE where old_str has a space", "14\\u202f000"),
-    ("14\u2009000", "14 000", "U+2009 THIN SPACE where old_str has a space", "14\\u2009000"),
-    ("ab\u200bc", "abc", "U+200B ZERO WIDTH SPACE where old_str has nothing", "ab\\u200bc"),
-    ("Do\u00adnau", "Donau", "U+00AD SOFT HYPHEN where old_str has nothing", "Do\\u00adnau"),
-    ("a = \ufeff1", "a = 1", "U+FEFF ZERO WIDTH NO-BREAK SPACE where old_str has nothing", "a = \\ufeff1"),
-    ("It\u2019s", "It's", 'U+2019 RIGHT SINGLE QUOTATION MARK where old_str has "\'"', "It\\u2019s"),
-    ("1\u20132", "1-2", "U+2013 EN DASH where old_str has '-'", "1\\u20132"),
-    ("1\u20142", "1-2", "U+2014 EM DASH where old_str has '-'", "1\\u20142"),
-    ("\u26a0\ufe0f!", "\u26a0!", "U+FE0F VARIATION SELECTOR-16 where old_str has nothing", "\u26a0\\ufe0f!"),
-    ("Gru\u0308n", "Gr\u00fcn", "'u' + U+0308 COMBINING DIAERESIS where old_str has U+00FC LATIN", "Gru\\u0308n"),
-    ("It's", "It\u2019s", '"\'" where old_str has U+2019 RIGHT SINGLE QUOTATION MARK', "It's"),
-]
-
-
-@rows(*LOOK_ALIKES)
-def test_miss_for_a_look_alike_names_it_and_its_suggestion_is_taken(
-    line: str, old: str, difference: str, suggestion: str, bench: Bench
+@rows(
+    ("a =\u00a010", "a = 10", "a =\\u00a010"),
+    ("14\u202f000", "14 000", "14\\u202f000"),
+    ("14\u2009000", "14 000", "14\\u2009000"),
+    ("ab\u200bc", "abc", "ab\\u200bc"),
+    ("Do\u00adnau", "Donau", "Do\\u00adnau"),
+    ("a = \ufeff1", "a = 1", "a = \\ufeff1"),
+    ("It\u2019s", "It's", "It\\u2019s"),
+    ("1\u20132", "1-2", "1\\u20132"),
+    ("1\u20142", "1-2", "1\\u20142"),
+    ("\u26a0\ufe0f!", "\u26a0!", "\u26a0\\ufe0f!"),
+    ("Gru\u0308n", "Gr\u00fcn", "Gru\\u0308n"),
+    ("It's", "It\u2019s", "It's"),
+)
+def test_miss_for_a_look_alike_suggests_its_line_with_escapes_which_can_be_used(
+    line: str, old: str, suggestion: str, bench: Bench
 ) -> None:
     bench.put({"a.md": f"head\r\n- {line}!\r\n"})
     bench.data(read_file, path="a.md")
 
     error = bench.error(edit_file, path="a.md", old_str=old, new_str="x")
-    place = f"old_str does not occur in 'a.md'. It looks like lines 2-2, but line 2 has {difference}"
-    escapes = ": copy them from the suggestion, which writes such characters as escapes; so may the edit."
-    assert error.message.startswith(place)
-    assert error.message.endswith(escapes)
+    assert error.message == (
+        "old_str does not occur in 'a.md'. It looks like lines 2-2, but for characters that are invisible or look like"
+        " others: copy them from the suggestion, which writes such characters as escapes; so may the edit."
+    )
     assert error.suggestions == (f"- {suggestion}!",)
     assert bench.bytes_of("a.md") == f"head\r\n- {line}!\r\n".encode()
 
     bench.data(edit_file, path="a.md", old_str=error.suggestions[0], new_str=f"{error.suggestions[0]} \\u2603")
     assert bench.bytes_of("a.md") == f"head\r\n- {line}! \\u2603\r\n".encode()
-
-
-def test_miss_for_many_look_alikes_names_five_and_their_lines(bench: Bench) -> None:
-    bench.put({"a.md": "a\u00a0b\nc\u00a0d\u00a0e\n" + "\u201cf\u201d\n\u2018g\u2019\n"})
-    bench.data(read_file, path="a.md")
-    message = bench.error(edit_file, path="a.md", old_str="a b\nc d e\n\"f\"\n'g'", new_str="x").message
-    assert message.count("where old_str has") == 5
-    assert "lines 1-4, but line 1 has U+00A0" in message
-    assert 'line 4 has U+2018 LEFT SINGLE QUOTATION MARK where old_str has "\'", and more: copy' in message
 
 
 def test_escape_is_a_character_only_where_the_text_is_nowhere_as_it_is(bench: Bench) -> None:
@@ -218,12 +206,3 @@ def test_loosest_match_is_told(bench: Bench) -> None:
     data = bench.data(multi_edit, path="calc.py", edits=edits)
     assert data == {"path": "calc.py", "edits": 2, "replacements": 2, "lines_changed": 2, "matched": "indentation"}
     assert bench.bytes_of("calc.py") == CALC.replace("add", "plus").replace("def sub", "def minus").encode()
-
-
-def test_miss_for_very_many_invisible_characters_is_told_briefly(bench: Bench) -> None:
-    bench.put({"a.md": "a" + "\u200b" * 50_000 + "b\n"})
-    bench.data(read_file, path="a.md")
-    error = bench.error(edit_file, path="a.md", old_str="ab", new_str="x")
-    assert error.message.count("ZERO WIDTH SPACE") == 3
-    assert "ZERO WIDTH SPACE + more where old_str has nothing" in error.message
-    assert len(error.suggestions[0]) < 20_000

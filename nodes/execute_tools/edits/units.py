@@ -1,0 +1,420 @@
+"""Python files as lists of named statements, which are compared, replaced and written again byte for byte. Pure.
+
+`PythonSource.units` are the statements of a module; a class has the statements of its body as `members`. Merging
+replaces entries of these lists; `PythonSource.code` is the text with the current entries.
+"""
+
+import ast
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from functools import cached_property
+from itertools import takewhile
+from typing import Any, Final, NamedTuple, TypeAlias
+
+import libcst as cst
+from libcst.metadata import MetadataWrapper, PositionProvider
+
+from mendgraph.nodes.execute_tools.edits.python_text import (
+    Function,
+    SyntaxProblem,
+    WithoutStrings,
+    comments_by_line,
+    parse,
+)
+
+Statement: TypeAlias = Any
+"""A `cst.SimpleStatementLine` or a `cst.BaseCompoundStatement`, whose bodies have no type in common."""
+DOCSTRING: Final = "the docstring"
+MAIN_GUARD: Final = "if __name__"
+BLANK: Final = cst.EmptyLine(indent=False)
+
+
+class UnitKind(StrEnum):
+    """The kinds of statements; STATEMENT is an assignment to one name, a docstring or a `__main__` guard."""
+
+    FUNCTION = "function"
+    CLASS = "class"
+    STATEMENT = "statement"
+    IMPORT = "import"
+    OTHER = "other"
+
+
+DEFINITIONS: Final = frozenset({UnitKind.FUNCTION, UnitKind.CLASS})
+
+
+@dataclass(eq=False)
+class Unit:
+    """A statement, its `key` (the name under which it is replaced, or ""), its indentation and its members."""
+
+    key: str
+    kind: UnitKind
+    node: Statement
+    indent: str
+    members: list["Unit"]
+
+    @cached_property
+    def code(self) -> str:
+        """The text without indentation and without the lines above it."""
+        return code_of(self.node.with_changes(leading_lines=()))
+
+    @cached_property
+    def tree(self) -> ast.stmt:
+        """The first statement of the line as a syntax tree."""
+        return ast.parse(self.code).body[0]
+
+    @cached_property
+    def meaning(self) -> str:
+        """A text that is equal for equal code, whatever its layout and comments."""
+        return ast.dump(ast.parse(self.code))
+
+    @property
+    def is_definition(self) -> bool:
+        """Whether this is a function or a class."""
+        return self.kind in DEFINITIONS
+
+    @property
+    def is_assignment(self) -> bool:
+        """Whether this assigns to one name."""
+        return self.kind is UnitKind.STATEMENT and self.key not in {DOCSTRING, MAIN_GUARD}
+
+    @property
+    def is_undecorated(self) -> bool:
+        """Whether this is a function without decorators."""
+        return isinstance(self.node, cst.FunctionDef) and not self.node.decorators
+
+    @property
+    def is_method(self) -> bool:
+        """Whether this is a function that is a method by its first parameter or its decorators."""
+        if not isinstance(self.tree, Function):
+            return False
+
+        parameters = [*self.tree.args.posonlyargs, *self.tree.args.args]
+        if parameters and parameters[0].arg in {"self", "cls"}:
+            return True
+
+        decorators = {getattr(decorator, "id", "") for decorator in self.tree.decorator_list}
+        return not decorators.isdisjoint({"staticmethod", "classmethod"})
+
+    @property
+    def current_node(self) -> Statement:
+        """The statement with its current members."""
+        if not self.members:
+            return self.node
+
+        body = self.node.body.with_changes(body=[member.current_node for member in self.members])
+        return self.node.with_changes(body=body)
+
+
+@dataclass(eq=False)
+class PythonSource:
+    """A parsed text, which begins `line_offset` lines below the beginning of `module`."""
+
+    module: cst.Module
+    tree: list[ast.stmt]
+    units: list[Unit]
+    line_offset: int = 0
+
+    @property
+    def code(self) -> str:
+        """The text with the current units."""
+        return self.module.with_changes(body=[unit.current_node for unit in self.units]).code
+
+    @cached_property
+    def lines(self) -> list[str]:
+        """The lines as they were read."""
+        return self.module.code.splitlines()[self.line_offset :]
+
+    @cached_property
+    def _positions(self) -> Any:
+        return MetadataWrapper(self.module, unsafe_skip_copy=True).resolve(PositionProvider)
+
+    def line_of(self, unit: Unit) -> int:
+        """The line on which a unit that was read from this text begins, with its decorators."""
+        nodes: list[cst.CSTNode] = [unit.node, *getattr(unit.node, "decorators", ())]
+        line: int = min(self._positions[node].start.line for node in nodes)
+        return line - self.line_offset
+
+
+def code_of(node: cst.CSTNode) -> str:
+    """The text of a node."""
+    return cst.Module(body=()).code_for_node(node)
+
+
+def read_units(text: str, *, indented: bool = False) -> PythonSource | SyntaxProblem:
+    """Parse a text. An `indented` one is a part of a class body."""
+    head = "class _:\n" if indented else ""
+    tree = parse(head + text)
+    if isinstance(tree, SyntaxProblem):
+        return tree._replace(line=max(0, tree.line - indented))
+
+    try:
+        module = cst.parse_module(head + text)
+    except (cst.ParserSyntaxError, RecursionError) as error:
+        return SyntaxProblem(0, f"it cannot be rewritten ({type(error).__name__})")
+
+    if module.code != head + text:  # libcst leaves out form feeds
+        return SyntaxProblem(0, "it holds control characters that cannot be written again")
+
+    if not indented:
+        return PythonSource(module, tree.body, _units(module.body, "", module))
+
+    [body] = tree.body
+    units = _units(module.body, "", module)[0].members
+    return PythonSource(module, getattr(body, "body", []), units, line_offset=1)
+
+
+def _units(body: Sequence[Any], indent: str, module: cst.Module) -> list[Unit]:
+    units: list[Unit] = []
+
+    for node in body:
+        members: list[Unit] = []
+        if isinstance(node, cst.ClassDef) and isinstance(node.body, cst.IndentedBlock):
+            inner = indent + (module.default_indent if node.body.indent is None else node.body.indent)
+            members = _units(node.body.body, inner, module)
+
+        key, kind = _key_and_kind(node, first=node is body[0])
+        units.append(Unit(key, kind, node, indent, members))
+
+    return units
+
+
+def _key_and_kind(node: Statement, *, first: bool) -> tuple[str, UnitKind]:
+    match node:
+        case cst.FunctionDef():
+            return _function_key(node), UnitKind.FUNCTION
+        case cst.ClassDef():
+            return node.name.value, UnitKind.CLASS
+        case cst.If(test=cst.Comparison(left=cst.Name(value="__name__"))):
+            return MAIN_GUARD, UnitKind.STATEMENT
+        case cst.SimpleStatementLine(body=[cst.Import() | cst.ImportFrom()]):
+            return "", UnitKind.IMPORT
+        case cst.SimpleStatementLine(body=[cst.Expr(value=cst.SimpleString() | cst.ConcatenatedString())]) if first:
+            return DOCSTRING, UnitKind.STATEMENT
+
+    name = name_node(node)
+    if name is None:
+        return "", UnitKind.OTHER
+
+    return name.value, UnitKind.STATEMENT
+
+
+def _function_key(node: cst.FunctionDef) -> str:
+    """Return the name, with a suffix for parts of a property and for overloads, which share their names."""
+    for decorator in node.decorators:
+        last = code_of(decorator.decorator).rpartition(".")[2]
+        if last in {"setter", "deleter", "getter", "overload"}:
+            return f"{node.name.value}.{last}"
+
+    return node.name.value
+
+
+def name_node(node: Statement) -> cst.Name | None:
+    """Return the name that a definition or an assignment binds."""
+    match node:
+        case cst.FunctionDef(name=name) | cst.ClassDef(name=name):
+            return name
+        case cst.SimpleStatementLine(body=[cst.Assign(targets=[cst.AssignTarget(target=cst.Name() as name)])]):
+            return name
+        case cst.SimpleStatementLine(body=[cst.AnnAssign(target=cst.Name() as name)]):
+            return name
+
+    return None
+
+
+def statement_of(code: str) -> Statement:
+    """Parse one statement."""
+    return cst.parse_statement(code)
+
+
+# --- Full names
+
+
+class NamedUnit(NamedTuple):
+    """A definition by its full name (`load`, `Cart.total`), and the list and the class that hold it."""
+
+    name: str
+    unit: Unit
+    siblings: list[Unit]
+    home: Unit | None = None
+
+    @property
+    def last(self) -> str:
+        """The name without its class."""
+        return self.name.rpartition(".")[2]
+
+
+def named_units(units: list[Unit]) -> list[NamedUnit]:
+    """Return all definitions of a module and of its classes, in order. Parts of a property share one name."""
+    named: list[NamedUnit] = []
+
+    for unit in units:
+        if unit.is_definition or unit.is_assignment:
+            named.append(NamedUnit(unit.key.partition(".")[0], unit, units))
+
+        for member in unit.members:
+            if member.is_definition or member.is_assignment:
+                named.append(NamedUnit(f"{unit.key}.{member.key.partition('.')[0]}", member, unit.members, unit))
+
+    return named
+
+
+def exchange(siblings: list[Unit], old: Unit, new: Unit) -> Unit:
+    """Put a unit in the place of another one and return it."""
+    siblings[siblings.index(old)] = new
+    return new
+
+
+# --- Comparison
+
+
+def meaning(unit: Unit, like: Unit, *, texts: bool = True) -> str:
+    """Return a text that is equal for equal code, without decorators if `like` has none, or without documentation."""
+    node = unit.node
+    if like.is_undecorated and isinstance(node, cst.FunctionDef):
+        node = node.with_changes(decorators=())
+
+    tree: ast.AST = ast.parse(code_of(node))
+    if not texts:
+        tree = WithoutStrings().visit(tree)
+
+    return ast.dump(tree)
+
+
+def new_comments(old: Unit, new: Unit) -> set[str]:
+    """Return the comments of `new`, inside of its last statement, that `old` does not have."""
+    return set(comments_by_line(_without_footer(new).code).values()) - set(comments_by_line(old.code).values())
+
+
+def _without_footer(unit: Unit) -> Unit:
+    body = getattr(unit.node, "body", None)
+    if not isinstance(body, cst.IndentedBlock):
+        return unit
+
+    return replace(unit, node=unit.node.with_changes(body=body.with_changes(footer=())))
+
+
+def pair_units(olds: Sequence[Unit], news: Sequence[Unit]) -> tuple[list[tuple[Unit, Unit | None]], list[str]]:
+    """Return each named unit of `news` with its namesake among `olds`, and the names that are ambiguous.
+
+    Namesakes are paired in order if both sides have equally many. If a block repeats a unit beside its new form, the
+    new form counts.
+    """
+    partners: dict[Unit, Unit | None] = {}
+    ambiguous: list[str] = []
+    old_by_key = _by_key(olds)
+
+    for key, candidates in _by_key(news).items():
+        old = old_by_key.get(key, [])
+        if not key:
+            continue
+        if not old:
+            partners.update(dict.fromkeys(candidates))
+            continue
+
+        if len(old) != len(candidates):
+            old_meanings = {unit.meaning for unit in old}
+            candidates = [unit for unit in candidates if unit.meaning not in old_meanings]  # noqa: PLW2901
+            if len(candidates) > (len(old) == 1):
+                ambiguous.append(key)
+                continue
+
+        partners.update(zip(candidates, old, strict=False))
+
+    return [(unit, partners[unit]) for unit in news if unit in partners], ambiguous
+
+
+def _by_key(units: Iterable[Unit]) -> dict[str, list[Unit]]:
+    by_key: dict[str, list[Unit]] = defaultdict(list)
+    for unit in units:
+        by_key[unit.key].append(unit)
+
+    return by_key
+
+
+def units_beyond(units: Sequence[Unit], others: Sequence[Unit]) -> list[Unit]:
+    """Return the units with a meaning that they have more often than the others."""
+    counts = Counter(unit.meaning for unit in others)
+    counts.subtract(unit.meaning for unit in units)
+    return [unit for unit in units if counts[unit.meaning] < 0]
+
+
+# --- Layout
+
+
+def moved_node(unit: Unit, indent: str) -> Statement:
+    """Return the node for another indentation: the lines of its docstrings move with it."""
+    if unit.indent == indent:
+        return unit.node
+    return unit.node.visit(_MovedDocstrings(unit.indent, indent))
+
+
+class _MovedDocstrings(cst.CSTTransformer):
+    """Indents the lines of strings that stand alone, which libcst leaves as they are."""
+
+    def __init__(self, old: str, new: str) -> None:
+        super().__init__()
+        self.old = old
+        self.new = new
+
+    def leave_Expr(self, original_node: cst.Expr, updated_node: cst.Expr) -> cst.Expr:  # noqa: N802, ARG002 - libcst's
+        """Move the lines of a string."""
+        string = updated_node.value
+        if not isinstance(string, cst.SimpleString):
+            return updated_node
+
+        first, *lines = string.value.splitlines(keepends=True)
+        moved = [first]
+        for line in lines:
+            if line.strip() and line.startswith(self.old):
+                moved.append(self.new + line.removeprefix(self.old))
+            else:
+                moved.append(line)
+
+        return updated_node.with_changes(value=string.with_changes(value="".join(moved)))
+
+
+def split_leading_lines(node: Statement) -> tuple[list[cst.EmptyLine], list[cst.EmptyLine]]:
+    """Return the lines above a statement up to the last blank one, and the comments directly above it."""
+    lines = list(node.leading_lines)
+    start = len(lines)
+    while start and lines[start - 1].comment is not None:
+        start -= 1
+
+    return lines[:start], lines[start:]
+
+
+def blank_lines_between(upper: Unit, lower: Unit, *, in_class: bool) -> list[cst.EmptyLine]:
+    """Return the blank lines between two units of a module or a class. Source: PEP 8."""
+    if upper.is_definition or lower.is_definition or MAIN_GUARD in {upper.key, lower.key}:
+        return [BLANK] * (1 if in_class else 2)
+    if upper.kind is not lower.kind or upper.key == DOCSTRING:
+        return [BLANK]
+
+    return []
+
+
+def remove_unit(siblings: list[Unit], unit: Unit, home: Unit | None) -> None:
+    """Remove a definition with the comments directly above it, and the smaller of the gaps around it.
+
+    A class keeps `pass` in place of its only member.
+    """
+    index = siblings.index(unit)
+    lines_above, _ = split_leading_lines(unit.node)
+
+    if home is not None and len(siblings) == 1:
+        node = statement_of("pass").with_changes(leading_lines=lines_above)
+        siblings[0] = Unit("", UnitKind.OTHER, node, unit.indent, [])
+        return
+
+    del siblings[index]
+    if index == len(siblings):
+        return
+
+    below = siblings[index]
+    lines_below = list(below.node.leading_lines)
+    blank_below = list(takewhile(lambda line: line.comment is None, lines_below))
+    if index == 0 or len(lines_above) > len(blank_below):
+        lines = [*lines_above, *lines_below[len(blank_below) :]]
+        siblings[index] = replace(below, node=below.node.with_changes(leading_lines=lines))

@@ -1,0 +1,31 @@
+from hypothesis import given, strategies as st
+
+from mendgraph.nodes.execute_tools.edits.python_text import SyntaxProblem
+from mendgraph.nodes.execute_tools.edits.units import PythonSource, read_units
+from tests.row_tables import rows
+
+
+@rows("x = 1\r\ny = 2\r\n", "x = 1\ny = 2", 'x = "\u2028"\ny = 2\n')
+def test_units_are_written_as_they_were_read(text: str) -> None:
+    source = read_units(text)
+    assert isinstance(source, PythonSource)
+    assert [unit.key for unit in source.units] == ["x", "y"]
+    assert source.code == text
+
+
+@rows(
+    ("x = 1\ndef f(:\n", "line 2: invalid syntax"),
+    ("(" * 500, "line 1: too many nested parentheses"),
+    ("x = 1\n\x0cy = 2\n", "it holds control characters that cannot be written again"),
+)
+def test_problem_is_a_value(text: str, shown: str) -> None:
+    problem = read_units(text)
+    assert isinstance(problem, SyntaxProblem)
+    assert str(problem) == shown
+
+
+@given(st.text(alphabet="ab =:()\"'#\n\r\t\\@,;", max_size=40))
+def test_no_text_makes_reading_raise(text: str) -> None:
+    source = read_units(text)
+    if isinstance(source, PythonSource):
+        assert source.code == text
