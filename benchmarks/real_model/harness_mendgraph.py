@@ -40,7 +40,7 @@ WITHOUT: dict[str, tuple[tuple[str, Any], ...]] = {
     "rescue": (("mendgraph.nodes.parse.written_calls.recognise", lambda *_: []),),
     "claims": ((f"{ANSWERS}._problem", lambda *_: ""),),
     "sampling": (("mendgraph.nodes.small_model.block_form.RETRY_TEMPERATURE", 0.0),),
-    "anew": ((f"{PROMPT}._asked_anew", lambda *_: None),),
+    "anew": ((f"{PROMPT}.find_rewrite", lambda *_: None),),
     "last_line": ((f"{PROMPT}._how_to_answer", lambda *_: ""),),
     "shown_edits": ((f"{PROMPT}.EXAMPLES", ()),),
     "asked_changes": (
@@ -48,7 +48,7 @@ WITHOUT: dict[str, tuple[tuple[str, Any], ...]] = {
         (f"{EDITS}.definitions.asked_edits", lambda *_: AskedEdits()),
     ),
     "given_names": ((f"{EDITS}.asked_edits._renamed_in_block", lambda *_: {}),),
-    "file_alone": ((f"{PROMPT}._stuck_file", lambda *_: None),),
+    "file_alone": (("mendgraph.nodes.small_model.rewriting._unchanged_file", lambda *_: None),),
     "expectations": ((f"{HINTS}.RequestChecks.unfinished_requests", lambda *_: []),),
     "listed_files": ((f"{HINTS}.RequestChecks.left_undone", lambda *_: ""),),
     "moves": (("mendgraph.nodes.language.request._moves", lambda *_: ()),),

@@ -61,7 +61,7 @@ def example_lines(profile: Profile, messages: Sequence[AnyMessage]) -> frozenset
     if not is_in_blocks(profile):
         return frozenset()
 
-    from mendgraph.nodes.small_model.block_prompt import foreign_lines
+    from mendgraph.nodes.small_model.examples import foreign_lines
     from mendgraph.nodes.small_model.turn_view import view_turn
 
     view = view_turn(messages)

@@ -18,8 +18,9 @@ from mendgraph.nodes.records import (
     ToolInvocation,
     ToolSpec,
 )
-from mendgraph.nodes.small_model.block_prompt import LAST_TRY, block_request, shown_files
+from mendgraph.nodes.small_model.block_prompt import block_request, shown_files
 from mendgraph.nodes.small_model.blocks import EDIT_TOOL, read_blocks
+from mendgraph.nodes.small_model.rewriting import LAST_TRY
 from mendgraph.nodes.small_model.turn_view import view_turn
 from mendgraph.nodes.small_model.wording import is_question
 

@@ -20,8 +20,10 @@ from mendgraph.nodes.records import (
     ToolSpec,
 )
 from mendgraph.nodes.small_model import block_prompt as texts
-from mendgraph.nodes.small_model.block_prompt import estimated_tokens, without_body
+from mendgraph.nodes.small_model.block_prompt import estimated_tokens
 from mendgraph.nodes.small_model.blocks import render_file
+from mendgraph.nodes.small_model.examples import BLOCKS_SYSTEM, NATIVE_BLOCKS_SYSTEM, QUESTION_SYSTEM, REWRITE_SYSTEM
+from mendgraph.nodes.small_model.rewriting import LAST_TRY, without_body
 from mendgraph.nodes.small_model.turn_view import TurnView
 from tests.row_tables import rows
 from tests.rules.call_model.prompts.prompting import (
@@ -114,7 +116,7 @@ def test_failure_makes_another_request_of_the_same_facts(failures: int, told: st
     steps = [message for _ in range(failures) for message in step(failed(NO_PYTHON))]
     prompt = built(BLOCKS, [TASK, *ahead(read(CALC), EVIDENCE), *steps])
     assert (prompt.messages[-1]["content"], prompt.failed_tries) == (told, failures)
-    alone = [{"role": "system", "content": texts.ANEW_SYSTEM}]
+    alone = [{"role": "system", "content": REWRITE_SYSTEM}]
     assert [*prompt.messages[:-1]] == (alone if failures == 2 else [*FRONT])
 
 
@@ -123,7 +125,7 @@ def test_failure_makes_another_request_of_the_same_facts(failures: int, told: st
 @rows("no", "No such file: 'none.py'.")
 def test_no_request_of_a_turn_is_made_twice(failure: str, files: list[list[AnyMessage]], task: str) -> None:
     history = [HumanMessage(task), *(message for each in files for message in each)]
-    tries = range(texts.LAST_TRY + 1)
+    tries = range(LAST_TRY + 1)
     requests = [built(BLOCKS, [*history, *step(failed(failure)) * failures]).messages for failures in tries]
     assert len({str(messages) for messages in requests}) == len(tries)
 
@@ -138,14 +140,14 @@ def test_block_that_was_given_back_unchanged_is_asked_for_without_its_body() -> 
     assert alone == f"{task}\n\n{HIDDEN}\n\nWrite the function add."
     documented = CALC.replace("return", '"""The sum."""\n    return')
     first = built(BLOCKS, [HumanMessage(task), *shown(text=documented), *step(SAME)]).messages
-    assert (first[0]["content"], len(first)) == (texts.ANEW_SYSTEM, 2)  # what says what it does is enough
+    assert (first[0]["content"], len(first)) == (REWRITE_SYSTEM, 2)  # what says what it does is enough
     assert CALC in asked("The sum is wrong, and none.py is missing.", *files, step(SAME))
 
 
 def test_order_that_changed_nothing_is_given_again_below_the_file_alone() -> None:
     history = [HumanMessage("Add a flag to the sum."), *shown("util.py", UTIL), *shown()]
     first, second, last = (built(BLOCKS, [*history, *step(SAME) * tries]).messages for tries in (1, 2, 3))
-    system, told = {"role": "system", "content": texts.ANEW_SYSTEM}, f"{FILE}\n\nAdd a flag to the sum."
+    system, told = {"role": "system", "content": REWRITE_SYSTEM}, f"{FILE}\n\nAdd a flag to the sum."
     assert first == (system, user(told))
     assert second == (system, user(f"{told}\n\nWrite all of calc.py."))
     assert last[0] == FRONT[0]
@@ -195,7 +197,7 @@ def test_only_the_file_that_checks_speak_of_is_shown() -> None:
 def test_question_is_asked_without_a_word_of_edits() -> None:
     history = [HumanMessage("What does calc.py do?"), *shown()]
     system, question = built(BLOCKS, history).messages
-    assert system["content"] == texts.QUESTION_SYSTEM
+    assert system["content"] == QUESTION_SYSTEM
     assert question["content"] == f"{FILE}\n\nWhat does calc.py do?"
     assert "read_file" in str(built(BLOCKS, history[:1]).messages[0]["content"])
     again = built(BLOCKS, [*history, *step(failed("no"))])
@@ -296,7 +298,7 @@ def test_pasted_output_is_asked_about_in_the_words_around_it() -> None:
     doubt = "calc.py:2: in add\nE   ValueError: what?"
     assert asked(f"It fails:\n{doubt}", ahead(read(CALC))) == f"It fails:\n\n{FILE}\n\n{doubt}"
     system, question = built(BLOCKS, [HumanMessage(f"Why is this?\n{doubt}"), *ahead(read(CALC))]).messages
-    assert system["content"] == texts.QUESTION_SYSTEM
+    assert system["content"] == QUESTION_SYSTEM
     assert str(question["content"]).endswith(f"```\n\nWhy is this?\n{doubt}")
     summary = "F      [100%]\n=== short test summary info ===\nFAILED calc_test.py::test_add - assert -1 == 3"
     assert asked(summary) == f"Fix this.\n\n{summary}"
@@ -320,9 +322,9 @@ def test_at_its_last_try_a_small_model_is_sampled(
 def test_block_form_tells_only_of_tools_that_a_model_cannot_do_without() -> None:
     own = ToolSpec(name="deploy", description="Deploy it.", parameters={}, effect=Effect.NONE)
     owed = offered(EditForm.BLOCKS, {"type": "integer"})
-    more = f"{texts.BLOCKS_SYSTEM}\nMore tools, called in the same way:\n"
+    more = f"{BLOCKS_SYSTEM}\nMore tools, called in the same way:\n"
     for specs, told in (
-        (offered(EditForm.BLOCKS), texts.BLOCKS_SYSTEM),
+        (offered(EditForm.BLOCKS), BLOCKS_SYSTEM),
         ([READ, own], f"{more}- deploy({{}}): Deploy it."),
         (owed, f"{more}{describe_tool(owed[-1])}"),
     ):
@@ -332,7 +334,7 @@ def test_block_form_tells_only_of_tools_that_a_model_cannot_do_without() -> None
 def test_in_the_native_protocol_the_same_is_asked_with_two_tools_to_look_with() -> None:
     history = [TASK, *step(read(CALC)), *step(failed("no"))]
     text, native = built(BLOCKS, history, temperature=0.1), built(NATIVE_BLOCKS, history, temperature=0.1)
-    system = {"role": "system", "content": texts.NATIVE_BLOCKS_SYSTEM}
+    system = {"role": "system", "content": NATIVE_BLOCKS_SYSTEM}
     assert native == Prompt(
         messages=(system, *text.messages[1:]), tools=(native_tool(READ),), temperature=0.1, failed_tries=1
     )

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from mendgraph import AgentContext, Effect, Ended, Outcome, Session, tool
-from mendgraph.nodes.small_model.block_prompt import foreign_lines
 from mendgraph.nodes.small_model.blocks import render_file
+from mendgraph.nodes.small_model.examples import foreign_lines
 from tests.doubles.replies import Say
 from tests.doubles.scripted_model import ScriptedModel
 from tests.doubles.tool_use import use
