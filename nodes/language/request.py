@@ -1,7 +1,7 @@
-"""What a request asks for in its words, read once for the edits and for the checks of them. Pure.
+"""The kind of change, and the renames, moves and deletions that the words of a request ask for.
 
-The wording is read strictly. What is negated, said of a part of a definition ("remove its docstring"), or not of a name
-that is there, asks for nothing. In doubt an edit may still follow a request that no check insists on.
+Edits of small models and their checks use it. The reading is strict: negated sentences, parts of a definition ("remove
+its docstring") and unknown names ask for nothing. If it is unclear, an edit may follow a request that no check demands.
 """
 
 import posixpath
@@ -9,14 +9,13 @@ import re
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
-from itertools import takewhile
 from keyword import iskeyword
 from typing import Final, NamedTuple
 
 from mendgraph.nodes.language.names import named_identifiers
 
 _LONGEST: Final = 2000
-"""Characters of a sentence that is read: what goes on without an end is a listing, and says nothing."""
+"""Characters of the longest sentence that is read; longer ones are listings."""
 _SENTENCE: Final = re.compile(r"[.!?](?=\s|\Z)|[;\n]")
 _NOUN: Final = (
     r"(?:functions?|methods?|class(?:es)?|constants?|variables?|helpers?|definitions?|imports?|keys?|settings?|options?"
@@ -38,7 +37,7 @@ _UNUSED: Final = re.compile(
     r"(?: (?:unused|obsolete|dead)|(?: not|n['\u2019]t| no longer) (?:called|needed|used))\b",
     re.IGNORECASE,
 )
-"""What "it" is that is to be deleted, where the request is not about a part of it."""
+"""The antecedent of "it" in "delete it", unless the request is about a part of it."""
 _PART: Final = re.compile(r"\b(?:argument|comment|field|import|line|parameter|part|variable)s?\b", re.IGNORECASE)
 _NOT: Final = re.compile(
     r"\b(?:not|never|without|avoid|instead of|rather than|cannot|keep|if|whether|why|how|should (?:i|we))\b"
@@ -94,7 +93,7 @@ _NO_NAME: Final = re.compile(
     re.IGNORECASE,
 )
 
-# --- What kind of change is asked for
+# --- The kind of change
 
 _QUOTED: Final = re.compile(r"`[^`\n]*`|\"[^\"\n]*\"|(?<!\w)'[^'\n]*'(?!\w)")
 _KINDS: Final[Mapping[str, re.Pattern[str]]] = {
@@ -119,14 +118,17 @@ _PYTHON_FILE: Final = re.compile(r"(?<![\w./-])[\w./-]*\w\.py\b")
 
 
 class Expectation(NamedTuple):
-    """`gone` is to be defined and used nowhere any more, and `defined` somewhere, where it is not ""."""
+    """A condition on the finished work: `gone` is defined and used nowhere, and `defined` (unless "") somewhere."""
 
     gone: str
     defined: str = ""
 
 
 class Move(NamedTuple):
-    """What goes from the file `old` ("" for the one that has it) to `new`; `certain` if it is surely a definition."""
+    """A definition that moves from the file `old` ("" for the one that has it) to `new`.
+
+    `certain` says that the name is surely a definition.
+    """
 
     name: str
     old: str
@@ -134,22 +136,22 @@ class Move(NamedTuple):
     certain: bool
 
     def leaves(self, path: str) -> bool:
-        """Whether this file is not to have it any more, if it had it."""
+        """Return whether the definition has to leave this file, if it is there."""
         return not is_file(path, self.new) and (not self.old or is_file(path, self.old))
 
 
 def module_of(path: str) -> str:
-    """The last part of the name under which a Python file is imported."""
+    """Return the last part of the name under which a Python file is imported."""
     return posixpath.basename(path.removesuffix(".py").removesuffix("/__init__"))
 
 
-def is_file(path: str, named: str) -> bool:
-    """Whether a file may be called so, by the end of its path."""
-    return f"/{path}".endswith(f"/{named.removeprefix('./')}")
+def is_file(path: str, name: str) -> bool:
+    """Return whether the file may be meant by this name, the end of its path."""
+    return f"/{path}".endswith(f"/{name.removeprefix('./')}")
 
 
 class _Deletion(NamedTuple):
-    """A name that is to go, what it goes from, the words it stands in, and the files that its sentence names."""
+    """A name to delete, where to delete it from, the words around it, and the files that its sentence names."""
 
     name: str
     place: str
@@ -159,15 +161,13 @@ class _Deletion(NamedTuple):
 
 @dataclass(frozen=True)
 class Request:
-    """What is asked for; several can be true.
+    """The kinds of change that a request asks for; several can be true.
 
-    `repairs` says that something is wrong. `keeps` and `changes` tell whether the code is to do the same as before or
-    something else, `creates` that something new is to be written, `names` that names are spoken of, `documents` that
-    docstrings or examples are, `whole` that more is meant than what is
-    named.
-    `files` are the Python files that it names. `renames` are old names to new ones, without the class or module
-    before them; `moves` go from file to file; `expectations` what must be true of names once all is done, and
-    `flags` options of a command line that are to be added.
+    `repairs`: something is wrong. `keeps`: the behaviour stays. `changes`: the behaviour changes. `creates`: something
+    new is written. `names`: it is about names. `documents`: it is about docstrings or examples. `whole`: it covers more
+    than the named code. `files` are the Python files that it names. `renames` maps old names to new ones, without class
+    or module. `moves` are moves between files, `expectations` conditions on names, and `flags` new options of a command
+    line.
     """
 
     repairs: bool = False
@@ -182,157 +182,205 @@ class Request:
     moves: tuple[Move, ...] = ()
     expectations: tuple[Expectation, ...] = ()
     flags: frozenset[str] = frozenset()
-    _lists: tuple[tuple[_Deletion, ...], ...] = field(default=(), repr=False)
+    _deletion_lists: tuple[tuple[_Deletion, ...], ...] = field(default=(), repr=False)
 
     def speaks_of_others(self, path: str) -> bool:
-        """Whether it names other Python files than this one, which may have to change as well."""
+        """Return whether it names other Python files than this one, which may have to change as well."""
         base_name = posixpath.basename(path)
         return any(posixpath.basename(file) != base_name for file in self.files)
 
     def deletions(self, names: Collection[str], path: str = "") -> set[str]:
-        """Those of `names` (`load`, `Cart.total`) that are to go; where a file is named, from that of `path`.
+        """Return those of `names` (`load`, `Cart.total`) that are to be deleted from the file `path`.
 
-        A method may be called by its last name where only one of the names ends with it.
+        A method may be called by its last name if only one of the names ends with it.
         """
-        mentioned = _by_mention(names, path)
+        mentions = _mentions(names, path)
         base_name = posixpath.basename(path)
-        moved_names = {move.name for move in self.moves if path and move.name in names and move.leaves(path)}
+        deletions: set[str] = set()
 
-        for listed in self._lists:
-            files = (
-                {posixpath.basename(file) for file in deletion_list.files.difference(names)} for deletion_list in listed
-            )
-            deletion_list = (
-                each
-                for each, named in zip(listed, files, strict=True)
-                if not base_name or not named or base_name in named
-            )
-            moved_names.update(takewhile(bool, (_meant(deletion_list, mentioned) for deletion_list in deletion_list)))
+        for move in self.moves:
+            if path and move.name in names and move.leaves(path):
+                deletions.add(move.name)
 
-        return moved_names
+        for deletion_list in self._deletion_lists:
+            for deletion in deletion_list:
+                files = {posixpath.basename(file) for file in deletion.files.difference(names)}
+                if base_name and files and base_name not in files:
+                    continue
+
+                name = _deleted_name(deletion, mentions)
+                if not name:
+                    break  # the rest of the list is about something else
+
+                deletions.add(name)
+
+        return deletions
 
 
 @lru_cache(maxsize=16)
 def read_request(request: str) -> Request:
-    """Read the words of a request; of the kinds of change, what stands in quotes is not part of its sentence."""
-    plain = _QUOTED.sub(" it ", request)
-    kinds = {kind: pattern.search(plain) is not None for kind, pattern in _KINDS.items()}
+    """Read the words of a request; quoted text does not count for the kinds of change."""
     renames: dict[str, str] = {}
-    expected: list[Expectation] = []
     moves: list[Move] = []
-    lists: list[tuple[_Deletion, ...]] = []
+    expectations: list[Expectation] = []
+    deletion_lists: list[tuple[_Deletion, ...]] = []
 
-    for sentence in (part.strip() for part in _SENTENCE.split(request) if len(part) <= _LONGEST):
+    for part in _SENTENCE.split(request):
+        if len(part) > _LONGEST:
+            continue
+
+        sentence = part.strip()
         for match in _rename_matches(sentence):
-            old, new = (name.rpartition(".")[2] for name in match.groups())
-            if _is_name(old) and _is_name(new) and old != new and not any(map(_FILE.fullmatch, match.groups())):
+            old, new = _renamed_names(match)
+            if old:
                 renames[old] = new
-                expected += [Expectation(old, new)] * _is_certain(sentence, match)
+                if _is_certain(sentence, match):
+                    expectations.append(Expectation(old, new))
 
         moves += _moves(sentence)
-        files = frozenset(_FILE.findall(sentence))
-        verbs = [verb for verb in _DELETE.finditer(sentence) if not _negated(sentence, verb.start())]
-        lists += (tuple(_listed(sentence, verb.end(), files)) for verb in verbs)
+        deletion_lists += _deletions_of(sentence)
 
-    deleted = [deletion for listed in lists for deletion in listed]
-    if not _PART.search(request) and any(deletion.name in {"it", "that", "this"} for deletion in deleted):
+    deletions = [deletion for deletion_list in deletion_lists for deletion in deletion_list]
+    refers_back = any(deletion.name in {"it", "that", "this"} for deletion in deletions)
+    if refers_back and not _PART.search(request):
         files = frozenset(_FILE.findall(request))
-        lists += ((_Deletion("".join(names), "", "", files),) for names in _UNUSED.findall(request))
+        for groups in _UNUSED.findall(request):
+            deletion_lists.append((_Deletion("".join(groups), "", "", files),))
 
-    for deletion in deleted:
+    for deletion in deletions:
         if _is_name(deletion.name) and _KIND.search(deletion.words) and _is_anywhere(deletion.place):
-            expected.append(Expectation(deletion.name))
+            expectations.append(Expectation(deletion.name))
 
-    names_wanted = () if _KEPT.search(request) else tuple(expected)
+    if _KEPT.search(request):
+        moves = []
+        expectations = []
+
     return Request(
-        **kinds,
+        **_kinds(request),
         files=frozenset(_PYTHON_FILE.findall(request)),
         renames=renames,
-        moves=() if _KEPT.search(request) else tuple(moves),
-        expectations=names_wanted,
-        flags=frozenset(match[1] for match in _FLAG.finditer(request) if not _negated(request, match.start())),
-        _lists=tuple(lists),
+        moves=tuple(moves),
+        expectations=tuple(expectations),
+        flags=frozenset(match[1] for match in _FLAG.finditer(request) if not _is_negated(request, match.start())),
+        _deletion_lists=tuple(deletion_lists),
     )
 
 
-def _moves(text: str) -> Iterator[Move]:
-    """`move load and save from app.py to io.py`, `put the class Cart into cart.py and import it from there`."""
-    for match in _MOVE.finditer(text):
-        for match_of_name in _LISTED.finditer(match["names"]) if not _negated(text, match.start()) else ():
-            if _is_name(match_of_name[1]):
-                certain = bool(_KIND.search(match["names"]) or named_identifiers(match_of_name[0]))
-                yield Move(match_of_name[1], match["old"] or "", match["new"], certain)
+def _kinds(request: str) -> dict[str, bool]:
+    unquoted = _QUOTED.sub(" it ", request)
+    return {kind: pattern.search(unquoted) is not None for kind, pattern in _KINDS.items()}
 
 
-def _listed(text: str, at: int, files: frozenset[str]) -> Iterator[_Deletion]:
-    """The names after a verb, as in `the functions load, save() and dump from io.py`."""
-    while match := _LISTED.match(text, at):
-        place = _FROM.match(text, match.end())
-        if place is None and not _END.match(text, match.end()):
+def _renamed_names(match: re.Match[str]) -> tuple[str, str]:
+    """Return the old and the new name, without class or module; two empty strings if this is no rename of code."""
+    old = match[1].rpartition(".")[2]
+    new = match[2].rpartition(".")[2]
+    is_file_name = _FILE.fullmatch(match[1]) or _FILE.fullmatch(match[2])
+    if is_file_name or old == new or not _is_name(old) or not _is_name(new):
+        return "", ""
+
+    return old, new
+
+
+def _moves(sentence: str) -> Iterator[Move]:
+    """Read `move load and save from app.py to io.py`, `put the class Cart into cart.py and import it from there`."""
+    for match in _MOVE.finditer(sentence):
+        if _is_negated(sentence, match.start()):
+            continue
+
+        for name_match in _LISTED.finditer(match["names"]):
+            if _is_name(name_match[1]):
+                certain = bool(_KIND.search(match["names"]) or named_identifiers(name_match[0]))
+                yield Move(name_match[1], match["old"] or "", match["new"], certain)
+
+
+def _deletions_of(sentence: str) -> Iterator[tuple[_Deletion, ...]]:
+    """Yield the deletions after each verb of a sentence."""
+    files = frozenset(_FILE.findall(sentence))
+    for verb in _DELETE.finditer(sentence):
+        if not _is_negated(sentence, verb.start()):
+            yield tuple(_listed_names(sentence, verb.end(), files))
+
+
+def _listed_names(text: str, position: int, files: frozenset[str]) -> Iterator[_Deletion]:
+    """Yield the names after a verb, as in `the functions load, save() and dump from io.py`."""
+    while match := _LISTED.match(text, position):
+        place_match = _FROM.match(text, match.end())
+        if place_match is None and not _END.match(text, match.end()):
             return
 
-        yield _Deletion(match[1], place[1] if place else "", match[0].replace(match[1], "").casefold(), files)
-        following = _NEXT.match(text, match.end())
-        if following is None:
+        place = place_match[1] if place_match else ""
+        yield _Deletion(match[1], place, match[0].replace(match[1], "").casefold(), files)
+
+        separator = _NEXT.match(text, match.end())
+        if separator is None:
             return
 
-        at = following.end()
+        position = separator.end()
 
 
 def _rename_matches(text: str) -> Iterator[re.Match[str]]:
     match = _RENAME.search(text)
-    while match and not _negated(text, match.start()):
+    while match and not _is_negated(text, match.start()):
         yield match
         match = _ANOTHER_PAIR.match(text, match.end())
 
 
 def _is_certain(text: str, match: re.Match[str]) -> bool:
-    """Whether the old name is to be gone everywhere: it is no attribute, and of no single function or class."""
+    """Return whether the old name must vanish everywhere: it is no attribute, and not local to a function or class."""
     place = _FROM.match(text, match.end())
-    middle = _FROM.match(text, match.end(1))
     if "." in match[1] or _LOCAL.search(match[0]) or not (place or _END.match(text, match.end())):
         return False
 
-    return all(_is_anywhere(part[1]) for part in (place, middle) if part)
+    place_of_old = _FROM.match(text, match.end(1))
+    return all(_is_anywhere(part[1]) for part in (place, place_of_old) if part)
 
 
 def _is_anywhere(place: str) -> bool:
     return not place or "." in place or "/" in place or place.casefold() in _PLACES
 
 
-def _by_mention(names: Collection[str], path: str) -> Mapping[str, str]:
-    """How each name may be called: as it is, with the module before it, or by its last part where that is clear."""
-    by_mention = {name: name for name in names}
-    stem = posixpath.splitext(posixpath.basename(path))[0]
-    lasts = [name.rpartition(".")[2] for name in names]
+def _mentions(names: Collection[str], path: str) -> Mapping[str, str]:
+    """Return the names by how a request may write them: in full, after the module, or by the last part if unique."""
+    mentions = {name: name for name in names}
+    module = posixpath.splitext(posixpath.basename(path))[0]
+    last_parts = [name.rpartition(".")[2] for name in names]
 
-    for name, last in zip(names, lasts, strict=True):
-        by_mention.setdefault(f"{stem}.{name}", name)
-        if lasts.count(last) == 1:
-            by_mention.setdefault(last, name)
+    for name, last_part in zip(names, last_parts, strict=True):
+        mentions.setdefault(f"{module}.{name}", name)
+        if last_parts.count(last_part) == 1:
+            mentions.setdefault(last_part, name)
 
-    return by_mention
+    return mentions
 
 
-def _meant(deletion: _Deletion, known: Mapping[str, str]) -> str:
-    """The one name that is called so; a method is one of the class that is named after it, or of the only one.
+def _deleted_name(deletion: _Deletion, mentions: Mapping[str, str]) -> str:
+    """Return the one name that is meant: a method of the class after it, or of the only class that has it.
 
-    "" where there is none, or where what it is to be deleted from is not where it is defined, but a list that it is in.
+    "" if there is none, or if it is to be deleted from a place where it is not defined, such as a list.
     """
-    name = known.get(deletion.name, "")
     place = deletion.place
-    if place and f"{place}.{deletion.name}" in known:
-        return known[f"{place}.{deletion.name}"]
+    in_class = mentions.get(f"{place}.{deletion.name}", "")
+    if place and in_class:
+        return in_class
 
+    name = mentions.get(deletion.name, "")
     if "method" in deletion.words:
-        methods = {full_name for full_name in known.values() if full_name.endswith(f".{deletion.name}")}
-        name = methods.pop() if len(methods) == 1 else name if "." in deletion.name else ""
+        methods = {full_name for full_name in mentions.values() if full_name.endswith(f".{deletion.name}")}
+        if len(methods) == 1:
+            name = methods.pop()
+        elif "." not in deletion.name:
+            name = ""
 
-    return name if _is_anywhere(place) or place == name.partition(".")[0] != name else ""
+    class_name = name.partition(".")[0]
+    if _is_anywhere(place) or (place == class_name and class_name != name):
+        return name
+
+    return ""
 
 
-def _negated(sentence: str, at: int) -> bool:
-    clause = re.split(r"[,:]|\bbut\b|\band\b", sentence[max(0, at - _CLAUSE) : at])[-1]
+def _is_negated(sentence: str, position: int) -> bool:
+    clause = re.split(r"[,:]|\bbut\b|\band\b", sentence[max(0, position - _CLAUSE) : position])[-1]
     return _NOT.search(clause) is not None
 
 
