@@ -1,8 +1,7 @@
 """File names and identifiers in a request, similar names, references to stored results, and pasted test output."""
 
 import re
-from collections.abc import Callable, Iterable, Sequence
-from itertools import chain
+from collections.abc import Iterable, Sequence
 from typing import Final
 
 from mendgraph.nodes.records import ToolError, ToolErrorCode
@@ -41,11 +40,21 @@ def named_paths(request: str) -> list[str]:
     `app/\[slug\]/page.tsx`.
     """
     request = _ESCAPED.sub(r"\1", request)
-    plain = (match.group() for match in _PATH.finditer(request))
-    quoted = (match["path"] for match in _QUOTED.finditer(request) if " " in match["path"] or match["path"][:2] == "./")
-    paths = dict.fromkeys(path.removeprefix("./").rstrip(".") for path in chain(quoted, plain))
+    candidates: list[str] = []
 
-    return [path for path in paths if path]
+    for match in _QUOTED.finditer(request):
+        if " " in match["path"] or match["path"].startswith("./"):
+            candidates.append(match["path"])
+    for match in _PATH.finditer(request):
+        candidates.append(match[0])
+
+    paths: dict[str, None] = {}
+    for candidate in candidates:
+        path = candidate.removeprefix("./").rstrip(".")
+        if path:
+            paths[path] = None
+
+    return list(paths)
 
 
 def named_identifiers(request: str) -> list[str]:
@@ -84,26 +93,38 @@ def closest_names(wanted: str, names: Iterable[str], limit: int = SUGGESTIONS) -
     """
     from rapidfuzz.fuzz import ratio  # only what goes wrong needs it
 
+    if not wanted:
+        return ()
+
     folded = _folded(wanted[:_LONGEST_NAME])
-    ranked = sorted((*_rank(folded, _folded(name), ratio), name != wanted, name) for name in set(names) if wanted)
-    return tuple(name for tier, _, _, name in ranked if tier < _UNLIKE)[:limit]
+    ranked: list[tuple[int, float, bool, str]] = []
+    for name in set(names):
+        folded_name = _folded(name)
+        likeness = ratio(folded, folded_name)
+        tier = _tier(folded, folded_name, likeness)
+        if tier < _UNLIKE:
+            ranked.append((tier, -likeness, name != wanted, name))
+
+    return tuple(name for *_, name in sorted(ranked))[:limit]
 
 
 def _folded(name: str) -> str:
     return re.sub(r"[\s_-]", "", name).casefold() or name
 
 
-def _rank(wanted: str, name: str, ratio: Callable[[str, str], float]) -> tuple[int, float]:
-    likeness = ratio(wanted, name)
+def _tier(wanted: str, name: str, likeness: float) -> int:
+    """Return how a name resembles the wanted one: 0 the same, 1 its start, 2 a part of it, 3 a misspelling."""
     is_long = len(name) >= _SHORTEST
-    tiers = (
-        name == wanted,
-        name != "" and (name.startswith(wanted) or wanted.startswith(name)),
-        wanted in name or (is_long and name in wanted),
-        is_long and likeness >= LEAST_LIKENESS,
-    )
+    if name == wanted:
+        return 0
+    if name and (name.startswith(wanted) or wanted.startswith(name)):
+        return 1
+    if wanted in name or (is_long and name in wanted):
+        return 2
+    if is_long and likeness >= LEAST_LIKENESS:
+        return 3
 
-    return (*tiers, True).index(True), -likeness
+    return _UNLIKE
 
 
 LARGEST_NUMBER: Final = 999_999
@@ -117,7 +138,7 @@ def reference_of(number: int) -> str:
 
 
 def number_of(reference: str) -> int | None:
-    """The number of the kept result that is meant, or None for what is no reference."""
+    """Return the number of the stored result, or None if this is not a reference."""
     match = _REFERENCE.fullmatch(reference)
     return int(match[1]) if match else None
 
@@ -147,13 +168,13 @@ def unknown_reference(reference: str, numbers: Sequence[int]) -> ToolError:
 
 # --- Output of tests and programs that a person has pasted into a request, and the files that it speaks of
 
-_TOLD = re.compile(
+_OUTPUT_LINE = re.compile(
     r"^(?:[ \t]*(?P<frame>[\w@+./-]*[\w@+-]\.[A-Za-z]\w*):\d+(?::\d+)?:(?=\s|$)"
     r"|[ \t]*File \"(?P<file>[^\"\n]+)\", line \d+|(?:FAILED|ERROR) (?P<test>[\w@+./-]+\.\w+)(?=::|\s|$)|E {2,}\S).*$",
     re.MULTILINE,
 )
 """Lines of tracebacks and of pytest's output that name files."""
-_AROUND = re.compile(
+_SURROUNDING_LINE = re.compile(
     r"^(?:Traceback \(most recent call last\):|={3,} .* ={3,}$|_{3,} .* _{3,}$|[.sxX]*[FE][.FEsxX]*$"
     r"|[.FEsxX]+[ \t]+\[ *\d+%\]$|\w+(?:Error|Exception)(?::.*)?$|\d+ (?:failed|passed)\b.*$)",
     re.MULTILINE,
@@ -164,24 +185,35 @@ _INDENTED = re.compile(r"(?:\n[ \t]+\S.*)+")
 
 def split_output(request: str) -> tuple[str, str]:
     """Split a request into the person's words and pasted output of tests or programs ("" for none)."""
-    if not (outputs := [*_TOLD.finditer(request)]):
+    outputs = [*_OUTPUT_LINE.finditer(request)]
+    if not outputs:
         return request, ""
 
-    lines = [*outputs, *_AROUND.finditer(request)]
+    lines = [*outputs, *_SURROUNDING_LINE.finditer(request)]
     start = min(line.start() for line in lines)
     end = max(line.end() for line in lines)
 
-    if code := _INDENTED.match(request, end):
+    code = _INDENTED.match(request, end)
+    if code:
         end = code.end()
 
-    return f"{request[:start].rstrip()}\n{request[end:].lstrip()}".strip(), request[start:end].strip("\n")
+    words = f"{request[:start].rstrip()}\n{request[end:].lstrip()}".strip()
+    return words, request[start:end].strip("\n")
 
 
 def paths_in_output(output: str) -> list[str]:
     """Return the files that pasted output names, each once: tests first, then the others in the order of frames."""
-    output_lines = [line for line in _TOLD.finditer(output) if line.lastgroup]
-    paths = [line["test"] for line in output_lines if line["test"]]
-    paths += [line["frame"] or line["file"] for line in output_lines if not line["test"]]
-    last = {path.removeprefix("./"): at for at, path in enumerate(paths) if "site-packages/" not in path}
+    tests: list[str] = []
+    frames: list[str] = []
+    for line in _OUTPUT_LINE.finditer(output):
+        if line["test"]:
+            tests.append(line["test"])
+        elif line["frame"] or line["file"]:
+            frames.append(line["frame"] or line["file"])
 
-    return sorted(last, key=lambda path: (not IS_TEST.search(path), last[path]))
+    last_position: dict[str, int] = {}
+    for position, path in enumerate([*tests, *frames]):
+        if "site-packages/" not in path:
+            last_position[path.removeprefix("./")] = position
+
+    return sorted(last_position, key=lambda path: (not IS_TEST.search(path), last_position[path]))

@@ -66,7 +66,10 @@ class Starts(NamedTuple):
         if match is not None and match.start() < end:
             return match.start()
 
-        for place in range(max(position, end - self.longest), end) if not complete else ():
+        if complete:
+            return end
+
+        for place in range(max(position, end - self.longest), end):
             if not text[place].isspace() and "".join(text[place:end].split()) in self.parts:
                 return place
 
@@ -90,7 +93,8 @@ def starts_of(names: frozenset[str]) -> Starts:
     of_lines: dict[str, None] = {}
 
     for call_format in FORMATS:
-        (of_lines if call_format.line_start else anywhere).update(dict.fromkeys(call_format.markers))
+        markers = of_lines if call_format.line_start else anywhere
+        markers.update(dict.fromkeys(call_format.markers))
         anywhere.update(dict.fromkeys(call_format.inline))
 
     in_line = "|".join(marker_pattern(marker, tools) for marker in of_lines)
@@ -107,8 +111,15 @@ def starts_of(names: frozenset[str]) -> Starts:
 
 def _plain(markers: Iterable[str], names: frozenset[str]) -> list[str]:
     """Return the markers without spaces, with each tool's name."""
-    marks = (marker.replace("{tool}", name) for marker in markers for name in (names if "{tool}" in marker else [""]))
-    return ["".join(marker.split()) for marker in marks]
+    plain: list[str] = []
+    for marker in markers:
+        without_spaces = "".join(marker.split())
+        if "{tool}" in marker:
+            plain += [without_spaces.replace("{tool}", name) for name in names]
+        else:
+            plain.append(without_spaces)
+
+    return plain
 
 
 def recognise(text: str, tools: ToolSchemas) -> list[Markup]:
@@ -142,7 +153,8 @@ def without_markup(text: str, markups: Sequence[Markup]) -> str:
             parts.append(text[at : markup.start])
             at = markup.end
 
-    return "\n\n".join(filter(None, (part.strip() for part in [*parts, text[at:]])))
+    parts.append(text[at:])
+    return "\n\n".join(part.strip() for part in parts if part.strip())
 
 
 def mask_markup(text: str, markups: Sequence[Markup]) -> str:
