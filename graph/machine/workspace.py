@@ -299,9 +299,7 @@ class WorkspaceRecords:
                         *(restoring.LeftFile(path, restoring.Obstacle.NOT_KEPT) for path in others),
                     )
 
-                    return TakenBack(
-                        restoring.words_of_failed_work(paths, left_files, commands, run_id), paths, changes
-                    )
+                    return TakenBack(restoring.failed_work_message(paths, left_files, commands, run_id), paths, changes)
             except StoreError as error:
                 done = ToolError(code=ToolErrorCode.IO_ERROR, message=str(error))
 

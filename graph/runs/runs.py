@@ -438,7 +438,8 @@ def _undone_diff(journal: Journal, files: Workspace, effect: FileEffect) -> RunD
     from mendgraph.graph.runs.run_result import file_diff
 
     denied = files.denied(effect.path)
-    attempt, before = (journal.backup(sha256.sha256) if sha256.sha256 else None for sha256 in effect[1:])
+    attempt = journal.backup(effect.before.sha256) if effect.before.sha256 else None
+    before = journal.backup(effect.after.sha256) if effect.after.sha256 else None
     diff = "" if denied else file_diff(effect.path, before, attempt, whole=True)
 
     if denied:
@@ -449,7 +450,7 @@ def _undone_diff(journal: Journal, files: Workspace, effect: FileEffect) -> RunD
     return RunDiff(effect.path, diff or "", "" if diff else problem)
 
 
-def _diff(journal: Journal, files: Workspace, effect: restoring.NetEffect) -> RunDiff | None:
+def _diff(journal: Journal, files: Workspace, effect: FileEffect) -> RunDiff | None:
     now = files.read_file(effect.path)
     if isinstance(now, ToolError) and now.code is not ToolErrorCode.NOT_FOUND:
         return RunDiff(effect.path, "", now.message)

@@ -185,7 +185,7 @@ def _record_outcome(record: _CallRecord, run: ToolRun, scope: CancellationScope 
         if record.number:
             record.journal.end(record.number, outcome)
         else:
-            record.journal.note(record.key, outcome)
+            record.journal.begin(record.key, outcome)
 
 
 # --- Calls that a kill has interrupted: their result, no effect at all, or nobody knows

@@ -17,7 +17,13 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Final, Generic, NamedTuple, Self, TypeVar
 
-from mendgraph.nodes.execute_tools.files.change_records import UNKNOWN_SHA256, ChangeRecorder, FileEffect, FileState
+from mendgraph.nodes.execute_tools.files.change_records import (
+    UNKNOWN_SHA256,
+    ChangeRecorder,
+    ChangeState,
+    FileEffect,
+    FileState,
+)
 from mendgraph.nodes.execute_tools.files.file_changes import LARGEST_BACKUP
 from mendgraph.nodes.execute_tools.files.handles import closing, open_directory, open_root
 from mendgraph.nodes.execute_tools.files.sandbox import JudgedPaths
@@ -458,4 +464,4 @@ def record_changes(recorder: ChangeRecorder | None, changes: CommandChanges | Un
 
     effects = [FileEffect(file.path, file.before, file.after) for file in changes.files]
     backups = {file.before.sha256: file.before_data for file in changes.files if file.before_data is not None}
-    recorder.add(secrets.token_hex(8), effects, backups, changes.new_folders)
+    recorder.intend(secrets.token_hex(8), effects, backups, changes.new_folders, ChangeState.DONE)

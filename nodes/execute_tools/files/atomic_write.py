@@ -7,6 +7,7 @@ functions raise OSError where the system or the disk refuses.
 """
 
 import errno
+import hashlib
 import os
 import stat
 import sys
@@ -16,7 +17,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final, Self, TypeAlias
 
-from mendgraph.nodes.execute_tools.files.handles import closing, handle_name, open_directory, open_root
+from mendgraph.nodes.execute_tools.files.change_records import FileState
+from mendgraph.nodes.execute_tools.files.handles import closing, handle_name, open_directory, open_regular, open_root
 
 TEMPORARY_SUFFIX = ".mendgraph-tmp"
 PERMISSION_BITS: Final = 0o1777
@@ -173,8 +175,17 @@ def undo(step: RenameStep) -> None:
         _rename(step.directory_fd, step.kept, step.name)
 
 
+def read_state(root_fd: int, parts: Sequence[str]) -> tuple[FileState, Identity]:
+    """Read a regular file below an open directory, and return its state and identity."""
+    descriptor, status = open_regular(root_fd, parts, os.O_RDONLY)
+    with os.fdopen(descriptor, "rb") as stream:
+        sha256 = hashlib.file_digest(stream, "sha256").hexdigest()
+
+    return FileState(sha256, status.st_mode & PERMISSION_BITS), identity(status)
+
+
 def identity(status: os.stat_result) -> Identity:
-    """The file that a status is of."""
+    """Return the identity of the file with this status."""
     return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns
 
 
@@ -268,7 +279,7 @@ class OpenFolders:
             with closing(folder):
                 sync_folder(folder)
 
-    def remove_made(self, created: Sequence[str]) -> None:
+    def remove_created(self, created: Sequence[str]) -> None:
         """Remove folders that were created in vain, innermost first; one that is in use by now stays."""
         for name in reversed(created):
             *above, last = name.split("/")

@@ -1,8 +1,10 @@
-"""The records of a change: its effects on files, its state, and the protocol of what records it. Pure."""
+"""The record of a change of files, and the protocol of its recorder. Pure."""
 
 from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from typing import NamedTuple, Protocol
+
+from mendgraph.nodes.records import ChangeKind
 
 UNKNOWN_SHA256 = "?"
 """In place of a hash: the file was not read."""
@@ -13,28 +15,44 @@ class RecordError(Exception):
 
 
 class FileState(NamedTuple):
-    """The file at a path: the hash of its bytes ("" where no file is) and its permission bits, None if not known."""
+    """The file at a path: the hash of its bytes ("" without a file) and its permission bits, None if unknown."""
 
     sha256: str = ""
     mode: int | None = None
 
 
 class FileEffect(NamedTuple):
-    """The effect of a change on one file. `path` is its real name relative to the workspace, with "/" between parts.
+    """The effect of one or more changes on a file. `path` is its real name relative to the workspace.
 
-    A file that is moved is two effects: it comes to its new name first, and leaves the old one then.
+    A move has two effects: the file is created under its new name, then deleted under the old one. `has_gap`: somebody
+    else changed the file between two of the changes.
     """
 
     path: str
     before: FileState
     after: FileState
+    has_gap: bool = False
+
+    @property
+    def kind(self) -> ChangeKind:
+        """Whether the file is created, deleted or edited."""
+        if not self.before.sha256:
+            return ChangeKind.CREATED
+        if not self.after.sha256:
+            return ChangeKind.DELETED
+
+        return ChangeKind.EDITED
+
+    def reversed(self) -> "FileEffect":
+        """The effect that takes this one back."""
+        return FileEffect(self.path, self.after, self.before, self.has_gap)
 
 
 class ChangeState(StrEnum):
-    """How far a change has come.
+    """The progress of a change.
 
-    An intended one may be anything on the disk. One that is undone never happened, or was taken back at once; one that
-    is reverted was restored later, by a person. A foreign one met a file that somebody else has changed meanwhile.
+    INTENDED: it is recorded, and any part of it may be on the disk. UNDONE: it failed, and the files are as before.
+    REVERTED: a person has restored the files since. FOREIGN: recovery met a file that somebody else has changed.
     """
 
     INTENDED, DONE, UNDONE = "intended", "done", "undone"
@@ -42,7 +60,7 @@ class ChangeState(StrEnum):
 
 
 class RecordedChange(NamedTuple):
-    """Files that change together, or not at all. `folders` are the directories that it creates, outermost first."""
+    """Files that change together. `folders` are the directories that the change creates, outermost first."""
 
     token: str
     call: int
@@ -53,27 +71,30 @@ class RecordedChange(NamedTuple):
 
 
 class ChangeRecorder(Protocol):
-    """Records the changes of files of one call."""
+    """Records the file changes of one call."""
 
     def intend(
-        self, token: str, effects: Sequence[FileEffect], backups: Mapping[str, bytes], folders: Sequence[str]
+        self,
+        token: str,
+        effects: Sequence[FileEffect],
+        backups: Mapping[str, bytes],
+        folders: Sequence[str],
+        state: ChangeState = ChangeState.INTENDED,
     ) -> None:
-        """Record a change before it begins; the record is on the disk when this returns.
+        """Record a change; the record is on the disk when this returns.
 
-        `backups` are the bytes of the files before, as far as they are known, by their hash; `folders` the directories
-        that the change creates. Raises RecordError: it could not be recorded, so the change must not begin.
+        A change of a file tool is recorded before it begins, that of a program afterwards, as DONE. `backups` are the
+        former bytes of the files by their hash, `folders` the directories that the change creates.
+
+        Raises:
+            RecordError: it could not be recorded, so the change must not begin.
         """
 
-    def add(
-        self, token: str, effects: Sequence[FileEffect], backups: Mapping[str, bytes], folders: Sequence[str]
-    ) -> None:
-        """Record a change that a program has made already. Raises RecordError: it could not be recorded."""
-
     def settle(self, token: str, state: ChangeState) -> None:
-        """Record how it ended. Where that fails nothing is lost: the next start decides by the files' hashes."""
+        """Record how the change ended; after a failure recovery decides that by the files' hashes."""
 
 
 def folders_above(path: str) -> list[str]:
-    """The names of the folders that a path goes through, outermost first."""
+    """Return the names of the directories above a relative path, outermost first."""
     parts = path.split("/")
     return ["/".join(parts[:length]) for length in range(1, len(parts))]

@@ -224,7 +224,7 @@ class Transaction:
                     lost.append(f"{quoted(step.path)} is left changed")
 
         _, failure = self._remove_temporaries()
-        self._open_folders.remove_made(self._created)
+        self._open_folders.remove_created(self._created)
         if self._recorder is not None and not lost and failure is None and self._sync() is None:
             self._settle(ChangeState.UNDONE)
 

@@ -1,4 +1,4 @@
-"""Applies a reverted run again, to the files as they are now: all of its changes, or none."""
+"""Applies the reverted changes of a run again, to the files as they are now."""
 
 import json
 import secrets
@@ -10,7 +10,7 @@ from mendgraph.nodes.execute_tools.files.file_changes import Change, DeleteFile,
 from mendgraph.nodes.execute_tools.files.text_files import decode_text, encode_text
 from mendgraph.nodes.execute_tools.files.workspace import DryWorkspace, FileContent, Workspace
 from mendgraph.nodes.execute_tools.journal.journal import CallKey, Journal, call_fingerprint
-from mendgraph.nodes.execute_tools.journal.restoring import RestoredFile, RestoreStep, batches_of, taken_back
+from mendgraph.nodes.execute_tools.journal.restoring import RestoredFile, batches_of, net_effects
 from mendgraph.nodes.execute_tools.store.database import StoreError
 from mendgraph.nodes.records import Effect, ToolError, ToolErrorCode, quoted
 
@@ -18,16 +18,15 @@ APPLY_TOOL: Final = "apply"
 
 
 def apply_again(journal: Journal, workspace: Workspace, run: str) -> tuple[RestoredFile, ...] | ToolError:
-    """Make the reverted changes of the run again, in the files as they are now: all of them, or none.
+    """Make the reverted changes of the run again: all of them, or none.
 
-    A file that has not changed since gets the very bytes; in another one each hunk has to fit in one place, to the
-    letter. It is recorded as a change of the run, so that `restore` takes it back. Whoever calls holds the workspace's
-    lock.
+    A file that has not changed since gets the same bytes; in a changed file each hunk has to match exactly one place.
+    The change is recorded for the run, so that `restore` reverts it. The caller holds the workspace's lock.
 
     Returns:
-        The files that were changed, none where all of them hold it already; NOT_FOUND where nothing was taken back,
-        CONFLICT for a file that it does not fit, or what else denies or prevents the change. More than 200 files are
-        changed in parts: after an error in the middle, which says so, and after a kill the same call goes on.
+        The changed files, none if all of them are so already; NOT_FOUND if nothing was reverted, CONFLICT for a file
+        that does not match, or another error. More than 200 files are changed in batches: after an error in the middle,
+        which says so, and after a kill the same call continues.
     """
     try:
         with journal.connected():
@@ -37,86 +36,91 @@ def apply_again(journal: Journal, workspace: Workspace, run: str) -> tuple[Resto
 
 
 def _apply(journal: Journal, workspace: Workspace, run: str) -> tuple[RestoredFile, ...] | ToolError:
-    effects = taken_back(journal, run)
+    restoring_changes = journal.taken_back(run)
+    effects = [effect.reversed() for effect in net_effects(restoring_changes)]
     if not effects:
         message = f"Nothing of the run {run} was taken back, so there is nothing to apply."
         return ToolError(code=ToolErrorCode.NOT_FOUND, message=message)
 
     changes: list[Change] = []
+    files: list[RestoredFile] = []
 
     for effect in effects:
-        change = _again(journal, workspace, effect)
+        change = _change(journal, workspace, effect)
         if isinstance(change, ToolError):
             return _not_applied(change)
 
         if change is not None:
             changes.append(change)
+            files.append(RestoredFile(effect.path, effect.kind))
 
     if not changes:
         return ()
 
     batches = list(batches_of(changes))
-    if len(batches) > 1:  # one batch is all or none by itself; of several, the first may be made and the next refused
+    if len(batches) > 1:  # a single batch is made as a whole or not at all
         dry = DryWorkspace.of(workspace)
         for batch in batches:
             refused = dry.change_files(batch)
             if isinstance(refused, ToolError):
                 return _not_applied(refused)
 
-    step = journal.taken_back(run)[0].step
     fingerprint = call_fingerprint(APPLY_TOOL, {"run": run})
     execution = f"{APPLY_TOOL}-{secrets.token_hex(8)}"
+    step = restoring_changes[0].step
     call = journal.begin(CallKey(run, execution, step, 0, APPLY_TOOL, Effect.WRITE, fingerprint))
     recorded = workspace.recorded(journal.recorder(call))
 
     for number, batch in enumerate(batches):
         done = recorded.change_files(batch)
         if isinstance(done, ToolError):
+            if number == 0:
+                return _not_applied(done)
+
             again = "Some files were changed before that: apply again to go on."
-            if number:
-                return done.model_copy(update={"message": f"{done.message} {again}"})
-            return _not_applied(done)
+            return done.model_copy(update={"message": f"{done.message} {again}"})
 
     journal.end(call, json.dumps({"applied": len(changes)}))
-    kinds = {path: RestoreStep(path, restored, attempt).kind for path, attempt, restored in effects}
-    return tuple(RestoredFile(change.path, kinds[change.path]) for change in changes)
+    return tuple(files)
 
 
-def _again(journal: Journal, workspace: Workspace, effect: FileEffect) -> Change | ToolError | None:
-    """The change that reverts this effect of a restore; None where the file is as before it already."""
-    goal, goal_mode = effect.before
-    before, mode = effect.after
+def _change(journal: Journal, workspace: Workspace, effect: FileEffect) -> Change | ToolError | None:
+    """Return the change that makes this effect in the file as it is now, None if nothing remains to be changed."""
+    before = effect.before.sha256
+    after = effect.after.sha256
     file = workspace.read_file(effect.path)
     if isinstance(file, ToolError) and file.code is not ToolErrorCode.NOT_FOUND:
         return file
 
-    now = "" if isinstance(file, ToolError) else file.sha256
-    if now == goal != before:
+    now = file.sha256 if isinstance(file, FileContent) else ""
+    if now == after != before:
         return None
-    if not goal:
+    if not after:
         return DeleteFile(effect.path, before)
 
-    data = journal.backup(goal)
-    if data is not None and isinstance(file, FileContent) and before and now != before:
-        merged = _with_hunks(effect.path, journal.backup(before), data, file.data)
-        if isinstance(merged, ToolError):
-            return merged
-        if merged == file.data:
-            return None
-
-        data = merged
-
+    data = journal.backup(after)
     if data is None:
         message = f"What the run made of {quoted(effect.path)} was not kept, or is damaged."
         return ToolError(code=ToolErrorCode.IO_ERROR, message=message)
 
-    expected = (now or before) if before else ""
-    new_mode = None if goal_mode == mode else goal_mode
-    return WriteFile(effect.path, data, expected, new_mode)
+    mode = effect.after.mode
+    if mode == effect.before.mode:
+        mode = None
+
+    if not before or not isinstance(file, FileContent) or now == before:
+        return WriteFile(effect.path, data, before, mode)
+
+    merged = _merge(effect.path, journal.backup(before), data, file.data)
+    if isinstance(merged, ToolError):
+        return merged
+    if merged == file.data:
+        return None
+
+    return WriteFile(effect.path, merged, now, mode)
 
 
-def _with_hunks(path: str, before: bytes | None, after: bytes, now: bytes) -> bytes | ToolError:
-    """The bytes of the file now with the difference of two versions applied; CONFLICT where it does not fit."""
+def _merge(path: str, before: bytes | None, after: bytes, now: bytes) -> bytes | ToolError:
+    """Apply the difference of two versions to the bytes of the file now; CONFLICT if it does not match."""
     old = None if before is None else decode_text(before)
     new = decode_text(after)
     current = decode_text(now)

@@ -1,8 +1,8 @@
-"""The write-ahead record of what calls do to the world, in the workspace's database.
+"""The write-ahead journal of calls and their file changes, in the workspace's database.
 
 A call with an effect is recorded before it begins, and each change of files before it is made, with the states of the
-files before and after it; the record is on the disk when the method returns. So after a kill the journal says what may
-have been done, and the files' hashes say whether it was. A call is named by a hash of its tool and arguments.
+files before and after it; the record is on the disk when the method returns. After a kill the journal names what may
+have been done, and the files' hashes show whether it was.
 """
 
 import hashlib
@@ -13,7 +13,6 @@ import threading
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
-from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
@@ -34,17 +33,19 @@ from mendgraph.nodes.records import Effect, JsonMap
 
 
 def idempotency_key(thread: str, step: int, index: int, tool: str, arguments: JsonMap) -> str:
-    """The key of the call at place `index` of a step: the same whenever this step is run again. 64 hex digits.
+    """Return the key of the call at place `index` of a step, 64 hex digits; it stays the same when the step runs again.
 
-    Raises TypeError: something in the arguments is no JSON value.
+    Raises:
+        TypeError: something in the arguments is not a JSON value.
     """
     return _digest([thread, step, index, tool, arguments])
 
 
 def call_fingerprint(tool: str, arguments: JsonMap) -> str:
-    """The hash of a call's tool and arguments: the same for the same arguments in any order. 64 hex digits.
+    """Return the hash of a call's tool and arguments, whose order does not matter: 64 hex digits.
 
-    Raises TypeError: something in the arguments is no JSON value.
+    Raises:
+        TypeError: something in the arguments is not a JSON value.
     """
     return _digest([tool, arguments])
 
@@ -52,18 +53,18 @@ def call_fingerprint(tool: str, arguments: JsonMap) -> str:
 def _digest(value: list[object]) -> str:
     try:
         data = orjson.dumps(value, option=orjson.OPT_SORT_KEYS)
-    except TypeError:  # lone surrogates and integers beyond 64 bits have a form of their own
+    except TypeError:  # orjson refuses lone surrogates and integers beyond 64 bits
         data = json.dumps(value, sort_keys=True, separators=(",", ":")).encode()
 
     return hashlib.sha256(data).hexdigest()
 
 
 _CHILD = re.compile(r"(.+)\|execute_tools:[^|]+\|(\d+)\|\d+", re.DOTALL)
-"""The id of a child: that of its run, the task of the step that began it, the step's number and the call's place."""
+"""The id of a child run: the parent's id, the task and the number of its step, and the place of the call."""
 
 
 def parent_of(run_id: str) -> tuple[str, int]:
-    """The run whose child this one is, and the step that began it; the run itself and 0 where it is none."""
+    """Return the parent of a child run and the step that began it; for another run the run itself and 0."""
     match = _CHILD.fullmatch(run_id)
     if match is None:
         return run_id, 0
@@ -72,7 +73,7 @@ def parent_of(run_id: str) -> tuple[str, int]:
 
 
 UNDO_EFFECT = "undo"
-"""The effect of calls by which a person restored files: they are no part of the run's work."""
+"""The effect of a person's calls of `restore`, which do not belong to the run's work."""
 
 _NO_BYTES = hashlib.sha256(b"").hexdigest()
 _CHANGE_COLUMNS = "changes.id, token, call, step, state, made FROM changes JOIN calls ON calls.id = changes.call"
@@ -81,8 +82,8 @@ _CHANGE_COLUMNS = "changes.id, token, call, step, state, made FROM changes JOIN 
 class CallKey(NamedTuple):
     """The permanent key of a call.
 
-    `execution` is the same whenever a step that was cut off is run again, and another one after time travel. `step`
-    counts within the thread, `place` within the reply. `effect` is the tool's.
+    `execution` stays the same when a step that was cut off runs again, and differs after time travel. `step` counts
+    within the thread, `place` within the reply. `effect` is the tool's.
     """
 
     thread: str
@@ -95,7 +96,7 @@ class CallKey(NamedTuple):
 
 
 class RecordedCall(NamedTuple):
-    """A call in the journal: `outcome` is its run as JSON, None where it was cut off before it ended."""
+    """A call in the journal: `outcome` is its result as JSON, None if it was cut off."""
 
     call: int
     key: CallKey
@@ -104,36 +105,56 @@ class RecordedCall(NamedTuple):
 
 
 class Journal:
-    """The journal of one workspace, for any thread. Every method opens the database and closes it, but in `connected`.
+    """The journal of one workspace, for all threads. Each method opens and closes the database, except in `connected`.
 
-    Every method raises StoreError where the database cannot be read or written.
+    Every method raises StoreError if the database cannot be read or written.
     """
 
     def __init__(self, folder: str) -> None:
         """`folder` is the workspace's folder of records. Nothing is opened yet."""
         self._folder = folder
-        self._connection = _Connection()
+        self._connection: Database | None = None
+        self._connected_process = 0
+        self._lock = threading.RLock()
 
     def __reduce__(self) -> tuple[type["Journal"], tuple[str]]:
         return Journal, (self._folder,)
 
     @contextmanager
     def connected(self) -> Iterator["Journal"]:
-        """This journal with one open connection to the database, for many records one after the other."""
+        """Keep one connection to the database open for the block."""
         with closing(open_database(self._folder)) as database:
-            self._connection = _Connection(database, os.getpid())
+            self._connected_process = os.getpid()
+            self._connection = database
 
             try:
                 yield self
             finally:
-                with self._connection.lock:
-                    self._connection = _Connection()
+                with self._lock:
+                    self._connection = None
 
     # --- Calls
 
-    def begin(self, key: CallKey) -> int:
-        """Record that a call begins; returns its number. An earlier record of the same call is replaced."""
-        return self._record(key, None)
+    @once_more
+    def begin(self, key: CallKey, outcome: str | None = None) -> int:
+        """Record a call that begins, or with an outcome one that has ended; returns its number.
+
+        It replaces an earlier record of the same call.
+        """
+        columns = (*key, datetime.now(UTC).isoformat(timespec="milliseconds"), outcome)
+        with self._opened() as database:
+            # The changes of an earlier try may have to be undone, so its record stays, under a place that no call has.
+            database.execute(
+                "UPDATE calls SET place = -id WHERE thread = ? AND execution = ? AND place = ?",
+                (key.thread, key.execution, key.place),
+            )
+            ((number,),) = database.execute(
+                "INSERT INTO calls (thread, execution, step, place, tool, effect, arguments_sha256, begun, outcome)"
+                " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?) RETURNING id",
+                columns,
+            ).fetchall()
+
+        return int(number)
 
     @once_more
     def end(self, call: int, outcome: str) -> None:
@@ -141,53 +162,26 @@ class Journal:
         with self._opened() as database:
             database.execute("UPDATE calls SET outcome = ? WHERE id = ?", (outcome, call))
 
-    def note(self, key: CallKey, outcome: str) -> None:
-        """Record a call without an effect once it has ended, so that it need not run again."""
-        self._record(key, outcome)
-
     @once_more
     def find(self, thread: str, execution: str, place: int) -> RecordedCall | None:
-        """The record of a call, None where it never began."""
+        """Return the record of a call, None if it never began."""
         with self._opened() as database:
-            row = database.execute(
-                "SELECT id, step, tool, effect, arguments_sha256, outcome FROM calls"
-                " WHERE thread = ? AND execution = ? AND place = ?",
-                (thread, execution, place),
-            ).fetchone()
+            calls = _calls(database, "thread = ? AND execution = ? AND place = ?", thread, execution, place)
 
-            if row is None:
-                return None
-
-            call, step, tool, effect, arguments, outcome = row
-            key = CallKey(thread, execution, step, place, tool, effect, arguments)
-            return RecordedCall(call, key, outcome, tuple(_changes(database, "WHERE call = ? ORDER BY 1", call)))
+        return calls[0] if calls else None
 
     def calls_of_step(self, thread: str, step: int) -> dict[int, RecordedCall]:
-        """The calls of the step that were recorded last, by their places: those of its latest execution."""
+        """Return the calls of the step's latest execution, by their places."""
+        latest = "SELECT max(id) FROM calls WHERE thread = ? AND step = ? AND effect <> ?"
+        where = f"thread = ? AND place >= 0 AND execution = (SELECT execution FROM calls WHERE id = ({latest}))"  # noqa: S608
         with self._opened() as database:
-            last = database.execute(
-                "SELECT execution FROM calls WHERE thread = ? AND step = ? AND effect <> ? ORDER BY id DESC LIMIT 1",
-                (thread, step, UNDO_EFFECT),
-            ).fetchone()
-            if last is None:
-                return {}
+            calls = _calls(database, where, thread, thread, step, UNDO_EFFECT)
 
-            (execution,) = last
-            places = database.execute(
-                "SELECT place FROM calls WHERE thread = ? AND execution = ? AND place >= 0", (thread, execution)
-            ).fetchall()
-
-        calls: dict[int, RecordedCall] = {}
-        for (place,) in places:
-            call = self.find(thread, execution, place)
-            if call is not None:
-                calls[place] = call
-
-        return calls
+        return {call.key.place: call for call in calls}
 
     @once_more
     def commands(self, thread: str | None = None, from_step: int = 0, *, cut_off: bool = False) -> list[str]:
-        """The tools of calls that ran programs; with `cut_off` only those that never ended: their effect is unknown."""
+        """Return the tools of calls that ran programs; with `cut_off` of those that never ended."""
         ended = "AND outcome IS NULL AND place >= 0" if cut_off else ""
         with self._opened() as database:
             rows = database.execute(
@@ -198,7 +192,7 @@ class Journal:
             return [tool for owner, tool in rows if thread in {None, owner}]
 
     def forget_outcomes(self, thread: str, before_step: int) -> None:
-        """Drop the outcomes of calls of earlier steps: those steps are in the checkpoints now."""
+        """Drop the outcomes of calls of earlier steps, which are in the checkpoints now."""
         with self._opened() as database:
             database.execute(
                 "UPDATE calls SET outcome = '' WHERE thread = ? AND step < ? AND outcome > ''", (thread, before_step)
@@ -216,11 +210,7 @@ class Journal:
         folders: Sequence[str],
         state: ChangeState = ChangeState.INTENDED,
     ) -> None:
-        """Record a change before it begins, or in another `state`; for the arguments see `ChangeRecorder`."""
-        effect_rows: list[tuple[object, ...]] = []
-        for place, effect in enumerate(effects):
-            effect_rows.append((place, os.fsencode(effect.path), *effect.before, *effect.after))
-
+        """Record a change; see `ChangeRecorder`."""
         backup_rows = [
             (sha256, zlib.compress(data, 1)) for sha256, data in backups.items() if len(data) <= LARGEST_BACKUP
         ]
@@ -236,14 +226,16 @@ class Journal:
                 return
 
             ((number,),) = added
-            database.executemany(
-                "INSERT INTO effects VALUES (?, ?, ?, ?, ?, ?, ?)", [(number, *row) for row in effect_rows]
-            )
+            effect_rows: list[tuple[object, ...]] = []
+            for place, effect in enumerate(effects):
+                effect_rows.append((number, place, os.fsencode(effect.path), *effect.before, *effect.after))
+
+            database.executemany("INSERT INTO effects VALUES (?, ?, ?, ?, ?, ?, ?)", effect_rows)
             database.executemany("INSERT INTO backups VALUES (?, ?) ON CONFLICT DO NOTHING", backup_rows)
 
     @once_more
     def settle(self, token: str, state: ChangeState) -> None:
-        """Record how a change ended."""
+        """Record how a change ended; see `ChangeRecorder`."""
         with self._opened() as database:
             database.execute("UPDATE changes SET state = ? WHERE token = ?", (state, token))
 
@@ -255,12 +247,12 @@ class Journal:
 
     @once_more
     def open_changes(self) -> list[RecordedChange]:
-        """The changes whose end is not recorded, oldest first."""
+        """Return the changes whose end is not recorded, oldest first."""
         with self._opened() as database:
             return _changes(database, "WHERE state = ? ORDER BY 1", ChangeState.INTENDED)
 
     def changes_of(self, thread: str, from_step: int = 0) -> list[RecordedChange]:
-        """The changes of a run and its children from this step on that are not reverted, newest first."""
+        """Return the changes of a run and its children from this step on that are not reverted, newest first."""
         with self._opened() as database:
             children = [child for child in _threads(database) if _step_of_parent(child, thread) >= from_step]
             runs = " OR ".join(["thread = ? AND step >= ?", *["thread = ?"] * len(children)])
@@ -268,7 +260,7 @@ class Journal:
             return _changes(database, where, thread, from_step, *children, UNDO_EFFECT, ChangeState.DONE)
 
     def taken_back(self, thread: str) -> list[RecordedChange]:
-        """The changes that restored files of a run last, newest first, with those of a restore that was cut off."""
+        """Return the changes of the last restore of a run's files, newest first, including one that was cut off."""
         changes: list[RecordedChange] = []
         with self._opened() as database:
             which = "SELECT id, step, outcome FROM calls WHERE thread = ? AND effect = ? ORDER BY id DESC"
@@ -283,17 +275,17 @@ class Journal:
         return changes
 
     def threads(self) -> list[str]:
-        """The runs of the journal."""
+        """Return the runs of the journal."""
         with self._opened() as database:
             return [*dict.fromkeys(parent_of(thread)[0] for thread in _threads(database))]
 
     def children(self, thread: str) -> list[str]:
-        """The children of a run in the journal."""
+        """Return the children of a run in the journal."""
         with self._opened() as database:
             return [child for child in _threads(database) if _step_of_parent(child, thread) >= 0]
 
     def backup(self, sha256: str) -> bytes | None:
-        """The bytes with this hash, None where they were not stored or are damaged."""
+        """Return the bytes with this hash, None if they were not stored or are damaged."""
         if sha256 == _NO_BYTES:
             return b""
 
@@ -311,52 +303,25 @@ class Journal:
         return None
 
     def recorder(self, call: int) -> "CallRecorder":
-        """What records the changes of files by this call."""
+        """Return the recorder for the file changes of a call."""
         return CallRecorder(self, call)
-
-    @once_more
-    def _record(self, key: CallKey, outcome: str | None) -> int:
-        columns = (*key, datetime.now(UTC).isoformat(timespec="milliseconds"), outcome)
-        with self._opened() as database:
-            # The changes of an earlier try stay with it, under a place that no call has: they may have to be undone.
-            database.execute(
-                "UPDATE calls SET place = -id WHERE thread = ? AND execution = ? AND place = ?",
-                (key.thread, key.execution, key.place),
-            )
-            ((number,),) = database.execute(
-                "INSERT INTO calls (thread, execution, step, place, tool, effect, arguments_sha256, begun, outcome)"
-                " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?) RETURNING id",
-                columns,
-            ).fetchall()
-
-        return int(number)
 
     @contextmanager
     def _opened(self) -> Iterator[Database]:
-        """The database in one transaction, which is on the disk at the end."""
-        connection = self._connection
+        """Open the database in one transaction, which is on the disk at the end."""
         path = os.path.join(self._folder, FILE_NAME)
+        connection = self._connection
 
-        # A fork must not use its parent's connection.
-        if connection.database is not None and connection.process == os.getpid():
-            with connection.lock, store_errors(path), transaction(connection.database):
-                yield connection.database
+        if connection is not None and self._connected_process == os.getpid():  # not the parent's after a fork
+            with self._lock, store_errors(path), transaction(connection):
+                yield connection
         else:
             with closing(open_database(self._folder)) as database, store_errors(path), transaction(database):
                 yield database
 
 
-@dataclass(frozen=True)
-class _Connection:
-    """A connection that is open for a while, and the process that opened it."""
-
-    database: Database | None = None
-    process: int = 0
-    lock: threading.RLock = field(default_factory=threading.RLock)
-
-
 class CallRecorder:
-    """Records the changes of one call; a `ChangeRecorder`."""
+    """The `ChangeRecorder` of one call."""
 
     def __init__(self, journal: Journal, call: int) -> None:
         self._journal = journal
@@ -364,17 +329,16 @@ class CallRecorder:
         self._unsettled: dict[str, ChangeState] = {}
 
     def intend(
-        self, token: str, effects: Sequence[FileEffect], backups: Mapping[str, bytes], folders: Sequence[str]
+        self,
+        token: str,
+        effects: Sequence[FileEffect],
+        backups: Mapping[str, bytes],
+        folders: Sequence[str],
+        state: ChangeState = ChangeState.INTENDED,
     ) -> None:
         """See `ChangeRecorder`."""
         self._settle_unsettled()
-        self._journal.intend(self._call, token, effects, backups, folders)
-
-    def add(
-        self, token: str, effects: Sequence[FileEffect], backups: Mapping[str, bytes], folders: Sequence[str]
-    ) -> None:
-        """See `ChangeRecorder`."""
-        self._journal.intend(self._call, token, effects, backups, folders, ChangeState.DONE)
+        self._journal.intend(self._call, token, effects, backups, folders, state)
 
     def settle(self, token: str, state: ChangeState) -> None:
         """See `ChangeRecorder`."""
@@ -382,7 +346,7 @@ class CallRecorder:
         self._settle_unsettled()
 
     def _settle_unsettled(self) -> None:
-        """Settle also earlier changes where that failed: after the next change their files hold something else."""
+        """Settle changes, also those for which it failed before: the next change alters their files."""
         for token, state in tuple(self._unsettled.items()):
             self._journal.settle(token, state)
             del self._unsettled[token]
@@ -393,7 +357,7 @@ def _threads(database: Database) -> list[str]:
 
 
 def _step_of_parent(child: str, thread: str) -> int:
-    """The step of the run that began this child, -1 for what is no child of it."""
+    """Return the step of the run that began this child, -1 if it is not a child of the run."""
     parent, step = parent_of(child)
     if parent != thread or thread == child:
         return -1
@@ -401,14 +365,24 @@ def _step_of_parent(child: str, thread: str) -> int:
     return step
 
 
+def _calls(database: Database, where: str, *values: object) -> list[RecordedCall]:
+    columns = "id, thread, execution, step, place, tool, effect, arguments_sha256, outcome"
+    rows: list[Any] = database.execute(f"SELECT {columns} FROM calls WHERE {where}", values).fetchall()  # noqa: S608
+    calls: list[RecordedCall] = []
+
+    for number, *key, outcome in rows:
+        changes = _changes(database, "WHERE call = ? ORDER BY 1", number)
+        calls.append(RecordedCall(number, CallKey(*key), outcome, tuple(changes)))
+
+    return calls
+
+
 def _changes(database: Database, where: str, *values: object) -> list[RecordedChange]:
     rows: list[Any] = database.execute(f"SELECT {_CHANGE_COLUMNS} {where}", values).fetchall()
     try:
         return [_change(database, *row) for row in rows]
     except (ValueError, TypeError, RecursionError) as error:
-        raise UnreadableValueError(
-            f"What the journal of the workspace holds of a change is damaged: {error}."
-        ) from error
+        raise UnreadableValueError(f"A change in the journal of the workspace is damaged: {error}.") from error
 
 
 def _change(
@@ -425,13 +399,13 @@ def _change(
 
     folders = json.loads(folders_json)
     if type(step) is not int or not isinstance(folders, list) or not all(isinstance(name, str) for name in folders):
-        raise TypeError("its step is no number, or the directories that it made are no names")
+        raise TypeError("its step is not a number, or its directories are not names")
 
     return RecordedChange(token, call, step, tuple(effects), tuple(folders), ChangeState(state))
 
 
 def _file_state(sha256: object, mode: object) -> FileState:
     if type(sha256) is not str or not (mode is None or type(mode) is int):
-        raise TypeError("a hash is no text, or a mode no number")
+        raise TypeError("a hash is not a text, or a mode not a number")
 
     return FileState(sha256, mode)

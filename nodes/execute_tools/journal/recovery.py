@@ -1,36 +1,28 @@
-"""Changes that a kill has cut off are completed or undone: all of a change, or nothing of it, is on the disk then.
+"""Completes or undoes changes that a kill has cut off, so that all of a change is on the disk, or nothing of it.
 
-The files' hashes alone decide, so a recovery may be cut off as well, and run again: it only ever undoes, and decides
-that a change is done only where nothing has to be undone. Files are opened by handle, and no link is followed. Rules
-are not applied: nothing is restored but what was there before the change.
+Only the files' hashes decide, so a recovery may be killed as well, and run again: it only undoes, and a change is done
+only if nothing has to be undone. Files are opened by handle, and no link is followed. Rules are not applied:
+nothing is restored but what was there before the change.
 """
 
 import errno
-import hashlib
 import os
-from contextlib import suppress
-from enum import Enum, auto
-from typing import Final, NamedTuple
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from typing import Final, NamedTuple, TypeAlias
 
 from mendgraph.nodes.execute_tools.files.atomic_write import (
-    PERMISSION_BITS,
     Identity,
     OpenFolders,
     RenameStep,
     Role,
     identity,
+    read_state,
     temporary_name,
     undo,
     write_temporary,
 )
-from mendgraph.nodes.execute_tools.files.change_records import (
-    UNKNOWN_SHA256,
-    ChangeState,
-    FileEffect,
-    FileState,
-    RecordedChange,
-)
-from mendgraph.nodes.execute_tools.files.handles import open_regular
+from mendgraph.nodes.execute_tools.files.change_records import ChangeState, FileEffect, FileState, RecordedChange
 from mendgraph.nodes.execute_tools.journal.journal import Journal
 from mendgraph.nodes.language.display import listed
 from mendgraph.nodes.records import quoted
@@ -38,14 +30,17 @@ from mendgraph.nodes.records import quoted
 _NOT_OURS: Final = frozenset(
     {errno.ENOTDIR, errno.EISDIR, errno.ESTALE, errno.ELOOP, errno.ENXIO, errno.EACCES, errno.EPERM, errno.EEXIST}
 )
-"""Errors of the system for a link, a directory or an unreadable file where the change had a file."""
+"""Errors for a link, a directory or an unreadable file where the change had a file."""
+
+_CurrentFile: TypeAlias = tuple[FileState | None, Identity | None]
+"""State and identity of what has a name now; the state is None if it is no readable regular file."""
 
 
 class Recovered(NamedTuple):
-    """How a change that was cut off has ended, with a `sentence` for people.
+    """The result for one change, with a `sentence` for people.
 
-    `state` is DONE, UNDONE, or FOREIGN where somebody else has changed the files that `foreign` names: these are left
-    as they are, the others are as before. INTENDED: it could not be brought to an end yet, as the disk refused.
+    `state` is DONE, UNDONE, or FOREIGN if somebody else has changed the files `foreign`, which are left alone while the
+    others are as before. INTENDED: the disk refused, and the next recovery tries again.
     """
 
     token: str
@@ -55,14 +50,15 @@ class Recovered(NamedTuple):
 
 
 def recover(journal: Journal, root: str) -> tuple[Recovered, ...]:
-    """Decide all changes that are open in the journal; nobody may be at work in the workspace `root` meanwhile.
+    """Decide all open changes of the journal; nobody else may use the workspace `root` meanwhile.
 
-    Raises StoreError: the journal cannot be used. What is still open is decided by the next recovery.
+    Raises:
+        StoreError: the journal cannot be used.
     """
-    return tuple(_recovered(journal, root, change) for change in journal.open_changes())
+    return tuple(_recover_change(journal, root, change) for change in journal.open_changes())
 
 
-def _recovered(journal: Journal, root: str, change: RecordedChange) -> Recovered:
+def _recover_change(journal: Journal, root: str, change: RecordedChange) -> Recovered:
     names = listed(quoted(effect.path) for effect in change.effects)
     try:
         with OpenFolders(root) as folders:
@@ -86,24 +82,8 @@ def _recovered(journal: Journal, root: str, change: RecordedChange) -> Recovered
     return Recovered(change.token, state, foreign, sentence)
 
 
-class _Comparison(Enum):
-    """A file is as before the effect, as after it, as both (or that is unknown), or as neither of them."""
-
-    BEFORE, AFTER, BOTH, FOREIGN = auto(), auto(), auto(), auto()
-
-
-class _File(NamedTuple):
-    """What is at a name: the state of a regular file, or None for something else; and the identity of the file."""
-
-    state: FileState | None
-    identity: Identity | None = None
-
-
-_NO_FILE: Final = _File(FileState())
-
-
 class _Recovery:
-    """Brings one change to an end. Every method raises OSError where the disk refuses."""
+    """The recovery of one change. Every method raises OSError if the disk refuses."""
 
     def __init__(self, journal: Journal, folders: OpenFolders, change: RecordedChange) -> None:
         self._journal = journal
@@ -111,70 +91,74 @@ class _Recovery:
         self._change = change
 
     def run(self) -> tuple[ChangeState, tuple[str, ...]]:
-        """The state in which the change has ended, and the files that somebody else has changed."""
+        """Return the state in which the change has ended, and the files that somebody else has changed."""
         effects = self._change.effects
-        files = [self._look(effect.path) for effect in effects]
-        comparisons = [_compare(effect, file) for effect, file in zip(effects, files, strict=True)]
+        made: list[tuple[int, Identity | None]] = []
         foreign: set[str] = set()
+        is_done = True
 
-        for effect, comparison in zip(effects, comparisons, strict=True):
-            if comparison is _Comparison.FOREIGN:
-                foreign.add(effect.path)
+        for number, effect in enumerate(effects):
+            state, file_identity = self._current_file(effect.path)
+            is_before = _has_state(state, effect.before, effect.after)
+            is_after = _has_state(state, effect.after, effect.before)
 
-        state = ChangeState.DONE
-        if foreign or _Comparison.BEFORE in comparisons:
-            state = ChangeState.UNDONE
-            for place in reversed(range(len(effects))):
-                if comparisons[place] is _Comparison.AFTER and not self._undo(place, files[place]):
-                    foreign.add(effects[place].path)
+            if is_after and not is_before:
+                made.append((number, file_identity))
+            elif not is_after:
+                is_done = False
+                if not is_before:
+                    foreign.add(effect.path)
 
-        if foreign:
-            state = ChangeState.FOREIGN
+        if not is_done:
+            for number, file_identity in reversed(made):
+                if not self._undo(number, file_identity):
+                    foreign.add(effects[number].path)
 
-        self._clean_up(state)
-        return state, tuple(effect.path for effect in effects if effect.path in foreign)
+        self._clean_up(is_done=is_done)
+        if is_done:
+            return ChangeState.DONE, ()
 
-    def _look(self, path: str) -> _File:
+        state_of_change = ChangeState.FOREIGN if foreign else ChangeState.UNDONE
+        return state_of_change, tuple(effect.path for effect in effects if effect.path in foreign)
+
+    def _current_file(self, path: str) -> _CurrentFile:
         *above, name = path.split("/")
-        try:
-            return _open_file(self._folders.open(above), name)
-        except FileNotFoundError:
-            return _NO_FILE
-        except OSError as error:
-            if error.errno not in _NOT_OURS:
-                raise
-            return _File(None)
+        file: _CurrentFile = (None, None)
 
-    def _undo(self, place: int, file: _File) -> bool:
-        """Make the file what it was before the effect; False where somebody else has changed it since."""
-        effect = self._change.effects[place]
+        with _foreign_errors_ignored():
+            try:
+                file = read_state(self._folders.open(above), (name,))
+            except FileNotFoundError:
+                file = (FileState(), None)
+
+        return file
+
+    def _undo(self, number: int, after: Identity | None) -> bool:
+        """Make the file what it was before the effect; False if somebody else has changed it."""
+        effect = self._change.effects[number]
         *above, name = effect.path.split("/")
+        kept_name = self._temporary_name(number, Role.KEPT)
+        is_undone = False
 
-        try:
+        with _foreign_errors_ignored():
             folder = self._folders.open(above)
-            kept_name = self._name(place, Role.KEPT)
             before = None
-
             if effect.before.sha256:
                 before = self._old_file(folder, effect, kept_name)
-                if before is None:
-                    return False
 
-            after = file.identity if effect.after.sha256 else None
-            undo(RenameStep(folder, name, before, after, kept=kept_name))
-        except OSError as error:
-            if error.errno not in _NOT_OURS | {errno.ENOENT}:
-                raise
-            return False
+            if before is not None or not effect.before.sha256:
+                undo(RenameStep(folder, name, before, after if effect.after.sha256 else None, kept=kept_name))
+                is_undone = True
 
-        return _compare(effect, self._look(effect.path)) is _Comparison.BEFORE
+        state, _ = self._current_file(effect.path)
+        return is_undone and _has_state(state, effect.before, effect.after)
 
     def _old_file(self, folder: int, effect: FileEffect, kept_name: str) -> Identity | None:
-        """The old file under this name: itself, or written anew from its backup. None where there is none."""
+        """Return the old file under this name, written from its backup if necessary; None without a backup."""
         with suppress(FileNotFoundError):
-            file = _open_file(folder, kept_name)
-            if file.state is not None and file.state.sha256 == effect.before.sha256:
-                return file.identity
+            state, file_identity = read_state(folder, (kept_name,))
+            if state.sha256 == effect.before.sha256:
+                return file_identity
 
             os.unlink(kept_name, dir_fd=folder)  # a copy that was cut off
 
@@ -185,63 +169,35 @@ class _Recovery:
         like = (folder, effect.path.rpartition("/")[2])
         return identity(write_temporary(folder, kept_name, data, mode=effect.before.mode, like=like))
 
-    def _clean_up(self, state: ChangeState) -> None:
-        for place, effect in enumerate(self._change.effects):
-            folder = self._folder(effect.path)
-            if folder is None:
-                continue
+    def _clean_up(self, *, is_done: bool) -> None:
+        for number, effect in enumerate(self._change.effects):
+            with _foreign_errors_ignored():
+                folder = self._folders.open(effect.path.split("/")[:-1])
+                for role in Role:
+                    with suppress(FileNotFoundError):
+                        os.unlink(self._temporary_name(number, role), dir_fd=folder)
 
-            for role in Role:
-                with suppress(FileNotFoundError):
-                    os.unlink(self._name(place, role), dir_fd=folder)
-
-        if state is not ChangeState.DONE:
-            self._folders.remove_made(self._change.folders)
+        if not is_done:
+            self._folders.remove_created(self._change.folders)
 
         self._folders.sync(self._change.folders)
 
-    def _folder(self, path: str) -> int | None:
-        try:
-            return self._folders.open(path.split("/")[:-1])
-        except OSError as error:
-            if error.errno not in _NOT_OURS | {errno.ENOENT}:
-                raise
-            return None
-
-    def _name(self, place: int, role: Role) -> str:
-        return temporary_name(self._change.effects[place].path, self._change.token, place, role)
+    def _temporary_name(self, number: int, role: Role) -> str:
+        return temporary_name(self._change.effects[number].path, self._change.token, number, role)
 
 
-def _open_file(folder: int, name: str) -> _File:
-    descriptor, status = open_regular(folder, (name,), os.O_RDONLY)
-    with os.fdopen(descriptor, "rb") as stream:
-        sha256 = hashlib.file_digest(stream, "sha256").hexdigest()
-
-    return _File(FileState(sha256, status.st_mode & PERMISSION_BITS), identity(status))
-
-
-def _compare(effect: FileEffect, file: _File) -> _Comparison:
-    before = effect.before
-    after = effect.after
-    if UNKNOWN_SHA256 in {before.sha256, after.sha256}:
-        return _Comparison.BOTH  # it cannot be compared, and not undone
-    if file.state is None:
-        return _Comparison.FOREIGN
-
-    if before.sha256 != after.sha256:
-        return _by_value(file.state.sha256, before.sha256, after.sha256)
-    if file.state.sha256 != before.sha256:
-        return _Comparison.FOREIGN
-    if before.mode == after.mode:
-        return _Comparison.BOTH
-
-    return _by_value(file.state.mode, before.mode, after.mode)
+@contextmanager
+def _foreign_errors_ignored() -> Iterator[None]:
+    """Leave the block on an error that says that somebody else has changed what is there."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno != errno.ENOENT and error.errno not in _NOT_OURS:
+            raise
 
 
-def _by_value(now: object, before: object, after: object) -> _Comparison:
-    if now == after:
-        return _Comparison.AFTER
-    if now == before:
-        return _Comparison.BEFORE
-
-    return _Comparison.FOREIGN
+def _has_state(now: FileState | None, goal: FileState, other: FileState) -> bool:
+    """Whether the file has the goal's state; the mode counts only if an effect from `other` changes nothing else."""
+    if now is None or now.sha256 != goal.sha256:
+        return False
+    return goal.sha256 != other.sha256 or goal.mode in (now.mode, other.mode)

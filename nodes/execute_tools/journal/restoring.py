@@ -1,8 +1,7 @@
 """Restores files to their state before a run, or before one of its steps.
 
-All changes of a run to one path count as one effect: from its state before the first to its state after the last.
-Nothing is done where somebody else has changed one of the files since. Files are restored in changes that are recorded
-like those of a run, so that a restore after a kill continues the one before.
+All changes of a run to one path count as one effect. Nothing is restored if somebody else has changed one of the files
+since. The restoring changes are recorded like those of a run, so that a second restore continues one that was killed.
 """
 
 import errno
@@ -10,14 +9,12 @@ import hashlib
 import json
 import os
 import secrets
-import stat
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import suppress
 from enum import StrEnum
-from itertools import chain
-from typing import Final, NamedTuple, TypeAlias
+from typing import Final, NamedTuple
 
-from mendgraph.nodes.execute_tools.files.atomic_write import PERMISSION_BITS, sync_folder
+from mendgraph.nodes.execute_tools.files.atomic_write import PERMISSION_BITS, read_state, sync_folder
 from mendgraph.nodes.execute_tools.files.change_records import (
     UNKNOWN_SHA256,
     FileEffect,
@@ -33,61 +30,22 @@ from mendgraph.nodes.execute_tools.store.database import StoreError
 from mendgraph.nodes.language.display import listed, short_id
 from mendgraph.nodes.records import ChangeKind, ToolError, ToolErrorCode, os_failure, quoted
 
-NO_FILE: Final = FileState()
+UNDO_TOOL: Final = "undo"
+
+MOST_BYTES: Final = 50_000_000
+"""Bytes of one change; they are in memory, together with the bytes that they replace."""
+
 A_DIRECTORY: Final = "it is a directory now"
 BELOW_A_FILE: Final = "a part of its path is a file now"
 
-PathState: TypeAlias = FileState | str
-"""The file at a path, or that there is none; or in words what is there instead."""
-
-
-def state_at(root_fd: int, path: str) -> PathState:
-    """The file at the path, or what is there instead. `path` is a real name relative to the root."""
-    try:
-        descriptor, status = open_regular(root_fd, path.split("/"), os.O_RDONLY)
-        with os.fdopen(descriptor, "rb") as stream:
-            return FileState(hashlib.file_digest(stream, "sha256").hexdigest(), stat.S_IMODE(status.st_mode))
-    except FileNotFoundError:
-        return NO_FILE
-    except NotADirectoryError:
-        return BELOW_A_FILE
-    except IsADirectoryError:
-        return A_DIRECTORY
-    except OSError as error:
-        a_link = "it is a symbolic link now, or reached through one"
-        if error.errno == errno.ESTALE:
-            return a_link
-        return os_failure(error, "read", path).message
-
-
-def stored_bytes(journal: Journal, root_fd: int, path: str, sha256: str) -> bytes | None:
-    """The bytes with this hash from the journal, else from the file at the path; None where neither has them."""
-    data = journal.backup(sha256)
-    if data is not None:
-        return data
-
-    with suppress(OSError):
-        descriptor, _ = open_regular(root_fd, path.split("/"), os.O_RDONLY)
-        with os.fdopen(descriptor, "rb") as stream:
-            data = stream.read()
-
-        if hashlib.sha256(data).hexdigest() == sha256:
-            return data
-
-    return None
-
-
-class NetEffect(NamedTuple):
-    """The effect of a run on one path. `gap`: between two of its changes somebody else changed the file."""
-
-    path: str
-    before: FileState
-    after: FileState
-    gap: bool = False
+_STAYS: Final = frozenset(
+    {errno.ENOENT, errno.ENOTDIR, errno.ENOTEMPTY, errno.EEXIST, errno.ESTALE, errno.EBUSY, errno.EACCES, errno.EPERM}
+)
+"""Errors of rmdir(2) for a directory that is not empty, in use, or not there any more."""
 
 
 class Obstacle(StrEnum):
-    """Why a file cannot be restored, in the words of messages."""
+    """Why a file cannot be restored, as messages say it."""
 
     CHANGED_SINCE = "Changed since the run"
     CHANGED_BETWEEN = "Changed also between two recorded changes of the run"
@@ -97,8 +55,11 @@ class Obstacle(StrEnum):
     DENIED = "May not be written"
 
 
+_CODES: Final = {Obstacle.DENIED: ToolErrorCode.PERMISSION_DENIED, Obstacle.BACKUP_MISSING: ToolErrorCode.IO_ERROR}
+
+
 class LeftFile(NamedTuple):
-    """A file that is not restored; `detail` says more than the obstacle does, or is ""."""
+    """A file that is not restored, with an optional detail of the obstacle."""
 
     path: str
     obstacle: Obstacle
@@ -112,169 +73,17 @@ class LeftFile(NamedTuple):
         return str(self.obstacle)
 
 
-class RestoreStep(NamedTuple):
-    """One file goes from how it is `now` to its `goal`."""
-
-    path: str
-    now: FileState
-    goal: FileState
-
-    @property
-    def kind(self) -> ChangeKind:
-        """What happens to the file: it is made again, gets its bytes and mode back, or goes away."""
-        if not self.now.sha256:
-            return ChangeKind.CREATED
-        if self.goal.sha256:
-            return ChangeKind.EDITED
-
-        return ChangeKind.DELETED
-
-
-class RestorePlan(NamedTuple):
-    """The steps of a restore, by path. Where files and directories change places, deletions are a phase of their own.
-
-    `directories` are those that the run created, innermost first: the empty ones are removed after each phase. The
-    files in `left` are not restored.
-    """
-
-    phases: tuple[tuple[RestoreStep, ...], ...]
-    directories: tuple[str, ...]
-    left: tuple[LeftFile, ...]
-
-
-def net_effects(changes: Sequence[RecordedChange]) -> tuple[NetEffect, ...]:
-    """The effect of these changes of a run, newest first, on each path; sorted, without those that cancel out."""
-    by_path: dict[str, NetEffect] = {}
-
-    for change in reversed(changes):
-        for effect in change.effects:
-            earlier = by_path.get(effect.path, NetEffect(effect.path, effect.before, effect.before))
-            gap = earlier.gap or not _may_be_one(earlier.after, effect.before)
-            by_path[effect.path] = NetEffect(effect.path, earlier.before, effect.after, gap)
-
-    return tuple(effect for _, effect in sorted(by_path.items()) if _has_effect(effect))
-
-
-def _has_effect(effect: NetEffect) -> bool:
-    return effect.before.mode != effect.after.mode or not is_state(effect.after, effect.before)
-
-
-def is_state(now: FileState, goal: FileState) -> bool:
-    """Whether a file has the goal's state, as far as both are known."""
-    return UNKNOWN_SHA256 not in (now.sha256, goal.sha256) and _may_be_one(now, goal)
-
-
-def _may_be_one(one: FileState, other: FileState) -> bool:
-    if UNKNOWN_SHA256 not in (one.sha256, other.sha256) and one.sha256 != other.sha256:
-        return False
-    return one.mode is None or other.mode is None or one.mode & PERMISSION_BITS == other.mode & PERMISSION_BITS
-
-
-def restore_plan(
-    changes: Sequence[RecordedChange],
-    states: Mapping[str, PathState],
-    refused: Callable[[RestoreStep], LeftFile | None] = lambda _: None,
-) -> RestorePlan:
-    """How to revert these changes of a run, newest first.
-
-    Args:
-        changes: the changes, newest first.
-        states: the present state of each path that they concern.
-        refused: why a step cannot be taken for a reason that `states` do not show.
-    """
-    folders: set[str] = set()
-    for change in changes:
-        folders.update(change.folders)
-
-    effects = net_effects(changes)
-    added = {effect.path for effect in effects if effect.after.sha256 and not effect.before.sha256}
-    steps: list[RestoreStep] = []
-    left: list[LeftFile] = []
-
-    for effect in effects:
-        now = _state(effect, states[effect.path], added, folders)
-        if isinstance(now, FileState) and is_state(now, effect.before):
-            continue
-
-        step = RestoreStep(effect.path, now if isinstance(now, FileState) else NO_FILE, effect.before)
-        obstacle = _obstacle(effect, now) or refused(step)
-        if obstacle is None:
-            steps.append(step)
-        else:
-            left.append(obstacle)
-
-    needed: set[str] = set()
-    for step in steps:
-        if step.goal.sha256:
-            needed.update(folders_above(step.path))
-
-    directories = sorted(folders - needed, key=lambda name: (-name.count("/"), name))
-    return RestorePlan(_phases(steps), tuple(directories), tuple(left))
-
-
-def _phases(steps: Sequence[RestoreStep]) -> tuple[tuple[RestoreStep, ...], ...]:
-    """The steps in one phase, or deletions first where a file is in the way of another one."""
-    names = {step.path for step in steps}
-    if all(names.isdisjoint(folders_above(name)) for name in names):
-        phases = [tuple(steps)]
-    else:
-        deletions = tuple(step for step in steps if not step.goal.sha256)
-        others = tuple(step for step in steps if step.goal.sha256)
-        phases = [deletions, others]
-
-    return tuple(phase for phase in phases if phase)
-
-
-def _state(effect: NetEffect, now: PathState, added: Collection[str], folders: Collection[str]) -> PathState:
-    """The state of the path, or no file where only what the run created is in its way."""
-    if now == A_DIRECTORY:
-        free = effect.path in folders
-    elif now == BELOW_A_FILE:
-        free = any(folder in added for folder in folders_above(effect.path))
-    else:
-        return now
-
-    if free or not effect.before.sha256:
-        return NO_FILE
-
-    return now
-
-
-def _obstacle(effect: NetEffect, now: PathState) -> LeftFile | None:
-    if UNKNOWN_SHA256 in (effect.before.sha256, effect.after.sha256):
-        return LeftFile(effect.path, Obstacle.NOT_KEPT)
-    if isinstance(now, str):
-        return LeftFile(effect.path, Obstacle.CHANGED_SINCE, now)
-    if not is_state(now, effect.after):
-        return LeftFile(effect.path, Obstacle.CHANGED_SINCE)
-    if effect.gap:
-        return LeftFile(effect.path, Obstacle.CHANGED_BETWEEN)
-
-    return None
-
-
-UNDO_TOOL: Final = "undo"
-
-MOST_BYTES: Final = 50_000_000
-"""Bytes of one change: all of it is in memory, together with what it replaces."""
-
-_STAYS: Final = frozenset(
-    {errno.ENOENT, errno.ENOTDIR, errno.ENOTEMPTY, errno.EEXIST, errno.ESTALE, errno.EBUSY, errno.EACCES, errno.EPERM}
-)
-"""Why a directory is not removed: it is in use, not empty, or something else is there. Source: rmdir(2)."""
-
-
 class RestoredFile(NamedTuple):
-    """A file that is as it was. CREATED is one that was made again, DELETED one that the run had made."""
+    """A restored file: CREATED again, EDITED, or DELETED because the run had created it."""
 
     path: str
     kind: ChangeKind
 
 
 class Restored(NamedTuple):
-    """What was done. `left` are files that stay as they are, `removed` directories, `steps` those taken back.
+    """The result of a restore: the files that were restored and those that were not, and the removed directories.
 
-    `cut_off` are the tools that ran programs and never ended: what these changed nobody knows, so it stays.
+    `steps` are the reverted steps. `cut_off` are tools that ran programs and never ended: their changes are unknown.
     """
 
     files: tuple[RestoredFile, ...] = ()
@@ -284,96 +93,211 @@ class Restored(NamedTuple):
     cut_off: tuple[str, ...] = ()
 
 
+# --- Effects
+
+
+def net_effects(changes: Sequence[RecordedChange]) -> tuple[FileEffect, ...]:
+    """Return the effect of the changes (newest first) on each path, by path; those that cancel out are left out."""
+    by_path: dict[str, FileEffect] = {}
+
+    for change in reversed(changes):
+        for effect in change.effects:
+            earlier = by_path.get(effect.path, FileEffect(effect.path, effect.before, effect.before))
+            has_gap = earlier.has_gap or not _may_be_same(earlier.after, effect.before)
+            by_path[effect.path] = FileEffect(effect.path, earlier.before, effect.after, has_gap)
+
+    return tuple(
+        effect
+        for _, effect in sorted(by_path.items())
+        if effect.before.mode != effect.after.mode or not _is_same(effect.after, effect.before)
+    )
+
+
+def taken_back(journal: Journal, run: str, step: int | None = None) -> tuple[FileEffect, ...]:
+    """Return the effects of the last restore of the run's files (from this step on), by path.
+
+    Raises:
+        StoreError: the journal cannot be read.
+    """
+    return net_effects([change for change in journal.taken_back(run) if step in {None, change.step}])
+
+
+def _is_same(one: FileState, other: FileState) -> bool:
+    """Whether both hashes are known and the states do not differ."""
+    return UNKNOWN_SHA256 not in (one.sha256, other.sha256) and _may_be_same(one, other)
+
+
+def _may_be_same(one: FileState, other: FileState) -> bool:
+    if UNKNOWN_SHA256 not in (one.sha256, other.sha256) and one.sha256 != other.sha256:
+        return False
+    return one.mode is None or other.mode is None or one.mode & PERMISSION_BITS == other.mode & PERMISSION_BITS
+
+
+def restoring_effect(effect: FileEffect, now: FileState | str) -> FileEffect | LeftFile | None:
+    """Return the effect that restores the file, the obstacle, or None if the file is as before already.
+
+    `now` is the present state, or a description of what is there instead of a file.
+    """
+    if isinstance(now, FileState) and _is_same(now, effect.before):
+        return None
+
+    if UNKNOWN_SHA256 in (effect.before.sha256, effect.after.sha256):
+        return LeftFile(effect.path, Obstacle.NOT_KEPT)
+    if isinstance(now, str):
+        return LeftFile(effect.path, Obstacle.CHANGED_SINCE, now)
+    if not _is_same(now, effect.after):
+        return LeftFile(effect.path, Obstacle.CHANGED_SINCE)
+    if effect.has_gap:
+        return LeftFile(effect.path, Obstacle.CHANGED_BETWEEN)
+
+    return FileEffect(effect.path, now, effect.before)
+
+
+# --- Restore
+
+
 def restore(
     journal: Journal, workspace: Workspace, run: str, from_step: int = 0, *, skip_changed: bool = False
 ) -> Restored | ToolError:
-    """Give each file that the run changed from this step on the bytes and permission bits that it had before.
+    """Restore the bytes and permission bits of each file that the run changed from this step on.
 
-    Directories that the run made go away where they are empty. A file that somebody else has changed, that may not be
-    written or whose old bytes are not at hand is an error that names it, and nothing is changed; with `skip_changed`
-    it stays as it is, and the others are restored. Whoever calls holds the workspace's lock, and what an
-    earlier process left open is recovered.
+    Empty directories that the run created are removed. A file that somebody else has changed, that may not be written
+    or whose backup is missing is an error that names it, and nothing is restored; with `skip_changed` it is skipped.
+    The caller holds the workspace's lock and has recovered open changes.
 
     Returns:
-        What was restored, or CONFLICT, PERMISSION_DENIED or IO_ERROR. After an error in the middle, which says so, and
-        after a kill the same call goes on.
+        The result, or CONFLICT, PERMISSION_DENIED or IO_ERROR. After an error in the middle, which says so, and after a
+        kill the same call continues.
     """
     try:
         with closing(open_root(workspace.root)) as root, journal.connected():
-            return _Restoring(journal, workspace, root, run, from_step).run(skip_changed=skip_changed)
+            return _Restore(journal, workspace, root, run, from_step).run(skip_changed=skip_changed)
     except StoreError as error:
         return ToolError(code=ToolErrorCode.IO_ERROR, message=str(error))
     except OSError as error:
         return os_failure(error, "restore", ".")
 
 
-class _Restoring:
+class _Restore:
+    """One restore. `_folders` are the directories that the run created, `_new_files` the names of its new files."""
+
     def __init__(self, journal: Journal, workspace: Workspace, root_fd: int, run: str, from_step: int) -> None:
         self._journal = journal
         self._workspace = workspace
         self._root_fd = root_fd
         self._run = run
         self._from_step = from_step
+        self._folders: set[str] = set()
+        self._new_files: set[str] = set()
         self._removed: list[str] = []
 
     def run(self, *, skip_changed: bool) -> Restored | ToolError:
         changes = self._journal.changes_of(self._run, self._from_step)
-        effects = net_effects(changes)
-        self._states = {effect.path: state_at(self._root_fd, effect.path) for effect in effects}
-        self._added = {effect.path for effect in effects if not effect.before.sha256}
-        plan = restore_plan(changes, self._states, self._refused)
-        if plan.left and not skip_changed:
-            return _refusal(plan.left)
+        for change in changes:
+            self._folders.update(change.folders)
 
-        failure = self._carry_out(plan)
+        effects = net_effects(changes)
+        self._new_files = {effect.path for effect in effects if effect.kind is ChangeKind.CREATED}
+        planned: list[FileEffect] = []
+        left: list[LeftFile] = []
+
+        for effect in effects:
+            step = self._plan(effect)
+            if isinstance(step, FileEffect):
+                planned.append(step)
+            elif step is not None:
+                left.append(step)
+
+        if left and not skip_changed:
+            return _refusal(left)
+
+        failure = self._carry_out(planned)
         if failure is not None:
             return failure
 
-        left_paths = {file.path for file in plan.left}
+        left_paths = {file.path for file in left}
         reverted = [
             change.token for change in changes if left_paths.isdisjoint(effect.path for effect in change.effects)
         ]
         self._journal.revert(reverted)
-        restored = [RestoredFile(step.path, step.kind) for step in chain.from_iterable(plan.phases)]
 
         return Restored(
-            files=tuple(sorted(restored)),
-            left=plan.left,
+            files=tuple(RestoredFile(effect.path, effect.kind) for effect in planned),
+            left=tuple(left),
             removed=tuple(self._removed),
             steps=tuple(sorted({change.step for change in changes})),
             cut_off=tuple(self._journal.commands(self._run, self._from_step, cut_off=True)),
         )
 
-    def _refused(self, step: RestoreStep) -> LeftFile | None:
-        denial = self._workspace.denied(step.path, for_write=True)
+    def _plan(self, effect: FileEffect) -> FileEffect | LeftFile | None:
+        path = effect.path
+        step = restoring_effect(effect, self._state(effect))
+        if not isinstance(step, FileEffect):
+            return step
+
+        denial = self._workspace.denied(path, for_write=True)
         if denial is not None and denial.code is ToolErrorCode.PERMISSION_DENIED:
-            return LeftFile(step.path, Obstacle.DENIED, denial.message)
+            return LeftFile(path, Obstacle.DENIED, denial.message)
 
         with suppress(OSError):
-            if status_beneath(self._root_fd, step.path.split("/")).st_size > LARGEST_BACKUP:
-                return LeftFile(step.path, Obstacle.TOO_LARGE)
+            if status_beneath(self._root_fd, path.split("/")).st_size > LARGEST_BACKUP:
+                return LeftFile(path, Obstacle.TOO_LARGE)
 
-        if self._states[step.path] == A_DIRECTORY and self._holds_others(step.path):
-            return LeftFile(step.path, Obstacle.CHANGED_SINCE, A_DIRECTORY)
-        if step.goal.sha256 and stored_bytes(self._journal, self._root_fd, step.path, step.goal.sha256) is None:
-            return LeftFile(step.path, Obstacle.BACKUP_MISSING)
+        if step.after.sha256 and self._stored_bytes(path, step.after.sha256) is None:
+            return LeftFile(path, Obstacle.BACKUP_MISSING)
 
-        return None
+        return step
 
-    def _holds_others(self, path: str) -> bool:
-        """Whether the directory has files that are not the run's."""
+    def _state(self, effect: FileEffect) -> FileState | str:
+        """Return the state at the path, "no file" if only things that the run created are in the way."""
+        state = state_at(self._root_fd, effect.path)
+        if state == A_DIRECTORY:
+            is_free = effect.path in self._folders and not self._holds_other_files(effect.path)
+        elif state == BELOW_A_FILE:
+            is_free = not self._new_files.isdisjoint(folders_above(effect.path))
+        else:
+            return state
+
+        if is_free or not effect.before.sha256:
+            return FileState()
+
+        return state
+
+    def _holds_other_files(self, path: str) -> bool:
         for folder, _, names, _ in os.fwalk(path, dir_fd=self._root_fd):
-            if any(f"{folder}/{name}" not in self._added for name in names):
+            if any(f"{folder}/{name}" not in self._new_files for name in names):
                 return True
 
         return False
 
-    def _carry_out(self, plan: RestorePlan) -> ToolError | None:
-        failure = self._remove(plan.directories)  # an undo that was cut off may have emptied them
-        if failure is not None or not plan.phases:
+    def _stored_bytes(self, path: str, sha256: str) -> bytes | None:
+        """Return the bytes with this hash from the journal, or from the file itself if only its mode has changed."""
+        data = self._journal.backup(sha256)
+        if data is not None:
+            return data
+
+        with suppress(OSError):
+            descriptor, _ = open_regular(self._root_fd, path.split("/"), os.O_RDONLY)
+            with os.fdopen(descriptor, "rb") as stream:
+                data = stream.read()
+
+            if hashlib.sha256(data).hexdigest() == sha256:
+                return data
+
+        return None
+
+    def _carry_out(self, planned: Sequence[FileEffect]) -> ToolError | None:
+        needed: set[str] = set()
+        for effect in planned:
+            if effect.after.sha256:
+                needed.update(folders_above(effect.path))
+
+        innermost_first = sorted(self._folders - needed, key=lambda name: (-name.count("/"), name))
+        failure = self._remove(innermost_first)  # a restore that was killed may have emptied them
+        if failure is not None or not planned:
             return failure
 
-        # A call of its own for each undo, so that what it changes is told apart from what the run did.
+        # Each restore is a call of its own, so that its changes differ from those of the run.
         execution = f"{UNDO_TOOL}-{secrets.token_hex(8)}"
         fingerprint = call_fingerprint(UNDO_TOOL, {"run": self._run, "from_step": self._from_step})
         key = CallKey(self._run, execution, self._from_step, 0, UNDO_TOOL, UNDO_EFFECT, fingerprint)
@@ -381,37 +305,36 @@ class _Restoring:
         workspace = self._workspace.recorded(self._journal.recorder(call))
         restored = 0
 
-        for steps in plan.phases:
-            for batch in batches_of(self._changes(steps)):
+        for phase in _phases(planned):
+            for batch in batches_of(map(self._change, phase)):
                 done = workspace.change_files(batch)
                 if isinstance(done, ToolError):
                     return _with_restored(done, restored)
 
                 restored += len(batch)
 
-            if (failure := self._remove(plan.directories)) is not None:
+            failure = self._remove(innermost_first)
+            if failure is not None:
                 return _with_restored(failure, restored)
 
         self._journal.end(call, json.dumps({"restored": restored}))
         return None
 
-    def _changes(self, steps: Sequence[RestoreStep]) -> Iterator[Change]:
-        for step in steps:
-            now = step.now.sha256
-            sha256, mode = step.goal
-            if not sha256:
-                yield DeleteFile(step.path, now, even_read_only=True)
-                continue
+    def _change(self, effect: FileEffect) -> Change:
+        now = effect.before.sha256
+        sha256, mode = effect.after
+        if not sha256:
+            return DeleteFile(effect.path, now, even_read_only=True)
 
-            data = stored_bytes(self._journal, self._root_fd, step.path, sha256)
-            if data is None:
-                raise StoreError(f"The backup of {quoted(step.path)} is gone or damaged: nothing can bring it back.")
+        data = self._stored_bytes(effect.path, sha256)
+        if data is None:
+            raise StoreError(f"The backup of {quoted(effect.path)} is gone or damaged: nothing can bring it back.")
 
-            yield WriteFile(step.path, data, now, mode, even_read_only=True)
+        return WriteFile(effect.path, data, now, mode, even_read_only=True)
 
-    def _remove(self, directories: Sequence[str]) -> ToolError | None:
-        """Take away those of the directories that are empty; what is there no more, or is used by now, is no error."""
-        for name in directories:
+    def _remove(self, folders: Sequence[str]) -> ToolError | None:
+        """Remove the empty ones of these directories."""
+        for name in folders:
             *above, last = name.split("/")
             try:
                 with closing(open_directory(self._root_fd, above)) as parent:
@@ -425,8 +348,35 @@ class _Restoring:
         return None
 
 
+def state_at(root_fd: int, path: str) -> FileState | str:
+    """Return the state of the file at a real name below the root, or a description of what is there instead."""
+    try:
+        return read_state(root_fd, path.split("/"))[0]
+    except FileNotFoundError:
+        return FileState()
+    except NotADirectoryError:
+        return BELOW_A_FILE
+    except IsADirectoryError:
+        return A_DIRECTORY
+    except OSError as error:
+        if error.errno == errno.ESTALE:
+            return "it is a symbolic link now, or reached through one"
+        return os_failure(error, "read", path).message
+
+
+def _phases(effects: Sequence[FileEffect]) -> list[list[FileEffect]]:
+    """Return the effects in one phase, or deletions first if a file is in the way of another one."""
+    names = {effect.path for effect in effects}
+    if all(names.isdisjoint(folders_above(name)) for name in names):
+        return [list(effects)]
+
+    deletions = [effect for effect in effects if effect.kind is ChangeKind.DELETED]
+    others = [effect for effect in effects if effect.kind is not ChangeKind.DELETED]
+    return [deletions, others]
+
+
 def batches_of(changes: Iterable[Change]) -> Iterator[list[Change]]:
-    """The changes in parts that can each be made at once."""
+    """Yield the changes in batches that can each be made at once."""
     batch: list[Change] = []
     size = 0
 
@@ -444,8 +394,11 @@ def batches_of(changes: Iterable[Change]) -> Iterator[list[Change]]:
         yield batch
 
 
-def words_of_failed_work(restored: Sequence[str], left: Sequence[LeftFile], commands: Collection[str], run: str) -> str:
-    """The sentence of an outcome about files that are restored to their state before the turn, and about the others."""
+# --- Messages
+
+
+def failed_work_message(restored: Sequence[str], left: Sequence[LeftFile], commands: Collection[str], run: str) -> str:
+    """Return the sentence of an outcome about files that were restored to their state before the turn."""
     message = "The files are as they were"
     if left:
         message += f", but for {'; '.join(f'{quoted(file.path)} ({file.why})' for file in left)}"
@@ -458,30 +411,22 @@ def words_of_failed_work(restored: Sequence[str], left: Sequence[LeftFile], comm
 
 
 def _refusal(left: Sequence[LeftFile]) -> ToolError:
-    by_obstacle: dict[Obstacle, list[LeftFile]] = {}
+    reasons: list[str] = []
     for obstacle in Obstacle:
-        files = [file for file in left if file.obstacle is obstacle]
-        if files:
-            by_obstacle[obstacle] = files
+        names = [_name_with_detail(file) for file in left if file.obstacle is obstacle]
+        if names:
+            reasons.append(f"{obstacle}: {listed(names)}.")
 
     code = ToolErrorCode.CONFLICT
-    if len(by_obstacle) == 1:
-        code = _CODES.get(next(iter(by_obstacle)), code)
+    if len(reasons) == 1:
+        code = _CODES.get(left[0].obstacle, code)
 
-    reasons = " ".join(f"{obstacle}: {_names(files)}." for obstacle, files in by_obstacle.items())
     remedy = "Look at what is there. With skip_changed all other files are restored, and these stay as they are."
     return ToolError(
         code=code,
-        message=f"Nothing was restored. {reasons} {remedy}",
+        message=f"Nothing was restored. {' '.join(reasons)} {remedy}",
         suggestions=tuple(file.path for file in left),
     )
-
-
-_CODES: Final = {Obstacle.DENIED: ToolErrorCode.PERMISSION_DENIED, Obstacle.BACKUP_MISSING: ToolErrorCode.IO_ERROR}
-
-
-def _names(left: Sequence[LeftFile]) -> str:
-    return listed(map(_name_with_detail, left))
 
 
 def _name_with_detail(file: LeftFile) -> str:
@@ -496,12 +441,3 @@ def _with_restored(error: ToolError, restored: int) -> ToolError:
 
     message = f"{error.message} Files that were restored before that: {restored}. Undo again to go on."
     return error.model_copy(update={"message": message})
-
-
-def taken_back(journal: Journal, run: str, step: int | None = None) -> tuple[FileEffect, ...]:
-    """The effects of the last restore of the run's files (from this step on), by path; none where nothing was restored.
-
-    Raises StoreError: the journal cannot be read.
-    """
-    changes = [change for change in journal.taken_back(run) if step in {None, change.step}]
-    return tuple(FileEffect(effect.path, effect.before, effect.after) for effect in net_effects(changes))

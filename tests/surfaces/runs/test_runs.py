@@ -30,7 +30,7 @@ from mendgraph.graph.runs.runs import (
     steps_of,
     undo_run,
 )
-from mendgraph.nodes.execute_tools.files.change_records import FileEffect, FileState
+from mendgraph.nodes.execute_tools.files.change_records import ChangeState, FileEffect, FileState
 from mendgraph.nodes.execute_tools.journal.journal import CallKey, Journal
 from mendgraph.nodes.execute_tools.journal.restoring import Restored
 from mendgraph.nodes.execute_tools.store.database import uses_postgres
@@ -371,7 +371,7 @@ def test_file_of_which_nothing_was_kept_is_named_without_a_diff(folder: Path) ->
         journal = Journal(store.folder)
     call = journal.begin(CallKey(run.thread_id, "later", 9, 0, "run_command", "execute", "0" * 64))
     before, after = FileState("1" * 64, 0o644), FileState(hashlib.sha256(b"new").hexdigest(), 0o644)
-    journal.recorder(call).add("token", [FileEffect("large.bin", before, after)], {}, ())
+    journal.recorder(call).intend("token", [FileEffect("large.bin", before, after)], {}, (), ChangeState.DONE)
     assert run_diffs(run.thread_id, str(folder)) == (
         RunDiff("large.bin", "", "what it held before was not kept, or is damaged"),
     )

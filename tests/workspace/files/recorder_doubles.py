@@ -22,16 +22,17 @@ class MemoryJournal:
         self.told: list[str] = []
 
     def intend(
-        self, token: str, effects: Sequence[FileEffect], backups: Mapping[str, bytes], made: Sequence[str]
+        self,
+        token: str,
+        effects: Sequence[FileEffect],
+        backups: Mapping[str, bytes],
+        folders: Sequence[str],
+        state: ChangeState = ChangeState.INTENDED,
     ) -> None:
         assert token not in self.changes
-        self.changes[token] = RecordedChange(token, 1, 1, tuple(effects), tuple(made), ChangeState.INTENDED)
+        self.changes[token] = RecordedChange(token, 1, 1, tuple(effects), tuple(folders), state)
         self.backups |= backups
-        self.told.append("intended")
-
-    def add(self, token: str, effects: Sequence[FileEffect], backups: Mapping[str, bytes], made: Sequence[str]) -> None:
-        self.intend(token, effects, backups, made)
-        self.settle(token, ChangeState.DONE)
+        self.told.append(state.value)
 
     def settle(self, token: str, state: ChangeState) -> None:
         self.changes[token] = self.changes[token]._replace(state=state)

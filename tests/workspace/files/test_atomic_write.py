@@ -61,5 +61,5 @@ def test_link_in_place_of_a_folder_is_not_followed_when_it_is_removed(tmp_path: 
     root = build(tmp_path / "tree")
     (tmp_path / "tree" / "outside" / "empty").mkdir()
     with OpenFolders(str(root)) as folders:
-        folders.remove_made(["out", "out/empty"])
+        folders.remove_created(["out", "out/empty"])
     assert ((tmp_path / "tree" / "outside" / "empty").is_dir(), (root / "out").is_symlink()) == (True, True)

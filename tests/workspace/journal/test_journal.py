@@ -91,8 +91,8 @@ def test_calls_of_a_step_are_those_of_its_latest_execution(journal: Journal) -> 
 def test_outcomes_of_earlier_steps_are_dropped_and_what_was_cut_off_stays_so(journal: Journal) -> None:
     ended = [KEY._replace(step=step, execution=f"s{step}") for step in (1, 2, 3)]
     for key in ended:
-        journal.note(key, "outcome")
-    journal.note(KEY._replace(thread="other", step=1, execution="s1"), "outcome")
+        journal.begin(key, "outcome")
+    journal.begin(KEY._replace(thread="other", step=1, execution="s1"), "outcome")
     journal.begin(KEY._replace(step=1, execution="s1", place=1))
     journal.forget_outcomes("run", before_step=3)
 
@@ -113,7 +113,7 @@ def test_commands_that_never_ended_are_named(journal: Journal) -> None:
     journal.begin(command._replace(thread="other", tool="other"))
     assert journal.commands(cut_off=True) == ["run_command", "other"]
     assert (journal.commands("run", 3, cut_off=True), journal.commands("run", 4, cut_off=True)) == (["run_command"], [])
-    journal.note(command, "it was tried again")
+    journal.begin(command, "it was tried again")
     assert journal.commands("run", cut_off=True) == []
 
 
@@ -190,6 +190,7 @@ def test_change_is_written_down_once_and_whole_or_not_at_all(journal: Journal, t
             FileEffect,
             st.binary(min_size=1).map(os.fsdecode) | st.text(st.characters(exclude_categories=["Cs"]), min_size=1),
             *[st.builds(FileState, st.sampled_from(("", "?", sha(b"a"))), st.none() | st.integers(0, 0o7777))] * 2,
+            has_gap=st.just(False),
         ),
         max_size=4,
     ),

@@ -11,7 +11,7 @@ from typing import NamedTuple
 import pytest
 
 from mendgraph.nodes.execute_tools.files.atomic_write import TEMPORARY_SUFFIX
-from mendgraph.nodes.execute_tools.files.change_records import UNKNOWN_SHA256, ChangeState, FileEffect, FileState
+from mendgraph.nodes.execute_tools.files.change_records import ChangeState, FileEffect, FileState
 from mendgraph.nodes.execute_tools.files.workspace import Change, DeleteFile, MoveFile, Workspace, WriteFile
 from mendgraph.nodes.execute_tools.journal.recovery import Recovered
 from tests.doubles.system_calls import after_each, before_each, failing, noted, replaced
@@ -336,18 +336,3 @@ def test_path_that_leads_out_is_never_followed(fresh: Callable[[], Place]) -> No
     place.journal.intend("0" * 16, [effect], {sha(b"x"): b"x"}, ["../outside"])
     with pytest.raises(ValueError, match="not one part of a path"):
         place.recover()
-
-
-def test_of_a_file_that_nobody_looked_at_nothing_is_told_or_taken_back(fresh: Callable[[], Place]) -> None:
-    place = fresh()
-    unknown = FileState(UNKNOWN_SHA256, 0o751)
-    effects = [
-        FileEffect("a", unknown, FileState(sha(b"a"), 0o751)),
-        FileEffect("d/b", FileState(sha(b"?"), 0o644), unknown),
-        FileEffect("e", FileState(), FileState(sha(b"e"), 0o600)),
-    ]
-    (place.root / "made").mkdir()
-    before = place.tree()
-    place.journal.intend("0" * 16, effects, {}, ["made"])
-    assert [(each.state, each.foreign) for each in place.recover()] == [(DONE, ())]
-    assert place.tree() == before

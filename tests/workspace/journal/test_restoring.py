@@ -18,16 +18,13 @@ from mendgraph.nodes.execute_tools.journal.journal import CallKey
 from mendgraph.nodes.execute_tools.journal.restoring import (
     A_DIRECTORY,
     BELOW_A_FILE,
-    NO_FILE,
     LeftFile,
     Obstacle,
-    PathState,
     Restored,
     RestoredFile,
-    RestorePlan,
-    RestoreStep,
+    net_effects,
     restore,
-    restore_plan,
+    restoring_effect,
     state_at,
 )
 from mendgraph.nodes.execute_tools.store.database import FILE_NAME, open_database, transaction
@@ -277,49 +274,42 @@ def test_removal_of_a_directory_is_on_the_disk(world: World) -> None:
 
 IS_A, IS_B, IS_C, IS_D = (FileState(letter, 0o644) for letter in "ABCD")
 UNKNOWN = FileState("?", 0o644)
+NO_FILE = FileState()
+LINK = "it is a symbolic link now"
 
 
-def chain(*effects: tuple[str, FileState, FileState]) -> list[RecordedChange]:
-    """Changes of one file each, given oldest first, as the journal gives them: newest first."""
-    return [
-        RecordedChange(f"t{number}", number, number, (FileEffect(*effect),), (), ChangeState.DONE)
-        for number, effect in enumerate(effects)
-    ][::-1]
+def changes_of_one_file(*states: tuple[FileState, FileState]) -> list[RecordedChange]:
+    """Changes with these states before and after, given oldest first; as in the journal, the newest comes first."""
+    changes = [
+        RecordedChange(f"t{number}", number, number, (FileEffect("f", *pair),), (), ChangeState.DONE)
+        for number, pair in enumerate(states)
+    ]
+    return changes[::-1]
 
 
-def step(now: FileState, goal: FileState) -> RestorePlan:
-    return RestorePlan(((RestoreStep("f", now, goal),),), (), ())
+def step(now: FileState, goal: FileState) -> FileEffect:
+    return FileEffect("f", now, goal)
 
 
-def left(obstacle: Obstacle, detail: str = "") -> RestorePlan:
-    return RestorePlan((), (), (LeftFile("f", obstacle, detail),))
-
-
-NOTHING = RestorePlan((), (), ())
-ONE_EDITED = chain(("f", IS_A, IS_B), ("f", IS_B, IS_C))
-
-
-PLANS: list[tuple[list[RecordedChange], PathState, RestorePlan]] = [
-    (ONE_EDITED, IS_C, step(IS_C, IS_A)),
-    (ONE_EDITED, IS_A, NOTHING),
-    (ONE_EDITED, NO_FILE, left(Obstacle.CHANGED_SINCE)),
-    (ONE_EDITED, IS_C._replace(mode=0o600), left(Obstacle.CHANGED_SINCE)),
-    (ONE_EDITED, "a link", left(Obstacle.CHANGED_SINCE, "a link")),
-    (ONE_EDITED, A_DIRECTORY, left(Obstacle.CHANGED_SINCE, A_DIRECTORY)),
-    (chain(("f", NO_FILE, IS_A)), A_DIRECTORY, NOTHING),
-    (chain(("f", IS_A, IS_B), ("f", IS_C, IS_D)), IS_D, left(Obstacle.CHANGED_BETWEEN)),
-    (chain(("f", UNKNOWN, IS_B)), IS_B, left(Obstacle.NOT_KEPT)),
-    (chain(("f", IS_A, UNKNOWN)), IS_A, NOTHING),
-    (chain(("f", IS_A, UNKNOWN), ("f", UNKNOWN, IS_B)), IS_B, step(IS_B, IS_A)),
-    (chain(("f", NO_FILE, FileState("B"))), IS_B, step(IS_B, NO_FILE)),
-    (chain(("f", IS_A, NO_FILE)), NO_FILE, step(NO_FILE, IS_A)),
-    (chain(("f", IS_A, NO_FILE)), BELOW_A_FILE, left(Obstacle.CHANGED_SINCE, BELOW_A_FILE)),
+PLANS: list[tuple[list[tuple[FileState, FileState]], FileState | str, FileEffect | LeftFile | None]] = [
+    ([(IS_A, IS_B), (IS_B, IS_C)], IS_C, step(IS_C, IS_A)),
+    ([(IS_A, IS_B), (IS_B, IS_C)], IS_A, None),
+    ([(IS_A, IS_B)], NO_FILE, LeftFile("f", Obstacle.CHANGED_SINCE)),
+    ([(IS_A, IS_B)], IS_B._replace(mode=0o600), LeftFile("f", Obstacle.CHANGED_SINCE)),
+    ([(IS_A, IS_B)], LINK, LeftFile("f", Obstacle.CHANGED_SINCE, LINK)),
+    ([(IS_A, IS_B), (IS_C, IS_D)], IS_D, LeftFile("f", Obstacle.CHANGED_BETWEEN)),
+    ([(UNKNOWN, IS_B)], IS_B, LeftFile("f", Obstacle.NOT_KEPT)),
+    ([(IS_A, UNKNOWN)], IS_A, None),
+    ([(IS_A, UNKNOWN), (UNKNOWN, IS_B)], IS_B, step(IS_B, IS_A)),
+    ([(NO_FILE, FileState("B"))], IS_B, step(IS_B, NO_FILE)),
+    ([(IS_A, NO_FILE)], NO_FILE, step(NO_FILE, IS_A)),
 ]
 
 
 def test_file_that_is_as_the_run_left_it_becomes_what_it_was() -> None:
-    for changes, now, expected in PLANS:
-        assert restore_plan(changes, {"f": now}) == expected, (changes, now)
+    for states, now, expected in PLANS:
+        [effect] = net_effects(changes_of_one_file(*states))
+        assert restoring_effect(effect, now) == expected, (states, now)
 
 
 def test_no_link_is_followed_and_what_is_no_file_is_told(world: World) -> None:
