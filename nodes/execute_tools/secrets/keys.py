@@ -6,8 +6,8 @@ Python before 3.11.5 is wrong about groups that do (gh-106052). A group that is 
 """
 
 import re
-from collections.abc import Iterable, Iterator
-from typing import Final, TypeAlias, TypeVar
+from collections.abc import Iterator
+from typing import Final
 
 _NAME_PARTS = """
     pass pwd psk auth creds secret token credential cookie bearer apikey api_key api-key accesskey access_key
@@ -183,37 +183,12 @@ def _is_word(part: str) -> bool:
     return len(part) < SHORTEST or len(part) >= 3 * len(_CAMEL.findall(part))
 
 
-Meaning = TypeVar("Meaning")
-Hints: TypeAlias = tuple[tuple[str, tuple[tuple[str, Meaning], ...]], ...]
-"""For each hint the words that contain it, each with its meaning."""
-
-
-def hinted(words: Iterable[tuple[str, Meaning]], hints: Iterable[str]) -> Hints[Meaning]:
-    """The words, grouped by the first hint that they contain; a word without a hint is its own hint."""
-    grouped: dict[str, list[tuple[str, Meaning]]] = {}
-    all_hints = tuple(hints)
-    for word, meaning in words:
-        matching = [hint for hint in all_hints if hint in word]
-        grouped.setdefault((matching or [word])[0], []).append((word, meaning))
-
-    return tuple((hint, tuple(group)) for hint, group in grouped.items())
-
-
-def meanings_in(hints: Hints[Meaning], text: str) -> Iterator[Meaning]:
-    """The meanings of the words that the text contains; a meaning of several words is repeated."""
-    for group in [group for hint, group in hints if hint in text]:  # a list comprehension: no frame for each hint
-        for word, meaning in group:
-            if word in text:
-                yield meaning
-
-
 # --- Literals under secrets' names in a text
 
 _LONGEST_PREFIX: Final = 60  # characters of a name before its secret word
 _LONG_VALUE: Final = 64  # characters of a value in which no further names are searched
 _BEFORE: Final = 96  # characters before a name in which the field with the name is searched
 _VALUE_BEFORE: Final = 320  # characters before a name in which the field with its value is searched
-_HINTED_WORDS: Final = hinted(((word, word) for word in SECRET_WORDS), ("key",))
 _NAME_CHARACTERS: Final = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_-")
 _REST = re.compile(r"[A-Za-z0-9_-]{0,60}+")
 _LINK = re.compile(
@@ -266,7 +241,7 @@ _FIELD_BEFORE = re.compile(
 
 def has_secret_word(folded: str) -> bool:
     """Whether a lower-case text contains one of `SECRET_WORDS`."""
-    return next(meanings_in(_HINTED_WORDS, folded), None) is not None
+    return any(word in folded for word in SECRET_WORDS)
 
 
 def fold(text: str) -> str:
@@ -280,7 +255,7 @@ def fold(text: str) -> str:
 
 def assignment_spans(text: str, folded: str) -> Iterator[tuple[int, int]]:
     """The spans of literals under secrets' names. `folded` is the text in lower case."""
-    for word in meanings_in(_HINTED_WORDS, folded):
+    for word in SECRET_WORDS:
         at = folded.find(word)
         while at >= 0:
             end, span = _assigned(text, at, at + len(word))

@@ -96,7 +96,6 @@ def forms_of(values: Iterable[str]) -> tuple[str, ...]:
     return tuple(sorted(forms - {""}, key=lambda form: (-len(form), form)))
 
 
-@lru_cache(maxsize=1024)  # it holds names, never values: a run asks for the same ones at every step
 def _is_secret_variable(name: str) -> bool:
     if name.upper() in _NO_SECRET:
         return False

@@ -16,7 +16,7 @@ from mendgraph.nodes.execute_tools.secrets import keys, shapes
 from mendgraph.nodes.execute_tools.secrets.key_blocks import key_block_spans, open_block
 from mendgraph.nodes.execute_tools.secrets.keys import SECRET_WORDS
 from mendgraph.nodes.execute_tools.secrets.redact import MARK, PLACEHOLDER, Redactor, redact
-from mendgraph.nodes.execute_tools.secrets.shape_table import SHAPES
+from mendgraph.nodes.execute_tools.secrets.shape_table import SHAPES, Scope
 from mendgraph.nodes.execute_tools.secrets.text_parts import (
     RedactedStream,
     first_words,
@@ -259,7 +259,7 @@ HOSTILE = [
     *("curl -u ", 'mysql -p "', "login ", "name: api_key ", '"value": "a1B2c3D4" ', "echo a1B2c3 | ", "$6$a1B2$"),
     *("identified by '", "MTA4NzY1NDMyMTA5ODc2NTQz.", "token:\n ", "Authorization:\r\n\t", f"{BLOCKS[0][:40]}\n{HEX}"),
     *(word + filler for word in SECRET_WORDS for filler in FILLERS),
-    *(word + filler for shape in SHAPES if shape.folded or shape.loose for word in shape.words for filler in FILLERS),
+    *(word + filler for shape in SHAPES if shape.scope is not Scope.TOKEN for word in shape.words for filler in FILLERS),
 ]
 
 
