@@ -330,7 +330,13 @@ class Commands:
                 limit_reached = running.watch.failure_limit(code, ends)
 
             with self.scope.effect():
-                stack.close()  # the sandbox may still change the workspace, and add to the outputs
+                stack.close()  # the sandbox may still change the workspace
+
+            for line in running.error_lines:
+                stderr.add(f"{line}\n".encode(errors="replace"))
+
+            for output in (stdout, stderr):
+                output.translate(running.public_output)
 
         return CommandResult(
             exit_code=code,

@@ -63,6 +63,17 @@ class CapturedOutput:
 
         return True
 
+    def translate(self, translated: Callable[[bytes], bytes]) -> None:
+        """Replace the stored bytes by their translation; nothing can be added afterwards."""
+        left_out = self.left_out
+        if not left_out:
+            self.head += self.tail
+            self.tail = b""
+
+        self.head = translated(self.head)
+        self.tail = translated(self.tail)
+        self.size = left_out + len(self.head) + len(self.tail)
+
 
 def run_process(
     argv: Sequence[str],

@@ -22,7 +22,6 @@ from typing import Final
 
 from mendgraph.nodes.execute_tools.files.handles import closing, open_root
 from mendgraph.nodes.execute_tools.processes import processes
-from mendgraph.nodes.execute_tools.processes.processes import OutputHandler
 from mendgraph.nodes.execute_tools.processes.resource_limits import Watch
 from mendgraph.nodes.execute_tools.sandboxes.sandbox import (
     HOME,
@@ -31,7 +30,7 @@ from mendgraph.nodes.execute_tools.sandboxes.sandbox import (
     SYSTEM_FILES,
     SYSTEM_FOLDERS,
     Guarantee,
-    ReportingProcess,
+    SandboxedProcess,
     View,
     not_limited,
     text_handle,
@@ -157,7 +156,7 @@ def _start_problem(program: str) -> str | None:
     return f"bubblewrap is installed but cannot start here ({lines[0]}): {remedy}"
 
 
-class BubblewrapProcess(ReportingProcess):
+class BubblewrapProcess(SandboxedProcess):
     """A program inside bubblewrap; `process` is bubblewrap itself, outside of the sandbox."""
 
     def __init__(self, process: Popen[bytes], status_fd: int) -> None:
@@ -188,11 +187,6 @@ class BubblewrapProcess(ReportingProcess):
             return not_limited(str(error))
 
         return None
-
-    def output_handlers(self, stdout: OutputHandler, stderr: OutputHandler) -> dict[int, OutputHandler]:
-        """The handles to read while the program runs, for `processes.read_until`."""
-        out, err = processes.outputs(self.process)
-        return {out: stdout, err: stderr, self.status_fd: self.add_report}
 
     def kill(self) -> None:
         """Kill all processes in the sandbox, also those that left its process group, and wait for their end."""

@@ -138,11 +138,11 @@ def _apply_changes(copy: WorkspaceCopy, view: View, running: SupervisedProcess) 
     try:
         refused = copy.apply_changes(view)
     except NotCopiedError as error:
-        running.add_error_line(f"mendgraph: the workspace was not changed: {error}")
+        running.error_lines.append(f"mendgraph: the workspace was not changed: {error}")
         return
 
     for name in refused:
-        running.add_error_line(f"mendgraph: {name} was not changed in the workspace")
+        running.error_lines.append(f"mendgraph: {name} was not changed in the workspace")
 
 
 def _ruleset(rules: Sequence[tuple[str, int]]) -> dict[str, object]:

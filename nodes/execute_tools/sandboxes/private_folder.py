@@ -116,49 +116,12 @@ class PrivateNames:
         alternatives = "|".join(map(re.escape, sorted(self._private, key=len, reverse=True)))
         self._public_name = re.compile(rf"(?:{_NAME_START})(?:{alternatives})(?![\w-]|\.\w)")
         self._public = {os.fsencode(private): os.fsencode(name) for name, private in self._private.items()}
+        self._private_name = re.compile(b"|".join(map(re.escape, sorted(self._public, key=len, reverse=True))))
 
     def translate(self, text: str) -> str:
         """The text with private names. A public name that is a part of a longer one stays."""
         return self._public_name.sub(lambda match: self._private[match[0]], text)
 
-    def restoring(self, handler: processes.OutputHandler) -> "RestoredOutput":
-        """An output that passes its chunks, with public names, to `handler`."""
-        return RestoredOutput(self._public, handler)
-
-
-class RestoredOutput:
-    """An output in which private names are replaced by public ones, also a name that two chunks hold parts of."""
-
-    def __init__(self, public_names: Mapping[bytes, bytes], handler: processes.OutputHandler) -> None:
-        self._public_names = public_names
-        self._handler = handler
-        self._private_name = re.compile(b"|".join(map(re.escape, sorted(public_names, key=len, reverse=True))))
-        self._pending = b""
-
-    def add(self, chunk: bytes) -> bool:
-        """Add the next chunk."""
-        data = self._pending + chunk
-        split = len(data) - self._size_of_open_name(data)
-        self._pending = data[split:]
-
-        return self._handler(self._restored(data[:split]))
-
-    def finish(self) -> None:
-        """Pass on the pending bytes."""
-        pending = self._pending
-        self._pending = b""
-        if pending:
-            self._handler(self._restored(pending))
-
-    def _restored(self, data: bytes) -> bytes:
-        return self._private_name.sub(lambda match: self._public_names[match[0]], data)
-
-    def _size_of_open_name(self, data: bytes) -> int:
-        """Bytes at the end that may be the first part of a private name."""
-        longest = max(map(len, self._public_names))
-        for size in range(min(longest, len(data)), 0, -1):
-            end = data[-size:]
-            if any(name.startswith(end) for name in self._public_names):
-                return size
-
-        return 0
+    def public(self, output: bytes) -> bytes:
+        """Return an output with public names in place of private ones."""
+        return self._private_name.sub(lambda match: self._public[match[0]], output)

@@ -9,6 +9,7 @@ import os
 import select
 import signal
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass, field
@@ -17,6 +18,7 @@ from subprocess import Popen
 from typing import Final, Protocol
 
 from mendgraph.nodes.execute_tools.files.handles import closing
+from mendgraph.nodes.execute_tools.processes import processes
 from mendgraph.nodes.execute_tools.processes.processes import OutputHandler
 from mendgraph.nodes.execute_tools.processes.resource_limits import ResourceLimits, Watch, command_limits
 from mendgraph.nodes.records import ToolError, ToolErrorCode
@@ -96,70 +98,35 @@ class View:
         return (self.root_fd, *(handle for handle, _ in pairs))
 
 
-class SandboxedProcess(Protocol):
-    """A program and all processes that it starts, inside a sandbox.
+class SandboxedProcess(ABC):
+    """A program and all its descendants in a sandbox.
 
-    `process` runs outside of the sandbox; its exit code is the program's, or 128 and the signal. `watch` reports an
-    exceeded limit.
-    """
-
-    process: Popen[bytes]
-    watch: Watch | None
-
-    def output_handlers(self, stdout: OutputHandler, stderr: OutputHandler) -> Mapping[int, OutputHandler]:
-        """The handles to read while the program runs, for `processes.read_until`."""
-        ...
-
-    def has_run(self) -> bool:
-        """Whether the program itself was started, so that the exit code is its own."""
-        ...
-
-    def terminate(self) -> None:
-        """Send SIGTERM to the program and its process group."""
-        ...
-
-    def kill(self) -> None:
-        """Kill all processes in the sandbox and wait for their end."""
-        ...
-
-
-class Sandbox(Protocol):
-    """Starts programs that can reach what their `View` shows and nothing else. An object lives as long as its run."""
-
-    @property
-    def name(self) -> str:
-        """The value of the setting `sandbox` that selects it."""
-        ...
-
-    @property
-    def guarantees(self) -> frozenset[Guarantee]:
-        """What it guarantees on this machine."""
-        ...
-
-    def problem(self) -> str | None:
-        """Why it cannot start on this machine, with the remedy; None where it can."""
-        ...
-
-    def started(
-        self, view: View, command: Sequence[str], env: Mapping[str, str]
-    ) -> AbstractContextManager[SandboxedProcess | ToolError]:
-        """Start `command` with this view; at the end of the block all its processes are dead."""
-        ...
-
-
-class ReportingProcess:
-    """A process that starts a program and reports on `status_fd`, in lines of JSON.
-
-    `{"child-pid": N}` names the first process of the sandbox, which waits; `{"exit-code": N}` comes only after the
-    program was executed.
+    `process` starts the program from outside of the sandbox; its exit code is the program's, or 128 and the signal. It
+    reports on `status_fd`, in lines of JSON: `{"child-pid": N}` names the first process of the sandbox, which waits;
+    `{"exit-code": N}` follows only if the program was executed. `watch` reports an exceeded limit. `error_lines` are
+    added to the error output at the end.
     """
 
     def __init__(self, process: Popen[bytes], status_fd: int) -> None:
         self.process = process
         self.watch: Watch | None = None
+        self.error_lines: list[str] = []
         self.status_fd = status_fd
         self.first: int | None = None
         self._reports = bytearray()
+
+    @abstractmethod
+    def kill(self) -> None:
+        """Kill all processes in the sandbox, and wait for their end."""
+
+    def public_output(self, data: bytes) -> bytes:
+        """Return the output with the names that the user knows."""
+        return data
+
+    def output_handlers(self, stdout: OutputHandler, stderr: OutputHandler) -> dict[int, OutputHandler]:
+        """Return the handles to read while the program runs, for `processes.read_until`."""
+        out, err = processes.outputs(self.process)
+        return {out: stdout, err: stderr, self.status_fd: self.add_report}
 
     def add_report(self, chunk: bytes) -> bool:
         """Add the next chunk that was read from `status_fd`; an `OutputHandler`."""
@@ -221,6 +188,30 @@ class ReportingProcess:
                     return int(report[name])
 
         return None
+
+
+class Sandbox(Protocol):
+    """Starts programs that can reach what their `View` shows and nothing else. An object lives as long as its run."""
+
+    @property
+    def name(self) -> str:
+        """The value of the setting `sandbox` that selects it."""
+        ...
+
+    @property
+    def guarantees(self) -> frozenset[Guarantee]:
+        """What it guarantees on this machine."""
+        ...
+
+    def problem(self) -> str | None:
+        """Why it cannot start on this machine, with the remedy; None where it can."""
+        ...
+
+    def started(
+        self, view: View, command: Sequence[str], env: Mapping[str, str]
+    ) -> AbstractContextManager[SandboxedProcess | ToolError]:
+        """Start `command` with this view; at the end of the block all its processes are dead."""
+        ...
 
 
 def not_limited(reason: str) -> ToolError:

@@ -40,21 +40,43 @@ _NEW_NAMESPACES: Final = 0x0002_0000 | 0x0200_0000 | 0x0400_0000 | 0x0800_0000 |
 PROGRAM_FAMILIES: Final = (socket.AF_UNIX, socket.AF_INET, socket.AF_INET6)
 """The families of sockets of a program that has a network namespace of its own."""
 
-_COMMON: Final = {
-    "pidfd_send_signal": 424,
-    "io_uring_setup": 425,
-    "io_uring_enter": 426,
-    "io_uring_register": 427,
-    "open_tree": 428,
-    "move_mount": 429,
-    "fsopen": 430,
-    "fsconfig": 431,
-    "fsmount": 432,
-    "fspick": 433,
-    "clone3": 435,
-    "mount_setattr": 442,
-    "open_tree_attr": 467,
-}
+_CALLS: Final = """
+socket               41  198
+socketpair           53  199
+clone                56  220
+kill                 62  129
+rt_sigqueueinfo     129  138
+pivot_root          155   41
+chroot              161   51
+mount               165   40
+umount2             166   39
+tkill               200  130
+tgkill              234  131
+add_key             248  217
+request_key         249  218
+keyctl              250  219
+unshare             272   97
+rt_tgsigqueueinfo   297  240
+perf_event_open     298  241
+open_by_handle_at   304  265
+setns               308  268
+bpf                 321  280
+userfaultfd         323  282
+pidfd_send_signal   424  424
+io_uring_setup      425  425
+io_uring_enter      426  426
+io_uring_register   427  427
+open_tree           428  428
+move_mount          429  429
+fsopen              430  430
+fsconfig            431  431
+fsmount             432  432
+fspick              433  433
+clone3              435  435
+mount_setattr       442  442
+open_tree_attr      467  467
+"""
+"""The numbers of system calls on x86-64 and on aarch64."""
 
 
 @dataclass(frozen=True)
@@ -65,71 +87,27 @@ class Architecture:
     numbers: Mapping[str, int]
 
 
+def _numbers(column: int) -> dict[str, int]:
+    numbers: dict[str, int] = {}
+    for row in _CALLS.strip().splitlines():
+        name, *columns = row.split()
+        numbers[name] = int(columns[column])
+
+    return numbers
+
+
 ARCHITECTURES: Final = {
-    "x86_64": Architecture(
-        0xC000_003E,
-        _COMMON
-        | {
-            "socket": 41,
-            "socketpair": 53,
-            "clone": 56,
-            "pivot_root": 155,
-            "chroot": 161,
-            "mount": 165,
-            "umount2": 166,
-            "add_key": 248,
-            "request_key": 249,
-            "keyctl": 250,
-            "unshare": 272,
-            "perf_event_open": 298,
-            "open_by_handle_at": 304,
-            "setns": 308,
-            "bpf": 321,
-            "userfaultfd": 323,
-            "kill": 62,
-            "rt_sigqueueinfo": 129,
-            "tkill": 200,
-            "tgkill": 234,
-            "rt_tgsigqueueinfo": 297,
-        },
-    ),
-    "aarch64": Architecture(
-        0xC000_00B7,
-        _COMMON
-        | {
-            "umount2": 39,
-            "mount": 40,
-            "pivot_root": 41,
-            "chroot": 51,
-            "unshare": 97,
-            "socket": 198,
-            "socketpair": 199,
-            "add_key": 217,
-            "request_key": 218,
-            "keyctl": 219,
-            "clone": 220,
-            "perf_event_open": 241,
-            "open_by_handle_at": 265,
-            "setns": 268,
-            "bpf": 280,
-            "userfaultfd": 282,
-            "kill": 129,
-            "tkill": 130,
-            "tgkill": 131,
-            "rt_sigqueueinfo": 138,
-            "rt_tgsigqueueinfo": 240,
-        },
-    ),
+    "x86_64": Architecture(0xC000_003E, _numbers(0)),
+    "aarch64": Architecture(0xC000_00B7, _numbers(1)),
 }
 """The architectures with a filter. On others no program starts."""
 
-REFUSED: Final = (
-    *("add_key", "request_key", "keyctl"),
-    *("io_uring_setup", "io_uring_enter", "io_uring_register"),
-    *("userfaultfd", "bpf", "perf_event_open", "open_by_handle_at"),
-    *("mount", "umount2", "pivot_root", "chroot", "unshare", "setns"),
-    *("open_tree", "open_tree_attr", "move_mount", "fsopen", "fsconfig", "fsmount", "fspick", "mount_setattr"),
-)
+_REFUSED_NAMES: Final = """
+    add_key request_key keyctl io_uring_setup io_uring_enter io_uring_register userfaultfd bpf perf_event_open
+    open_by_handle_at mount umount2 pivot_root chroot unshare setns open_tree open_tree_attr move_mount fsopen fsconfig
+    fsmount fspick mount_setattr
+"""
+REFUSED: Final = tuple(_REFUSED_NAMES.split())
 """System calls that fail with EPERM for all arguments."""
 
 SIGNALS: Final = ("kill", "tkill", "tgkill", "rt_sigqueueinfo", "rt_tgsigqueueinfo")

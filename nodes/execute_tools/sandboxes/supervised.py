@@ -13,11 +13,10 @@ from typing import Any, Final
 
 from mendgraph.nodes.execute_tools.files.handles import closing
 from mendgraph.nodes.execute_tools.processes import processes
-from mendgraph.nodes.execute_tools.processes.processes import OutputHandler
 from mendgraph.nodes.execute_tools.processes.resource_limits import ResourceLimits, Watch
 from mendgraph.nodes.execute_tools.sandboxes import launcher
-from mendgraph.nodes.execute_tools.sandboxes.private_folder import PrivateNames, RestoredOutput
-from mendgraph.nodes.execute_tools.sandboxes.sandbox import ReportingProcess, not_limited
+from mendgraph.nodes.execute_tools.sandboxes.private_folder import PrivateNames
+from mendgraph.nodes.execute_tools.sandboxes.sandbox import SandboxedProcess, not_limited
 from mendgraph.nodes.execute_tools.sandboxes.seccomp import seccomp_filter
 from mendgraph.nodes.records import ToolError
 
@@ -36,18 +35,16 @@ def supervision_problem() -> str | None:
     return None
 
 
-class SupervisedProcess(ReportingProcess):
+class SupervisedProcess(SandboxedProcess):
     """A program below the supervisor `process`, which executes `launcher`.
 
     The supervisor reads its configuration and the start signal from `control`, and kills the program when `control` is
-    closed. The outputs show no private `names`.
+    closed. Its outputs may have private `names`.
     """
 
     def __init__(self, process: subprocess.Popen[bytes], control: int, status_fd: int, names: PrivateNames) -> None:
         super().__init__(process, status_fd)
         self._names = names
-        self._outputs: list[RestoredOutput] = []
-        self._stderr: OutputHandler | None = None
         self._control: int | None = control
 
     def prepare(self, config: dict[str, Any], limits: ResourceLimits, disk_fd: int | None) -> ToolError | None:
@@ -73,16 +70,6 @@ class SupervisedProcess(ReportingProcess):
         """Start the program."""
         self._write(b"1")
 
-    def output_handlers(self, stdout: OutputHandler, stderr: OutputHandler) -> dict[int, OutputHandler]:
-        """The handles to read while the program runs, for `processes.read_until`."""
-        out, err = processes.outputs(self.process)
-        restored_out = self._names.restoring(stdout)
-        restored_err = self._names.restoring(stderr)
-        self._outputs = [restored_out, restored_err]
-        self._stderr = stderr
-
-        return {out: restored_out.add, err: restored_err.add, self.status_fd: self.add_report}
-
     def kill(self) -> None:
         """Kill all descendants of the supervisor, and wait for their end."""
         if self._control is not None:
@@ -102,13 +89,9 @@ class SupervisedProcess(ReportingProcess):
                 processes.kill_group(self.process)
                 self.process.wait()
 
-        for output in self._outputs:
-            output.finish()
-
-    def add_error_line(self, line: str) -> None:
-        """Add a line to the error output, after all that the program has printed is read."""
-        if self._stderr is not None:
-            self._stderr(f"{line}\n".encode(errors="replace"))
+    def public_output(self, data: bytes) -> bytes:
+        """Return the output with public names in place of private ones."""
+        return self._names.public(data)
 
     def _write(self, data: bytes) -> None:
         if self._control is None:
