@@ -15,7 +15,7 @@ from pydantic import TypeAdapter, ValidationError
 from mendgraph.nodes.execute_tools.edits.diffs import Version, file_change
 from mendgraph.nodes.execute_tools.files.change_records import ChangeState, FileEffect
 from mendgraph.nodes.execute_tools.files.deadline import CancellationScope
-from mendgraph.nodes.execute_tools.files.text_files import text_of
+from mendgraph.nodes.execute_tools.files.text_files import escaped_name, text_of
 from mendgraph.nodes.execute_tools.files.workspace import ApprovedWorkspace, FileContent, Workspace
 from mendgraph.nodes.execute_tools.journal.journal import (
     CallKey,
@@ -316,4 +316,4 @@ def describe_effect(workspace: Workspace, journal: Journal, effect: FileEffect) 
         if isinstance(file, FileContent) and file.sha256 == after.sha256:
             after = after._replace(text=text_of(file.data))
 
-    return file_change(effect.path.encode(errors="backslashreplace").decode(), before, after)
+    return file_change(escaped_name(effect.path), before, after)

@@ -35,7 +35,7 @@ from mendgraph.nodes.execute_tools.files.tree_walk import (
     Entry,
     IgnoreRules,
 )
-from mendgraph.nodes.execute_tools.files.workspace import BeneathReader, Workspace
+from mendgraph.nodes.execute_tools.files.workspace import Workspace, read_beneath
 from mendgraph.nodes.execute_tools.store.database import StoreError
 from mendgraph.nodes.records import ChangeKind
 
@@ -177,8 +177,7 @@ def _rules(
     paths: JudgedPaths, root_fd: int, folder: str, entries: Mapping[str, Status], above: IgnoreRules
 ) -> IgnoreRules:
     def read(name: str) -> bytes:
-        with BeneathReader(paths, root_fd) as reader:
-            return reader.read(name, LARGEST_IGNORE_FILE) or b""
+        return read_beneath(paths, root_fd, name, LARGEST_IGNORE_FILE) or b""
 
     ignore_files = []
     if IGNORE_FILE in entries and entries[IGNORE_FILE].is_regular:
@@ -197,7 +196,7 @@ class WatchLimits(NamedTuple):
 
     A workspace with more than `entries` files and directories is not watched: two snapshots of 20,000 take 0.3 s. The
     contents of at most `files` files of at most `file_bytes` are read, `all_bytes` together, newest files first: 10,000
-    files take about 0.5 s, once. Changed files of at most `hashed_bytes` are hashed afterwards. The first snapshot may
+    files take about a second, once. Changed files of at most `hashed_bytes` are hashed afterwards. The first snapshot may
     take `before_s` seconds of the command's time, the second one `after_s` more.
     """
 
@@ -242,8 +241,9 @@ def file_index(root: str) -> FileIndex:  # noqa: ARG001 - it is the key of the c
 class _ContentReader:
     """Reads contents for one snapshot until one of the limits, or the deadline, is reached."""
 
-    def __init__(self, files: BeneathReader, limits: WatchLimits, deadline: float) -> None:
-        self._reader = files
+    def __init__(self, paths: JudgedPaths, root_fd: int, limits: WatchLimits, deadline: float) -> None:
+        self._paths = paths
+        self._root_fd = root_fd
         self.limits = limits
         self._deadline = deadline
         self._files_left = limits.files
@@ -262,7 +262,7 @@ class _ContentReader:
         if not status.is_regular or status.size > most or time.monotonic() > self._deadline:
             return None
 
-        data = self._reader.read(name, most)
+        data = read_beneath(self._paths, self._root_fd, name, most)
         if data is None:
             return None
 
@@ -295,12 +295,12 @@ def snapshot(paths: JudgedPaths, index: FileIndex, limits: WatchLimits, deadline
     """The current snapshot, with the contents that the limits allow; unchanged files in `index` are not read again."""
     deadline = min(deadline, time.monotonic() + limits.before_s)
     try:
-        with closing(open_root(paths.root)) as root, BeneathReader(paths, root) as files:
+        with closing(open_root(paths.root)) as root:
             tree = read_tree(paths, root, most=limits.entries, deadline=deadline, earlier=index.last.tree)
             if isinstance(tree, Unwatched):
                 return tree
 
-            reader = _ContentReader(files, limits, deadline)
+            reader = _ContentReader(paths, root, limits, deadline)
             contents = dict[str, Content]()
             newest_first = sorted(tree.files.items(), key=lambda file: (-file[1].mtime_ns, file[0]))
             allowed = [file for file in newest_first if reader.allows(file[1])]
@@ -328,13 +328,13 @@ def changes_since(
 
     deadline = time.monotonic() + limits.after_s
     try:
-        with closing(open_root(paths.root)) as root, BeneathReader(paths, root) as files:
+        with closing(open_root(paths.root)) as root:
             after = read_tree(paths, root, most=limits.entries, deadline=deadline, earlier=before.tree, keep_rules=True)
             if isinstance(after, Unwatched):
                 return after
 
             contents = dict(before.contents)
-            changes = tuple(_compared(paths, before, after, _ContentReader(files, limits, deadline), contents))
+            changes = tuple(_compared(paths, before, after, _ContentReader(paths, root, limits, deadline), contents))
     except OSError:
         return _UNOPENED
 

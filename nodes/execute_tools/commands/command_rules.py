@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
+from mendgraph.nodes.execute_tools.files.sandbox import is_below
 from mendgraph.nodes.execute_tools.processes.resource_limits import ResourceLimits, command_limits
 from mendgraph.nodes.execute_tools.sandboxes.backends import AUTO
 from mendgraph.nodes.execute_tools.sandboxes.sandbox import HOME, PROGRAM_FOLDERS, SCRATCH
@@ -132,8 +133,3 @@ def _program_folders(root: str, readable: Sequence[str]) -> list[str]:
             result.append(folder)
 
     return result
-
-
-def is_below(name: str, folder: str) -> bool:
-    """Whether the absolute name is that of the folder, or of something below it."""
-    return name == folder or name.startswith(f"{folder.rstrip('/')}/")

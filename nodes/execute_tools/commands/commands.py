@@ -14,7 +14,6 @@ from mendgraph.nodes.execute_tools.commands.command_rules import (
     CommandRules,
     command_environment,
     find_program,
-    is_below,
     own_installation,
     readable_folders,
 )
@@ -29,7 +28,7 @@ from mendgraph.nodes.execute_tools.commands.shown_folders import Hidden, ShownFo
 from mendgraph.nodes.execute_tools.commands.workspace_cover import ContentRule, Cover, NameRule, find_cover, never
 from mendgraph.nodes.execute_tools.files.deadline import CancellationScope, ScopeOverError
 from mendgraph.nodes.execute_tools.files.handles import closing, open_beneath, open_root
-from mendgraph.nodes.execute_tools.files.sandbox import ContentJudge, JudgedPaths, PathAccess, check_workspace
+from mendgraph.nodes.execute_tools.files.sandbox import ContentJudge, JudgedPaths, PathAccess, check_workspace, is_below
 from mendgraph.nodes.execute_tools.processes.git import linked_repository
 from mendgraph.nodes.execute_tools.processes.processes import CapturedOutput, read_until
 from mendgraph.nodes.execute_tools.processes.resource_limits import Limit, LimitReached, ResourceLimits

@@ -1,7 +1,7 @@
-"""The clock, calls that are waited for no longer than a deadline, and the scope in which a call may change the world.
+"""Calls with a deadline, and the scope in which a call may change files.
 
-A thread cannot be ended from outside (an exception that is sent to it reaches no call of C, and slows down all others
-meanwhile: measured on 3.11.7). So a thread that is given up loses its scope, and ends when its call does.
+A thread cannot be ended from outside: an exception that is sent to it does not interrupt C code. So a call that has
+timed out loses its scope, and its thread ends when the call returns.
 """
 
 import asyncio
@@ -12,7 +12,6 @@ import time
 from collections.abc import Callable, Coroutine, Iterator
 from concurrent.futures import CancelledError, Future, InvalidStateError
 from contextlib import contextmanager, nullcontext, suppress
-from functools import partial
 from math import inf
 from queue import Empty, SimpleQueue
 from types import FrameType
@@ -20,14 +19,13 @@ from typing import Any, Final, Generic, TypeVar
 
 
 class ScopeOverError(TimeoutError):
-    """Raised in a call that was given up when it wants to change something nevertheless."""
+    """A call wanted to change something after its time was over."""
 
 
 class CancellationScope:
-    """Held by one call. An effect that has begun is finished; one that begins after `revoke` is refused.
+    """The right of one call to change something. It ends with its `parent`, the scope of the step.
 
-    The scope of a call ends with its `parent`, that of the step. A scope that is closed still holds for what runs, but
-    no further call begins.
+    After `revoke` no effect can begin; one that has begun is completed. After `close` no further call begins.
     """
 
     def __init__(self, parent: "CancellationScope | None" = None) -> None:
@@ -42,7 +40,8 @@ class CancellationScope:
     def effect(self) -> Iterator[None]:
         """Guard one effect, which has to be short.
 
-        Raises ScopeOverError: the call's time is over, and nothing may change any more.
+        Raises:
+            ScopeOverError: the scope is revoked.
         """
         with nullcontext() if self._parent is None else self._parent.effect(), self._lock:
             if self._over:
@@ -56,18 +55,18 @@ class CancellationScope:
                 self._busy -= 1
 
     def revoke(self) -> None:
-        """End the right; returns when an effect that is being done by another thread is done."""
+        """End the right; returns when no other thread is within an effect."""
         self.close()
         with self._lock:
             self._over = True
 
     def close(self) -> None:
-        """Let what runs be finished, and nothing else begin. It takes no lock, so that a signal handler may call it."""
+        """Let no further call begin. It takes no lock, so that a signal handler may call it."""
         self._closed = True
         self._bell.put(None)
 
     def pause(self, seconds: float) -> bool:
-        """Do nothing for this long, or until this scope is closed; says whether something may begin after that."""
+        """Wait for this long, or until this scope is closed; returns whether further calls may begin."""
         if not self.closed:
             with suppress(Empty):
                 self._bell.get(timeout=seconds)
@@ -76,17 +75,17 @@ class CancellationScope:
 
     @property
     def over(self) -> bool:
-        """Whether nothing may change any more."""
+        """Whether the scope is revoked."""
         return self._over or (self._parent is not None and self._parent.over)
 
     @property
     def closed(self) -> bool:
-        """Whether no further call may begin."""
+        """Whether the scope is closed."""
         return self._closed or (self._parent is not None and self._parent.closed)
 
     @property
     def busy(self) -> bool:
-        """Whether an effect is being done right now."""
+        """Whether a thread is within an effect."""
         return self._busy > 0
 
 
@@ -94,61 +93,25 @@ Result = TypeVar("Result")
 
 
 UNPORTABLE: Final = (StopIteration, StopAsyncIteration, GeneratorExit, asyncio.CancelledError, CancelledError)
-"""Exceptions that mean something else to whoever waits for a call than to the call itself."""
+"""Exceptions that have another meaning in the waiting thread or event loop."""
 
 
 class GivenUp(BaseException):
-    """Raised inside a call whose time is over. Like KeyboardInterrupt it is no error that a handler may catch."""
-
-
-class _WorkThread(threading.Thread):
-    """Does one thing after the other: to begin a thread costs three times as much as to wake one."""
-
-    def __init__(self) -> None:
-        super().__init__(daemon=True)
-        self.waiting: SimpleQueue[Callable[[], object]] = SimpleQueue()
-
-    def run(self) -> None:
-        while True:
-            work = self.waiting.get()
-            self.name = "tool"
-            work()
-            del work
-            self.name = "idle"
-
-            if len(_IDLE) >= _MOST_IDLE:
-                return
-
-            _IDLE.append(self)
-
-
-_IDLE: Final = list[_WorkThread]()
-_MOST_IDLE: Final = 64
-
-
-def _begin(work: Callable[[], object]) -> None:
-    try:
-        while not (thread := _IDLE.pop()).is_alive():
-            pass  # a forked child has none of its parent's threads
-    except IndexError:
-        thread = _WorkThread()
-        thread.start()
-
-    thread.waiting.put(work)
+    """Interrupts a call whose time is over; like KeyboardInterrupt it is not an Exception."""
 
 
 class Worker(Generic[Result]):
-    """Runs `function` at once, in a daemon thread called "tool"; `outcome` receives what it returns or raises."""
+    """Runs `function` in a daemon thread called "tool"; `outcome` receives what it returns or raises."""
 
     def __init__(self, context: contextvars.Context, function: Callable[[], Result]) -> None:
         self.outcome: Future[Result] = Future()
         self._function = function
-        _begin(partial(context.run, self._settle))
+        threading.Thread(target=context.run, args=(self._settle,), name="tool", daemon=True).start()
 
     def _settle(self) -> None:
         try:
             result = self._function()
-        except BaseException as error:  # noqa: BLE001 - whoever waits for the outcome gets it
+        except BaseException as error:  # noqa: BLE001 - `outcome` receives it
             with suppress(InvalidStateError):
                 self.outcome.set_exception(portable(error))
         else:
@@ -157,7 +120,7 @@ class Worker(Generic[Result]):
 
 
 def portable(error: BaseException) -> BaseException:
-    """The error, unless raising it in another thread or an event loop would mean something else there."""
+    """Return the error, or a RuntimeError for one that has another meaning in another thread or an event loop."""
     if isinstance(error, UNPORTABLE):
         return RuntimeError(f"{type(error).__name__} was raised")
     return error
@@ -167,32 +130,31 @@ LONGEST_S = 100_000_000
 """The longest deadline, about three years. Source: the most that BSD's and macOS's timers take (`itimerfix`)."""
 
 _NEXT_RING_S = 1.015625
-"""How long a call that was interrupted may clean up before it is interrupted again. It tells our timer from another:
-nobody else would choose it, and it is the same as a float and in the kernel's microseconds (1 + 1/64 s)."""
+"""Seconds for an interrupted call to clean up before it is interrupted again. The value also identifies our timer: it
+is exact as a float and in the kernel's microseconds (1 + 1/64 s), and nobody else would choose it."""
 _EFFECT_S = 0.005
-"""How soon an effect that was being done at the deadline is looked at again."""
+"""Seconds until a call that is within an effect at its deadline is checked again."""
 
 
 def monotonic_ms() -> int:
-    """Milliseconds of a clock that never goes back; only differences mean something."""
+    """Return the time of the monotonic clock in milliseconds."""
     return time.monotonic_ns() // 1_000_000
 
 
 def monotonic_s() -> float:
-    """The same clock in seconds."""
+    """Return the time of the monotonic clock in seconds."""
     return time.monotonic()
 
 
 def pause(seconds: float) -> None:
-    """Do nothing for this long."""
+    """Sleep."""
     time.sleep(seconds)
 
 
 def call_within(seconds: float, function: Callable[[], Result], scope: CancellationScope | None = None) -> Result:
-    """What `function` returns or raises, or TimeoutError at once when the time is over.
+    """Call `function` in a thread, and return or raise its result, or TimeoutError when the time is over.
 
-    It runs in a thread of its own. On a timeout its `scope` is revoked, so that it changes nothing any more; the thread
-    is left behind until the call ends, as a daemon.
+    On a timeout its `scope` is revoked, so that it changes nothing any more; the daemon thread ends when it returns.
     """
     worker = Worker(contextvars.copy_context(), function)
     try:
@@ -204,7 +166,7 @@ def call_within(seconds: float, function: Callable[[], Result], scope: Cancellat
 async def await_call(
     function: Callable[[], Result], seconds: float | None = None, scope: CancellationScope | None = None
 ) -> Result:
-    """The same without blocking the event loop; without `seconds` it waits for as long as it takes."""
+    """Like `call_within`, without blocking the event loop; without `seconds` there is no deadline."""
     worker = Worker(contextvars.copy_context(), function)
     try:
         return await asyncio.wait_for(asyncio.wrap_future(worker.outcome), seconds)
@@ -214,10 +176,9 @@ async def await_call(
 
 @contextmanager
 def calls_in_loop() -> Iterator[Callable[[Coroutine[Any, Any, Result]], Result]]:
-    """For a thread that works for the running event loop: what runs a coroutine there, and gives what it returns.
+    """Return a function by which other threads run coroutines in the running event loop, and wait for their results.
 
-    It has the context variables of that thread. A coroutine that still runs when the block is left is cancelled, and
-    none begins after that.
+    A coroutine has the context variables of its caller. At the end of the block all coroutines are cancelled.
     """
     loop = asyncio.get_running_loop()
     futures = list[Future[Any]]()
@@ -226,7 +187,7 @@ def calls_in_loop() -> Iterator[Callable[[Coroutine[Any, Any, Result]], Result]]
     def run(coroutine: Coroutine[Any, Any, Result]) -> Result:
         try:
             future = asyncio.run_coroutine_threadsafe(coroutine, loop)
-        except RuntimeError:  # the loop is closed: who waited for this thread was cancelled
+        except RuntimeError:  # the loop is closed
             coroutine.close()
             raise
 
@@ -245,11 +206,10 @@ def calls_in_loop() -> Iterator[Callable[[Coroutine[Any, Any, Result]], Result]]
 
 
 def call_here(seconds: float, function: Callable[[], Result], scope: CancellationScope) -> Result:
-    """The same in this thread where it is the main thread, so that not even a sleeping call leaves a thread behind.
+    """Like `call_within`, but in this thread if it is the main thread and the kernel's timer is free.
 
-    The kernel's timer interrupts whatever Python can interrupt: sleeping, waiting, computing. Where somebody else uses
-    that timer, or in another thread, it is `call_within`. What the function leaves there of its own, a handler or a
-    timer, stays. No deadline is longer than `LONGEST_S`; without one (infinity) nothing is set up.
+    The timer interrupts what Python can interrupt: sleeping, waiting, computing. A signal handler or timer that the
+    function leaves behind stays. No deadline is longer than `LONGEST_S`; infinity sets no timer.
     """
     if seconds == inf:
         return _body(function)
@@ -262,7 +222,7 @@ def call_here(seconds: float, function: Callable[[], Result], scope: Cancellatio
         if not _is_running(frame):
             return
 
-        if scope.busy:  # what has begun is finished
+        if scope.busy:  # the effect is completed first
             signal.setitimer(signal.ITIMER_REAL, _EFFECT_S, _NEXT_RING_S)
             return
 
@@ -285,7 +245,7 @@ def call_here(seconds: float, function: Callable[[], Result], scope: Cancellatio
 
 
 def _body(function: Callable[[], Result]) -> Result:
-    """While this frame is on the stack, the call may be interrupted; before and after, nothing may."""
+    """Call the function; only while this frame is on the stack, the timer may interrupt."""
     try:
         return function()
     except UNPORTABLE as error:
@@ -303,7 +263,7 @@ def _is_running(frame: FrameType | None) -> bool:
 
 
 def timer_is_free() -> bool:
-    """Whether `call_here` stays in this thread."""
+    """Return whether `call_here` stays in this thread."""
     return (
         threading.current_thread() is threading.main_thread()
         and signal.getsignal(signal.SIGALRM) is signal.SIG_DFL

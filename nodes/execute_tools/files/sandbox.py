@@ -102,14 +102,15 @@ def check_workspace(path: StrPath) -> str | ToolError:
 def is_system_directory(real: str) -> bool:
     """Whether this real name is the system's own."""
     name = real.removeprefix("/private")  # macOS keeps /etc, /tmp and /var there
-    if any(_is_below(name, folder) for folder in OPEN_DIRECTORIES):
+    if any(is_below(name, folder) for folder in OPEN_DIRECTORIES):
         return False
 
-    return real == "/" or any(_is_below(name, folder) for folder in SYSTEM_DIRECTORIES)
+    return real == "/" or any(is_below(name, folder) for folder in SYSTEM_DIRECTORIES)
 
 
-def _is_below(name: str, directory: str) -> bool:
-    return name == directory or name.startswith(f"{directory}/")
+def is_below(name: str, folder: str) -> bool:
+    """Return whether an absolute name is that of the folder, or of something below it."""
+    return name == folder or name.startswith(f"{folder.rstrip('/')}/")
 
 
 MAGIC_DIRECTORIES: Final = ("/proc/", "/dev/")

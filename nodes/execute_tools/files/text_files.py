@@ -127,3 +127,8 @@ def text_of(data: bytes) -> str | None:
     """The text that these bytes are, None where they are binary."""
     file = decode_text(data)
     return file.text if file else None
+
+
+def escaped_name(name: str) -> str:
+    """Return a file name, which may have bytes that are not UTF-8, as a text that can be stored."""
+    return name.encode(errors="backslashreplace").decode()

@@ -9,6 +9,7 @@ from typing import Final, Literal, NamedTuple, Self, TypeAlias
 
 from mendgraph.nodes.execute_tools.files.handles import closing, open_directory, open_root
 from mendgraph.nodes.execute_tools.files.sandbox import JudgedPaths, Place
+from mendgraph.nodes.execute_tools.files.text_files import escaped_name
 from mendgraph.nodes.records import ToolError
 
 GIT_DIRECTORY = ".git"
@@ -32,7 +33,7 @@ def read_entries(directory_fd: int, prefix: str) -> list[Entry]:
 
 
 def _entry(item: os.DirEntry[str], prefix: str) -> Entry:
-    path = f"{prefix}{item.name}".encode(errors="backslashreplace").decode()
+    path = escaped_name(f"{prefix}{item.name}")
     try:
         if item.is_symlink():
             return Entry(path, "link", 0)

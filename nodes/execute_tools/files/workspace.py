@@ -24,11 +24,11 @@ from mendgraph.nodes.execute_tools.files.file_changes import (
     change_files,
     placed_changes,
 )
-from mendgraph.nodes.execute_tools.files.handles import closing, open_directory, open_regular, open_root
+from mendgraph.nodes.execute_tools.files.handles import closing, open_regular, open_root
 from mendgraph.nodes.execute_tools.files.sandbox import ContentJudge, JudgedPaths, PathAccess, PathJudge, Place
 from mendgraph.nodes.execute_tools.files.tree_walk import LARGEST_IGNORE_FILE, Entry, judged_entries, walk
 from mendgraph.nodes.language.names import names_elsewhere
-from mendgraph.nodes.records import CONTENT_BYTES, JsonMap, ToolError, ToolErrorCode, invalid, os_failure, quoted
+from mendgraph.nodes.records import JsonMap, ToolError, ToolErrorCode, invalid, os_failure, quoted
 
 __all__ = ["Change", "ChangedFile", "DeleteFile", "Entry", "MoveFile", "PathJudge", "Workspace", "WriteFile"]
 
@@ -99,6 +99,30 @@ def read_whole(opened: OpenedFile, max_bytes: int) -> FileContent | ToolError:
 
     message = f"{quoted(opened.path)} is too large to read at once: {size} bytes, and {max_bytes} are allowed."
     return ToolError(code=ToolErrorCode.IO_ERROR, message=message)
+
+
+def read_beneath(paths: JudgedPaths, root_fd: int, name: str, most: int) -> bytes | None:
+    """Return the bytes of a regular file below the open root, by its real name; no link is followed.
+
+    None for a file that is denied, under this or another name, or for what it holds, that is larger than `most` bytes,
+    or that cannot be read.
+    """
+    if paths.denial(name, for_write=False) is not None:
+        return None
+
+    try:
+        descriptor, status = open_regular(root_fd, name.split("/"), os.O_RDONLY)
+        with os.fdopen(descriptor, "rb", buffering=0) as stream:
+            if paths.opened_name(descriptor, root_fd, Place(name, name), for_write=False) != name:
+                return None
+            if status.st_size > most:
+                return None
+
+            data = stream.read(status.st_size + 1)
+    except OSError:
+        return None
+
+    return data if len(data) == status.st_size else None  # it is being written
 
 
 MOST_SUGGESTIBLE = 5_000
@@ -505,74 +529,3 @@ def _changed_file(change: DryChange) -> ChangedFile:
         sha256 = FileContent.of(change.name, change.after).sha256
 
     return ChangedFile(change.name, change.target, sha256)
-
-
-class BeneathReader:
-    """Reads files below an open root by their real names, in a `with` statement.
-
-    What it reads is judged by name, by what it holds and as what was opened: the directory once, a file with other
-    names (hard links) itself as well. No link is followed.
-    """
-
-    def __init__(self, paths: JudgedPaths, root_fd: int) -> None:
-        self._paths = paths
-        self._root_fd = root_fd
-        self._folder: str | None = None
-        self._handle: int | None = None
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._close()
-
-    def read(self, name: str, most: int) -> bytes | None:
-        """The bytes of a regular file; None where it is denied, larger than `most`, not there or not readable."""
-        if self._paths.denial(name, for_write=False) is not None:
-            return None
-
-        folder, _, last = name.rpartition("/")
-        try:
-            if folder != self._folder:
-                self._enter(folder)
-
-            if self._handle is None:
-                return None
-            return self._read(self._handle, name, last, most)
-        except OSError:
-            return None
-
-    def _read(self, folder_fd: int, name: str, last: str, most: int) -> bytes | None:
-        descriptor, status = open_regular(folder_fd, (last,), os.O_RDONLY)
-        with os.fdopen(descriptor, "rb", buffering=0) as stream:
-            if status.st_nlink > 1 and not self._is(name, descriptor):
-                return None
-            if self._paths.held_denial(name, lambda: os.pread(descriptor, CONTENT_BYTES, 0)) is not None:
-                return None
-
-            data = bytearray()
-            while len(data) <= most and (piece := stream.read(most + 1 - len(data))):
-                data += piece
-
-        return bytes(data) if len(data) <= most else None
-
-    def _enter(self, folder: str) -> None:
-        self._close()
-        self._folder = folder
-        self._handle = open_directory(self._root_fd, folder.split("/") if folder else [])
-
-        if not self._is(folder or ".", self._handle):
-            self._close()
-            self._folder = folder
-
-    def _is(self, name: str, descriptor: int) -> bool:
-        """Whether what is open has this name, and may be read under all of its names."""
-        return self._paths.opened_name(descriptor, self._root_fd, Place(name, name), for_write=False) == name
-
-    def _close(self) -> None:
-        handle = self._handle
-        self._handle = None
-        self._folder = None
-
-        if handle is not None:
-            os.close(handle)

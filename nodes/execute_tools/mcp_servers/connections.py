@@ -12,12 +12,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from mendgraph.nodes.execute_tools.mcp_servers.executed_files import (
-    SEARCH_VARIABLES,
-    ExecutedFiles,
-    is_inside,
-    python_target,
-)
+from mendgraph.nodes.execute_tools.files.sandbox import is_below
+from mendgraph.nodes.execute_tools.mcp_servers.executed_files import SEARCH_VARIABLES, ExecutedFiles, python_target
 
 Connection = Mapping[str, object]
 """A connection of langchain-mcp-adapters' MultiServerMCPClient: {"transport": "stdio", "command": "python", ...}."""
@@ -27,14 +23,14 @@ _VARIABLE: Final = re.compile(r"\$\{([^{}]+)\}")
 
 
 class ConnectionSettingsError(ValueError):
-    """The settings of a connection are invalid."""
+    """A connection is invalid, or the agent could change what its server executes."""
 
 
 @dataclass(frozen=True, eq=False)
 class McpServer:
     """A server of a user's configuration, with resolved names. Servers are compared by identity.
 
-    `argv` is empty for a server over HTTP. `cwd` is the directory of the configuration, "" for an empty one. `executes`
+    `argv` is empty for a server over HTTP. `cwd` is the configured directory, "" for a temporary one. `executes`
     are the absolute names of files and directories that are executed outside of the sandbox.
     """
 
@@ -69,7 +65,7 @@ def resolve_server(name: str, connection: Connection, workspace: str) -> McpServ
     root = os.path.realpath(workspace)
     base = os.path.realpath(os.path.join(root, program.cwd or ""))
 
-    if program.cwd is not None and is_inside(base, root):
+    if program.cwd is not None and is_below(base, root):
         raise ConnectionSettingsError(
             "its cwd lies in the workspace, whose files the agent may change: leave cwd out, since relative names count"
             " from the workspace anyway"
@@ -129,20 +125,15 @@ def _resolve_command(command: str, base: str, path: str) -> str:
 
 def _resolve_arguments(command: str, args: Sequence[str], base: str, files: ExecutedFiles) -> list[str]:
     """The arguments, with the absolute real names of files, and of directories that are written as `.` or `./name`."""
-    script: int | None = None
-    literals: set[int] = set()
     target = python_target([command, *args])
-    if target is not None:
-        literals = {position - 1 for position in target.literals}
-        if target.module == "":
-            script = target.script - 1
-
     resolved = []
-    for position, argument in enumerate(args):
-        if position in literals:
+
+    for position, argument in enumerate(args, start=1):
+        is_target = target is not None and position == target.position
+        if is_target and target is not None and target.flag:  # a module or code is not a file
             resolved.append(argument)
         else:
-            resolved.append(_resolve_name(argument, base, files, is_script=position == script))
+            resolved.append(_resolve_name(argument, base, files, is_script=is_target))
 
     return resolved
 

@@ -6,10 +6,10 @@ import re
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from tempfile import TemporaryDirectory
 from typing import Final, NamedTuple
 
+from mendgraph.nodes.execute_tools.files.sandbox import is_below
 from mendgraph.nodes.execute_tools.processes.processes import ProcessResult, run_process
 
 SEARCH_VARIABLES: Final = frozenset(
@@ -27,81 +27,60 @@ spec = importlib.util.find_spec(sys.argv[1])
 print(json.dumps([spec.origin, *(spec.submodule_search_locations or ())] if spec else []))
 """
 _PYTHON: Final = re.compile(r"(?:python|pypy)[\d.]*")
-_FLAGS: Final = re.compile(r"-[A-Za-z]+")
+_FLAG: Final = re.compile(r"-[A-Za-z]*?([mcXW])")
+_OPTIONS_WITH_VALUE: Final = frozenset({"--check-hash-based-pycs", "-X", "-W"})
 _SEPARATORS: Final = re.compile(r"[=:,;]")
 _MOST_LINKS: Final = 40
 """Most links of a chain of links. Source: Linux follows 40."""
 
 
 class PythonTarget(NamedTuple):
-    """What Python executes by a command line.
+    """What Python executes: a module (`flag` is "m"), code ("c"), or a file or directory ("").
 
-    `script` is the position of the script or of the module's name, `module` the name after `-m`, `options` the number
-    of words before it, and `literals` are the positions of words that name no file.
+    `value` is in the word at `position`; `options` words stand before it, or before its flag.
     """
 
-    script: int
-    module: str
+    flag: str
+    value: str
+    position: int
     options: int
-    literals: frozenset[int]
 
 
 def python_target(argv: Sequence[str]) -> PythonTarget | None:
-    """What Python executes by `argv`, started directly or by another program; None without Python."""
-    program = next((at for at, word in enumerate(argv) if _PYTHON.fullmatch(os.path.basename(word))), None)
-    if program is None:
-        return None
+    """Return what Python executes by `argv`, started directly or by another program; None without Python."""
+    words = iter(enumerate(argv))
+    for _, word in words:
+        if _PYTHON.fullmatch(os.path.basename(word)):
+            break
 
-    at = program + 1
-    while at < len(argv):
-        word = argv[at]
+    for at, word in words:
         if not word.startswith("-") or word == "-":
-            return PythonTarget(at, "", at, frozenset())
+            return PythonTarget("", word, at, at)
 
-        if word in {"--check-hash-based-pycs", "-X", "-W"}:
-            at += 2
+        if word in _OPTIONS_WITH_VALUE:
+            next(words, None)
             continue
 
-        flag = None
-        if _FLAGS.match(word) and not word.startswith("--"):
-            flag = re.search("[mcXW]", word)
+        flag = _FLAG.match(word)
+        if flag is None or flag[1] in "XW":
+            continue
 
-        if flag is not None and flag[0] in "mc":
-            return _inline_target(argv, at, flag)
+        position = at
+        value = word[flag.end() :]
+        if not value:  # `-m name`, and not `-mname`
+            position, value = next(words, (at, ""))
 
-        at += 1
+        return PythonTarget(flag[1], value, position, at) if value else None
 
     return None
 
 
-def _inline_target(argv: Sequence[str], at: int, flag: re.Match[str]) -> PythonTarget | None:
-    """The target of `-m name`, `-mname`, `-Im name`; for `-c` the module is "-", as its text names no file."""
-    value = argv[at][flag.end() :]
-    position = at
-    if not value:
-        position = at + 1
-        if position >= len(argv):
-            return None
-
-        value = argv[position]
-
-    module = value if flag[0] == "m" else "-"
-    return PythonTarget(position, module, at, frozenset({position}))
-
-
-def is_inside(path: str, folder: str) -> bool:
-    """Whether an absolute path is this directory or lies below it."""
-    return path == folder or path.startswith(folder.rstrip("/") + "/")
-
-
-@dataclass
 class ExecutedFiles:
-    """Collects the files of one connection. `problem` says why it cannot be used; "" where it can."""
+    """Collects the files of one connection. `problem` says why it cannot be used, "" if it can."""
 
-    workspace: str
-    problem: str = ""
-
-    def __post_init__(self) -> None:
+    def __init__(self, workspace: str) -> None:
+        self.workspace = workspace
+        self.problem = ""
         self._names: dict[str, None] = {}
 
     def names(self) -> tuple[str, ...]:
@@ -117,7 +96,7 @@ class ExecutedFiles:
         place = os.path.join(os.path.realpath(folder), name)
         real = os.path.realpath(place)
 
-        if is_inside(self.workspace, real):
+        if is_below(self.workspace, real):
             self._refuse(f"it executes {path!r}, which holds the workspace, whose files the agent may change")
 
         for _ in range(_MOST_LINKS):
@@ -125,7 +104,7 @@ class ExecutedFiles:
             if not os.path.islink(place):
                 return
 
-            if is_inside(place, self.workspace) and not self._is_covered(place):
+            if is_below(place, self.workspace) and not self._is_covered(place):
                 self._refuse(f"{place!r} is a symbolic link in the workspace: name the file that it leads to")
 
             target = os.path.join(os.path.dirname(place), os.readlink(place))
@@ -134,7 +113,7 @@ class ExecutedFiles:
     def add_command(self, command: str) -> None:
         """Add a program, and the virtual environment that it belongs to."""
         environment = os.path.dirname(os.path.dirname(command))
-        if is_inside(environment, self.workspace) and os.path.isfile(os.path.join(environment, "pyvenv.cfg")):
+        if is_below(environment, self.workspace) and os.path.isfile(os.path.join(environment, "pyvenv.cfg")):
             self.add(environment)
 
         self.add(command)
@@ -142,9 +121,9 @@ class ExecutedFiles:
     def add_folders(self, variable: str, folders: Iterable[str]) -> None:
         """Add the directories of a variable in `SEARCH_VARIABLES`."""
         for folder in folders:
-            if is_inside(self.workspace, os.path.realpath(folder)):
+            if is_below(self.workspace, os.path.realpath(folder)):
                 self._refuse(f"{variable} names the workspace, whose files the agent may change: name another folder")
-            elif is_inside(os.path.realpath(folder), self.workspace):
+            elif is_below(os.path.realpath(folder), self.workspace):
                 self.add(folder)
 
     def add_names_in(self, text: str) -> None:
@@ -155,24 +134,24 @@ class ExecutedFiles:
 
         for word in words:
             for part in (word, *_SEPARATORS.split(word)):
-                if os.path.isabs(part) and is_inside(os.path.realpath(part), self.workspace) and os.path.isfile(part):
+                if os.path.isabs(part) and is_below(os.path.realpath(part), self.workspace) and os.path.isfile(part):
                     self.add(part)
 
     def add_module(self, command: str, args: Sequence[str], env: Mapping[str, str]) -> None:
         """Add the package or module that `python -m` executes, if Python finds it in the workspace."""
         argv = [command, *args]
         target = python_target(argv)
-        if target is None or target.module in {"", "-"}:
+        if target is None or target.flag != "m":
             return
 
         probe = list(argv[: target.options])
-        flags = re.match("-([A-Za-z]*?)m", argv[target.options])
-        if flags is not None and flags[1]:  # `-I` of `-Im`
-            probe.append(f"-{flags[1]}")
+        flags = argv[target.options].partition("m")[0]
+        if flags != "-":  # `-I` of `-Im`
+            probe.append(flags)
 
-        probe += ["-c", _PROBE, target.module.partition(".")[0]]
+        probe += ["-c", _PROBE, target.value.partition(".")[0]]
         for path in _module_paths(probe, env):
-            if is_inside(os.path.realpath(path), self.workspace):
+            if is_below(os.path.realpath(path), self.workspace):
                 self.add(path)
 
     def safe_path(self, path: str) -> str:
@@ -181,10 +160,10 @@ class ExecutedFiles:
 
     def _is_safe(self, folder: str) -> bool:
         real = os.path.realpath(folder)
-        return not is_inside(real, self.workspace) or self._is_covered(real)
+        return not is_below(real, self.workspace) or self._is_covered(real)
 
     def _is_covered(self, place: str) -> bool:
-        return any(is_inside(place, name) for name in self._names if name != place)
+        return any(is_below(place, name) for name in self._names if name != place)
 
     def _refuse(self, problem: str) -> None:
         self.problem = self.problem or problem

@@ -8,8 +8,8 @@ import asyncio
 import logging
 import threading
 import weakref
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
-from contextlib import asynccontextmanager, suppress
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, Self, TypeVar, cast
 
@@ -38,7 +38,7 @@ class McpServers:
     def __init__(self) -> None:
         self._clients: dict[McpServer, _Client] = {}
         self._lock = threading.Lock()
-        self._loop: _LoopThread | None = None
+        self._thread: _LoopThread | None = None
         self._finalizer: weakref.finalize[Any, Any] | None = None
 
     def __enter__(self) -> Self:
@@ -53,8 +53,15 @@ class McpServers:
         UNAVAILABLE where the server cannot be started or reached, TIMEOUT after `timeout_s` seconds, IO_ERROR where it
         dies, refuses the request, exceeds a limit, or breaks the protocol.
         """
-        client = self._client_of(server)
-        future = asyncio.run_coroutine_threadsafe(client.send(request, timeout_s), self._running_loop().loop)
+        with self._lock:
+            if self._thread is None:
+                self._thread = _LoopThread(self._clients)
+                self._finalizer = weakref.finalize(self, self._thread.finish)
+
+            client = self._clients.setdefault(server, _Client(server))
+            loop = self._thread.loop
+
+        future = asyncio.run_coroutine_threadsafe(client.send(request, timeout_s), loop)
         return await asyncio.wrap_future(future)
 
     def close(self) -> None:
@@ -62,63 +69,44 @@ class McpServers:
         with self._lock:
             finalizer = self._finalizer
             self._finalizer = None
-            self._loop = None
+            self._thread = None
             self._clients = {}
 
         if finalizer is not None:
             finalizer()
 
-    def _client_of(self, server: McpServer) -> "_Client":
-        with self._lock:
-            return self._clients.setdefault(server, _Client(server))
 
-    def _running_loop(self) -> "_LoopThread":
-        with self._lock:
-            if self._loop is None:
-                self._loop = _LoopThread()
-                self._finalizer = weakref.finalize(self, _end_all, self._loop, self._clients)
+class _LoopThread:
+    """A thread with an event loop for these clients, which end with it."""
 
-            return self._loop
+    def __init__(self, clients: "dict[McpServer, _Client]") -> None:
+        self.loop: asyncio.AbstractEventLoop
+        self._closing: asyncio.Event
+        self._clients = clients
+        self._started = threading.Event()
+        self._thread = threading.Thread(target=asyncio.run, args=(self._run(),), name="mcp servers", daemon=True)
 
+        for library in _LOGGERS:
+            logging.getLogger(library).addHandler(_SILENT)
 
-def _end_all(loop: "_LoopThread", clients: "dict[McpServer, _Client]") -> None:
-    async def end() -> None:
-        await asyncio.gather(*(client.end() for client in clients.values()), return_exceptions=True)
+        self._thread.start()
+        self._started.wait()
+
+    async def _run(self) -> None:
+        self.loop = asyncio.get_running_loop()
+        self._closing = asyncio.Event()
+        self._started.set()
+        await self._closing.wait()
+
+        await asyncio.gather(*(client.end() for client in self._clients.values()), return_exceptions=True)
         others = asyncio.all_tasks() - {asyncio.current_task()}  # a cancelled request may still end its server
         if others:
             await asyncio.wait(others, timeout=END_S)
 
-    loop.finish(end())
-
-
-class _LoopThread:
-    """An event loop that runs in a thread of its own until it is finished."""
-
-    def __init__(self) -> None:
-        self.loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._run, name="mcp servers", daemon=True)
-        self._thread.start()
-
-    def _run(self) -> None:
-        for library in _LOGGERS:
-            logging.getLogger(library).addHandler(_SILENT)
-
-        asyncio.set_event_loop(self.loop)
-
-        try:
-            self.loop.run_forever()
-        finally:
-            self.loop.run_until_complete(self.loop.shutdown_asyncgens())
-            self.loop.close()
-
-    def finish(self, last: Coroutine[Any, Any, None]) -> None:
-        """Run a last coroutine, then end the thread."""
-        done = asyncio.run_coroutine_threadsafe(last, self.loop)
-        with suppress(TimeoutError):
-            done.result(2 * END_S)
-
-        self.loop.call_soon_threadsafe(self.loop.stop)
-        self._thread.join(END_S)
+    def finish(self) -> None:
+        """End the clients and the thread."""
+        self.loop.call_soon_threadsafe(self._closing.set)
+        self._thread.join(3 * END_S)
 
 
 @dataclass(eq=False)

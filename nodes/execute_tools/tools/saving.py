@@ -15,6 +15,7 @@ from mendgraph.nodes.execute_tools.files.text_files import (
     TextForm,
     decode_text,
     encode_text,
+    escaped_name,
     text_of,
     why_not_text,
 )
@@ -268,8 +269,3 @@ def _version(sha256: str, data: bytes | None, *, diff: bool) -> Version:
     if data is None or not diff:
         return Version(sha256, None)
     return Version(sha256, text_of(data))
-
-
-def escaped_name(name: str) -> str:
-    """A file's name as text, with escapes for bytes that are not UTF-8."""
-    return name.encode(errors="backslashreplace").decode()

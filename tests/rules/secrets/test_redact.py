@@ -259,7 +259,13 @@ HOSTILE = [
     *("curl -u ", 'mysql -p "', "login ", "name: api_key ", '"value": "a1B2c3D4" ', "echo a1B2c3 | ", "$6$a1B2$"),
     *("identified by '", "MTA4NzY1NDMyMTA5ODc2NTQz.", "token:\n ", "Authorization:\r\n\t", f"{BLOCKS[0][:40]}\n{HEX}"),
     *(word + filler for word in SECRET_WORDS for filler in FILLERS),
-    *(word + filler for shape in SHAPES if shape.scope is not Scope.TOKEN for word in shape.words for filler in FILLERS),
+    *(
+        word + filler
+        for shape in SHAPES
+        if shape.scope is not Scope.TOKEN
+        for word in shape.words
+        for filler in FILLERS
+    ),
 ]
 
 

@@ -4,7 +4,6 @@ import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import CancelledError
-from contextvars import ContextVar, copy_context
 from functools import partial
 
 import pytest
@@ -12,7 +11,6 @@ import pytest
 from mendgraph.nodes.execute_tools.files.deadline import (
     CancellationScope,
     ScopeOverError,
-    Worker,
     await_call,
     call_here,
     call_within,
@@ -37,15 +35,10 @@ def fail(error: BaseException) -> int:
 
 
 def no_thread_is_left() -> bool:
-    """None that works: those that have nothing to do wait under another name."""
     until = time.monotonic() + 5
     while any(thread.name == "tool" for thread in threading.enumerate()) and time.monotonic() < until:
         time.sleep(0.001)
     return all(thread.name != "tool" for thread in threading.enumerate())
-
-
-def idle_threads() -> int:
-    return sum(thread.name == "idle" for thread in threading.enumerate())
 
 
 def test_call_returns_its_result_or_raises_what_means_nothing_else() -> None:
@@ -67,41 +60,6 @@ def test_timeout_does_not_wait_for_the_worker() -> None:
     assert [worker.daemon for worker in workers] == [True, True]
     release.set()
     assert no_thread_is_left()
-
-
-def test_thread_that_has_nothing_to_do_is_used_again_and_one_that_is_stuck_is_not() -> None:
-    number, release, stuck = ContextVar("number", default=0), threading.Event(), list[int]()
-
-    def work() -> tuple[int, int]:
-        before = number.get()
-        number.set(before + 1)
-        return threading.get_ident(), before
-
-    def hang() -> None:
-        stuck.append(threading.get_ident())
-        release.wait()
-
-    first = in_a_thread(5, work)
-    assert no_thread_is_left()
-    assert in_a_loop(5, work) == first  # and nothing of the other call is left in it
-    with pytest.raises(TimeoutError):
-        in_a_thread(0.01, hang)
-    assert all(in_a_thread(5, threading.get_ident) not in stuck for _ in range(3))
-    release.set()
-    assert no_thread_is_left()
-
-
-def test_threads_that_have_nothing_to_do_are_few() -> None:
-    release = threading.Event()
-    calls = [Worker(copy_context(), release.wait) for _ in range(80)]
-    release.set()
-    assert all(call.outcome.result(60) for call in calls)
-    assert no_thread_is_left()
-
-    until = time.monotonic() + 5
-    while idle_threads() > 64 and time.monotonic() < until:
-        time.sleep(0.001)
-    assert idle_threads() <= 64
 
 
 def test_sleeping_call_leaves_no_thread_in_the_main_thread() -> None:

@@ -8,13 +8,13 @@ from mendgraph.nodes.execute_tools.files.handles import closing, open_root
 from mendgraph.nodes.execute_tools.files.sandbox import JudgedPaths, PathJudge
 from mendgraph.nodes.execute_tools.files.tree_walk import Entry
 from mendgraph.nodes.execute_tools.files.workspace import (
-    BeneathReader,
     DeleteFile,
     FileContent,
     MoveFile,
     OpenedFile,
     Workspace,
     WriteFile,
+    read_beneath,
 )
 from mendgraph.nodes.records import ToolError, ToolErrorCode
 from tests.doubles.system_calls import after_each
@@ -113,8 +113,9 @@ def test_file_is_read_piece_by_piece(workspace: Workspace) -> None:
 
 
 def read(root: Path, *names: str, judge: PathJudge = no_env) -> list[bytes | None]:
-    with closing(open_root(str(root))) as handle, BeneathReader(JudgedPaths(str(root), judge), handle) as reader:
-        return [reader.read(name, 100) for name in names]
+    paths = JudgedPaths(str(root), judge)
+    with closing(open_root(str(root))) as handle:
+        return [read_beneath(paths, handle, name, 100) for name in names]
 
 
 def test_only_regular_files_that_are_allowed_under_all_their_names_are_read(root: Path) -> None:

@@ -119,15 +119,14 @@ def test_connection_that_the_agent_could_rewrite_is_refused(
 
 
 @rows(
-    ("python3.12 -W error -B x.py", 4, ""),
-    ("uv run python -Im a.b c", 4, "a.b"),
-    ("env python -ma", 2, "a"),
-    ("python -c code x.py", 2, "-"),
+    ("python3.12 -W error -B x.py", ("", "x.py", 4, 4)),
+    ("uv run python -Im a.b c", ("m", "a.b", 4, 3)),
+    ("env python -ma", ("m", "a", 2, 2)),
+    ("python -c code x.py", ("c", "code", 2, 1)),
+    ("python -Xmc -W ignore -Ec code", ("c", "code", 5, 4)),
 )
-def test_target_of_python_is_read_from_a_command_line(argv: str, script: int, module: str) -> None:
-    target = python_target(argv.split())
-    assert target is not None
-    assert (target.script, target.module) == (script, module)
+def test_target_of_python_is_read_from_a_command_line(argv: str, target: tuple[str, str, int, int]) -> None:
+    assert python_target(argv.split()) == target
 
 
 def test_command_line_without_a_target_of_python_has_none() -> None:
