@@ -54,7 +54,7 @@ class Status(NamedTuple):
 
     @classmethod
     def of(cls, status: os.stat_result) -> Self:
-        """The status that `os.stat` has returned."""
+        """Return the status that `os.stat` has returned."""
         return cls(status.st_dev, status.st_ino, status.st_mode, status.st_size, status.st_mtime_ns, status.st_ctime_ns)
 
     @property
@@ -92,7 +92,7 @@ class Unwatched(NamedTuple):
 def read_tree(
     paths: JudgedPaths, root_fd: int, *, most: int, deadline: float, earlier: Tree, keep_rules: bool = False
 ) -> Tree | Unwatched:
-    """The current entries, without `.git`, denied directories, bytecode, and ignored files.
+    """Return the current entries, without `.git`, denied directories, bytecode, and ignored files.
 
     It ends after `most` entries, and at `deadline` (of the monotonic clock). Verdicts of the `earlier` tree under the
     same rules are used again; with `keep_rules` its rules stay valid in every directory that it has.
@@ -148,12 +148,12 @@ def read_tree(
 
 
 def is_bytecode(parts: Sequence[str]) -> bool:
-    """Whether these are the parts of the name of a file or folder with Python's bytecode."""
+    """Return whether these are the parts of the name of a file or folder with Python's bytecode."""
     return "__pycache__" in parts or parts[-1].endswith((".pyc", ".pyo"))
 
 
 def _entries(root_fd: int, folder: str) -> dict[str, Status] | None:
-    """The entries of a directory, none if it does not exist; None if it cannot be read."""
+    """Return the entries of a directory, none if it does not exist; None if it cannot be read."""
     entries: dict[str, Status] = {}
     parts = folder[:-1].split("/") if folder else []
     if len(parts) > DEEPEST:
@@ -196,8 +196,8 @@ class WatchLimits(NamedTuple):
 
     A workspace with more than `entries` files and directories is not watched: two snapshots of 20,000 take 0.3 s. The
     contents of at most `files` files of at most `file_bytes` are read, `all_bytes` together, newest files first: 10,000
-    files take about a second, once. Changed files of at most `hashed_bytes` are hashed afterwards. The first snapshot may
-    take `before_s` seconds of the command's time, the second one `after_s` more.
+    files take about a second, once. Changed files of at most `hashed_bytes` are hashed afterwards. The first snapshot
+    may take `before_s` seconds of the command's time, the second one `after_s` more.
     """
 
     entries: int = 50_000
@@ -234,7 +234,7 @@ class FileIndex:
 
 @lru_cache(maxsize=2)  # each may hold all bytes that the limits allow
 def file_index(root: str) -> FileIndex:  # noqa: ARG001 - it is the key of the cache
-    """The index of the workspace with this real path."""
+    """Return the index of the workspace with this real path."""
     return FileIndex()
 
 
@@ -292,7 +292,7 @@ class CommandChanges(NamedTuple):
 
 
 def snapshot(paths: JudgedPaths, index: FileIndex, limits: WatchLimits, deadline: float) -> Snapshot | Unwatched:
-    """The current snapshot, with the contents that the limits allow; unchanged files in `index` are not read again."""
+    """Take a snapshot with the contents that the limits allow; unchanged files of `index` are not read again."""
     deadline = min(deadline, time.monotonic() + limits.before_s)
     try:
         with closing(open_root(paths.root)) as root:
@@ -322,7 +322,7 @@ def snapshot(paths: JudgedPaths, index: FileIndex, limits: WatchLimits, deadline
 def changes_since(
     paths: JudgedPaths, index: FileIndex, limits: WatchLimits, before: Snapshot | Unwatched
 ) -> CommandChanges | Unwatched:
-    """The changes since the snapshot `before`. `index` gets the new snapshot."""
+    """Return the changes since the snapshot `before`. `index` gets the new snapshot."""
     if isinstance(before, Unwatched):
         return before
 
@@ -346,7 +346,7 @@ def changes_since(
 def _compared(
     paths: JudgedPaths, before: Snapshot, after: Tree, reader: _ContentReader, contents: dict[str, Content]
 ) -> Iterator[CommandChange]:
-    """The changed files; their new contents are added to `contents`."""
+    """Yield the changed files; their new contents are added to `contents`."""
     origins = {_identity(status): name for name, status in before.tree.files.items()}
 
     for name in sorted(before.tree.files.keys() | after.files.keys()):
@@ -390,7 +390,7 @@ def _compared(
 
 
 def _is_moved(name: str, status: Status, origins: Mapping[tuple[int, ...], str], before: Snapshot, after: Tree) -> bool:
-    """Whether this is the only copy of a moved file whose content was not stored, so that an undo may not remove it."""
+    """Return whether this is the only copy of a moved file, whose content is not stored: an undo may not remove it."""
     origin = origins.get(_identity(status), name)
     original = after.files.get(origin)
     return origin not in before.contents and (original is None or original.inode != status.inode)
@@ -457,7 +457,7 @@ def watched(
 def record_changes(recorder: ChangeRecorder | None, changes: CommandChanges | Unwatched) -> None:
     """Record the changes, with the former bytes, so that they can be undone.
 
-    Raises StoreError where they cannot be written.
+    Raises StoreError if they cannot be written.
     """
     if recorder is None or isinstance(changes, Unwatched) or changes == CommandChanges():
         return

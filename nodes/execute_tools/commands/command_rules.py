@@ -14,7 +14,7 @@ from mendgraph.nodes.execute_tools.sandboxes.sandbox import HOME, PROGRAM_FOLDER
 from mendgraph.nodes.records import ToolError, ToolErrorCode, invalid, quoted
 
 _NEVER_READABLE: Final = ("/dev", "/proc", "/run", "/sys")
-"""They lead to other processes, to devices and to services outside of the sandbox."""
+"""Folders that lead to other processes, devices, and services outside of the sandbox."""
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,7 @@ class CommandRules:
 
 
 def find_program(name: str, rules: CommandRules, root: str, path: str) -> str | ToolError:
-    """The absolute name of an allowed program.
+    """Return the absolute name of an allowed program.
 
     A bare name is searched on `path`, other names are relative to `root`. PERMISSION_DENIED for a program that is not
     allowed, NOT_FOUND for one that is not installed.
@@ -73,7 +73,7 @@ def find_program(name: str, rules: CommandRules, root: str, path: str) -> str | 
 
 
 def readable_folders(rules: CommandRules) -> tuple[str, ...] | ToolError:
-    """The real names of what programs may read beside the system: our own Python installation and `rules.readable`."""
+    """Return the real names of folders that programs may read beside the system's: our Python and `rules.readable`."""
     folders = [*own_installation()]
 
     for name in rules.readable:
@@ -96,7 +96,7 @@ def readable_folders(rules: CommandRules) -> tuple[str, ...] | ToolError:
 
 
 def command_environment(root: str, readable: Sequence[str]) -> dict[str, str]:
-    """All variables of a program: no secrets, and nothing that leads back to our own virtual environment."""
+    """Return all variables of a program: no secrets, and nothing that leads back to our own virtual environment."""
     return {
         "PATH": ":".join(_program_folders(root, readable)),
         "LANG": os.environ.get("LANG", "C.UTF-8"),
@@ -106,7 +106,7 @@ def command_environment(root: str, readable: Sequence[str]) -> dict[str, str]:
 
 
 def own_installation() -> tuple[str, ...]:
-    """Where our Python is installed, unless that is `/usr` or holds the user's home."""
+    """Return where our Python is installed, unless that is `/usr` or holds the user's home."""
     prefix = os.path.realpath(sys.base_prefix)
     home = os.path.realpath(os.path.expanduser("~"))
     if is_below(prefix, "/usr") or is_below(home, prefix):

@@ -72,19 +72,15 @@ class CommandResult:
         return number if number in signal.valid_signals() else 0
 
 
-def _no_content_rule(_: str) -> None:
-    return None
-
-
 def open_commands(
     root: str,
     rules: CommandRules,
     denied: NameRule,
-    contents: ContentJudge = _no_content_rule,
+    contents: ContentJudge = lambda _: None,
     guarded: NameRule = never,
     refused: NameRule = never,
 ) -> "Commands | ToolError":
-    """The commands of a run in the workspace `root`; UNAVAILABLE, with reason and remedy, where no sandbox starts.
+    """Return the commands of a run in the workspace `root`; UNAVAILABLE, with reason and remedy, without a sandbox.
 
     `denied` judges workspace-relative names that no program may see, `refused` absolute names in readable folders, and
     `contents` files by their content. `guarded` judges names that no program may change; one that a program creates is
@@ -115,7 +111,7 @@ def open_commands(
 
 
 def _names_below(root: str, paths: Sequence[str]) -> tuple[str, ...]:
-    """The names, relative to the workspace, of these absolute names and of what they link to, if they lie in it."""
+    """Return the workspace-relative names of these absolute names, and of their targets, that lie in the workspace."""
     names = set()
 
     for path in paths:
@@ -134,15 +130,15 @@ def _denial(denied: NameRule, name: str) -> ToolError | None:
     return ToolError(code=ToolErrorCode.PERMISSION_DENIED, message=f"No command may run in {quoted(name)}.")
 
 
-class _Time(NamedTuple):
-    """When a command was started, by the monotonic clock, and how many seconds it has."""
+class _TimeLimit(NamedTuple):
+    """The start of a command, by the monotonic clock, and the seconds that it may take."""
 
     started: float
-    limit_s: float
+    seconds: float
 
     @property
     def deadline(self) -> float:
-        return self.started + self.limit_s
+        return self.started + self.seconds
 
 
 @dataclass(frozen=True)
@@ -174,11 +170,11 @@ class Commands:
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def in_scope(self, scope: CancellationScope) -> Self:
-        """The commands of one tool call."""
+        """Return the commands for one tool call."""
         return replace(self, scope=scope)
 
     def permitting(self, program: str) -> Self:
-        """The commands with one more allowed program; what it may see and change stays the same."""
+        """Return the commands with one more allowed program, which may see and change the same files."""
         listed = find_program(program, self.rules, self.root, self.env["PATH"])
         if not isinstance(listed, ToolError) or listed.code is not ToolErrorCode.PERMISSION_DENIED:
             return self
@@ -192,7 +188,7 @@ class Commands:
         limits: ResourceLimits | None = None,
         readable: Sequence[str] = (),
     ) -> Self:
-        """The commands for programs that may read the workspace and change nothing, with more variables.
+        """Return the commands for programs that may not change the workspace, with more variables.
 
         `readable` are the real names of more folders that they may read.
         """
@@ -203,7 +199,7 @@ class Commands:
         return replace(self, is_read_only=True, added_texts=added_texts, env=env, rules=rules, _readable=folders)
 
     def program(self, name: str, cwd: str = ".") -> str | ToolError:
-        """The real name of the program that `run` would start, or the error; nothing is started."""
+        """Return the real name of the program that `run` would start, or the error."""
         path = find_program(name, self.rules, self.root, self.env["PATH"])
         if isinstance(path, ToolError):
             return path
@@ -239,7 +235,7 @@ class Commands:
         if timeout_s is not None:
             limit = min(timeout_s, self.rules.soft_timeout_s)
 
-        time_limit = _Time(time.monotonic(), limit)
+        time_limit = _TimeLimit(time.monotonic(), limit)
         program = find_program(argv[0], self.rules, self.root, self.env["PATH"])
         if isinstance(program, ToolError):
             return program
@@ -263,47 +259,45 @@ class Commands:
             self._lock.release()
 
     def _run_protected(
-        self, root: int, command: Sequence[str], cwd: str, time_limit: _Time
+        self, root: int, command: Sequence[str], cwd: str, time_limit: _TimeLimit
     ) -> CommandResult | ToolError:
-        """Run the command with the view of the workspace that the rules allow; afterwards no guarded name is new."""
+        """Run the command with the view that the rules allow; a guarded name that it creates is renamed."""
         folder = self._folder(root, cwd)
         if isinstance(folder, ToolError):
             return folder
 
-        with ExitStack() as protection:
+        with ExitStack() as stack:
             if not self.is_read_only:
-                problem = protection.enter_context(protected_git(root, time_limit.deadline))
+                problem = stack.enter_context(protected_git(root, time_limit.deadline))
                 if problem is not None:
                     return problem
 
-                protection.enter_context(protected_settings(root, self._protected))
+                stack.enter_context(protected_settings(root, self._protected))
                 make_protected_folders(root, self._protected)
 
             cover = find_cover(
                 root, self._denied, time_limit.deadline, self._content_rule, self._protected, self._guarded
             )
-
             if isinstance(cover, ToolError):
                 return cover
+
+            if not self.is_read_only:
+                stack.callback(rename_guarded, root, self._guarded, cover.guarded)
 
             repository = linked_repository(self.root)
             hidden = self._shown_folders.find(
                 self._readable, self.root, time_limit.deadline, repository, own_installation()
             )
-
             if isinstance(hidden, ToolError):
                 return hidden
 
             readable = self._readable if repository is None else (*self._readable, repository)
-
             with ExitStack() as handles:
-                view = replace(self._view(root, cover, hidden, handles), cwd=self._absolute(folder), readable=readable)
-                if not self.is_read_only:
-                    protection.callback(rename_guarded, root, self._guarded, cover.guarded)
-
+                view = self._view(root, cover, hidden, handles)
+                view = replace(view, cwd=self._absolute(folder), readable=readable)
                 return self._run_sandboxed(view, command, time_limit)
 
-    def _run_sandboxed(self, view: View, command: Sequence[str], time_limit: _Time) -> CommandResult | ToolError:
+    def _run_sandboxed(self, view: View, command: Sequence[str], time_limit: _TimeLimit) -> CommandResult | ToolError:
         stdout = CapturedOutput(most=self.rules.max_output_bytes)
         stderr = CapturedOutput(most=self.rules.max_output_bytes)
 
@@ -342,15 +336,15 @@ class Commands:
             stdout=stdout,
             stderr=stderr,
             seconds=seconds,
-            limit_s=time_limit.limit_s,
+            limit_s=time_limit.seconds,
             timed_out=not in_time and exceeded is None,
             limit=limit_reached,
         )
 
     def _wait(
-        self, running: SandboxedProcess, stdout: CapturedOutput, stderr: CapturedOutput, time_limit: _Time
+        self, running: SandboxedProcess, stdout: CapturedOutput, stderr: CapturedOutput, time_limit: _TimeLimit
     ) -> tuple[LimitReached | None, bool]:
-        """Read the outputs until the end; the limit that was exceeded, if any, and whether it ended in time."""
+        """Read the outputs until the end; returns the exceeded limit, if any, and whether the program ended in time."""
         most = self.rules.limits.output_bytes
         exceeded: LimitReached | None = None
 
@@ -379,7 +373,7 @@ class Commands:
             pass
 
     def _view(self, root: int, cover: Cover, hidden: Hidden, handles: ExitStack) -> View:
-        """The view without `cwd` and readable folders; its handles are closed with `handles`."""
+        """Return the view without `cwd` and readable folders; its handles are closed with `handles`."""
 
         def opened(names: Sequence[str]) -> Iterator[tuple[int, str]]:
             for name in names:
@@ -390,7 +384,7 @@ class Commands:
         read_only: tuple[tuple[int, str], ...] = ()
         if not self.is_read_only:
             pinned = tuple(opened(cover.pinned))
-            read_only = tuple(opened((*cover.repositories, *cover.settings)))
+            read_only = tuple(opened(cover.read_only))
 
         added: list[tuple[int, str]] = []
         replaced: list[tuple[int, str]] = []
@@ -417,7 +411,7 @@ class Commands:
     def _replaced_texts(
         self, root: int, workspace_names: Sequence[str], readable_names: Sequence[str], handles: ExitStack
     ) -> Iterator[tuple[int, str]]:
-        """Handle and name of each file of a repository that programs see without its logins."""
+        """Yield handle and name of each file of a repository that programs see without its logins."""
         for name in workspace_names:
             clean = self._repository_texts.replacement(root, tuple(name.split("/")), name)
             if clean is not None:
@@ -431,7 +425,7 @@ class Commands:
                     yield handles.enter_context(text_handle(clean)), name
 
     def _folder(self, root: int, cwd: str) -> str | ToolError:
-        """The workspace-relative name of an existing folder in which commands may run."""
+        """Return the workspace-relative name of an existing folder in which commands may run."""
         path = self._paths.existing(cwd, PathAccess.LIST_DIR)
         if isinstance(path, ToolError):
             return path
@@ -459,9 +453,9 @@ def _not_started(program: str, stderr: CapturedOutput) -> ToolError:
 
 
 def output_text(output: CapturedOutput) -> str:
-    """The output as text; where bytes are left out, a line of its own says how many.
+    """Return the output as text; a line says how many bytes are left out.
 
-    Bytes that are no UTF-8 become U+FFFD, and NUL characters, which JSON and databases refuse, are dropped.
+    Bytes that are not UTF-8 become U+FFFD, and NUL characters, which JSON and databases refuse, are dropped.
     """
     if not output.left_out:
         return _decoded(output.head + output.tail)
@@ -471,7 +465,7 @@ def output_text(output: CapturedOutput) -> str:
 
 
 def last_words(*outputs: CapturedOutput) -> str:
-    """The last `LONGEST_LAST_WORDS` characters of each output that is not blank, one output below the other."""
+    """Return the last `LONGEST_LAST_WORDS` characters of each output that is not blank, one below the other."""
     texts = []
 
     for output in outputs:

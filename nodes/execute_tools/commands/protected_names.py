@@ -41,7 +41,7 @@ def protected_git(root_fd: int, deadline: float) -> Iterator[ToolError | None]:
     """Provide a `.git` that can be mounted read-only, or the error why there is none.
 
     Without a repository it is an empty folder. Commands of several runs share it by a lock on `root_fd`, and the last
-    one removes it; on a file system without locks it stays. UNAVAILABLE where another program holds the lock: whoever
+    one removes it; on a file system without locks it stays. UNAVAILABLE if another program holds the lock: whoever
     can open the folder can lock it.
     """
     if not _lacks_repository(root_fd):
@@ -72,7 +72,7 @@ def remove_placeholder(root: str) -> None:
 
 
 def _lacks_repository(root_fd: int) -> bool:
-    """Whether `.git` is absent, or the empty folder of another run's command."""
+    """Return whether `.git` is absent, or the empty folder of another run's command."""
     try:
         with closing(open_directory(root_fd, (GIT_DIRECTORY,))) as folder:
             return not os.listdir(folder)
@@ -102,7 +102,7 @@ def _remove_placeholder(root_fd: int) -> None:
 
 
 def _git_problem(root_fd: int) -> ToolError | None:
-    """Why an existing `.git` cannot be mounted read-only, or None."""
+    """Return why an existing `.git` cannot be mounted read-only, or None."""
     try:
         status = os.stat(GIT_DIRECTORY, dir_fd=root_fd, follow_symlinks=False)
     except OSError as error:
@@ -133,7 +133,7 @@ def protected_settings(root_fd: int, protected: Sequence[str] = ()) -> Iterator[
 
 
 def _unmounted_inode(root_fd: int, name: str) -> int | None:
-    """The inode of a link, 0 where nothing has this name; None for a file, which the sandbox mounts read-only."""
+    """Return the inode of a link, 0 if the name does not exist; None for a file, which the sandbox mounts read-only."""
     try:
         status = os.stat(name, dir_fd=root_fd, follow_symlinks=False)
     except OSError:

@@ -29,7 +29,7 @@ _LOGIN_KEY: Final = re.compile(
 
 
 def without_logins(text: str) -> str:
-    """The text of a settings file, or another one, of a repository without logins; `text` itself where it has none."""
+    """Return the text of a repository's file without logins; the same object if it has none."""
     joined = _CONTINUED.sub("", text)
     clean = _USER.sub(_without_password, joined)
     clean = _LOGIN_KEY.sub(r"\g<key>", clean)
@@ -39,7 +39,7 @@ def without_logins(text: str) -> str:
 
 
 def _without_password(match: re.Match[str]) -> str:
-    """The start of a URL without its login; SSH needs the name of the user, which may be a token elsewhere."""
+    """Return the start of a URL without its login; SSH needs the name of the user, which may be a token elsewhere."""
     if match["user"] and "ssh" in match["scheme"].lower():
         return f"{match['scheme']}{match['user']}@"
 
@@ -53,7 +53,7 @@ class RepositoryTexts:
         self._cache = StatusCache[bytes | None](_MOST_CACHED)
 
     def replacement(self, folder_fd: int, parts: tuple[str, ...], name: str) -> bytes | None:
-        """The content that a program sees in place of this file below the open folder; None for the file itself.
+        """Return the content that a program sees in place of this file below the open folder; None for the file itself.
 
         `name` is the file's key in the cache. A settings file that is too large to be read is empty for programs.
         """

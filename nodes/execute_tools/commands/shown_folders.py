@@ -10,15 +10,21 @@ installation are not searched.
 import os
 import re
 import stat
-import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from enum import Enum, auto
 from typing import Final, NamedTuple
 
 from mendgraph.nodes.execute_tools.commands.status_cache import StatusCache
-from mendgraph.nodes.execute_tools.commands.workspace_cover import ContentRule, NameRule, applies, never, too_late
+from mendgraph.nodes.execute_tools.commands.workspace_cover import (
+    ContentRule,
+    NameRule,
+    SearchError,
+    applies,
+    check_time,
+    never,
+)
 from mendgraph.nodes.execute_tools.files.bare_repositories import is_bare_repository, is_repository_data
 from mendgraph.nodes.execute_tools.files.handles import beginning, closing, open_root
 from mendgraph.nodes.execute_tools.files.sandbox import ContentJudge
@@ -66,10 +72,10 @@ class _Folder(NamedTuple):
 
 @dataclass
 class _Contents:
-    """What one search of a folder on this `device` has found.
+    """The result of the search of a folder on this `device`.
 
     `files` and `folders` are hidden. `judged_files` pairs the absolute names of files that are judged by content with
-    their names for the rules. `inodes` pairs the inode number of each other file with its absolute name.
+    their names for the rules. `inodes` pairs the inode number of each file that is not hidden with its absolute name.
     """
 
     device: int
@@ -79,10 +85,6 @@ class _Contents:
     texts: list[str] = field(default_factory=list)
     judged_files: list[tuple[str, str]] = field(default_factory=list)
     inodes: list[tuple[int, str]] = field(default_factory=list)
-
-
-class _DeadlineError(Exception):
-    """The deadline has passed."""
 
 
 class ShownFolders:
@@ -107,11 +109,11 @@ class ShownFolders:
         repository: str | None = None,
         installations: Sequence[str] = (),
     ) -> Hidden | ToolError:
-        """What has to be hidden in the folders now, without the workspace `root`.
+        """Return what has to be hidden in the folders now, without the workspace `root`.
 
         `repository` is one more readable folder, that of a git repository. The packages of `installations` are not
         searched: they are like the system's, and a search takes half a second. TIMEOUT at `deadline` (of the monotonic
-        clock), UNAVAILABLE where there is too much to hide.
+        clock), UNAVAILABLE if there is too much to hide.
         """
         pending = []
         for name in folders:
@@ -125,25 +127,29 @@ class ShownFolders:
         try:
             while pending:
                 folder = pending.pop()
-                if folder.path == root:
-                    continue
+                contents = None
+                if folder.path != root:
+                    contents = self._contents(folder, deadline)
 
-                contents = self._contents(folder, deadline)
                 if contents is not None:
                     searched.append(contents)
                     pending += contents.subfolders
 
             hidden = self._hidden(searched, deadline)
-        except _DeadlineError:
-            return too_late(f"One of the folders shown beside {root}")
+        except SearchError as error:
+            return error.reason
 
         if len(hidden.files) + len(hidden.folders) <= MOST_HIDDEN:
             return hidden
 
-        return _too_many()
+        message = (
+            f"The folders that commands are shown have more than {MOST_HIDDEN} secrets, sockets, pipes or devices, so"
+            " no command is run: name smaller folders in `readable_folders`."
+        )
+        return ToolError(code=ToolErrorCode.UNAVAILABLE, message=message)
 
     def _contents(self, folder: _Folder, deadline: float) -> _Contents | None:
-        """The contents of the folder, from the cache if it is unchanged; None for what is no folder."""
+        """Return the contents of the folder, from the cache if it is unchanged; None if it is not a folder."""
         _check_time(deadline)
         try:
             status = os.stat(folder.path, follow_symlinks=False)
@@ -153,97 +159,78 @@ class ShownFolders:
         if not stat.S_ISDIR(status.st_mode):
             return None
 
-        def search() -> _Contents:
-            contents = _Contents(status.st_dev)
-            if folder.kind is _Kind.PACKAGES:
-                self._search_packages(folder, contents, deadline)
-            else:
-                self._search(folder, contents)
+        return self._cache.value(folder.path, status, lambda: self._search(folder, status.st_dev, deadline))
 
-            return contents
+    def _search(self, folder: _Folder, device: int, deadline: float) -> _Contents:
+        """Search the entries of a folder; of a folder of packages also what lies below them."""
+        contents = _Contents(device)
+        pending = [(folder.path, folder.judged_name)]
 
-        return self._cache.value(folder.path, status, search)
-
-    def _search(self, folder: _Folder, contents: _Contents) -> None:
-        entries = _entries(folder.path)
-        is_installation = folder.kind is _Kind.INSTALLATION
-        is_repository = folder.kind is _Kind.REPOSITORY or is_bare_repository({entry.name for entry in entries})
-
-        for entry in entries:
-            name = f"{folder.judged_name}/{entry.name}"
-            if entry.is_symlink():
-                continue
-
-            if entry.is_dir(follow_symlinks=False):
-                kind = _Kind.REPOSITORY if is_repository else _kind_of(entry.path)
-                if is_installation and kind is _Kind.PACKAGES:
-                    continue
-
-                if is_installation and kind is _Kind.PLAIN:
-                    kind = _Kind.INSTALLATION
-
-                self._add_folder(_Folder(entry.path, name, kind), contents)
-            elif not entry.is_file(follow_symlinks=False):
-                contents.files.append(entry.path)
-            elif not is_repository:
-                self._add_file(entry, name, contents, is_installed=is_installation)
-            elif is_repository_data(name):
-                continue
-            elif applies(self._denied, f"git/{entry.name}"):
-                contents.files.append(entry.path)
-            else:
-                contents.texts.append(entry.path)
-
-    def _search_packages(self, packages: _Folder, contents: _Contents, deadline: float) -> None:
-        pending = [(packages.path, packages.judged_name)]
         while pending:
             path, judged_name = pending.pop()
             _check_time(deadline)
+            entries = _entries(path)
+            is_packages = folder.kind is _Kind.PACKAGES
+            is_repository = folder.kind is _Kind.REPOSITORY
+            if not is_packages and is_bare_repository({entry.name for entry in entries}):
+                is_repository = True
 
-            for entry in _entries(path):
+            for entry in entries:
                 name = f"{judged_name}/{entry.name}"
-                may_be_login = _LOGIN.fullmatch(entry.name) is not None
+                is_judged = not is_packages or _LOGIN.fullmatch(entry.name) is not None
+
+                if entry.is_symlink():
+                    continue
 
                 if entry.is_dir(follow_symlinks=False):
-                    if may_be_login or entry.name in _NESTED:
-                        self._add_folder(_Folder(entry.path, name, _kind_of(entry.path, _Kind.PACKAGES)), contents)
+                    kind = _Kind.REPOSITORY if is_repository else _kind_of(entry.path, folder.kind)
+                    if is_judged or entry.name in _NESTED:
+                        self._add_folder(_Folder(entry.path, name, kind), folder, contents)
                     else:
                         pending.append((entry.path, name))
-                elif entry.is_symlink():
-                    continue
                 elif not entry.is_file(follow_symlinks=False):
                     contents.files.append(entry.path)
-                elif may_be_login:
-                    self._add_file(entry, name, contents)
+                elif is_repository:
+                    self._add_repository_file(entry, name, contents)
+                elif is_judged:
+                    self._add_file(entry, name, folder, contents)
 
-    def _add_folder(self, folder: _Folder, contents: _Contents) -> None:
-        if self._is_hidden_folder(folder):
+        return contents
+
+    def _add_folder(self, folder: _Folder, above: _Folder, contents: _Contents) -> None:
+        if above.kind is _Kind.INSTALLATION and folder.kind is _Kind.PACKAGES:
+            return
+
+        is_hidden = False
+        if folder.kind is not _Kind.REPOSITORY:
+            is_hidden = applies(self._denied, folder.judged_name) or self._is_refused(folder.path, folder.kind)
+
+        if is_hidden:
             contents.folders.append(folder.path)
         else:
             contents.subfolders.append(folder)
 
-    def _is_hidden_folder(self, folder: _Folder) -> bool:
-        if folder.kind is _Kind.REPOSITORY:
-            return False
-        if applies(self._denied, folder.judged_name):
-            return True
-
-        return folder.kind is not _Kind.INSTALLATION and applies(self._refused, folder.path)
-
-    def _add_file(
-        self, entry: "os.DirEntry[str]", name: str, contents: _Contents, *, is_installed: bool = False
-    ) -> None:
-        if applies(self._denied, name) or (not is_installed and applies(self._refused, entry.path)):
+    def _add_file(self, entry: "os.DirEntry[str]", name: str, above: _Folder, contents: _Contents) -> None:
+        if applies(self._denied, name) or self._is_refused(entry.path, above.kind):
             contents.files.append(entry.path)
             return
 
-        if applies(self._is_judged_by_content, name):
+        if applies(lambda judged_name: self._content_judge(judged_name) is not None, name):
             contents.judged_files.append((entry.path, name))
 
         contents.inodes.append((entry.inode(), entry.path))
 
-    def _is_judged_by_content(self, name: str) -> bool:
-        return self._content_judge(name) is not None
+    def _add_repository_file(self, entry: "os.DirEntry[str]", name: str, contents: _Contents) -> None:
+        if is_repository_data(name):
+            return
+
+        if applies(self._denied, f"git/{entry.name}"):
+            contents.files.append(entry.path)
+        else:
+            contents.texts.append(entry.path)
+
+    def _is_refused(self, path: str, kind: _Kind) -> bool:
+        return kind is not _Kind.INSTALLATION and applies(self._refused, path)
 
     def _hidden(self, searched: Sequence[_Contents], deadline: float) -> Hidden:
         files: set[str] = set()
@@ -267,12 +254,17 @@ class ShownFolders:
         return Hidden(tuple(sorted(files)), tuple(sorted(folders)), tuple(sorted(texts)))
 
     def _is_denied_by_content(self, path: str, name: str) -> bool:
+        def read() -> bytes:
+            folder, file_name = os.path.split(path)
+            with closing(open_root(folder)) as handle:
+                return beginning(handle, (file_name,))
+
         try:
             status = os.stat(path, follow_symlinks=False)
         except OSError:  # it was just removed
             return False
 
-        return self._content_rule.denies(name, status, _reader(path))
+        return self._content_rule.denies(name, status, read)
 
 
 def _kind_of(path: str, otherwise: _Kind = _Kind.PLAIN) -> _Kind:
@@ -288,29 +280,19 @@ def _kind_of(path: str, otherwise: _Kind = _Kind.PLAIN) -> _Kind:
 
 
 def _check_time(deadline: float) -> None:
-    if time.monotonic() > deadline:
-        raise _DeadlineError
+    check_time(deadline, "One of the folders shown to commands")
 
 
 def _entries(path: str) -> "list[os.DirEntry[str]]":
-    """The entries of the folder; none where we may not read it, as programs may not either."""
+    """Return the entries of the folder, none if we may not read it, as programs may not either."""
     with suppress(OSError), os.scandir(path) as entries:
         return list(entries)
 
     return []
 
 
-def _reader(path: str) -> Callable[[], bytes]:
-    def read() -> bytes:
-        folder, name = os.path.split(path)
-        with closing(open_root(folder)) as handle:
-            return beginning(handle, (name,))
-
-    return read
-
-
 def _hard_links(files: Iterable[str]) -> set[tuple[int, int]]:
-    """Device and inode number of those of the files that have several names."""
+    """Return device and inode number of those of the files that have several names."""
     identities = set()
 
     for name in files:
@@ -320,12 +302,3 @@ def _hard_links(files: Iterable[str]) -> set[tuple[int, int]]:
                 identities.add((status.st_dev, status.st_ino))
 
     return identities
-
-
-def _too_many() -> ToolError:
-    message = (
-        f"The folders that commands are shown have more than {MOST_HIDDEN} secrets, sockets, pipes or devices, so no"
-        " command is run: name smaller folders in `readable_folders`."
-    )
-
-    return ToolError(code=ToolErrorCode.UNAVAILABLE, message=message)

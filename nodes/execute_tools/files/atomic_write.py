@@ -36,7 +36,7 @@ class Role(StrEnum):
 
 
 def temporary_name(path: str, token: str, place: int, role: Role) -> str:
-    """The hidden name beside the file `path` for its part in a change; the same arguments give the same name.
+    """Return the hidden name beside the file `path` for its part in a change; the same arguments give the same name.
 
     `place` is that of the file in the change, at most 9999.
     """
@@ -190,7 +190,7 @@ def identity(status: os.stat_result) -> Identity:
 
 
 def identity_at(directory_fd: int, name: str) -> Identity | None:
-    """The file that the name means, None where it means nothing. A link is not followed."""
+    """Return the file that the name means, None if it means nothing. A link is not followed."""
     with suppress(FileNotFoundError):
         return identity(os.stat(name, dir_fd=directory_fd, follow_symlinks=False))
 
@@ -224,7 +224,7 @@ class OpenFolders:
         self._opened.clear()
 
     def open(self, parts: Sequence[str], *, made: list[str] | None = None) -> int:
-        """The handle of this folder; the caller does not close it.
+        """Return the handle of this folder; the caller does not close it.
 
         With a list in `made`, missing folders are made, and it receives their names below the root, outermost first.
         Raises OSError: there is no such folder, or a part of it is none.
@@ -236,7 +236,7 @@ class OpenFolders:
         return self._opened[key]
 
     def deepest(self, parts: Sequence[str]) -> tuple[int, int]:
-        """The innermost of these folders that is there, and how many of the parts lead to it.
+        """Return the innermost of these folders that is there, and how many of the parts lead to it.
 
         Raises OSError: something else is where a folder should be.
         """
@@ -247,7 +247,7 @@ class OpenFolders:
         return self.open(()), 0
 
     def real_name(self, folder: int, *parts: str) -> str | None:
-        """The name below the root of an open folder, or of `parts` in it; None where the kernel does not tell.
+        """Return the name below the root of an open folder, or of `parts` in it; None if the kernel does not tell.
 
         Raises OSError: ESTALE, the folder has been moved out of the root.
         """

@@ -16,7 +16,7 @@ BARE: Final = (frozenset({"HEAD", "objects", "refs"}), frozenset({"HEAD", "commo
 
 _HEAD: Final = "HEAD"
 _BESIDE: Final = frozenset({"config", "objects", "refs", "commondir"})
-"""What makes a folder with a `HEAD` look like a repository, in whichever order they are made."""
+"""Names that make a folder with a `HEAD` look like a repository."""
 
 _DATA: Final = frozenset({"objects", "refs", "logs", "index", "packed-refs", "lfs", "hooks"})
 
@@ -24,17 +24,17 @@ _OWN: Final = _BESIDE | {"head", "hooks", "info", "modules", "worktrees", "logs"
 
 
 def is_bare_repository(names: Collection[str]) -> bool:
-    """Whether git takes a folder with these entries for a repository."""
+    """Return whether git takes a folder with these entries for a repository."""
     return any(required.issubset(names) for required in BARE)
 
 
 def is_repository_data(name: str) -> bool:
-    """Whether this file of a repository is one of many that hold commits, their names and their history."""
+    """Return whether this file of a repository holds commits, references or their history."""
     return not _DATA.isdisjoint(name.split("/"))
 
 
 def repository_refusal(root_fd: int, changed: Iterable[str], new: Iterable[str]) -> ToolError | None:
-    """Why the files with these names below the root may not change together, where those in `new` are created."""
+    """Return the refusal of a change of these files, of which those in `new` are created, or None."""
     together = {(folder, part.casefold()) for name in new for folder, part in _steps(name)}
 
     for name in changed:
@@ -57,14 +57,14 @@ def repository_refusal(root_fd: int, changed: Iterable[str], new: Iterable[str])
 
 
 def _steps(name: str) -> Iterator[tuple[str, str]]:
-    """Each folder that the name goes through, "" for the root, with the part of the name in it."""
+    """Yield each part of the name with the folder that it is in ("" for the root)."""
     parts = name.split("/")
     for length, part in enumerate(parts):
         yield "/".join(parts[:length]), part
 
 
 def _beside(place: str) -> Collection[str]:
-    """What may not be in a folder in which this comes, in lower case."""
+    """Return the names with which this one would make a folder look like a repository, in lower case."""
     if place == _HEAD.casefold():
         return _BESIDE
     return (_HEAD,) if place in _BESIDE else ()

@@ -44,7 +44,7 @@ class FileEffect(NamedTuple):
         return ChangeKind.EDITED
 
     def reversed(self) -> "FileEffect":
-        """The effect that takes this one back."""
+        """Return the effect that takes this one back."""
         return FileEffect(self.path, self.after, self.before, self.has_gap)
 
 

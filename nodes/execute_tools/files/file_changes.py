@@ -27,7 +27,7 @@ LARGEST_BACKUP: Final = 10_000_000
 
 @dataclass(frozen=True)
 class WriteFile:
-    """Write `data` to the path. `expected_sha256` is the hash of the file now, "" where none may exist.
+    """Write `data` to the path. `expected_sha256` is the hash of the file now, "" if none may exist.
 
     `mode` is the permission bits to give; None leaves a file those that it has, and a new one gets those of a new file.
     A file that nobody may write is refused, unless `even_read_only`.
@@ -71,7 +71,7 @@ _DOING: Final[dict[type[Change], str]] = {WriteFile: "write", DeleteFile: "delet
 class ChangedFile:
     """The result of a change: the file's real name, after a move its new one too, and its hash now.
 
-    `target` is "" where nothing was moved, `sha256` where the file was deleted.
+    `target` is "" if nothing was moved, `sha256` where the file was deleted.
     """
 
     path: str
@@ -117,7 +117,7 @@ def change_files(
 
 
 def placed_changes(paths: JudgedPaths, changes: Sequence[Change]) -> list[PlacedChange] | ToolError:
-    """Each change in its place, or why one of them cannot be made, or not together with another one.
+    """Return each change in its place, or why one of them cannot be made, or not together with another one.
 
     Nothing is changed, and no file is opened for its content.
     """
@@ -211,7 +211,7 @@ def _content_denial(paths: JudgedPaths, change: MoveFile, source: Place, target:
 
 
 def _link(paths: JudgedPaths, path: str, place: Place, doing: str) -> ToolError | None:
-    """The error where the last part of the path is a symbolic link: another file would be removed or created."""
+    """Return the error where the last part of the path is a symbolic link: another file would be removed or created."""
     above, name = os.path.split(os.path.normpath(path))
     folder = paths.place(above or ".", PathAccess.LIST_DIR)
     if isinstance(folder, ToolError):
@@ -304,7 +304,7 @@ class _Plan:
         return ChangedFile(real, target, after.sha256)
 
     def _current(self, change: Change, place: Place, doing: str) -> tuple[str, os.stat_result] | ToolError:
-        """The real name and the status of the file, if it may be used and still holds what is expected."""
+        """Return the real name and the status of the file, if it may be used and still holds what is expected."""
         if isinstance(change, MoveFile):
             read_only = change.data is None
         else:

@@ -40,7 +40,7 @@ def closing(descriptor: int) -> Iterator[int]:
 
 
 def open_root(root: str) -> int:
-    """A handle of the workspace itself; the one place where an absolute name is opened."""
+    """Return a handle of the workspace itself; the one place where an absolute name is opened."""
     return os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
 
 
@@ -61,7 +61,7 @@ def open_directory(root_fd: int, parts: Sequence[str], *, made: list[str] | None
 
 
 def status_beneath(root_fd: int, parts: Sequence[str]) -> os.stat_result:
-    """What `parts` lead to, without opening it; a link is told as one."""
+    """Return what `parts` lead to, without opening it; a link is told as one."""
     if not parts:
         return os.fstat(root_fd)
 
@@ -89,7 +89,7 @@ def open_regular(root_fd: int, parts: Sequence[str], flags: int) -> tuple[int, o
 
 
 def beginning(root_fd: int, parts: Sequence[str]) -> bytes:
-    """The first `CONTENT_BYTES` of an existing regular file."""
+    """Return the first `CONTENT_BYTES` of an existing regular file."""
     with closing(open_regular(root_fd, parts, os.O_RDONLY)[0]) as descriptor:
         return os.pread(descriptor, CONTENT_BYTES, 0)
 
@@ -97,7 +97,7 @@ def beginning(root_fd: int, parts: Sequence[str]) -> bytes:
 def lock_folder(descriptor: int, operation: int, deadline: float) -> bool:
     """Take the lock of an open folder (`LOCK_SH` or `LOCK_EX` of flock(2)), once whoever has it lets go of it.
 
-    False where that does not happen before `deadline` (of the monotonic clock): whoever can open a folder can lock it,
+    False if that does not happen before `deadline` (of the monotonic clock): whoever can open a folder can lock it,
     for ever. True on a file system without locks.
     """
     while True:
@@ -115,7 +115,7 @@ def lock_folder(descriptor: int, operation: int, deadline: float) -> bool:
 
 
 def handle_name(descriptor: int) -> str | None:
-    """The absolute name by which the kernel knows an open handle, or None where it cannot tell."""
+    """Return the absolute name by which the kernel knows an open handle, or None if it cannot tell."""
     try:
         if sys.platform == "darwin":
             return os.fsdecode(fcntl.fcntl(descriptor, _F_GETPATH, bytes(1024)).rstrip(b"\0"))

@@ -1,13 +1,13 @@
-"""What can be a path, which folder can be a workspace, which file of it a path means, and whether it may be used.
+"""Resolves and judges paths: which file of the workspace a path means, and whether it may be used.
 
-`PathSandbox` decides on names (source: spec 2 section 4); whoever then opens the file walks to it by handle
-(`handles.open_beneath`), so a link that appears between the decision and the opening is refused and not followed.
+`PathSandbox` decides on names (source: spec 2 section 4); the file is then opened by handles (`handles.open_beneath`),
+so that a link that appears between the decision and the opening is refused and not followed.
 
-`JudgedPaths` judges each name twice: as it was asked for, and as the real name of what is then opened. A hard link
+`JudgedPaths` judges each name twice: as it was requested, and as the real name of the opened file. A hard link
 (`ln .env notes.txt`) has no target that could be judged, so a file with several names is refused if the judge denies
-one that it has inside the workspace. To know its names, the workspace is gone through by handles when such a file is
-first asked for; what cannot be gone through to the end counts as denied. Names outside are not looked for: package
-managers (uv, pnpm) link thousands of files into a project, and a write puts a new file at the name.
+one of its names inside the workspace. The workspace is searched for them when such a file is first requested; if it
+cannot be searched completely, the file is denied. Names outside are not searched for: package managers (uv, pnpm) link
+thousands of files into a project, and a write creates a new file.
 """
 
 import errno
@@ -34,7 +34,7 @@ LONGEST_PATH: Final = 4096
 
 
 def malformed(path: str) -> ToolError | None:
-    """Why this is no path, or None. Whatever a model sends is looked at, so it need not even be a string."""
+    """Return the error if this is not a path, or None. A model may send anything, also what is not a string."""
     if not isinstance(path, str) or not path.strip():
         return invalid("The path is empty: name a file or directory of the workspace.")
 
@@ -52,7 +52,7 @@ def malformed(path: str) -> ToolError | None:
 
 
 def extension_denial(name: str, allowed: AbstractSet[str]) -> ToolError | None:
-    """Why a file of this name may not be used, or None. `allowed` is in lower case with the dot; empty allows all.
+    """Return the refusal of a file with this name, or None. `allowed` is in lower case with the dot; empty allows all.
 
     Source: spec 4, `allowed_exts`.
     """
@@ -69,15 +69,15 @@ SYSTEM_DIRECTORIES: Final = (
     *("/boot", "/dev", "/lib", "/lib32", "/lib64", "/proc", "/run", "/sys"),
 )
 OPEN_DIRECTORIES: Final = ("/var/folders", "/var/tmp", "/usr/src", "/usr/local/src")  # noqa: S108 - only compared
-"""Below system directories, but made for people's own files."""
+"""Directories for the user's files below system directories."""
 
 
 StrPath = str | os.PathLike[str]
-"""A path as people give it."""
+"""A path as callers of the API pass it."""
 
 
 def check_workspace(path: StrPath) -> str | ToolError:
-    """The real, absolute name of a folder that an agent may work in, or why it may not."""
+    """Return the real, absolute name of the folder, or the error if it cannot be a workspace."""
     path = os.fspath(path)
     if (no_path := malformed(path)) is not None:
         return no_path
@@ -100,7 +100,7 @@ def check_workspace(path: StrPath) -> str | ToolError:
 
 
 def is_system_directory(real: str) -> bool:
-    """Whether this real name is the system's own."""
+    """Return whether this real name is a system directory or lies below one."""
     name = real.removeprefix("/private")  # macOS keeps /etc, /tmp and /var there
     if any(is_below(name, folder) for folder in OPEN_DIRECTORIES):
         return False
@@ -114,11 +114,11 @@ def is_below(name: str, folder: str) -> bool:
 
 
 MAGIC_DIRECTORIES: Final = ("/proc/", "/dev/")
-"""Names there lead to whatever a process has open; no path of a workspace is spelled so."""
+"""Names there lead to open files of processes."""
 
 
 class PathAccess(StrEnum):
-    """What a path is wanted for."""
+    """The purpose of a path."""
 
     READ_FILE = "read_file"
     WRITE_FILE = "write_file"
@@ -127,10 +127,9 @@ class PathAccess(StrEnum):
 
 @dataclass(frozen=True)
 class Place:
-    """Where a path leads: both names are relative to the workspace, "." is the workspace itself.
+    """The target of a path: both names are relative to the workspace, "." is the workspace itself.
 
-    `requested` is the name as asked for, cleaned but with its links; `real` has none. `missing` says that nothing is
-    there yet.
+    `requested` is the requested name, normalized but with its links; `real` has no links. `missing`: nothing is there.
     """
 
     requested: str
@@ -139,18 +138,18 @@ class Place:
 
     @property
     def parts(self) -> tuple[str, ...]:
-        """The real name, part by part."""
+        """The parts of the real name."""
         if self.real == ".":
             return ()
         return tuple(self.real.split("/"))
 
 
 class PathSandbox:
-    """Resolves the paths of tools inside one root; anything that leads out of it is refused.
+    """Resolves the paths of tools inside one root, and refuses paths that lead out of it.
 
-    `may_name` says which workspace-relative names an error may suggest, and `namesakes` gives the files of the whole
-    workspace that are called like one that is not there. `observe` receives each refusal as a map of
-    the root, the path as asked for, the cleaned path, its place relative to the root, and the error's code.
+    `may_name` decides which workspace-relative names an error may suggest, and `namesakes` returns the files of the
+    workspace with the same name as a missing one. `observe` receives each refusal as a map of the root, the requested
+    path, the normalized path, its name relative to the root, and the code of the error.
     """
 
     def __init__(
@@ -170,7 +169,7 @@ class PathSandbox:
         self._observe = observe
 
     def resolve(self, path: StrPath, access: PathAccess) -> str | ToolError:
-        """The absolute real path, or a typed error with suggestions. A new file needs its parent to exist."""
+        """Return the absolute real path, or a typed error with suggestions. The parent of a new file has to exist."""
         path = os.fspath(path) if isinstance(path, os.PathLike) else path
         if isinstance(place := self.locate(path, access), ToolError):
             return place
@@ -182,13 +181,13 @@ class PathSandbox:
         return os.path.normpath(os.path.join(self.root, place.real))
 
     def requested_name(self, path: str) -> str | None:
-        """The cleaned name relative to the root, its links unresolved; None for what is no path or leads out."""
+        """Return the normalized name relative to the root, with its links; None if it is not a path or leads out."""
         if malformed(path) is not None:
             return None
         return self._relative(self._candidate(path))
 
     def locate(self, path: str, access: PathAccess) -> Place | ToolError:
-        """Where the path leads inside the root, whether or not something is there, or why it may not go there."""
+        """Return the target of the path inside the root, which may be missing, or the refusal."""
         display = self._display_path(path)
         if (no_path := malformed(display)) is not None:
             return self._refused(no_path, path, "")
@@ -220,7 +219,7 @@ class PathSandbox:
         return Place(requested or candidate.lstrip("/"), relative, missing)
 
     def not_found(self, path: str, requested: str, access: PathAccess) -> ToolError:
-        """The error for a name that leads nowhere, with what may have been meant."""
+        """Return the error for a missing file, with suggestions."""
         kind = "directory" if access is PathAccess.LIST_DIR else "file"
         names = self.suggest(path)
         meant = " or ".join(quoted(name) for name in names)
@@ -236,7 +235,7 @@ class PathSandbox:
         )
 
     def suggest(self, path: str) -> tuple[str, ...]:
-        """Up to three existing names, best first: files of that name elsewhere, then the closest to what is missing."""
+        """Return up to three existing names, best first: files with that name elsewhere, then similar names."""
         place = self.locate(path, PathAccess.LIST_DIR)
         if isinstance(place, ToolError) or not place.missing:
             return ()
@@ -274,7 +273,7 @@ class PathSandbox:
             return False
 
     def outside(self, path: str, access: PathAccess, what: str = "is outside the workspace") -> ToolError:
-        """The refusal of a path that is none of this workspace, as `what` says, with the one that it may mean."""
+        """Return the refusal of a path, for the reason `what`, with suggestions."""
         inside = self._meant_inside(path, access)
         if inside:
             meant = f"; did you mean {' or '.join(map(quoted, inside))}?"
@@ -285,9 +284,9 @@ class PathSandbox:
         return ToolError(code=ToolErrorCode.PERMISSION_DENIED, message=message, suggestions=inside or (".",))
 
     def _meant_inside(self, path: str, access: PathAccess) -> tuple[str, ...]:
-        """The longest end of a path that is there, as models like to invent a front; else what is called like it.
+        """Return suggestions: the longest existing end of the path, as models invent its start; else namesakes.
 
-        For what is to be written the longest end that may be made is the last of these.
+        For a file that is to be written, the last suggestion is the longest end that can be created.
         """
         ends = [end for end in _ends(path) if end.isprintable() and self._may_name(end)]
         if inside := [end for end in ends if self._is_inside(end)]:
@@ -298,18 +297,18 @@ class PathSandbox:
         return (*(self._namesakes(os.path.basename(ends[-1])) if ends else ()), *new[:1])
 
     def _display_path(self, path: str) -> str:
-        """The path as a message says it: without the name of the workspace, if it begins with it."""
+        """Return the path for messages: without the name of the workspace at its start."""
         if isinstance(path, str) and path.startswith(f"{self.root}/"):
             return path[len(self.root) :].lstrip("/") or "."
 
         return path
 
     def _candidate(self, path: str) -> str:
-        """The absolute, lexically cleaned name; a second slash in front, which POSIX leaves open, means nothing."""
+        """Return the absolute, lexically normalized name; a second slash at its start has no meaning."""
         return os.path.normpath(f"/{os.path.join(self.root, path).lstrip('/')}")
 
     def _existing_form(self, candidate: str) -> str:
-        """The name as the disk has it, where that differs in its Unicode normal form alone."""
+        """Return the name in the Unicode normal form of the existing file."""
         if candidate.isascii() or os.path.lexists(candidate) or not candidate.startswith(f"{self.root}/"):
             return candidate
 
@@ -342,7 +341,7 @@ class PathSandbox:
 
 
 def _ends(path: str) -> Iterator[str]:
-    """The last parts of a path, eight at most and the longest end first, with "/" between them."""
+    """Yield the ends of a path, of eight parts at most, the longest first."""
     parts = [part for part in re.split(r"[/\\]", path) if part not in {"", ".", "..", "~"} and not part.endswith(":")]
     for start in range(max(0, len(parts) - 8), len(parts)):
         end = "/".join(parts[start:])
@@ -350,7 +349,7 @@ def _ends(path: str) -> Iterator[str]:
 
 
 def _real_name(candidate: str) -> tuple[str, bool]:
-    """The name without links, and whether nothing is there. A link to nothing counts as the name it points to."""
+    """Return the name without links, and whether nothing is there. A broken link counts as its target."""
     try:
         try:
             return os.path.realpath(candidate, strict=True), False
@@ -365,14 +364,14 @@ def _real_name(candidate: str) -> tuple[str, bool]:
 # --- Names that are judged
 
 MOST_FILES: Final = 500_000
-"""Files that are looked at: a monorepo with its packages has fewer."""
+"""Files that are searched; a monorepo with its packages has fewer."""
 
 _Linked = dict[tuple[int, int], tuple[int, list[str]]]
-"""By device and number of a file with several names: how many it has, and those inside the workspace."""
+"""By device and inode number of a file with several names: their number, and those inside the workspace."""
 
 
 class HardLinks:
-    """The files of one workspace that have several names; `judge` answers about one of them. May be used by threads."""
+    """The files of one workspace that have several names; `judge` judges one of them. It is thread-safe."""
 
     def __init__(self, root: str, judge: Callable[[str, bool], ToolError | None]) -> None:
         self._root = root
@@ -388,9 +387,9 @@ class HardLinks:
         for_write: bool,
         holds: Callable[[str], ToolError | None] = lambda _: None,
     ) -> ToolError | None:
-        """Why the file that is open or was found under `name` may not be used because of another name, or None.
+        """Return the refusal of the file `name` because of another one of its names, or None.
 
-        `status` gives what the file is now; its OSError is passed on. `holds` denies a name for what the file holds.
+        `status` returns the file's present status; its OSError is passed on. `holds` judges a name by the content.
         """
         status_now = status()
         if not _has_several_names(status_now):
@@ -447,18 +446,17 @@ def _unknown(name: str, reason: str) -> ToolError:
 
 
 PathJudge = Callable[[str, bool], ToolError | None]
-"""(workspace-relative posix path, for writing?) -> the denial, or None. Guard's rules, handed in by `build`."""
+"""(workspace-relative posix path, for writing?) -> the denial, or None: the rules of the guard."""
 
 ContentJudge = Callable[[str], Callable[[bytes], ToolError | None] | None]
-"""The same for what a file of this name holds: what judges its first `CONTENT_BYTES`, or None where nothing does."""
+"""Returns the judge of the first `CONTENT_BYTES` of a file with this name, or None if its content is not judged."""
 
 
 class JudgedPaths(PathSandbox):
-    """The sandbox and the judge together. `observe` receives the sandbox's refusals.
+    """A sandbox that also judges paths. `observe` and `namesakes` are those of `PathSandbox`.
 
     `allowed_extensions` are those of the files that may be read or written, in lower case with the dot; empty allows
-    all. Directories have none. Source: spec 4, `allowed_exts`. `contents` judges what the files hold, `namesakes` are
-    the sandbox's.
+    all. Source: spec 4, `allowed_exts`. `contents` judges the content of files.
     """
 
     def __init__(
@@ -477,15 +475,15 @@ class JudgedPaths(PathSandbox):
         self._hard_links = HardLinks(self.root, lambda name, for_write: self.denial(name, for_write=for_write))
 
     def of_any_extension(self) -> Self:
-        """The same for files that are read for our own use, such as `.gitignore`: without the extensions."""
+        """Return a sandbox without the limit on extensions, for files that we read ourselves, such as `.gitignore`."""
         view = copy(self)
         view._extensions = frozenset()  # noqa: SLF001 - its own kind
         return view
 
     def place(self, path: str, access: PathAccess) -> Place | ToolError:
-        """Where the path leads, if the name asked for and the real one may both be used.
+        """Return the target of the path if both its requested and its real name may be used.
 
-        The name asked for is judged before anything is looked up, so a denial does not tell what is there.
+        The requested name is judged before the file system is accessed, so that a denial does not reveal what is there.
         """
         requested = self.requested_name(path)
         if requested is not None:
@@ -502,16 +500,16 @@ class JudgedPaths(PathSandbox):
         return place
 
     def existing(self, path: str, access: PathAccess) -> Place | ToolError:
-        """The same, or NOT_FOUND with what may have been meant."""
+        """Like `place`, with NOT_FOUND and suggestions for a missing file."""
         place = self.place(path, access)
         if isinstance(place, Place) and place.missing:
             return self.not_found(path, place.requested, access)
         return place
 
     def leads_to(self, path: str, access: PathAccess) -> str | ToolError:
-        r"""The real name of where a path leads, of which nothing is judged, or why it may not go there.
+        r"""Return the real name of the target of a path, which is not judged, or the refusal.
 
-        `src\a.py` is refused where no file is called so: `src/a.py` is meant.
+        `src\a.py` is refused if no file has this name: `src/a.py` is meant.
         """
         place = self.locate(path, access)
         if isinstance(place, ToolError):
@@ -521,7 +519,7 @@ class JudgedPaths(PathSandbox):
         return self.outside(path, access, "does not exist, and '/' stands between names")
 
     def opened_name(self, descriptor: int, root_fd: int, place: Place, *, for_write: bool) -> str | ToolError:
-        """The real name of the file or directory that is open, judged; the walked name where the kernel knows none."""
+        """Return the judged real name of an open file or directory; without the kernel's name that of `place`."""
         root = handles.handle_name(root_fd)
         absolute = handles.handle_name(descriptor)
         if root is None or absolute is None:
@@ -539,9 +537,9 @@ class JudgedPaths(PathSandbox):
         return denial or self._hard_links.denial(name, status, for_write=for_write, holds=denial_of_content) or name
 
     def denied_file(self, path: str, *, for_write: bool = False) -> ToolError | None:
-        """Why a file may not be used under this path, whether or not it is there, or None.
+        """Return the refusal of a file, which may be missing, or None.
 
-        For those who read files in another way than by opening them here: the file's other names count as well.
+        It is for code that reads files in another way than by opening them here, and judges all names of the file.
         """
         place = self.place(path, PathAccess.WRITE_FILE if for_write else PathAccess.READ_FILE)
         if isinstance(place, ToolError):
@@ -562,16 +560,16 @@ class JudgedPaths(PathSandbox):
             return os_failure(error, "look at", place.requested)
 
     def denial(self, name: str, *, for_write: bool) -> ToolError | None:
-        """The judge's answer about a workspace-relative name; a judge that breaks denies."""
+        """Return the denial of a workspace-relative name, or None; a judge that raises denies."""
         try:
             return self._judge(name, for_write)
         except Exception as error:  # noqa: BLE001 - a rule that breaks must not open the door
             return _unjudged(name, error)
 
     def held_denial(self, name: str, read: Callable[[], bytes]) -> ToolError | None:
-        """Why a file may not be used under this workspace-relative name for what it holds, or None.
+        """Return the denial of a file under this workspace-relative name because of its content, or None.
 
-        `read` gives its first `CONTENT_BYTES`, and is called only where they matter; where it fails, that denies.
+        `read` returns its first `CONTENT_BYTES`, and is called only if they matter; a failure denies.
         """
         try:
             judge = self._contents(name)

@@ -30,7 +30,7 @@ class TextFile(NamedTuple):
 
 
 def decode_text(data: bytes) -> TextFile | None:
-    """Bytes as text; None where they are binary (NUL near the start, or not UTF-8)."""
+    """Bytes as text; None if they are binary (NUL near the start, or not UTF-8)."""
     if b"\x00" in data[:SNIFFED_BYTES]:
         return None
 
@@ -44,7 +44,7 @@ def decode_text(data: bytes) -> TextFile | None:
 
 
 def why_not_text(data: bytes) -> str:
-    """What bytes are that `decode_text` cannot read, as the rest of a sentence: `a binary file of 3 bytes`."""
+    """Return what bytes are that `decode_text` cannot read, as the rest of a sentence: `a binary file of 3 bytes`."""
     size = f"{len(data)} byte{'s' * (len(data) != 1)}"
     if data.startswith(_UTF_16_BOMS):
         return f"a UTF-16 text of {size}"
@@ -65,7 +65,7 @@ def encode_text(text: str, form: TextForm) -> bytes:
 
 
 def dominant_newline(text: str) -> str:
-    r"""The more frequent of "\r\n" and "\n"; "\n" for a tie or a text without line ends."""
+    r"""Return the more frequent of "\r\n" and "\n"; "\n" for a tie or a text without line ends."""
     carriage_returns = text.count("\r\n")
     if 2 * carriage_returns > text.count("\n"):
         return "\r\n"
@@ -74,12 +74,12 @@ def dominant_newline(text: str) -> str:
 
 
 def to_unix(text: str) -> str:
-    r"""The text with "\r\n" as "\n": the form in which models read and write."""
+    r"""Return the text with "\r\n" as "\n": the form in which models read and write."""
     return text.replace("\r\n", "\n")
 
 
 def with_newline(text: str, newline: str) -> str:
-    r"""The text with every "\n" or "\r\n" written as `newline`."""
+    r"""Return the text with every "\n" or "\r\n" written as `newline`."""
     unix = to_unix(text)
     if newline == "\n":
         return unix
@@ -88,7 +88,7 @@ def with_newline(text: str, newline: str) -> str:
 
 
 def with_ends_of(old: str, text: str) -> str:
-    r"""The text with the line ends of `old`, which it replaces; where that has only "\n", it stays as it is.
+    r"""Return the text with the line ends of `old`, which it replaces; where that has only "\n", it stays as it is.
 
     Where `old` has both, a line that stays has its own, and a new one that of the line above or in whose place it is.
     """
@@ -112,7 +112,7 @@ def count_lines(text: str) -> int:
 
 
 def unstorable(text: str, field: str) -> str:
-    """Why `text`, given as the argument `field`, cannot be stored as UTF-8 text; "" if it can."""
+    """Return why `text`, given as the argument `field`, cannot be stored as UTF-8 text; "" if it can."""
     match = _UNSTORABLE.search(text)
     if match is None:
         return ""
@@ -124,7 +124,7 @@ def unstorable(text: str, field: str) -> str:
 
 
 def text_of(data: bytes) -> str | None:
-    """The text that these bytes are, None where they are binary."""
+    """Return the text that these bytes are, None if they are binary."""
     file = decode_text(data)
     return file.text if file else None
 

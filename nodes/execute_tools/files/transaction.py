@@ -39,7 +39,7 @@ _NO_SECOND_NAME: Final = frozenset({errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS,
 class PlannedEffect:
     """One name that will mean another file: a file is created, replaced or removed, as `recorded` says.
 
-    `data` is the content of the new file; None where there is none, or where it is the `original` itself, which is
+    `data` is the content of the new file; None if there is none, or where it is the `original` itself, which is
     moved: the file of that `identity` that is replaced, removed or moved. A new file has no original. An error of it
     says "Cannot `doing` `place`".
     """

@@ -1,4 +1,4 @@
-"""All that lies below a directory, as git would see it, and glob patterns over its paths."""
+"""Walks a directory as git sees it, and matches glob patterns with paths."""
 
 import os
 import re
@@ -27,7 +27,7 @@ class Entry:
 
 
 def read_entries(directory_fd: int, prefix: str) -> list[Entry]:
-    """What the open directory holds, without `.git`; `prefix` is its own path with a "/" at the end, or ""."""
+    """Return the entries of the open directory, without `.git`; `prefix` is its path with a "/" at the end, or ""."""
     with os.scandir(directory_fd) as scan:
         return [_entry(entry, prefix) for entry in scan if entry.name.casefold() != GIT_DIRECTORY]
 
@@ -48,9 +48,10 @@ def _entry(item: os.DirEntry[str], prefix: str) -> Entry:
 
 
 def judged_entries(paths: JudgedPaths, place: Place) -> list[Entry] | ToolError:
-    """What the directory holds, or the judge's denial of the one that was opened, whatever it was called before.
+    """Return the entries of the directory, or the denial of the directory that was opened.
 
-    Raises OSError: it is no directory, or it cannot be read.
+    Raises:
+        OSError: it is not a directory, or cannot be read.
     """
     with closing(open_root(paths.root)) as top, closing(open_directory(top, place.parts)) as directory:
         name = paths.opened_name(directory, top, place, for_write=False)
@@ -68,12 +69,12 @@ Segments: TypeAlias = tuple[re.Pattern[str] | None, ...]
 
 
 def segments_of(parts: Iterable[str]) -> Segments:
-    """The parts of a pattern, compiled; `*`, `?` and `[a-z]` hold within one part."""
+    """Return the parts of a pattern, compiled; `*`, `?` and `[a-z]` hold within one part."""
     return tuple(None if part == "**" else re.compile(translate(part)) for part in parts)
 
 
 def fits(segments: Segments, parts: Sequence[str]) -> bool:
-    """Whether all parts of a path fit. All segments are walked at once; `reached`: how many parts are used so far."""
+    """Return whether the parts of a path match. `reached` are the possible numbers of parts matched so far."""
     reached = {0}
 
     for segment in segments:
@@ -92,22 +93,22 @@ def fits(segments: Segments, parts: Sequence[str]) -> bool:
 IGNORE_FILE = ".gitignore"
 
 LARGEST_IGNORE_FILE: Final = 200_000
-"""Bytes of a `.gitignore` that is read; a larger one hides nothing."""
+"""Bytes of a `.gitignore`; a larger one is not read."""
 LONGEST_PATTERN: Final = 500
-"""Characters of a line that counts."""
+"""Characters of a line; a longer one is ignored."""
 MOST_WORK: Final = 20_000
 """Characters of patterns with wildcards that one name is compared with under one file, whose last lines count. A change
 between lines that hide and lines that show again counts as `_TURN` of them."""
 _TURN: Final = 20
 
 ReadFile = Callable[[str], bytes]
-"""(workspace-relative path) -> the bytes, or the first `LARGEST_IGNORE_FILE` + 1 of them; b"" where there are none."""
+"""(workspace-relative path) -> the bytes, or the first `LARGEST_IGNORE_FILE` + 1 of them; b"" without a file."""
 
 _ESCAPED: Final = re.compile(r"\\(.)")
 
 
 class _Rule(NamedTuple):
-    """One line. If it is `anchored`, a path from the file's directory is compared with its `pattern`, else a name."""
+    """One line. An `anchored` pattern is matched with the path from the file's directory, others with the name."""
 
     hides: bool
     pattern: str
@@ -121,10 +122,10 @@ class _Rule(NamedTuple):
 
 @dataclass(frozen=True)
 class _Block:
-    """Neighbouring lines that all hide, or all show, what they match.
+    """Successive lines that all hide, or all show, what they match.
 
-    `literals` are names, and paths with "/" in front; those of directories have "/" at the end as well. `names` holds
-    for all names, `folders` for those of directories, and so do the globs that are marked.
+    `literals` are names, and paths with "/" at the start; those of directories end with "/" as well. `names` matches
+    all names, `folders` and the marked globs only those of directories.
     """
 
     hides: bool
@@ -148,7 +149,7 @@ class _Block:
 
 @dataclass(frozen=True)
 class IgnoreRules:
-    """The `.gitignore` files that hold for a directory, outermost first, each with the directory it stands in.
+    """The `.gitignore` files that apply to a directory, outermost first, each with its own directory.
 
     Classes such as `[[:alpha:]]` are not known; everything else is as in git.
     """
@@ -157,12 +158,12 @@ class IgnoreRules:
 
     @classmethod
     def of(cls, patterns: Iterable[str]) -> Self:
-        """The rules that these lines are for the workspace itself."""
+        """Return the rules of these lines for the workspace."""
         return cls((("", _blocks("\n".join(patterns))),))
 
     @classmethod
     def above(cls, parts: Sequence[str], read_file: ReadFile) -> Self:
-        """The rules of the directories above the one that `parts` name; none if they hide that one itself."""
+        """Return the rules of the directories above the one that `parts` name; none if they ignore that one."""
         rules = cls()
 
         for depth, name in enumerate(parts):
@@ -174,7 +175,7 @@ class IgnoreRules:
         return rules
 
     def within(self, directory: str, entries: Iterable[Entry], read_file: ReadFile) -> Self:
-        """The rules inside `directory` ("." is the workspace), which holds `entries`; its own outweigh those above."""
+        """Return the rules inside `directory` with these `entries`; its own rules precede those above."""
         folder = "" if directory == "." else directory
         name = _ignore_file_of(folder)
         if any(entry.kind == "file" and entry.path == name for entry in entries):
@@ -194,7 +195,7 @@ class IgnoreRules:
         return replace(self, specs=(*self.specs, (_prefix(directory or "."), blocks)))
 
     def ignores(self, entry: Entry) -> bool:
-        """Whether the innermost rule that speaks of this entry hides it."""
+        """Return whether the innermost rule that matches this entry hides it."""
         for prefix, blocks in reversed(self.specs):
             path = entry.path.removeprefix(prefix)
             for block in blocks:
@@ -204,7 +205,7 @@ class IgnoreRules:
         return False
 
     def hides(self, parts: Sequence[str]) -> bool:
-        """Whether the rules hide this path, or a folder above it; it counts as a folder itself."""
+        """Return whether the rules hide this path, or a folder above it; it counts as a folder itself."""
         names = ("/".join(parts[:end]) for end in range(1, len(parts) + 1))
         return any(self.ignores(Entry(name, "directory", 0)) for name in names)
 
@@ -214,10 +215,10 @@ LONGEST_DENIAL: Final = 90
 
 
 def denied_patterns(patterns: Iterable[str], folder: str) -> tuple[str, ...]:
-    """The patterns that deny files of this folder, as they are seen from it where they begin with its absolute name.
+    """Return the patterns that deny files, relative to the folder if they begin with its absolute name.
 
     Raises:
-        ValueError: one of them can deny none, so it would be overlooked.
+        ValueError: a pattern cannot match a file of the workspace.
     """
     return tuple(_denied_pattern(_below(pattern, folder)) for pattern in patterns)
 
@@ -250,7 +251,7 @@ def _ignore_file_of(directory: str) -> str:
 
 
 def _blocks(text: str) -> tuple[_Block, ...]:
-    """The lines of a file, the last ones first: as many of them as `MOST_WORK` allows."""
+    """Return the lines of a file, the last ones first, as many as `MOST_WORK` allows."""
     blocks: list[list[_Rule]] = []
     work = 0
 
@@ -292,7 +293,7 @@ def _rule(line: str) -> _Rule | None:
 
 
 def _unescaped(pattern: str) -> str:
-    """The pattern with each character that is escaped as one that stands for itself."""
+    """Return the pattern with each escaped character as a literal one."""
 
     def literal(match: re.Match[str]) -> str:
         return f"[{match[1]}]" if match[1] in "*?[" else match[1]
@@ -327,7 +328,7 @@ def _any_of(expressions: Sequence[str]) -> re.Pattern[str]:
 
 
 def _ignore_segments(pattern: str) -> Segments:
-    """`a/**` is all that is in `a`, and not `a` itself."""
+    """Compile a pattern; `a/**` matches everything in `a`, but not `a` itself."""
     parts = pattern.split("/")
     if parts[-1] == "**":
         parts[-1:] = ["*", "**"]
@@ -336,11 +337,11 @@ def _ignore_segments(pattern: str) -> Segments:
 
 
 DEEPEST: Final = 64
-"""Directories below each other that a walk enters."""
+"""Levels of directories that a walk enters."""
 
 
 def walk(paths: JudgedPaths, place: Place, read_file: ReadFile) -> Iterator[Entry]:
-    """Each entry by name, a directory before what is in it; see `Workspace.walk`. No handle stays open in between."""
+    """Yield each entry by name, a directory before its entries; see `Workspace.walk`. It keeps no handle open."""
     pending = [iter(_visible(paths, place, IgnoreRules.above(place.parts, read_file), read_file))]
     while pending:
         next_entry = next(pending[-1], None)
@@ -391,15 +392,15 @@ class PathGlob:
     alternatives: tuple[Segments, ...]
 
     def matches(self, path: str) -> bool:
-        """Whether the whole relative path, with "/" between its parts, fits one of the alternatives."""
+        """Return whether the whole relative path matches one of the alternatives."""
         parts = path.split("/")
         return any(fits(segments, parts) for segments in self.alternatives)
 
 
 def parse_globs(pattern: str) -> tuple[PathGlob, ...]:
-    r"""What a pattern may mean, the first meaning that matches anything counts; empty where `parse_glob` gives None.
+    r"""Return the possible meanings of a pattern; the first one that matches a file counts.
 
-    In names of routes (`app/[slug]/page.tsx`) a bracket is a bracket, also one that is escaped (`app/\[slug\]/*`).
+    In names of routes (`app/[slug]/page.tsx`) a bracket may be literal, also an escaped one (`app/\[slug\]/*`).
     """
     meanings = dict.fromkeys((pattern.replace("[", "[[]"), pattern, _unescaped(pattern)))
     globs = [parse_glob(meaning) for meaning in meanings]
@@ -407,10 +408,10 @@ def parse_globs(pattern: str) -> tuple[PathGlob, ...]:
 
 
 def parse_glob(pattern: str) -> PathGlob | None:
-    """`*`, `?`, `[a-z]` within one part of a path, `**` over parts, `{a,b}` alternatives; letter case counts.
+    """Compile a pattern with `*`, `?`, `[a-z]` within a part of a path, `**` over parts, and `{a,b}`; case-sensitive.
 
     A pattern without "/" matches the name in any folder, as in .gitignore, and one that begins with "/" nothing. None
-    stands for a pattern that is too long or has more than 64 alternatives.
+    for a pattern that is too long or has more than 64 alternatives.
     """
     if len(pattern) > MAX_PATTERN_CHARACTERS:
         return None
@@ -439,7 +440,7 @@ def _segments(pattern: str) -> Segments:
 
 
 def _expand(pattern: str) -> Iterator[str]:
-    """The pattern once for each choice in its `{a,b}` groups, which may be nested."""
+    """Yield the pattern once for each choice in its `{a,b}` groups, which may be nested."""
     group = _GROUP.search(pattern)
     if group is None:
         yield pattern

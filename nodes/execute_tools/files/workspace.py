@@ -1,7 +1,4 @@
-"""The tools' only access to files; and workspaces for approvals.
-
-One of these takes changes without making any, to show them; the other one makes only those that a person saw.
-"""
+"""The tools' access to files, with a dry workspace for previews, and one that makes only approved changes."""
 
 import hashlib
 import os
@@ -43,7 +40,7 @@ class FileContent:
 
     @classmethod
     def of(cls, path: str, data: bytes) -> "FileContent":
-        """The content with its hash."""
+        """Return the content with its hash."""
         return cls(path, data, hashlib.sha256(data).hexdigest())
 
 
@@ -63,7 +60,7 @@ class OpenedFile:
 
 
 def open_file(paths: JudgedPaths, path: str) -> OpenedFile | ToolError:
-    """The file, opened for reading. Pipes, sockets and devices are refused and never waited for."""
+    """Open the file for reading. Pipes, sockets and devices are refused without waiting."""
     place = paths.existing(path, PathAccess.READ_FILE)
     if isinstance(place, ToolError):
         return place
@@ -84,7 +81,7 @@ def open_file(paths: JudgedPaths, path: str) -> OpenedFile | ToolError:
 
 
 def read_whole(opened: OpenedFile, max_bytes: int) -> FileContent | ToolError:
-    """All of an opened file, which is closed; IO_ERROR with its size where it is larger than `max_bytes`."""
+    """Read and close an opened file; IO_ERROR with its size if it is larger than `max_bytes`."""
     with opened:
         try:
             data = b""
@@ -126,7 +123,7 @@ def read_beneath(paths: JudgedPaths, root_fd: int, name: str, most: int) -> byte
 
 
 MOST_SUGGESTIBLE = 5_000
-"""Entries among which files with the name of a missing one are suggested."""
+"""Entries that are searched for files with the name of a missing one."""
 
 _NOT_CHANGEABLE = ToolError(
     code=ToolErrorCode.PERMISSION_DENIED,
@@ -137,12 +134,11 @@ _NOT_CHANGEABLE = ToolError(
 class Workspace:
     """Reads, writes and lists below one root.
 
-    Paths are those of a model: relative to the root, or absolute inside it. Results carry real names relative to the
-    root, with "/" between parts. Every failure is a ToolError. The judge is asked about the name as it was asked for,
-    before it is known whether something is there, and about the real name of what was opened; a file with several names
-    (hard links) is denied under all of them if it is under one. `observe` receives each refusal of the sandbox as a
-    map. `allowed_extensions` are those of the files that may be used, in lower case with the dot; empty allows all.
-    `contents` judges what the files hold, and what is to be written to them.
+    Paths are those of a model: relative to the root, or absolute inside it. Results have real names relative to the
+    root. Every failure is a ToolError. The judge judges the requested name, before the file system is accessed, and the
+    real name of the opened file; a file with several names (hard links) is denied if one of them is. `observe` receives
+    each refusal of the sandbox as a map. `allowed_extensions` are those of the files that may be used, in lower case
+    with the dot; empty allows all. `contents` judges the old and the new content of files.
     """
 
     def __init__(
@@ -161,13 +157,13 @@ class Workspace:
         self.root = self._paths.root
 
     def in_scope(self, scope: CancellationScope) -> Self:
-        """The same workspace for one call: after `scope` is revoked it takes no change any more."""
+        """Return a view of the workspace for one call, which makes no change after `scope` is revoked."""
         view = copy(self)
         view._scope = scope  # noqa: SLF001 - its own kind
         return view
 
     def recorded(self, recorder: ChangeRecorder | None) -> Self:
-        """The same workspace for one call: `recorder` records each change before it begins.
+        """Return a view of the workspace for one call, whose changes `recorder` records before they begin.
 
         A file of more than 10 MB can then be neither replaced, deleted nor moved (IO_ERROR).
         """
@@ -176,7 +172,7 @@ class Workspace:
         return view
 
     def unchangeable(self) -> Self:
-        """The same workspace for a tool whose effect is no change: PERMISSION_DENIED for each change.
+        """Return a view of the workspace that refuses changes (PERMISSION_DENIED), for a tool without that effect.
 
         This enforces the declared effect; whether a call is permitted is decided in `CallPolicy.permit`.
         """
@@ -185,7 +181,7 @@ class Workspace:
         return view
 
     def read_file(self, path: str, max_bytes: int = 10_000_000) -> FileContent | ToolError:
-        """The whole file, or IO_ERROR with its size where it is larger than `max_bytes`."""
+        """Read the whole file; IO_ERROR with its size if it is larger than `max_bytes`."""
         opened = self.open_file(path)
         if isinstance(opened, ToolError):
             return opened
@@ -193,14 +189,14 @@ class Workspace:
         return read_whole(opened, max_bytes)
 
     def open_file(self, path: str) -> OpenedFile | ToolError:
-        """The file, opened for reading in a `with` statement: `.path`, `.size` and `.stream`."""
+        """Open the file for reading in a `with` statement."""
         return open_file(self._paths, path)
 
     def write_file(self, path: str, data: bytes, *, expected_sha256: str) -> FileContent | ToolError:
-        """Put `data` there in one step; on a failure everything is as it was.
+        """Write the file atomically.
 
-        `expected_sha256` is the hash of what must be there now, "" where nothing may be there yet; otherwise CONFLICT.
-        Missing directories above a new file are made. A link is followed to its real file inside the workspace.
+        `expected_sha256` is the hash of the present file, "" if none may exist; CONFLICT otherwise. Missing directories
+        are created. A link is followed to its real file inside the workspace.
         """
         done = self.change_files((WriteFile(path, data, expected_sha256),))
         if isinstance(done, ToolError):
@@ -209,12 +205,12 @@ class Workspace:
         return FileContent(done[0].path, data, done[0].sha256)
 
     def change_files(self, changes: Sequence[Change]) -> tuple[ChangedFile, ...] | ToolError:
-        """Make all changes, and give for each of them what it came to; on a failure everything is as it was.
+        """Make all changes and return their results; on a failure none is made.
 
-        At most 200 changes, each of another file; INVALID_ARGUMENT for more, and where two of them concern one file
-        (through links too). CONFLICT where a file is not what its hash says, or something is where nothing may be.
-        Missing directories above new names are made; none are removed. A file that is written through a link is the
-        real one; a link itself is neither deleted nor moved. A moved file keeps mode and owner.
+        There may be 200 changes, each of another file; INVALID_ARGUMENT for more, or for two changes of one file (also
+        through links). CONFLICT if a file does not have the expected hash, or exists unexpectedly. Missing directories
+        are created, none are removed. A write follows links; a link itself can neither be deleted nor moved. A moved
+        file keeps mode and owner.
         """
         if not self._changeable:
             return _NOT_CHANGEABLE
@@ -223,7 +219,7 @@ class Workspace:
             return change_files(self._paths, changes, self.recorder)
 
     def list_directory(self, path: str) -> tuple[Entry, ...] | ToolError:
-        """What is in the directory itself, directories first, then by name; `.git` is left out."""
+        """Return the entries of the directory without `.git`, directories first, then by name."""
         place = self._paths.existing(path, PathAccess.LIST_DIR)
         if isinstance(place, ToolError):
             return place
@@ -241,33 +237,33 @@ class Workspace:
         return tuple(sorted(entries, key=lambda entry: (entry.kind != "directory", entry.path)))
 
     def walk(self, path: str = ".") -> Iterator[Entry]:
-        """All below the directory, by name, each directory before what is in it.
+        """Yield everything below the directory, by name, each directory before its entries.
 
-        Links are named but not followed; `.git` and what `.gitignore` files name is left out, unless `path` itself is
-        ignored. Yields nothing for what is no directory here, and passes over directories that cannot be read.
+        Links are not followed. `.git` and ignored files are left out, unless `path` itself is ignored. Yields nothing
+        if it is not a directory, and skips directories that cannot be read.
         """
         place = self._paths.existing(path, PathAccess.LIST_DIR)
         if isinstance(place, Place):
             yield from walk(self._paths, place, self._ignore_file)
 
     def exists(self, path: str) -> bool:
-        """Whether the path leads to something inside the workspace that may be read."""
+        """Return whether something exists at the path inside the workspace that may be read."""
         place = self._paths.place(path, PathAccess.LIST_DIR)
         return isinstance(place, Place) and not place.missing
 
     def leads_to(self, path: str, *, for_write: bool = False) -> str | ToolError:
-        """The real name of where a path leads, whether or not something is there, or PERMISSION_DENIED outside of here.
+        """Return the real name of the target of a path, which may be missing and is not judged.
 
-        The refusal suggests the path that may be meant. Whether the file may be used is not judged.
+        PERMISSION_DENIED, with suggestions, for a path that leads out of the workspace.
         """
         return self._paths.leads_to(path, PathAccess.WRITE_FILE if for_write else PathAccess.LIST_DIR)
 
     def denied(self, path: str, *, for_write: bool = False) -> ToolError | None:
-        """Why this file may not be used, whether or not something is there, or None."""
+        """Return the refusal of this file, which may be missing, or None."""
         return self._paths.denied_file(path, for_write=for_write)
 
     def _namesakes(self, name: str) -> tuple[str, ...]:
-        """Up to three files of this name in any folder, whatever their letters' case, that may be read."""
+        """Return up to three readable files with this name, in any case, in any folder."""
         names: list[str] = []
 
         for entry in islice(self.walk(), MOST_SUGGESTIBLE):
@@ -292,7 +288,7 @@ class Workspace:
 
 
 def relative_glob(workspace: Workspace, pattern: str) -> str | ToolError:
-    """The pattern as it is below the workspace, or the refusal of one that names another place."""
+    """Return the pattern relative to the workspace, or the refusal of one that leads out of it."""
     if not pattern.startswith("/") and not names_elsewhere(pattern):
         return pattern
 
@@ -306,11 +302,11 @@ def relative_glob(workspace: Workspace, pattern: str) -> str | ToolError:
 # --- For approvals
 
 Pin = tuple[str, str, str]
-"""A change that was allowed: the path, the hash of the file then ("": none), and the mark of the change ("": any)."""
+"""An approved change: the path, the hash of the file then ("": none), and the mark of the change ("": any)."""
 
 
 def change_mark(before: bytes | None, after: bytes | None, target: str = "") -> str:
-    """A short name of a change: the same wherever it stands in a file, another one for any other change."""
+    """Return a hash of the changed lines, which does not depend on their place in the file."""
     old = _lines(before)
     new = _lines(after)
     start = 0
@@ -334,28 +330,28 @@ _View = TypeVar("_View", bound=Workspace)
 
 
 def _view(kind: type[_View], workspace: Workspace) -> _View:
-    """A workspace of this kind with the files, judge and scope of another one."""
+    """Return a workspace of another class with the same files, judge and scope."""
     view = kind.__new__(kind)
     view.__dict__.update(workspace.__dict__)
     return view
 
 
 class ApprovedWorkspace(Workspace):
-    """Refuses (CONFLICT) what the pins do not allow: another file, one that was changed since, or another change."""
+    """A workspace that refuses (CONFLICT) all changes but the pinned ones, also if a file has changed since."""
 
     _pins: dict[str, Pin]
     _changed: Mapping[str, str]
 
     @classmethod
     def of(cls, workspace: Workspace, pins: Sequence[Pin], changed: Mapping[str, str]) -> Self:
-        """The same files. `changed` are the hashes of those that this step has changed itself, by their real names."""
+        """Return a view of the workspace. `changed` has the hashes of files that this step has changed, by name."""
         view = _view(cls, workspace)
         view._pins = {pin[0]: pin for pin in pins}  # noqa: SLF001 - its own kind
         view._changed = changed  # noqa: SLF001 - its own kind
         return view
 
     def change_files(self, changes: Sequence[Change]) -> tuple[ChangedFile, ...] | ToolError:
-        """As in `Workspace`, where a person has allowed all of it."""
+        """Like `Workspace.change_files`, if all changes are approved."""
         for change in changes:
             refusal = self._refusal_of(change)
             if refusal is not None:
@@ -409,9 +405,9 @@ def _conflict(reason: str) -> ToolError:
 
 
 class DryChange(NamedTuple):
-    """A change that was not made. `path` is the name that was given, `name` the real one, `target` that of a move.
+    """A change that was not made. `path` is the requested name, `name` the real one, `target` that of a move.
 
-    `before` and `after` are None where there is no file; `sha256` is the hash of what is on the disk, "" for nothing.
+    `before` and `after` are None without a file; `sha256` is the hash of the file on the disk, "" without one.
     """
 
     path: str
@@ -423,14 +419,14 @@ class DryChange(NamedTuple):
 
 
 class DryWorkspace(Workspace):
-    """Takes changes without making any; `planned` are those that it took, in order."""
+    """A workspace that collects changes without making them; `planned` are the changes in order."""
 
     planned: list[DryChange]
     _files: dict[str, bytes | None]
 
     @classmethod
     def of(cls, workspace: Workspace) -> Self:
-        """A dry one of the same files."""
+        """Return a dry view of the workspace."""
         dry = _view(cls, workspace)
         dry.recorder = None
         dry.planned = []
@@ -438,17 +434,17 @@ class DryWorkspace(Workspace):
         return dry
 
     def real_name(self, path: str) -> str:
-        """Where the path leads, by links too; "" where it may not be used."""
+        """Return the real name of the path, "" if it may not be used."""
         place = self._paths.place(path, PathAccess.READ_FILE)
         return place.real if isinstance(place, Place) else ""
 
     def on_disk(self, name: str) -> str:
-        """The hash of what a file really holds, "" where there is none that may be read."""
+        """Return the hash of a file on the disk, "" if it cannot be read."""
         file = super().read_file(name)
         return file.sha256 if isinstance(file, FileContent) else ""
 
     def read_file(self, path: str, max_bytes: int = 10_000_000) -> FileContent | ToolError:
-        """The file as it would be after the changes so far."""
+        """Read the file as it would be after the changes so far."""
         name = self.real_name(path)
         if name not in self._files:
             return super().read_file(path, max_bytes)
@@ -461,7 +457,7 @@ class DryWorkspace(Workspace):
         return FileContent.of(name, data)
 
     def exists(self, path: str) -> bool:
-        """Whether something would be there after the changes so far."""
+        """Return whether something would exist there after the changes so far."""
         name = self.real_name(path)
         if name in self._files:
             return self._files[name] is not None
@@ -469,7 +465,7 @@ class DryWorkspace(Workspace):
         return super().exists(path)
 
     def change_files(self, changes: Sequence[Change]) -> tuple[ChangedFile, ...] | ToolError:
-        """Take all changes, or none."""
+        """Collect all changes, or none."""
         names = {self.real_name(change.path) for change in changes}
         if names.isdisjoint(self._files):
             placed = placed_changes(self._paths, changes)

@@ -123,7 +123,7 @@ def taken_back(journal: Journal, run: str, step: int | None = None) -> tuple[Fil
 
 
 def _is_same(one: FileState, other: FileState) -> bool:
-    """Whether both hashes are known and the states do not differ."""
+    """Return whether both hashes are known and the states do not differ."""
     return UNKNOWN_SHA256 not in (one.sha256, other.sha256) and _may_be_same(one, other)
 
 

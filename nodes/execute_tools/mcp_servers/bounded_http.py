@@ -28,7 +28,7 @@ class BoundedHttp:
         timeout: httpx.Timeout | None = None,
         auth: httpx.Auth | None = None,
     ) -> httpx.AsyncClient:
-        """A client; the signature is that of `mcp`'s own factory."""
+        """Return a client; the signature is that of `mcp`'s own factory."""
         return httpx.AsyncClient(
             headers={**(headers or {}), "Accept-Encoding": "identity"},
             timeout=timeout or httpx.Timeout(_TIMEOUT_S, read=_READ_TIMEOUT_S),

@@ -43,7 +43,7 @@ class McpServer:
 
 
 def resolve_server(name: str, connection: Connection, workspace: str) -> McpServer:
-    """The server of this connection; relative names are relative to its `cwd`, or to `workspace` without one.
+    """Return the server of this connection; relative names are relative to its `cwd`, or to `workspace` without one.
 
     Raises:
         ConnectionSettingsError: the connection is invalid, or the agent could change what the server executes.
@@ -113,7 +113,7 @@ def _environment(variables: Mapping[str, str], base: str, files: ExecutedFiles) 
 
 
 def _resolve_command(command: str, base: str, path: str) -> str:
-    """The absolute name of the program; the last part may be a link, by which a virtual environment is found."""
+    """Return the absolute name of the program; the last part may be a link, by which a virtual environment is found."""
     folders = os.pathsep.join(part for part in path.split(os.pathsep) if os.path.isabs(part))
     program = os.path.join(base, command) if "/" in command else shutil.which(command, path=folders)
     if program is None or not os.path.isfile(program):

@@ -84,7 +84,7 @@ class ExecutedFiles:
         self._names: dict[str, None] = {}
 
     def names(self) -> tuple[str, ...]:
-        """The absolute names, without duplicates."""
+        """Return the absolute names, without duplicates."""
         return tuple(self._names)
 
     def add(self, path: str) -> None:
@@ -155,7 +155,7 @@ class ExecutedFiles:
                 self.add(path)
 
     def safe_path(self, path: str) -> str:
-        """The absolute directories of PATH in which the agent can change no file."""
+        """Return the absolute directories of PATH in which the agent can change no file."""
         return os.pathsep.join(part for part in path.split(os.pathsep) if os.path.isabs(part) and self._is_safe(part))
 
     def _is_safe(self, folder: str) -> bool:
@@ -170,7 +170,7 @@ class ExecutedFiles:
 
 
 def _module_paths(probe: Sequence[str], env: Mapping[str, str]) -> list[str]:
-    """The files and directories of a module; nothing where Python does not find it in time."""
+    """Return the files and directories of a module; nothing where Python does not find it in time."""
     with TemporaryDirectory(prefix="mendgraph-mcp-") as folder:
         result = run_process(
             probe, cwd=folder, timeout_s=PROBE_S, max_output_bytes=_PROBE_BYTES, env={**env, "PYTHONSAFEPATH": "1"}

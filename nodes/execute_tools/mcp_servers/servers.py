@@ -48,9 +48,9 @@ class McpServers:
         self.close()
 
     async def send(self, server: McpServer, request: "Request[Response]", timeout_s: float) -> Response | ToolError:
-        """The response to `request` of this server, which is started if it does not run.
+        """Return the response to `request` of this server, which is started if it does not run.
 
-        UNAVAILABLE where the server cannot be started or reached, TIMEOUT after `timeout_s` seconds, IO_ERROR where it
+        UNAVAILABLE if the server cannot be started or reached, TIMEOUT after `timeout_s` seconds, IO_ERROR if it
         dies, refuses the request, exceeds a limit, or breaks the protocol.
         """
         with self._lock:
@@ -213,7 +213,7 @@ class _Connection:
         self._task.cancel()
 
     def why_ended(self) -> str:
-        """Why it has ended, as far as that is known; "" while it is open."""
+        """Return why it has ended, as far as that is known; "" while it is open."""
         if self._problem or self._process is None:
             return self._problem
         if self._process.problem or not self._process.ended.is_set():
@@ -296,7 +296,7 @@ async def _initialize(session: "ClientSession") -> None:
 
 
 def _first_error(error: BaseException) -> BaseException:
-    """The first error of a group."""
+    """Return the first error of a group."""
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
 

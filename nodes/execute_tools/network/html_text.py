@@ -22,7 +22,7 @@ _PARAGRAPHS: Final = frozenset({
 
 
 def readable_text(html: str) -> str:
-    """The visible text of `html`, in time linear in its length.
+    """Return the visible text of `html`, in time linear in its length.
 
     Blocks stand on lines of their own, list items begin with "- ", links have their target in brackets, and `pre` keeps
     its lines. Markup that no `>` or `-->` ends is dropped, as in a browser. An attribute with `>` in it leaves some

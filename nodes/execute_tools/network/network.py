@@ -38,7 +38,7 @@ _NAT64: Final = IPv6Network("64:ff9b::/96")
 
 
 def why_forbidden(address: str, *, private_allowed: bool = False) -> str:
-    """Why connections to this address are forbidden: "private", "reserved", "no address"; "" for an allowed one.
+    """Return why connections to this address are forbidden: "private", "reserved", "no address"; "" for an allowed one.
 
     `private_allowed` allows private and loopback addresses. Source: the IANA special-purpose address registries, as
     `ipaddress` has them.
@@ -66,7 +66,7 @@ def why_forbidden(address: str, *, private_allowed: bool = False) -> str:
 
 
 def refused_by_name(target: Target) -> ToolError | None:
-    """Why connections to this host are forbidden, if its name is a forbidden address or that of this machine."""
+    """Return why connections to this host are forbidden, if its name is a forbidden address or that of this machine."""
     try:
         address = str(ip_address(target.host))
     except ValueError:
@@ -91,7 +91,7 @@ _MOST_ADDRESSES: Final = 8
 
 
 def look_up(host: str, port: int) -> Sequence[str]:
-    """The addresses of `host` by the system's resolver; raises OSError where it has none."""
+    """Return the addresses of `host` by the system's resolver; raises OSError where it has none."""
     addresses = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
     return tuple(dict.fromkeys(str(address[0]) for *_, address in addresses))
 
@@ -116,7 +116,7 @@ class Deadline:
         self._end = monotonic_s() + seconds
 
     def remaining_s(self) -> float:
-        """The remaining seconds, more than 0. Raises TimeoutError where none remain."""
+        """Return the remaining seconds, more than 0. Raises TimeoutError where none remain."""
         remaining_s = self._end - monotonic_s()
         if remaining_s <= 0:
             raise TimeoutError
@@ -125,7 +125,7 @@ class Deadline:
 
 
 def allowed_addresses(target: Target, resolve: Resolve, deadline: Deadline) -> Sequence[str]:
-    """The addresses of the target; raises RefusedConnectionError where one of them is forbidden.
+    """Return the addresses of the target; raises RefusedConnectionError if one of them is forbidden.
 
     A lookup cannot be interrupted: at the deadline its thread is abandoned.
     """
@@ -161,7 +161,7 @@ class CheckedBackend(httpcore2.NetworkBackend):
         local_address: str | None = None,  # noqa: ARG002 - callers pass none
         socket_options: Iterable[httpcore2.SOCKET_OPTION] | None = None,
     ) -> httpcore2.NetworkStream:
-        """The first connection that succeeds; its peer is checked again before a byte is sent.
+        """Return the first connection that succeeds; its peer is checked again before a byte is sent.
 
         Raises:
             RefusedConnectionError: the peer is not the address that was checked.
@@ -382,7 +382,7 @@ def _read(
 
 
 def _unreadable_content(status: int, media_type: str, headers: Mapping[str, str]) -> str:
-    """Why the body is not read: its encoding or its type; "" for text and for an empty body."""
+    """Return why the body is not read: its encoding or its type; "" for text and for an empty body."""
     encoding = headers.get("content-encoding", "").strip().lower()
     if encoding not in {"", "identity"}:
         return f"content encoded as {quoted(encoding)}"

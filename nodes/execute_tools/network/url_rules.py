@@ -78,20 +78,20 @@ class HostPattern:
     port: int = 0
 
     def has_host(self, host: str) -> bool:
-        """Whether the entry matches this host."""
+        """Return whether the entry matches this host."""
         if not self.subdomains:
             return self.host in ("", host)
         return host.endswith(f".{self.host}")
 
     def has_port(self, port: int) -> bool:
-        """Whether the entry allows this port."""
+        """Return whether the entry allows this port."""
         if self.port:
             return port == self.port
         return port in _DEFAULT_PORTS.values()
 
 
 def judge_url(url: str, rules: NetworkRules) -> Target | ToolError:
-    """The target of `url`, if the rules allow it; the addresses of its host are checked later.
+    """Return the target of `url`, if the rules allow it; the addresses of its host are checked later.
 
     INVALID_ARGUMENT for what is no http or https URL, PERMISSION_DENIED for what the rules do not allow.
     """
@@ -128,7 +128,7 @@ def names_target(entries: Iterable[str], target: Target, *, any_host: bool = Tru
 
 
 def judge_redirect(origin: Target, location: str, rules: NetworkRules) -> Target | ToolError:
-    """The target of a Location header of `origin`, judged like the URL of a request."""
+    """Return the target of a Location header of `origin`, judged like the URL of a request."""
     problem = _unreadable(location)
     try:
         target = invalid(problem) if problem else judge_url(urljoin(origin.url, location), rules)
@@ -143,7 +143,7 @@ def judge_redirect(origin: Target, location: str, rules: NetworkRules) -> Target
 
 
 def parse_host_entry(entry: str) -> HostPattern | None:
-    """The parsed entry of a list of hosts, or None for an invalid one."""
+    """Return the parsed entry of a list of hosts, or None for an invalid one."""
     match = _AUTHORITY.fullmatch(entry)
     if match is None:
         return None
@@ -207,7 +207,7 @@ def canonical_host(host: str) -> str:
 
 
 def parse_url(url: str) -> Target | ToolError:
-    """The target of `url`, whether or not it is allowed; INVALID_ARGUMENT for what is no http or https URL."""
+    """Return the target of `url`, whether or not it is allowed; INVALID_ARGUMENT for what is no http or https URL."""
     problem = _unreadable(url)
     if problem:
         return invalid(problem)
@@ -252,7 +252,7 @@ def _unreadable(url: str) -> str:
 
 
 def _port(digits: str, default: int) -> int | None:
-    """The port, `default` for "", None for an invalid one."""
+    """Return the port, `default` for "", None for an invalid one."""
     port = int(digits) if digits else default
     return port if port <= 65_535 else None
 

@@ -55,7 +55,7 @@ _KILL_WAIT_MS = 2_000
 
 
 def sandbox_options(view: View, status_fd: int, block_fd: int, filter_fd: int) -> list[str]:
-    """The options of bubblewrap for this view. Later mounts cover earlier ones.
+    """Return the options of bubblewrap for this view. Later mounts cover earlier ones.
 
     Bubblewrap reports its progress as JSON on `status_fd`. It starts the program when it can read from `block_fd`, with
     the seccomp filter of the file `filter_fd`.
@@ -104,7 +104,7 @@ def _system_options() -> list[str]:
 
 
 def bubblewrap_problem() -> str | None:
-    """Why bubblewrap cannot start on this machine, with the remedy; None where it can.
+    """Return why bubblewrap cannot start on this machine, with the remedy; None if it can.
 
     It starts one to find out, once in each process of the agent.
     """
@@ -121,7 +121,7 @@ def bubblewrap_problem() -> str | None:
 
 
 def bubblewrap_path() -> str | None:
-    """The `bwrap` program of the system, or None."""
+    """Return the `bwrap` program of the system, or None."""
     return shutil.which("bwrap", path=":".join(PROGRAM_FOLDERS))
 
 
@@ -164,7 +164,7 @@ class BubblewrapProcess(SandboxedProcess):
         self._first_fd: int | None = None
 
     def limit(self, view: View) -> ToolError | None:
-        """Set the limits of the program, which waits; UNAVAILABLE where that fails, and the program must not run."""
+        """Set the limits of the program, which waits; UNAVAILABLE if that fails, and the program must not run."""
         deadline = time.monotonic() + _PROBE_S
         problem = self.wait_for_first(_PROBE_S)
         if problem is not None or self.first is None:
@@ -210,7 +210,7 @@ class BubblewrapProcess(SandboxedProcess):
 
 
 def _options_file(options: Sequence[str]) -> AbstractContextManager[int]:
-    """A file with the options, which are too long for a command line."""
+    """Return a file with the options, which are too long for a command line."""
     return text_handle(b"".join(os.fsencode(option) + b"\0" for option in options))
 
 
@@ -237,7 +237,7 @@ class Bubblewrap:
     guarantees: Final = frozenset(Guarantee)
 
     def problem(self) -> str | None:
-        """Why it cannot start on this machine, with the remedy; None where it can."""
+        """Return why it cannot start on this machine, with the remedy; None if it can."""
         return bubblewrap_problem()
 
     @contextmanager

@@ -37,7 +37,7 @@ class Container:
         self._folder: PrivateFolder | None = None
 
     def problem(self) -> str | None:
-        """Why it cannot start on this machine, with the remedy; None where it can."""
+        """Return why it cannot start on this machine, with the remedy; None if it can."""
         return supervision_problem()
 
     @contextmanager

@@ -77,7 +77,7 @@ class Landlock:
         return _GUARANTEES
 
     def problem(self) -> str | None:
-        """Why it cannot start on this machine, with the remedy; None where it can."""
+        """Return why it cannot start on this machine, with the remedy; None if it can."""
         problem = supervision_problem()
         if problem is not None:
             return problem
@@ -146,7 +146,7 @@ def _apply_changes(copy: WorkspaceCopy, view: View, running: SupervisedProcess) 
 
 
 def _ruleset(rules: Sequence[tuple[str, int]]) -> dict[str, object]:
-    """The ruleset that `launcher` describes: it grants these rights below these paths, and no others."""
+    """Return the ruleset that `launcher` describes: it grants these rights below these paths, and no others."""
     version = launcher.landlock_version()
     handled = _newest(_RIGHTS, version)
     granted = [(path, handled & rights & _rights_of(path)) for path, rights in rules]
@@ -155,12 +155,12 @@ def _ruleset(rules: Sequence[tuple[str, int]]) -> dict[str, object]:
 
 
 def _newest(by_version: Mapping[int, int], version: int) -> int:
-    """The value of the newest version that is not newer than this one."""
+    """Return the value of the newest version that is not newer than this one."""
     return by_version[max(since for since in by_version if since <= version)]
 
 
 def _rights_of(path: str) -> int:
-    """The rights that a rule for this path may name."""
+    """Return the rights that a rule for this path may name."""
     return _ALL if os.path.isdir(path) else _FILE_RIGHTS
 
 
@@ -174,7 +174,7 @@ def _system_rules() -> Iterator[tuple[str, int]]:
 
 
 def _readable_rules(view: View) -> Iterator[tuple[str, int]]:
-    """The rules for readable folders, without what is hidden or replaced in them."""
+    """Yield the rules for readable folders, without what is hidden or replaced in them."""
     hidden = {*view.hidden_files, *view.hidden_folders, *(name for _, name in view.replaced_files)}
     for path in view.readable:
         yield from _rules_around(path, hidden)

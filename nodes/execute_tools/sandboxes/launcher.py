@@ -42,12 +42,12 @@ _BETWEEN_KILLS_MS = 1
 
 
 def landlock_version() -> int:
-    """The version of Landlock that the kernel offers; 0 where there is none."""
+    """Return the version of Landlock that the kernel offers; 0 where there is none."""
     return max(0, _call(_libc().syscall, _CREATE_RULESET, None, 0, _GET_VERSION))
 
 
 def descendants(ancestor: int) -> list[int]:
-    """The descendants of a process, in no order."""
+    """Return the descendants of a process, in no order."""
     children: dict[int, list[int]] = {}
 
     for name in os.listdir("/proc"):
@@ -192,7 +192,7 @@ def _reap(child: int) -> tuple[int | None, bool]:
 
 
 def _wait_for(child: int, control: int) -> int | None:
-    """The exit code of the child; None where CONTROL was closed before it has ended."""
+    """Return the exit code of the child; None if CONTROL was closed before it has ended."""
     waiting = select.poll()
     waiting.register(os.pidfd_open(child), select.POLLIN)
     waiting.register(control, select.POLLIN)
@@ -222,7 +222,7 @@ def _kill_descendants() -> None:
 
 
 def _read_configuration(control: int) -> dict[str, Any] | None:
-    """None where CONTROL was closed."""
+    """None if CONTROL was closed."""
     with open(control, "rb", buffering=0, closefd=False) as stream:
         size = int(stream.readline() or b"0")
         data = b""

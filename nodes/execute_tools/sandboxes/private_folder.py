@@ -49,7 +49,7 @@ class PrivateFolder:
         weakref.finalize(self, _remove, self.path, lock)
 
     def folder(self, name: str) -> str:
-        """The absolute name of one of the folders."""
+        """Return the absolute name of one of the folders."""
         return os.path.join(self.path, name)
 
     def add_files(
@@ -77,7 +77,7 @@ class PrivateFolder:
 
 
 def read_handle(handle: int) -> bytes:
-    """The content of an open file."""
+    """Return the content of an open file."""
     size = os.fstat(handle).st_size
     return os.pread(handle, size, 0)
 
@@ -119,7 +119,7 @@ class PrivateNames:
         self._private_name = re.compile(b"|".join(map(re.escape, sorted(self._public, key=len, reverse=True))))
 
     def translate(self, text: str) -> str:
-        """The text with private names. A public name that is a part of a longer one stays."""
+        """Return the text with private names. A public name that is a part of a longer one stays."""
         return self._public_name.sub(lambda match: self._private[match[0]], text)
 
     def public(self, output: bytes) -> bytes:

@@ -139,7 +139,7 @@ class SandboxedProcess(ABC):
     def wait_for_first(self, timeout_s: float) -> ToolError | None:
         """Wait for the number of the first process; UNAVAILABLE after `timeout_s` seconds.
 
-        `first` is still None where the process has ended; its error output says why.
+        `first` is still None if the process has ended; its error output says why.
         """
         deadline = time.monotonic() + timeout_s
         reports = select.poll()
@@ -158,7 +158,7 @@ class SandboxedProcess(ABC):
         return None
 
     def has_run(self) -> bool:
-        """Whether the program itself was started, so that the exit code is its own."""
+        """Return whether the program itself was started, so that the exit code is its own."""
         with suppress(BlockingIOError):
             while chunk := os.read(self.status_fd, 4_096):
                 self.add_report(chunk)
@@ -204,7 +204,7 @@ class Sandbox(Protocol):
         ...
 
     def problem(self) -> str | None:
-        """Why it cannot start on this machine, with the remedy; None where it can."""
+        """Return why it cannot start on this machine, with the remedy; None if it can."""
         ...
 
     def started(

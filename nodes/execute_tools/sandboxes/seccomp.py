@@ -123,7 +123,7 @@ _Instruction = tuple[int, int, int, int]
 def seccomp_filter(
     families: Sequence[int] = PROGRAM_FAMILIES, machine: str = "", unreachable: Sequence[int] = ()
 ) -> bytes | None:
-    """The filter as an array of `struct sock_filter`, None for an architecture without one.
+    """Return the filter as an array of `struct sock_filter`, None for an architecture without one.
 
     Sockets may be of these `families`; with any of them NETLINK_ROUTE is allowed as well, by which programs list
     network interfaces. Pairs of UNIX sockets are always allowed. With `unreachable` processes, no signals can be sent
@@ -172,7 +172,7 @@ def _argument(place: int) -> _Instruction:
 
 
 def _for_call(number: int, answer: Sequence[_Instruction]) -> list[_Instruction]:
-    """The instructions `answer`, which end with a return, for this system call. Its number stays loaded."""
+    """Return the instructions `answer`, which end with a return, for this system call. Its number stays loaded."""
     return [(_IF_EQUAL, 0, len(answer), number), *answer]
 
 

@@ -26,7 +26,7 @@ _END_S: Final = 5.0
 
 
 def supervision_problem() -> str | None:
-    """Why no program can be supervised on this machine; None where one can."""
+    """Return why no program can be supervised on this machine; None if one can."""
     if sys.platform != "linux":
         return "programs are supervised on Linux only"
     if seccomp_filter() is None:
@@ -48,7 +48,7 @@ class SupervisedProcess(SandboxedProcess):
         self._control: int | None = control
 
     def prepare(self, config: dict[str, Any], limits: ResourceLimits, disk_fd: int | None) -> ToolError | None:
-        """Send the configuration and set the limits of the program, which waits; UNAVAILABLE where that fails."""
+        """Send the configuration and set the limits of the program, which waits; UNAVAILABLE if that fails."""
         data = marshal.dumps(config)
         self._write(b"%d\n" % len(data) + data)
 

@@ -76,7 +76,7 @@ class WorkspaceCopy:
             self._update_repository(view, name)
 
     def translate(self, data: bytes) -> bytes:
-        """A text with the name of the copy in place of the workspace's."""
+        """Return a text with the name of the copy in place of the workspace's."""
         return self._files.translate(data)
 
     def apply_changes(self, view: View) -> list[str]:
@@ -127,7 +127,7 @@ class _Names:
         )
 
     def forbid(self, name: str) -> bool:
-        """Whether programs may not change, or create, what has this name; nor a repository."""
+        """Return whether programs may not change, or create, what has this name; nor a repository."""
         if any(part.casefold() == GIT_DIRECTORY for part in name.split("/")):
             return True
 
@@ -258,7 +258,7 @@ class _TreeCopy:
         return sorted(name for name in refused if refused.isdisjoint(folders_above(name)))
 
     def translate(self, data: bytes) -> bytes:
-        """A text with the second of the names in place of the first."""
+        """Return a text with the second of the names in place of the first."""
         return _translated(data, self._names)
 
     def add_link(self, copy: int, name: str, target: str) -> None:
@@ -300,7 +300,7 @@ class _Update:
     linked: list[str] = field(default_factory=list)
 
     def is_link(self, entry_name: str, name: str, folder: int) -> bool:
-        """Whether this folder becomes a link in the copy."""
+        """Return whether this folder becomes a link in the copy."""
         if self.links:
             return entry_name == self.links
 
@@ -388,18 +388,9 @@ def _make_folder(root: int, name: str, mode: int) -> None:
 
 def _replace(source: int, target: int, entry_name: str, names: tuple[bytes, bytes] | None) -> None:
     """Replace a file or a link in `target` by that in `source`, in one step; `names` is translated backwards."""
-    mode = os.stat(entry_name, dir_fd=source, follow_symlinks=False).st_mode
-    is_locked = stat.S_ISREG(mode) and not mode & stat.S_IRUSR
-    if is_locked:
-        os.chmod(entry_name, stat.S_IMODE(mode) | stat.S_IRUSR, dir_fd=source)
-
     temporary = f".{secrets.token_hex(8)}{TEMPORARY_SUFFIX}"
     try:
         _copy_entry(source, target, entry_name, temporary, names and (names[1], names[0]))
-        if is_locked:
-            for file_name, folder in ((entry_name, source), (temporary, target)):
-                os.chmod(file_name, stat.S_IMODE(mode) & PERMISSION_BITS, dir_fd=folder)
-
         with suppress(OSError):  # it does not exist, or belongs to another user
             status = os.stat(entry_name, dir_fd=target, follow_symlinks=False)
             os.chown(temporary, status.st_uid, status.st_gid, dir_fd=target, follow_symlinks=False)
@@ -410,19 +401,6 @@ def _replace(source: int, target: int, entry_name: str, names: tuple[bytes, byte
             os.unlink(temporary, dir_fd=target)
 
         raise
-
-
-def _copy_bytes(reader: int, writer: int) -> None:
-    """Copy a file, inside of the kernel where the file systems allow that."""
-    try:
-        while os.copy_file_range(reader, writer, _CHUNK):
-            pass
-    except OSError as error:
-        if error.errno != errno.EXDEV:
-            raise
-
-        while data := os.read(reader, _CHUNK):
-            _write_all(writer, data)
 
 
 def _copy_entry(source: int, target: int, entry_name: str, new: str, names: tuple[bytes, bytes] | None) -> None:
@@ -441,17 +419,18 @@ def _copy_entry(source: int, target: int, entry_name: str, new: str, names: tupl
         closing(os.open(new, _NEW_FILE, _PRIVATE, dir_fd=target)) as writer,
     ):
         if names is not None and status.st_size <= LARGEST_TEXT:
-            data = os.pread(reader, LARGEST_TEXT + 1, 0)
-            _write_all(writer, _translated(data, names))
+            text = os.pread(reader, LARGEST_TEXT + 1, 0)
+            _write_all(writer, _translated(text, names))
         else:
-            _copy_bytes(reader, writer)
+            while data := os.read(reader, _CHUNK):
+                _write_all(writer, data)
 
         os.fchmod(writer, stat.S_IMODE(status.st_mode) & PERMISSION_BITS)
         os.utime(writer, ns=(status.st_atime_ns, status.st_mtime_ns))
 
 
 def _translated(data: bytes, names: tuple[bytes, bytes] | None) -> bytes:
-    """A text with the second of the names in place of the first; binary data stays the same."""
+    """Return a text with the second of the names in place of the first; binary data stays the same."""
     if names is None or b"\0" in data:
         return data
     return data.replace(*names)

@@ -27,7 +27,7 @@ _CUT = re.compile(_SPACE + r"""+(?:[A-Za-z0-9+/=]++\s*+\Z|[A-Za-z0-9+/=]{8,}+(?=
 
 
 def key_block_spans(text: str) -> Iterator[tuple[int, int]]:
-    """The spans of the blocks. A block without its last line ends with the last line that looks like a key's."""
+    """Yield the spans of the blocks. A block without its last line ends with the last line that looks like a key's."""
     at = 0
     while (header := _HEADER.search(text, at)) is not None:
         at = header.end()
@@ -52,7 +52,7 @@ def open_block(text: str) -> int | None:
 
 
 def _block_end(text: str, start: int) -> tuple[int | None, bool]:
-    """The end of the block whose first line ends at `start`, None where no key follows; and whether it is complete."""
+    """The end of the block whose first line ends at `start`, None if no key follows; and whether it is complete."""
     line = _FIRST.match(text, start)
     if line is None:
         return _short_block_end(text, start)
@@ -70,7 +70,7 @@ def _block_end(text: str, start: int) -> tuple[int | None, bool]:
 
 
 def _short_block_end(text: str, start: int) -> tuple[int | None, bool]:
-    """The same for a key of less than a full line; without a last line the end of the text has to cut it off."""
+    """Return the same for a key of less than a full line; without a last line the end of the text has to cut it off."""
     footer = _FOOTER.match(text, start)
     if footer is None:
         cut_key = _CUT.match(text, start)

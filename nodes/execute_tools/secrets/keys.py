@@ -92,7 +92,7 @@ LONGEST: Final = 4096  # characters of the longest literal; longer keys are reco
 
 
 def is_secret_key(name: str) -> bool:
-    """Whether every value under this name is a secret."""
+    """Return whether every value under this name is a secret."""
     if not _SECRET_STEM.search(name):
         return False
 
@@ -101,12 +101,12 @@ def is_secret_key(name: str) -> bool:
 
 
 def names_a_literal(name: str) -> bool:
-    """Whether a literal under this name may be a secret: `password`, and not `password_field` or `token_url`."""
+    """Return whether a literal under this name may be a secret: `password`, and not `password_field` or `token_url`."""
     return (is_secret_key(name) and not is_about(name)) or bool(_SHORT_KEY.search(name))
 
 
 def looks_secret_under(name: str, value: str) -> bool:
-    """Whether a literal is a secret under a name for which `names_a_literal` is true; `PWD` may be a folder."""
+    """Return whether a literal is a secret under a name for which `names_a_literal` is true; `PWD` may be a folder."""
     return looks_secret(value) and not (_SHORT_KEY.search(name) and _FOLDER.match(value))
 
 
@@ -116,7 +116,7 @@ def is_secret_number(name: str, value: float) -> bool:
 
 
 def is_about(name: str) -> bool:
-    """Whether values under this name only describe a secret."""
+    """Return whether values under this name only describe a secret."""
     if name.startswith("$"):
         return True
 
@@ -125,7 +125,7 @@ def is_about(name: str) -> bool:
 
 
 def looks_secret(value: str) -> bool:
-    """Whether a literal under a secret's name looks like a secret.
+    """Return whether a literal under a secret's name looks like a secret.
 
     It has at least `SHORTEST` characters of several classes and no white space. It is no placeholder, no reference, no
     path, and no name made of words.
@@ -156,19 +156,19 @@ def _character_class(char: str) -> str:
 
 
 def is_plain(value: str) -> bool:
-    """Whether it consists of words of placeholders and test values, digits and signs aside."""
+    """Return whether it consists of words of placeholders and test values, digits and signs aside."""
     words = [piece.lower() for piece in _CAMEL.findall(value) if not piece.isdigit()]
     unknown = [word for word in words if word not in _PLAIN]
     return len(unknown) < len(words) and len("".join(unknown)) <= 2
 
 
 def is_filler(value: str) -> bool:
-    """Whether it is a placeholder, a reference, or made of words of examples."""
+    """Return whether it is a placeholder, a reference, or made of words of examples."""
     return bool(_PLACEHOLDER.search(value)) or is_plain(value)
 
 
 def _is_name(value: str) -> bool:
-    """Whether all its parts are words, as in identifiers, paths, attribute chains, versions and dates."""
+    """Return whether all its parts are words, as in identifiers, paths, attribute chains, versions and dates."""
     parts = [part for part in _SEPARATORS.split(value) if part]
     if len(parts) == 1 and len(re.findall(r"\d", parts[0])) > 1 and not parts[0].isdigit():
         return False
@@ -240,12 +240,12 @@ _FIELD_BEFORE = re.compile(
 
 
 def has_secret_word(folded: str) -> bool:
-    """Whether a lower-case text contains one of `SECRET_WORDS`."""
+    """Return whether a lower-case text contains one of `SECRET_WORDS`."""
     return any(word in folded for word in SECRET_WORDS)
 
 
 def fold(text: str) -> str:
-    """The text in lower case, with all positions unchanged."""
+    """Return the text in lower case, with all positions unchanged."""
     folded = text.lower()
     if len(folded) == len(text):
         return folded
@@ -254,7 +254,7 @@ def fold(text: str) -> str:
 
 
 def assignment_spans(text: str, folded: str) -> Iterator[tuple[int, int]]:
-    """The spans of literals under secrets' names. `folded` is the text in lower case."""
+    """Yield the spans of literals under secrets' names. `folded` is the text in lower case."""
     for word in SECRET_WORDS:
         at = folded.find(word)
         while at >= 0:
@@ -266,7 +266,7 @@ def assignment_spans(text: str, folded: str) -> Iterator[tuple[int, int]]:
 
 
 def _assigned(text: str, at: int, end: int) -> tuple[int, tuple[int, int] | None]:
-    """Where to continue after the name with the word at `at`, and the span of the secret that is assigned to it.
+    """Return where to continue after the name with the word at `at`, and the span of the secret that is assigned to it.
 
     The search continues after the name, or after the assigned value if that is long, so that it takes linear time.
     """
@@ -295,7 +295,7 @@ def _assigned(text: str, at: int, end: int) -> tuple[int, tuple[int, int] | None
 
 
 def _value(text: str, start: int, link: re.Match[str]) -> tuple[int, int] | None:
-    """The span of the literal after a link; None without a literal, or if the link assigns nothing."""
+    """Return the span of the literal after a link; None without a literal, or if the link assigns nothing."""
     if link["comma"] and link["line"]:
         return None
 
@@ -316,13 +316,13 @@ def _value(text: str, start: int, link: re.Match[str]) -> tuple[int, int] | None
 
 
 def _is_value_line(text: str, value: re.Match[str]) -> bool:
-    """Whether a line below a name is its value, and no `name: value` or list item of its own."""
+    """Return whether a line below a name is its value, and no `name: value` or list item of its own."""
     literal = value["value"]
     return literal[-1] != ":" and literal[0] not in "-#*" and _LINE_END.match(text, value.end()) is not None
 
 
 def _compared(text: str, start: int) -> tuple[int, int] | None:
-    """The span of the literal that is compared with the name, as in `"..." == password`."""
+    """Return the span of the literal that is compared with the name, as in `"..." == password`."""
     near = text[max(0, start - 3) : start].rstrip(" ")
     if not near.endswith("="):
         return None
@@ -332,7 +332,7 @@ def _compared(text: str, start: int) -> tuple[int, int] | None:
 
 
 def _field(text: str, start: int, end: int) -> tuple[int, int] | None:
-    """The span of the value in another field of an object, of which one field holds the name."""
+    """Return the span of the value in another field of an object, of which one field holds the name."""
     if not _NAME_FIELD.search(text, max(0, start - _BEFORE), start):
         return None
 
@@ -360,7 +360,7 @@ def _name_start(text: str, at: int) -> int:
 
 
 def _is_link(text: str, start: int, link: re.Match[str], value: re.Match[str]) -> bool:
-    """Whether the link assigns the value to the name."""
+    """Return whether the link assigns the value to the name."""
     is_quoted = value.re is _QUOTED
     if link["comma"] is not None:
         return link["close"] is not None

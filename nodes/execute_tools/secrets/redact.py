@@ -41,7 +41,7 @@ _NO_SECRET = frozenset({"PWD", "OLDPWD", "SSH_AUTH_SOCK"})
 
 
 def known_values(environment: Mapping[str, str]) -> tuple[str, ...]:
-    """The secrets in these variables, without duplicates: values under secret names, and passwords in URLs."""
+    """Return the secrets in these variables, without duplicates: values under secret names, and passwords in URLs."""
     values: list[str] = []
 
     for name, value in environment.items():
@@ -59,12 +59,12 @@ def known_values(environment: Mapping[str, str]) -> tuple[str, ...]:
 
 
 def is_findable_key(key: str) -> bool:
-    """Whether the key of a model is searched for; that of a local server need not be a secret."""
+    """Return whether the key of a model is searched for; that of a local server need not be a secret."""
     return len(key) >= SHORTEST_KEY and is_findable(key)
 
 
 def is_findable(value: str) -> bool:
-    """Whether a known value is searched for.
+    """Return whether a known value is searched for.
 
     False for a value that occurs in harmless text as well: one that is short, a word, a small number, a path, or made
     of words of examples, such as `password`, `changeme`, `true`, `test-token` and `secret123`.
@@ -80,7 +80,7 @@ def is_findable(value: str) -> bool:
 
 
 def forms_of(values: Iterable[str]) -> tuple[str, ...]:
-    """All forms in which these values may occur in a text, the longest first."""
+    """Return all forms in which these values may occur in a text, the longest first."""
     forms: set[str] = set()
 
     for value in map(str.strip, values):
@@ -135,7 +135,7 @@ def _escaped_forms(value: str) -> Iterator[str]:
 
 
 def _base64_forms(data: bytes, offset: int) -> Iterator[str]:
-    """The base64 that does not depend on the text around it; `offset` bytes of a group stand before the data."""
+    """Yield the base64 that does not depend on the text around it; `offset` bytes of a group stand before the data."""
     text = base64.b64encode(b"\0" * offset + data).decode("ascii")
     start = -(-8 * offset // 6)
     end = 8 * (offset + len(data)) // 6
@@ -174,7 +174,7 @@ Value = TypeVar("Value")
 
 
 def fail_closed(redacted: Callable[[], Value], mark: Value) -> Value:
-    """The result of `redacted`, or the mark where it raises: what cannot be searched is not shown."""
+    """Return the result of `redacted`, or the mark where it raises: what cannot be searched is not shown."""
     try:
         return redacted()
     except Exception:  # noqa: BLE001 - any error
@@ -213,23 +213,23 @@ class Redactor:
         object.__setattr__(self, "forms", forms_of(value for value in values if value not in MARK))
 
     def value(self, value: Any) -> Any:
-        """A copy of plain JSON values for a record, with `***` for each secret; `***` alone where that fails."""
+        """Return a copy of plain JSON values for a record, with `***` for each secret; `***` alone where that fails."""
         return fail_closed(lambda: self._redacted_value(value, _RECORD), PLACEHOLDER)
 
     def content(self, value: Any) -> Any:
-        """A copy of plain JSON values that are content: the arguments of replies, the data of results."""
+        """Return a copy of plain JSON values that are content: the arguments of replies, the data of results."""
         return fail_closed(lambda: self._redacted_value(value, _CONTENT), MARK)
 
     def text(self, text: str) -> str:
-        """The text with `MARK` for each secret; `MARK` alone where it cannot be searched."""
+        """Return the text with `MARK` for each secret; `MARK` alone where it cannot be searched."""
         return fail_closed(lambda: self._document(text, _CONTENT), MARK)
 
     def unnamed(self, text: str) -> str:
-        """The text without known values and shapes; a literal that only its name makes a secret stays."""
+        """Return the text without known values and shapes; a literal that only its name makes a secret stays."""
         return fail_closed(lambda: self._replaced(text, MARK, names=False), MARK)
 
     def final(self, data: bytes) -> bytes:
-        """The bytes of an output without known values and shapes; JSON stays JSON."""
+        """Return the bytes of an output without known values and shapes; JSON stays JSON."""
         return fail_closed(lambda: self._final(data), MARK.encode())
 
     def _final(self, data: bytes) -> bytes:
@@ -243,7 +243,7 @@ class Redactor:
         return masked.encode("utf-8", "surrogateescape")
 
     def spans(self, text: str, *, names: bool = True) -> list[Span]:
-        """The secrets in a text, ordered and disjoint; without `names` only known values and shapes."""
+        """Return the secrets in a text, ordered and disjoint; without `names` only known values and shapes."""
         if len(text) < SHORTEST_VALUE:
             return []
 
@@ -263,7 +263,7 @@ class Redactor:
         return _merged(spans)
 
     def pending(self, text: str) -> int:
-        """The start of a known value that more text may complete, or the length of the text."""
+        """Return the start of a known value that more text may complete, or the length of the text."""
         return min((_partial_start(text, form) for form in self.forms), default=len(text))
 
     def _replaced(self, text: str, mark: str, *, names: bool = True) -> str:
@@ -277,7 +277,7 @@ class Redactor:
         return mark if self.spans(text, names=names) else text
 
     def _document(self, text: str, kind: "_Kind") -> str:
-        """A text, or a JSON document with redacted values."""
+        """Return a text, or a JSON document with redacted values."""
         if len(text) > _SHORT:
             return self._uncached_document(text, kind)
 
@@ -297,7 +297,7 @@ class Redactor:
         return _dumped(redacted_value, masked)
 
     def _redacted_value(self, value: Any, kind: "_Kind", *, secret: str = "") -> Any:
-        """A redacted copy of a value under the name `secret`; "" where the name is no secret's."""
+        """Return a redacted copy of a value under the name `secret`; "" if the name is no secret's."""
         if value is None or isinstance(value, bool):
             return value
         if isinstance(value, str | int | float) and kind.removes(value, secret):
@@ -328,7 +328,7 @@ class _Kind:
     strict: bool
 
     def removes(self, value: str | float, secret: str) -> bool:
-        """Whether a text or a number under the name `secret` is removed; never where the name is ""."""
+        """Return whether a text or a number under the name `secret` is removed; never where the name is ""."""
         if not secret:
             return False
         if self.strict and keys.is_secret_key(secret):
@@ -339,7 +339,7 @@ class _Kind:
         return keys.is_secret_number(secret, value)
 
     def secret_name(self, key: str, outer: str) -> str:
-        """The secret's name for a value under `key`: this key, or `outer`, that of the object; "" for none."""
+        """Return the secret's name for a value under `key`: this key, or `outer`, that of the object; "" for none."""
         if self.strict and keys.is_secret_key(outer or key):
             return outer or key
         if keys.names_a_literal(key):
@@ -370,7 +370,7 @@ _DEFAULT: Final = Redactor()
 
 
 def redact(value: Any) -> Any:
-    """A copy for records, without known values."""
+    """Return a copy for records, without known values."""
     return _DEFAULT.value(value)
 
 
@@ -389,7 +389,7 @@ def _fields(value: Mapping[Any, Any], kind: _Kind, secret: str) -> Iterator[tupl
 
 
 def _without_passwords(value: Iterable[Any], kind: _Kind) -> list[Any]:
-    """The items of a list; if it is a command line, with a mark for each password in it."""
+    """Return the items of a list; if it is a command line, with a mark for each password in it."""
     items = list(value)
     if not all(isinstance(item, str) for item in items) or not any(item.startswith("-") for item in items):
         return items
@@ -407,7 +407,7 @@ def _without_passwords(value: Iterable[Any], kind: _Kind) -> list[Any]:
 
 
 def _occurrences(form: str, text: str) -> Iterator[Span]:
-    """The spans of a form in the text, also of occurrences that overlap."""
+    """Yield the spans of a form in the text, also of occurrences that overlap."""
     start = text.find(form)
     while start >= 0:
         yield start, start + len(form)
@@ -415,7 +415,7 @@ def _occurrences(form: str, text: str) -> Iterator[Span]:
 
 
 def _partial_start(text: str, form: str) -> int:
-    """The start of the longest end of the text that is the start of the form."""
+    """Return the start of the longest end of the text that is the start of the form."""
     at = text.find(form[0], max(0, len(text) - len(form) + 1))
     while at >= 0:
         if form.startswith(text[at:]):
@@ -427,7 +427,7 @@ def _partial_start(text: str, form: str) -> int:
 
 
 def _merged(spans: list[Span]) -> list[Span]:
-    """The spans in order, with one for those that overlap or touch."""
+    """Return the spans in order, with one for those that overlap or touch."""
     merged: list[Span] = []
 
     for start, end in sorted(spans):
@@ -477,7 +477,7 @@ def _is_json(text: str) -> bool:
 
 
 def _dumped(value: Any, like: str) -> str:
-    """The value as JSON, with the indentation, separators and character set of the text `like`."""
+    """Return the value as JSON, with the indentation, separators and character set of the text `like`."""
     indent = 2 if "\n" in like.strip() else None
     separators = None
     if indent is None and ": " not in like and ", " not in like:

@@ -43,7 +43,7 @@ class Shape:
 
 
 def _is_key(value: str) -> bool:
-    """Whether it is no example, such as `xxxxxxxx`, `your_key_here` and the keys of AWS's documents."""
+    """Return whether it is no example, such as `xxxxxxxx`, `your_key_here` and the keys of AWS's documents."""
     is_example = len(set(value[-16:])) <= 3 or value.endswith("EXAMPLE") or "..." in value
     return not is_example and not is_plain(re.sub(r"^\w{1,10}?[-_.]", "", value))
 
@@ -85,12 +85,12 @@ def _is_signature(value: str) -> bool:
 
 
 def _is_hash(value: str) -> bool:
-    """Whether the part after the salt is random."""
+    """Return whether the part after the salt is random."""
     return len(set(value[-22:])) > 8 and any(char.isdigit() for char in value[-43:])
 
 
 def _is_bot(value: str) -> bool:
-    """Whether it begins with the number of a Discord user in base64."""
+    """Return whether it begins with the number of a Discord user in base64."""
     first = value.partition(".")[0]
     try:
         return base64.b64decode(first + "=" * (-len(first) % 4), altchars=b"-_").isdigit()
@@ -99,7 +99,7 @@ def _is_bot(value: str) -> bool:
 
 
 def _is_setting(value: str) -> bool:
-    """Whether a value of a setting is neither an example nor a name."""
+    """Return whether a value of a setting is neither an example nor a name."""
     return not is_filler(value) and any(not (char.isalpha() or char in "._-") for char in value)
 
 

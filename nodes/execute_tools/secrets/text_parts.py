@@ -19,7 +19,7 @@ _LINE_TEXT = re.compile(r"\S(?:[^\n]*\S)?")
 
 
 def masked_blocks(text: str) -> str:
-    """The text with `MARK` in each line of each block of a key; the same object where there is none."""
+    """Return the text with `MARK` in each line of each block of a key; the same object where there is none."""
     if _BLOCK_START not in text:
         return text
 
@@ -42,7 +42,7 @@ def _masked_line(line: re.Match[str]) -> str:
 
 
 def masked_lines(text: str) -> dict[int, str]:
-    """The redacted lines that belong to blocks of keys, by their numbers from 1."""
+    """Return the redacted lines that belong to blocks of keys, by their numbers from 1."""
     masked = masked_blocks(text)
     if masked is text:
         return {}
@@ -59,9 +59,9 @@ _WORD_BREAK = re.compile(r"[\s(){}\[\]<>,;]|[^\x00-\u2e7f]")  # the large range 
 
 
 def whole_words(text: str, start: int, end: int, mark: str = MARK) -> tuple[str, int, int]:
-    """The whole words of `text[start:end]` with `mark` for each secret, and the start and end of this piece.
+    """Return the whole words of `text[start:end]` with `mark` for each secret, and the start and end of this piece.
 
-    A secret that is cut by `start` or `end` is replaced as a whole. The piece is "" where no word is whole, and `mark`
+    A secret that is cut by `start` or `end` is replaced as a whole. The piece is "" if no word is whole, and `mark`
     where the text cannot be searched.
     """
     window_start = max(0, start - MARGIN)
@@ -102,7 +102,7 @@ def first_words(text: str, most: int, mark: str = MARK) -> str:
 
 
 def _next_boundary(window: str, at: int, spans: Sequence[Span]) -> int:
-    """The first start of a word or a secret from `at` on, or the start of the secret that `at` lies in."""
+    """Return the first start of a word or a secret from `at` on, or the start of the secret that `at` lies in."""
     is_boundary = at == 0 or _WORD_BREAK.match(window, at - 1) is not None
     for start, end in spans:
         if start < at < end or (start == at and not is_boundary):
@@ -117,7 +117,7 @@ def _next_boundary(window: str, at: int, spans: Sequence[Span]) -> int:
 
 
 def _previous_boundary(window: str, at: int, spans: Sequence[Span]) -> int:
-    """The last end of a word or a secret up to `at`, or the end of the secret that `at` lies in."""
+    """Return the last end of a word or a secret up to `at`, or the end of the secret that `at` lies in."""
     for start, end in spans:
         if start < at <= end:
             return end

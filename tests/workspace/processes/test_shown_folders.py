@@ -165,4 +165,4 @@ def test_too_much_to_hide_is_refused(tmp_path: Path) -> None:
     )
     late = found(shown, tmp_path, seconds=-1)
     assert isinstance(late, ToolError)
-    assert late.message.startswith("One of the folders shown beside /w is too large to be looked through")
+    assert late.message.startswith("One of the folders shown to commands is too large to be looked through")

@@ -49,9 +49,9 @@ def test_denied_names_and_repositories_are_found_at_any_depth_and_in_ignored_fol
     (tmp_path / ".gitignore").write_text("build/\n")
     os.mkfifo(tmp_path / "pipe.env")
     assert cover_of(tmp_path) == Cover(
-        repositories=[".git", "a/.git", "b/.git"],
         files=[".env", "a/b/c/prod.env", "build/.env", "pipe.env"],
         folders=["secrets"],
+        read_only=[".git", "a/.git", "b/.git"],
         texts=[".git/config", "b/.git/x"],
         pinned=["a", "b"],
     )
@@ -65,7 +65,7 @@ def test_other_names_of_protected_files_are_hidden(tmp_path: Path) -> None:
     with closing(open_root(str(tmp_path))) as handle:
         cover = find_cover(handle, secret, time.monotonic() + 60, protected=("server.py", "tools/pkg"))
     assert cover == Cover(
-        files=["tools/pkg/.env", "second.py", "third.py"], settings=["server.py", "tools/pkg"], pinned=["tools"]
+        files=["tools/pkg/.env", "second.py", "third.py"], read_only=["server.py", "tools/pkg"], pinned=["tools"]
     )
 
 
@@ -100,11 +100,11 @@ def refusal_of(root: Path, seconds: float = 60) -> str:
 
 def test_workspace_with_too_much_to_cover_is_refused(tmp_path: Path) -> None:
     put(tmp_path / "files", *(f"{number}.env" for number in range(1_001)))
-    put(tmp_path / "repositories", *(f"{number}/.git" for number in range(101)))
+    put(tmp_path / "repositories", *(f"{number}/.git" for number in range(201)))
     put(tmp_path / "pinned", *(f"{number}/a/b/c/.git" for number in range(60)))
     too_much = (
-        "unavailable: The workspace has more than 1000 denied files or folders, 100 repositories, or 200 folders around"
-        " them, so no command is run in it: move what is not needed out of it."
+        "unavailable: The workspace has more than 1000 denied files or folders, or 200 repositories, settings"
+        " or folders around them, so no command is run in it: move what is not needed out of it."
     )
     assert {refusal_of(tmp_path / name) for name in ("files", "repositories", "pinned")} == {too_much}
 
@@ -128,7 +128,7 @@ def test_sockets_and_pipes_are_hidden_in_the_workspace_and_in_repositories(tmp_p
         put_ways_out(tmp_path / name)
     put(tmp_path, "a/ok")
     assert cover_of(tmp_path) == Cover(
-        [".git"], [".git/deep/pipe", ".git/deep/socket", "a/pipe", "a/socket"], ["secrets"]
+        [".git/deep/pipe", ".git/deep/socket", "a/pipe", "a/socket"], ["secrets"], [".git"]
     )
 
 
