@@ -32,7 +32,7 @@ def make_protected_folders(root_fd: int, protected: Sequence[str]) -> None:
     The folders stay. For a name directly in the workspace see `protected_settings`.
     """
     for name in protected:
-        with suppress(OSError), closing(open_directory(root_fd, name.split("/")[:-1], made=[])):
+        with suppress(OSError), closing(open_directory(root_fd, name.split("/")[:-1], created=[])):
             pass
 
 

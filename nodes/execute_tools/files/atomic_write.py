@@ -1,9 +1,8 @@
-"""What an atomic change is made of: whole files under temporary names, rename steps, and the folders they are taken in.
+"""The parts of an atomic change: files under temporary names, rename steps, and open folders.
 
-A rename step makes one name in a directory mean another file, and can be taken back. It knows the files by their
-identity, so that it takes back what it did itself and leaves alone what another program has put there meanwhile. Until
-all steps of a change are done, the old file stays reachable under a temporary name beside it. Like those of `os`, the
-functions raise OSError where the system or the disk refuses.
+A rename step replaces the file of one name, and can be undone. It identifies files, so that it undoes only its own work
+and leaves alone what another program has put there meanwhile. Until all steps of a change are done, the old file is
+kept under a temporary name. The functions raise OSError, as those of `os` do.
 """
 
 import errno
@@ -22,23 +21,23 @@ from mendgraph.nodes.execute_tools.files.handles import closing, handle_name, op
 
 TEMPORARY_SUFFIX = ".mendgraph-tmp"
 PERMISSION_BITS: Final = 0o1777
-"""The bits of a mode that a new file may get: not set-user-id and set-group-id, which the kernel drops on a write."""
+"""The mode bits of a new file, without set-user-id and set-group-id, which the kernel clears on a write."""
 _LONGEST_STEM = 200
-"""Bytes of the file's own name in the temporary name, which must not pass 255."""
+"""Bytes of the file's own name in the temporary name, which may have 255."""
 _NO_LINKS: Final = frozenset({errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK})
-"""What a file system answers that knows no hard links, or allows no more of them. Source: link(2)."""
+"""Errors of a file system without hard links, or without more of them. Source: link(2)."""
 
 
 class Role(StrEnum):
-    """What a temporary name stands for: the file that comes, or the one that was there."""
+    """Whether a temporary name is that of the new file or of the old one, which is kept."""
 
     NEW, KEPT = "n", "k"
 
 
 def temporary_name(path: str, token: str, place: int, role: Role) -> str:
-    """Return the hidden name beside the file `path` for its part in a change; the same arguments give the same name.
+    """Return the hidden temporary name beside the file; the same arguments give the same name.
 
-    `place` is that of the file in the change, at most 9999.
+    `place` is the index of the file in the change, at most 9999.
     """
     stem = os.fsencode(path.rpartition("/")[2])[:_LONGEST_STEM].decode(errors="ignore")
     return f".{stem}.{token}{place:04}{role}{TEMPORARY_SUFFIX}"
@@ -47,10 +46,10 @@ def temporary_name(path: str, token: str, place: int, role: Role) -> str:
 def write_temporary(
     directory_fd: int, temporary: str, data: bytes, *, mode: int | None, like: tuple[int, str] | None = None
 ) -> os.stat_result:
-    """Write `data` to a new file `temporary` and through to the disk.
+    """Write `data` to a new file, sync it, and return its status.
 
-    `mode` is the permission bits to give, None means those of a new file. Owner and group are those of `like`, an open
-    directory and a name in it, as far as the system allows it. Returns the file's status.
+    `mode` are the permission bits, None for the default of new files. Owner and group are those of the file `like`, an
+    open directory and a name in it, as far as the system allows it.
     """
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
     descriptor = os.open(temporary, flags, 0o666 if mode is None else 0o600, dir_fd=directory_fd)
@@ -77,11 +76,11 @@ def write_temporary(
 
 
 def write_through(descriptor: int) -> None:
-    """Bring what was written to the open file or directory onto the disk itself."""
-    if sys.platform == "darwin":  # whose fsync leaves it in the disk's own cache. Source: fsync(2) of macOS
+    """Sync an open file or directory to the disk."""
+    if sys.platform == "darwin":  # its fsync leaves data in the cache of the disk. Source: fsync(2) of macOS
         import fcntl
 
-        with suppress(OSError):  # not every file system can do more
+        with suppress(OSError):  # not every file system supports it
             fcntl.fcntl(descriptor, fcntl.F_FULLFSYNC)
             return
 
@@ -89,16 +88,17 @@ def write_through(descriptor: int) -> None:
 
 
 def name_exclusively(directory_fd: int, temporary: str, name: str) -> None:
-    """Give the file `temporary` the name `name` in the same directory, where nothing may be yet.
+    """Rename a file in a directory to a name that must not exist.
 
-    Raises OSError: both names are as they were. FileExistsError where something is.
+    Raises:
+        OSError: both names are unchanged; FileExistsError if the name exists.
     """
     try:
         os.link(temporary, name, src_dir_fd=directory_fd, dst_dir_fd=directory_fd, follow_symlinks=False)
     except OSError as error:
         if error.errno not in _NO_LINKS:
             raise
-        # What knows no hard links cannot refuse in the same step in which it names; looking first comes close.
+        # Without hard links the check and the renaming cannot be one step.
         if identity_at(directory_fd, name) is not None:
             raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), name) from None
 
@@ -117,17 +117,16 @@ def _keep_owner(descriptor: int, directory_fd: int, name: str) -> None:
 
 
 Identity: TypeAlias = tuple[int, int, int, int]
-"""Device, inode number, bytes and time of the last write: what makes two names the same file, with the same content."""
+"""Device, inode number, size and modification time: they identify a file with its content."""
 
 
 @dataclass(frozen=True)
 class RenameStep:
-    """What `name` in the open directory means `before` and `after`; None means that it is no file's name.
+    """A change of the file `name` in the open directory from `before` to `after`, which are None without a file.
 
-    `temporary` is the name that the new file has until the step, `kept` the one that the old file has until the end,
-    both in the same directory. A file that is replaced has `kept` as a second name from the start, unless it had to
-    be copied there; without `kept` the step cannot be taken back. One that goes away gets it by the step. An error of
-    the step says "Cannot `doing` `path`".
+    Until the step the new file has the name `temporary`; the old one has the name `kept` until the end of the change.
+    Both are in the same directory. A replaced file is linked or copied to `kept` before the step, a removed one is
+    renamed by it; without `kept` the step cannot be undone. Errors of the step begin with "Cannot `doing` `path`".
     """
 
     directory_fd: int
@@ -143,8 +142,9 @@ class RenameStep:
 def commit(step: RenameStep) -> None:
     """Take the step.
 
-    Raises OSError: ESTALE if the name means another file than it should, EEXIST if it means one where it should not.
-    What was done is taken back by `undo`.
+    Raises:
+        OSError: ESTALE if the name has another file than expected, EEXIST if it exists unexpectedly. `undo` undoes
+            what was done.
     """
     if step.before is not None and identity_at(step.directory_fd, step.name) != step.before:
         raise OSError(errno.ESTALE, os.strerror(errno.ESTALE))
@@ -160,9 +160,10 @@ def commit(step: RenameStep) -> None:
 
 
 def undo(step: RenameStep) -> None:
-    """Take the step back as far as it was taken, however far that is.
+    """Undo the step, or the part of it that was taken.
 
-    Raises OSError: it could not be taken back. What the name meant before is still there as `kept`, if that was given.
+    Raises:
+        OSError: it could not be undone; the old file still has the name `kept`, if there is one.
     """
     if step.after is None:
         if identity_at(step.directory_fd, step.kept) is not None:
@@ -190,7 +191,7 @@ def identity(status: os.stat_result) -> Identity:
 
 
 def identity_at(directory_fd: int, name: str) -> Identity | None:
-    """Return the file that the name means, None if it means nothing. A link is not followed."""
+    """Return the identity of the file with this name, None if there is none. A link is not followed."""
     with suppress(FileNotFoundError):
         return identity(os.stat(name, dir_fd=directory_fd, follow_symlinks=False))
 
@@ -203,11 +204,11 @@ def _rename(directory_fd: int, old: str, new: str) -> None:
 
 _GONE: Final = frozenset({errno.ENOENT, errno.ENOTDIR, errno.ESTALE, errno.ELOOP})
 _NOT_SYNCED: Final = frozenset({errno.EINVAL, errno.EBADF, errno.EOPNOTSUPP, errno.ENOSYS})
-"""What a system answers that knows no fsync of a directory. Source: PostgreSQL, fsync_fname_ext in fd.c."""
+"""Errors of a system that cannot sync directories. Source: PostgreSQL, fsync_fname_ext in fd.c."""
 
 
 class OpenFolders:
-    """The folders below one root that a change needs, in a `with` statement. Folders are named by their parts."""
+    """The open folders of a change, in a `with` statement. Folders are named by their parts below one root."""
 
     def __init__(self, root: str) -> None:
         self.root = open_root(root)
@@ -223,23 +224,16 @@ class OpenFolders:
 
         self._opened.clear()
 
-    def open(self, parts: Sequence[str], *, made: list[str] | None = None) -> int:
-        """Return the handle of this folder; the caller does not close it.
-
-        With a list in `made`, missing folders are made, and it receives their names below the root, outermost first.
-        Raises OSError: there is no such folder, or a part of it is none.
-        """
+    def open(self, parts: Sequence[str], *, created: list[str] | None = None) -> int:
+        """Return the handle of this folder, which the caller does not close; see `handles.open_directory`."""
         key = tuple(parts)
         if key not in self._opened:
-            self._opened[key] = open_directory(self.root, key, made=made) if key else self.root
+            self._opened[key] = open_directory(self.root, key, created=created) if key else self.root
 
         return self._opened[key]
 
     def deepest(self, parts: Sequence[str]) -> tuple[int, int]:
-        """Return the innermost of these folders that is there, and how many of the parts lead to it.
-
-        Raises OSError: something else is where a folder should be.
-        """
+        """Return the innermost existing one of these folders, and the number of its parts."""
         for length in range(len(parts), 0, -1):
             with suppress(FileNotFoundError):
                 return self.open(parts[:length]), length
@@ -247,9 +241,10 @@ class OpenFolders:
         return self.open(()), 0
 
     def real_name(self, folder: int, *parts: str) -> str | None:
-        """Return the name below the root of an open folder, or of `parts` in it; None if the kernel does not tell.
+        """Return the name of an open folder, or of `parts` in it, below the root; None if the kernel has no name.
 
-        Raises OSError: ESTALE, the folder has been moved out of the root.
+        Raises:
+            OSError: ESTALE, the folder has been moved out of the root.
         """
         top = handle_name(self.root)
         above = handle_name(folder)
@@ -263,7 +258,7 @@ class OpenFolders:
         return name
 
     def sync(self, created: Sequence[str] = ()) -> None:
-        """Write the names in all opened folders through to the disk, and those of the `created` folders."""
+        """Sync all opened folders, and the parents of the `created` ones."""
         for folder in self._opened.values():
             sync_folder(folder)
 
@@ -280,7 +275,7 @@ class OpenFolders:
                 sync_folder(folder)
 
     def remove_created(self, created: Sequence[str]) -> None:
-        """Remove folders that were created in vain, innermost first; one that is in use by now stays."""
+        """Remove created folders, innermost first, unless they are in use by now."""
         for name in reversed(created):
             *above, last = name.split("/")
             with suppress(OSError), closing(open_directory(self.root, above)) as folder:
@@ -288,7 +283,7 @@ class OpenFolders:
 
 
 def sync_folder(folder: int) -> None:
-    """Write the names in the open folder through to the disk, where the system can do so."""
+    """Sync the open folder, if the system can."""
     try:
         write_through(folder)
     except OSError as error:

@@ -1,7 +1,7 @@
-"""Several files are written, deleted and moved: all of it happens, or none, also if the process is killed meanwhile.
+"""Changes several files: all changes are made, or none, also if the process is killed meanwhile.
 
-A `_Plan` checks every file and lists the effect on each name; nothing on the disk has changed then. A `Transaction`
-records the plan and makes it.
+A `_Plan` checks every file and lists the effects, without changing anything. A `Transaction` records the effects and
+carries them out.
 """
 
 import errno
@@ -27,10 +27,9 @@ LARGEST_BACKUP: Final = 10_000_000
 
 @dataclass(frozen=True)
 class WriteFile:
-    """Write `data` to the path. `expected_sha256` is the hash of the file now, "" if none may exist.
+    """Write `data` to the path. `expected_sha256` is the hash of the present file, "" if none may exist.
 
-    `mode` is the permission bits to give; None leaves a file those that it has, and a new one gets those of a new file.
-    A file that nobody may write is refused, unless `even_read_only`.
+    `mode` are the new permission bits, None to keep them. A read-only file is refused, unless `even_read_only`.
     """
 
     path: str
@@ -42,10 +41,7 @@ class WriteFile:
 
 @dataclass(frozen=True)
 class DeleteFile:
-    """Delete the file, if it still has this hash.
-
-    A file that nobody may write is refused, unless `even_read_only`.
-    """
+    """Delete the file, if it has this hash. A read-only file is refused, unless `even_read_only`."""
 
     path: str
     expected_sha256: str
@@ -54,7 +50,7 @@ class DeleteFile:
 
 @dataclass(frozen=True)
 class MoveFile:
-    """Give the file another name, where nothing may be yet; with `data`, that is its new content."""
+    """Rename the file to a name that must not exist; `data` is its new content, None to keep it."""
 
     path: str
     target: str
@@ -69,10 +65,7 @@ _DOING: Final[dict[type[Change], str]] = {WriteFile: "write", DeleteFile: "delet
 
 @dataclass(frozen=True)
 class ChangedFile:
-    """The result of a change: the file's real name, after a move its new one too, and its hash now.
-
-    `target` is "" if nothing was moved, `sha256` where the file was deleted.
-    """
+    """The result of a change: the file's real name, its new name after a move, and its hash, "" if it was deleted."""
 
     path: str
     target: str = ""
@@ -81,7 +74,7 @@ class ChangedFile:
 
 @dataclass(frozen=True)
 class PlacedChange:
-    """A change with the place of its path, and of its target where it is a move."""
+    """A change with the places of its path and, for a move, of its target."""
 
     change: Change
     place: Place
@@ -91,7 +84,7 @@ class PlacedChange:
 def change_files(
     paths: JudgedPaths, changes: Sequence[Change], recorder: ChangeRecorder | None = None
 ) -> tuple[ChangedFile, ...] | ToolError:
-    """Make all changes; on a failure everything is as it was. See `Workspace.change_files`."""
+    """See `Workspace.change_files`."""
     placed = placed_changes(paths, changes)
     if isinstance(placed, ToolError):
         return placed
@@ -113,14 +106,11 @@ def change_files(
         return failure or tuple(plan.done)
 
 
-# --- Where changes take place
+# --- Places
 
 
 def placed_changes(paths: JudgedPaths, changes: Sequence[Change]) -> list[PlacedChange] | ToolError:
-    """Return each change in its place, or why one of them cannot be made, or not together with another one.
-
-    Nothing is changed, and no file is opened for its content.
-    """
+    """Return the changes with their places, or the error if they cannot be made together; nothing is changed."""
     if len(changes) > MOST_CHANGES:
         return invalid(f"{len(changes)} files are too many for one change: {MOST_CHANGES} are allowed.")
 
@@ -211,7 +201,7 @@ def _content_denial(paths: JudgedPaths, change: MoveFile, source: Place, target:
 
 
 def _link(paths: JudgedPaths, path: str, place: Place, doing: str) -> ToolError | None:
-    """Return the error where the last part of the path is a symbolic link: another file would be removed or created."""
+    """Return the error if the last part of the path is a symbolic link, as its target would be changed."""
     above, name = os.path.split(os.path.normpath(path))
     folder = paths.place(above or ".", PathAccess.LIST_DIR)
     if isinstance(folder, ToolError):
@@ -227,7 +217,7 @@ def _conflict(place: Place, doing: str, reason: str) -> ToolError:
     return ToolError(code=ToolErrorCode.CONFLICT, message=f"Cannot {doing} {quoted(place.requested)}: {reason}.")
 
 
-# --- The plan, name by name
+# --- The plan
 
 _NO_FILE: Final = FileState()
 
@@ -235,8 +225,8 @@ _NO_FILE: Final = FileState()
 class _Plan:
     """The effects of a change, checked against the files on the disk.
 
-    `effects` are in order, `done` are the results, `folders` the directories that have to be created, outermost first.
-    With `backups` the bytes of the files before are stored by their hash, and a file that is too large is refused.
+    `done` are the results, `folders` the directories to create, outermost first. With `backups` the former bytes of the
+    files are stored by their hash, and a file that is too large is refused.
     """
 
     def __init__(self, paths: JudgedPaths, folders: OpenFolders, *, backups: bool) -> None:
@@ -304,7 +294,7 @@ class _Plan:
         return ChangedFile(real, target, after.sha256)
 
     def _current(self, change: Change, place: Place, doing: str) -> tuple[str, os.stat_result] | ToolError:
-        """Return the real name and the status of the file, if it may be used and still holds what is expected."""
+        """Return the real name and the status of the file, if it may be changed and has the expected hash."""
         if isinstance(change, MoveFile):
             read_only = change.data is None
         else:
@@ -321,7 +311,7 @@ class _Plan:
             name = self._paths.opened_name(descriptor, self._open_folders.root, place, for_write=True)
             if isinstance(name, ToolError):
                 return name
-            if not read_only and not status.st_mode & 0o222:  # the bits do not bind root, but they say what is meant
+            if not read_only and not status.st_mode & 0o222:  # root could write it nevertheless
                 raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
 
             if not self._keeps_backups:
@@ -347,10 +337,10 @@ class _Plan:
         source: Place | None = None,
         original: Identity | None = None,
     ) -> str | ToolError:
-        """Plan a new file, and the directories that it needs. Gives its real name."""
+        """Plan a new file and the directories above it; returns its real name."""
         parts = place.parts
         folder, length = self._open_folders.deepest(parts[:-1])
-        # A directory can be moved to where nothing may be written, between the decision and its opening.
+        # The directory may have been moved to a denied place meanwhile.
         name = self._open_folders.real_name(folder, *parts[length:])
         if name is not None:
             denial = self._paths.denial(name, for_write=True)

@@ -1,10 +1,10 @@
-"""Files below a directory, reached through handles, so that no link is ever followed.
+"""Opens files below a directory by handles, without following links.
 
-A checked name can be swapped for a link before it is used; a handle cannot. Each part is opened in the directory that
-the part before it led to, with O_NOFOLLOW and never with a slash in it, because O_NOFOLLOW does not bind names that end
-in one. Source: measured; CVE-2026-39822.
+A checked name can be replaced by a link before it is used; a handle cannot. Each part is opened in the directory of the
+part before it, with O_NOFOLLOW and without a slash, as O_NOFOLLOW does not apply to names that end with one. Source:
+measured; CVE-2026-39822.
 
-The functions raise OSError, as those of `os` do; ESTALE says that a part was swapped on the way.
+The functions raise OSError, as those of `os` do; ESTALE: a part was replaced by a link.
 """
 
 import errno
@@ -20,19 +20,19 @@ from mendgraph.nodes.records import CONTENT_BYTES
 
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _STEP = getattr(os, "O_PATH", os.O_RDONLY) | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-"""For a directory on the way: where there is O_PATH it need not be readable, as for the kernel's own walk."""
+"""Flags for a directory on the way, which with O_PATH need not be readable."""
 _FILE = os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY
 _F_GETPATH = 50
-"""macOS: fcntl's request for the name of a handle. Source: <sys/fcntl.h>."""
+"""The request of fcntl(2) for the name of a handle on macOS. Source: <sys/fcntl.h>."""
 _DELETED = " (deleted)"
-"""Linux: what follows the name of a file that has lost it."""
+"""The suffix of the name of a deleted file on Linux."""
 
 _LOCK_POLL_S = 0.01
 
 
 @contextmanager
 def closing(descriptor: int) -> Iterator[int]:
-    """The handle, closed in the end."""
+    """Close the handle at the end of the block."""
     try:
         yield descriptor
     finally:
@@ -40,28 +40,27 @@ def closing(descriptor: int) -> Iterator[int]:
 
 
 def open_root(root: str) -> int:
-    """Return a handle of the workspace itself; the one place where an absolute name is opened."""
+    """Open the workspace itself; the only place where an absolute name is opened."""
     return os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
 
 
 def open_beneath(root_fd: int, parts: Sequence[str], flags: int) -> int:
-    """Open the file or directory that `parts` lead to below `root_fd`; without parts, `root_fd` once more."""
+    """Open the file or directory that `parts` name below `root_fd`; without parts, `root_fd` again."""
     if not parts:
         return os.open(".", _DIRECTORY, dir_fd=root_fd)
     return _walked(root_fd, parts, flags | _FILE)
 
 
-def open_directory(root_fd: int, parts: Sequence[str], *, made: list[str] | None = None) -> int:
-    """Open the directory that `parts` lead to.
+def open_directory(root_fd: int, parts: Sequence[str], *, created: list[str] | None = None) -> int:
+    """Open the directory that `parts` name.
 
-    With a list in `made`, missing directories are made, and the list receives their names below the root, outermost
-    first.
+    With a list in `created`, missing directories are created, and the list receives their names, outermost first.
     """
-    return _walked(root_fd, parts, _DIRECTORY, made=made)
+    return _walked(root_fd, parts, _DIRECTORY, created=created)
 
 
 def status_beneath(root_fd: int, parts: Sequence[str]) -> os.stat_result:
-    """Return what `parts` lead to, without opening it; a link is told as one."""
+    """Return the status of what `parts` name, without opening it or following a link."""
     if not parts:
         return os.fstat(root_fd)
 
@@ -70,7 +69,7 @@ def status_beneath(root_fd: int, parts: Sequence[str]) -> os.stat_result:
 
 
 def open_regular(root_fd: int, parts: Sequence[str], flags: int) -> tuple[int, os.stat_result]:
-    """Open an existing regular file without ever waiting; EISDIR for a directory, ENXIO for what else is no file."""
+    """Open an existing regular file without waiting; EISDIR for a directory, ENXIO for a pipe, socket or device."""
     if not parts:
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
 
@@ -95,10 +94,9 @@ def beginning(root_fd: int, parts: Sequence[str]) -> bytes:
 
 
 def lock_folder(descriptor: int, operation: int, deadline: float) -> bool:
-    """Take the lock of an open folder (`LOCK_SH` or `LOCK_EX` of flock(2)), once whoever has it lets go of it.
+    """Lock an open folder (`LOCK_SH` or `LOCK_EX` of flock(2)); True also on a file system without locks.
 
-    False if that does not happen before `deadline` (of the monotonic clock): whoever can open a folder can lock it,
-    for ever. True on a file system without locks.
+    False if it is still locked at `deadline` (of the monotonic clock): whoever can open a folder can lock it.
     """
     while True:
         try:
@@ -115,7 +113,7 @@ def lock_folder(descriptor: int, operation: int, deadline: float) -> bool:
 
 
 def handle_name(descriptor: int) -> str | None:
-    """Return the absolute name by which the kernel knows an open handle, or None if it cannot tell."""
+    """Return the kernel's absolute name of an open handle, or None."""
     try:
         if sys.platform == "darwin":
             return os.fsdecode(fcntl.fcntl(descriptor, _F_GETPATH, bytes(1024)).rstrip(b"\0"))
@@ -127,17 +125,17 @@ def handle_name(descriptor: int) -> str | None:
     return None if name.endswith(_DELETED) else name
 
 
-def _walked(root_fd: int, parts: Sequence[str], flags: int, *, made: list[str] | None = None) -> int:
-    """Open what the parts lead to, the last one with `flags`; see `open_directory` for `made`."""
+def _walked(root_fd: int, parts: Sequence[str], flags: int, *, created: list[str] | None = None) -> int:
+    """Open what the parts name, the last one with `flags`; see `open_directory` for `created`."""
     names = [_one_part(part) for part in parts]
     folder_fd = os.open(".", _STEP if names else flags, dir_fd=root_fd)
 
     for depth, part in enumerate(names, start=1):
         with closing(folder_fd) as parent:
-            if made is not None:
+            if created is not None:
                 with suppress(FileExistsError):
                     os.mkdir(part, dir_fd=parent)
-                    made.append("/".join(names[:depth]))
+                    created.append("/".join(names[:depth]))
 
             folder_fd = _open_part(part, _STEP if depth < len(names) else flags, parent)
 

@@ -1,4 +1,4 @@
-"""Text as tools see it, and the exact bytes behind it: BOM and line ends are facts of the file, not of the text."""
+"""Converts between the text that tools see and the bytes of a file, with its BOM and line ends."""
 
 import re
 from difflib import SequenceMatcher
@@ -8,7 +8,7 @@ from typing import Final, NamedTuple
 BOM = "\ufeff"
 _UTF_16_BOMS = (b"\xff\xfe", b"\xfe\xff")
 SNIFFED_BYTES = 8192
-"""How much of a file is searched for NUL, the mark of a binary file. Source: git's buffer_is_binary (8000 bytes)."""
+"""Bytes of a file that are searched for NUL, as in binary files. Source: git's buffer_is_binary (8000 bytes)."""
 LARGEST_TEXT: Final = 200_000
 """Characters of a text that is judged as code."""
 
@@ -16,21 +16,21 @@ _UNSTORABLE = re.compile("[\x00\ud800-\udfff]")
 
 
 class TextForm(NamedTuple):
-    """How a text file is written: with a BOM or not, and its most frequent line end."""
+    """The form of a text file: whether it has a BOM, and its most frequent line end."""
 
     has_bom: bool = False
     newline: str = "\n"
 
 
 class TextFile(NamedTuple):
-    """Decoded text with its own line ends, without the BOM, and the form that it came in."""
+    """Decoded text with its line ends, without the BOM, and the form of the file."""
 
     text: str
     form: TextForm
 
 
 def decode_text(data: bytes) -> TextFile | None:
-    """Bytes as text; None if they are binary (NUL near the start, or not UTF-8)."""
+    """Decode a text; None for binary data (NUL near the start, or not UTF-8)."""
     if b"\x00" in data[:SNIFFED_BYTES]:
         return None
 
@@ -44,7 +44,7 @@ def decode_text(data: bytes) -> TextFile | None:
 
 
 def why_not_text(data: bytes) -> str:
-    """Return what bytes are that `decode_text` cannot read, as the rest of a sentence: `a binary file of 3 bytes`."""
+    """Describe data that `decode_text` refuses, such as `a binary file of 3 bytes`."""
     size = f"{len(data)} byte{'s' * (len(data) != 1)}"
     if data.startswith(_UTF_16_BOMS):
         return f"a UTF-16 text of {size}"
@@ -60,7 +60,7 @@ def why_not_text(data: bytes) -> str:
 
 
 def encode_text(text: str, form: TextForm) -> bytes:
-    """Text as bytes. Line ends stay as they are; the BOM comes back where the file had one."""
+    """Encode a text with its line ends, and with a BOM if the file had one."""
     return ((BOM if form.has_bom else "") + text.removeprefix(BOM)).encode("utf-8")
 
 
@@ -88,9 +88,9 @@ def with_newline(text: str, newline: str) -> str:
 
 
 def with_ends_of(old: str, text: str) -> str:
-    r"""Return the text with the line ends of `old`, which it replaces; where that has only "\n", it stays as it is.
+    r"""Return the text with the line ends of `old`, which it replaces; unchanged if that has only "\n".
 
-    Where `old` has both, a line that stays has its own, and a new one that of the line above or in whose place it is.
+    If `old` has both, an unchanged line keeps its own, and a new one gets that of the line that it replaces or follows.
     """
     if (pairs := old.count("\r\n")) in {0, old.count("\n")}:
         return with_newline(text, "\r\n") if pairs else text
@@ -107,7 +107,7 @@ def with_ends_of(old: str, text: str) -> str:
 
 
 def count_lines(text: str) -> int:
-    """Lines as an editor counts them: the last one counts with or without its line end, an empty text has none."""
+    """Count the lines, also a last one without a line end."""
     return text.count("\n") + (not text.endswith("\n") if text else 0)
 
 
@@ -124,7 +124,7 @@ def unstorable(text: str, field: str) -> str:
 
 
 def text_of(data: bytes) -> str | None:
-    """Return the text that these bytes are, None if they are binary."""
+    """Decode a text; None for binary data."""
     file = decode_text(data)
     return file.text if file else None
 

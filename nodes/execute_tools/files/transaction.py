@@ -1,8 +1,8 @@
 """Carries out the planned effects on files: all of them, or none, also if the process is killed meanwhile.
 
-The recorder stores the effects first; from then on a kill leaves a change behind that `recovery` completes or undoes.
-New files are written under temporary names; then the rename steps are taken, and where one fails all of them are
-undone. What fails after the last step does not undo the change any more, but is reported.
+The recorder stores the effects first; after a kill `recovery` completes or undoes the change. New files are written
+under temporary names; then the rename steps are taken, and if one fails all of them are undone. A failure after the
+last step is reported, and does not undo the change.
 """
 
 import errno
@@ -32,16 +32,15 @@ from mendgraph.nodes.language.display import listed
 from mendgraph.nodes.records import ToolError, ToolErrorCode, os_failure, quoted
 
 _NO_SECOND_NAME: Final = frozenset({errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK, errno.EXDEV})
-"""Why a file gets no second name: it may not, or the place is on another disk. Then it is copied. Source: link(2)."""
+"""Errors of link(2) for which the file is copied instead."""
 
 
 @dataclass(frozen=True)
 class PlannedEffect:
-    """One name that will mean another file: a file is created, replaced or removed, as `recorded` says.
+    """The creation, replacement or removal of one file, as `recorded` says.
 
-    `data` is the content of the new file; None if there is none, or where it is the `original` itself, which is
-    moved: the file of that `identity` that is replaced, removed or moved. A new file has no original. An error of it
-    says "Cannot `doing` `place`".
+    `data` is the content of the new file; None if there is none, or if the `original` is moved. The original is the
+    file with this `identity` that is replaced, removed or moved. Errors begin with "Cannot `doing` `place`".
     """
 
     recorded: FileEffect
@@ -53,20 +52,20 @@ class PlannedEffect:
 
     @property
     def is_new(self) -> bool:
-        """Whether no file has the name before."""
+        """Whether the file is created."""
         return not self.recorded.before.sha256
 
     @property
     def is_removed(self) -> bool:
-        """Whether no file has the name after it."""
+        """Whether the file is removed."""
         return not self.recorded.after.sha256
 
 
 class Transaction:
-    """Carries out a plan. Every name that it creates is listed before it is created, so that it can be removed.
+    """Carries out a plan. Every name is listed before it is created, so that it can be removed.
 
-    `_temporaries` are names in open directories that have to be removed in the end, `_created` the new directories.
-    The `_token` is in every temporary name.
+    `_temporaries` are names in open directories, `_created` the new directories. `_token` is a part of every temporary
+    name.
     """
 
     def __init__(
@@ -77,7 +76,7 @@ class Transaction:
         folders: Sequence[str],
         recorder: ChangeRecorder | None,
     ) -> None:
-        """`backups` are the bytes of the files before, by their hash; `folders` the directories to create."""
+        """`backups` are the former bytes of the files by their hash, `folders` the directories to create."""
         self._open_folders = open_folders
         self._effects = effects
         self._backups = backups
@@ -89,7 +88,7 @@ class Transaction:
         self._created: list[str] = []
 
     def run(self) -> ToolError | None:
-        """Make all effects. The error says whether anything was changed; a fatal one needs a person."""
+        """Carry out all effects. The error says whether anything was changed; a fatal one needs a person."""
         try:
             self._record()
             refusal = self._stage() or self._commit()
@@ -107,7 +106,7 @@ class Transaction:
         if not lost:
             return refusal
 
-        message = f"{refusal.message} Undoing the rest failed as well: {'; '.join(lost)}."  # a person has to mend it
+        message = f"{refusal.message} Undoing the rest failed as well: {'; '.join(lost)}."
         return refusal.model_copy(update={"message": message, "fatal": True})
 
     def _record(self) -> None:
@@ -116,7 +115,7 @@ class Transaction:
             self._recorder.intend(self._token, effects, self._backups, self._folders)
 
     def _stage(self) -> ToolError | None:
-        """Prepare all effects, in order; no name that anybody knows changes yet."""
+        """Prepare all effects, in order; no existing name changes."""
         for number, effect in enumerate(self._effects):
             try:
                 self._stage_one(effect, number)
@@ -125,11 +124,11 @@ class Transaction:
         return None
 
     def _stage_one(self, effect: PlannedEffect, number: int) -> None:
-        """A file that is replaced alone needs no name for the old one: after one step nothing has to be undone."""
+        """Prepare one effect. If a single file is replaced, the old one need not be kept: one step is not undone."""
         path = effect.recorded.path
         parts = effect.place.parts
         created = self._created if effect.is_new else None
-        folder = self._open_folders.open(parts[:-1], made=created)
+        folder = self._open_folders.open(parts[:-1], created=created)
         if effect.is_new and self._open_folders.real_name(folder, parts[-1]) not in {path, None}:
             raise OSError(errno.ESTALE, os.strerror(errno.ESTALE))
 
@@ -171,7 +170,7 @@ class Transaction:
     def _second_name(
         self, effect: PlannedEffect, original: Place, mode: int | None, folder: int, temporary: str
     ) -> Identity | None:
-        """Give the file another name in the open folder too; where that is not possible, copy it there."""
+        """Link the file to a second name in the open folder, or copy it there."""
         source_folder, source_name = self._source(original)
         try:
             os.link(source_name, temporary, src_dir_fd=source_folder, dst_dir_fd=folder, follow_symlinks=False)
@@ -198,15 +197,15 @@ class Transaction:
             except OSError as error:
                 return os_failure(error, step.doing, step.path)
 
-            if None not in (step.before, step.after):  # the name that the new file had is used up
+            if None not in (step.before, step.after):  # the step has renamed it
                 self._temporaries.remove((step.directory_fd, step.temporary))
 
         return None
 
     def _take_back(self) -> list[str]:
-        """Undo all steps, last first, and remove what was prepared. Returns what could not be undone, and where it is.
+        """Undo all steps, last first, and remove what was prepared; returns what could not be undone.
 
-        Where something remains, or the disk does not confirm it, the change is not settled, and the next start goes on.
+        If something remains, or cannot be synced, the change stays open for the next recovery.
         """
         lost: list[str] = []
 
@@ -231,7 +230,7 @@ class Transaction:
         return lost
 
     def _finish(self) -> ToolError | None:
-        """Write the names through to the disk, and remove the old files. The error says what may not last."""
+        """Sync the folders, and remove the old files. The error says what may be lost."""
         failure = self._sync()
         removed, unremoved = self._remove_temporaries()
         if failure is None:
@@ -239,7 +238,7 @@ class Transaction:
         if failure is None and removed:
             failure = self._sync()
 
-        if unremoved is None:  # else the next start removes what is left, and finds that all was done
+        if unremoved is None:  # else the next recovery removes it
             self._settle(ChangeState.DONE)
 
         if failure is None:
@@ -250,7 +249,7 @@ class Transaction:
         return ToolError(code=ToolErrorCode.IO_ERROR, message=f"{names} changed, but {reason}", fatal=True)
 
     def _remove_temporaries(self) -> tuple[int, OSError | None]:
-        """Remove all of them. Gives how many there were, and why one could not be removed."""
+        """Remove all temporary files; returns their number, and an error for one that could not be removed."""
         removed = 0
         failure = None
 
@@ -272,7 +271,7 @@ class Transaction:
         return None
 
     def _settle(self, state: ChangeState) -> None:
-        """Where this cannot be written down nothing is lost: the next start decides by the files."""
+        """Record the end of the change; after a failure the next recovery decides by the files."""
         if self._recorder is not None:
             with suppress(RecordError):
                 self._recorder.settle(self._token, state)

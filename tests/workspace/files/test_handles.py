@@ -37,7 +37,7 @@ def test_no_link_is_followed_wherever_it_stands_and_leads(root: Path) -> None:
             assert error_of(open_beneath, handle, path.split("/"), os.O_RDONLY) == errno.ESTALE, path
             assert error_of(open_regular, handle, path.split("/"), os.O_RDONLY) == errno.ESTALE, path
             assert error_of(open_directory, handle, path.split("/")) == errno.ESTALE, path
-        assert error_of(lambda: open_directory(handle, ("out", "new"), made=made)) == errno.ESTALE
+        assert error_of(lambda: open_directory(handle, ("out", "new"), created=made)) == errno.ESTALE
         assert error_of(status_beneath, handle, ("out", "secret.txt")) == errno.ESTALE
 
         # The losing control: a slash at the end defeats O_NOFOLLOW, so no such name is ever passed on.
