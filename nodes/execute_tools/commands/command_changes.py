@@ -1,4 +1,4 @@
-"""The changes of a command in the workspace: two snapshots, before and after the command, are compared.
+"""Finds the changes of a command in the workspace by two snapshots, before and after it.
 
 Changes of other programs meanwhile count as the command's. `.git`, denied directories and what git ignores are not
 watched. The former bytes of small files are stored for an undo, up to a limit; of other files only the names are
@@ -43,7 +43,7 @@ from mendgraph.nodes.records import ChangeKind
 
 
 class Status(NamedTuple):
-    """It differs after a change of a file, or when another file has its name; no program can set the ctime back."""
+    """A status that differs after every change of a file; no program can set the ctime back."""
 
     device: int
     inode: int
@@ -226,7 +226,7 @@ class Snapshot(NamedTuple):
 
 @dataclass
 class FileIndex:
-    """The last snapshot of a workspace. It may be used only while its `lock` is held."""
+    """The last snapshot of a workspace. It may be used only under its `lock`."""
 
     last: Snapshot = field(default_factory=lambda: Snapshot(Tree(), {}))
     lock: threading.Lock = field(default_factory=threading.Lock)
@@ -270,7 +270,7 @@ class _ContentReader:
 
 
 class CommandChange(NamedTuple):
-    """The change of one file. The hash of a state is `UNKNOWN_SHA256` where its bytes were not read.
+    """The change of one file. The hash of a state is `UNKNOWN_SHA256` if its bytes were not read.
 
     A change can be undone if both hashes are known; then `before_data` has the former bytes. `after_data` has the new
     bytes of a small file.
@@ -425,7 +425,7 @@ class WatchedRun(NamedTuple, Generic[Result]):
 def watched(
     workspace: Workspace, run: Callable[[], Result], patience_s: float, limits: WatchLimits = _LIMITS
 ) -> WatchedRun[Result]:
-    """Call `run`, and record its changes in the workspace, also where it raises.
+    """Call `run`, and record its changes in the workspace, also if it raises.
 
     It starts after at most `patience_s` seconds, in which another command of this workspace may end and the first
     snapshot is taken.

@@ -25,7 +25,7 @@ class CommandRules:
     are; one with an absolute path may be called by its last part as well. After `soft_timeout_s` seconds a command gets
     SIGTERM, `grace_s` seconds later all of it is killed. Of each output `max_output_bytes` are stored, half of them
     from the end. `readable` are folders of the machine that programs may read, beside the system. `protected` are
-    absolute names that no program may create, move or change where they lie in the workspace. `sandbox` is a kind of
+    absolute names that no program may create, move or change in the workspace. `sandbox` is a kind of
     `choose_sandbox`.
     """
 
@@ -106,7 +106,7 @@ def command_environment(root: str, readable: Sequence[str]) -> dict[str, str]:
 
 
 def own_installation() -> tuple[str, ...]:
-    """Return where our Python is installed, unless that is `/usr` or holds the user's home."""
+    """Return the folder of our Python installation, unless that is `/usr` or contains the user's home."""
     prefix = os.path.realpath(sys.base_prefix)
     home = os.path.realpath(os.path.expanduser("~"))
     if is_below(prefix, "/usr") or is_below(home, prefix):

@@ -1,4 +1,4 @@
-"""The programs of a run: each is started inside the sandbox of the run, and there is no way around it."""
+"""Starts the programs of a run, all of them inside the sandbox of the run."""
 
 import functools
 import os

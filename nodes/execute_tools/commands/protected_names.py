@@ -83,7 +83,7 @@ def _lacks_repository(root_fd: int) -> bool:
 
 
 def _make_placeholder(root_fd: int) -> ToolError | None:
-    """Create an empty `.git` where there is none; the error if it cannot be created or protected."""
+    """Create an empty `.git` if it does not exist; returns the error if it cannot be created or protected."""
     try:
         with suppress(FileExistsError):
             os.mkdir(GIT_DIRECTORY, dir_fd=root_fd)

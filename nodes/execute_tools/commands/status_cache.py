@@ -19,7 +19,7 @@ class StatusCache(Generic[Value]):
         self._entries: dict[str, tuple[tuple[int, ...], Value]] = {}
 
     def value(self, name: str, status: os.stat_result, compute: Callable[[], Value]) -> Value:
-        """Return the value of the file with this name and status, from `compute` where it is not in the cache.
+        """Return the value of the file with this name and status, from `compute` if it is not in the cache.
 
         A file that has just changed is not cached: it could change again and keep its times.
         """

@@ -48,7 +48,7 @@ class Cover:
 
     `texts` are files of repositories that may hold logins, see `repository_texts`. `pinned` are the folders above what
     is read-only, outermost first: if one could be moved away, another one could take its name. `guarded` are guarded
-    names that exist: a link with its version, None for what is made read-only.
+    names that exist: a link with its version, None for a name that is made read-only.
     """
 
     files: list[str] = field(default_factory=list)

@@ -19,7 +19,7 @@ EntryKind = Literal["file", "directory", "link", "other"]
 
 @dataclass(frozen=True)
 class Entry:
-    """One name in a directory. `path` is relative to the workspace, `size` in bytes (0 for what is no file)."""
+    """One name in a directory. `path` is relative to the workspace, `size` in bytes (0 unless it is a file)."""
 
     path: str
     kind: EntryKind

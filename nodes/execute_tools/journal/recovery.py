@@ -33,7 +33,7 @@ _NOT_OURS: Final = frozenset(
 """Errors for a link, a directory or an unreadable file where the change had a file."""
 
 _CurrentFile: TypeAlias = tuple[FileState | None, Identity | None]
-"""State and identity of what has a name now; the state is None if it is no readable regular file."""
+"""State and identity of what has a name now; the state is None unless it is a readable regular file."""
 
 
 class Recovered(NamedTuple):
@@ -197,7 +197,7 @@ def _foreign_errors_ignored() -> Iterator[None]:
 
 
 def _has_state(now: FileState | None, goal: FileState, other: FileState) -> bool:
-    """Whether the file has the goal's state; the mode counts only if an effect from `other` changes nothing else."""
+    """Return whether the file has the goal's state; the mode counts only if the content is that of `other`."""
     if now is None or now.sha256 != goal.sha256:
         return False
     return goal.sha256 != other.sha256 or goal.mode in (now.mode, other.mode)

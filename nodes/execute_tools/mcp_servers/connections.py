@@ -90,7 +90,7 @@ def resolve_server(name: str, connection: Connection, workspace: str) -> McpServ
 
 
 def _environment(variables: Mapping[str, str], base: str, files: ExecutedFiles) -> dict[str, str]:
-    """The variables of a server: the inherited ones that `mcp` allows, without keys, and those of its connection."""
+    """Return a server's variables: the inherited ones that `mcp` allows, and those of its connection."""
     from mcp.client.stdio import get_default_environment
 
     env = get_default_environment()
@@ -124,7 +124,7 @@ def _resolve_command(command: str, base: str, path: str) -> str:
 
 
 def _resolve_arguments(command: str, args: Sequence[str], base: str, files: ExecutedFiles) -> list[str]:
-    """The arguments, with the absolute real names of files, and of directories that are written as `.` or `./name`."""
+    """Return the arguments with absolute real names of files, and of directories such as `.` or `./name`."""
     target = python_target([command, *args])
     resolved = []
 

@@ -170,7 +170,7 @@ class ExecutedFiles:
 
 
 def _module_paths(probe: Sequence[str], env: Mapping[str, str]) -> list[str]:
-    """Return the files and directories of a module; nothing where Python does not find it in time."""
+    """Return the files and directories of a module; nothing if Python does not find it in time."""
     with TemporaryDirectory(prefix="mendgraph-mcp-") as folder:
         result = run_process(
             probe, cwd=folder, timeout_s=PROBE_S, max_output_bytes=_PROBE_BYTES, env={**env, "PYTHONSAFEPATH": "1"}

@@ -142,7 +142,7 @@ class _Client:
             return self._connection
 
     async def _failed(self, connection: "_Connection | None", error: Exception) -> ToolError:
-        """The error of a failed request. The connection stays open if the server has only refused the request."""
+        """Return the error of a failed request. The connection stays open if the server only refused it."""
         from mcp import McpError, types
 
         refused = isinstance(error, McpError) and error.error.code != types.CONNECTION_CLOSED
@@ -160,7 +160,7 @@ class _Client:
         return ToolError(code=code, message=f"The MCP server {quoted(self.server.name)} failed: {reason}")
 
     async def end(self) -> None:
-        """End the connection, and the server where it is a program."""
+        """End the connection, and the server if it is a program."""
         connection = self._connection
         self._connection = None
         if connection is not None:
@@ -180,7 +180,7 @@ class _Connection:
 
     @property
     def is_over(self) -> bool:
-        """Whether no request can be sent any more."""
+        """Whether the connection has ended."""
         return self._task.done() or self._closing.is_set()
 
     @property
@@ -189,7 +189,7 @@ class _Connection:
         return self._session.done() and not self._session.cancelled() and self._session.exception() is None
 
     async def send(self, request: "Request[Response]") -> Response:
-        """The response, after the server has answered `initialize`; an error where the connection ends before."""
+        """Send a request after the server has answered `initialize`; an error if the connection ends before."""
         session = await asyncio.shield(self._session)
         response = asyncio.ensure_future(request(session))
         closing = asyncio.create_task(self._closing.wait())

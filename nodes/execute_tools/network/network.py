@@ -84,14 +84,14 @@ def refused_by_name(target: Target) -> ToolError | None:
 
 
 Resolve = Callable[[str, int], Sequence[str]]
-"""Returns the addresses of a host for a port; raises OSError where it has none."""
+"""Returns the addresses of a host for a port; raises OSError if it has none."""
 
 _CONNECT_S: Final = 5.0  # seconds after which the next of several addresses is tried
 _MOST_ADDRESSES: Final = 8
 
 
 def look_up(host: str, port: int) -> Sequence[str]:
-    """Return the addresses of `host` by the system's resolver; raises OSError where it has none."""
+    """Return the addresses of `host` by the system's resolver; raises OSError if it has none."""
     addresses = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
     return tuple(dict.fromkeys(str(address[0]) for *_, address in addresses))
 
@@ -116,7 +116,7 @@ class Deadline:
         self._end = monotonic_s() + seconds
 
     def remaining_s(self) -> float:
-        """Return the remaining seconds, more than 0. Raises TimeoutError where none remain."""
+        """Return the remaining seconds, more than 0. Raises TimeoutError if none remain."""
         remaining_s = self._end - monotonic_s()
         if remaining_s <= 0:
             raise TimeoutError
@@ -238,7 +238,7 @@ _LATIN: Final = {"iso8859-1": "cp1252", "cp1252": "cp1252", "ascii": "cp1252"}
 
 
 def decode_text(data: bytes, content_type: str, *, cut: bool = False) -> str | None:
-    """The body decoded as Latin-1 if that is declared, else as UTF-8, with U+FFFD for errors; None if it is binary."""
+    """Decode the body as Latin-1 if that is declared, else as UTF-8, with U+FFFD for errors; None if it is binary."""
     if b"\x00" in data[:8_000]:
         return None
 

@@ -33,7 +33,7 @@ class NetworkRules:
     """The hosts that a run may send requests to, and the limits of a request.
 
     `hosts` are exact names or addresses, `*.example.com` (all names below it), or `*` (any public host), each with
-    `:port` where it is not 80 or 443; without hosts there is no network. `allow_private` lists hosts, also in `hosts`,
+    `:port` unless it is 80 or 443; without hosts there is no network. `allow_private` lists hosts, also in `hosts`,
     that may have private or loopback addresses. Sizes are bytes, times seconds.
     """
 
@@ -93,7 +93,7 @@ class HostPattern:
 def judge_url(url: str, rules: NetworkRules) -> Target | ToolError:
     """Return the target of `url`, if the rules allow it; the addresses of its host are checked later.
 
-    INVALID_ARGUMENT for what is no http or https URL, PERMISSION_DENIED for what the rules do not allow.
+    INVALID_ARGUMENT unless it is an http or https URL, PERMISSION_DENIED for what the rules do not allow.
     """
     if not rules.hosts:
         return _denied(f"{DISABLED} {_REMEDY}")
@@ -118,7 +118,7 @@ def judge_url(url: str, rules: NetworkRules) -> Target | ToolError:
 
 
 def names_target(entries: Iterable[str], target: Target, *, any_host: bool = True) -> bool:
-    """Whether one of these entries matches the target, with its port or without one; `*` only with `any_host`."""
+    """Return whether an entry matches the target, with its port or without one; `*` only with `any_host`."""
     for pattern in _patterns(entries):
         is_listed = pattern.has_host(target.host) and pattern.port in (0, target.port)
         if is_listed and (any_host or pattern.host):
@@ -178,7 +178,7 @@ def rule_problems(rules: NetworkRules) -> tuple[str, ...]:
 
 
 def canonical_host(host: str) -> str:
-    """The name in lower-case ASCII without a final dot, or the address in its usual form; "" for an invalid host.
+    """Return the name in lower-case ASCII without a final dot, or the usual form of the address; "" if invalid.
 
     The argument has IPv6 in brackets, the result has none. Numbers that others take for IPv4 (decimal, octal,
     hexadecimal, short) are invalid. Source: UTS 46 for names that are not ASCII.
@@ -207,7 +207,7 @@ def canonical_host(host: str) -> str:
 
 
 def parse_url(url: str) -> Target | ToolError:
-    """Return the target of `url`, whether or not it is allowed; INVALID_ARGUMENT for what is no http or https URL."""
+    """Return the target of `url`, whether or not it is allowed; INVALID_ARGUMENT unless it is an http or https URL."""
     problem = _unreadable(url)
     if problem:
         return invalid(problem)
@@ -240,7 +240,7 @@ def parse_url(url: str) -> Target | ToolError:
 
 
 def _unreadable(url: str) -> str:
-    """Why parsers may disagree on the URL: white space, invisible characters, backslashes, or its length; else ""."""
+    """Return the problem of a URL on which parsers may disagree, such as white space or backslashes; else ""."""
     if len(url) > MAX_URL_CHARACTERS:
         return f"The URL has {len(url)} characters; {MAX_URL_CHARACTERS} are the most."
 

@@ -36,7 +36,7 @@ AUTOMATIC: Final = ("bubblewrap", "landlock")
 
 
 def choose_sandbox(kind: str = AUTO) -> Sandbox | ToolError:
-    """Return the sandbox of this kind; UNAVAILABLE with each problem and its remedy where none starts."""
+    """Return the sandbox of this kind; UNAVAILABLE with each problem and its remedy if none starts."""
     if kind != AUTO and kind not in BACKENDS:
         return invalid(f"There is no sandbox {quoted(kind)}: choose one of {', '.join((AUTO, *BACKENDS))}.")
 

@@ -231,7 +231,7 @@ def _etc_files() -> Iterator[tuple[tuple[int, str], ...]]:
 
 
 class Bubblewrap:
-    """The backend that holds every guarantee; it needs user namespaces."""
+    """The backend with all guarantees; it needs user namespaces."""
 
     name: Final = "bubblewrap"
     guarantees: Final = frozenset(Guarantee)

@@ -38,7 +38,7 @@ _SIZES: Final = {3: 8, 4: 16, 6: 24}
 """Bytes of `struct landlock_ruleset_attr`, by the version that extended it: files, network, scopes."""
 
 _NO_SYSTEM_SETTINGS: Final = {"GIT_CONFIG_NOSYSTEM": "1"}
-"""Git gives up where `/etc/gitconfig` is there and cannot be read."""
+"""Git fails if `/etc/gitconfig` exists and cannot be read."""
 
 _ACCOUNTS: Final = ("/etc/passwd", "/etc/group", "/etc/hosts", "/etc/nsswitch.conf")
 _DEVICES: Final = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom")

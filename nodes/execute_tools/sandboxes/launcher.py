@@ -42,7 +42,7 @@ _BETWEEN_KILLS_MS = 1
 
 
 def landlock_version() -> int:
-    """Return the version of Landlock that the kernel offers; 0 where there is none."""
+    """Return the version of Landlock of the kernel, 0 without it."""
     return max(0, _call(_libc().syscall, _CREATE_RULESET, None, 0, _GET_VERSION))
 
 
@@ -132,7 +132,7 @@ def _become_program(config: dict[str, Any], argv: list[str], supervisor: int) ->
     if os.getppid() != supervisor:
         return
 
-    try:  # where memory runs out, the kernel takes this process first
+    try:  # if memory runs out, the kernel kills this process first
         with open("/proc/self/oom_score_adj", "wb", buffering=0) as stream:
             stream.write(b"1000")
     except OSError:
@@ -151,7 +151,7 @@ def _become_program(config: dict[str, Any], argv: list[str], supervisor: int) ->
 
 
 def _start_child(config: dict[str, Any], argv: list[str]) -> tuple[int, int, int]:
-    """The waiting child, the handle that starts it, and the handle that it writes to if the program cannot start."""
+    """Fork the waiting child; returns it, the handle that starts it, and the one that reports a failed start."""
     waits, go = os.pipe()
     failed, report = os.pipe()
     supervisor = os.getpid()

@@ -98,7 +98,7 @@ def _remove(path: str, lock: int) -> None:
 
 
 def _remove_abandoned() -> None:
-    """Remove the folders of killed agents: nobody holds their locks."""
+    """Remove the folders of killed agents, which are not locked."""
     with suppress(OSError), os.scandir(tempfile.gettempdir()) as entries:
         for entry in entries:
             is_private = entry.name.startswith(_PREFIX) and entry.is_dir(follow_symlinks=False)

@@ -27,7 +27,7 @@ MOST_ENTRIES: Final = 200_000
 """Most files and folders of a workspace that is copied."""
 
 LONGEST_COPY_S: Final = 60.0
-"""Seconds for one update, or for applying changes. The next update goes on where this one ended."""
+"""Seconds for one update, or for applying changes. The next update continues."""
 
 LARGEST_TEXT: Final = 1_000_000
 """Most bytes of a text in which the name of the workspace is translated."""
@@ -66,7 +66,7 @@ class WorkspaceCopy:
     def update(self, view: View) -> None:
         """Make the copy equal to what the view shows of the workspace.
 
-        Raises NotCopiedError, and OSError where the disk refuses.
+        Raises NotCopiedError, and OSError if the disk refuses.
         """
         self.objects.clear()
         with closing(open_root(self.root)) as copy:
@@ -82,7 +82,7 @@ class WorkspaceCopy:
     def apply_changes(self, view: View) -> list[str]:
         """Apply the changes of programs to the workspace; the names of those that were refused or failed.
 
-        Raises NotCopiedError, with nothing changed, and OSError where the disk refuses.
+        Raises NotCopiedError, with nothing changed, and OSError if the disk refuses.
         """
         with closing(open_root(self.root)) as copy:
             return self._files.apply_changes(copy, view.root_fd, _Names.of(view))

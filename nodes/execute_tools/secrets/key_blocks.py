@@ -38,7 +38,7 @@ def key_block_spans(text: str) -> Iterator[tuple[int, int]]:
 
 
 def open_block(text: str) -> int | None:
-    """The start of a block, or of its first line, that text added to the end of this one may continue; else None."""
+    """Return the start of a block, or of its first line, that more text may continue; else None."""
     start = text.rfind("-----BEGIN ")
     header = _HEADER.match(text, start) if start >= 0 else None
 
@@ -52,7 +52,7 @@ def open_block(text: str) -> int | None:
 
 
 def _block_end(text: str, start: int) -> tuple[int | None, bool]:
-    """The end of the block whose first line ends at `start`, None if no key follows; and whether it is complete."""
+    """Return the end of the block after its first line, None without a key; and whether it is complete."""
     line = _FIRST.match(text, start)
     if line is None:
         return _short_block_end(text, start)

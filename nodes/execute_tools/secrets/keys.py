@@ -111,7 +111,7 @@ def looks_secret_under(name: str, value: str) -> bool:
 
 
 def is_secret_number(name: str, value: float) -> bool:
-    """Whether a number is a password under a name for which `names_a_literal` is true, and no count of tokens."""
+    """Return whether a number is a password under a name for which `names_a_literal` is true."""
     return bool(_NUMBERED_KEY.search(name)) and SHORTEST_NUMBER <= len(str(value)) <= LONGEST
 
 

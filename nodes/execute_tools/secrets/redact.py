@@ -104,7 +104,7 @@ def _is_secret_variable(name: str) -> bool:
 
 
 def _encoded_forms(value: str) -> Iterator[str]:
-    """The value as it is, escaped once and twice for JSON and Python, for URLs and for HTML, in base64 and in hex."""
+    """Yield the value, its escaped forms (once and twice for JSON and Python, for URLs and HTML), base64 and hex."""
     yield value
     for escaped in set(_escaped_forms(value)):
         yield escaped
@@ -174,7 +174,7 @@ Value = TypeVar("Value")
 
 
 def fail_closed(redacted: Callable[[], Value], mark: Value) -> Value:
-    """Return the result of `redacted`, or the mark where it raises: what cannot be searched is not shown."""
+    """Return the result of `redacted`, or the mark if it raises."""
     try:
         return redacted()
     except Exception:  # noqa: BLE001 - any error
@@ -213,7 +213,7 @@ class Redactor:
         object.__setattr__(self, "forms", forms_of(value for value in values if value not in MARK))
 
     def value(self, value: Any) -> Any:
-        """Return a copy of plain JSON values for a record, with `***` for each secret; `***` alone where that fails."""
+        """Return a copy of plain JSON values for a record, with `***` for each secret; `***` alone if that fails."""
         return fail_closed(lambda: self._redacted_value(value, _RECORD), PLACEHOLDER)
 
     def content(self, value: Any) -> Any:
@@ -221,7 +221,7 @@ class Redactor:
         return fail_closed(lambda: self._redacted_value(value, _CONTENT), MARK)
 
     def text(self, text: str) -> str:
-        """Return the text with `MARK` for each secret; `MARK` alone where it cannot be searched."""
+        """Return the text with `MARK` for each secret; `MARK` alone if it cannot be searched."""
         return fail_closed(lambda: self._document(text, _CONTENT), MARK)
 
     def unnamed(self, text: str) -> str:
@@ -297,7 +297,7 @@ class Redactor:
         return _dumped(redacted_value, masked)
 
     def _redacted_value(self, value: Any, kind: "_Kind", *, secret: str = "") -> Any:
-        """Return a redacted copy of a value under the name `secret`; "" if the name is no secret's."""
+        """Return a redacted copy of a value under the name `secret`; "" if it is not the name of a secret."""
         if value is None or isinstance(value, bool):
             return value
         if isinstance(value, str | int | float) and kind.removes(value, secret):
@@ -328,7 +328,7 @@ class _Kind:
     strict: bool
 
     def removes(self, value: str | float, secret: str) -> bool:
-        """Return whether a text or a number under the name `secret` is removed; never where the name is ""."""
+        """Return whether a text or a number under the name `secret` is removed; never for the name ""."""
         if not secret:
             return False
         if self.strict and keys.is_secret_key(secret):
@@ -451,7 +451,7 @@ def _plain(value: Any) -> Any:
 
 
 def _parsed(text: str) -> Any:
-    """The value of a JSON document; None for other texts, and for documents in which parsing reveals nothing new."""
+    """Parse a JSON document; None for other texts, and for documents in which parsing reveals nothing new."""
     trimmed = text.strip()
     ends = trimmed[:1] + trimmed[-1:]
     if ends not in _DOCUMENT_ENDS:

@@ -43,7 +43,7 @@ class Shape:
 
 
 def _is_key(value: str) -> bool:
-    """Return whether it is no example, such as `xxxxxxxx`, `your_key_here` and the keys of AWS's documents."""
+    """Return whether it is not an example, such as `xxxxxxxx`, `your_key_here` and the keys of AWS's documents."""
     is_example = len(set(value[-16:])) <= 3 or value.endswith("EXAMPLE") or "..." in value
     return not is_example and not is_plain(re.sub(r"^\w{1,10}?[-_.]", "", value))
 
@@ -67,7 +67,7 @@ def _is_login(value: str) -> bool:
 
 
 def is_url_login(value: str) -> bool:
-    """`user:password`, where neither is an example's; or a long key in the place of the user."""
+    """Return whether it is `user:password` without examples, or a long key in the place of the user."""
     user, colon, password = value.partition(":")
     if not colon:
         return len(user) >= 30 and looks_secret(user)
@@ -146,7 +146,7 @@ _ESCAPES: Final = (
 
 
 def _word_start(matched: str = "", signs: str = "A-Za-z0-9_-") -> str:
-    """An expression that a word of these signs starts before the expression `matched`, which stands before it."""
+    """Return an expression that follows `matched`, and asserts that a word of these signs starts before it."""
     after_escape = "".join(f"|(?<={escape}{matched})" for escape in _ESCAPES)
     return rf"(?:(?<![{signs}]{matched}){after_escape})"
 

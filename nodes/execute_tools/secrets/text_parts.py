@@ -19,7 +19,7 @@ _LINE_TEXT = re.compile(r"\S(?:[^\n]*\S)?")
 
 
 def masked_blocks(text: str) -> str:
-    """Return the text with `MARK` in each line of each block of a key; the same object where there is none."""
+    """Return the text with `MARK` in each line of each block of a key; the same object without one."""
     if _BLOCK_START not in text:
         return text
 
@@ -76,7 +76,7 @@ def whole_words(text: str, start: int, end: int, mark: str = MARK) -> tuple[str,
 
 
 def next_piece(text: str, start: int, end: int) -> tuple[str, int]:
-    """`text[start:end]` with MARK for each secret, shortened to whole words, and where the next piece starts.
+    """Return `text[start:end]` with MARK for each secret, shortened to whole words, and the next start.
 
     Only a word that is as long as the piece is cut. A secret that `start` or `end` lies in is a mark in the pieces on
     both sides, if the text begins before it.
@@ -94,7 +94,7 @@ def next_piece(text: str, start: int, end: int) -> tuple[str, int]:
 
 
 def first_words(text: str, most: int, mark: str = MARK) -> str:
-    """The text itself if it has at most `most` characters, else the whole words among its first `most` characters."""
+    """Return the text if it has at most `most` characters, else the whole words among its first `most` ones."""
     if len(text) <= most:
         return text
 
@@ -182,7 +182,7 @@ class RedactedStream:
         return max(0, min(ends) - len(self._margin))
 
     def _take(self, count: int) -> str:
-        """Remove `count` characters from the pending text, or fewer where a secret continues, and redact them."""
+        """Remove `count` characters from the pending text, or fewer if a secret continues, and redact them."""
         self._next_search = 0
         if not count:
             if len(self._pending) > _LONG:
