@@ -23,7 +23,7 @@ from mendgraph.nodes.execute_tools.commands.protected_names import (
     protected_settings,
     rename_guarded,
 )
-from mendgraph.nodes.execute_tools.commands.repository_texts import RepositoryTexts
+from mendgraph.nodes.execute_tools.commands.repository_texts import repository_text
 from mendgraph.nodes.execute_tools.commands.shown_folders import Hidden, ShownFolders
 from mendgraph.nodes.execute_tools.commands.workspace_cover import ContentRule, Cover, NameRule, find_cover, never
 from mendgraph.nodes.execute_tools.files.deadline import CancellationScope, ScopeOverError
@@ -102,7 +102,6 @@ def open_commands(
         _denied=denied_cached,
         _content_rule=ContentRule(contents),
         _shown_folders=ShownFolders(denied, contents, refused),
-        _repository_texts=RepositoryTexts(),
         _paths=JudgedPaths(real, lambda name, _: _denial(denied_cached, name)),
         _readable=readable,
         _protected=_names_below(real, rules.protected),
@@ -159,7 +158,6 @@ class Commands:
     _denied: NameRule
     _content_rule: ContentRule
     _shown_folders: ShownFolders
-    _repository_texts: RepositoryTexts
     _paths: JudgedPaths
     _readable: tuple[str, ...]
     _protected: tuple[str, ...] = ()
@@ -311,6 +309,7 @@ class Commands:
             exceeded, in_time = self._wait(running, stdout, stderr, time_limit)
             running.kill()
             if in_time and not running.has_run() and running.process.returncode >= 0:
+                stderr.translate(running.public_output)
                 return _not_started(command[0], stderr)
 
             code = running.process.returncode
@@ -413,14 +412,14 @@ class Commands:
     ) -> Iterator[tuple[int, str]]:
         """Yield handle and name of each file of a repository that programs see without its logins."""
         for name in workspace_names:
-            clean = self._repository_texts.replacement(root, tuple(name.split("/")), name)
+            clean = repository_text(root, tuple(name.split("/")))
             if clean is not None:
                 yield handles.enter_context(text_handle(clean)), self._absolute(name)
 
         for name in readable_names:
             folder, file_name = os.path.split(name)
             with suppress(OSError), closing(open_root(folder)) as parent:
-                clean = self._repository_texts.replacement(parent, (file_name,), name)
+                clean = repository_text(parent, (file_name,))
                 if clean is not None:
                     yield handles.enter_context(text_handle(clean)), name
 

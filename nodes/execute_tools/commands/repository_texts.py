@@ -8,7 +8,6 @@ import os
 import re
 from typing import Final
 
-from mendgraph.nodes.execute_tools.commands.status_cache import StatusCache
 from mendgraph.nodes.execute_tools.files.handles import closing, open_regular
 from mendgraph.nodes.execute_tools.secrets.redact import Redactor
 from mendgraph.nodes.records import CONTENT_BYTES
@@ -16,7 +15,6 @@ from mendgraph.nodes.records import CONTENT_BYTES
 SETTINGS_NAMES: Final = frozenset({"config", "config.worktree"})
 
 _LARGEST_SETTINGS: Final = 1_000_000
-_MOST_CACHED: Final = 10_000
 
 _CONTINUED: Final = re.compile(r"\\\r?\n")
 """A value that continues on the next line, where a password may be cut."""
@@ -46,30 +44,22 @@ def _without_password(match: re.Match[str]) -> str:
     return match["scheme"]
 
 
-class RepositoryTexts:
-    """Replaces files of repositories that hold logins; a file is read again only after it has changed."""
+def repository_text(folder_fd: int, parts: tuple[str, ...]) -> bytes | None:
+    """Return the content that a program sees in place of this file below the open folder; None for the file itself.
 
-    def __init__(self) -> None:
-        self._cache = StatusCache[bytes | None](_MOST_CACHED)
-
-    def replacement(self, folder_fd: int, parts: tuple[str, ...], name: str) -> bytes | None:
-        """Return the content that a program sees in place of this file below the open folder; None for the file itself.
-
-        `name` is the file's key in the cache. A settings file that is too large to be read is empty for programs.
-        """
-        try:
-            descriptor, status = open_regular(folder_fd, parts, os.O_RDONLY)
-        except OSError:  # it was just removed, or programs may not read it either
-            return None
-
-        with closing(descriptor):
-            is_settings = parts[-1] in SETTINGS_NAMES
-            return self._cache.value(name, status, lambda: _clean(descriptor, is_settings=is_settings))
-
-
-def _clean(descriptor: int, *, is_settings: bool) -> bytes | None:
+    A settings file that is too large to be read is empty for programs.
+    """
+    is_settings = parts[-1] in SETTINGS_NAMES
     most = _LARGEST_SETTINGS if is_settings else CONTENT_BYTES
-    data = os.pread(descriptor, most + 1, 0)
+
+    try:
+        descriptor, _ = open_regular(folder_fd, parts, os.O_RDONLY)
+    except OSError:  # it was just removed, or programs may not read it either
+        return None
+
+    with closing(descriptor):
+        data = os.pread(descriptor, most + 1, 0)
+
     if len(data) > most:
         return b"" if is_settings else None
 

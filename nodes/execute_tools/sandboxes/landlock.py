@@ -43,20 +43,13 @@ _NO_SYSTEM_SETTINGS: Final = {"GIT_CONFIG_NOSYSTEM": "1"}
 _ACCOUNTS: Final = ("/etc/passwd", "/etc/group", "/etc/hosts", "/etc/nsswitch.conf")
 _DEVICES: Final = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom")
 
-_GUARANTEES: Final = frozenset(
-    {
-        Guarantee.SYSTEM_CALLS,
-        Guarantee.PRIVILEGES,
-        Guarantee.OUTSIDE_FILES,
-        Guarantee.DENIED_FILES,
-        Guarantee.PROTECTED_FILES,
-        Guarantee.READ_ONLY_CHECKS,
-        Guarantee.NO_NETWORK,
-        Guarantee.PROCESS_LIMITS,
-        Guarantee.TOTAL_LIMITS,
-        Guarantee.END,
-    }
-)
+_MISSING: Final = {
+    Guarantee.OUTSIDE_NAMES,
+    Guarantee.OTHER_PROCESSES,
+    Guarantee.SIGNALS,
+    Guarantee.SCRATCH_LIMITS,
+}
+"""What it cannot guarantee; signals only since `_SIGNALS_VERSION`."""
 
 
 class Landlock:
@@ -71,10 +64,11 @@ class Landlock:
     @property
     def guarantees(self) -> frozenset[Guarantee]:
         """What it guarantees on this machine."""
+        missing = _MISSING
         if launcher.landlock_version() >= _SIGNALS_VERSION:
-            return _GUARANTEES | {Guarantee.SIGNALS}
+            missing = _MISSING - {Guarantee.SIGNALS}
 
-        return _GUARANTEES
+        return frozenset(Guarantee) - missing
 
     def problem(self) -> str | None:
         """Return why it cannot start on this machine, with the remedy; None if it can."""
