@@ -122,6 +122,20 @@ def read_beneath(paths: JudgedPaths, root_fd: int, name: str, most: int) -> byte
     return data if len(data) == status.st_size else None  # it is being written
 
 
+class DryChange(NamedTuple):
+    """A change that was not made. `path` is the requested name, `name` the real one, `target` that of a move.
+
+    `before` and `after` are None without a file; `sha256` is the hash of the file on the disk, "" without one.
+    """
+
+    path: str
+    name: str
+    target: str
+    before: bytes | None
+    after: bytes | None
+    sha256: str
+
+
 MOST_SUGGESTIBLE = 5_000
 """Entries that are searched for files with the name of a missing one."""
 
@@ -262,6 +276,37 @@ class Workspace:
         """Return the refusal of this file, which may be missing, or None."""
         return self._paths.denied_file(path, for_write=for_write)
 
+    def dry_change(self, change: Change) -> DryChange | ToolError:
+        """Return what a change would do; CONFLICT if the file does not have the expected hash."""
+        place = self._paths.place(change.path, PathAccess.WRITE_FILE)
+        if isinstance(place, ToolError):
+            return place
+
+        before: bytes | None = None
+        sha256 = ""
+        file = self.read_file(change.path)
+        if isinstance(file, FileContent):
+            before = file.data
+            sha256 = file.sha256
+
+        if sha256 != change.expected_sha256:
+            message = f"{quoted(place.real)} is not what this change is for."
+            return ToolError(code=ToolErrorCode.CONFLICT, message=message)
+
+        target = ""
+        after = None if isinstance(change, DeleteFile) else change.data
+
+        if isinstance(change, MoveFile):
+            goal = self._paths.place(change.target, PathAccess.WRITE_FILE)
+            if isinstance(goal, ToolError):
+                return goal
+
+            target = goal.real
+            if after is None:
+                after = before
+
+        return DryChange(change.path, place.real, target, before, after, sha256)
+
     def _namesakes(self, name: str) -> tuple[str, ...]:
         """Return up to three readable files with this name, in any case, in any folder."""
         names: list[str] = []
@@ -353,46 +398,31 @@ class ApprovedWorkspace(Workspace):
     def change_files(self, changes: Sequence[Change]) -> tuple[ChangedFile, ...] | ToolError:
         """Like `Workspace.change_files`, if all changes are approved."""
         for change in changes:
-            refusal = self._refusal_of(change)
+            refusal = self._refusal(change)
             if refusal is not None:
                 return refusal
 
         return super().change_files(changes)
 
-    def _refusal_of(self, change: Change) -> ToolError | None:
-        if isinstance(change, MoveFile):
-            goal = self._paths.place(change.target, PathAccess.WRITE_FILE)
-            target = goal.real if isinstance(goal, Place) else change.target
-            return self._refusal(change.path, change.expected_sha256, change.data, target)
+    def _refusal(self, change: Change) -> ToolError | None:
+        dry = self.dry_change(change)
+        if isinstance(dry, ToolError):
+            return dry
 
-        after = None if isinstance(change, DeleteFile) else change.data
-        return self._refusal(change.path, change.expected_sha256, after)
-
-    def _refusal(self, path: str, expected: str, after: bytes | None, target: str = "") -> ToolError | None:
-        place = self._paths.place(path, PathAccess.WRITE_FILE)
-        if isinstance(place, ToolError):
-            return place
-
-        pin = self._pins.get(path) or self._pins.get(place.real)
+        pin = self._pins.get(change.path) or self._pins.get(dry.name)
         if pin is None:
             any_change_allowed = bool(self._pins) and not any(mark for _, _, mark in self._pins.values())
             if any_change_allowed:
                 return None
-            return _conflict(f"A person did not see a change of {quoted(place.real)} in this call")
+            return _conflict(f"A person did not see a change of {quoted(dry.name)} in this call")
 
-        if expected != self._changed.get(place.real, pin[1]):
-            return _conflict(f"{quoted(place.real)} has changed since a person was shown this call")
-        if not pin[2]:
-            return None
+        _, sha256, mark = pin
+        if change.expected_sha256 != self._changed.get(dry.name, sha256):
+            return _conflict(f"{quoted(dry.name)} has changed since a person was shown this call")
+        if mark and mark != change_mark(dry.before, dry.after, dry.target):
+            return _conflict(f"This call would change {quoted(dry.name)} in another way than a person was shown")
 
-        now = self.read_file(path) if expected else None
-        before = now.data if isinstance(now, FileContent) else None
-        state = before if target and after is None else after
-
-        if change_mark(before, state, target) == pin[2]:
-            return None
-
-        return _conflict(f"This call would change {quoted(place.real)} in another way than a person was shown")
+        return None
 
 
 def _lines(data: bytes | None) -> list[bytes]:
@@ -402,20 +432,6 @@ def _lines(data: bytes | None) -> list[bytes]:
 def _conflict(reason: str) -> ToolError:
     message = f"{reason}, so nothing was changed: read_file it, and make the call anew."
     return ToolError(code=ToolErrorCode.CONFLICT, message=message)
-
-
-class DryChange(NamedTuple):
-    """A change that was not made. `path` is the requested name, `name` the real one, `target` that of a move.
-
-    `before` and `after` are None without a file; `sha256` is the hash of the file on the disk, "" without one.
-    """
-
-    path: str
-    name: str
-    target: str
-    before: bytes | None
-    after: bytes | None
-    sha256: str
 
 
 class DryWorkspace(Workspace):
@@ -474,11 +490,11 @@ class DryWorkspace(Workspace):
 
         planned: list[DryChange] = []
         for change in changes:
-            one = self._plan(change)
+            one = self.dry_change(change)
             if isinstance(one, ToolError):
                 return one
 
-            planned.append(one)
+            planned.append(one._replace(sha256=self.on_disk(one.name)))
 
         for dry_change in planned:
             self._files[dry_change.name] = None if dry_change.target else dry_change.after
@@ -487,36 +503,6 @@ class DryWorkspace(Workspace):
 
         self.planned += planned
         return tuple(map(_changed_file, planned))
-
-    def _plan(self, change: Change) -> DryChange | ToolError:
-        place = self._paths.place(change.path, PathAccess.WRITE_FILE)
-        if isinstance(place, ToolError):
-            return place
-
-        before: bytes | None = None
-        sha256 = ""
-        file = self.read_file(change.path)
-        if isinstance(file, FileContent):
-            before = file.data
-            sha256 = file.sha256
-
-        if sha256 != change.expected_sha256:
-            message = f"{quoted(place.real)} is not what this change is for."
-            return ToolError(code=ToolErrorCode.CONFLICT, message=message)
-
-        target = ""
-        after = None if isinstance(change, DeleteFile) else change.data
-
-        if isinstance(change, MoveFile):
-            goal = self._paths.place(change.target, PathAccess.WRITE_FILE)
-            if isinstance(goal, ToolError):
-                return goal
-
-            target = goal.real
-            if after is None:
-                after = before
-
-        return DryChange(change.path, place.real, target, before, after, self.on_disk(place.real))
 
 
 def _changed_file(change: DryChange) -> ChangedFile:
