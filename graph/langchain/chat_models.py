@@ -8,7 +8,7 @@ import json
 import os
 import re
 import ssl
-from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import cache, partial
@@ -27,8 +27,8 @@ from pydantic import SecretStr, ValidationError
 
 from mendgraph.graph.langchain import failures
 from mendgraph.graph.langchain.chat_model import ChatModel
-from mendgraph.graph.langchain.connections import ForLoops, ForThreads, separate_copies
-from mendgraph.graph.langchain.openai_chat import REQUEST_OPTIONS, ClientPool, EndpointChat
+from mendgraph.graph.langchain.connections import ChatConnections, OpenedChat, user_connections
+from mendgraph.graph.langchain.openai_replies import REQUEST_OPTIONS, with_complete_replies
 from mendgraph.graph.langchain.reply_limits import NOT_COMPRESSED, abound_response, bound_response
 from mendgraph.graph.langchain.wrapped_models import Single
 from mendgraph.nodes.call_model import endpoint as endpoints
@@ -174,7 +174,6 @@ class ChatModels:
 
 def user_model(chat: BaseChatModel) -> ChatModel:
     """A user's chat model behind the interface of `Model`."""
-    copies = separate_copies(chat)
     is_openais = isinstance(chat, BaseChatOpenAI)
     limit_name = failures.NEW_LIMIT
     name = name_of(chat)
@@ -198,8 +197,7 @@ def user_model(chat: BaseChatModel) -> ChatModel:
     )
 
     return ChatModel(
-        copies.for_threads,
-        copies.for_loops,
+        user_connections(chat),
         provider,
         learned,
         name,
@@ -242,7 +240,7 @@ def provider_model(endpoint: endpoints.Endpoint, options: endpoints.ModelOptions
 
 
 def endpoint_model(endpoint: endpoints.Endpoint, options: endpoints.ModelOptions) -> ChatModel | ProviderFailure:
-    """A model at an OpenAI-compatible endpoint, without a request to it; a failure names a setting that is wrong."""
+    """Return a model at an OpenAI-compatible endpoint, without a request to it; a failure names a wrong setting."""
     # No proxy is used for a server on this machine.
     trusted = urlsplit(endpoint.base_url).hostname not in endpoints.LOOPBACK_HOSTS
     try:
@@ -250,16 +248,16 @@ def endpoint_model(endpoint: endpoints.Endpoint, options: endpoints.ModelOptions
         if not endpoint.base_url.startswith("http://"):
             verify = ssl.create_default_context()
 
-        chat: Any = endpoint_chat(endpoint, options, verify=verify, trust_env=trusted)
+        connections = ChatConnections(partial(_open_endpoint, endpoint, options, verify, trusted))
+        profile = connections.get().profile or {}
     except (ValidationError, openai.OpenAIError) as error:
         return _not_set_up(endpoint.model or "The model", error)
     except Exception as error:  # noqa: BLE001 - of proxies and certificates in the environment
         return failures.setup_fault(os.environ, error)
 
+    where = endpoint.base_url or "the OpenAI endpoint"
     if endpoint.embedded:
         where = "the embedded model"
-    else:
-        where = endpoint.base_url or "the OpenAI endpoint"
 
     key = endpoint.api_key.get_secret_value()
     provider = failures.Provider(where, endpoint.key_variable, (key,), endpoint=True)
@@ -267,35 +265,24 @@ def endpoint_model(endpoint: endpoints.Endpoint, options: endpoints.ModelOptions
         ("", endpoint.base_url, endpoint.model), failures.Learned(_limit_name(endpoint))
     )
 
-    unused = [chat]
+    if not _is_openai(endpoint):
+        profile = {}
 
-    def for_threads() -> tuple[BaseChatModel, Callable[[], object]]:
-        copy: Any
+    return ChatModel(connections, provider, learned, endpoint.model, dict(profile), in_openai_form=True)
 
-        try:
-            copy = unused.pop()
-        except IndexError:
-            copy = endpoint_chat(endpoint, options, verify=verify, trust_env=trusted)
 
-        return copy, copy.http_client.close
+def _open_endpoint(
+    endpoint: endpoints.Endpoint,
+    options: endpoints.ModelOptions,
+    verify: ssl.SSLContext | bool,
+    trusted: bool,
+    in_loop: bool,
+) -> OpenedChat:
+    chat: Any = endpoint_chat(endpoint, options, verify=verify, trust_env=trusted, in_loop=in_loop)
+    if in_loop:
+        return chat, chat.http_async_client.aclose
 
-    def for_loop() -> tuple[BaseChatModel, Callable[[], Awaitable[object]]]:
-        copy: Any = endpoint_chat(endpoint, options, verify=verify, trust_env=trusted, in_loop=True)
-        return copy, copy.http_clients.aclose
-
-    profile = {}
-    if _is_openai(endpoint):
-        profile = dict(chat.profile or {})
-
-    return ChatModel(
-        ForThreads(for_threads),
-        ForLoops(for_loop),
-        provider,
-        learned,
-        endpoint.model,
-        profile,
-        in_openai_form=True,
-    )
+    return chat, chat.http_client.close
 
 
 class BelowV1(httpx2.Auth):
@@ -322,19 +309,19 @@ def endpoint_chat(
     trust_env: bool = False,
     transport: Any = None,
     in_loop: bool = False,
-) -> EndpointChat:
-    """LangChain's chat model for an endpoint, for sync calls, or for those of one event loop.
+) -> BaseChatOpenAI:
+    """Return LangChain's chat model for an endpoint, for sync calls or for those of one event loop.
 
     `transport` answers in place of the network.
     """
     fields, body = _split_by_fields(options.model_kwargs, ChatOpenAI)
-    http = _http_clients(endpoint, {"verify": verify, "trust_env": trust_env, "transport": transport}, in_loop=in_loop)
+    connection = {"verify": verify, "trust_env": trust_env, "transport": transport}
     responses = options.use_responses_api
 
     if responses is None and not _is_openai(endpoint):
         responses = False
 
-    return EndpointChat(
+    chat: Any = ChatOpenAI(
         model=endpoint.model or "unnamed",
         base_url=endpoint.base_url or endpoints.USUAL_URL,
         api_key=endpoint.api_key,
@@ -345,9 +332,10 @@ def endpoint_chat(
         reasoning_effort=options.reasoning_effort,
         openai_proxy="",
         extra_body=body or None,
-        **http,
+        **_http_client(endpoint, connection, in_loop=in_loop),
         **fields,
     )
+    return with_complete_replies(chat)
 
 
 def _split_by_fields(arguments: Mapping[str, Any], kind: type[BaseChatModel]) -> tuple[JsonMap, JsonMap]:
@@ -364,8 +352,8 @@ def _split_by_fields(arguments: Mapping[str, Any], kind: type[BaseChatModel]) ->
     return fields, others
 
 
-def _http_clients(endpoint: endpoints.Endpoint, connection: JsonMap, *, in_loop: bool) -> JsonMap:
-    """The clients of a chat model for an endpoint, as its settings; `connection` says how they connect."""
+def _http_client(endpoint: endpoints.Endpoint, connection: JsonMap, *, in_loop: bool) -> JsonMap:
+    """Return the settings of ChatOpenAI with an HTTP client for an endpoint; `connection` are options of the client."""
     is_default_endpoint = endpoint.key_variable == endpoints.USUAL_KEY and not endpoint.embedded
     agent = f"mendgraph/{_version('mendgraph')}"
 
@@ -394,8 +382,7 @@ def _http_clients(endpoint: endpoints.Endpoint, connection: JsonMap, *, in_loop:
 
     if in_loop:
         hooks: JsonMap = {"request": [strip_headers_in_loop], "response": [abound_response]}
-        http_clients = ClientPool(partial(httpx2.AsyncClient, **settings, event_hooks=hooks))
-        return {"http_async_client": http_clients.first, "http_clients": http_clients, "client": _UNUSED}
+        return {"http_async_client": httpx2.AsyncClient(**settings, event_hooks=hooks), "client": _UNUSED}
 
     hooks = {"request": [strip_headers], "response": [bound_response]}
     return {"http_client": httpx2.Client(**settings, event_hooks=hooks), "async_client": _UNUSED}
@@ -418,7 +405,7 @@ def _limit_name(endpoint: endpoints.Endpoint) -> str:
 
 def served_models(model: ChatModel) -> list[str] | ProviderFailure:
     """Request the list of models that an endpoint serves."""
-    chat: Any = model.threads.get()
+    chat: Any = model.connections.get()
     try:
         document = call_within(CONNECT_TIMEOUT_S, partial(chat.root_client.get, "/models", cast_to=object))
         return [str(served["id"]) for served in document["data"]]

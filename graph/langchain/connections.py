@@ -1,119 +1,107 @@
 """The connections of chat models: one set for each event loop, and one for the threads of each process.
 
 A connection belongs to the event loop that opened it, and a forked child must not write to its parent's. LangChain's
-packages share one HTTP client among all event loops of a process. So a package's chat model is called as a copy with
-separate clients, which keeps the settings of a user, HTTP clients included.
+packages share one HTTP client among all event loops of a process. So a chat model is called as a copy with separate
+clients, which keeps the settings of a user, HTTP clients included.
 """
 
 import asyncio
 import os
 import weakref
-from collections.abc import AsyncGenerator, Awaitable, Callable
-from functools import cached_property
-from typing import Any, Final, Generic, NamedTuple, TypeVar
+from collections.abc import AsyncGenerator, Callable
+from functools import cached_property, partial
+from inspect import isawaitable
+from typing import Any, Final
 
 import openai
 from langchain_core.language_models import BaseChatModel
 from langchain_openai.chat_models.base import BaseChatOpenAI
 
-from mendgraph.graph.langchain.openai_chat import with_extras
+from mendgraph.graph.langchain.openai_replies import with_complete_replies
+from mendgraph.graph.langchain.reply_limits import NOT_COMPRESSED, abound_response, bound_response
 
-Value = TypeVar("Value")
-Closing = TypeVar("Closing")
+OpenedChat = tuple[BaseChatModel, Callable[[], Any]]
+"""A chat model, and the function that closes its connections: an async one if it is for an event loop."""
 
 
-class ForThreads(Generic[Value]):
-    """A value that the threads of a process share, created on first use; a forked child creates another one.
+class ChatConnections:
+    """A chat model for the threads of each process, and one for each event loop, each opened on first use.
 
-    It is closed by `close`, by garbage collection, or when the process ends.
+    It is closed by `close` or `aclose`, by garbage collection, or when its process or loop ends: an async generator
+    that waits in a loop is closed with it. Source: the Python library reference, `loop.shutdown_asyncgens`.
     """
 
-    def __init__(self, new: Callable[[], tuple[Value, Callable[[], object]]]) -> None:
-        """`new` returns a value, and the function that closes it."""
-        self._new = new
-        self._value: tuple[int, Value, weakref.finalize[[], ForThreads[Value]]] | None = None
+    def __init__(self, open_chat: Callable[[bool], OpenedChat]) -> None:
+        """`open_chat` opens a chat model: for an event loop if its argument is True, else for threads."""
+        self._open = open_chat
+        self._for_threads: tuple[int, BaseChatModel, weakref.finalize[[], ChatConnections]] | None = None
+        self._for_loops: dict[asyncio.AbstractEventLoop, tuple[BaseChatModel, AsyncGenerator[None]]] = {}
 
-    def get(self) -> Value:
-        """The value of this process."""
-        if self._value is None or self._value[0] != os.getpid():
-            value, close = self._new()
-            self._value = os.getpid(), value, weakref.finalize(self, close)
+    def get(self) -> BaseChatModel:
+        """Return the chat model for the threads of this process."""
+        if self._for_threads is None or self._for_threads[0] != os.getpid():
+            chat, close = self._open(False)
+            self._for_threads = os.getpid(), chat, weakref.finalize(self, close)
 
-        return self._value[1]
+        return self._for_threads[1]
 
-    def close(self) -> None:
-        """Close the value of this process; the next `get` creates another one."""
-        if self._value is not None and self._value[0] == os.getpid():
-            self._value[2]()
-
-        self._value = None
-
-
-class ForLoops(Generic[Value]):
-    """A value for each event loop, created on first use in it.
-
-    It is closed by `aclose`, by garbage collection, or when the loop ends: an async generator that waits in the loop
-    is closed with it. Source: the Python library reference, `loop.shutdown_asyncgens`.
-    """
-
-    def __init__(self, new: Callable[[], tuple[Value, Callable[[], Awaitable[object]]]]) -> None:
-        """`new` returns a value, and the function that closes it."""
-        self._new = new
-        self._values: dict[asyncio.AbstractEventLoop, tuple[Value, AsyncGenerator[None]]] = {}
-
-    async def get(self) -> Value:
-        """The value of the running event loop."""
+    async def aget(self) -> BaseChatModel:
+        """Return the chat model for the running event loop."""
         loop = asyncio.get_running_loop()
-        if loop not in self._values:
-            for other in list(self._values):
+        if loop not in self._for_loops:
+            for other in list(self._for_loops):
                 if other.is_closed():
-                    self._values.pop(other, None)
+                    self._for_loops.pop(other, None)
 
-            value, close = await asyncio.to_thread(self._new)  # it reads the certificates of the authorities
+            chat, close = await asyncio.to_thread(self._open, True)  # it reads the certificates of the authorities
 
-            if loop not in self._values:
-                waiting = self._closed_with_loop(loop, close)
-                self._values[loop] = value, waiting
-                await anext(waiting)
+            if loop not in self._for_loops:
+                closing = self._close_with_loop(loop, close)
+                self._for_loops[loop] = chat, closing
+                await anext(closing)
             else:  # another task was faster
-                await close()
+                await _call(close)
 
-        return self._values[loop][0]
+        return self._for_loops[loop][0]
 
-    async def _closed_with_loop(
-        self, loop: asyncio.AbstractEventLoop, close: Callable[[], Awaitable[object]]
-    ) -> AsyncGenerator[None]:
+    async def _close_with_loop(self, loop: asyncio.AbstractEventLoop, close: Callable[[], Any]) -> AsyncGenerator[None]:
         try:
             yield
         finally:
-            self._values.pop(loop, None)
-            await close()
+            self._for_loops.pop(loop, None)
+            await _call(close)
+
+    def close(self) -> None:
+        """Close the connections of this process's threads; the next `get` opens others."""
+        if self._for_threads is not None and self._for_threads[0] == os.getpid():
+            self._for_threads[2]()
+
+        self._for_threads = None
 
     async def aclose(self) -> None:
-        """Close the value of the running event loop; the next `get` creates another one."""
-        _, waiting = self._values.get(asyncio.get_running_loop(), (None, None))
-        if waiting is not None:
-            await waiting.aclose()
+        """Close the connections of the running event loop; the next `aget` opens others."""
+        _, closing = self._for_loops.get(asyncio.get_running_loop(), (None, None))
+        if closing is not None:
+            await closing.aclose()
 
 
-class Copies(NamedTuple):
-    """Copies of a chat model: one for the threads of a process, and one for each event loop."""
+async def _call(close: Callable[[], Any]) -> None:
+    result = close()
+    if isawaitable(result):
+        await result
 
-    for_threads: ForThreads[BaseChatModel]
-    for_loops: ForLoops[BaseChatModel]
 
+def user_connections(chat: BaseChatModel) -> ChatConnections:
+    """Return connections for a user's chat model, without retries: the run makes retries, which are counted and paid.
 
-def separate_copies(chat: BaseChatModel) -> Copies:
-    """Copies of a user's chat model without retries: the run makes retries, which are counted and paid.
-
-    Those of OpenAI's, Anthropic's and Ollama's packages have separate connections. Others share those of the original.
+    Chat models of OpenAI's, Anthropic's and Ollama's packages get separate connections. Others share those of the
+    original.
     """
-    plain = _without_retries(chat)
-    return Copies(ForThreads(lambda: _for_threads(plain)), ForLoops(lambda: _for_loop(plain)))
+    return ChatConnections(partial(_open_copy, _without_retries(chat)))
 
 
 def _without_retries(chat: BaseChatModel) -> BaseChatModel:
-    """A copy without retries; clients that the original has cached are created again."""
+    """Return a copy without retries; clients that the original has cached are created again."""
     if "max_retries" not in type(chat).model_fields:
         return chat  # a copy would not share the count of replies of LangChain's fake models
 
@@ -131,79 +119,77 @@ def _without_retries(chat: BaseChatModel) -> BaseChatModel:
     return copy
 
 
+def _open_copy(chat: BaseChatModel, in_loop: bool) -> OpenedChat:
+    if isinstance(chat, BaseChatOpenAI):
+        return _open_openai(chat, in_loop)
+    if any(kind.__name__ == "ChatAnthropic" for kind in type(chat).__mro__):
+        return _open_anthropic(chat, in_loop)
+    if type(chat).__name__ == "ChatOllama" and type(chat).__module__.startswith("langchain_ollama"):
+        return _open_ollama(chat, in_loop)
+
+    return chat, _keep_open
+
+
+def _keep_open() -> None:
+    """Close a copy that has no separate connections."""
+
+
+def _open_openai(chat: BaseChatOpenAI, in_loop: bool) -> OpenedChat:
+    fields = ("root_client", "client")
+    user_http = chat.http_client
+    if in_loop:
+        fields = ("root_async_client", "async_client")
+        user_http = chat.http_async_client
+
+    sdk: Any = getattr(chat, fields[0])
+    if sdk is None:  # it has only the other client
+        return with_complete_replies(chat), _keep_open
+
+    settings = {**_http_settings(sdk), "headers": NOT_COMPRESSED}
+    close: Callable[[], Any] = _keep_open
+    http: Any = user_http
+    if in_loop and not user_http:
+        http = openai.DefaultAsyncHttpxClient(**settings, event_hooks={"response": [abound_response]})
+        close = http.aclose
+    elif not user_http:
+        http = openai.DefaultHttpxClient(**settings, event_hooks={"response": [bound_response]})
+        close = http.close
+
+    root = sdk.with_options(max_retries=0, http_client=http)
+    copy = chat.model_copy(update={fields[0]: root, fields[1]: root.chat.completions})
+    return with_complete_replies(copy), close
+
+
 _SDK_CLIENTS: Final = ("Anthropic", "AsyncAnthropic")
 
 
-def _for_threads(chat: BaseChatModel) -> tuple[BaseChatModel, Callable[[], object]]:
-    if isinstance(chat, BaseChatOpenAI):
-        if chat.root_client is None:
-            return with_extras(chat), _nothing
+def _open_anthropic(chat: BaseChatModel, in_loop: bool) -> OpenedChat:
+    field = "_async_client" if in_loop else "_client"
+    sdk: Any = getattr(chat, field, None)
+    if type(sdk).__name__ not in _SDK_CLIENTS or getattr(chat, "anthropic_proxy", None):
+        return chat, _keep_open
 
-        http = None
-        if not chat.http_client:
-            http = openai.DefaultHttpxClient(**_http_settings(chat.root_client))
+    import anthropic
 
-        root = _with_http(chat.root_client, http)
-        copy = chat.model_copy(update={"root_client": root, "client": root.chat.completions})
-        close = _nothing
-        if http:
-            close = http.close
-
-        return with_extras(copy), close
-
-    sdk = _anthropic_client(chat, "_client")
-    if sdk is not None:
-        import anthropic
-
-        http = anthropic.DefaultHttpxClient(**_http_settings(sdk))
-        return _with_client(chat, "_client", _with_http(sdk, http)), http.close
-
-    if _is_of_ollama(chat):
-        copy = _created_again(chat)
-        return copy, copy._client.close  # noqa: SLF001 - langchain-ollama has no other way to close it
-
-    return chat, _nothing
-
-
-def _for_loop(chat: BaseChatModel) -> tuple[BaseChatModel, Callable[[], Awaitable[object]]]:
-    if isinstance(chat, BaseChatOpenAI):
-        if chat.root_async_client is None:
-            return with_extras(chat), _anothing
-
-        sdk = chat.root_async_client
-
-        http = None
-        if not chat.http_async_client:
-            http = openai.DefaultAsyncHttpxClient(**_http_settings(sdk))
-
-        root = _with_http(sdk, http)
-        copy = chat.model_copy(update={"root_async_client": root, "async_client": root.chat.completions})
-        close = _anothing
-        if http:
-            close = http.aclose
-
-        return with_extras(copy), close
-
-    sdk = _anthropic_client(chat, "_async_client")
-    if sdk is not None:
-        import anthropic
-
+    http: Any
+    if in_loop:
         http = anthropic.DefaultAsyncHttpxClient(**_http_settings(sdk))
-        return _with_client(chat, "_async_client", _with_http(sdk, http)), http.aclose
+    else:
+        http = anthropic.DefaultHttpxClient(**_http_settings(sdk))
 
-    if _is_of_ollama(chat):
-        copy = _created_again(chat)
-        return copy, copy._async_client.close  # noqa: SLF001 - as above
-
-    return chat, _anothing
-
-
-def _nothing() -> None:
-    """Close a copy that has no separate connections."""
+    copy = chat.model_copy()
+    copy.__dict__[field] = sdk.with_options(max_retries=0, http_client=http)
+    return copy, http.aclose if in_loop else http.close
 
 
-async def _anothing() -> None:
-    """Close a copy that has no separate connections."""
+def _open_ollama(chat: BaseChatModel, in_loop: bool) -> OpenedChat:
+    """Create another chat model with the same settings, which creates clients."""
+    settings = {name: getattr(chat, name) for name in chat.model_fields_set}
+    options = {**_tls_settings(str(settings.get("base_url") or "")), **(settings.get("client_kwargs") or {})}
+    copy: Any = type(chat)(**{**settings, "client_kwargs": options, "validate_model_on_init": False})
+    client = copy._async_client if in_loop else copy._client  # noqa: SLF001 - it has no other way to close them
+
+    return copy, client.close
 
 
 def _http_settings(sdk: Any) -> dict[str, Any]:
@@ -211,44 +197,8 @@ def _http_settings(sdk: Any) -> dict[str, Any]:
 
 
 def _tls_settings(base_url: str) -> dict[str, Any]:
-    """Without TLS nothing is verified, as reading the certificates of the authorities takes 50 ms."""
+    """Verify nothing without TLS, as reading the certificates of the authorities takes 50 ms."""
     if base_url.startswith("http://"):
         return {"verify": False}
+
     return {}
-
-
-def _with_http(sdk: Any, http: Any) -> Any:
-    """A copy of an SDK's client without retries, which sends by `http` unless that is None."""
-    if http is None:
-        return sdk.with_options(max_retries=0)
-    return sdk.with_options(max_retries=0, http_client=http)
-
-
-def _anthropic_client(chat: BaseChatModel, name: str) -> Any:
-    """The SDK's client of a chat model for Anthropic's API; None for others, and for one that has a proxy."""
-    is_anthropic = any(kind.__name__ == "ChatAnthropic" for kind in type(chat).__mro__)
-    if not is_anthropic or getattr(chat, "anthropic_proxy", None):
-        return None
-
-    sdk = getattr(chat, name, None)
-    if type(sdk).__name__ in _SDK_CLIENTS:
-        return sdk
-
-    return None
-
-
-def _with_client(chat: BaseChatModel, name: str, sdk: Any) -> BaseChatModel:
-    copy = chat.model_copy()
-    copy.__dict__[name] = sdk
-    return copy
-
-
-def _is_of_ollama(chat: BaseChatModel) -> bool:
-    return type(chat).__name__ == "ChatOllama" and type(chat).__module__.startswith("langchain_ollama")
-
-
-def _created_again(chat: BaseChatModel) -> Any:
-    """Another chat model with the same settings, which creates clients."""
-    settings = {name: getattr(chat, name) for name in chat.model_fields_set}
-    options = {**_tls_settings(str(settings.get("base_url") or "")), **(settings.get("client_kwargs") or {})}
-    return type(chat)(**{**settings, "client_kwargs": options, "validate_model_on_init": False})

@@ -12,10 +12,16 @@ from typing import Any, Final
 from langchain_core.messages import AIMessage, AIMessageChunk
 from langchain_core.messages.ai import UsageMetadata, add_ai_message_chunks, add_usage
 
-from mendgraph.graph.langchain.openai_documents import PlainPart, text_of
+from mendgraph.graph.langchain.openai_replies import text_of
 from mendgraph.nodes.call_model.prompts.estimates import countable
 from mendgraph.nodes.language.documents import storable
-from mendgraph.nodes.language.provider_state import REASONING_DETAILS, join_details, state_of, thoughts_of
+from mendgraph.nodes.language.provider_state import (
+    REASONING_DETAILS,
+    TOOL_CALL_EXTRAS,
+    join_details,
+    state_of,
+    thoughts_of,
+)
 from mendgraph.nodes.language.text_protocol import decode_arguments
 from mendgraph.nodes.records import FinishReason, JsonMap, ModelReply, RawCall
 
@@ -46,6 +52,7 @@ class _GrowingCall:
     call_id: str = ""
     tool: str = ""
     arguments: list[str] = field(default_factory=list)
+    extras: JsonMap = field(default_factory=dict)
 
     def is_complete(self) -> bool:
         """Whether it has a name, and a JSON object for arguments."""
@@ -78,6 +85,9 @@ class ReplyAssembly:
     refusal: str = ""
     has_provider: bool = False
     message_id: str | None = None
+    usage_is_total: bool = False
+    """Whether each report of usage replaces the one before it, as at OpenAI-compatible endpoints; others are added."""
+
     _text: list[str] = field(default_factory=list)
     _thoughts: list[str] = field(default_factory=list)
     _calls: list[_GrowingCall] = field(default_factory=list)
@@ -87,18 +97,8 @@ class ReplyAssembly:
     _details: list[JsonMap] = field(default_factory=list)
     _complete_message: AIMessage | None = None
 
-    def take(self, message: AIMessage | PlainPart) -> str:
-        """Add a part of the reply, or a complete reply that is not streamed; returns its text for people."""
-        if isinstance(message, PlainPart):
-            self.has_provider = True
-            for piece in message.calls:
-                self.add_call_part(*piece)
-
-            if message.text:
-                self._text.append(message.text)
-
-            return message.text
-
+    def take(self, message: AIMessage) -> str:
+        """Add a part of the reply, or a complete reply that is not streamed; return its text."""
         content = message.text
         thought = thoughts_of(message)
         if content:
@@ -107,37 +107,41 @@ class ReplyAssembly:
         if thought:
             self._thoughts.append(thought)
 
-        if message.usage_metadata:
+        if message.usage_metadata and self.usage_is_total:
+            self._usage = message.usage_metadata
+        elif message.usage_metadata:
             self._usage = add_usage(self._usage, message.usage_metadata)
 
-        if refusal := message.additional_kwargs.get("refusal"):
-            self.refusal += str(refusal)
-
+        self.refusal += str(message.additional_kwargs.get("refusal") or "")
         if message.response_metadata:
             self._take_metadata(message.response_metadata)
 
         if isinstance(message, AIMessageChunk):
-            for part in message.tool_call_chunks:
-                self.add_call_part(part["index"], part["id"], part["name"], part["args"])
-
-            if message.additional_kwargs or not isinstance(message.content, str):
-                self._take_rich(message)
+            self._take_chunk(message)
         else:
             self._complete_message = message
             self._calls += map(_complete_call, (*message.tool_calls, *message.invalid_tool_calls))
 
         return content
 
-    def _take_rich(self, chunk: AIMessageChunk) -> None:
+    def _take_chunk(self, chunk: AIMessageChunk) -> None:
         added = dict(chunk.additional_kwargs)
-        details = added.pop(REASONING_DETAILS, None)
+        extras_of_calls = added.pop(TOOL_CALL_EXTRAS, None) or [{}] * len(chunk.tool_call_chunks)
+        for part, extras in zip(chunk.tool_call_chunks, extras_of_calls, strict=True):
+            call = self.add_call_part(part["index"], part["id"], part["name"], part["args"])
+            call.extras |= extras
+
+        details = added.get(REASONING_DETAILS)
         if isinstance(details, list):
+            del added[REASONING_DETAILS]
             self._details += [piece for piece in details if isinstance(piece, dict)]
-            chunk = chunk.model_copy(update={"additional_kwargs": added})
 
-        self._rich.append(chunk)
+        if added or not isinstance(chunk.content, str):
+            self._rich.append(chunk.model_copy(update={"additional_kwargs": added}))
 
-    def add_call_part(self, index: int | str | None, call_id: str | None, tool: str | None, text: str | None) -> None:
+    def add_call_part(
+        self, index: int | str | None, call_id: str | None, tool: str | None, text: str | None
+    ) -> _GrowingCall:
         """Append a part of a call; a part without an index belongs to the latest call unless it begins another."""
         growing = None
         if index is not None:
@@ -154,6 +158,7 @@ class ReplyAssembly:
         growing.call_id = growing.call_id or call_id or ""
         growing.tool = growing.tool or tool or ""
         growing.arguments.append(text or "")
+        return growing
 
     def _take_metadata(self, metadata: Mapping[str, Any]) -> None:
         self.has_provider = self.has_provider or "model_provider" in metadata
@@ -227,15 +232,20 @@ class ReplyAssembly:
         return bool(self._text or self._calls) and all(call.is_complete() for call in self._calls)
 
     def _state(self) -> JsonMap:
-        """What the provider needs in later requests. The pieces of a block are joined by LangChain."""
+        """Return what the provider needs in later requests. LangChain joins the pieces of a block."""
         if self._complete_message is not None:
             return state_of(self._complete_message)
-        if not self._rich:
-            return {}
 
-        joined = add_ai_message_chunks(self._rich[0], *self._rich[1:])
+        joined = AIMessageChunk(content="")
+        if self._rich:
+            joined = add_ai_message_chunks(self._rich[0], *self._rich[1:])
+
         if self._details:
             joined.additional_kwargs[REASONING_DETAILS] = join_details(self._details)
+
+        extras = {call.call_id: call.extras for call in self._calls if call.call_id and call.extras}
+        if extras:
+            joined.additional_kwargs[TOOL_CALL_EXTRAS] = extras
 
         return state_of(joined)
 

@@ -1,11 +1,14 @@
-"""How much a model's endpoint may send: HTTP responses that are bounded in size, counted after decompression.
+"""Bounds the size of HTTP responses: event hooks for the HTTP clients of chat models.
 
-200 KB of gzip can hold 200 MB, which an HTTP client keeps in memory as a whole. So no compression is offered, and what
-comes compressed all the same is decompressed in small pieces.
+200 KB of gzip can hold 200 MB, which an HTTP client keeps in memory as a whole. So no compression is offered, and a
+compressed response is refused.
 """
 
-from collections.abc import AsyncIterable, AsyncIterator, Iterable, Iterator
-from typing import Final
+import socket
+from collections.abc import AsyncIterator, Iterator
+from contextlib import suppress
+from threading import Timer
+from typing import Any, Final
 
 import httpx2
 
@@ -21,12 +24,10 @@ MOST_STREAM_BYTES: Final = 512 * 1024 * 1024
 NOT_COMPRESSED: Final = {"Accept-Encoding": "identity"}
 """The header of a request that offers no compression."""
 
-_SLICE_BYTES: Final = 1024
-"""Bytes that are decompressed at a time. DEFLATE makes at most 1,032 bytes of one; other codings have no bound."""
-
-_DEFLATED: Final = frozenset({"gzip", "deflate"})
-_EVENT_STREAM: Final = "text/event-stream"
 _EVENT_ENDS: Final = (b"\n\n", b"\r\n\r\n", b"\r\r")
+_LAST_EVENT: Final = b"data: [DONE]"
+_DRAIN_S: Final = 0.1
+"""Seconds that a response may take to end after its last event. Source: the openai SDK, of async clients."""
 
 
 class ReplyLimitError(Exception):
@@ -34,63 +35,40 @@ class ReplyLimitError(Exception):
 
 
 def bound_response(response: httpx2.Response) -> None:
-    """Bound the body of a response that is not read yet. This is an event hook of a sync client of httpx2.
+    """Bound the body of a response that is not read yet: an event hook of a sync client.
 
     Raises:
-        ReplyLimitError: the response is compressed in another way than by gzip or deflate. Reading the body raises it
-            as well, where that is too large.
+        ReplyLimitError: the response is compressed. Reading a body that is too large raises it as well.
     """
-    stream = response.stream
-    if not isinstance(stream, httpx2.SyncByteStream):
-        return
-
-    limit = _Limit(is_stream=_is_event_stream(response))
-    if not _is_compressed(response):
-        response.stream = _BoundedStream(stream, stream, limit)
-        return
-
-    packed = httpx2.Response(response.status_code, headers=response.headers, stream=_Slices(stream))
-    response.stream = _BoundedStream(stream, packed.iter_bytes(), limit)
-    del response.headers["content-encoding"]
+    if isinstance(response.stream, httpx2.SyncByteStream):
+        _refuse_compression(response)
+        response.stream = _BoundedStream(response, response.stream)
 
 
 async def abound_response(response: httpx2.Response) -> None:
     """Bound the body of a response, as an event hook of an async client; see `bound_response`."""
-    stream = response.stream
-    if not isinstance(stream, httpx2.AsyncByteStream):
-        return
-
-    limit = _Limit(is_stream=_is_event_stream(response))
-    if not _is_compressed(response):
-        response.stream = _AsyncBoundedStream(stream, stream, limit)
-        return
-
-    packed = httpx2.Response(response.status_code, headers=response.headers, stream=_AsyncSlices(stream))
-    response.stream = _AsyncBoundedStream(stream, packed.aiter_bytes(), limit)
-    del response.headers["content-encoding"]
+    if isinstance(response.stream, httpx2.AsyncByteStream):
+        _refuse_compression(response)
+        response.stream = _AsyncBoundedStream(response, response.stream)
 
 
-def _is_event_stream(response: httpx2.Response) -> bool:
-    return response.headers.get("content-type", "").startswith(_EVENT_STREAM)
-
-
-def _is_compressed(response: httpx2.Response) -> bool:
+def _refuse_compression(response: httpx2.Response) -> None:
     coding = response.headers.get("content-encoding", "identity").lower()
-    if coding != "identity" and coding not in _DEFLATED:
+    if coding != "identity":
         raise ReplyLimitError(f"it sent a response with the content coding {coding[:20]!r}, which was not asked for")
-    return bool(coding != "identity")
 
 
-class _Limit:
-    """Counts the bytes of a body."""
+class _ByteCounter:
+    """Counts the bytes of one body."""
 
-    def __init__(self, *, is_stream: bool) -> None:
-        self._is_stream = is_stream
+    def __init__(self, response: httpx2.Response) -> None:
+        self._is_stream = response.headers.get("content-type", "").startswith("text/event-stream")
         self._total = 0
         self._piece = 0
+        self.is_done = False
 
     def count(self, chunk: bytes) -> None:
-        """Count a chunk before it is handed on."""
+        """Count a chunk. Raises ReplyLimitError: the body is too large."""
         self._total += len(chunk)
         self._piece += len(chunk)
         if self._piece > MOST_PIECE_BYTES:
@@ -99,78 +77,60 @@ class _Limit:
             raise ReplyLimitError(f"it sent a reply of more than {MOST_STREAM_BYTES:,} bytes")
 
         if self._is_stream:
-            self._piece = _bytes_of_last_event(chunk, self._piece)
+            end = max(chunk.rfind(mark) for mark in _EVENT_ENDS)  # one that two chunks share is not seen
+            if end >= 0:
+                self._piece = len(chunk) - end
 
-
-def _slices(chunk: bytes) -> Iterator[bytes]:
-    for start in range(0, len(chunk), _SLICE_BYTES):
-        yield chunk[start : start + _SLICE_BYTES]
-
-
-class _Slices(httpx2.SyncByteStream):
-    """A stream in pieces of at most `_SLICE_BYTES`."""
-
-    def __init__(self, stream: httpx2.SyncByteStream) -> None:
-        self._stream = stream
-
-    def __iter__(self) -> Iterator[bytes]:
-        for chunk in self._stream:
-            yield from _slices(chunk)
-
-
-class _AsyncSlices(httpx2.AsyncByteStream):
-    """An async stream in pieces of at most `_SLICE_BYTES`."""
-
-    def __init__(self, stream: httpx2.AsyncByteStream) -> None:
-        self._stream = stream
-
-    async def __aiter__(self) -> AsyncIterator[bytes]:
-        async for chunk in self._stream:
-            for piece in _slices(chunk):
-                yield piece
+            self.is_done = _LAST_EVENT in chunk
 
 
 class _BoundedStream(httpx2.SyncByteStream):
-    """The bytes of `content`, up to the limit; `stream` is closed with it."""
-
-    def __init__(self, stream: httpx2.SyncByteStream, content: Iterable[bytes], limit: _Limit) -> None:
+    def __init__(self, response: httpx2.Response, stream: httpx2.SyncByteStream) -> None:
+        self._network: Any = response.extensions.get("network_stream")
         self._stream = stream
-        self._content = content
-        self._limit = limit
+        self._chunks = iter(stream)
+        self._counter = _ByteCounter(response)
 
     def __iter__(self) -> Iterator[bytes]:
-        for chunk in self._content:
-            self._limit.count(chunk)
+        for chunk in self._chunks:
+            self._counter.count(chunk)
             yield chunk
 
     def close(self) -> None:
+        if self._counter.is_done and self._network is not None:
+            self._drain()
+
         self._stream.close()
+
+    def _drain(self) -> None:
+        """Read the end of the response, so that its connection is used again; break off one that does not end."""
+        connection = self._network.get_extra_info("socket")
+        timer = Timer(_DRAIN_S, _shut_down, (connection,))
+        timer.daemon = True
+        timer.start()
+
+        try:
+            with suppress(Exception):
+                for _ in self._chunks:
+                    pass
+        finally:
+            timer.cancel()
+
+
+def _shut_down(connection: socket.socket) -> None:
+    with suppress(OSError):
+        connection.shutdown(socket.SHUT_RDWR)
 
 
 class _AsyncBoundedStream(httpx2.AsyncByteStream):
-    """The bytes of the async `content`, up to the limit; `stream` is closed with it."""
-
-    def __init__(self, stream: httpx2.AsyncByteStream, content: AsyncIterable[bytes], limit: _Limit) -> None:
+    def __init__(self, response: httpx2.Response, stream: httpx2.AsyncByteStream) -> None:
         self._stream = stream
-        self._content = content
-        self._limit = limit
+        self._counter = _ByteCounter(response)
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
-        async for chunk in self._content:
-            self._limit.count(chunk)
+        async for chunk in self._stream:
+            self._counter.count(chunk)
             yield chunk
 
     async def aclose(self) -> None:
         await self._stream.aclose()
-
-
-def _bytes_of_last_event(chunk: bytes, before: int) -> int:
-    """The bytes after the last end of an event in `chunk`, or `before` where no event ends in it.
-
-    An end that two chunks share is not seen; then the next event counts with this one.
-    """
-    end = max(chunk.rfind(mark) for mark in _EVENT_ENDS)
-    if end < 0:
-        return before
-
-    return len(chunk) - end

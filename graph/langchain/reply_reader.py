@@ -24,8 +24,7 @@ from mendgraph.graph.langchain.callbacks import (
     is_listened_to,
     tell_callbacks,
 )
-from mendgraph.graph.langchain.openai_chat import ExtrasMixin
-from mendgraph.graph.langchain.openai_documents import PlainPart
+from mendgraph.graph.langchain.openai_replies import CompleteReplies
 from mendgraph.graph.langchain.replies import ReplyAssembly
 from mendgraph.nodes.call_model.model import Call, CallDropped
 from mendgraph.nodes.call_model.prompts.estimates import MOST_BYTES_PER_TOKEN
@@ -104,7 +103,7 @@ class ReplyReader:
     """Reads one reply into `assembly`, and passes its text on as it arrives."""
 
     def __init__(self, request: Request, call: Call, clock: CallClock, on_text: Callable[[str], None]) -> None:
-        self.assembly = ReplyAssembly()
+        self.assembly = ReplyAssembly(usage_is_total=isinstance(request.chat, CompleteReplies))
         self._request = request
         self._call = call
         self._clock = clock
@@ -231,10 +230,7 @@ class ReplyReader:
                 yield self._take(chat.invoke(messages, {"callbacks": UNHEARD}, **options))
                 return
 
-            if isinstance(chat, ExtrasMixin) and "prompt" in options and not chat.disable_streaming:
-                parts: Any = chat.parts(**options)
-            else:
-                parts = chat.stream(messages, {"callbacks": UNHEARD}, **options)
+            parts: Any = chat.stream(messages, {"callbacks": UNHEARD}, **options)
             with closing(parts):
                 for part in parts:
                     yield self._take(part)
@@ -250,10 +246,7 @@ class ReplyReader:
                 yield self._take(await chat.ainvoke(messages, {"callbacks": UNHEARD}, **options))
                 return
 
-            if isinstance(chat, ExtrasMixin) and "prompt" in options and not chat.disable_streaming:
-                parts: Any = chat.aparts(**options)
-            else:
-                parts = chat.astream(messages, {"callbacks": UNHEARD}, **options)
+            parts: Any = chat.astream(messages, {"callbacks": UNHEARD}, **options)
             async with aclosing(parts):
                 async for part in parts:
                     yield self._take(part)
@@ -268,7 +261,7 @@ class ReplyReader:
             self.assembly.finish_reason = "length"
         return exceeds
 
-    def _take(self, part: AIMessage | PlainPart) -> str:
+    def _take(self, part: AIMessage) -> str:
         if self._dropped:
             return ""
         text = self.assembly.take(part)

@@ -82,12 +82,12 @@ def _model() -> ChatModel:
 
 async def _hear(parts: Iterable[bytes]) -> None:
     """Let the model hear this body at its next request in this event loop."""
-    chat: Any = await _model().loops.get()
+    chat: Any = await _model().connections.aget()
     chat.async_client = _Completions(chat.root_async_client, _Body(parts))
 
 
 async def _reading() -> ReplyReader:
-    request = _model()._request(await _model().loops.get(), CALL)
+    request = _model()._request(await _model().connections.aget(), CALL)
     return ReplyReader(request, CALL, CallClock(CALL), lambda _: None)
 
 

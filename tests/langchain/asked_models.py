@@ -10,7 +10,7 @@ from langchain_core.language_models import BaseChatModel
 
 from mendgraph.graph.langchain.chat_model import ChatModel
 from mendgraph.graph.langchain.chat_models import endpoint_chat, endpoint_model
-from mendgraph.graph.langchain.connections import ForLoops, ForThreads
+from mendgraph.graph.langchain.connections import ChatConnections
 from mendgraph.graph.langchain.failures import Learned, Provider
 from mendgraph.nodes.call_model.endpoint import PLAIN, Endpoint, ModelOptions
 from mendgraph.nodes.call_model.model import Call
@@ -49,12 +49,8 @@ def of(
 ) -> ChatModel:
     """A model that calls this chat model."""
 
-    async def nothing() -> None:
-        """Nothing is to be closed."""
-
-    learned = learned or Learned()
-    threads, loops = ForThreads(lambda: (chat, lambda: None)), ForLoops(lambda: (chat, nothing))
-    return ChatModel(threads, loops, provider, learned, name, **more)
+    connections = ChatConnections(lambda _: (chat, lambda: None))
+    return ChatModel(connections, provider, learned or Learned(), name, **more)
 
 
 async def asked(model: ChatModel, call: Call = CALL, on_text: Callable[[str], None] = lambda _: None) -> Result:

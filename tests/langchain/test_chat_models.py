@@ -166,36 +166,6 @@ def test_headers_that_are_meant_for_the_usual_endpoint_go_to_no_other(monkeypatc
         assert [value in headers.values() for value in meant] == [is_usual] * 4
 
 
-class AtOnce(httpx2.AsyncBaseTransport):
-    """Answers when so many requests have come; `closed` counts the clients that have closed it."""
-
-    def __init__(self, requests: int) -> None:
-        self.closed, self._all = 0, asyncio.Barrier(requests)
-
-    async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
-        await self._all.wait()
-        return streamed(event({"content": "Hello"}, "stop"))(request)
-
-    async def aclose(self) -> None:
-        self.closed += 1
-
-
-def test_requests_at_once_are_spread_over_clients_and_all_of_them_are_closed() -> None:
-    at_once = 20
-
-    async def twice() -> int:
-        transport = AtOnce(at_once)
-        chat: Any = endpoint_chat(USUAL, PLAIN, verify=False, transport=transport, in_loop=True)
-        model = of(chat, Provider("it", endpoint=True), Learned(), "m")
-        for _ in range(2):
-            replies = await asyncio.gather(*(model.acomplete(CALL, lambda _: None) for _ in range(at_once)))
-            assert all(isinstance(each, ModelReply) for each in replies)
-        await chat.http_clients.aclose()
-        return transport.closed
-
-    assert asyncio.run(twice()) == 3
-
-
 def test_endpoint_on_this_machine_is_asked_without_the_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("HTTP_PROXY", "ALL_PROXY", "http_proxy"):
         monkeypatch.setenv(name, "http://127.0.0.1:9")
