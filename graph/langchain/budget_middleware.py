@@ -4,7 +4,7 @@ from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from threading import Lock
-from time import monotonic, sleep
+from time import monotonic
 from typing import Annotated, Any, Final, Never, NotRequired
 from uuid import UUID, uuid4
 
@@ -33,7 +33,7 @@ from mendgraph.graph.langchain.run_middleware import (
     ToolAnswer,
     reply_limits,
 )
-from mendgraph.graph.langchain.wrapped_models import Retried, Single, Wrapped, unwrap, with_arguments, with_settings
+from mendgraph.graph.langchain.wrapped_models import Single, unwrap, with_arguments, with_settings
 from mendgraph.graph.spending.store import SpendingStore
 from mendgraph.nodes.call_model import ledger
 from mendgraph.nodes.call_model.budget import APILimits
@@ -83,9 +83,9 @@ class BudgetMiddleware(ModelCallMiddleware, StoppingMiddleware):
     model's `usage_metadata` says. What a reply may have is cut to what is left. A session is a thread of the agent's
     checkpointer, without one a single run; a turn is one `invoke`. Give the same instance to the agent's subagents, and
     they spend from the session and turn of the agent that calls them, also side by side. Limits of a day and of an
-    account hold over all runs and processes, mendgraph's own included. Each attempt of `with_retry`, `with_fallbacks`,
-    and of middleware on either side of this one is a call. Calls that other middleware makes before the model's, such
-    as summaries, do not pass through here.
+    account hold over all runs and processes, mendgraph's own included. Each attempt of middleware on either side of
+    this one is a call; `with_retry` and `with_fallbacks` are refused. Calls that other middleware makes before the
+    model's, such as summaries, do not pass through here.
 
     A model whose limits cannot be kept is refused at its first call, before it is sent, with a TypeError or ValueError.
     """
@@ -161,9 +161,7 @@ class BudgetMiddleware(ModelCallMiddleware, StoppingMiddleware):
         recorder.listener = bill
 
         try:
-            response = await self._ask(
-                unwrap(request.model, ensure_config()), request, bill, recorder, send, run_blocking
-            )
+            response = await self._send(request, bill, recorder, send, run_blocking)
         except _RefusedCallError as refusal:
             response = None
             stop = refusal.reason
@@ -185,67 +183,15 @@ class BudgetMiddleware(ModelCallMiddleware, StoppingMiddleware):
 
         return ExtendedResponse(response)
 
-    async def _ask(
-        self,
-        model: Wrapped,
-        request: ModelRequest,
-        bill: "_Bill",
-        recorder: ReplyRecorder,
-        send: Send,
-        run_blocking: RunBlocking,
-    ) -> ModelResponse:
-        """Ask a model as its wrappers do; each attempt is a separate call."""
-        if isinstance(model, Single):
-            return await self._send(
-                with_arguments(model, request.model_settings), request, bill, recorder, send, run_blocking
-            )
-
-        if isinstance(model, Retried):
-            return await self._ask_again(model, request, bill, recorder, send, run_blocking)
-
-        first: BaseException | None = None
-
-        for single in model.models:
-            try:
-                return await self._ask(single, request, bill, recorder, send, run_blocking)
-            except _RefusedCallError:
-                raise
-            except model.errors as error:
-                first = first or error
-
-        assert first is not None  # noqa: S101 - there is a model
-        raise first
-
-    async def _ask_again(
-        self,
-        model: Retried,
-        request: ModelRequest,
-        bill: "_Bill",
-        recorder: ReplyRecorder,
-        send: Send,
-        run_blocking: RunBlocking,
-    ) -> ModelResponse:
-        attempt = 1
-
-        while True:
-            try:
-                return await self._ask(model.model, request, bill, recorder, send, run_blocking)
-            except Exception as error:
-                if not model.tries_again(error, attempt):
-                    raise
-
-            await run_blocking(sleep, model.wait_s(attempt))
-            attempt += 1
-
     async def _send(
         self,
-        model: Single,
         request: ModelRequest,
         bill: "_Bill",
         recorder: ReplyRecorder,
         send: Send,
         run_blocking: RunBlocking,
     ) -> ModelResponse:
+        model = with_arguments(_single_model(request.model), request.model_settings)
         chat = model.chat
         field, model_limit = limit_of(chat, chat.profile or {})
 
@@ -272,6 +218,21 @@ class BudgetMiddleware(ModelCallMiddleware, StoppingMiddleware):
         response = await send(request)
         bill.answered(response, recorder)
         return response
+
+
+def _single_model(model: Any) -> Single:
+    """Return the chat model that a request asks.
+
+    Raises TypeError: it is none, or one that asks again by itself.
+    """
+    first, *others = unwrap(model, ensure_config())
+    if others or first.is_retried:
+        raise TypeError(
+            "BudgetMiddleware does not see the attempts of with_retry and with_fallbacks: use ModelRetryMiddleware and"
+            " ModelFallbackMiddleware"
+        )
+
+    return first
 
 
 class _PaidCalls:

@@ -55,7 +55,7 @@ class ChatModel(Model):
 
     @property
     def window_tokens(self) -> int | None:
-        """The model's context window in tokens, None where its package does not say."""
+        """The model's context window in tokens, None if its package does not say."""
         window = self.profile.get("max_input_tokens")
         if isinstance(window, int) and window > 0:
             return window
@@ -63,7 +63,7 @@ class ChatModel(Model):
         return None
 
     def takes(self, kind: str) -> bool | None:
-        """Whether the model takes content of this kind, such as "image"; None where that is unknown."""
+        """Return whether the model takes content of this kind, such as "image", None if that is unknown."""
         if kind in self.learned.refused_media:
             return False
 
@@ -86,7 +86,7 @@ class ChatModel(Model):
         await self.connections.aclose()
 
     def complete(self, call: Call, on_text: Callable[[str], None]) -> ModelReply | ProviderFailure:
-        """Make one call. Returns the reply, or the typed failure of this one try.
+        """Make one call; return the reply, or the typed failure of this one try.
 
         A parameter that the provider refuses by name is omitted, and the call is made again in the remaining time.
 
@@ -141,7 +141,7 @@ class ChatModel(Model):
         return reply.model_copy(update=update)
 
     def _learns(self, error: Exception, request: Request, call: Call, clock: CallClock, adapted: "_Adaptation") -> bool:
-        """Whether the refusal names something that the next request omits."""
+        """Return whether the refusal names something that the next request omits."""
         refusal = failures.read_refusal(error)
         name = self.learned.learn(refusal, request.sent, call.max_output_tokens)
 
@@ -159,7 +159,7 @@ class ChatModel(Model):
         return True
 
     def _refused_media(self, refusal: failures.Refusal, call: Call, omitted: frozenset[str]) -> str:
-        """The media of results that the model may have refused, such as "image"; "" where the request holds it too."""
+        """Return the kind of media in results that the model may have refused, "" if the request holds it too."""
         messages = call.prompt.chat_messages
         kinds: list[str] = []
         media_of_request: Collection[str] = ()
@@ -308,9 +308,9 @@ def _is_of_google(chat: BaseChatModel) -> bool:
 
 
 def limit_of(chat: BaseChatModel, profile: Mapping[str, Any]) -> tuple[str, int | None]:
-    """The chat model's field for the most tokens of a reply, "" where it has none, and the limit itself.
+    """Return the chat model's field for the most tokens of a reply ("" if it has none), and the limit itself.
 
-    The limit is the lower one of its settings and its package's `profile`, None where neither has one.
+    The limit is the lower one of its settings and its package's `profile`, None if neither has one.
     """
     fields = type(chat).model_fields
     name = next((field for field in LIMIT_FIELDS if field in fields), "")
@@ -322,9 +322,9 @@ def limit_of(chat: BaseChatModel, profile: Mapping[str, Any]) -> tuple[str, int 
 
 
 def less_thought(chat: BaseChatModel, limit: int) -> JsonMap:
-    """The setting `thinking` with a budget of tokens that leaves room for an answer; None where there is no room.
+    """Return the setting `thinking` with a budget of tokens that leaves room for an answer, or {} if it fits already.
 
-    {} where the chat model's setting fits the limit.
+    Its value is None if there is no room.
 
     Source: Anthropic, "Extended thinking": at least 1,024 tokens, and fewer than the reply may have.
     """
@@ -344,12 +344,12 @@ def less_thought(chat: BaseChatModel, limit: int) -> JsonMap:
 
 
 def _caches_by_breakpoints(chat: BaseChatModel) -> bool:
-    """Whether this is a chat model for Anthropic's API, by the name of its class: its package may be missing."""
+    """Return whether this is a chat model for Anthropic's API, by its class's name: its package may be missing."""
     return any(kind.__name__ == "ChatAnthropic" for kind in type(chat).__mro__)
 
 
 def _without_additional_properties(schema: Any) -> Any:
-    """A JSON schema without `additionalProperties`, at any depth."""
+    """Return a JSON schema without `additionalProperties`, at any depth."""
     if isinstance(schema, list):
         return [_without_additional_properties(item) for item in schema]
     if not isinstance(schema, dict):

@@ -1,7 +1,4 @@
-"""Chooses the chat model of a run: a user's, a provider's by its name, an endpoint's, or the embedded one.
-
-Chat models are created on first use, and cached.
-"""
+"""Chooses the chat model of a run: a user's, a provider's by its name, an endpoint's, or the embedded one."""
 
 import asyncio
 import json
@@ -69,13 +66,13 @@ class ChatModels:
 
     @property
     def user_names(self) -> list[str]:
-        """The names of the user's models, in order."""
+        """Return the names of the user's models, in order."""
         return [model.name for model in self._user_models]
 
     def without_request(
         self, model: str | None, base_url: str | None, options: endpoints.ModelOptions
     ) -> ChatModel | None:
-        """The chat model of these settings; None where a request to the endpoint has to find its name first."""
+        """Return the chat model of these settings, None if a request to the endpoint has to find its name first."""
         if self._user_models:
             return self._user_models[0]
 
@@ -96,7 +93,7 @@ class ChatModels:
     def connect(self, choice: endpoints.ModelChoice, *, waiting: bool = True) -> ChatModel | ProviderFailure | None:
         """Find the endpoint, start the embedded model if it is chosen, and return a chat model that answers calls.
 
-        None where that takes a while and the caller is not `waiting`.
+        Return None if that takes a while and the caller is not `waiting`.
         """
         if self._user_models:
             place = getattr(choice, "place", 0)
@@ -173,7 +170,7 @@ class ChatModels:
 
 
 def user_model(chat: BaseChatModel) -> ChatModel:
-    """A user's chat model behind the interface of `Model`."""
+    """Wrap a user's chat model in the interface of `Model`."""
     is_openais = isinstance(chat, BaseChatOpenAI)
     limit_name = failures.NEW_LIMIT
     name = name_of(chat)
@@ -208,7 +205,7 @@ def user_model(chat: BaseChatModel) -> ChatModel:
 
 
 def provider_model(endpoint: endpoints.Endpoint, options: endpoints.ModelOptions) -> ChatModel | ProviderFailure:
-    """The chat model of a provider's package; a failure names a package or a key that is missing."""
+    """Return the chat model of a provider's package; a failure names a missing package or key."""
     from langchain.chat_models import init_chat_model
 
     settings: JsonMap = dict(options.model_kwargs)
@@ -292,7 +289,7 @@ class BelowV1(httpx2.Auth):
         self._is_below = False
 
     def auth_flow(self, request: httpx2.Request) -> Generator[httpx2.Request, httpx2.Response, None]:
-        """The request, and after a 404 the one below /v1; later requests go below /v1 at once if that one succeeds."""
+        """Send the request, and after a 404 the one below /v1; if it succeeds, later requests go there at once."""
         plain = request.url
         if not self._is_below and (yield request).status_code != HTTPStatus.NOT_FOUND:
             return
@@ -339,7 +336,7 @@ def endpoint_chat(
 
 
 def _split_by_fields(arguments: Mapping[str, Any], kind: type[BaseChatModel]) -> tuple[JsonMap, JsonMap]:
-    """The arguments that are fields of a class of chat models, and the others."""
+    """Return the arguments that are fields of a class of chat models, and the others."""
     fields: JsonMap = {}
     others: JsonMap = {}
 
@@ -397,7 +394,7 @@ def _is_openai(endpoint: endpoints.Endpoint) -> bool:
 
 
 def _limit_name(endpoint: endpoints.Endpoint) -> str:
-    """The likely name of the limit of a reply at an endpoint; its first refusal corrects it."""
+    """Return the likely name of an endpoint's limit on a reply; its first refusal corrects it."""
     if _is_openai(endpoint) or _NEW_LIMIT.search(endpoint.model):
         return failures.NEW_LIMIT
     return failures.OLD_LIMIT
@@ -416,7 +413,7 @@ def served_models(model: ChatModel) -> list[str] | ProviderFailure:
 
 
 def name_of(chat: BaseChatModel) -> str:
-    """The name of a chat model's model; "" where it has none."""
+    """Return the name of a chat model's model, or ""."""
     for field in ("model_name", "model", "model_id", "azure_deployment", "deployment_name"):
         value = getattr(chat, field, None)
         if value and isinstance(value, str):
@@ -435,7 +432,7 @@ def _address_of(chat: BaseChatModel) -> str:
 
 
 def _with_options(model: ChatModel, single: Single, options: endpoints.ModelOptions) -> ChatModel:
-    """A user's chat model with a run's options: as settings where it has such fields, or else for each request."""
+    """Return a user's chat model with a run's options: as settings if it has such fields, else for each request."""
     chat = single.chat
     arguments: JsonMap = {**single.settings, **options.model_kwargs}
     if options.reasoning_effort is not None:
@@ -468,7 +465,7 @@ def _key(endpoint: endpoints.Endpoint, options: endpoints.ModelOptions) -> tuple
 
 
 def _not_set_up(model: str, error: Exception) -> ProviderFailure:
-    """The failure of a package that refuses its settings; no value is quoted, as pydantic would."""
+    """Return the failure of a package that refuses its settings; no value is quoted, as pydantic would do."""
     if isinstance(error, ValidationError):
         problem = error.errors()[0]
         first = ": ".join(map(str, (*problem["loc"], problem["msg"]))).removeprefix("Value error, ")

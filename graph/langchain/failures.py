@@ -48,7 +48,7 @@ class ReplyTimeoutError(Exception):
 
 
 class CallFailedError(Exception):
-    """Raised with a failure that is typed already."""
+    """Carries a failure that is typed already."""
 
     def __init__(self, failure: ProviderFailure) -> None:
         super().__init__(failure.message)
@@ -72,7 +72,7 @@ NOT_RECORDED: Final = "not_recorded"
 
 
 class Refusal(NamedTuple):
-    """An exception as data: HTTP status, message, codes, the parameter that it names, and the wait that it demands."""
+    """An exception as data: HTTP status, message, codes, the parameter that it names, and the demanded wait."""
 
     status: int | None
     message: str
@@ -80,9 +80,14 @@ class Refusal(NamedTuple):
     parameter: str
     retry_after_s: float | None
 
+    @property
+    def is_answer(self) -> bool:
+        """Return whether the endpoint has answered."""
+        return self.status is not None or bool(self.codes)
+
 
 def read_refusal(error: BaseException) -> Refusal:
-    """Read an exception and its causes; fields that none of them has are empty."""
+    """Read an exception and its causes; missing fields are empty."""
     status = None
     details = None
     retry_after = None
@@ -120,7 +125,7 @@ def read_refusal(error: BaseException) -> Refusal:
 
 
 def _problems_of_arguments(fields: Mapping[str, Any]) -> list[JsonMap]:
-    """The single faults of a request, which FastAPI and pydantic list, and Mistral inside of its message."""
+    """Return the single faults of a request, which FastAPI and pydantic list, and Mistral inside of its message."""
     problems = fields.get("detail")
     message = fields.get("message")
     if not problems and isinstance(message, dict):
@@ -176,7 +181,7 @@ def _body(error: BaseException, response: Any) -> Any:
 
 
 def retry_after_s(value: str) -> float | None:
-    """The seconds that a Retry-After header asks for, None where it says nothing that can be read, such as a date."""
+    """Return the seconds of a Retry-After header, None if it has another form, such as a date."""
     with suppress(ValueError):
         seconds = float(value)
         if isfinite(seconds):
@@ -210,45 +215,30 @@ def describe_failure(error: Exception, provider: Provider, *, reply_started: boo
 
     error = next((cause for cause in chain_of(error) if isinstance(cause, ReplyLimitError)), error)
     refusal = read_refusal(error)
-    answered = refusal.status is not None or bool(refusal.codes)
-
-    if answered:
-        kind = _kind(refusal)
-    else:
-        kind = _kind_without_status(error, provider)
-
+    kind = _kind(error, refusal, provider)
     template = _MESSAGES[kind]
-    detail = _detail(error, refusal, kind, provider, answered=answered)
+
     if refusal.status == HTTPStatus.PAYMENT_REQUIRED or refusal.codes & _BILLING:
         template = _NO_CREDIT
-
-    if any(isinstance(cause, ssl.SSLCertVerificationError) for cause in chain_of(error)):
+    elif any(isinstance(cause, ssl.SSLCertVerificationError) for cause in chain_of(error)):
         kind = Kind.MODEL_UNAVAILABLE
         template = _BAD_CERTIFICATE
     elif reply_started and kind in {Kind.CONNECTION, Kind.SERVER_ERROR}:
         kind = Kind.INCOMPLETE_STREAM
-        template = _MESSAGES[Kind.INCOMPLETE_STREAM]
-    elif kind is Kind.BAD_REQUEST and not answered:  # the package's own code failed
+        template = _MESSAGES[kind]
+    elif kind is Kind.BAD_REQUEST and not refusal.is_answer:  # the package's own code failed
         template = _MESSAGES[Kind.SERVER_ERROR]
 
     where = _CREDENTIALS.sub("//", provider.name)
-    message = template.format(
-        where=where,
-        detail=_without_secrets(detail, provider.keys)[:_LONGEST_DETAIL],
-        variable=provider.key_variable or "its API key",
-    )
+    detail = _without_secrets(_detail(error, refusal, kind, provider), provider.keys)[:_LONGEST_DETAIL]
+    message = template.format(where=where, detail=detail, variable=provider.key_variable or "its API key")
 
-    if kind is Kind.SERVER_ERROR and not answered and is_address(where) and not has_path(where):
+    if kind is Kind.SERVER_ERROR and not refusal.is_answer and is_address(where) and not has_path(where):
         message += f" Most servers answer below /v1: try {where.rstrip('/')}/v1."
 
     return ProviderFailure(kind=kind, message=message, retry_after_s=refusal.retry_after_s)
 
 
-_STATUSES: Final = {
-    **dict.fromkeys((401, 402, 403), Kind.AUTHENTICATION),
-    404: Kind.MODEL_UNAVAILABLE,
-    429: Kind.RATE_LIMITED,
-}
 _BILLING: Final = frozenset({"insufficient_quota", "billing_hard_limit_reached"})
 _CODES: Final = {
     **dict.fromkeys(_BILLING, Kind.AUTHENTICATION),
@@ -257,68 +247,71 @@ _CODES: Final = {
 }
 """Kinds by codes of errors, whatever the status. Source: OpenAI's error codes; Azure, "Content filtering"."""
 
-_STREAMED_CODES: Final = {
+_KINDS: Final = {
+    # statuses
+    **dict.fromkeys((401, 402, 403), Kind.AUTHENTICATION),
+    404: Kind.MODEL_UNAVAILABLE,
+    **dict.fromkeys((408, 409), Kind.SERVER_ERROR),
+    429: Kind.RATE_LIMITED,
+    # codes of errors in the middle of a stream, which have no status; source: Anthropic, "Errors"
     "rate_limit_error": Kind.RATE_LIMITED,
     **dict.fromkeys(("authentication_error", "permission_error"), Kind.AUTHENTICATION),
     "not_found_error": Kind.MODEL_UNAVAILABLE,
     "invalid_request_error": Kind.BAD_REQUEST,
-}
-"""Kinds by codes of errors in the middle of a stream, which have no status. Source: Anthropic, "Errors"."""
-
-_CLASSES: Final = {
+    # names of exception classes of LangChain and of several HTTP clients
     "ContextOverflowError": Kind.CONTEXT_OVERFLOW,
     **dict.fromkeys(("ModelTimeoutError", "TimeoutError", "ReplyTimeoutError"), Kind.TIMEOUT),
     **dict.fromkeys(("TimeoutException", "APITimeoutError"), Kind.TIMEOUT),
     **dict.fromkeys(("ModelAuthenticationError", "ModelPermissionDeniedError"), Kind.AUTHENTICATION),
     "ModelNotFoundError": Kind.MODEL_UNAVAILABLE,
     "ModelRateLimitError": Kind.RATE_LIMITED,
-    "ModelAPIError": Kind.SERVER_ERROR,
+    **dict.fromkeys(("ModelAPIError", "ReplyLimitError"), Kind.SERVER_ERROR),
     "ModelInvalidRequestError": Kind.BAD_REQUEST,
-    "ReplyLimitError": Kind.SERVER_ERROR,
     **dict.fromkeys(("ModelConnectionError", "APIConnectionError", "TransportError", "OSError"), Kind.CONNECTION),
 }
-"""Kinds of errors without a status by the names of their classes: of LangChain, and of several HTTP clients."""
+"""Kinds by the status of a response, the code of an error, or the class of an exception or of one of its causes."""
 
 _BAD_DOCUMENT: Final = (ValueError, TypeError, AttributeError, LookupError, RecursionError)
 """Errors of reading something else than chat completions."""
 
 
-def _kind(refusal: Refusal) -> Kind:
-    for code, kind in _CODES.items():
-        if code in refusal.codes:
-            return kind
+def _kind(error: BaseException, refusal: Refusal, provider: Provider) -> Kind:
+    for code in refusal.codes & _CODES.keys():
+        return _CODES[code]
 
-    if refusal.status in _STATUSES:
-        return _STATUSES[refusal.status]
-    if _BAD_KEY.search(refusal.message):  # Google calls it a bad request
+    names: list[Any] = [refusal.status]
+    if refusal.status is None:
+        names += refusal.codes
+
+    if not refusal.is_answer:
+        names += [kind.__name__ for cause in chain_of(error) for kind in type(cause).__mro__]
+
+    for name in names:
+        if name in _KINDS:
+            return _KINDS[name]
+
+    if refusal.is_answer and _BAD_KEY.search(refusal.message):  # Google calls it a bad request
         return Kind.AUTHENTICATION
     if _is_overflow(refusal.message):
         return Kind.CONTEXT_OVERFLOW
-    if refusal.status is None:
-        return next((_STREAMED_CODES[code] for code in refusal.codes if code in _STREAMED_CODES), Kind.SERVER_ERROR)
-    if refusal.status >= 500 or refusal.status in (408, 409):
-        return Kind.SERVER_ERROR
-
-    return Kind.BAD_REQUEST
-
-
-def _kind_without_status(error: Exception, provider: Provider) -> Kind:
-    for cause in chain_of(error):
-        for kind in type(cause).__mro__:
-            if kind.__name__ in _CLASSES:
-                return _CLASSES[kind.__name__]
-
-    if _is_overflow(str(error)):
-        return Kind.CONTEXT_OVERFLOW
 
     package = type(error).__module__.partition(".")[0]
-    if package in {"openai", "langchain_openai", "anthropic"} or _is_bad_document(error, provider):
+    if refusal.status is not None:
+        is_outage = refusal.status >= HTTPStatus.INTERNAL_SERVER_ERROR
+    else:
+        is_outage = refusal.is_answer or package in _PACKAGES or _is_bad_document(error, provider)
+
+    if is_outage:
         return Kind.SERVER_ERROR
 
     return Kind.BAD_REQUEST
 
 
-def _is_bad_document(error: Exception, provider: Provider) -> bool:
+_PACKAGES: Final = frozenset({"openai", "langchain_openai", "anthropic"})
+"""Packages whose other exceptions are about what the endpoint sent."""
+
+
+def _is_bad_document(error: BaseException, provider: Provider) -> bool:
     return provider.endpoint and isinstance(error, _BAD_DOCUMENT)
 
 
@@ -335,9 +328,9 @@ _CAUSES: Final = {
 }
 
 
-def _detail(error: Exception, refusal: Refusal, kind: Kind, provider: Provider, *, answered: bool) -> str:
+def _detail(error: Exception, refusal: Refusal, kind: Kind, provider: Provider) -> str:
     first = refusal.message.splitlines()[0]
-    if answered:
+    if refusal.is_answer:
         return first
 
     for cause in chain_of(error):
@@ -360,7 +353,7 @@ def _detail(error: Exception, refusal: Refusal, kind: Kind, provider: Provider, 
 
 
 def _without_secrets(text: str, keys: Collection[str]) -> str:
-    """Endpoints quote the key that they refuse. Anything shorter than four characters is no key."""
+    """Remove keys, which endpoints quote when they refuse them. A text below four characters is no key."""
     for key in keys:
         if len(key) > 3:
             text = text.replace(key, "***")
@@ -369,7 +362,7 @@ def _without_secrets(text: str, keys: Collection[str]) -> str:
 
 
 def setup_fault(environment: Mapping[str, str], error: Exception) -> ProviderFailure:
-    """The failure of a client that could not be built because of a proxy or a certificate; `error` is not quoted."""
+    """Return the failure of a client that a proxy or a certificate makes impossible; `error` is not quoted."""
     variables = ("ALL_PROXY", "HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "SSL_CERT_DIR", "SSL_CERT_FILE")
     named = sorted(name for name, value in environment.items() if value and name.upper() in variables)
 
@@ -383,7 +376,7 @@ def setup_fault(environment: Mapping[str, str], error: Exception) -> ProviderFai
 
 
 def chain_of(error: BaseException) -> Iterator[BaseException]:
-    """The error and its causes, with the members of groups; at most `_DEEPEST`."""
+    """Yield the error and its causes, with the members of groups; at most `_DEEPEST`."""
     queue: list[BaseException] = [error]
 
     for _ in range(_DEEPEST):
@@ -437,7 +430,7 @@ _NUMBER: Final = re.compile(r"\d[\d,_]{0,11}")
 
 
 class Learned:
-    """What one model at one endpoint refuses. Safe in threads, as entries are only added."""
+    """What one model at one endpoint refuses. It is safe in threads, as entries are only added."""
 
     def __init__(self, limit_name: str = NEW_LIMIT, *, tools: bool = True, streams: bool = True) -> None:
         """`limit_name` is the name of the limit to try first at an OpenAI-compatible endpoint.
@@ -453,14 +446,14 @@ class Learned:
         self.refused_media: frozenset[str] = frozenset()
 
     def limited(self, tokens: int) -> int:
-        """The limit of a reply to request: `tokens`, or less where the model refuses so many."""
+        """Return the limit of a reply to request: `tokens`, or less if the model refuses so many."""
         if self.most_output is None:
             return tokens
 
         return min(tokens, self.most_output)
 
     def learn(self, refusal: Refusal, sent: Collection[str], limit: int) -> str:
-        """The name of what the next request must omit, "" where this refusal is about something else.
+        """Return the name of what the next request must omit, "" if this refusal is about something else.
 
         `sent` are the names of what the request may omit, `limit` is its limit of tokens.
         """
@@ -499,7 +492,7 @@ class Learned:
         return ""
 
     def _learn_limit(self, message: str, limit: int) -> str:
-        """Try the other name where the name is refused, or the largest number of the message that is below `limit`."""
+        """Try the other name if the name is refused, else the largest number of the message that is below `limit`."""
         if _REFUSED.search(message):
             other = OLD_LIMIT
             if self.limit_name == OLD_LIMIT:
@@ -526,7 +519,7 @@ class Learned:
 
 
 def _mentions(text: str, name: str) -> bool:
-    """Whether a text mentions the parameter of this name; a common word counts only where it is marked as a name."""
+    """Return whether a text mentions this parameter; a common word counts only if it is marked as a name."""
     word = re.escape(name)
     if "_" in name or name == "temperature":
         return re.search(rf"(?<![\w.]){word}(?!\w)", text) is not None
@@ -535,14 +528,14 @@ def _mentions(text: str, name: str) -> bool:
 
 
 def may_be_about(refusal: Refusal, kind: str) -> bool:
-    """Whether a provider may have refused a request because of its content of this kind, such as "image".
+    """Return whether a provider may have refused a request because of its content of this kind, such as "image".
 
     Many endpoints refuse the request without naming the kind. A server error counts where it names it.
     """
     if refusal.status is None or NOT_RECORDED in refusal.codes:
         return False
 
-    failure = _kind(refusal)
+    failure = _kind(Exception(), refusal, Provider(""))
     if failure is Kind.SERVER_ERROR:
         return kind in refusal.message.lower()
 

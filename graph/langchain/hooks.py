@@ -1,47 +1,46 @@
-"""LangChain's middleware around the steps of a run: what a hook may change, and what is refused.
+"""LangChain's middleware around the model calls of a run: its hook `wrap_model_call`.
 
-The rules of every run hold for hooks: each request of a handler is reserved and paid, each call of a tool has passed
-guard, a tool that has an effect runs once for each call, and the history stays valid. Sync hooks run in threads, async
-ones in the run's event loop, both within a time limit.
+The other hooks are nodes of LangChain's own agent, and are refused. The rules of every run hold for hooks: each request
+of a handler is reserved and paid, guard judges the calls of each reply, and the history stays valid.
 """
 
 import asyncio
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from contextlib import suppress
 from contextvars import copy_context
-from dataclasses import replace
 from functools import partial
-from math import inf
 from typing import Any, Final, Never, TypeVar
 from uuid import uuid4
 
 from langchain.agents.middleware import types
 from langchain_core.language_models import BaseChatModel
+from langchain_core.messages import AIMessage
+from langchain_core.messages.tool import default_tool_parser
+from langgraph.runtime import get_runtime
 
-from mendgraph.graph.langchain.hook_steps import (
-    HOOK_S,
-    HandlerError,
-    Middleware,
-    ModelStep,
-    Send,
-    Step,
-    ToolStep,
-    TurnEndedError,
-)
-from mendgraph.nodes import records
-from mendgraph.nodes.call_model.services import LAST_WORDS_S
-from mendgraph.nodes.execute_tools.files.deadline import Worker, monotonic_s
-from mendgraph.nodes.execute_tools.registry import ToolContext
-from mendgraph.nodes.execute_tools.run_call import JOURNALED
-from mendgraph.nodes.execute_tools.tool_run import ToolRun
-from mendgraph.nodes.records import JsonMap, StopReason
+from mendgraph.graph.langchain.replies import ReplyAssembly
+from mendgraph.nodes.execute_tools.files.deadline import Worker, await_call, monotonic_s
+from mendgraph.nodes.execute_tools.secrets.redact import Redactor
+from mendgraph.nodes.language.chat_messages import native_tool
+from mendgraph.nodes.language.history import close_dangling_calls
+from mendgraph.nodes.records import FinishReason, JsonMap, ModelReply, StopCause, StopReason, ToolSpec
 
 Result = TypeVar("Result")
-Run = Callable[[records.ToolCall, ToolContext], ToolRun]
+Handler = Callable[[Any], Coroutine[Any, Any, Any]]
+Send = Callable[[Mapping[str, Any], str, Sequence[ToolSpec], BaseChatModel | None], Awaitable[JsonMap]]
+"""Makes a paid model call and returns the update. Takes a slice of the state, text for the system prompt, some of the
+tools, and a chat model, None for the run's model."""
 
-HOOKS: Final = ("before_agent", "before_model", "wrap_model_call", "after_model", "wrap_tool_call", "after_agent")
+_REFUSED_HOOKS: Final[Mapping[str, str]] = {
+    "before_agent": "use a node of your own graph before this one",
+    "before_model": "change the request in wrap_model_call, and listen by a callback handler",
+    "after_model": "change the response in wrap_model_call, and listen by a callback handler",
+    "after_agent": "use a node of your own graph after this one",
+    "wrap_tool_call": "guard has judged the call; give a tool of your own, and listen by a callback handler",
+}
+"""Hooks that are refused, and what to do instead."""
 
-INSTEAD: Final[Mapping[str, str]] = {
+_INSTEAD: Final[Mapping[str, str]] = {
     "HumanInTheLoopMiddleware": 'AgentContext(mode="ask") asks a person, shows what a call would change, and waits',
     "LLMToolSelectorMiddleware": 'AgentContext(offer="few") offers fewer tools, without a call outside of the budget',
     "ModelCallLimitMiddleware": "AgentContext has max_calls_per_turn and max_calls_per_session",
@@ -49,21 +48,9 @@ INSTEAD: Final[Mapping[str, str]] = {
     "SummarizationMiddleware": "the conversation is kept inside AgentContext(window_tokens=...), and the history whole",
     "TodoListMiddleware": "the tool update_plan keeps a plan, which the outcome and a resume know",
     "ToolCallLimitMiddleware": "AgentContext has tool_quotas and tool_calls_per_minute",
+    "ToolRetryMiddleware": "a tool that raises RetryableToolError is tried again, AgentContext(tool_retries=...) times",
 }
 """Middleware of LangChain that is refused, and the feature to use instead."""
-
-
-class TurnModel(BaseChatModel):
-    """The chat model that hooks see where a context names the run's model."""
-
-    model_name: str
-
-    @property
-    def _llm_type(self) -> str:
-        return "mendgraph"
-
-    def _generate(self, *_: Any, **__: Any) -> Never:
-        raise NotImplementedError("the run's model is called by handler(request), which is reserved and paid")
 
 
 def check_middleware(middleware: Sequence[object]) -> None:
@@ -94,16 +81,14 @@ def check_middleware(middleware: Sequence[object]) -> None:
 
 
 def _problem_of(middleware: Any) -> str:
-    """Why this middleware cannot be used, "" where it can."""
-    for name in HOOKS:
-        for hook in (name, f"a{name}"):
-            targets = set(getattr(getattr(middleware, hook), "__can_jump_to__", ())) - {"end"}
-            if targets:
-                return f'{hook} jumps to {min(targets)!r}, and can only jump to "end"'
-
+    """Return why this middleware cannot be used, "" if it can."""
     for kind in type(middleware).__mro__:
-        if kind.__name__ in INSTEAD:
-            return INSTEAD[kind.__name__]
+        if kind.__name__ in _INSTEAD:
+            return _INSTEAD[kind.__name__]
+
+    for name, instead in _REFUSED_HOOKS.items():
+        if _hook(middleware, name) or _hook(middleware, f"a{name}"):
+            return f"{name} is not called here: {instead}"
 
     fields = set(middleware.state_schema.__annotations__) - set(types.AgentState.__annotations__)
     if fields:
@@ -112,110 +97,253 @@ def _problem_of(middleware: Any) -> str:
     return ""
 
 
-def _run_to_end(loop: asyncio.AbstractEventLoop, task: "asyncio.Task[Result]") -> Result:
-    try:
-        return loop.run_until_complete(task)
-    finally:
-        others = asyncio.all_tasks(loop)
-        for other in others:
-            other.cancel()
-        if others:
-            loop.run_until_complete(asyncio.wait(others, timeout=LAST_WORDS_S))
-        loop.run_until_complete(loop.shutdown_asyncgens())
-        loop.close()
+def _hook(middleware: Any, name: str) -> Any:
+    """Return the hook of this name, None if the middleware does not override it."""
+    if getattr(type(middleware), name) is getattr(types.AgentMiddleware, name):
+        return None
+
+    return getattr(middleware, name)
 
 
-class Hooks(Middleware):
-    """The hooks of one machine's steps."""
+class TurnModel(BaseChatModel):
+    """The chat model that hooks see if a context names the run's model."""
 
-    async def call_model(
-        self, state: Any, model: BaseChatModel | str, tools: Sequence[records.ToolSpec], send: Send, *, in_loop: bool
-    ) -> JsonMap:
-        """The update of a model call with its hooks around it; the first call of a turn runs `before_agent` first.
+    model_name: str
 
-        `model` is the model that hooks see: the run's chat model, or the name of the one that its context names.
-        """
-        if isinstance(model, str):
-            model = TurnModel(model_name=model)
+    @property
+    def _llm_type(self) -> str:
+        return "mendgraph"
 
-        seconds = inf
-        limit = state["context"].max_seconds
-        if limit is not None:
-            seconds = max(1.0, limit - state["spending"].seconds)
+    def _generate(self, *_: Any, **__: Any) -> Never:
+        raise NotImplementedError("the run's model is called by handler(request), which is reserved and paid")
 
-        step = ModelStep(model, tools, send, self, state, seconds, in_loop=in_loop)
-        try:
-            update: JsonMap = {"reply": await step.run(step.reply()), "step": state.get("step", 0) + 1}
-        except (HandlerError, TurnEndedError):
-            update = {"reply": None, "stop": step.end or step.failure}
 
-        spending = step.update.get("spending", state["spending"])
-        update["spending"] = spending.model_copy(update={"seconds": spending.seconds + step.used_s})
-        if step.changed:
-            update["messages"] = [*step.changed.values()]
+class Hooks:
+    """The hooks of one machine's model calls. They are coroutines, also in sync runs; sync hooks run in threads."""
 
-        return {**step.update, **update}
-
-    def around(self, state: Any, specs: Mapping[str, records.ToolSpec], in_loop: Any, run: Run) -> Run:
-        """`run` with hooks around each call; `in_loop` runs a coroutine in the run's event loop, None without one."""
-
-        async def call_with_hooks(call: records.ToolCall, context: ToolContext) -> ToolRun:
-            end = monotonic_s() + context.seconds_left
-            once = specs[call.tool].effect in JOURNALED
-
-            def run_it() -> ToolRun:
-                return run(call, replace(context, seconds_left=end - monotonic_s()))
-
-            arguments = (call, run_it, self, state, context.seconds_left)
-            step = ToolStep(*arguments, once=once, in_loop=in_loop is not None)
-            try:
-                return step.tool_run(await step.run(step.message()))
-            except (HandlerError, TurnEndedError):
-                return step.tool_run()
-
-        def run_with_hooks(call: records.ToolCall, context: ToolContext) -> ToolRun:
-            run_coroutine = in_loop or self.run
-            result: ToolRun = run_coroutine(call_with_hooks(call, context))
-            return result
-
-        if self.with_hook("wrap_tool_call"):
-            return run_with_hooks
-
-        return run
+    def __init__(self, middleware: Sequence[Any], redactor: Callable[[], Redactor]) -> None:
+        """`redactor` returns what removes secrets from the texts of hooks."""
+        self._middleware = [item for item in middleware if _hook(item, _SYNC) or _hook(item, _ASYNC)]
+        self._redactor = redactor
 
     @staticmethod
     def run(work: Coroutine[Any, Any, Result]) -> Result:
-        """Run the hooks of a sync step in an event loop of its own, in a thread: its caller's may have a running one.
+        """Run the hooks of a sync run in a thread with an event loop: that of its caller may be running."""
+        result: Result = Worker(copy_context(), partial(asyncio.run, work)).outcome.result()
+        return result
 
-        Where the wait is interrupted, they are cancelled.
+    async def call_model(
+        self, state: Any, model: BaseChatModel | str, tools: Sequence[ToolSpec], send: Send, *, in_loop: bool
+    ) -> JsonMap:
+        """Make a model call with its hooks around it; return the update.
+
+        `model` is the model that hooks see: the run's chat model, or the name of the one that its context names.
         """
-        loop = asyncio.new_event_loop()
-        task = loop.create_task(work)
-        outcome = Worker(copy_context(), partial(_run_to_end, loop, task)).outcome
-        try:
-            return outcome.result()
-        except BaseException:
-            with suppress(RuntimeError):  # the loop is closed
-                loop.call_soon_threadsafe(task.cancel)
-            raise
+        if state.get("preload"):  # of files: no model is called
+            return await send(state, "", [], None)
 
-    async def end_turn(self, state: Any, update: JsonMap, *, in_loop: bool) -> JsonMap:
-        """The update of a terminal node after the hooks `after_agent`; one that fails makes the turn a failure."""
-        outcome = update["outcome"]
-        if outcome.reason is StopReason.INVALID_REQUEST or not self.with_hook("after_agent"):
-            return update
-        [last] = update["messages"]
-        ended = {**state, "messages": [*state["messages"], last.model_copy(update={"id": uuid4().hex})]}
-        step = Step(self, ended, HOOK_S, in_loop=in_loop)
-        with suppress(TurnEndedError):
-            await step.run(step.all("after_agent"))
-        if (end := step.end) is not None and end.reason is StopReason.HOOK_FAILED:
-            before = f"Before that the turn had ended: {outcome.kind} ({outcome.reason}). {outcome.message}"
-            failed = {"kind": records.OutcomeKind.SYSTEM_ERROR, "answer": "", "value": None, **dict(end)}
-            failed |= {"diagnostics": (before,), "how_to_go_on": end.reason.how_to_go_on}
-            return {**update, "outcome": outcome.model_copy(update=failed)}
-        *_, message = step.messages
-        step.changed[message.id] = message
-        if outcome.kind is records.OutcomeKind.FINISHED and message.text != last.text:
-            outcome = outcome.model_copy(update={"answer": message.text})
-        return {**update, "messages": [*step.changed.values()], "outcome": outcome}
+        if isinstance(model, str):
+            model = TurnModel(model_name=model)
+
+        began_s = monotonic_s()
+        call = _HookedCall(state, model, tools, send, self._redactor(), in_loop=in_loop)
+        reply = await call.run(self._middleware)
+        spending = call.update.get("spending", state["spending"])
+        seconds = max(spending.seconds, state["spending"].seconds + monotonic_s() - began_s)
+        update = {**call.update, "reply": reply, "spending": spending.model_copy(update={"seconds": seconds})}
+
+        if reply is None:
+            return {**update, "stop": call.stop}
+
+        return {**update, "step": state.get("step", 0) + 1}
+
+
+_SYNC: Final = "wrap_model_call"
+_ASYNC: Final = "awrap_model_call"
+
+
+class _HandlerError(Exception):
+    """Raised in a hook whose handler fails: the model did not answer."""
+
+
+class _TurnEndedError(BaseException):
+    """Ends the hooks of a call. A BaseException, so that a hook that retries does not catch it."""
+
+
+class _HookedCall:
+    """One visit of `call_model`, in which hooks may make several calls. `stop` says why there is no reply."""
+
+    def __init__(
+        self,
+        state: Mapping[str, Any],
+        model: BaseChatModel,
+        tools: Sequence[ToolSpec],
+        send: Send,
+        redactor: Redactor,
+        *,
+        in_loop: bool,
+    ) -> None:
+        self.update: JsonMap = {}
+        self.stop: StopCause | None = None
+        self._state = state
+        self._model = model
+        self._tools = {spec.name: spec for spec in tools}
+        self._send = send
+        self._redactor = redactor
+        self._in_loop = in_loop
+        self._has_ended = False
+        self._lock = asyncio.Lock()
+        self._replies: dict[str | None, tuple[ModelReply, AIMessage]] = {}
+        self._hook = ""
+        self._hooks_of_errors: dict[BaseException, str] = {}
+
+    async def run(self, middleware: Sequence[Any]) -> ModelReply | None:
+        """Run the hooks, of which the first is the outermost; return the reply, None if there is none."""
+        handler: Handler = self._call_model
+        for item in reversed(middleware):
+            handler = partial(self._call_hook, item, handler)
+
+        messages = self._state["messages"]
+        request = types.ModelRequest(
+            model=self._model,
+            messages=[*messages],
+            tools=[native_tool(spec) for spec in self._tools.values()],
+            state={"messages": [*messages]},
+            runtime=get_runtime().override(context=self._state["context"]),
+        )
+        reply = None
+        with suppress(_HandlerError, _TurnEndedError):
+            try:
+                reply = self._read((await handler(request)).result[0])
+            except _HandlerError:
+                raise
+            except (Exception, SystemExit) as error:  # noqa: BLE001 - only KeyboardInterrupt ends the process
+                self._hook = self._hooks_of_errors[error]
+                self._fail(f"failed: {type(error).__name__}: {str(error)[:500].rstrip('.')}")
+
+        async with self._lock:  # a request that no hook waits for is paid as well
+            self._has_ended = True
+
+        if self.stop is not None:
+            return None
+
+        return reply
+
+    async def _call_hook(self, middleware: Any, handler: Handler, request: Any) -> Any:
+        outer_hook = self._hook
+        self._hook = middleware.name
+        sync_hook = _hook(middleware, _SYNC)
+        async_hook = _hook(middleware, _ASYNC)
+
+        try:
+            if async_hook and (self._in_loop or not sync_hook):
+                return self._one_reply(await async_hook(request, handler))
+
+            call_handler = partial(_call_from_thread, asyncio.get_running_loop(), handler)
+            return self._one_reply(await await_call(partial(sync_hook, request, call_handler)))
+        except (Exception, SystemExit) as error:
+            self._hooks_of_errors.setdefault(error, middleware.name)
+            raise
+        finally:
+            self._hook = outer_hook
+
+    def _one_reply(self, result: Any) -> Any:
+        command = getattr(result, "command", None)
+        result = getattr(result, "model_response", result)
+        messages = getattr(result, "result", [])
+        if isinstance(result, AIMessage):
+            messages = [result]
+
+        if command or len(messages) != 1 or not isinstance(messages[0], AIMessage):
+            self._fail("gave back something else than one reply: give back an AIMessage, or a ModelResponse with one")
+
+        return types.ModelResponse(result=messages)
+
+    async def _call_model(self, request: Any) -> Any:
+        for name in ("tool_choice", "response_format", "model_settings"):
+            if getattr(request, name):
+                self._fail(f"sets {name}: AgentContext says how the model is asked (model_kwargs, response_format)")
+
+        names = list(map(_name_of_tool, request.tools))
+        unknown = sorted(set(names) - set(self._tools))
+        if unknown:
+            self._fail(f"offers {unknown[0]}, which is no tool of this call: give it to build_graph(tools=...)")
+
+        if not request.messages or close_dangling_calls(request.messages) is not None:
+            self._fail("shows the model a conversation that no endpoint takes: each call needs its result after it")
+
+        model = request.model
+        if model is self._model:
+            model = None
+
+        async with self._lock:  # one request after the other is reserved and paid
+            if self._has_ended or (self.stop and self.stop.reason.is_limit):
+                raise _TurnEndedError
+
+            tools = [self._tools[name] for name in names]
+            state = {**self._state, **self.update, "messages": request.messages}
+            update = await self._send(state, request.system_prompt or "", tools, model)
+            self.stop = update.pop("stop", None)
+            reply = update.pop("reply")
+            update.pop("step", None)
+            self.update |= update
+
+        if self.stop is not None and self.stop.reason.is_limit:
+            raise _TurnEndedError
+        if self.stop is not None:
+            raise _HandlerError(self.stop.message)
+
+        message = _message(reply)
+        self._replies[message.id] = reply, message
+        return types.ModelResponse(result=[message.model_copy(deep=True)])
+
+    def _fail(self, what: str) -> Never:
+        message = self._redactor.text(f"The hook wrap_model_call of {self._hook} {what}.")
+        self.stop = StopCause(reason=StopReason.HOOK_FAILED, message=message)
+        raise _TurnEndedError
+
+    def _read(self, message: AIMessage) -> ModelReply:
+        """Read a message as a reply: the model's, with the changes of hooks, or one that a hook wrote."""
+        reply, original = self._replies.get(message.id, (ModelReply(), AIMessage("")))
+        if (message.content, message.tool_calls) == (original.content, original.tool_calls):
+            return reply
+
+        assembly = ReplyAssembly()
+        assembly.take(message)
+        assembled = assembly.reply(0.0) or ModelReply()
+        clean = self._redactor.unnamed
+        changed: JsonMap = {"text": clean(assembled.text), "provider": {}}
+        if message.tool_calls != original.tool_calls:
+            calls = [call.model_copy(update={"arguments": clean(call.arguments)}) for call in assembled.calls]
+            changed |= {"calls": tuple(calls), "finish_reason": FinishReason.STOP}
+            if calls:
+                changed["finish_reason"] = FinishReason.TOOL_CALLS
+
+        return reply.model_copy(update=changed)
+
+
+def _call_from_thread(loop: asyncio.AbstractEventLoop, handler: Handler, request: Any) -> Any:
+    return asyncio.run_coroutine_threadsafe(handler(request), loop).result()
+
+
+def _name_of_tool(tool: Any) -> str:
+    if isinstance(tool, dict):
+        return str(tool["function"]["name"])
+
+    return str(tool.name)
+
+
+def _message(reply: ModelReply) -> AIMessage:
+    """Return a reply as a message for hooks; a call whose arguments are no JSON is an invalid one."""
+    raw_calls = []
+    for call in reply.calls:
+        raw_calls.append({"id": call.call_id, "function": {"name": call.tool, "arguments": call.arguments or "{}"}})
+
+    calls, invalid_calls = default_tool_parser(raw_calls)
+    return AIMessage(
+        reply.text,
+        id=uuid4().hex,
+        tool_calls=calls,
+        invalid_tool_calls=invalid_calls,
+        response_metadata={"finish_reason": reply.finish_reason.value, "model_name": reply.model},
+    )

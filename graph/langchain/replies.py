@@ -38,13 +38,13 @@ _FINISH: Final = {
     **dict.fromkeys(("guardrail", "guardrail_intervened", "image_safety"), FinishReason.CONTENT_FILTER),
     "refusal": FinishReason.REFUSAL,
 }
-"""Providers' words for the end of a reply. A reply with another word is complete if its calls are."""
+"""Providers' finish reasons. A reply with another one is complete if its calls are."""
 
 _FAILED: Final = frozenset({"error", "failed", "aborted", "abort", "cancelled", "timeout"})
-"""Words that say that a reply has failed."""
+"""Finish reasons of replies that have failed."""
 
 _FINISH_FIELDS: Final = ("finish_reason", "stop_reason", "done_reason", "stopReason", "status")
-"""The fields that hold it: of OpenAI, Google and Mistral; of Anthropic; of Ollama; of Bedrock; of the Responses API."""
+"""The fields that hold the finish reason: OpenAI's, Anthropic's, Ollama's, Bedrock's, and the Responses API's."""
 
 
 @dataclass
@@ -55,7 +55,7 @@ class _GrowingCall:
     extras: JsonMap = field(default_factory=dict)
 
     def is_complete(self) -> bool:
-        """Whether it has a name, and a JSON object for arguments."""
+        """Return whether it has a name, and a JSON object for arguments."""
         return bool(self.tool) and isinstance(decode_arguments("".join(self.arguments)), dict)
 
     def as_raw_call(self) -> RawCall:
@@ -64,7 +64,7 @@ class _GrowingCall:
         )
 
     def is_followed_by(self, call_id: str | None, tool: str | None, arguments: str | None) -> bool:
-        """Whether this part begins another call: by a new id or name or, without ids, by a name after arguments."""
+        """Return whether a part begins another call: by a new id or name or, without ids, by a name after arguments."""
         has_ids = bool(call_id and self.call_id)
         if (has_ids and call_id != self.call_id) or (tool and self.tool and tool != self.tool):
             return True
@@ -74,10 +74,10 @@ class _GrowingCall:
 
 @dataclass
 class ReplyAssembly:
-    """A reply as it grows. `reply()` gives None until its provider has said why it ended.
+    """A growing reply. `reply()` returns None until the provider has sent a finish reason.
 
-    A chat model that names no provider, such as one of the user's own, need not say so: its reply is complete when it
-    ends. So is one whose calls are whole where the provider's word is unknown.
+    A chat model that names no provider, such as one of a user's own, need not send one: its reply is complete when it
+    ends. So is a reply with an unknown finish reason whose calls are complete.
     """
 
     finish_reason: str = ""
@@ -178,12 +178,12 @@ class ReplyAssembly:
 
     @property
     def spoken(self) -> bool:
-        """Whether a part of the reply itself has arrived, and not only metadata."""
+        """Return whether a part of the reply itself has arrived, and not only metadata."""
         return bool(self._text or self._thoughts or self._calls or self.refusal)
 
     @property
     def characters(self) -> int:
-        """The characters that have arrived so far: text, reasoning, refusal and arguments."""
+        """Return the number of characters so far: of text, reasoning, refusal and arguments."""
         count = len(self.refusal) + sum(map(len, self._text)) + sum(map(len, self._thoughts))
         for call in self._calls:
             count += sum(map(len, call.arguments))
@@ -191,7 +191,7 @@ class ReplyAssembly:
         return count
 
     def reply(self, seconds: float) -> ModelReply | None:
-        """The complete reply, or None when it ended before its provider said that it was complete."""
+        """Return the reply, None if it is not complete."""
         finish_reason = self._finish_reason()
         if finish_reason is None:
             return None
@@ -210,7 +210,7 @@ class ReplyAssembly:
         )
 
     def _finish_reason(self) -> FinishReason | None:
-        """Why the reply ended, None where it is not complete."""
+        """Return why the reply ended, None if it is not complete."""
         reason = _FINISH.get(self.finish_reason.lower().replace("-", "_"))
         must_not_say = not self.finish_reason and not self.has_provider
 
@@ -225,7 +225,7 @@ class ReplyAssembly:
         return reason
 
     def _is_complete(self) -> bool:
-        """Whether a reply that an unknown word ends is complete: it is not empty, and its calls are complete."""
+        """Return whether a reply with an unknown finish reason is complete: not empty, with complete calls."""
         if not self.finish_reason or self.finish_reason.lower() in _FAILED:
             return False
 
@@ -251,7 +251,7 @@ class ReplyAssembly:
 
 
 def _complete_call(call: Any) -> _GrowingCall:
-    """A call of a reply that is not streamed; a call of another shape has no name."""
+    """Convert a call of a reply that is not streamed; a call of another shape has no name."""
     if not isinstance(call, Mapping):
         call = {"args": call}
 
@@ -259,7 +259,7 @@ def _complete_call(call: Any) -> _GrowingCall:
 
 
 def _counts(usage: UsageMetadata | None) -> JsonMap:
-    """The provider's counts. A negative number, which would give budget back, and what is no number count as 0."""
+    """Return the provider's counts. A negative number, which would increase the budget, or no number counts as 0."""
     if usage is None:
         return {}
 

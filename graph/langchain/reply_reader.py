@@ -42,7 +42,7 @@ _BROKEN_OFF: Final = ProviderFailure(
 
 
 class Request(NamedTuple):
-    """One request to a chat model, a copy that has the settings. `sent` names what the next request may omit."""
+    """One request to a copy of a chat model with all settings. `sent` names what the next request may omit."""
 
     chat: BaseChatModel
     messages: list[AnyMessage]
@@ -71,13 +71,13 @@ class CallClock:
         return monotonic() - self._began_s
 
     def note_part(self, *, spoken: bool) -> None:
-        """Note that a part has arrived; `spoken`: it holds a part of the reply, and not only metadata."""
+        """Note that a part has arrived; `spoken`: the reply has begun, and not only its metadata."""
         self.started = True
         if spoken and self._idle_s is not None:
             self._silent_end = monotonic() + self._idle_s
 
     def remaining_s(self) -> float:
-        """Seconds until the call has no time left."""
+        """Return the seconds until the call has no time left."""
         end = self._began_s + self._total_s
         if self._silent_end is not None:
             end = min(end, self._silent_end)
@@ -85,15 +85,15 @@ class CallClock:
         return end - monotonic()
 
     def wait_s(self) -> float:
-        """Seconds until `remaining_s` is to be read again: before the first part, silence may begin at any time."""
+        """Return the seconds to wait before `remaining_s` is read again: the first part starts another limit."""
         remaining_s = max(0.0, self.remaining_s())
         if self._idle_s is None:
             return remaining_s
 
         return min(remaining_s, self._idle_s)
 
-    def overdue(self) -> failures.ReplyTimeoutError:
-        """The error of a call whose time is over."""
+    def timeout_error(self) -> failures.ReplyTimeoutError:
+        """Return the error of a call whose time is over."""
         if self._silent_end is not None and self._silent_end < self._began_s + self._total_s:
             return failures.ReplyTimeoutError(f"the reply had begun, and nothing more came for {self._idle_s:g} s")
         return failures.ReplyTimeoutError(f"no complete reply within {self._total_s:g} s")
@@ -111,12 +111,12 @@ class ReplyReader:
         self._dropped = False
 
     def read(self) -> Exception | None:
-        """Read the reply in a thread, and return why it ended early, None where it is complete.
+        """Read the reply in a thread; return the error that ended it early, None if it is complete.
 
-        The thread is abandoned where the time is over, or the run is to stop.
+        The thread is abandoned when the time is over, or the run has to stop.
 
         Raises:
-            CallDropped: the run is to stop.
+            CallDropped: the run has to stop.
         """
         bell: SimpleQueue[None] = SimpleQueue()  # its `put` may interrupt its own `get`, as in a signal handler
         ring = partial(bell.put, None)
@@ -139,7 +139,7 @@ class ReplyReader:
         if self._dropped and stop.reason:
             raise CallDropped(self.assembly.characters)
         if self._dropped:
-            return self._clock.overdue()
+            return self._clock.timeout_error()
         return _error_of(reading)
 
     async def aread(self) -> Exception | None:
@@ -160,11 +160,11 @@ class ReplyReader:
         if self._dropped:
             if reading.done() and not reading.cancelled():
                 _ = reading.exception()  # or asyncio would report that nobody has looked
-            return self._clock.overdue()
+            return self._clock.timeout_error()
         return _error_of(reading)
 
     def result(self, error: Exception | None) -> ModelReply | Exception:
-        """The reply, or why there is none. A reply that was complete before its connection broke is used."""
+        """Return the reply, or the error. A reply that was complete before its connection broke is used."""
         try:
             reply = self.assembly.reply(self._clock.seconds)
         except Exception as broken:  # noqa: BLE001 - a user's chat model may send anything
@@ -254,7 +254,7 @@ class ReplyReader:
                         return
 
     def _exceeds_limit(self) -> bool:
-        """Whether the reply has more than twice its limit of tokens, which its endpoint ignores; it is cut then."""
+        """Return whether the reply has more than twice its limit of tokens, which its endpoint ignores; cut it then."""
         allowed = self._request.limit or self._call.max_output_tokens
         exceeds = self.assembly.characters > 2 * allowed * MOST_BYTES_PER_TOKEN
         if exceeds:
@@ -282,7 +282,7 @@ def _error_of(reading: "asyncio.Future[None] | Future[None]") -> Exception | Non
 
 
 def _is_async(chat: BaseChatModel) -> bool:
-    """Whether a chat model has async methods; LangChain would call another one in a thread."""
+    """Return whether a chat model has async methods; LangChain would call another one in a thread."""
     kind = type(chat)
     streams = kind._astream is not BaseChatModel._astream  # noqa: SLF001 - what a chat model overrides
     return streams or (

@@ -2,7 +2,7 @@
 
 import asyncio
 import json
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Annotated, Any, Final, Literal, NotRequired, Protocol
 from uuid import UUID
@@ -140,19 +140,16 @@ class ReplyRecorder(BaseCallbackHandler):
     def __init__(self) -> None:
         self.listener: CallListener | None = None
         self._growing: dict[UUID, ReplyAssembly] = {}
-        self.offered: frozenset[str] = frozenset()
         self._message: Any = None
         self._assembly: ReplyAssembly | None = None
 
     def on_chat_model_start(
         self, *_: Any, run_id: UUID, invocation_params: records.JsonMap | None = None, **more: Any
     ) -> None:
-        """Remember which tools the model is offered: middleware between may have added some."""
-        params = invocation_params or {}
+        """Pass on that a call begins."""
         if self.listener is not None:
-            self.listener.begin(run_id, {**(more.get("metadata") or {}), LIMITS: reply_limits(params)})
-
-        self.offered = frozenset(_tool_names(params.get("tools") or ()))
+            limits = reply_limits(invocation_params or {})
+            self.listener.begin(run_id, {**(more.get("metadata") or {}), LIMITS: limits})
 
     def on_llm_new_token(self, *_: Any, chunk: Any = None, run_id: UUID, **__: Any) -> None:
         """Add a part of a chat model's reply."""
@@ -197,18 +194,6 @@ def _reply_of(message: Any, parts: ReplyAssembly | None) -> records.ModelReply:
         reply = assembly.reply(0.0)
 
     return reply or records.ModelReply()
-
-
-def _tool_names(tools: Iterable[Any]) -> Iterator[str]:
-    """The names in a request's list of tools, in the forms of OpenAI, Anthropic, Google and Bedrock."""
-    for tool in tools:
-        if not isinstance(tool, dict):
-            continue
-
-        yield from _tool_names(tool.get("function_declarations") or ())
-        named = next((tool[key] for key in ("function", "toolSpec") if isinstance(tool.get(key), dict)), tool)
-        if isinstance(named.get("name"), str):
-            yield named["name"]
 
 
 @contextmanager
@@ -458,7 +443,7 @@ class HealingMiddleware(ModelCallMiddleware, StoppingMiddleware):
                 return ExtendedResponse(response)
 
             state |= {"reply": reply}
-            state |= parse(state, _reader(request, recorder))
+            state |= parse(state, _reader(request))
             if state["reading"] is records.Reading.MALFORMED:
                 state |= heal(state, self._config)
 
@@ -468,7 +453,7 @@ class HealingMiddleware(ModelCallMiddleware, StoppingMiddleware):
                 return ExtendedResponse(_rewritten(response, state["items"], state["reply"]))
 
 
-def _reader(request: ModelRequest, recorder: ReplyRecorder) -> Reader:
+def _reader(request: ModelRequest) -> Reader:
     """The reader of replies to the request, with the tools that the model was offered and their validation."""
     tools = {tool.name: tool for tool in request.tools if isinstance(tool, BaseTool)}
     others = [tool.get("function", tool).get("name") for tool in request.tools if isinstance(tool, dict)]
@@ -492,7 +477,7 @@ def _reader(request: ModelRequest, recorder: ReplyRecorder) -> Reader:
         parameters: records.JsonMap = convert_to_openai_tool(tools[name])["function"]["parameters"]
         return parameters
 
-    tool_names = frozenset({*tools, *others, *recorder.offered} - {None})
+    tool_names = frozenset({*tools, *others} - {None})
     effects = {name: (tool.metadata or {}).get("effect") for name, tool in tools.items()}
     looking = frozenset(name for name in tools if effects[name] in _LOOKING or (not effects[name] and is_reading(name)))
 

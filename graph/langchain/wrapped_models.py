@@ -3,10 +3,8 @@
 A wrapper hides what limits need: the model's name, how long its reply may be, and how often it is asked.
 """
 
-import random
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from contextvars import Context
-from math import inf
 from typing import Any, Final, NamedTuple
 
 from langchain_core.language_models import BaseChatModel
@@ -46,58 +44,26 @@ _ACCEPTED: Final = (
 
 
 class Single(NamedTuple):
-    """One chat model. `settings` are arguments of its calls that are no fields of the model."""
+    """One chat model. `settings` are arguments of its calls that are no fields of the model.
+
+    `is_retried`: `with_retry` would ask it several times.
+    """
 
     chat: BaseChatModel
     settings: JsonMap
+    is_retried: bool = False
 
 
-class Retried(NamedTuple):
-    """A model that `with_retry` asks again."""
+def unwrap(model: Any, config: RunnableConfig | None = None) -> tuple[Single, ...]:
+    """Return the chat models that a model of LangChain asks, in order; more than one with `with_fallbacks`.
 
-    model: "Wrapped"
-    retry: RunnableRetry[Any, Any]
-
-    def tries_again(self, error: Exception, attempt: int) -> bool:
-        """Whether another attempt follows the failed one with this number, from 1."""
-        condition = self.retry.retry_exception_types
-        if callable(condition):
-            is_retryable = condition(error)
-        else:
-            is_retryable = isinstance(error, condition)
-
-        return is_retryable and attempt < self.retry.max_attempt_number
-
-    def wait_s(self, attempt: int) -> float:
-        """Seconds to wait after the failed attempt with this number. Source: tenacity.wait_exponential_jitter."""
-        if not self.retry.wait_exponential_jitter:
-            return 0.0
-
-        parameters = self.retry.exponential_jitter_params or {}
-        wait = parameters.get("initial", 1.0) * parameters.get("exp_base", 2.0) ** (attempt - 1)
-        jitter = random.uniform(0.0, parameters.get("jitter", 1.0))  # noqa: S311
-
-        return max(0.0, min(wait + jitter, parameters.get("max", inf)))
-
-
-class InOrder(NamedTuple):
-    """Models that `with_fallbacks` asks one after the other, where one raises one of these errors."""
-
-    models: tuple["Wrapped", ...]
-    errors: tuple[type[BaseException], ...]
-
-
-Wrapped = Single | Retried | InOrder
-
-
-def unwrap(model: Any, config: RunnableConfig | None = None) -> Wrapped:
-    """What a model of LangChain is made of. `config` chooses among what is configurable; defaults hold otherwise.
+    `config` chooses among what is configurable; defaults hold otherwise.
 
     Raises:
         TypeError: it is something else; the message says what is accepted.
     """
     if isinstance(model, BaseChatModel):
-        return Single(model, {})
+        return (Single(model, {}),)
 
     if isinstance(model, DynamicRunnable):
         prepared, chosen = model.prepare(config)
@@ -105,18 +71,23 @@ def unwrap(model: Any, config: RunnableConfig | None = None) -> Wrapped:
 
     if isinstance(model, RunnableBindingBase):
         bound_config = merge_configs(model.config, *(factory(model.config) for factory in model.config_factories))
-        inner = unwrap(model.bound, merge_configs(bound_config, config))
-        inner = _with(inner, model.kwargs, bound_config)
+        models = []
+        for single in unwrap(model.bound, merge_configs(bound_config, config)):
+            is_retried = single.is_retried or isinstance(model, RunnableRetry)
+            models.append(_bind(single, model.kwargs, bound_config)._replace(is_retried=is_retried))
 
-        if isinstance(model, RunnableRetry):
-            return Retried(inner, model)
-
-        return inner
+        return tuple(models)
 
     if isinstance(model, RunnableWithFallbacks):
         if model.exception_key is not None:
             raise TypeError("with_fallbacks(exception_key=...) is for chains whose input is a dict: leave it out")
-        return InOrder(tuple(unwrap(runnable, config) for runnable in model.runnables), model.exceptions_to_handle)
+        if model.exceptions_to_handle != (Exception,):
+            raise TypeError(
+                "with_fallbacks(exceptions_to_handle=...) chooses by exceptions, and a run by kinds of failures: leave"
+                " it out"
+            )
+
+        return tuple(single for runnable in model.runnables for single in unwrap(runnable, config))
 
     if type(model).__name__ == _CONFIGURABLE:
         return unwrap(_configured(model, config))
@@ -130,9 +101,7 @@ def run_models(model: Any, config: RunnableConfig | None = None) -> tuple[Single
     Raises:
         TypeError: it is no chat model, or nothing that a run can honour; the message says what is accepted.
     """
-    wrapped = unwrap(model, config)
-    _check_errors(wrapped)
-    models = tuple(singles(wrapped))
+    models = unwrap(model, config)
 
     for single in models:
         for name in single.settings.keys() & _DECIDED.keys():
@@ -158,31 +127,6 @@ def is_configurable(model: Any) -> bool:
     return isinstance(model, DynamicRunnable) or type(model).__name__ == _CONFIGURABLE
 
 
-def _check_errors(model: Wrapped) -> None:
-    if isinstance(model, Retried):
-        _check_errors(model.model)
-    elif isinstance(model, InOrder):
-        if model.errors != (Exception,):
-            raise TypeError(
-                "with_fallbacks(exceptions_to_handle=...) chooses by exceptions, and a run by kinds of failures: leave"
-                " it out"
-            )
-
-        for single in model.models:
-            _check_errors(single)
-
-
-def singles(model: Wrapped) -> Iterator[Single]:
-    """The chat models, in the order in which they are asked."""
-    if isinstance(model, Single):
-        yield model
-    elif isinstance(model, Retried):
-        yield from singles(model.model)
-    else:
-        for single in model.models:
-            yield from singles(single)
-
-
 def with_arguments(model: Single, arguments: Mapping[str, Any]) -> Single:
     """The model with arguments of a call; those that limits need, and sampling, become fields of a copy."""
     fields = type(model.chat).model_fields
@@ -200,7 +144,7 @@ def with_arguments(model: Single, arguments: Mapping[str, Any]) -> Single:
         else:
             others[name] = value
 
-    return Single(with_settings(model.chat, update), others)
+    return model._replace(chat=with_settings(model.chat, update), settings=others)
 
 
 def with_settings(chat: BaseChatModel, settings: JsonMap) -> BaseChatModel:
@@ -226,13 +170,8 @@ def _configured(model: Any, config: RunnableConfig | None) -> Any:
         ) from None
 
 
-def _with(model: Wrapped, arguments: Mapping[str, Any], config: RunnableConfig) -> Wrapped:
-    """The models with what a binding adds to each call: arguments, tags, metadata and callbacks."""
-    if isinstance(model, Retried):
-        return model._replace(model=_with(model.model, arguments, config))
-    if isinstance(model, InOrder):
-        return model._replace(models=tuple(_with(single, arguments, config) for single in model.models))
-
+def _bind(model: Single, arguments: Mapping[str, Any], config: RunnableConfig) -> Single:
+    """Return the model with what a binding adds to each call: arguments, tags, metadata and callbacks."""
     chat = model.chat
     added = JsonMap()
     if tags := config.get("tags"):

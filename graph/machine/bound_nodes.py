@@ -278,20 +278,18 @@ class BoundNodes:
     def execute_tools(self, state: AgentState) -> Update:
         """Run the allowed calls, and charge the time to the turn; once a stop is asked for, no further call begins."""
         with self._step_scope() as scope:
-            wrap = partial(self.hooks.around, state, self._specs, None) if self.hooks else None
             children = self._open_children(state)
             tools = self._turns.services(state["context"]).tools
-            update = run_tools(tools, state, get_stream_writer(), scope, _task_id(), wrap=wrap, open_children=children)
+            update = run_tools(tools, state, get_stream_writer(), scope, _task_id(), open_children=children)
 
         return self._after_tools(state, update)
 
     async def aexecute_tools(self, state: AgentState) -> Update:
         """Do so in an event loop, which runs the async tools; a cancelled run changes nothing any more."""
         with self._step_scope() as scope, calls_in_loop() as in_loop:
-            wrap = partial(self.hooks.around, state, self._specs, in_loop) if self.hooks else None
             children = self._open_children(state, in_loop)
             tools = self._turns.services(state["context"]).tools
-            run = partial(run_tools, tools, state, get_stream_writer(), scope, _task_id(), in_loop, wrap, children)
+            run = partial(run_tools, tools, state, get_stream_writer(), scope, _task_id(), in_loop, children)
             update = await await_call(run, scope=scope)
 
         return self._after_tools(state, update)

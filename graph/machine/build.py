@@ -282,22 +282,13 @@ def bounded_node(
     return SyncAsyncNode(name, run_sync, in_loop)
 
 
-def terminal_node(name: str, node: Callable[[Any], Any], nodes: BoundNodes) -> SyncAsyncNode:
-    """A terminal and the hooks after it. It may wait for the disk: in an event loop it has a thread of its own."""
-
-    def run_sync(state: Any) -> Any:
-        update = node(state)
-        if nodes.hooks:
-            return nodes.hooks.run(nodes.hooks.end_turn(state, update, in_loop=False))
-        return update
+def terminal_node(name: str, node: Callable[[Any], Any]) -> SyncAsyncNode:
+    """A terminal. It may wait for the disk: in an event loop it has a thread of its own."""
 
     async def in_loop(state: Any) -> Any:
-        update = await await_call(partial(node, state))
-        if nodes.hooks:
-            return await nodes.hooks.end_turn(state, update, in_loop=True)
-        return update
+        return await await_call(partial(node, state))
 
-    return SyncAsyncNode(name, run_sync, in_loop)
+    return SyncAsyncNode(name, node, in_loop)
 
 
 class Router(RunnableLambda[Any, str]):
@@ -373,7 +364,7 @@ def build_graph(
             `structured_response` is an instance of it, a dict for the last two, and None unless the run has FINISHED.
         store: LangGraph's long-term memory over threads. The machine keeps there what runs with `memory=True` remember;
             a tool of yours reaches it with `langgraph.config.get_store()`.
-        middleware: LangChain's, whose hooks are called before, after and around model calls, tool calls and turns, in
+        middleware: LangChain's, whose hooks `wrap_model_call` are called around model calls, in
             this order. One that fails ends the turn with SYSTEM_ERROR (hook_failed).
 
     Returns:
@@ -447,9 +438,9 @@ def _compiled(
         bounded_node("guard", nodes.guard, nodes.guards_quickly),
         SyncAsyncNode("execute_tools", nodes.execute_tools, nodes.aexecute_tools),
         bounded_node("loop_check", nodes.loop_check, lambda _: True),
-        terminal_node(OutcomeKind.FINISHED, nodes.finish, nodes),
-        terminal_node(OutcomeKind.BUDGET_STOP, nodes.budget_stop, nodes),
-        terminal_node(OutcomeKind.SYSTEM_ERROR, nodes.system_error, nodes),
+        terminal_node(OutcomeKind.FINISHED, nodes.finish),
+        terminal_node(OutcomeKind.BUDGET_STOP, nodes.budget_stop),
+        terminal_node(OutcomeKind.SYSTEM_ERROR, nodes.system_error),
     )
     for node in parts:
         builder.add_node(node.name, node)

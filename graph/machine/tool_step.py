@@ -53,14 +53,13 @@ def run_tools(
     scope: CancellationScope | None = None,
     task: str = "",
     in_loop: InLoop | None = None,
-    wrap: Callable[[RunCall], RunCall] | None = None,
     open_children: OpenChildren | None = None,
 ) -> Update:
     """Run the calls that guard allowed, and charge their time to the turn.
 
     Once `scope` is closed no call begins but the final answer; once it is over nothing changes any more.
     `task` names this execution of the node, the same when a step that was cut off is run again. `in_loop` runs what is
-    async in the event loop of the run, `wrap` adds the hooks of a call, `open_children` what runs those of a step.
+    async in the event loop of the run, `open_children` what runs those of a step.
     """
     machine = turn.machine
     context = turn.context
@@ -75,7 +74,7 @@ def run_tools(
     counts = dict(state.get("tool_counts", {}))
     policy = turn.policy(counts, parent_of(execution.run_id)[0])
     engine = _engine(turn, sink, policy)
-    run_call, run_parallel = _ways_to_run(machine, engine, policy, in_loop, wrap)
+    run_call, run_parallel = _ways_to_run(machine, engine, policy, in_loop)
 
     if not any(item.tool in machine.child_tools for item in items):
         open_children = None
@@ -271,15 +270,11 @@ def _ways_to_run(
     engine: Engine,
     policy: CallPolicy,
     in_loop: InLoop | None,
-    wrap: Callable[[RunCall], RunCall] | None,
 ) -> tuple[RunCall, Callable[[ToolCall], bool]]:
-    """What runs one call, and whether a call may run while others do. Hooks see one call after the other."""
+    """What runs one call, and whether a call may run while others do."""
     run_call: RunCall = engine.run_sync
     if in_loop is not None:
         run_call = partial(_run_in_loop, machine, engine, in_loop)
-
-    if wrap is not None:
-        return wrap(run_call), _never
 
     return run_call, partial(_runs_in_parallel, machine, policy)
 
@@ -287,10 +282,6 @@ def _ways_to_run(
 def _runs_in_parallel(machine: MachineTools, policy: CallPolicy, call: ToolCall) -> bool:
     tool = machine.registry.get(call.tool)
     return tool is not None and machine.may_run_in_parallel(call.tool) and not policy.is_in_turn(tool)
-
-
-def _never(_: ToolCall) -> bool:
-    return False
 
 
 def _run_in_loop(

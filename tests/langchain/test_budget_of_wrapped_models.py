@@ -2,7 +2,6 @@
 
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -15,10 +14,8 @@ from langchain_core.runnables import ConfigurableField, RunnableConfig, Runnable
 from langchain_openai import ChatOpenAI
 from langgraph.checkpoint.memory import InMemorySaver
 from pydantic import SecretStr
-from tenacity import wait_exponential_jitter
 
 from mendgraph import BudgetMiddleware
-from mendgraph.graph.langchain.wrapped_models import Retried, unwrap
 from tests.doubles.scripted_server import Say, ScriptedServer, Status
 from tests.langchain.agents import THREAD, ask, look
 
@@ -49,8 +46,6 @@ WRAPPERS: dict[str, tuple[Callable[[ScriptedServer], Any], str]] = {
     "bind": (lambda server: model(server).bind(temperature=0.5), "gpt-4o-mini"),
     "bind(max_tokens)": (lambda server: model(server).bind(max_tokens=5_000), "gpt-4o-mini"),
     "bind(model)": (lambda server: model(server).bind(model="gpt-4o"), "gpt-4o"),
-    "with_fallbacks": (lambda server: model(server).with_fallbacks([model(server, "gpt-4o")]), "gpt-4o-mini"),
-    "with_retry": (lambda server: model(server).with_retry(), "gpt-4o-mini"),
     "configurable_fields": (
         lambda server: model(server).configurable_fields(model_name=ConfigurableField(id="model")),
         "gpt-4o",
@@ -58,7 +53,7 @@ WRAPPERS: dict[str, tuple[Callable[[ScriptedServer], Any], str]] = {
     "configurable_alternatives": (alternatives, "gpt-4o"),
     "init_chat_model": (by_name, "gpt-4o"),
     "all of them": (
-        lambda server: alternatives(server).with_retry().with_config(tags=["x"]).bind(max_tokens=9_000),
+        lambda server: alternatives(server).with_config(tags=["x"]).bind(max_tokens=9_000),
         "gpt-4o",
     ),
 }
@@ -82,24 +77,6 @@ def test_reply_of_a_wrapped_model_is_cut_and_paid_at_the_price_of_the_model_that
     assert (request["model"], request["max_completion_tokens"]) == (answers, 120)
     assert cost(agent) == pytest.approx(MINI_USD if answers == "gpt-4o-mini" else LARGE_USD)
     assert request.get("temperature") == (0.5 if name == "bind" else None)
-
-
-def test_attempt_of_a_wrapper_is_a_call() -> None:
-    loop = True
-    quick: Any = {"wait_exponential_jitter": False}
-    with ScriptedServer(then=lambda _: Status(503)) as server:
-        twice = model(server).with_retry(stop_after_attempt=2, **quick)
-        wrapped: Any = twice.with_fallbacks([model(server, "gpt-4o")])
-        agent: Any = create_agent(wrapped, [], middleware=[BudgetMiddleware(max_calls_per_turn=9)])
-        with pytest.raises(Exception, match="503"):
-            ask(agent, loop)
-        assert [request["model"] for request in server.requests] == ["gpt-4o-mini", "gpt-4o-mini", "gpt-4o"]
-
-        server.requests.clear()
-        agent = create_agent(wrapped.with_retry(**quick), [], middleware=[BudgetMiddleware(max_calls_per_turn=4)])
-        last = ask(agent, loop)[-1]
-    assert last.text == "Limit 'max_calls_per_turn' exceeded: 4/4"
-    assert len(server.requests) == 4
 
 
 @pytest.mark.parametrize(("inside", "loop"), [(True, False), (False, True)])
@@ -156,17 +133,6 @@ def test_call_of_inner_middleware_counts_once_where_nobody_hears_it_and_not_at_a
         assert cost(agent) == pytest.approx(calls * MINI_USD)
 
 
-def test_wait_before_another_attempt_is_that_of_with_retry() -> None:
-    rows: list[Any] = [{"initial": 2.0, "jitter": 0.0}, {"exp_base": 3.0, "max": 4.0, "jitter": 0.0}]
-    for parameters in rows:
-        fake = GenericFakeChatModel(messages=iter(()))
-        retried = unwrap(fake.with_retry(exponential_jitter_params=parameters))
-        assert isinstance(retried, Retried)
-        for attempt in range(1, 5):
-            state: Any = SimpleNamespace(attempt_number=attempt)
-            assert retried.wait_s(attempt) == wait_exponential_jitter(**parameters)(state)
-
-
 @pytest.mark.parametrize("name", ["max_tokens", "max_completion_tokens"])
 def test_settings_of_other_middleware_pass_no_limit(name: str) -> None:
     longer: Any = wrap_model_call(
@@ -189,6 +155,7 @@ def test_model_whose_limits_cannot_be_kept_is_refused_with_the_remedy() -> None:
         (GenericFakeChatModel(messages=iter([AIMessage("Hi.")])), "replies of GenericFakeChatModel: it has no field"),
         (RunnableLambda(lambda _: AIMessage("Hi.")), "a RunnableLambda hides which model it asks"),
         (init_chat_model(configurable_fields=("model",)), "has no default model here: name one"),
+        (GenericFakeChatModel(messages=iter(())).with_retry(), "does not see the attempts of with_retry"),
         (
             GenericFakeChatModel(messages=iter(())).with_fallbacks([], exception_key="error"),
             r"with_fallbacks\(exception_key=...\) is for chains whose input is a dict",

@@ -6,7 +6,6 @@ from typing import Annotated, Any
 
 import pytest
 from langchain.agents import create_agent
-from langchain.agents.middleware import AgentMiddleware
 from langchain_core.language_models.fake_chat_models import FakeMessagesListChatModel, GenericFakeChatModel
 from langchain_core.messages import AIMessage, BaseMessage
 from langchain_core.tools import InjectedToolCallId, StructuredTool, tool
@@ -226,28 +225,6 @@ def test_negative_number_of_repairs_is_refused() -> None:
         given: dict[str, Any] = {name: -1}
         with pytest.raises(ValueError, match="max_healing_attempts and max_schema_repairs are 0 or more"):
             HealingMiddleware(**given)
-
-
-@both
-def test_tool_that_inner_middleware_adds_is_known(loop: bool, files: dict[str, str], write: Any) -> None:
-    added = StructuredTool.from_function(write)
-
-    class Adding(AgentMiddleware[Any, Any, Any]):
-        def wrap_model_call(self, request: Any, handler: Any) -> Any:
-            return handler(request.override(tools=[*request.tools, added]))
-
-        async def awrap_model_call(self, request: Any, handler: Any) -> Any:
-            return await handler(request.override(tools=[*request.tools, added]))
-
-        def wrap_tool_call(self, request: Any, handler: Any) -> Any:
-            return handler(request.override(tool=added))
-
-        async def awrap_tool_call(self, request: Any, handler: Any) -> Any:
-            return await handler(request.override(tool=added))
-
-    with ScriptedServer([Calls([("write", WRITE)]), Say("Done.")]) as server:
-        ask(agent(server, HealingMiddleware(), Adding()), loop)
-    assert files == {"a.py": WHOLE}
 
 
 def test_good_reply_without_text_and_a_refusal_are_left_alone() -> None:
