@@ -71,7 +71,7 @@ Scope = tuple[str, ledger.Spending]
 
 
 class _BudgetState(AgentState[Any]):
-    """What a thread has used, as JSON: `thread` is its name in the spending book, `spending` its counters."""
+    """The usage of a thread, as JSON: `thread` is its name in the spending book, `spending` its counters."""
 
     mendgraph_budget: NotRequired[Annotated[dict[str, Any], PrivateStateAttr]]
 
@@ -248,13 +248,13 @@ class _PaidCalls:
         self._services = CallServices(_no_model, book=self.book, limits=limits)
 
     def new(self, thread: str, spending: ledger.Spending, request: Request, model: str) -> PaidCall:
-        """A call to the model of this name, which is neither reserved nor sent yet."""
+        """Return a call to the model of this name, which is neither reserved nor sent yet."""
         models = (ModelChoice(model=model or None),)
         budget = CallBudget(self.limits, models, retries=0, thread=thread, price_of=self._price_of)
         return PaidCall(request, spending, budget, self._services)
 
     def reserve(self, call: PaidCall) -> Call | None:
-        """The call if it fits into the limits, or else None; no other call reserves in between."""
+        """Reserve the call and return it, None if it does not fit; no other call reserves in between."""
         with self._lock:
             if call.fits() and call.reserve():
                 return call.call
@@ -425,7 +425,7 @@ def _state_update(thread: str, spending: ledger.Spending) -> dict[str, Any]:
 
 
 def _prompt(request: ModelRequest) -> Prompt:
-    """The request as a prompt, for the estimate of its tokens."""
+    """Return the request as a prompt, for the estimate of its tokens."""
     messages = list(request.messages)
     if request.system_message:
         messages.insert(0, request.system_message)

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 class _NoHandlers(list[BaseCallbackHandler]):
-    """A list of handlers that takes none: `add_handler` adds only what a list does not contain."""
+    """A list of handlers to which none can be added: `add_handler` adds only what a list does not contain."""
 
     def __contains__(self, _: object) -> bool:
         return True
@@ -41,7 +41,7 @@ class _NoHandlers(list[BaseCallbackHandler]):
 
 
 UNHEARD: Final = CallbackManager(handlers=_NoHandlers(), inheritable_handlers=_NoHandlers())
-"""The callbacks of a call that is not to be reported.
+"""The callbacks of a call that is not reported.
 
 An empty list is not enough: `CallbackManager.configure` adds the handlers of `register_configure_hook` to it, such as
 that of `get_usage_metadata_callback`.
@@ -49,7 +49,7 @@ that of `get_usage_metadata_callback`.
 
 
 def traced(chat: BaseChatModel, arguments: JsonMap | None = None) -> JsonMap:
-    """LangChain's trace of a call, with `ls_provider`, `ls_model_name` and `ls_max_tokens`."""
+    """Return LangChain's trace of a call, with `ls_provider`, `ls_model_name` and `ls_max_tokens`."""
     return {**chat._get_ls_params(**(arguments or {}))}  # noqa: SLF001 - as LangChain does
 
 
@@ -85,7 +85,7 @@ UNSTREAMED: Final = "nostream"
 
 
 def is_listened_to(callbacks: Callbacks) -> bool:
-    """Whether LangChain has any callback: one of these, of this context, or of the environment."""
+    """Return whether LangChain has any callback: one of these, of this context, or of the environment."""
     return bool(CallbackManager.configure(ensure_config().get("callbacks"), callbacks).handlers)
 
 
@@ -137,7 +137,7 @@ class Report:
         self._assembly.message_id = self._complete.id
 
     def tokens(self, text: str) -> list[JsonMap]:
-        """The arguments of `on_llm_new_token` for a text."""
+        """Return the arguments of `on_llm_new_token` for a text."""
         piece = self._stream.feed(text)
         if piece:
             return [self._token(AIMessageChunk(content=piece))]
@@ -145,7 +145,7 @@ class Report:
         return []
 
     def last_tokens(self) -> list[JsonMap]:
-        """The arguments of `on_llm_new_token` at the end of the reply."""
+        """Return the arguments of `on_llm_new_token` at the end of the reply."""
         tokens = []
         text = self._stream.close()
         if text:
@@ -160,11 +160,11 @@ class Report:
         return {"token": chunk.text, "chunk": ChatGenerationChunk(message=chunk)}
 
     def result(self) -> LLMResult:
-        """The argument of `on_llm_end`."""
+        """Return the argument of `on_llm_end`."""
         return LLMResult(generations=[[ChatGeneration(message=message_chunk_to_message(self._complete))]])
 
     def without_secrets(self, error: BaseException) -> BaseException:
-        """The argument of `on_llm_error`: the error itself, or one without its secrets."""
+        """Return the argument of `on_llm_error`: the error itself, or one without its secrets."""
         text = str(error)
         clean = _cleaned(text, self._begin_text)
         if clean == text:
@@ -212,7 +212,7 @@ async def atell_callbacks(report: Report, texts: AsyncIterator[str]) -> None:
 
 
 def _without_secrets(message: BaseMessage, begin_text: Callable[[], Stream]) -> BaseMessage:
-    """A system prompt without secrets; other messages are returned unchanged, as a history holds none."""
+    """Return a system prompt without secrets, and other messages unchanged, as a history holds none."""
     if message.type == "system":
         return SystemMessage(_cleaned(message.text, begin_text))
     return message
@@ -256,9 +256,9 @@ class PlainText:
     """A stream that returns each text unchanged."""
 
     def feed(self, piece: str) -> str:
-        """The piece."""
+        """Return the piece."""
         return piece
 
     def close(self) -> str:
-        """The end of the text, which is empty."""
+        """Return the end of the text, which is empty."""
         return ""

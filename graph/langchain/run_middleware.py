@@ -65,7 +65,7 @@ class StoppingMiddleware(types.AgentMiddleware[types.AgentState[Any], Any, Any])
         self._exit = exit_behavior
 
     def end(self, cause: records.StopCause) -> dict[str, Any]:
-        """The update that ends the run; its message has `cause` in `response_metadata["stop"]`. Or the exception."""
+        """Return the update that ends the run, whose message has `cause` in `response_metadata["stop"]`, or raise."""
         error = AgentStoppedError(cause)
         if self._exit == "error":
             raise error
@@ -74,7 +74,7 @@ class StoppingMiddleware(types.AgentMiddleware[types.AgentState[Any], Any, Any])
         return {"messages": [message], "jump_to": "end"}
 
     def stopped(self, cause: records.StopCause, **update: Any) -> ExtendedResponse:
-        """The response that ends the run in place of a reply."""
+        """Return the response that ends the run in place of a reply."""
         end = self.end(cause)
         return ExtendedResponse(ModelResponse(end.pop("messages")), Command(update=end | update))
 
@@ -117,10 +117,10 @@ class CallListener(Protocol):
     """Is notified of each call to a model that answers a request, by this middleware or another."""
 
     def begin(self, call_id: UUID, about: Mapping[str, Any]) -> None:
-        """A call is about to be sent; `about` is LangChain's trace of it. An exception keeps it from being sent."""
+        """Note that a call is about to be sent, with LangChain's trace of it. An exception keeps it from being sent."""
 
     def end(self, call_id: UUID, result: records.ModelReply | BaseException) -> None:
-        """A call has ended with a reply or an error."""
+        """Note that a call has ended with a reply or an error."""
 
 
 LIMITS: Final = "limits"
@@ -128,7 +128,7 @@ LIMITS: Final = "limits"
 
 
 def reply_limits(arguments: Mapping[str, Any]) -> dict[str, Any]:
-    """The arguments of a call that limit its reply; the model's package decides which one applies."""
+    """Return the arguments of a call that limit its reply; the model's package decides which one applies."""
     return {name: arguments[name] for name in LIMIT_FIELDS if arguments.get(name) is not None}
 
 
@@ -170,11 +170,11 @@ class ReplyRecorder(BaseCallbackHandler):
             self.listener.end(run_id, error)
 
     def is_reply(self, response: ModelResponse) -> bool:
-        """Whether the message of a response is the model's last one, and not one of middleware."""
+        """Return whether the message of a response is the model's last one, and not one of middleware."""
         return self._message is response.result[0]
 
     def reply(self, response: ModelResponse) -> records.ModelReply:
-        """The reply in a response, with its arguments unchanged."""
+        """Return the reply in a response, with its arguments unchanged."""
         parts = None
         if self.is_reply(response):
             parts = self._assembly
@@ -183,7 +183,7 @@ class ReplyRecorder(BaseCallbackHandler):
 
 
 def _reply_of(message: Any, parts: ReplyAssembly | None) -> records.ModelReply:
-    """The reply in a message, from its parts if there are any. Not every model says that it has ended."""
+    """Return the reply in a message, from its parts if there are any. Not every model sends a finish reason."""
     assembly = parts or ReplyAssembly()
     if parts is None and isinstance(message, AIMessage):
         assembly.take(message)
@@ -208,7 +208,7 @@ def _recording() -> Iterator[ReplyRecorder]:
 
 
 def _failed_call(call_id: str, tool: str, error: records.ToolError) -> ToolMessage:
-    """The result of a call that was not run, in the form of mendgraph's agent."""
+    """Return the result of a call that was not run, in the form of mendgraph's agent."""
     result = records.CallResult(call_id=call_id, tool=tool, result=records.ToolResult(ok=False, error=error))
     return ToolMessage(render_native_result(result), tool_call_id=call_id, name=tool, status="error")
 
@@ -228,11 +228,11 @@ class _LoopState(types.AgentState[Any]):
 class LoopGuardMiddleware(StoppingMiddleware):
     """Ends a run that makes the same tool call again and again.
 
-    Calls are the same where tool and arguments are; `./a.py` is `a.py`. The first time that one is repeated, the model
-    is told so beside its result, and the call is refused from then on, with a `ToolMessage` of the status "error".
-    Repeated once more, it ends the run; after other calls, the second one does. Two or three calls that alternate are a
-    loop as well. A call whose result is a new one is progress. So is a successful call of a tool that writes: what was
-    refused may be called again. It looks back to the beginning of the turn: of one `invoke`.
+    Calls are the same if tool and arguments are; `./a.py` is `a.py`. At the first repetition a notice follows the
+    result, and the call is refused from then on, with a `ToolMessage` of the status "error". One more repetition ends
+    the run; after other calls, the second one does. Two or three calls that alternate are a loop as well. A call with a
+    new result is progress. So is a successful call of a tool that writes: refused calls are allowed again. A turn, one
+    `invoke`, is judged by itself.
     """
 
     state_schema = _LoopState
@@ -246,9 +246,9 @@ class LoopGuardMiddleware(StoppingMiddleware):
         effects: Mapping[str, records.Effect] = _WRITING,
         exit_behavior: Exit = "end",
     ) -> None:
-        """So many same calls (`loop_repeat_threshold`) among the last `repeat_window` are a loop.
+        """`loop_repeat_threshold` same calls among the last `repeat_window` are a loop.
 
-        So many refused ones (`loop_override_retries`) end the run; 0 ends it at the loop itself. `effects` names the
+        `loop_override_retries` refused ones end the run; 0 ends it at the loop itself. `effects` names the
         tools that write, `{"save": Effect.WRITE}`; by default those of deepagents. With `exit_behavior` "end" a message
         says why the run ends, with "error" `AgentStoppedError` is raised.
 
@@ -401,7 +401,7 @@ class HealingMiddleware(ModelCallMiddleware, StoppingMiddleware):
         include_format_reminder: bool = True,
         exit_behavior: Exit = "end",
     ) -> None:
-        """So many corrections in a row for malformed replies, and for arguments that do not fit; then the run ends.
+        """The maximum numbers of corrections in a row for malformed replies, and for arguments that do not fit.
 
         A correction names the errors and repeats the format, unless `include_error_details` or
         `include_format_reminder` is off.
@@ -425,7 +425,7 @@ class HealingMiddleware(ModelCallMiddleware, StoppingMiddleware):
         recorder: ReplyRecorder,
         run_blocking: RunBlocking,  # noqa: ARG002
     ) -> ExtendedResponse:
-        """The nodes `parse` and `heal`, with each reply between them."""
+        """Parse each reply, and heal a malformed one, until one is usable."""
         state: Any = {"profile": _NATIVE, "step": len(request.state["messages"]), "corrections": []}
 
         while True:
@@ -454,7 +454,7 @@ class HealingMiddleware(ModelCallMiddleware, StoppingMiddleware):
 
 
 def _reader(request: ModelRequest) -> Reader:
-    """The reader of replies to the request, with the tools that the model was offered and their validation."""
+    """Return the reader of replies to the request, with the tools that the model was offered and their validation."""
     tools = {tool.name: tool for tool in request.tools if isinstance(tool, BaseTool)}
     others = [tool.get("function", tool).get("name") for tool in request.tools if isinstance(tool, dict)]
     response_format = request.response_format
@@ -493,9 +493,9 @@ def _reader(request: ModelRequest) -> Reader:
 
 
 def _problems(tool: BaseTool, arguments: records.JsonMap) -> list[str]:
-    """The errors of arguments, as the tool itself validates them.
+    """Return the errors of arguments, as the tool itself validates them.
 
-    None where the tool handles validation errors, or where only values that LangGraph injects are missing.
+    There are none if the tool handles validation errors, or if only values that LangGraph injects are missing.
     """
     schema = tool.args_schema
     if tool.handle_validation_error or not isinstance(schema, type) or not issubclass(schema, BaseModel):
@@ -514,7 +514,7 @@ def _problems(tool: BaseTool, arguments: records.JsonMap) -> list[str]:
 
 
 def _argument_names(schema: Any) -> set[str]:
-    """The names and aliases of the fields of a model."""
+    """Return the names and aliases of the fields of a model."""
     if not isinstance(schema, type) or not issubclass(schema, BaseModel):
         return set()
 
@@ -523,7 +523,7 @@ def _argument_names(schema: Any) -> set[str]:
 
 
 def _has_other_content(message: Any) -> bool:
-    """Whether a message without text holds other content: an image, audio, or a pause."""
+    """Return whether a message without text holds other content: an image, audio, or a pause."""
     if message.response_metadata.get("stop_reason") == "pause_turn" or message.additional_kwargs.get("audio"):
         return True
 
@@ -537,14 +537,14 @@ _READING: Final = frozenset({"ls", "glob", "grep"})  # tools of deepagents, besi
 
 
 def is_reading(tool: str) -> bool:
-    """Whether a tool of this name only reads, judged by the name alone."""
+    """Return whether a tool of this name only reads, judged by the name alone."""
     return tool in _READING or effect_by_name(tool) is records.Effect.READ
 
 
 def _rewritten(
     response: ModelResponse, items: list[records.ToolCall | records.CallError], reply: records.ModelReply
 ) -> ModelResponse:
-    """The response with the calls that were read; unchanged where LangChain has read the same."""
+    """Return the response with the calls that were read; unchanged if LangChain has read the same."""
     message = response.result[0]
     calls_read = [item for item in items if isinstance(item, records.ToolCall)]
     calls = [NativeCall(name=call.tool, args=call.arguments, id=call.call_id, type="tool_call") for call in calls_read]

@@ -47,7 +47,7 @@ ACCEPTED: Final = "tools of mendgraph, tools of LangChain (@tool, StructuredTool
 
 
 def as_tools(tools: Iterable[object], effects: Mapping[str, Effect]) -> tuple[Tool, ...]:
-    """The machine's tool for each item; a `Tool` is returned unchanged.
+    """Return the machine's tool for each item; a `Tool` is returned unchanged.
 
     The effect of another one is that of its name in `effects`, else that of its `metadata` under "effect", else
     EXECUTE: it counts as a program. `metadata` may also name the arguments that are paths of the workspace, as
@@ -190,7 +190,7 @@ def _check_name_and_end(foreign: BaseTool) -> None:
 
 
 def _with_plain_runtime(foreign: BaseTool) -> BaseTool:
-    """The tool, which gets its runtime unchanged: LangChain would serialize it with the history, and warn."""
+    """Return the tool, which gets its runtime unchanged: LangChain would serialize it with the history, and warn."""
     schema: Any = foreign.args_schema
     if not (isinstance(schema, type) and issubclass(schema, BaseModel)):
         return foreign
@@ -212,7 +212,7 @@ def _unchanged(value: Any) -> Any:
 
 
 def _arguments(foreign: BaseTool) -> tuple[type[BaseModel], JsonMap]:
-    """The pydantic model of the arguments, and their schema for a model; LangChain checks other arguments itself."""
+    """Return the pydantic model and the JSON schema of the arguments; LangChain checks other arguments itself."""
     call_model: Any = foreign.tool_call_schema
     takes_text = isinstance(foreign, SimpleTool) and foreign.args_schema is None  # under a name of LangChain's
 
@@ -247,7 +247,7 @@ def _arguments(foreign: BaseTool) -> tuple[type[BaseModel], JsonMap]:
 def _call(
     foreign: BaseTool, node: ToolNode, context: ToolContext, values: BaseModel
 ) -> tuple[dict[str, Any], RunnableConfig]:
-    """The call of the tool with the injected arguments, none of which come from the model."""
+    """Return the call of the tool with the injected arguments, none of which come from the model."""
     config: RunnableConfig = {**ensure_config(), "callbacks": UNHEARD}
     runtime = get_runtime()
     state = dict(context.state)
@@ -320,7 +320,7 @@ def _failure(foreign: BaseTool, arguments: type[BaseModel], error: Exception) ->
 
 
 def _as_json(artifact: Any) -> Any:
-    """The artifact as JSON values; the `repr` of what has no JSON form."""
+    """Return the artifact as JSON values, or its `repr` if it has no JSON form."""
     try:
         return orjson.loads(orjson.dumps(json_like(artifact, other=in_words)))
     except TypeError:

@@ -102,7 +102,7 @@ class FileRulesMiddleware(types.AgentMiddleware[types.AgentState[Any], Any, Any]
         return None
 
     def _paths(self, value: Any, *, named: bool) -> Iterator[str]:
-        """The texts in `value` that stand under a path's name; all of them where the value itself is `named` so."""
+        """Yield the texts in `value` under names of paths; all texts if the name of the value is one (`named`)."""
         if isinstance(value, dict):
             if named:
                 yield from map(str, value)
@@ -117,7 +117,7 @@ class FileRulesMiddleware(types.AgentMiddleware[types.AgentState[Any], Any, Any]
             yield value
 
     def _names(self, path: str) -> set[str]:
-        """The path as it is written and what it leads to, each as seen from the root where it lies below."""
+        """Return the path as written and what it resolves to, relative to the root if it lies below."""
         root = os.path.realpath(self._root)
         places = [path]
         with suppress(ValueError):  # no file has such a name
@@ -131,12 +131,12 @@ _BESIDE_CONTENT: Final = ("tool_calls", "invalid_tool_calls", "additional_kwargs
 
 
 class RedactionMiddleware(types.AgentMiddleware[types.AgentState[Any], Any, Any]):
-    """Takes secrets out of what people say and of what tools return, before the model sees it.
+    """Removes secrets from messages of people and results of tools, before the model sees them.
 
-    Taken out are `secrets`, the secrets among the environment's variables, and whatever looks like a key or a password:
-    `[redacted secret]` stands in its place. Results and their artifacts are cleaned before they reach the state, what
-    people say before the first call of the model. The checkpoint of the input is made before any middleware runs: give
-    `mendgraph.serializer()` to the saver as well. What the model writes is left as it is.
+    Secrets are the values of `secrets`, those among the environment's variables, and whatever looks like a key or a
+    password: `[redacted secret]` replaces them. Results and their artifacts are cleaned before they reach the state,
+    messages of people before the first call of the model. The checkpoint of the input is made before any middleware
+    runs: give `mendgraph.serializer()` to the saver as well. What the model writes is left as it is.
     """
 
     def __init__(self, secrets: Iterable[str] = ()) -> None:
@@ -160,7 +160,7 @@ class RedactionMiddleware(types.AgentMiddleware[types.AgentState[Any], Any, Any]
         return clean
 
     def _clean(self, answer: Any) -> Any:
-        """The return value of a tool without secrets: a message, a command, or a list of them."""
+        """Return the result of a tool without secrets: a message, a command, or a list of them."""
         if isinstance(answer, list | tuple):
             return type(answer)(map(self._clean, answer))
         if isinstance(answer, Command):
@@ -226,10 +226,10 @@ class EvidenceState(types.AgentState[Any]):
 
 
 class EvidenceMiddleware(ModelCallMiddleware):
-    """Runs what shows whether the work is right when an agent ends, and sends a failure back to the model.
+    """Runs checks of the changed files when an agent ends, and sends a failure back to the model.
 
-    The workspace is looked at when a turn begins and when it ends, so it does not matter by which tools the agent
-    changes files. Of changed files the examples of docstrings and of the request, the project's tests, and `checks`
+    The workspace is compared with its state when the turn began, so it does not matter by which tools the agent changes
+    files. Of changed files the examples of docstrings and of the request, the project's tests, and `checks`
     are run, in a sandbox that changes nothing; what failed before the turn does not count. With the fourth failure the
     agent ends as it is. An agent that something else ends is not sent back: a limit, a guardrail, a filter that
     replaces the model's answer, or other middleware that jumps to the end.
@@ -273,7 +273,7 @@ class EvidenceMiddleware(ModelCallMiddleware):
         self._before: OrderedDict[str, watch.Snapshot | watch.Unwatched] = OrderedDict()
 
     def before_agent(self, state: Any, runtime: Any) -> dict[str, Any]:  # noqa: ARG002 - LangChain's
-        """Look at the workspace."""
+        """Take a snapshot of the workspace."""
         turn = secrets.token_hex(8)
         with self._index.lock:
             self._before[turn] = watch.snapshot(self._paths, self._index, _LIMITS, monotonic_s() + _LIMITS.before_s)
@@ -283,7 +283,7 @@ class EvidenceMiddleware(ModelCallMiddleware):
         return {"evidence": {"turn": turn, "tries": 0, "request": _request_id(state["messages"]), "answer": ""}}
 
     async def abefore_agent(self, state: Any, runtime: Any) -> dict[str, Any]:
-        """The same for an async agent, in a thread."""
+        """Take a snapshot of the workspace, in a thread."""
         return await asyncio.to_thread(self.before_agent, state, runtime)
 
     async def answer(
@@ -341,7 +341,7 @@ class EvidenceMiddleware(ModelCallMiddleware):
         return await asyncio.to_thread(self.after_agent, state, runtime)
 
     def _verified(self, files: tuple[watch.CommandChange, ...]) -> Verification:
-        """What the checks say of changed files."""
+        """Return the result of the checks of changed files."""
         contents = {file.before.sha256: file.before_data for file in files}
         changes = file_changes(watch.CommandChanges(files))
         paths = [file.path for file in files]
@@ -352,18 +352,18 @@ class EvidenceMiddleware(ModelCallMiddleware):
 
 
 def _request_id(messages: Sequence[AnyMessage]) -> str | None:
-    """The id of the last message of a person."""
+    """Return the id of the last message of a person."""
     return next((message.id for message in reversed(messages) if is_request(message)), None)
 
 
 def _is_turn(turn: JsonMap, messages: Sequence[AnyMessage]) -> bool:
-    """Whether the turn that is remembered is the one that ends: its request is the last, or is summarized."""
+    """Return whether the remembered turn is the one that ends: its request is the last, or is summarized."""
     request = turn["request"]
     return _request_id(messages) == request or all(message.id != request for message in messages)
 
 
 def _is_answer_of_model(turn: JsonMap, state: Any) -> bool:
-    """Whether the agent ends with the model's answer, unchanged."""
+    """Return whether the agent ends with the model's answer, unchanged."""
     last = next((message for message in reversed(state["messages"]) if isinstance(message, AIMessage)), None)
     if state.get("jump_to") == "end":  # other middleware has set it in the step before
         return False

@@ -51,7 +51,7 @@ class WorkspaceBackend(protocol.SandboxBackendProtocol):
         readable: tuple[str, ...] = (),
         sandbox: str = AUTO,
     ) -> None:
-        """A command may take `timeout_s` seconds, whatever it asks for; no command runs where no sandbox starts.
+        """A command may take `timeout_s` seconds, whatever it asks for; without a sandbox no command runs.
 
         Of its output, and of its errors, `max_output_bytes` are kept, half of them from the end. `readable` are more
         folders of the machine that programs may read. `sandbox` is a value of the setting of that name.
@@ -82,11 +82,11 @@ class WorkspaceBackend(protocol.SandboxBackendProtocol):
 
     @property
     def id(self) -> str:
-        """A name of this backend, another one for each."""
+        """A unique name of this backend."""
         return f"workspace-{hash(self):x}"
 
     def ls(self, path: str) -> protocol.LsResult:
-        """What is in a directory."""
+        """List a directory."""
         entries = self._workspace.list_directory(_name(path))
         if isinstance(entries, ToolError):
             return protocol.LsResult(error=entries.message)
@@ -94,7 +94,7 @@ class WorkspaceBackend(protocol.SandboxBackendProtocol):
         return protocol.LsResult(entries=list(map(_info, entries)))
 
     def read(self, file_path: str, offset: int = 0, limit: int = 2000) -> protocol.ReadResult:
-        """Lines of a text file, without private keys, or all bytes of another one; of at most 10 MB."""
+        """Read lines of a text file, without private keys, or all bytes of another one; of at most 10 MB."""
         if isinstance(file := self._workspace.read_file(_name(file_path)), ToolError):
             return protocol.ReadResult(error=file.message)
         if (text := decode_text(file.data)) is not None:
@@ -121,7 +121,7 @@ class WorkspaceBackend(protocol.SandboxBackendProtocol):
     def grep(
         self, pattern: str, path: str | None = None, glob: str | None = None, *, max_count: int | None = None
     ) -> protocol.GrepResult:
-        """The lines that hold a plain text."""
+        """Find the lines that contain a plain text."""
         most = min(max(max_count or MAX_RESULTS, 1), MAX_RESULTS)
         arguments = {"pattern": pattern, "glob": glob or "", "literal": True, "max_results": most}
         error, data = self._run("search_files", path or "/", **arguments)
@@ -130,7 +130,7 @@ class WorkspaceBackend(protocol.SandboxBackendProtocol):
         return protocol.GrepResult(error, _unless(error, lines), data.get("has_more", False))
 
     def glob(self, pattern: str, path: str | None = None) -> protocol.GlobResult:
-        """The files whose names, seen from the directory, fit the pattern."""
+        """Find the files whose names, relative to the directory, match the pattern."""
         if pattern.startswith("/"):
             pattern = f".{pattern}"
 
@@ -165,7 +165,7 @@ class WorkspaceBackend(protocol.SandboxBackendProtocol):
         return responses
 
     def download_files(self, paths: list[str]) -> list[protocol.FileDownloadResponse]:
-        """The bytes of the files, of at most 10 MB each."""
+        """Return the bytes of the files, of at most 10 MB each."""
         responses = []
         for path in paths:
             content = self._workspace.read_file(_name(path))
@@ -194,7 +194,7 @@ class WorkspaceBackend(protocol.SandboxBackendProtocol):
         return protocol.ExecuteResponse("\n".join(outputs), exit_code, is_cut)
 
     def _run(self, tool: str, path: str, **arguments: Any) -> tuple[str | None, JsonMap]:
-        """The error and the data of a built-in tool; the file's current content counts as read."""
+        """Run a built-in tool; return its error and data. The file's current content counts as read."""
         hashes = {}
         content = self._workspace.read_file(_name(path))
         if isinstance(content, FileContent):
@@ -210,7 +210,7 @@ class WorkspaceBackend(protocol.SandboxBackendProtocol):
 
 
 def _unless(error: str | None, value: Value) -> Value | None:
-    """The value of a result that has no error."""
+    """Return the value of a result that has no error."""
     if error:
         return None
 
@@ -227,7 +227,7 @@ def _info(entry: Entry) -> protocol.FileInfo:
 
 
 def _standard(done: FileContent | ToolError) -> str | None:
-    """The word that deepagents has for a failure, or the message."""
+    """Return deepagents' name of a failure, or the message."""
     words = {ToolErrorCode.NOT_FOUND: "file_not_found", ToolErrorCode.PERMISSION_DENIED: "permission_denied"}
     if isinstance(done, ToolError):
         return words.get(done.code, done.message)

@@ -1,4 +1,4 @@
-"""What wrappers of LangChain around a chat model come to: which models are asked, in which order, with which settings.
+"""Resolves LangChain's wrappers around chat models: which models are asked, in which order, with which settings.
 
 A wrapper hides what limits need: the model's name, how long its reply may be, and how often it is asked.
 """
@@ -96,7 +96,7 @@ def unwrap(model: Any, config: RunnableConfig | None = None) -> tuple[Single, ..
 
 
 def run_models(model: Any, config: RunnableConfig | None = None) -> tuple[Single, ...]:
-    """The chat models that a run asks, in order: it makes retries of its own, and decides itself which failures pass.
+    """Return the chat models that a run asks, in order: it makes retries of its own, and decides which failures pass.
 
     Raises:
         TypeError: it is no chat model, or nothing that a run can honour; the message says what is accepted.
@@ -118,7 +118,7 @@ def run_models(model: Any, config: RunnableConfig | None = None) -> tuple[Single
 
 
 def is_configurable(model: Any) -> bool:
-    """Whether a run's config may choose among models or their settings."""
+    """Return whether a run's config may choose among models or their settings."""
     if isinstance(model, RunnableBindingBase):
         return is_configurable(model.bound)
     if isinstance(model, RunnableWithFallbacks):
@@ -128,7 +128,7 @@ def is_configurable(model: Any) -> bool:
 
 
 def with_arguments(model: Single, arguments: Mapping[str, Any]) -> Single:
-    """The model with arguments of a call; those that limits need, and sampling, become fields of a copy."""
+    """Return the model with arguments of a call; those that limits need, and sampling, become fields of a copy."""
     fields = type(model.chat).model_fields
     update = JsonMap()
     limit = next((name for name in LIMIT_FIELDS if name in fields), "")
@@ -148,14 +148,14 @@ def with_arguments(model: Single, arguments: Mapping[str, Any]) -> Single:
 
 
 def with_settings(chat: BaseChatModel, settings: JsonMap) -> BaseChatModel:
-    """A copy with these settings; the chat model itself where it has them, as it may keep a state of its own."""
+    """Return a copy with these settings, or the chat model itself if it has them, as it may have a state of its own."""
     if all(getattr(chat, name) == value for name, value in settings.items()):
         return chat
     return chat.model_copy(update=settings)
 
 
 def _configured(model: Any, config: RunnableConfig | None) -> Any:
-    """The model that `init_chat_model(configurable_fields=...)` makes of a config; it reads no other one."""
+    """Return the model that `init_chat_model(configurable_fields=...)` makes of a config; it reads no other one."""
     configurable = (config or {}).get("configurable") or {}
 
     def copy() -> Any:
