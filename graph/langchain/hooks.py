@@ -6,7 +6,6 @@ of a handler is reserved and paid, guard judges the calls of each reply, and the
 
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
-from contextlib import suppress
 from contextvars import copy_context
 from functools import partial
 from typing import Any, Final, Never, TypeVar
@@ -195,7 +194,7 @@ class _HookedCall:
         self._lock = asyncio.Lock()
         self._replies: dict[str | None, tuple[ModelReply, AIMessage]] = {}
         self._hook = ""
-        self._hooks_of_errors: dict[BaseException, str] = {}
+        self._hooks_of_errors: dict[int, str] = {}  # by the id of an exception: the hook that raised it
 
     async def run(self, middleware: Sequence[Any]) -> ModelReply | None:
         """Run the hooks, of which the first is the outermost; return the reply, None if there is none."""
@@ -212,14 +211,14 @@ class _HookedCall:
             runtime=get_runtime().override(context=self._state["context"]),
         )
         reply = None
-        with suppress(_HandlerError, _TurnEndedError):
-            try:
-                reply = self._read((await handler(request)).result[0])
-            except _HandlerError:
-                raise
-            except (Exception, SystemExit) as error:  # noqa: BLE001 - only KeyboardInterrupt ends the process
-                self._hook = self._hooks_of_errors[error]
-                self._fail(f"failed: {type(error).__name__}: {str(error)[:500].rstrip('.')}")
+        try:
+            response = await handler(request)
+            reply = self._read(response.result[0])
+        except (_HandlerError, _TurnEndedError):
+            pass  # `stop` says why
+        except (Exception, SystemExit) as error:  # noqa: BLE001 - only KeyboardInterrupt ends the process
+            self._hook = self._hooks_of_errors.get(id(error), self._hook)
+            self._set_failure(f"failed: {type(error).__name__}: {str(error)[:500].rstrip('.')}")
 
         async with self._lock:  # a request that no hook waits for is paid as well
             self._has_ended = True
@@ -242,7 +241,7 @@ class _HookedCall:
             call_handler = partial(_call_from_thread, asyncio.get_running_loop(), handler)
             return self._one_reply(await await_call(partial(sync_hook, request, call_handler)))
         except (Exception, SystemExit) as error:
-            self._hooks_of_errors.setdefault(error, middleware.name)
+            self._hooks_of_errors.setdefault(id(error), middleware.name)
             raise
         finally:
             self._hook = outer_hook
@@ -298,9 +297,12 @@ class _HookedCall:
         return types.ModelResponse(result=[message.model_copy(deep=True)])
 
     def _fail(self, what: str) -> Never:
+        self._set_failure(what)
+        raise _TurnEndedError
+
+    def _set_failure(self, what: str) -> None:
         message = self._redactor.text(f"The hook wrap_model_call of {self._hook} {what}.")
         self.stop = StopCause(reason=StopReason.HOOK_FAILED, message=message)
-        raise _TurnEndedError
 
     def _read(self, message: AIMessage) -> ModelReply:
         """Read a message as a reply: the model's, with the changes of hooks, or one that a hook wrote."""
