@@ -123,7 +123,7 @@ def read_completion(document: JsonMap, part: str) -> AIMessageChunk:
     return AIMessageChunk(
         content=text,
         additional_kwargs=_extras(message, thought, calls),
-        tool_call_chunks=[_call_chunk(call, place) for place, call in enumerate(calls)],
+        tool_call_chunks=list(map(_call_chunk, calls)),
         usage_metadata=_read_usage(document.get("usage"), document.get("timings")),
         response_metadata=metadata,
     )
@@ -136,7 +136,7 @@ def _object(value: Any, name: str) -> JsonMap:
     return value
 
 
-def _extras(message: JsonMap, thought: str, calls: list[Any]) -> JsonMap:
+def _extras(message: JsonMap, thought: str, calls: list[JsonMap]) -> JsonMap:
     """Return the reasoning, the refusal and the added fields of calls, as `additional_kwargs`."""
     extras: JsonMap = {}
     reasoning = text_of(message.get(REASONING)) + thought
@@ -151,54 +151,34 @@ def _extras(message: JsonMap, thought: str, calls: list[Any]) -> JsonMap:
     if isinstance(message.get(REASONING_DETAILS), list):
         extras[REASONING_DETAILS] = message[REASONING_DETAILS]
 
-    added_fields = [_added_fields(call) for call in calls]
+    added_fields = []
+    for call in calls:
+        fields = {name: value for name, value in call.items() if name not in _CALL_FIELDS and value is not None}
+        added_fields.append(fields)
+
     if any(added_fields):
         extras[TOOL_CALL_EXTRAS] = added_fields
 
     return extras
 
 
-def _added_fields(call: Any) -> JsonMap:
-    if not isinstance(call, dict):
-        return {}
-
-    return {name: value for name, value in call.items() if name not in _CALL_FIELDS and value is not None}
-
-
-def _calls_in(message: JsonMap) -> list[Any]:
-    """Return the calls as the endpoint sent them. A null is no call; a call outside of a list counts as one."""
+def _calls_in(message: JsonMap) -> list[JsonMap]:
     calls = message.get("tool_calls")
     if not calls and message.get("function_call"):  # of the API before tools
-        calls = {"function": message["function_call"]}
+        calls = [{"function": message["function_call"]}]
 
-    if not calls:
-        return []
-    if not isinstance(calls, list):
-        return [calls]
-
-    return [call for call in calls if call is not None]
+    return [_object(call, "tool call") for call in calls or () if call is not None]
 
 
-def _call_chunk(call: Any, place: int) -> ToolCallChunk:
-    if not isinstance(call, dict):
-        call = {"index": -1 - place, "function": call}
-
-    function = call.get("function")
-    if function is None and "name" in call:
-        function = call
-
-    if not isinstance(function, dict):
-        function = {"arguments": function}
-
+def _call_chunk(call: JsonMap) -> ToolCallChunk:
+    function = _object(call.get("function") or {}, "function")
     name = function.get("name")
     if name is not None:
         name = text_of(name)
 
     call_id = call.get("id")
-    if call_id is None or isinstance(call_id, dict | list):
-        call_id = None
-    else:
-        call_id = str(call_id)
+    if call_id is not None:
+        call_id = text_of(call_id)
 
     index = call.get("index")
     if not isinstance(index, int | str):
