@@ -247,7 +247,7 @@ _CODES: Final = {
 }
 """Kinds by codes of errors, whatever the status. Source: OpenAI's error codes; Azure, "Content filtering"."""
 
-_KINDS: Final = {
+_KINDS: Final[dict[int | str, Kind]] = {
     # statuses
     **dict.fromkeys((401, 402, 403), Kind.AUTHENTICATION),
     404: Kind.MODEL_UNAVAILABLE,

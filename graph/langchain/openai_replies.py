@@ -180,7 +180,7 @@ def _call_chunk(call: JsonMap) -> ToolCallChunk:
     if call_id is not None:
         call_id = text_of(call_id)
 
-    index = call.get("index")
+    index: Any = call.get("index")
     if not isinstance(index, int | str):
         index = None
 

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -88,7 +89,11 @@ def play(
 @pytest.mark.parametrize("asynchronous", [False, True])
 def test_first_hook_is_the_outermost_in_both_kinds_of_run(tmp_path: Path, asynchronous: bool) -> None:
     called: list[str] = []
-    pair = [Noted(name, lambda _, name=name: called.append(name)) for name in ("first", "second")]
+
+    def note(name: str, _: Any) -> None:
+        called.append(name)
+
+    pair = [Noted(name, partial(note, name)) for name in ("first", "second")]
     run = play(tmp_path / "w", pair, READ, DONE, asynchronous=asynchronous)
     assert run.ended == ("FINISHED", "answered")
     assert called == ["first", "second"] * 2
