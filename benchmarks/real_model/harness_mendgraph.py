@@ -55,9 +55,7 @@ WITHOUT: dict[str, tuple[tuple[str, Any], ...]] = {
     "elisions": ((f"{EDITS}.definitions.elision_in", lambda *_: ""),),
     "unasked": ((f"{EDITS}.definitions._subjects", lambda *_: frozenset()),),
     "imports": ((f"{TOOLS}.block_edits.with_imports", lambda text, *_: text),),
-    "imports_beside": ((f"{TOOLS}.block_edits._modules", lambda *_: {}),),
     "few_files": (("mendgraph.nodes.small_model.preload.few_files", lambda *_: []),),
-    "strings_below": ((f"{EVIDENCE}.examples.string_of", lambda *_: None),),
     "examples_in_words": ((f"{EVIDENCE}.examples._in_words", lambda *_: ()),),
     "own_examples": tuple(
         (f"{place}.added_by_turn", lambda *_: frozenset())

@@ -135,31 +135,24 @@ def without_imports_of(units: list[Unit], path: str) -> list[Unit]:
     return remaining
 
 
-def with_imports(text: str, before: str, modules: Mapping[str, str]) -> str:
-    """Return the text with imports of the names that it uses and does not bind, unless `before` lacked them as well.
+def with_imports(text: str, before: str, homes: Mapping[str, str]) -> str:
+    """Return the text with imports of what it uses and does not bind, unless `before` lacked it as well.
 
-    Imported are modules of the standard library, and names that exactly one of the `modules` defines: their texts by
-    the names under which this text imports them.
+    Imported are modules of the standard library, and names that have a module in `homes`.
     """
     unbound = _unbound_names(text)
-    names = sorted(unbound.keys() - _unbound_names(before).keys())
-    if not names:
-        return text
-
-    source = read_units(text)
-    if not isinstance(source, PythonSource):
-        return text
-
-    defined = {module: definitions_in(code) for module, code in modules.items()}
     of_modules: list[str] = []
     of_names: list[str] = []
 
-    for name in names:
-        homes = [module for module, definitions in defined.items() if name in definitions]
-        if len(homes) == 1:
-            of_names.append(f"from {homes[0]} import {name}")
-        elif not homes and unbound[name] and (name in modules or name in sys.stdlib_module_names):
+    for name in sorted(unbound.keys() - _unbound_names(before).keys()):
+        if name in homes:
+            of_names.append(f"from {homes[name]} import {name}")
+        elif unbound[name] and name in sys.stdlib_module_names:
             of_modules.append(f"import {name}")
+
+    source = read_units(text) if of_modules or of_names else None
+    if not isinstance(source, PythonSource):
+        return text
 
     add_imports(source.units, list(map(statement_of, of_modules + of_names)))
     return source.code

@@ -21,7 +21,7 @@ from difflib import unified_diff
 from itertools import islice
 from typing import Final, NamedTuple, TypeAlias
 
-from mendgraph.nodes.execute_tools.edits.exact_edits import Shift, Tier, line_places, nearest_region, shown_lines
+from mendgraph.nodes.execute_tools.edits.exact_edits import Shift, Tier, line_places, nearest_region
 from mendgraph.nodes.execute_tools.edits.look_alikes import TYPOGRAPHY, escapes_in, unescaped
 from mendgraph.nodes.execute_tools.files.text_files import dominant_newline, to_unix
 from mendgraph.nodes.records import quoted
@@ -302,14 +302,10 @@ _HEADER_FITS: Final[tuple[Callable[[str, str], bool], ...]] = (
 
 
 class Patched(NamedTuple):
-    """The text after all hunks, and how many of them fit only where spaces are ignored.
-
-    `first` names the place of the first of those in the patch, and shows the lines that it is for.
-    """
+    """The text after all hunks, and the number of hunks that fit only if spaces are ignored."""
 
     text: str
     inexact: int
-    first: PatchError | None = None
 
 
 def apply_hunks(text: str, hunks: Sequence[Hunk], path: str) -> Patched | PatchError:
@@ -323,7 +319,6 @@ def apply_hunks(text: str, hunks: Sequence[Hunk], path: str) -> Patched | PatchE
     lines: list[tuple[str, str]] = []
     done = 0
     inexact = 0
-    first: PatchError | None = None
 
     for hunk in hunks:
         position = file.place(hunk, done)
@@ -331,7 +326,6 @@ def apply_hunks(text: str, hunks: Sequence[Hunk], path: str) -> Patched | PatchE
             return position
 
         if position.tier is not Tier.EXACT:
-            first = first or _inexact(text, hunk, position.at, path)
             inexact += 1
 
         lines += file.ended[done : position.at]
@@ -353,7 +347,7 @@ def apply_hunks(text: str, hunks: Sequence[Hunk], path: str) -> Patched | PatchE
 
     lines += file.ended[done:]
     last = newline if text.endswith("\n") or not text else ""
-    return Patched(_joined(lines, newline, last), inexact, first)
+    return Patched(_joined(lines, newline, last), inexact)
 
 
 def _joined(lines: Sequence[tuple[str, str]], newline: str, last: str) -> str:
@@ -367,14 +361,6 @@ def _joined(lines: Sequence[tuple[str, str]], newline: str, last: str) -> str:
         return text + last_line + (last_end or last)
 
     return text + last_line
-
-
-def _inexact(text: str, hunk: Hunk, at: int, path: str) -> PatchError:
-    last = at + len(hunk.old)
-    line_range = f"lines {at + 1}-{last} of {quoted(path)}"
-    message = f"its lines differ from {line_range} in spaces, quotes or dashes: copy those from the suggestion."
-
-    return PatchError(hunk.line, message, (shown_lines(text, at, last),))
 
 
 def hunks_between(before: str, after: str) -> list[Hunk]:

@@ -12,11 +12,10 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from enum import StrEnum
 from functools import lru_cache
-from inspect import cleandoc
 from itertools import islice
 from typing import Final, NamedTuple
 
-from mendgraph.nodes.execute_tools.edits.python_text import Function, SyntaxProblem, WithoutStrings, parse, string_of
+from mendgraph.nodes.execute_tools.edits.python_text import Function, SyntaxProblem, WithoutStrings, parse
 from mendgraph.nodes.language.request import read_request
 from mendgraph.nodes.records import JsonMap
 
@@ -75,7 +74,7 @@ class Example:
 
 @lru_cache(maxsize=16)
 def docstring_examples(text: str, *, in_words: bool) -> tuple[Example, ...]:
-    """The examples of all docstrings and free-standing strings, in order; none of a text that is not Python.
+    """Return the examples of all docstrings, in order; none of a text that is not Python.
 
     They are the `>>>`, and `in_words` also what else the strings say that calls give.
     """
@@ -200,19 +199,14 @@ def _in_words(name: str, words: str, names: Collection[str]) -> Iterator[Example
 
 
 def _documentation(tree: ast.Module | Function | ast.ClassDef, name: str = "") -> Iterator[tuple[str, str]]:
-    """The strings that document something, each with its name; a free-standing one is about what it follows."""
+    """Yield the docstrings, each with the full name of its definition."""
     yield name, ast.get_docstring(tree) or ""
-    body = tree.body if isinstance(tree, ast.Module | ast.ClassDef) else []
-    about = name
+    if isinstance(tree, Function):
+        return
 
-    for node in body:
+    for node in tree.body:
         if isinstance(node, Function | ast.ClassDef):
-            about = f"{name}.{node.name}".removeprefix(".")
-            yield from _documentation(node, about)
-        elif node is not body[0] and (words := string_of(node)):
-            yield about, cleandoc(words)
-        else:
-            about = name
+            yield from _documentation(node, f"{name}.{node.name}".removeprefix("."))
 
 
 LONGEST_VALUE: Final = 160  # characters of a value, an error or a piece of code that a sentence shows

@@ -1,8 +1,8 @@
 """How a block of the block form takes its place in a file: by definitions, or as the whole text."""
 
 import posixpath
-import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from types import MappingProxyType
 from typing import Any
 
 from mendgraph.nodes.execute_tools.edits.asked_edits import definition_text
@@ -16,7 +16,6 @@ from mendgraph.nodes.execute_tools.edits.units import read_units
 from mendgraph.nodes.execute_tools.files.text_files import BOM, to_unix, unstorable, with_newline
 from mendgraph.nodes.execute_tools.registry import ToolAnswer, ToolContext
 from mendgraph.nodes.execute_tools.tools.saving import LoadedText, load_current, load_text, save_text, shown_unread
-from mendgraph.nodes.language.names import IS_TEST
 from mendgraph.nodes.language.request import is_file, module_of, read_request
 from mendgraph.nodes.records import JsonMap, ToolError, ToolErrorCode, invalid, quoted
 
@@ -73,36 +72,33 @@ def _edit(context: ToolContext, before: LoadedText, content: str) -> ToolAnswer:
         if names:
             data[field] = list(names)
 
-    return _save(context, before.path, merged.text, before, **data)
+    return _save(context, before.path, merged.text, before, moved, **data)
 
 
-def _names_moved_away(context: ToolContext, before: LoadedText) -> set[str]:
-    """The definitions that the request moves from this file, and that their new file has by now."""
-    names: set[str] = set()
+def _names_moved_away(context: ToolContext, before: LoadedText) -> dict[str, str]:
+    """Return the definitions that the request moves from this file and that are in their new file, with its module."""
+    modules: dict[str, str] = {}
     moves = [move for move in read_request(context.task).moves if move.leaves(before.path)]
     if not moves:
-        return names
+        return modules
 
-    others = _python_read(context, before.path)
+    in_package = context.workspace.exists(posixpath.join(posixpath.dirname(before.path), "__init__.py"))
     changed = {change.path for change in context.changes}
 
-    for move in moves:
-        for other, source in others.items():
+    for other, source in _python_read(context, before.path).items():
+        for move in moves:
             if not is_file(other, move.new) or move.name not in definitions_in(source):
                 continue
             if other in changed or definition_text(source, move.name) == definition_text(before.file.text, move.name):
-                names.add(move.name)
+                modules[move.name] = "." * in_package + module_of(other)
 
-    return names
+    return modules
 
 
 def _apply(
     context: ToolContext, path: str, before: LoadedText | ToolError, hunks: tuple[Hunk, ...] | PatchError
 ) -> ToolAnswer:
-    """Make an edit that is written in another notation, exactly, or say in which line of the block it does not fit.
-
-    As in apply_patch, its old lines prove that the model knows the file.
-    """
+    """Make an edit that is written in another notation, as apply_patch does: its old lines prove that it fits."""
     if isinstance(hunks, PatchError):
         return _refused(hunks)
 
@@ -120,8 +116,6 @@ def _apply(
     patched = apply_hunks(text, hunks, path)
     if isinstance(patched, PatchError):
         return _refused(patched)
-    if patched.first:
-        return _refused(patched.first)
     if patched.text == text:
         return _unchanged(identical(quoted(path)))
 
@@ -142,10 +136,17 @@ def _replace(context: ToolContext, before: LoadedText, content: str) -> ToolAnsw
     return refusal or _save(context, before.path, text, before, changed=[], action="replaced")
 
 
-def _save(context: ToolContext, path: str, text: str, before: LoadedText | None, **data: Any) -> ToolAnswer:
+def _save(
+    context: ToolContext,
+    path: str,
+    text: str,
+    before: LoadedText | None,
+    modules: Mapping[str, str] = MappingProxyType({}),
+    **data: Any,
+) -> ToolAnswer:
+    """Save the text with the imports that it lacks; `modules` has names that were moved to other modules."""
     if _is_python(path):
-        old = "" if before is None else before.file.text
-        text = with_imports(text, old, _modules(context, path))
+        text = with_imports(text, "" if before is None else before.file.text, modules)
 
     return save_text(context, path, text, before, **data, content=text.replace("\r\n", "\n"))
 
@@ -186,25 +187,6 @@ def _moved_definitions(context: ToolContext, path: str, content: str, before: Lo
 
         if len(texts) == 1:
             yield f"\n\n{texts[0]}"
-
-
-def _modules(context: ToolContext, path: str) -> dict[str, str]:
-    """The Python files beside this one, and those at the top, that the thread has read, by the names for an import."""
-    folder = posixpath.dirname(path)
-    in_package = context.workspace.exists(posixpath.join(folder, "__init__.py"))
-    folders = {folder} if in_package else {folder, ""}
-    circle = re.compile(rf"^[ \t]*(?:from|import)\b.*\b{re.escape(module_of(path))}\b", re.MULTILINE)
-    texts: dict[str, str] = {}
-
-    for other, text in _python_read(context, path).items():
-        place, name = posixpath.split(other)
-        stem = name.removesuffix(".py")
-        importable = stem.isidentifier() and not stem.startswith("__") and not IS_TEST.search(name)
-
-        if importable and place in folders and not circle.search(text):
-            texts[f".{stem}" if in_package else stem] = text
-
-    return texts
 
 
 def _excerpt(before: LoadedText, text: str, task: str) -> ToolError | None:

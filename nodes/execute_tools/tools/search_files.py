@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
-from itertools import islice
+from itertools import chain, islice
 from posixpath import dirname
 from typing import Final
 
@@ -46,23 +46,51 @@ _LEAD = 100  # characters shown before the match in a line that is cut
 
 @dataclass
 class FileMatches:
-    """The lines of one file that matched, by number from 1, and those around them."""
+    """The shown lines of one file by number from 1, and the numbers of those that match."""
 
     path: str
-    matches: dict[int, str] = field(default_factory=dict)
-    context: dict[int, str] = field(default_factory=dict)
-    binary: bool = False
+    lines: dict[int, str] = field(default_factory=dict)
+    numbers: list[int] = field(default_factory=list)
+    is_binary: bool = False
+
+    def add_line(self, data: JsonMap, mask: str, *, is_match: bool) -> None:
+        """Add a line of ripgrep's output, or the `mask` in its place."""
+        text = data["lines"].get("text")
+        if text is None:  # a line that is not UTF-8
+            text = base64.b64decode(data["lines"]["bytes"]).decode(errors="replace")
+
+        start = 0
+        if is_match:
+            self.numbers.append(data["line_number"])
+            if data["submatches"]:
+                head = text.encode()[: data["submatches"][0]["start"]]
+                start = len(head.decode(errors="ignore"))
+
+        self.lines[data["line_number"]] = clip(mask or text, start)
+
+    def matches(self, near: int) -> Iterator[JsonMap]:
+        """Yield each match with the `near` lines before and after it."""
+        for number in self.numbers:
+            match: JsonMap = {"path": self.path, "line": number, "text": self.lines[number]}
+            if near:
+                match["before"] = self._lines_in(range(number - near, number))
+                match["after"] = self._lines_in(range(number + 1, number + near + 1))
+
+            yield match
+
+    def _lines_in(self, numbers: range) -> list[str]:
+        return [self.lines[number] for number in numbers if number in self.lines]
 
 
 def read_ripgrep(output: bytes, names: Mapping[str, str], masks: Mapping[str, Mapping[int, str]]) -> list[FileMatches]:
-    """The files in the output of `rg --json`, in its order, without a line that was cut off.
+    """Return the files in the output of `rg --json`, in its order, without a line that was cut off.
+
+    Binary files are left out: ripgrep searches them if they are named in its arguments.
 
     Args:
         output: one JSON event a line.
         names: the real names of the files, by the names under which ripgrep opened them.
         masks: the lines of each file that are not shown as they are, by number from 1.
-
-    Binary files are left out: ripgrep searches them where they are named in its arguments.
     """
     files: dict[str, FileMatches] = {}
 
@@ -79,29 +107,12 @@ def read_ripgrep(output: bytes, names: Mapping[str, str], masks: Mapping[str, Ma
 
         file = files.setdefault(name, FileMatches(name))
         if event["type"] == "end":
-            file.binary = data.get("binary_offset") is not None
+            file.is_binary = data.get("binary_offset") is not None
         elif event["type"] in {"match", "context"}:
-            _add_line(file, event["type"], data, masks.get(name, {}))
+            mask = masks.get(name, {}).get(data["line_number"], "")
+            file.add_line(data, mask, is_match=event["type"] == "match")
 
-    return [file for file in files.values() if file.matches and not file.binary]
-
-
-def _add_line(file: FileMatches, kind: str, data: JsonMap, masks: Mapping[int, str]) -> None:
-    number = data["line_number"]
-    text = data["lines"].get("text")
-    if text is None:  # a line that is not UTF-8
-        text = base64.b64decode(data["lines"]["bytes"]).decode(errors="replace")
-
-    shown_text = masks.get(number) or text
-    if kind == "context":
-        file.context[number] = clip(shown_text)
-        return
-
-    start = 0
-    if data["submatches"]:
-        start = data["submatches"][0]["start"]
-
-    file.matches[number] = clip(shown_text, len(text.encode()[:start].decode(errors="ignore")))
+    return [file for file in files.values() if file.numbers and not file.is_binary]
 
 
 def clip(line: str, at: int = 0) -> str:
@@ -193,7 +204,8 @@ def search_files(context: ToolContext, arguments: SearchFilesArguments) -> ToolA
     if isinstance(records, ToolError):
         return _narrower(records, seconds)
 
-    matches = list(islice(_flat(records, arguments.context_lines), arguments.max_results + 1))
+    all_matches = chain.from_iterable(file.matches(arguments.context_lines) for file in records)
+    matches = list(islice(all_matches, arguments.max_results + 1))
     fitting = _fitting(matches)[: arguments.max_results]
     has_more = len(fitting) < len(matches) or next(paths, None) is not None or listed.truncated
     return _page(fitting, has_more=has_more, names=_names(listed.stdout))
@@ -212,14 +224,14 @@ def _fitting(matches: Sequence[JsonMap]) -> Sequence[JsonMap]:
 
 
 def _page(matches: Sequence[JsonMap], *, has_more: bool, names: Iterable[str]) -> ToolOutput:
-    hint = _guidance(has_more=has_more, nothing=not matches)
+    hint = _guidance(matches, has_more=has_more)
     return ToolOutput.ok(matches=list(matches), has_more=has_more, **hint, **_note(names))
 
 
-def _guidance(*, has_more: bool, nothing: bool) -> JsonMap:
+def _guidance(results: Sequence[object], *, has_more: bool) -> JsonMap:
     if has_more:
         return {"guidance": MORE_MATCHES}
-    if nothing:
+    if not results:
         return {"guidance": NO_MATCHES}
 
     return {}
@@ -295,24 +307,6 @@ def _search_files(
             names[handle_path(file)] = file.path
 
     return read_ripgrep(result.stdout, names, masks)
-
-
-def _flat(files: Iterable[FileMatches], near: int) -> Iterator[JsonMap]:
-    """Each match with the `near` lines before and after it."""
-    for file in files:
-        lines = file.context | file.matches
-
-        for number, text in file.matches.items():
-            match: JsonMap = {"path": file.path, "line": number, "text": text}
-            if near:
-                match["before"] = _lines_in(lines, range(number - near, number))
-                match["after"] = _lines_in(lines, range(number + 1, number + near + 1))
-
-            yield match
-
-
-def _lines_in(lines: Mapping[int, str], numbers: range) -> list[str]:
-    return [lines[number] for number in numbers if number in lines]
 
 
 def _narrower(error: ToolError, seconds: float) -> ToolError:
@@ -472,7 +466,7 @@ def glob_files(context: ToolContext, arguments: GlobFilesArguments) -> ToolAnswe
         if names:
             break
 
-    hint = _guidance(has_more=has_more, nothing=not names)
+    hint = _guidance(names, has_more=has_more)
     return ToolOutput.ok(paths=names[:MAX_PATHS], has_more=has_more, **hint, **_note(names))
 
 

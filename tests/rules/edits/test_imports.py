@@ -25,13 +25,3 @@ from tests.row_tables import rows
 )
 def test_modules_that_a_new_text_uses_are_imported(text: str, before: str, expected: str) -> None:
     assert with_imports(text, before, {}) == expected
-
-
-@rows(
-    ("config.X\n", {"config": "X = 1\n"}, "import config"),
-    ("config.X\n", {"config": "config = 1\n"}, "from config import config"),
-    ("queue.X\n", {"a": "queue = 1\n"}, "from a import queue"),
-    ("match 1:\n    case {**found}:\n        found\n", {"a": "found = 1\n"}, ""),
-)
-def test_name_is_imported_once(text: str, modules: dict[str, str], line: str) -> None:
-    assert with_imports(text, "", modules) == (f"{line}\n\n{text}" if line else text)

@@ -85,32 +85,6 @@ def test_examples_of_all_docstrings() -> None:
     assert docstring_examples(CODE, in_words=True) == ALL
 
 
-FREE = '''def f(a, b=0):
-    return a
-"""f(20) == 1"""
-"""
-Example:
-    >>> f(21)
-    2
-"""
-
-
-class Box:
-    def get(self):
-        return 1
-    "f(22) == 1"
-
-
-RATE = 2
-"""f(23) == 1"""
-'''
-
-
-def test_free_standing_string_is_of_what_it_follows() -> None:
-    found = [(each.name, each.source.strip(), each.want.strip()) for each in docstring_examples(FREE, in_words=True)]
-    assert found == [("f", "f(20)", "1"), ("f", "f(21)", "2"), ("Box.get", "f(22)", "1"), ("", "f(23)", "1")]
-
-
 SAID = [
     ("f(1) == 2", "2"),
     ("- f(1) -> [1, 2]", "[1, 2]"),

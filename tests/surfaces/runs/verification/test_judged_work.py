@@ -144,7 +144,7 @@ def test_tests_that_run_no_changed_line_say_nothing_of_the_change(root: Path, te
 
 
 AREA = "def area(a, b):\n    return a * b\n"
-AREA_WITH = f'{AREA}\n\n"""\nExample:\n    >>> area(2, 3)\n    6\n"""\n'
+AREA_WITH = AREA.replace("    return", '    """\n    >>> area(2, 3)\n    6\n    """\n    return')
 
 
 @needs_sandbox
@@ -158,7 +158,7 @@ AREA_WITH = f'{AREA}\n\n"""\nExample:\n    >>> area(2, 3)\n    6\n"""\n'
     ],
     ids=["right", "wrong", "wrong as before", "of the run itself"],
 )
-def test_examples_below_a_function_are_evidence_where_the_run_did_not_write_them(
+def test_examples_of_a_docstring_are_evidence_unless_the_run_wrote_them(
     root: Path, before: str, after: str, kind: str
 ) -> None:
     write_files(root, {"area.py": before})
