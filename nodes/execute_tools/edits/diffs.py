@@ -1,4 +1,4 @@
-"""What changed between two texts, as a unified diff bounded in length and time."""
+"""Unified diffs of two texts, limited in length and time."""
 
 import difflib
 import re
@@ -19,7 +19,7 @@ _FIRST: Final = re.compile(r"(?<=[-+])\d+")
 
 
 class Version(NamedTuple):
-    """What a file holds at one time: its hash, and its text, None where it is binary."""
+    """The hash and the text of a file; the text of a binary file is None."""
 
     sha256: str
     text: str | None
@@ -29,7 +29,7 @@ NO_FILE: Final = Version("", None)
 
 
 def file_change(path: str, before: Version, after: Version) -> FileChange:
-    """The effect on one file; `NO_FILE` stands for none. The diff is "" where a version is binary."""
+    """Return the change of one file; `NO_FILE` is a file that does not exist. The diff of a binary file is ""."""
     kind = ChangeKind.EDITED
     if before == NO_FILE:
         kind = ChangeKind.CREATED
@@ -44,10 +44,10 @@ def file_change(path: str, before: Version, after: Version) -> FileChange:
 
 
 def unified_diff(path: str, before: str | None, after: str | None, *, complete: bool = False) -> str:
-    """A unified diff, at most 200 lines and 20,000 characters long unless it is `complete`; None stands for no file.
+    """Return a unified diff of at most 200 lines and 20,000 characters unless it is `complete`; None is no file.
 
-    A longer one ends in a line that says how much was left out. Line ends are not compared; "" means no difference.
-    The lines of a private key are shown as marks, also where only one of the texts has its first line.
+    A longer one ends with a line that says how much was left out. Line ends are not compared. The lines of a private
+    key are marks, also if only one of the texts has its first line.
     """
     old = _lines(before or "")
     new = _lines(after or "")
@@ -69,7 +69,7 @@ def unified_diff(path: str, before: str | None, after: str | None, *, complete: 
 
 
 def header(path: str, before: object, after: object) -> tuple[str, str]:
-    """The first two lines of a diff; None stands for no file."""
+    """Return the first two lines of a diff; None is no file."""
     old = "/dev/null" if before is None else f"a/{path}"
     new = "/dev/null" if after is None else f"b/{path}"
     return f"--- {old}\n", f"+++ {new}\n"
@@ -91,7 +91,7 @@ def _hidden(text: str) -> dict[str, str]:
 
 
 def _hunks(old: list[str], new: list[str], offset: int) -> Iterator[str]:
-    """The hunks of a stretch that begins after `offset` lines; a very long one is shown as replaced altogether."""
+    """Yield the hunks of lines that begin after `offset` others; very many are shown as replaced as a whole."""
     if len(old) + len(new) > _MAX_COMPARED_LINES:
         yield f"@@ -{_range(old, offset)} +{_range(new, offset)} @@\n"
         yield from (f"-{line}" for line in old)

@@ -1,8 +1,8 @@
-"""Exact texts in a file: their places, their replacement, and the nearest lines where a text does not occur.
+"""Finding a text in a file, replacing it, and showing the nearest lines if it does not occur. Pure.
 
-Line ends count as equal. Where a text is nowhere as it is, whole lines are looked for that may differ in blanks at
-their ends, else that are indented by a constant more or less than in the file. What several places of one tier fit is
-ambiguous, and a looser tier is not asked. Pure.
+Line ends count as equal. If a text does not occur exactly, lines match that differ in trailing blanks, else lines that
+are indented by a constant more or less. A text that matches several places of one tier is ambiguous; looser tiers are
+not tried then.
 """
 
 import re
@@ -27,7 +27,7 @@ from mendgraph.nodes.records import JsonMap, ToolError, invalid
 
 
 class Spot(NamedTuple):
-    """A stretch of the text: offsets `start` to `end`, and the line, counted from 1, in which it begins."""
+    """A part of a text: offsets `start` to `end`, and the line, counted from 1, in which it begins."""
 
     start: int
     end: int
@@ -35,16 +35,16 @@ class Spot(NamedTuple):
 
 
 def find_spots(text: str, old: str, *, overlapping: bool = True) -> Iterator[Spot]:
-    r"""Every place where `old` stands in `text`, in order; both may end lines with "\n" or "\r\n".
+    r"""Yield every occurrence of `old` in `text`, in order; both may end lines with "\n" or "\r\n".
 
-    Overlapping occurrences count by default: an edit of one of them would be a guess. An empty `old` is nowhere.
+    Overlapping occurrences count by default: an edit of one of them would be a guess. An empty `old` does not occur.
     """
     plain_text = to_unix(text)
     plain_old = to_unix(old)
     if not plain_old:
         return
 
-    # Offsets of each "\r\n" once they are all "\n": an offset in `text` is one more for each that stands before it.
+    # Offsets of each "\r\n" in the plain text: an offset in `text` is larger by the number of them before it.
     crlf = [match.start() - number for number, match in enumerate(re.finditer("\r\n", text))]
     line = 1
     counted = 0
@@ -59,9 +59,9 @@ def find_spots(text: str, old: str, *, overlapping: bool = True) -> Iterator[Spo
 
 
 def replace_spots(text: str, spots: Iterable[Spot], replacement: str) -> str:
-    """The text with `replacement` in place of each spot, its line ends written as those of the place.
+    """Return the text with `replacement` in place of each spot, with the line ends of that place.
 
-    `spots` are in order and do not overlap. Everything outside of them is kept to the letter.
+    `spots` are in order and do not overlap. The text outside of them stays the same.
     """
     pieces: list[str] = []
     end = 0
@@ -135,7 +135,7 @@ def nearest_region(text: str, old: str) -> Region | None:
 
 
 def shown_lines(text: str, first: int, last: int) -> str:
-    """The lines `first` to `last` of a text, counted from 0, the last one excluded, as a message shows them."""
+    """Return the lines `first` to `last` of a text, counted from 0 and without the last, as a message shows them."""
     lines = masked_blocks(text).split("\n")[first : min(last, first + MAX_REGION_LINES)]
     return first_words("\n".join(line.removesuffix("\r") for line in lines), MAX_REGION_CHARACTERS)
 
@@ -143,9 +143,9 @@ def shown_lines(text: str, first: int, last: int) -> str:
 _BLANKS: Final = " \t\r"
 _BLANK_END: Final = re.compile(r"(?<=\n)[ \t]++\Z")
 _LISTED: Final = 11
-"""The most places of one tier: two are too many already, the others are for the message."""
+"""The most places of one tier that are looked for; a message names them."""
 _TRIED: Final = 200
-"""Places with the words of a block whose indentation is compared: a file that repeats them more often is ambiguous."""
+"""The most places whose indentation is compared with that of a block."""
 
 
 class Tier(StrEnum):
@@ -157,7 +157,7 @@ class Tier(StrEnum):
 
 
 class Match(NamedTuple):
-    """The places of the tightest tier that has any, in order, and the new text as it belongs in the first of them."""
+    """The places of the tightest matching tier, in order, and the new text as it is written at the first of them."""
 
     tier: Tier
     spots: tuple[Spot, ...]
@@ -165,13 +165,13 @@ class Match(NamedTuple):
 
 
 class Shift(NamedTuple):
-    """The blanks that lines of a file have more (`added`) or less (`removed`) at their start than those of a block."""
+    """The indentation that lines of a file have in addition (`added`) or lack (`removed`), compared with a block."""
 
     added: str = ""
     removed: str = ""
 
     def moved(self, line: str) -> str:
-        """A line of the block as it belongs in the file; what has less than is to be taken away stays as it is."""
+        """Return a line of the block as it is indented in the file."""
         if line.strip():
             return self.added + line.removeprefix(self.removed)
         return line
@@ -185,9 +185,9 @@ _KEYS: Final[Mapping[Tier, Callable[[str], str]]] = {
 
 
 def line_places(lines: Sequence[str], block: Sequence[str], tier: Tier, start: int = 0) -> Iterator[tuple[int, Shift]]:
-    """Where the lines of a block stand, beginning at line `start` or later, and by how much they are moved there.
+    """Yield the lines of a file at which a block begins, from line `start` on, and how it is indented there.
 
-    Of a file that repeats its words very often, not all places are compared by their indentation.
+    By indentation, a limited number of places is compared.
     """
     keys = list(map(_KEYS[tier], lines))
     old = "\n".join(["", *map(_KEYS[tier], block), ""])
@@ -212,16 +212,16 @@ def line_places(lines: Sequence[str], block: Sequence[str], tier: Tier, start: i
 
 
 def find_loosely(text: str, old: str, replacement: str) -> Match | None:
-    """Where the lines of `old` stand in `text`, but for blanks; None where no tier matches, or they are blank.
+    """Return the places of `text` that match the lines of `old` except for blanks, or None.
 
-    The replacement is indented as the file is. Where the last line of the file has no line end, it gets none.
+    The replacement is indented as the file is, and has no line end at the end of a file without one.
     """
     if not old.strip():
         return None
 
     old = to_unix(old)
     replacement = to_unix(replacement)
-    if _BLANK_END.search(old):  # the blanks before a closing quote: they would indent the line that comes next
+    if _BLANK_END.search(old):  # the blanks before a closing quote, which would indent the next line
         old = _BLANK_END.sub("", old)
         replacement = _BLANK_END.sub("", replacement)
 
@@ -260,7 +260,7 @@ def _first_indent(text: str) -> str:
 
 
 def _spot(lines: Sequence[str], starts: Sequence[int], at: int, count: int, *, ended: bool) -> Spot:
-    """The `count` lines from `at` on, with the last line end if `ended`."""
+    """Return the `count` lines from `at` on, with the last line end if `ended`."""
     last = at + count
 
     if ended:
@@ -272,7 +272,7 @@ def _spot(lines: Sequence[str], starts: Sequence[int], at: int, count: int, *, e
 
 
 def _shift(lines: Sequence[str], block: Sequence[str]) -> Shift | None:
-    """By how much all `lines` of a file are moved against those of `block`; None where they differ in that."""
+    """Return the difference in indentation between lines of a file and of a block, or None if it is not constant."""
     pairs: list[tuple[str, str]] = []
     for file_line, block_line in zip(lines, block, strict=True):
         if block_line.strip(_BLANKS):
@@ -297,7 +297,7 @@ def _indent(line: str) -> str:
 
 
 def _indented(text: str, shift: Shift) -> str | None:
-    """The text with its lines moved likewise; None where one of them has less than is to be taken away."""
+    """Return the text with this indentation, or None if one of its lines has too little."""
     lines = text.split("\n")
     if not all(line.startswith(shift.removed) for line in lines if line.strip()):
         return None
@@ -310,13 +310,13 @@ def _indented(text: str, shift: Shift) -> str | None:
 EQUAL: Final = "old_str and new_str are equal, so the edit would change nothing."
 _LISTED_SPOTS = 10
 _TELLING_CHARACTERS = 4
-"""A shorter new text occurs by chance, so that finding it says nothing."""
+"""A shorter new text may occur by chance."""
 
 
 class Replacement(NamedTuple):
-    """The text after an edit: how many stretches were replaced, where the first began, and how many lines they are.
+    """The text after an edit, the number of replacements, the line of the first, and the number of changed lines.
 
-    `tier` says what was left out of account to find them.
+    `tier` says which differences were ignored.
     """
 
     text: str
@@ -327,7 +327,7 @@ class Replacement(NamedTuple):
 
 
 def replace_text(text: str, name: str, old_str: str, new_str: str, *, replace_all: bool) -> Replacement | ToolError:
-    """The text with `new_str` in place of `old_str`, or why that is not clear; `name` is the file's, for messages."""
+    """Return the text with `new_str` in place of `old_str`, or the problem; `name` is how messages call the file."""
     if old_str == new_str:
         return invalid(EQUAL)
 
@@ -346,7 +346,7 @@ def replace_text(text: str, name: str, old_str: str, new_str: str, *, replace_al
 
 
 def tier_data(tier: Tier) -> JsonMap:
-    """What a result says of a match that is not exact."""
+    """Return the field of a result that names a tier which is not exact."""
     if tier is Tier.EXACT:
         return {}
     return {"matched": tier.value}

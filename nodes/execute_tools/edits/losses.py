@@ -1,7 +1,6 @@
-"""What an edit would lose: code that a block leaves out, the rest of a file, or that a text parses. Pure.
+"""What an edit would lose: code that a block leaves out, the rest of a file, or valid syntax. Pure.
 
-To see whether it parses, nothing is made of a text but a syntax tree or a stream of events: no object, no alias is ever
-resolved.
+Texts are only parsed to syntax trees or streams of events: no object is built and no alias is resolved.
 """
 
 import ast
@@ -32,7 +31,7 @@ _ELISION: Final = re.compile(
 
 
 def is_elision(comment: str) -> bool:
-    """Whether a whole comment says that code was left out, or is still to be written."""
+    """Return whether a comment says that code was left out, or is still to be written."""
     return comment.lstrip("# ").startswith(("...", "…")) or _ELISION.fullmatch(comment) is not None
 
 
@@ -68,9 +67,9 @@ def torn_statement(tree: list[ast.stmt], lines: Sequence[str]) -> str:
 
 
 def is_stub(node: ast.stmt) -> bool:
-    """Whether a statement with a body has nothing in it but a docstring, `pass`, `...` or NotImplementedError.
+    """Return whether the body of a statement consists of a docstring, `pass`, `...` or NotImplementedError.
 
-    So has a function that only calls itself, which a model writes below an import of the same name.
+    A function that only calls itself counts as well: a model writes it below an import of the same name.
     """
     match node:
         case ast.FunctionDef(name=name, body=[ast.Return(value=ast.Call(func=ast.Name(id=called)))], decorator_list=[]):
@@ -81,7 +80,7 @@ def is_stub(node: ast.stmt) -> bool:
 
 
 def is_placeholder(node: ast.stmt) -> bool:
-    """Whether a statement is `pass` or `...`."""
+    """Return whether a statement is `pass` or `...`."""
     match node:
         case ast.Pass() | ast.Expr(value=ast.Constant(value=EllipsisType())):
             return True
@@ -111,7 +110,7 @@ def _ellipses(tree: ast.stmt) -> list[int]:
 # --- A block in place of a whole file
 
 SMALLEST_SHARE: Final = 0.3
-"""A shorter text than this share of the old one is taken for an excerpt, once the old one is long enough to judge."""
+"""A text that is shorter than this share of the old one counts as an excerpt, if the old one has enough lines."""
 JUDGED_LINES: Final = 20
 
 _COMMENT: Final = re.compile(r"[ \t]*(?:#|//|/\*|--|<!--|;|%)(.*?)(?:\*/|-->)?[ \t]*", re.MULTILINE)
@@ -129,7 +128,7 @@ _KEYWORDS: Final = re.compile(
     r"(?:\([^)\n]*+\)[ \t]*+)?(\w++)",
     re.MULTILINE,
 )
-"""What names a function or a type at the beginning of a line. A Go method has its receiver before its name."""
+"""A definition of a function or a type. A Go method has its receiver before its name."""
 
 _OF_KEYWORDS: Final = (".rs", ".go", ".rb", ".php", ".java", ".kt", ".swift", ".scala", ".cs")
 _SCRIPTS: Final = (".js", ".jsx", ".mjs", ".cjs", ".ts", ".tsx")
@@ -148,7 +147,7 @@ _SHRINKS: Final = re.compile(
 
 
 def why_not_whole(old: str, new: str) -> str:
-    """What gives `new` away as a part of `old`, as a clause ("it ..."); "" if it may be whole."""
+    """Return why `new` is only a part of `old`, as a clause ("it ..."), or "" if it may be complete."""
     if placeholder := _placeholder(old, new):
         return f"it says `{placeholder}` in place of text"
     if _DIFF.search(new) and not _DIFF.search(old):
@@ -160,10 +159,7 @@ def why_not_whole(old: str, new: str) -> str:
 
 
 def why_lossy(old: str, new: str) -> str:
-    """Why `new` loses most of `old` for a line that stands for it, as a clause ("it ..."); "" if it may be whole.
-
-    The loss decides: a line that only looks like a placeholder loses nothing.
-    """
+    """Return why `new` has a placeholder in place of most lines of `old`, as a clause ("it ..."), or ""."""
     new_lines = {line.strip() for line in new.splitlines()}
     count = 0
     lost: list[int] = []
@@ -185,7 +181,7 @@ def why_lossy(old: str, new: str) -> str:
 
 
 def _placeholder(old: str, new: str) -> str:
-    """The first line that says that text was left out, "" for none; what the old text has is no such line."""
+    """Return the first line of `new`, and not of `old`, that says that text was left out, or ""."""
     old_lines = {line.strip() for line in old.splitlines()}
 
     for line in map(str.strip, new.splitlines()):
@@ -198,9 +194,9 @@ def _placeholder(old: str, new: str) -> str:
 
 
 def why_too_little(old: str, new: str, task: str) -> str:
-    """What speaks against `new` in place of all of a short text, as a clause ("it ..."), if the task does not ask so.
+    """Return why `new` holds too few lines of a short text, as a clause ("it ..."), unless the task removes some.
 
-    A model that is to add a line often gives only that line.
+    A small model that is asked to add a line often gives only that line.
     """
     if _SHRINKS.search(task):
         return ""
@@ -217,10 +213,7 @@ def why_too_little(old: str, new: str, task: str) -> str:
 
 
 def lost_keys(path: str, old: str, new: str) -> tuple[str, ...]:
-    """What the old text names and the new one lacks: keys and sections of configuration, top-level names of code.
-
-    Neither has to parse.
-    """
+    """Return the keys, sections or top-level definitions that `old` has and `new` lacks; neither has to parse."""
     for suffixes, pattern in _PATTERNS:
         if path.endswith(suffixes):
             new_keys = set(_keys(pattern, new))
@@ -233,22 +226,22 @@ def _keys(pattern: re.Pattern[str], text: str) -> list[str]:
     return [match[match.lastindex or 0] for match in pattern.finditer(text)]
 
 
-# --- A text that parses no more
+# --- A text that no longer parses
 
 LARGEST_JUDGED: Final = 1_000_000
-"""Characters of a text that is judged."""
+"""The most characters of a text that is parsed."""
 DEEPEST_YAML: Final = 100
-"""Levels of a YAML text that is judged: libyaml's time grows with the square of the depth of brackets."""
+"""The most levels of a YAML text that is parsed: libyaml's time grows with the square of the depth of brackets."""
 
 _LOADER: Final = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _CANNOT_TELL: Final = SyntaxProblem(0, "cannot be judged")
-"""Like what `parse` says of a text that is too much for it: a problem without a line."""
+"""A problem without a line, as `parse` returns it for a text that is nested too deeply."""
 
 
 def syntax_problem(path: str, text: str) -> str | None:
-    """`line 3: '(' was never closed`, or None where the text parses, is of no known kind, or cannot be judged.
+    """Return `line 3: '(' was never closed`, or None if the text parses, has no known format or is too large.
 
-    Python is judged by the Python that runs this, which may be older than the text.
+    Python is parsed by the running Python, which may be older than the text.
     """
     problem = _problem(path, text)
     if problem is None or not problem.line:
@@ -258,10 +251,7 @@ def syntax_problem(path: str, text: str) -> str | None:
 
 
 def broken_by(path: str, before: str | None, after: str) -> str | None:
-    """`no longer parses as Python: line 3: '(' was never closed`, or None.
-
-    Only a text that parsed can be broken: a new file (`before` is None) or JSON with comments cannot.
-    """
+    """Return `no longer parses as Python: line 3: '(' was never closed`, or None if `before` was broken or is None."""
     problem = syntax_problem(path, after)
     if problem is None or before is None or _problem(path, before) is not None:
         return None

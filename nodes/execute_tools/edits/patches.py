@@ -1,18 +1,18 @@
-"""Patches in the V4A format, read. Pure: no file is looked at. Source: OpenAI's apply_patch (codex, GPT-4.1 guide).
+"""Parsing of patches in the V4A format, and applying hunks to texts. Pure. Source: OpenAI's apply_patch (codex).
 
     *** Begin Patch
     *** Add File: new.py            each line of the file with a "+" before it
     *** Delete File: old.py
     *** Update File: a.py           then perhaps "*** Move to: b.py", then hunks
-    @@ def f():                     a line above the hunk, or nothing; several of them lead further in
+    @@ def f():                     a line above the hunk, or nothing; several lines narrow the place down
      context
     -removed
     +added
-    *** End of File                 the lines before end the file
+    *** End of File                 the lines above are the last of the file
     *** End Patch
 
-As there, spaces around markers, a missing first "@@" and empty lines for empty context lines are accepted; and beyond
-it, hunk headers with line numbers as `diff` writes them, which are ignored.
+As in codex, spaces around markers, a missing first "@@" and empty lines for empty context lines are accepted; so are
+hunk headers with line numbers as `diff` writes them, which are ignored.
 """
 
 import re
@@ -42,9 +42,9 @@ _UNIFIED = re.compile(r"-\d+(?:,\d+)? \+\d+(?:,\d+)? @@\s?(?P<rest>.*)")
 
 
 class Hunk(NamedTuple):
-    """Lines that belong together, each a sign (" ", "-" or "+") and its text; `line` is where the hunk begins.
+    """Lines of a change, each a sign (" ", "-" or "+") and its text, below the `headers` of its "@@" lines.
 
-    `headers` are the "@@" lines that lead there.
+    `line` is the number of its first line in the patch.
     """
 
     headers: tuple[str, ...]
@@ -54,12 +54,12 @@ class Hunk(NamedTuple):
 
     @property
     def old(self) -> tuple[str, ...]:
-        """The lines that must stand in the file."""
+        """The lines that the file must have."""
         return tuple(text for sign, text in self.lines if sign != "+")
 
 
 class AddedFile(NamedTuple):
-    """A file that is to be made. `line` is that of its header in the patch, counted from 1."""
+    """A file to create. `line` is the line of its header in the patch, counted from 1."""
 
     path: str
     text: str
@@ -67,14 +67,14 @@ class AddedFile(NamedTuple):
 
 
 class DeletedFile(NamedTuple):
-    """A file that is to go."""
+    """A file to delete."""
 
     path: str
     line: int
 
 
 class UpdatedFile(NamedTuple):
-    """A file that is to get its hunks, in order, and with a `target` another name."""
+    """A file to change by hunks, in order, and to move if it has a `target`."""
 
     path: str
     target: str
@@ -86,7 +86,7 @@ FilePatch: TypeAlias = AddedFile | DeletedFile | UpdatedFile
 
 
 class PatchError(NamedTuple):
-    """What is wrong with a patch, and in which of its lines, counted from 1. `suggestions` show what was meant."""
+    """A problem of a patch, and its line, counted from 1. `suggestions` show text of the file."""
 
     line: int
     message: str
@@ -94,12 +94,12 @@ class PatchError(NamedTuple):
 
     @property
     def sentence(self) -> str:
-        """The whole message."""
+        """The message with the line."""
         return f"Line {self.line} of the patch: {self.message}"
 
 
 def parse_patch(patch: str) -> tuple[FilePatch, ...] | PatchError:
-    """The files of a patch, in order, or the first thing that is wrong."""
+    """Return the files of a patch, in order, or its first problem."""
     try:
         files = tuple(_file(header, lines) for header, *lines in _sections(_between_markers(patch)))
     except _MalformedError as error:
@@ -118,7 +118,7 @@ def parse_patch(patch: str) -> tuple[FilePatch, ...] | PatchError:
 
 
 def patched_paths(patch: str) -> list[str]:
-    """Every path that the patch names, targets of moves too, as they are spelled; [] for what is no patch."""
+    """Return every path in a patch as it is written, with targets of moves; [] if it cannot be parsed."""
     files = parse_patch(patch)
     if isinstance(files, PatchError):
         return []
@@ -137,7 +137,7 @@ def _paths(file: FilePatch) -> tuple[str, ...]:
 
 
 class _MalformedError(Exception):
-    """Of a line and a message, as a `PatchError` is."""
+    """A problem; the arguments are those of `PatchError`."""
 
 
 class _Numbered(NamedTuple):
@@ -176,7 +176,7 @@ def _between_markers(patch: str) -> list[_Numbered]:
 
 
 def _sections(lines: Sequence[_Numbered]) -> Iterator[list[_Numbered]]:
-    """The lines of each file, without empty ones at their end. A marker with a space before it is a line of a file."""
+    """Yield the lines of each file, without empty ones at the end. A marker behind a space is a line of a file."""
     section: list[_Numbered] = []
 
     for line in lines:
@@ -239,7 +239,7 @@ def _file(header: _Numbered, lines: list[_Numbered]) -> FilePatch:
 
 
 def _hunks(lines: list[_Numbered]) -> Iterator[Hunk]:
-    """The hunks of a file; a line "@@" after other lines begins the next one, and "*** End of File" ends one."""
+    """Yield the hunks of a file. "@@" after other lines begins the next one, and "*** End of File" ends one."""
     at = 0
     while at < len(lines):
         start = lines[at]
@@ -291,7 +291,7 @@ def _excerpt(text: str) -> str:
 
 
 LISTED_PLACES: Final = 10
-"""Places of an ambiguous hunk that a message names."""
+"""The most places of an ambiguous hunk that a message names."""
 _MOST_SCOPES: Final = 50
 
 _HEADER_FITS: Final[tuple[Callable[[str, str], bool], ...]] = (
@@ -309,10 +309,10 @@ class Patched(NamedTuple):
 
 
 def apply_hunks(text: str, hunks: Sequence[Hunk], path: str) -> Patched | PatchError:
-    """The text with the hunks applied, in order; `path` is for messages.
+    """Return the text with the hunks applied, in order; `path` is for messages.
 
-    Lines that a hunk only names stay to the letter. New ones get the line end of the line above, or at the beginning
-    that of the text, and the last line has a line end or none as before.
+    Context lines stay as they are. A new line gets the line end of the line above it, or of the text. The last line has
+    a line end if it had one before.
     """
     file = _File(text, path)
     newline = dominant_newline(text)
@@ -351,7 +351,7 @@ def apply_hunks(text: str, hunks: Sequence[Hunk], path: str) -> Patched | PatchE
 
 
 def _joined(lines: Sequence[tuple[str, str]], newline: str, last: str) -> str:
-    """The text of lines and their ends: `newline` where a line has none, `last` for the last line."""
+    """Return the text of lines and their ends. A line without end gets `newline`, the last line gets `last`."""
     if not lines:
         return ""
 
@@ -364,7 +364,7 @@ def _joined(lines: Sequence[tuple[str, str]], newline: str, last: str) -> str:
 
 
 def hunks_between(before: str, after: str) -> list[Hunk]:
-    """The hunks that make one text of the other, by lines; the `line` of each is where it stood in `before`."""
+    """Return the hunks that turn one text into the other; the `line` of each is its line in `before`."""
     hunks: list[Hunk] = []
     old = _File(before, "").lines
     new = _File(after, "").lines
@@ -379,7 +379,7 @@ def hunks_between(before: str, after: str) -> list[Hunk]:
 
 
 class _Position(NamedTuple):
-    """Where a hunk fits, how its lines differ there, and its lines where not all of them fit."""
+    """Where a hunk fits, which differences are ignored, and the lines in place of its own if they are not empty."""
 
     at: int
     tier: Tier = Tier.EXACT
@@ -388,7 +388,7 @@ class _Position(NamedTuple):
 
 
 class _File:
-    """The lines of a text, without (`lines`) and with their ends."""
+    """The lines of a text, without (`lines`) and with (`ended`) their ends."""
 
     def __init__(self, text: str, path: str) -> None:
         *lines, last = text.split("\n")
@@ -404,7 +404,7 @@ class _File:
         self.lines = [line for line, _ in self.ended]
 
     def place(self, hunk: Hunk, done: int) -> _Position | PatchError:
-        """The one place where the hunk fits, in the lines from `done` on: in the blocks of its headers, or below."""
+        """Return the only place where the hunk fits, in the lines from `done` on: in its headers' blocks, or below."""
         scopes = self._scopes(hunk)
         if isinstance(scopes, PatchError):
             return scopes
@@ -431,7 +431,7 @@ class _File:
     def _places_within(
         self, hunk: Hunk, scopes: Sequence[tuple[int, int]], tier: Tier, done: int
     ) -> list[tuple[int, Shift]]:
-        """The places of the hunk in these ranges of lines, one more than a message names at most."""
+        """Return the places of the hunk in these ranges of lines, at most one more than a message names."""
         places: list[tuple[int, Shift]] = []
 
         for at, shift in line_places(self.lines, hunk.old, tier, max(done, scopes[0][0])):
@@ -443,7 +443,7 @@ class _File:
         return places
 
     def _alike(self, hunk: Hunk, done: int) -> _Position | None:
-        """The one place that a hunk fits without the empty line at its end, or but for typographic characters."""
+        """Return the only place that a hunk fits without an empty last line, or except for typographic characters."""
         lines = hunk.lines
         if lines[-1] == (" ", ""):
             lines = lines[:-1]
@@ -463,7 +463,7 @@ class _File:
         return _Position(at, Tier.EXACT if exact else Tier.TRAILING_BLANKS, lines=lines)
 
     def _unescaped(self, hunk: Hunk, done: int) -> _Position | PatchError | None:
-        """The one place that a hunk fits where its escapes stand for characters; None where it has none."""
+        """Return the place that a hunk fits if its escapes stand for characters, or None if it has no escapes."""
         escapes = escapes_in("\n".join(hunk.old))
         if not escapes:
             return None
@@ -476,7 +476,7 @@ class _File:
         return position._replace(lines=position.lines or lines)
 
     def _scopes(self, hunk: Hunk) -> list[tuple[int, int]] | PatchError:
-        """The lines that the headers lead to, each from the last header's line on; without any, the file."""
+        """Return the ranges of lines that the headers lead to, each from the last header on."""
         scopes = [(0, len(self.lines))]
 
         for header in hunk.headers:
@@ -502,7 +502,7 @@ class _File:
         return []
 
     def _block_end(self, start: int) -> int:
-        """Where the block ends that a line opens: at the next one that is not deeper, and no closing bracket."""
+        """Return the end of the block that a line opens: the next line that is not deeper and no closing bracket."""
         depth = len(_indent(self.lines[start]))
 
         for at, line in enumerate(self.lines[start + 1 :], start=start + 1):
@@ -513,7 +513,7 @@ class _File:
         return len(self.lines)
 
     def _place_of_addition(self, hunk: Hunk, scopes: Sequence[tuple[int, int]], done: int) -> _Position | PatchError:
-        """Where to add lines that have no others around them: below the header, or at the end that the patch names."""
+        """Return where to add lines without context: below the header, or at the end of the file."""
         if hunk.ends_file or not self.lines:
             return _Position(len(self.lines))
 

@@ -1,1 +1,1 @@
-"""What can be run to see whether the work is right: checks, tests, examples of the request."""
+"""Checks, tests and examples that show whether the work is right."""

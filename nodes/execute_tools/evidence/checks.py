@@ -1,8 +1,7 @@
-"""What can be run to see whether the code is right: in the sandbox, within seconds, and without changing anything.
+"""Running examples, tests and commands that check the code, in the sandbox.
 
-The programs see the workspace read-only. A text that is not in the workspace yet is handed to the program that runs
-examples, and takes the place of the file when that is imported: so nothing has to be written before it is judged. What
-files held before takes their place for all programs: so it is known what failed already.
+Programs see the workspace read-only. The program that runs examples imports a given text in place of a file, so that an
+edit is checked before it is written. Old versions of files take their place for all programs.
 """
 
 import json
@@ -34,9 +33,9 @@ from mendgraph.nodes.execute_tools.sandboxes.sandbox import SCRATCH
 from mendgraph.nodes.records import JsonMap, ToolError, ToolErrorCode, invalid, quoted
 
 _RUNNER, _REQUEST = "/run/checks/runner.py", "/run/checks/request.json"
-_LARGEST_ANSWER: Final = 1_000_000  # bytes that the examples' program may answer, and that are kept of a check's output
+_LARGEST_ANSWER: Final = 1_000_000  # bytes that are kept of a program's output
 _START_S: Final = 5.0
-"""How much longer than its examples that program may take: the look for denied files and its own start."""
+"""Seconds that the program of the examples may take in addition, to start and to hide denied files."""
 _ENV: Final = {
     "PYTHONDONTWRITEBYTECODE": "1",
     "PYTEST_ADDOPTS": "-p no:cacheprovider",
@@ -44,12 +43,12 @@ _ENV: Final = {
     "RUFF_CACHE_DIR": f"{SCRATCH}/ruff",
     "COVERAGE_FILE": f"{SCRATCH}/coverage",
 }
-"""Where the common tools would write into the workspace, which they cannot."""
+"""Settings of common tools that would write into the workspace."""
 _PYTHON: Final = (
     'IFS="\n"; for p in $PYTHONS; do if "$p" -I -c "" 2>/dev/null; then PATH="${p%/*}:$PATH" exec "$p" "$@"; fi; done;'
     ' exec python3 "$@"'
 )
-"""The project's own Python where it starts in the sandbox, else the system's; exit code 127 where there is none."""
+"""A shell script that starts the project's own Python if it runs in the sandbox, else the system's."""
 _NOT_FOUND: Final = 127
 
 
@@ -58,16 +57,16 @@ class RanTests:
     """The results of tests.
 
     Attributes:
-        name: what ran them; it is also what failed where no single test is known.
-        passed: how many passed, None where that is not known.
+        name: the program and the file; also the name of a failure if no single test is known.
+        passed: the number of passing tests, or None if it is not known.
         failed: the output of each failing test.
         near: the failing tests that ran a changed line.
         lines: the changed lines that any test ran, by path.
         error: why nothing was run.
-        passing: the passing tests but for `changed`.
-        changed: the passing ones of the changed tests, each with the lines that it ran, by path.
-        skipped: how many were skipped.
-        skip_reason: why most of them were skipped.
+        passing: the passing tests except `changed`.
+        changed: the passing tests that the session changed, with the lines that each ran, by path.
+        skipped: the number of skipped tests.
+        skip_reason: the most frequent reason.
     """
 
     name: str
@@ -82,28 +81,32 @@ class RanTests:
     skip_reason: str = ""
 
 
-_TESTS: Final = TypeAdapter(RanTests)  # it comes from where the code of the workspace runs
+_TESTS: Final = TypeAdapter(RanTests)  # written by code of the workspace
 _FAILED_TEST: Final = re.compile(
     r"^[ \t]*(?:(?:FAILED|ERROR) (\S+\.py(?:::.*?)?)(?: - .*)?|(?:FAIL|ERROR): (\w+ \(.+\))|test (\S+) \.\.\. FAILED"
     r"|(?:(?P<here>--- FAIL: |not ok \d+ (?:- )?)|[\u2716\u2715\u00d7] )(.+?)(?: \([\d.]+ ?m?s\)| #.*)?)$",
     re.MULTILINE,
 )
-"""How pytest, unittest, cargo, go, TAP, node, jest and vitest print the name of a test that fails; the third and fourth
-tell the reason `here`, below of it."""
+"""Names of failing tests as pytest, unittest, cargo, go, TAP, node, jest and vitest print them. Behind `here`, the
+reason follows below."""
 _DETAILS: Final = 600  # characters of the output of a failing test
 _SKIPPED: Final = re.compile(r"(?m)^.*?\b(?:(\d+) (?:skipped|ignored)|skipped=(\d+)|skipped (\d+)$).*$")
-"""How test runners print in a line of their summary how many tests were skipped."""
+"""The number of skipped tests in the summary of a test runner."""
 
 
 @dataclass(frozen=True)
 class CheckRules:
-    """Which checks judge the work of a run.
+    """Which checks a run has.
 
-    With `evidence`, the examples of docstrings and of the request and the project's tests, which use `limits` at most.
-    `commands` are the person's own checks, each one command line: any installed program, or one of the workspace by its
-    relative path (`.venv/bin/pytest -q`); exit code 0 means passed. Each, and each test file, may take `timeout_s`
-    seconds; all examples of one edit together `examples_timeout_s`. `readable` names more folders of the machine that
-    programs may read. `sandbox` is a kind of `choose_sandbox`.
+    Attributes:
+        commands: the user's checks, each a command line of an installed program, or of one of the workspace by its
+            relative path (`.venv/bin/pytest -q`). Exit code 0 means passed.
+        timeout_s: seconds for each command and each test file.
+        examples_timeout_s: seconds for all examples of one edit.
+        readable: more folders of the machine that programs may read.
+        evidence: whether examples of docstrings and of the request and the project's tests run.
+        limits: what these may use.
+        sandbox: a kind of `choose_sandbox`.
     """
 
     commands: tuple[str, ...] = ()
@@ -122,11 +125,16 @@ def open_checks(
     contents: ContentJudge = lambda _: None,
     refused: NameRule = never,
 ) -> "Checks | ToolError":
-    """The checks of a run in the workspace `root`.
+    """Return the checks of a run in the workspace `root`.
 
-    INVALID_ARGUMENT names a command that is no command line; UNAVAILABLE says why no sandbox starts. `denied` says
-    which workspace-relative names no program may see, `refused` which absolute names in the `readable` folders, and
-    `contents` which files for what they hold.
+    The error is INVALID_ARGUMENT for a command that is no command line, and UNAVAILABLE if no sandbox starts.
+
+    Args:
+        root: the workspace.
+        rules: the checks.
+        denied: the workspace-relative names that no program may see.
+        contents: the files that no program may see because of their content.
+        refused: the absolute names in `readable` folders that no program may see.
     """
     lines: dict[str, list[str]] = {}
 
@@ -154,14 +162,14 @@ def open_checks(
 
 @dataclass
 class Checks:
-    """Runs checks in one workspace, one at a time; ScopeOverError once the call's time is over. See `open_checks`."""
+    """Runs checks in one workspace, one at a time. Raises ScopeOverError when the call is over. See `open_checks`."""
 
     commands: Commands
     rules: CheckRules
     lines: Mapping[str, list[str]] = field(default_factory=dict)
 
     def in_scope(self, scope: CancellationScope | None) -> Self:
-        """The same checks for one call: once `scope` is over none is started, and one that runs is killed."""
+        """Return the same checks for one call: when `scope` is over, none is started, and a running one is killed."""
         if scope is None:
             return self
         return replace(self, commands=self.commands.in_scope(scope))
@@ -169,7 +177,7 @@ class Checks:
     def run_examples(self, modules: list[JsonMap], seconds: float = inf) -> list[JsonMap] | ToolError:
         """Run the examples of modules, in the form that `runner` describes, in `seconds` at most.
 
-        UNAVAILABLE where they cannot be run, be it that there is no Python; RESOURCE_LIMIT where they use too much.
+        The error is UNAVAILABLE if they cannot be run, and RESOURCE_LIMIT if they use too much.
         """
         limit = min(seconds, self.rules.examples_timeout_s)
         request = {"root": self.commands.root, "seconds": limit, "modules": modules}
@@ -199,10 +207,14 @@ class Checks:
         changed: Collection[str] = (),
         before: Mapping[str, bytes] | None = None,
     ) -> RanTests | ToolError:
-        """Run a test file of the workspace; UNAVAILABLE with the reason where it cannot be run.
+        """Run a test file of the workspace. The error is UNAVAILABLE if it cannot be run.
 
-        `lines` are those of files that were changed, and `changed` the tests of this one that were, as `changed_tests`
-        names them; with `before` these files hold what they held then.
+        Args:
+            path: the file.
+            seconds: the time limit.
+            lines: the changed lines by path.
+            changed: the changed tests of the file, as `changed_tests` names them.
+            before: old bytes that take the place of files.
         """
         request = {"path": path, "lines": lines or {}, "changed": sorted(changed)}
         files = {_REQUEST: json.dumps(request).encode(), **self._replaced(before)}
@@ -213,8 +225,8 @@ class Checks:
 
         try:
             answer = _TESTS.validate_json(result.stdout.head + result.stdout.tail)
-        except ValueError:  # it did not come to its end, whatever its exit code is
-            return _ended(path, replace(result, exit_code=result.exit_code or 1))
+        except ValueError:  # it ended early, whatever its exit code is
+            return _results_of(path, replace(result, exit_code=result.exit_code or 1))
 
         if answer.error:
             return _unavailable(f"{path} was not run: {answer.error}.")
@@ -224,9 +236,10 @@ class Checks:
     def run_command(
         self, command: str | Command, seconds: float = inf, before: Mapping[str, bytes] | None = None
     ) -> RanTests | ToolError:
-        """Run one of the configured commands, or one that was found to run the project's tests.
+        """Run a configured command line, or a command that runs the project's tests.
 
-        NOT_FOUND where a configured one's program is not installed, UNAVAILABLE where the other kind cannot be run.
+        The error is NOT_FOUND if the program of a command line is not installed, and UNAVAILABLE if a command cannot be
+        run.
         """
         limit = min(seconds, self.rules.timeout_s)
         files = self._replaced(before)
@@ -235,7 +248,7 @@ class Checks:
             result = self.commands.read_only(files, _ENV).run(self.lines[command], timeout_s=limit)
             if isinstance(result, ToolError):
                 return result
-            return _ended(command, result)
+            return _results_of(command, result)
 
         if command.lacks:
             return _unavailable(f"{command.name} was not run: {command.lacks} is not installed.")
@@ -248,10 +261,10 @@ class Checks:
         if result.timed_out:
             return _unavailable(f"{command.name} took longer than {result.limit_s:.3g} s.")
 
-        return _ended(command.name, result)
+        return _results_of(command.name, result)
 
     def runners(self) -> Runners:
-        """The programs that run the project's tests, by its files."""
+        """Return the programs that run the project's tests."""
         return find_runners(self.commands.root)
 
     def _replaced(self, before: Mapping[str, bytes] | None) -> dict[str, bytes]:
@@ -270,8 +283,8 @@ class Checks:
         return result
 
 
-def _ended(name: str, result: CommandResult) -> RanTests | ToolError:
-    """The results of the tests of a program, by its output; RESOURCE_LIMIT where it used too much."""
+def _results_of(name: str, result: CommandResult) -> RanTests | ToolError:
+    """Return the results of tests by the output of their program, or RESOURCE_LIMIT if it used too much."""
     text = last_words(result.stdout, result.stderr)
     if result.limit is not None:
         message = f"{name} {result.limit}"

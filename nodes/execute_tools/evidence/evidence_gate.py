@@ -1,9 +1,10 @@
-"""May an edit of a Python file stay, as far as its examples tell? The decision; pure, nothing is run here.
+"""What results of examples and tests say about an edit. Pure.
 
-What is run are the examples that the request gives, and those that documented the file before the turn, so that a
-changed docstring cannot hide a failure; the same examples on the text before the edit tell what it has broken. What
-cannot be run, and what the turn itself has written, never speaks against an edit. Below it: which failing tests count
-against a turn's changes, and what those that pass are worth.
+An edit of a small model is judged before it is written, by the examples of the request and by those that documented the
+file before the turn, so that a changed docstring cannot hide a failure. The same examples on the text before the edit
+show what it has broken. Examples that cannot be run, and those that the turn has written, do not count against it.
+
+The second part decides which failing tests count against a turn's changes, and what passing ones are worth.
 """
 
 import posixpath
@@ -32,18 +33,21 @@ from mendgraph.nodes.language.request import Request, read_request
 
 MOST_NAMED: Final = 3  # failing examples that a refusal names
 DAMAGE = re.compile(r"(?:NameError|UnboundLocalError|AttributeError|RecursionError)\b")
-"""Errors that no edit wants, also where it changes what the code does."""
-_OWN_DAMAGE = re.compile(r"(?:NameError|UnboundLocalError)\b")  # what no change of another file mends
+"""Errors that are faults even if the edit changes what the code does."""
+_OWN_DAMAGE = re.compile(r"(?:NameError|UnboundLocalError)\b")  # which no change of another file repairs
 
 
 @dataclass(frozen=True)
 class GatePlan:
-    """What has to be run to judge an edit.
+    """The examples that judge an edit.
 
-    `examples` are run on the new text, and on the old one where there is one (`compare`). `meant` are those of what the
-    edit changes or the request names, and `fresh` those that the turn has added and that count, as they stand in the
-    request, or as it asks for documentation. `elsewhere` says that the request names other files, without which this
-    one may not be right yet.
+    Attributes:
+        request: what the request asks for.
+        examples: all of them; they run on the new text, and on the old one if it exists (`compare`).
+        meant: those of definitions that the edit changes or the request names.
+        fresh: those that the turn has added and that count, as the request has them or is about documentation.
+        compare: whether there is an old text.
+        elsewhere: whether the request names other files, without which this one may not work yet.
     """
 
     request: Request
@@ -55,9 +59,9 @@ class GatePlan:
 
 
 def plan_gate(path: str, before: str | None, after: str, task: str, first: str) -> GatePlan | None:
-    """What to run for this edit; None where it changes no code, or is no Python.
+    """Return the examples that judge an edit, or None if it changes no Python code.
 
-    `before` is None for a new file, and `first` what it held before the turn, "" where it was not there.
+    `before` is None for a new file, and `first` its text before the turn, or "".
     """
     if not path.endswith(".py") or max(len(before or ""), len(after)) > LARGEST_TEXT:
         return None
@@ -103,11 +107,11 @@ def plan_gate(path: str, before: str | None, after: str, task: str, first: str) 
 
 
 def gate_verdict(plan: GatePlan, after: ModuleRun, before: ModuleRun | None, seconds: float) -> str | None:
-    """Why the edit may not stay, as sentences after `With this edit `; None where nothing speaks against it.
+    """Return why the edit is refused, as sentences after `With this edit `, or None.
 
     `before` is None for a new file.
     """
-    if not after.loaded:  # no edit may break what could be imported; of a new file only an unknown name counts
+    if not after.loaded:  # of a new file only an unknown name counts
         if before is None:
             could_load = DAMAGE.match(after.error) is not None
         else:
@@ -129,7 +133,7 @@ def gate_verdict(plan: GatePlan, after: ModuleRun, before: ModuleRun | None, sec
 
 
 def added_by_turn(before: str, after: str, task: str) -> frozenset[Example]:
-    """The examples of `after` that prove nothing: neither `before`, also under new names, nor the task has them."""
+    """Return the examples of `after` that neither the task nor `before`, also with renamed names, has."""
     request = read_request(task)
     renamed = before
     in_words = bool(task)
@@ -167,7 +171,7 @@ def _documented(before: str, after: str, task: str, new: AbstractSet[str]) -> li
 
 
 def _counts(plan: GatePlan, place: int, now: Result, then: Result) -> bool:
-    """Whether a failing example speaks against the edit; `then` is its result before, unknown where it was not run."""
+    """Return whether a failing example counts against the edit; `then` is its result before, or unknown."""
     request = plan.request
     example = plan.examples[place]
     worked = then.status is Status.PASSED
@@ -190,10 +194,13 @@ def _counts(plan: GatePlan, place: int, now: Result, then: Result) -> bool:
 
 
 class Distinction(NamedTuple):
-    """What tests that pass after a session's changes are worth, by what became of them on the files before it.
+    """What passing tests are worth, by their results on the files before the session's first change.
 
-    Those that `failed_before` show the difference. Those of `new_code` could not run before, as what they name was not
-    there. `indistinct` are tests of the session itself that passed before as well, and `unknown` its others.
+    Attributes:
+        failed_before: tests that failed there.
+        new_code: tests that could not run there, as they name what did not exist.
+        indistinct: tests that the session changed and that passed there as well.
+        unknown: tests that the session changed and whose results there are not known.
     """
 
     failed_before: tuple[str, ...] = ()
@@ -208,9 +215,9 @@ _ABSENT_NAME: Final = re.compile(
 
 
 def failed_already(now: RanTests, before: RanTests, new: Collection[str]) -> list[str]:
-    """The tests that failed `before` the turn as well, and so do not count.
+    """Return the tests that failed `before` the turn as well, and so do not count.
 
-    Not those that fail now, and not then, for a name that is not known; nor those that lacked one of the `new` names.
+    Tests that fail by an unknown name only now, or that lacked one of the `new` names, count.
     """
     failed_before: list[str] = []
 
@@ -227,7 +234,7 @@ def failed_already(now: RanTests, before: RanTests, new: Collection[str]) -> lis
 
 
 def _absent_names(text: str) -> set[str]:
-    """The names, and the parts of their dotted names, that a failure says are not there."""
+    """Return the parts of the names that a failure says do not exist."""
     parts: set[str] = set()
     for names in _ABSENT_NAME.findall(text):
         parts.update(".".join(names).split("."))
@@ -236,9 +243,9 @@ def _absent_names(text: str) -> set[str]:
 
 
 def distinguish(now: RanTests, then: RanTests, new: Collection[str], deleted: Collection[str]) -> Distinction:
-    """What the passing tests of one file are worth; `then` says what became of them before the session.
+    """Return what the passing tests of one file are worth; `then` are the results before the session.
 
-    `new` are names that its changes define, `deleted` those of modules that could not be put back.
+    `new` are names that its changes define, `deleted` the modules that it deleted.
     """
     failed_before: list[str] = []
     new_code: list[str] = []
@@ -264,7 +271,7 @@ def distinguish(now: RanTests, then: RanTests, new: Collection[str], deleted: Co
 
 
 def new_names(texts: Iterable[tuple[str, str]]) -> frozenset[str]:
-    """What Python files define that they did not before, from their texts before and after."""
+    """Return the names that Python files define only after a change, from their texts before and after."""
     names: set[str] = set()
 
     for before, after in texts:

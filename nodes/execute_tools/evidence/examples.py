@@ -1,8 +1,7 @@
-"""The examples of a Python text and of a request, and their results in words. Pure.
+"""Examples of a Python text and of a request, and sentences about their results. Pure.
 
-What is read of a request's words, such as `median([1, 2]) should return 1.5`, is a table of usual forms, strictly: a
-value that may be the wrong one, as in "f(1) returns 2", counts only where the request asks for something new. A parser
-has the last word on what is code.
+A request is read for a few usual forms, such as `median([1, 2]) should return 1.5`. A value that may be the wrong one,
+as in "f(1) returns 2", counts only if the request asks for something new. What is code is decided by the parser.
 """
 
 import ast
@@ -28,14 +27,14 @@ _FORMULA: Final = re.compile(r"\w\(\s*[^\W\d]\w*\s*\)\s*=(?!=)")
 
 
 class Origin(StrEnum):
-    """Where an example stands."""
+    """The source of an example."""
 
     DOCSTRING = "docstring"
     TASK = "task"
 
 
 class Kind(StrEnum):
-    """What is compared: printed output as doctest does, a value, or an exception's name."""
+    """What is compared: the printed output as in doctest, a value, or the name of an exception."""
 
     OUTPUT = "output"
     VALUE = "value"
@@ -44,9 +43,16 @@ class Kind(StrEnum):
 
 @dataclass(frozen=True)
 class Example:
-    """`source` is run and must come to `want`; `name` is the definition it belongs to, "" for the module.
+    """Code and its expected result.
 
-    `raises` is the error that an OUTPUT must end with, as doctest writes it. `options` are doctest's own, by number.
+    Attributes:
+        name: the definition that the example belongs to, "" for the module.
+        source: the code.
+        want: the output, the value or the name of the exception.
+        origin: where the example stands.
+        kind: what is compared.
+        raises: the error that an OUTPUT must end with, as doctest writes it.
+        options: options of doctest by number.
     """
 
     name: str
@@ -59,12 +65,12 @@ class Example:
 
     @property
     def words(self) -> frozenset[str]:
-        """All names in it."""
+        """All names in the code."""
         return frozenset(_NAMES.findall(self.source))
 
     @property
     def code(self) -> str:
-        """The source, equal for equal code."""
+        """A text that is equal for equal code."""
         tree = parse(self.source)
         if isinstance(tree, SyntaxProblem):
             return self.source
@@ -76,7 +82,7 @@ class Example:
 def docstring_examples(text: str, *, in_words: bool) -> tuple[Example, ...]:
     """Return the examples of all docstrings, in order; none of a text that is not Python.
 
-    They are the `>>>`, and `in_words` also what else the strings say that calls give.
+    They are the `>>>`, and if `in_words` also sentences about the results of calls.
     """
     tree = parse(text)
     if isinstance(tree, SyntaxProblem):
@@ -94,7 +100,7 @@ def docstring_examples(text: str, *, in_words: bool) -> tuple[Example, ...]:
 
 
 def grouped(examples: Iterable[Example]) -> list[tuple[Example, ...]]:
-    """Examples that share their names: the `>>>` of one definition; each of the others stands alone."""
+    """Return groups of examples that share variables: the `>>>` of one definition; each of the others is alone."""
     groups: list[list[Example]] = []
 
     for example in examples:
@@ -108,15 +114,15 @@ def grouped(examples: Iterable[Example]) -> list[tuple[Example, ...]]:
 
 
 def as_request(path: str, text: str | None, examples: Sequence[Example]) -> JsonMap:
-    """The form in which `Checks.run_examples` takes the examples of one module."""
+    """Return the examples of one module in the form that `Checks.run_examples` takes."""
     groups = [[asdict(example) for example in group] for group in grouped(examples)]
     return {"path": path, "text": text, "groups": groups}
 
 
 def definitions(text: str, *, with_docstrings: bool = False) -> dict[str, str]:
-    """The functions, classes and methods (`Class.method`) of a module, each with a text that is equal for equal code.
+    """Return the functions, classes and methods (`Class.method`) of a module, with texts that are equal for equal code.
 
-    The text of a class leaves out its methods; "" stands for the statements that are no definitions. A text that is not
+    The text of a class leaves out its methods; "" stands for all statements that are no definitions. A text that is not
     Python has none.
     """
     tree = parse(text)
@@ -143,19 +149,19 @@ def definitions(text: str, *, with_docstrings: bool = False) -> dict[str, str]:
 
 
 def merged_examples(of_task: Sequence[Example], documented: Iterable[Example]) -> tuple[Example, ...]:
-    """The examples of a task, and those of docstrings whose calls the task does not have."""
+    """Return the examples of a task, and those of docstrings whose calls the task does not have."""
     codes = {example.code for example in of_task}
     return (*of_task, *(example for example in documented if example.code not in codes))
 
 
 def _of(name: str, words: str, names: Collection[str], *, in_words: bool) -> Iterator[Example]:
-    """The examples of one string that documents `name`."""
+    """Yield the examples of the docstring of `name`."""
     if ">>>" not in words:
         if in_words:
             yield from _in_words(name, words, names)
         return
 
-    import doctest  # 6 ms, which a run without Python need not spend
+    import doctest  # 6 ms, which only runs with Python spend
 
     try:
         parts = doctest.DocTestParser().parse(words)
@@ -181,7 +187,7 @@ def _of(name: str, words: str, names: Collection[str], *, in_words: bool) -> Ite
 
 
 def _in_words(name: str, words: str, names: Collection[str]) -> Iterator[Example]:
-    """What the words say that calls give, read as in a request for something new; but what may be meant otherwise."""
+    """Yield the examples in sentences, as in a request for something new, without ambiguous ones."""
     if "(" not in words:
         return
 
@@ -193,7 +199,7 @@ def _in_words(name: str, words: str, names: Collection[str]) -> Iterator[Example
 
         for example in _called_examples(part, names, "", names):
             is_complete = "..." not in example.want and (example.want[0] != "(" or "," in example.want)
-            # The result of a call without a value depends on what was done before.
+            # The result of a call without arguments depends on earlier calls.
             if is_complete and example.source != f"{example.name}()":
                 yield replace(example, name=name, origin=Origin.DOCSTRING)
 
@@ -213,7 +219,7 @@ LONGEST_VALUE: Final = 160  # characters of a value, an error or a piece of code
 
 
 class Status(StrEnum):
-    """The outcome of an example. UNKNOWN: it did not run, or its failure is not the fault of the code."""
+    """The result of an example. UNKNOWN: it did not run, or failed for another reason than the code."""
 
     PASSED = "passed"
     DIFFERENT = "different"
@@ -226,14 +232,14 @@ FAILING: Final = frozenset({Status.DIFFERENT, Status.RAISED, Status.ENDLESS})
 
 
 class Result(NamedTuple):
-    """The status, and in words the value or the error of an example that did not pass."""
+    """The status, and the value or the error of an example that did not pass."""
 
     status: Status = Status.UNKNOWN
     text: str = ""
 
 
 class ModuleRun(NamedTuple):
-    """The results of the examples of one module, in their order.
+    """The results of the examples of one module, in order.
 
     `error` says why the module could not be loaded, and `own` that its own code is the reason.
     """
@@ -245,16 +251,16 @@ class ModuleRun(NamedTuple):
 
 
 def read_run(answer: JsonMap, count: int) -> ModuleRun:
-    """The answer of `Checks.run_examples` about a module with `count` examples."""
+    """Read the answer of `Checks.run_examples` about a module with `count` examples."""
     results = [Result(Status(status), text) for status, text in answer["results"][:count]]
     missing = [Result()] * (count - len(results))
     return ModuleRun((*results, *missing), answer["loaded"], answer["own"], answer["error"])
 
 
 def failures(examples: Sequence[Example], results: Iterable[Result], seconds: float) -> list[tuple[int, str]]:
-    """The places of the failing examples, each with its sentence; `seconds` is the time limit of all of them.
+    """Return the indexes of the failing examples, each with its sentence; `seconds` is their time limit.
 
-    Of those that share their names only the first is reported, as the others may follow from it.
+    Of examples that share variables only the first is reported, as the others may follow from it.
     """
     sentences: list[tuple[int, str]] = []
     start = 0
@@ -278,7 +284,7 @@ def failures(examples: Sequence[Example], results: Iterable[Result], seconds: fl
 
 
 def sentence(example: Example, result: Result, seconds: float, setup: Sequence[str] = ()) -> str:
-    """What is wrong, in words; `setup` are the lines of the example before it."""
+    """Return what is wrong; `setup` are the lines of the example before it."""
     lines: list[str] = []
     for source in (*setup, example.source):
         source = source.strip()  # noqa: PLW2901 - without the blanks around it
@@ -309,7 +315,7 @@ def _short(text: str) -> str:
     return line[:LONGEST_VALUE] + "..."
 
 
-# --- The examples that a request gives in its words
+# --- Examples in the sentences of a request
 
 LONGEST_REQUEST: Final = 20_000  # characters of a request that are read
 LONGEST_CODE: Final = 500  # characters of one piece of code
@@ -378,9 +384,9 @@ class _Requirement(NamedTuple):
 def task_examples(
     request: str, names: Collection[str], module: str = "", new: Collection[str] = ()
 ) -> tuple[Example, ...]:
-    """The examples that call one of `names`, the functions and classes of `module`, which may stand before them.
+    """Return the examples that call one of `names`, the functions and classes of `module`, perhaps with its name.
 
-    Of those that are `new` nothing can be told but what is wanted, as they did not exist when the request was written.
+    A value of a `new` function is an expected one, as the function did not exist when the request was written.
     """
     text = request[:LONGEST_REQUEST].replace("`", " ")
     asserted = _ASSERT.findall(text)
@@ -473,7 +479,7 @@ def _value_at(text: str, start: int, names: Collection[str], *, raises: bool) ->
 
 
 def _code_at(text: str, start: int) -> str:
-    """The expression that begins here and ends with the first possible bracket or quote, with what is called of it."""
+    """Return the shortest expression that begins here, with the calls and subscripts that follow it."""
     position = 0
 
     for closer in islice(_CLOSER.finditer(text, start + 1, start + LONGEST_CODE), _MOST_TRIED):
@@ -487,7 +493,7 @@ def _code_at(text: str, start: int) -> str:
 
 
 def _usable(code: str, names: Collection[str], module: str) -> str:
-    """The code without the module's name, if it is made of literals and calls; else ""."""
+    """Return the code without the module's name if it consists of literals and calls, else ""."""
     if module:
         code = re.sub(rf"(?<![\w.]){re.escape(module)}\.(?=[^\W\d])", "", code)
 
@@ -502,7 +508,7 @@ def _tree(code: str) -> ast.Expression | None:
 
 
 def _is_plain(code: str, names: Collection[str]) -> bool:
-    """Whether it is an expression of literals, and of calls of known names and of builtins."""
+    """Return whether this is an expression of literals and of calls of known names and builtins."""
     tree = _tree(code) if 0 < len(code) <= LONGEST_CODE else None
     if tree is None:
         return False
@@ -524,7 +530,7 @@ def _is_plain(code: str, names: Collection[str]) -> bool:
 
 
 def _called(code: str, names: Collection[str]) -> str:
-    """The first of the names that the code, which is plain or "", calls, or ""."""
+    """Return the first of the names that the code calls, or ""."""
     tree = _tree(code)
     if tree is None:
         return ""

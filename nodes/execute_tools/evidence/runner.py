@@ -1,25 +1,24 @@
-"""The program that runs examples and tests inside the sandbox; it is never imported by the agent itself.
+"""The program that runs examples and tests inside the sandbox. The agent never imports it.
 
-It is started in the workspace by whatever Python that has (3.9 or newer), and knows nothing but the standard library.
-As `python -B runner.py tests REQUEST` it runs a test file: with pytest where that is installed, else with unittest,
-which is given the functions `test_...` without parameters as well. The request names the file and the lines that were
-changed, `{"path": "test_a.py", "lines": {"a.py": [3, 4]}, "changed": ["Case.test_b"]}`. The answer is JSON on the
-standard output; what tests print goes to the other one: `{"name": "pytest test_a.py", "passed": 2, "failed":
+The Python of the workspace (3.9 or newer) runs it, with the standard library only. `python -B runner.py tests REQUEST`
+runs a test file with pytest if that is installed, else with unittest, including functions `test_...` without
+parameters. The request has the file, changed lines and changed tests,
+`{"path": "test_a.py", "lines": {"a.py": [3, 4]}, "changed": ["Case.test_b"]}`. The output of tests goes to the standard
+error, and the answer as JSON to the standard output: `{"name": "pytest test_a.py", "passed": 2, "failed":
 {"test_a.py::f": "..."}, "near": ["test_a.py::f"], "lines": {"a.py": [3]}, "passing": ["test_a.py::g"], "changed":
 {"test_a.py::Case::test_b": {"a.py": [4]}}, "skipped": 1, "skip_reason": "no docker", "error": ""}`. `near` are the
-failing tests that ran a changed line. Of tests that passed, those that the request calls `changed` come with the lines
-that they ran; `passing` are the others. `lines` are those that all others ran; `error` says why nothing was run. A test
-that is expected to fail has neither passed nor been skipped.
+failing tests that ran a changed line. `changed` are the passing tests among those of the request, with the lines that
+they ran; `passing` are the other passing tests, and `lines` the lines of all other tests. `error` says why nothing was
+run. A test that is expected to fail has neither passed nor been skipped.
 
-As `python -I -B runner.py examples REQUEST` it runs examples of modules. The request is a JSON file:
+`python -I -B runner.py examples REQUEST` runs examples of modules. The request is a JSON file:
 
     {"root": "/workspace", "seconds": 5.0, "modules": [{"path": "pkg/a.py", "text": "..." or null, "groups": [[...]]}]}
 
-Each module is loaded in a process of its own, 16 at once. `text` stands for what the file holds. The examples of a
-group share names. A module may have `lines` as well.
-The answer is a JSON line on the standard output, one entry for each module: `{"loaded": true, "results": [["passed",
-""], ...], "lines": [3]}`, or with `"loaded": false` the reason as `error`, and whether the module is to blame for it as
-`own`. What an example prints is compared, and kept from the answer.
+Each module is loaded in its own process, 16 at once. `text` takes the place of the file. The examples of a group share
+variables. A module may have `lines` as well. The answer is JSON on the standard output with one entry for each module:
+`{"loaded": true, "results": [["passed", ""], ...], "lines": [3]}`, or with `"loaded": false` the reason as `error`, and
+as `own` whether the code of the module is the reason.
 """
 
 from __future__ import annotations
@@ -54,13 +53,13 @@ LONGEST_OUTPUT = 2_000  # characters of the output of a failing test
 MOST_DETAILED = 20  # failing tests with more of their output than its end
 MOST_NAMED = 400_000  # characters of the names of passing tests
 LONGEST = 300  # characters of a value or an error message in the answer
-MOST_AT_ONCE = 16  # processes of modules: all of them together may use only so much
+MOST_AT_ONCE = 16  # processes of modules
 MOST_MEMORY = 4_294_967_296  # bytes of address space of each module's process
 UNDECIDED = (ImportError, OSError, EOFError, MemoryError, SyntaxError)
-"""What says more of the sandbox than of the code: no network, no input, nothing to write to, another Python."""
+"""Errors that may come from the sandbox: no network, no input, nothing to write to, another Python."""
 
 Result = tuple[str, str]
-"""One of passed, different (with the value), raised (with the error), endless, unknown."""
+"""A status (passed, different, raised, endless, unknown), and the value or the error."""
 
 
 class TextLoader(importlib.machinery.SourceFileLoader):
@@ -69,7 +68,7 @@ class TextLoader(importlib.machinery.SourceFileLoader):
         self.text = text
 
     def path_stats(self, path: Any) -> Any:
-        """Unknown, so that no compiled file is looked for."""
+        """Raise OSError, so that no compiled file is used."""
         raise OSError(path)
 
     def get_data(self, _path: Any) -> bytes:
@@ -77,7 +76,7 @@ class TextLoader(importlib.machinery.SourceFileLoader):
 
 
 class TextFinder:
-    """Gives the text wherever the file is what an import leads to."""
+    """Loads the text if an import finds the file."""
 
     def __init__(self, path: str, text: str) -> None:
         self.path = path
@@ -86,7 +85,7 @@ class TextFinder:
     def find_spec(
         self, name: str, path: Sequence[str] | None = None, _target: Any = None
     ) -> importlib.machinery.ModuleSpec | None:
-        """The module of this name, if it is the one."""
+        """Return the module of this name if its file is the one."""
         tail = name.rpartition(".")[2]
 
         for folder in sys.path if path is None else path:
@@ -110,7 +109,7 @@ class TextFinder:
 
 class Checker(doctest.OutputChecker):
     def check_output(self, want: str, got: str, optionflags: int) -> bool:
-        """Whether it is the same, or the same value in other quotes or on other lines."""
+        """Return whether it is the same, or the same value in other quotes or on other lines."""
         passed = super().check_output(want, got, optionflags)
         with suppress(Exception):  # most outputs are no literals
             return passed or repr(ast.literal_eval(want)) == repr(ast.literal_eval(got))
@@ -137,7 +136,7 @@ class Recorder(doctest.DocTestRunner):
             self.tell("raised", got.splitlines()[-1][:LONGEST])
         elif example.want:
             self.tell("different", shortened(got))
-        else:  # a value that the example leaves out says nothing
+        else:  # the example shows no value
             self.tell("unknown", shortened(got))
 
     def report_unexpected_exception(self, *details: Any) -> None:
@@ -145,7 +144,7 @@ class Recorder(doctest.DocTestRunner):
 
 
 def same(one: Any, other: Any) -> bool:
-    """Whether two values are equal, as a person writes them: floats but for their last digits; True and 1 never are."""
+    """Return whether two values are equal, floats except for their last digits; True and 1 are not."""
     if isinstance(one, bool) is not isinstance(other, bool):
         return False
     if isinstance(one, float) and isinstance(other, (int, float)):
@@ -158,13 +157,13 @@ def same(one: Any, other: Any) -> bool:
 
 
 def may_be_meant(example: dict[str, Any], got: Any) -> bool:
-    """Whether documentation may mean the value: that of an iterator, or a number but for its last digits."""
+    """Return whether documentation may mean the value: an iterator, or a rounded number."""
     rounded = isinstance(got, float) and f"{got:.{len(example['want'].rpartition('.')[2])}f}" == example["want"]
     return example["origin"] == "docstring" and (rounded or hasattr(got, "__next__"))
 
 
 def raised(error: BaseException, path: str) -> Result:
-    """What an unexpected exception says; unknown where the code under test is not to blame."""
+    """Return the result of an unexpected exception, unknown if the code under test may not be the reason."""
     last = [frame.filename for frame in traceback.extract_tb(error.__traceback__)[-1:]]
     elsewhere = not last or (last[0] != path and isinstance(error, (NameError, AttributeError)))
     is_asked = bool(last) and last[0].startswith("<") and isinstance(error, AttributeError)
@@ -185,7 +184,7 @@ def shortened(text: str) -> str:
 
 
 def packages(root: str, path: str) -> tuple[str, list[str]]:
-    """The folder that the outermost package of the file lies in, and the parts of the module's name."""
+    """Return the folder of the outermost package of the file, and the parts of the module's name."""
     folder, file = os.path.split(os.path.join(root, path))
     parts = [] if file == "__init__.py" else [file[:-3]]
     while folder.startswith(root + "/") and os.path.isfile(os.path.join(folder, "__init__.py")):
@@ -195,7 +194,7 @@ def packages(root: str, path: str) -> tuple[str, list[str]]:
 
 
 def load(root: str, path: str, text: str | None) -> types.ModuleType:
-    """The module of the file, under its own name, as an import gives it."""
+    """Import the module of the file under its own name."""
     top, parts = packages(root, path)
     file = os.path.join(root, path)
     sys.path[:0] = list(dict.fromkeys([top, root, os.path.join(root, "src")]))
@@ -245,7 +244,7 @@ def run_group(examples: list[dict[str, Any]], module: types.ModuleType, tell: An
 
 
 def value_result(example: dict[str, Any], names: dict[str, Any], path: str) -> Result:
-    """The result of an example that is no docstring's: a value, or an error that must come."""
+    """Return the result of an example that expects a value or an error."""
     kind = example["kind"]
     want = example["want"]
 
@@ -271,11 +270,11 @@ def value_result(example: dict[str, Any], names: dict[str, Any], path: str) -> R
 
 
 def child(root: str, module: dict[str, Any], out: int) -> None:
-    """Load one module, run its examples, and tell each result as a line on `out`."""
+    """Load one module, run its examples, and write each result as a line to `out`."""
     own_process = os.getpid()
 
     def tell(status: str, text: str) -> None:
-        if os.getpid() == own_process:  # a copy of it that the code makes has nothing to tell
+        if os.getpid() == own_process:  # not from a fork of the code
             os.write(out, json.dumps([status, text]).encode() + b"\n")
 
     nowhere = os.open(os.devnull, os.O_RDWR)
@@ -320,7 +319,7 @@ def start(root: str, module: dict[str, Any]) -> tuple[int, int]:
 
 
 def answer(lines: bytes, count: int, *, ended: bool) -> dict[str, Any]:
-    """What a module's process has told, in full or not, as an entry of the answer; `ended` says that it is gone."""
+    """Return the entry of the answer for the output of a process, which may be cut off unless it has `ended`."""
     messages: list[list[str]] = [json.loads(line) for line in lines.split(b"\n")[:-1]]
     states = [status for status, _ in messages]
     if "loaded" not in states:
@@ -370,9 +369,9 @@ def end(number: int, reader: int) -> None:
 
 
 class Trace:
-    """Which of some lines are executed, `ran`, and in which tests that was, `near`, from now on in this process.
+    """Records which of some lines are executed in this process, and the tests that execute any (`near`).
 
-    What a test of those that are `changed` executes is kept apart, in `by_test`.
+    Lines of tests that are `changed` are recorded for each test in `by_test`, others in `executed`.
     """
 
     def __init__(self, lines: dict[str, list[int]], changed: Sequence[str] = ()) -> None:
@@ -466,23 +465,23 @@ class Tests(unittest.TestResult):
 
 
 def name_of(test: Any) -> str:
-    """Its name in the file: `Case.test_a`, or `test_a` for a function."""
+    """Return the name in the file: `Case.test_a`, or `test_a` for a function."""
     return str(test.id()).replace("checked_tests.", "", 1)
 
 
 def key_of(test: str) -> str:
-    """The test in its file as a request names it: `Case.test_a`, or `test_a` for a function."""
+    """Return the name of a test in the form of a request: `Case.test_a`, or `test_a` for a function."""
     name = (test.partition(".py::")[2] or test).partition("[")[0]
     return ".".join(name.replace("::", ".").split(".")[-2:])
 
 
 def run_tests(root: str, request: dict[str, Any]) -> dict[str, Any]:
-    """Run the tests in one file; the answer."""
+    """Run the tests of one file and return the answer."""
     file = request["path"]
     changed = request["lines"]
     sys.path[:0] = [root, os.path.join(root, "src"), os.path.dirname(os.path.join(root, file))]
     trace = Trace({os.path.join(root, path): numbers for path, numbers in changed.items()}, request["changed"])
-    trace.test = file  # as a file is called that cannot be loaded
+    trace.test = file  # the name of a file that cannot be loaded
     tests = Tests(trace)
 
     if importlib.util.find_spec("pytest") is None:
@@ -523,7 +522,7 @@ def run_tests(root: str, request: dict[str, Any]) -> dict[str, Any]:
 
 
 def with_pytest(file: str, tests: Tests) -> str:
-    """Run the file's tests in this process, without what measures and distributes them; why they cannot be run."""
+    """Run the tests in this process without coverage and xdist; return why they cannot be run."""
     import pytest
 
     options = ["-q", "--no-header", "--tb=short", "-p", "no:cacheprovider"]
@@ -546,7 +545,7 @@ def needs_loop(function: Any) -> bool:
 
 
 def with_unittest(file: str, tests: Tests) -> str:
-    """Run the file's tests in this process; what pytest alone can run is skipped. Why they cannot be run."""
+    """Run the tests in this process, without those that need pytest; return why they cannot be run."""
     spec = importlib.util.spec_from_file_location("checked_tests", file)
     if spec is None or spec.loader is None:
         return "it is no Python"
@@ -586,7 +585,7 @@ def with_unittest(file: str, tests: Tests) -> str:
 
 
 def main(kind: str, path: str) -> None:
-    """Write the answer to what was the standard output; whatever the code prints goes to the other one."""
+    """Write the answer to the standard output; the output of the code goes to the standard error."""
     with open(path, encoding="utf-8") as file:
         request = json.load(file)
 

@@ -1,8 +1,7 @@
-"""The programs that run a project's tests, by its files: nothing is run to learn that.
+"""The programs that run a project's tests, found by its files without running anything.
 
-An environment is used directly, by the interpreter in it, whichever tool keeps it. What lies outside of the workspace
-is shown to the sandbox only where such a tool, or a program of the person's PATH, keeps it: no file of the workspace
-can name another folder to be shown.
+The interpreter of an environment is used directly. The sandbox shows folders outside of the workspace only if they
+belong to a known tool or to a program of the user's PATH: no file of the workspace can name another one.
 """
 
 import base64
@@ -30,7 +29,7 @@ _ELSEWHERE: Final = (
     "{data}/hatch/env/virtual/*/{sha256}/*",
     "{data}/hatch/env/.internal/hatch-test*/*/{sha256}/*",
 )
-"""Where poetry, pdm and hatch keep the environments of a project; the hash of its folder is a part of the name."""
+"""The environments of poetry, pdm and hatch, with a hash of the project's folder in their names."""
 _INSTALLATIONS: Final = (
     "{home}/.pyenv/versions",
     "{data}/uv/python",
@@ -38,7 +37,7 @@ _INSTALLATIONS: Final = (
     "{data}/hatch/pythons",
     "/opt",
 )
-"""Folders with interpreters, on which environments are built."""
+"""Folders with interpreters that environments use."""
 _NODE: Final = {"node": ("bin", "lib/node_modules")}
 _NEEDS: Final[Mapping[str, Mapping[str, tuple[str, ...]]]] = {
     "npm": _NODE,
@@ -48,7 +47,7 @@ _NEEDS: Final[Mapping[str, Mapping[str, tuple[str, ...]]]] = {
     "go": {"~": ("go/pkg/mod",), "go": ("bin", "src", "pkg", "lib")},
     "make": {},
 }
-"""Which folders a program needs, below the home or below where another program is installed."""
+"""The folders that a program needs, below the home (`~`) or below the installation of a program."""
 PROGRAMS: Final = tuple(_NEEDS)
 _LOCK_FILES: Final = {"pnpm-lock.yaml": "pnpm", "yarn.lock": "yarn", "package.json": "npm"}
 _NO_TEST: Final = "no test specified"  # what `npm init` writes
@@ -59,7 +58,7 @@ _BUILT_ON: Final = re.compile(rb"^home[ \t]*=[ \t]*([^\s\0]+)$", re.MULTILINE)
 
 
 class Command(NamedTuple):
-    """The command that runs all tests of a project, for files with these suffixes; `lacks` is what is not there."""
+    """The command that runs all tests for files with these suffixes; `lacks` is what is not installed."""
 
     name: str
     suffixes: tuple[str, ...]
@@ -67,14 +66,19 @@ class Command(NamedTuple):
 
     @property
     def summary(self) -> str:
-        """The command in words."""
+        """The command, with what it lacks."""
         return f"{self.name} (without {self.lacks})" if self.lacks else self.name
 
 
 class Runners(NamedTuple):
-    """What was found for a workspace: interpreters to try, the best first, and commands.
+    """The test runners of a workspace.
 
-    `pytest` is the environment that has it, "" for none. `readable` are the folders outside that all of them need.
+    Attributes:
+        pythons: interpreters to try, the best first.
+        pytest: the environment that has pytest, or "".
+        commands: the commands that run all tests.
+        readable: the folders outside of the workspace that these need.
+        env: their environment variables.
     """
 
     pythons: tuple[str, ...] = ()
@@ -85,7 +89,7 @@ class Runners(NamedTuple):
 
     @property
     def summary(self) -> str:
-        """The test runners in words; "" for none."""
+        """The test runners as a list for a person, or ""."""
         parts: list[str] = []
         if self.pytest:
             parts.append(f"pytest in {self.pytest}")
@@ -95,7 +99,7 @@ class Runners(NamedTuple):
 
 
 def find_runners(root: str) -> Runners:
-    """What runs the tests of the workspace `root`, a real name; nothing where it cannot be read."""
+    """Return the test runners of the workspace `root` (a path without links), or none if it cannot be read."""
     home = os.path.expanduser("~")
     with suppress(OSError), closing(open_root(root)) as handle:
         environments = [*_inside(handle, root), *_outside(root, home)]
@@ -117,7 +121,7 @@ def find_runners(root: str) -> Runners:
 def _readable(
     root: str, environments: "Sequence[_Environment]", commands: Sequence[Command], path: str
 ) -> tuple[str, ...]:
-    """The folders outside of the workspace that the environments and commands need."""
+    """Return the folders outside of the workspace that the environments and commands need."""
     home = os.path.expanduser("~")
     folders = [environment.name for environment in environments if not environment.name.startswith(f"{root}/")]
 
@@ -130,7 +134,7 @@ def _readable(
 
 
 def _offline(home: str) -> dict[str, str]:
-    """Environment variables by which package managers use their caches and no network."""
+    """Return environment variables that make package managers use their caches and no network."""
     return {
         "CI": "1",
         "npm_config_update_notifier": "false",
@@ -193,7 +197,7 @@ def _outside(root: str, home: str) -> Iterator[_Environment]:
 
 
 def _is_installation(prefix: str, home: str) -> bool:
-    """Whether a Python is installed at `prefix`, in one of the folders for interpreters."""
+    """Return whether a Python is installed at `prefix`, in one of the folders for interpreters."""
     if f"{os.path.realpath(home)}/".startswith(f"{prefix}/"):
         return False
 
@@ -211,7 +215,7 @@ def _place(pattern: str, home: str) -> str:
 
 
 def _outer_path(root: str) -> str:
-    """PATH without what lies in the workspace: a link there could name any folder."""
+    """Return PATH without folders of the workspace: a link there could name any folder."""
     folders = [folder for folder in os.get_exec_path() if os.path.isabs(folder)]
     return ":".join(folder for folder in folders if not f"{os.path.realpath(folder)}/".startswith(f"{root}/"))
 
@@ -231,7 +235,7 @@ def _commands(root_fd: int, path: str) -> Iterator[Command]:
     names = _names(root_fd)
     command = partial(_command, path)
 
-    with suppress(ValueError, AttributeError, RecursionError):  # what is no package of node's
+    with suppress(ValueError, AttributeError, RecursionError):  # not a valid package.json
         package = json.loads(_text(root_fd, "package.json"))
         script = str(package.get("scripts", {}).get("test") or "")
 
@@ -257,7 +261,7 @@ def _command(path: str, name: str, suffixes: tuple[str, ...], lacks: str = "") -
 
 
 def _text(folder_fd: int, name: str) -> bytes:
-    """The beginning of a file, b"" where none is."""
+    """Return the beginning of a file, or b""."""
     with suppress(OSError):
         return beginning(folder_fd, (name,))
 
@@ -265,7 +269,7 @@ def _text(folder_fd: int, name: str) -> bytes:
 
 
 def _names(folder_fd: int, *parts: str) -> list[str]:
-    """What is in the folder that the parts lead to, none where there is no such folder."""
+    """Return the names in a folder, or none if it does not exist."""
     with suppress(OSError), closing(open_directory(folder_fd, parts)) as folder:
         return sorted(os.listdir(folder))
 

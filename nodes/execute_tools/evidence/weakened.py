@@ -1,4 +1,4 @@
-"""The changes of tests, from their texts before and after: which changed, are gone, or check less. Pure."""
+"""Changes of tests, from their texts before and after: which changed, were removed, or check less. Pure."""
 
 import ast
 import configparser
@@ -31,24 +31,24 @@ _IGNORED: Final = re.compile(r"""(?<![\w-])(?:--(?:ignore|ignore-glob|deselect)|
 
 
 def is_test(path: str) -> bool:
-    """Whether the file is one of tests, as its name tells."""
+    """Return whether a file has tests, by its name."""
     return _TEST_FILE.search(path) is not None
 
 
 def has_settings(path: str) -> bool:
-    """Whether a test runner takes settings from the file, or what it runs."""
+    """Return whether a test runner takes its settings or its commands from a file."""
     return _SETTINGS.search(path) is not None
 
 
 def selects_otherwise(path: str, before: str, after: str) -> bool:
-    """Whether the file selects or runs tests in another way than before."""
+    """Return whether a file selects or runs tests in another way than before."""
     return has_settings(path) and _selection(path, before) != _selection(path, after)
 
 
 def _selection(path: str, text: str) -> object:
-    """The part of a settings file that is about tests, the complete text where that part is not known."""
+    """Return the part of a settings file that is about tests, or the text if that part is not known."""
     name = path.rpartition("/")[2]
-    with suppress(ValueError, AttributeError, configparser.Error):  # it is not of its form
+    with suppress(ValueError, AttributeError, configparser.Error):  # it cannot be parsed
         if name == "pyproject.toml":
             return tomllib.loads(text).get("tool", {}).get("pytest")
 
@@ -65,7 +65,7 @@ def _selection(path: str, text: str) -> object:
 
 
 def ignored_tests(before: str, after: str) -> str:
-    """What these settings make pytest leave out that they did not before, such as `--ignore=tests`; "" for nothing."""
+    """Return the options of pytest that leave out tests only now, such as `--ignore=tests`, or ""."""
     old = _ignore_options(before)
     return ", ".join(option for option in _ignore_options(after) if option not in old)
 
@@ -76,9 +76,9 @@ def _ignore_options(text: str) -> list[str]:
 
 
 def weakened(texts: Mapping[str, tuple[str, str]]) -> dict[str, str]:
-    """In words what each test file has lost ("2 assertions fewer"), from its texts before and after; "" is no file.
+    """Return what each test file has lost ("2 assertions fewer"), from its texts before and after ("" for no file).
 
-    A Python test that is now called otherwise, or stands in another of the files, is not lost.
+    A Python test that is renamed or moved to another of the files is not lost.
     """
     old: dict[str, dict[str, _Part]] = {}
     new: dict[str, dict[str, _Part]] = {}
@@ -112,7 +112,7 @@ def weakened(texts: Mapping[str, tuple[str, str]]) -> dict[str, str]:
 
 
 def changed_tests(before: str, after: str) -> frozenset[str]:
-    """The tests of a Python file that are not as they were: `Case.test_a`, or `test_a` for a function.
+    """Return the changed and new tests of a Python file: `Case.test_a`, or `test_a` for a function.
 
     A class has the tests that it inherits from another class of the file.
     """
@@ -147,7 +147,7 @@ def _test_texts(text: str) -> dict[str, str]:
 
 
 class _Assertion(NamedTuple):
-    """`subject` is the assertion without the expected constants; a `strict` one says what a value is."""
+    """An assertion. `subject` is its text without expected constants; a `strict` one says what a value is."""
 
     text: str
     subject: str = ""
@@ -155,7 +155,7 @@ class _Assertion(NamedTuple):
 
 
 class _Part(NamedTuple):
-    """A test, or what stands outside of tests; its `key` is the same for one that only calls things otherwise."""
+    """A test, or the code outside of tests. Tests that differ only in names have the same `key`."""
 
     assertions: Counter[_Assertion]
     skips: int
@@ -185,7 +185,7 @@ def _count_strict(assertions: Iterable[_Assertion]) -> int:
 
 
 def _parts(path: str, text: str) -> dict[str, _Part]:
-    """The tests of a Python file by their names, and under "" what stands outside of them; that is all of others."""
+    """Return the tests of a Python file by name, and the code outside of tests, or another file, as ""."""
     if not path.endswith(".py"):
         assertions = Counter(_Assertion(check.strip()) for check in _CHECK.findall(text))
         return {"": _Part(assertions, len(_SKIP.findall(text)))}
@@ -194,7 +194,7 @@ def _parts(path: str, text: str) -> dict[str, _Part]:
         tree = parse(text)
         if not isinstance(tree, SyntaxProblem):
             return _python_parts(tree)
-    except RecursionError:  # of what is written out again
+    except RecursionError:
         pass
 
     return {"": _Part(Counter(), 0)}
@@ -219,7 +219,7 @@ def _python_parts(tree: ast.Module) -> dict[str, _Part]:
 
 
 def _tests(tree: ast.Module) -> dict[str, ast.FunctionDef | ast.AsyncFunctionDef]:
-    """The tests of a file by the name of their class, "" for none, a dot, and their own."""
+    """Return the tests of a file by name: the class or "", a dot, and the function."""
     tests: dict[str, ast.FunctionDef | ast.AsyncFunctionDef] = {}
 
     for holder in ast.walk(tree):
@@ -232,7 +232,7 @@ def _tests(tree: ast.Module) -> dict[str, ast.FunctionDef | ast.AsyncFunctionDef
 
 
 def _part(nodes: Iterable[ast.AST], swallowed: set[ast.AST], body: list[ast.stmt]) -> _Part:
-    """The part with these nodes; `swallowed` are the nodes of the file whose errors a broad except catches."""
+    """Return the part with these nodes; `swallowed` are the nodes whose errors a broad except catches."""
     assertions: Counter[_Assertion] = Counter()
     below_except = 0
     skips = 0

@@ -1,4 +1,4 @@
-"""The tools that a model may call: a file has one, or a few that belong together."""
+"""The tools that a model may call."""
 
 from mendgraph.nodes.execute_tools.registry import Tool
 from mendgraph.nodes.execute_tools.tools.about_run import delegate, final_answer, update_plan
@@ -12,7 +12,7 @@ from mendgraph.nodes.execute_tools.tools.write_file import append_file, delete_f
 
 
 def default_tools() -> tuple[Tool, ...]:
-    """The tools of a coding agent, in the order in which a model reads of them."""
+    """Return the tools of a coding agent, in the order of the prompt."""
     return (
         read_file, list_files, glob_files, search_files, edit_file, multi_edit, write_file, append_file, move_file,
         delete_file, edit_blocks, apply_patch, run_command, http_get, delegate, update_plan, run_checks, final_answer,

@@ -23,7 +23,7 @@ class ApplyPatchArguments(ToolArguments):
 
 @dataclass(frozen=True)
 class _Planned:
-    """One file of the patch: the change, the versions before and after it, and more for the result."""
+    """The change of one file, its versions before and after, and more fields of the result."""
 
     change: Change
     before: Version

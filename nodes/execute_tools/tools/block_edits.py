@@ -1,4 +1,4 @@
-"""How a block of the block form takes its place in a file: by definitions, or as the whole text."""
+"""Applying a block of the block form to a file: by definitions, or as the whole text."""
 
 import posixpath
 from collections.abc import Iterator, Mapping
@@ -127,7 +127,7 @@ def _refused(problem: PatchError) -> ToolError:
 
 
 def _replace(context: ToolContext, before: LoadedText, content: str) -> ToolAnswer:
-    """Save the block as the complete text of a file that is not Python, or is broken Python."""
+    """Save the block as the whole text of a file that is not Python, or is broken Python."""
     if before.path not in context.files_read:
         return shown_unread(context, before)
 
@@ -152,7 +152,7 @@ def _save(
 
 
 def _python_read(context: ToolContext, path: str) -> dict[str, str]:
-    """The texts of the other Python files that the thread has read."""
+    """Return the texts of the other Python files that the thread has read."""
     texts: dict[str, str] = {}
 
     for other in context.files_read:
@@ -165,7 +165,7 @@ def _python_read(context: ToolContext, path: str) -> dict[str, str]:
 
 
 def _moved_definitions(context: ToolContext, path: str, content: str, before: LoadedText | ToolError) -> Iterator[str]:
-    """The definitions that the request moves to this file, and that neither the file nor the block has."""
+    """Yield the definitions that the request moves to this file, and that neither the file nor the block has."""
     if not _is_python(path) or isinstance(parse(content), SyntaxProblem):
         return
 
@@ -212,7 +212,7 @@ def _excerpt(before: LoadedText, text: str, task: str) -> ToolError | None:
 
 
 def _lost(before: LoadedText, text: str, task: str) -> list[str]:
-    """The definitions or keys that the text lacks, and that the request does not say to delete or to rename."""
+    """Return the definitions or keys that the text lacks, and that the request does not delete or rename."""
     names = lost_keys(before.path, before.file.text, text)
     request = read_request(task)
     requested = request.deletions(names, before.path) | request.renames.keys()

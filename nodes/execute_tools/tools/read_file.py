@@ -1,4 +1,4 @@
-"""The tools that read a page of a text file: one of the workspace, or one of a skill of the user's."""
+"""Tools that read a page of a text file of the workspace, or of a skill of the user."""
 
 from dataclasses import replace
 
@@ -15,8 +15,8 @@ from mendgraph.nodes.records import Effect, JsonMap, ToolError, ToolErrorCode, i
 
 MAX_FILE_BYTES = 50_000_000
 MAX_LINE_CHARACTERS = 2000
-AROUND = 8_192  # characters of a line that are looked at on both sides of what is shown: no known secret is longer
-MAX_PAGE_BYTES = 48_000  # bytes of JSON after which a page ends, so that the result is not clipped in its middle later
+AROUND = 8_192  # characters around the shown part of a line that are searched for secrets: none is longer
+MAX_PAGE_BYTES = 48_000  # bytes of JSON after which a page ends, so that the result is not clipped later
 
 
 class ReadFileArguments(ToolArguments):
@@ -35,7 +35,7 @@ def read_file(context: ToolContext, arguments: ReadFileArguments) -> ToolAnswer:
     A page has `limit` lines, and `context.max_lines` at most; it ends early once it holds 48,000 bytes of JSON. A line
     is cut at 2000 characters, and says where it goes on. Lines of a private key are marks, wherever the page begins.
     """
-    is_stored_result = is_reference(arguments.path)  # of an earlier call; it is no file of the workspace
+    is_stored_result = is_reference(arguments.path)  # not a file of the workspace
     if is_stored_result:
         content = _stored_result(context, arguments.path)
     else:
@@ -101,7 +101,7 @@ def read_skill(context: ToolContext, arguments: ReadSkillArguments) -> ToolAnswe
 def _page_of(
     content: FileContent, arguments: ReadFileArguments | ReadSkillArguments, max_lines: int
 ) -> JsonMap | ToolError:
-    """The page of a text file that the arguments name, or why there is none."""
+    """Return the page that the arguments name, or why it does not exist."""
     name = quoted(content.path)
     file = decode_text(content.data)
     if file is None:
@@ -125,7 +125,7 @@ def _page_of(
 
 
 def _page(lines: list[str], start: int, last: int, column: int) -> JsonMap:
-    """The lines from `start` to `last` (counted from 1), with spec 3's pagination metadata."""
+    """Return the lines from `start` to `last` (counted from 1), with spec 3's pagination metadata."""
     shown_lines: list[str] = []
     size = 0
     cut = 0
@@ -159,7 +159,7 @@ def _page(lines: list[str], start: int, last: int, column: int) -> JsonMap:
 
 
 def _count(lines: list[str]) -> int:
-    """How many lines the text has that was split into these: none is behind its last line end."""
+    """Return the number of lines of a text that was split into these: none follows its last line end."""
     return len(lines) if lines[-1] else len(lines) - 1
 
 
@@ -171,7 +171,7 @@ def _bare(lines: list[str], number: int) -> str:
 
 
 def _clipped_line(line: str, number: int, at: int) -> tuple[str, bool]:
-    """The part of a line from its character `at` on that the page holds, and whether more of it is left out."""
+    """Return the part of a line from its character `at` on that the page shows, and whether more is left out."""
     if not at and len(line) <= MAX_LINE_CHARACTERS:
         return line, False
 

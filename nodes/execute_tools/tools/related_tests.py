@@ -1,4 +1,4 @@
-"""The test files of a project that belong to changed files: by their names, or by what they import."""
+"""The test files that belong to changed files, by their names or their imports."""
 
 import ast
 import posixpath
@@ -17,7 +17,7 @@ MOST_PARSED = 200  # Python files whose imports are read, tests first
 
 
 def find_tests(context: ToolContext, paths: Sequence[str]) -> dict[str, list[str]]:
-    """The project's test files for these files: by their names, or that import them, or what imports them."""
+    """Return the test files for each of these files: by name, or else by direct or indirect import."""
     tests: dict[str, list[str]] = {}
     without_test: list[str] = []
 
@@ -43,7 +43,7 @@ def find_tests(context: ToolContext, paths: Sequence[str]) -> dict[str, list[str
 
 
 def _importing(texts: Mapping[str, str], modules: Collection[str]) -> list[str]:
-    """Those of the files that import one of these modules, by its last name."""
+    """Return those of the files that import one of these modules, by its last name."""
     importing: list[str] = []
 
     for path, text in texts.items():
@@ -58,7 +58,7 @@ def _importing(texts: Mapping[str, str], modules: Collection[str]) -> list[str]:
 
 
 def python_files(context: ToolContext) -> Iterator[str]:
-    """The Python files of the project itself, among the first names of the workspace."""
+    """Yield the project's own Python files among the first names of the workspace."""
     walked = (entry.path for entry in context.workspace.walk() if INSTALLED.isdisjoint(entry.path.split("/")))
     for path in islice(walked, MOST_WALKED):
         if path.endswith(".py"):
@@ -66,7 +66,7 @@ def python_files(context: ToolContext) -> Iterator[str]:
 
 
 def _imported(tree: ast.Module) -> Iterator[str]:
-    """The parts of all names that stand in imports."""
+    """Yield the parts of all imported names."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Import | ast.ImportFrom):
             yield from (getattr(node, "module", "") or "").split(".")
@@ -75,7 +75,7 @@ def _imported(tree: ast.Module) -> Iterator[str]:
 
 
 def possible_tests(path: str) -> Iterable[str]:
-    """The usual places of a Python file's test, most likely first."""
+    """Return the usual places of a Python file's test, most likely first."""
     folder, file = posixpath.split(path)
     if not file.endswith(".py") or file == "__init__.py":
         return ()
@@ -88,7 +88,7 @@ def possible_tests(path: str) -> Iterable[str]:
 
 
 def read_texts(context: ToolContext, paths: Iterable[str]) -> Iterator[tuple[str, str]]:
-    """The files among them that are there and are texts, by their real names."""
+    """Yield the text files among these, by their paths without links."""
     for path in paths:
         loaded = load_text(context, path)
         if isinstance(loaded, LoadedText) and len(loaded.file.text) <= LARGEST_TEXT:

@@ -1,4 +1,4 @@
-"""The tools that run programs in a sandbox: one of the user's choice, and what shows whether the work is right."""
+"""Tools that run an allowed program, or the checks, in a sandbox."""
 
 from math import inf
 
@@ -14,7 +14,7 @@ from mendgraph.nodes.execute_tools.tools.saving import file_changes
 from mendgraph.nodes.records import Effect, JsonMap, ToolError, ToolErrorCode, ToolResult
 
 COMMANDS_ARE_OFF = "Commands are off in this run: name the programs in `allowed_programs` (`--allow-program`)."
-_MOST_CHANGED = 20  # changed files that the model is told by name
+_MOST_CHANGED = 20  # changed files in a result
 
 
 class RunCommandArguments(ToolArguments):
@@ -120,7 +120,7 @@ def _ended(program: str, result: CommandResult, changes: CommandChanges | Unwatc
     if result.limit is not None:
         return ToolError(code=ToolErrorCode.RESOURCE_LIMIT, message=f"{program} {result.limit}{changed}{output}")
 
-    seconds = max(round(result.limit_s, 1), 0.1)  # without the look at the files before it
+    seconds = max(round(result.limit_s, 1), 0.1)  # without the time before its start
     message = f"{program} was stopped after {seconds:g} s.{changed}{output}"
     return ToolError(code=ToolErrorCode.TIMEOUT, message=message)
 

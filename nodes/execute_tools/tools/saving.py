@@ -1,4 +1,4 @@
-"""How the writing tools load a text and save a new one: the gates, the write, and its effects for the run's state."""
+"""Loading and saving texts for the tools that write: the checks, the write, and the changes for the run's state."""
 
 import posixpath
 from collections.abc import Sequence
@@ -23,12 +23,12 @@ from mendgraph.nodes.execute_tools.registry import ToolAnswer, ToolContext, Tool
 from mendgraph.nodes.execute_tools.tools.read_file import ReadFileArguments, read_file
 from mendgraph.nodes.records import FileChange, JsonMap, ToolError, ToolErrorCode, ToolResult, invalid, quoted
 
-_SHARE = 3  # the gate may take one part in so many of the call's time
+_SHARE = 3  # examples may take this fraction of the call's time
 
 
 @dataclass(frozen=True)
 class LoadedText:
-    """A text file as it is on disk now; `path` is its real name, relative to the workspace."""
+    """A text file as it is on disk; `path` is relative to the workspace and without links."""
 
     path: str
     sha256: str
@@ -46,7 +46,7 @@ class LoadedText:
 
 
 def load_text(context: ToolContext, path: str, done: str = "edited") -> LoadedText | ToolError:
-    """The file, or why it cannot be `done`: NOT_FOUND where nothing is there, INVALID_ARGUMENT if it is no text."""
+    """Return the file, or NOT_FOUND, or INVALID_ARGUMENT if it is no text and so cannot be `done`."""
     content = context.workspace.read_file(path)
     if isinstance(content, ToolError):
         return content
@@ -59,18 +59,18 @@ def load_text(context: ToolContext, path: str, done: str = "edited") -> LoadedTe
 
 
 def load_current(context: ToolContext, path: str) -> LoadedText | ToolError:
-    """As `load_text`, or CONFLICT where this thread knows the file with another content."""
+    """Do the same, or return CONFLICT if this thread knows the file with another content."""
     if isinstance(before := load_text(context, path), ToolError):
         return before
     return outdated(context, before.path, before.version) or before
 
 
 def save_text(context: ToolContext, path: str, text: str, before: LoadedText | None, **data: Any) -> ToolAnswer:
-    """Writes `text` in place of `before` (None: a new file), in its form, and reports `data` beside the path.
+    """Write `text` in place of `before` (None for a new file), with its BOM, and report `data` beside the path.
 
-    `text` has its final line ends; a BOM at its beginning is the form of a new file. The file must still be what
-    `before` says; otherwise the workspace gives CONFLICT. Nothing is written where the syntax gate or the evidence
-    refuses the text, or where it has lines of an example.
+    `text` has its final line ends; a BOM at its beginning counts for a new file. The workspace returns CONFLICT if the
+    file is not `before` any more. Nothing is written if the syntax gate or the examples refuse the text, or if it has
+    lines of an example of the prompt.
     """
     if before is None:
         target = path
@@ -106,13 +106,13 @@ def save_text(context: ToolContext, path: str, text: str, before: LoadedText | N
 
 
 def changed(changes: Sequence[FileChange], **data: Any) -> ToolOutput:
-    """A result with these fields and file effects; the thread knows what each of the files holds now."""
+    """Return a result with these fields and changes; the thread knows the new content of the files."""
     hashes = {change.path: change.sha256_after for change in changes}
     return replace(ToolOutput.ok(**data), changes=tuple(changes), files_read=hashes)
 
 
 def judged_syntax(context: ToolContext, path: str, before: str | None, after: str) -> JsonMap | ToolError:
-    """What the syntax gate adds to the result of an edit of this file, or that it refuses the edit."""
+    """Return the fields that the syntax gate adds to the result of an edit, or its refusal."""
     from mendgraph.nodes.execute_tools.edits.losses import broken_by
 
     if context.syntax_gate == "off":
@@ -130,9 +130,9 @@ def judged_syntax(context: ToolContext, path: str, before: str | None, after: st
 
 
 def _foreign_line(context: ToolContext, before: str, after: str) -> str:
-    """The first line that the edit would add from a prompt's example; "" where there is none.
+    """Return the first line that the edit would add from an example of the prompt, or "".
 
-    A line that the file has already belongs to the file, wherever the edit puts it.
+    A line that the file has already belongs to the file.
     """
     added = [example for example in context.foreign if example in after and example not in before]
     for line in after.splitlines():
@@ -143,9 +143,9 @@ def _foreign_line(context: ToolContext, before: str, after: str) -> str:
 
 
 def judged_evidence(context: ToolContext, path: str, before: str | None, after: str) -> ToolError | None:
-    """CHECK_FAILED where examples show that this edit is wrong, in words; `before` is None for a new file.
+    """Return CHECK_FAILED if examples show that this edit is wrong, else None; `before` is None for a new file.
 
-    None where no evidence is required, where there is nothing to run, and where it cannot be run.
+    The result is None if no evidence is required, or if no example can be run.
 
     Raises:
         ScopeOverError: the call's time is over.
@@ -153,7 +153,7 @@ def judged_evidence(context: ToolContext, path: str, before: str | None, after: 
     name = posixpath.normpath(path.removeprefix(f"{context.workspace.root}/"))
     if not context.evidence_required or not isinstance(context.checks, Checks) or not context.checks.rules.evidence:
         return None
-    if name.startswith(("/", "..")):  # who writes the file will say so
+    if name.startswith(("/", "..")):  # the workspace refuses it
         return None
 
     from mendgraph.nodes.execute_tools.evidence.evidence_gate import gate_verdict, plan_gate
@@ -182,7 +182,7 @@ def judged_evidence(context: ToolContext, path: str, before: str | None, after: 
 
 
 def text_before(context: ToolContext, path: str, now: str) -> str:
-    """The text before the turn of the file with the text `now`, "" where it did not exist or is not known."""
+    """Return the text of a file before the turn, or "" if it did not exist or is not known; `now` is its text."""
     for change in context.changes:
         if change.path == path:
             data = context.backup(change.sha256_before) if change.sha256_before else None
@@ -192,7 +192,7 @@ def text_before(context: ToolContext, path: str, now: str) -> str:
 
 
 def outdated(context: ToolContext, path: str, now: Version) -> ToolError | None:
-    """Why a file may not be changed that this thread knows with another content, and what is in it by now."""
+    """Return CONFLICT if this thread knows the file with another content."""
     if context.files_read.get(path, now.sha256) == now.sha256:
         return None
 
@@ -210,14 +210,14 @@ def conflict(message: str) -> ToolError:
 
 
 def instead_of(error: ToolError, context: ToolContext, before: LoadedText) -> ToolAnswer:
-    """The error; or the file's first page, where the file was not read in this thread."""
+    """Return the error, or the first page of the file if it was not read in this thread."""
     if before.path in context.files_read:
         return error
     return shown_unread(context, before)
 
 
 def shown_unread(context: ToolContext, before: LoadedText) -> ToolAnswer:
-    """The fields of read_file, with `changed` false and a note; the file counts as read from now on.
+    """Return the fields of read_file, with `changed` false and a note; the file counts as read.
 
     Source: a 1.5B model sent an edit with invented text that was answered by an error up to 12 times as it was.
     """
@@ -237,13 +237,13 @@ def shown_unread(context: ToolContext, before: LoadedText) -> ToolAnswer:
     return replace(answer, result=ToolResult(ok=True, data={**answer.result.data, "changed": False, "note": note}))
 
 
-MOST_CHANGES = 200  # changed files of one command in its result; the journal has all of them
-MOST_DIFF_CHARACTERS = 100_000  # of all diffs of one command together: they stay in the run's state
-_DIFFS_S = 0.3  # how long diffs are made: a formatter may have rewritten hundreds of files
+MOST_CHANGES = 200  # changed files of one command in its result
+MOST_DIFF_CHARACTERS = 100_000  # of all diffs of one command, which stay in the state
+_DIFFS_S = 0.3  # seconds for all diffs: a formatter may have rewritten hundreds of files
 
 
 def file_changes(changes: CommandChanges) -> tuple[FileChange, ...]:
-    """The first 200 changes, by name, with diffs while their size and time are below their limits."""
+    """Return the first 200 changes, by name, with diffs up to the limits of their size and time."""
     until = monotonic_s() + _DIFFS_S
     room = MOST_DIFF_CHARACTERS
     described: list[FileChange] = []

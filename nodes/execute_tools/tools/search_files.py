@@ -1,4 +1,4 @@
-"""The tools that look through the workspace: what is in a directory, files by name, and by their text with ripgrep."""
+"""Tools that list a directory, find files by name, and search their text with ripgrep."""
 
 import base64
 import codecs
@@ -38,7 +38,7 @@ from mendgraph.nodes.records import Effect, JsonMap, ToolError, ToolErrorCode, i
 
 MAX_ENTRIES = 500
 MAX_PATHS = 200
-MAX_VISITED = 200_000  # entries that one search by name looks at, which takes a few seconds
+MAX_VISITED = 200_000  # entries that one search by name reads, in a few seconds
 MAX_SHOWN_BYTES = 40_000
 LINE_CHARACTERS = 300
 _LEAD = 100  # characters shown before the match in a line that is cut
@@ -116,9 +116,9 @@ def read_ripgrep(output: bytes, names: Mapping[str, str], masks: Mapping[str, Ma
 
 
 def clip(line: str, at: int = 0) -> str:
-    """About 300 characters of a line, without its line end, around the one at `at`.
+    """Return about 300 characters of a line, without its line end, around the one at `at`.
 
-    A longer line is cut between words, and its secrets are marks: a part of one might not be recognised as a secret.
+    A longer line is cut between words, and its secrets are marks: a part of a secret might not be recognised.
     """
     bare = line.rstrip("\r\n")
     if len(bare) <= LINE_CHARACTERS:
@@ -138,7 +138,7 @@ MAX_SECONDS = 10.0
 MAX_RESULTS = 100
 MAX_FILE_BYTES = 10_000_000
 MAX_OUTPUT_BYTES = 8_000_000
-NAMES_BYTES = 50_000  # names of files after which the walk is stopped: there are matches enough in these
+NAMES_BYTES = 50_000  # names of files after which the walk stops: these have enough matches
 MAX_HANDLES = 100  # files that are open at once; macOS gives a process 256 handles
 _PLAIN_NAME = re.compile(r"[\w.*?-]+|[\w.*?-]*\{[\w.*?,-]+\}")
 
@@ -159,8 +159,7 @@ class SearchFilesArguments(ToolArguments):
 def search_files(context: ToolContext, arguments: SearchFilesArguments) -> ToolAnswer:
     """Search the text of a file, or of those below a directory but for what .gitignore names.
 
-    ripgrep walks the tree and names the files with a match. The first of those that may be read are opened by handle,
-    and searched through that.
+    ripgrep walks the tree and names the files with a match. The first readable ones are opened, and searched by handle.
     """
     names = relative_glob(context.workspace, arguments.glob or "**")
     if isinstance(names, ToolError):
@@ -187,7 +186,7 @@ def search_files(context: ToolContext, arguments: SearchFilesArguments) -> ToolA
     deadline = monotonic_s() + seconds
     place = "./" if target == "." else f"./{target}"
     argv = [program, *_walk_options(context, arguments, target), "--", place]
-    most = MAX_OUTPUT_BYTES if arguments.glob else NAMES_BYTES  # of those that fit no glob there may be many
+    most = MAX_OUTPUT_BYTES if arguments.glob else NAMES_BYTES  # many of the names may fit no glob
     listed = run_process(argv, cwd=context.workspace.root, timeout_s=seconds, max_output_bytes=most)
 
     if isinstance(listed, ToolError):
@@ -212,7 +211,7 @@ def search_files(context: ToolContext, arguments: SearchFilesArguments) -> ToolA
 
 
 def _fitting(matches: Sequence[JsonMap]) -> Sequence[JsonMap]:
-    """The first of the matches that have room in a result, one at least."""
+    """Return the first matches that fit into a result, at least one."""
     size = 0
 
     for count, match in enumerate(matches):
@@ -238,7 +237,7 @@ def _guidance(results: Sequence[object], *, has_more: bool) -> JsonMap:
 
 
 def _matching(globs: Sequence[PathGlob], listed: bytes, target: str) -> Iterator[str]:
-    """The listed names that match the first glob with a match, by names below `target` or below the workspace."""
+    """Yield the names that match the first glob with any match, relative to `target` or to the workspace."""
     prefix = f"{target}/"
 
     for glob in globs:
@@ -261,7 +260,7 @@ def _problem(arguments: SearchFilesArguments) -> str:
 
 
 def _target(context: ToolContext, path: str) -> str | ToolError:
-    """The real name of the directory or file to search, if it may be read; "" for an empty directory."""
+    """Return the path without links of a readable directory or file to search, or "" for an empty directory."""
     listed = context.workspace.list_directory(path)
     if not isinstance(listed, ToolError):
         if not listed:
@@ -288,7 +287,7 @@ def _opened(context: ToolContext, names: Iterator[str], handles: ExitStack) -> I
 def _search_files(
     program: str, arguments: SearchFilesArguments, files: Sequence[OpenedFile], seconds: float
 ) -> list[FileMatches] | ToolError:
-    # In the order in which the files are given; not mapped into memory, as they may shrink meanwhile.
+    # One thread keeps the order of the files. They are not mapped into memory, as they may shrink meanwhile.
     argv = [program, "--json", "--no-config", "--no-messages", "--no-mmap", "--threads=1"]
     argv += [f"--max-count={arguments.max_results + 1}", f"--context={arguments.context_lines}"]
     argv += [*_pattern_options(arguments), "--"]
@@ -318,9 +317,9 @@ def _narrower(error: ToolError, seconds: float) -> ToolError:
 
 
 def _masks(file: OpenedFile) -> dict[int, str] | None:
-    """The masked lines of a file with a private key, by number from 1; None where it cannot be read.
+    """Return the masked lines of a file with a private key, by number from 1, or None if it cannot be read.
 
-    The bytes are read as ripgrep reads them: as UTF-16 with its byte order mark, else as UTF-8 with replacements.
+    The bytes are decoded as ripgrep does: as UTF-16 with its byte order mark, else as UTF-8 with replacements.
     """
     try:
         file.stream.seek(0)
@@ -348,7 +347,7 @@ _NO_UTF_8: Final = re.compile(r"\\udc[89a-f][0-9a-f]")
 
 
 def _note(paths: Iterable[str]) -> JsonMap:
-    r"""A note on the first name that is not UTF-8; its other bytes stand as `\udc80` to `\udcff`."""
+    r"""Return a note on the first name that is not UTF-8, whose other bytes are `\udc80` to `\udcff`."""
     for path in paths:
         if _NO_UTF_8.search(path):
             return {"note": f"{path} is not UTF-8: no tool opens a file with such a name."}
@@ -357,7 +356,7 @@ def _note(paths: Iterable[str]) -> JsonMap:
 
 
 def _walk_options(context: ToolContext, arguments: SearchFilesArguments, target: str) -> Iterator[str]:
-    """The same rules for everyone: no configuration, no links followed, and of ignore files only .gitignore."""
+    """Yield the options of ripgrep: no configuration, no links, and no ignore file except .gitignore."""
     yield from ("--files-with-matches", "--null", "--no-config", "--no-messages", "--no-follow", "--sort=path")
     yield from ("--hidden", "--iglob=!.git")
     yield from ("--no-require-git", "--no-ignore-parent", "--no-ignore-global", "--no-ignore-dot")
@@ -366,7 +365,7 @@ def _walk_options(context: ToolContext, arguments: SearchFilesArguments, target:
         yield "--ignore-file=.gitignore"
 
     name = arguments.glob.rpartition("/")[2]
-    if _PLAIN_NAME.fullmatch(name) and "**" not in name:  # a --glob would bring back what .gitignore leaves out
+    if _PLAIN_NAME.fullmatch(name) and "**" not in name:  # a --glob would include ignored files
         yield from (f"--type-add=wanted:{name}", "--type=wanted")
 
     yield f"--max-filesize={MAX_FILE_BYTES}"
@@ -384,7 +383,7 @@ def _pattern_options(arguments: SearchFilesArguments) -> Iterator[str]:
 
 
 def _refused(result: ProcessResult) -> ToolError | None:
-    """What ripgrep has against the pattern; files that it could not read are no reason to fail."""
+    """Return why ripgrep refuses the pattern, or None; files that it cannot read are no failure."""
     error_text = result.stderr.decode(errors="replace").strip()
     if result.truncated or result.exit_code in {0, 1} or not error_text:
         return None
@@ -471,7 +470,7 @@ def glob_files(context: ToolContext, arguments: GlobFilesArguments) -> ToolAnswe
 
 
 def _named(context: ToolContext, entries: Iterable[Entry], base: str, glob: PathGlob) -> Iterator[str]:
-    """The readable files that fit, by their names below `base` or below the workspace: models write both."""
+    """Yield the readable files that match, relative to `base` or to the workspace: models write both."""
     for entry in entries:
         names = {entry.path, entry.path.removeprefix(f"{base}/")}
         if entry.kind != "directory" and any(map(glob.matches, names)) and context.workspace.denied(entry.path) is None:
