@@ -115,7 +115,6 @@ JUDGED_LINES: Final = 20
 
 _COMMENT: Final = re.compile(r"[ \t]*(?:#|//|/\*|--|<!--|;|%)(.*?)(?:\*/|-->)?[ \t]*", re.MULTILINE)
 _DEFINITION: Final = re.compile(r"^(?:async[ \t]+def|def|class)[ \t]+(\w+)", re.MULTILINE)
-_DIFF: Final = re.compile(r"^(?:@@ |--- \S.*\n\+\+\+ )", re.MULTILINE)
 _JSON_KEY: Final = re.compile(r'"((?:[^"\\\n]|\\.)*+)"[ \t]*+:')
 _KEY: Final = re.compile(r"""^[ \t]*+(?:-[ \t]+)?(?:\[+([\w."'-]+)\]+|["']?([\w.-]+)["']?[ \t]*+[:=])""", re.MULTILINE)
 _JAVASCRIPT: Final = re.compile(
@@ -150,8 +149,6 @@ def why_not_whole(old: str, new: str) -> str:
     """Return why `new` is only a part of `old`, as a clause ("it ..."), or "" if it may be complete."""
     if placeholder := _placeholder(old, new):
         return f"it says `{placeholder}` in place of text"
-    if _DIFF.search(new) and not _DIFF.search(old):
-        return "it is a diff"
     if count_lines(old) > JUDGED_LINES and len(new) < SMALLEST_SHARE * len(old):
         return f"it has {count_lines(new)} lines where the file has {count_lines(old)}"
 

@@ -372,7 +372,6 @@ _IS_WRONG: Final = re.compile(
 _SO_THAT: Final = re.compile(
     r"\b(?:so\s+that|such\s+that|make\s+sure(?:\s+that)?|ensure(?:\s+that)?)\s+\Z", re.IGNORECASE
 )
-_ASSERT: Final = re.compile(r"\bassert[ \t]+([^\n]+)")
 
 
 class _Requirement(NamedTuple):
@@ -389,22 +388,7 @@ def task_examples(
     A value of a `new` function is an expected one, as the function did not exist when the request was written.
     """
     text = request[:LONGEST_REQUEST].replace("`", " ")
-    asserted = _ASSERT.findall(text)
-    plain = _ASSERT.sub(lambda match: " " * len(match[0]), text)
-    examples = (*_asserted(asserted, names, module), *_called_examples(plain, names, module, new))
-
-    return tuple(dict.fromkeys(examples))
-
-
-def _asserted(lines: list[str], names: Collection[str], module: str) -> Iterator[Example]:
-    for line in lines:
-        code = _usable(line.strip().rstrip(".").strip(), names, module)
-        if name := _called(code, names):
-            match ast.parse(code, mode="eval").body:
-                case ast.Compare(left=left, ops=[ast.Eq()], comparators=[right]):
-                    yield Example(name, ast.unparse(left), ast.unparse(right), Origin.TASK, Kind.VALUE)
-                case _:
-                    yield Example(name, f"bool({code})", "True", Origin.TASK, Kind.VALUE)
+    return tuple(dict.fromkeys(_called_examples(text, names, module, new)))
 
 
 def _called_examples(text: str, names: Collection[str], module: str, new: Collection[str]) -> Iterator[Example]:
