@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 
 import libcst as cst
 
-from mendgraph.nodes.execute_tools.edits.imports import ImportedName, imports_of, reduced_import
+from mendgraph.nodes.execute_tools.edits.imports import ImportedName, imported_names, imports_of, reduced_import
 from mendgraph.nodes.execute_tools.edits.losses import is_stub
 from mendgraph.nodes.execute_tools.edits.python_text import SyntaxProblem, parse
 from mendgraph.nodes.execute_tools.edits.units import (
@@ -21,7 +21,6 @@ from mendgraph.nodes.execute_tools.edits.units import (
     code_of,
     exchange,
     name_node,
-    named_units,
     read_units,
     remove_unit,
 )
@@ -91,7 +90,7 @@ def asked_edits(
         if rename is not None:
             renames.append(rename)
 
-    names = {unit.name for unit in named_units(source.units)}
+    names = source.names
     deletions = set(request.deletions(names, path)).difference(rename.name for rename in renames)
     unconfirmed = _unconfirmed_moves(source, block, request, deletions)
     deletions |= names & _new_imports(source, block) & set(re.findall(r"\w+", task))
@@ -104,12 +103,11 @@ def _unconfirmed_moves(
     source: PythonSource, block: PythonSource, request: Request, deletions: Collection[str]
 ) -> set[str]:
     """Return the moves that the block does not mention, unless it holds all definitions that stay."""
-    in_block = {unit.name for unit in named_units(block.units)}
     mentioned = set(del_names(block.units))
     mentioned.update(imported.alias.name.rpartition(".")[2] for imported in imports_of(block.units))
 
-    for unit in named_units(source.units):
-        if unit.home is None and unit.name not in deletions and unit.name not in in_block:
+    for name in source.names - block.names:
+        if "." not in name and name not in deletions:
             return {move.name for move in request.moves if mentioned.isdisjoint({move.name, module_of(move.new)})}
 
     return set()
@@ -122,22 +120,20 @@ def _new_imports(source: PythonSource, block: PythonSource) -> set[str]:
         if isinstance(imported.node, ast.ImportFrom):
             names.add(imported.bound)
 
-    return names.difference(imported.bound for imported in imports_of(source.units))
+    return names - imported_names(source.units)
 
 
 def _renamed_in_block(source: PythonSource, block: PythonSource, task: str) -> dict[str, str]:
     """Return the new names of definitions that the block repeats under another name, if the task names both."""
     words = set(re.findall(r"\w+", task))
-    olds = {named.name: named for named in named_units(source.units)}
-    news = {named.name: named for named in named_units(block.units)}
     names: dict[str, str] = {}
 
-    for name, old in olds.items():
-        if name in news or old.last not in words:
+    for old in source.named:
+        if old.name in block.names or old.last not in words:
             continue
 
-        for new_name, new in news.items():
-            if new_name in olds or new.last not in words:
+        for new in block.named:
+            if new.name in source.names or new.last not in words:
                 continue
             if re.sub(rf"\b{old.last}\b", new.last, old.unit.meaning) == new.unit.meaning:
                 names[old.last] = new.last
@@ -147,10 +143,10 @@ def _renamed_in_block(source: PythonSource, block: PythonSource, task: str) -> d
 
 def _redefined(source: PythonSource, block: PythonSource, names: Collection[str]) -> set[str]:
     """Return those of the names that the block gives a new text, also as a method outside of its class."""
-    old = {(named.name, named.unit.meaning) for named in named_units(source.units) if named.last in _lasts(names)}
+    old = {(named.name, named.unit.meaning) for named in source.named if named.last in _lasts(names)}
     redefined: set[str] = set()
 
-    for named in named_units(block.units):
+    for named in block.named:
         if (named.name, named.unit.meaning) in old or is_stub(named.unit.tree):
             continue
 
@@ -167,30 +163,26 @@ def _lasts(names: Iterable[str]) -> set[str]:
 
 def _rename(source: PythonSource, block: PythonSource, old: str, new: str) -> Rename | None:
     """Return the rename of a definition, of a member of the only class that has it, or of an import."""
-    olds = named_units(source.units)
-    news = {named.name for named in named_units(block.units)}
-    matches = [named for named in olds if named.name == old] or [named for named in olds if named.last == old]
+    matches = [named for named in source.named if named.name == old]
+    if not matches:
+        matches = [named for named in source.named if named.last == old]
 
     prefixes = {named.name.removesuffix(named.last) for named in matches}
-    if old in _lasts(news) or len(prefixes) > 1:
+    if old in _lasts(block.names) or len(prefixes) > 1:
         return None
     if not matches:
         return _renamed_import(source, block, old, new)
 
     names = {new, *(prefix + new for prefix in prefixes)}
-    if news.isdisjoint(names) or not names.isdisjoint(named.name for named in olds):
+    if names.isdisjoint(block.names) or not names.isdisjoint(source.names):
         return None
 
     return Rename(matches[0].name, new, tuple(matches))
 
 
 def _renamed_import(source: PythonSource, block: PythonSource, old: str, new: str) -> Rename | None:
-    imports = list(imports_of(source.units))
-    matches = [imported for imported in imports if imported.alias.name == old]
-    bound = {named.name for named in named_units(source.units)}
-    bound.update(imported.bound for imported in imports)
-
-    if len(matches) != 1 or new in bound:
+    matches = [imported for imported in imports_of(source.units) if imported.alias.name == old]
+    if len(matches) != 1 or new in source.names | imported_names(source.units):
         return None
 
     [imported] = matches
@@ -240,7 +232,7 @@ def carry_out(source: PythonSource, asked: AskedEdits) -> Merged:
     """Delete the definitions from the merged file and rename the uses in its text."""
     deleted: list[str] = []
     for name in sorted(asked.deletions):
-        while named := next((named for named in named_units(source.units) if named.name == name), None):
+        while named := next((named for named in source.named if named.name == name), None):
             remove_unit(named.siblings, named.unit, named.home)
             if name not in deleted:
                 deleted.append(name)
@@ -270,7 +262,7 @@ def definition_text(text: str, name: str) -> str:
     if isinstance(source, SyntaxProblem):
         return ""
 
-    units = [named.unit for named in named_units(source.units) if named.name == name]
+    units = [named.unit for named in source.named if named.name == name]
     if not units:
         return ""
 

@@ -28,7 +28,7 @@ from mendgraph.nodes.execute_tools.edits.asked_edits import (
 )
 from mendgraph.nodes.execute_tools.edits.imports import (
     add_imports,
-    imports_of,
+    imported_names,
     origins,
     reduced_import,
     remove_imports,
@@ -47,7 +47,6 @@ from mendgraph.nodes.execute_tools.edits.units import (
     exchange,
     meaning,
     moved_node,
-    named_units,
     new_comments,
     pair_units,
     read_units,
@@ -150,7 +149,7 @@ def _subjects(source: PythonSource, task: str) -> frozenset[str]:
     """Return the words of a task that names definitions of the file, or nothing if it may be about others as well."""
     request = read_request(task)
     words = frozenset(re.findall(r"\b\w+\b(?!\.py\b)", task))
-    if request.whole or request.renames or words.isdisjoint(named.last for named in named_units(source.units)):
+    if request.whole or request.renames or words.isdisjoint(named.last for named in source.named):
         return frozenset()
 
     return words
@@ -209,7 +208,7 @@ class _Merge:
         """Merge units of the block; with `has_methods`, a function is a method if a class has its name."""
         siblings = self.source.units
         top = {unit.key: unit for unit in siblings}
-        imported = {imported.bound for imported in imports_of(siblings)}
+        imported = imported_names(siblings)
         self._merge_imports(units)
         are_alone = has_methods or all(unit.is_assignment for unit in units)
 
@@ -325,13 +324,12 @@ class _Merge:
         if home is None:
             self._merge_loose_statements(siblings, originals, units)
         else:
-            loose = [unit for unit in units if unit.kind is UnitKind.OTHER and not is_placeholder(unit.tree)]
-            self.ignored += map(self._aside, units_beyond(loose, originals))
+            self.ignored += map(self._aside, units_beyond(_loose_statements(units), originals))
 
     def _merge_loose_statements(self, siblings: list[Unit], originals: list[Unit], units: Sequence[Unit]) -> None:
         """Replace statements without a name in order, if the block has all names of the file and as many of them."""
-        olds = [unit for unit in originals if unit.kind is UnitKind.OTHER]
-        news = [unit for unit in units if unit.kind is UnitKind.OTHER and not is_placeholder(unit.tree)]
+        olds = _loose_statements(originals)
+        news = _loose_statements(units)
         added = units_beyond(news, olds)
         lost = units_beyond(olds, news)
 
@@ -490,6 +488,11 @@ class _Merge:
             following = units[units.index(unit) + 1 :]
             if following:
                 gap = blank_lines_between(unit, following[0], in_class=in_class)
+
+
+def _loose_statements(units: Iterable[Unit]) -> list[Unit]:
+    """Return the statements without a name, except `pass` and `...`."""
+    return [unit for unit in units if unit.kind is UnitKind.OTHER and not is_placeholder(unit.tree)]
 
 
 def _added_unit(unit: Unit, gap: Sequence[cst.EmptyLine], indent: str) -> Unit:

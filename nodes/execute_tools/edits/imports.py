@@ -15,7 +15,6 @@ from mendgraph.nodes.execute_tools.edits.units import (
     Statement,
     Unit,
     UnitKind,
-    named_units,
     read_units,
     statement_of,
 )
@@ -44,6 +43,11 @@ def imports_of(units: Sequence[Unit]) -> Iterator[ImportedName]:
         if unit.kind is UnitKind.IMPORT and isinstance(unit.tree, Import):
             for alias in unit.tree.names:
                 yield ImportedName(unit, unit.tree, alias)
+
+
+def imported_names(units: Sequence[Unit]) -> set[str]:
+    """Return the names that a module gets by imports at its top."""
+    return {imported.bound for imported in imports_of(units)}
 
 
 def origins(node: Import) -> list[tuple[object, ...]]:
@@ -164,7 +168,7 @@ def definitions_in(text: str) -> frozenset[str]:
     if isinstance(source, SyntaxProblem):
         return frozenset()
 
-    return frozenset(named.name for named in named_units(source.units))
+    return frozenset(source.names)
 
 
 def _unbound_names(text: str) -> dict[str, bool]:

@@ -121,6 +121,16 @@ class PythonSource:
         """The text with the current units."""
         return self.module.with_changes(body=[unit.current_node for unit in self.units]).code
 
+    @property
+    def named(self) -> "list[NamedUnit]":
+        """The definitions of the module and of its classes."""
+        return named_units(self.units)
+
+    @property
+    def names(self) -> set[str]:
+        """The full names of these definitions."""
+        return {named.name for named in self.named}
+
     @cached_property
     def lines(self) -> list[str]:
         """The lines as they were read."""
