@@ -2,6 +2,7 @@
 
 import ast
 import builtins
+import copy
 import re
 import sys
 from collections.abc import Collection, Iterable, Iterator
@@ -190,7 +191,7 @@ def _renamed_import(source: PythonSource, block: PythonSource, old: str, new: st
         return None
 
     is_imported = any(other.alias.name == new for other in imports_of(block.units))
-    if not is_imported and not re.search(rf"\b{new}\b", block.code):
+    if not is_imported and not re.search(rf"\b{new}\b", "\n".join(block.lines)):
         return None
 
     return Rename(old, new, imported=imported)
@@ -204,7 +205,8 @@ def rename_definitions(source: PythonSource, renames: Iterable[Rename]) -> None:
             if old_name is not None:
                 key = named.unit.key.replace(rename.old, rename.new, 1)
                 node = named.unit.node.deep_replace(old_name, cst.Name(rename.new))
-                exchange(named.siblings, named.unit, replace(named.unit, key=key, node=node))
+                renamed = replace(named.unit, key=key, node=node, trees=[_renamed_tree(named.unit.tree, rename.new)])
+                exchange(named.siblings, named.unit, renamed)
 
         if rename.imported is not None:
             unit = rename.imported.unit
@@ -212,6 +214,19 @@ def rename_definitions(source: PythonSource, renames: Iterable[Rename]) -> None:
                 if alias.evaluated_name == rename.old:
                     node = unit.node.deep_replace(alias.name, cst.Name(rename.new))
                     exchange(source.units, unit, replace(unit, node=node))
+
+
+def _renamed_tree(tree: ast.stmt, new: str) -> ast.stmt:
+    tree = copy.copy(tree)
+    match tree:
+        case ast.FunctionDef() | ast.AsyncFunctionDef() | ast.ClassDef():
+            tree.name = new
+        case ast.Assign():
+            tree.targets = [ast.Name(new, ast.Store())]
+        case ast.AnnAssign():
+            tree.target = ast.Name(new, ast.Store())
+
+    return tree
 
 
 def units_to_merge(block: PythonSource, asked: AskedEdits) -> list[Unit]:

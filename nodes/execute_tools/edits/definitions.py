@@ -44,6 +44,7 @@ from mendgraph.nodes.execute_tools.edits.units import (
     Unit,
     UnitKind,
     blank_lines_between,
+    code_of,
     exchange,
     meaning,
     moved_node,
@@ -109,7 +110,7 @@ def _merged(source: str, block: str, name: str, task: str, path: str, there: Col
     if isinstance(new, SyntaxProblem):
         raise _RefusedError(f"The block is not valid Python ({new}). Send it again: complete, and nothing but code.")
 
-    if torn := torn_statement(new.tree, new.lines):
+    if torn := torn_statement(new.trees, new.lines):
         raise _RefusedError(f"The block gives only a part of a function ({torn}). Send all of it, with its def line.")
 
     if not old.units:
@@ -232,9 +233,18 @@ class _Merge:
 
         self._merge_body(siblings, of_module)
 
+    @cached_property
+    def _homes_by_key(self) -> dict[str, list[Unit]]:
+        homes: dict[str, list[Unit]] = {}
+        for unit in self.source.units:
+            for key in {member.key for member in unit.members}:
+                homes.setdefault(key, []).append(unit)
+
+        return homes
+
     def _homes(self, key: str) -> list[Unit]:
         """Return the classes that have a member of this name."""
-        return [unit for unit in self.source.units if any(member.key == key for member in unit.members)]
+        return self._homes_by_key.get(key, [])
 
     def _member_kind(self, unit: Unit, namesake: Unit | None, *, are_alone: bool, has_methods: bool) -> str:
         """Return whether a unit outside of classes is "a method" or "an attribute" of one, or "".
@@ -283,8 +293,7 @@ class _Merge:
         return [*units[:end], *loose]
 
     def _aside(self, unit: Unit) -> str:
-        line = self.block.line_of(unit)
-        return f"line {line} `{self.block.lines[line - 1].strip()[:_SHOWN_CHARACTERS]}`"
+        return f"line {unit.first} `{self.block.lines[unit.first - 1].strip()[:_SHOWN_CHARACTERS]}`"
 
     def _is_complete(self, siblings: Iterable[Unit], units: Iterable[Unit]) -> bool:
         gone = self.asked.deletions | {"", DOCSTRING}
@@ -343,7 +352,7 @@ class _Merge:
 
     def _replace(self, siblings: list[Unit], old: Unit, new: Unit, prefix: str) -> Unit:
         """Replace a unit unless both say the same, and return the one that is there now."""
-        label = prefix + new.key if new.key else f"line {self.source.line_of(old)}"
+        label = prefix + new.key if new.key else f"line {old.first}"
         added_comments = new_comments(old, new)
         if meaning(old, like=new) == meaning(new, like=old) and not added_comments:
             return old
@@ -356,7 +365,7 @@ class _Merge:
             raise _RefusedError(f"{label} is {kinds}; use edit_file for it.")
         if old.kind is UnitKind.CLASS:
             return self._replace_class(siblings, old, new, label)
-        if elision := elision_in(old, new, self.block.line_of(new)):
+        if elision := elision_in(old, new):
             raise _RefusedError(f"The block leaves out part of {label}: {elision}. Send {label} with its whole body.")
 
         return self._exchange(siblings, old, new, label)
@@ -454,7 +463,7 @@ class _Merge:
         remove_imports(self.source.units, moved, originals)
 
         for statement in from_future + others:
-            self.changed.append(Unit("", UnitKind.IMPORT, statement, "", []).code.splitlines()[0])
+            self.changed.append(code_of(statement.with_changes(leading_lines=())).splitlines()[0])
 
     def _add(
         self,

@@ -15,6 +15,7 @@ from mendgraph.nodes.execute_tools.edits.units import (
     Statement,
     Unit,
     UnitKind,
+    code_of,
     read_units,
     statement_of,
 )
@@ -93,7 +94,7 @@ def add_imports(units: list[Unit], imports: Sequence[Statement], *, from_future:
         lines = [BLANK] * (2 if units[0].is_definition else 1)
         units[0] = replace(units[0], node=units[0].node.with_changes(leading_lines=lines))
 
-    units[index:index] = [Unit("", UnitKind.IMPORT, node, "", []) for node in nodes]
+    units[index:index] = [Unit("", UnitKind.IMPORT, node, ast.parse(code_of(node)).body) for node in nodes]
 
 
 def remove_imports(units: list[Unit], names: set[str], among: Sequence[Unit]) -> None:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 import yaml
 
-from mendgraph.nodes.execute_tools.edits.python_text import SyntaxProblem, comments_by_line, parse, statements_in
+from mendgraph.nodes.execute_tools.edits.python_text import SyntaxProblem, parse, statements_in
 from mendgraph.nodes.execute_tools.files.text_files import count_lines
 from mendgraph.nodes.language.documents import DocumentProblem, read_toml
 
@@ -35,24 +35,23 @@ def is_elision(comment: str) -> bool:
     return comment.lstrip("# ").startswith(("...", "…")) or _ELISION.fullmatch(comment) is not None
 
 
-def elision_in(old: "Unit", new: "Unit", first_line: int) -> str:
-    """Return what in `new`, whose first line has this number, stands for code of `old` that it leaves out, or "".
+def elision_in(old: "Unit", new: "Unit") -> str:
+    """Return what in `new` stands for code of `old` that it leaves out, or "".
 
     What stands for nothing because `old` says it too, or has no code, is complete.
     """
     if is_stub(old.tree):
         return ""
-    if is_stub(new.tree) and "NotImplementedError" not in new.code:
-        return f"line {first_line} gives {new.key or 'the statement'} no body"
+    if is_stub(new.tree) and "NotImplementedError" not in new.meaning:
+        return f"line {new.first} gives {new.key or 'the statement'} no body"
 
-    old_comments = comments_by_line(old.code).values()
-    for line, comment in comments_by_line(new.code).items():
-        if comment not in old_comments and is_elision(comment):
-            return f"line {first_line + line - 1} says `{comment}`"
+    for line, comment in new.comments.items():
+        if comment not in old.comments.values() and is_elision(comment):
+            return f"line {line} says `{comment}`"
 
     ellipses = _ellipses(new.tree)
     if len(ellipses) > len(_ellipses(old.tree)):
-        return f"line {first_line + ellipses[-1] - 1} says `...`"
+        return f"line {ellipses[-1]} says `...`"
 
     return ""
 

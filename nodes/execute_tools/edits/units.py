@@ -5,16 +5,16 @@ replaces entries of these lists; `PythonSource.code` is the text with the curren
 """
 
 import ast
+import copy
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from functools import cached_property
-from itertools import takewhile
-from typing import Any, Final, NamedTuple, TypeAlias
+from itertools import takewhile, zip_longest
+from typing import Any, Final, NamedTuple, TypeAlias, cast
 
 import libcst as cst
-from libcst.metadata import MetadataWrapper, PositionProvider
 
 from mendgraph.nodes.execute_tools.edits.python_text import (
     Function,
@@ -46,28 +46,39 @@ DEFINITIONS: Final = frozenset({UnitKind.FUNCTION, UnitKind.CLASS})
 
 @dataclass(eq=False)
 class Unit:
-    """A statement, its `key` (the name under which it is replaced, or ""), its indentation and its members."""
+    """A statement of a file, or several that share a line.
+
+    Attributes:
+        key: the name under which it is replaced, or "".
+        kind: its kind.
+        node: its text.
+        trees: its syntax trees.
+        indent: its indentation.
+        first: its first line, with decorators.
+        last: its last line.
+        comments: its comments by line, with those that follow it at a deeper indentation.
+        members: the statements of a class.
+    """
 
     key: str
     kind: UnitKind
     node: Statement
-    indent: str
-    members: list["Unit"]
+    trees: Sequence[ast.stmt]
+    indent: str = ""
+    first: int = 0
+    last: int = 0
+    comments: Mapping[int, str] = field(default_factory=dict)
+    members: list["Unit"] = field(default_factory=list)
 
-    @cached_property
-    def code(self) -> str:
-        """The text without indentation and without the lines above it."""
-        return code_of(self.node.with_changes(leading_lines=()))
-
-    @cached_property
+    @property
     def tree(self) -> ast.stmt:
-        """The first statement of the line as a syntax tree."""
-        return ast.parse(self.code).body[0]
+        """The first syntax tree."""
+        return self.trees[0]
 
     @cached_property
     def meaning(self) -> str:
         """A text that is equal for equal code, whatever its layout and comments."""
-        return ast.dump(ast.parse(self.code))
+        return "\n".join(map(ast.dump, self.trees))
 
     @property
     def is_definition(self) -> bool:
@@ -109,12 +120,12 @@ class Unit:
 
 @dataclass(eq=False)
 class PythonSource:
-    """A parsed text, which begins `line_offset` lines below the beginning of `module`."""
+    """A parsed text with its lines, its syntax trees and its statements."""
 
     module: cst.Module
-    tree: list[ast.stmt]
+    lines: list[str]
+    trees: list[ast.stmt]
     units: list[Unit]
-    line_offset: int = 0
 
     @property
     def code(self) -> str:
@@ -131,24 +142,9 @@ class PythonSource:
         """The full names of these definitions."""
         return {named.name for named in self.named}
 
-    @cached_property
-    def lines(self) -> list[str]:
-        """The lines as they were read."""
-        return self.module.code.splitlines()[self.line_offset :]
-
-    @cached_property
-    def _positions(self) -> Any:
-        return MetadataWrapper(self.module, unsafe_skip_copy=True).resolve(PositionProvider)
-
-    def line_of(self, unit: Unit) -> int:
-        """The line on which a unit that was read from this text begins, with its decorators."""
-        nodes: list[cst.CSTNode] = [unit.node, *getattr(unit.node, "decorators", ())]
-        line: int = min(self._positions[node].start.line for node in nodes)
-        return line - self.line_offset
-
 
 def code_of(node: cst.CSTNode) -> str:
-    """The text of a node."""
+    """Return the text of a node."""
     return cst.Module(body=()).code_for_node(node)
 
 
@@ -167,27 +163,70 @@ def read_units(text: str, *, indented: bool = False) -> PythonSource | SyntaxPro
     if module.code != head + text:  # libcst leaves out form feeds
         return SyntaxProblem(0, "it holds control characters that cannot be written again")
 
-    if not indented:
-        return PythonSource(module, tree.body, _units(module.body, "", module))
+    if indented:
+        ast.increment_lineno(tree, -1)
 
-    [body] = tree.body
-    units = _units(module.body, "", module)[0].members
-    return PythonSource(module, getattr(body, "body", []), units, line_offset=1)
+    reader = _Reader(module, comments_by_line(head + text), -indented)
+    end = text.count("\n") + 1 - len(module.footer)
+    trees = tree.body
+    units = reader.units(module.body, trees, "", end)
+
+    if indented:
+        trees = cast("ast.ClassDef", trees[0]).body
+        units = units[0].members
+
+    return PythonSource(module, text.splitlines(), trees, units)
 
 
-def _units(body: Sequence[Any], indent: str, module: cst.Module) -> list[Unit]:
-    units: list[Unit] = []
+class _Reader(NamedTuple):
+    """Makes units of statements. `shift` is added to the lines of `comments`."""
 
-    for node in body:
-        members: list[Unit] = []
-        if isinstance(node, cst.ClassDef) and isinstance(node.body, cst.IndentedBlock):
-            inner = indent + (module.default_indent if node.body.indent is None else node.body.indent)
-            members = _units(node.body.body, inner, module)
+    module: cst.Module
+    comments: Mapping[int, str]
+    shift: int
 
-        key, kind = _key_and_kind(node, first=node is body[0])
-        units.append(Unit(key, kind, node, indent, members))
+    def units(self, body: Sequence[Statement], trees: Sequence[ast.stmt], indent: str, end: int) -> list[Unit]:
+        """Return the units of a body up to the line `end`."""
+        units: list[Unit] = []
+        groups = _groups_by_line(trees)
 
-    return units
+        for node, group in zip(body, groups, strict=True):
+            key, kind = _key_and_kind(node, first=node is body[0])
+            last = group[-1].end_lineno or 0
+            units.append(Unit(key, kind, node, group, indent, _first_line(group[0]), last))
+
+        for unit, below in zip_longest(units, units[1:]):
+            limit = end
+            if below is not None:
+                limit = below.first - len(below.node.leading_lines) - 1
+
+            unit.comments = {
+                line: self.comments[line - self.shift]
+                for line in range(unit.first, limit + 1)
+                if line - self.shift in self.comments
+            }
+            if isinstance(unit.tree, ast.ClassDef) and isinstance(unit.node.body, cst.IndentedBlock):
+                inner = unit.node.body.indent
+                inner = indent + (self.module.default_indent if inner is None else inner)
+                unit.members = self.units(unit.node.body.body, unit.tree.body, inner, limit)
+
+        return units
+
+
+def _groups_by_line(trees: Sequence[ast.stmt]) -> list[list[ast.stmt]]:
+    groups: list[list[ast.stmt]] = []
+    for tree in trees:
+        if groups and _first_line(tree) <= (groups[-1][-1].end_lineno or 0):
+            groups[-1].append(tree)
+        else:
+            groups.append([tree])
+
+    return groups
+
+
+def _first_line(tree: ast.stmt) -> int:
+    decorators: list[ast.expr] = getattr(tree, "decorator_list", [])
+    return min([tree.lineno, *(decorator.lineno for decorator in decorators)])
 
 
 def _key_and_kind(node: Statement, *, first: bool) -> tuple[str, UnitKind]:
@@ -281,28 +320,23 @@ def exchange(siblings: list[Unit], old: Unit, new: Unit) -> Unit:
 
 def meaning(unit: Unit, like: Unit, *, texts: bool = True) -> str:
     """Return a text that is equal for equal code, without decorators if `like` has none, or without documentation."""
-    node = unit.node
-    if like.is_undecorated and isinstance(node, cst.FunctionDef):
-        node = node.with_changes(decorators=())
+    has_extra_decorators = like.is_undecorated and isinstance(unit.tree, Function) and bool(unit.tree.decorator_list)
+    if texts and not has_extra_decorators:
+        return unit.meaning
 
-    tree: ast.AST = ast.parse(code_of(node))
+    module = ast.Module(copy.deepcopy(list(unit.trees)), [])
+    if has_extra_decorators and isinstance(module.body[0], Function):
+        module.body[0].decorator_list = []
     if not texts:
-        tree = WithoutStrings().visit(tree)
+        module = WithoutStrings().visit(module)
 
-    return ast.dump(tree)
+    return "\n".join(map(ast.dump, module.body))
 
 
 def new_comments(old: Unit, new: Unit) -> set[str]:
-    """Return the comments of `new`, inside of its last statement, that `old` does not have."""
-    return set(comments_by_line(_without_footer(new).code).values()) - set(comments_by_line(old.code).values())
-
-
-def _without_footer(unit: Unit) -> Unit:
-    body = getattr(unit.node, "body", None)
-    if not isinstance(body, cst.IndentedBlock):
-        return unit
-
-    return replace(unit, node=unit.node.with_changes(body=body.with_changes(footer=())))
+    """Return the comments inside of `new` that `old` does not have."""
+    comments = {comment for line, comment in new.comments.items() if line <= new.last}
+    return comments.difference(old.comments.values())
 
 
 def pair_units(olds: Sequence[Unit], news: Sequence[Unit]) -> tuple[list[tuple[Unit, Unit | None]], list[str]]:
@@ -415,7 +449,7 @@ def remove_unit(siblings: list[Unit], unit: Unit, home: Unit | None) -> None:
 
     if home is not None and len(siblings) == 1:
         node = statement_of("pass").with_changes(leading_lines=lines_above)
-        siblings[0] = Unit("", UnitKind.OTHER, node, unit.indent, [])
+        siblings[0] = Unit("", UnitKind.OTHER, node, [ast.Pass()], unit.indent)
         return
 
     del siblings[index]

@@ -38,7 +38,7 @@ def test_comment_that_stands_for_code_is_told_from_others() -> None:
     ("def f(x):\n    return x[..., 0]\n", ""),
 )
 def test_elision_in_the_new_form_of_a_function(new: str, said: str) -> None:
-    assert elision_in(read(WHOLE).units[0], read(new).units[0], 1) == said
+    assert elision_in(read(WHOLE).units[0], read(new).units[0]) == said
 
 
 @rows(
@@ -49,7 +49,7 @@ def test_elision_in_the_new_form_of_a_function(new: str, said: str) -> None:
 )
 def test_return_outside_of_any_function(code: str, torn: str) -> None:
     source = read(code)
-    assert torn_statement(source.tree, source.lines) == torn
+    assert torn_statement(source.trees, source.lines) == torn
 
 
 # --- A block in place of a whole file
