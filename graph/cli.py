@@ -339,7 +339,7 @@ def _take_up(chosen: opt.Options, run: str, work: "Callable[[Setup], int]", *, e
 def _resume_served(chosen: opt.Options, run: str, work: "Callable[[Setup], int]") -> int:
     """Work on a turn of `user/thread` whose server died, in the project's folder and with the context that it had."""
     from mendgraph.graph.fleet.serving.engine_threads import EngineSaver
-    from mendgraph.graph.machine.state import own_saver
+    from mendgraph.graph.machine.serializer import own_saver
     from mendgraph.nodes.execute_tools.store.database import postgres_url
     from mendgraph.nodes.execute_tools.store.run_folder import give_workspace_name, workspace_folder
 

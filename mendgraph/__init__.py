@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     )
     from mendgraph.graph.langchain.workspace_backend import WorkspaceBackend as WorkspaceBackend
     from mendgraph.graph.machine.build import build_graph as build_graph
-    from mendgraph.graph.machine.state import PrunedHistoryError as PrunedHistoryError, serializer as serializer
+    from mendgraph.graph.machine.serializer import PrunedHistoryError as PrunedHistoryError, serializer as serializer
     from mendgraph.graph.persistence.store import Pruned as Pruned
     from mendgraph.graph.report.page import report_html as report_html
     from mendgraph.graph.runs.events import (
@@ -135,7 +135,7 @@ _HOMES = {
     **dict.fromkeys(
         ("AgentStoppedError", "HealingMiddleware", "LoopGuardMiddleware"), "mendgraph.graph.langchain.run_middleware"
     ),
-    "serializer": "mendgraph.graph.machine.state",
+    "serializer": "mendgraph.graph.machine.serializer",
     "list_runs": "mendgraph.graph.runs.runs",
     "get_run": "mendgraph.graph.runs.runs",
     "steps_of": "mendgraph.graph.runs.runs",
@@ -146,7 +146,7 @@ _HOMES = {
     "RunState": "mendgraph.graph.runs.runs",
     "RunStep": "mendgraph.graph.runs.runs",
     "Pruned": "mendgraph.graph.persistence.store",
-    "PrunedHistoryError": "mendgraph.graph.machine.state",
+    "PrunedHistoryError": "mendgraph.graph.machine.serializer",
     "apply_run": "mendgraph.graph.runs.runs",
     "undo_run": "mendgraph.graph.runs.runs",
     "fork_run": "mendgraph.graph.runs.runs",

@@ -1,10 +1,8 @@
-"""The types that all packages share: frozen records and closed enums.
+"""The types that all packages share: frozen records, closed enums, and the named tuples of spec 1.
 
-Everything here may be in a checkpoint, so each type is plain data: frozen pydantic models, the named tuples that users'
-own tests spell out, enums. Modules and fields are a storage format; `CHECKPOINT_TYPES` lists the types.
+Each may be a part of a checkpoint, so modules and fields are a storage format; `CHECKPOINT_TYPES` lists the types.
 """
 
-import errno
 from collections.abc import Iterable, Iterator
 from enum import Enum, StrEnum, auto
 from typing import Any, Final, Literal, NamedTuple, Self
@@ -14,12 +12,11 @@ from pydantic import BaseModel, ConfigDict, Field
 JsonMap = dict[str, Any]
 """A JSON object: string keys, JSON values."""
 
-CONTENT_BYTES: Final = 64_000
-"""Of the beginning of a file by which it is judged whether it holds a secret. A service account's key has 2,400."""
+CONTENT_BYTES: Final = 64_000  # of a file are searched for a secret; the key of a service account has 2,400
 
 
 class Record(BaseModel):
-    """A frozen value, equal by content and strict about unknown fields. Its `repr` names what is no default."""
+    """A frozen value that refuses unknown fields. Its `repr` omits default values."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -32,17 +29,21 @@ class Record(BaseModel):
     __str__ = BaseModel.__repr__
 
 
-# --- What a model said
+# --- Replies
 
 
 class FinishReason(StrEnum):
-    """Why the model ended its reply, in the endpoint's own words reduced to what we act on."""
+    """Why the model ended its reply."""
 
-    STOP, TOOL_CALLS, LENGTH, CONTENT_FILTER, REFUSAL = "stop", "tool_calls", "length", "content_filter", "refusal"
+    STOP = "stop"
+    TOOL_CALLS = "tool_calls"
+    LENGTH = "length"
+    CONTENT_FILTER = "content_filter"
+    REFUSAL = "refusal"
 
 
 class RawCall(Record):
-    """A native tool call as it was streamed: the argument text is kept to the letter."""
+    """A native tool call as it was streamed, with the exact argument text."""
 
     call_id: str
     tool: str
@@ -52,12 +53,10 @@ class RawCall(Record):
 class ModelReply(Record):
     """One complete reply.
 
-    `preloaded` marks one that the machine wrote itself. `reasoning` is what is known of the model's thoughts, which
-    nobody is shown; `provider` is what the endpoint wants to see again of the message, as it came: content blocks,
-    signatures, encrypted items. `adapted` names what the endpoint refused of the request before it took it, and
-    `without_tools` says that native tools were among that. `allowed_tokens` is told of a reply that was cut at its
-    token limit: the limit that its request had, 0 where it had none. `message_id` is that of the message as which it
-    was streamed to callbacks, None where nobody listened: the history has it under the same one.
+    `preloaded`: the machine wrote it. `reasoning` is never displayed. `provider` is what the endpoint requires again,
+    unchanged: content blocks, signatures, encrypted items. `adapted` names parameters that the endpoint refused;
+    `without_tools`: native tools were one of them. `allowed_tokens` is the token limit of a reply that was cut, 0
+    without a limit. `message_id` is that of the message for callbacks, None without callbacks.
     """
 
     text: str = ""
@@ -81,16 +80,22 @@ class ModelReply(Record):
 
 
 class ProviderErrorKind(StrEnum):
-    """What went wrong between us and the endpoint. The first five may pass."""
+    """The kind of a failed request. The first five may be temporary."""
 
-    RATE_LIMITED, TIMEOUT, CONNECTION, SERVER_ERROR = "rate_limited", "timeout", "connection", "server_error"
-    INCOMPLETE_STREAM, AUTHENTICATION, BAD_REQUEST = "incomplete_stream", "authentication", "bad_request"
-    CONTEXT_OVERFLOW, MODEL_UNAVAILABLE = "context_overflow", "model_unavailable"
+    RATE_LIMITED = "rate_limited"
+    TIMEOUT = "timeout"
+    CONNECTION = "connection"
+    SERVER_ERROR = "server_error"
+    INCOMPLETE_STREAM = "incomplete_stream"
+    AUTHENTICATION = "authentication"
+    BAD_REQUEST = "bad_request"
+    CONTEXT_OVERFLOW = "context_overflow"
+    MODEL_UNAVAILABLE = "model_unavailable"
     CONTENT_FILTER = "content_filter"
 
 
 class ProviderFailure(Record):
-    """The endpoint gave no usable reply, or was not asked (`sent`). `retry_after_s` is its own wish, in seconds."""
+    """A request without a usable reply, or that was not `sent`. `retry_after_s` is the endpoint's own value."""
 
     kind: ProviderErrorKind
     message: str
@@ -100,22 +105,24 @@ class ProviderFailure(Record):
 
 
 class Protocol(StrEnum):
-    """How calls travel: as `tool:` lines in the text, or as the endpoint's native tool calls."""
+    """How calls are sent: as `tool:` lines of the text, or as the endpoint's native tool calls."""
 
-    TEXT, NATIVE = "text", "native"
+    TEXT = "text"
+    NATIVE = "native"
 
 
 class EditForm(StrEnum):
-    """How the model is asked to write edits: old and new string, fenced blocks with the new text, or a patch."""
+    """How the model writes edits: old and new string, fenced blocks with the new text, or a patch."""
 
-    REPLACE, BLOCKS, PATCH = "replace", "blocks", "patch"
+    REPLACE = "replace"
+    BLOCKS = "blocks"
+    PATCH = "patch"
 
 
 class Profile(Record):
-    """How this turn talks to its model: decided at its start, and once more where `steps_down` and edits miss.
+    """How a turn talks to its model. It is decided at the start; with `steps_down` again if edits miss.
 
-    `small` is a model of some billion parameters, which repeats what it sees, and `reasoning` one that thinks before it
-    answers. `family` stands in checkpoints of earlier versions.
+    `small`: some billion parameters. `reasoning`: it thinks before it answers. `family` is of older checkpoints.
     """
 
     protocol: Protocol = Protocol.TEXT
@@ -127,16 +134,27 @@ class Profile(Record):
     reasoning: bool = False
 
 
-# --- What a reply means (spec 1, section 1)
+# --- Calls of a reply (spec 1, section 1)
 
 
 class ExtractionErrorType(Enum):
     """Each way in which a reply can fail to be a call. The first six are spec 1's, the rest are ours."""
 
-    MISSING_TOOL_PREFIX, MISSING_OPENING_PAREN, MISSING_CLOSING_PAREN = auto(), auto(), auto()
-    INVALID_JSON_SYNTAX, EMPTY_TOOL_NAME, UNKNOWN_TOOL_NAME, INVALID_ARGUMENTS = auto(), auto(), auto(), auto()
-    OVERSIZED_ARGUMENTS, INVALID_ANSWER, EMPTY_REPLY, TRUNCATED_REPLY = auto(), auto(), auto(), auto()
-    REFUSED_REPLY, FILTERED_REPLY, UNFOUNDED_CLAIM, THOUGHT_ONLY_REPLY = auto(), auto(), auto(), auto()
+    MISSING_TOOL_PREFIX = auto()
+    MISSING_OPENING_PAREN = auto()
+    MISSING_CLOSING_PAREN = auto()
+    INVALID_JSON_SYNTAX = auto()
+    EMPTY_TOOL_NAME = auto()
+    UNKNOWN_TOOL_NAME = auto()
+    INVALID_ARGUMENTS = auto()
+    OVERSIZED_ARGUMENTS = auto()
+    INVALID_ANSWER = auto()
+    EMPTY_REPLY = auto()
+    TRUNCATED_REPLY = auto()
+    REFUSED_REPLY = auto()
+    FILTERED_REPLY = auto()
+    UNFOUNDED_CLAIM = auto()
+    THOUGHT_ONLY_REPLY = auto()
     TOO_MANY_CALLS = auto()
 
 
@@ -145,7 +163,7 @@ SCHEMA_ERRORS = frozenset({ExtractionErrorType.INVALID_ARGUMENTS, ExtractionErro
 
 
 class ExtractionError(NamedTuple):
-    """One part of a reply that could not become a call. `line_number` counts from 1; 0 means no line."""
+    """A part of a reply that is not a valid call. `line_number` counts from 1; 0 means no line."""
 
     error_type: ExtractionErrorType
     line_number: int
@@ -154,7 +172,7 @@ class ExtractionError(NamedTuple):
 
 
 class ToolInvocation(NamedTuple):
-    """One well-formed call, as it was read from line `line_number` (0 for a native call)."""
+    """One well-formed call, read from line `line_number` (0 for a native call)."""
 
     tool_name: str
     args: dict[str, Any]
@@ -162,7 +180,7 @@ class ToolInvocation(NamedTuple):
 
 
 class ToolCall(Record):
-    """A call that fits its schema; `raw_arguments` is its exact text. An `implied` one stands nowhere in the reply."""
+    """A call that fits its schema; `raw_arguments` is its exact text. An `implied` one is not written in the reply."""
 
     call_id: str
     tool: str
@@ -170,11 +188,11 @@ class ToolCall(Record):
     raw_arguments: str
     line_number: int = 0
     implied: bool = False
-    format: str = ""  # in which it was written, where that is another one than the protocol's
+    format: str = ""  # the name of a foreign call format
 
 
 class CallError(Record):
-    """A malformed call at its place in the reply. `tool` is "" where no name could be read."""
+    """A malformed call at its place in the reply. `tool` is "" if no name could be read."""
 
     call_id: str
     tool: str
@@ -183,9 +201,9 @@ class CallError(Record):
 
 
 class Correction(Record):
-    """One failed reply and what was said to the model about it, shown to it until the turn has healed.
+    """An unusable reply with its corrective prompt, which the model sees until the turn has healed.
 
-    `schema_repair` marks spec 3's schema repairs, `claim` answers that were met with the facts: each is counted apart.
+    Schema repairs (spec 3) and corrections of unfounded answers (`claim`) count separately.
     """
 
     reply: str
@@ -195,13 +213,15 @@ class Correction(Record):
 
 
 class Reading(StrEnum):
-    """What `parse` made of a reply."""
+    """The reading of a reply by `parse`."""
 
-    CALLS, MALFORMED, ANSWER = "calls", "malformed", "answer"
+    CALLS = "calls"
+    MALFORMED = "malformed"
+    ANSWER = "answer"
 
 
 class Answer(Record):
-    """The final answer, with a value where the user gave a schema for one; `quotes` is the format of a quoted call."""
+    """The final answer, with a value if the user gave a schema; `quotes` is the format of a quoted call."""
 
     text: str
     value: Any = None
@@ -209,21 +229,33 @@ class Answer(Record):
 
     @classmethod
     def given(cls, arguments: JsonMap) -> Self:
-        """The answer that a call of final_answer gives."""
+        """Return the answer of a `final_answer` call."""
         return cls(text=str(arguments.get("answer", "")), value=arguments.get("value"))
 
 
-# --- What a tool gave back (spec 2, section 5)
+# --- Results of calls (spec 2, section 5)
 
 
 class ToolErrorCode(StrEnum):
     """Why a call has no result. The first four are spec 2's."""
 
-    NOT_FOUND, INVALID_ARGUMENT, PERMISSION_DENIED = "not_found", "invalid_argument", "permission_denied"
-    IO_ERROR, UNKNOWN_TOOL, UNAVAILABLE, RATE_LIMITED = "io_error", "unknown_tool", "unavailable", "rate_limited"
-    CONFLICT, UNCHANGED, OUTCOME_UNKNOWN, TIMEOUT = "conflict", "unchanged", "outcome_unknown", "timeout"
-    CANCELLED, LOOP_OVERRIDE, CHECK_FAILED = "cancelled", "loop_override", "check_failed"
-    APPROVAL_REQUIRED, RESOURCE_LIMIT, HOOK_FAILED = "approval_required", "resource_limit", "hook_failed"
+    NOT_FOUND = "not_found"
+    INVALID_ARGUMENT = "invalid_argument"
+    PERMISSION_DENIED = "permission_denied"
+    IO_ERROR = "io_error"
+    UNKNOWN_TOOL = "unknown_tool"
+    UNAVAILABLE = "unavailable"
+    RATE_LIMITED = "rate_limited"
+    CONFLICT = "conflict"
+    UNCHANGED = "unchanged"
+    OUTCOME_UNKNOWN = "outcome_unknown"
+    TIMEOUT = "timeout"
+    CANCELLED = "cancelled"
+    LOOP_OVERRIDE = "loop_override"
+    CHECK_FAILED = "check_failed"
+    APPROVAL_REQUIRED = "approval_required"
+    RESOURCE_LIMIT = "resource_limit"
+    HOOK_FAILED = "hook_failed"
     CHILD_FAILED = "child_failed"
 
 
@@ -241,7 +273,7 @@ class ToolError(Record):
 
 
 class ToolResult(Record):
-    """Spec 2's envelope: exactly one of `data` and `error` has something to say."""
+    """Spec 2's envelope: either `data` or an `error`."""
 
     ok: bool
     data: JsonMap = Field(default_factory=dict)
@@ -265,13 +297,15 @@ class ToolResult(Record):
 
 
 class ChangeKind(StrEnum):
-    """What happened to a file."""
+    """The kind of a file change."""
 
-    CREATED, EDITED, DELETED = "created", "edited", "deleted"
+    CREATED = "created"
+    EDITED = "edited"
+    DELETED = "deleted"
 
 
 class FileChange(Record):
-    """One file effect. Hashes are SHA-256 of the bytes, "" where there was no file; `diff` is unified and bounded."""
+    """One file change. Hashes are SHA-256 of the bytes, "" for no file; `diff` is unified and bounded."""
 
     path: str
     kind: ChangeKind
@@ -281,7 +315,7 @@ class FileChange(Record):
 
 
 def net_changes(changes: Iterable[FileChange]) -> dict[str, tuple[str, str]]:
-    """The files that are not as they were before these changes, in the order of their first one, with both hashes."""
+    """Return the files that differ from before these changes, in order of the first change, with both hashes."""
     net: dict[str, tuple[str, str]] = {}
     for change in changes:
         net[change.path] = (net.get(change.path, (change.sha256_before, ""))[0], change.sha256_after)
@@ -290,10 +324,9 @@ def net_changes(changes: Iterable[FileChange]) -> dict[str, tuple[str, str]]:
 
 
 class CallResult(Record):
-    """What one call came to, in the place of the call. `ms` is wall time in milliseconds; 0 attempts: it never ran.
+    """The result of one call. `ms` is wall time in milliseconds; 0 `attempts`: it never ran.
 
-    Of a tool of LangChain's the data is the `text` of its message. `blocks` are the message's content, none where that
-    is one text, and `artifact` is what it holds for programs; for all other tools `blocks` is None.
+    For LangChain tools: the data is the `text` of the message, `blocks` are its content unless that is one text.
     """
 
     call_id: str
@@ -307,9 +340,11 @@ class CallResult(Record):
 
 
 class PlanStatus(StrEnum):
-    """Where one step of the plan stands."""
+    """The status of a step of the plan."""
 
-    PENDING, IN_PROGRESS, DONE = "pending", "in_progress", "done"
+    PENDING = "pending"
+    IN_PROGRESS = "in_progress"
+    DONE = "done"
 
 
 class PlanStep(Record):
@@ -320,27 +355,31 @@ class PlanStep(Record):
 
 
 class Plan(Record):
-    """Spec 3's plan JSON: what is done and what is left, in order."""
+    """Spec 3's plan JSON: the steps in order."""
 
     steps: tuple[PlanStep, ...] = Field(default=(), max_length=50)
 
 
 class Effect(StrEnum):
-    """What a tool does to the world: nothing, looks at the workspace, changes files, runs programs, or goes out."""
+    """The effect of a tool: none, reads or changes the workspace, runs programs, or uses the network."""
 
-    NONE, READ, WRITE, EXECUTE, NETWORK = "none", "read", "write", "execute", "network"
+    NONE = "none"
+    READ = "read"
+    WRITE = "write"
+    EXECUTE = "execute"
+    NETWORK = "network"
 
 
 CHANGING = frozenset({Effect.WRITE, Effect.EXECUTE})
-"""Effects after which the workspace may be another one."""
+"""Effects that may change the workspace."""
 
 
 class ToolSpec(Record):
-    """What guard, parse, prompt and loop control know of a tool; the function itself stays in `execute_tools`.
+    """The description of a tool without its function, for guard, parse, prompt and loop control.
 
     `parameters` is the JSON schema of the arguments, `path_fields` those that name paths; a `terminal` call ends a run.
-    A tool with `edit_forms` is offered in these only, and not in those of `seldom_in` where few tools are; one that is
-    not `offered` is the machine's own.
+    A tool with `edit_forms` is offered only in these, and not in those of `seldom_in` if few tools are offered; one
+    that is not `offered` is for the machine alone.
     """
 
     name: str
@@ -355,18 +394,19 @@ class ToolSpec(Record):
 
 
 class VerdictKind(StrEnum):
-    """Guard's three answers."""
+    """The kinds of guard's verdicts."""
 
-    ALLOW, DENY, ASK = "allow", "deny", "ask"
+    ALLOW = "allow"
+    DENY = "deny"
+    ASK = "ask"
 
 
 class Verdict(Record):
-    """Guard's answer about one call. `rule` names what decided; `error` is what the model sees when denied.
+    """Guard's decision about one call. `rule` names the rule; `error` is what the model sees of a denial.
 
-    `blocked` is what a person sees of a change that file rules deny, as `format_guardrail_violations` writes it, and
-    `refused` is what a person reads of a call that was not allowed, before its name: "you refused".
-    `pins` are the only changes that a person allowed, (path, hash of the file then, mark), and None allows any;
-    `edited` are the arguments that the person changed.
+    `blocked` is the text of `format_guardrail_violations`, `refused` who refused the call, such as "you refused".
+    `pins` are the only changes that a person allowed (path, hash of the file, mark); None allows any. `edited` are the
+    arguments that the person changed.
     """
 
     kind: VerdictKind
@@ -382,7 +422,7 @@ class Verdict(Record):
 class OverrideConstraint(Record):
     """Spec 3's typed override: calls with this signature are denied until a file changes or the turn ends.
 
-    `repeats` counts the calls that made it a loop and those since. It is `obeyed` once the model does something else.
+    `repeats` counts the calls of the loop and those since. `obeyed`: the model has done something else since.
     """
 
     signature: str
@@ -393,21 +433,23 @@ class OverrideConstraint(Record):
 
 
 class LoopVerdict(StrEnum):
-    """Is this progress?"""
+    """The verdict of loop control on a step."""
 
-    FRESH, OVERRIDE, PERSISTED = "fresh", "override", "persisted"
-    ANSWERED, BROKEN, GAVE_UP = "answered", "broken", "gave_up"
+    FRESH = "fresh"
+    OVERRIDE = "override"
+    PERSISTED = "persisted"
+    ANSWERED = "answered"
+    BROKEN = "broken"
+    GAVE_UP = "gave_up"
 
 
 class Verification(Record):
-    """What is known of a turn's changes as a whole. Checks that ran before a later change say nothing of it.
+    """The evidence for a turn's changes as a whole, by the checks after the last change.
 
-    passed: `ran` names what was run, with counts ("pytest tests/test_cart.py: 2 tests"), and `lines` the changed lines
-    that it executed ("cart.py:3-7"), empty where that is not known. indistinct: it passes, but only tests that the
-    session has changed do so, and they pass on the files before its first change as well. none: `reason` says why
-    nothing could be run, "" where no file was changed. contradicted: it says what failed. Of the passing tests,
-    `failed_before` show the difference, `new_code` could not run before, and `indistinct` verify nothing. `skip_reason`
-    is what most of the `skipped` tests say.
+    passed: `ran` names the checks with counts ("pytest tests/test_cart.py: 2 tests"), `lines` the changed lines that
+    they executed ("cart.py:3-7"). indistinct: only tests that the session has changed pass, also on the files before
+    its first change. none: `reason` says why nothing could be run. contradicted: `reason` says what failed. Of the
+    passing tests, `failed_before` show the difference, `new_code` could not run before, `indistinct` verify nothing.
     """
 
     kind: Literal["passed", "indistinct", "none", "contradicted"] = "none"
@@ -422,7 +464,7 @@ class Verification(Record):
 
 
 class Mark(Record):
-    """What a person should know of a changed file; `detail` is how tests are weakened, a size, where a link leads."""
+    """A fact about a changed file for a person; `detail` is how tests are weakened, a size, or a link's target."""
 
     kind: Literal[
         "not_named", "deleted", "tests_deleted", "tests_weakened", "tests_ignored", "runs_later", "link", "large"
@@ -432,10 +474,10 @@ class Mark(Record):
 
 
 class LoopRecord(Record):
-    """Loop control's memory: for each step, oldest first, the signatures of its calls.
+    """The state of loop control: for each step, oldest first, the signatures of its calls.
 
-    `outcomes` hash results by signature, `failed_tries` are steps in a row whose edits or checks failed, `missed` files
-    of edits that missed, `verified` what the checks since the last change came to, `refused` calls in words.
+    `outcomes` are hashes of results by signature, `failed_tries` consecutive steps with failed edits or checks,
+    `missed` the files of edits that missed, `verified` the result of the checks, `refused` calls as text.
     """
 
     recent: tuple[tuple[str, ...], ...] = ()
@@ -449,22 +491,24 @@ class LoopRecord(Record):
     marks: tuple[Mark, ...] = ()
 
 
-# --- How a run ends
+# --- Outcomes
 
 
 class OutcomeKind(StrEnum):
     """The three terminals. Each has its own process exit code (`mendgraph.graph.cli`)."""
 
-    FINISHED, BUDGET_STOP, SYSTEM_ERROR = "FINISHED", "BUDGET_STOP", "SYSTEM_ERROR"
+    FINISHED = "FINISHED"
+    BUDGET_STOP = "BUDGET_STOP"
+    SYSTEM_ERROR = "SYSTEM_ERROR"
 
 
 _LOW: Final = " The default is small; --unattended has larger ones."
 
 
 class StopReason(StrEnum):
-    """Why a run ended; closed. Each says how to go on, and whether it is a limit: then the run ends in BUDGET_STOP.
+    """Why a run ended, with how to continue. A limit ends in BUDGET_STOP.
 
-    `from_outside`: the model has no part in it. Time, a person, the endpoint, the machine or other runs made this end.
+    `from_outside`: the model did not cause it, but time, a person, the endpoint, the machine or other runs.
     """
 
     how_to_go_on: str
@@ -511,7 +555,7 @@ class StopReason(StrEnum):
 
 
 class StopCause(Record):
-    """Why a node sends the run to a terminal: the reason, a human sentence, the evidence."""
+    """Why a node ends the run: the reason, a sentence for people, the evidence."""
 
     reason: StopReason
     message: str
@@ -521,10 +565,9 @@ class StopCause(Record):
 class Outcome(Record):
     """How a run ended; set exactly once in a turn, by `stop/`. `answer` is "" and `value` None unless FINISHED.
 
-    `message` is for people. Where files were changed it names them and says what `verified` says: "Changed cart.py; 2
-    tests pass." Without a change it is the answer, or why the run ended. `marks` are what else it says of single files,
-    `refused` the calls that were not allowed, each with the reason. `quotes` is the format of a call that it shows.
-    `restored` are files that are as before the turn, as its work failed: `mendgraph apply` puts its changes back.
+    `message` is for people: the changed files with `verified` ("Changed cart.py; 2 tests pass."), or else the answer
+    or why the run ended. `refused` are calls that were not allowed, with reasons. `quotes` is the format of a quoted
+    call. `restored` are files of failed work, which `mendgraph apply` changes again.
     """
 
     kind: OutcomeKind
@@ -543,52 +586,15 @@ class Outcome(Record):
     quotes: str = ""
 
 
-# --- What the operating system refused, and what was asked for wrongly, as errors that a model and a person can act on
-
 LONGEST_QUOTE = 200
 """Characters of a path that an error message repeats."""
 
-_FAILURES: Final[dict[int, tuple[ToolErrorCode, str]]] = {
-    errno.ENOENT: (ToolErrorCode.NOT_FOUND, "there is no such file or directory"),
-    errno.EACCES: (ToolErrorCode.PERMISSION_DENIED, "the file permissions do not allow it"),
-    errno.EPERM: (ToolErrorCode.PERMISSION_DENIED, "the operating system does not allow it"),
-    errno.EROFS: (ToolErrorCode.PERMISSION_DENIED, "the file system is read-only"),
-    errno.EISDIR: (ToolErrorCode.INVALID_ARGUMENT, "it is a directory, and a file is needed"),
-    errno.ENOTDIR: (ToolErrorCode.INVALID_ARGUMENT, "a part of it is a file where a directory is needed"),
-    errno.ENXIO: (ToolErrorCode.INVALID_ARGUMENT, "it is not a regular file (a pipe, socket or device)"),
-    errno.ENAMETOOLONG: (ToolErrorCode.INVALID_ARGUMENT, "the name is too long"),
-    errno.ELOOP: (ToolErrorCode.INVALID_ARGUMENT, "its symbolic links lead in a circle"),
-    errno.EEXIST: (ToolErrorCode.CONFLICT, "it exists already"),
-    errno.ESTALE: (ToolErrorCode.CONFLICT, "it changed while it was being opened; try again"),
-    errno.ENOSPC: (ToolErrorCode.IO_ERROR, "the disk is full"),
-    errno.EDQUOT: (ToolErrorCode.IO_ERROR, "the disk quota is used up"),
-    errno.EIO: (ToolErrorCode.IO_ERROR, "the disk reports an error"),
-}
-
-_FATAL_FOR_CHANGES: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EROFS})
-"""What stands in the way of every change, whatever a model tries next."""
-
-_CHANGING: Final = frozenset({"write", "delete", "move", "move to"})
-
-
-def os_failure(error: OSError, doing: str, path: str) -> ToolError:
-    """The error for `doing` (a verb, such as "read") at `path`, which names the path and the reason."""
-    code, reason = _FAILURES.get(error.errno or 0, (ToolErrorCode.IO_ERROR, error.strerror or type(error).__name__))
-    fatal = doing in _CHANGING and error.errno in _FATAL_FOR_CHANGES
-    return ToolError(code=code, message=f"Cannot {doing} {quoted(path)}: {reason}.", fatal=fatal)
-
-
-def is_disk_full(error: ToolError) -> bool:
-    """Whether `os_failure` told this of a full disk: whoever makes room can try again."""
-    full = tuple(f": {_FAILURES[number][1]}." for number in (errno.ENOSPC, errno.EDQUOT))
-    return error.message.endswith(full)
-
 
 def quoted(path: str) -> str:
-    """The path between quotes on one line: control and invisible characters escaped, and never long."""
+    """Return the path in quotes on one line, escaped and cut."""
     return repr(path if len(path) <= LONGEST_QUOTE else f"{path[:LONGEST_QUOTE]}...")
 
 
 def invalid(message: str, *suggestions: str) -> ToolError:
-    """An INVALID_ARGUMENT error."""
+    """Return an INVALID_ARGUMENT error."""
     return ToolError(code=ToolErrorCode.INVALID_ARGUMENT, message=message, suggestions=suggestions)

@@ -25,7 +25,7 @@ from mendgraph.graph.cassettes.tests_folder import change_files, literal, pytest
 from mendgraph.graph.configuration.context import AgentContext
 from mendgraph.graph.langchain.failures import LESSONS
 from mendgraph.graph.machine.build import build_graph
-from mendgraph.graph.machine.state import serializer
+from mendgraph.graph.machine.serializer import serializer
 from mendgraph.graph.machine.workspace import denied_rules, judged_workspace
 from mendgraph.graph.persistence.store import Store
 from mendgraph.graph.runs.run import Session

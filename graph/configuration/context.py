@@ -1,7 +1,7 @@
-"""What a run may do, on which model, within which limits: the form that LangGraph Studio shows.
+"""The context of a run: its permissions, model and limits. LangGraph Studio shows it as a form.
 
-The context of a turn is stored in the state when the turn begins (`state`), so that a resumed run cannot fall
-back to other limits. It holds no secrets: the endpoint's key comes from `OPENAI_API_KEY`.
+It is stored in the state when a turn begins, so that a resumed run has the same limits. It has no secrets: the
+endpoint's key comes from `OPENAI_API_KEY`.
 """
 
 import json
@@ -33,7 +33,7 @@ MAX_CALLS_PER_TURN_LIMIT = 1_000
 """The most calls that a context may allow in one turn; the machine's recursion limit follows from it."""
 
 REPLY_TOKENS = 2_048
-"""Output tokens of one reply, where nobody says how many."""
+"""Default output tokens of one reply."""
 
 HOSTED: Mapping[str, Any] = {
     "max_calls_per_turn": 60,
@@ -42,7 +42,7 @@ HOSTED: Mapping[str, Any] = {
     "max_output_tokens_per_session": 200_000,
     "max_output_tokens_per_call": 16_384,  # a file of some 1,600 lines, or the thoughts of a reasoning model
 }
-"""The limits of the terminal for any model but the embedded one, with which a task can be finished."""
+"""The terminal's limits for hosted models, which are enough to finish a task."""
 
 UNATTENDED: Mapping[str, Any] = {
     **HOSTED,
@@ -70,7 +70,7 @@ def _names_in(value: object) -> Iterator[str]:
 class AgentContext(Record):
     """One run's permissions, model and limits. Every field has a safe default."""
 
-    # What was given may hold a password, such as an address with a login, which is refused and must not be repeated.
+    # An input may hold a password, such as an address with a login, so errors do not repeat it.
     model_config = ConfigDict(allow_inf_nan=False, hide_input_in_errors=True)
 
     workspace: FolderName = setting(
@@ -407,10 +407,10 @@ class AgentContext(Record):
 
     @classmethod
     def unattended(cls, workspace: "StrPath" = ".", **changes: Any) -> Self:
-        """The context of a task that nobody watches: `UNATTENDED`, with these fields in place of its own.
+        """Return the context of an unattended task: `UNATTENDED`, replaced by these fields.
 
-        Changes are made without asking, tests run in the sandbox and have to, and limits fit a task of an hour on a
-        hosted model. It works in the workspace itself: the branch of its own is made by `mendgraph --unattended`.
+        Changes are made without asking, tests in the sandbox are required, and limits fit a task of an hour on a hosted
+        model. It works in the workspace itself; the command `mendgraph --unattended` works in a branch.
         """
         return cls(**{**UNATTENDED, "workspace": workspace, **changes})
 
@@ -481,7 +481,7 @@ class AgentContext(Record):
         return fallbacks
 
     def price(self) -> Price | None:
-        """The price that this context gives to every model, None where it gives none."""
+        """Return the price of every model by this context; None if it has no prices."""
         if self.usd_per_million_input is None or self.usd_per_million_output is None:
             return None
         return Price(
@@ -492,11 +492,11 @@ class AgentContext(Record):
         )
 
     def model_options(self) -> ModelOptions:
-        """How the run wants its chat model set up."""
+        """Return the options of the run's chat model."""
         return ModelOptions(**{name: getattr(self, name) for name in ModelOptions.model_fields})
 
     def profile(self, embedded: bool, model: str, *, tools: bool = True, thinks: bool = False) -> Profile:
-        """The profile of a turn: that of the model's family, with the settings of this context.
+        """Return the profile of a turn: that of the model's family, with the settings of this context.
 
         Without native `tools` the protocol is text; `thinks`: the chat model is configured to reason.
         """
@@ -523,7 +523,7 @@ class AgentContext(Record):
         )
 
     def limits(self, profile: Profile | None = None) -> RunLimits:
-        """The run's limits, as the ledger wants them."""
+        """Return the limits for the ledger."""
         thinks = profile is not None and profile.reasoning  # then the budget alone bounds a reply, thoughts included
         return RunLimits(
             api=APILimits(
@@ -537,7 +537,7 @@ class AgentContext(Record):
         )
 
     def healing(self, profile: Profile) -> SelfHealingConfig:
-        """How often and how explicitly malformed replies are asked for again, and models met with the facts."""
+        """Return how often and how explicitly unusable replies are corrected."""
         return SelfHealingConfig(
             max_retries=self.max_healing_attempts,
             include_error_details=self.include_error_details,
@@ -547,10 +547,10 @@ class AgentContext(Record):
         )
 
     def calls(self, allowed: frozenset[str]) -> "CallRules":
-        """What is allowed of each tool call; `allowed` are the tools of the run's role."""
+        """Return the rules of tool calls; `allowed` are the tools of the run's role."""
         from mendgraph.nodes.execute_tools.call_policy import CallRules, RateLimit, RetryPolicy
 
-        # Those, and the tests; and once more on the files as they were, to see what failed already.
+        # The checks and the tests, and both again on the files before the changes.
         of_checks = 2 * self.checks_timeout_s * (len(self.checks) + 1)
         return CallRules(
             timeouts={"run_checks": of_checks, **self.tool_timeouts_s},
@@ -562,7 +562,7 @@ class AgentContext(Record):
         )
 
     def network(self) -> "NetworkRules":
-        """What http_get may ask."""
+        """Return the rules of http_get."""
         from mendgraph.nodes.execute_tools.network.url_rules import NetworkRules
 
         return NetworkRules(
@@ -573,7 +573,7 @@ class AgentContext(Record):
         )
 
     def network_problems(self) -> tuple[str, ...]:
-        """What is wrong with the hosts that http_get may ask, one sentence each."""
+        """Return the problems of the allowed hosts, one sentence each."""
         if not (self.allowed_hosts or self.allowed_private_hosts):
             return ()
         from mendgraph.nodes.execute_tools.network.url_rules import rule_problems
@@ -581,7 +581,7 @@ class AgentContext(Record):
         return rule_problems(self.network())
 
     def loop(self) -> LoopConfig:
-        """When repetition is a loop."""
+        """Return the configuration of loop control."""
         return LoopConfig(
             window=self.repeat_window,
             threshold=self.loop_repeat_threshold,

@@ -1,7 +1,7 @@
-"""The settings of a run from all that may set them, each with where it came from, and what is wrong with a file.
+"""The settings of a run from all sources, with the origin of each and the problems of a file.
 
-From the strongest: what the caller says (the command line's options), the environment (`OPENAI_BASE_URL` for
-`base_url`), the workspace's `.mendgraph.toml`, the user's `config.toml`, the defaults of `AgentContext`.
+Sources by priority: the caller (options of the command line), the environment (`OPENAI_BASE_URL` for `base_url`), the
+workspace's `.mendgraph.toml`, the user's `config.toml`, the defaults of `AgentContext`.
 """
 
 import json
@@ -27,13 +27,13 @@ from mendgraph.nodes.language.names import closest_names
 from mendgraph.nodes.records import ToolError, ToolErrorCode, invalid, quoted
 
 CONFIG_VARIABLE: Final = "MENDGRAPH_CONFIG"
-"""Names the user's file instead of the usual one, which then has to be there; empty: there is none."""
+"""Names the user's file, which then has to exist; empty: no file is read."""
 
 FILE_NAME: Final = "config.toml"
 CALLER: Final = "command line"
 DEFAULT: Final = "default"
 _ENVIRONMENT: Final = {"base_url": "OPENAI_BASE_URL", "model": MODEL_VARIABLE}
-"""Fields that the environment sets, which is read where the endpoint is called."""
+"""Fields that the environment sets; the endpoint reads it."""
 
 REMEDY: Final = (
     "a repository's own file may only narrow what you allow, and change nothing that you have set or rely on; read it,"
@@ -44,32 +44,20 @@ REMEDY: Final = (
 # --- One file of settings
 
 _ONE_PROGRAM = re.compile(r"(?!-)[^\s*?\"'`$&;|<>()~]*[^\s*?\"'`$&;|<>()~/]")
-"""A name or a path alone: without arguments, and without what only a shell understands."""
-
-_LONGEST = 80
+"""A name or a path without arguments and without shell syntax."""
 
 
 def program_problem(entry: str) -> str | None:
-    """What is wrong with this as the name or the path of one program, None where nothing is."""
+    """Return why this is not the name or the path of one program; None if it is."""
     if _ONE_PROGRAM.fullmatch(entry):
         return None
 
-    words = entry.split()
-    display = repr(entry)
-    if not entry.isprintable():
-        display = ascii(entry)
-
     remedy = "give a name such as make, or a path such as .venv/bin/pytest"
-
+    words = entry.split()
     if words and _ONE_PROGRAM.fullmatch(words[0]):
         remedy = f"give the program alone, {words[0]!r}"
 
-    if len(display) <= _LONGEST:
-        cut = display
-    else:
-        cut = f"{display[: _LONGEST - 3]}..."
-
-    return f"{cut} is not one program: {remedy}"
+    return f"{quoted(entry)} is not one program: {remedy}"
 
 
 class Document(NamedTuple):
@@ -79,7 +67,7 @@ class Document(NamedTuple):
     lines: Sequence[str] = ()
 
     def line(self, path: Sequence[str]) -> int:
-        """The line of the innermost of these keys that is found as one, from 1 on; 0 where none is."""
+        """Return the line, from 1, of the innermost of these keys that has one; 0 if none has."""
         line_number = 0
         for key in path:
             following = enumerate(self.lines[max(line_number - 1, 0) :], max(line_number, 1))
@@ -93,7 +81,7 @@ def _keys_of(line: str) -> list[str]:
 
 
 def read_document(text: str) -> Document | DocumentProblem:
-    """The document, or the first place at which it is none."""
+    """Return the document, or the first syntax error."""
     values = read_toml(text)
     if isinstance(values, DocumentProblem):
         return values
@@ -102,10 +90,10 @@ def read_document(text: str) -> Document | DocumentProblem:
 
 
 ELSEWHERE: Final = {"workspace": "name the folder with --root, or start in it"}
-"""Fields that no file may set, and how they are set."""
+"""Fields that no file may set, and how to set them."""
 
 MOST_PROBLEMS: Final = 100
-"""Of one file that are told."""
+"""Reported problems of one file."""
 
 MORE_PROBLEMS: Final = f"there may be more: the first {MOST_PROBLEMS} problems are told"
 
@@ -119,7 +107,7 @@ _LONGEST_KEY: Final = 60
 
 @dataclass(frozen=True)
 class Problem:
-    """What is wrong with a file. Line and column count from 1, 0 where it is about the whole."""
+    """A problem of a file. Line and column count from 1; 0 is the whole file."""
 
     file: str
     message: str
@@ -128,14 +116,14 @@ class Problem:
     field: str = ""
 
     def __str__(self) -> str:
-        """In one line, as compilers say it."""
+        """Return one line in the form of compilers."""
         place = ":".join(str(part) for part in (self.file, self.line, self.column) if part)
         return f"{place}: {self.message}"
 
 
 @dataclass(frozen=True)
 class Settings:
-    """What a file sets, and the line of each field; by its `sha256` a workspace's file is trusted."""
+    """The values of a file and the line of each; a workspace's file is trusted by its `sha256`."""
 
     file: str = ""
     values: Mapping[str, Any] = field(default_factory=dict)
@@ -144,7 +132,7 @@ class Settings:
 
 
 def parse_settings(text: str, file: str) -> Settings | tuple[Problem, ...]:
-    """The settings in `text`, or all that is wrong with it; `file` is what messages call it."""
+    """Return the settings in `text`, or all its problems; `file` is its name in messages."""
     document = read_document(text)
     if isinstance(document, DocumentProblem):
         return (Problem(file, f"this is no TOML: {document.message}", document.line, document.column),)
@@ -157,7 +145,7 @@ def parse_settings(text: str, file: str) -> Settings | tuple[Problem, ...]:
 
 
 def first_problems(problems: Iterable[Problem], file: str) -> tuple[Problem, ...]:
-    """The first `MOST_PROBLEMS` by their lines; where there are more, the last one says so."""
+    """Return the first `MOST_PROBLEMS` by line; a last one says if there are more."""
     first = list(islice(problems, MOST_PROBLEMS + 1))
     in_order = sorted(first[:MOST_PROBLEMS], key=lambda problem: (problem.line, problem.field))
     if len(first) > MOST_PROBLEMS:
@@ -181,7 +169,7 @@ def _problems(document: Document, file: str) -> Iterator[Problem]:
 
 
 def _name_problem(name: str, value: Any) -> str:
-    """What is wrong with a key, "" where nothing is."""
+    """Return the problem of a key; "" if it has none."""
     if name in ELSEWHERE:
         return f"{name} cannot be set in a file: {ELSEWHERE[name]}"
     if name in AgentContext.model_fields:
@@ -189,22 +177,20 @@ def _name_problem(name: str, value: Any) -> str:
     if _SECRET_NAME.search(name):
         return f"{_short_key(name)} would be a secret in a file: {_KEY_REMEDY}"
 
-    if len(name) > 2:
-        meant = closest_names(name, AgentContext.model_fields.keys() - ELSEWHERE.keys(), 2)
-    else:
-        meant = ()
-
     what = f"there is no setting {_short_key(name)}"
-    if isinstance(value, dict) and (inner := sorted(value.keys() & AgentContext.model_fields.keys())):
+    inner = sorted(value.keys() & AgentContext.model_fields.keys()) if isinstance(value, dict) else []
+    if inner:
         return f"{what}: {inner[0]} and all settings stand at the top of the file, in no table"
-    if meant:
-        return f"{what}: did you mean {' or '.join(meant)}?"
+
+    suggestions = closest_names(name, AgentContext.model_fields.keys() - ELSEWHERE.keys(), 2) if len(name) > 2 else ()
+    if suggestions:
+        return f"{what}: did you mean {' or '.join(suggestions)}?"
 
     return f"{what}; `mendgraph config` lists all"
 
 
 def _secret_problem(name: str, value: Any) -> str:
-    """A file is copied and committed; what stands in one is no secret any more."""
+    """Return the problem of a secret in a file, which may be copied and committed; "" if it has none."""
     from mendgraph.nodes.execute_tools.secrets.redact import Redactor
 
     rendered = json.dumps(value, default=str, ensure_ascii=False)
@@ -215,41 +201,39 @@ def _secret_problem(name: str, value: Any) -> str:
 
 
 def value_problems(values: Mapping[str, Any]) -> Iterator[tuple[tuple[str, ...], str]]:
-    """The path and the message of each value that does not fit its field."""
+    """Yield the path and the message of each invalid value."""
+    wrong: set[str] = set()
     texts: dict[str, str] = {}
-
     for name, value in values.items():
         try:
-            texts[name] = json.dumps(value)
+            texts[name] = f"{json.dumps(name)}: {json.dumps(value)}"
         except TypeError:
+            wrong.add(name)
             yield (name,), f"{name} should be no date or time. {_help(name)}"
 
-    rendered = ", ".join(f"{json.dumps(name)}: {text}" for name, text in texts.items())
-    wrong: set[str] = set()
-
     try:
-        AgentContext.model_validate_json(f"{{{rendered}}}", strict=True)
+        AgentContext.model_validate_json(f"{{{', '.join(texts.values())}}}", strict=True)
     except ValidationError as error:
         for detail in error.errors(include_url=False, include_context=False, include_input=False):
             path = tuple(map(str, detail["loc"]))
-            if path and path[0] not in wrong:  # what concerns several fields is judged when all files are known
+            if path and path[0] not in wrong:  # problems of several fields are found when all files are known
                 wrong.add(path[0])
-                yield path, f"{_in_words(path, detail['msg'])} {_help(path[0])}"
+                yield path, f"{_sentence(path, detail['msg'])} {_help(path[0])}"
 
-    for name in texts.keys() - wrong:
+    for name in values.keys() - wrong:
         for message in _further(name, values[name]):
             yield (name,), f"{name}: {message}"
 
 
 def _further(name: str, value: Any) -> Iterator[str]:
-    """What the types of the fields do not say."""
+    """Yield the problems that the types of the fields do not exclude."""
     if name in {"allowed_hosts", "allowed_private_hosts"}:
         yield from AgentContext().model_copy(update={name: tuple(value)}).network_problems()
     elif name == "allowed_programs":
         yield from filter(None, map(program_problem, value))
 
 
-def _in_words(path: tuple[str, ...], message: str) -> str:
+def _sentence(path: tuple[str, ...], message: str) -> str:
     where = path[0]
     for part in path[1:]:
         if part.isdigit():
@@ -268,7 +252,7 @@ def _help(name: str) -> str:
 
 
 def _short_key(name: str) -> str:
-    """A key of a file, cut and on one line."""
+    """Return a key of a file, cut and on one line."""
     if _PLAIN.fullmatch(name):
         return name
     if len(name) > _LONGEST_KEY:
@@ -282,13 +266,13 @@ def _short_key(name: str) -> str:
 
 @dataclass(frozen=True)
 class Origin:
-    """Where a setting came from: a file and its line, a variable, the caller or the default (line 0)."""
+    """The origin of a setting: a file and its line; or a variable, the caller or the default (line 0)."""
 
     name: str
     line: int = 0
 
     def __str__(self) -> str:
-        """In a few words."""
+        """Return the name with the line."""
         if self.line:
             return f"{self.name}:{self.line}"
         return self.name
@@ -296,10 +280,7 @@ class Origin:
 
 @dataclass(frozen=True)
 class Configuration:
-    """What files and environment set for a workspace: below what the caller says, above the defaults.
-
-    `files` are those that were read.
-    """
+    """The settings of files and environment for a workspace; `files` are those that were read."""
 
     values: Mapping[str, Any] = field(default_factory=dict)
     origins: Mapping[str, Origin] = field(default_factory=dict)
@@ -313,26 +294,16 @@ def load_configuration(
     workspace_file: bool = True,
     defaults: Mapping[str, Any] | None = None,
 ) -> Configuration | tuple[Problem, ...]:
-    """Read the files for this workspace; every problem of both where there are some, and then nothing is set.
+    """Return the settings of the files for this workspace, or the problems of both.
 
-    `defaults` are what the run has in place of the defaults of `AgentContext`, below both files: what the workspace's
-    file may set is seen from them as well. They are no part of the result.
+    `defaults` are used instead of the defaults of `AgentContext`, also to decide what the workspace's file may set.
+    They are not a part of the result.
     """
-    variables = environment
-    if variables is None:
-        variables = os.environ
-
+    variables = os.environ if environment is None else environment
     user = read_user_settings(variables)
-
-    if workspace_file:
-        workspace_settings = read_workspace_settings(workspace)
-    else:
-        workspace_settings = Settings()
-
-    if isinstance(user, tuple) and isinstance(workspace_settings, tuple):
-        return (*user, *workspace_settings)
+    workspace_settings = read_workspace_settings(workspace) if workspace_file else Settings()
     if isinstance(user, tuple):
-        return user
+        return user if isinstance(workspace_settings, Settings) else (*user, *workspace_settings)
     if isinstance(workspace_settings, tuple):
         return workspace_settings
 
@@ -370,10 +341,10 @@ def _untrusted(settings: Settings, name: str) -> Problem:
 
 
 def load_context(workspace: StrPath = ".", *, workspace_file: bool = True, **settings: Any) -> AgentContext | ToolError:
-    """The context of a run in this folder, as the terminal makes it; `settings` are what its options would be.
+    """Return the context of a run in this folder, as the terminal builds it; `settings` are like its options.
 
-    `run_task` and `Session` read no files: hand them what this gives. A ToolError holds every problem of the files, one
-    a line, each with file, line and field. With `workspace_file=False` the folder's own `.mendgraph.toml` is left out.
+    `run_task` and `Session` read no files: pass them this context. A ToolError has every problem of the files on a line
+    with file, line and field. With `workspace_file=False` the folder's own `.mendgraph.toml` is not read.
     """
     workspace = os.fspath(workspace)
     configuration = load_configuration(workspace, workspace_file=workspace_file)
@@ -388,7 +359,7 @@ def load_context(workspace: StrPath = ".", *, workspace_file: bool = True, **set
 
 
 def read_user_settings(environment: Mapping[str, str]) -> Settings | tuple[Problem, ...]:
-    """What the user's own file sets; nothing where there is none."""
+    """Return the settings of the user's file, or its problems."""
     named = environment.get(CONFIG_VARIABLE)
     if named == "":
         source = None
@@ -406,9 +377,9 @@ def read_user_settings(environment: Mapping[str, str]) -> Settings | tuple[Probl
 
 
 def _users_file(name: str, named: str | None, variable: str) -> tuple[str, str | ToolError] | None:
-    """A file's path, and its text or why it cannot be read: the one that `variable` names, which then has to be there.
+    """Return a file's path, and its text or why it cannot be read; None if there is no file.
 
-    Otherwise it is the user's own of this name, None where there is none.
+    It is the file `named` by `variable`, which has to exist, or the user's own file of this name.
     """
     path = named or user_files.configuration_file(name)
     if isinstance(path, ToolError):
@@ -428,7 +399,7 @@ def _users_file(name: str, named: str | None, variable: str) -> tuple[str, str |
 
 
 def read_workspace_settings(workspace: str) -> Settings | tuple[Problem, ...]:
-    """What the workspace's file sets; nothing where there is none."""
+    """Return the settings of the workspace's file, or its problems."""
     data = user_files.read_settings_file(workspace)
     if data is None:
         return Settings()
@@ -449,14 +420,14 @@ def read_workspace_settings(workspace: str) -> Settings | tuple[Problem, ...]:
 
 
 def short_path(path: str) -> str:
-    """A path for messages: quoted where it is long or has characters that cannot be printed."""
+    """Return a path for messages: quoted if it is long or not printable."""
     if path.isprintable() and len(path) <= 200:
         return path
     return quoted(path)
 
 
 def _context(values: Mapping[str, Any], where: str) -> AgentContext | Problem:
-    """The context with these values, or what is wrong with them together."""
+    """Return the context with these values, or their problem."""
     try:
         return AgentContext(**values)
     except ValidationError as error:
@@ -468,7 +439,7 @@ def _context(values: Mapping[str, Any], where: str) -> AgentContext | Problem:
 
 
 def first_error(error: ValidationError) -> tuple[str, str]:
-    """Where the first mistake is, as a dotted path, "" where it is the whole, and what pydantic says of it."""
+    """Return the dotted path of the first error, "" for the whole, and its message."""
     [first, *_] = error.errors(include_url=False, include_context=False, include_input=False)
     message = first["msg"].removeprefix("Value error, ")
     if first["type"] == "extra_forbidden":
@@ -479,15 +450,13 @@ def first_error(error: ValidationError) -> tuple[str, str]:
 
 
 def user_places() -> tuple[str, ...]:
-    """The absolute names of the user's own files of settings, prices and permissions, whether they are there or not."""
-    usual = (user_files.configuration_file(name) for name in (FILE_NAME, PRICES_FILE, PERMISSIONS_FILE))
-    named = (os.environ.get(variable, "") for variable in (CONFIG_VARIABLE, PRICES_VARIABLE))
-    files = (name for name in (*usual, *named) if isinstance(name, str) and name)
-
-    return tuple(os.path.abspath(os.path.expanduser(file)) for file in files)
+    """Return the absolute paths of the user's own files of settings, prices and permissions, existing or not."""
+    files = [user_files.configuration_file(name) for name in (FILE_NAME, PRICES_FILE, PERMISSIONS_FILE)]
+    files += [os.environ.get(variable, "") for variable in (CONFIG_VARIABLE, PRICES_VARIABLE)]
+    return tuple([os.path.abspath(os.path.expanduser(file)) for file in files if isinstance(file, str) and file])
 
 
-# --- What a workspace's own file may set by itself: preferences that the user has not, and less than the user allows
+# --- What an untrusted file of a workspace may set: preferences that the user has not set, and narrower permissions
 
 
 _RULES: Final[Mapping[str, Callable[[Any, Any], bool]]] = {
@@ -505,11 +474,11 @@ _RULES: Final[Mapping[str, Callable[[Any, Any], bool]]] = {
     "places": lambda new, old: bool(new) and not (old and outside(new, old)),
     "limits": lambda new, old: all(name in new and new[name] <= most for name, most in old.items()),
 }
-"""(value of the file, value without the file) -> whether the file's allows nothing more."""
+"""(value of the file, value without the file) -> whether the file's value allows nothing more."""
 
 
 def overlay(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
-    """The settings `above` over those `below`; what a setting denies stays denied beside what the other one denies."""
+    """Return the settings `above` over those `below`; lists of denied things are joined."""
     joined = {
         name: tuple(dict.fromkeys((*below[name], *value)))
         for name, value in above.items()
@@ -520,10 +489,10 @@ def overlay(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any
 
 
 def needing_trust(values: Mapping[str, Any], base: AgentContext, chosen: Collection[str]) -> tuple[str, ...]:
-    """Those of a workspace's own fields that need the user's trust, in their order; `base` is what holds without them.
+    """Return the fields of a workspace's file that need the user's trust, in order; `base` is the context without them.
 
-    These are the fields that allow more, that change what protects the user, and that replace a preference which is one
-    of the fields that the user has `chosen`.
+    These are the fields that allow more, that change what protects the user, and that replace a preference of the user,
+    who has `chosen` these fields.
     """
     wider = widening(values, base)
     return tuple(name for name, value in values.items() if name in wider or _overrules(name, value, base, chosen))
@@ -538,16 +507,13 @@ def _overrules(name: str, value: Any, base: AgentContext, chosen: Collection[str
 
 
 def widening(values: Mapping[str, Any], base: AgentContext) -> tuple[str, ...]:
-    """Those of the fields that allow more than `base`, in their order."""
+    """Return the fields that allow more than `base`, in order."""
     return tuple(name for name, value in values.items() if not _is_narrower(name, value, base))
 
 
 def _is_same(new: Any, old: Any) -> bool:
-    """Whether a value as a file has it, where a list is no tuple, is the value of a context."""
-    if isinstance(old, tuple):
-        old = list(old)
-
-    return bool(new == old)
+    """Return whether a value of a file, which has lists, is the value of a context, which has tuples."""
+    return bool(new == (list(old) if isinstance(old, tuple) else old))
 
 
 def _is_narrower(name: str, value: Any, base: AgentContext) -> bool:
@@ -571,10 +537,10 @@ PRICES_FILE: Final = "prices.toml"
 
 
 def load_prices() -> PriceList | ToolError:
-    """The shipped prices, with the user's own in place of those of the same name.
+    """Return the shipped prices, replaced by the user's own of the same name.
 
-    The user's are in the file that `MENDGRAPH_PRICES` names, which then has to be there; otherwise in `prices.toml` in
-    the platform's configuration folder, if there is one. A file that cannot be read, or is no price list, is an error.
+    The user's are in the file that `MENDGRAPH_PRICES` names, which then has to exist; otherwise in `prices.toml` in the
+    platform's configuration folder. An unreadable or invalid file is an error.
     """
     ours = resources.files("mendgraph.nodes.call_model").joinpath(PRICES_FILE).read_text(encoding="utf-8")
     shipped = parse_prices(ours, f"{PRICES_FILE} of mendgraph")

@@ -1,4 +1,4 @@
-"""What a request to a server gets of what it asks for: less than its client may have, never more. Pure."""
+"""The context of a request to a server: what the client asks for, within what it may have. Pure."""
 
 import os
 import re
@@ -24,17 +24,17 @@ from mendgraph.nodes.execute_tools.store.user_files import configuration_file
 from mendgraph.nodes.records import StopCause, StopReason, ToolError, quoted
 
 _SMALLER: Final = frozenset(name for name, setting in SETTINGS.items() if setting.trust == "less")
-"""Limits: of what is asked and what is allowed, the smaller one holds, None being no limit."""
+"""Limits: the smaller of the requested and the allowed value holds; None is no limit."""
 
 _FREE: Final = frozenset({"response_format", "system_prompt"})
-"""What gives a run no further rights. Words that the operator has for the system prompt stay."""
+"""Fields that give a run no further rights. The operator's system prompt stays."""
 
 
 class Allowance(NamedTuple):
-    """The most that the runs of a client may do.
+    """The limits of a client's runs.
 
-    `context` is also what holds where nothing is asked. `models` are those that may be named besides its own, None
-    meaning any at its own endpoints. `refusal` says in one line, with `{}` for the fields, that they are not allowed.
+    `context` has also the defaults. `models` may be named beside its own, None means any at its own endpoints.
+    `refusal` is the message, with `{}` for the fields that are not allowed.
     """
 
     context: AgentContext
@@ -43,10 +43,10 @@ class Allowance(NamedTuple):
 
 
 def narrowed(requested: Mapping[str, Any], most: Allowance, folder: str) -> AgentContext | StopCause:
-    """The context of a client's run in this folder, or why there is none.
+    """Return the context of a client's run in this folder, or why it is refused.
 
-    `requested` are the fields of the request; `folder` is that of its `workspace`. Limits are the smaller of both;
-    any other field that exceeds what the client may have is refused.
+    `requested` are the fields of the request. The smaller limit holds; any other field that exceeds what the client may
+    have is refused.
     """
     fields = {name: value for name, value in requested.items() if name != "workspace"}
     try:
@@ -75,7 +75,7 @@ def narrowed(requested: Mapping[str, Any], most: Allowance, folder: str) -> Agen
 
 
 def fields_set(context: object) -> Mapping[str, Any]:
-    """The fields that a request sets in its context, which the server may have read already."""
+    """Return the fields that a request sets in its context, a mapping or an `AgentContext`."""
     if isinstance(context, AgentContext):
         return {name: getattr(context, name) for name in context.model_fields_set}
     if isinstance(context, Mapping):
@@ -85,13 +85,13 @@ def fields_set(context: object) -> Mapping[str, Any]:
 
 
 def too_wide(stored: AgentContext, most: Allowance) -> tuple[str, ...]:
-    """The fields of a context with which its client may do more than it is allowed now."""
+    """Return the fields of a context that allow its client more than it may have now."""
     fields = AgentContext.model_fields.keys() - {"workspace", "system_prompt"}  # which is stored beside it
     return _wider({name: _plain(getattr(stored, name)) for name in sorted(fields)}, most)
 
 
 def refusal(message: str, reason: StopReason = StopReason.INVALID_REQUEST) -> StopCause:
-    """Why a run does not begin."""
+    """Return why a run does not begin."""
     return StopCause(reason=reason, message=message)
 
 
@@ -109,9 +109,9 @@ def _is_allowed(name: str, value: Any, most: Allowance) -> bool:
 
 
 def _may_name(model: str | None, most: Allowance) -> bool:
-    """Whether the client may choose this model.
+    """Return whether the client may choose this model.
 
-    Where any may be chosen, none that names an address, and none whose provider's key is not for the address given.
+    If any may be chosen, it may not name an address, nor a provider whose key is not for the configured address.
     """
     if most.models is not None or model is None:
         return model in (most.models or ())
@@ -121,7 +121,7 @@ def _may_name(model: str | None, most: Allowance) -> bool:
 
 
 def _has_patterns(schema: Any) -> bool:
-    """Whether a JSON schema brings regular expressions: one can keep a whole server busy for years."""
+    """Return whether a JSON schema has regular expressions: one can block a server for years."""
     pending = [schema]
     while pending:
         value = pending.pop()
@@ -146,13 +146,13 @@ def _plain(value: Any) -> Any:
 _BUILT: Final = "in build_graph(context=AgentContext(...))"
 
 ROOT_VARIABLE: Final = "MENDGRAPH_ROOT"
-"""Names the folder that workspaces of a server's runs lie in, instead of the one that it was started in."""
+"""Names the folder of the workspaces of a server, by default the one that it was started in."""
 
 
 def configurable_settings(configurable: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The fields of a context among what a run is `configurable` by, as harbor's `--agent langgraph` names its model.
+    """Return the fields of a context in a run's `configurable`, where harbor's `--agent langgraph` names its model.
 
-    It has the endpoint's address among the arguments of the chat model. Other names are none of ours.
+    It passes the endpoint's address among the arguments of the chat model.
     """
     settings = {name: value for name, value in configurable.items() if name in AgentContext.model_fields}
     arguments = settings.get("model_kwargs")
@@ -164,10 +164,10 @@ def configurable_settings(configurable: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def client_context(context: object, bound: AgentContext | None) -> object:
-    """The context that a client gets for the one that it has sent, a StopCause that says why it gets none.
+    """Return the context that a client gets for the one that it sent, or why it gets none.
 
-    `bound` is what the graph was built with; without it the operator's settings are the most that is allowed. What is
-    no context of ours comes back as it is: it belongs to a graph around this one.
+    `bound` is the context that the graph was built with; without it the operator's settings are the limit. A context of
+    another type is returned unchanged: it belongs to a surrounding graph.
     """
     if not isinstance(context, AgentContext) and (bound is not None or not isinstance(context, Mapping | None)):
         return context
@@ -190,7 +190,7 @@ def client_context(context: object, bound: AgentContext | None) -> object:
 
 @lru_cache(1)
 def operator_allowance() -> Allowance | StopCause:
-    """The most that clients of this process may ask for, which is read once; why nothing is allowed."""
+    """Return the limits of the clients of this process, which are read once, or why nothing is allowed."""
     context = load_context(os.environ.get(ROOT_VARIABLE) or ".", workspace_file=False)
     if isinstance(context, ToolError):
         return refusal(f"This server's settings are wrong: {context.message}")
@@ -211,7 +211,7 @@ def _allowance(context: AgentContext, where: str) -> Allowance:
 
 
 def _is_left_as_it_is(name: str, value: object, most: Allowance) -> bool:
-    """Whether a form was sent with this field as it shows it, although the operator allows less or other things.
+    """Return whether a form was sent with the default of this field, although the operator allows less.
 
     The address of the environment is the operator's own as well.
     """
@@ -223,7 +223,7 @@ def _is_left_as_it_is(name: str, value: object, most: Allowance) -> bool:
 
 
 def _folder(workspace: object, root: str) -> str | StopCause:
-    """The real name of a folder at or below `root`; whether there is one is seen when the turn begins."""
+    """Return the real path of a folder at or below `root`; whether it exists is checked when the turn begins."""
     try:
         real = os.path.realpath(os.path.join(root, str(workspace)))
     except ValueError as error:
@@ -241,25 +241,25 @@ def _folder(workspace: object, root: str) -> str | StopCause:
 # --- The context of a turn
 
 _OF_SERVERS: Final = re.compile(r"__|x-|langgraph|langsmith|checkpoint_|(thread|run|assistant|graph|user|cron)_id$")
-"""What servers and clients of LangGraph have in `configurable`, of which a server makes the context of a run."""
+"""Keys of LangGraph's servers and clients in `configurable`, which a server uses as the context of a run."""
 
 _REMEDY = "say what this agent may do where it is built: build_graph(context=AgentContext(...))"
 
 
 @dataclass(frozen=True)
 class Admission:
-    """What a server has decided of a turn before it begins: its context, or why it ends at once; `owner` is whose."""
+    """A server's decision about a turn: its context, or why it is refused; `owner` is the user."""
 
     context: AgentContext | StopCause
     owner: str
 
     def run_id(self, thread: str) -> str:
-        """The run's id in our own records, where threads of two owners never meet."""
+        """Return the run's id in our records, which differs for threads of two owners."""
         return f"{self.owner}/{thread}"
 
 
 def read_context(context: object) -> object:
-    """The context that a mapping holds, or an `Admission` with the reason why there is none; other values unchanged."""
+    """Return the context that a mapping has, or an `Admission` with its error; other values unchanged."""
     if not isinstance(context, Mapping):
         return context
 
@@ -271,10 +271,8 @@ def read_context(context: object) -> object:
         return Admission(refusal(f"The run's context does not fit: {path or 'context'}: {message}."), "")
 
 
-def given_context(
-    context: object, bound: AgentContext | None, stored: AgentContext | None
-) -> AgentContext | StopCause | str:
-    """The context of a turn, why a server refuses it, or what is wrong with it.
+def given_context(context: object, bound: AgentContext | None, stored: AgentContext | None) -> AgentContext | StopCause:
+    """Return the context of a turn, or why there is none.
 
     `context` is that of the run. Inside another graph it is that graph's context, of any type; the agent's is then
     `bound`, with which its graph was built. `stored` is that of the thread's last turn.
@@ -288,19 +286,21 @@ def given_context(
     if bound is not None:
         return bound
     if not isinstance(context, Mapping):
-        return f"The run was given a context of the type {type(context).__name__}, which is no AgentContext: {_REMEDY}."
+        kind = type(context).__name__
+        return refusal(f"The run was given a context of the type {kind}, which is no AgentContext: {_REMEDY}.")
 
     try:
         return AgentContext.model_validate(dict(context))
     except ValidationError as error:
         path, message = first_error(error)
-        return f"The run was given a context that is no AgentContext ({path or 'context'}: {message}): {_REMEDY}."
+        where = path or "context"
+        return refusal(f"The run was given a context that is no AgentContext ({where}: {message}): {_REMEDY}.")
 
 
 def run_id_of(runtime: Runtime[AgentContext]) -> str:
-    """The thread, which is the run; on a server for several users with its owner. "" where there is no thread.
+    """Return the id of the thread, on a server for several users with its owner; "" without a thread.
 
-    As a part of another graph, with the place there: its agents share a thread, and no records.
+    In a surrounding graph the id has the checkpoint namespace: its agents share a thread, but no records.
     """
     info = runtime.execution_info
     if info is None or info.thread_id is None:

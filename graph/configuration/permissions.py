@@ -1,7 +1,6 @@
-"""What the user has allowed for good: permissions of workspaces, in a file beside the user's configuration.
+"""Permanent permissions of workspaces, in a file of the user's configuration that no run can read or change.
 
-Only a person's answer at the user's own terminal or editor adds one. The file lies with the user's configuration,
-wherever the workspace is, and no run can read or change it.
+Only a person's answer at the user's own terminal or editor adds one.
 """
 
 import json
@@ -18,19 +17,11 @@ PERMISSIONS_FILE: Final = "permissions.json"
 
 
 def list_permissions(workspace: str = "") -> tuple[Permission, ...] | ToolError:
-    """The permissions of the workspace with this real path, or of all, in the order in which they were added."""
+    """Return the permissions of the workspace with this real path, or all of them, in the order of addition."""
     path = configuration_file(PERMISSIONS_FILE)
-    data: bytes | ToolError
-    if isinstance(path, ToolError):
-        data = path
-    else:
-        data = read_bytes(path)
-
+    data = path if isinstance(path, ToolError) else read_bytes(path)
     if isinstance(data, ToolError):
-        if data.code is ToolErrorCode.NOT_FOUND:
-            return ()
-
-        return data
+        return () if data.code is ToolErrorCode.NOT_FOUND else data
 
     permissions = _read(data, str(path))
     if isinstance(permissions, ToolError):
@@ -40,12 +31,12 @@ def list_permissions(workspace: str = "") -> tuple[Permission, ...] | ToolError:
 
 
 def keep_permission(permission: Permission) -> ToolError | None:
-    """Keep one more for later runs in its workspace."""
+    """Add a permission for later runs in its workspace."""
     return _exchange(lambda permissions: list(dict.fromkeys([*permissions, permission])))
 
 
 def remove_permissions(ids: Sequence[str]) -> ToolError | None:
-    """Remove those with these ids."""
+    """Remove the permissions with these ids."""
     return _exchange(lambda permissions: [permission for permission in permissions if permission.id not in ids])
 
 

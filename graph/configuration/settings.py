@@ -1,4 +1,4 @@
-"""What there is to know of a field of `AgentContext` beside its type: the command line, documents and trust use it."""
+"""The metadata of a field of `AgentContext`, for the command line, the documents and trust."""
 
 import os
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from mendgraph.nodes.execute_tools.files.sandbox import StrPath
 
     class FolderName:
-        """A text, for which a path may be given (PEP 681: the type of a descriptor's `__set__` is the argument's)."""
+        """A str that a path may be assigned to (PEP 681: the argument's type is that of `__set__`)."""
 
         def __get__(self, of: object, kind: object = None) -> str: ...
         def __set__(self, of: object, value: StrPath) -> None: ...
@@ -17,17 +17,16 @@ else:
     FolderName = Annotated[str, BeforeValidator(lambda it: os.fspath(it) if isinstance(it, os.PathLike) else it)]
 
 MOST = 2**53
-"""The largest count that a context may hold: JSON and the checkpoints hold it exactly."""
+"""The largest count of a context, which JSON and checkpoints represent exactly."""
 
 
 class Setting(NamedTuple):
-    """What else there is to know of a field, beside its type, default, bounds and description.
+    """The metadata of a field beside its type, default, bounds and description.
 
-    `trust` says when a workspace's own file may set it although the user does not trust the file: the name of a rule
-    in `mendgraph.graph.configuration.loading`, or the values in order, the strictest one first; "" is never. `protects`
-    says that the user relies on the value, such as on checks: that file may then make it neither more nor less.
-    `option` is the option of the command line, with its metavar, "" where there is none; `choices` are its values where
-    the field takes more.
+    `trust` says when an untrusted file of a workspace may set the field: the name of a rule in `loading.py`, or the
+    values in order, the strictest first; "" is never. `protects`: the user relies on the value, such as on checks, so
+    that such a file may not change it. `option` is the option of the command line with its metavar; `choices` are its
+    values if the field takes more.
     """
 
     trust: str | tuple[str | None, ...] = ""
@@ -46,12 +45,12 @@ def setting(
     protects: bool = False,
     **bounds: Any,
 ) -> Any:
-    """A field of `AgentContext`: all that there is to know of it."""
+    """Return a field of `AgentContext` with its metadata."""
     field = Field(default, description=description, **bounds)
     field.metadata.append(Setting(trust, option, choices, protects))
     return field
 
 
 def limit(default: Any, description: str, **more: Any) -> Any:
-    """The same of a limit: a count from 1 on, unless `more` has another bound; a workspace's own file may lower it."""
+    """Return a field for a limit: a count from 1, unless `more` has another bound. An untrusted file may lower it."""
     return setting(default, description, trust="less", **({"ge": 1, "le": MOST} | more))

@@ -29,7 +29,7 @@ from mendgraph.graph.langchain.run_middleware import (
     Send,
     is_reading,
 )
-from mendgraph.nodes.begin_turn.turn_start import HIDDEN_NAME, scrubbed
+from mendgraph.nodes.begin_turn.history import HIDDEN_NAME, scrub_requests
 from mendgraph.nodes.execute_tools.commands import command_changes as watch
 from mendgraph.nodes.execute_tools.engine import Engine
 from mendgraph.nodes.execute_tools.evidence.checks import CheckRules, open_checks
@@ -48,7 +48,8 @@ from mendgraph.nodes.guard.policy import Rules, is_hidden, judge_content, judge_
 from mendgraph.nodes.language.display import NO_FILE_CHANGED
 from mendgraph.nodes.language.history import RESULT_MESSAGE_NAME, is_request
 from mendgraph.nodes.language.provider_state import without_secrets
-from mendgraph.nodes.loop_check.repetition import MAX_FAILED_TRIES, verification
+from mendgraph.nodes.loop_check.repetition import MAX_FAILED_TRIES
+from mendgraph.nodes.loop_check.step_results import verification
 from mendgraph.nodes.parse.answers import MOST_CHECKED
 from mendgraph.nodes.records import JsonMap, ToolCall, ToolError, ToolErrorCode, Verification
 
@@ -146,7 +147,7 @@ class RedactionMiddleware(types.AgentMiddleware[types.AgentState[Any], Any, Any]
 
     def before_model(self, state: types.AgentState[Any], runtime: Any) -> dict[str, Any]:  # noqa: ARG002 - LangChain's
         """Put clean messages of people in the place of those that hold a secret."""
-        clean = scrubbed(state["messages"], self._redactor.text) or state["messages"]
+        clean = scrub_requests(state["messages"], self._redactor.text)
         return {"messages": [new for new, old in zip(clean, state["messages"], strict=True) if new is not old]}
 
     def wrap_tool_call(self, request: types.ToolCallRequest, handler: Handler) -> Answer:

@@ -9,7 +9,6 @@ from contextlib import contextmanager, nullcontext
 from copy import copy
 from dataclasses import asdict, replace
 from functools import partial
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from langchain_core.runnables import Runnable
@@ -18,22 +17,14 @@ from langgraph.runtime import Runtime, get_runtime
 
 from mendgraph.graph.configuration.context import AgentContext
 from mendgraph.graph.configuration.narrowing import Admission
-from mendgraph.graph.machine.guard_runtime import judge_calls, needs_no_disk, with_known_files
-from mendgraph.graph.machine.machine_services import MachineModels, MachineTools
-from mendgraph.graph.machine.new_turn import ContextPolicy, start_turn, trace_event
-from mendgraph.graph.machine.reply_reader import (
-    Counts,
-    count_heal,
-    count_loop_check,
-    count_parse,
-    count_tools,
-    foreign_formats,
-    reply_reader,
-)
+from mendgraph.graph.machine.begin_turn import CallPlan, ContextPolicy, Turns, TurnServices, begin_turn, trace_event
+from mendgraph.graph.machine.guard_runtime import judge_calls, known_files
+from mendgraph.graph.machine.machine_tools import MachineTools
+from mendgraph.graph.machine.models import MachineModels, book_thread
+from mendgraph.graph.machine.reply_reader import foreign_formats, log_heal, log_loop_check, log_parse, reply_reader
 from mendgraph.graph.machine.small_models import fallback_form, is_in_blocks
 from mendgraph.graph.machine.state import AgentState, Update
 from mendgraph.graph.machine.tool_step import OpenChildren, restore_files, run_tools
-from mendgraph.graph.machine.turn_services import CallPlan, Turns, TurnServices, book_thread
 from mendgraph.graph.machine.workspace import WorkspaceRecords, marks_of
 from mendgraph.graph.telemetry.spans import count_events
 from mendgraph.nodes.call_model import ledger
@@ -43,7 +34,6 @@ from mendgraph.nodes.call_model.stop_request import StopRequest
 from mendgraph.nodes.execute_tools.files.deadline import CancellationScope, await_call, calls_in_loop
 from mendgraph.nodes.execute_tools.files.workspace import FileContent
 from mendgraph.nodes.execute_tools.policy.alerts import Alert, Vitals, observe_cost, observe_reply, observe_tool
-from mendgraph.nodes.execute_tools.secrets.redact import Redactor
 from mendgraph.nodes.execute_tools.trace import RunLog
 from mendgraph.nodes.guard.scope import unnamed
 from mendgraph.nodes.heal.node import heal
@@ -55,6 +45,7 @@ from mendgraph.nodes.parse.node import parse
 from mendgraph.nodes.parse.written_calls import is_shortened
 from mendgraph.nodes.records import (
     CHANGING,
+    Effect,
     LoopRecord,
     Mark,
     ModelReply,
@@ -70,12 +61,8 @@ from mendgraph.nodes.stop.node import finish, give_up, is_failed_work
 if TYPE_CHECKING:
     from mendgraph.graph.langchain.hooks import Hooks
 
-NOTHING: Final[Mapping[str, Any]] = MappingProxyType({})
-QUICKLY_READ: Final = 8_192
-"""Characters of a reply up to which the event loop parses it itself: ordinary ones take 2 ms, the worst 100 ms."""
 _REPORTED_REPLIES: Final = 2
 """Replies in one foreign call format that a run reports; the model will keep using it."""
-_TEXTS_OF_HEALING = ("corrections", "healing_attempts", "stop")
 
 
 class BoundNodes:
@@ -85,33 +72,44 @@ class BoundNodes:
         self,
         model: Runnable[Any, Any] | str | None,
         tools: MachineTools,
-        stop: StopRequest | None = None,
-        context: AgentContext | None = None,
+        contexts: ContextPolicy,
+        compile_children: "Callable[[BoundNodes], Any]",
         *,
-        served: bool = False,
+        stop: StopRequest | None = None,
         middleware: Sequence[Any] = (),
         name: str | None = None,
-        overrides: Mapping[str, Any] = NOTHING,
     ) -> None:
         """Bind the nodes; nothing is opened or connected yet.
 
-        `stop` requests an early end of a run. `context` is for runs that are given none. With `served` all runs are
-        those of a server's clients. `middleware` has the hooks around steps, `name` is the agent's in its last message.
-        `overrides` are fields of the context of every turn.
+        `compile_children` compiles the machine of a run's children from their nodes. `stop` requests an early end of a
+        run. `middleware` has the hooks around steps; `name` is set on the last message.
         """
         self._name = name
         self._stop = stop
-        self._contexts = ContextPolicy(context, overrides, served=served)
-        self._tools = tools
-        self._specs = tools.specs
-        self._literals = tools.literals
-        self._models = MachineModels(model, tools.redactor, stop)
-        self._turns = Turns(tools, self._models)
-        self.hooks = _load_hooks(middleware, tools.redactor) if middleware else None
-        self.compile: Callable[[BoundNodes], Any] | None = None
-        """Compiles the machine of the children of a run from their nodes."""
+        self._contexts = contexts
+        self._bind(tools, MachineModels(model, tools.redactor, stop))
+        self._compile_children = compile_children
+        self.hooks = _load_hooks(middleware, tools) if middleware else None
         self.servers_outlive_turns = False
-        """Whether a session closes these nodes. Without one a thread's MCP servers end with its turn."""
+        """Whether a session closes these nodes. Otherwise a thread's MCP servers end with its turn."""
+
+    def _bind(self, tools: MachineTools, models: MachineModels) -> None:
+        self._tools = tools
+        self._models = models
+        self._turns = Turns(tools, models)
+
+    def for_children(self, records: WorkspaceRecords, stop: StopRequest) -> "BoundNodes":
+        """Return these nodes for the children of a step, which `stop` ends; they share tools, connections, circuits."""
+        tools = copy(self._tools)
+        tools.records = records
+        models = copy(self._models)
+        models.stop = stop
+
+        nodes = copy(self)
+        nodes._bind(tools, models)  # noqa: SLF001 - a copy of these nodes
+        nodes._stop = stop  # noqa: SLF001
+        nodes._contexts = self._contexts.for_children()  # noqa: SLF001
+        return nodes
 
     @property
     def records(self) -> WorkspaceRecords:
@@ -119,73 +117,69 @@ class BoundNodes:
         return self._tools.records
 
     def close(self) -> None:
-        """Close the connections that the nodes opened for sync calls, and end the MCP servers."""
+        """Close the connections of sync calls, and end the MCP servers."""
         self._models.close()
         self._tools.end_servers()
 
     async def aclose(self) -> None:
-        """Close the connections of this event loop, and those for sync calls, and end the MCP servers."""
+        """Close the connections of this event loop and of sync calls, and end the MCP servers."""
         try:
             await self._models.aclose()
         finally:
             await asyncio.to_thread(self._tools.end_servers)
 
-    def mark_turn(self, context: AgentContext, run_id: str, *, first: bool) -> None:
-        """Mark that a turn begins whose request has an id of the store's: see `REQUEST_ID`."""
+    def book_turn(self, context: AgentContext, run_id: str, *, first: bool) -> None:
+        """Enter the beginning of a turn, whose request has an id of the store's, in the spending book."""
         self._models.book.begin(book_thread(context, run_id), first=first)
 
     def scrub(self, text: str) -> str:
-        """The text without secrets."""
+        """Return the text without secrets."""
         return self._tools.redactor().text(text)
 
     def read_file(self, context: AgentContext, path: str) -> bytes | None:
-        """The bytes of a file of the run's workspace, None where a tool may not have them."""
+        """Return the bytes of a file of the run's workspace; None if a tool may not have them."""
         content = self._turns.services(context).tools.workspace().read_file(path)
         return content.data if isinstance(content, FileContent) else None
 
+    # --- The nodes
+
     def begin_turn(self, state: AgentState, runtime: Runtime[AgentContext]) -> Update:
-        """Store the turn's context, start its counters, and check what can be checked before anything is spent."""
-        return start_turn(state, runtime, self._contexts, self._turns, self.scrub)
+        """Begin a turn."""
+        return begin_turn(state, runtime, self._contexts, self._turns, self.scrub)
 
     def call_model(self, state: AgentState) -> Update:
         """Make the next model call."""
-        turn = self._turns.services(state["context"])
-        plan = turn.plan_calls(state["profile"], state.get("run_id", ""))
+        turn = self._turn(state)
+        plan = turn.call_plan(state["profile"], state.get("run_id", ""))
         if self.hooks:
-            return self._after_model_call(
-                state, self.hooks.run(self._call_model_with_hooks(state, turn, plan, self.hooks, in_loop=False))
-            )
+            update = self.hooks.run(self._call_model_with_hooks(self.hooks, state, turn, plan, in_loop=False))
+        else:
+            update = call_model(state, plan.settings, plan.tools, self._call_services(state, plan))
 
-        return self._after_model_call(state, call_model(state, plan.settings, plan.tools, self._services(state, plan)))
+        return self._after_model_call(state, update)
 
     async def acall_model(self, state: AgentState) -> Update:
         """Make the next model call without blocking the event loop."""
-        turn = self._turns.services(state["context"])
-        profile = state["profile"]
-        plan = turn.planned(profile)
-        if plan is None:
-            plan = await asyncio.to_thread(turn.plan_calls, profile, state.get("run_id", ""))
-
+        turn = self._turn(state)
+        plan = await asyncio.to_thread(turn.call_plan, state["profile"], state.get("run_id", ""))
         if self.hooks:
-            return self._after_model_call(
-                state, await self._call_model_with_hooks(state, turn, plan, self.hooks, in_loop=True)
-            )
+            update = await self._call_model_with_hooks(self.hooks, state, turn, plan, in_loop=True)
+        else:
+            update = await acall_model(state, plan.settings, plan.tools, self._call_services(state, plan))
 
-        return self._after_model_call(
-            state, await acall_model(state, plan.settings, plan.tools, self._services(state, plan))
-        )
+        return self._after_model_call(state, update)
 
     async def _call_model_with_hooks(
-        self, state: AgentState, turn: TurnServices, plan: CallPlan, hooks: "Hooks", *, in_loop: bool
+        self, hooks: "Hooks", state: AgentState, turn: TurnServices, plan: CallPlan, *, in_loop: bool
     ) -> Update:
         async def send(part: Any, system: str, tools: Sequence[ToolSpec], other: Runnable[Any, Any] | None) -> Update:
             settings = replace(plan.settings, system=system)
-            services = self._services(state, plan)
+            services = self._call_services(state, plan)
             if other is not None:
-                settings, services = turn.model.of_other(other, settings, services)
+                settings, services = turn.model.for_other_model(other, settings, services)
 
             update: Update = {}
-            while not update or update.get("pending_call"):  # a hook's handler gives a reply, or fails
+            while not update or update.get("pending_call"):  # a hook's handler returns a reply, or fails
                 visit: Any = {**part, **update}
                 if in_loop:
                     update |= await acall_model(visit, settings, tools, services)
@@ -197,53 +191,56 @@ class BoundNodes:
         model = self._models.run_chat_model or turn.model.display_name()
         return await hooks.call_model(state, model, plan.tools, send, in_loop=in_loop)
 
+    def _call_services(self, state: AgentState, plan: CallPlan) -> CallServices:
+        tell = partial(trace_event, state["run_id"], step=state.get("step", 0) + 1)
+        return self._models.services(plan.settings.budget.limits, tell)
+
+    def _after_model_call(self, state: AgentState, update: Update) -> Update:
+        trouble = self._models.book.trouble()
+        if trouble:
+            trace_event(state["run_id"], "spending.unbooked", {"reason": trouble.message})
+
+        update = self._tools.literals.mask(state["run_id"], update, "reply", "window")
+        reply = update.get("reply")
+        stop = update.get("stop")
+        if stop is not None:  # its message may quote an exception of a user's model, or an address with a login
+            return {**update, "stop": stop.model_copy(update={"message": self.scrub(stop.message)})}
+        if reply is None or reply.preloaded:
+            return update
+
+        tokens = reply.input_tokens + reply.output_tokens
+        return self._observe(state, update, lambda vitals: observe_cost(vitals, tokens, "tokens"))
+
     def parse(self, state: AgentState) -> Update:
         """Read the reply."""
         run_id = state["run_id"]
-        turn = self._turns.services(state["context"])
-        plan = turn.planned(state["profile"])
-        reader = reply_reader(turn.tools, state, plan and plan.tools)
+        turn = self._turn(state)
+        written = self._with_literals(state, "reply")
+        update = parse(written, reply_reader(turn, state))
+        if state["context"].mode == "ask" and update["items"]:
+            update["known_files"] = known_files(turn.tools, update["items"])
 
-        state_as_written = self._with_literals(state, "reply")
-        update = with_known_files(turn.tools, parse(state_as_written, reader))
         formats = foreign_formats(update["items"])
-        reply = state_as_written.get("reply") or ModelReply()
+        reply = written.get("reply") or ModelReply()
         is_cut = "reply" in update and not formats and is_shortened(reply, update["reply"])
-        update = self._literals.mask(run_id, update, "reply", "items", "errors", "answer")
+        update = self._tools.literals.mask(run_id, update, "reply", "items", "errors", "answer")
         if reply.preloaded:
             return update
 
         if is_cut:
             trace_event(run_id, "reply.cut", {})
 
-        counts = count_parse(partial(self._log, state), state, update)
-        update = _count_repairs(state, update, {**counts, "cut": int(is_cut)}, formats)
+        counts = {**log_parse(self._log(state), state, update), "cut": int(is_cut)}
+        update = _count_repairs(state, update, counts, formats)
         is_valid = not update["errors"]
         return self._observe(state, update, lambda vitals: observe_reply(vitals, is_valid))
-
-    def parses_quickly(self, state: AgentState) -> bool:
-        """Whether `parse` takes a moment and reads no disk: for a short reply without blocks that heals nothing."""
-        profile = state["profile"]
-        if state["context"].mode == "ask" or is_in_blocks(profile):
-            return False
-        if state.get("corrections"):  # their end is written to the log
-            return False
-        if self._turns.services(state["context"]).planned(profile) is None:
-            return False
-
-        reply = state.get("reply") or ModelReply()
-        size = len(reply.text) + len(reply.reasoning)
-        for call in reply.calls:
-            size += len(call.arguments)
-
-        return size <= QUICKLY_READ
 
     def heal(self, state: AgentState) -> Update:
         """Repair the reply or ask for it again."""
         run_id = state["run_id"]
         context = state["context"]
-        state = self._with_literals(state, "reply")
         profile = state["profile"]
+        state = self._with_literals(state, "reply")
         may_switch = context.protocol == "auto"
         update = heal(state, context.healing(profile), brief=is_in_blocks(profile), may_switch=may_switch)
         if "profile" in update:
@@ -254,14 +251,14 @@ class BoundNodes:
                 if state["spending"].mending.in_format.get(name, 0) <= _REPORTED_REPLIES:
                     trace_event(run_id, "reply.rescued", {"format": name})
 
-        counts = count_heal(partial(self._log, state), state, update)
-        return _count_repairs(state, self._literals.mask(run_id, update, *_TEXTS_OF_HEALING), counts)
+        counts = log_heal(self._log(state), state, update)
+        update = self._tools.literals.mask(run_id, update, "corrections", "healing_attempts", "stop")
+        return _count_repairs(state, update, counts)
 
     def guard(self, state: AgentState) -> Update:
         """Judge the calls."""
-        turn = self._turns.services(state["context"])
-        judgement = judge_calls(turn.tools, self._with_literals(state, "items"))
-        update = self._literals.mask(state["run_id"], judgement, "items", "verdicts", "results")
+        judgement = judge_calls(self._turn(state).tools, self._with_literals(state, "items"))
+        update = self._tools.literals.mask(state["run_id"], judgement, "items", "verdicts", "results")
 
         if update["results"]:
             log = self._log(state)
@@ -271,65 +268,108 @@ class BoundNodes:
 
         return update
 
-    def guards_quickly(self, state: AgentState) -> bool:
-        """Whether `guard` asks neither the disk nor a person."""
-        return needs_no_disk(self._turns.services(state["context"]).tools, state)
-
     def execute_tools(self, state: AgentState) -> Update:
-        """Run the allowed calls, and charge the time to the turn; once a stop is asked for, no further call begins."""
-        with self._step_scope() as scope:
+        """Run the allowed calls, and charge the time to the turn; after a stop request no further call begins."""
+        with self._step_cancellation() as cancellation:
             children = self._open_children(state)
-            tools = self._turns.services(state["context"]).tools
-            update = run_tools(tools, state, get_stream_writer(), scope, _task_id(), open_children=children)
+            tools = self._turn(state).tools
+            update = run_tools(tools, state, get_stream_writer(), cancellation, _task_id(), open_children=children)
 
         return self._after_tools(state, update)
 
     async def aexecute_tools(self, state: AgentState) -> Update:
-        """Do so in an event loop, which runs the async tools; a cancelled run changes nothing any more."""
-        with self._step_scope() as scope, calls_in_loop() as in_loop:
+        """Run the allowed calls, async tools in this event loop; a cancelled run changes nothing more."""
+        with self._step_cancellation() as cancellation, calls_in_loop() as in_loop:
             children = self._open_children(state, in_loop)
-            tools = self._turns.services(state["context"]).tools
-            run = partial(run_tools, tools, state, get_stream_writer(), scope, _task_id(), in_loop, children)
-            update = await await_call(run, scope=scope)
+            tools = self._turn(state).tools
+            run = partial(run_tools, tools, state, get_stream_writer(), cancellation, _task_id(), in_loop, children)
+            update = await await_call(run, scope=cancellation)
 
         return self._after_tools(state, update)
+
+    @contextmanager
+    def _step_cancellation(self) -> Iterator[CancellationScope]:
+        """Yield the cancellation of one step, which a stop request closes."""
+        cancellation = CancellationScope()
+        stop = self._stop
+
+        def close() -> None:
+            if stop and stop.in_step:
+                cancellation.close()
+
+        with stop.told(close) if stop else nullcontext():
+            yield cancellation
+
+    def _open_children(self, state: AgentState, in_loop: Callable[[Any], Any] | None = None) -> OpenChildren | None:
+        """Return what opens the children of a step; None if the run may have none."""
+        if not state["context"].delegation:
+            return None
+
+        from mendgraph.graph.machine.children import Children, ParentRun
+
+        config = get_config()
+        write = get_stream_writer()
+        context = cast("object", get_runtime(AgentContext).context)
+        owner = context.owner if isinstance(context, Admission) else None
+
+        def open_children(counts: dict[str, int], records: WorkspaceRecords) -> Children:
+            def compile_machine(stop: StopRequest) -> Any:
+                return self._compile_children(self.for_children(records, stop))
+
+            return Children(ParentRun(state, config, compile_machine, write, owner, self._stop, in_loop), counts)
+
+        return open_children
+
+    def _after_tools(self, state: AgentState, update: Update) -> Update:
+        truncated = 0
+        for result in update["results"]:
+            spec = self._tools.specs.get(result.tool)
+            data = result.result.data
+            if spec is not None and spec.effect is Effect.READ and (data.get("has_more") or data.get("clipped")):
+                truncated += 1
+
+            update = self._observe(state, update, partial(observe_tool, ok=result.result.ok))
+
+        return _count_repairs(state, update, {"truncated": truncated})
 
     def loop_check(self, state: AgentState) -> Update:
         """Judge the step and settle it into the history."""
         run_id = state["run_id"]
         context = state["context"]
-        spending = state["spending"]
+        literals = self._tools.literals
 
         def signature(call: ToolCall, spec: ToolSpec) -> str:
-            return signature_of(self._literals.restore(run_id, call), spec, context.workspace)
+            return signature_of(literals.restore(run_id, call), spec, context.workspace)
 
         update = check(
             state,
             context.loop(),
             signature,
-            self._specs,
+            self._tools.specs,
             context.workspace,
             in_blocks=is_in_blocks(state["profile"]),
             fallback_form=fallback_form(state["profile"]),
         )
-        self._literals.forget(run_id)
+        literals.forget(run_id)
 
         # A result may hold an image that the model does not take.
-        model = self._turns.services(context).model
+        model = self._turn(state).model
         update["messages"] = [without_media(message, model.refused_media(message)) for message in update["messages"]]
         update["items"] = []
-
+        spending = state["spending"]
         if not (state.get("reply") or ModelReply()).preloaded:
             spending = spending.model_copy(update={"steps": spending.steps + 1})
 
         update["spending"] = spending
-        return _count_repairs(state, update, count_loop_check(partial(self._log, state), state, update))
+        return _count_repairs(state, update, log_loop_check(self._log(state), state, update))
+
+    # --- The terminals
 
     def finish(self, state: AgentState) -> Update:
         """End with the answer."""
         context = state["context"]
         checking = context.evidence or bool(context.checks)
-        changing = any(spec.effect in CHANGING for spec in self._specs.values())
+        changing = any(spec.effect in CHANGING for spec in self._tools.specs.values())
         usage = ledger.usage_report(state["spending"])
         update = finish(self._with_marks(state), usage, checking=checking, changing=changing)
         if context.response_format is not None:
@@ -349,10 +389,10 @@ class BoundNodes:
         if cause is None or not restores:
             return self._end_without_answer(state, OutcomeKind.SYSTEM_ERROR, cause)
 
-        changes = restore_files(self._turns.services(state["context"]).tools, state, get_stream_writer())
-        cause = cause.model_copy(update={"message": f"{cause.message} {changes.sentence}"})
-        update = self._end_without_answer(state, OutcomeKind.SYSTEM_ERROR, cause, changes.restored)
-        return {**update, "changes": [*changes.changes]}
+        restored = restore_files(self._turn(state).tools, state, get_stream_writer())
+        cause = cause.model_copy(update={"message": f"{cause.message} {restored.sentence}"})
+        update = self._end_without_answer(state, OutcomeKind.SYSTEM_ERROR, cause, restored.paths)
+        return {**update, "changes": [*restored.changes]}
 
     def _end_without_answer(
         self, state: AgentState, kind: OutcomeKind, cause: StopCause | None, restored: Sequence[str] = ()
@@ -362,12 +402,12 @@ class BoundNodes:
         return self._end_turn(state, give_up(self._with_marks(state), kind, cause, usage, restored))
 
     def _with_marks(self, state: AgentState) -> AgentState:
-        """The state with the marks of the files that the turn has changed."""
+        """Return the state with the marks of the files that the turn has changed."""
         changes = net_changes(state.get("changes") or ())
         if not changes:
             return state
 
-        marks = [*marks_of(self._turns.services(state["context"]).tools.workspace(), changes)]
+        marks = [*marks_of(self._turn(state).tools.workspace(), changes)]
         for path in unnamed(person_requests(state.get("messages") or []), changes):
             _, hash_after = changes[path]
             if hash_after:
@@ -376,108 +416,40 @@ class BoundNodes:
         loop = state.get("loop") or LoopRecord()
         return {**state, "loop": loop.model_copy(update={"marks": tuple(marks)})}
 
-    def _log(self, state: AgentState) -> RunLog:
-        """The audit log of the run; one that writes nothing where the thread has no context."""
-        context = state.get("context") or AgentContext(audit=False)
-        return self._turns.services(context).tools.log(state.get("run_id", ""))
-
     def _end_turn(self, state: AgentState, update: Update) -> Update:
         """Store the spending and how the turn ended, and release what the turn used."""
+        run_id = state.get("run_id", "")
         self._models.book.flush()
         self._log(state).ended(state.get("step", 0), update["outcome"])
-        self._literals.forget(state.get("run_id", ""))
+        self._tools.literals.forget(run_id)
         if not (self.servers_outlive_turns or self._contexts.of_child):
-            self._tools.end_servers(state.get("run_id", ""))
-        if self._name:  # as create_agent does: a supervisor tells its agents apart by it
+            self._tools.end_servers(run_id)
+        if self._name:  # as create_agent does: a supervisor distinguishes its agents by it
             update["messages"] = [message.model_copy(update={"name": self._name}) for message in update["messages"]]
 
         return update
 
-    def _open_children(self, state: AgentState, in_loop: Callable[[Any], Any] | None = None) -> OpenChildren | None:
-        """What runs the children of a step, where the run may have some."""
-        if not state["context"].delegation or self.compile is None:
-            return None
+    # --- What the nodes share
 
-        from mendgraph.graph.machine.children import Children, ParentRun
+    def _turn(self, state: AgentState) -> TurnServices:
+        return self._turns.services(state["context"])
 
-        config = get_config()
-        write = get_stream_writer()
-        context = cast("object", get_runtime(AgentContext).context)
-        owner = context.owner if isinstance(context, Admission) else None
-
-        def open_children(counts: dict[str, int], records: WorkspaceRecords) -> Children:
-            compile_machine = partial(self._compile_for_children, records)
-            return Children(ParentRun(state, config, compile_machine, write, owner, self._stop, in_loop), counts)
-
-        return open_children
-
-    def _compile_for_children(self, records: WorkspaceRecords, stop: StopRequest) -> Any:
-        return self.compile and self.compile(self.for_children(records, stop))
-
-    def for_children(self, records: WorkspaceRecords, stop: StopRequest) -> "BoundNodes":
-        """These nodes for the children of a step, which `stop` ends: they share tools, connections and circuits."""
-        tools = copy(self._tools)
-        tools.records = records
-        models = copy(self._models)
-        models.stop = stop
-
-        nodes = copy(self)
-        nodes.bind(tools, models)
-        nodes._stop = stop  # noqa: SLF001 - a copy of these nodes
-        nodes._contexts = self._contexts.for_children()  # noqa: SLF001
-        return nodes
-
-    def bind(self, tools: MachineTools, models: MachineModels) -> None:
-        """Use these tools and models from here on."""
-        self._tools = tools
-        self._models = models
-        self._turns = Turns(tools, models)
-
-    @contextmanager
-    def _step_scope(self) -> Iterator[CancellationScope]:
-        """The cancellation scope of one step, which a stop request closes."""
-        scope = CancellationScope()
-        stop = self._stop
-
-        def close() -> None:
-            if stop and stop.in_step:
-                scope.close()
-
-        with stop.told(close) if stop else nullcontext():
-            yield scope
-
-    def _services(self, state: AgentState, plan: CallPlan) -> CallServices:
-        limits = plan.settings.budget.limits
-        return self._models.services(limits, partial(trace_event, state["run_id"], step=state.get("step", 0) + 1))
-
-    def _after_model_call(self, state: AgentState, update: Update) -> Update:
-        trouble = self._models.book.trouble()
-        if trouble:
-            trace_event(state["run_id"], "spending.unbooked", {"reason": trouble.message})
-
-        update = self._literals.mask(state["run_id"], update, "reply", "window")
-        reply = update.get("reply")
-        stop = update.get("stop")
-        if stop is not None:  # its message may quote an exception of a user's model, or an address with a login
-            return {**update, "stop": stop.model_copy(update={"message": self.scrub(stop.message)})}
-        if reply is None or reply.preloaded:
-            return update
-
-        tokens = reply.input_tokens + reply.output_tokens
-        return self._observe(state, update, lambda vitals: observe_cost(vitals, tokens, "tokens"))
+    def _log(self, state: AgentState) -> RunLog:
+        """Return the audit log of the run; one that writes nothing if the thread has no context."""
+        context = state.get("context") or AgentContext(audit=False)
+        return self._turns.services(context).tools.log(state.get("run_id", ""))
 
     def _with_literals(self, state: AgentState, channel: str) -> AgentState:
-        """The slice with a channel as the model wrote it; its state holds marks in place of secret literals."""
-        if not state.get(channel):
+        """Return the state with a channel as the model wrote it, instead of with marks for its literals."""
+        value: Any = state.get(channel)
+        if not value:
             return state
-
-        restored: Any = self._literals.restore(state["run_id"], state.get(channel))
-        return cast("AgentState", {**state, channel: restored})
+        return cast("AgentState", {**state, channel: self._tools.literals.restore(state["run_id"], value)})
 
     def _observe(
         self, state: AgentState, update: Update, observe: Callable[[Vitals], tuple[Vitals, Alert | None]]
     ) -> Update:
-        """The update with the run's vital signs after it; an alert is streamed and logged."""
+        """Return the update with the run's new vital signs; an alert is streamed and logged."""
         vitals, alert = observe(update.get("vitals") or state.get("vitals") or Vitals())
         if alert is not None:
             get_stream_writer()({"type": "alert", **asdict(alert)})
@@ -485,22 +457,15 @@ class BoundNodes:
 
         return {**update, "vitals": vitals}
 
-    def _after_tools(self, state: AgentState, update: Update) -> Update:
-        update = _count_repairs(state, update, count_tools(update, self._specs))
-        for result in update["results"]:
-            update = self._observe(state, update, partial(observe_tool, ok=result.result.ok))
 
-        return update
-
-
-def _load_hooks(middleware: Sequence[Any], redactor: Callable[[], Redactor]) -> "Hooks":
+def _load_hooks(middleware: Sequence[Any], tools: MachineTools) -> "Hooks":
     from mendgraph.graph.langchain.hooks import Hooks  # LangChain's agents take a second to import
 
-    return Hooks(middleware, redactor)
+    return Hooks(middleware, tools.redactor)
 
 
-def _count_repairs(state: AgentState, update: Update, counts: Counts, formats: Sequence[str] = ()) -> Update:
-    """The update with its repairs counted in the spending; the run's observer counts them as well."""
+def _count_repairs(state: AgentState, update: Update, counts: Mapping[str, int], formats: Sequence[str] = ()) -> Update:
+    """Return the update with its repairs counted in the spending, and count them for telemetry."""
     events = {name: count for name, count in counts.items() if count}
     if not events and not formats:
         return update
@@ -511,6 +476,6 @@ def _count_repairs(state: AgentState, update: Update, counts: Counts, formats: S
 
 
 def _task_id() -> str:
-    """What LangGraph calls this execution of the node: the same when it is run again after a kill."""
+    """Return LangGraph's id of this execution of the node, which is the same when it is run again after a kill."""
     info = get_runtime().execution_info
     return "" if info is None else info.task_id

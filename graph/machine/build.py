@@ -1,21 +1,19 @@
-"""Puts the machine together from its bound nodes, and holds what runs it.
+"""The compiled graph: the transition table of `routes` with the bound nodes.
 
-It replays the transition table of `routes`, gives each node its slice of the state, and hands one node what it
-needs of another. A node's configuration comes from the context that `begin_turn` stored in the state, never from the
-run's own arguments: those are gone after a resume. Arguments that do not fit are refused where they are given.
+A node's configuration comes from the context that `begin_turn` stored in the state, never from the run's own
+arguments: those are gone after a resume.
 
-`invoke`, `ainvoke`, a server and a parent graph all come through `stream` or `astream` of the compiled machine, so this
-is the one seam: for secrets in what is given, for limits, for whoever observes, and for checkpointers.
+`invoke`, `ainvoke`, a server and a parent graph all call `stream` or `astream` of the compiled graph. So secrets in the
+input, limits, telemetry and checkpointers are handled there.
 """
 
-import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
-from contextlib import aclosing, closing, contextmanager
+from contextlib import aclosing, closing, contextmanager, nullcontext
 from functools import partial
-from typing import Any, Final, SupportsIndex, Unpack, cast
+from typing import Any, Final, Unpack, cast
 
 from langchain_core.messages import BaseMessage
-from langchain_core.runnables import Runnable, RunnableConfig, RunnableLambda
+from langchain_core.runnables import Runnable, RunnableConfig
 from langchain_core.runnables.config import DEFAULT_RECURSION_LIMIT
 from langgraph.checkpoint.base import BaseCheckpointSaver
 from langgraph.graph import END, StateGraph
@@ -26,22 +24,17 @@ from langgraph.types import Command
 from mendgraph.graph.configuration.context import MAX_CALLS_PER_TURN_LIMIT, AgentContext
 from mendgraph.graph.configuration.narrowing import read_context
 from mendgraph.graph.machine import routes
+from mendgraph.graph.machine.begin_turn import ContextPolicy
 from mendgraph.graph.machine.bound_nodes import BoundNodes
-from mendgraph.graph.machine.machine_services import MachineTools
+from mendgraph.graph.machine.langgraph_private import PreparedCheckpointerGraph
+from mendgraph.graph.machine.machine_tools import MachineTools
 from mendgraph.graph.machine.options import MachineOptions, check_options, context_overrides, with_defaults
-from mendgraph.graph.machine.state import (
-    AgentInput,
-    AgentOutput,
-    AgentState,
-    StructuredChannel,
-    allow_records,
-    own_saver,
-    refuse_pruned_histories,
-)
+from mendgraph.graph.machine.serializer import allow_records, own_saver, refuse_pruned_histories
+from mendgraph.graph.machine.state import AgentInput, AgentOutput, AgentState, StructuredChannel
 from mendgraph.graph.telemetry.spans import OBSERVER, RunSpan, at_work, run_observer
-from mendgraph.nodes.begin_turn.turn_start import scrubbed
+from mendgraph.nodes.begin_turn.history import scrub_requests
 from mendgraph.nodes.call_model.stop_request import StopRequest
-from mendgraph.nodes.execute_tools.files.deadline import CancellationScope, await_call, call_here, timer_is_free
+from mendgraph.nodes.execute_tools.files.deadline import CancellationScope, await_call, call_here
 from mendgraph.nodes.execute_tools.registry import Tool
 from mendgraph.nodes.parse.answers import ResponseFormat, read_format
 from mendgraph.nodes.records import JsonMap, OutcomeKind
@@ -49,23 +42,18 @@ from mendgraph.nodes.records import JsonMap, OutcomeKind
 Machine = CompiledStateGraph[AgentState, AgentContext, AgentInput, AgentOutput]
 """The compiled graph, as `build_graph` returns it."""
 
-_OVER: Final = object()
-_TRACING: Final = "opentelemetry.trace"
-"""Nobody observes a run where the process has not imported this."""
+_END_OF_STREAM: Final = object()
 
 
-class _Fields(JsonMap):
-    """The fields of a form. Servers drop what is not `in` them without a word; we refuse it (`read_context`)."""
+class _AnyField(JsonMap):
+    """The properties of a JSON schema. Servers drop unknown fields of a request silently; we refuse them."""
 
     def __contains__(self, name: object) -> bool:
         return True
 
 
-class AgentGraph(Machine):
-    """Runs as any compiled graph. `scrub` takes out secrets of what is observed, and of what callbacks hear first.
-
-    `secrets` are not stored: see `own_saver`.
-    """
+class AgentGraph(PreparedCheckpointerGraph):
+    """The compiled graph. `scrub` cleans the input of callbacks and telemetry; `secrets` are never stored."""
 
     def __init__(self, *, scrub: Callable[[str], str], secrets: Sequence[str], **parts: Any) -> None:
         super().__init__(**parts)
@@ -75,95 +63,59 @@ class AgentGraph(Machine):
         if isinstance(self.checkpointer, BaseCheckpointSaver):  # a server makes a copy with its own
             self.checkpointer = refuse_pruned_histories(own_saver(self.checkpointer, secrets))
 
-    def _resolve_checkpointer(self, config: RunnableConfig) -> BaseCheckpointSaver[Any] | None:
-        """The machine's own checkpointer, or the one that the graph around it lends it."""
-        saver = super()._resolve_checkpointer(config)
-        if saver is None:
-            return None
-
+    def prepare_checkpointer(self, saver: BaseCheckpointSaver[Any]) -> BaseCheckpointSaver[Any]:
+        """Let the saver load the types of a run, and refuse incomplete histories."""
         allow_records(saver)
         return refuse_pruned_histories(saver)
 
     def get_context_jsonschema(self) -> JsonMap | None:
-        """The form of the context, from which no server takes out of a request what it does not know."""
+        """Return the JSON schema of the context."""
         schema: JsonMap = super().get_context_jsonschema() or {}
-        return {**schema, "properties": _Fields(schema.get("properties", {}))}
+        return {**schema, "properties": _AnyField(schema.get("properties", {}))}
 
     def stream(self, input: Any, config: RunnableConfig | None = None, **options: Any) -> Iterator[Any]:  # noqa: A002
-        """Run; the parts are LangGraph's own."""
-        limit = _own_limit(config or {})
+        """Run the graph; yields LangGraph's own parts."""
+        config = _without_default_limit(config or {})
         options["context"] = read_context(options.get("context"))
-        parts = super().stream(self._clean(input), limit, **options)
-
-        if _TRACING in sys.modules:
-            return _observed(self._observer(limit), parts)
-
-        return parts
+        return _observed(self._open_span(config), super().stream(self._scrubbed_input(input), config, **options))
 
     def astream(self, input: Any, config: RunnableConfig | None = None, **options: Any) -> AsyncIterator[Any]:  # noqa: A002
-        """Run without blocking the event loop."""
-        limit = _own_limit(config or {})
+        """Run the graph without blocking the event loop."""
+        config = _without_default_limit(config or {})
         options["context"] = read_context(options.get("context"))
-        parts = super().astream(self._clean(input), limit, **options)
+        return _aobserved(self._open_span(config), super().astream(self._scrubbed_input(input), config, **options))
 
-        if _TRACING in sys.modules:
-            return _aobserved(self._observer(limit), parts)
-
-        return parts
-
-    def _observer(self, config: RunnableConfig) -> Callable[[], RunSpan | None]:
-        """Who observes the run, once it begins; its id is that of the thread, "" where it is made then."""
+    def _open_span(self, config: RunnableConfig) -> Callable[[], RunSpan | None]:
+        """Return what opens the run's telemetry span when it begins; its id is the thread's, "" if it has none yet."""
         thread = (config.get("configurable") or {}).get("thread_id")
         return partial(run_observer, str(thread or ""), self.scrub)
 
-    def __copy__(self) -> "AgentGraph":
-        """Another graph with the same parts, to which something may be set."""
-        other = type(self).__new__(type(self))
-        other.__dict__.update(self.__dict__)
-        return other
-
     def __deepcopy__(self, _: Any) -> "AgentGraph":
-        """The graph itself, which keeps nothing of a run: a copy would share its model and its checkpointer."""
+        """Return the graph itself, which has no state of a run: a copy would share its model and its checkpointer."""
         return self
 
-    def __reduce_ex__(self, _: SupportsIndex) -> Any:
-        """Refuse pickling with its reason."""
-        raise TypeError(
-            "A built graph cannot be pickled: it holds your model, your tools and open connections."
-            " Call build_graph in the other process."
-        )
-
-    def _clean(self, given: Any) -> Any:
-        """What is given, its messages without secrets: LangChain's callbacks hear of them before any node does."""
-        if isinstance(given, Command) and not _ends(given.goto):
+    def _scrubbed_input(self, value: Any) -> Any:
+        """Return the input with its messages scrubbed: LangChain's callbacks receive them before any node does."""
+        if isinstance(value, Command) and not _ends(value.goto):
             raise ValueError(
                 "Command(goto=...) cannot begin a run in the middle of the machine: each step needs what the one before"
                 ' it has decided. Send {"messages": [...]}, or Command(resume=...) to answer an interrupt.'
             )
 
-        messages = given.get("messages") if isinstance(given, dict) else None
+        messages = value.get("messages") if isinstance(value, dict) else None
         if not isinstance(messages, list) or not all(isinstance(message, BaseMessage) for message in messages):
-            return given
-
-        clean = scrubbed(messages, self.scrub)
-        if clean is None:
-            return given
-
-        return {**given, "messages": clean}
+            return value
+        return {**value, "messages": scrub_requests(messages, self.scrub)}
 
 
 def _ends(goto: Any) -> bool:
-    """Whether a command goes nowhere, or to the end, as a client does that drops a question."""
-    if isinstance(goto, Sequence) and not isinstance(goto, str):
-        targets = goto
-    else:
-        targets = [goto]
-
+    """Return whether a command goes nowhere, or to the end, as a client does that drops a question."""
+    targets = goto if isinstance(goto, list | tuple) else [goto]
     return all(target in (None, END) for target in targets)
 
 
-def _own_limit(config: RunnableConfig) -> RunnableConfig:
-    """The config without `recursion_limit` where that is LangChain's default, which `batch` and chains pass on.
+def _without_default_limit(config: RunnableConfig) -> RunnableConfig:
+    """Return the config without LangChain's default `recursion_limit`, which `batch` and chains pass on.
 
     The machine's own bound follows from its limits, and is larger.
     """
@@ -172,38 +124,28 @@ def _own_limit(config: RunnableConfig) -> RunnableConfig:
     return cast("RunnableConfig", {name: value for name, value in config.items() if name != "recursion_limit"})
 
 
-def _observed(observing: Callable[[], RunSpan | None], parts: Iterator[Any]) -> Iterator[Any]:
-    """The parts, observed from the first that is asked for."""
-    observer = observing()
-    if observer is None:
-        yield from parts
-        return
-
-    with observer, closing(cast("Any", parts)):
+def _observed(open_span: Callable[[], RunSpan | None], parts: Iterator[Any]) -> Iterator[Any]:
+    """Yield the parts inside of the run's telemetry span."""
+    span = open_span()
+    with span or nullcontext(), closing(cast("Any", parts)):
         while True:
-            with at_work(observer):
-                part = next(parts, _OVER)
+            with at_work(span):
+                part = next(parts, _END_OF_STREAM)
 
-            if part is _OVER:
+            if part is _END_OF_STREAM:
                 return
             yield part
 
 
-async def _aobserved(observing: Callable[[], RunSpan | None], parts: AsyncIterator[Any]) -> AsyncIterator[Any]:
-    observer = observing()
-    if observer is None:
-        async with aclosing(cast("Any", parts)):
-            async for part in parts:
-                yield part
-        return
-
-    with observer:
+async def _aobserved(open_span: Callable[[], RunSpan | None], parts: AsyncIterator[Any]) -> AsyncIterator[Any]:
+    span = open_span()
+    with span or nullcontext():
         async with aclosing(cast("Any", parts)):
             while True:
-                with at_work(observer):
-                    part = await anext(parts, _OVER)
+                with at_work(span):
+                    part = await anext(parts, _END_OF_STREAM)
 
-                if part is _OVER:
+                if part is _END_OF_STREAM:
                     return
                 yield part
 
@@ -211,51 +153,56 @@ async def _aobserved(observing: Callable[[], RunSpan | None], parts: AsyncIterat
 # --- Nodes and routers as LangGraph runs them
 
 NODE_S: Final = 60.0
-"""Seconds after which a node that only reads and decides is given up. It takes milliseconds."""
+"""Seconds after which a node that only reads and decides is abandoned. It takes milliseconds."""
 
 
 class NodeTimeoutError(Exception):
     """A node did not end in time. The thread stands before it, as after a kill: a resume runs it again."""
 
 
-class SyncAsyncNode(Runnable[Any, Any]):
-    """Calls `sync` or awaits `in_loop` with the node's slice of the state, and reports its end to the run's observer.
+class SyncAsync(Runnable[Any, Any]):
+    """Calls `sync` or awaits `in_loop`. LangGraph traces it under its name.
 
-    LangGraph traces it as the node. A `RunnableLambda` would look at the functions' signatures and open a run of its
-    own at every call. Source: measured on LangGraph 1.2, 0.2 ms a node.
+    A `RunnableLambda` would inspect the functions' signatures and open a run of its own at every call. Source: measured
+    on LangGraph 1.2, 0.2 ms a node.
     """
 
     def __init__(self, name: str, sync: Callable[[Any], Any], in_loop: Callable[[Any], Awaitable[Any]]) -> None:
-        """`name` is the node's in the graph and in traces."""
         self.name: str = name
         self._sync = sync
         self._in_loop = in_loop
 
     def invoke(self, input: Any, config: RunnableConfig | None = None, **_: Any) -> Any:  # noqa: A002, ARG002 - Runnable's
-        """Run the node here."""
-        return self._ended(self._sync(input))
+        """Return the update of the node, or the label of the router."""
+        return self._sync(input)
 
     async def ainvoke(self, input: Any, config: RunnableConfig | None = None, **_: Any) -> Any:  # noqa: A002, ARG002
-        """Run the node in the event loop."""
-        return self._ended(await self._in_loop(input))
+        """Return the same without blocking the event loop."""
+        return await self._in_loop(input)
 
-    def _ended(self, update: Any) -> Any:
-        if observer := OBSERVER.get():
-            observer.node_ended(self.name, update)
+
+def observed_node(name: str, sync: Callable[[Any], Any], in_loop: Callable[[Any], Awaitable[Any]]) -> SyncAsync:
+    """Return a node that reports its update to the run's telemetry span."""
+
+    def report(update: Any) -> Any:
+        if span := OBSERVER.get():
+            span.node_ended(name, update)
         return update
 
+    async def run_in_loop(state: Any) -> Any:
+        return report(await in_loop(state))
 
-def bounded_node(
-    name: str, node: Callable[[Any], Any], is_quick: Callable[[Any], bool] = lambda _: False
-) -> SyncAsyncNode:
-    """A node that ends within `NODE_S`, whether its code lets itself be interrupted or not.
+    return SyncAsync(name, lambda state: report(sync(state)), run_in_loop)
 
-    In the main thread of a sync run a timer interrupts it; elsewhere it has a thread of its own, which is left behind.
-    Neither can end code of C that keeps the interpreter's lock. What `is_quick` an event loop in the main thread
-    does itself, as a thread costs more than that.
+
+def bounded_node(name: str, node: Callable[[Any], Any]) -> SyncAsync:
+    """Return a node that ends within `NODE_S`, whether its code lets itself be interrupted or not.
+
+    In the main thread of a sync run a timer interrupts it; elsewhere it has a thread of its own, which is abandoned.
+    Neither can end code of C that keeps the interpreter's lock.
 
     Raises:
-        NodeTimeoutError: it did not end. A TimeoutError that the node raises itself comes out as it is.
+        NodeTimeoutError: it did not end. A TimeoutError that the node raises itself is raised as it is.
     """
 
     @contextmanager
@@ -273,43 +220,33 @@ def bounded_node(
         with limited() as scope:
             return call_here(NODE_S, partial(node, state), scope)
 
-    async def in_loop(state: Any) -> Any:
-        if timer_is_free() and is_quick(state):
-            return run_sync(state)
+    async def run_in_loop(state: Any) -> Any:
         with limited() as scope:
             return await await_call(partial(node, state), NODE_S, scope)
 
-    return SyncAsyncNode(name, run_sync, in_loop)
+    return observed_node(name, run_sync, run_in_loop)
 
 
-def terminal_node(name: str, node: Callable[[Any], Any]) -> SyncAsyncNode:
-    """A terminal. It may wait for the disk: in an event loop it has a thread of its own."""
+def terminal_node(name: str, node: Callable[[Any], Any]) -> SyncAsync:
+    """Return a terminal. It may wait for the disk: an event loop runs it in a thread."""
 
-    async def in_loop(state: Any) -> Any:
+    async def run_in_loop(state: Any) -> Any:
         return await await_call(partial(node, state))
 
-    return SyncAsyncNode(name, node, in_loop)
+    return observed_node(name, node, run_in_loop)
 
 
-class Router(RunnableLambda[Any, str]):
-    """A router, called as it is: a pure function of the state has nothing to wait for, in an event loop either.
+def router_of(router: Callable[[Any], str]) -> SyncAsync:
+    """Return a router that an event loop calls itself.
 
     LangGraph would call it in a thread there. A run that is cancelled while it waits for that thread has stored the
     node's update but not the next node: nothing could resume it.
     """
 
-    def __init__(self, router: Callable[[Any], str]) -> None:
-        """`router` returns the label of a transition."""
-        super().__init__(router)
-        self._router = router
+    async def run_in_loop(state: Any) -> str:
+        return router(state)
 
-    def invoke(self, input: Any, config: RunnableConfig | None = None, **_: Any) -> str:  # noqa: A002, ARG002 - Runnable's
-        """Return the label."""
-        return self._router(input)
-
-    async def ainvoke(self, input: Any, config: RunnableConfig | None = None, **_: Any) -> str:  # noqa: A002, ARG002
-        """Return the label without leaving the event loop."""
-        return self._router(input)
+    return SyncAsync(router.__name__, router, run_in_loop)
 
 
 # --- The graph
@@ -330,12 +267,12 @@ def build_graph(
     context: AgentContext | None = None,
     **options: Unpack[MachineOptions],
 ) -> Machine:
-    """Compile the machine, to be run by itself or as a node of a graph of yours.
+    """Compile the machine, to be run alone or as a node of a graph of yours.
 
     Pass `context=AgentContext(...)` and, with a checkpointer, a `thread_id` to `invoke`, `ainvoke`, `stream` or
-    `astream`. A turn keeps its context from `begin_turn` on; whoever goes on with one that was cut off before that, or
-    forks from there, has to pass it again. As a node it gets the context of the graph around it where that is an
-    `AgentContext`, and keeps its records apart from those of other agents in the same thread.
+    `astream`. A turn keeps its context from `begin_turn` on; pass it again to resume or fork a turn that was cut off
+    before that. As a node the machine uses the context of the surrounding graph if that is an `AgentContext`, and keeps
+    its records apart from those of other agents in the same thread.
 
     Args:
         checkpointer: keeps threads, and is needed by mode "ask". It is used with `serializer()`, unless it
@@ -405,19 +342,17 @@ def build_machine(
         served=served,
         kept_permissions=kept_permissions,
     )
+    # Children get no store and no hooks, and answer without a response format.
+    for_children: MachineOptions = {**options, "store": None, "middleware": ()}
     nodes = BoundNodes(
         options["model"],
         tools,
-        stop,
-        context,
-        served=served,
+        ContextPolicy(context, context_overrides(options), served=served),
+        partial(_compiled, None, for_children, None),
+        stop=stop,
         middleware=options["middleware"],
         name=options["name"],
-        overrides=context_overrides(options),
     )
-    # Children get no store and no hooks, and answer without a response format.
-    for_children: MachineOptions = {**options, "store": None, "middleware": ()}
-    nodes.compile = partial(_compiled, None, for_children, None)
     return _compiled(checkpointer, options, form, nodes), nodes
 
 
@@ -432,12 +367,12 @@ def _compiled(
     )
     parts = (
         bounded_node("begin_turn", lambda state: nodes.begin_turn(state, get_runtime(AgentContext))),
-        SyncAsyncNode("call_model", nodes.call_model, nodes.acall_model),
-        bounded_node("parse", nodes.parse, nodes.parses_quickly),
+        observed_node("call_model", nodes.call_model, nodes.acall_model),
+        bounded_node("parse", nodes.parse),
         bounded_node("heal", nodes.heal),
-        bounded_node("guard", nodes.guard, nodes.guards_quickly),
-        SyncAsyncNode("execute_tools", nodes.execute_tools, nodes.aexecute_tools),
-        bounded_node("loop_check", nodes.loop_check, lambda _: True),
+        bounded_node("guard", nodes.guard),
+        observed_node("execute_tools", nodes.execute_tools, nodes.aexecute_tools),
+        bounded_node("loop_check", nodes.loop_check),
         terminal_node(OutcomeKind.FINISHED, nodes.finish),
         terminal_node(OutcomeKind.BUDGET_STOP, nodes.budget_stop),
         terminal_node(OutcomeKind.SYSTEM_ERROR, nodes.system_error),
@@ -450,7 +385,7 @@ def _compiled(
             builder.add_edge(source, target)
 
     for source, router in _ROUTERS.items():
-        builder.add_conditional_edges(source, Router(router), routes.PATH_MAPS[source])
+        builder.add_conditional_edges(source, router_of(router), routes.PATH_MAPS[source])
 
     if form is not None:
         builder.channels["structured_response"] = StructuredChannel(form)

@@ -1,8 +1,8 @@
 """The children of a step: each `delegate` call is a run of the same machine, inside of the step that makes the call.
 
-A child is a subgraph of LangGraph's with a place of its own below the step's, in the same thread: a step that is run
-again after a kill, or once a person has answered, goes on with the checkpoints of its children. What they may use is
-decided where a row of calls begins: an equal part each of what the turn has left, and one part stays with their run.
+A child is a LangGraph subgraph with a checkpoint namespace below that of the step. So a step that is run again after a
+kill, or after an approval, continues the checkpoints of its children. Each child gets an equal part of what the turn
+has left, and one part stays with the parent run.
 """
 
 import asyncio
@@ -10,7 +10,6 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import aclosing, nullcontext
 from contextvars import copy_context
-from dataclasses import replace
 from math import inf
 from typing import Any, Final, NamedTuple, cast
 
@@ -21,6 +20,7 @@ from langgraph.graph.state import CompiledStateGraph
 from mendgraph.graph.configuration.context import AgentContext
 from mendgraph.graph.configuration.narrowing import Admission
 from mendgraph.graph.machine import routes
+from mendgraph.graph.machine.langgraph_private import subgraph_config
 from mendgraph.graph.machine.state import AgentState
 from mendgraph.nodes.call_model import ledger
 from mendgraph.nodes.call_model.stop_request import StopRequest
@@ -40,15 +40,14 @@ from mendgraph.nodes.records import (
     quoted,
 )
 
-_SCRATCHPAD: Final = "__pregel_scratchpad"
 _LEAST_S: Final = 0.1
 
 
 class ParentRun(NamedTuple):
-    """The run that the children belong to: the state and the configuration of its step, and its stream writer.
+    """The parent run: the state and the config of its step, and its stream writer.
 
-    `compile` makes the machine of children that `stop` ends; `owner` is whose run it is on a server; `in_loop` runs a
-    coroutine in the event loop of the run, None where it has none.
+    `compile` returns the machine of children that a stop request ends; `owner` is the user of a server; `in_loop` runs
+    a coroutine in the event loop of the run, if it has one.
     """
 
     state: AgentState
@@ -61,7 +60,7 @@ class ParentRun(NamedTuple):
 
 
 class Children:
-    """Runs the children of one step, row by row. `spending` is that of their run, with what they have used."""
+    """Runs the children of one step in batches. `spending` is that of the parent run, including its children."""
 
     def __init__(self, parent: ParentRun, counts: dict[str, int]) -> None:
         """`counts` are the calls of this turn by tool; those of the children are added."""
@@ -70,30 +69,36 @@ class Children:
         self.spending = parent.state["spending"]
 
     def run(self, calls: Mapping[int, JsonMap], seconds_left: float) -> tuple[dict[int, ToolOutput], float]:
-        """What the children of these calls, by their places, come to; and the seconds that all rows took.
+        """Return the outputs of these calls by their places, and the seconds that all batches took.
 
         Raises GraphInterrupt: a child asks a person.
         """
         context = self._parent.state["context"]
-        calls = {place: {**call, "paths": _relative(call["paths"], context)} for place, call in calls.items()}
-        refused = {place: why for place, call in calls.items() if (why := refusal(context, call["paths"]))}
-        outputs = {place: ToolOutput.failed(why) for place, why in refused.items()}
-        calls = {place: call for place, call in calls.items() if place not in refused}
+        outputs: dict[int, ToolOutput] = {}
+        paths: dict[int, list[str]] = {}
 
-        if not calls:
+        for place, call in calls.items():
+            # Guard has judged the paths, so none is outside of the workspace.
+            relative = [workspace_relative(path, context.workspace) or path for path in call["paths"]]
+            problem = refusal(context, relative)
+            if problem is None:
+                paths[place] = relative
+            else:
+                outputs[place] = ToolOutput.failed(problem)
+
+        if not paths:
             return outputs, 0.0
 
-        paths = {place: tuple(call["paths"]) for place, call in calls.items()}
         batches = conflict_free_batches(paths, alone=context.mode == "ask")
-        part = self._part(len(calls), len(batches), seconds_left)
+        part = self._part(len(paths), len(batches), seconds_left)
         if isinstance(part, ToolError):
-            return {**outputs, **dict.fromkeys(calls, ToolOutput.failed(part))}, 0.0
+            return {**outputs, **dict.fromkeys(paths, ToolOutput.failed(part))}, 0.0
 
         seconds = 0.0
 
         for places in batches:
-            contexts = {place: child_context(context, calls[place]["paths"], part) for place in places}
-            ended = self._run_batch({place: (calls[place]["task"], contexts[place]) for place in places})
+            tasks = {place: (calls[place]["task"], child_context(context, paths[place], part)) for place in places}
+            ended = self._run_batch(tasks)
 
             for place, values in ended.items():
                 outputs[place] = output_of(values["outcome"], values)
@@ -105,11 +110,11 @@ class Children:
 
         return outputs, seconds
 
-    def _part(self, children: int, rows: int, seconds_left: float) -> JsonMap | ToolError:
-        """What each child may use, or that there is too little left for them."""
+    def _part(self, children: int, batches: int, seconds_left: float) -> JsonMap | ToolError:
+        """Return what each child may use, or the error that too little is left."""
         context = self._parent.state["context"]
         part = ledger.share(self.spending, context.limits(self._parent.state["profile"]), children + 1)
-        part["max_seconds"] = None if seconds_left == inf else seconds_left / (rows + 1)
+        part["max_seconds"] = None if seconds_left == inf else seconds_left / (batches + 1)
         least = {"max_cost_usd": LEAST_USD, "max_seconds": _LEAST_S}
 
         for name, most in part.items():
@@ -118,16 +123,16 @@ class Children:
                 return ToolError(code=ToolErrorCode.RESOURCE_LIMIT, message=message)
 
         counts = self._counts
-        words = "".join(self._parent.state.get("system_prompt") or ())
+        system_prompt = "".join(self._parent.state.get("system_prompt") or ())
         quotas = {name: max(0, most - counts.get(name, 0)) // children for name, most in context.tool_quotas.items()}
 
-        return {**part, "tool_quotas": quotas, "system_prompt": words}
+        return {**part, "tool_quotas": quotas, "system_prompt": system_prompt}
 
     def _run_batch(self, children: Mapping[int, tuple[str, AgentContext]]) -> dict[int, Mapping[str, Any]]:
-        """Run these side by side; their states when they have ended. Whatever ends this wait ends them as well."""
+        """Run these children side by side and return their final states. An exception here ends them as well."""
         parent = self._parent
         stop = StopRequest()
-        ends = dict[int, Mapping[str, Any]]()
+        states = dict[int, Mapping[str, Any]]()
         stop_requested = parent.stop
 
         def ask() -> None:
@@ -139,19 +144,19 @@ class Children:
 
         def follow(place: int) -> None:
             for mode, part in machine.stream(**options[place]):
-                self._hear(place, children[place][0], mode, part, ends)
+                self._forward(place, children[place][0], mode, part, states)
 
         async def afollow(place: int) -> None:
             async with aclosing(cast("Any", machine.astream(**options[place]))) as parts:
                 async for mode, part in parts:
-                    self._hear(place, children[place][0], mode, part, ends)
+                    self._forward(place, children[place][0], mode, part, states)
 
-        async def all_of_them() -> list[BaseException | None]:
+        async def follow_all() -> list[BaseException | None]:
             return await asyncio.gather(*map(afollow, children), return_exceptions=True)
 
         with stop_requested.told(ask) if stop_requested else nullcontext():
             if parent.in_loop is not None:
-                errors: Sequence[BaseException | None] = parent.in_loop(all_of_them())
+                errors: Sequence[BaseException | None] = parent.in_loop(follow_all())
             else:
                 with ThreadPoolExecutor(len(children)) as pool:
                     futures = [pool.submit(copy_context().run, follow, place) for place in children]
@@ -166,45 +171,37 @@ class Children:
         for error in sorted(failed, key=lambda failure: isinstance(failure, GraphInterrupt)):
             raise error
 
-        return ends
+        return states
 
     def _arguments(self, place: int, task: str, context: AgentContext) -> dict[str, Any]:
-        """A child as LangGraph runs it: a numbered subgraph of the step, at the same place whenever it runs again."""
+        """Return the arguments of a child's stream. Its namespace is the same whenever it runs again."""
         parent = self._parent
-        state = self._parent.state
-        configurable = parent.config["configurable"]
-        # LangGraph numbers subgraphs in order of start; the place is in the namespace, so the number is fixed at 0.
-        pad = replace(configurable[_SCRATCHPAD], subgraph_counter=lambda: 0)
-        where = {"checkpoint_ns": f"{configurable['checkpoint_ns']}|{state.get('step', 0)}|{place}", _SCRATCHPAD: pad}
+        state = parent.state
+        config = subgraph_config(parent.config, f"{state.get('step', 0)}|{place}")
         limit = routes.recursion_limit(
             context.max_calls_per_turn, context.provider_retries, len(context.fallback_models)
         )
 
         return {
             "input": {"messages": [task_message(task, state["messages"])]},
-            "config": {**parent.config, "configurable": {**configurable, **where}, "recursion_limit": limit},
+            "config": {**config, "recursion_limit": limit},
             "context": context if parent.owner is None else Admission(context, parent.owner),
             "stream_mode": ["custom", "updates", "values"],
         }
 
-    def _hear(self, place: int, task: str, mode: str, part: Any, ends: dict[int, Mapping[str, Any]]) -> None:
+    def _forward(self, place: int, task: str, mode: str, part: Any, states: dict[int, Mapping[str, Any]]) -> None:
         if mode == "values":
-            ends[place] = part
-        elif mode == "custom" or "__interrupt__" not in part:  # which its run puts to the person
+            states[place] = part
+        elif mode == "custom" or "__interrupt__" not in part:  # the parent run sends interrupts
             step = self._parent.state.get("step", 0)
             event = {"type": "child", "place": f"{step}.{place + 1}", "task": task, "mode": mode, "part": part}
             self._parent.write(event)
 
 
-def _relative(paths: Sequence[str], context: AgentContext) -> list[str]:
-    """The paths as the workspace has them; guard has judged them, so none lies outside."""
-    return [workspace_relative(path, context.workspace) or path for path in paths]
-
-
 def conflict_free_batches(paths: Mapping[int, Sequence[str]], *, alone: bool) -> list[list[int]]:
-    """The places in batches that run one after the other: the runs of one batch change no files of each other.
+    """Return the places in batches that run one after the other. The runs of a batch change different files.
 
-    With `alone` one of them at most may change anything, so that a person is asked by one at a time.
+    With `alone` at most one run of a batch may change files, so that only one asks a person at a time.
     """
     batches: list[list[int]] = []
     batch_of: dict[int, int] = {}
@@ -229,7 +226,7 @@ def _overlap(some: Sequence[str], others: Sequence[str]) -> bool:
 
 
 def refusal(context: AgentContext, paths: Sequence[str]) -> ToolError | None:
-    """Why nobody may be given these paths to write, None where the run itself may write there."""
+    """Return why a child may not write these paths: its parent may not."""
     if not paths:
         return None
 
@@ -250,9 +247,9 @@ def refusal(context: AgentContext, paths: Sequence[str]) -> ToolError | None:
 
 
 def child_context(context: AgentContext, paths: Sequence[str], part: JsonMap) -> AgentContext:
-    """What a child may do: a part of the budget, no children of its own, and changes at these paths or none.
+    """Return the context of a child: a part of the budget, no children of its own, and changes of these paths or none.
 
-    The checks of the whole work are its run's to make, once all parts are there.
+    The parent run makes the required checks, after all children.
     """
     required = {"checks": (), "require_checks": False, "require_changes": False}
     overrides = {"delegation": False, "response_format": None, **required}
@@ -262,7 +259,7 @@ def child_context(context: AgentContext, paths: Sequence[str], part: JsonMap) ->
 
 
 def output_of(outcome: Outcome, values: Mapping[str, Any]) -> ToolOutput:
-    """What the call of an ended child comes to: its answer, or how it ended without one; its changes and refusals."""
+    """Return the output of a child's call: its answer or how it ended without one, with its changes and refusals."""
     changes = tuple(values.get("changes") or ())
     data: JsonMap = {"child_refused": list(outcome.refused)} if outcome.refused else {}
 

@@ -1,9 +1,8 @@
-"""Guard's work with the things of one run: its rules, its tools, and what a person has to be shown and may answer.
+"""Guard's resources in one turn: its rules and tools, and the previews of calls that a person is asked about.
 
-What a call would do is found out by the tool's own function on a dry workspace. Nothing is changed and nothing is
-started: only tools that come with this package and change files are run, on files as the run may see them; of a
-command or a tool of a user's the arguments are shown. Calls are looked at one after the other, each after what those
-before it would change.
+A preview is made by the tool's own function on a dry workspace. Nothing is changed and nothing is started: only tools
+of this package that change files are run, on files as the run may see them; of a command or a user's tool the arguments
+are shown. Calls are previewed in order, each after the changes of those before it.
 """
 
 import shlex
@@ -16,7 +15,7 @@ from langgraph.runtime import get_runtime
 
 from mendgraph.graph.configuration.context import AgentContext
 from mendgraph.graph.configuration.narrowing import Admission
-from mendgraph.graph.machine.state import AgentState, Update
+from mendgraph.graph.machine.state import AgentState
 from mendgraph.graph.machine.tool_step import Write, foreign_to, scope_of, trace_sink
 from mendgraph.graph.machine.turn_tools import TurnTools
 from mendgraph.nodes.execute_tools.edits.diffs import MAX_DIFF_CHARACTERS, MAX_DIFF_LINES, header, unified_diff
@@ -34,10 +33,9 @@ from mendgraph.nodes.guard.approvals import (
     Preview,
     ShownPreview,
 )
-from mendgraph.nodes.guard.file_rules import FileGuardrailRule
 from mendgraph.nodes.guard.node import judge_step
 from mendgraph.nodes.guard.permissions import Permission, call_subject, covers
-from mendgraph.nodes.guard.policy import ASKED, GuardConfig, judge_path, judge_reply, paths_of_call, plain_target
+from mendgraph.nodes.guard.policy import ASKED, GuardConfig, judge_reply
 from mendgraph.nodes.language.history import last_request
 from mendgraph.nodes.loop_check.repetition import signature_of
 from mendgraph.nodes.records import (
@@ -53,26 +51,23 @@ from mendgraph.nodes.records import (
 )
 
 SECONDS = 10.0
-"""How long one call may be thought about."""
+"""The time limit of one dry run."""
 
 _LONGEST_ARGUMENT = 2_000
 _CUT = "[... "
-"""How the line begins that says how much is not shown; no other line of a diff does."""
+"""The beginning of the line that says how much is not shown; no other line of a diff begins so."""
 
 
-def with_known_files(turn: TurnTools, update: Update) -> Update:
-    """What a reply was read as, with what the files that its calls name hold now, where a person will be asked."""
-    if turn.context.mode != "ask" or not update.get("items"):
-        return update
-
+def known_files(turn: TurnTools, items: Sequence[ToolCall | CallError]) -> dict[str, str]:
+    """Return the hashes of the files that writing calls name, so that a later change by others is noticed."""
     specs = turn.machine.specs
-    calls = [item for item in update["items"] if isinstance(item, ToolCall) and item.tool in specs]
+    calls = [item for item in items if isinstance(item, ToolCall) and item.tool in specs]
     writing = [call for call in calls if specs[call.tool].effect is Effect.WRITE]
-    return {**update, "known_files": Previewer(turn, AgentState(context=turn.context)).known_files(writing)}
+    return Previewer(turn, AgentState(context=turn.context)).known_files(writing)
 
 
 def judge_calls(turn: TurnTools, state: AgentState) -> GuardUpdate:
-    """Judge the calls of one reply, and ask a person where that is needed."""
+    """Judge the calls of one reply, and ask a person if that is needed."""
     context = turn.context
     machine = turn.machine
     scope = scope_of(state)
@@ -92,7 +87,7 @@ def judge_calls(turn: TurnTools, state: AgentState) -> GuardUpdate:
     def judge(items: Sequence[ToolCall | CallError]) -> list[Verdict]:
         verdicts = judge_reply(items, config, machine.specs, overrides, signature)
         if context.mode == "auto":
-            return _permitted(turn, state, items, verdicts)
+            return _with_permissions(turn, state, items, verdicts)
         return verdicts
 
     def keep(permission: Permission) -> None:
@@ -131,10 +126,10 @@ def _report_refused(turn: TurnTools, state: AgentState, write: Write, decision: 
     trace_sink(turn, execution, write).emit("sandbox.refused", decision)
 
 
-def _permitted(
+def _with_permissions(
     turn: TurnTools, state: AgentState, items: Sequence[ToolCall | CallError], verdicts: Sequence[Verdict]
 ) -> list[Verdict]:
-    """The verdicts of mode "auto", in which calls that the user has allowed in this workspace count as approved."""
+    """Return the verdicts of mode "auto": calls that the user has allowed in this workspace count as approved."""
     judged = list(verdicts)
     permissions = turn.permissions()
 
@@ -159,27 +154,6 @@ def _permitted(
     return judged
 
 
-def needs_no_disk(turn: TurnTools, state: AgentState) -> bool:
-    """Whether all calls only read, and name files of the workspace plainly: to allow them no disk has to be asked."""
-    root = turn.context.workspace
-    rules: tuple[FileGuardrailRule, ...] | None = None
-
-    for item in state.get("items") or ():
-        spec = turn.machine.specs.get(item.tool)
-        if not isinstance(item, ToolCall) or spec is None or spec.effect is not Effect.READ:
-            return False
-
-        if rules is None:
-            rules = turn.rules()
-
-        for path in paths_of_call(item, spec, turn.paths_of):
-            target = plain_target(path, root)
-            if target is None or judge_path(target, False, rules, root):
-                return False
-
-    return not state.get("loop", LoopRecord()).overrides
-
-
 class Previewer:
     """Makes dry runs of the calls of one step.
 
@@ -192,13 +166,13 @@ class Previewer:
         self._shipped = {tool.name: tool for tool in default_tools()}
 
     def __call__(self, calls: Mapping[int, ToolCall]) -> dict[int, Preview]:
-        """What each call would do, in order. A call that would fail says so, and leaves the files to the next one."""
+        """Return the preview of each call, in order. A call that would fail changes no file for the next ones."""
         dry = DryWorkspace.of(self._turn.workspace())
         hashes = dict(self._state.get("files_read") or {})
         return {index: self._preview(call, dry, hashes) for index, call in calls.items()}
 
     def known_files(self, calls: Sequence[ToolCall]) -> dict[str, str]:
-        """The hashes of the files that these calls name, by each of their names; "" where there is none."""
+        """Return the hashes of the files that these calls name, by each of their names; "" for a new file."""
         dry = DryWorkspace.of(self._turn.workspace())
         texts: dict[str, str] = {}
 
@@ -237,7 +211,7 @@ class Previewer:
 
         try:
             output = call_tool(tool, self._context(dry, known), call.arguments, SECONDS)
-        except Exception:  # noqa: BLE001 - the call runs, changes nothing, and says itself what is wrong
+        except Exception:  # noqa: BLE001 - the call itself will run, change nothing, and return the error
             return Preview(NO_PREVIEW.shown, names, ())
 
         changes = dry.planned[before:]
@@ -299,7 +273,7 @@ class Previewer:
 
 
 def _visible(line: str) -> str:
-    """A line in which nothing steers a screen: control, bidi and other format characters are written as escapes."""
+    """Return the line with control, bidi and other format characters as escapes, so that nothing steers a screen."""
     if line.isprintable():
         return line
     return "".join(

@@ -1,7 +1,7 @@
-"""What a machine and a session are made of: the options, their defaults, what fits each, and what to give instead."""
+"""The options of a machine and of a session, with their defaults and checks."""
 
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypedDict, Union, cast
 
 from langchain_core.messages import SystemMessage
@@ -54,90 +54,73 @@ class SessionOptions(MachineOptions, total=False):
 
 
 class _Option(NamedTuple):
-    """The default of an option, whether a value fits it, and what to give instead of a value that does not."""
+    """The default of an option, its types and those of its items, and what to give instead of another value."""
 
     default: Any
-    fits: Callable[[Any], bool]
-    remedy: str
+    types: tuple[Any, ...]
+    remedy: str = ""
+    item_types: tuple[Any, ...] = (object,)
+
+    def accepts(self, value: Any) -> bool:
+        """Return whether the value has one of the types, and its items have theirs. A blank text is no name."""
+        if isinstance(value, str):
+            return str in self.types and bool(value.strip())
+        if not isinstance(value, self.types):
+            return False
+
+        items = value.values() if isinstance(value, Mapping) else value
+        if not isinstance(items, Iterable) or self.item_types == (object,):
+            return True
+        return all(
+            isinstance(item, self.item_types) and (type(item) is not str or str in self.item_types) for item in items
+        )
 
 
-def _all_are(values: Any, kind: type, container: type[Any] = Sequence) -> bool:
-    if not isinstance(values, container) or isinstance(values, str):
-        return False
-    return all(isinstance(value, kind) for value in values)
-
-
-def _is_name(value: Any) -> bool:
-    return isinstance(value, str) and bool(value.strip())
-
-
-def _is_model(value: Any) -> bool:
-    return isinstance(value, Runnable | None) or _is_name(value)
-
-
-def _are_tools(value: Any) -> bool:
-    return value is None or _all_are(value, object)
-
-
-def _are_rules(value: Any) -> bool:
-    if isinstance(value, FileGuardrailRule) or not _all_are(value, FileGuardrailRule):
-        return False
-    return all(callable(rule.check) for rule in value)
-
-
-def _are_roles(value: Any) -> bool:
-    return isinstance(value, Mapping) and all(_all_are(names, str, Collection) for names in value.values())
-
-
-def _are_validators(value: Any) -> bool:
-    return isinstance(value, Mapping) and all(callable(validator) for validator in value.values())
-
-
+_NONE = type(None)
 _OPTIONS: Final[Mapping[str, _Option]] = {
     "model": _Option(
         None,
-        _is_model,
+        (Runnable, str, _NONE),
         'a chat model of LangChain such as ChatAnthropic(model="..."), or a name such as "anthropic:claude-sonnet-4-6"',
     ),
-    "tools": _Option(None, _are_tools, "a sequence of tools, as in (*default_tools(), mine)"),
-    "effects": _Option(
-        {},
-        lambda value: isinstance(value, Mapping),
-        'effects by name of a tool, as in {"look_up": Effect.READ}',
-    ),
+    "tools": _Option(None, (Sequence, _NONE), "a sequence of tools, as in (*default_tools(), mine)"),
+    "effects": _Option({}, (Mapping,), 'effects by name of a tool, as in {"look_up": Effect.READ}'),
     "rules": _Option(
         DEFAULT_GUARDRAIL_RULES,
-        _are_rules,
+        (Sequence,),
         "a sequence of FileGuardrailRule(name, description, check), as in (*DEFAULT_GUARDRAIL_RULES, mine)",
+        (FileGuardrailRule,),
     ),
-    "roles": _Option({}, _are_roles, 'collections of names of tools by role, as in {"clerk": ("read_file",)}'),
-    "arg_validators": _Option({}, _are_validators, 'functions by name of a tool, as in {"write_file": validate_write}'),
-    "secrets": _Option((), lambda value: _all_are(value, str, Collection), "a sequence of texts, as in (token,)"),
-    "store": _Option(
-        None, lambda value: isinstance(value, BaseStore | None), "a store of LangGraph, such as InMemoryStore()"
+    "roles": _Option(
+        {}, (Mapping,), 'collections of names of tools by role, as in {"clerk": ("read_file",)}', (Collection,)
     ),
-    "middleware": _Option((), lambda _: True, ""),  # `check_middleware` says what fits
-    "name": _Option(None, lambda value: value is None or _is_name(value), 'a text, as in "coder"'),
+    "arg_validators": _Option(
+        {}, (Mapping,), 'functions by name of a tool, as in {"write_file": validate_write}', (Callable,)
+    ),
+    "secrets": _Option((), (Collection,), "a sequence of texts, as in (token,)", (str,)),
+    "store": _Option(None, (BaseStore, _NONE), "a store of LangGraph, such as InMemoryStore()"),
+    "middleware": _Option((), (object,)),  # `check_middleware` checks it
+    "name": _Option(None, (str, _NONE), 'a text, as in "coder"'),
     "system_prompt": _Option(
         None,
-        lambda value: isinstance(value, str | SystemMessage | None),
+        (str, SystemMessage, _NONE),
         "a text or a SystemMessage, which is said after the words that the tools need",
     ),
-    "response_format": _Option(None, lambda _: True, ""),  # `read_format` says what fits
+    "response_format": _Option(None, (object,)),  # `read_format` checks it
 }
 
 
 def with_defaults(options: MachineOptions) -> MachineOptions:
-    """The options, with the default of each that is absent."""
+    """Return the options with the default of each absent one."""
     defaults: Any = {name: option.default for name, option in _OPTIONS.items()}
     return {**defaults, **options}
 
 
 def check_options(checkpointer: Any, context: Any, options: MachineOptions) -> MachineOptions:
-    """All options with their defaults; the keys of a chat model are among the secrets, so nothing shows or stores them.
+    """Return all options with their defaults; the keys of a chat model are added to the secrets.
 
     Raises:
-        TypeError: one is of another type or unknown; the message names it and the remedy.
+        TypeError: an option has another type or is unknown; the message names it and the remedy.
         ValueError: a tool cannot be used, two have the same name, a middleware needs what there is not here, or the
             `response_format` is a JSON schema with a mistake.
     """
@@ -146,6 +129,7 @@ def check_options(checkpointer: Any, context: Any, options: MachineOptions) -> M
             raise TypeError(f"{name}: there is no such option.")
 
     options = with_defaults(options)
+    options["system_prompt"] = options["system_prompt"] or None
     options["tools"] = _with_tools_of(options["middleware"], options["tools"])
 
     if not isinstance(checkpointer, BaseCheckpointSaver | bool | None):
@@ -156,13 +140,13 @@ def check_options(checkpointer: Any, context: Any, options: MachineOptions) -> M
 
     values: Mapping[str, Any] = {**options}
     for name, option in _OPTIONS.items():
-        if not option.fits(values[name]):
+        if not option.accepts(values[name]):
             raise _misfit(name, values[name], option.remedy)
 
-    context_overrides(options)  # which refuses a response_format that no answer can have
+    context_overrides(options)  # raises for a response_format that no answer can have
     tools = options["tools"] or ()
     if options["effects"] or any(not isinstance(tool, Tool) for tool in tools):
-        from mendgraph.graph.langchain.tools import as_tools  # what it imports takes time
+        from mendgraph.graph.langchain.tools import as_tools  # its imports take time
 
         tools = options["tools"] = as_tools(tools, options["effects"])
 
@@ -175,7 +159,7 @@ def check_options(checkpointer: Any, context: Any, options: MachineOptions) -> M
 
 
 def context_overrides(options: MachineOptions) -> dict[str, Any]:
-    """The fields of every run's context that options set, whatever context it is given; they are stored with the run.
+    """Return the fields of every run's context that options set; they are stored with the run.
 
     Raises TypeError, ValueError: the `response_format` is no type or schema that an answer can have.
     """
@@ -192,7 +176,7 @@ def context_overrides(options: MachineOptions) -> dict[str, Any]:
 
 
 def _with_tools_of(middleware: Any, tools: Any) -> Any:
-    """The tools, with those that the middleware adds."""
+    """Return the tools with those of the middleware."""
     if not middleware:
         return tools
 
@@ -209,7 +193,7 @@ def _with_tools_of(middleware: Any, tools: Any) -> Any:
 
 
 def _keys_of(model: Any) -> tuple[str, ...]:
-    """The keys that a chat model holds, where they are long enough to be looked for in texts."""
+    """Return the keys of a chat model that are long enough to be found in texts."""
     if not isinstance(model, Runnable):
         return ()
 

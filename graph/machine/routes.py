@@ -1,12 +1,11 @@
-"""The transition table and the routers that read it: nothing else decides where a run goes.
+"""The transition table, and the routers that return its labels.
 
-Each router is a pure function of the state. It never looks into messages or replies: a node has already said, in a
-closed enum, a `StopCause` or a `PendingCall`, what happened, and the router says that in a word of `TRANSITIONS`, which
-alone knows where the word leads. The compiled graph's edges, the labels that LangGraph draws and README's picture are
-made of it.
+Each router is a pure function of the state. It does not read messages or replies: the node before has written what
+happened as an enum, a `StopCause` or a `PendingCall`. The router returns a label of `TRANSITIONS`, which has the next
+node. The edges of the compiled graph, LangGraph's drawing and README's picture are made of the table.
 
-Two rules hold for every cycle. The way back to `call_model` always asks the ledger first, by `_may_call_again`; and
-`execute_tools` is reached from `guard` alone.
+Two rules hold for every cycle: each way back to `call_model` checks the limits (`_may_call_again`), and `execute_tools`
+is reached from `guard` alone.
 """
 
 from collections.abc import Hashable, Mapping
@@ -22,7 +21,7 @@ from mendgraph.nodes.records import LoopRecord, LoopVerdict, Profile, Reading, S
 
 
 class Routed(TypedDict, total=False):
-    """What the routers look at. They are read anew at each edge, so the history is not among them."""
+    """The channels that routers read, at each edge; so the history is not one of them."""
 
     context: AgentContext
     profile: Profile
@@ -35,7 +34,7 @@ class Routed(TypedDict, total=False):
 
 
 class Transition(NamedTuple):
-    """One edge of the machine: from where, on what word, to where."""
+    """One edge of the machine."""
 
     source: str
     label: str
@@ -79,7 +78,7 @@ LOOP_ENDS: dict[LoopVerdict, Literal["still repeating", "tries used up", "worksp
     LoopVerdict.GAVE_UP: "tries used up",
     LoopVerdict.BROKEN: "workspace failed",
 }
-"""The verdicts on progress that end a run as a failure, and their words."""
+"""The verdicts of loop control that end a run as a failure, and their labels."""
 
 NODES: tuple[str, ...] = tuple(dict.fromkeys(t.source for t in TRANSITIONS if t.source != "__start__"))
 
@@ -90,17 +89,17 @@ SUPERSTEPS_PER_REPLY = 5
 def recursion_limit(
     max_calls_per_turn: int, provider_retries: int = MOST_RETRIES, fallback_models: int = MOST_FALLBACKS
 ) -> int:
-    """LangGraph's own limit in supersteps: wide enough that our counters always stop a run first.
+    """Return LangGraph's limit in supersteps: so large that our limits always stop a run first.
 
-    Before a reply and after an overflow each model is visited for each summary and for each of its tries, whether
-    something is sent or not. One reply more is for files read ahead, then begin_turn, a terminal, and one to spare.
+    Before a reply and after an overflow each model is visited for each summary and for each of its tries. One more
+    reply is for files read ahead; the other supersteps are begin_turn, a terminal, and one to spare.
     """
     visits = 2 * (1 + fallback_models) * (MOST_ROUNDS + 1 + provider_retries)
     return (SUPERSTEPS_PER_REPLY + visits) * (max_calls_per_turn + 1) + 3
 
 
 def after_begin_turn(state: Routed) -> Literal["accepted", "invalid request"]:
-    """A request that cannot be worked on ends here, before anything is spent."""
+    """End an invalid request before anything is spent."""
     if state.get("stop"):
         return "invalid request"
     return "accepted"
@@ -109,7 +108,7 @@ def after_begin_turn(state: Routed) -> Literal["accepted", "invalid request"]:
 def after_call_model(
     state: Routed,
 ) -> Literal["replied", "retry", "next model", "conversation shortened", "provider failed", "budget exhausted"]:
-    """A reply, another visit, a budget that the call did not fit into, or an endpoint that failed for good."""
+    """Continue with a reply or another visit, or end on a budget or a failed endpoint."""
     cause = state.get("stop")
     pending = state.get("pending_call")
 
@@ -127,7 +126,7 @@ def after_call_model(
 
 
 def after_parse(state: Routed) -> Literal["calls", "only malformed", "an answer"]:
-    """Calls go to guard even when some of the reply is malformed; heal is for replies with nothing to run."""
+    """Send calls to guard even if some of the reply is malformed; heal gets replies with nothing to run."""
     reading = state["reading"]
     if reading is Reading.CALLS:
         return "calls"
@@ -138,7 +137,7 @@ def after_parse(state: Routed) -> Literal["calls", "only malformed", "an answer"
 
 
 def after_heal(state: Routed) -> Literal["ask again", "repaired locally", "budget exhausted", "exhausted"]:
-    """Repaired without a call, asked again within the budget, or given up."""
+    """Run repaired calls, ask again within the budget, or end."""
     if state.get("stop"):
         return "exhausted"
     if state["reading"] is Reading.CALLS:
@@ -150,7 +149,7 @@ def after_heal(state: Routed) -> Literal["ask again", "repaired locally", "budge
 
 
 def after_guard(state: Routed) -> Literal["calls allowed", "all denied", "stopped by a person"]:
-    """Something may run, nothing may, or the person who was asked wants the run to end."""
+    """Run the allowed calls, skip the step, or end as the person wants."""
     if state.get("stop"):
         return "stopped by a person"
 
@@ -163,7 +162,7 @@ def after_loop_check(
 ) -> Literal[
     "fresh or override", "answered", "budget exhausted", "still repeating", "tries used up", "workspace failed"
 ]:
-    """Go on while there is progress and budget; a loop after its override, used-up tries and a full disk end it."""
+    """Continue while there is progress and budget; a persistent loop, failed tries and a full disk end the run."""
     verdict = state["loop"].verdict
     if verdict in LOOP_ENDS:
         return LOOP_ENDS[verdict]
@@ -180,7 +179,7 @@ def _may_call_again(state: Routed) -> bool:
 
 
 class EdgeLabel(str):
-    """A label of `TRANSITIONS` that LangGraph draws with all others of its arrow: it would draw the first one alone."""
+    """A label that LangGraph draws together with the others of its arrow; of plain labels it draws the first."""
 
     __slots__ = ("drawn",)
 
@@ -206,11 +205,11 @@ def _path_map(source: str) -> dict[Hashable, str]:
 
 
 PATH_MAPS: Mapping[str, dict[Hashable, str]] = {node: _path_map(node) for node in NODES}
-"""The labels that the router of a node may return, and the node that each leads to: LangGraph's `path_map`."""
+"""LangGraph's `path_map` of each node: the labels of its router, and the next node of each."""
 
 
 def mermaid() -> str:
-    """The machine as a Mermaid flowchart, for the README: words that lead the same way share an arrow."""
+    """Return the machine as a Mermaid flowchart for the README: labels with the same nodes share an arrow."""
     shape = {"__start__": "__start__([START])", "__end__": "__end__([END])"}
     lines = ["flowchart TD"]
 

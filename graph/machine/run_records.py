@@ -1,4 +1,4 @@
-"""What is written down of a run beside its checkpoints: what it was asked, with which context, how it ended. Pure."""
+"""The record of a run beside its checkpoints: its requests, its context and how it ended. Pure."""
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
@@ -14,28 +14,28 @@ from mendgraph.nodes.language.names import closest_names
 from mendgraph.nodes.records import OutcomeKind, StopReason, ToolError, ToolErrorCode, invalid
 
 Durability = Literal["sync", "async", "exit"]
-"""When a step is on the disk: before the next one begins, while the next one runs, or when the turn ends."""
+"""When a step is written to the disk: before the next one begins, while the next one runs, or when the turn ends."""
 
 UNDONE: Final = "undone"
-"""The reason of a run that was not finished when a person took back what it had changed."""
+"""The reason of an unfinished run whose changes a person has undone."""
 
 REQUEST_ID: Final = "request-"
-"""How the ids of requests begin that the store knows of; the number of the turn follows, the same when sent again."""
+"""Prefix of the ids of requests that the store knows; the number of the turn follows, the same when sent again."""
 
 _AFRESH: Final = "Your changes of the files were taken back since, so look at them anew. The task is: "
 _GO_ON: Final = "Go on with this task, which is not finished yet: "
 
 LONGEST_TEXT: Final = 2_000
-"""Characters that are kept of a run's first request, and of what was said at its end; the history has all of it."""
+"""Characters of a run's first request and last messages in its record; the history has all of them."""
 
 
 @dataclass(frozen=True)
 class RunRecord:
     """One thread of a workspace. Times are UTC in ISO format, `turns` counts its requests.
 
-    `task` is the first request, `request` the last one, to the letter. `state` is "working" from the moment that a
-    turn is written down until it has ended, so it is that of a run that was cut off as well; the five fields after it
-    tell how the last turn ended. `parent` is the run that this one was forked from, after its step `forked_at`.
+    `task` is the beginning of the first request, `request` the last one. `state` is "working" from the record of a turn
+    to its end, so also for a run that was cut off; the five fields after it say how the last turn ended. `parent` is
+    the run that this one was forked from, after its step `forked_at`.
     """
 
     run_id: str
@@ -57,12 +57,12 @@ class RunRecord:
 
     @property
     def resumable(self) -> bool:
-        """Whether it can go on: it was cut off, or has ended in another way than with its answer."""
+        """Whether it can be resumed: it was cut off, or has ended without an answer."""
         return self.state == "working" or self.kind != OutcomeKind.FINISHED
 
     @cached_property
     def context(self) -> AgentContext:
-        """The context that its last turn began with.
+        """The context of its last turn.
 
         Raises StoreError: another version of mendgraph wrote it, and this one does not allow it.
         """
@@ -78,7 +78,7 @@ class RunRecord:
 
 
 def run_record(row: tuple[Any, ...]) -> RunRecord:
-    """The record from a row of the table `runs`, whose columns are in the order of the fields.
+    """Return the record of a row of the table `runs`, whose columns are in the order of the fields.
 
     Raises StoreError: the row is damaged.
     """
@@ -96,25 +96,25 @@ _COLUMNS: Final = tuple(field.name for field in fields(RunRecord))
 
 
 def resuming_request(request: str, *, undone: bool = False) -> str:
-    """What the model is told in the turn that takes an unfinished task up again."""
+    """Return the request of a turn that resumes an unfinished task."""
     task = request.removeprefix(_AFRESH).removeprefix(_GO_ON)
     return f"{_AFRESH if undone else _GO_ON}{task}"
 
 
 def is_resuming(request: str) -> bool:
-    """Whether this is such a request of a task that is half done, so that there may be nothing left to change."""
+    """Return whether this request resumes a task whose changes are kept: there may be nothing left to change."""
     return request.startswith(_GO_ON)
 
 
 def bounded(text: str) -> str:
-    """The beginning of a text that is long."""
+    """Return the text, cut to `LONGEST_TEXT`."""
     if len(text) <= LONGEST_TEXT:
         return text
     return f"{text[: LONGEST_TEXT - 3]}..."
 
 
 def find_run(prefix: str, records: Iterable[RunRecord]) -> RunRecord | ToolError:
-    """The run with this id, or the only one whose id begins so; an error names those that could be meant."""
+    """Return the run with this id, or the only one with this prefix; an error suggests candidates."""
     if not prefix:
         return invalid("No run is named: give its id, or the beginning of it. `mendgraph runs` lists them.")
 
@@ -133,7 +133,7 @@ def find_run(prefix: str, records: Iterable[RunRecord]) -> RunRecord | ToolError
 
 
 def old_runs(records: Sequence[RunRecord], keep: int, oldest: datetime, *, unfinished: bool) -> list[str]:
-    """The runs after the newest `keep` that were last at work before `oldest`; those that can go on if `unfinished`.
+    """Return the runs after the newest `keep` that last worked before `oldest`, resumable ones only if `unfinished`.
 
     `records` are newest first.
     """
@@ -147,10 +147,10 @@ def old_runs(records: Sequence[RunRecord], keep: int, oldest: datetime, *, unfin
 def runs_to_prune(
     records: Sequence[RunRecord], sizes: Mapping[str, int], context: AgentContext, now: datetime
 ) -> list[str]:
-    """The runs that `context` wants removed by themselves; `records` are newest first, `sizes` their bytes.
+    """Return the runs to remove by the limits of `context`; `records` are newest first, `sizes` their bytes.
 
-    One that was stopped or failed may be resumed for 30 days at least, and goes by its age alone. One that is at work,
-    waits for a person or was cut off stays, and so does the newest.
+    A run that was stopped or failed is kept for at least 30 days, and removed by its age alone. A run that works, waits
+    for a person or was cut off is kept, and so is the newest.
     """
     removed: list[str] = []
 
@@ -173,34 +173,37 @@ def runs_to_prune(
     return [*dict.fromkeys(removed)]
 
 
-# --- How a run that was begun goes on
+# --- Resuming
 
 CALLING = ("call_model",)
-"""What is next where a model call is due: everything before it is settled, so a run can begin there."""
+"""`next` of a checkpoint before a model call: everything before is settled, so a run can begin there."""
 
 TO_THE_CALL = "begin_turn"
 """Passed as `as_node` to `update_state`: the router of this node leads to `call_model`."""
 
 RETRIED = frozenset({StopReason.CANCELLED, StopReason.PROVIDER_FAILED, StopReason.STORE_FAILED})
-"""Reasons that say nothing of the work: the call that did not happen is made again, as if nothing had been."""
+"""Reasons that do not concern the work: a resume makes the model call that did not happen."""
 
 
 class ResumePlan(StrEnum):
-    """What a resumed run does.
+    """How a run is resumed.
 
-    SEND_AGAIN: its request never arrived. GO_ON: it was cut off in a turn. GO_BACK: it was stopped before a model call;
-    make that call. NEW_TURN: it ended early for another reason. NOTHING: it has finished.
+    SEND_AGAIN: its request never arrived. GO_ON: it was cut off in a turn. GO_BACK: it was stopped before a model call,
+    which is made. NEW_TURN: it ended early for another reason. NOTHING: it has finished.
     """
 
-    SEND_AGAIN, GO_ON, GO_BACK = "send_again", "go_on", "go_back"
-    NEW_TURN, NOTHING = "new_turn", "nothing"
+    SEND_AGAIN = "send_again"
+    GO_ON = "go_on"
+    GO_BACK = "go_back"
+    NEW_TURN = "new_turn"
+    NOTHING = "nothing"
 
 
 def resume_plan(values: Mapping[str, Any], request_id: str, *, undone: bool = False, anew: bool = False) -> ResumePlan:
-    """How to go on from the newest state; `request_id` is the message that began the turn, "" where nobody knows it.
+    """Return how to resume from the newest state; `request_id` is the id of the turn's request, "" if unknown.
 
-    Where what the turn changed was `undone` since, its history tells what is not so any more: a new turn says that. A
-    turn keeps the context that it began with: who wants to go on with another one (`anew`) begins a new turn as well.
+    If the changes of the turn were `undone`, its history is outdated: a new turn says so. A turn keeps its context, so
+    another context (`anew`) needs a new turn.
     """
     messages = values.get("messages") or []
     if request_id and all(message.id != request_id for message in messages):
@@ -223,7 +226,7 @@ def resume_plan(values: Mapping[str, Any], request_id: str, *, undone: bool = Fa
 
 
 def requests_of(values: Mapping[str, Any]) -> list[Any]:
-    """The messages in which a person asked for something, oldest first."""
+    """Return the requests, oldest first."""
     from mendgraph.nodes.language.history import is_request
 
     return [message for message in values.get("messages", ()) if is_request(message)]

@@ -1,4 +1,4 @@
-"""What a run does for a small model and in the block form. Nothing else imports `nodes/small_model/`."""
+"""The interface to `nodes/small_model/`, which no other module imports: small models and the block form."""
 
 from collections.abc import Callable, Collection, Sequence
 from functools import partial
@@ -15,16 +15,16 @@ if TYPE_CHECKING:
     from mendgraph.nodes.small_model.request_checks import RequestChecks
 
 Preload = Callable[[str, Files, Sequence[str]], ModelReply | None]
-"""Makes the reply that reads files before the model is called, of the request and the files of the last turn."""
+"""(request, files, files of the last turn) -> a reply that reads files before the model is called."""
 
 
 def is_in_blocks(profile: Profile) -> bool:
-    """Whether the model is asked for edits as fenced blocks."""
+    """Return whether the model is asked for edits as fenced blocks."""
     return profile.edit_form is EditForm.BLOCKS
 
 
 def block_form(profile: Profile) -> "BlockForm | None":
-    """The block form of a turn; None in other forms."""
+    """Return the block form of a turn; None in other forms."""
     if not is_in_blocks(profile):
         return None
 
@@ -34,7 +34,7 @@ def block_form(profile: Profile) -> "BlockForm | None":
 
 
 def fallback_form(profile: Profile) -> EditForm | None:
-    """The form for a model whose edits by old and new text keep missing; None where it stays in its form."""
+    """Return the form to switch to if edits by old and new text keep missing; None to keep the form."""
     if profile.steps_down and profile.edit_form is EditForm.REPLACE:
         return EditForm.BLOCKS
 
@@ -42,7 +42,7 @@ def fallback_form(profile: Profile) -> EditForm | None:
 
 
 def preload_of(profile: Profile, *, checked: bool) -> Preload:
-    """How files are read before the model is called; `checked` says that there is a tool for checks."""
+    """Return how files are read before the model is called; `checked`: there is a tool for checks."""
     most_bytes = MAX_SMALL_BYTES if profile.small else MAX_BYTES
 
     def preload_named(request: str, files: Files, _: Sequence[str]) -> ModelReply | None:
@@ -57,7 +57,7 @@ def preload_of(profile: Profile, *, checked: bool) -> Preload:
 
 
 def example_lines(profile: Profile, messages: Sequence[AnyMessage]) -> frozenset[str]:
-    """The lines of the prompt's examples that an edit of this turn may not have; none where no examples are shown."""
+    """Return the lines of the prompt's examples that an edit of this turn may not contain."""
     if not is_in_blocks(profile):
         return frozenset()
 
@@ -70,7 +70,7 @@ def example_lines(profile: Profile, messages: Sequence[AnyMessage]) -> frozenset
 
 
 def request_checks(request: str) -> "RequestChecks":
-    """What the words of a request require when its work is done."""
+    """Return the checks of finished work that follow from the words of a request."""
     from mendgraph.nodes.small_model.request_checks import RequestChecks
 
     return RequestChecks(request)
@@ -84,10 +84,10 @@ def answer_judge(
     acting_tools: Collection[str],
     read_only: bool,
 ) -> Callable[[str], ExtractionError | None]:
-    """Compares the answer of a small model with what happened in the turn.
+    """Return a function that compares the answer of a small model with what happened in the turn.
 
-    A `settled` turn has changed a file, or the model was corrected often enough. `acting_tools` may have done elsewhere
-    what was asked for.
+    A `settled` turn has changed a file, or the model was corrected often enough. `acting_tools` may have done the work
+    outside of the workspace.
     """
     from mendgraph.nodes.small_model.answers import AnswerFacts, answer_error
     from mendgraph.nodes.small_model.turn_view import other_agents_messages, used_tools, view_turn
@@ -106,11 +106,11 @@ def answer_judge(
 
 
 def holds_edits(text: str) -> bool:
-    """Whether a text has edits in block form, where one file was shown."""
+    """Return whether a text has edits in block form, if one file was shown."""
     from mendgraph.nodes.small_model.blocks import read_blocks
 
     return bool(read_blocks(text, (_SHOWN_FILE,)).outcomes)
 
 
 _SHOWN_FILE = "file.py"
-"""Stands for the one file that was shown: a block of definitions without a path is meant for it."""
+"""Stands for the one file that was shown: a block of definitions without a path belongs to it."""

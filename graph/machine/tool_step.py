@@ -1,4 +1,4 @@
-"""The step of `execute_tools`: what its calls may use, what it is charged, and how failed work is restored."""
+"""The step of `execute_tools`: the resources of its calls, its charges, and how failed work is restored."""
 
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from functools import partial
@@ -11,11 +11,11 @@ from langgraph.runtime import get_runtime
 from langgraph.store.base import BaseStore
 
 from mendgraph.graph.langchain.callbacks import reported_tool_call
-from mendgraph.graph.machine.machine_services import MachineTools
+from mendgraph.graph.machine.machine_tools import MachineTools
 from mendgraph.graph.machine.small_models import example_lines, is_in_blocks, request_checks
 from mendgraph.graph.machine.state import AgentState, Update
-from mendgraph.graph.machine.turn_tools import TurnTools, permitted
-from mendgraph.graph.machine.workspace import TakenBack, WorkspaceRecords, first_hashes, kept_content
+from mendgraph.graph.machine.turn_tools import TurnTools, approved_resources
+from mendgraph.graph.machine.workspace import RestoredWork, WorkspaceRecords, first_hashes, kept_content
 from mendgraph.nodes.execute_tools.call_policy import CallPolicy
 from mendgraph.nodes.execute_tools.engine import DelegatingEngine, Engine, EngineConfig
 from mendgraph.nodes.execute_tools.files.deadline import CancellationScope
@@ -37,29 +37,29 @@ if TYPE_CHECKING:
     from mendgraph.graph.machine.children import Children
 
 Write = Callable[[Any], None]
-"""LangGraph's stream writer: what it is given reaches whoever streams the run with mode "custom"."""
+"""LangGraph's stream writer, to the readers of the run's "custom" stream."""
 
 RunCall = Callable[[ToolCall, ToolContext], ToolRun]
 InLoop = Callable[[Coroutine[Any, Any, Any]], Any]
-"""Runs a coroutine in the event loop of the run, from another thread, and waits for it."""
+"""Runs a coroutine in the event loop of the run from another thread, and waits for it."""
 OpenChildren = Callable[[dict[str, int], WorkspaceRecords], "Children"]
-"""(calls of this turn by tool, records of the workspace) -> what runs the children of a step."""
+"""(calls of this turn by tool, records of the workspace) -> the children of a step."""
 
 
 def run_tools(
     turn: TurnTools,
     state: AgentState,
     write: Write,
-    scope: CancellationScope | None = None,
+    cancellation: CancellationScope | None = None,
     task: str = "",
     in_loop: InLoop | None = None,
     open_children: OpenChildren | None = None,
 ) -> Update:
     """Run the calls that guard allowed, and charge their time to the turn.
 
-    Once `scope` is closed no call begins but the final answer; once it is over nothing changes any more.
-    `task` names this execution of the node, the same when a step that was cut off is run again. `in_loop` runs what is
-    async in the event loop of the run, `open_children` what runs those of a step.
+    Once `cancellation` is closed no call begins except the final answer; once it is over nothing changes any more.
+    `task` is the id of this execution of the node, the same when a step that was cut off is run again. `in_loop` runs
+    async tools in the event loop of the run, `open_children` opens the children.
     """
     machine = turn.machine
     context = turn.context
@@ -87,13 +87,13 @@ def run_tools(
         resources = StepResources(
             run=run_call,
             registry=machine.registry,
-            context=_tool_context(turn, state, sink, scope),
+            context=_tool_context(turn, state, sink, cancellation),
             log=turn.log(execution.run_id),
             execution=execution,
             journal=journal,
             as_written=partial(machine.literals.restore, execution.run_id),
             observe=reported_tool_call,
-            permit=partial(permitted, context),
+            permit=partial(approved_resources, context),
             beside=run_parallel,
             children=None if children is None else partial(_run_children, engine, children),
         )
@@ -108,7 +108,7 @@ def run_tools(
 
 
 def _with_edits(state: AgentState, results: Sequence[CallResult]) -> list[CallResult]:
-    """The results; that of a call whose arguments a person has edited says which were."""
+    """Return the results; that of a call with arguments that a person edited names them."""
     edited = list(results)
     for place, verdict in enumerate(state["verdicts"]):  # calls without a verdict are denied
         edited[place] = edited_result(state["items"][place], verdict, edited[place])
@@ -123,8 +123,8 @@ def _records_of_children(turn: TurnTools, journal: Journal | ToolError | None) -
     return records
 
 
-def restore_files(turn: TurnTools, state: AgentState, write: Write) -> TakenBack:
-    """Restore the files as they were before the turn, whose work has failed; a kill meanwhile is gone on from."""
+def restore_files(turn: TurnTools, state: AgentState, write: Write) -> RestoredWork:
+    """Restore the files as they were before the turn, whose work has failed; a resume continues after a kill."""
     run_id = state["run_id"]
     sink = trace_sink(turn, Execution(run_id, "", state["step"]), write)
     changed = tuple(net_changes(state["changes"]))
@@ -134,7 +134,7 @@ def restore_files(turn: TurnTools, state: AgentState, write: Write) -> TakenBack
 def results_of_cut_off_step(
     turn: TurnTools, execution: Execution, items: Sequence[ToolCall | CallError]
 ) -> dict[int, ToolRun]:
-    """The results of the calls of a step that was cut off, by their places; calls that were not made have none."""
+    """Return the results of the calls that a cut-off step made, by their places."""
     machine = turn.machine
     sink = trace_sink(turn, execution)
 
@@ -145,7 +145,7 @@ def results_of_cut_off_step(
 
 
 def trace_sink(turn: TurnTools, execution: Execution, write: Write | None = None) -> TraceSink:
-    """The trace of a step, whose events go to `write`; without it nobody hears them."""
+    """Return the trace of a step, whose events go to `write`."""
     forward = None
     if write is not None:
         forward = partial(_forward, write)
@@ -158,7 +158,7 @@ def _forward(write: Write, event: TraceEvent) -> None:
 
 
 def scope_of(state: AgentState) -> Scope:
-    """What the calls of a run may change without asking, by what a person typed in its thread."""
+    """Return what the calls of a run may change without asking, by what a person typed in its thread."""
     context = state["context"]
     request = ""
     if context.request_permits:
@@ -168,11 +168,11 @@ def scope_of(state: AgentState) -> Scope:
 
 
 def foreign_to(state: AgentState) -> frozenset[str]:
-    """The lines that an edit of this turn may not have from the prompt's examples; none where none were shown."""
+    """Return the lines of the prompt's examples that an edit of this turn may not contain."""
     return example_lines(state.get("profile", Profile()), state.get("messages") or [])
 
 
-# --- What a step is bound to
+# --- Resources
 
 
 def _engine(turn: TurnTools, sink: TraceSink, policy: CallPolicy) -> DelegatingEngine:
@@ -229,7 +229,7 @@ def _tool_context(
 
 
 def _artifacts(turn: TurnTools, run_id: str) -> Artifacts | None:
-    """Where long results of the thread are kept: apart for each workspace that the thread works in."""
+    """Return where long results of the thread are kept, separately for each workspace."""
     folder = run_folder(parent_of(run_id)[0])
     if isinstance(folder, ToolError):
         return None
@@ -248,7 +248,7 @@ def _network(turn: TurnTools) -> Any:
 
 
 def _hints(request: str, state: AgentState) -> RequestHints | None:
-    """The checks of the request for a small model. None on its last try: a check of words must not end a run."""
+    """Return the checks of a small model's request; None on its last try: a check of words must not end a run."""
     tries = state["loop"].failed_tries if "loop" in state else 0
     if tries + 1 >= state["context"].max_failed_tries:
         return None
@@ -257,12 +257,12 @@ def _hints(request: str, state: AgentState) -> RequestHints | None:
 
 
 def _remember(turn: TurnTools, store: BaseStore | None, text: str) -> str | ToolError:
-    from mendgraph.graph.machine.memory import Memory
+    from mendgraph.graph.configuration.memory import Memory
 
     return Memory(store, turn.context.workspace).remember(text, turn.machine.redactor().text)
 
 
-# --- How its calls run
+# --- How calls run
 
 
 def _ways_to_run(
@@ -271,7 +271,7 @@ def _ways_to_run(
     policy: CallPolicy,
     in_loop: InLoop | None,
 ) -> tuple[RunCall, Callable[[ToolCall], bool]]:
-    """What runs one call, and whether a call may run while others do."""
+    """Return what runs one call, and whether a call may run beside others."""
     run_call: RunCall = engine.run_sync
     if in_loop is not None:
         run_call = partial(_run_in_loop, machine, engine, in_loop)
@@ -287,7 +287,7 @@ def _runs_in_parallel(machine: MachineTools, policy: CallPolicy, call: ToolCall)
 def _run_in_loop(
     machine: MachineTools, engine: Engine, in_loop: InLoop, call: ToolCall, context: ToolContext
 ) -> ToolRun:
-    """Run an async tool in the event loop, and a sync one in this thread, which blocks nobody."""
+    """Run an async tool in the event loop, and a sync one in this thread."""
     tool = machine.registry.get(call.tool)
     if tool is None or not (tool.arun or tool.asynchronous):
         return engine.run_sync(call, context)
@@ -299,7 +299,7 @@ def _run_in_loop(
 def _run_children(
     engine: DelegatingEngine, children: "Children", calls: Mapping[int, ToolCall], context: ToolContext
 ) -> tuple[list[ToolRun], float]:
-    """The results of calls that are runs of their own, in order, and the seconds that they took."""
+    """Return the results of `delegate` calls in order, and the seconds that they took."""
     places = list(calls)
     seconds = 0.0
 

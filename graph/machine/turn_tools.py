@@ -1,8 +1,7 @@
-"""What the tools of one turn may do: names, rules, programs and checks, as the turn's context says.
+"""What the tools of one turn may do: names, rules, programs and checks, by the turn's context.
 
-A turn keeps one context, so which tools its role may use is computed once. What depends on the disk, such as
-permissions, submodules and sandboxes, is looked up each time: before Python 3.12 all instances of a class share the
-lock of a `cached_property`, and nothing may hold it while it waits for a disk.
+What follows from the context alone is computed once. What depends on the disk, such as permissions, submodules and
+sandboxes, is looked up each time.
 """
 
 import posixpath
@@ -16,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 from mendgraph.graph.configuration.context import AgentContext
 from mendgraph.graph.configuration.loading import user_places
 from mendgraph.graph.configuration.permissions import list_permissions
-from mendgraph.graph.machine.machine_services import MachineTools
+from mendgraph.graph.machine.machine_tools import MachineTools
 from mendgraph.graph.machine.workspace import (
     denied_rules,
     executed_rules,
@@ -45,15 +44,16 @@ from mendgraph.nodes.guard.permissions import Permission
 from mendgraph.nodes.guard.policy import is_hidden, is_refused, judge_content
 from mendgraph.nodes.guard.scope import Scope, is_guarded, scope_rule
 from mendgraph.nodes.language.names import closest_names
+from mendgraph.nodes.language.os_errors import os_failure
 from mendgraph.nodes.language.project_notes import SkillFolder
-from mendgraph.nodes.records import Effect, JsonMap, Profile, ToolCall, ToolError, ToolErrorCode, ToolSpec, os_failure
+from mendgraph.nodes.records import Effect, JsonMap, Profile, ToolCall, ToolError, ToolErrorCode, ToolSpec
 
 if TYPE_CHECKING:
     from mendgraph.nodes.execute_tools.network.url_rules import NetworkRules
 
 
 _NO_PATH = "\0"
-"""Named instead of paths that nobody knows: no file can have this name, so guard denies the call."""
+"""Stands for unknown paths of a call: no file can have this name, so guard denies the call."""
 
 
 class TurnTools:
@@ -62,12 +62,13 @@ class TurnTools:
     def __init__(self, machine: MachineTools, context: AgentContext) -> None:
         self.machine = machine
         self.context = context
+        self._audit_log: AuditLog | None = None
 
     # --- Which tools there are
 
     @cached_property
     def allowed(self) -> frozenset[str] | ToolError:
-        """The names of the tools that the role may use, or what is wrong with the role."""
+        """The names of the tools that the role may use, or why the role is invalid."""
         context = self.context
         specs = self.machine.specs
         roles = self.machine.roles
@@ -78,7 +79,7 @@ class TurnTools:
 
         if not context.delegation:
             allowed -= self.machine.child_tools
-        elif context.role in roles:  # a role of the user's has children only where it names them
+        elif context.role in roles:  # a role of the user's has children only if it names them
             allowed -= self.machine.child_tools - set(roles[context.role])
 
         if context.writable_paths:  # no sandbox restricts a program to them
@@ -88,14 +89,13 @@ class TurnTools:
 
     @cached_property
     def names(self) -> frozenset[str]:
-        """The allowed names; none where there is no such role."""
+        """The allowed names; none if the role is invalid."""
         if isinstance(self.allowed, ToolError):
             return frozenset()
         return self.allowed
 
-    @property
     def usable(self) -> frozenset[str]:
-        """The allowed tools that have what they need, so that the model is told of them."""
+        """Return the allowed tools that have what they need, so that the model may be offered them."""
         context = self.context
         usable = self.names
 
@@ -110,9 +110,9 @@ class TurnTools:
 
         return usable
 
-    @property
+    @cached_property
     def skills(self) -> tuple[SkillFolder, ...]:
-        """The user's own skills, where this run may be told of them."""
+        """The user's own skills, if this run may use them."""
         machine = self.machine
         if machine.served or not self.context.project_notes:
             return ()
@@ -122,11 +122,11 @@ class TurnTools:
         return user_skills(self.context.workspace, machine.rules)
 
     def offered(self, profile: Profile) -> tuple[ToolSpec, ...]:
-        """The tools that the model of this turn is told of, by the mode, the role and the permissions."""
+        """Return the tools that the model of this turn is offered, by the mode, the role and the permissions."""
         context = self.context
         machine = self.machine
         asks = context.mode == "ask"
-        permissions = kept_words(self.permissions())
+        permissions = always_allowed(self.permissions())
         programs = (*context.allowed_programs, *permissions.get(COMMAND_TOOL, ()))
         hosts = (*context.allowed_hosts, *permissions.get(NETWORK_TOOL, ()))
 
@@ -135,8 +135,8 @@ class TurnTools:
             for name in machine.child_tools:
                 specs[name] = specs[name].model_copy(update={"offered": True})
 
-        usable = self.usable
-        if profile.small:  # which takes each tool that it sees for a hint
+        usable = self.usable()
+        if profile.small:  # a small model takes each tool that it sees for a hint
             usable -= machine.added
             if not context.allowed_programs:
                 usable -= {COMMAND_TOOL}
@@ -151,15 +151,15 @@ class TurnTools:
             usable=usable,
             few=context.offer == "few",
             notes={
-                COMMAND_TOOL: allowed_words("", programs, asks=asks),
-                NETWORK_TOOL: allowed_words(" hosts", hosts, asks=asks),
+                COMMAND_TOOL: allowed_note("", programs, asks=asks),
+                NETWORK_TOOL: allowed_note(" hosts", hosts, asks=asks),
             },
         )
 
         return tuple(offered)
 
     def unknown_tools(self) -> str:
-        """What is wrong with the tools that the context names, "" where nothing is: such a limit limits no tool."""
+        """Return why the context limits a tool that does not exist; "" if all exist."""
         context = self.context
         specs = self.machine.specs
         named = {*context.tool_timeouts_s, *context.tool_quotas, *context.tool_calls_per_minute}
@@ -174,7 +174,7 @@ class TurnTools:
     # --- What approvals allow
 
     def permissions(self) -> tuple[Permission, ...]:
-        """What the user allows in every run of this workspace; nothing where the machine does not use that."""
+        """Return what the user allows in every run of this workspace; nothing if the machine does not use that."""
         if self.machine.keep_permission is None:
             return ()
 
@@ -185,12 +185,12 @@ class TurnTools:
         return any(permission.tool == tool for permission in self.permissions())
 
     def policy(self, counts: dict[str, int] | None, thread: str = "") -> CallPolicy:
-        """The quotas, rates and circuits of calls. `counts` are the calls of this turn by tool, which it adds to."""
+        """Return the quotas, rates and circuits of calls, which adds to `counts`: the calls of this turn by tool."""
         rules = self.context.calls(self.names)
         return CallPolicy(rules, self.machine.policy_memory, scope=thread, used=counts)
 
     def subject(self, call: ToolCall, scope: Scope, counts: dict[str, int] | None, *, listed: bool) -> str | ToolError:
-        """What an approval of this call would allow (`subject_of`), or why the call would be refused all the same."""
+        """Return what an approval of this call would allow (`subject_of`), or why the call would still be refused."""
         tool = self.machine.registry.get(call.tool)
         policy = self.policy(counts)
         refusal = tool and (policy.permit(tool, call.arguments) or policy.spent(tool))
@@ -201,18 +201,19 @@ class TurnTools:
 
     # --- Files
 
-    @property
-    def _own_places(self) -> tuple[str, ...]:
-        """The folders of the run records and the user's files of settings, by absolute names."""
+    @cached_property
+    def _own_files(self) -> tuple[str, ...]:
+        """The absolute names of the folders of run records and of the user's settings files."""
         return (*records_folders(), *user_places())
 
-    @property
-    def _first_rules(self) -> tuple[FileGuardrailRule, ...]:
+    @cached_property
+    def _fixed_rules(self) -> tuple[FileGuardrailRule, ...]:
+        """The file rules of the machine and its own files, before those of submodules and of the context."""
         workspace = self.context.workspace
         settings_rules = own_rules(workspace, records_folders(), user_places())
         return (*self.machine.rules, *settings_rules, *executed_rules(workspace, self.machine.executed_files))
 
-    @property
+    @cached_property
     def _context_rules(self) -> tuple[FileGuardrailRule, ...]:
         rules = denied_rules(self.context.denied_paths)
         if self.context.writable_paths:
@@ -221,12 +222,12 @@ class TurnTools:
         return rules
 
     def rules(self, scope: Scope | None = None) -> tuple[FileGuardrailRule, ...]:
-        """The file rules of the turn; with `scope` also those of what the model may change without asking.
+        """Return the file rules of the turn; with `scope` also those of what the model may change without asking.
 
         What MCP servers execute and submodules that are not checked out stay unchanged; run records in the workspace
         are denied. In mode "ask" a person decides about protected files, so `scope` adds nothing.
         """
-        rules = self._first_rules
+        rules = self._fixed_rules
         absent = absent_submodules(self.context.workspace)
         if absent:
             rules = (*rules, submodule_rule(absent))
@@ -238,41 +239,41 @@ class TurnTools:
         return rules
 
     def workspace(self, observe: Callable[[JsonMap], None] | None = None, scope: Scope | None = None) -> Workspace:
-        """The only access to the files of the run; calls of the model change them within a `scope`."""
+        """Return the only access to the files of the run; calls of the model change them within a `scope`."""
         extensions = frozenset(self.context.allowed_extensions)
         return judged_workspace(self.context.workspace, self.rules(scope), observe, extensions)
 
     def leads_to(
         self, path: str, for_write: bool, *, observe: Callable[[JsonMap], None] | None = None
     ) -> str | ToolError:
-        """Where a path leads that is not plainly one of the workspace, or the refusal: see `Workspace.leads_to`."""
+        """Return where a path leads that is not plainly one of the workspace, or the refusal (`Workspace.leads_to`)."""
         try:
             return self.workspace(observe).leads_to(path, for_write=for_write)
         except OSError as error:
             return os_failure(error, "look at", self.context.workspace)
 
     def paths_of(self, call: ToolCall) -> Sequence[str]:
-        """The paths that a call names inside of other arguments."""
+        """Return the paths that a call names inside of other arguments."""
         tool = self.machine.registry.get(call.tool)
         if tool is None or tool.paths_of is None:
             return ()
 
         try:
             return tool.paths_of(call.arguments)
-        except Exception:  # noqa: BLE001 - a user's function may fail in any way, and none of them opens the way
+        except Exception:  # noqa: BLE001 - a user's function may fail in any way, and no failure may allow a path
             return (_NO_PATH,)
 
     def skill(self, name: str) -> Workspace | ToolError:
-        """The folder of a skill of the user's, or why there is none of this name."""
+        """Return the folder of a skill of the user, or why there is none of this name."""
         return open_skill(self.skills, self.machine.rules, name)
 
     # --- Programs
 
     def commands(self, scope: Scope | None = None) -> Commands | ToolError | None:
-        """What may be started; None where nothing may, and the error of a sandbox that does not start.
+        """Return what starts programs; None if none may be started, and the error of a sandbox that does not start.
 
-        The same one for the same workspace, rules and `scope`: it remembers what it has to hide. In mode "ask" a person
-        may allow more programs.
+        It is the same for the same workspace, rules and `scope`, as it keeps what it has to hide. In mode "ask" a
+        person may allow more programs.
         """
         context = self.context
         may_run = context.allowed_programs or context.mode == "ask" or self._has_permission(COMMAND_TOOL)
@@ -283,7 +284,7 @@ class TurnTools:
             context.allowed_programs,
             context.tool_timeouts_s.get(COMMAND_TOOL, context.tool_timeout_s),
             readable=context.readable_folders,
-            protected=(*self._own_places, *self.machine.executed_files),
+            protected=(*self._own_files, *self.machine.executed_files),
             sandbox=context.sandbox,
         )
         names: frozenset[str] = frozenset()
@@ -298,7 +299,7 @@ class TurnTools:
         return opened
 
     def checks(self) -> Checks | ToolError | None:
-        """What the work is judged by; None where nothing is, and the error of a sandbox that does not start."""
+        """Return what checks the work; None if nothing does, and the error of a sandbox that does not start."""
         context = self.context
         if not context.evidence and not context.checks:
             return None
@@ -313,13 +314,12 @@ class TurnTools:
         checks: Checks | ToolError = self._sandbox(open_checks, rules, frozenset())
         return checks
 
-    @property
     def can_check(self) -> bool:
-        """Whether the examples of code can be run."""
+        """Return whether the examples of code can be run."""
         return self.context.evidence and isinstance(self.checks(), Checks)
 
     def _sandbox(self, open_it: Callable[..., Any], rules: CommandRules | CheckRules, names: frozenset[str]) -> Any:
-        """The sandbox of these rules, in which no program sees what guard denies, by name or content."""
+        """Return the sandbox of these rules, in which no program sees what guard denies, by name or content."""
         workspace = self.context.workspace
         machine_rules = self.machine.rules
 
@@ -338,7 +338,7 @@ class TurnTools:
     # --- Records
 
     def missing_resources(self, run_id: str) -> JsonMap:
-        """What a run has to do without: the reasons by the name of the event that reports each."""
+        """Return why the run lacks resources, by the name of the event that reports each."""
         commands = None
         if self.context.allowed_programs:
             commands = self.commands()
@@ -353,16 +353,16 @@ class TurnTools:
         return {name: problem.message for name, problem in resources.items() if isinstance(problem, ToolError)}
 
     def log(self, run_id: str) -> RunLog:
-        """The audit log of the run; one that writes nothing where the context turns it off or there is no folder."""
-        folder = None
-        if self.context.audit:
+        """Return the audit log of the run; one that writes nothing if the context turns it off or it has no folder."""
+        if self._audit_log is None and self.context.audit:
             folder = run_folder(parent_of(run_id)[0])
+            if isinstance(folder, str):
+                self._audit_log = AuditLog(folder)
 
-        audit_log = AuditLog(folder) if isinstance(folder, str) else None
-        return RunLog(audit_log, self.machine.redactor(), run_id)
+        return RunLog(self._audit_log, self.machine.redactor(), run_id)
 
 
-# --- What an approval allows: the program that a command names, or the host of a URL, inside of the same sandbox
+# --- What an approval allows: the program of a command, or the host of a URL, inside of the same sandbox
 
 COMMAND_TOOL: Final = "run_command"
 NETWORK_TOOL: Final = "http_get"
@@ -371,10 +371,10 @@ NETWORK_TOOL: Final = "http_get"
 def subject_of(
     call: ToolCall, context: AgentContext, commands: Callable[[], Commands | ToolError | None], *, listed: bool
 ) -> str | ToolError:
-    """What an approval of this call would allow: a program by its real name, or a host; "" for other calls.
+    """Return what an approval of this call would allow: a program by its real name, or a host; "" for other calls.
 
-    It is the error of a call that would be refused all the same. With `listed` an approval allows nothing beside what
-    the context names.
+    Returns the error of a call that would still be refused. With `listed` an approval allows nothing beside what the
+    context names.
     """
     if call.tool == COMMAND_TOOL:
         return _program_of(call, commands(), listed=listed)
@@ -429,17 +429,17 @@ def _named_in(call: ToolCall) -> str:
     return str(url or "")
 
 
-def permitted(context: AgentContext, call: ToolCall, using: ToolContext) -> ToolContext:
-    """What an approved call may use: beside what the context names, its own program or host."""
-    if call.tool == COMMAND_TOOL and isinstance(using.commands, Commands):
-        return replace(using, commands=using.commands.permitting(call.arguments["argv"][0]))
+def approved_resources(context: AgentContext, call: ToolCall, resources: ToolContext) -> ToolContext:
+    """Return what an approved call may use: beside what the context names, its own program or host."""
+    if call.tool == COMMAND_TOOL and isinstance(resources.commands, Commands):
+        return replace(resources, commands=resources.commands.permitting(call.arguments["argv"][0]))
 
     if call.tool == NETWORK_TOOL:
         from mendgraph.nodes.execute_tools.network.network import Network
 
-        return replace(using, network=Network(_rules_with(call.arguments["url"], context)))
+        return replace(resources, network=Network(_rules_with(call.arguments["url"], context)))
 
-    return using
+    return resources
 
 
 def _rules_with(url: str, context: AgentContext) -> "NetworkRules":
@@ -453,8 +453,8 @@ def _rules_with(url: str, context: AgentContext) -> "NetworkRules":
     return replace(rules, hosts=(*rules.hosts, target.authority))
 
 
-def kept_words(permissions: Sequence[Permission]) -> dict[str, list[str]]:
-    """The commands and hosts that are allowed for good, by the tool."""
+def always_allowed(permissions: Sequence[Permission]) -> dict[str, list[str]]:
+    """Return the commands and hosts that are always allowed, by the tool."""
     words = defaultdict[str, list[str]](list)
     for permission in permissions:
         words[permission.tool].append(shlex.join(permission.prefix) or permission.subject)
@@ -462,8 +462,8 @@ def kept_words(permissions: Sequence[Permission]) -> dict[str, list[str]]:
     return words
 
 
-def allowed_words(what: str, allowed: Sequence[str], *, asks: bool) -> str:
-    """What the description of a tool says of the programs or hosts that a run allows."""
+def allowed_note(what: str, allowed: Sequence[str], *, asks: bool) -> str:
+    """Return the note of a tool's description on the programs or hosts that a run allows."""
     if not asks:
         return f"Allowed{what}: {', '.join(allowed)}."
     return f"Allowed{what}: {', '.join(allowed) or 'none'}; for others a person is asked."

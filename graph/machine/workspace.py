@@ -1,6 +1,5 @@
-"""The workspace of a machine: its files, as guard's rules let them be used, and its records while a run works."""
+"""The workspace of a machine: its files under guard's rules, its journal during a step, and marks of changed files."""
 
-import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
 from dataclasses import dataclass
@@ -45,7 +44,7 @@ def judged_workspace(
     observe: Callable[[JsonMap], None] | None = None,
     allowed_extensions: frozenset[str] = frozenset(),
 ) -> Workspace:
-    """The workspace at `root` under these rules; see `Workspace` for the rest."""
+    """Return the workspace at `root` under these rules; see `Workspace` for the other arguments."""
     return Workspace(
         root,
         partial(judge_path, rules=rules, root=root),
@@ -56,16 +55,16 @@ def judged_workspace(
 
 
 class WorkspaceFiles(NamedTuple):
-    """What a turn looks at before the model is asked."""
+    """The files that a turn may read before the model is called."""
 
     workspace: Workspace
 
     def exists(self, path: str) -> bool:
-        """Whether there is such a file, which a model may read."""
+        """Return whether a model may read this file and it exists."""
         return self.workspace.exists(path)
 
     def size_of(self, path: str) -> int:
-        """The bytes of a file; 0 for what is none, or may not be read: the call will say so."""
+        """Return the bytes of a file; 0 if it cannot be read: the call will return the error."""
         opened = self.workspace.open_file(path)
         if not isinstance(opened, OpenedFile):
             return 0
@@ -74,29 +73,32 @@ class WorkspaceFiles(NamedTuple):
             return opened.size
 
     def readable(self) -> Iterator[tuple[str, int]]:
-        """Paths and sizes in bytes of the files that guard lets a model read."""
+        """Yield the paths and sizes in bytes of the files that a model may read."""
         for entry in self.workspace.walk():
             if entry.kind == "file" and self.workspace.denied(entry.path) is None:
                 yield entry.path, entry.size
 
     def head(self, path: str, most: int) -> bytes | ToolError | None:
-        """The first bytes of a file; None where there is none, or why it is not read."""
+        """Return the first bytes of a file, None if it does not exist, or why it may not be read."""
         workspace = self.workspace
         if not workspace.exists(path):
             return workspace.denied(path)
-        if isinstance(opened := workspace.open_file(path), ToolError):
+
+        opened = workspace.open_file(path)
+        if isinstance(opened, ToolError):
             return opened
 
         with opened:
             return opened.stream.read(most)
 
     def skills(self) -> Iterator[SkillFolder]:
-        """The folders of skills of the workspace."""
+        """Yield the folders of skills of the workspace."""
         for path in filter(self.workspace.exists, SKILL_FOLDERS):
             entries = self.workspace.list_directory(path)
-            names = (
-                () if isinstance(entries, ToolError) else tuple(basename(e.path) for e in entries if e.kind != "file")
-            )
+            if isinstance(entries, ToolError):
+                entries = ()
+
+            names = tuple(basename(entry.path) for entry in entries if entry.kind != "file")
             yield SkillFolder(path, names, partial(self._skill_head, path))
 
     def _skill_head(self, folder: str, name: str, most: int) -> bytes | ToolError | None:
@@ -104,7 +106,7 @@ class WorkspaceFiles(NamedTuple):
 
 
 def user_skills(workspace: str, rules: tuple[FileGuardrailRule, ...]) -> tuple[SkillFolder, ...]:
-    """The user's folders of skills, but those of the workspace itself, whose real name is given."""
+    """Return the user's folders of skills, except those of the workspace, which is a real path."""
     own_folders = [join(workspace, path) for path in SKILL_FOLDERS]
     user_folders = user_skill_folders(own_folders)
 
@@ -116,17 +118,16 @@ def user_skills(workspace: str, rules: tuple[FileGuardrailRule, ...]) -> tuple[S
 def open_skill(
     folders: Sequence[SkillFolder], rules: tuple[FileGuardrailRule, ...], name: str
 ) -> Workspace | ToolError:
-    """The folder of a skill, to be read as a workspace is; NOT_FOUND names those that are called like it."""
+    """Return the folder of a skill as a workspace; NOT_FOUND suggests skills with a similar name."""
+    names: list[str] = []
     for folder in folders:
-        workspace = None
-        if name in folder.names:
-            workspace = _skill(folder.path, rules, name)
-
+        names += folder.names
+        workspace = _skill(folder.path, rules, name) if name in folder.names else None
         if workspace is not None and workspace.exists(SKILL_FILE):
             return workspace
 
-    meant = closest_names(name, [name_below for folder in folders for name_below in folder.names])
-    return ToolError(code=ToolErrorCode.NOT_FOUND, message=f"The user has no skill {name!r}.", suggestions=tuple(meant))
+    message = f"The user has no skill {name!r}."
+    return ToolError(code=ToolErrorCode.NOT_FOUND, message=message, suggestions=tuple(closest_names(name, names)))
 
 
 def _skill(folder: str, rules: tuple[FileGuardrailRule, ...], name: str) -> Workspace | None:
@@ -145,9 +146,9 @@ def _skill_head(folder: str, rules: tuple[FileGuardrailRule, ...], name: str, mo
 
 @lru_cache(maxsize=128)
 def own_rules(workspace: str, records: tuple[str, ...], settings: tuple[str, ...]) -> tuple[FileGuardrailRule, ...]:
-    """What denies the agent's own files, even where they lie below the workspace, which is a real name.
+    """Return the rules that deny the agent's own files in a workspace, which is a real path.
 
-    Those are the folders of `records` of its runs, and the user's `settings`.
+    These are the folders of `records` of its runs, and the user's `settings`.
     """
     rules = (
         FileGuardrailRule("run_records", "The agent's own records of its runs", _Inside.of(workspace, records)),
@@ -159,7 +160,7 @@ def own_rules(workspace: str, records: tuple[str, ...], settings: tuple[str, ...
 
 @lru_cache(maxsize=128)
 def executed_rules(workspace: str, files: tuple[str, ...]) -> tuple[FileGuardrailRule, ...]:
-    """What keeps the agent from changing those of the files, named by absolute names, that lie in the workspace."""
+    """Return the rule that protects those of the files, named by absolute paths, that are in the workspace."""
     root_prefix = join(workspace, "")
     inside = tuple(relpath(file, root_prefix) for file in files if file.startswith(root_prefix))
     return (executed_rule(inside),) if inside else ()
@@ -167,13 +168,14 @@ def executed_rules(workspace: str, files: tuple[str, ...]) -> tuple[FileGuardrai
 
 @lru_cache(maxsize=64)
 def denied_rules(patterns: tuple[str, ...]) -> tuple[FileGuardrailRule, ...]:
-    """The rule that denies what these patterns of `.gitignore` name, whatever their letters' case; none for none."""
+    """Return the rule that denies what these `.gitignore` patterns match, in any case of letters."""
     if not patterns:
         return ()
 
-    lines = (
-        "/".join(map(folded, pattern.removeprefix("." * pattern.startswith("./")).split("/"))) for pattern in patterns
-    )
+    lines = []
+    for pattern in patterns:
+        anchored = pattern.removeprefix(".") if pattern.startswith("./") else pattern
+        lines.append("/".join(map(folded, anchored.split("/"))))
 
     return (FileGuardrailRule("denied_paths", "Files that denied_paths names", _Denied(IgnoreRules.of(lines))),)
 
@@ -188,69 +190,69 @@ class _Denied(NameCheck):
 
 @dataclass(frozen=True)
 class _Inside(NameCheck):
-    """A rule's check: whether a path is one of these, or below one."""
+    """A rule's check: whether a path is one of these paths or below one."""
 
     places: frozenset[tuple[str, ...]]
 
     @classmethod
     def of(cls, workspace: str, places: tuple[str, ...]) -> Self:
         root_prefix = join(workspace, "")
-        real = {join(realpath(dirname(place)), basename(place)) for place in places} | {
-            realpath(place) for place in places
-        }
-        inside = (relpath(path, root_prefix) for path in real if path.startswith(root_prefix))
+        inside = set()
+        for place in places:
+            for path in (join(realpath(dirname(place)), basename(place)), realpath(place)):
+                if path.startswith(root_prefix):
+                    inside.add(folded_parts(PurePosixPath(relpath(path, root_prefix))))
 
-        return cls(frozenset(folded_parts(PurePosixPath(path)) for path in inside))
+        return cls(frozenset(inside))
 
     def __call__(self, path: Path) -> bool:
         parts = folded_parts(path)
         return any(parts[:end] in self.places for end in range(1, len(parts) + 1))
 
 
-# --- Its records while a run works
-
+# --- The journal during a step
 
 LONGEST_WAIT_S = 30.0
-"""How long a step waits for another run of the same workspace to end its own step."""
+"""How long a step waits until another run of the workspace has ended its step."""
 
 
-class TakenBack(NamedTuple):
-    """What the outcome says of files that were restored, which these are, and the changes by which they were."""
+class RestoredWork(NamedTuple):
+    """The sentence of the outcome on restored files, their paths, and the changes that restored them."""
 
     sentence: str
-    restored: tuple[str, ...] = ()
+    paths: tuple[str, ...] = ()
     changes: tuple[FileChange, ...] = ()
 
 
 class WorkspaceRecords:
-    """Opens the journal of a workspace for one step at a time, with nobody else at work there."""
+    """Opens the journal of a workspace for one step at a time, while no other run works there."""
 
     def __init__(self, lock: AbstractContextManager[object] | None = None) -> None:
-        """`lock` is held while a step uses the journal: steps of children that run side by side share these records."""
+        """`lock` is held while a step uses the journal: children that run side by side share these records."""
         self._locked_elsewhere: set[str] = set()
         self._lock = lock or nullcontext()
 
     def for_children(self, workspace: str) -> "WorkspaceRecords":
-        """The records for the children of a step that holds the workspace: their steps with effects take turns."""
+        """Return the records for the children of a step that has locked the workspace: one at a time has effects."""
         records = WorkspaceRecords(Lock())
         records.hold(workspace)
         return records
 
     def hold(self, workspace: str) -> None:
-        """Whoever runs the machine has the workspace's lock for longer than a step."""
+        """Note that the caller of the machine has locked the workspace for longer than a step."""
         self._locked_elsewhere.add(workspace)
 
     def release(self, workspace: str) -> None:
-        """It has the lock no longer."""
+        """Note that the caller has unlocked the workspace."""
         self._locked_elsewhere.discard(workspace)
 
     @contextmanager
     def journal(
         self, workspace: str, run_id: str, sink: TraceSink, *, needed: bool
     ) -> Iterator[Journal | ToolError | None]:
-        """The journal, once what was left open in it is decided; None where it is not `needed`, or why there is none.
+        """Yield the journal after recovery of interrupted changes; None if it is not `needed`.
 
-        UNAVAILABLE where another run works in the workspace, IO_ERROR where the journal cannot be used.
+        UNAVAILABLE if another run works in the workspace, IO_ERROR if the journal cannot be used.
         """
         if not needed:
             yield None
@@ -275,40 +277,47 @@ class WorkspaceRecords:
 
     def take_back(
         self, files: Workspace, run_id: str, first_step: int, sink: TraceSink, changed: Sequence[str]
-    ) -> TakenBack:
-        """Give the files the state that they had before the run's step `first_step`, but those changed by others.
+    ) -> RestoredWork:
+        """Restore the files as they were before the run's step `first_step`, except those changed by others.
 
-        `changed` are the files that the run says it has changed; one that was not recorded stays, and is named.
+        `changed` are the files that the run reports as changed; one without a record stays, and is named.
         """
-        from mendgraph.nodes.execute_tools.journal import restoring
-
         with self.journal(files.root, run_id, sink, needed=True) as journal:
-            done: Journal | restoring.Restored | ToolError | None = journal
+            problem = journal
             try:
                 if isinstance(journal, Journal):
-                    done = restoring.restore(journal, files, run_id, first_step, skip_changed=True)
-
-                if isinstance(journal, Journal) and isinstance(done, restoring.Restored):
-                    effects = restoring.taken_back(journal, run_id, first_step)
-                    commands = journal.commands(run_id, first_step)
-                    changes = tuple(describe_effect(files, journal, effect) for effect in effects)
-                    paths = tuple(change.path for change in changes)
-                    others = [path for path in changed if path not in {*paths, *(file.path for file in done.left)}]
-                    left_files = (
-                        *done.left,
-                        *(restoring.LeftFile(path, restoring.Obstacle.NOT_KEPT) for path in others),
-                    )
-
-                    return TakenBack(restoring.failed_work_message(paths, left_files, commands, run_id), paths, changes)
+                    restored = _restore(journal, files, run_id, first_step, changed)
+                    if isinstance(restored, RestoredWork):
+                        return restored
+                    problem = restored
             except StoreError as error:
-                done = ToolError(code=ToolErrorCode.IO_ERROR, message=str(error))
+                problem = ToolError(code=ToolErrorCode.IO_ERROR, message=str(error))
 
-        why = done.message if isinstance(done, ToolError) else ""
-        return TakenBack(f"The files could not be restored; `mendgraph undo` does that. {why}")
+        why = problem.message if isinstance(problem, ToolError) else ""
+        return RestoredWork(f"The files could not be restored; `mendgraph undo` does that. {why}")
+
+
+def _restore(
+    journal: Journal, files: Workspace, run_id: str, first_step: int, changed: Sequence[str]
+) -> RestoredWork | ToolError:
+    from mendgraph.nodes.execute_tools.journal import restoring
+
+    restored = restoring.restore(journal, files, run_id, first_step, skip_changed=True)
+    if isinstance(restored, ToolError):
+        return restored
+
+    effects = restoring.taken_back(journal, run_id, first_step)
+    changes = tuple(describe_effect(files, journal, effect) for effect in effects)
+    paths = tuple(change.path for change in changes)
+    left = [*restored.left]
+    known = {*paths, *(file.path for file in left)}
+    left += [restoring.LeftFile(path, restoring.Obstacle.NOT_KEPT) for path in changed if path not in known]
+    commands = journal.commands(run_id, first_step)
+    return RestoredWork(restoring.failed_work_message(paths, tuple(left), commands, run_id), paths, changes)
 
 
 def kept_content(workspace: str, sha256: str) -> bytes | None:
-    """The bytes with this hash that a file of the workspace held before a change; None where they are not kept."""
+    """Return the bytes with this hash that a file held before a change; None if they are not kept."""
     with suppress(StoreError):
         return Journal(workspace_folder_path(workspace)).backup(sha256)
 
@@ -316,7 +325,7 @@ def kept_content(workspace: str, sha256: str) -> bytes | None:
 
 
 def first_hashes(workspace: str, run_id: str) -> dict[str, str]:
-    """The hashes of what the files that a run has changed held before its first change, "" for new ones."""
+    """Return the hashes of a run's changed files before its first change, "" for new ones."""
     with suppress(StoreError):
         changes = Journal(workspace_folder_path(workspace)).changes_of(run_id)
         return {effect.path: effect.before.sha256 for change in changes for effect in reversed(change.effects)}
@@ -325,17 +334,17 @@ def first_hashes(workspace: str, run_id: str) -> dict[str, str]:
 
 
 LARGE_FILE: Final = 10_000_000
-"""Bytes of a changed file from which on an outcome tells its size."""
+"""Bytes above which an outcome marks a changed file as large."""
 
 
 def marks_of(files: Workspace, changes: Mapping[str, tuple[str, str]]) -> tuple[Mark, ...]:
-    """What a person should know of these changed files, which come with their hashes before and after."""
+    """Return what a person should know of these changed files; `changes` has their hashes before and after."""
     marks = [*_marks_of_tests(files, changes)]
 
     for path in (path for path, (_, new) in changes.items() if new):
         place = files.leads_to(path)
         size = WorkspaceFiles(files).size_of(path)
-        if runs_later(PurePosixPath(path), new=not changes[path][0]) and not _only_pins(files, path, *changes[path]):
+        if runs_later(PurePosixPath(path), new=not changes[path][0]):
             marks.append(Mark(kind="runs_later", path=path))
 
         if place != path:
@@ -377,30 +386,22 @@ def _marks_of_tests(files: Workspace, changes: Mapping[str, tuple[str, str]]) ->
             yield Mark(kind="tests_ignored", path=path, detail=ignored)
 
 
-_PIN: Final = re.compile(r"(?m)^([ \t]*+(?:-[ \t]++)?(?:uses:[ \t]++[\w./-]++@|rev:[ \t]))[ \t]*+\S++(?:[ \t]++#.*)?$")
-"""A line of a workflow, or of pre-commit's settings, that names the version of something, like those of a manifest."""
-
-
-def _only_pins(files: Workspace, path: str, old: str, new: str) -> bool:
-    """Whether all that changed in a file are the versions of what it uses."""
-    texts = _texts(files, path, old, new) if old else None
-    return texts is not None and len({_PIN.sub(r"\1", text) for text in texts}) == 1
-
-
 def _texts(files: Workspace, path: str, old: str, new: str) -> tuple[str, str] | None:
-    """The file before and after, "" where it was not there; None where that is not known, or is no text."""
+    """Return the text of a file before and after, "" if it did not exist; None if one is unknown or is not text."""
     file = files.read_file(path) if new else FileContent.of(path, b"")
-    contents = (kept_content(files.root, old) if old else b""), None if isinstance(file, ToolError) else file.data
-    before, after = (None if data is None or len(data) > LARGEST_TEXT else text_of(data) for data in contents)
-
-    if before is None or after is None:
+    before = kept_content(files.root, old) if old else b""
+    if before is None or isinstance(file, ToolError) or max(len(before), len(file.data)) > LARGEST_TEXT:
         return None
 
-    return (before, after)
+    old_text = text_of(before)
+    new_text = text_of(file.data)
+    if old_text is None or new_text is None:
+        return None
+    return old_text, new_text
 
 
-def decide_open_changes(journal: Journal, workspace: str) -> tuple[Recovered, ...] | ToolError:
-    """How each change that was cut off has ended; IO_ERROR where one could not be brought to an end."""
+def recover_open_changes(journal: Journal, workspace: str) -> tuple[Recovered, ...] | ToolError:
+    """Complete or undo each interrupted change, and return them; IO_ERROR if one is still open."""
     try:
         recovered = recover(journal, workspace)
         if journal.commands(cut_off=True):
@@ -416,16 +417,17 @@ def decide_open_changes(journal: Journal, workspace: str) -> tuple[Recovered, ..
 
 
 def _opened(stack: ExitStack, folder: str, workspace: str, sink: TraceSink) -> Journal | ToolError:
-    """The journal, open until `stack` ends, after every change that was cut off has been decided."""
+    """Return the journal, open until `stack` ends, after the recovery of interrupted changes."""
     try:
         journal = stack.enter_context(Journal(folder).connected())
     except StoreError as error:
         return ToolError(code=ToolErrorCode.IO_ERROR, message=str(error))
 
-    if isinstance(decided := decide_open_changes(journal, workspace), ToolError):
-        return decided
+    recovered = recover_open_changes(journal, workspace)
+    if isinstance(recovered, ToolError):
+        return recovered
 
-    for change in decided:
+    for change in recovered:
         sink.emit("journal.recovered", {"state": change.state.value, "reason": change.sentence})
 
     return journal

@@ -49,12 +49,13 @@ from mendgraph.nodes.execute_tools.store.run_folder import (
 )
 from mendgraph.nodes.execute_tools.store.run_lock import Owner, WorkspaceLock
 from mendgraph.nodes.language.documents import storable
-from mendgraph.nodes.records import Outcome, OutcomeKind, ToolError, os_failure
+from mendgraph.nodes.language.os_errors import os_failure
+from mendgraph.nodes.records import Outcome, OutcomeKind, ToolError
 
 if TYPE_CHECKING:
     from langgraph.store.sqlite import SqliteStore
 
-    from mendgraph.graph.machine.memory import Memory
+    from mendgraph.graph.configuration.memory import Memory
     from mendgraph.graph.persistence.checkpoint_saver import SqliteStoreSaver
     from mendgraph.graph.persistence.postgres_saver import PostgresStoreSaver
 
@@ -295,7 +296,7 @@ _LONGEST_RETENTION_S: Final = 1.0
 
 
 def _saver(folder: str, redactor: Redactor) -> "SqliteStoreSaver | PostgresStoreSaver":
-    from mendgraph.graph.machine.state import serializer_with
+    from mendgraph.graph.machine.serializer import serializer_with
     from mendgraph.graph.persistence.checkpoint_saver import SqliteStoreSaver
 
     postgres = postgres_database(folder)
@@ -335,7 +336,7 @@ def _dictionary(database: Database) -> bytes:
 @cache
 def _new_dictionary() -> bytes:
     """The dictionary of a new database. It is the same for all of them, and takes 10 ms to serialize."""
-    from mendgraph.graph.machine.state import serializer
+    from mendgraph.graph.machine.serializer import serializer
 
     return serializer().dumps_typed(_words_of_checkpoints())[1]
 
@@ -347,8 +348,9 @@ def _words_of_checkpoints() -> Mapping[str, Any]:
     """
     from langchain_core.messages import AIMessage, HumanMessage, ToolMessage
 
-    from mendgraph.graph.machine.state import CHECKPOINT_TYPES, AgentState
-    from mendgraph.nodes.begin_turn.turn_start import FRESH_TURN
+    from mendgraph.graph.machine.serializer import CHECKPOINT_TYPES
+    from mendgraph.graph.machine.state import AgentState
+    from mendgraph.nodes.begin_turn.turn import FRESH_TURN
 
     nodes = {node: {f"branch:to:{node}": "00000001"} for node in NODES}
     branches = [name for node in nodes.values() for name in node]
@@ -406,7 +408,7 @@ def memory_store(workspace: str) -> "SqliteStore":
 @contextmanager
 def own_memory(workspace: str) -> "Iterator[Memory]":
     """What runs in this workspace remember where no store is given. Raises StoreError: as `memory_store`."""
-    from mendgraph.graph.machine.memory import Memory
+    from mendgraph.graph.configuration.memory import Memory
 
     store = memory_store(workspace)
     with closing(store.conn):

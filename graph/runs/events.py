@@ -1,7 +1,4 @@
-"""What a person or a program sees of a run while it goes on: a few typed events, read from the graph's stream.
-
-Pure: takes the parts of `stream(stream_mode=["custom", "updates"])` and gives events.
-"""
+"""The typed events of a run, read from the parts of `stream(stream_mode=["custom", "updates"])`. Pure."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, fields
@@ -24,14 +21,14 @@ from mendgraph.nodes.records import (
 
 @dataclass(frozen=True)
 class Text:
-    """The next piece of what the model says, calls included."""
+    """The next piece of the model's text, including calls."""
 
     text: str
 
 
 @dataclass(frozen=True)
 class Waiting:
-    """The endpoint failed for a reason that may pass; it is asked again after this many seconds, from the start."""
+    """The endpoint failed temporarily; the request is repeated after this many seconds."""
 
     seconds: float
     reason: str
@@ -39,7 +36,7 @@ class Waiting:
 
 @dataclass(frozen=True)
 class FellBack:
-    """`model` could not answer, for this reason, and `following` is asked from here on."""
+    """`model` failed for this reason, and `following` replaces it."""
 
     model: str
     following: str
@@ -48,11 +45,10 @@ class FellBack:
 
 @dataclass(frozen=True)
 class Paid:
-    """One try of a model call is settled, whatever came of it. `step` counts model calls of the thread from 1.
+    """The usage of one attempt of a model call, successful or not. `step` counts the model calls of the thread from 1.
 
-    `purpose` is `reply` or `summary`; `cost_usd` is None where the model's price is not known. Of the input
-    tokens, some were read from the provider's cache (`cached_tokens`) or written into it (`cache_write_tokens`); of the
-    output tokens, `reasoning_tokens` were thought and not said.
+    `purpose` is `reply` or `summary`; `cost_usd` is None if the price is unknown. Input tokens include those read from
+    the provider's cache (`cached_tokens`) and written to it (`cache_write_tokens`), output tokens `reasoning_tokens`.
     """
 
     step: int
@@ -69,9 +65,9 @@ class Paid:
 
 @dataclass(frozen=True)
 class Compacted:
-    """What the model is shown was made smaller: the tokens of the next request, before and after, estimated.
+    """The history for the model was shortened: the estimated tokens of the next request before and after.
 
-    `kind` is `cleared` (old results), `summarised` or `slid` (the beginning is gone from view).
+    `kind` is `cleared` (old results), `summarised` or `slid` (the beginning is left out).
     """
 
     step: int
@@ -82,14 +78,14 @@ class Compacted:
 
 @dataclass(frozen=True)
 class CallsRead:
-    """The reply was read; these calls are to be judged, in order."""
+    """The calls of a reply, in order, before guard judges them."""
 
     calls: tuple[ToolCall | CallError, ...]
 
 
 @dataclass(frozen=True)
 class HealingBegan:
-    """The reply could not be used and is asked for again; `attempt` counts from 1."""
+    """The reply could not be used and the model is asked again; `attempt` counts from 1."""
 
     attempt: int
     errors: tuple[ExtractionError, ...]
@@ -97,14 +93,14 @@ class HealingBegan:
 
 @dataclass(frozen=True)
 class Rescued:
-    """The reply was a call in another form, and is read as it is."""
+    """The calls of a reply in another format, which are run."""
 
     calls: tuple[ToolCall | CallError, ...]
 
 
 @dataclass(frozen=True)
 class Denied:
-    """Guard refused a call."""
+    """A call that guard denied."""
 
     tool: str
     verdict: Verdict
@@ -112,23 +108,23 @@ class Denied:
 
 @dataclass(frozen=True)
 class Asked:
-    """Guard needs a person. Answer by running the session on with the decisions."""
+    """Calls that need a person's approval; continue with `Session.answer`."""
 
     request: Mapping[str, Any]
 
 
 @dataclass(frozen=True)
 class ToolStarted:
-    """A tool runs this call."""
+    """A call that begins to run."""
 
     call: ToolCall
 
 
 @dataclass(frozen=True)
 class StepDone:
-    """All calls of the reply have results, in order; `changes` are those of the turn so far.
+    """The results of a reply's calls, in order; `changes` are those of the turn so far.
 
-    `plan` is the model's plan as it stands, None where it is not known.
+    `plan` is the model's current plan, None if it is unknown.
     """
 
     results: tuple[CallResult, ...]
@@ -138,7 +134,7 @@ class StepDone:
 
 @dataclass(frozen=True)
 class LoopOverridden:
-    """The same action came too often and is now refused."""
+    """Actions that were repeated too often and are now refused."""
 
     overrides: tuple[OverrideConstraint, ...]
 
@@ -156,7 +152,7 @@ class Traced:
 
 @dataclass(frozen=True)
 class Alerted:
-    """Errors, invalid replies or the cost of a call went up; `value` has passed `threshold`."""
+    """An alert on errors, invalid replies or the cost of a call: `value` exceeds `threshold`."""
 
     kind: str
     message: str
@@ -166,16 +162,16 @@ class Alerted:
 
 @dataclass(frozen=True)
 class Ended:
-    """The run is over."""
+    """The outcome of the run; the last event."""
 
     outcome: Outcome
 
 
 @dataclass(frozen=True)
 class OfChild:
-    """What happened in a child of the run, which works on `task`.
+    """An event of a child of the run, which works on `task`.
 
-    `place` is its place in the tree: "3.2" is the child of the second call of step 3.
+    `place` is "3.2" for the child of the second call of step 3.
     """
 
     place: str
@@ -209,14 +205,14 @@ _OF_MODEL_CALLS: Final[Mapping[str, type[FellBack | Paid | Compacted]]] = {
     "model.usage": Paid,
     "context.compacted": Compacted,
 }
-"""Events of the trace that are also typed ones, which come before them."""
+"""Trace events that are also typed events, which precede them."""
 
 
 @dataclass
 class EventReader:
-    """Turns the stream's parts into events. Keeps the calls of the step at hand, to name what guard denied.
+    """Converts the parts of the stream to events. `changes` are the file changes of the turn so far.
 
-    `changes` are the file effects of the turn so far.
+    It keeps the calls of the current step, to name those that guard denied.
     """
 
     changes: tuple[FileChange, ...] = ()
@@ -225,14 +221,14 @@ class EventReader:
     _children: "dict[str, EventReader]" = field(default_factory=dict)
 
     @classmethod
-    def taking_up(cls, values: Mapping[str, Any]) -> Self:
-        """A reader that knows what a turn that is taken up again has read and changed before."""
+    def resuming(cls, values: Mapping[str, Any]) -> Self:
+        """Return a reader for a resumed turn, with the calls and changes of its state."""
         judged = zip(values.get("items") or (), values.get("verdicts") or (), strict=False)
         waiting = [call for call, verdict in judged if isinstance(call, ToolCall) and verdict.kind is VerdictKind.ALLOW]
         return cls(tuple(values.get("changes") or ()), tuple(values.get("items") or ()), waiting)
 
     def read(self, mode: str, part: Any) -> Iterator[Event]:
-        """The events of one part, in order."""
+        """Yield the events of one part, in order."""
         if mode == "custom":
             yield from self._custom(part)
             return
@@ -244,7 +240,7 @@ class EventReader:
                 yield from self._update(node, update)
 
     def _custom(self, part: object) -> Iterator[Event]:
-        """Tools of users write to this stream as well, whatever they like: that is no event."""
+        """Yield the events of the custom stream. Users' tools write to it as well; unknown parts are no events."""
         match part:
             case {"type": "text", "text": text}:
                 yield Text(str(text))
@@ -268,7 +264,7 @@ class EventReader:
                 yield Traced(name, payload, run_id, step, ms)
 
     def _started(self, tool: str) -> Iterator[Event]:
-        """The engine names the tool alone; calls of one tool start in the order of the reply."""
+        """Yield the next call of a tool: the engine names the tool alone, and calls start in the order of the reply."""
         for call in self._waiting:
             if call.tool == tool:
                 self._waiting.remove(call)

@@ -1,19 +1,20 @@
-"""Run tasks from Python: one task to its outcome, or event by event, with a person or a program that approves calls."""
+"""Run tasks from Python: to the outcome, or event by event, with a person or a program that approves calls."""
 
 import asyncio
 import inspect
 from collections.abc import AsyncGenerator, Awaitable, Callable, Generator
 from contextlib import aclosing, closing
-from typing import Unpack, cast
+from typing import Any, Unpack, cast
 
 from mendgraph.graph.configuration.context import AgentContext
+from mendgraph.graph.configuration.context_fields import ContextFields
 from mendgraph.graph.machine.options import SessionOptions
 from mendgraph.graph.runs.events import Asked, Event
 from mendgraph.graph.runs.run_result import RunResult
 from mendgraph.graph.runs.session import Session
 from mendgraph.nodes.guard.approvals import Action, ApprovalAnswer, ApprovalRequest
 
-__all__ = ["Approve", "RunResult", "Session", "arun_task", "astream_task", "run_task", "stream_task"]
+__all__ = ["Approve", "RunResult", "Session", "TaskOptions", "arun_task", "astream_task", "run_task", "stream_task"]
 
 Answer = Action | ApprovalAnswer
 """One word for all calls, such as "approve" or "reject", or a decision for each: see `ApprovalAnswer`."""
@@ -24,28 +25,32 @@ Approve = Callable[[ApprovalRequest], Answer | Awaitable[Answer]]
 _NOBODY: Answer = "nobody"
 
 
+class TaskOptions(ContextFields, SessionOptions, total=False):
+    """The keyword arguments of `run_task`: fields of `AgentContext`, and options of `Session`."""
+
+
 def run_task(
-    task: str, context: AgentContext | None = None, *, approve: Approve | None = None, **options: Unpack[SessionOptions]
+    task: str, context: AgentContext | None = None, *, approve: Approve | None = None, **options: Unpack[TaskOptions]
 ) -> RunResult:
     """Run one task to its outcome.
 
     Args:
-        task: what is wanted, in words.
+        task: the request.
         context: workspace, model, permissions and limits; by default those of `AgentContext()`.
-        approve: answers what needs a person's approval in mode "ask". Without it every such call is refused with the
-            code `approval_required`, and the model goes on without it.
-        options: those of `Session`, such as model, tools, middleware, system_prompt, response_format, checkpointer and
-            thread_id.
+        approve: decides on calls that need a person's approval in mode "ask". Without it every such call is refused
+            with the code `approval_required`, and the model continues without it.
+        options: fields of `AgentContext`, such as workspace and mode, in place of those of `context`; and options of
+            `Session`, such as model, tools, middleware, system_prompt, response_format, checkpointer and thread_id.
 
     Returns:
         How the run ended, what it answered and changed. A limit, a failing provider, a refused command or a busy
         workspace are outcomes of a run; none of them raises.
 
     Raises:
-        TypeError, ValueError: the options are wrong, such as a tool that is none.
-        Exception: what `approve` raises. The run then waits where it asked, and `open_run` goes on with it.
+        TypeError, ValueError: an option is unknown or invalid; the message names it.
+        Exception: what `approve` raises. The run then waits for approval, and `open_run` continues it.
     """
-    with Session(context, **options) as session:
+    with _open_session(context, options) as session:
         last = session.work(task)
         while isinstance(last, Asked):
             last = session.work_on(_answer(approve, last))
@@ -54,14 +59,14 @@ def run_task(
 
 
 async def arun_task(
-    task: str, context: AgentContext | None = None, *, approve: Approve | None = None, **options: Unpack[SessionOptions]
+    task: str, context: AgentContext | None = None, *, approve: Approve | None = None, **options: Unpack[TaskOptions]
 ) -> RunResult:
     """Run one task to its outcome without blocking the event loop; otherwise as `run_task`.
 
-    A sync `approve` is called in a thread, so that it may wait for a person. A cancelled run changes nothing any more
+    A sync `approve` is called in a thread, so that it may wait for a person. A cancelled run makes no further changes
     and can be resumed.
     """
-    session = Session(context, **options)
+    session = _open_session(context, options)
     try:
         last = await _last_of(session.astream(task))
         while isinstance(last, Asked):
@@ -73,16 +78,16 @@ async def arun_task(
 
 
 def stream_task(
-    task: str, context: AgentContext | None = None, *, approve: Approve | None = None, **options: Unpack[SessionOptions]
+    task: str, context: AgentContext | None = None, *, approve: Approve | None = None, **options: Unpack[TaskOptions]
 ) -> Generator[Event, None, None]:
-    """Run one task and yield what happens, as the typed events of `mendgraph.graph.runs.events`; `Ended` is last.
+    """Run one task and yield the typed events of `mendgraph.graph.runs.events`; the last one is `Ended`.
 
-    Arguments and failures are those of `run_task`. `Asked` tells what needs approval; `approve` is called when the next
-    event is wanted. The run stops when the generator is closed, as a `break` out of a `for` statement does: the model
-    call is dropped, a tool that runs is waited for, files are whole, the workspace is free, and `resume_run` goes on
-    from there. Nothing runs before the first event is wanted.
+    Arguments and errors are those of `run_task`. Nothing runs before the first event is requested. `Asked` has the
+    calls that need approval; `approve` is called when the next event is requested. Closing the generator, as a `break`
+    out of a `for` statement does, stops the run: the model call is dropped, a running tool is waited for, files are
+    complete, the workspace is unlocked, and `resume_run` continues from there.
     """
-    with Session(context, **options) as session:
+    with _open_session(context, options) as session:
         events = session.stream(task)
 
         while True:
@@ -98,14 +103,14 @@ def stream_task(
 
 
 async def astream_task(
-    task: str, context: AgentContext | None = None, *, approve: Approve | None = None, **options: Unpack[SessionOptions]
+    task: str, context: AgentContext | None = None, *, approve: Approve | None = None, **options: Unpack[TaskOptions]
 ) -> AsyncGenerator[Event, None]:
-    """Run one task and yield what happens, without blocking the event loop; otherwise as `stream_task`.
+    """Run one task and yield its events without blocking the event loop; otherwise as `stream_task`.
 
-    Python closes an async generator late. Who may leave before its end writes
-    `async with contextlib.aclosing(astream_task(...)) as events`, which stops the run at once.
+    Python closes an async generator late. To stop the run at once when you leave the loop early, use
+    `async with contextlib.aclosing(astream_task(...)) as events`.
     """
-    session = Session(context, **options)
+    session = _open_session(context, options)
     try:
         events = session.astream(task)
 
@@ -123,12 +128,23 @@ async def astream_task(
         await session.aclose()
 
 
+def _open_session(context: AgentContext | None, options: TaskOptions) -> Session:
+    """Open a session with the fields of the context that are among the options."""
+    session_options: dict[str, Any] = {**options}
+    names = ContextFields.__annotations__.keys() & session_options.keys()
+    fields = {name: session_options.pop(name) for name in names}
+    if fields and isinstance(context, AgentContext | None):
+        context = AgentContext(**{**dict(context or ()), **fields})
+
+    return Session(context, **session_options)
+
+
 async def _last_of(events: AsyncGenerator[Event, None]) -> Event:
     return [event async for event in events][-1]
 
 
 def _answer(approve: Approve | None, event: Asked) -> Answer:
-    """What is decided, in this thread. An async function gets a loop of its own, so it fails inside a running one."""
+    """Return the decision. An async function gets an event loop of its own, so it fails inside a running one."""
     if approve is None:
         return _NOBODY
 
@@ -140,7 +156,7 @@ def _answer(approve: Approve | None, event: Asked) -> Answer:
 
 
 async def _aanswer(approve: Approve | None, event: Asked) -> Answer:
-    """What is decided; a sync function is called in a thread."""
+    """Return the decision; a sync function is called in a thread."""
     if approve is None:
         return _NOBODY
 

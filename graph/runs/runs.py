@@ -1,7 +1,7 @@
-"""The runs of a workspace after they were begun: list them, look at what they did, resume, undo, fork and forget them.
+"""The recorded runs of a workspace: list, inspect, resume, undo, fork and remove them.
 
-Each function takes a run by its id or the beginning of it. It gives a `ToolError` that names the remedy where there is
-no such run, where another run works in the workspace, or where the store cannot be used; it raises nothing of the kind.
+Each function takes a run by its id or a prefix of it. It returns a `ToolError` with the remedy if there is no such run,
+if another run works in the workspace, or if the store cannot be used; it does not raise these errors.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -14,7 +14,7 @@ from uuid import uuid4
 
 from mendgraph.graph.machine import routes
 from mendgraph.graph.machine.run_records import CALLING, TO_THE_CALL, RunRecord, find_run, old_runs, requests_of
-from mendgraph.graph.machine.workspace import decide_open_changes, judged_workspace
+from mendgraph.graph.machine.workspace import judged_workspace, recover_open_changes
 from mendgraph.graph.persistence.store import Pruned, Store
 from mendgraph.graph.runs.events import Asked
 from mendgraph.nodes.execute_tools.files.change_records import FileEffect
@@ -29,7 +29,7 @@ from mendgraph.nodes.execute_tools.store.run_lock import Owner, WorkspaceLock, l
 from mendgraph.nodes.guard.file_rules import DEFAULT_GUARDRAIL_RULES, FileGuardrailRule
 from mendgraph.nodes.records import CallError, OutcomeKind, Plan, Reading, ToolCall, ToolError, ToolErrorCode, invalid
 
-if TYPE_CHECKING:  # who only looks does not wait for what a run needs
+if TYPE_CHECKING:  # importing these takes longer than listing runs
     from langchain_core.runnables import RunnableConfig
     from langgraph.checkpoint.base import BaseCheckpointSaver
     from langgraph.graph.state import CompiledStateGraph
@@ -38,35 +38,40 @@ if TYPE_CHECKING:  # who only looks does not wait for what a run needs
     from mendgraph.graph.runs.run_result import RunResult
     from mendgraph.graph.runs.session import Session
 
-Done = TypeVar("Done")
+Result = TypeVar("Result")
 
 
 class RunState(StrEnum):
-    """Where a run stands: at work, waiting for a person, cut off, forked and not begun, or how its last turn ended.
+    """The state of a run: working, waiting for a person, cut off, forked and not started, or how its last turn ended.
 
-    `RunRecord.resumable` says whether it can go on.
+    `RunRecord.resumable` says whether it can be resumed.
     """
 
-    WORKING, ASKS, CUT_OFF, FORKED = "working", "asks", "cut off", "forked"
-    FINISHED, STOPPED, FAILED = "finished", "stopped", "failed"
+    WORKING = "working"
+    ASKS = "asks"
+    CUT_OFF = "cut off"
+    FORKED = "forked"
+    FINISHED = "finished"
+    STOPPED = "stopped"
+    FAILED = "failed"
 
 
 class StepKind(StrEnum):
-    """What a step is: where the run starts, a reply with calls, one with the answer, or one that could not be used.
+    """The kind of a step: the start of the run, or a reply with calls, with the answer, or that could not be used.
 
-    UNKNOWN: no checkpoint tells of it, but it has changed files.
+    UNKNOWN: no checkpoint is left, but the step has changed files.
     """
 
-    START, CALLS, ANSWER = "start", "calls", "answer"
-    UNUSABLE, UNKNOWN = "unusable", "unknown"
+    START = "start"
+    CALLS = "calls"
+    ANSWER = "answer"
+    UNUSABLE = "unusable"
+    UNKNOWN = "unknown"
 
 
 @dataclass(frozen=True)
 class ListedRun(RunRecord):
-    """What is written down of a run, and where it stands now.
-
-    `files` are those that it has changed in all its turns, and that nobody has taken back.
-    """
+    """The record of a run, its current state, and the files that it has changed and nobody has restored."""
 
     standing: RunState
     files: tuple[str, ...]
@@ -74,11 +79,10 @@ class ListedRun(RunRecord):
 
 @dataclass(frozen=True)
 class RunStep:
-    """One reply of the model and what came of it; `number` counts from 1 in a run, and 0 is its start.
+    """One reply of the model with its calls; `number` counts from 1 in a run, and 0 is its start.
 
-    `turn` counts the requests that came since the run began, or since it was forked from another one, from 1; it is 0
-    where that is unknown. `changed` are the files that the step changed and nobody has taken back. `can_fork`: a new
-    run can begin after it.
+    `turn` counts the requests since the run began or was forked, from 1; it is 0 if that is unknown. `changed` are the
+    files that the step changed and nobody has restored. `can_fork`: a new run can begin after it.
     """
 
     number: int
@@ -91,9 +95,9 @@ class RunStep:
 
 @dataclass(frozen=True)
 class RunDiff:
-    """What became of one file: a unified diff, or why there is none.
+    """The unified diff of one file, or why there is none.
 
-    `changed_since`: somebody else has changed the file after the run, and the diff has that in it.
+    `changed_since`: somebody else has changed the file after the run; the diff includes that.
     """
 
     path: str
@@ -104,7 +108,7 @@ class RunDiff:
 
 @dataclass(frozen=True)
 class Forked:
-    """A new run that begins where its `parent` was after a step. `restored` are the files as they were then."""
+    """A new run that begins where its `parent` was after a step. `restored` are the files restored to that step."""
 
     run_id: str
     parent: str
@@ -120,12 +124,12 @@ _ENDS: Mapping[str, RunState] = {
 
 
 def list_runs(workspace: StrPath = ".") -> tuple[ListedRun, ...] | ToolError:
-    """All runs of the workspace; the one that was at work last comes first."""
+    """Return all runs of the workspace, the one that worked last first."""
     return with_store(workspace, lambda store: _listed(store, store.runs()))
 
 
 def get_run(run: str = "", workspace: StrPath = ".") -> ListedRun | ToolError:
-    """One run; without a name the newest one that can go on."""
+    """Return one run; without a name the newest one that can be resumed."""
 
     def get(store: Store) -> ListedRun | ToolError:
         runs = () if run else store.runs()
@@ -147,7 +151,7 @@ def get_run(run: str = "", workspace: StrPath = ".") -> ListedRun | ToolError:
 
 
 def steps_of(run: str, workspace: StrPath = ".") -> tuple[RunStep, ...] | ToolError:
-    """The steps of a run: what it did in each, and after which of them it can be forked."""
+    """Return the steps of a run."""
 
     def steps(store: Store, record: RunRecord) -> tuple[RunStep, ...]:
         by_step: dict[int, dict[str, None]] = {}
@@ -161,7 +165,7 @@ def steps_of(run: str, workspace: StrPath = ".") -> tuple[RunStep, ...] | ToolEr
 
 
 def run_plan(run: str, workspace: StrPath = ".") -> Plan | ToolError:
-    """The plan of a run as it stands; one without steps where the model has made none."""
+    """Return the current plan of a run; without steps if the model has made none."""
 
     def plan(store: Store, record: RunRecord) -> Plan:
         return machine_to_read(store.saver).get_state(thread_config(record.run_id)).values.get("plan") or Plan()
@@ -176,10 +180,10 @@ def run_diffs(
     rules: tuple[FileGuardrailRule, ...] = DEFAULT_GUARDRAIL_RULES,
     attempt: bool = False,
 ) -> tuple[RunDiff, ...] | ToolError:
-    """The diffs of a run's files in all its turns, by path; none for a file that is again as it was.
+    """Return the diffs of a run's files in all its turns, by path; none for a file that is as before.
 
-    With `attempt` they are those that were taken back last, as `apply_run` makes them again, where any were.
-    A file that the `rules` deny is named without its text, and so is one that is no text or was too large to be kept.
+    With `attempt` they are the changes that were undone last, if any: those that `apply_run` makes again. The content
+    of a file that the `rules` deny, that is not text or was too large to be kept is left out.
     """
 
     def diffs(store: Store) -> tuple[RunDiff, ...] | ToolError:
@@ -201,11 +205,11 @@ def run_diffs(
 
 
 def resume_run(run: str = "", workspace: StrPath = ".", **options: Any) -> "RunResult | ToolError":
-    """Go on with a run that was cut off or stopped, by default the newest such one, with the context that it had.
+    """Resume a run that was cut off or stopped, by default the newest such one, with its own context.
 
-    A run that has finished gives its result once more; a busy workspace is the outcome of a run, as for any.
-    `options` are those of `Session` without the context and the thread: a model, tools, rules. A call that needs a
-    person's approval is refused (`approval_required`): ask for approvals through `open_run`.
+    A finished run returns its result again; a busy workspace is an outcome. `options` are those of `Session` except the
+    context and the thread: a model, tools, rules. A call that needs a person's approval is refused
+    (`approval_required`): use `open_run` to approve calls.
     """
     if isinstance(session := open_run(run, workspace, **options), ToolError):
         return session
@@ -219,7 +223,7 @@ def resume_run(run: str = "", workspace: StrPath = ".", **options: Any) -> "RunR
 
 
 def open_run(run: str = "", workspace: StrPath = ".", **options: Any) -> "Session | ToolError":
-    """A session of a run that is known, to `resume` it or to send it the next request; otherwise as `resume_run`."""
+    """Return a session of a recorded run, to `resume` it or to send the next request; otherwise as `resume_run`."""
     from mendgraph.graph.runs.session import Session
 
     if isinstance(stored_run := get_run(run, workspace), ToolError):
@@ -237,10 +241,10 @@ def undo_run(
     skip_changed: bool = False,
     rules: tuple[FileGuardrailRule, ...] = DEFAULT_GUARDRAIL_RULES,
 ) -> restoring.Restored | ToolError:
-    """Restore the files as they were before the run, or before its step `from_step`; nothing else is touched.
+    """Restore the files as they were before the run, or before its step `from_step`.
 
-    Nothing at all is changed where somebody else has changed one of them since (CONFLICT), or where the `rules` deny
-    one (PERMISSION_DENIED), unless `skip_changed` leaves those as they are.
+    No file is changed if somebody else has changed one of them since (CONFLICT), or if the `rules` deny one
+    (PERMISSION_DENIED), unless `skip_changed` leaves those out.
     """
 
     def undo(store: Store, root: str) -> restoring.Restored | ToolError:
@@ -260,11 +264,11 @@ def undo_run(
 def apply_run(
     run: str, workspace: StrPath = ".", *, rules: tuple[FileGuardrailRule, ...] = DEFAULT_GUARDRAIL_RULES
 ) -> tuple[restoring.RestoredFile, ...] | ToolError:
-    """Make the changes of a run again that were taken back last: by its own end, or by an undo.
+    """Make the changes of a run again that were undone last: at its end, or by `undo_run`, which can undo them again.
 
-    They are made in the files as they are now, all of them or none; `undo_run` takes them back. A file that has changed
-    since gets the hunks, where each fits in one place (CONFLICT otherwise), and what the `rules` deny is refused. The
-    result is empty where the files hold it already; NOT_FOUND where nothing was taken back.
+    All changes are made in the current files, or none. A file that has changed since gets the hunks, if each fits in
+    exactly one place (CONFLICT otherwise); a file that the `rules` deny is refused. The result is empty if the files
+    have the changes already; NOT_FOUND if nothing was undone.
     """
 
     def apply(store: Store, root: str) -> tuple[restoring.RestoredFile, ...] | ToolError:
@@ -283,11 +287,10 @@ def fork_run(
     skip_changed: bool = False,
     rules: tuple[FileGuardrailRule, ...] = DEFAULT_GUARDRAIL_RULES,
 ) -> Forked | ToolError:
-    """Begin a new run with the conversation, the budget and the files of another one as they were after step `at`.
+    """Begin a new run with the conversation, the budget and the files of another run after its step `at`.
 
-    `resume_run` goes on with it. What the other run did after the step is taken back; `skip_changed` and `rules` say
-    what becomes of it where that cannot be, as in `undo_run`.
-    NOT_FOUND names the steps after which a run can begin.
+    `resume_run` continues it. The later changes of the other run are undone, with `skip_changed` and `rules` as in
+    `undo_run`. NOT_FOUND names the steps after which a run can begin.
     """
     from mendgraph.graph.machine.build import build_graph
 
@@ -324,10 +327,10 @@ def fork_run(
 def prune_runs(
     workspace: StrPath = ".", *, keep: int | None = None, older_than_days: float | None = None, unfinished: bool = False
 ) -> Pruned | ToolError:
-    """Forget runs with all that is kept of them, but not the newest `keep` ones, nor any that is not `older_than_days`.
+    """Remove the records of runs that are `older_than_days`, except the newest `keep` ones.
 
-    With neither limit nothing is forgotten. A run that can go on is kept, unless `unfinished` says otherwise. What was
-    forgotten cannot be undone any more: its files stay as they are.
+    Without a limit nothing is removed. A run that can be resumed is kept, unless `unfinished` is set. A removed run
+    cannot be undone: its files stay as they are.
     """
     if keep is not None and keep < 0:
         return invalid(f"{keep} runs cannot be kept: give 0 or more.")
@@ -351,8 +354,8 @@ def prune_runs(
 # --- The store
 
 
-def with_store(workspace: StrPath, use: Callable[[Store], Done | ToolError]) -> Done | ToolError:
-    """What `use` gives for the workspace's store; IO_ERROR where that cannot be opened, read or written."""
+def with_store(workspace: StrPath, use: Callable[[Store], Result | ToolError]) -> Result | ToolError:
+    """Return the result of `use` with the workspace's store; IO_ERROR if the store cannot be used."""
     if isinstance(root := check_workspace(workspace), ToolError):
         return root
 
@@ -363,20 +366,22 @@ def with_store(workspace: StrPath, use: Callable[[Store], Done | ToolError]) -> 
         return ToolError(code=ToolErrorCode.IO_ERROR, message=str(error))
 
 
-def with_store_alone(workspace: StrPath, who: str, use: Callable[[Store, str], Done | ToolError]) -> Done | ToolError:
-    """`with_store` while no run works in the workspace (UNAVAILABLE otherwise); `use` also gets its real path.
+def with_store_alone(
+    workspace: StrPath, who: str, use: Callable[[Store, str], Result | ToolError]
+) -> Result | ToolError:
+    """Return the result of `use` with the store and the real path of the locked workspace.
 
-    Every change that was cut off is decided before. `who` is what others are told as long as this takes.
+    UNAVAILABLE if a run works there. Interrupted changes are recovered before. `who` is the owner that others see.
     """
 
-    def with_lock(store: Store) -> Done | ToolError:
+    def with_lock(store: Store) -> Result | ToolError:
         root = str(check_workspace(workspace))
         lock = WorkspaceLock(store.folder)
         if (busy := lock.acquire(Owner(who))) is not None:
             return busy
 
         with lock:
-            decided = decide_open_changes(Journal(store.folder), root)
+            decided = recover_open_changes(Journal(store.folder), root)
             if isinstance(decided, ToolError):
                 return decided
             return use(store, root)
@@ -384,8 +389,8 @@ def with_store_alone(workspace: StrPath, who: str, use: Callable[[Store, str], D
     return with_store(workspace, with_lock)
 
 
-def _with_run(run: str, workspace: StrPath, use: Callable[[Store, RunRecord], Done]) -> Done | ToolError:
-    def with_found(store: Store) -> Done | ToolError:
+def _with_run(run: str, workspace: StrPath, use: Callable[[Store, RunRecord], Result]) -> Result | ToolError:
+    def with_found(store: Store) -> Result | ToolError:
         stored_run = store.run(run)
         if isinstance(stored_run, ToolError):
             return stored_run
@@ -425,7 +430,7 @@ def _standing(store: Store, record: RunRecord, at_work: str) -> RunState:
 
 
 def _journaled(store: Store, run: str) -> str | ToolError:
-    """The id of a run that is written down, or that a graph of the user's ran; its settings may be damaged."""
+    """Return the id of a recorded run, or of one of the user's graphs; its settings may be damaged."""
     stored_run = find_run(run, store.runs())
     if isinstance(stored_run, RunRecord):
         return stored_run.run_id
@@ -482,9 +487,9 @@ def _diff(journal: Journal, files: Workspace, effect: FileEffect) -> RunDiff | N
 
 
 def small_history(saver: "BaseCheckpointSaver[Any]", run_id: str, namespace: str = "") -> "Iterator[StateSnapshot]":
-    """The checkpoints of a run, newest first, without the channels that grow with it; of a child by its `namespace`.
+    """Yield the checkpoints of a run or of its child `namespace`, newest first, without the channels that grow.
 
-    A conversation is rebuilt from many checkpoints; to do so for each checkpoint of a long run takes minutes.
+    A conversation is rebuilt from many checkpoints; doing that for each checkpoint of a long run takes minutes.
 
     Raises:
         StoreError: one cannot be read.
@@ -493,11 +498,12 @@ def small_history(saver: "BaseCheckpointSaver[Any]", run_id: str, namespace: str
 
 
 def machine_to_read(saver: "BaseCheckpointSaver[Any]", state: Any = None) -> "CompiledStateGraph[Any, Any, Any, Any]":
-    """A machine that has the nodes of ours and the channels of `state`, by default the small ones; it is never run."""
+    """Return a machine with our nodes and the channels of `state`, by default the small ones; it is never run."""
     from langchain_core.runnables import RunnablePassthrough
     from langgraph.graph import StateGraph
 
-    from mendgraph.graph.machine.state import SmallState, refuse_pruned_histories
+    from mendgraph.graph.machine.serializer import refuse_pruned_histories
+    from mendgraph.graph.machine.state import SmallState
 
     builder = StateGraph(state or SmallState)
     for node in routes.NODES:
@@ -508,12 +514,12 @@ def machine_to_read(saver: "BaseCheckpointSaver[Any]", state: Any = None) -> "Co
 
 
 def thread_config(run_id: str, namespace: str = "") -> "RunnableConfig":
-    """How LangGraph is told which run is meant, or which child of it."""
+    """Return LangGraph's config of a run, or of its child with this namespace."""
     return {"configurable": {"thread_id": run_id, **({"checkpoint_ns": namespace} if namespace else {})}}
 
 
 def read_steps(history: "Iterable[StateSnapshot]", changed: Mapping[int, tuple[str, ...]]) -> tuple[RunStep, ...]:
-    """The steps in order. `history` is newest first, as LangGraph gives it; `changed` are files by their step."""
+    """Return the steps in order. `history` is newest first; `changed` has the changed files of each step."""
     steps_by_number: dict[int, RunStep] = {}
     turn = 0
 
@@ -542,7 +548,7 @@ def read_steps(history: "Iterable[StateSnapshot]", changed: Mapping[int, tuple[s
 
 
 def call_after(history: "Iterable[StateSnapshot]", step: int) -> "StateSnapshot | ToolError":
-    """The newest checkpoint after a step at which a model call was due; NOT_FOUND names the steps that have one."""
+    """Return the newest checkpoint after a step before a model call; NOT_FOUND names the steps that have one."""
     due = [
         (snapshot.values.get("step", 0), snapshot)
         for snapshot in history

@@ -1,6 +1,6 @@
-"""A session, a thread of turns: what runs from Python and from the terminal are made of.
+"""A session: the turns of one thread. `run_task` and the terminal use it.
 
-It keeps its thread in the workspace's database or in a checkpointer of the user's, and closes what it opened.
+The thread is kept in the workspace's database or in a checkpointer of the user.
 """
 
 import asyncio
@@ -22,21 +22,21 @@ from mendgraph.graph.machine import run_records
 from mendgraph.graph.machine.build import NodeTimeoutError, build_machine
 from mendgraph.graph.machine.options import MachineOptions, SessionOptions, check_options, context_overrides
 from mendgraph.graph.machine.routes import recursion_limit
-from mendgraph.graph.machine.state import serializer
+from mendgraph.graph.machine.serializer import serializer
 from mendgraph.graph.machine.workspace import kept_content
 from mendgraph.graph.persistence.store import Store, memory_store
 from mendgraph.graph.runs.events import Asked, Ended, Event, EventReader
 from mendgraph.graph.runs.run_result import RunResult, net_diffs
-from mendgraph.graph.runs.turn_start import (
+from mendgraph.graph.runs.turn_input import (
     AT_WORK,
-    FORGOTTEN,
-    Begin,
+    REMOVED,
+    PrepareTurn,
     SessionLocks,
+    TurnInput,
     TurnRequest,
-    TurnStart,
     cause_of,
+    input_of,
     invalid_request,
-    turn_start,
 )
 from mendgraph.nodes.call_model.ledger import Spending, usage_report
 from mendgraph.nodes.call_model.stop_request import StopRequest
@@ -61,17 +61,17 @@ if TYPE_CHECKING:
 
 
 class Session:
-    """A thread of turns. Use it as a context manager: it closes the connections that it opened."""
+    """The turns of one thread. Use it as a context manager: it closes the connections that it opened."""
 
     def __init__(self, context: AgentContext | None = None, **options: Unpack[SessionOptions]) -> None:
-        """Nothing runs and nothing is connected until the first request. `thread_id` goes on with a known thread.
+        """Nothing runs and nothing is connected before the first request. `thread_id` continues a known thread.
 
-        The thread is kept in the workspace's own database, unless a `checkpointer` is given. `durability` says when a
-        step is on the disk: "sync" (the default) before the next one begins, so that a kill loses nothing; "async"
+        The thread is kept in the workspace's database, unless a `checkpointer` is given. `durability` says when a step
+        is written to the disk: "sync" (the default) before the next one begins, so that a kill loses nothing; "async"
         while the next one runs, so that a kill may lose the last step and its model call; "exit" when the turn ends, so
-        that a kill loses the turn. Changes of files are recorded before they happen, whatever is chosen. With
-        `kept_permissions` a person may allow calls in this workspace for good ("approve_always"), which is kept in the
-        user's settings and taken up from there. The other options are those of `build_graph`.
+        that a kill loses the turn. Changes of files are always recorded before they happen. With `kept_permissions` a
+        person may always allow calls in this workspace ("approve_always"): that is stored in the user's settings. The
+        other options are those of `build_graph`.
         """
         arguments: dict[str, Any] = {**options}
         thread_id = arguments.pop("thread_id", None)
@@ -125,7 +125,7 @@ class Session:
             self._locks = SessionLocks(self._root, self.thread_id, self._nodes.records)
 
     def _open_store(self, root: str, secrets: Sequence[str]) -> Any:
-        """The saver of the workspace's own database; None where it cannot be opened, which ends the first turn."""
+        """Return the saver of the workspace's database; None if it cannot be opened, which ends the first turn."""
         try:
             store = Store(root, secrets)
             saver = store.saver
@@ -137,7 +137,7 @@ class Session:
         return saver
 
     def _open_memory(self, root: str) -> "SqliteStore | None":
-        """The workspace's own store of notes, where runs use it; None where it cannot be opened."""
+        """Return the workspace's store of notes; None if runs do not use it or it cannot be opened."""
         if not self.context.memory:
             return None
 
@@ -157,59 +157,59 @@ class Session:
     def stream(self, request: str) -> Generator[Event, None, None]:
         """Work on one request; the last event is `Ended`, or `Asked` when a person has to decide.
 
-        Closing it early stops the run, after the call at work; `astream` and `stream_task` drop a model call at once.
+        Closing it early stops the run after the current call; `astream` and `stream_task` drop a model call at once.
         """
-        return self._stream(partial(self._begin, request))
+        return self._stream(partial(self._begin_turn, request))
 
     def work(self, request: str) -> Event:
-        """Work on one request that nobody watches: its last event alone, `Ended` or `Asked`, at a lower cost."""
-        return deque(self._stream(partial(self._begin, request), watched=False), maxlen=1)[0]
+        """Work on one request and return its last event, `Ended` or `Asked`; cheaper than `stream`."""
+        return deque(self._stream(partial(self._begin_turn, request), watched=False), maxlen=1)[0]
 
     def answer(self, decisions: Mapping[str, Any] | str) -> Generator[Event, None, None]:
-        """Go on after `Asked`, with "approve", "reject", "stop", or decisions call by call."""
+        """Continue after `Asked`, with "approve", "reject", "stop", or a decision for each call."""
         return self._stream(partial(self._answer_turn, decisions), new=False)
 
     def work_on(self, decisions: Mapping[str, Any] | str) -> Event:
-        """Go on after `Asked`, as `answer` does, while nobody watches."""
+        """Continue after `Asked`, and return the last event."""
         return deque(self._stream(partial(self._answer_turn, decisions), new=False, watched=False), maxlen=1)[0]
 
     def resume(self) -> Generator[Event, None, None]:
-        """Go on where the last turn was cut off or stopped; a run that has finished gives its outcome once more."""
+        """Continue the last turn where it was cut off or stopped; a finished turn yields its outcome again."""
         return self._stream(self._resume_turn)
 
     def astream(self, request: str) -> AsyncGenerator[Event, None]:
         """Work on one request without blocking the event loop."""
-        return self._astream(partial(self._begin, request))
+        return self._astream(partial(self._begin_turn, request))
 
     def aanswer(self, decisions: Mapping[str, Any] | str) -> AsyncGenerator[Event, None]:
-        """Go on after `Asked` without blocking the event loop."""
+        """Continue after `Asked` without blocking the event loop."""
         return self._astream(partial(self._answer_turn, decisions), new=False)
 
     def aresume(self, *, anew: bool = False) -> AsyncGenerator[Event, None]:
-        """`resume` without blocking the event loop; with `anew` its task goes on in a new turn under this context."""
+        """Resume without blocking the event loop; with `anew` in a new turn with this session's context."""
         return self._astream(partial(self._resume_turn, anew=anew))
 
     def stop(self, reason: str = "by the program", *, in_step: bool = True) -> None:
-        """Let the turn at work end early; any thread and any signal handler may ask. `reason` says who did.
+        """Request an early end of the running turn, from any thread or signal handler. `reason` says who asks.
 
-        A model call is dropped, a tool that runs is waited for, and nothing begins after it. The outcome says
-        `cancelled`, and `resume` goes on from there; calls that had not begun are told to the model as cancelled, or
-        without `in_step` are run first: who goes on then finds the step whole.
+        A model call is dropped, a running tool is waited for, and nothing begins after it. The outcome is `cancelled`,
+        and `resume` continues from there. Calls that have not begun are cancelled; without `in_step` they run first, so
+        that the step is complete.
         """
         self._stop.ask(reason, in_step=in_step)
 
     def scrub(self, text: str) -> str:
-        """The text without the secrets that this session knows of."""
+        """Return the text without the secrets that this session knows."""
         return self._nodes.scrub(text)
 
     def result(self) -> RunResult:
-        """The thread as it stands after a run that ended; also after `close`."""
+        """Return the result of the last turn; also after `close`."""
         return self._result or self._read_result()
 
     def file_content(self, path: str, sha256: str) -> bytes | None:
-        """The bytes with this hash that a file of the workspace holds, or held before a change of this session.
+        """Return the bytes with this hash that a file of the workspace holds, or held before a change of this session.
 
-        None where they are not known, as for the hash "" of a file that was not there.
+        None if they are not known.
         """
         now = self._nodes.read_file(self.context, path)
         same = now is not None and hashlib.sha256(now).hexdigest() == sha256
@@ -219,7 +219,7 @@ class Session:
         return kept_content(self._root, sha256)
 
     def usage(self) -> JsonMap:
-        """What the thread has used so far, a turn that was cut off included; the keys are those of an outcome.
+        """Return what the thread has used so far, including a turn that was cut off; the keys are those of an outcome.
 
         Raises:
             StoreError: the thread cannot be read.
@@ -239,24 +239,24 @@ class Session:
 
     # --- One turn
 
-    def _begin(self, text: str) -> TurnStart | StopCause:
+    def _begin_turn(self, text: str) -> TurnInput | StopCause:
         if not isinstance(text, str):
             raise TypeError(f"request: {type(text).__name__} is no text: say in words what is wanted.")
 
-        request = self._take(self.scrub(text))
+        request = self._lock_and_record(self.scrub(text))
         if isinstance(request, StopCause):
             return request
 
         self._reader = EventReader()
         if request.message_id:
             is_first = request.message_id == f"{run_records.REQUEST_ID}1"
-            self._nodes.mark_turn(self.context, self.thread_id, first=is_first)
+            self._nodes.book_turn(self.context, self.thread_id, first=is_first)
 
-        return turn_start(request)
+        return input_of(request)
 
-    def _answer_turn(self, decisions: Mapping[str, Any] | str) -> TurnStart | StopCause:
-        """Another process may have requested the approval: then the workspace has to be locked again."""
-        request = self._take()
+    def _answer_turn(self, decisions: Mapping[str, Any] | str) -> TurnInput | StopCause:
+        """Lock the workspace again, as another process may have requested the approval, and return the decisions."""
+        request = self._lock_and_record()
         if isinstance(request, StopCause):
             return request
 
@@ -269,38 +269,38 @@ class Session:
             self._release()
             return invalid_request("The workspace has moved since the approval was requested: resume the run.")
 
-        self._reader = EventReader.taking_up(state.values)
+        self._reader = EventReader.resuming(state.values)
         if decisions is None or (isinstance(decisions, Mapping) and "decisions" not in decisions):
             decisions = str(decisions)  # LangGraph would fail on None and on other maps
 
-        return TurnStart(Command(resume=decisions))
+        return TurnInput(Command(resume=decisions))
 
-    def _resume_turn(self, *, anew: bool = False) -> TurnStart | StopCause:
-        """Take the turn up again, as its own state says: see `ResumePlan`."""
-        request = self._take()
+    def _resume_turn(self, *, anew: bool = False) -> TurnInput | StopCause:
+        """Return how the last turn continues, by its state: see `ResumePlan`."""
+        request = self._lock_and_record()
         if isinstance(request, StopCause):
             return request
 
         values = self._machine.get_state(self._config()).values
         if not values and not request.text:
             self._release()
-            return invalid_request("There is nothing to go on with: this thread has no request yet. Send it one.")
+            return invalid_request("There is nothing to continue: this thread has no request yet. Send it one.")
 
-        self._reader = EventReader.taking_up(values)
+        self._reader = EventReader.resuming(values)
         anew = anew or self._is_of_another_workspace(values)
 
         match run_records.resume_plan(values, request.message_id, undone=request.undone, anew=anew):
             case run_records.ResumePlan.NOTHING:
-                return TurnStart(ended=values["outcome"])
+                return TurnInput(ended=values["outcome"])
             case run_records.ResumePlan.NEW_TURN:
                 self._at_work = False
-                return self._begin(self._request_to_resume(request, values))
+                return self._begin_turn(self._request_to_resume(request, values))
             case run_records.ResumePlan.GO_BACK:
-                start = TurnStart(config=self._checkpoint_before_stop(values))
+                start = TurnInput(config=self._checkpoint_before_stop(values))
             case run_records.ResumePlan.GO_ON:
-                start = TurnStart()
+                start = TurnInput()
             case run_records.ResumePlan.SEND_AGAIN:
-                start = turn_start(request)
+                start = input_of(request)
 
         if self._store is not None:
             self._store.take_up(self.thread_id)
@@ -308,7 +308,7 @@ class Session:
         return start
 
     def _request_to_resume(self, request: TurnRequest, values: Mapping[str, Any]) -> str:
-        """The text of a new turn that goes on with the last request of the thread."""
+        """Return the request of a new turn that continues the last one."""
         task = request.text
         if not task:
             messages = run_records.requests_of(values)
@@ -319,12 +319,12 @@ class Session:
         return run_records.resuming_request(task, undone=request.undone or restored)
 
     def _is_of_another_workspace(self, values: Mapping[str, Any]) -> bool:
-        """Whether the turn began in another folder, which is not locked by this session and must not be changed."""
+        """Return whether the turn began in another folder, which this session has not locked and must not change."""
         context = values.get("context")
         return context is not None and self._root is not None and context.workspace != self._root
 
     def _checkpoint_before_stop(self, values: Mapping[str, Any]) -> RunnableConfig | None:
-        """The checkpoint before the model call that did not happen; what has been spent since stays spent."""
+        """Return the checkpoint before the model call that did not happen, with the spending since."""
         update = {"spending": values["spending"], "pending_call": None}
         for snapshot in self._machine.get_state_history(self._config()):
             if snapshot.next == run_records.CALLING:
@@ -332,10 +332,10 @@ class Session:
 
         return None
 
-    def _open_turn(self, begin: Begin, *, new: bool) -> TurnStart | Ended:
-        """How this turn starts, or its end, where there is nothing to do or nothing can be done.
+    def _open_turn(self, prepare: PrepareTurn, *, new: bool) -> TurnInput | Ended:
+        """Return the input of the turn, or its end if there is nothing to do or it cannot begin.
 
-        What somebody asked of the turn before does not concern a new one; one that is at work is left alone.
+        A stop request of the last turn does not apply to a `new` one; a running turn is not touched.
         """
         if self._at_work:
             return Ended(self._failed_outcome(AT_WORK))
@@ -348,7 +348,7 @@ class Session:
         self._values = {}
 
         try:
-            start = begin()
+            start = prepare()
         except StoreError as error:
             self._release()
             start = cause_of(error)
@@ -362,9 +362,9 @@ class Session:
 
         return start
 
-    def _stream(self, begin: Begin, *, new: bool = True, watched: bool = True) -> Generator[Event, None, None]:
-        """The turn's events. Where only the last one is wanted, LangGraph runs the nodes in this thread."""
-        start = self._open_turn(begin, new=new)
+    def _stream(self, prepare: PrepareTurn, *, new: bool = True, watched: bool = True) -> Generator[Event, None, None]:
+        """Yield the turn's events. If the run is not `watched`, LangGraph runs the nodes in this thread."""
+        start = self._open_turn(prepare, new=new)
         if isinstance(start, Ended):
             yield start
             return
@@ -382,8 +382,8 @@ class Session:
             self._finish(self._last.outcome)
             yield self._last
 
-    async def _astream(self, begin: Begin, *, new: bool = True) -> AsyncGenerator[Event, None]:
-        start = await self._aopen_turn(begin, new=new)
+    async def _astream(self, prepare: PrepareTurn, *, new: bool = True) -> AsyncGenerator[Event, None]:
+        start = await self._aopen_turn(prepare, new=new)
         if isinstance(start, Ended):
             yield start
             return
@@ -401,7 +401,7 @@ class Session:
 
     @contextmanager
     def _ending_turn(self) -> Iterator[None]:
-        """Turn an expected error of the turn into its `Ended`, and decide about the lock of the workspace.
+        """Convert an expected error of the turn to `Ended`, and decide about the lock of the workspace.
 
         After `Asked` it is kept and the session is idle; after `Ended` it is kept until the outcome is written. In
         every other case it is released here.
@@ -420,10 +420,10 @@ class Session:
                 self._release()
 
     def _abandon(self, parts: Iterator[Any]) -> None:
-        """Who leaves early drops the model call at work, and waits for a step at work; nothing begins any more.
+        """Drop the current model call, or wait for the current step; nothing begins after it.
 
-        LangGraph 1.2 may shut its threads down before a node has handed over its result, a reply that is paid for: so
-        the parts are read until the node at work has ended, and those of the terminal, where it ended the run.
+        LangGraph 1.2 may end its threads before a node has stored its result, such as a paid reply. So the parts are
+        read until the current node has ended, and those of the terminal if it ends the run.
         """
         self._stop.ask("by the program, which closed the stream", in_step=False)
         ending = False
@@ -441,7 +441,7 @@ class Session:
                 self._finish(self._last.outcome)
 
     def _read(self, mode: str, part: Any) -> Iterator[Event]:
-        """The events of one part but `Ended`, which is told once it is on the disk. The state is kept as it comes."""
+        """Yield the events of one part except `Ended`, which follows once it is written. Keeps the latest state."""
         self._in_node = mode == "custom"
         if mode == "values":
             self._values = part
@@ -451,9 +451,9 @@ class Session:
             if not isinstance(event, Ended):
                 yield event
 
-    async def _aopen_turn(self, begin: Begin, *, new: bool) -> TurnStart | Ended:
-        """`_open_turn` in a thread. Even a cancelled caller waits for it, so that its locks are released."""
-        opening = asyncio.ensure_future(asyncio.to_thread(self._open_turn, begin, new=new))
+    async def _aopen_turn(self, prepare: PrepareTurn, *, new: bool) -> TurnInput | Ended:
+        """Open the turn in a thread. Even a cancelled caller waits for it, so that its locks are released."""
+        opening = asyncio.ensure_future(asyncio.to_thread(self._open_turn, prepare, new=new))
         try:
             return await asyncio.shield(opening)
         except asyncio.CancelledError:
@@ -462,8 +462,8 @@ class Session:
             raise
 
     def _finish(self, outcome: Outcome) -> None:
-        """Write down how the turn ended, keep what came of it, and leave the workspace."""
-        with suppress(StoreError):  # the checkpoint tells it as well
+        """Write the outcome to the store, keep the result, and unlock the workspace."""
+        with suppress(StoreError):  # the checkpoint has it as well
             record = self._record()
             if self._store is not None and record is not None and record.state == "working":
                 self._store.end_turn(self.thread_id, outcome)
@@ -502,7 +502,7 @@ class Session:
             diffs=tuple(map(self.scrub, net_diffs(changes, self.file_content))),
         )
 
-    def _arguments(self, start: TurnStart, watched: bool = True) -> dict[str, Any]:
+    def _arguments(self, start: TurnInput, watched: bool = True) -> dict[str, Any]:
         return {
             "input": start.input,
             "config": start.config or self._config(),
@@ -516,10 +516,10 @@ class Session:
         limit = recursion_limit(context.max_calls_per_turn, context.provider_retries, len(context.fallback_models))
         return {"configurable": {"thread_id": self.thread_id}, "recursion_limit": limit}
 
-    # --- What makes a turn last: the workspace is its own while it works, and each turn is written down
+    # --- Locks and the store
 
-    def _take(self, request: str | None = None) -> TurnRequest | StopCause:
-        """Take the workspace and write the turn down, or say why it cannot begin; without a request the last one."""
+    def _lock_and_record(self, request: str | None = None) -> TurnRequest | StopCause:
+        """Lock the workspace and record the turn, by default the last one; or return why it cannot begin."""
         if self._failure is not None:
             return cause_of(self._failure)
 
@@ -547,7 +547,7 @@ class Session:
         if self._store is None:
             return TurnRequest(request, "")
         if self._turns and self._record() is None:
-            return StopCause(reason=StopReason.STORE_FAILED, message=FORGOTTEN)
+            return StopCause(reason=StopReason.STORE_FAILED, message=REMOVED)
         self._turns = self._store.begin_turn(self.thread_id, request, self.context, self._durability)
         return TurnRequest(request, f"{run_records.REQUEST_ID}{self._turns}")
 
@@ -567,10 +567,10 @@ class Session:
         return None
 
     def _release(self) -> None:
-        """Leave the workspace to others."""
+        """Unlock the workspace."""
         self._at_work = False
         if self._store is not None:
-            with suppress(StoreError):  # a step that is not stored is done once more
+            with suppress(StoreError):  # a step that is not stored is run again
                 self._store.saver.flush()
         if self._locks is not None:
             self._locks.release()
@@ -583,10 +583,10 @@ class Session:
             self._memory.conn.close()
 
     def _lock(self) -> StopCause | None:
-        """Lock the workspace and the thread, or say why they cannot be locked."""
+        """Lock the workspace and the thread, or return why they cannot be locked."""
         if self._locks is None:
-            return None  # there is no workspace: the machine says so
+            return None  # there is no workspace: the run ends with that
         if self._store is None and isinstance(workspace_folder(self.context.workspace), ToolError):
-            return None  # it may look at files; each change will be refused, with the reason
+            return None  # the run may read files; each change will be refused with the reason
 
         return self._locks.acquire()

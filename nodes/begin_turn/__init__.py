@@ -1,1 +1,1 @@
-"""A turn begins: the request is checked, counters are reset, named files are read ahead."""
+"""A turn begins: the request is checked, channels are reset, and named files are read."""

@@ -5,56 +5,52 @@ from typing import Any
 
 from langchain_core.messages import AnyMessage
 
-from mendgraph.nodes.begin_turn.turn_start import (
-    NO_REQUEST,
-    BeginTurnState,
-    TurnResources,
+from mendgraph.nodes.begin_turn.history import (
     close_step,
-    files_of_last_turn,
-    fresh_update,
-    handed_on,
+    hand_over,
+    index_of_request,
     is_answered,
-    place_of_request,
-    read_notes,
-    scrubbed,
+    scrub_requests,
     without_refused_media,
 )
+from mendgraph.nodes.begin_turn.turn import BeginTurnState, TurnResources, files_of_last_turn, fresh_update, read_notes
 from mendgraph.nodes.records import StopCause, StopReason
 
+_NO_REQUEST = "There is no request: send a person's message, with text in it."
 
-def begin_turn(state: BeginTurnState, using: TurnResources) -> dict[str, Any]:
-    """Forget the last turn's work, close what it left open, and prepare what is done before the model is asked.
 
-    A step that was cut off enters the history; a person's words lose their secrets.
-    """
+def begin_turn(state: BeginTurnState, resources: TurnResources) -> dict[str, Any]:
+    """Reset the channels of the last turn, settle what it left open, and prepare the first model call."""
     thread = state.get("messages") or []
-    place = place_of_request(thread)
-    problem = using.problem
     messages: Sequence[AnyMessage] = thread
+    problem = resources.problem
+    media_problem = ""
     if problem is None:
-        problem, messages = without_refused_media(thread, using)
+        media_problem, messages = without_refused_media(thread, resources)
 
-    messages = scrubbed(messages, using.scrub) or messages
-    request = messages[place].text if place >= 0 else ""
+    messages = scrub_requests(messages, resources.scrub)
+    index = index_of_request(thread)
+    request = messages[index].text if index >= 0 else ""
     files_read: Mapping[str, str] = {}
-    if using.problem is None:
-        messages, files_read = close_step(messages, state, using)
-
-    if problem is None and (not request.strip() or is_answered(thread, state.get("outcome"))):
-        problem = NO_REQUEST
-
     if problem is None:
-        messages = handed_on(messages) or messages
+        messages, files_read = close_step(messages, state, resources)
+        if media_problem:
+            problem = StopCause(reason=StopReason.INVALID_REQUEST, message=media_problem)
+        elif not request.strip() or is_answered(thread, state.get("outcome")):
+            problem = StopCause(reason=StopReason.INVALID_REQUEST, message=_NO_REQUEST)
+        else:
+            messages = hand_over(messages)
 
-    update = fresh_update(state, using, files_read)
-    if messages is not thread:
-        update["messages"] = using.replace(messages)
+    update = fresh_update(state, resources, files_read)
+    if len(messages) != len(thread) or any(new is not old for new, old in zip(messages, thread, strict=True)):
+        update["messages"] = resources.replace([*messages])
 
-    if problem is not None or using.files is None:
-        return {**update, "stop": StopCause(reason=StopReason.INVALID_REQUEST, message=str(problem))}
+    files = resources.files
+    if problem is not None or files is None:
+        return {**update, "stop": problem}
 
-    relative = request.replace(f"{using.root}/", "")
-    if using.preload:
-        update["preload"] = using.preload(relative, using.files, files_of_last_turn(state))
+    relative = request.replace(f"{resources.root}/", "")
+    if resources.preload:
+        update["preload"] = resources.preload(relative, files, files_of_last_turn(state))
 
-    return update | read_notes(state.get("notes") or (), relative, using.files, using)
+    return update | read_notes(state.get("notes") or (), relative, files, resources)

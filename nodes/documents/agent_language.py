@@ -1,6 +1,6 @@
-"""Spec 4's AgentLanguage, for agents that are written in Python: the prompt, and what a reply means.
+"""Spec 4's AgentLanguage for agents written in Python: the prompt, and the meaning of a reply.
 
-It binds what the nodes `call_model`, `parse` and `heal` use, in the text protocol, and does nothing of its own.
+It uses the functions of the nodes `call_model`, `parse` and `heal` in the text protocol.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -39,7 +39,7 @@ _REDACTOR: Final = Redactor()
 
 
 class Invocation(NamedTuple):
-    """One thing that a model wants done: `final_answer`, or an action; a terminal one ends the run. Source: spec 4."""
+    """One call of an action or of `final_answer`; a terminal one ends the run. Source: spec 4."""
 
     tool: str
     args: JsonMap
@@ -47,7 +47,7 @@ class Invocation(NamedTuple):
 
 
 class Understood(NamedTuple):
-    """What a reply means: its invocations in order, and what is wrong with the rest of it, or with all of it."""
+    """The meaning of a reply: its invocations in order, and its errors."""
 
     reply: ModelReply
     invocations: list[Invocation]
@@ -59,7 +59,7 @@ class AgentLanguage:
     """The protocol between an agent and its model, for the actions of a registry; `final_answer` is always one."""
 
     def __init__(self, actions: ActionRegistry, goals: Sequence[str] = ()) -> None:
-        """`goals` are sentences that stand in the system prompt; the request itself is a message of the Memory."""
+        """`goals` are sentences of the system prompt; the request is a message of the Memory."""
         tools = [tool for spec in actions.specs() if (tool := actions.get(spec.name)) is not None]
         answering = [] if actions.get(ANSWER_TOOL) else [final_answer]
         self._actions = ActionRegistry([*tools, *answering])
@@ -73,7 +73,7 @@ class AgentLanguage:
         )
 
     def construct(self, memory: Memory, corrections: Sequence[Correction] = ()) -> list[JsonMap]:
-        """The next request as messages with `role` and `content`: goals, actions, and what of the memory fits."""
+        """Return the next request as messages with `role` and `content`: goals, actions, and the memory that fits."""
         prompt = partial(build_prompt, self._profile, self._actions.specs(), corrections=corrections, temperature=None)
         bare = prompt(history=[])
         goals = ""
@@ -86,11 +86,11 @@ class AgentLanguage:
         return [{**front, "content": f"{front['content']}{goals}"}, *others]
 
     def parse(self, reply: str) -> Understood:
-        """What a reply means. A plain answer is the invocation of `final_answer`; no call is dropped."""
+        """Return the meaning of a reply. A plain answer is an invocation of `final_answer`; no call is dropped."""
         return self._read(reply)[0]
 
     def ask(self, model: Callable[[list[JsonMap]], str], memory: Memory) -> Understood:
-        """The model's reply to the next request; one that cannot be read is asked for once more, strictly."""
+        """Return the model's reply to the next request; an unreadable reply is corrected once."""
         understood, corrections = self._read(model(self.construct(memory)))
         if corrections:
             return self._read(model(self.construct(memory, corrections)))[0]
@@ -98,9 +98,9 @@ class AgentLanguage:
         return understood
 
     def exchange(self, understood: Understood, results: Sequence[JsonMap] = ()) -> list[AnyMessage]:
-        """The messages for the memory: the reply, and the `results` of its invocations, in order.
+        """Return the messages for the memory: the reply and the `results` of its invocations, in order.
 
-        A result is what `Environment.execute_action` gives. A malformed call is told its own error.
+        A result is one of `Environment.execute_action`. A malformed call gets its own error.
         """
         result_values = iter(results)
         result_lines = [_result_of(item, result_values) for item in understood.items]

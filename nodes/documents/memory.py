@@ -1,4 +1,4 @@
-"""Spec 4's Memory: the history of an agent in Python, and the part of it that its model is shown."""
+"""Spec 4's Memory: the history of an agent in Python, and the part that fits the model's window."""
 
 from collections.abc import Callable
 
@@ -12,10 +12,10 @@ from mendgraph.nodes.records import JsonMap
 
 
 class Memory:
-    """The history of an agent in Python, and what of it its model is shown: the nodes' own window. Source: spec 4.
+    """The history of an agent in Python, with the window of the nodes. Source: spec 4.
 
-    `messages` stays complete. What is shown fits `window_tokens` (None: all is shown) with a reply of `reply_tokens`:
-    old results are cleared first, then the beginning gives way to the summary of `summarise`, or slides out.
+    `messages` stays complete. The shown part fits `window_tokens` (None: all) with a reply of `reply_tokens`: old
+    results are cleared first, then the beginning is replaced by the summary of `summarise`, or left out.
     """
 
     def __init__(
@@ -25,7 +25,7 @@ class Memory:
         reply_tokens: int = 1_024,
         summarise: Callable[[list[JsonMap]], str] | None = None,
     ) -> None:
-        """`summarise` takes the messages of a request for a summary, and returns the model's reply."""
+        """`summarise` returns the model's reply to the messages of a request for a summary."""
         self.messages: list[AnyMessage] = []
         self.window = WHOLE
         self._tokens = window_tokens
@@ -34,15 +34,15 @@ class Memory:
         self._stand_ins: StandIns = {}
 
     def add(self, *messages: AnyMessage) -> None:
-        """Append these messages; one without an id gets one."""
+        """Append these messages; a message without an id gets one."""
         for message in messages:
             name = message.id or f"memory-{len(self.messages)}"
             self.messages.append(message.model_copy(update={"id": name}))
 
     def shown(self, besides: int = 0) -> list[AnyMessage]:
-        """The messages for the next request, which has `besides` tokens of its own.
+        """Return the messages for the next request, which has `besides` other tokens.
 
-        Where not even the last request and exchange fit, they are shown all the same.
+        The last request and exchange are included even if they do not fit.
         """
         budget = Budget(self._tokens, besides, self._reply_tokens)
         step = compact(self.messages, self.window, None, (), _tokens_of, budget, stand_ins=self._stand_ins)

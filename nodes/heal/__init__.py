@@ -1,1 +1,1 @@
-"""What was malformed is repaired, or asked for again, a bounded number of times."""
+"""Healing: a malformed reply is repaired, or asked for again a bounded number of times."""

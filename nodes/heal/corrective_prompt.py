@@ -1,4 +1,4 @@
-"""What the model is told when its reply could not be used (spec 1, section 2)."""
+"""The corrective prompt after a reply that could not be used (spec 1, section 2)."""
 
 from collections.abc import Sequence
 from typing import Literal, NamedTuple
@@ -6,14 +6,14 @@ from typing import Literal, NamedTuple
 from mendgraph.nodes.records import ExtractionError, ExtractionErrorType, Protocol, ToolInvocation
 
 ReminderStyle = Literal["text", "native", "brief"]
-"""Of which format a correction reminds the model: `tool:` lines, native calls, or none: the errors alone."""
+"""The format of which a correction reminds the model: `tool:` lines, native calls, or none."""
 
 MAX_ERRORS_SHOWN = 5
 MAX_DETAILS_CHARS = 500
 
 
 class SelfHealingConfig(NamedTuple):
-    """How often and how explicitly to ask again. `max_claims` is how often an unfounded answer is met.
+    """How often and how explicitly to ask again. `max_claims` is the number of corrections of unfounded answers.
 
     Source: spec 1 section 2.1; `max_schema_repairs` from spec 3.
     """
@@ -38,7 +38,7 @@ class HealingAttempt(NamedTuple):
 
 
 class HealingResult(NamedTuple):
-    """What `attempt_extraction_with_healing` came to. No invocations and `success` means a plain answer."""
+    """The result of `attempt_extraction_with_healing`. No invocations and `success` means a plain answer."""
 
     success: bool
     invocations: list[ToolInvocation]
@@ -59,7 +59,7 @@ _REMEDIES = {
     ExtractionErrorType.FILTERED_REPLY: "Reply in other words.",
     ExtractionErrorType.TOO_MANY_CALLS: "Make the first calls alone.",
 }
-"""For our own kinds only: the texts of spec 1's six kinds are the spec's to the letter."""
+"""For our own kinds only: the texts of the six kinds of spec 1 are those of the spec."""
 
 _OPENINGS = {
     "text": "I could not parse your tool invocation. Please fix the following issues:",
@@ -91,15 +91,15 @@ _REMINDERS = {
 
 def generate_corrective_prompt(
     errors: Sequence[ExtractionError],
-    original_response: str,  # noqa: ARG001 - the spec's signature; a reply that is quoted back is repeated by the model
+    original_response: str,  # noqa: ARG001 - the spec's signature; the model would repeat a quoted reply
     config: SelfHealingConfig,
     *,
     protocol: ReminderStyle = "text",
 ) -> str:
-    """The message that asks for a corrected reply.
+    """Return the message that asks for a corrected reply.
 
-    At most 5 errors are named, each with at most 500 characters of details; the format reminder speaks of the given
-    protocol. Source: spec 1 section 2.2. An answer that is not borne out by what happened is met with the facts alone.
+    It names at most 5 errors, each with at most 500 characters of details. Source: spec 1 section 2.2. For an unfounded
+    answer it is the facts alone.
     """
     facts = [error.details for error in errors if error.error_type is ExtractionErrorType.UNFOUNDED_CLAIM]
     if facts:
@@ -124,7 +124,7 @@ def generate_corrective_prompt(
 
 
 def reminder_style(protocol: Protocol, errors: Sequence[ExtractionError], *, brief: bool) -> ReminderStyle:
-    """How the model is reminded; with `brief` of the format only where it wrote a `tool:` line in the text protocol."""
+    """Return the style of the reminder; with `brief` none, unless the model wrote a `tool:` line as text."""
     wrote_line = any(error.line_content.lstrip().startswith("tool:") for error in errors)
     if protocol is Protocol.TEXT and (wrote_line or not brief):
         return "text"

@@ -22,7 +22,7 @@ from mendgraph.nodes.records import (
 )
 
 _EMPTY = frozenset({ExtractionErrorType.EMPTY_REPLY, ExtractionErrorType.THOUGHT_ONLY_REPLY})
-_SAID: Final[Mapping[ExtractionErrorType, str]] = {
+_SENTENCES: Final[Mapping[ExtractionErrorType, str]] = {
     ExtractionErrorType.EMPTY_REPLY: "The model's reply was {still}empty",
     ExtractionErrorType.THOUGHT_ONLY_REPLY: "The model {still}only thought, without an answer or a tool call",
     ExtractionErrorType.TRUNCATED_REPLY: "The model's reply was {still}cut at the token limit",
@@ -43,11 +43,11 @@ def next_attempt(
     config: SelfHealingConfig,
     protocol: ReminderStyle = "text",
 ) -> HealingAttempt | StopCause:
-    """How the model is asked again after a reply with these errors, or why the run ends instead.
+    """Return the next corrective prompt after a reply with these errors, or why the run ends instead.
 
-    A reply whose errors all are schema errors is measured against `max_schema_repairs`, any other against
-    `max_retries`, by the open corrections of its sort; an answer without the change that it needs against `max_claims`,
-    by all attempts of the turn. A refusal is never asked again.
+    Replies with schema errors alone are limited by `max_schema_repairs`, others by `max_retries`, counted by open
+    corrections of the same sort; unfounded answers by `max_claims`, counted by all attempts of the turn. A refusal is
+    never corrected.
     """
     kinds = {error.error_type for error in errors}
     claims = sum(is_unfounded(attempt.errors) for attempt in attempts)
@@ -85,13 +85,13 @@ def next_attempt(
 
 
 def only_wrote_calls(cause: StopCause, errors: Sequence[ExtractionError]) -> bool:
-    """Whether the retries are used up by calls that the model has written as text that cannot be read."""
+    """Return whether the retries are used up by calls written as text that cannot be read."""
     kinds = {error.error_type for error in errors}
     return cause.reason is StopReason.HEALING_EXHAUSTED and kinds == {ExtractionErrorType.MISSING_TOOL_PREFIX}
 
 
 def correction_of(attempt: HealingAttempt, reply: ModelReply) -> Correction:
-    """What the prompt has of an attempt until the turn has healed: all that the model said, and what it is told."""
+    """Return what the prompt shows of an attempt until the turn has healed: the reply and the corrective prompt."""
     calls = [f"{call.tool}({call.arguments})" for call in reply.calls]
     text = "\n".join([reply.text, *calls] if reply.text else calls)
     schema = bool(attempt.errors) and all(error.error_type in SCHEMA_ERRORS for error in attempt.errors)
@@ -100,18 +100,16 @@ def correction_of(attempt: HealingAttempt, reply: ModelReply) -> Correction:
 
 
 def is_unfounded(errors: Sequence[ExtractionError]) -> bool:
-    """Whether this is an answer that what happened does not bear out."""
+    """Return whether this is an answer that contradicts what happened."""
     return any(error.error_type is ExtractionErrorType.UNFOUNDED_CLAIM for error in errors)
 
 
 def _what_happened(errors: Sequence[ExtractionError], failures: int, tries: str) -> str:
-    """The sentence at the end of a run whose replies could not be used, by the first error of the last reply."""
-    if errors:
-        advice = _SAID.get(errors[0].error_type, _UNREAD)
-    else:
-        advice = _UNREAD
-
-    return advice.format(still="still " if failures else "") + (f" after {failures} {tries}." if failures else ".")
+    """Return the outcome's sentence on unusable replies, by the first error of the last reply."""
+    sentence = _SENTENCES.get(errors[0].error_type, _UNREAD) if errors else _UNREAD
+    if not failures:
+        return f"{sentence.format(still='')}."
+    return f"{sentence.format(still='still ')} after {failures} {tries}."
 
 
 def _diagnostic(error: ExtractionError) -> str:

@@ -33,10 +33,10 @@ class HealState(TypedDict, total=False):
 def heal(
     state: HealState, config: SelfHealingConfig, *, brief: bool = False, may_switch: bool = False
 ) -> dict[str, Any]:
-    """Repair without a call where nothing has to be guessed; otherwise ask again, a bounded number of times.
+    """Read the calls if nothing has to be guessed; otherwise ask again, a bounded number of times.
 
-    With `brief` the model is told nothing but the errors. With `may_switch` a turn whose native calls only come as text
-    that cannot be read goes on in the text protocol.
+    With `brief` the correction has the errors alone. With `may_switch` a turn whose native calls come as
+    unreadable text switches to the text protocol.
     """
     items = state.get("items") or []
     if any(isinstance(item, ToolCall) for item in items):

@@ -1,4 +1,4 @@
-"""Is this progress? Repeated actions get one typed override; repeating on ends the run (spec 3)."""
+"""Loop control: a repeated action gets one typed override, and further repeats end the run (spec 3)."""
 
 from mendgraph.nodes.loop_check.repetition import (
     LOOP_OVERRIDE_MAX_RETRIES,

@@ -1,1 +1,1 @@
-"""The three terminals and their report."""
+"""The three terminal nodes and their report."""

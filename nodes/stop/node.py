@@ -1,4 +1,4 @@
-"""In: how the run came to its end. Out: the outcome, set exactly once, and the last message. No effect."""
+"""In: why the run ends. Out: the outcome, set exactly once, and the last message. No effect."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -46,7 +46,7 @@ def finish(state: StopState, usage: JsonMap, *, checking: bool = True, changing:
 
 
 def is_failed_work(state: StopState) -> bool:
-    """Whether the run ends as its edits or its checks failed, after it has changed files."""
+    """Return whether the run has changed files and ends because its edits or checks failed."""
     cause = state.get("stop")
     return cause is not None and cause.reason in FAILED_WORK and bool(state.get("changes"))
 
@@ -54,7 +54,7 @@ def is_failed_work(state: StopState) -> bool:
 def give_up(
     state: StopState, kind: OutcomeKind, cause: StopCause, usage: JsonMap, restored: Sequence[str] = ()
 ) -> dict[str, Any]:
-    """End early, with an account of what was done and what is left as the thread's last message."""
+    """End early; the last message of the thread says what was done and what is left."""
     plan = state.get("plan") or Plan()
     outcome = stopped(kind, cause, plan, state.get("changes", []), usage, state.get("loop") or LoopRecord(), restored)
     return {"outcome": outcome, "messages": [machine_message(wrap_up(outcome, plan, state.get("results", [])))]}

@@ -1,6 +1,6 @@
-"""The outcome of a run: what ended it, what was done, what is left, and how to go on.
+"""The outcome of a run: why it ended, what was done, what is left, and how to continue.
 
-Nothing here asks the model: a run that ended without its budget still gives a full account of itself.
+No model is called: a run without a budget left also has a complete report.
 """
 
 import re
@@ -33,7 +33,7 @@ MOST_TOLD = 20  # files of one kind of mark
 _LONGEST_REASON = 300  # characters of why nothing was checked, or of what fails
 _LONGEST_SKIP = 100  # characters of the reason why tests were skipped
 FAILED_WORK = frozenset({StopReason.EDITS_FAILED, StopReason.CHECKS_FAILED})
-"""Why a run ends whose work failed: what it has changed is taken back."""
+"""Reasons of failed work, whose changes are undone."""
 _COUNT = re.compile(r": (\d+) ([a-z]+?)s?\Z")
 
 
@@ -46,7 +46,7 @@ def finished(
     checking: bool = True,
     changing: bool = True,
 ) -> Outcome:
-    """The outcome of a run that gave its final answer, which without words is what was changed.
+    """Return the outcome of a run with a final answer; an empty answer is replaced by what was changed.
 
     `checking`: the run's changes are checked. `changing`: the agent has tools that can change files.
     """
@@ -81,7 +81,7 @@ def stopped(
     loop: LoopRecord,
     restored: Sequence[str] = (),
 ) -> Outcome:
-    """The outcome of a run that ended before its answer; `cause` is that of the deciding node."""
+    """Return the outcome of a run that ended without an answer; `cause` is that of the deciding node."""
     changed = net_changes(changes)
     files = tuple(path for path in changed if path not in restored)
     marks = _marks(loop, changed, files)
@@ -123,7 +123,7 @@ def stopped(
 
 
 def _marks(loop: LoopRecord, changed: Mapping[str, tuple[str, str]], files: Sequence[str]) -> tuple[Mark, ...]:
-    """The marks of these files, with one for each file that is deleted and has no other mark for that."""
+    """Return the marks of these files, with one for each deleted file that has no other mark for that."""
     marked = {mark.path for mark in loop.marks if mark.kind == "tests_deleted"}
     marks = [Mark(kind="deleted", path=path) for path in files if not changed[path][1] and path not in marked]
     marks += [mark for mark in loop.marks if mark.path in files]
@@ -131,7 +131,7 @@ def _marks(loop: LoopRecord, changed: Mapping[str, tuple[str, str]], files: Sequ
 
 
 def wrap_up(outcome: Outcome, plan: Plan, last_results: Sequence[CallResult]) -> str:
-    """The last message of a run that ended early: why, what was done, what is left, how to go on."""
+    """Return the last message of a run that ended early: why, what was done, what is left, how to continue."""
     lines = [f"{outcome.kind.value} ({outcome.reason.value}): {outcome.message}"]
     lines += [f"- {line}" for line in outcome.diagnostics]
     done = [step.title for step in plan.steps if step.status is PlanStatus.DONE]
@@ -145,14 +145,14 @@ def wrap_up(outcome: Outcome, plan: Plan, last_results: Sequence[CallResult]) ->
         lines.append(f"Last failure: {failed[-1]}")
 
     lines.append(f"How to go on: {outcome.how_to_go_on}")
-    # What is quoted from a reply may hold a `tool:` line, which must not stand in the history as one.
+    # A quotation of a reply may hold a `tool:` line, which must not be a line of the history.
     return "\n".join(" ".join(line.split()) for line in lines)
 
 
 def changes_words(
     files: Sequence[str], verified: Verification, refused: Sequence[str], marks: Sequence[Mark] = ()
 ) -> str:
-    """What a person reads first of a turn's changes ("Changed cart.py; 2 tests pass."); "" where there are none."""
+    """Return the sentence on a turn's changes ("Changed cart.py; 2 tests pass."); "" if there are none."""
     if not files:
         if refused:
             return f"{NO_FILE_CHANGED.removesuffix('.')}: {listed(refused)}."
@@ -180,7 +180,7 @@ def changes_words(
 
 
 def _changes_clause(files: Sequence[str], marks: Sequence[Mark]) -> str:
-    """What was done to files, and what their marks say: "Changed a.py; deleted b.py; runs later: conftest.py"."""
+    """Return what was done to files, with their marks: "Changed a.py; deleted b.py; runs later: conftest.py"."""
     paths_by_kind: dict[str, list[str]] = {}
     for mark in marks:
         path = f"{mark.path} ({mark.detail})" if mark.detail else mark.path
@@ -211,7 +211,7 @@ def _changes_clause(files: Sequence[str], marks: Sequence[Mark]) -> str:
 
 
 def _passed(verified: Verification) -> list[str]:
-    """What passed: numbers where they are reported ("2 tests pass"), names of other checks; and what that shows."""
+    """Return clauses on what passed: counts ("2 tests pass") or names of other checks, and what that proves."""
     counts: Counter[str] = Counter()
     others = []
 

@@ -32,6 +32,6 @@ def set_clock(
     loop = SimpleNamespace(**{**vars(asyncio), "sleep": wait_in_loop})
     patch.setattr("mendgraph.nodes.call_model.services.time", clock)
     patch.setattr("mendgraph.nodes.call_model.services.asyncio", loop)
-    patch.setattr("mendgraph.graph.machine.turn_services.random", SimpleNamespace(random=lambda: 1.0))
+    patch.setattr("mendgraph.graph.machine.models.random", SimpleNamespace(random=lambda: 1.0))
     patch.setattr("mendgraph.graph.machine.bound_nodes.StopRequest.wait", lambda _, seconds: wait(seconds))
     return waits

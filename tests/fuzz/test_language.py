@@ -5,7 +5,7 @@ from typing import Any, Final
 
 from hypothesis import strategies as st
 
-from mendgraph.graph.machine.state import serializer
+from mendgraph.graph.machine.serializer import serializer
 from mendgraph.nodes.language.formats.call_format import ToolSchemas
 from mendgraph.nodes.language.text_protocol import (
     ArgumentProblem,

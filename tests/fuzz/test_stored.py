@@ -19,7 +19,7 @@ from pydantic import BaseModel
 from mendgraph.graph.cassettes import cassette_file
 from mendgraph.graph.configuration.context import AgentContext
 from mendgraph.graph.machine.build import build_graph
-from mendgraph.graph.machine.state import CHECKPOINT_TYPES, serializer
+from mendgraph.graph.machine.serializer import CHECKPOINT_TYPES, serializer
 from mendgraph.graph.persistence.checkpoint_saver import SqliteStoreSaver
 from mendgraph.nodes.execute_tools.store.database import StoreError
 from mendgraph.nodes.execute_tools.store.database_schema import SQLITE_TABLES

@@ -10,7 +10,7 @@ from langgraph.checkpoint.memory import InMemorySaver
 
 from mendgraph.graph.configuration.context import AgentContext
 from mendgraph.graph.machine.build import build_graph
-from mendgraph.graph.machine.state import serializer
+from mendgraph.graph.machine.serializer import serializer
 from mendgraph.nodes.execute_tools.node import execute_tools
 from mendgraph.nodes.records import JsonMap, OutcomeKind, ProviderErrorKind, ProviderFailure, StopReason
 from tests.doubles.replies import Say

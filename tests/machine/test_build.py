@@ -3,7 +3,6 @@
 import asyncio
 import copy
 import json
-import pickle
 import re
 from pathlib import Path
 from typing import Any
@@ -80,7 +79,6 @@ def code_of(message: ToolMessage) -> str:
 # --- Arguments
 
 RULE = FileGuardrailRule("migrations", "Database migrations", lambda path: "migrations" in path.parts)
-TEXT: Any = "*.sql"
 READ_FILE = default_tools()[0]
 
 
@@ -91,7 +89,6 @@ WRONG: tuple[tuple[str, Any, str], ...] = (
     ("tools", [READ_FILE, "read_file"], "a str does not fit: give tools of mendgraph, tools of LangChain"),
     ("effects", ["read_file"], "a list does not fit: give effects by name of a tool"),
     ("rules", RULE, "give a sequence of FileGuardrailRule(name, description, check)"),
-    ("rules", [RULE._replace(check=TEXT)], "give a sequence of FileGuardrailRule"),
     ("roles", {"clerk": "read_file"}, "give collections of names of tools by role"),
     ("secrets", "hunter2", "give a sequence of texts, as in (token,)."),
     ("store", {}, "a dict does not fit: give a store of LangGraph, such as InMemoryStore()."),
@@ -142,8 +139,6 @@ def test_copy_of_a_built_graph_runs_on_the_same_thread(folder: Path) -> None:
     for each in (copy.copy(machine), copy.deepcopy({"graph": machine})["graph"]):
         assert each.get_state(THREAD).values["outcome"].kind is OutcomeKind.FINISHED
     assert copy.deepcopy(machine).invoke(ask("Again."), THREAD)["outcome"].kind is OutcomeKind.FINISHED
-    with pytest.raises(TypeError, match=r"cannot be pickled: .* Call build_graph in the other process"):
-        pickle.dumps(machine)
 
 
 @pytest.mark.parametrize("node", ["execute_tools", "begin_turn"])

@@ -1,7 +1,6 @@
 import asyncio
 import errno
 import threading
-import time
 from typing import Any
 
 import pytest
@@ -20,20 +19,6 @@ def test_node_that_does_not_end_is_told_with_its_name(monkeypatch: pytest.Monkey
     with pytest.raises(NodeTimeoutError, match=r"^The step speak did not end within 0\.05 s"):
         asyncio.run(node.ainvoke({}))
     release.set()
-    quick = bounded_node("speak", lambda _: pause_for_ever(), lambda _: True)
-    with pytest.raises(NodeTimeoutError, match=r"^The step speak did not end within 0\.05 s"):
-        asyncio.run(quick.ainvoke({}))
-
-
-def pause_for_ever() -> None:
-    while True:
-        time.sleep(0.001)
-
-
-def test_quick_node_needs_no_thread() -> None:
-    node = bounded_node("speak", lambda _: threading.get_ident(), lambda state: state["quick"])
-    assert asyncio.run(node.ainvoke({"quick": True})) == threading.get_ident()
-    assert asyncio.run(node.ainvoke({"quick": False})) != threading.get_ident()
 
 
 def test_error_of_a_nodes_own_is_not_told_as_our_deadline() -> None:

@@ -8,7 +8,7 @@ from langchain_core.messages import HumanMessage
 
 from mendgraph.graph.configuration.context import AgentContext
 from mendgraph.graph.machine.guard_runtime import Previewer
-from mendgraph.graph.machine.machine_services import MachineTools
+from mendgraph.graph.machine.machine_tools import MachineTools
 from mendgraph.graph.machine.state import AgentState
 from mendgraph.graph.machine.turn_tools import TurnTools
 from mendgraph.nodes.execute_tools.registry import Tool, ToolContext, ToolOutput, tool

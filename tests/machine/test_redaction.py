@@ -21,8 +21,8 @@ from pydantic import BaseModel
 
 from mendgraph.graph.configuration.context import AgentContext
 from mendgraph.graph.machine.build import build_graph
-from mendgraph.graph.machine.redaction import ScrubbingSerializer, WrittenLiterals
-from mendgraph.graph.machine.state import CHECKPOINT_TYPES, serializer
+from mendgraph.graph.machine.redaction import WrittenLiterals
+from mendgraph.graph.machine.serializer import CHECKPOINT_TYPES, ScrubbingSerializer, serializer
 from mendgraph.nodes.execute_tools.secrets.redact import MARK, Redactor
 from mendgraph.nodes.execute_tools.store.database import StoreError
 from mendgraph.nodes.records import ExtractionErrorType, ModelReply, Plan, ToolCall
@@ -312,6 +312,6 @@ def test_compressed_bytes_that_are_cut_off_are_refused() -> None:
 
 
 def test_value_that_is_too_large_is_not_stored(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("mendgraph.graph.machine.redaction.MOST_BYTES", 100)
+    monkeypatch.setattr("mendgraph.graph.machine.serializer.MOST_BYTES", 100)
     with pytest.raises(StoreError, match="it has 202 bytes, and may have 100"):
         SERDE.dumps_typed("x" * 200)

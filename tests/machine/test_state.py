@@ -13,7 +13,8 @@ from pydantic import BaseModel, TypeAdapter
 
 from mendgraph.graph.configuration.context import AgentContext
 from mendgraph.graph.machine.routes import NODES
-from mendgraph.graph.machine.state import CHECKPOINT_TYPES, AgentState, serializer
+from mendgraph.graph.machine.serializer import CHECKPOINT_TYPES, serializer
+from mendgraph.graph.machine.state import AgentState
 from mendgraph.nodes.call_model.budget import APILimits, APIUsageStats
 from mendgraph.nodes.call_model.ledger import Mending, RunLimits, Spending
 from mendgraph.nodes.call_model.pending_call import PendingCall

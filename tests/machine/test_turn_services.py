@@ -6,8 +6,7 @@ from typing import Any
 import pytest
 
 from mendgraph.graph.configuration.context import AgentContext
-from mendgraph.graph.machine.machine_services import MachineModels
-from mendgraph.graph.machine.turn_services import TurnModel, book_thread
+from mendgraph.graph.machine.models import MachineModels, TurnModel, book_thread
 from mendgraph.nodes.call_model.budget import APIUsageStats
 from mendgraph.nodes.call_model.endpoint import EMBEDDED_WINDOW, ModelChoice
 from mendgraph.nodes.call_model.ledger import FREE, PRICES_VARIABLE, Entry, Price, RunLimits, Spending
@@ -88,7 +87,7 @@ PROBLEMS: list[tuple[dict[str, Any], str | None]] = [
 def test_limit_on_cost_needs_a_price_for_every_model(settings: dict[str, Any], words: str | None) -> None:
     with calling() as bound:
         problem = TurnModel(bound, AgentContext(**settings)).problem()
-        assert problem is None if words is None else words in (problem or "")
+        assert problem == "" if words is None else words in problem
 
 
 # --- What earlier turns have lost

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from mendgraph.graph.configuration.context import AgentContext
-from mendgraph.graph.machine.machine_services import MachineTools
+from mendgraph.graph.machine.machine_tools import MachineTools
 from mendgraph.graph.machine.turn_tools import TurnTools
 from mendgraph.graph.runs.run import RunResult, run_task
 from mendgraph.nodes.execute_tools.commands.commands import CommandResult, Commands
@@ -118,7 +118,7 @@ def test_skills_of_the_user_are_for_the_runs_of_the_user(root: Path) -> None:
             known = MachineTools(None, DEFAULT_GUARDRAIL_RULES, {}, (), served=served)
             tools = TurnTools(known, AgentContext(workspace=str(root), project_notes=notes))
             names = [name for folder in tools.skills for name in folder.names]
-            assert (names, "read_skill" in tools.usable) == (["deploy"] * told_of, told_of)
+            assert (names, "read_skill" in tools.usable()) == (["deploy"] * told_of, told_of)
     finally:
         shutil.rmtree(skill.parent.parent)
 
@@ -180,7 +180,7 @@ def test_model_is_told_only_of_tools_that_have_what_they_need(
 ) -> None:
     with pytest.MonkeyPatch.context() as patch:
         set_sandbox_problem(patch, problem)
-        usable = TurnTools(gateway(), AgentContext(workspace=str(root), **context)).usable
+        usable = TurnTools(gateway(), AgentContext(workspace=str(root), **context)).usable()
         assert usable == NAMES - missing - {"read_skill", "remember"}
         _, model = ran(root, DONE, context=context)
         assert told(model) & NEEDY == NEEDY - missing

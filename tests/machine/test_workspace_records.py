@@ -9,10 +9,10 @@ import pytest
 
 from mendgraph.graph.machine.workspace import (
     WorkspaceRecords,
-    decide_open_changes,
     first_hashes,
     judged_workspace,
     kept_content,
+    recover_open_changes,
 )
 from mendgraph.nodes.execute_tools.files.change_records import ChangeState, FileEffect, FileState
 from mendgraph.nodes.execute_tools.journal.journal import CallKey, Journal
@@ -103,7 +103,7 @@ def test_empty_git_folder_of_a_command_that_was_killed_is_taken_away(
 ) -> None:
     Journal(folder).begin(KEY._replace(effect=effect))
     Path(root, ".git").mkdir()
-    assert decide_open_changes(Journal(folder), root) == ()
+    assert recover_open_changes(Journal(folder), root) == ()
     assert [path.name for path in Path(root).iterdir()] == left
 
 

@@ -12,7 +12,7 @@ from langgraph.checkpoint.memory import InMemorySaver
 
 from mendgraph.graph.configuration.context import AgentContext
 from mendgraph.graph.machine.build import Machine, build_graph
-from mendgraph.graph.machine.state import serializer
+from mendgraph.graph.machine.serializer import serializer
 from mendgraph.graph.runs.run import run_task
 from mendgraph.nodes.records import Outcome
 from tests.providers.clients import client

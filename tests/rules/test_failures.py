@@ -1,6 +1,7 @@
 import errno
 
-from mendgraph.nodes.records import ToolError, ToolErrorCode as Code, is_disk_full, os_failure, quoted
+from mendgraph.nodes.language.os_errors import is_disk_full, os_failure
+from mendgraph.nodes.records import ToolError, ToolErrorCode as Code, quoted
 from tests.row_tables import rows
 
 FATAL = {errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EROFS}

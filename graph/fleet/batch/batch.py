@@ -38,7 +38,8 @@ from mendgraph.nodes.call_model.endpoint import Endpoint, find_endpoint
 from mendgraph.nodes.execute_tools.copies.workspace_copies import delete_copy, open_copy
 from mendgraph.nodes.execute_tools.store.run_folder import remove_run_folder, workspace_folder_path
 from mendgraph.nodes.language.display import listed
-from mendgraph.nodes.records import StopReason, ToolError, invalid, is_disk_full, os_failure
+from mendgraph.nodes.language.os_errors import is_disk_full, os_failure
+from mendgraph.nodes.records import StopReason, ToolError, invalid
 
 WORKERS: Final = 4
 """Tasks at work at a time where nobody says how many: most of a task's time is the model's."""

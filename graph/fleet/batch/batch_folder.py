@@ -25,7 +25,8 @@ from mendgraph.nodes.execute_tools.files.deadline import pause
 from mendgraph.nodes.execute_tools.files.handles import closing, open_root
 from mendgraph.nodes.execute_tools.store.run_lock import Owner, RunLock
 from mendgraph.nodes.execute_tools.store.user_files import lines_of, open_regular, read_bytes, write_whole
-from mendgraph.nodes.records import JsonMap, OutcomeKind, ToolError, ToolErrorCode, invalid, os_failure, quoted
+from mendgraph.nodes.language.os_errors import os_failure
+from mendgraph.nodes.records import JsonMap, OutcomeKind, ToolError, ToolErrorCode, invalid, quoted
 
 BATCH: Final = "batch.json"
 BEGUN: Final = "begun.jsonl"

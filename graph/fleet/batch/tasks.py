@@ -21,7 +21,8 @@ from mendgraph.nodes.call_model.ledger import Usage
 from mendgraph.nodes.execute_tools.copies.workspace_copies import pin_source
 from mendgraph.nodes.execute_tools.store.user_files import lines_of, open_regular
 from mendgraph.nodes.language.names import closest_names
-from mendgraph.nodes.records import OutcomeKind, Record, StopReason, ToolError, ToolErrorCode, Verification, os_failure
+from mendgraph.nodes.language.os_errors import os_failure
+from mendgraph.nodes.records import OutcomeKind, Record, StopReason, ToolError, ToolErrorCode, Verification
 
 _ID: Final = re.compile(r"(?!\.)[A-Za-z0-9._-]{1,100}")
 _OTHERS: Final = frozenset({"tool_timeouts_s", "tool_quotas", "tool_calls_per_minute"})

@@ -41,7 +41,8 @@ from mendgraph.nodes.execute_tools.sandboxes.sandbox import (
     View,
     text_handle,
 )
-from mendgraph.nodes.records import ToolError, ToolErrorCode, invalid, os_failure, quoted
+from mendgraph.nodes.language.os_errors import os_failure
+from mendgraph.nodes.records import ToolError, ToolErrorCode, invalid, quoted
 
 LONGEST_LAST_WORDS: Final = 1_500
 """Characters of an output that an error message repeats."""

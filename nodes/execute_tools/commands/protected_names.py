@@ -17,7 +17,8 @@ from mendgraph.nodes.execute_tools.commands.workspace_cover import NameRule, Ver
 from mendgraph.nodes.execute_tools.files.handles import closing, lock_folder, open_directory, open_root
 from mendgraph.nodes.execute_tools.files.tree_walk import GIT_DIRECTORY
 from mendgraph.nodes.execute_tools.store.user_files import SETTINGS_FILE
-from mendgraph.nodes.records import ToolError, ToolErrorCode, os_failure
+from mendgraph.nodes.language.os_errors import os_failure
+from mendgraph.nodes.records import ToolError, ToolErrorCode
 
 LOCK_WAIT_S: Final = 2.0
 """How long the lock of a workspace folder is waited for. Runs share it; other programs have no use for it."""

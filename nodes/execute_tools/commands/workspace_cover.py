@@ -21,7 +21,8 @@ from mendgraph.nodes.execute_tools.files.sandbox import ContentJudge
 from mendgraph.nodes.execute_tools.files.tree_walk import GIT_DIRECTORY
 from mendgraph.nodes.execute_tools.sandboxes.sandbox import DEEPEST
 from mendgraph.nodes.execute_tools.store.user_files import SETTINGS_FILE
-from mendgraph.nodes.records import ToolError, ToolErrorCode, os_failure
+from mendgraph.nodes.language.os_errors import os_failure
+from mendgraph.nodes.records import ToolError, ToolErrorCode
 
 NameRule = Callable[[str], bool]
 """Returns whether a rule applies to a workspace-relative name."""

@@ -31,7 +31,8 @@ from mendgraph.nodes.execute_tools.processes.git import (
 from mendgraph.nodes.execute_tools.processes.processes import ProcessResult
 from mendgraph.nodes.execute_tools.store.run_folder import Identity
 from mendgraph.nodes.language.display import listed
-from mendgraph.nodes.records import ToolError, ToolErrorCode, invalid, os_failure, quoted
+from mendgraph.nodes.language.os_errors import os_failure
+from mendgraph.nodes.records import ToolError, ToolErrorCode, invalid, quoted
 
 WORKSPACE: Final = "workspace"
 BASE: Final = "base.git"

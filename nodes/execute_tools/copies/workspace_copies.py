@@ -37,7 +37,8 @@ from mendgraph.nodes.execute_tools.processes.git import (
     succeeded,
 )
 from mendgraph.nodes.language.display import listed
-from mendgraph.nodes.records import ToolError, ToolErrorCode, invalid, os_failure, quoted
+from mendgraph.nodes.language.os_errors import os_failure
+from mendgraph.nodes.records import ToolError, ToolErrorCode, invalid, quoted
 
 FINISHED: Final = "copy.json"
 BEGUN: Final = "copy.begun.json"

@@ -17,7 +17,8 @@ from mendgraph.nodes.execute_tools.files.change_records import ChangeRecorder, F
 from mendgraph.nodes.execute_tools.files.handles import beginning, closing, open_regular, open_root
 from mendgraph.nodes.execute_tools.files.sandbox import JudgedPaths, PathAccess, Place
 from mendgraph.nodes.execute_tools.files.transaction import PlannedEffect, Transaction
-from mendgraph.nodes.records import CONTENT_BYTES, ToolError, ToolErrorCode, invalid, os_failure, quoted
+from mendgraph.nodes.language.os_errors import os_failure
+from mendgraph.nodes.records import CONTENT_BYTES, ToolError, ToolErrorCode, invalid, quoted
 
 MOST_CHANGES: Final = 200
 """Changes in one request: each may hold two open directories, and a process has 1024 handles. Source: getrlimit(2)."""

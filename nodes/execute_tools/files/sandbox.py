@@ -26,7 +26,8 @@ from unicodedata import normalize
 
 from mendgraph.nodes.execute_tools.files import handles
 from mendgraph.nodes.language.names import closest_names, names_elsewhere
-from mendgraph.nodes.records import CONTENT_BYTES, JsonMap, ToolError, ToolErrorCode, invalid, os_failure, quoted
+from mendgraph.nodes.language.os_errors import os_failure
+from mendgraph.nodes.records import CONTENT_BYTES, JsonMap, ToolError, ToolErrorCode, invalid, quoted
 
 LONGEST_NAME: Final = 255
 LONGEST_PATH: Final = 4096

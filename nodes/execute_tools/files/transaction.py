@@ -29,7 +29,8 @@ from mendgraph.nodes.execute_tools.files.change_records import ChangeRecorder, C
 from mendgraph.nodes.execute_tools.files.handles import open_regular
 from mendgraph.nodes.execute_tools.files.sandbox import Place
 from mendgraph.nodes.language.display import listed
-from mendgraph.nodes.records import ToolError, ToolErrorCode, os_failure, quoted
+from mendgraph.nodes.language.os_errors import os_failure
+from mendgraph.nodes.records import ToolError, ToolErrorCode, quoted
 
 _NO_SECOND_NAME: Final = frozenset({errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK, errno.EXDEV})
 """Errors of link(2) for which the file is copied instead."""

@@ -25,7 +25,8 @@ from mendgraph.nodes.execute_tools.files.handles import closing, open_regular, o
 from mendgraph.nodes.execute_tools.files.sandbox import ContentJudge, JudgedPaths, PathAccess, PathJudge, Place
 from mendgraph.nodes.execute_tools.files.tree_walk import LARGEST_IGNORE_FILE, Entry, judged_entries, walk
 from mendgraph.nodes.language.names import names_elsewhere
-from mendgraph.nodes.records import JsonMap, ToolError, ToolErrorCode, invalid, os_failure, quoted
+from mendgraph.nodes.language.os_errors import os_failure
+from mendgraph.nodes.records import JsonMap, ToolError, ToolErrorCode, invalid, quoted
 
 __all__ = ["Change", "ChangedFile", "DeleteFile", "Entry", "MoveFile", "PathJudge", "Workspace", "WriteFile"]
 

@@ -28,7 +28,8 @@ from mendgraph.nodes.execute_tools.files.workspace import Workspace
 from mendgraph.nodes.execute_tools.journal.journal import UNDO_EFFECT, CallKey, Journal, call_fingerprint
 from mendgraph.nodes.execute_tools.store.database import StoreError
 from mendgraph.nodes.language.display import listed, short_id
-from mendgraph.nodes.records import ChangeKind, ToolError, ToolErrorCode, os_failure, quoted
+from mendgraph.nodes.language.os_errors import os_failure
+from mendgraph.nodes.records import ChangeKind, ToolError, ToolErrorCode, quoted
 
 UNDO_TOOL: Final = "undo"
 

@@ -26,7 +26,8 @@ from mendgraph.nodes.execute_tools.files.handles import (
 )
 from mendgraph.nodes.execute_tools.processes.processes import ProcessResult, run_process
 from mendgraph.nodes.language.display import one_line
-from mendgraph.nodes.records import LONGEST_QUOTE, ToolError, ToolErrorCode, invalid, os_failure, quoted
+from mendgraph.nodes.language.os_errors import os_failure
+from mendgraph.nodes.records import LONGEST_QUOTE, ToolError, ToolErrorCode, invalid, quoted
 
 GIT_TIMEOUT_S: Final = 1_800.0
 """A checkout of a very large repository on a busy disk takes minutes."""

@@ -15,7 +15,8 @@ from functools import partial
 from typing import IO, Final
 
 from mendgraph.nodes.execute_tools.files.workspace import OpenedFile
-from mendgraph.nodes.records import ToolError, ToolErrorCode, invalid, os_failure, quoted
+from mendgraph.nodes.language.os_errors import os_failure
+from mendgraph.nodes.records import ToolError, ToolErrorCode, invalid, quoted
 
 INHERITED: Final = ("PATH", "LANG", "HOME")
 """The agent's variables that a program inherits: no keys, no PYTHONPATH and no VIRTUAL_ENV."""

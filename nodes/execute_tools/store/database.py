@@ -18,7 +18,8 @@ from mendgraph.nodes.execute_tools.files.change_records import RecordError
 from mendgraph.nodes.execute_tools.files.deadline import monotonic_s, pause
 from mendgraph.nodes.execute_tools.store.database_schema import FORMAT, SQLITE_TABLES, STORE_TABLES, PostgresTables
 from mendgraph.nodes.execute_tools.store.run_folder import DATA_DIR_VARIABLE, workspace_name
-from mendgraph.nodes.records import ToolError, os_failure, quoted
+from mendgraph.nodes.language.os_errors import os_failure
+from mendgraph.nodes.records import ToolError, quoted
 
 if TYPE_CHECKING:
     from mendgraph.nodes.execute_tools.store.postgres import PostgresDatabase

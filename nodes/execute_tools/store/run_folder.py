@@ -16,7 +16,8 @@ from mendgraph.nodes.execute_tools.files.atomic_write import name_exclusively, s
 from mendgraph.nodes.execute_tools.files.handles import closing, open_root
 from mendgraph.nodes.execute_tools.files.workspace import OpenedFile
 from mendgraph.nodes.language.names import LARGEST_NUMBER, number_of, reference_of, unknown_reference
-from mendgraph.nodes.records import ToolError, ToolErrorCode, invalid, os_failure, quoted
+from mendgraph.nodes.language.os_errors import os_failure
+from mendgraph.nodes.records import ToolError, ToolErrorCode, invalid, quoted
 
 DATA_DIR_VARIABLE = "MENDGRAPH_DATA_DIR"
 """Names the folder that holds `runs/`, `workspaces/` and `spending/` instead of the user's data folder."""

@@ -16,7 +16,8 @@ from mendgraph.nodes.execute_tools.files.deadline import monotonic_s, pause
 from mendgraph.nodes.execute_tools.files.handles import closing
 from mendgraph.nodes.execute_tools.store.database import StoreError, postgres_database, uses_postgres
 from mendgraph.nodes.execute_tools.store.run_folder import known_workspace_name
-from mendgraph.nodes.records import ToolError, ToolErrorCode, os_failure, quoted
+from mendgraph.nodes.language.os_errors import os_failure
+from mendgraph.nodes.records import ToolError, ToolErrorCode, quoted
 
 if TYPE_CHECKING:
     from mendgraph.nodes.execute_tools.store.postgres import Locks

@@ -20,8 +20,9 @@ from mendgraph.nodes.execute_tools.files.atomic_write import sync_folder, write_
 from mendgraph.nodes.execute_tools.files.handles import closing, open_regular as open_in_workspace, open_root
 from mendgraph.nodes.execute_tools.store.run_folder import workspace_folder, workspace_folder_path
 from mendgraph.nodes.language.documents import storable
+from mendgraph.nodes.language.os_errors import os_failure
 from mendgraph.nodes.language.project_notes import SKILL_FOLDERS
-from mendgraph.nodes.records import ToolError, ToolErrorCode, invalid, os_failure, quoted
+from mendgraph.nodes.records import ToolError, ToolErrorCode, invalid, quoted
 
 MOST_BYTES: Final = 1_000_000
 """No file that a person writes by hand is larger."""

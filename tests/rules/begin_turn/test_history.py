@@ -4,14 +4,8 @@ from typing import Any
 
 from langchain_core.messages import AIMessage, AnyMessage, HumanMessage
 
-from mendgraph.nodes.begin_turn.turn_start import (
-    NOT_RUN,
-    BeginTurnState,
-    TurnResources,
-    close_step,
-    cut_off_items,
-    scrubbed,
-)
+from mendgraph.nodes.begin_turn.history import NOT_RUN, close_step, cut_off_items, scrub_requests
+from mendgraph.nodes.begin_turn.turn import BeginTurnState, TurnResources
 from mendgraph.nodes.language.history import close_dangling_calls, settle_exchange
 from mendgraph.nodes.records import (
     CallResult,
@@ -100,12 +94,12 @@ def text(given: str) -> str:
 )
 def test_persons_words_are_freed_and_keep_their_id(content: Any, clean: Any) -> None:
     before: list[AnyMessage] = [HumanMessage("first", id="1"), HumanMessage(content, id="2")]
-    assert scrubbed(before, text) == [HumanMessage("first", id="1"), HumanMessage(clean, id="2")]
-    assert scrubbed([HumanMessage("hello"), AIMessage("swordfish")], text) is None
+    assert scrub_requests(before, text) == [HumanMessage("first", id="1"), HumanMessage(clean, id="2")]
+    clean_before: list[AnyMessage] = [HumanMessage("hello"), AIMessage("swordfish")]
+    assert all(new is old for new, old in zip(scrub_requests(clean_before, text), clean_before, strict=True))
 
 
 @rows("a\ud800", ["a\ud800"], [{"type": "text", "text": "a\ud800"}])
 def test_half_characters_are_replaced_as_no_checkpoint_holds_them(said: Any) -> None:
-    clean = scrubbed([HumanMessage(said)], text)
-    assert clean is not None
+    clean = scrub_requests([HumanMessage(said)], text)
     assert clean[0].text == "a\ufffd"

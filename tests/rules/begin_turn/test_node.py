@@ -4,8 +4,9 @@ from typing import Any
 from langchain_core.messages import AIMessage, AnyMessage, HumanMessage, SystemMessage, ToolMessage
 
 from mendgraph.graph.machine.small_models import preload_of
+from mendgraph.nodes.begin_turn.history import HANDED_ON
 from mendgraph.nodes.begin_turn.node import begin_turn
-from mendgraph.nodes.begin_turn.turn_start import FRESH_TURN, HANDED_ON, BeginTurnState, TurnResources
+from mendgraph.nodes.begin_turn.turn import FRESH_TURN, BeginTurnState, TurnResources
 from mendgraph.nodes.language.history import RESULT_MESSAGE_NAME, close_dangling_calls, is_request
 from mendgraph.nodes.language.read_ahead import read_ahead
 from mendgraph.nodes.records import (
@@ -26,7 +27,7 @@ NO_REQUEST = "There is no request: send a person's message, with text in it."
 DANGLING = AIMessage("", tool_calls=[{"name": "f", "args": {}, "id": "x", "type": "tool_call"}])
 
 
-def begun(state: BeginTurnState, profile: Profile | None = None, problem: str | None = None) -> dict[str, Any]:
+def begun(state: BeginTurnState, profile: Profile | None = None, problem: StopCause | None = None) -> dict[str, Any]:
     profile = profile or Profile()
     preload = preload_of(profile, checked=False)
     using = TurnResources(profile, problem, lambda new: ("replaced", new), str, Workspace(), preload=preload)
@@ -102,4 +103,4 @@ def test_conversation_that_is_handed_on_has_the_last_persons_request(since: list
 @rows([], [HumanMessage("Fix calc.py")])
 def test_problem_of_the_context_is_told_first(history: list[AnyMessage]) -> None:
     stop = StopCause(reason=StopReason.INVALID_REQUEST, message="There is no folder 'x'.")
-    assert begun(BeginTurnState(messages=history), problem=stop.message) == fresh(stop=stop)
+    assert begun(BeginTurnState(messages=history), problem=stop) == fresh(stop=stop)

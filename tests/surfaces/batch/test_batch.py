@@ -13,7 +13,8 @@ from mendgraph.graph.fleet.batch.batch_folder import BatchEnd, BatchFolder, Batc
 from mendgraph.graph.fleet.batch.tasks import BatchTask, TaskResult, Worked, WorkOrder, failed
 from mendgraph.graph.spending.store import SpendingStore
 from mendgraph.nodes.call_model.ledger import RunLimits
-from mendgraph.nodes.records import ToolError, ToolErrorCode, os_failure
+from mendgraph.nodes.language.os_errors import os_failure
+from mendgraph.nodes.records import ToolError, ToolErrorCode
 from tests.surfaces.batch.scripted_work import InTurn, done
 from tests.surfaces.spending.spending_entries import entry
 

@@ -21,7 +21,7 @@ from mendgraph.graph.cassettes.tests_folder import tests_root as root_of
 from mendgraph.graph.configuration.context import AgentContext
 from mendgraph.graph.langchain.chat_models import endpoint_model
 from mendgraph.graph.machine.build import build_graph
-from mendgraph.graph.machine.state import serializer
+from mendgraph.graph.machine.serializer import serializer
 from mendgraph.graph.runs.events import Asked, StepDone
 from mendgraph.graph.runs.run import Session, run_task
 from mendgraph.graph.runs.runs import fork_run, list_runs, thread_config

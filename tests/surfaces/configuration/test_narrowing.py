@@ -299,9 +299,9 @@ def test_context_of_a_run_goes_before_the_graphs_and_that_before_the_stored_one(
     assert given_context(Admission(refused, "ada"), BOUND, STORED) is refused
     for foreign, words in FOREIGN:  # not taken for none: the agent would work in the folder of the process
         said = given_context(foreign, None, STORED)
-        assert isinstance(said, str)
-        assert (words in said, "build_graph(context=AgentContext(...))" in said) == (True, True)
-        assert "secret-password" not in said
+        assert isinstance(said, StopCause)
+        assert (words in said.message, "build_graph(context=AgentContext(...))" in said.message) == (True, True)
+        assert "secret-password" not in said.message
         assert given_context(foreign, BOUND, STORED) is BOUND
 
 

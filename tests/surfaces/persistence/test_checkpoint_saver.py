@@ -23,7 +23,7 @@ from pydantic import TypeAdapter
 
 from mendgraph.graph.configuration.context import AgentContext
 from mendgraph.graph.machine.build import Machine, build_graph
-from mendgraph.graph.machine.state import CHECKPOINT_TYPES, own_saver
+from mendgraph.graph.machine.serializer import CHECKPOINT_TYPES, own_saver
 from mendgraph.nodes.records import OutcomeKind
 from tests.doubles.replies import Say
 from tests.doubles.scripted_model import ScriptedModel

@@ -12,7 +12,7 @@ from langgraph.checkpoint.conformance import checkpointer_test, validate
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.checkpoint.sqlite.aio import AsyncSqliteSaver
 
-from mendgraph.graph.machine.state import own_saver
+from mendgraph.graph.machine.serializer import own_saver
 from mendgraph.graph.persistence.store import Store
 
 DONE: dict[str, tuple[int, list[str]]] = {

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import pytest
 from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
 
-from mendgraph.graph.machine.state import serializer
+from mendgraph.graph.machine.serializer import serializer
 from mendgraph.graph.persistence.store import Store
 from mendgraph.graph.runs.run import run_task
 from mendgraph.graph.runs.runs import steps_of, undo_run
@@ -66,7 +66,7 @@ def runs(two_runs: Played, monkeypatch: pytest.MonkeyPatch) -> Played:
     now = two_runs.folder.parent
     shutil.rmtree(now)
     shutil.copytree(now.with_name("kept"), now)
-    monkeypatch.setattr("mendgraph.graph.machine.redaction.MOST_BYTES", MOST_BYTES)
+    monkeypatch.setattr("mendgraph.graph.machine.serializer.MOST_BYTES", MOST_BYTES)
     monkeypatch.setenv(DATA_DIR_VARIABLE, str(now / "data"))
     monkeypatch.chdir(two_runs.folder)
     return two_runs

@@ -10,7 +10,7 @@ from langchain_core.runnables import RunnableConfig
 from langgraph.checkpoint.base import empty_checkpoint
 from langgraph.checkpoint.serde.types import _DeltaSnapshot
 
-from mendgraph.graph.machine.state import serializer
+from mendgraph.graph.machine.serializer import serializer
 from mendgraph.graph.persistence.postgres_saver import CHECKPOINTS, PostgresStoreSaver
 from mendgraph.nodes.execute_tools.store.database import StoreError, open_postgres
 from mendgraph.nodes.execute_tools.store.database_schema import STORE_TABLES

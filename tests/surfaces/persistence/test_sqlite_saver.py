@@ -19,7 +19,7 @@ from langgraph.checkpoint.sqlite import SqliteSaver
 
 from mendgraph.graph.configuration.context import AgentContext
 from mendgraph.graph.machine.build import build_graph
-from mendgraph.graph.machine.redaction import ScrubbingSerializer
+from mendgraph.graph.machine.serializer import ScrubbingSerializer
 from mendgraph.graph.persistence.checkpoint_saver import SqliteStoreSaver
 from mendgraph.graph.persistence.store import Store
 from mendgraph.nodes.execute_tools.store.database import StoreError, open_file

@@ -53,6 +53,23 @@ def context(folder: Path, **more: Any) -> AgentContext:
     return AgentContext(workspace=str(folder), evidence=False, read_ahead=False, **more)
 
 
+# --- Fields of the context as keyword arguments
+
+
+def test_fields_of_the_context_are_keyword_arguments(folder: Path) -> None:
+    given = {"workspace": folder, "max_calls_per_turn": 3, "evidence": False, "read_ahead": False}
+    result = run_task(TASK, AgentContext(mode="read-only"), model=told(use(READ), DONE), **given)  # type: ignore[arg-type]
+    assert result.ok
+    stored = list_runs(folder)
+    assert isinstance(stored, tuple)
+    context = stored[0].context
+    assert (context.workspace, context.max_calls_per_turn, context.mode) == (str(folder), 3, "read-only")
+    with pytest.raises(ValueError, match="max_calls_per_turn"):
+        run_task(TASK, workspace=folder, max_calls_per_turn=0)
+    with pytest.raises(TypeError, match="max_callz: there is no such option"):
+        run_task(TASK, workspace=folder, max_callz=1)  # type: ignore[call-arg]
+
+
 # --- Approvals
 
 

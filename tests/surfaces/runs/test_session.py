@@ -8,8 +8,7 @@ from langchain_core.messages import AIMessage, AnyMessage, HumanMessage
 from langgraph.checkpoint.memory import InMemorySaver
 
 from mendgraph.graph.configuration.context import AgentContext
-from mendgraph.graph.machine.redaction import ScrubbingSerializer
-from mendgraph.graph.machine.state import serializer
+from mendgraph.graph.machine.serializer import ScrubbingSerializer, serializer
 from mendgraph.graph.runs.events import Asked, Text
 from mendgraph.graph.runs.run import Session
 from mendgraph.graph.runs.runs import list_runs

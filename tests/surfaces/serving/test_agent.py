@@ -16,7 +16,7 @@ from mendgraph.graph.fleet.serving.agent import ServedMachine, graph, served
 from mendgraph.graph.fleet.serving.tenants import Tenant
 from mendgraph.graph.machine.build import build_graph
 from mendgraph.graph.machine.routes import NODES
-from mendgraph.graph.machine.state import serializer
+from mendgraph.graph.machine.serializer import serializer
 from tests.doubles.replies import Say
 from tests.doubles.scripted_server import ScriptedServer
 from tests.doubles.tool_use import use
@@ -179,4 +179,4 @@ def test_thread_is_written_by_its_runs_alone(machine: ServedMachine, write: Call
         with pytest.raises(HTTPException):
             other(config(), {"context": AgentContext()})
     with pytest.raises(RunRefusedError, match="run by `astream` alone"):
-        machine.invoke(HELLO, config())  # type: ignore[call-overload]
+        machine.invoke(HELLO, config())

@@ -19,8 +19,7 @@ import pytest
 from langgraph.checkpoint.sqlite import SqliteSaver
 
 from mendgraph.graph.configuration.context import AgentContext
-from mendgraph.graph.machine import redaction
-from mendgraph.graph.machine.state import serializer
+from mendgraph.graph.machine.serializer import serializer
 from mendgraph.graph.runs.events import Event
 from mendgraph.graph.runs.run import RunResult, Session
 from mendgraph.nodes.execute_tools.registry import Tool, tool
@@ -272,7 +271,7 @@ def scene(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Scene:
 
 
 @pytest.fixture
-def no_redaction(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def no_redaction(monkeypatch: pytest.MonkeyPatch) -> None:
     """The losing control: everything is as it is, but nothing is ever taken out."""
     redact = "mendgraph.nodes.execute_tools.secrets.redact"
     without: dict[str, Any] = {
@@ -285,9 +284,6 @@ def no_redaction(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     }
     for name, replacement in without.items():
         monkeypatch.setattr(name, replacement)
-
-    yield
-    redaction._redactor.cache_clear()  # it holds redactors that were made without forms
 
 
 def _unchanged(_: Redactor, value: Any) -> Any:

@@ -8,7 +8,7 @@ import pytest
 from pydantic import TypeAdapter
 
 from mendgraph.graph.configuration.context import AgentContext
-from mendgraph.graph.machine.machine_services import MachineTools
+from mendgraph.graph.machine.machine_tools import MachineTools
 from mendgraph.graph.machine.turn_tools import TurnTools
 from mendgraph.nodes.execute_tools.engine import Engine
 from mendgraph.nodes.execute_tools.files.change_records import ChangeState, FileEffect, FileState, RecordedChange

@@ -21,7 +21,8 @@ from mendgraph.nodes.execute_tools.processes.git import (
     worktree_name,
 )
 from mendgraph.nodes.execute_tools.processes.processes import ProcessResult
-from mendgraph.nodes.records import ToolError, ToolErrorCode, is_disk_full
+from mendgraph.nodes.language.os_errors import is_disk_full
+from mendgraph.nodes.records import ToolError, ToolErrorCode
 from tests.workspace.processes.git_places import committed, found, git, head, repository, write
 
 SETTINGS = {

@@ -14,7 +14,7 @@ from langgraph.store.memory import InMemoryStore
 from mendgraph import AgentContext, Asked, Session, ToolError, arun_task, build_graph, run_task
 from mendgraph.graph import cli
 from mendgraph.graph.configuration.loading import widening
-from mendgraph.graph.machine.memory import Memory
+from mendgraph.graph.configuration.memory import Memory
 from mendgraph.graph.persistence.store import MEMORY_FILE, own_memory
 from mendgraph.nodes.execute_tools.secrets.redact import Redactor
 from mendgraph.nodes.execute_tools.store.run_folder import workspace_folder_path

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from mendgraph import AgentContext, Session, Traced
-from mendgraph.graph.machine.machine_services import MachineTools
+from mendgraph.graph.machine.machine_tools import MachineTools
 from mendgraph.graph.machine.turn_tools import TurnTools
 from mendgraph.nodes.language.project_notes import INTRODUCTION, ProjectNotes, notes_text
 from tests.doubles.replies import Say

@@ -56,7 +56,7 @@ class Clock:
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     """The clock of the rates and circuits of every machine that is built from now on."""
     found = Clock()
-    monkeypatch.setattr("mendgraph.graph.machine.machine_services.monotonic_s", found)
+    monkeypatch.setattr("mendgraph.graph.machine.machine_tools.monotonic_s", found)
     return found
 
 

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from mendgraph import DEFAULT_GUARDRAIL_RULES, AgentContext, Outcome
-from mendgraph.graph.machine.machine_services import MachineTools
+from mendgraph.graph.machine.machine_tools import MachineTools
 from mendgraph.graph.machine.turn_tools import TurnTools
 from mendgraph.nodes.documents.healing import attempt_extraction_with_healing
 from mendgraph.nodes.heal.corrective_prompt import SelfHealingConfig

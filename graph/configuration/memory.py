@@ -1,4 +1,4 @@
-"""What runs in a workspace note for later ones, in LangGraph's store: few notes, short, and without secrets."""
+"""Notes of runs for later runs in the same workspace, in LangGraph's store: few, short, and without secrets."""
 
 from collections.abc import Callable, Iterable
 from datetime import UTC, datetime
@@ -15,16 +15,16 @@ from mendgraph.nodes.records import ToolError, ToolErrorCode, invalid
 
 MOST_NOTES: Final = 40
 MOST_BYTES: Final = 4_000
-"""Of all notes of a workspace together, in UTF-8; the oldest go. About 1,000 tokens of each request."""
+"""Of all notes of a workspace in UTF-8; the oldest are removed. About 1,000 tokens of each request."""
 
 LONGEST_NOTE: Final = 400
 """Bytes."""
 
-Done = TypeVar("Done")
+Result = TypeVar("Result")
 
 
 class Note(NamedTuple):
-    """A note, and when it was made, as ISO 8601 in UTC. The same text has the same `id`."""
+    """A note, with its time as ISO 8601 in UTC. The same text has the same `id`."""
 
     id: str
     text: str
@@ -34,34 +34,34 @@ class Note(NamedTuple):
 class Memory:
     """The notes of one workspace in a store, which other processes may use at the same time.
 
-    Every method gives an IO_ERROR where the store fails, in whatever way; UNAVAILABLE where there is none.
+    Every method returns an IO_ERROR if the store fails, UNAVAILABLE if there is none.
     """
 
     def __init__(self, store: BaseStore | None, workspace: str) -> None:
-        """`workspace` is the real name of a folder; the notes belong to it alone."""
+        """`workspace` is the real path of a folder."""
         self._store = store
         self.namespace = ("mendgraph", "memory", basename(workspace_folder_path(workspace, "/")))
 
     def notes(self) -> list[Note] | ToolError:
-        """All notes, the oldest first."""
-        return self._done(self._notes)
+        """Return all notes, the oldest first."""
+        return self._with_store(self._notes)
 
     def remember(self, text: str, scrub: Callable[[str], str]) -> str | ToolError:
-        """Keep a note, once, and give it as it is kept; `scrub` takes out secrets. The oldest go where many are."""
+        """Store a note once, and return it as stored; `scrub` removes secrets. The oldest notes make room."""
         clean = " ".join(scrub(visible(text)).split())
         if not 0 < _size(clean) <= LONGEST_NOTE:
             return invalid(
                 f"A note has 1 to {LONGEST_NOTE} bytes, and this one {_size(clean)}: say it in one sentence."
             )
 
-        return self._done(partial(self._remember, clean))
+        return self._with_store(partial(self._remember, clean))
 
     def forget(self, ids: Iterable[str]) -> ToolError | None:
         """Remove these notes."""
-        return self._done(partial(self._forget, ids))
+        return self._with_store(partial(self._forget, ids))
 
     def _notes(self, store: BaseStore) -> list[Note]:
-        entries = store.search(self.namespace, limit=10 * MOST_NOTES)  # somebody else may have added some
+        entries = store.search(self.namespace, limit=10 * MOST_NOTES)  # other processes may have added some
         notes = [Note(entry.key, str(entry.value.get("text", "")), str(entry.value.get("at", ""))) for entry in entries]
         return _newest(sorted(notes, key=lambda note: note.at))
 
@@ -78,20 +78,20 @@ class Memory:
         for note_id in ids:
             store.delete(self.namespace, note_id)
 
-    def _done(self, work: Callable[[BaseStore], Done]) -> Done | ToolError:
+    def _with_store(self, use: Callable[[BaseStore], Result]) -> Result | ToolError:
         if self._store is None:
             message = "The graph has no store to remember in: give build_graph one, as in store=InMemoryStore()."
             return ToolError(code=ToolErrorCode.UNAVAILABLE, message=message)
 
         try:
-            return work(self._store)
+            return use(self._store)
         except Exception as error:  # noqa: BLE001 - stores of users may fail in any way
             message = f"The memory cannot be used ({type(error).__name__}: {error})."
             return ToolError(code=ToolErrorCode.IO_ERROR, message=message)
 
 
 def _newest(notes: list[Note]) -> list[Note]:
-    """Those of the notes that may stay; what is no note of ours is left out."""
+    """Return the newest notes within the limits; entries that are not our notes are left out."""
     space = MOST_BYTES
     newest = list[Note]()
 

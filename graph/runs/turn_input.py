@@ -1,4 +1,4 @@
-"""How a turn of a session starts: its request, the locks that it needs, and why it cannot start."""
+"""The input of a session's turn: its request, its locks, and why it cannot begin."""
 
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -7,8 +7,8 @@ from langchain_core.messages import HumanMessage
 from langchain_core.runnables import RunnableConfig
 
 from mendgraph.graph.machine.build import NodeTimeoutError
-from mendgraph.graph.machine.state import PrunedHistoryError
-from mendgraph.graph.machine.workspace import WorkspaceRecords, decide_open_changes
+from mendgraph.graph.machine.serializer import PrunedHistoryError
+from mendgraph.graph.machine.workspace import WorkspaceRecords, recover_open_changes
 from mendgraph.nodes.execute_tools.journal.journal import Journal
 from mendgraph.nodes.execute_tools.store.database import StoreError
 from mendgraph.nodes.execute_tools.store.run_folder import run_folder, workspace_folder, workspace_folder_path
@@ -17,9 +17,9 @@ from mendgraph.nodes.records import Outcome, StopCause, StopReason, ToolError, T
 
 
 class TurnRequest(NamedTuple):
-    """The request of a turn: its text, and the id of its message, which is the same whenever it is sent again.
+    """The request of a turn: its text, and the id of its message, which stays the same when it is sent again.
 
-    `undone` says that a person has undone the changes of the turn since.
+    `undone`: a person has undone the changes of the turn since.
     """
 
     text: str
@@ -27,7 +27,7 @@ class TurnRequest(NamedTuple):
     undone: bool = False
 
 
-class TurnStart(NamedTuple):
+class TurnInput(NamedTuple):
     """The input of the machine and the checkpoint that it starts from; with `ended` there is nothing to run."""
 
     input: Any = None
@@ -35,19 +35,19 @@ class TurnStart(NamedTuple):
     ended: Outcome | None = None
 
 
-Begin = Callable[[], TurnStart | StopCause]
-"""Prepares a turn; returns its start, or why it cannot begin."""
+PrepareTurn = Callable[[], TurnInput | StopCause]
+"""Locks the workspace and returns the input of a turn, or why it cannot begin."""
 
 AT_WORK = StopCause(
     reason=StopReason.WORKSPACE_BUSY,
     message="This session is at work on another request: wait for its end, or use another session.",
 )
 """Why a session cannot begin a second turn."""
-FORGOTTEN = "This run was removed meanwhile (`mendgraph runs prune`), and its history with it: begin a new one."
+REMOVED = "This run was removed meanwhile (`mendgraph runs prune`), and its history with it: begin a new one."
 
 
 def cause_of(error: StoreError | NodeTimeoutError) -> StopCause:
-    """Why a turn ends whose store or history cannot be used, or in which a node did not end in time."""
+    """Return why a turn ends whose store or history cannot be used, or in which a node did not end in time."""
     if isinstance(error, PrunedHistoryError):
         reason = StopReason.HISTORY_PRUNED
     elif isinstance(error, StoreError):
@@ -57,21 +57,24 @@ def cause_of(error: StoreError | NodeTimeoutError) -> StopCause:
     return StopCause(reason=reason, message=str(error))
 
 
-def turn_start(request: TurnRequest) -> TurnStart:
-    """The start of a turn with this request. Its message keeps its id, so that sending it again adds nothing."""
-    return TurnStart({"messages": [HumanMessage(request.text, id=request.message_id or None)]})
+def input_of(request: TurnRequest) -> TurnInput:
+    """Return the input of a turn with this request. Its message keeps its id, so that sending it again adds nothing."""
+    return TurnInput({"messages": [HumanMessage(request.text, id=request.message_id or None)]})
 
 
 def invalid_request(message: str) -> StopCause:
-    """Why a turn cannot begin whose request does not fit the thread."""
+    """Return why a turn cannot begin whose request does not fit the thread."""
     return StopCause(reason=StopReason.INVALID_REQUEST, message=message)
 
 
-# --- While a turn runs, nobody else works in its workspace or on its thread
+# --- Locks
 
 
 class SessionLocks:
-    """The locks of the workspace at `root` and of the thread. `records` are those of the machine's workspaces."""
+    """The locks of the workspace at `root` and of the thread, which no other process may use during a turn.
+
+    `records` are those of the machine's workspaces.
+    """
 
     def __init__(self, root: str, thread_id: str, records: WorkspaceRecords) -> None:
         self._root = root
@@ -80,9 +83,9 @@ class SessionLocks:
         self._locks: list[RunLock | WorkspaceLock] = []
 
     def acquire(self) -> StopCause | None:
-        """Lock both, and decide the changes that the last run there left open; or say why that cannot be.
+        """Lock both unless they are locked, and recover the changes that the last run left open.
 
-        Locks that are held already are kept.
+        Returns why that is not possible.
         """
         if self._locks:
             return None
@@ -98,7 +101,7 @@ class SessionLocks:
             return StopCause(reason=reason, message=problem.message)
 
         self._records.hold(self._root)
-        decided = decide_open_changes(Journal(workspace_folder_path(self._root)), self._root)
+        decided = recover_open_changes(Journal(workspace_folder_path(self._root)), self._root)
         if isinstance(decided, ToolError):
             self.release()
             return StopCause(reason=StopReason.WORKSPACE_FAILED, message=decided.message)
@@ -117,7 +120,7 @@ class SessionLocks:
         return problem
 
     def release(self) -> None:
-        """Let others work there; nothing happens where nothing is locked."""
+        """Unlock both, if they are locked."""
         self._records.release(self._root)
         while self._locks:
             self._locks.pop().release()

@@ -1,0 +1,132 @@
+"""The tools of a machine, with the state that its turns share: policies, journals, sandboxes and MCP servers."""
+
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from mendgraph.graph.configuration.permissions import keep_permission
+from mendgraph.graph.machine.redaction import CurrentRedactor, WrittenLiterals
+from mendgraph.graph.machine.workspace import WorkspaceRecords
+from mendgraph.nodes.execute_tools.call_policy import WITHOUT_CHANGE, BreakerConfig, PolicyMemory
+from mendgraph.nodes.execute_tools.files.deadline import monotonic_s
+from mendgraph.nodes.execute_tools.journal.journal import parent_of
+from mendgraph.nodes.execute_tools.registry import ActionRegistry, Tool, Validator
+from mendgraph.nodes.execute_tools.tools import default_tools
+from mendgraph.nodes.execute_tools.tools.about_run import final_answer, remember
+from mendgraph.nodes.execute_tools.tools.read_file import read_file, read_skill
+from mendgraph.nodes.guard.file_rules import FileGuardrailRule
+from mendgraph.nodes.parse.answers import ResponseFormat
+from mendgraph.nodes.records import Effect, JsonMap, ToolError
+
+if TYPE_CHECKING:
+    from mendgraph.nodes.execute_tools.mcp_servers.servers import McpServers
+
+MOST_SANDBOXES = 64
+"""Sandboxes that are reused by later turns of the same workspace and rules."""
+
+
+class MachineTools:
+    """The tools of one machine. Nothing is opened before a turn needs it."""
+
+    def __init__(
+        self,
+        tools: Sequence[Tool] | None,
+        rules: tuple[FileGuardrailRule, ...],
+        roles: Mapping[str, Collection[str]],
+        secrets: Iterable[str],
+        response_format: ResponseFormat | None = None,
+        *,
+        arg_validators: Mapping[str, Validator] | None = None,
+        served: bool = False,
+        kept_permissions: bool = False,
+    ) -> None:
+        """`roles` are lists of tool names, `secrets` values that are never shown.
+
+        `arg_validators` check the arguments of single tools after their schema. With `kept_permissions` the answer
+        "approve_always" is stored in the user's settings and applies to later runs. A `served` machine does not list
+        the skills of the user who serves it. `read_skill` (beside `read_file`) and `remember` are added unless a tool
+        of the user has that name.
+        """
+        self.response_format = response_format
+        self.rules = rules
+        self.roles = dict(roles)
+        self.served = served
+        self.keep_permission = keep_permission if kept_permissions else None
+        self.redactor = CurrentRedactor(secrets).now
+        self.literals = WrittenLiterals(self.redactor)
+        self.records = WorkspaceRecords()
+        self.policy_memory = PolicyMemory(monotonic_s, BreakerConfig())
+        self._servers: dict[str, McpServers] = {}
+        self._sandboxes: dict[tuple[object, ...], Any] = {}
+
+        defaults = default_tools()
+        known = [*(defaults if tools is None else tools)]
+        names = {tool.name for tool in known}
+        added = [remember, read_skill] if read_file.name in names else [remember]
+        added = [tool for tool in added if tool.name not in names]
+        known += added
+        self.added = {tool.name for tool in added}
+        if final_answer.name not in names:
+            known.append(replace(final_answer, offered=False))
+
+        self.registry = ActionRegistry(known, arg_validators)
+        self.specs = {spec.name: spec for spec in self.registry.specs()}
+        self.child_tools: set[str] = set()
+        self.executed_files: tuple[str, ...] = ()
+        self._has_remote_tools = False
+        self._parallel: set[str] = set()
+        own = {id(tool) for tool in (*defaults, *added)}
+
+        for tool in known:
+            self.executed_files += tuple(file for file in tool.executes if file not in self.executed_files)
+            self._has_remote_tools = self._has_remote_tools or tool.remote
+            if tool.child:
+                self.child_tools.add(tool.name)
+            # Our tools that only read files take a moment, and run in order so that their trace is in order.
+            waits = tool.effect is Effect.NETWORK or (tool.effect in WITHOUT_CHANGE and id(tool) not in own)
+            if waits and not tool.child and not tool.terminal:
+                self._parallel.add(tool.name)
+
+    def tools_with_effect(self, *effects: Effect) -> frozenset[str]:
+        """Return the names of the tools with one of these effects."""
+        return frozenset([name for name, spec in self.specs.items() if spec.effect in effects])
+
+    def schema_of(self, name: str) -> JsonMap:
+        """Return the JSON schema of a tool's arguments; empty for an unknown tool."""
+        spec = self.specs.get(name)
+        return {} if spec is None else spec.parameters
+
+    def may_run_in_parallel(self, name: str) -> bool:
+        """Return whether calls of this tool may run beside others."""
+        return name in self._parallel
+
+    def open_sandbox(self, key: tuple[object, ...], open_it: Callable[[], Any]) -> Any:
+        """Return the sandbox with this key, which `open_it` opens once; an error is not kept."""
+        if key in self._sandboxes:
+            return self._sandboxes[key]
+
+        sandbox = open_it()
+        if not isinstance(sandbox, ToolError):
+            if len(self._sandboxes) >= MOST_SANDBOXES:
+                self._sandboxes.clear()
+
+            self._sandboxes[key] = sandbox
+
+        return sandbox
+
+    def mcp_servers(self, run_id: str) -> "McpServers | None":
+        """Return the MCP servers of a thread, which its children share; each starts at its first call."""
+        if not self._has_remote_tools:
+            return None
+
+        from mendgraph.nodes.execute_tools.mcp_servers.servers import McpServers
+
+        return self._servers.setdefault(parent_of(run_id)[0], McpServers())
+
+    def end_servers(self, run_id: str | None = None) -> None:
+        """End the MCP servers of a thread, or of all threads."""
+        threads = [*self._servers] if run_id is None else [parent_of(run_id)[0]]
+        for thread in threads:
+            servers = self._servers.pop(thread, None)
+            if servers is not None:
+                servers.close()
