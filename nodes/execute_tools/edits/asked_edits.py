@@ -2,7 +2,6 @@
 
 import ast
 import builtins
-import copy
 import re
 import sys
 from collections.abc import Collection, Iterable, Iterator
@@ -17,6 +16,7 @@ from mendgraph.nodes.execute_tools.edits.python_text import SyntaxProblem, parse
 from mendgraph.nodes.execute_tools.edits.units import (
     NamedUnit,
     PythonSource,
+    Statement,
     Unit,
     UnitKind,
     code_of,
@@ -200,33 +200,24 @@ def _renamed_import(source: PythonSource, block: PythonSource, old: str, new: st
 def rename_definitions(source: PythonSource, renames: Iterable[Rename]) -> None:
     """Give the definitions and imports, though not yet their uses, their new names."""
     for rename in renames:
+        name = cst.Name(rename.new)
+
         for named in rename.units:
             old_name = name_node(named.unit.node)
             if old_name is not None:
                 key = named.unit.key.replace(rename.old, rename.new, 1)
-                node = named.unit.node.deep_replace(old_name, cst.Name(rename.new))
-                renamed = replace(named.unit, key=key, node=node, trees=[_renamed_tree(named.unit.tree, rename.new)])
-                exchange(named.siblings, named.unit, renamed)
+                node = named.unit.node.deep_replace(old_name, name)
+                exchange(named.siblings, named.unit, _with_node(named.unit, node, key))
 
         if rename.imported is not None:
             unit = rename.imported.unit
             for alias in unit.node.body[0].names:
                 if alias.evaluated_name == rename.old:
-                    node = unit.node.deep_replace(alias.name, cst.Name(rename.new))
-                    exchange(source.units, unit, replace(unit, node=node))
+                    exchange(source.units, unit, _with_node(unit, unit.node.deep_replace(alias.name, name), ""))
 
 
-def _renamed_tree(tree: ast.stmt, new: str) -> ast.stmt:
-    tree = copy.copy(tree)
-    match tree:
-        case ast.FunctionDef() | ast.AsyncFunctionDef() | ast.ClassDef():
-            tree.name = new
-        case ast.Assign():
-            tree.targets = [ast.Name(new, ast.Store())]
-        case ast.AnnAssign():
-            tree.target = ast.Name(new, ast.Store())
-
-    return tree
+def _with_node(unit: Unit, node: Statement, key: str) -> Unit:
+    return replace(unit, key=key, node=node, trees=ast.parse(code_of(node)).body)
 
 
 def units_to_merge(block: PythonSource, asked: AskedEdits) -> list[Unit]:

@@ -83,6 +83,12 @@ def test_definition_is_renamed_where_request_and_block_say_so(block: str, task: 
     assert old not in text
 
 
+def test_renamed_import_is_not_added_again() -> None:
+    source = "from store import load\n\n\ndef f():\n    return load()\n"
+    text = source.replace("load", "get")
+    assert merged(text, "Rename load to get.", source=source).text == text
+
+
 @rows(
     ("x = put()\n", "Rename dump to put."),
     ("x = dump()\n", "Rename load to dump."),
