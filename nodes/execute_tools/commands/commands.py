@@ -20,8 +20,8 @@ from mendgraph.nodes.execute_tools.commands.command_rules import (
 from mendgraph.nodes.execute_tools.commands.protected_names import (
     make_protected_folders,
     protected_git,
-    protected_settings,
     rename_guarded,
+    settings_names,
 )
 from mendgraph.nodes.execute_tools.commands.repository_texts import repository_text
 from mendgraph.nodes.execute_tools.commands.shown_folders import Hidden, ShownFolders
@@ -95,6 +95,9 @@ def open_commands(
         return readable
 
     denied_cached = functools.lru_cache(_MOST_CACHED)(denied)
+    protected = _names_below(real, rules.protected)
+    settings = settings_names(protected)
+
     return Commands(
         root=real,
         rules=rules,
@@ -105,8 +108,8 @@ def open_commands(
         _shown_folders=ShownFolders(denied, contents, refused),
         _paths=JudgedPaths(real, lambda name, _: _denial(denied_cached, name)),
         _readable=readable,
-        _protected=_names_below(real, rules.protected),
-        _guarded=functools.lru_cache(_MOST_CACHED)(guarded),
+        _protected=protected,
+        _guarded=functools.lru_cache(_MOST_CACHED)(lambda name: name in settings or guarded(name)),
     )
 
 
@@ -271,7 +274,6 @@ class Commands:
                 if problem is not None:
                     return problem
 
-                stack.enter_context(protected_settings(root, self._protected))
                 make_protected_folders(root, self._protected)
 
             cover = find_cover(

@@ -1,7 +1,7 @@
-"""Keeps commands from creating names that may not exist: an own `.git`, settings of mendgraph, and guarded names.
+"""Keeps commands from creating protected names: `.git`, settings of mendgraph, and guarded names.
 
-What exists is mounted read-only by the sandbox, see `workspace_cover`. For what does not exist, this module creates a
-placeholder that can be mounted, or renames afterwards what a command has created.
+The sandbox mounts existing names read-only, see `workspace_cover`. For missing ones this module creates a placeholder
+that can be mounted, or renames afterwards what a command has created.
 """
 
 import errno
@@ -30,7 +30,7 @@ UNTRUSTED: Final = ".untrusted"
 def make_protected_folders(root_fd: int, protected: Sequence[str]) -> None:
     """Create the parent folders of the `protected` names, so that a sandbox can mount them read-only.
 
-    The folders stay. For a name directly in the workspace see `protected_settings`.
+    The folders stay. For a name directly in the workspace see `settings_names`.
     """
     for name in protected:
         with suppress(OSError), closing(open_directory(root_fd, name.split("/")[:-1], created=[])):
@@ -116,34 +116,9 @@ def _git_problem(root_fd: int) -> ToolError | None:
     return ToolError(code=ToolErrorCode.UNAVAILABLE, message=message)
 
 
-@contextmanager
-def protected_settings(root_fd: int, protected: Sequence[str] = ()) -> Iterator[None]:
-    """Rename what a command has created under the name of a settings file that did not exist before.
-
-    Settings files are the workspace's own and the `protected` ones directly in the workspace.
-    """
-    names = [name for name in protected if "/" not in name and name.endswith(".toml")]
-    before = {name: _unmounted_inode(root_fd, name) for name in (SETTINGS_FILE, *names)}
-
-    try:
-        yield
-    finally:
-        for name, inode in before.items():
-            if inode is not None and _unmounted_inode(root_fd, name) != inode:
-                _rename_untrusted(root_fd, name)
-
-
-def _unmounted_inode(root_fd: int, name: str) -> int | None:
-    """Return the inode of a link, 0 if the name does not exist; None for a file, which the sandbox mounts read-only."""
-    try:
-        status = os.stat(name, dir_fd=root_fd, follow_symlinks=False)
-    except OSError:
-        return 0
-
-    if stat.S_ISLNK(status.st_mode):
-        return status.st_ino
-
-    return None
+def settings_names(protected: Sequence[str]) -> frozenset[str]:
+    """Return the settings files that no command may create: that of the workspace, and `protected` ones in it."""
+    return frozenset([SETTINGS_FILE, *(name for name in protected if "/" not in name and name.endswith(".toml"))])
 
 
 def rename_guarded(root_fd: int, guarded: NameRule, before: Mapping[str, Version | None]) -> None:

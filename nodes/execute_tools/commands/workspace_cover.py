@@ -240,7 +240,9 @@ class _Search:
 
     def add_read_only(self, name: str) -> None:
         """Make a name read-only."""
-        self.cover.read_only.append(name)
+        if name not in self.cover.read_only:
+            self.cover.read_only.append(name)
+
         if len(self.cover.read_only) > MOST_READ_ONLY:
             raise _too_many()
 
