@@ -343,9 +343,9 @@ class EvidenceMiddleware(ModelCallMiddleware):
 
     def _verified(self, files: tuple[watch.CommandChange, ...]) -> Verification:
         """Return the result of the checks of changed files."""
-        contents = {file.before.sha256: file.before_data for file in files}
+        contents = {file.effect.before.sha256: file.before_data for file in files}
         changes = file_changes(watch.CommandChanges(files))
-        paths = [file.path for file in files]
+        paths = [file.effect.path for file in files]
         call = ToolCall(call_id="", tool="run_checks", arguments={"paths": paths[:MOST_CHECKED]}, raw_arguments="")
         context = replace(self._context, changes=changes, backup=contents.get)
 

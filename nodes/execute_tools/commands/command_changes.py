@@ -37,7 +37,6 @@ from mendgraph.nodes.execute_tools.files.tree_walk import (
 )
 from mendgraph.nodes.execute_tools.files.workspace import Workspace, read_beneath
 from mendgraph.nodes.execute_tools.store.database import StoreError
-from mendgraph.nodes.records import ChangeKind
 
 # --- The files of a workspace that git would see, and their status
 
@@ -276,10 +275,7 @@ class CommandChange(NamedTuple):
     bytes of a small file.
     """
 
-    path: str
-    kind: ChangeKind
-    before: FileState
-    after: FileState
+    effect: FileEffect
     before_data: bytes | None = None
     after_data: bytes | None = None
 
@@ -378,15 +374,8 @@ def _compared(
         if state_before == state_after and old is not None:
             continue
 
-        if status_before is None:
-            kind = ChangeKind.CREATED
-        elif status_after is None:
-            kind = ChangeKind.DELETED
-        else:
-            kind = ChangeKind.EDITED
-
         after_data = new.data if new and sha256 else None
-        yield CommandChange(name, kind, state_before, state_after, old and old.data, after_data)
+        yield CommandChange(FileEffect(name, state_before, state_after), old and old.data, after_data)
 
 
 def _is_moved(name: str, status: Status, origins: Mapping[tuple[int, ...], str], before: Snapshot, after: Tree) -> bool:
@@ -462,6 +451,10 @@ def record_changes(recorder: ChangeRecorder | None, changes: CommandChanges | Un
     if recorder is None or isinstance(changes, Unwatched) or changes == CommandChanges():
         return
 
-    effects = [FileEffect(file.path, file.before, file.after) for file in changes.files]
-    backups = {file.before.sha256: file.before_data for file in changes.files if file.before_data is not None}
+    effects = [change.effect for change in changes.files]
+    backups: dict[str, bytes] = {}
+    for change in changes.files:
+        if change.before_data is not None:
+            backups[change.effect.before.sha256] = change.before_data
+
     recorder.intend(secrets.token_hex(8), effects, backups, changes.new_folders, ChangeState.DONE)

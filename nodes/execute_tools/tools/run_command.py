@@ -90,7 +90,7 @@ def _changed_files(changes: CommandChanges | Unwatched) -> JsonMap:
     if names:
         data["changed_files"] = names
 
-    set_aside = [file.path for file in changes.files if f"{UNTRUSTED}/" in f"{file.path}/"]
+    set_aside = [file.effect.path for file in changes.files if f"{UNTRUSTED}/" in f"{file.effect.path}/"]
     if set_aside:
         data["set_aside"] = set_aside
 
@@ -98,7 +98,7 @@ def _changed_files(changes: CommandChanges | Unwatched) -> JsonMap:
 
 
 def _names(changes: CommandChanges) -> list[str]:
-    names = [f"{escaped_name(file.path)} ({file.kind})" for file in changes.files[:_MOST_CHANGED]]
+    names = [f"{escaped_name(file.effect.path)} ({file.effect.kind})" for file in changes.files[:_MOST_CHANGED]]
     more = len(changes.files) - len(names)
     if more:
         names.append(f"... and {more} more")

@@ -260,9 +260,10 @@ def file_changes(changes: CommandChanges) -> tuple[FileChange, ...]:
 
 
 def _change(change: CommandChange, *, diff: bool) -> FileChange:
-    before = _version(change.before.sha256, change.before_data, diff=diff)
-    after = _version(change.after.sha256, change.after_data, diff=diff)
-    return file_change(escaped_name(change.path), before, after)
+    effect = change.effect
+    before = _version(effect.before.sha256, change.before_data, diff=diff)
+    after = _version(effect.after.sha256, change.after_data, diff=diff)
+    return file_change(escaped_name(effect.path), before, after)
 
 
 def _version(sha256: str, data: bytes | None, *, diff: bool) -> Version:

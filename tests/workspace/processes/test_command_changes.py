@@ -61,7 +61,7 @@ def test_file_that_looks_the_same_is_a_change(place: Path) -> None:
         (place / "a.py").write_bytes(b"a = 2\n")
         os.utime(place / "a.py", ns=(before.st_atime_ns, before.st_mtime_ns))
 
-    assert [change.path for change in watch(place, run).files] == ["a.py"]
+    assert [change.effect.path for change in watch(place, run).files] == ["a.py"]
 
 
 def test_file_that_is_denied_by_now_is_not_given_from_memory(place: Path) -> None:
@@ -89,7 +89,7 @@ def test_directory_that_is_closed_at_one_end_makes_no_file_new_or_gone(place: Pa
 
     with before_each("open", refuse):
         found = watch(place, run)
-    assert ([change.path for change in found.files], found.new_folders) == (["a.py"], ())
+    assert ([change.effect.path for change in found.files], found.new_folders) == (["a.py"], ())
 
 
 def test_denied_directories_git_bytecode_and_ignored_files_are_not_looked_at(place: Path, tmp_path: Path) -> None:
@@ -105,7 +105,7 @@ def test_denied_directories_git_bytecode_and_ignored_files_are_not_looked_at(pla
         (place / ".gitignore").write_text("*.pyi\n")  # the rules are those from before
 
     found = watch(place, run)
-    assert [change.path for change in found.files] == [".gitignore", "src/c.pyi"]
+    assert [change.effect.path for change in found.files] == [".gitignore", "src/c.pyi"]
 
 
 # --- All of it, over random trees
@@ -151,7 +151,7 @@ def test_exactly_what_differs_is_told_and_can_be_restored(
             lambda: put(root, after, in_place=in_place.__contains__),
             LIMITS._replace(file_bytes=5, hashed_bytes=8),
         )
-        told = {change.path: (change.before, change.after) for change in found.files}
+        told = {change.effect.path: (change.effect.before, change.effect.after) for change in found.files}
         visible = {name for name in {*before, *after} if not name.endswith(".log")}
         states = {name: (state_of(name, before.get(name), 5), state_of(name, after.get(name), 8)) for name in visible}
         assert told.items() <= states.items()
@@ -159,21 +159,23 @@ def test_exactly_what_differs_is_told_and_can_be_restored(
         assert {name for name, (was, now) in states.items() if was != now} <= told.keys()
         assert all(was != now or was.sha256 == "?" for was, now in told.values())
         for change in found.files:
-            assert (change.before_data is None) == (change.before.sha256 in {"", "?"})
-            assert (change.after_data is None) == (change.after.sha256 in {"", "?", sha(b"larger")})
+            assert (change.before_data is None) == (change.effect.before.sha256 in {"", "?"})
+            assert (change.after_data is None) == (change.effect.after.sha256 in {"", "?", sha(b"larger")})
             restore(root, change)
         now = {str(path.relative_to(root)): path.read_bytes() for path in root.rglob("*") if path.is_file()}
-        for name in visible - {change.path for change in found.files if "?" in (change.before[0], change.after[0])}:
+        for name in visible - {
+            change.effect.path for change in found.files if "?" in (change.effect.before[0], change.effect.after[0])
+        }:
             assert now.get(name) == (before[name][0] if name in before else None)
 
 
 def restore(root: Path, change: CommandChange) -> None:
     if change.before_data is not None:
-        (root / change.path).parent.mkdir(parents=True, exist_ok=True)
-        (root / change.path).write_bytes(change.before_data)
-        (root / change.path).chmod(stat.S_IMODE(change.before.mode or 0))
-    elif change.before == NO_FILE and change.after.sha256 != "?":
-        (root / change.path).unlink()
+        (root / change.effect.path).parent.mkdir(parents=True, exist_ok=True)
+        (root / change.effect.path).write_bytes(change.before_data)
+        (root / change.effect.path).chmod(stat.S_IMODE(change.effect.before.mode or 0))
+    elif change.effect.before == NO_FILE and change.effect.after.sha256 != "?":
+        (root / change.effect.path).unlink()
 
 
 # --- What is too much

@@ -4,7 +4,7 @@ import pytest
 
 from mendgraph.nodes.execute_tools.commands.command_changes import CommandChange, CommandChanges
 from mendgraph.nodes.execute_tools.edits.diffs import unified_diff
-from mendgraph.nodes.execute_tools.files.change_records import FileState
+from mendgraph.nodes.execute_tools.files.change_records import FileEffect, FileState
 from mendgraph.nodes.execute_tools.registry import ToolContext
 from mendgraph.nodes.execute_tools.tools.saving import (
     MOST_CHANGES,
@@ -15,7 +15,7 @@ from mendgraph.nodes.execute_tools.tools.saving import (
     save_text,
     shown_unread,
 )
-from mendgraph.nodes.records import ChangeKind, FileChange, ToolError, ToolErrorCode
+from mendgraph.nodes.records import FileChange, ToolError, ToolErrorCode
 from tests.workspace.conftest import Bench
 from tests.workspace.files.layout import code_of, sha
 
@@ -50,7 +50,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
 def changes_of(**texts: str) -> tuple[FileChange, ...]:
     """What is told of a command that creates these files."""
     made = [
-        CommandChange(path, ChangeKind.CREATED, FileState(), FileState(sha(text.encode()), 0o644), None, text.encode())
+        CommandChange(FileEffect(path, FileState(), FileState(sha(text.encode()), 0o644)), None, text.encode())
         for path, text in texts.items()
     ]
     return file_changes(CommandChanges(tuple(made)))
