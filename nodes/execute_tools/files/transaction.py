@@ -218,8 +218,6 @@ class Transaction:
                 if kept_place in self._temporaries:
                     self._temporaries.remove(kept_place)
                     lost.append(f"{quoted(step.path)} is kept as {quoted(step.kept)} beside it")
-                elif step.before is None:
-                    lost.append(f"{quoted(step.path)} is left behind")
                 else:
                     lost.append(f"{quoted(step.path)} is left changed")
 
