@@ -87,12 +87,15 @@ if TYPE_CHECKING:
         ToolOutput as ToolOutput,
         tool as tool,
     )
-    from mendgraph.nodes.execute_tools.tool_run import (
+    from mendgraph.nodes.execute_tools.tool_outcome import (
         GuardrailError as GuardrailError,
         RetryableToolError as RetryableToolError,
     )
     from mendgraph.nodes.execute_tools.tools import default_tools as default_tools
-    from mendgraph.nodes.guard.approvals import ApprovalAnswer as ApprovalAnswer, ApprovalRequest as ApprovalRequest
+    from mendgraph.nodes.guard.approval_formats import (
+        ApprovalAnswer as ApprovalAnswer,
+        ApprovalRequest as ApprovalRequest,
+    )
     from mendgraph.nodes.guard.file_rules import (
         DEFAULT_GUARDRAIL_RULES as DEFAULT_GUARDRAIL_RULES,
         FileGuardrailRule as FileGuardrailRule,
@@ -155,13 +158,13 @@ _HOMES = {
     "tool": "mendgraph.nodes.execute_tools.registry",
     "ToolContext": "mendgraph.nodes.execute_tools.registry",
     "ToolOutput": "mendgraph.nodes.execute_tools.registry",
-    "RetryableToolError": "mendgraph.nodes.execute_tools.tool_run",
-    "GuardrailError": "mendgraph.nodes.execute_tools.tool_run",
+    "RetryableToolError": "mendgraph.nodes.execute_tools.tool_outcome",
+    "GuardrailError": "mendgraph.nodes.execute_tools.tool_outcome",
     "default_tools": "mendgraph.nodes.execute_tools.tools",
     "load_mcp_tools": "mendgraph.nodes.execute_tools.mcp_tools",
     "load_mcp_tools_sync": "mendgraph.nodes.execute_tools.mcp_tools",
-    "ApprovalRequest": "mendgraph.nodes.guard.approvals",
-    "ApprovalAnswer": "mendgraph.nodes.guard.approvals",
+    "ApprovalRequest": "mendgraph.nodes.guard.approval_formats",
+    "ApprovalAnswer": "mendgraph.nodes.guard.approval_formats",
     "FileGuardrailRule": "mendgraph.nodes.guard.file_rules",
     "DEFAULT_GUARDRAIL_RULES": "mendgraph.nodes.guard.file_rules",
     "Effect": "mendgraph.nodes.records",

@@ -25,7 +25,7 @@ from mendgraph.nodes.execute_tools.engine import Engine, EngineConfig
 from mendgraph.nodes.execute_tools.files.sandbox import PathAccess, PathSandbox
 from mendgraph.nodes.execute_tools.files.tree_walk import NO_MATCHES
 from mendgraph.nodes.execute_tools.registry import Action, ActionError, ActionRegistry
-from mendgraph.nodes.execute_tools.tool_run import GuardrailError, RetryableToolError, ToolRun
+from mendgraph.nodes.execute_tools.tool_outcome import GuardrailError, RetryableToolError, ToolOutcome as ToolRun
 from mendgraph.nodes.execute_tools.trace import TraceEvent, TraceSink
 from mendgraph.nodes.guard.file_rules import (
     DEFAULT_GUARDRAIL_RULES,

@@ -182,14 +182,14 @@ def main(arguments: Sequence[str]) -> int:
             return 2
     seconds = time.monotonic() - started
     texts = {file: text_of(file) for file in files}
-    unnoticed = [each.mutant for each in judged if each.verdict is Verdict.SURVIVED]
-    known = explained(explanations, unnoticed, texts)
+    ignore = [each.mutant for each in judged if each.verdict is Verdict.SURVIVED]
+    known = explained(explanations, ignore, texts)
     by_file = {each.file: each.mutants for each in every}
     figures = rows(judged, known)
     parts = [
         survivors(judged, texts, known),
         table(figures),
-        staleness(stale(explanations, texts, by_file, unnoticed)),
+        staleness(stale(explanations, texts, by_file, ignore)),
         f"{len(judged)} mutants in {seconds:.0f} s ({len(judged) / seconds:.1f} a second)",
         verdict(figures[-1], sampled=options.sample is not None),
     ]

@@ -38,7 +38,7 @@ from mendgraph.graph.spending.store import SpendingStore
 from mendgraph.nodes.call_model import ledger
 from mendgraph.nodes.call_model.budget import APILimits
 from mendgraph.nodes.call_model.endpoint import ModelChoice
-from mendgraph.nodes.call_model.model import Call, Sent, Stopped
+from mendgraph.nodes.call_model.model import Call, CompletedCall, StoppedCall
 from mendgraph.nodes.call_model.paid_call import CallBudget, PaidCall, Request
 from mendgraph.nodes.call_model.prompts.estimates import MOST_TOKENS
 from mendgraph.nodes.call_model.prompts.prompt import Prompt
@@ -61,7 +61,7 @@ _NAMES: Final = {*APILimits._fields, *_LIMIT_NAMES, *_PRICES}
 _IDENTITY: Final = ("ls_provider", "ls_model_name", "ls_max_tokens", LIMITS)
 """Entries of LangChain's trace that identify the calls of one model."""
 
-_UNSENT: Final = Sent(
+_UNSENT: Final = CompletedCall(
     result=ProviderFailure(kind=ProviderErrorKind.MODEL_UNAVAILABLE, message="It was not sent.", sent=False),
     seconds=0.0,
 )
@@ -260,7 +260,7 @@ class _PaidCalls:
                 return call.call
             return None
 
-    def settle(self, call: PaidCall, sent: Sent | Stopped) -> None:
+    def settle(self, call: PaidCall, sent: CompletedCall | StoppedCall) -> None:
         """Charge the usage of a call."""
         with self._lock:
             call.settle(sent)
@@ -291,7 +291,7 @@ class _Bill:
         self._about = JsonMap()
         self._reserved: PaidCall | None = None
         self._sent: dict[UUID, tuple[PaidCall, float]] = {}
-        self._ended: list[tuple[PaidCall, Sent | Stopped]] = []
+        self._ended: list[tuple[PaidCall, CompletedCall | StoppedCall]] = []
 
     def reserve(self, name: str, most_output: int) -> int:
         """Reserve the next call, to the model of this name; gives the most that it may answer, in tokens.
@@ -338,17 +338,17 @@ class _Bill:
         seconds = monotonic() - started
 
         if isinstance(result, ModelReply):
-            self._ended.append((call, Sent(result=result, seconds=seconds)))
+            self._ended.append((call, CompletedCall(result=result, seconds=seconds)))
         elif isinstance(result, Exception):
             failure = describe_failure(result, Provider(call.choice.model or ""))
-            self._ended.append((call, Sent(result=failure, seconds=seconds)))
+            self._ended.append((call, CompletedCall(result=failure, seconds=seconds)))
         else:
-            self._ended.append((call, Stopped(reason="", sent=True, seconds=seconds)))
+            self._ended.append((call, StoppedCall(reason="", sent=True, seconds=seconds)))
 
     def answered(self, response: ModelResponse, recorder: ReplyRecorder) -> None:
         """Take a reply whose call no callback reported, as from a thread without LangChain's context."""
         if self._reserved is not None and getattr(response.result[0], "usage_metadata", None):
-            self._ended.append((self._reserved, Sent(result=recorder.reply(response), seconds=0.0)))
+            self._ended.append((self._reserved, CompletedCall(result=recorder.reply(response), seconds=0.0)))
             self._reserved = None
 
     def close(self) -> None:
@@ -358,7 +358,7 @@ class _Bill:
             self._reserved = None
 
         for call, started in self._sent.values():
-            self._ended.append((call, Stopped(reason="", sent=True, seconds=monotonic() - started)))
+            self._ended.append((call, StoppedCall(reason="", sent=True, seconds=monotonic() - started)))
 
         self._sent.clear()
         self._settle_ended()

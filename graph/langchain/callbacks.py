@@ -19,7 +19,7 @@ from langchain_core.runnables.config import ensure_config
 
 from mendgraph.graph.telemetry.spans import observed_call
 from mendgraph.nodes.call_model.model import Stream
-from mendgraph.nodes.execute_tools.tool_run import ToolRun
+from mendgraph.nodes.execute_tools.tool_outcome import ToolOutcome
 from mendgraph.nodes.language.text_protocol import render_native_result
 from mendgraph.nodes.records import JsonMap, ModelReply, ToolCall
 
@@ -54,7 +54,7 @@ def traced(chat: BaseChatModel, arguments: JsonMap | None = None) -> JsonMap:
 
 
 @contextmanager
-def reported_tool_call(call: ToolCall) -> Iterator[Callable[[ToolRun], None]]:
+def reported_tool_call(call: ToolCall) -> Iterator[Callable[[ToolOutcome], None]]:
     """Report a tool call to the callbacks of this context and the run's span; call the yielded function at its end."""
     manager = CallbackManager.configure(ensure_config().get("callbacks"))
     arguments = orjson.dumps(call.arguments).decode()
@@ -64,7 +64,7 @@ def reported_tool_call(call: ToolCall) -> Iterator[Callable[[ToolRun], None]]:
 
     with observed_call(call) as observe:
 
-        def end(tool_run: ToolRun) -> None:
+        def end(tool_run: ToolOutcome) -> None:
             observe(tool_run)
             status: Any = "error"
             if tool_run.result.ok:

@@ -28,7 +28,7 @@ from mendgraph.graph.langchain.openai_replies import CompleteReplies
 from mendgraph.graph.langchain.replies import ReplyAssembly
 from mendgraph.nodes.call_model.model import Call, CallDropped
 from mendgraph.nodes.call_model.prompts.estimates import MOST_BYTES_PER_TOKEN
-from mendgraph.nodes.call_model.stop_request import NEARLY_THERE_S, StopRequest
+from mendgraph.nodes.call_model.stop_request import REPLY_GRACE_S, StopRequest
 from mendgraph.nodes.execute_tools.files.deadline import Worker
 from mendgraph.nodes.language.documents import storable
 from mendgraph.nodes.records import JsonMap, ModelReply, ProviderErrorKind, ProviderFailure
@@ -125,14 +125,14 @@ class ReplyReader:
         reading.add_done_callback(lambda _: ring())
 
         try:
-            with stop.told(ring):
+            with stop.listening(ring):
                 while not (reading.done() or stop.reason) and self._clock.remaining_s() > 0:
                     with suppress(Empty):
                         bell.get(timeout=self._clock.wait_s())
 
             if stop.reason and not reading.done():
                 with suppress(TimeoutError):
-                    reading.exception(NEARLY_THERE_S)
+                    reading.exception(REPLY_GRACE_S)
         finally:
             self._dropped = not reading.done()
 

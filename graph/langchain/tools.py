@@ -37,7 +37,7 @@ from mendgraph.nodes.execute_tools.registry import (
     tool_of,
     unavailable_tool,
 )
-from mendgraph.nodes.execute_tools.tool_run import similar_or_all
+from mendgraph.nodes.execute_tools.tool_outcome import similar_or_all
 from mendgraph.nodes.execute_tools.tool_schemas import shown_schema
 from mendgraph.nodes.execute_tools.tools import default_tools
 from mendgraph.nodes.language.display import one_line

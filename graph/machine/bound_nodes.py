@@ -297,7 +297,7 @@ class BoundNodes:
             if stop and stop.in_step:
                 cancellation.close()
 
-        with stop.told(close) if stop else nullcontext():
+        with stop.listening(close) if stop else nullcontext():
             yield cancellation
 
     def _open_children(self, state: AgentState, in_loop: Callable[[Any], Any] | None = None) -> OpenChildren | None:

@@ -154,7 +154,7 @@ class Children:
         async def follow_all() -> list[BaseException | None]:
             return await asyncio.gather(*map(afollow, children), return_exceptions=True)
 
-        with stop_requested.told(ask) if stop_requested else nullcontext():
+        with stop_requested.listening(ask) if stop_requested else nullcontext():
             if parent.in_loop is not None:
                 errors: Sequence[BaseException | None] = parent.in_loop(follow_all())
             else:

@@ -25,14 +25,8 @@ from mendgraph.nodes.execute_tools.registry import Tool, ToolContext, ToolOutput
 from mendgraph.nodes.execute_tools.run_call import Execution
 from mendgraph.nodes.execute_tools.tool_attempt import call_tool
 from mendgraph.nodes.execute_tools.tools import default_tools
-from mendgraph.nodes.guard.approvals import (
-    NO_PREVIEW,
-    ApprovalPorts,
-    ApprovalRequest,
-    GuardUpdate,
-    Preview,
-    ShownPreview,
-)
+from mendgraph.nodes.guard.approval_formats import ApprovalRequest, ShownPreview
+from mendgraph.nodes.guard.approvals import NO_PREVIEW, ApprovalPorts, GuardUpdate, Preview
 from mendgraph.nodes.guard.node import judge_step
 from mendgraph.nodes.guard.permissions import Permission, call_subject, covers
 from mendgraph.nodes.guard.policy import ASKED, GuardConfig, judge_reply

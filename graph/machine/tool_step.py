@@ -23,10 +23,10 @@ from mendgraph.nodes.execute_tools.files.sandbox import check_workspace
 from mendgraph.nodes.execute_tools.journal.journal import Journal, parent_of
 from mendgraph.nodes.execute_tools.node import execute_tools
 from mendgraph.nodes.execute_tools.registry import RequestHints, ToolContext
-from mendgraph.nodes.execute_tools.run_call import Execution, StepResources, calls_made
+from mendgraph.nodes.execute_tools.run_call import Execution, StepResources, recorded_outcomes
 from mendgraph.nodes.execute_tools.step import changes_something, nothing_done
 from mendgraph.nodes.execute_tools.store.run_folder import Artifacts, run_folder
-from mendgraph.nodes.execute_tools.tool_run import ToolRun
+from mendgraph.nodes.execute_tools.tool_outcome import ToolOutcome
 from mendgraph.nodes.execute_tools.trace import TraceEvent, TraceSink
 from mendgraph.nodes.guard.policy import edited_result, results_of_denied
 from mendgraph.nodes.guard.scope import Scope
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 Write = Callable[[Any], None]
 """LangGraph's stream writer, to the readers of the run's "custom" stream."""
 
-RunCall = Callable[[ToolCall, ToolContext], ToolRun]
+RunCall = Callable[[ToolCall, ToolContext], ToolOutcome]
 InLoop = Callable[[Coroutine[Any, Any, Any]], Any]
 """Runs a coroutine in the event loop of the run from another thread, and waits for it."""
 OpenChildren = Callable[[dict[str, int], WorkspaceRecords], "Children"]
@@ -133,7 +133,7 @@ def restore_files(turn: TurnTools, state: AgentState, write: Write) -> RestoredW
 
 def results_of_cut_off_step(
     turn: TurnTools, execution: Execution, items: Sequence[ToolCall | CallError]
-) -> dict[int, ToolRun]:
+) -> dict[int, ToolOutcome]:
     """Return the results of the calls that a cut-off step made, by their places."""
     machine = turn.machine
     sink = trace_sink(turn, execution)
@@ -141,7 +141,7 @@ def results_of_cut_off_step(
     with machine.records.journal(turn.context.workspace, execution.run_id, sink, needed=True) as journal:
         if not isinstance(journal, Journal):
             return {}
-        return calls_made(journal, machine.registry, turn.workspace(), execution, items)
+        return recorded_outcomes(journal, machine.registry, turn.workspace(), execution, items)
 
 
 def trace_sink(turn: TurnTools, execution: Execution, write: Write | None = None) -> TraceSink:
@@ -286,19 +286,19 @@ def _runs_in_parallel(machine: MachineTools, policy: CallPolicy, call: ToolCall)
 
 def _run_in_loop(
     machine: MachineTools, engine: Engine, in_loop: InLoop, call: ToolCall, context: ToolContext
-) -> ToolRun:
+) -> ToolOutcome:
     """Run an async tool in the event loop, and a sync one in this thread."""
     tool = machine.registry.get(call.tool)
     if tool is None or not (tool.arun or tool.asynchronous):
         return engine.run_sync(call, context)
 
-    run: ToolRun = in_loop(engine.run_async(call, context))
+    run: ToolOutcome = in_loop(engine.run_async(call, context))
     return run
 
 
 def _run_children(
     engine: DelegatingEngine, children: "Children", calls: Mapping[int, ToolCall], context: ToolContext
-) -> tuple[list[ToolRun], float]:
+) -> tuple[list[ToolOutcome], float]:
     """Return the results of `delegate` calls in order, and the seconds that they took."""
     places = list(calls)
     seconds = 0.0

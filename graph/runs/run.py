@@ -12,7 +12,7 @@ from mendgraph.graph.machine.options import SessionOptions
 from mendgraph.graph.runs.events import Asked, Event
 from mendgraph.graph.runs.run_result import RunResult
 from mendgraph.graph.runs.session import Session
-from mendgraph.nodes.guard.approvals import Action, ApprovalAnswer, ApprovalRequest
+from mendgraph.nodes.guard.approval_formats import Action, ApprovalAnswer, ApprovalRequest
 
 __all__ = ["Approve", "RunResult", "Session", "TaskOptions", "arun_task", "astream_task", "run_task", "stream_task"]
 

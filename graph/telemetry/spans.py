@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final, Self
 
 from mendgraph.nodes.call_model.endpoint import Endpoint, ModelChoice, find_endpoint
 from mendgraph.nodes.call_model.model import Call, Model
-from mendgraph.nodes.execute_tools.tool_run import ToolRun
+from mendgraph.nodes.execute_tools.tool_outcome import ToolOutcome
 from mendgraph.nodes.records import ModelReply, Outcome, OutcomeKind, ProviderFailure, ToolCall
 
 if TYPE_CHECKING:
@@ -95,7 +95,7 @@ def at_work(observer: "RunSpan | None") -> Iterator[None]:
         OBSERVER.reset(token)
 
 
-def observed_call(call: ToolCall) -> AbstractContextManager[Callable[[ToolRun], None]]:
+def observed_call(call: ToolCall) -> AbstractContextManager[Callable[[ToolOutcome], None]]:
     """Entered around a tool call, and given what it came to."""
     observer = OBSERVER.get()
     if observer is None:
@@ -179,7 +179,7 @@ class RunSpan:
             _fail(self.span, outcome.reason.value)
 
     @contextmanager
-    def tool_call(self, call: ToolCall) -> Iterator[Callable[[ToolRun], None]]:
+    def tool_call(self, call: ToolCall) -> Iterator[Callable[[ToolOutcome], None]]:
         """A span `execute_tool {tool}`; call the yielded function with the run of the tool."""
         attributes = {
             OPERATION: "execute_tool",
@@ -191,7 +191,7 @@ class RunSpan:
 
         with self._child(f"execute_tool {call.tool}", attributes) as span:
 
-            def ended(tool_run: ToolRun) -> None:
+            def ended(tool_run: ToolOutcome) -> None:
                 span.set_attribute("mendgraph.tool.attempts", tool_run.attempts)
                 if tool_run.result.error is not None:
                     _fail(span, tool_run.result.error.code.value)

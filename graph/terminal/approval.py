@@ -23,7 +23,8 @@ from rich.cells import chop_cells
 
 from mendgraph.graph.terminal.answers import LONGEST_LINE, Line, Screen
 from mendgraph.graph.terminal.output_lines import diff_lines
-from mendgraph.nodes.guard.approvals import Action, ApprovalAnswer, AskedCall, CallDecision, like_before
+from mendgraph.nodes.guard.approval_formats import Action, ApprovalAnswer, AskedCall, CallDecision
+from mendgraph.nodes.guard.approvals import like_before
 from mendgraph.nodes.language.display import one_line, plain, target_of, without_middle
 
 ReadLine = Callable[[str], str]

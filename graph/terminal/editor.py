@@ -40,7 +40,7 @@ from mendgraph.nodes.execute_tools.mcp_servers.servers import McpServers
 from mendgraph.nodes.execute_tools.mcp_tools import load_session_tools
 from mendgraph.nodes.execute_tools.registry import Tool
 from mendgraph.nodes.execute_tools.tools import default_tools
-from mendgraph.nodes.guard.approvals import Action, ApprovalAnswer, AskedCall, CallDecision
+from mendgraph.nodes.guard.approval_formats import Action, ApprovalAnswer, AskedCall, CallDecision
 from mendgraph.nodes.language.display import fenced, inline_code, result_words, target_of
 from mendgraph.nodes.language.history import is_request
 

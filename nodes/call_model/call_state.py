@@ -1,4 +1,4 @@
-"""What a model call reads: its slice of the state, and the settings of the turn."""
+"""The slice of the state that a model call reads, and the settings of the turn."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -18,12 +18,12 @@ from mendgraph.nodes.language.project_notes import ProjectNotes
 if TYPE_CHECKING:
     from mendgraph.nodes.language.block_form import BlockRequests
 
-Tell = Callable[[str, records.JsonMap], None]
-"""Hears the name of an event and its payload."""
+EventCallback = Callable[[str, records.JsonMap], None]
+"""Receives the name of an event and its payload."""
 
 
 class CallModelState(TypedDict, total=False):
-    """What the node reads."""
+    """The slice of the state that the node reads."""
 
     messages: list[AnyMessage]
     profile: records.Profile
@@ -41,11 +41,10 @@ class CallModelState(TypedDict, total=False):
 
 @dataclass(frozen=True)
 class CallSettings:
-    """How the calls of a turn are made.
+    """The settings for the calls of a turn.
 
-    `window_tokens` is the model's window, None where nobody knows it. `system` stands behind our own system prompt.
-    `cache` and `stand_ins` remember messages of earlier requests. `blocks` builds the requests of the block form, None
-    in other forms.
+    `window_tokens` is the model's window, None if it is unknown. `system` follows our system prompt. `cache` and
+    `stand_ins` hold messages of earlier requests. `blocks` builds requests in the block form, None for other forms.
     """
 
     budget: CallBudget = field(default_factory=CallBudget)

@@ -1,8 +1,8 @@
-"""Makes the shown part of the history smaller when it outgrows the model's window.
+"""Compaction: shortens the shown part of the history if it exceeds the model's window.
 
-Old results are cleared first, then the beginning gives way to a summary, or slides out. One compaction is a large step,
-so that there are few of them: each costs the endpoint its cached prefix. The current request is never given up, and a
-call is never parted from its results.
+Old results are cleared first, then the beginning is replaced by a summary, or slides out. A compaction is a large step,
+since each one invalidates the endpoint's cached prefix. The current request is always kept, and calls stay with their
+results.
 """
 
 from collections.abc import Callable, Sequence
@@ -26,27 +26,24 @@ from mendgraph.nodes.call_model.window import (
 from mendgraph.nodes.language.history import is_request
 from mendgraph.nodes.records import JsonMap, Plan, PlanStatus, StopCause, StopReason
 
-TARGET: Final = 0.6  # a compaction brings the view down to this share of its maximum
+TARGET: Final = 0.6  # the size after a compaction, as a share of the maximum
 CUT: Final = 0.65
-"""Where the beginning is cut off, what stays fills at most this share of the target: the next one is far away."""
+"""The size of the remaining part after a cut, as a share of the target."""
 
-KEPT_EXCHANGES: Final = 3  # the last exchanges, which keep their results; fewer where they are too large
-LEAST_CLEARED: Final = 40  # tokens that clearing a result has to save; half of it, where that is more
-REFUSED: Final = 0.9  # after a refusal the request shrinks at least to this share of its size
-LEAST_SAVING: Final = 0.3  # the share by which a view has to shrink for its summary to count
-MOST_EARLIER: Final = 5  # earlier requests of the thread that are quoted, the latest ones
-MOST_CHANGED: Final = 40  # changed files that are named, the latest ones
+KEPT_EXCHANGES: Final = 3  # the last exchanges, which keep their results if they fit
+LEAST_CLEARED: Final = 40  # the fewest tokens that clearing a result saves, and at least half of it
+REFUSED: Final = 0.9  # the size after a refusal, at most this share of the request
+LEAST_SAVING: Final = 0.3  # the share of the view that a summary has to save
+MOST_EARLIER: Final = 5  # the latest earlier requests that are quoted
+MOST_CHANGED: Final = 40  # the latest changed files that are named
 SUMMARY_TITLE: Final = "From an automatic summary of what was before, not the person's words:"
-"""Above what a model wrote in a message that otherwise speaks for the person."""
+"""The heading of the summary in a message with the role of the person."""
 
 _MARKS: Final = {PlanStatus.DONE: "[x]", PlanStatus.IN_PROGRESS: "[>]", PlanStatus.PENDING: "[ ]"}
 
 
 class Budget(NamedTuple):
-    """What a request has to fit in: the window (None where nobody knows it), and what is not history, in tokens.
-
-    `fixed_tokens` are system prompt, tools and corrections, `output_tokens` are those that the reply may have.
-    """
+    """Tokens of the window (None: unknown), of the reply, and of system prompt, tools and corrections (`fixed`)."""
 
     window_tokens: int | None
     fixed_tokens: int
@@ -67,10 +64,10 @@ class Compacted(NamedTuple):
 
 @dataclass(frozen=True)
 class NeedsSummary:
-    """A summary is worth a model call: `messages` ask for it. `fallback` applies if there is no reply.
+    """A summary is needed: `messages` request it, and `fallback` applies without a reply.
 
-    `conclude` takes the text of the reply: the view with the summary if it counts, else the fallback, after which no
-    other summary is requested.
+    `conclude` takes the text of the reply and returns the view with the summary, or the fallback if the summary is
+    unusable; then no other summary is requested.
     """
 
     messages: tuple[JsonMap, ...]
@@ -81,7 +78,7 @@ class NeedsSummary:
 
 
 class _Limits(NamedTuple):
-    """Of a view, in tokens: it is brought down to `aim`, may grow to `most`, and cannot pass `hard`."""
+    """Sizes of a view in tokens: the target, the size that triggers a compaction, and the maximum."""
 
     aim: int
     most: int
@@ -99,10 +96,10 @@ def compact(
     forced: bool = False,
     stand_ins: StandIns | None = None,
 ) -> Compacted | NeedsSummary | StopCause | None:
-    """Decide what to do before the next request; None means that it fits.
+    """Return how to shorten the next request, or None if it fits.
 
-    `forced` is for a request that the endpoint has refused as too long: it is brought down to half of itself, or of
-    the window. A stop means that not even the request and its last exchange fit.
+    `forced` is for a request that the endpoint has refused as too long: it is reduced to half of its size. A stop cause
+    means that not even the request and its last exchange fit.
     """
     if stand_ins is None:
         stand_ins = {}
@@ -131,7 +128,7 @@ def compact(
 
 
 def _limits(budget: Budget, total: int, *, forced: bool) -> _Limits | None:
-    """The limits of a view that has `total` tokens; None where nobody knows the window."""
+    """Return the limits of a view with `total` tokens, or None if the window is unknown."""
     if budget.window_tokens is None:
         return None
 
@@ -147,7 +144,7 @@ def _limits(budget: Budget, total: int, *, forced: bool) -> _Limits | None:
 
 @dataclass(frozen=True)
 class _Compaction:
-    """One search for the best way to make the view smaller. Places are those in `tail`: the history that is shown."""
+    """The search for the best way to shorten the view. Places are indexes in `tail`, the shown history."""
 
     history: Sequence[AnyMessage]
     tail: Sequence[AnyMessage]
@@ -162,22 +159,22 @@ class _Compaction:
 
     @property
     def start(self) -> int:
-        """The place of the tail in the history."""
+        """The index of the tail in the history."""
         return len(self.history) - len(self.tail)
 
     @cached_property
     def starts(self) -> list[int]:
-        """The places of all messages but results, which stay with their call."""
+        """The places of all messages except results, which stay with their calls."""
         return [place for place, message in enumerate(self.tail) if not is_result(message)]
 
     @cached_property
     def sizes(self) -> list[int]:
-        """The tokens of the messages of the tail as they are shown."""
+        """The tokens of the shown messages of the tail."""
         view = shown_after(self.history, self.window.cleared, self.start, self.stand_ins)
         return [self.size_of(message) for message in view]
 
     def best(self) -> Compacted | NeedsSummary | None:
-        """The mildest step that reaches the aim, else the one that makes the view as small as it has to be."""
+        """Return the mildest step that reaches the target, else one that fits the maximum."""
         replies = [place for place in self.starts if isinstance(self.tail[place], AIMessage)]
         head = self._tokens(self.window.head if self.start else "")
 
@@ -194,7 +191,7 @@ class _Compaction:
         return self._smallest(replies[-1:], head)
 
     def _smallest(self, last_reply: Sequence[int], head: int) -> Compacted | None:
-        """The view that slides to the last exchange; its results are cleared last. None where that saves too little."""
+        """Return the view from the last exchange on, if necessary with cleared results, or None if it is too large."""
         requests = [place for place in self.starts if is_request(self.tail[place])]
         request = max(requests, default=-1)
         last = max(request, *last_reply, 0)
@@ -212,9 +209,9 @@ class _Compaction:
         return None
 
     def _cleared(self, before: int, head: int) -> dict[str, int]:
-        """The ids of the results before this place to clear until the aim is reached, with their new sizes.
+        """Return the results before this place to clear until the target is reached: ids and new sizes.
 
-        Oldest and largest first: the worth of clearing one is the tokens that it saves, times its age.
+        Results with the largest product of saved tokens and age are cleared first.
         """
         candidates = []
         cleared_before = frozenset(self.window.cleared)
@@ -247,9 +244,9 @@ class _Compaction:
         return chosen
 
     def _cut(self, latest: int, sizes: Sequence[int]) -> int:
-        """The first place to show, `latest` at most, so that all fits the aim with a head and a summary; else 0.
+        """Return the first place to show so that all fits the target with a head and a summary, or 0.
 
-        It is the earliest place that leaves no more than `CUT`, and `latest` where none does.
+        It is the earliest place that leaves at most `CUT` of the target, or else `latest`.
         """
         needed = self._tokens(self._head(len(self.tail))) + SUMMARY_TOKENS + sum(sizes[latest:])
         if needed > self.limits.aim or not self.tail[latest].id:
@@ -295,9 +292,9 @@ class _Compaction:
         return NeedsSummary(messages, slid, conclude)
 
     def _head(self, cut: int, summary: str | None = None, *, bare: bool = False) -> str:
-        """The text that stands for all before this place; `summary` is a new one of the part that is given up now.
+        """Return the text that replaces everything before this place; `summary` is the new one, if any.
 
-        A `bare` one holds only what a run cannot go on without: the request, and that something is missing.
+        A `bare` head contains only the request and a note that something is missing.
         """
         end = self.start + cut
         if not end:

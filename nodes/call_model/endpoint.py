@@ -1,7 +1,7 @@
-"""Which model at which endpoint: the context first, then the environment, then the embedded model.
+"""The choice of model and endpoint: the context first, then the environment, then the embedded model.
 
-Pure: the environment is handed in. A key never leaves this record, and its text form hides it. `OPENAI_API_KEY` is
-meant for the run's own endpoint; another host gets only the key that was set for it: see `key_variable_of`.
+`OPENAI_API_KEY` is only sent to the run's own endpoint; another host gets the key that was set for it
+(`key_variable_of`).
 """
 
 import re
@@ -13,9 +13,9 @@ from pydantic import Field, SecretStr
 
 from mendgraph.nodes.records import JsonMap, ProviderErrorKind, ProviderFailure, Record
 
-EMBEDDED_MODEL = "local"  # the model name that asks for the embedded model
-EMBEDDED_WINDOW: Final = 8192  # tokens of the window that it is served with
-NO_KEY = "not-needed"  # sent to endpoints that want no key; the client refuses to send none
+EMBEDDED_MODEL = "local"  # the name of the embedded model
+EMBEDDED_WINDOW: Final = 8192  # the tokens of its window
+NO_KEY = "not-needed"  # for endpoints without a key, as the client requires one
 LOOPBACK_HOSTS: Final = frozenset({"127.0.0.1", "localhost", "::1"})
 USUAL_KEY: Final = "OPENAI_API_KEY"
 USUAL_URL: Final = "https://api.openai.com/v1"
@@ -32,9 +32,9 @@ DEFAULT_MODELS: Final[Mapping[str, str]] = {
     "MISTRAL_API_KEY": "mistralai:devstral-2512",
     "DEEPSEEK_API_KEY": "deepseek:deepseek-chat",
 }
-"""The variable with a provider's key, and the model that is used where that is set and no model is named.
+"""The default model by the variable with a provider's key; the first variable that is set counts.
 
-The first one that is set counts. Each model is in the price list.
+Each model is in the price list.
 """
 
 PROVIDERS: Final = frozenset(
@@ -44,17 +44,17 @@ PROVIDERS: Final = frozenset(
     | {"litellm", "meta", "mistralai", "nvidia", "ollama", "openai", "openrouter", "perplexity", "together"}
     | {"upstage", "xai"}
 )
-"""What may stand before a model's name, as in "anthropic:claude-sonnet-4-6"; a tag such as `:1.5b` is no provider's.
+"""The providers before a model's name, as in "anthropic:claude-sonnet-4-6".
 
-Source: langchain.chat_models.init_chat_model, which is not imported for it; a test compares the two.
+Source: langchain.chat_models.init_chat_model, which is not imported; a test compares the two.
 """
 
 
 class Endpoint(Record):
-    """Where calls go. `base_url` is "" for the provider's default; `model` is "" when the endpoint is to name it.
+    """The address and model of calls.
 
-    `provider` is the one of `PROVIDERS` whose package makes the calls, "" for an OpenAI-compatible endpoint.
-    `key_variable` is the environment variable that `api_key` came from, or would have come from.
+    `base_url` is "" for the provider's default, `model` is "" if the endpoint names it. `provider` is one of
+    `PROVIDERS`, or "" for an OpenAI-compatible endpoint. `key_variable` is the environment variable of `api_key`.
     """
 
     model: str
@@ -66,7 +66,7 @@ class Endpoint(Record):
 
     @property
     def full_name(self) -> str:
-        """The model as a person names it: after its provider, where it has one."""
+        """The name of the model after its provider, if it has one."""
         if self.provider:
             return f"{self.provider}:{self.model}"
         return self.model
@@ -75,12 +75,11 @@ class Endpoint(Record):
 def find_endpoint(
     model: str | None, base_url: str | None, environment: Mapping[str, str], *, key_variable: str = ""
 ) -> Endpoint | ProviderFailure:
-    """Decide on the endpoint, or say which one setting is missing.
+    """Return the endpoint, or a failure that names the missing setting.
 
-    Order: `model`, then `MENDGRAPH_MODEL`; then the one model of an endpoint that is named, the default model of the
-    provider whose key is set (`DEFAULT_MODELS`), and the embedded model.
-    `key_variable` names the variable with the key of an endpoint that is not the run's own; where nothing is set there,
-    `OPENAI_API_KEY` is taken only for the origin of `OPENAI_BASE_URL`, for which it is set.
+    Order: `model`, `MENDGRAPH_MODEL`, the only model of a named endpoint, the default model of the provider whose key
+    is set (`DEFAULT_MODELS`), the embedded model. `key_variable` names the variable with the key of an endpoint that is
+    not the run's own; without it, `OPENAI_API_KEY` is used only for the origin of `OPENAI_BASE_URL`.
     """
     model = model or named_model(base_url, environment)
     provider, name = split_provider(model or "")
@@ -119,7 +118,7 @@ def find_endpoint(
 
 
 def named_model(base_url: str | None, environment: Mapping[str, str]) -> str | None:
-    """The model of a run that names none, as the environment says; None for the endpoint's own or the embedded one."""
+    """Return the model that the environment names, or None for the endpoint's own or the embedded model."""
     variable = deciding_variable(base_url, environment)
     if variable == MODEL_VARIABLE:
         return environment[variable].strip()
@@ -128,7 +127,7 @@ def named_model(base_url: str | None, environment: Mapping[str, str]) -> str | N
 
 
 def deciding_variable(base_url: str | None, environment: Mapping[str, str]) -> str:
-    """The variable that decides on the model of a run that names none; "" where no variable does."""
+    """Return the environment variable that decides on the model of a run that names none, or ""."""
     if environment.get(MODEL_VARIABLE, "").strip():
         return MODEL_VARIABLE
     if base_url or environment.get("OPENAI_BASE_URL", "").strip():
@@ -143,7 +142,7 @@ def _no_address(url: str) -> ProviderFailure:
 
 
 def split_provider(model: str) -> tuple[str, str]:
-    """The provider before a model's name, "" where it names none, and the name."""
+    """Return the provider before a model's name, or "", and the name."""
     provider, colon, name = model.partition(":")
     if colon and name and provider in PROVIDERS:
         return (provider, name)
@@ -152,10 +151,10 @@ def split_provider(model: str) -> tuple[str, str]:
 
 
 def key_variable_of(base_url: str) -> str:
-    """The variable with the key of a host that is not the run's own: `MENDGRAPH_API_KEY_` and the host's name.
+    """Return the variable with the key of a host that is not the run's own, or "" for an invalid address.
 
-    Letters are upper case, a dot becomes `_` and a hyphen `__`, so that no two host names share a variable:
-    `https://openrouter.ai/api/v1` has `MENDGRAPH_API_KEY_OPENROUTER_AI`. "" for what is no address.
+    It is `MENDGRAPH_API_KEY_` and the host's name in upper case, with `_` for a dot and `__` for a hyphen:
+    `https://openrouter.ai/api/v1` has `MENDGRAPH_API_KEY_OPENROUTER_AI`.
     """
     host = ""
     if is_address(base_url):
@@ -168,12 +167,12 @@ def key_variable_of(base_url: str) -> str:
 
 
 def same_origin(one: str, other: str) -> bool:
-    """Whether two addresses are the same server, reached in the same way; never for what is no address."""
+    """Return whether two valid addresses have the same scheme, host and port."""
     return is_address(one) and is_address(other) and _origin(one) == _origin(other)
 
 
 def is_address(url: str) -> bool:
-    """Whether the HTTP client can be built for this address; it raises for others."""
+    """Return whether this is a valid HTTP address."""
     try:
         parts = urlsplit(url)
         has_port = parts.port is None or parts.port > 0
@@ -184,7 +183,7 @@ def is_address(url: str) -> bool:
 
 
 def has_path(url: str) -> bool:
-    """Whether an address says where below its host the endpoint is; "" is the provider's own."""
+    """Return whether an address has a path; "" is the provider's own."""
     return not url or bool(urlsplit(url).path.strip("/"))
 
 
@@ -198,7 +197,7 @@ def _is_sendable(text: str) -> bool:
 
 
 def choose_served_model(served: list[str]) -> str | ProviderFailure:
-    """Take the one model that an endpoint serves; where it serves several, a person has to choose."""
+    """Return the only model that an endpoint serves, or a failure that lists its models."""
     if len(served) == 1:
         return served[0]
 
@@ -211,7 +210,7 @@ MOST_FALLBACKS: Final = 5
 
 
 class ModelOptions(Record):
-    """How a run wants its chat models set up: see the fields of the same names in `AgentContext`."""
+    """Options for chat models: see the fields of the same names in `AgentContext`."""
 
     reasoning_effort: str | None = None
     model_kwargs: JsonMap = Field(default_factory=dict)
@@ -219,11 +218,11 @@ class ModelOptions(Record):
 
 
 PLAIN: Final = ModelOptions()
-"""As their makers set them up."""
+"""The defaults of the chat models."""
 
 
 class ModelChoice(Record):
-    """One model that may answer. `key_variable` names the variable with its endpoint's key, "" for the usual one."""
+    """A model of a run. `key_variable` names the variable with its endpoint's key, "" for the usual one."""
 
     model: str | None = None
     base_url: str | None = None
@@ -232,7 +231,7 @@ class ModelChoice(Record):
 
     @property
     def name(self) -> str:
-        """What a person calls it; never with a password that its address may hold."""
+        """The name for messages, without a password that the address may contain."""
         named = self.model or "the default model"
         if self.key_variable and self.base_url:
             return f"{named} at {urlsplit(self.base_url).hostname}"
@@ -241,14 +240,14 @@ class ModelChoice(Record):
 
     @property
     def breaker_key(self) -> str:
-        """The name of its circuit breaker: each model at each address has its own."""
+        """The key of its circuit breaker: each model at each address has its own."""
         return f"{self.base_url or ''} {self.model or ''}"
 
 
 def models_in_order(
     model: str | None, base_url: str | None, fallbacks: Sequence[str], options: ModelOptions = PLAIN
 ) -> tuple[ModelChoice, ...] | str:
-    """The run's own model and its fallbacks; or why the first that cannot be used cannot, and what to write."""
+    """Return the run's model and its fallbacks, or what is wrong with the first invalid one."""
     if len(fallbacks) > MOST_FALLBACKS:
         return f"There are {len(fallbacks)} fallback models: name {MOST_FALLBACKS} at most."
 
@@ -270,9 +269,9 @@ def models_in_order(
 
 
 def _read_fallback(text: str, base_url: str | None) -> ModelChoice | str:
-    """The model that this text names, or what is wrong with the text, which is not repeated: it may hold a password."""
+    """Return the model that this text names, or the problem without the text, which may contain a password."""
     name, at, url = (part.strip() for part in text.partition(" @ "))
-    provider, _ = split_provider(name)  # whose key is for its own address, and not for the run's endpoint
+    provider, _ = split_provider(name)  # its key is not for the run's endpoint
     is_name = name.isprintable() and "://" not in name and not name.startswith("@") and not name.endswith("@")
 
     if not name or not is_name or (at and (provider or name == EMBEDDED_MODEL or not is_address(url))):

@@ -1,10 +1,10 @@
-"""One visit of a model call: which request it makes, and what follows from its outcome.
+"""One visit of a model call: the request that it makes, and the update that follows.
 
-`Fitting` finds the request: the reply itself, or a summary where the conversation outgrows the window. `PaidCall` pays
-it. After an endpoint has called a request too long, the next visit shows less.
+The request is for the reply, or for a summary if the conversation exceeds the window. `PaidCall` reserves and charges
+it. After the endpoint has refused a prompt as too long, the next visit shows less.
 
-While the whole conversation fits, nothing is shortened. Otherwise old results are cleared, then the model summarises
-the beginning, in a request that is paid like any other. Where that does not help, the window slides.
+A conversation that fits is not shortened. Otherwise old results are cleared, then the model summarises the beginning,
+in a request that is charged like any other. If that does not help, the window slides.
 """
 
 from collections.abc import Sequence
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 from langchain_core.messages import AnyMessage
 
-from mendgraph.nodes.call_model.call_state import CallModelState, CallSettings, Tell
+from mendgraph.nodes.call_model.call_state import CallModelState, CallSettings
 from mendgraph.nodes.call_model.ledger import MIN_OUTPUT_TOKENS, Spending
 from mendgraph.nodes.call_model.model import Update
 from mendgraph.nodes.call_model.paid_call import PaidCall, Request, stopped
@@ -31,38 +31,42 @@ if TYPE_CHECKING:
     from mendgraph.nodes.call_model.compaction import Compacted, NeedsSummary
     from mendgraph.nodes.language.block_form import BlockRequests
 
-OUTPUT_SHARE: Final = 4  # a reply may have all of its tokens, or this part of the window, if that is less
-MOST_SEEDS: Final = 2**31  # seeds are smaller than this in every endpoint that takes one
+OUTPUT_SHARE: Final = 4  # a reply may have a quarter of the window
+MOST_SEEDS: Final = 2**31  # every endpoint accepts smaller seeds
 SHORTENED: Final = "conversation shortened"
-"""The edge to another visit, which shows less: after a summary, and after an endpoint's refusal of so long a prompt."""
+"""The edge to another visit with less history: after a summary, or after a refusal of a too long prompt."""
 
 
-class Exchange:
-    """One visit of the node: the request that it makes, and the update that follows from it.
+class CallVisit:
+    """One visit of the node: the request that it makes, and the update that follows.
 
-    A call that does not fit into the budget is never sent: the update then names the limit in `stop`, as it names the
-    endpoint's failure when the last try failed, or who stopped the run. Where another visit follows, `pending_call`
-    says how the call stands.
+    A call that does not fit into the budget is never sent. `stop` in the update names the limit, the endpoint's failure
+    or the stop request; `pending_call` is set if another visit follows.
     """
 
     def __init__(
         self, state: CallModelState, settings: CallSettings, specs: Sequence[ToolSpec], services: CallServices
     ) -> None:
-        """`pending` is how the call stands; its wait comes before `next_call`."""
+        """The caller waits as `pending` says before `next_call`."""
         self._state = state
         self._settings = settings
         self._specs = specs
         self._services = services
         self.pending = state.get("pending_call") or FIRST_TRY
-        self._window = state.get("window", WHOLE)
-        self._step = {"step": state.get("step", 0) + 1}
-        self._fitting: Fitting
         self.update: Update = {}
 
-    def next_call(self) -> PaidCall | None:
-        """The request of this visit: a summary, or the reply. None where `update` ends the visit without a request.
+        self._window = state.get("window", WHOLE)
+        self._is_too_long = self.pending.is_too_long  # since the endpoint's refusal, nothing was left out
+        self._rounds = self.pending.summaries  # compactions of this visit, and summaries
+        self._needed_summary: NeedsSummary
+        limits = [tokens for tokens in (settings.window_tokens, self._window.tokens) if tokens is not None]
+        self._window_tokens = min(limits, default=None)
+        self._output_tokens = self._tokens_for_reply()
 
-        Once a stop is requested, nothing that was prepared is used up. A preloaded reply costs nothing.
+    def next_call(self) -> PaidCall | None:
+        """Return the call of this visit, for a reply or a summary; None if `update` ends the visit without a call.
+
+        A stop request comes before a preloaded reply, which costs nothing.
         """
         state = self._state
         pending = self.pending
@@ -74,13 +78,11 @@ class Exchange:
 
         preload = state.get("preload")
         if preload:
-            self.update = {"reply": preload, "preload": None, **self._step}
+            self.update = {"reply": preload, "preload": None, "step": state.get("step", 0) + 1}
             return None
 
         spending = spending.model_copy(update={"seconds": spending.seconds + pending.wait_s})
-        self._fitting = Fitting(state, self._settings, self._specs, self._services.on_tell, spending, pending)
-        request = self._fitting.request()
-        self._window = self._fitting.window
+        request = self._next_request()
 
         if isinstance(request, StopCause):
             if pending.overflow:
@@ -94,27 +96,26 @@ class Exchange:
         if call.fits():
             return call
 
-        self.take(call)
+        self.finish(call)
         return None
 
-    def take(self, call: PaidCall) -> Update:
-        """Turn the call that ended into the update: a reply, a stop, or another visit.
+    def finish(self, call: PaidCall) -> Update:
+        """Return the update after the call: a reply, a stop or another visit.
 
         A first refusal of a too long prompt leads to a visit that shows less; a second one is the stop.
         """
         pending = call.pending
         stop = call.stop
+        reason = None if stop is None else stop.reason
         overflow = self.pending.overflow
 
         if pending is not None:
-            pending = pending.model_copy(update={"is_too_long": self._fitting.is_too_long})
-        elif call.request.purpose == "summary" and not _has_reason(stop, StopReason.CANCELLED):
-            self._fitting.take_summary(call.reply)
-            self._window = self._fitting.window
-            pending = PendingCall(edge=SHORTENED, summaries=self._fitting.rounds, overflow=overflow)
-        elif stop is not None and _has_reason(stop, StopReason.CONTEXT_OVERFLOW) and not overflow:
-            tokens = call.estimated_tokens
-            self._window = self._window.model_copy(update={"tokens": tokens})
+            pending = pending.model_copy(update={"is_too_long": self._is_too_long})
+        elif call.request.purpose == "summary" and reason is not StopReason.CANCELLED:
+            self._apply_summary(call.reply)
+            pending = PendingCall(edge=SHORTENED, summaries=self._rounds, overflow=overflow)
+        elif stop is not None and reason is StopReason.CONTEXT_OVERFLOW and not overflow:
+            self._window = self._window.model_copy(update={"tokens": call.estimated_tokens})
             pending = PendingCall(edge=SHORTENED, overflow=stop.message, is_too_long=True)
 
         if pending is None and call.reply is not None and is_only_thought(call.reply):
@@ -124,7 +125,7 @@ class Exchange:
         return self.update
 
     def _end(self, spending: Spending, end: ModelReply | StopCause | PendingCall | None) -> None:
-        """Write the update of a visit that ends with a reply, a stop or another visit."""
+        """Set the update of a visit that ends with a reply, a stop or another visit."""
         state = self._state
         self.update = {"reply": None, "spending": spending}
 
@@ -139,75 +140,12 @@ class Exchange:
         elif isinstance(end, StopCause):
             self.update["stop"] = end
         elif end is not None:
-            self.update |= {"reply": end, **self._step}
+            self.update |= {"reply": end, "step": state.get("step", 0) + 1}
 
             if end.without_tools:
                 self.update["profile"] = state["profile"].model_copy(update={"protocol": Protocol.TEXT})
 
-
-def _has_reason(stop: StopCause | None, reason: StopReason) -> bool:
-    return stop is not None and stop.reason is reason
-
-
-def is_only_thought(reply: ModelReply) -> bool:
-    """Whether the thoughts of a reply took all of its tokens, so that it has no text."""
-    if reply.finish_reason is not FinishReason.LENGTH or reply.calls:
-        return False
-
-    answer = without_thoughts(reply)
-    return not answer.text.strip() and bool(answer.reasoning or reply.reasoning_tokens)
-
-
-def thought_too_long(allowed: int, reserved: int) -> StopCause:
-    """Why a run ends whose model thinks longer than its chat model `allowed`, or than the call had `reserved`."""
-    if 0 < allowed < reserved:
-        tokens = f"{allowed:,}"
-        advice = "the limit of the chat model itself. Raise its max_tokens where it is set, or lower reasoning_effort."
-    else:
-        tokens = f"{reserved:,}"
-        advice = (
-            "what its budget allowed. Raise max_output_tokens_per_call or max_output_tokens_per_session, or lower "
-            "reasoning_effort."
-        )
-
-    message = f"The model's thoughts took all {tokens} output tokens of its reply, which is {advice}"
-    return StopCause(reason=StopReason.MAX_OUTPUT_TOKENS, message=message)
-
-
-# --- Making a request fit the window of its model
-
-
-class Fitting:
-    """Finds the next request that fits. `window` is the part of the history that is shown by now.
-
-    `is_too_long` says that the endpoint called the last request too long, and nothing was left out since. Where nobody
-    knows the window, only that makes the conversation smaller. `rounds` counts compactions of this visit and summaries.
-    """
-
-    def __init__(
-        self,
-        state: CallModelState,
-        settings: CallSettings,
-        specs: Sequence[ToolSpec],
-        tell: Tell,
-        spending: Spending,
-        pending: PendingCall,
-    ) -> None:
-        """`pending` is how the call stands; events of compactions go to `tell`."""
-        self._state = state
-        self._settings = settings
-        self._specs = specs
-        self._tell = tell
-        self._spending = spending
-        self.window = state.get("window", WHOLE)
-        self.is_too_long = pending.is_too_long
-        self.rounds = pending.summaries
-        self._was_refused = bool(pending.overflow)
-        self._is_summarised = pending.summaries > 0
-        limits = [tokens for tokens in (settings.window_tokens, self.window.tokens) if tokens is not None]
-        self._window_tokens = min(limits, default=None)
-        self._output_tokens = self._tokens_for_reply()
-        self._needed: NeedsSummary
+    # --- Fitting the request into the window
 
     def _tokens_for_reply(self) -> int:
         limit = self._settings.budget.limits.max_output_tokens_per_call
@@ -215,59 +153,54 @@ class Fitting:
             return limit or 0
 
         share = self._window_tokens // OUTPUT_SHARE
-        if limit is None:
-            return share
+        return share if limit is None else min(limit, share)
 
-        return min(limit, share)
-
-    def request(self) -> Request | StopCause:
-        """The request for the reply, or for the summary without which that does not fit; or why there is none."""
+    def _next_request(self) -> Request | StopCause:
+        """Return the request for the reply, or for a summary if that does not fit, or a stop cause."""
         if self._settings.blocks is not None:
             return self._block_request(self._settings.blocks)
 
         while True:
-            view = shown(self._state["messages"], self.window, self._settings.stand_ins)
+            view = shown(self._state["messages"], self._window, self._settings.stand_ins)
             prompt = turn_prompt(self._state, self._settings, self._specs, view)
-            estimated = self.estimate(prompt)
+            estimated = self._estimate(prompt)
 
-            if self._fits(estimated) or self.rounds == MOST_ROUNDS:
+            if self._fits(estimated) or self._rounds == MOST_ROUNDS:
                 return self._reply_request(prompt)
 
-            self.rounds += 1
+            self._rounds += 1
             step = self._compact(prompt, estimated)
 
-            if step is None:  # it cannot be made smaller
+            if step is None:  # nothing can be left out
                 return self._reply_request(prompt)
 
             if isinstance(step, StopCause) and not self._state.get("notes"):
                 return step
 
-            if isinstance(step, StopCause):  # the request itself comes before the notes
+            if isinstance(step, StopCause):  # leave out the notes instead
                 self._state = {**self._state, "notes": ()}
             elif step.kind != "needs summary":
-                self._take(step)
-            elif self._is_summarised:  # another summary costs as much as the first one
-                self._take(step.fallback)
+                self._apply(step)
+            elif self.pending.summaries:  # one summary is enough
+                self._apply(step.fallback)
             else:
-                self._needed = step
+                self._needed_summary = step
                 return Request(Prompt(step.messages), purpose="summary", most_output=step.most_tokens)
 
-    def take_summary(self, reply: ModelReply | None) -> None:
-        """Take the summary of a reply; None does without it."""
+    def _apply_summary(self, reply: ModelReply | None) -> None:
         if reply is None:
-            self._take(self._needed.fallback)
+            self._apply(self._needed_summary.fallback)
         else:
-            self._take(self._needed.conclude(without_thoughts(reply).text))
+            self._apply(self._needed_summary.conclude(without_thoughts(reply).text))
 
-    def estimate(self, prompt: Prompt) -> int:
-        """The estimated input tokens of a request."""
-        return estimate_input(prompt.size, len(prompt.messages), self._spending.gauge)
+    def _estimate(self, prompt: Prompt) -> int:
+        return estimate_input(prompt.size, len(prompt.messages), self._state["spending"].gauge)
 
     def _block_request(self, blocks: "BlockRequests") -> Request | StopCause:
-        """The block form builds each request from facts, and omits what does not fit; after a refusal half of it."""
+        """Build a request in the block form, which omits what does not fit; after a refusal, half of the window."""
         state = self._state
         most_tokens = None
-        if self._window_tokens is not None and self._was_refused:
+        if self._window_tokens is not None and self.pending.overflow:
             most_tokens = self._window_tokens // 2
         elif self._window_tokens is not None:
             most_tokens = max(self._window_tokens - self._output_tokens, 1)
@@ -280,7 +213,7 @@ class Fitting:
         return self._reply_request(prompt)
 
     def _fits(self, estimated: int) -> bool:
-        if self.is_too_long:
+        if self._is_too_long:
             return False
 
         return self._window_tokens is None or estimated + self._output_tokens <= self._window_tokens * TRIGGER
@@ -292,18 +225,18 @@ class Fitting:
 
         most_output = None
         if self._window_tokens is not None:
-            most_output = max(MIN_OUTPUT_TOKENS, self._window_tokens - self.estimate(prompt))
+            most_output = max(MIN_OUTPUT_TOKENS, self._window_tokens - self._estimate(prompt))
 
         return Request(prompt, seed, most_output=most_output)
 
-    def _take(self, compacted: "Compacted") -> None:
-        self.is_too_long = False
-        self.window = compacted.window
+    def _apply(self, compacted: "Compacted") -> None:
+        self._is_too_long = False
+        self._window = compacted.window
         tokens = {"tokens_before": compacted.tokens_before, "tokens_after": compacted.tokens_after}
-        self._tell("context.compacted", {"kind": compacted.kind, **tokens})
+        self._services.on_event("context.compacted", {"kind": compacted.kind, **tokens})
 
     def _compact(self, prompt: Prompt, estimated: int) -> "Compacted | NeedsSummary | StopCause | None":
-        """How a request of `estimated` tokens becomes smaller; messages are measured at its rate of tokens to bytes."""
+        """Shorten a request of `estimated` tokens; messages are measured at its ratio of tokens to bytes."""
         from mendgraph.nodes.call_model.compaction import Budget, compact  # most runs fit their window
 
         state = self._state
@@ -315,12 +248,12 @@ class Fitting:
         def tokens_of(message: AnyMessage) -> int:
             if message.id:
                 size = self._settings.cache.messages([message], native=native)[0].size
-            else:  # one that is only being considered
+            else:  # a candidate that the history does not have
                 size = text_size(message.text)
 
             return ceil(size * tokens_per_byte)
 
-        view_tokens = sum(map(tokens_of, shown(history, self.window, stand_ins)))
+        view_tokens = sum(map(tokens_of, shown(history, self._window, stand_ins)))
         budget = Budget(
             window_tokens=self._window_tokens,
             fixed_tokens=max(0, estimated - view_tokens),
@@ -330,11 +263,36 @@ class Fitting:
 
         return compact(
             history,
-            self.window,
+            self._window,
             state.get("plan"),
             changed,
             tokens_of,
             budget,
-            forced=self.is_too_long,
+            forced=self._is_too_long,
             stand_ins=stand_ins,
         )
+
+
+def is_only_thought(reply: ModelReply) -> bool:
+    """Return whether reasoning used up all tokens of a reply, so that it has no text."""
+    if reply.finish_reason is not FinishReason.LENGTH or reply.calls:
+        return False
+
+    answer = without_thoughts(reply)
+    return not answer.text.strip() and bool(answer.reasoning or reply.reasoning_tokens)
+
+
+def thought_too_long(allowed: int, reserved: int) -> StopCause:
+    """Return the stop cause if reasoning used up the tokens that the chat model allowed or the call reserved."""
+    if 0 < allowed < reserved:
+        tokens = f"{allowed:,}"
+        advice = "the limit of the chat model itself. Raise its max_tokens where it is set, or lower reasoning_effort."
+    else:
+        tokens = f"{reserved:,}"
+        advice = (
+            "what its budget allowed. Raise max_output_tokens_per_call or max_output_tokens_per_session, or lower "
+            "reasoning_effort."
+        )
+
+    message = f"The model's thoughts took all {tokens} output tokens of its reply, which is {advice}"
+    return StopCause(reason=StopReason.MAX_OUTPUT_TOKENS, message=message)

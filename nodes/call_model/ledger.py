@@ -1,8 +1,7 @@
-"""The machine's own budget: every limit of a run in one place, asked before each call and settled after it.
+"""The budget of a run: prices, limits, counters, and the reservation before each call.
 
-A call is sent only if its reservation (estimated input plus the most it may answer) fits into what is left, so a
-limit is a wall and not a display. Healing, retries, summaries and failed calls all pay. The limits of a day, over all
-workspaces, are the spending book's.
+A call is sent only if its reservation (estimated input plus maximum output) fits into what is left. Healing, retries,
+summaries and failed calls are charged. Limits of a day, over all workspaces, belong to the spending book.
 Source: names and defaults of spec 1 section 4 and spec 3.
 """
 
@@ -19,12 +18,12 @@ from mendgraph.nodes.call_model.prompts.estimates import Gauge, countable
 from mendgraph.nodes.language.documents import DocumentProblem, read_toml
 from mendgraph.nodes.records import JsonMap, Record, StopCause, StopReason, ToolError, invalid
 
-# --- What models cost
+# --- Prices
 
 PRICES_VARIABLE: Final = "MENDGRAPH_PRICES"
-"""Names a price list to be used instead of `prices.toml` in the user's config folder."""
+"""The variable with the path of a price list that replaces `prices.toml` in the user's config folder."""
 
-MOST_USD: Final = 1_000_000_000  # of a price, far above every real one: so that no sum of costs is infinite
+MOST_USD: Final = 1_000_000_000  # the highest price, so that no sum of costs is infinite
 _DATE: Final = re.compile(r"-20\d\d(-?)(0[1-9]|1[0-2])\1(0[1-9]|[12]\d|3[01])$")
 
 _TABLES: Final = {
@@ -32,19 +31,16 @@ _TABLES: Final = {
     "google_genai": "google",
     "google_vertexai": "google",
 }
-"""LangChain's names of providers whose models another table has, at the same list price.
-
-Source: langchain 1, `init_chat_model`. Its other providers that the shipped list knows are called as their tables are.
-"""
+"""LangChain's providers whose models are in another provider's table. Source: langchain 1, `init_chat_model`."""
 
 _Usd = Annotated[float, Field(ge=0, le=MOST_USD, allow_inf_nan=False)]
 
 
 class Price(Record):
-    """USD for a million tokens. `cached_input` or `cache_write` None: such tokens cost as much as other input.
+    """USD for a million tokens.
 
-    `cached_input` is for tokens that the provider had in its cache, `cache_write` for those that it writes into it.
-    Some providers ask for more where a request has more than 128,000 or 200,000 tokens; that is not in here.
+    `cached_input` is for tokens read from the provider's cache, `cache_write` for tokens written into it; None means
+    the price of other input. Surcharges for requests above 128,000 or 200,000 tokens are not included.
     """
 
     input: _Usd
@@ -65,14 +61,10 @@ _PRICE_TABLES: Final = TypeAdapter(dict[str, dict[str, Price]])
 
 @lru_cache(maxsize=4)
 def parse_prices(text: str, name: str) -> PriceList | ToolError:
-    """Read a price list; `name` is what errors call it.
+    """Read a price list, or return an error with the wrong line or field; `name` is the list's name in errors.
 
-    Each table is a provider's, each of its rows a model's: `[openai]` and then `"gpt-4o" = { input = 2.5, output = 10,
-    cached_input = 1.25 }`, in USD for a million tokens; `cache_write` may stand there too. `dated` and `source` may
-    stand at the top.
-
-    Returns:
-        The list, or INVALID_ARGUMENT with the line or the field that is wrong.
+    Each table is a provider, each row a model: `[openai]` and `"gpt-4o" = { input = 2.5, output = 10, cached_input =
+    1.25, cache_write = 2.5 }`, in USD for a million tokens. `dated` and `source` may stand at the top.
     """
     tree = read_toml(text)
     if isinstance(tree, DocumentProblem):
@@ -82,7 +74,7 @@ def parse_prices(text: str, name: str) -> PriceList | ToolError:
     rows = {key: value for key, value in tree.items() if key not in ("dated", "source")}
     try:
         tables = _PRICE_TABLES.validate_python(rows, strict=True)
-    except ValidationError as error:  # no value is repeated: a number may be endless
+    except ValidationError as error:  # values are not repeated, as a number may be very long
         fault = error.errors(include_input=False, include_url=False)[0]
         return _wrong(name, f"{'.'.join(map(str, fault['loc']))} is wrong ({fault['msg']})")
 
@@ -91,8 +83,9 @@ def parse_prices(text: str, name: str) -> PriceList | ToolError:
     for provider, priced in tables.items():
         for model, price in priced.items():
             names = (model, f"{provider}/{model}")
-            if twice := next((each for each in names if each in prices), None):
-                return _wrong(name, f"{twice!r} in [{provider}] has a price already, in another table")
+            duplicate = next((key for key in names if key in prices), None)
+            if duplicate:
+                return _wrong(name, f"{duplicate!r} in [{provider}] has a price already, in another table")
 
             prices.update(dict.fromkeys(names, price))
 
@@ -104,12 +97,10 @@ def _wrong(name: str, problem: str) -> ToolError:
 
 
 def find_price(prices: PriceList, model: str) -> Price | None:
-    """The price of the model of this name, or None: a price is never guessed from a similar name.
+    """Return the price of the model with this name, or None; prices of similar names are not used.
 
-    The name is looked for as it is, alone (`gpt-4o`) or after its provider (`openai/gpt-4o`, or `openai:gpt-4o` as
-    LangChain writes it); then without a date at its end (`gpt-4o-2024-08-06`, `claude-sonnet-4-5-20250929`), since
-    endpoints answer with the dated name. A dated version with a price of its own has a row of its own, which is found
-    first. After a provider only that provider's table counts, and for a few another one (`google_genai:` means google).
+    The name may be alone (`gpt-4o`) or after its provider (`openai/gpt-4o`, or LangChain's `openai:gpt-4o`). If it is
+    not listed, a date at its end is removed (`gpt-4o-2024-08-06`), since endpoints answer with dated names.
     """
     provider, colon, name = model.partition(":")
     named = (f"{provider}/{name}", f"{_TABLES.get(provider, provider)}/{name}") if colon else ()
@@ -121,7 +112,7 @@ def find_price(prices: PriceList, model: str) -> Price | None:
 def cost_of(
     price: Price, input_tokens: int, output_tokens: int, cached_tokens: int = 0, cache_write_tokens: int = 0
 ) -> float:
-    """USD for countable tokens; of the input, some were read from the provider's cache and some written into it."""
+    """Return the cost in USD; of the input tokens, some were read from the provider's cache, some written into it."""
     if price.cached_input is None:
         cached_price = price.input
     else:
@@ -140,30 +131,29 @@ def cost_of(
 
 
 def most_cost(price: Price, input_tokens: int, output_tokens: int) -> float:
-    """USD for these tokens at the most, as nobody knows yet how many of the input the cache has or will be given."""
+    """Return the highest possible cost in USD, as the use of the cache is not known before the call."""
     dearest = max(price.input, price.cached_input or 0.0, price.cache_write or 0.0)
     return (input_tokens * dearest + output_tokens * price.output) / 1_000_000
 
 
-# --- What a run may use, and has used
+# --- Limits and usage of a run
 
 LONGEST_ACCOUNT_NAME: Final = 200  # characters of an account's name
 
 
 def account_problem(account: str) -> str | None:
-    """What is wrong with the name of an account, None where nothing is: "" is that of runs that name none."""
+    """Return what is wrong with the name of an account, or None; "" is the account of runs that name none."""
     if len(account) > LONGEST_ACCOUNT_NAME or not account.isprintable():
         return f"an account's name is empty, or has 1 to {LONGEST_ACCOUNT_NAME} printable characters"
     return None
 
 
 class RunLimits(Record):
-    """What one run may use. None means no limit of that kind.
+    """The limits of a run; None means no limit.
 
-    Without `max_output_tokens_per_call` a reply may use all output tokens that the turn and the session have left.
-
-    Those of a day (UTC) and of an account are of all workspaces together. A day's limits are of all runs, or with
-    `account_days` of the account's runs alone. An account's own limits are of all that it has ever used.
+    Without `max_output_tokens_per_call` a reply may use all output tokens that are left. The limits of a day (UTC) and
+    of an account are for all workspaces together: a day's for all runs, or with `account_days` for the runs of the
+    account; an account's for all its usage ever.
     """
 
     api: budget.APILimits = budget.APILimits()
@@ -183,7 +173,7 @@ class RunLimits(Record):
 
 
 def unknown_price(limits: RunLimits, price: Price | None, model: str = "") -> StopCause | None:
-    """Why a limit on cost allows no call of a model without a price; None with a price, or without such a limit."""
+    """Return the stop cause if cost is limited and the price of the model is unknown, or None."""
     capped = (
         (StopReason.MAX_COST, "max_cost_usd", limits.max_cost_usd),
         (StopReason.DAY_LIMIT, "max_cost_usd_per_day", limits.max_cost_usd_per_day),
@@ -203,13 +193,13 @@ def unknown_price(limits: RunLimits, price: Price | None, model: str = "") -> St
 
 
 LEAST_CUT_OFF: Final = 2_048
-"""Output tokens that a call which was cut off is charged with, where it had reserved that many: an ordinary reply."""
+"""Output tokens for which a call that was cut off is charged at least, if it had reserved them."""
 
 
 class Entry(Record):
-    """A call before it is sent: whose it is, what for (`reply`, `summary`), and the most that it may use.
+    """The reservation of a call in the spending book; `purpose` is "reply" or "summary".
 
-    `cost_usd` is None where the model's price is not known. No text of anybody is in it.
+    `cost_usd` is None if the model's price is unknown.
     """
 
     thread: str
@@ -220,13 +210,10 @@ class Entry(Record):
     cost_usd: float | None
 
     def if_cut_off(self, usual_output: int = 0) -> "Entry":
-        """What counts of this call where its process was killed: all of its input, and a bounded part of its output.
+        """Return the charge if the process was killed: all of the input, and a bounded part of the output.
 
-        The bound is what a reply of this thread has on average, and at least `LEAST_CUT_OFF`: a call that is killed at
-        any moment has had, on average, no more than a usual reply. A single one may have had more, up to its
-        reservation; but that is all that the session has left for a model without a limit of its own, which one kill
-        would use up. The cost falls as the tokens do, which is no less than their price where output is not cheaper
-        than input.
+        The bound is the thread's average reply, at least `LEAST_CUT_OFF`. The full reservation may be all that the
+        session has left, which one crash would then use up. The cost is reduced in proportion to the tokens.
         """
         output = min(self.output_tokens, max(usual_output, LEAST_CUT_OFF))
         if output == self.output_tokens:
@@ -237,16 +224,15 @@ class Entry(Record):
         return self.model_copy(update={"output_tokens": output, "cost_usd": cost})
 
     def is_passed_by(self, used: "Used") -> bool:
-        """Was more used than this entry would count where nobody could settle it?"""
+        """Return whether more was used than this entry would be charged if it was never settled."""
         tokens = used.input_tokens + used.output_tokens > self.input_tokens + self.output_tokens
         return tokens or used.output_tokens > self.output_tokens or (used.cost_usd or 0.0) > (self.cost_usd or 0.0)
 
 
 class Usage(Record):
-    """What one or more calls have used; `cost_usd` is None where a price is not known.
+    """The usage of one or more calls; `cost_usd` is None if a price is unknown.
 
-    Of the input, `cached_tokens` were read from the provider's cache and `cache_write_tokens` written into it; of the
-    output, `reasoning_tokens` were spent on reasoning.
+    `cached_tokens` and `cache_write_tokens` are parts of the input, `reasoning_tokens` is a part of the output.
     """
 
     calls: int = 0
@@ -259,40 +245,45 @@ class Usage(Record):
 
 
 class Used(Usage):
-    """The same with the `seconds` that the calls took."""
+    """Usage with the `seconds` that the calls took."""
 
     seconds: float = 0.0
 
 
 class SpendingBook(Protocol):
-    """Remembers calls beyond the process that makes them. Entries are numbered upwards, and no number comes twice."""
+    """Records calls beyond the life of the process. Entries have unique, increasing numbers."""
 
     def lost(self, thread: str, after: int) -> tuple[Used, int]:
-        """All entries of the thread with a larger number than `after`, added up, and their largest (or `after`).
+        """Return the sum of the thread's entries after the number `after`, and the largest number (or `after`).
 
-        Those that nobody will settle any more count as `Entry.if_cut_off`.
+        Entries that will not be settled any more count as `Entry.if_cut_off`.
         """
 
     def reserve(self, entry: Entry, limits: RunLimits) -> int | StopCause:
-        """Enter a call before it is sent, if it fits into the limits of day and account; or why it may not be sent.
+        """Enter a call and return its number, or the stop cause if it exceeds a limit of the day or account.
 
-        0 is the number of a call that cannot be entered and has no such limit: nothing is ever settled for it.
+        0 means that the call could not be entered and has no such limit; it is never settled.
         """
 
     def settle(self, number: int, used: Used) -> None:
-        """Replace a reservation by what was used. Never waits for a disk: until then it counts as its reservation."""
+        """Replace a reservation by the usage, without waiting for the disk."""
 
 
-MIN_OUTPUT_TOKENS: Final = 16  # a reply that may not be longer than this is not worth its prompt
+MIN_OUTPUT_TOKENS: Final = 16  # a call with less output is not sent
 
 
 class Mending(Record):
-    """How often replies of this turn had to be mended, and what else was kept within bounds.
+    """Counts of repairs in this turn.
 
-    `rescued` were read in another form than was asked for, `asked_again` were answered with what was wrong with them,
-    `healed` could be used after that, and `cut` were kept up to a tool result that the model had invented. `in_format`
-    counts replies by the foreign format in which they wrote their calls. `loops` are steps that repeated an action,
-    `overrides` the actions that were refused for it, and `truncated` the results that show a part of what there is.
+    Attributes:
+        rescued: replies that were read in a foreign format.
+        asked_again: replies that were answered with a correction.
+        healed: replies that were usable after corrections.
+        cut: replies that were cut before a tool result that the model had invented.
+        in_format: replies by the foreign format of their calls.
+        loops: steps that repeated an action.
+        overrides: actions that were refused because of repetition.
+        truncated: results that show only a part.
     """
 
     rescued: int = 0
@@ -305,7 +296,7 @@ class Mending(Record):
     truncated: int = 0
 
     def counts(self) -> dict[str, int]:
-        """The counts that are not 0, by the names that usage reports have for them."""
+        """Return the counts other than 0 by their names in usage reports."""
         return {name: count for field, name in _REPORTED.items() if (count := getattr(self, field))}
 
 
@@ -318,11 +309,10 @@ _REPORTED: Final[Mapping[str, str]] = {
 
 
 class Spending(Record):
-    """What this thread has used (`usage`) and what of that is this turn's. Seconds are time in calls and tools.
+    """The usage of the thread, and its state at the start of the turn. Seconds are time in calls and tools.
 
-    `cached_tokens` are those of the input that the endpoint had in its cache, `cache_write_tokens` those that it wrote
-    into it, and `reasoning_tokens` those of the output that were thought and not said. `cost_usd` is of the calls whose
-    price was known, `unpriced_calls` counts the others. `booked` is the last spending-book entry in these counts.
+    `cost_usd` is for calls with a known price, `unpriced_calls` counts the others. `booked` is the last entry of the
+    spending book in these counters.
     """
 
     usage: budget.APIUsageStats = budget.INITIAL_API_USAGE
@@ -340,9 +330,9 @@ class Spending(Record):
 
 
 class Reservation(Record):
-    """Leave to make one call: the input it is expected to have, and the most that it may answer, take and cost.
+    """The reservation of one call: estimated input, and maximum output, time and cost.
 
-    `max_seconds` is None without a limit of time, `cost_usd` where the model's price is not known.
+    `max_seconds` is None without a time limit, `cost_usd` if the model's price is unknown.
     """
 
     input_tokens: int
@@ -352,14 +342,14 @@ class Reservation(Record):
 
 
 def begin_turn(spending: Spending) -> Spending:
-    """Start a user's turn: the session's counters go on, the turn's begin at zero."""
+    """Reset the counters of the turn."""
     usage = budget.reset_turn_usage(spending.usage)
     of_the_turn = {"at_turn_start": usage, "steps": 0, "seconds": 0.0, "mending": Mending()}
     return spending.model_copy(update={"usage": usage, **of_the_turn})
 
 
 def count_mending(spending: Spending, formats: Iterable[str] = (), **more: int) -> Spending:
-    """Count what is counted in `Mending`, by name, and the formats of a reply's calls."""
+    """Add to the counts of `Mending` by name, and count the foreign formats of a reply's calls."""
     so_far = spending.mending
     counted: JsonMap = {name: getattr(so_far, name) + count for name, count in more.items()}
     for name in formats:
@@ -370,9 +360,9 @@ def count_mending(spending: Spending, formats: Iterable[str] = (), **more: int) 
 
 
 def priced(counted: Used, price: Price | None) -> Used:
-    """What a call has used, as an endpoint counted it, at the price of the model that answered (None: not known).
+    """Return reported usage with its cost at the price of the model (None: unknown).
 
-    Numbers that no endpoint can mean are made countable. A call without tokens costs nothing, whatever its price.
+    Implausible numbers are corrected. A call without tokens costs nothing.
     """
     total = countable(counted.input_tokens)
     output = countable(counted.output_tokens)
@@ -397,7 +387,7 @@ def priced(counted: Used, price: Price | None) -> Used:
 
 
 def charge(spending: Spending, used: Used) -> Spending:
-    """Add what one or more calls have used, as `priced` gives it."""
+    """Add the usage of one or more calls, as `priced` returns it."""
     unpriced = used.cost_usd is None and used.input_tokens + used.output_tokens > 0
     added = ("seconds", "cached_tokens", "reasoning_tokens", "cache_write_tokens")
 
@@ -412,7 +402,7 @@ def charge(spending: Spending, used: Used) -> Spending:
 
 
 def charge_lost(spending: Spending, used: Used, number: int) -> Spending:
-    """Add what the spending book knows of and these counters do not; `number` is the last entry of it."""
+    """Add usage that only the spending book has; `number` is its last entry."""
     if number > spending.booked:
         charged = charge(spending, used)
     else:
@@ -422,7 +412,7 @@ def charge_lost(spending: Spending, used: Used, number: int) -> Spending:
 
 
 def share(spending: Spending, limits: RunLimits, parts: int) -> JsonMap:
-    """One of so many equal parts of what is left but time, as limits by their names; None is no limit."""
+    """Return one of `parts` equal shares of what is left, except time, as limits by name."""
     tokens = _tokens_left(spending, limits)
 
     if limits.max_steps is None or limits.max_steps_soft:
@@ -446,7 +436,7 @@ def share(spending: Spending, limits: RunLimits, parts: int) -> JsonMap:
 
 
 def charge_child(spending: Spending, child: Spending) -> Spending:
-    """Add all that a child has used but its time (children run side by side), and what was counted of it."""
+    """Add the usage and the counts of a child run, except its time, as children run side by side."""
     usage = child.usage
     same = ("cached_tokens", "reasoning_tokens", "cache_write_tokens", "cost_usd")
     used = Used(
@@ -463,17 +453,17 @@ def charge_child(spending: Spending, child: Spending) -> Spending:
 
 
 def measured(spending: Spending, size: int, messages: int, tokens: int) -> Spending:
-    """Remember what the endpoint counted for a request of `size` bytes; a report of nothing is no report."""
+    """Store the endpoint's count for a request of `size` bytes; zero tokens are ignored."""
     if tokens <= 0 or size <= 0:
         return spending
     return spending.model_copy(update={"gauge": Gauge(size=size, messages=messages, tokens=countable(tokens))})
 
 
 def exhausted_limit(spending: Spending, limits: RunLimits) -> StopCause | None:
-    """Name the first limit that allows no further call, or None. Soft `max_steps` never stops a run."""
+    """Return the stop cause of the first exhausted limit, or None. Soft `max_steps` never stops a run."""
     exceeded = budget.check_api_limits(spending.usage, limits.api).exceeded
     if exceeded is not None:
-        name = exceeded.limit_name  # the reasons for tokens are those of the turn's limits too
+        name = exceeded.limit_name  # token limits of session and turn share their reasons
         reason = StopReason(name.removesuffix("_per_session") if "tokens" in name else name)
         return StopCause(reason=reason, message=exceeded.message)
 
@@ -509,11 +499,9 @@ def reserve(
     *,
     most_output: int | None = None,
 ) -> Reservation | StopCause:
-    """Ask leave for one call with about this many input tokens, to a model of this price (None: not known).
+    """Return the reservation for one call, or the stop cause of the limit that it exceeds.
 
-    Returns:
-        The reservation, its output cut to what is left and to `most_output`; or the limit into which the call does not
-        fit.
+    The output is limited to what is left and to `most_output`; `price` is None if it is unknown.
     """
     cause = exhausted_limit(spending, limits) or unknown_price(limits, price)
     if cause is not None:
@@ -544,7 +532,7 @@ def reserve(
 
 
 def usage_report(spending: Spending) -> JsonMap:
-    """The counters as JSON values, for outcomes. `cost_usd` is of the session, and null where a price was not known."""
+    """Return the counters as JSON values; `cost_usd` is for the session, and null if a price was unknown."""
     turn_input, turn_output = _turn_tokens(spending)
     unpriced = spending.unpriced_calls
 
@@ -589,7 +577,7 @@ def _tokens_left(spending: Spending, limits: RunLimits) -> tuple[int, int]:
 def _affordable_output(
     spending: Spending, limits: RunLimits, estimated_input: int, price: Price | None, most: int
 ) -> int:
-    """How many output tokens the money allows, `most` at most; `most` where there is no price or no cap."""
+    """Return the output tokens that the cost limit allows, at most `most`."""
     if price is None or limits.max_cost_usd is None:
         return most
 

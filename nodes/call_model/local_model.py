@@ -1,4 +1,4 @@
-"""The embedded local model: one server process, started when it is first needed and ended with its owner."""
+"""The server process of the embedded model: started on first use, ended with its owner."""
 
 import atexit
 import json
@@ -28,14 +28,14 @@ _NOT_READY = {
     WeightsState.DAMAGED: "are damaged",
 }
 _START_REMEDY = "check with `mendgraph model status`, or set OPENAI_BASE_URL and OPENAI_API_KEY"
-# Its threads would spin in barriers while other work needs the cores.
+# Otherwise its threads spin in barriers while other work needs the cores.
 # Source: measured, 15 tokens/s against 2.5 on two busy cores.
 _CALM_THREADS = {"OMP_WAIT_POLICY": "passive", "GOMP_SPINCOUNT": "0"}
 _LOG_PREFIX = re.compile(r"^[\d.]+ [A-Z] ")
 
 
 class LocalServer:
-    """A running server: `base_url` ends in /v1, `model` is the name that requests carry. No key is asked for."""
+    """A running server. `base_url` ends in /v1, `model` is the name for requests; no key is needed."""
 
     def __init__(self, process: subprocess.Popen[bytes], base_url: str, model: str) -> None:
         self.base_url = base_url
@@ -45,20 +45,20 @@ class LocalServer:
 
     @property
     def pid(self) -> int:
-        """The process id of the server."""
+        """The process id."""
         return self._process.pid
 
     @property
     def alive(self) -> bool:
-        """False once the process has ended, for whatever reason."""
+        """Whether the process is running."""
         return self._process.poll() is None
 
     def wait(self) -> int:
-        """Block until the process ends; its exit code."""
+        """Wait for the end of the process, and return its exit code."""
         return self._process.wait()
 
     def stop(self) -> None:
-        """End the process; harmless when it has ended already."""
+        """End the process, if it is running."""
         atexit.unregister(self.stop)
         _end(self._process)
 
@@ -71,22 +71,21 @@ def start_local_server(
     program: Sequence[str] = SERVER_PROGRAM,
     timeout_s: float = START_TIMEOUT_S,
 ) -> LocalServer | ProviderFailure:
-    """Serve the file `weights` on 127.0.0.1 and return when it answers; port 0 takes a free one.
+    """Serve the file `weights` on 127.0.0.1, and return when the server is ready; port 0 means a free port.
 
-    A server that ends, says nothing usable, or needs longer than `timeout_s` seconds is ended and reported with its own
-    last words.
+    The failure of a server that exits or is not ready after `timeout_s` seconds contains its own error.
     """
     model = embedded_weights().model
     options = [model, str(context_tokens), *([str(port)] if port else [])]
 
-    with TemporaryFile() as log:  # which stays the child's when it is closed here
+    with TemporaryFile() as log:  # the child keeps its handle
         try:
             process = _launch([*program, os.path.abspath(weights), *options], log)
         except OSError as error:
             return _unavailable(f"the local model server did not start ({error.strerror}): {_START_REMEDY}")
 
         try:
-            url, reason = _first_words(process, log, timeout_s)
+            url, reason = _wait_for_address(process, log, timeout_s)
         except BaseException:
             _end(process)
             raise
@@ -99,10 +98,10 @@ def start_local_server(
 
 
 def why_unavailable(path: str | None = None, *, spec: WeightsSpec | None = None) -> ProviderFailure | None:
-    """None where the embedded model can be started; otherwise a failure that names the one command that helps."""
+    """Return None if the embedded model can be started, else a failure that names the command to run."""
     if find_spec("xllamacpp") is None:
         hosted = "or name a hosted one with OPENAI_BASE_URL and OPENAI_API_KEY"
-        from mendgraph.nodes.language.installation import how_to_add  # only where something is missing
+        from mendgraph.nodes.language.installation import how_to_add  # imported only if something is missing
 
         return _unavailable(f"the embedded model needs {how_to_add('local')}; {hosted}")
 
@@ -114,9 +113,9 @@ def why_unavailable(path: str | None = None, *, spec: WeightsSpec | None = None)
 
 
 class ServerSlot:
-    """At most one server for all threads: started by the first that asks, and again where it has died since.
+    """At most one server for all threads, started on first use and again after it has died.
 
-    `starting` says whether it is being started just now.
+    `starting` is True while it starts.
     """
 
     def __init__(self, start: Callable[[], LocalServer | ProviderFailure]) -> None:
@@ -126,7 +125,7 @@ class ServerSlot:
         self.starting = False
 
     def get(self) -> LocalServer | ProviderFailure:
-        """The running server; blocks while it starts. A failure is not remembered: the next call tries again."""
+        """Return the running server, after starting it if necessary; the next call retries after a failure."""
         with self._lock:
             if self._server is not None and self._server.alive:
                 return self._server
@@ -149,12 +148,12 @@ class ServerSlot:
 
 
 def shared_local_server() -> LocalServer | ProviderFailure:
-    """The embedded model's server of this process, started on first use (about 4 s). Safe in threads."""
+    """Return this process's server of the embedded model, started on first use (about 4 s). Safe in threads."""
     return _SHARED.get()
 
 
 def local_server_is_starting() -> bool:
-    """Whether somebody waits for the embedded model's server just now. Takes no lock."""
+    """Return whether the embedded model's server is starting. Takes no lock."""
     return _SHARED.starting
 
 
@@ -162,9 +161,9 @@ _SHARED = ServerSlot(lambda: why_unavailable() or start_local_server(weights_pat
 
 
 def _launch(command: list[str], log: IO[bytes]) -> subprocess.Popen[bytes]:
-    """The child has its own session, so that Ctrl-C in the terminal reaches only us, and no PYTHONPATH."""
+    """Start the child in its own session, which Ctrl-C in the terminal does not reach, and without PYTHONPATH."""
     environment = {**os.environ, **_CALM_THREADS}
-    for name in ("PYTHONPATH", "MENDGRAPH_STORE_URL"):  # which may hold a password
+    for name in ("PYTHONPATH", "MENDGRAPH_STORE_URL"):  # the URL may contain a password
         environment.pop(name, None)
 
     pipe = subprocess.PIPE
@@ -173,7 +172,7 @@ def _launch(command: list[str], log: IO[bytes]) -> subprocess.Popen[bytes]:
     )
 
 
-def _first_words(process: subprocess.Popen[bytes], log: IO[bytes], timeout_s: float) -> tuple[str, str]:
+def _wait_for_address(process: subprocess.Popen[bytes], log: IO[bytes], timeout_s: float) -> tuple[str, str]:
     stdout = cast("IO[bytes]", process.stdout)
     if not select.select([stdout], [], [], timeout_s)[0]:
         process.kill()
@@ -186,7 +185,7 @@ def _first_words(process: subprocess.Popen[bytes], log: IO[bytes], timeout_s: fl
     if line:
         return "", f"instead of its address it said {line[:80]!r}"
 
-    # End of file: the child is on its way out, and its exit code should be its own.
+    # End of file: the child is exiting, and its own exit code is reported.
     with suppress(subprocess.TimeoutExpired):
         process.wait(STOP_TIMEOUT_S)
 

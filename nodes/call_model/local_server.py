@@ -1,9 +1,8 @@
 """The child process that serves the embedded model on loopback; started by `local_model`, by file path.
 
-It imports nothing of this project. It says `{"url": ...}` on one line of its standard output when the model is
-loaded. The path of that address is random, and nothing is served above it: a web page can send requests to any port of
-this machine, but cannot guess the path. The process lives as long as its standard input stays open, and ignores Ctrl-C,
-which is its parent's to decide about.
+It imports nothing of this project. When the model is loaded, it writes `{"url": ...}` as one line on its standard
+output. The path of that address is random, and nothing is served outside of it: a web page can send requests to any
+port of this machine, but cannot guess the path. The process ends when its standard input is closed, and ignores Ctrl-C.
 """
 
 import json
@@ -16,7 +15,7 @@ from typing import Any
 
 PROMPT_CACHE_MIB = 1024
 REPEATED, FOLLOWING = 8, 24
-"""Where a reply repeats so many tokens of what it was shown, so many that follow there are tried at once.
+"""Speculative decoding: after 8 tokens that repeat the prompt, the 24 tokens that follow there are tried at once.
 
 Source: five requests of the evaluation, 43 s instead of 69 s on two cores.
 """
@@ -24,10 +23,10 @@ ERRORS_ONLY = 1
 
 
 def main(arguments: list[str]) -> int:
-    """Serve until the parent is gone. Returns 1, with the reason as the last line on stderr, where that cannot be."""
+    """Serve until the parent is gone; return 1, with the reason on stderr, if that is impossible."""
     prefix = f"/{secrets.token_urlsafe(24)}"
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    # The model's library prints on descriptor 1 as it likes: the announcement goes through a copy of its own.
+    # The model's library prints on descriptor 1: the address is written to a copy of it.
     announcement = os.dup(1)
     os.dup2(2, 1)
     threading.Thread(target=_end_with_parent, daemon=True).start()
@@ -35,7 +34,7 @@ def main(arguments: list[str]) -> int:
     try:
         server = _serve(prefix, *arguments)
     except (ImportError, AttributeError, RuntimeError, ValueError) as error:
-        print(f"{error}", file=sys.stderr)  # noqa: T201 - stderr is how the parent hears the reason
+        print(f"{error}", file=sys.stderr)  # noqa: T201 - the parent reads stderr
         return 1
 
     with os.fdopen(announcement, "w") as stdout:
@@ -46,7 +45,7 @@ def main(arguments: list[str]) -> int:
 
 
 def _serve(prefix: str, weights: str, model: str, context_tokens: str, port: str = "0") -> Any:
-    """A server of one slot that answers as soon as this returns, below this path alone."""
+    """Return a running server with one slot, below this path only."""
     from xllamacpp import CommonParams, Server, common_speculative_type
 
     params = CommonParams()
@@ -70,7 +69,7 @@ def _serve(prefix: str, weights: str, model: str, context_tokens: str, port: str
 
 
 def _end_with_parent() -> None:
-    """A parent that dies, however it dies, closes our standard input."""
+    """End the process when the parent has closed our standard input, which it does in any case when it dies."""
     while os.read(0, 1):
         pass
 

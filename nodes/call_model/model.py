@@ -1,4 +1,4 @@
-"""The seam between the decisions about a model call and whatever makes it: one call in, one reply or failure out."""
+"""The interface of a model: one call in, one reply or failure out."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -17,26 +17,25 @@ from mendgraph.nodes.records import ModelReply, ProviderErrorKind, ProviderFailu
 
 
 class Stream(Protocol):
-    """Text that comes in pieces, freed of secrets that span them."""
+    """Streamed text, from which secrets are removed even across pieces."""
 
     def feed(self, piece: str) -> str:
-        """What may be shown now."""
+        """Add a piece, and return the text that may be shown."""
 
     def close(self) -> str:
-        """The rest."""
+        """Return the rest."""
 
 
 class CallDropped(BaseException):
-    """Raised by a sync call that is abandoned as somebody wants the run to stop. No handler of errors may catch it."""
+    """Raised by a sync call that a stop request abandons; not an Exception, so that no handler catches it."""
 
 
 class Call(Record):
-    """One call to be sent: its prompt and what it may use. `timeout_s` bounds the whole reply.
+    """A call with its limits. `timeout_s` bounds the whole reply.
 
-    `idle_timeout_s` bounds the silence between two parts of it, from the first on: until then a small model on a small
-    machine reads its prompt without a word, and only the whole counts. The reply to a `quiet` call is none of the
-    conversation's. `scrub` begins a text that others than the machine hear; None where nothing is to be taken out. A
-    sync call ends early where `stop` says so.
+    `idle_timeout_s` bounds the time between two parts of the reply, after the first one. A `quiet` call, such as for a
+    summary, is not streamed. `scrub` returns a stream that removes secrets from text for callbacks. `stop` ends a sync
+    call early.
     """
 
     model_config = ConfigDict(arbitrary_types_allowed=True)
@@ -52,24 +51,24 @@ class Call(Record):
 
 
 @dataclass(frozen=True)
-class Lost:
-    """What calls of the thread have cost that its counters do not hold, and the number of the last of them."""
+class UnsettledUsage:
+    """Usage of calls that a crashed process left, and the number of their last entry."""
 
     used: Used
     number: int
 
 
-class Sent(Record):
-    """What came back of a call, and the seconds it took."""
+class CompletedCall(Record):
+    """The result of a call, and the seconds it took."""
 
     result: ModelReply | ProviderFailure
     seconds: float
 
 
-class Stopped(Record):
-    """A call that a stop has ended, or kept from beginning; `reason` says who requested it.
+class StoppedCall(Record):
+    """A call that a stop request ended or prevented; `reason` says who requested it.
 
-    Where it was `sent`, it took `seconds`, and `received_characters` of its reply had come.
+    If it was `sent`, it took `seconds`, and `received_characters` of its reply were received.
     """
 
     reason: str
@@ -79,37 +78,37 @@ class Stopped(Record):
 
 
 Update = dict[str, Any]
-"""The channels of the state that change."""
+"""A partial update of the state."""
 
 
 class Model(Protocol):
-    """A model that answers calls. Users give LangChain's chat models; `mendgraph.graph.langchain` makes one of each."""
+    """A model that answers calls; `mendgraph.graph.langchain` adapts LangChain's chat models."""
 
     def complete(self, call: Call, on_text: Callable[[str], None]) -> ModelReply | ProviderFailure:
-        """Make one try; text is passed on as it comes. Failures come back as values.
+        """Make one attempt with streamed text, and return the reply or the failure.
 
         Raises:
-            CallDropped: the stop that the call names came before its reply.
+            CallDropped: the call's stop request came before its reply.
         """
 
     async def acomplete(self, call: Call, on_text: Callable[[str], None]) -> ModelReply | ProviderFailure:
-        """Make one try in the running event loop; whoever cancels it drops it."""
+        """Do the same in the running event loop."""
 
 
 class Breaker(Protocol):
-    """A circuit breaker of one provider. Whoever is admitted reports once how it ended."""
+    """The circuit breaker of one model. Each admitted call reports its end once."""
 
     def admit(self) -> float:
-        """0.0 where a call may go on, otherwise the seconds until one may be tried."""
+        """Return 0.0 if a call is admitted, else the seconds until one may be tried."""
 
     def succeeded(self) -> None:
-        """The provider answered."""
+        """Report a reply."""
 
     def failed(self) -> None:
-        """It failed for a reason of its own."""
+        """Report an outage."""
 
     def abandoned(self) -> None:
-        """The call was cut off, or the fault was ours."""
+        """Report a call that was cut off, or failed for another reason."""
 
 
 TRANSIENT = frozenset(
@@ -121,17 +120,17 @@ TRANSIENT = frozenset(
         ProviderErrorKind.INCOMPLETE_STREAM,
     }
 )
-"""What may pass by itself. Anything else is permanent: the same request would fail in the same way."""
+"""Failures that may be temporary; after any other the same request would fail again."""
 
 _OUTAGES = TRANSIENT - {ProviderErrorKind.RATE_LIMITED}
-"""An endpoint that asks for patience is not down: it is asked again when it says so."""
+"""A rate limit is not an outage."""
 
 
 @dataclass(frozen=True)
 class GuardedModel:
-    """Does what its model does, unless the circuit is open; then it says when to try again.
+    """A model behind a circuit breaker, whose text has its secrets removed.
 
-    `scrub` frees a text of secrets, `stream` begins one that comes in pieces.
+    `scrub` removes secrets from a text; `stream` begins a streamed text.
     """
 
     model: Model
@@ -140,22 +139,22 @@ class GuardedModel:
     stream: Callable[[], Stream]
 
     def complete(self, call: Call, on_text: Callable[[str], None]) -> ModelReply | ProviderFailure:
-        """Make one try, if the circuit allows it."""
+        """Make one attempt, if the circuit breaker admits it."""
         if refusal := self._refusal():
             return refusal
 
         with self._guarded(on_text) as (on_piece, settle):
-            heard = call.model_copy(update={"scrub": self.stream})  # the same on every other way out: callbacks
-            return settle(self.model.complete(heard, on_piece))
+            scrubbed = call.model_copy(update={"scrub": self.stream})  # for callbacks
+            return settle(self.model.complete(scrubbed, on_piece))
 
     async def acomplete(self, call: Call, on_text: Callable[[str], None]) -> ModelReply | ProviderFailure:
-        """Make one try in the running event loop."""
+        """Do the same in the running event loop."""
         if refusal := self._refusal():
             return refusal
 
         with self._guarded(on_text) as (on_piece, settle):
-            heard = call.model_copy(update={"scrub": self.stream})
-            return settle(await self.model.acomplete(heard, on_piece))
+            scrubbed = call.model_copy(update={"scrub": self.stream})
+            return settle(await self.model.acomplete(scrubbed, on_piece))
 
     def _refusal(self) -> ProviderFailure | None:
         wait = self.breaker.admit()
@@ -163,14 +162,14 @@ class GuardedModel:
             return None
 
         message = f"The endpoint failed too often in a row, so it is left alone for {ceil(wait)} s."
-        kind = ProviderErrorKind.CONNECTION  # the retries and their limits do the rest
+        kind = ProviderErrorKind.CONNECTION  # it is retried as such
         return ProviderFailure(kind=kind, message=message, retry_after_s=wait, sent=False)
 
     @contextmanager
     def _guarded(
         self, on_text: Callable[[str], None]
     ) -> Iterator[tuple[Callable[[str], None], Callable[[ModelReply | ProviderFailure], ModelReply | ProviderFailure]]]:
-        """For one try: what takes its text, and what takes its result and gives it without secrets."""
+        """Yield the callback for text, and a function that reports the result and returns it without secrets."""
         stream = self.stream()
         report = self.breaker.abandoned
 
@@ -188,7 +187,7 @@ class GuardedModel:
             yield lambda piece: _pass_text(on_text, stream.feed(piece)), settle
         finally:
             report()
-            _pass_text(on_text, stream.close())  # also of a reply that is cut off
+            _pass_text(on_text, stream.close())  # also if the reply is cut off
 
     def _scrubbed(self, result: ModelReply | ProviderFailure) -> ModelReply | ProviderFailure:
         if isinstance(result, ProviderFailure):
@@ -201,14 +200,14 @@ class GuardedModel:
         return result.model_copy(update={**words, "calls": calls, "provider": provider})
 
     def _scrubbed_call(self, call: RawCall, number: int) -> RawCall:
-        """A name or an id that holds a secret is replaced whole: endpoints take only letters and digits in them."""
+        """Replace a name or id with a secret entirely, as endpoints accept only letters and digits in them."""
         call_id = storable(call.call_id)
         tool = storable(call.tool)
 
         return RawCall(
             call_id=call_id if self._text(call_id) == call_id else f"redacted_{number}",
             tool=tool if self._text(tool) == tool else "redacted",
-            arguments=self.scrub(call.arguments),  # what is no text there is a malformed call
+            arguments=self.scrub(call.arguments),  # other characters make the call malformed
         )
 
     def _text(self, text: str) -> str:

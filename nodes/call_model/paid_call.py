@@ -1,7 +1,7 @@
-"""One try of a request to a model, which is paid, and what follows it: another try, the next model, or an end.
+"""One attempt of a model call with its reservation and charge, and what follows: a retry, the next model, or an end.
 
-It is reserved before it is sent and settled after it, whatever came of it: in the state's own counters, and in the
-spending book, which a kill cannot make forget. A try whose reservation does not fit is never sent.
+An attempt is reserved before it is sent and settled afterwards, in the state's counters and in the spending book,
+which survives a crash. An attempt whose reservation does not fit is never sent.
 """
 
 from collections.abc import Callable
@@ -18,16 +18,16 @@ from mendgraph.nodes.call_model.services import CallServices
 from mendgraph.nodes.records import ModelReply, ProviderErrorKind, ProviderFailure, StopCause, StopReason
 
 _PAID_FAILURES: Final = frozenset({ProviderErrorKind.TIMEOUT, ProviderErrorKind.INCOMPLETE_STREAM})
-"""Failures after the endpoint had begun to work: their input is charged."""
+"""Failures after the endpoint had begun to work, so that their input is charged."""
 
-BYTES_PER_OUTPUT_TOKEN: Final = 3  # what a reply without usage is charged with
+BYTES_PER_OUTPUT_TOKEN: Final = 3  # for replies without reported usage
 
 
 @dataclass(frozen=True)
 class CallBudget:
-    """How requests of a run are made and paid: its limits, its models in order, its patience with them.
+    """The limits, models, timeouts and retries of a run's calls.
 
-    `price_of` gives a model's price by its name, `jitter` a number from 0 to 1.
+    `price_of` returns a model's price by name, `jitter` a number from 0 to 1.
     """
 
     limits: ledger.RunLimits = field(default_factory=ledger.RunLimits)
@@ -42,7 +42,7 @@ class CallBudget:
 
 @dataclass(frozen=True)
 class Request:
-    """What is asked. `purpose` is the spending book's word for it; only replies are shown while they come."""
+    """A request. `purpose` is recorded in the spending book; only replies are streamed."""
 
     prompt: Prompt
     seed: int | None = None
@@ -51,15 +51,12 @@ class Request:
 
 
 def stopped(reason: str) -> StopCause:
-    """Why a run ends that somebody has stopped."""
+    """Return the stop cause of a run that somebody has stopped."""
     return StopCause(reason=StopReason.CANCELLED, message=f"The run was stopped {reason}.")
 
 
 class PaidCall:
-    """One try of a request: its reservation, what it costs, and what follows.
-
-    It ends with a `reply`, a `stop`, or what is `pending`: another try. `spending` are the counters so far.
-    """
+    """One attempt of a request. It ends with a `reply`, a `stop`, or a `pending` call; `spending` are the counters."""
 
     def __init__(
         self,
@@ -69,7 +66,7 @@ class PaidCall:
         services: CallServices,
         before: PendingCall = FIRST_TRY,
     ) -> None:
-        """`before` is how the call stands by now."""
+        """`before` is the pending call before this attempt."""
         self.request = request
         self.spending = spending
         self._budget = budget
@@ -86,12 +83,12 @@ class PaidCall:
 
     @property
     def choice(self) -> ModelChoice:
-        """The model whose turn it is."""
+        """The model to call."""
         return self._budget.models[self._before.model]
 
     @property
     def entry(self) -> ledger.Entry:
-        """What the spending book is to reserve."""
+        """The reservation for the spending book."""
         reservation = self._reservation
         return ledger.Entry(
             thread=self._budget.thread,
@@ -118,7 +115,7 @@ class PaidCall:
         return limit - self.spending.seconds
 
     def fits(self) -> bool:
-        """Whether the try fits into the budget."""
+        """Return whether the attempt fits into the budget; otherwise `stop` is set."""
         limits = self._budget.limits
         most = self.request.most_output
         reservation = ledger.reserve(self.spending, limits, self.estimated_tokens, self._price, most_output=most)
@@ -131,7 +128,7 @@ class PaidCall:
         return self.stop is None
 
     def connect(self, model: Model | ProviderFailure | None) -> bool:
-        """Take the model, or the failure to find its endpoint; None where a stop came first."""
+        """Set the model and return True, or handle the failure to connect; None means that a stop came first."""
         if self._services.stop.reason:
             self.stop = stopped(self._services.stop.reason)
             return False
@@ -140,27 +137,27 @@ class PaidCall:
             self._next_model(model)
             return False
 
-        assert model is not None  # noqa: S101 - only a stop comes before it
+        assert model is not None  # noqa: S101 - it is None only after a stop
         self.model = model
         return True
 
     def reserve(self) -> bool:
-        """Enter the reservation into the spending book; whether the try may be sent."""
+        """Enter the reservation into the spending book, and return whether the attempt may be sent."""
         while not self._is_decided(self._services.reserve(self.entry, self.spending.booked)):
             pass
 
         return self.stop is None
 
     async def areserve(self) -> bool:
-        """Do the same without blocking the running event loop."""
+        """Do the same in the running event loop."""
         while not self._is_decided(await self._services.areserve(self.entry, self.spending.booked)):
             pass
 
         return self.stop is None
 
-    def _is_decided(self, booked: int | effects.Lost | StopCause) -> bool:
-        """Take what the book says; False where it is to be asked again, after calls that were lost with a process."""
-        if isinstance(booked, effects.Lost):
+    def _is_decided(self, booked: int | effects.UnsettledUsage | StopCause) -> bool:
+        """Apply the book's answer; return False to ask again after adding calls that a crashed process left."""
+        if isinstance(booked, effects.UnsettledUsage):
             self.spending = ledger.charge_lost(self.spending, booked.used, booked.number)
             return not self.fits()
 
@@ -173,7 +170,7 @@ class PaidCall:
 
     @property
     def call(self) -> effects.Call:
-        """The call that is reserved."""
+        """The call with its reserved limits."""
         budget = self._budget
         request = self.request
         reservation = self._reservation
@@ -190,21 +187,21 @@ class PaidCall:
             quiet=request.purpose != "reply",
         )
 
-    def settle(self, sent: effects.Sent | effects.Stopped) -> None:
-        """Charge the try with what it has used, and decide what follows."""
+    def settle(self, sent: effects.CompletedCall | effects.StoppedCall) -> None:
+        """Charge the attempt, and decide what follows."""
         self._attempt += 1
         self._charge(sent)
 
-        if isinstance(sent, effects.Stopped):
+        if isinstance(sent, effects.StoppedCall):
             self.stop = stopped(sent.reason)
         elif isinstance(sent.result, ModelReply):
             self.reply = sent.result
         else:
             self._after_failure(sent.result)
 
-    def _charge(self, sent: effects.Sent | effects.Stopped) -> None:
-        """Charge the counters and the book, and report the usage."""
-        result = sent.result if isinstance(sent, effects.Sent) else sent
+    def _charge(self, sent: effects.CompletedCall | effects.StoppedCall) -> None:
+        """Charge the usage to the counters and the book, and report it."""
+        result = sent.result if isinstance(sent, effects.CompletedCall) else sent
         reply = result if isinstance(result, ModelReply) else None
         name = self.choice.name
 
@@ -224,13 +221,13 @@ class PaidCall:
 
         self._services.settle(self._number, usage)
         report = {"purpose": self.request.purpose, "model": name, **usage.model_dump(exclude={"calls"})}
-        self._services.on_tell("model.usage", report)
+        self._services.on_event("model.usage", report)
 
         if reply is not None and reply.adapted:
-            self._services.on_tell("model.adapted", {"model": name, "without": list(reply.adapted)})
+            self._services.on_event("model.adapted", {"model": name, "without": list(reply.adapted)})
 
-    def _usage_of_failure(self, result: ProviderFailure | effects.Stopped, seconds: float) -> ledger.Used:
-        """What a try has cost that has no reply: its input where the endpoint had begun to work, and what it sent."""
+    def _usage_of_failure(self, result: ProviderFailure | effects.StoppedCall, seconds: float) -> ledger.Used:
+        """Return the usage of an attempt without a reply: received output, and input if the endpoint had begun."""
         if isinstance(result, ProviderFailure):
             is_charged = result.kind in _PAID_FAILURES
         else:
@@ -245,7 +242,7 @@ class PaidCall:
         return ledger.priced(usage, self._price)
 
     def _usage_of_reply(self, reply: ModelReply, seconds: float) -> ledger.Used:
-        """What a reply has cost: as its endpoint reports it where that can be true, else as it was estimated."""
+        """Return the usage of a reply: as reported if that is plausible, else as estimated."""
         input_tokens = self._reservation.input_tokens
         reported = countable(reply.input_tokens)
         if reported:
@@ -265,7 +262,7 @@ class PaidCall:
         return ledger.priced(usage, self._price or self._budget.price_of(reply.model))
 
     def _after_failure(self, failure: ProviderFailure) -> None:
-        """Wait for the next try of this model, go on to the next model, or end."""
+        """Wait for the next attempt, continue with the next model, or stop."""
         seconds = self._wait_for(failure)
         if seconds is None:
             self.stop = self._out_of_time(failure)
@@ -280,11 +277,10 @@ class PaidCall:
             self.pending = self._before.model_copy(update={"edge": "retry", "attempt": self._attempt, **wait})
 
     def _wait_for(self, failure: ProviderFailure) -> float | None:
-        """Seconds to wait before the next try of this model, or None when there should be none.
+        """Return the seconds to wait before the next attempt, or None for no further attempt.
 
-        The endpoint's own wish (Retry-After) is honoured up to `LONGEST_WAIT_S`; a longer one is not waited for.
-        Otherwise the wait doubles from `FIRST_WAIT_S`, half of it fixed and half of it random. An open circuit is not
-        waited for where there is a next model.
+        The endpoint's Retry-After is honoured up to `LONGEST_WAIT_S`. Otherwise the wait doubles from `FIRST_WAIT_S`,
+        half of it fixed and half random. With a next model, an open circuit is not waited for.
         Source of the jitter: Brooker, "Exponential Backoff And Jitter", equal jitter.
         """
         wished = failure.retry_after_s
@@ -320,7 +316,7 @@ class PaidCall:
         times = f" ({tries} tries)" if tries > 1 else ""
         failures = (*self._before.failures, f"{name}: {failure.kind.value.replace('_', ' ')}{times}")
 
-        # What the endpoint calls wrong, and a prompt that is too long, go to no other model.
+        # A request that the endpoint refuses, or that is too long, is not sent to another model.
         if failure.kind not in effects.TRANSIENT | UNUSABLE or self._is_last:
             is_overflow = failure.kind is ProviderErrorKind.CONTEXT_OVERFLOW
             alone = f"provider error: {failure.kind.value}{times}"
@@ -336,10 +332,10 @@ class PaidCall:
         now = {"edge": "next model", "model": model, "attempt": 0, "wait_s": 0.0, "reason": "", "failures": failures}
         self.pending = self._before.model_copy(update=now)
         following = self._budget.models[model].name
-        self._services.on_tell("model.fallback", {"model": name, "following": following, "reason": failure.message})
+        self._services.on_event("model.fallback", {"model": name, "following": following, "reason": failure.message})
 
     def _out_of_time(self, failure: ProviderFailure) -> StopCause | None:
-        """The turn's own limit, where that and not the endpoint's patience ended the wait for a reply."""
+        """Return the stop cause if the turn's time limit ended the wait for a reply."""
         seconds_left = self._seconds_left
         if failure.kind is not ProviderErrorKind.TIMEOUT or seconds_left is None or seconds_left > 0:
             return None
@@ -350,11 +346,11 @@ class PaidCall:
 
 
 UNUSABLE: Final = frozenset({ProviderErrorKind.AUTHENTICATION, ProviderErrorKind.MODEL_UNAVAILABLE})
-"""Permanent failures that are about this model or its key, not about what was sent: another model may well answer."""
+"""Permanent failures of this model or its key, not of the request: another model may answer."""
 
 FIRST_WAIT_S: Final = 0.5
 LONGEST_WAIT_S: Final = 30.0
-MOST_WAITED_S: Final = 60.0  # all waits of one call, over all of its tries and models
+MOST_WAITED_S: Final = 60.0  # for all waits of one call
 
 
 def _tokens(characters: int) -> int:

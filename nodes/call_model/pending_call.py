@@ -1,4 +1,4 @@
-"""A model call between two visits of its node."""
+"""The state of a model call between two visits of its node."""
 
 from typing import Final, Literal
 
@@ -6,21 +6,19 @@ from mendgraph.nodes.records import Record
 
 
 class PendingCall(Record):
-    """What the next visit of the node has to know.
-
-    The defaults are those of a first try.
+    """The state of a call for the next visit of the node; the defaults are those of a first attempt.
 
     Attributes:
         edge: the edge that leads to the next visit.
         model: index of the model to try next.
-        attempt: tries that it has had.
-        wait_s: seconds to wait before the next try.
-        reason: why it waits.
+        attempt: attempts of this model so far.
+        wait_s: seconds to wait before the next attempt.
+        reason: the failure that caused the wait.
         waited_s: seconds of all waits of this request.
-        failures: the models that were given up, in words.
+        failures: descriptions of the models that failed.
         summaries: summaries that were requested so far.
         overflow: the endpoint's refusal of a prompt longer than its window.
-        is_too_long: whether the conversation still has to be shortened for it.
+        is_too_long: whether the conversation still has to be shortened after that refusal.
     """
 
     edge: Literal["retry", "next model", "conversation shortened"] = "retry"
@@ -38,4 +36,4 @@ class PendingCall(Record):
 FIRST_TRY: Final = PendingCall()
 
 MOST_ROUNDS: Final = 3
-"""Compactions before one request: one brings the view far below the window, unless its estimate was far off."""
+"""The most compactions before one request; usually one is enough."""

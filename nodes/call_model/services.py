@@ -1,7 +1,6 @@
-"""What a model call does outside of itself, sync or async: connect, book, send, wait, tell. Decides nothing.
+"""The effects of a model call, sync and async: connect, reserve, send, wait, report.
 
-Nothing begins once somebody wants the run to stop, and what is under way ends early. A reply that is complete by then
-is taken.
+After a stop request nothing begins, and what is running ends early; a reply that is complete by then is kept.
 """
 
 import asyncio
@@ -13,116 +12,115 @@ from typing import Any, Final, TypeVar
 
 from mendgraph.nodes.call_model.endpoint import ModelChoice
 from mendgraph.nodes.call_model.ledger import Entry, RunLimits, SpendingBook, Used
-from mendgraph.nodes.call_model.model import Call, CallDropped, Lost, Model, Sent, Stopped
-from mendgraph.nodes.call_model.stop_request import NEARLY_THERE_S, StopRequest
+from mendgraph.nodes.call_model.model import Call, CallDropped, CompletedCall, Model, StoppedCall, UnsettledUsage
+from mendgraph.nodes.call_model.stop_request import REPLY_GRACE_S, StopRequest
 from mendgraph.nodes.records import JsonMap, ModelReply, ProviderErrorKind, ProviderFailure, StopCause
 
-Done = TypeVar("Done")
+Result = TypeVar("Result")
 
-LAST_WORDS_S: Final = 1.0
-"""How long a call that is dropped may take to close its connection; after that it is left to the event loop."""
+CANCEL_GRACE_S: Final = 1.0
+"""How long a cancelled call may take to close its connection before it is abandoned."""
 
 
-def unnoticed(*_: object) -> None:
-    """Emit nothing."""
+def ignore(*_: object) -> None:
+    """Do nothing."""
 
 
 @dataclass(frozen=True)
 class CallServices:
-    """How the calls of a turn reach their model, the spending book, and who follows the run.
+    """The connections, callbacks and spending book for the calls of a turn.
 
-    Without a `book` nothing is booked: limits of a day are not checked, and a call that is lost with its process is
-    not remembered. `limits` are the run's, of which the book checks those of the day and of the account.
-    `ready` gives what `connect` does, or None where that takes a while. `on_wait` hears the seconds of a wait and its
-    reason, `on_tell` the name of an event and its payload.
+    Without a `book`, limits per day and per account are not checked, and calls of a crashed process are not charged.
+    `ready` returns what `connect` would, or None if that would block. `on_wait` receives the seconds and the reason of
+    a wait, `on_event` the name of an event and its payload.
     """
 
     connect: Callable[[ModelChoice], Model | ProviderFailure]
-    on_text: Callable[[str], None] = unnoticed
-    on_wait: Callable[[float, str], None] = unnoticed
-    on_tell: Callable[[str, JsonMap], None] = unnoticed
+    on_text: Callable[[str], None] = ignore
+    on_wait: Callable[[float, str], None] = ignore
+    on_event: Callable[[str, JsonMap], None] = ignore
     book: SpendingBook | None = None
     limits: RunLimits = field(default_factory=RunLimits)
     stop: StopRequest = field(default_factory=StopRequest)
     ready: Callable[[ModelChoice], Model | ProviderFailure | None] = lambda _: None
 
     async def aconnect(self, choice: ModelChoice) -> Model | ProviderFailure | None:
-        """The model, or the failure to find its endpoint; None where a stop comes first."""
-        return self.ready(choice) or await _unless(self.stop, asyncio.to_thread(self.connect, choice))
+        """Return the model, or the failure to connect; None if a stop comes first."""
+        return self.ready(choice) or await _await_unless_stopped(self.stop, asyncio.to_thread(self.connect, choice))
 
-    def reserve(self, entry: Entry, after: int) -> int | Lost | StopCause:
-        """Enter a reservation into the book. `after` is the last entry that the thread's counters include.
+    def reserve(self, entry: Entry, after: int) -> int | UnsettledUsage | StopCause:
+        """Enter a reservation into the book, and return its number, or 0 without a book.
 
-        Returns the number of the new entry, 0 without a book. `Lost`: the book has newer entries of this thread, which
-        a killed process left; nothing is entered. `StopCause`: a limit of the day or the account forbids the call.
+        `after` is the last entry in the thread's counters. `UnsettledUsage` means that a crashed process left newer
+        entries, and nothing is entered; `StopCause` that a limit of the day or the account forbids the call.
         """
         if self.book is None:
             return 0
 
         usage, last = self.book.lost(entry.thread, after)
         if last > after:
-            return Lost(used=usage, number=last)
+            return UnsettledUsage(used=usage, number=last)
 
         return self.book.reserve(entry, self.limits)
 
-    async def areserve(self, entry: Entry, after: int) -> int | Lost | StopCause:
-        """Do the same in a thread: a database may let one wait. No entry is forgotten."""
+    async def areserve(self, entry: Entry, after: int) -> int | UnsettledUsage | StopCause:
+        """Do the same in a thread, as a database may block; a cancelled task leaves no entry unknown."""
         return await asyncio.shield(asyncio.to_thread(self.reserve, entry, after))
 
     def settle(self, number: int, used: Used) -> None:
-        """Enter what a reserved call has really used."""
+        """Enter the actual usage of a reserved call."""
         if self.book is not None and number:
             self.book.settle(number, used)
 
-    def send(self, model: Model, call: Call) -> Sent | Stopped:
-        """Make the call. Where a stop was requested, nothing but a reply counts."""
+    def send(self, model: Model, call: Call) -> CompletedCall | StoppedCall:
+        """Make the call. After a stop request only a complete reply counts."""
         if self.stop.reason:
-            return Stopped(reason=self.stop.reason)
+            return StoppedCall(reason=self.stop.reason)
 
-        sending = _Sending(self, call)
+        running = _RunningCall(self, call)
         result: ModelReply | ProviderFailure | None = None
 
         try:
-            result = model.complete(call.model_copy(update={"stop": self.stop}), sending.pass_on)
+            result = model.complete(call.model_copy(update={"stop": self.stop}), running.pass_on)
         except CallDropped:
             pass
-        except Exception as error:  # noqa: BLE001 - see `_broken`
-            result = _broken(error)
+        except Exception as error:  # noqa: BLE001 - see `_failure_of`
+            result = _failure_of(error)
 
-        return sending.ended(result)
+        return running.finish(result)
 
-    async def asend(self, model: Model, call: Call) -> Sent | Stopped:
-        """Make the call in the running event loop; a call in flight is dropped at once."""
+    async def asend(self, model: Model, call: Call) -> CompletedCall | StoppedCall:
+        """Make the call in the running event loop; a stop request cancels it."""
         if self.stop.reason:
-            return Stopped(reason=self.stop.reason)
+            return StoppedCall(reason=self.stop.reason)
 
-        sending = _Sending(self, call)
+        running = _RunningCall(self, call)
         try:
-            result = await _unless(self.stop, model.acomplete(call, sending.pass_on))
-        except Exception as error:  # noqa: BLE001 - see `_broken`
-            result = _broken(error)
+            result = await _await_unless_stopped(self.stop, model.acomplete(call, running.pass_on))
+        except Exception as error:  # noqa: BLE001 - see `_failure_of`
+            result = _failure_of(error)
 
-        return sending.ended(result)
+        return running.finish(result)
 
     def wait(self, seconds: float, reason: str) -> None:
-        """Wait for the next try, or until a stop; `reason` is why the last one failed, "" before a first try."""
+        """Wait for the next attempt, or until a stop; `reason` is the failure of the last attempt, if any."""
         if (seconds or reason) and not self.stop.reason:
             self.on_wait(seconds, reason)
             self.stop.wait(seconds)
 
-    async def await_(self, seconds: float, reason: str) -> None:
+    async def wait_async(self, seconds: float, reason: str) -> None:
         """Wait in the running event loop."""
         if (seconds or reason) and not self.stop.reason:
             self.on_wait(seconds, reason)
-            await _unless(self.stop, asyncio.sleep(seconds))
+            await _await_unless_stopped(self.stop, asyncio.sleep(seconds))
 
 
-class _Sending:
-    """One call under way: when it began, and how much of its reply has come."""
+class _RunningCall:
+    """A running call: its start, and the characters received so far."""
 
     def __init__(self, services: CallServices, call: Call) -> None:
         self._services = services
-        self._on_text = unnoticed if call.quiet else services.on_text
+        self._on_text = ignore if call.quiet else services.on_text
         self._started = time.monotonic()
         self._characters = 0
 
@@ -130,55 +128,51 @@ class _Sending:
         self._characters += len(text)
         self._on_text(text)
 
-    def ended(self, result: ModelReply | ProviderFailure | None) -> Sent | Stopped:
+    def finish(self, result: ModelReply | ProviderFailure | None) -> CompletedCall | StoppedCall:
         seconds = time.monotonic() - self._started
         reason = self._services.stop.reason
         if isinstance(result, ModelReply) or (result is not None and not reason):
-            return Sent(result=result, seconds=seconds)
+            return CompletedCall(result=result, seconds=seconds)
 
-        return Stopped(reason=reason, sent=True, seconds=seconds, received_characters=self._characters)
+        return StoppedCall(reason=reason, sent=True, seconds=seconds, received_characters=self._characters)
 
 
-def _broken(error: Exception) -> ProviderFailure:
-    """The failure of a call that raised, such as by whoever hears its text; made again it would raise again."""
+def _failure_of(error: Exception) -> ProviderFailure:
+    """Return the failure of a call that raised, for example in a callback; it is not retried."""
     message = f"The model failed: {type(error).__name__}: {str(error)[:300]}"
     return ProviderFailure(kind=ProviderErrorKind.BAD_REQUEST, message=message)
 
 
-async def _unless(stop: StopRequest, work: Coroutine[Any, Any, Done]) -> Done | None:
-    """What the work comes to, or None where a stop comes first; what is done by then is not thrown away.
+async def _await_unless_stopped(stop: StopRequest, work: Coroutine[Any, Any, Result]) -> Result | None:
+    """Return the result of the work, or None if a stop comes first.
 
     Raises:
         RuntimeError: the work cancelled itself.
     """
-    working = asyncio.ensure_future(work)
+    task = asyncio.ensure_future(work)
     loop = asyncio.get_running_loop()
-    over: asyncio.Future[None] = loop.create_future()
+    is_stopped = asyncio.Event()
+    stop_waiter = asyncio.ensure_future(is_stopped.wait())
 
-    def end(_: object = None) -> None:
-        if not over.done():
-            over.set_result(None)
-
-    def ring() -> None:
-        with suppress(RuntimeError):  # the loop has ended meanwhile, and with it whoever waited
-            loop.call_soon_threadsafe(end)
-
-    working.add_done_callback(end)
+    def notify() -> None:
+        with suppress(RuntimeError):  # the loop is closed
+            loop.call_soon_threadsafe(is_stopped.set)
 
     try:
-        with stop.told(ring):
-            await over
+        with stop.listening(notify):
+            await asyncio.wait({task, stop_waiter}, return_when=asyncio.FIRST_COMPLETED)
 
-        if not working.done():
-            await asyncio.wait({working}, timeout=NEARLY_THERE_S)
+        if not task.done():
+            await asyncio.wait({task}, timeout=REPLY_GRACE_S)
     finally:
-        if not working.done():
-            working.cancel()
-            await asyncio.wait({working}, timeout=LAST_WORDS_S)
+        stop_waiter.cancel()
+        if not task.done():
+            task.cancel()
+            await asyncio.wait({task}, timeout=CANCEL_GRACE_S)
 
-    if not working.done() or working.cancelled():
-        if stop.reason:
-            return None
-        raise RuntimeError("it cancelled itself")
+    if task.done() and not task.cancelled():
+        return task.result()
+    if stop.reason:
+        return None
 
-    return working.result()
+    raise RuntimeError("it cancelled itself")

@@ -1,4 +1,4 @@
-"""Somebody's wish that a run ends, which whoever waits in the run hears."""
+"""A request to stop a run, which ends every wait in the run."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -6,17 +6,16 @@ from functools import partial
 from queue import Empty, SimpleQueue
 from typing import Final
 
-NEARLY_THERE_S: Final = 0.05
-"""How long a stop waits for a call whose reply is as good as there: it is paid for, and need not be asked for again."""
+REPLY_GRACE_S: Final = 0.05
+"""How long a stop waits for a reply that is almost complete, since it is paid for."""
 
 
 class StopRequest:
-    """Somebody's wish that a run ends: asked for in a signal handler or another thread, heard wherever the run waits.
+    """A request to stop the running turn, from a signal handler or another thread; one object for each session.
 
-    One for each session; it holds for the turn at work, and is cleared when the next one begins. It takes no lock: a
-    signal handler runs between two steps of the thread that it interrupts, and would wait for ever for a lock that this
-    thread holds. Source: the Python library reference, "signal", "Signals and threads". `reason` says who asked, as in
-    "by Ctrl-C", `in_step` whether the calls that have not begun are to be left out of the step at work.
+    It takes no lock: a signal handler would wait forever for a lock that the interrupted thread holds. Source: the
+    Python library reference, "signal", "Signals and threads". `reason` says who asked, as in "by Ctrl-C"; `in_step`
+    whether the calls of the running step that have not begun are skipped.
     """
 
     def __init__(self) -> None:
@@ -25,27 +24,27 @@ class StopRequest:
         self._listeners: list[Callable[[], None]] = []
 
     def ask(self, reason: str, *, in_step: bool = True) -> None:
-        """Ask for the end. Any thread and any signal handler may; of several reasons the first one counts.
+        """Request the stop, from any thread or signal handler; the first reason counts.
 
-        Without `in_step` a step that has begun runs all of its calls: whoever takes the run up finds it whole.
+        Without `in_step`, a step that has begun runs all of its calls.
         """
-        self.in_step = self.in_step or in_step  # first: whoever hears of the reason asks for this as well
+        self.in_step = self.in_step or in_step  # set before the reason, which listeners read
         self.reason = self.reason or reason
         for listener in tuple(self._listeners):
             listener()
 
     def clear(self) -> None:
-        """Forget what was asked: another turn begins."""
+        """Remove the request, for the next turn."""
         self.reason = ""
         self.in_step = False
 
     @contextmanager
-    def told(self, listener: Callable[[], None]) -> Iterator[None]:
-        """Inside, `listener` is called when somebody asks, in the thread that asks; at once where somebody has.
+    def listening(self, listener: Callable[[], None]) -> Iterator[None]:
+        """Call `listener` on a request, in the requesting thread, or at once if the stop is already requested.
 
         It may be called more than once, may take no lock, and must not raise.
         """
-        self._listeners.append(listener)  # before the look, so that no request falls between the two
+        self._listeners.append(listener)  # before the check, so that no request is missed
 
         try:
             if self.reason:
@@ -56,7 +55,7 @@ class StopRequest:
             self._listeners.remove(listener)
 
     def wait(self, seconds: float) -> None:
-        """Wait in this thread, until somebody asks or the time is over."""
+        """Wait in this thread until the stop is requested or the time is over."""
         bell: SimpleQueue[None] = SimpleQueue()  # its `put` may interrupt its own `get`, unlike an event's methods
-        with self.told(partial(bell.put, None)), suppress(Empty):
+        with self.listening(partial(bell.put, None)), suppress(Empty):
             bell.get(timeout=seconds)

@@ -1,4 +1,4 @@
-"""The summary of a conversation's beginning: the request for one, and how its reply is read."""
+"""The request for a summary of a conversation's beginning, and the reader of its reply."""
 
 import json
 from collections.abc import Callable, Sequence
@@ -12,9 +12,9 @@ from mendgraph.nodes.language.chat_messages import message_of
 from mendgraph.nodes.records import JsonMap, Record
 
 SizeOf = Callable[[AnyMessage], int]
-"""The estimated tokens of a message. Called for each message of a view at each call, so it should remember them."""
+"""Returns the estimated tokens of a message; called often, so it should cache them."""
 
-SUMMARY_TOKENS: Final = 800  # what a summary may have
+SUMMARY_TOKENS: Final = 800  # of a summary, at most
 LONGEST_EARLIER: Final = 1_000  # characters of an earlier request that are quoted
 MOST_ITEMS: Final = 20
 
@@ -27,13 +27,13 @@ errors), what is left to do, and which files matter and why. Keep only what is s
 request."""
 
 _CLIPPINGS: Final = ((2_000, 0.0), (600, 0.0), (200, 0.0), (200, 0.5), (200, 0.75))
-"""Ways to fit a conversation into a request: the characters of each message, and the share that is left out."""
+"""Steps to fit a conversation into a request: characters of each message, and the share that is omitted."""
 
 _Item = Annotated[str, Field(max_length=400)]
 
 
 class Summary(Record):
-    """What a summary has to look like; a section's title is what the model is shown above it."""
+    """The schema of a summary; the titles are shown above its sections."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
@@ -44,9 +44,9 @@ class Summary(Record):
 
 
 def read_summary(reply: str) -> str:
-    """The summary in a reply as the model is shown it, one line an item; "" where it fits no schema or is empty.
+    """Return the summary in a reply with one line for each item, or "" if it is invalid or empty.
 
-    A fence or words around it do no harm.
+    Text around the JSON object is ignored.
     """
     start = reply.find("{")
     end = reply.rfind("}")
@@ -74,17 +74,16 @@ def read_summary(reply: str) -> str:
 def summary_request(
     old: Sequence[AnyMessage], request: str, earlier_summary: str, size_of: SizeOf, most_tokens: int
 ) -> tuple[JsonMap, ...] | None:
-    """The messages that ask for a summary of `old`, at most `most_tokens` as `size_of` counts them.
+    """Return the messages that request a summary of `old`, at most `most_tokens` long, or None if they cannot fit.
 
-    The reply is told how many words it may have, so that it is complete. Long messages are clipped, and if that is not
-    enough, the oldest are left out. None where nothing fits.
+    Long messages are clipped, and if that is not enough, the oldest are omitted.
     """
     parts = ["The request of the person:", quote_bounded(request, 2_000)]
     if earlier_summary:
         parts += ["The summary of what was before that:", earlier_summary]
 
     parts.append("What happened:")
-    words = SUMMARY_TOKENS // 2  # a high rate for prose: the names and the JSON around it have more tokens
+    words = SUMMARY_TOKENS // 2  # names and JSON have more tokens than prose
     closing = f"Now answer with the JSON object: {words} words at most."
     system_tokens = size_of(HumanMessage(SUMMARY_SYSTEM))
 
@@ -110,7 +109,7 @@ def _line_of(message: AnyMessage) -> str:
 
 
 def quote_bounded(text: str, longest: int = LONGEST_EARLIER) -> str:
-    """The text, or its head and its tail with the number of characters between them."""
+    """Return the text, or its head and tail with the number of omitted characters."""
     if len(text) <= longest:
         return text
 

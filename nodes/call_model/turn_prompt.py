@@ -1,8 +1,8 @@
-"""Builds the next request of a turn in one of three forms.
+"""The next request of a turn in one of three forms.
 
-`native` sends the tools as the endpoint's own schemas, `text` describes them in the system prompt and is answered in
-`tool:` lines, and the block form, for small models, has a prompt of its own. A short prompt never changes at the front,
-and nothing in these texts would do harm if it came back as a call.
+`native` sends the tools as JSON schemas, `text` describes them in the system prompt for replies with `tool:` lines, and
+the block form for small models has its own prompt. The beginning of a prompt never changes, so that it can be cached.
+Nothing in these texts would do harm if a model repeated it as a call.
 """
 
 from collections.abc import Sequence
@@ -47,9 +47,9 @@ def turn_prompt(
     view: Sequence[AnyMessage],
     most_tokens: int | None = None,
 ) -> Prompt:
-    """Build the next request of this turn with the messages in `view`, the project's notes and the user's own words.
+    """Return the next request with the messages in `view`, the project's notes and the user's system prompt.
 
-    The block form leaves out what passes `most_tokens`; requests in other forms are made to fit by their view.
+    The block form omits what exceeds `most_tokens`; other forms are shortened through their view.
     """
     profile = state["profile"]
     notes = state.get("notes") or ()
@@ -95,9 +95,9 @@ def build_prompt(
     temperature: float | None,
     shown: ShownMessages | None = None,
 ) -> Prompt:
-    """Build a request in the text or the native protocol: system prompt, history and open corrections.
+    """Return a request in the text or native protocol: system prompt, history and open corrections.
 
-    `shown` remembers the messages of earlier requests.
+    `shown` holds the messages of earlier requests.
     """
     shown = shown or ShownMessages()
     native = profile.protocol is Protocol.NATIVE
@@ -136,9 +136,9 @@ def build_block_prompt(
     corrections_sent: int = 0,
     most_tokens: int | None = None,
 ) -> Prompt:
-    """Build a request in the block form, which leaves out what passes `most_tokens`.
+    """Return a request in the block form, which omits what exceeds `most_tokens`.
 
-    `corrections_sent` counts all corrections of the turn, also those that are settled.
+    `corrections_sent` counts all corrections of the turn, including settled ones.
     """
     request = blocks.request(
         specs,
@@ -156,7 +156,7 @@ def build_block_prompt(
 
 
 def _stop_texts(profile: Profile) -> tuple[str, ...]:
-    """The texts that end a reply: a small model writes its tool's result itself. Some endpoints refuse such texts."""
+    """Return the texts that end a reply: a small model may invent its tool's result. Some endpoints refuse `stop`."""
     if profile.small and profile.protocol is Protocol.TEXT:
         return SMALL_STOP
 
@@ -164,7 +164,7 @@ def _stop_texts(profile: Profile) -> tuple[str, ...]:
 
 
 def _temperature(profile: Profile, temperature: float | None) -> float | None:
-    """The temperature to sample at; None leaves it to the endpoint."""
+    """Return the temperature, or None to leave it to the endpoint."""
     if temperature is None and profile.small:
         return SMALL_TEMPERATURE
 
@@ -172,7 +172,7 @@ def _temperature(profile: Profile, temperature: float | None) -> float | None:
 
 
 def _tokens_beside(most_tokens: int | None, *texts: str) -> int | None:
-    """The tokens that `texts` leave of `most_tokens`, at least one."""
+    """Return the tokens that `texts` leave of `most_tokens`, at least one."""
     if most_tokens is None or not any(texts):
         return most_tokens
 
@@ -180,13 +180,13 @@ def _tokens_beside(most_tokens: int | None, *texts: str) -> int | None:
 
 
 def _user_system(state: CallModelState, settings: CallSettings) -> str:
-    """The user's own system prompt, and that of a hook."""
+    """Return the system prompts of hooks and of the user."""
     texts = ["".join(state.get("system_prompt") or ()), settings.system]
     return "\n\n".join(text for text in texts if text)
 
 
 def _with_user_system(prompt: Prompt, user_system: str) -> Prompt:
-    """The prompt with the user's system prompt behind ours, which says how tools are called."""
+    """Return the prompt with the user's system prompt after ours."""
     system, *others = prompt.messages
     joined = {**system, "content": f"{system['content']}\n\n{user_system}"}
     messages = (joined, *others)

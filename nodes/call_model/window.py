@@ -1,7 +1,7 @@
-"""Which part of the history the model is shown.
+"""The part of the history that the model is shown.
 
-The history itself stays complete. A `Window` says from where on it is shown, and holds the text that stands for the
-part before. Cleared results and that text are stand-ins: the same objects from call to call.
+The history stays complete. A `Window` says where the shown part begins, and holds the text that replaces the part
+before. Cleared results and that text are stand-ins: the same message objects at each call.
 """
 
 import json
@@ -17,22 +17,25 @@ from mendgraph.nodes.language.text_protocol import parse_text_results, render_na
 from mendgraph.nodes.records import CallResult, JsonMap, Record, ToolErrorCode, ToolResult
 
 StandIns = dict[str, tuple[AnyMessage, AnyMessage]]
-"""By id of a message: the message, and what is shown in its place. A machine keeps them, so that each is made once."""
+"""Messages and their replacements by message id; kept by a machine, so that each is made once."""
 
-TRIGGER: Final = 0.85  # the share of the window that the next request and its reply may fill
+TRIGGER: Final = 0.85  # the share of the window for a request and its reply
 MOST_STAND_INS: Final = 2_000
-LARGEST_KEPT_FIELD: Final = 200  # characters of JSON up to which a field of a cleared result stays
-LONGEST_ERROR: Final = 400  # characters of an error's message that stay
+LARGEST_KEPT_FIELD: Final = 200  # characters of JSON of a field that a cleared result keeps
+LONGEST_ERROR: Final = 400  # characters of an error's message that are kept
 NOTE_FIELD: Final = "left_out"
 
 
 class Window(Record):
     """The part of a thread's history that is shown; the default shows all of it.
 
-    `first` is the id of the first message that is shown unchanged, `head` the text that stands for those before it, and
-    `cleared` are the messages whose results are replaced by notes. An id that the history does not have hides nothing.
-    `summary` is the model's own in the head; `no_summary` says that the last one was of no use, so that no other is
-    requested. `tokens` is the estimated size of a request that its endpoint has refused as too long.
+    Attributes:
+        first: id of the first message that is shown unchanged; an unknown id hides nothing.
+        head: the text that replaces the messages before it.
+        cleared: ids of the messages whose results are replaced by notes.
+        summary: the model's summary in the head.
+        no_summary: whether the last summary was unusable, so that no other is requested.
+        tokens: the estimated size of a request that the endpoint has refused as too long.
     """
 
     first: str = ""
@@ -47,9 +50,9 @@ WHOLE: Final = Window()
 
 
 def shown(history: Sequence[AnyMessage], window: Window, stand_ins: StandIns | None = None) -> list[AnyMessage]:
-    """The messages that the model is shown; the same objects from call to call where `stand_ins` are the same.
+    """Return the messages for the model; the same objects at each call with the same `stand_ins`.
 
-    A head that would stand right before a request is one message with it: some endpoints take no two in a row.
+    A head directly before a request is merged with it, as some endpoints refuse two user messages in a row.
     """
     start = first_shown(history, window)
     if stand_ins is None:
@@ -71,7 +74,7 @@ def shown(history: Sequence[AnyMessage], window: Window, stand_ins: StandIns | N
 def shown_after(
     history: Sequence[AnyMessage], cleared: Sequence[str], start: int, stand_ins: StandIns
 ) -> list[AnyMessage]:
-    """The messages from `start` on, with stand-ins for those that are `cleared`."""
+    """Return the messages from `start` on, with stand-ins for `cleared` ones."""
     if not cleared:
         return list(history[start:])
 
@@ -85,11 +88,11 @@ def shown_after(
 
 
 def first_shown(history: Sequence[AnyMessage], window: Window) -> int:
-    """The place of the first message that is shown unchanged; 0 where none is hidden."""
+    """Return the index of the first message that is shown unchanged."""
     if not window.first:
         return 0
 
-    # From the end: what is shown is short, what is hidden may be long.
+    # From the end, as the shown part is short and the hidden part may be long.
     for place in range(len(history) - 1, 0, -1):
         if history[place].id == window.first:
             return place
@@ -98,7 +101,7 @@ def first_shown(history: Sequence[AnyMessage], window: Window) -> int:
 
 
 def stand_in(message: AnyMessage, stand_ins: StandIns) -> AnyMessage | None:
-    """The message without its results; None where it carries none."""
+    """Return the message without its results, or None if it has none."""
     message_id = message.id or ""
     cached = stand_ins.get(message_id)
     if cached is not None and cached[0] == message:
@@ -112,23 +115,23 @@ def stand_in(message: AnyMessage, stand_ins: StandIns) -> AnyMessage | None:
 
 
 def _added(kind: str, text: str, stand_ins: StandIns) -> AnyMessage:
-    """A message that the history does not have, with an id of its own."""
+    """Return a message that the history does not have, with an id of its own."""
     name = f"{kind}-{sha256(text.encode('utf-8', 'replace')).hexdigest()[:16]}"
     message = HumanMessage(text, id=name)
     return stand_ins.setdefault(name, (message, message))[1]
 
 
-# --- Messages without their results
+# --- Clearing results
 
 
 def is_result(message: AnyMessage) -> bool:
-    """Whether this message carries results of calls."""
+    """Return whether this message contains results of calls."""
     in_text = isinstance(message, HumanMessage) and message.name == RESULT_MESSAGE_NAME
     return in_text or isinstance(message, ToolMessage)
 
 
 def without_results(message: AnyMessage) -> AnyMessage | None:
-    """The message with short notes for its results, under an id of its own; None where it carries none."""
+    """Return the message with notes instead of its results, under another id, or None if it has none."""
     if not is_result(message):
         return None
 
@@ -141,7 +144,7 @@ def without_results(message: AnyMessage) -> AnyMessage | None:
 
 
 def _without_native_result(text: str, tool: str, *, failed: bool) -> str:
-    """The short form of a native result; of what is no envelope of ours nothing stays."""
+    """Return the short form of a native result; nothing is kept of a foreign one."""
     try:
         envelope: Any = json.loads(text)
     except (ValueError, RecursionError):
@@ -170,7 +173,7 @@ def _without_result_line(line: str) -> str:
 
 
 def _short_result(envelope: JsonMap, tool: str) -> ToolResult | None:
-    """The result with its short fields and a note on the others; None where the envelope has neither data nor error."""
+    """Return the result with its short fields and a note on the others, or None without data and error."""
     error = envelope.get("error")
     if isinstance(error, dict):
         code = error.get("code")
@@ -207,7 +210,7 @@ def _json_length(value: Any) -> int:
 
 
 def _note(characters: int, tool: str, fields: JsonMap) -> str:
-    """What was removed, and how to read it again; the result of a change is gone, but its file can be read."""
+    """Return a note on what was removed, and how to read it again."""
     path = fields.get("path")
     is_path = isinstance(path, str)
     if is_path and not fields.keys().isdisjoint({"action", "replacements"}):
@@ -224,11 +227,11 @@ def _clipped(text: str) -> str:
     return f"{text[:LONGEST_ERROR]} [... {len(text) - LONGEST_ERROR} more characters]"
 
 
-# --- The notes of a project
+# --- Project notes
 
 
 def with_notes(view: Sequence[AnyMessage], notes: Sequence[ProjectNotes], stand_ins: StandIns) -> list[AnyMessage]:
-    """The messages that are shown, with the notes before the first one; the same objects from call to call."""
+    """Return the messages with the notes before the first one; the same objects at each call."""
     if not notes:
         return list(view)
 
@@ -240,5 +243,5 @@ def with_notes(view: Sequence[AnyMessage], notes: Sequence[ProjectNotes], stand_
 
 
 def notes_before(notes: Sequence[ProjectNotes], request: str) -> str:
-    """The notes, and the request behind them."""
+    """Return the notes followed by the request."""
     return f"{notes_text(notes)}\n\nThe request:\n{request}"

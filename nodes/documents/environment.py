@@ -42,12 +42,11 @@ from mendgraph.nodes.execute_tools.secrets.redact import PLACEHOLDER, Redactor
 from mendgraph.nodes.execute_tools.signatures import context_parameter
 from mendgraph.nodes.execute_tools.store.audit_log import AuditLog
 from mendgraph.nodes.execute_tools.tool_attempt import SELF_TIMED_GRACE_S, call_tool
-from mendgraph.nodes.execute_tools.tool_run import ToolRun, http_status, raised, reason_of
-from mendgraph.nodes.records import CHANGING, Effect, JsonMap, ToolError, ToolErrorCode
+from mendgraph.nodes.execute_tools.tool_outcome import ToolOutcome, clip, http_status, raised, reason_of
+from mendgraph.nodes.records import CHANGING, Effect, JsonMap, ToolError, ToolErrorCode, ToolResult
 
 UNKNOWN: Final = "<unknown>"  # the name of an action without one. Source: spec 4.
 MOST_RESULTS = 1_000  # results that are stored by idempotency key; the oldest are removed first
-MOST_LOGGED: Final = 2_000  # values of one result that are logged
 
 _RETRY_LATER: Final = frozenset({"QuotaError", "RateLimitError", "CircuitOpenError"})
 """Refusals after which the same idempotency key may be used again."""
@@ -335,7 +334,7 @@ class Environment:
         if refusal is not None:
             raise ActionError(refusal.reason, refusal.error_type)
 
-        outcome: ToolRun | None = None
+        outcome: ToolOutcome | None = None
         attempt = 0
         try:
             while True:
@@ -355,7 +354,7 @@ class Environment:
 
                 pause(wait_s)
 
-            outcome = ToolRun("", tool.name, _output_of(value))
+            outcome = ToolOutcome("", tool.name, _output_of(value))
         finally:
             policy.settle(tool, outcome)
 
@@ -449,7 +448,11 @@ class Environment:
             return
 
         if "data" in record:
-            record = {**record, "data": json_like(record["data"], MOST_LOGGED)}
+            data = {"data": json_like(record["data"])}
+            with suppress(TypeError):  # integers beyond 64 bits and lone surrogates cannot be measured
+                data = clip(ToolResult(ok=True, data=data)).data
+
+            record = {**record, "data": None, **data}
 
         safe = self._redact(record)
         if self._audit is not None:

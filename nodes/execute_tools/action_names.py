@@ -1,13 +1,13 @@
-"""What an action does, as it declares it or as its name says, and which of its arguments are paths."""
+"""The effects of actions by name or declaration, and their path arguments."""
 
 from typing import Final
 
 from mendgraph.nodes.records import Effect
 
 FILE_NAMES: Final = ("file_name", "filename", "path", "target", "directory")
-"""Arguments of file actions that are paths."""
+"""Path arguments of file actions."""
 
-# Spec 4's names of actions, by what they do. `http_post` goes out and counts as a write.
+# Spec 4's names of actions. `http_post` uses the network and counts as a write.
 LISTING: Final = frozenset({"list_files", "list_directory", "glob_files", "search_files"})
 READING: Final = LISTING | {"read_file", "search_in_file", "file_info"}
 TEXT_WRITING: Final = frozenset({"write_file", "append_file"})
@@ -16,7 +16,7 @@ GOING_OUT: Final = frozenset({"http_get", "http_post", "fetch_url"})
 
 
 def effect_by_name(action: str) -> Effect:
-    """What an action of this name does; one that is not known counts as changing the world."""
+    """Return the effect of an action with this name; an unknown one counts as a write."""
     if action in READING:
         return Effect.READ
     if action in {"http_get", "fetch_url"}:
@@ -26,6 +26,6 @@ def effect_by_name(action: str) -> Effect:
 
 
 def declared_effect(action: object) -> Effect | None:
-    """The effect that an action declares, None where it declares none."""
+    """Return the effect that an action declares, or None."""
     effect = getattr(action, "effect", None)
     return effect if isinstance(effect, Effect) else None

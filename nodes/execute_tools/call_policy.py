@@ -1,7 +1,7 @@
-"""What an environment allows of each call: permission, quotas, rates, retries, circuits. Source: specs 4 and 5.
+"""The policy for calls: permission, quotas, rate limits, retries and circuit breakers. Source: specs 4 and 5.
 
-The engine asks in this order: `permit` (may this tool be used at all?), after the guardrails `take` (is there quota,
-rate and a closed circuit left?), then `timeout_s`, `wait_before_retry` and, for everything that was taken, `settle`.
+The engine calls `permit` first; after the guardrails `take`, which counts the call; then `timeout_s`,
+`wait_before_retry`, and `settle` for every call that was taken.
 """
 
 import threading
@@ -18,7 +18,13 @@ import orjson
 from mendgraph.nodes.execute_tools.files.deadline import ScopeOverError
 from mendgraph.nodes.execute_tools.registry import Tool
 from mendgraph.nodes.execute_tools.secrets.redact import MARK
-from mendgraph.nodes.execute_tools.tool_run import GuardrailError, RetryableToolError, ToolRun, refused, similar_or_all
+from mendgraph.nodes.execute_tools.tool_outcome import (
+    GuardrailError,
+    RetryableToolError,
+    ToolOutcome,
+    refused,
+    similar_or_all,
+)
 from mendgraph.nodes.records import CHANGING, Effect, JsonMap, ToolError, ToolErrorCode, ToolSpec, invalid
 
 WITHOUT_CHANGE = frozenset({Effect.NONE, Effect.READ})
@@ -26,10 +32,10 @@ WITHOUT_CHANGE = frozenset({Effect.NONE, Effect.READ})
 
 @dataclass(frozen=True)
 class RetryPolicy:
-    """At most `max_retries` attempts after the first, for `exceptions` and whatever a tool itself calls retryable.
+    """At most `max_retries` attempts after the first, for `exceptions` and RetryableToolError.
 
-    Before the n-th retry there is a wait of n times `backoff_s` seconds. A timeout is retried only after `repeatable`
-    effects: of any other its outcome is unknown, and it may be done. Source: spec 4.
+    The n-th retry waits n times `backoff_s` seconds. A timeout is retried only after `repeatable` effects, since its
+    outcome is unknown. Source: spec 4.
     """
 
     max_retries: int = 1
@@ -44,7 +50,7 @@ class RetryPolicy:
 
 
 MOST_KEYS = 10_000
-"""Keys whose calls are counted at a time; the one that was not used for the longest is forgotten first."""
+"""Keys whose calls are counted; the least recently used one is removed first."""
 
 
 @dataclass(frozen=True)
@@ -60,14 +66,14 @@ class RateLimit:
 
 
 NO_BACKOFF = RetryPolicy(max_retries=1, backoff_s=0.0, exceptions=())
-"""Spec 5's own rule: once more, at once, and only for what a tool calls retryable."""
+"""Spec 5's rule: one retry, at once, for RetryableToolError only."""
 
 
 @dataclass(frozen=True)
 class CallRules:
-    """What is allowed. `timeouts` are in seconds and by tool; `allowed` are tool names, None means all of them.
+    """The rules of a policy. `timeouts` are in seconds by tool; `allowed` are tool names, None allows all.
 
-    `quotas` are the most calls of a tool in one turn.
+    `quotas` limit the calls of a tool in one turn.
     """
 
     timeouts: Mapping[str, float] = field(default_factory=dict)
@@ -81,14 +87,14 @@ class CallRules:
 OPEN_RULES = CallRules()
 
 
-# --- Circuits: what keeps failing is left alone for a while, then tried with care. Source: Nygard, "Release It!"
+# --- Circuit breakers. Source: Nygard, "Release It!"
 
-MOST_BREAKERS = 256  # beyond this, the breaker that was not asked for the longest is forgotten
+MOST_BREAKERS = 256  # the least recently used breaker is removed first
 
 
 @dataclass(frozen=True)
 class BreakerConfig:
-    """Opens after `failures` in a row, for `open_s` seconds; then one probe may try at a time."""
+    """Opens after `failures` in a row, for `open_s` seconds; then one probe at a time is admitted."""
 
     failures: int = 5
     open_s: float = 30.0
@@ -99,15 +105,14 @@ class BreakerConfig:
 
 
 class CircuitBreaker:
-    """Guards one tool or one provider, for any number of threads.
+    """The circuit breaker of one tool or provider; safe in threads.
 
-    Whoever is admitted reports once how it ended: `succeeded`, `failed`, or `abandoned` where nobody knows. What
-    comes while the circuit is open and no probe is out is the late word of an older call, and changes nothing. A probe
-    that never reports loses its place after `open_s`, so that no lost call keeps the circuit shut for good.
+    Each admitted call reports once: `succeeded`, `failed`, or `abandoned` if its outcome is unknown. Reports of older
+    calls are ignored while the circuit is open. A probe that never reports expires after `open_s`.
     """
 
     def __init__(self, config: BreakerConfig, clock: Callable[[], float]) -> None:
-        """`clock` gives seconds and never goes back."""
+        """`clock` returns monotonic seconds."""
         self._config = config
         self._clock = clock
         self._lock = threading.Lock()
@@ -116,7 +121,7 @@ class CircuitBreaker:
         self._probing = False
 
     def admit(self) -> float:
-        """0.0 where a call may go on, which then has to report; otherwise the seconds until one may be tried."""
+        """Return 0.0 if a call is admitted, which then has to report; else the seconds until one may be tried."""
         with self._lock:
             if self._until is None:
                 return 0.0
@@ -171,10 +176,10 @@ def breakers_by_name(config: BreakerConfig, clock: Callable[[], float]) -> Calla
 
 
 class PolicyMemory:
-    """What outlives a single call, for any number of threads: the circuits of the tools, and when they were called."""
+    """The state that outlives a call: circuit breakers and the times of calls. Safe in threads."""
 
     def __init__(self, clock: Callable[[], float], breaker: BreakerConfig | None = None) -> None:
-        """`clock` gives seconds and never goes back. Without a `breaker` there are no circuits."""
+        """`clock` returns monotonic seconds. Without a `breaker` no circuit opens."""
         self._clock = clock
 
         if breaker is None:
@@ -186,7 +191,7 @@ class PolicyMemory:
         self._lock = threading.Lock()
 
     def take(self, key: str, limit: RateLimit) -> float:
-        """0.0 where a call may run now, which then counts; else the seconds until one may: the window slides."""
+        """Count a call and return 0.0, or return the seconds until one is allowed; the window slides."""
         with self._lock:
             now = self._clock()
             starts = self._starts.setdefault(key, deque(maxlen=limit.calls))
@@ -203,12 +208,12 @@ class PolicyMemory:
 
 
 class CallPolicy:
-    """The rules for the calls of one step. `scope` keeps the rates of different threads apart."""
+    """The policy for the calls of one step. `scope` separates the rates of different threads."""
 
     def __init__(
         self, rules: CallRules, memory: PolicyMemory, *, scope: str = "", used: dict[str, int] | None = None
     ) -> None:
-        """`used` is how often each tool was called so far, in a run's turn or by an Environment; `take` adds to it."""
+        """`used` counts the calls of each tool in the turn or the Environment; `take` adds to it."""
         self._rules = rules
         self._memory = memory
         self._scope = scope
@@ -216,16 +221,16 @@ class CallPolicy:
         self._lock = threading.Lock()
 
     def limits(self, tool: Tool) -> bool:
-        """Whether each call of this tool counts, so that none may be answered without one."""
+        """Return whether calls of this tool are counted, so that none may be answered from the cache."""
         return tool.name in self._rules.quotas or tool.name in self._rules.rate_limits
 
     def is_in_turn(self, tool: Tool) -> bool:
-        """Whether calls of this tool have to come one after the other, as one may decide whether the next one runs."""
+        """Return whether calls of this tool have to run one after the other, as one may decide about the next."""
         breaker = self._breaker(tool)
         return self.limits(tool) or (breaker is not None and breaker.is_in_doubt)
 
     def offered(self, specs: Iterable[ToolSpec]) -> frozenset[str]:
-        """The names of the tools that may be used at all, which the error about an unknown tool lists."""
+        """Return the names of the tools that may be used; the error about an unknown tool lists them."""
         names: set[str] = set()
 
         for spec in specs:
@@ -235,8 +240,8 @@ class CallPolicy:
 
         return frozenset(names)
 
-    def permit(self, tool: Tool, arguments: JsonMap) -> ToolRun | None:
-        """Why this tool may not be used in this run, or not with what stands for a secret; None if it may."""
+    def permit(self, tool: Tool, arguments: JsonMap) -> ToolOutcome | None:
+        """Return the refusal of a tool that this run may not use, or of arguments that hold a mark of a secret."""
         if self._rules.allowed is not None and tool.name not in self._rules.allowed:
             names_allowed = ", ".join(sorted(self._rules.allowed)) or "none"
             message = f"The tool {tool.name} is not allowed in this run. Allowed are: {names_allowed}."
@@ -251,8 +256,8 @@ class CallPolicy:
 
         return None
 
-    def take(self, tool: Tool) -> ToolRun | None:
-        """Count this call, or say why it has to wait or stay away. Whatever is taken has to be settled."""
+    def take(self, tool: Tool) -> ToolOutcome | None:
+        """Count this call, or return its refusal. A call that was taken has to be settled."""
         name = tool.name
         if spent := self.spent(tool):
             return spent
@@ -275,8 +280,8 @@ class CallPolicy:
 
         return None
 
-    def spent(self, tool: Tool) -> ToolRun | None:
-        """Why this tool may not be called any more in this turn; None if it may."""
+    def spent(self, tool: Tool) -> ToolOutcome | None:
+        """Return the refusal of a tool whose quota is used up, or None."""
         quota = self._rules.quotas.get(tool.name)
         if quota is None or self.used.get(tool.name, 0) < quota:
             return None
@@ -285,13 +290,13 @@ class CallPolicy:
         return refused(tool.name, message, ToolErrorCode.RATE_LIMITED, "QuotaError")
 
     def timeout_s(self, tool: Tool, default: float) -> float:
-        """How long one attempt may take, in seconds: the tool's own time, or `default`."""
+        """Return the seconds that one attempt may take: the tool's own timeout, or `default`."""
         return self._rules.timeouts.get(tool.name, default)
 
     def wait_before_retry(self, tool: Tool, error: BaseException, attempt: int) -> float | None:
-        """Seconds to wait before the attempt after `attempt` (the first is 1), None where there is to be none.
+        """Return the seconds to wait before the next attempt (the first is number 1), or None for no retry.
 
-        What a guardrail refused, what was cancelled and what was given up is never tried again.
+        Refusals of guardrails and cancelled calls are never retried.
         """
         policy = self._rules.retries
         retryable = isinstance(error, RetryableToolError) or (
@@ -306,17 +311,17 @@ class CallPolicy:
 
         return None
 
-    def settle(self, tool: Tool, run: ToolRun | None) -> None:
-        """Tell the circuit how the call ended; None says that it was cut off.
+    def settle(self, tool: Tool, outcome: ToolOutcome | None) -> None:
+        """Report the outcome to the circuit breaker; None means that the call was cut off.
 
-        Only outages count against a tool. Any other failure, such as a wrong argument, is no outage.
+        Only outages count as failures, not errors such as a wrong argument.
         """
         if (breaker := self._breaker(tool)) is None:
             return
 
-        if run is not None and _is_outage(tool, run):
+        if outcome is not None and _is_outage(tool, outcome):
             breaker.failed()
-        elif run is not None and run.result.ok:
+        elif outcome is not None and outcome.result.ok:
             breaker.succeeded()
         else:
             breaker.abandoned()
@@ -327,16 +332,16 @@ class CallPolicy:
         return self._memory.breaker_of(tool.name)
 
 
-def _is_outage(tool: Tool, run: ToolRun) -> bool:
-    """Whether what the tool depends on is down: no connection, and of an endpoint no answer in time or one of 5xx."""
-    error = run.result.error
-    status = run.result.data.get("status")
+def _is_outage(tool: Tool, outcome: ToolOutcome) -> bool:
+    """Return whether a service that the tool depends on is down: no connection, a timeout, or a status of 5xx."""
+    error = outcome.result.error
+    status = outcome.result.data.get("status")
     remote = tool.remote or tool.effect is Effect.NETWORK
 
     if error is None:
         return remote and isinstance(status, int) and status >= 500
     if error.code is ToolErrorCode.UNAVAILABLE:
-        return remote or run.error.startswith("tool_error:")
+        return remote or outcome.error.startswith("tool_error:")
 
     return remote and error.code is ToolErrorCode.TIMEOUT
 
@@ -350,16 +355,16 @@ _CARRIES_MARK = (
 BUILT_IN_ROLES: Final[Mapping[str, frozenset[Effect]]] = MappingProxyType(
     {"reader": WITHOUT_CHANGE, "editor": WITHOUT_CHANGE | {Effect.WRITE}, "operator": frozenset(Effect)}
 )
-"""A reader looks, an editor changes files too, an operator also runs programs and goes out."""
+"""A reader reads, an editor also changes files, an operator also runs programs and uses the network."""
 
 
 def allowed_tools(
     role: str | None, custom: Mapping[str, Collection[str]], specs: Iterable[ToolSpec]
 ) -> frozenset[str] | ToolError:
-    """The names of the tools in `specs` that this role may use, or what is wrong with the role.
+    """Return the names of the tools in `specs` that this role may use, or the error of an unknown role.
 
-    `custom` are the user's own roles: lists of tool names. No role allows everything. Tools that end the run and the
-    machine's own are always allowed, since a run that cannot answer cannot end well. Source: spec 4, policy guardrails.
+    `custom` are the user's roles: lists of tool names. No role allows everything. Tools that end the run and the
+    machine's own tools are always allowed. Source: spec 4, policy guardrails.
     """
     specs = tuple(specs)
     ending = {spec.name for spec in specs if spec.terminal or not spec.offered}

@@ -1,19 +1,19 @@
 """Runs one call of a tool. Source: spec 5.
 
-`_permit` resolves the tool, parses the arguments, asks the cache and the input guards; `_invoke` makes the attempts;
-`_accept` normalises, guards, redacts, clips and caches the output; `_finish` adds id and time. As trace phases:
+`_permit` resolves the tool, parses the arguments, and checks the cache and the input guards; `_invoke` makes the
+attempts; `_accept` normalises, guards, redacts, clips and caches the output; `_finish` adds id and time. The phases:
 
 tool.resolve -> args.parse -> cache -> guard.input -> tool.invoke -> normalise -> guard.output -> redact -> clip
 -> cache.store
 
 Each phase emits its trace events: `tool.resolve.{start,ok,fail}`, `args.parse.{start,ok,fail}`,
 `cache.{hit,miss,store}`, `guard.{input,output}.{start,ok,block}` and
-`tool.invoke.{start,ok,fail,retryable,user_error,timeout}`. A phase returns `(value, None)`, or `(None, run)`
-with the outcome of the call where it ends the call.
+`tool.invoke.{start,ok,fail,retryable,user_error,timeout}`. A phase returns `(value, None)`, or `(None, outcome)` if it
+ends the call.
 
-The engine asks `CallPolicy.permit` for every call. Guard asks it as well, earlier, for a call that a person would have
-to approve, so that nobody is asked about a call that would be refused anyway. `context_in_scope` enforces the declared
-effect: a tool that only reads gets a workspace that refuses to write.
+`CallPolicy.permit` is checked for every call, and earlier by guard for a call that needs approval, so that nobody is
+asked about a call that would still be refused. `context_in_scope` enforces the declared effect: a tool that only reads
+gets a workspace that refuses to write.
 """
 
 import asyncio
@@ -33,10 +33,10 @@ from mendgraph.nodes.execute_tools.files.deadline import await_call, calls_in_lo
 from mendgraph.nodes.execute_tools.registry import ActionRegistry, Tool, ToolContext, ToolOutput
 from mendgraph.nodes.execute_tools.secrets.redact import Redactor
 from mendgraph.nodes.execute_tools.tool_attempt import await_tool, call_tool
-from mendgraph.nodes.execute_tools.tool_run import (
+from mendgraph.nodes.execute_tools.tool_outcome import (
     GuardrailError,
     RetryableToolError,
-    ToolRun,
+    ToolOutcome,
     bad_arguments,
     clip,
     is_usable,
@@ -58,29 +58,28 @@ __all__ = [
     "InputGuard",
     "OutputGuard",
     "RetryableToolError",
-    "ToolRun",
+    "ToolOutcome",
 ]
 
 Call: TypeAlias = ToolCall | RawCall
-"""A call whose arguments were read and judged, or one with their raw text."""
+"""A call with parsed arguments, or with their raw text."""
 
 InputGuard = Callable[[ToolContext, str, JsonMap], Awaitable[None] | None]
-"""(context, tool name, arguments); raises GuardrailError to block. An `async def` is for `run_async` alone."""
+"""(context, tool name, arguments); raises GuardrailError to block. An `async def` needs `run_async`."""
 
 OutputGuard = Callable[[ToolContext, str, ToolOutput], Awaitable[None] | None]
-"""(context, tool name, output); raises GuardrailError to block. An `async def` is for `run_async` alone."""
+"""(context, tool name, output); raises GuardrailError to block. An `async def` needs `run_async`."""
 
 Value = TypeVar("Value")
-Phase: TypeAlias = tuple[Value | None, ToolRun | None]
-"""What a phase returns: a value for the next one, or the run that ends the call. Source: spec 5."""
+Phase: TypeAlias = tuple[Value | None, ToolOutcome | None]
+"""The value for the next phase, or the outcome that ends the call. Source: spec 5."""
 
 
 @dataclass(frozen=True)
 class EngineConfig:
-    """`max_retries` counts attempts after the first; `async_timeout_s` bounds an awaited call, in seconds.
+    """`max_retries` counts attempts after the first; `async_timeout_s` limits an awaited call, in seconds.
 
-    The cache holds `cache_size` results; a further one replaces the one that was not used for the longest time. Source:
-    spec 5 for the retries; the seconds are those of a tool's own default.
+    The cache keeps the `cache_size` most recently used results. Source: spec 5 for the retries.
     """
 
     max_retries: int = 1
@@ -91,7 +90,7 @@ class EngineConfig:
 
 @dataclass(frozen=True)
 class _PermittedCall:
-    """A call that may be invoked. `raw` is the text of its arguments, the key in the cache."""
+    """A call that may be invoked. `raw` is the text of its arguments, the cache key."""
 
     tool: Tool
     arguments: JsonMap
@@ -99,7 +98,7 @@ class _PermittedCall:
 
 
 class Engine:
-    """Runs calls of registered tools. Whatever a tool does, the caller gets a ToolRun; only an interrupt passes."""
+    """Runs calls of registered tools. Whatever a tool raises becomes a ToolOutcome, except KeyboardInterrupt."""
 
     def __init__(
         self,
@@ -111,10 +110,9 @@ class Engine:
         policy: CallPolicy | None = None,
         redactor: Redactor | None = None,
     ) -> None:
-        """Without a policy nothing is refused, and only spec 5's own rule decides on retries.
+        """Without a policy nothing is refused, and spec 5's rule decides on retries.
 
-        With a guardrail that is an `async def` the engine is for `run_async`: `run_sync` refuses each call, before its
-        tool is invoked.
+        With a guardrail that is an `async def`, `run_sync` refuses each call before its tool is invoked.
         """
         self._registry = registry
         self._sink = sink
@@ -129,44 +127,44 @@ class Engine:
         self._policy = policy or CallPolicy(CallRules(retries=retries), PolicyMemory(monotonic_s))
         self._redactor = redactor or Redactor()
 
-    def run_sync(self, call: Call, context: ToolContext) -> ToolRun:
-        """Run the call and wait for it."""
+    def run_sync(self, call: Call, context: ToolContext) -> ToolOutcome:
+        """Run the call in this thread."""
         started_ms = monotonic_ms()
-        permitted, run = self._permit(call, context)
+        permitted, outcome = self._permit(call, context)
         if permitted is not None:
             try:
-                run = self._invoke(permitted, context)
+                outcome = self._invoke(permitted, context)
             finally:
-                self._policy.settle(permitted.tool, run)
+                self._policy.settle(permitted.tool, outcome)
 
-        return self._finish(call, run, started_ms)
+        return self._finish(call, outcome, started_ms)
 
-    async def run_async(self, call: Call, context: ToolContext) -> ToolRun:
-        """Run the call in an event loop, where an async tool or guardrail runs.
+    async def run_async(self, call: Call, context: ToolContext) -> ToolOutcome:
+        """Run the call in the running event loop.
 
-        A sync tool, and the work on an output, has a thread; so has the work before a call where a guardrail is async.
+        Sync tools and the processing of outputs run in threads; so do the checks before a call if a guardrail is async.
         """
         started_ms = monotonic_ms()
         with calls_in_loop() as in_loop:
             engine = self._awaiting_guards(in_loop)
             permit = partial(engine._permit, call, context)  # noqa: SLF001 - the same class
-            permitted, run = await await_call(permit) if self._async_guards else permit()
+            permitted, outcome = await await_call(permit) if self._async_guards else permit()
             if permitted is not None:
                 try:
-                    run = await engine._invoke_async(permitted, context)  # noqa: SLF001 - the same class
+                    outcome = await engine._invoke_async(permitted, context)  # noqa: SLF001 - the same class
                 finally:
-                    self._policy.settle(permitted.tool, run)
+                    self._policy.settle(permitted.tool, outcome)
 
-            return self._finish(call, run, started_ms)
+            return self._finish(call, outcome, started_ms)
 
     def _awaiting_guards(self, in_loop: Callable[[Coroutine[Any, Any, None]], None]) -> Self:
-        """A view of this engine whose async guardrails run `in_loop`."""
+        """Return a copy of this engine whose async guardrails run `in_loop`."""
         view = copy(self)
         view._in_loop = in_loop  # noqa: SLF001 - the same class
         return view
 
     def _permit(self, call: Call, context: ToolContext) -> Phase[_PermittedCall]:
-        """Find the tool, read the arguments, look into the cache, ask the policy and the guardrails."""
+        """Resolve the tool, parse the arguments, and check cache, policy and guardrails."""
         tool, refusal = self._resolve(call.tool)
         if tool is None:
             return None, refusal
@@ -180,7 +178,7 @@ class Engine:
         else:
             raw = call.raw_arguments
 
-        # A call that a repair has put together has no text of its own, and must not share a key with others.
+        # A repaired call has no text of its own, and must not share a cache key with other calls.
         raw = raw or orjson.dumps(arguments).decode()
         cached = self._check_cache(tool, raw)
         if cached is not None:
@@ -203,7 +201,7 @@ class Engine:
         return tool, None
 
     def _parse_and_coerce(self, tool: Tool, raw: JsonMap | str) -> Phase[JsonMap]:
-        """Types, aliases and defaults. Values that guard has judged are taken as they are, a raw text is read here."""
+        """Validate the arguments; a raw text is decoded first. The result has types, own names and defaults."""
         self._emit("args.parse.start", tool)
         values = decode_arguments(raw or "{}") if isinstance(raw, str) else raw
 
@@ -219,8 +217,8 @@ class Engine:
         self._emit("args.parse.ok", tool, keys=sorted(parsed))
         return parsed, None
 
-    def _check_cache(self, tool: Tool, raw: str) -> ToolRun | None:
-        """The stored result, which ends the call, by the exact argument text. Source: spec 5, invariant 1."""
+    def _check_cache(self, tool: Tool, raw: str) -> ToolOutcome | None:
+        """Return the outcome with the result for this exact argument text, or None. Source: spec 5, invariant 1."""
         if not self._is_cached(tool):
             return None
 
@@ -234,10 +232,10 @@ class Engine:
             return None
 
         self._emit("cache.hit", tool)
-        return ToolRun("", tool.name, stored, cached=True)
+        return ToolOutcome("", tool.name, stored, cached=True)
 
     def _run_input_guardrails(self, tool: Tool, ctx: ToolContext, args: JsonMap) -> Phase[JsonMap]:
-        """The environment's permission, the guardrails, and last what is counted."""
+        """Check the permission, the guardrails, and last the quotas, which count the call."""
         self._emit("guard.input.start", tool)
         refusal = self._policy.permit(tool, args)
 
@@ -258,8 +256,8 @@ class Engine:
         self._emit("guard.input.ok", tool)
         return args, None
 
-    def _invoke(self, call: _PermittedCall, context: ToolContext) -> ToolRun:
-        """Attempt the call until it succeeds or is not to be retried: all attempts share what the turn has left."""
+    def _invoke(self, call: _PermittedCall, context: ToolContext) -> ToolOutcome:
+        """Attempt the call until it succeeds or may not be retried; all attempts share the time left of the turn."""
         tool = call.tool
         started_s = monotonic_s()
         self._emit("tool.invoke.start", tool)
@@ -286,8 +284,8 @@ class Engine:
             if wait_s is None or not _waited(context, wait_s, started_s):
                 return failed
 
-    async def _invoke_async(self, call: _PermittedCall, context: ToolContext) -> ToolRun:
-        """As `_invoke`, in the running event loop."""
+    async def _invoke_async(self, call: _PermittedCall, context: ToolContext) -> ToolOutcome:
+        """Do the same in the running event loop."""
         tool = call.tool
         started_s = monotonic_s()
         self._emit("tool.invoke.start", tool)
@@ -316,17 +314,17 @@ class Engine:
                 return failed
 
     def _attempt_s(self, tool: Tool, context: ToolContext, started_s: float) -> float:
-        """The seconds that the next attempt may take."""
+        """Return the seconds that the next attempt may take."""
         left_s = context.seconds_left + started_s - monotonic_s()
         return max(0.001, min(self._policy.timeout_s(tool, context.timeout_s), left_s))
 
     def _forget_reads(self, tool: Tool) -> None:
-        """Empty the cache after a tool that may have changed the files that its results were read from."""
+        """Empty the cache after a tool that may have changed files."""
         if tool.effect in CHANGING or tool.child:
             with self._cache_lock:
                 self._cache.clear()
 
-    def _attempt_failed(self, tool: Tool, error: BaseException, attempt: int) -> ToolRun:
+    def _attempt_failed(self, tool: Tool, error: BaseException, attempt: int) -> ToolOutcome:
         failed = raised(tool.name, error, attempt)
         if isinstance(error, TimeoutError):
             self._emit("tool.invoke.timeout", tool, attempt=attempt)
@@ -341,8 +339,8 @@ class Engine:
         self._emit(f"tool.invoke.{kind}", tool, attempt=attempt, err=failed.reason)
         return failed
 
-    def _accept(self, call: _PermittedCall, context: ToolContext, value: object, attempts: int) -> ToolRun:
-        """The run of a tool that returned `value`: normalise, judge, redact, clip and store it."""
+    def _accept(self, call: _PermittedCall, context: ToolContext, value: object, attempts: int) -> ToolOutcome:
+        """Normalise, check, redact, clip and cache what a tool returned, and return the outcome."""
         tool = call.tool
         self._emit("tool.invoke.ok", tool, attempts=attempts)
 
@@ -363,7 +361,7 @@ class Engine:
         output = replace(output, result=clip(output.result, keep=keep))
         self._store_cache(tool, call.raw, output)
 
-        return ToolRun("", tool.name, output, attempts=attempts)
+        return ToolOutcome("", tool.name, output, attempts=attempts)
 
     def _run_output_guardrails(
         self, tool: Tool, ctx: ToolContext, output: ToolOutput, attempts: int
@@ -379,12 +377,12 @@ class Engine:
 
     def _first_refusal(
         self, tool: Tool, guards: Sequence[Callable[..., object]], arguments: tuple[object, ...], attempts: int
-    ) -> ToolRun | None:
-        """The run of a call that a guardrail blocks, None if it passes all of them."""
+    ) -> ToolOutcome | None:
+        """Return the outcome of a call that a guardrail blocks, or None."""
         try:
             for guard in guards:
                 self._run_guard(guard, arguments)
-        except Exception as error:  # noqa: BLE001 - a guardrail that breaks must not permit the call
+        except Exception as error:  # noqa: BLE001 - a guardrail that fails must not permit the call
             return _blocked(tool, error, attempts)
 
         return None
@@ -399,15 +397,15 @@ class Engine:
 
             raise GuardrailError("a guardrail that gives an awaitable has to be an `async def`, and run by run_async")
 
-    def _finish(self, call: Call, run: ToolRun | None, started_ms: int) -> ToolRun:
-        """The run with the call's id, its time, and no secret in its error."""
-        assert run is not None  # noqa: S101 - a phase gives a value or a run
-        run = replace(run, call_id=call.call_id, ms=monotonic_ms() - started_ms)
-        if not run.error:
-            return run
+    def _finish(self, call: Call, outcome: ToolOutcome | None, started_ms: int) -> ToolOutcome:
+        """Return the outcome with the call's id, its time, and no secret in its error."""
+        assert outcome is not None  # noqa: S101 - a phase returns a value or an outcome
+        outcome = replace(outcome, call_id=call.call_id, ms=monotonic_ms() - started_ms)
+        if not outcome.error:
+            return outcome
 
-        output = redacted_output(run.output, self._redactor)
-        return replace(run, output=output, error=self._redactor.text(run.error))
+        output = redacted_output(outcome.output, self._redactor)
+        return replace(outcome, output=output, error=self._redactor.text(outcome.error))
 
     def _store_cache(self, tool: Tool, raw: str, output: ToolOutput) -> None:
         if not (self._is_cached(tool) and output.result.ok):
@@ -421,7 +419,7 @@ class Engine:
         self._emit("cache.store", tool)
 
     def _is_cached(self, tool: Tool) -> bool:
-        """What is limited has to count each call."""
+        """Return whether results of the tool are cached: a limited tool has to count each call."""
         return self._config.enable_cache and tool.cacheable and not self._policy.limits(tool)
 
     def _emit(self, name: str, tool: Tool, **payload: Any) -> None:
@@ -429,31 +427,31 @@ class Engine:
 
 
 class DelegatingEngine(Engine):
-    """An engine that also runs calls that are runs of their own. `Engine` itself has spec 5's methods alone."""
+    """An engine that also runs delegated calls; `Engine` has only spec 5's methods."""
 
     def side_by_side(
         self, calls: Sequence[Call], context: ToolContext, perform: Callable[[dict[int, JsonMap]], Mapping[int, object]]
-    ) -> list[ToolRun]:
-        """Run calls that are runs of their own, at the same time.
+    ) -> list[ToolOutcome]:
+        """Run delegated calls, each of which is a run of its own, at the same time.
 
         Args:
-            calls: the calls, which are numbered from 0.
-            context: what they may use.
-            perform: gets the arguments of the permitted calls by number, and returns their outputs by number. What it
-                raises passes, as an interrupt that asks a person.
+            calls: the calls, numbered from 0.
+            context: the context of all calls.
+            perform: receives the arguments of the permitted calls by number and returns their outputs by number. Its
+                exceptions are raised, such as an interrupt for an approval.
 
         Returns:
-            one run for each call, in their order.
+            one outcome for each call, in order.
         """
         started_ms = monotonic_ms()
-        runs: dict[int, ToolRun] = {}
+        outcomes: dict[int, ToolOutcome] = {}
         permitted: dict[int, _PermittedCall] = {}
 
         try:
             for number, call in enumerate(calls):
                 admitted, refusal = self._permit(call, context)
                 if admitted is None:
-                    runs[number] = self._finish(call, refusal, started_ms)
+                    outcomes[number] = self._finish(call, refusal, started_ms)
                 else:
                     permitted[number] = admitted
                     self._emit("tool.invoke.start", admitted.tool)
@@ -467,17 +465,17 @@ class DelegatingEngine(Engine):
                     self._forget_reads(pending.tool)
 
             for number, output in outputs.items():
-                run = self._accept(permitted[number], context, output, attempts=1)
-                runs[number] = self._finish(calls[number], run, started_ms)
+                outcome = self._accept(permitted[number], context, output, attempts=1)
+                outcomes[number] = self._finish(calls[number], outcome, started_ms)
         finally:
             for number, admitted in permitted.items():
-                self._policy.settle(admitted.tool, runs.get(number))
+                self._policy.settle(admitted.tool, outcomes.get(number))
 
-        return [runs[number] for number in range(len(calls))]
+        return [outcomes[number] for number in range(len(calls))]
 
 
 def _waited(context: ToolContext, seconds: float, started_s: float) -> bool:
-    """Wait before the next attempt; False where nothing may begin any more, or the time left is no longer."""
+    """Wait before the next attempt. Return False if the time left is too short or no call may begin any more."""
     if seconds >= context.seconds_left - (monotonic_s() - started_s):
         return False
     if context.scope is not None:
@@ -494,7 +492,7 @@ def _is_async(guard: object) -> bool:
     return inspect.iscoroutinefunction(guard) or inspect.iscoroutinefunction(type(guard).__call__)
 
 
-def _blocked(tool: Tool, error: Exception, attempts: int) -> ToolRun:
+def _blocked(tool: Tool, error: Exception, attempts: int) -> ToolOutcome:
     return refused(tool.name, reason_of(error), ToolErrorCode.PERMISSION_DENIED, type(error).__name__, attempts)
 
 
@@ -506,7 +504,7 @@ def _redacted(data: JsonMap, redactor: Redactor) -> JsonMap:
 
 
 def redacted_output(output: ToolOutput, redactor: Redactor) -> ToolOutput:
-    """The output without secrets. Paths and hashes stay: they say which file was changed, and to what."""
+    """Return the output without secrets. Paths and hashes stay, as they identify the changes."""
     text = redactor.text
     error = output.result.error
     plan = output.plan

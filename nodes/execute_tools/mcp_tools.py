@@ -1,7 +1,7 @@
-"""Tools of MCP servers as tools of ours, so that guard, timeout, trace, redaction and journal are the engine's.
+"""Tools of MCP servers as our tools, with guard, timeout, trace, redaction and journal of the engine.
 
-A server is not trusted: what it says of its tools is bounded and made plain, and its hints on what a tool does to the
-world are not read. It checks the arguments of its tools itself.
+A server is not trusted: its descriptions are bounded and reduced to plain text, and its hints about effects are
+ignored. The server checks the arguments of its tools.
 Source of the shapes: the Model Context Protocol, revision 2025-06-18, "Tools", and its schema of content blocks.
 """
 
@@ -29,7 +29,7 @@ from mendgraph.nodes.execute_tools.registry import (
     ToolOutput,
     unavailable_tool,
 )
-from mendgraph.nodes.execute_tools.tool_run import similar_or_all
+from mendgraph.nodes.execute_tools.tool_outcome import similar_or_all
 from mendgraph.nodes.execute_tools.tool_schemas import shown_schema
 from mendgraph.nodes.language.display import one_line
 from mendgraph.nodes.records import Effect, JsonMap, ToolError, ToolErrorCode, ToolResult, invalid, quoted
@@ -38,37 +38,37 @@ if TYPE_CHECKING:
     from mcp import ClientSession, types
 
 MOST_TOOLS: Final = 500
-"""Tools of one server; one that lists more is refused, since its list may have no end."""
+"""The most tools of one server; a server that lists more is refused."""
 
 MOST_PAGES: Final = 100
-"""Pages of one server's list of tools; the same of a list whose pages are empty."""
+"""The most pages of a server's list of tools."""
 
 LONGEST_NAME: Final = 64
-"""Characters of a tool's name. Source: OpenAI's API, as `[A-Za-z0-9_-]{1,64}`."""
+"""The most characters of a tool's name. Source: OpenAI's API, as `[A-Za-z0-9_-]{1,64}`."""
 
 LONGEST_DESCRIPTION: Final = 1_024
-"""Characters of a description. Source: what OpenAI's API takes of one."""
+"""The most characters of a description. Source: OpenAI's API."""
 
 LONGEST_ERROR: Final = 2_000
-"""Characters of an error that a tool answers with."""
+"""The most characters of an error."""
 
 DEEPEST_SCHEMA: Final = 32
-"""Levels of one tool's schema, below which it allows anything; the MCP project's servers have 8 at most."""
+"""The most levels of a schema; deeper ones allow anything. The MCP project's servers have 8 at most."""
 
 MOST_MEDIA_BYTES: Final = 5_242_880
-"""Bytes of an image or a sound that a model is shown. Source: Anthropic, "Vision", for its API."""
+"""The most bytes of an image or a sound for a model. Source: Anthropic, "Vision"."""
 
 _MEDIA: Final = {
     **{name: ("image", name) for name in ("image/png", "image/jpeg", "image/gif", "image/webp")},
     **dict.fromkeys(("audio/wav", "audio/x-wav", "audio/wave"), ("audio", "audio/wav")),
     **dict.fromkeys(("audio/mpeg", "audio/mp3"), ("audio", "audio/mp3")),
 }
-"""The types of data that models take, as a block's type and the name by which LangChain knows the data.
+"""The media types that models accept: the type of the content block, and LangChain's name for the data.
 
 Source: OpenAI's API reference, `input_audio`, and Anthropic, "Vision".
 """
 
-_TOLD: Final = ("mimeType", "uri")  # what is said of an image, a sound or a file
+_DESCRIBED: Final = ("mimeType", "uri")  # the fields of an image, a sound or a file that the model reads
 
 
 async def load_mcp_tools(
@@ -78,7 +78,7 @@ async def load_mcp_tools(
     timeout_s: float = 30.0,
     workspace: str = ".",
 ) -> tuple[Tool, ...] | ToolError:
-    """All tools of these servers, as `server__tool`, or why they cannot be had.
+    """Return all tools of these servers, named `server__tool`, or the error that prevents it.
 
     `connections` has a connection for each server's name, as langchain-mcp-adapters' MultiServerMCPClient takes them:
     {"calc": {"transport": "stdio", "command": "python", "args": ["calc.py"]}}. Relative names of files count from
@@ -97,7 +97,7 @@ async def load_mcp_tools(
 async def load_session_tools(
     servers: McpServers, connections: Mapping[str, Connection], workspace: str, timeout_s: float = 30.0
 ) -> tuple[Tool, ...] | ToolError:
-    """The same tools, which call these running servers, whoever calls the tools; `servers` is the caller's to close."""
+    """Return the same tools, bound to these running servers; the caller closes `servers`."""
     tools = await list_mcp_tools(servers, connections, {}, timeout_s, workspace)
     if isinstance(tools, ToolError):
         return tools
@@ -120,7 +120,7 @@ async def list_mcp_tools(
     timeout_s: float,
     workspace: str,
 ) -> tuple[Tool, ...] | ToolError:
-    """Ask these servers, which go on running, for their tools."""
+    """List the tools of these servers, which keep running."""
     try:
         import langchain_mcp_adapters.sessions
         import mcp
@@ -187,7 +187,7 @@ def load_mcp_tools_sync(
     timeout_s: float = 30.0,
     workspace: str = ".",
 ) -> tuple[Tool, ...] | ToolError:
-    """As `load_mcp_tools`, for callers without an event loop; inside one it is an error that says what to await."""
+    """As `load_mcp_tools`, for callers without an event loop; inside of a loop it returns an error."""
     try:
         asyncio.get_running_loop()
     except RuntimeError:
@@ -198,7 +198,7 @@ def load_mcp_tools_sync(
 
 
 async def _list_tools(session: "ClientSession") -> "list[types.Tool]":
-    """The server's tools, page by page; one more than MOST_TOOLS are enough to know that there are too many."""
+    """Return the server's tools, page by page, at most one more than MOST_TOOLS."""
     from mcp.types import PaginatedRequestParams
 
     tools: list[types.Tool] = []
@@ -216,7 +216,7 @@ async def _list_tools(session: "ClientSession") -> "list[types.Tool]":
 
 
 def _tool(name: str, server: McpServer, offered: "types.Tool", effects: Mapping[str, Effect]) -> Tool:
-    """One tool. ValueError where its schema cannot be used; the text names the tool."""
+    """Return one tool, or raise ValueError if its schema cannot be used."""
     try:
         schema = shown_schema(_bounded(offered.inputSchema))
     except (TypeError, ValueError, RecursionError) as error:
@@ -253,7 +253,7 @@ def _tool(name: str, server: McpServer, offered: "types.Tool", effects: Mapping[
 
 
 def _bounded(node: Any, left: int = DEEPEST_SCHEMA) -> Any:
-    """A schema with its descriptions made plain, open below `left` levels. ValueError where a name cannot be read."""
+    """Return a schema with plain descriptions, open below `left` levels; ValueError for an unreadable name."""
     if isinstance(node, list):
         return [_bounded(item, left - 1) for item in node]
     if not isinstance(node, Mapping):
@@ -273,10 +273,10 @@ def _bounded(node: Any, left: int = DEEPEST_SCHEMA) -> Any:
 
 
 async def _call(session: "ClientSession", tool: str, arguments: JsonMap) -> JsonMap:
-    """The server's answer as a plain map.
+    """Return the server's answer as a plain map.
 
-    Not by `session.call_tool`: it would list all tools again, and check the answer by a schema of the server's, whose
-    regular expressions may never end.
+    `session.call_tool` would list all tools again, and check the answer with a schema of the server, whose regular
+    expressions may never end.
     """
     from mcp.types import CallToolRequest, CallToolRequestParams, CallToolResult, ClientRequest
 
@@ -288,10 +288,10 @@ async def _call(session: "ClientSession", tool: str, arguments: JsonMap) -> Json
 
 
 def call_result(name: str, answer: Mapping[str, Any]) -> ToolOutput:
-    """What the tool `name` answered: its `text`, or what it has in a `structured` form beside no text.
+    """Return the answer of the tool `name`: its `text`, or its `structured` content if it has no text.
 
-    Images, sounds and files are described in `attachments`. The model sees images and hears sounds of usual types, and
-    reads the text of an embedded file.
+    `attachments` describe images, sounds and files. The model receives images and sounds of usual types, and the text
+    of embedded files.
     """
     blocks: list[JsonMap] = answer.get("content") or []
     text = "\n".join(str(block["text"]) for block in blocks if block["type"] == "text")
@@ -315,10 +315,10 @@ def call_result(name: str, answer: Mapping[str, Any]) -> ToolOutput:
 
 
 def _attachment(block: JsonMap) -> tuple[JsonMap, list[JsonMap]]:
-    """What the model reads of an image, a sound or a file, and the content block in which it gets it, if it can."""
+    """Return the description of an image, a sound or a file, and its content blocks for the model."""
     inner: JsonMap = block.get("resource") or block
     attachment: JsonMap = {"type": block["type"]}
-    attachment |= {key: one_line(str(inner[key]), LONGEST_DESCRIPTION) for key in _TOLD if inner.get(key)}
+    attachment |= {key: one_line(str(inner[key]), LONGEST_DESCRIPTION) for key in _DESCRIBED if inner.get(key)}
 
     if isinstance(inner.get("text"), str):
         attachment["text"] = inner["text"]

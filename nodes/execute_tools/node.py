@@ -1,4 +1,4 @@
-"""In: the calls that guard allowed. Out: one result for each call, in order. The only node that touches the world."""
+"""In: the calls that guard allowed. Out: one result for each call, in order. The only node with effects outside."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -11,7 +11,7 @@ from mendgraph.nodes.records import CallError, CallResult, Plan, ToolCall, Verdi
 
 
 class ExecuteToolsState(TypedDict, total=False):
-    """What the node reads."""
+    """The slice of the state that the node reads."""
 
     items: list[ToolCall | CallError]
     verdicts: list[Verdict]
@@ -22,10 +22,9 @@ class ExecuteToolsState(TypedDict, total=False):
 def execute_tools(
     state: ExecuteToolsState, settled: Sequence[CallResult | None], using: StepResources
 ) -> dict[str, Any]:
-    """Run the allowed calls in order; `settled` has the results of the others in their places.
+    """Run the allowed calls; `settled` has the results of the others in their places.
 
-    `files_read` and `changes` are those of this step: their channels add them to the earlier ones. `seconds` is the
-    time that the step took.
+    `files_read` and `changes` are those of this step; their channels add them to the earlier ones.
     """
     step = run_step(state["items"], state["verdicts"], settled, using)
     return {

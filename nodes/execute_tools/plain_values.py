@@ -1,11 +1,10 @@
-"""Copies of any Python values that are made of JSON values. Nothing is iterated that may be used up by it."""
+"""Copies of Python values as JSON values. Iterators and other consumable objects are never iterated."""
 
 from collections.abc import Callable, Iterable
 from dataclasses import fields, is_dataclass
 from datetime import date, time
 from decimal import Decimal
 from enum import Enum
-from math import inf
 from pathlib import PurePath
 from typing import Any, Final
 from uuid import UUID
@@ -17,47 +16,45 @@ from mendgraph.nodes.records import JsonMap
 
 _SPELLED: Final = (PurePath, date, time, Decimal, UUID)
 _COLLECTIONS: Final[tuple[Any, ...]] = (list, tuple, set, frozenset)
-"""They are read with the methods of these types: the iterator of a user's subclass may query a database."""
-_MORE: Final = "..."
+"""Read with the methods of these types, as the iterator of a subclass may query a database."""
 
 
 def type_name(value: Any) -> str:
-    """The type of a value, like <generator>."""
+    """Return the type of a value, like <generator>."""
     return f"<{type(value).__name__}>"
 
 
 def in_words(value: Any) -> str:
-    """The `repr` of a value, or its type where it has none."""
+    """Return the `repr` of a value, or its type if that fails."""
     try:
         return repr(value)
-    except Exception:  # noqa: BLE001 - a value may fight back in any way
+    except Exception:  # noqa: BLE001 - any method of a value may fail
         return type_name(value)
 
 
-def json_like(value: Any, most: float = inf, other: Callable[[Any], str] = type_name) -> Any:
-    """A copy of the maps, lists, sets, models and dataclasses that a value is made of, and of the plain values in them.
+def json_like(value: Any, other: Callable[[Any], str] = type_name) -> Any:
+    """Return a copy of the maps, lists, sets, models and dataclasses of a value, with their plain values.
 
-    Of anything else, such as a generator, a file or a cursor, and of what contains itself, there is what `other` says.
-    Behind `most` values it is only counted how many more a list or a map has.
+    Anything else, such as a generator, a file or a recursive value, is replaced by `other(value)`.
     """
     try:
-        return _copied(value, [most], other)
-    except Exception:  # noqa: BLE001 - a value may fight back in any way
+        return _copied(value, other)
+    except Exception:  # noqa: BLE001 - any method of a value may fail
         return other(value)
 
 
 def comparable(arguments: JsonMap) -> JsonMap:
-    """Such a copy of arguments; TypeError where something in them has no such form."""
+    """Return such a copy of arguments; TypeError if a value cannot be copied."""
 
     def refuse(value: Any) -> Any:
         raise TypeError(f"a {type(value).__name__} in the arguments cannot be compared with another")
 
-    copy: JsonMap = _copied(arguments, [inf], refuse)
+    copy: JsonMap = _copied(arguments, refuse)
     return copy
 
 
 def without_known(value: Any, redactor: Redactor) -> Any:
-    """The very object, or a copy where one of the redactor's known values stands in a text of its maps and lists."""
+    """Return the object itself, or a masked copy if its maps and lists contain a known secret."""
     if not redactor.forms:
         return value
 
@@ -67,8 +64,7 @@ def without_known(value: Any, redactor: Redactor) -> Any:
         return MARK
 
 
-def _copied(value: Any, room: list[float], other: Callable[[Any], Any]) -> Any:
-    room[0] -= 1
+def _copied(value: Any, other: Callable[[Any], Any]) -> Any:
     if isinstance(value, Enum):
         value = value.value
 
@@ -83,43 +79,18 @@ def _copied(value: Any, room: list[float], other: Callable[[Any], Any]) -> Any:
         value = {field.name: getattr(value, field.name, None) for field in fields(value)}
 
     if isinstance(value, dict):
-        return _copied_map(dict.items(value), dict.__len__(value), room, other)
+        copy = {}
+        for key, item in dict.items(value):
+            name = key if isinstance(key, str) else str(_copied(key, other))
+            copy[name] = _copied(item, other)
+
+        return copy
+
     for kind in _COLLECTIONS:
         if isinstance(value, kind):
-            return _copied_list(kind.__iter__(value), kind.__len__(value), room, other)
+            return [_copied(item, other) for item in kind.__iter__(value)]
 
     return other(value)
-
-
-def _copied_map(
-    items: Iterable[tuple[Any, Any]], size: int, room: list[float], other: Callable[[Any], Any]
-) -> dict[str, Any]:
-    copy = dict[str, Any]()
-
-    for place, (key, value) in enumerate(items):
-        if room[0] <= 0:
-            copy[_MORE] = f"{size - place} more"
-            break
-
-        if not isinstance(key, str):
-            key = str(_copied(key, room, other))  # noqa: PLW2901 - the name that JSON has for it
-
-        copy[key] = _copied(value, room, other)
-
-    return copy
-
-
-def _copied_list(values: Iterable[Any], size: int, room: list[float], other: Callable[[Any], Any]) -> list[Any]:
-    copy = list[Any]()
-
-    for place, value in enumerate(values):
-        if room[0] <= 0:
-            copy.append(f"{_MORE} {size - place} more")
-            break
-
-        copy.append(_copied(value, room, other))
-
-    return copy
 
 
 def _masked(value: Any, redactor: Redactor) -> Any:

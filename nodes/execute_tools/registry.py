@@ -1,6 +1,6 @@
-"""Which tools there are: a tool is a typed function, and its signature and docstring are its contract.
+"""Tools, actions and their registry. A tool is a typed function: its signature and docstring are its contract.
 
-Its arguments look to a model like a plain JSON schema, and their errors are plain sentences.
+A model sees the arguments as a plain JSON schema, and mistakes in them as plain sentences.
 """
 
 import asyncio
@@ -21,7 +21,7 @@ from mendgraph.nodes.execute_tools.files.deadline import CancellationScope
 from mendgraph.nodes.execute_tools.files.workspace import Workspace
 from mendgraph.nodes.execute_tools.signatures import PATH_NAMES, read_signature
 from mendgraph.nodes.execute_tools.store.run_folder import Artifacts
-from mendgraph.nodes.execute_tools.tool_schemas import fitted_schema, plain_schema
+from mendgraph.nodes.execute_tools.tool_schemas import bounded_schema, plain_schema
 from mendgraph.nodes.language.names import closest_names
 from mendgraph.nodes.records import (
     EditForm,
@@ -41,53 +41,52 @@ if TYPE_CHECKING:
 
 
 class RequestHints(Protocol):
-    """What a request asks of a small model, by its words: see `nodes/small_model/request_checks.py`."""
+    """Hints from the words of a request, for small models: see `nodes/small_model/request_checks.py`."""
 
     def moved_names(self) -> Collection[str]:
-        """The definitions that the request moves from one file to another."""
+        """Return the definitions that the request moves to another file."""
 
     def unfinished_requests(self, texts: Mapping[str, str]) -> list[str]:
-        """What the request asks for and these files do not show, in sentences."""
+        """Return sentences about what the request asks for and these files do not show."""
 
     def tests_of_request(
         self, already: Collection[str], now: RanTests, before: RanTests, defined: Collection[str]
     ) -> Collection[str]:
-        """Of the tests that failed `already` before the turn, those that the request is to make pass."""
+        """Return the tests that failed `already` before the turn and that the request asks to fix."""
 
     def left_undone(self, changed: Collection[str], exists: Callable[[str], bool]) -> str:
-        """The changes that the request surely needs and the `changed` files do not show, "" for none."""
+        """Return the changes that the request needs and the `changed` files lack, or ""."""
 
 
 @dataclass(frozen=True)
 class ToolContext:
-    """What a tool may use while it runs.
+    """The context of one call.
 
     Attributes:
-        workspace: the files; a tool whose effect is no change gets a workspace that refuses to write.
-        files_read: workspace-relative paths, with the SHA-256 that this thread last read or wrote there.
+        workspace: the files; for a tool without a changing effect it refuses to write.
+        files_read: workspace-relative paths with the SHA-256 that this thread last read or wrote.
         plan: the plan of the run.
-        timeout_s: wall time in seconds that one call may take.
-        seconds_left: wall time in seconds that the turn has for all calls that are to come.
-        artifacts: where a result that is too long is stored, for `read_file`.
-        commands: what runs programs; None where the run may use none, or the error that says why.
-        network: None where the run may use none.
-        idempotency_key: the same whenever the same call of the same step is made again.
-        scope: the call's right to change something; None where nothing ends it.
-        syntax_gate: what becomes of an edit after which a file does not parse that did so before.
-        task: the last request of the person where the model is small, "" for every other model.
-        hints: what a small model has to do by the words of `task`.
-        foreign: the lines of the prompt's examples, of which an edit may add none.
-        evidence_required: whether an edit is refused that the task or the examples of the file contradict.
-        checks: what shows whether the code is right; None where nothing may be run, or the error that says why.
+        timeout_s: wall time in seconds for this call.
+        seconds_left: wall time in seconds that the turn has left.
+        artifacts: the store for results that are too long; `read_file` reads it.
+        commands: runs programs; None or the error that says why the run may not.
+        network: None if the run may not use it.
+        idempotency_key: identical if the same call of the same step is repeated.
+        scope: the cancellation scope of the call.
+        syntax_gate: whether an edit that breaks the syntax of a file is reported or refused.
+        task: the last request of the person if the model is small, else "".
+        hints: hints from the words of `task` for a small model.
+        foreign: lines of the prompt's examples, which an edit may not add.
+        evidence_required: whether an edit that contradicts the task or the file's examples is refused.
+        checks: runs the checks of the project; None or the error that says why the run may not.
         changes: the changes of this turn so far.
-        session_start: gives the hashes of files that the session has changed, as they were before its first change; ""
-            for new ones.
-        backup: gives the bytes with such a hash, None where they were not stored.
+        session_start: returns the hashes of changed files before the session's first change, "" for new files.
+        backup: returns the bytes with such a hash, or None.
         max_lines: the most lines of a page of a file.
         call_id: the id of the call.
-        state: the state of the run, to be read.
-        skill: gives the folder of one of the user's skills by its name, None where a run has none.
-        remember: stores a note for later runs and returns it as it is stored, None where a run has none.
+        state: the state of the run, read-only.
+        skill: returns the folder of one of the user's skills by name; None without skills.
+        remember: stores a note for later runs and returns it as stored; None without a memory.
         servers: the MCP servers that the session runs.
     """
 
@@ -119,16 +118,16 @@ class ToolContext:
 
     @property
     def cancelled(self) -> bool:
-        """The call's cancel flag: its time is over, or the run was stopped, and nobody waits for its result."""
+        """Whether the call is cancelled: its time is over, or the run was stopped."""
         return self.scope is not None and self.scope.over
 
 
 @dataclass(frozen=True)
 class ToolOutput:
-    """What a tool gives back: the result for the model, and what it means for the state.
+    """The output of a tool: the result for the model, and its effects on the state.
 
-    `files_read` holds the paths that this call read or wrote, with the hash of what is there now; `plan` is the new
-    plan, None where the call does not touch it. `blocks` and `artifact` are as in `CallResult`.
+    `files_read` holds the paths that the call read or wrote, with their hashes now; `plan` is the new plan, None if it
+    is unchanged. `blocks` and `artifact` are as in `CallResult`.
     """
 
     result: ToolResult
@@ -140,40 +139,40 @@ class ToolOutput:
 
     @classmethod
     def ok(cls, **data: Any) -> "ToolOutput":
-        """A result with these fields, which must be JSON values."""
+        """Return a success with these fields, which must be JSON values."""
         return cls(ToolResult(ok=True, data=data))
 
     @classmethod
     def failed(cls, error: ToolError) -> "ToolOutput":
-        """A failure that the model can act on."""
+        """Return a failure."""
         return cls(ToolResult(ok=False, error=error))
 
 
 ToolAnswer: TypeAlias = ToolOutput | ToolError
-"""What a tool that comes with this package gives back; an error is a result without effects."""
+"""The return type of this package's tools; an error is a result without effects."""
 
 
 class Action(Protocol):
-    """What an `Environment` runs: a `Tool`, or any object with these two. It may declare an `effect`.
+    """A `Tool`, or any object with a name and a method `execute`; it may declare an `effect`.
 
-    A parameter of `execute` that is annotated with ToolContext gets the context of the call, with its cancel flag.
+    A parameter of `execute` that is annotated with ToolContext receives the context of the call.
     """
 
     @property
     def name(self) -> str:
-        """What it is called."""
+        """The name of the action."""
 
     @property
     def execute(self) -> Callable[..., Any]:
-        """The method that does it, sync or async. Whatever it raises becomes an error of the result."""
+        """The method that runs it, sync or async. Its exceptions become errors of the result."""
 
 
 Validator = Callable[[JsonMap], JsonMap]
-"""Takes the arguments of one action and gives them back, checked and normalised; raises to refuse them."""
+"""Checks and normalises the arguments of an action, and returns them; raises to refuse them."""
 
 
 class ActionError(RuntimeError):
-    """An action came to no value: it was refused, or failed by a typed error. `kind` is the result's `error_type`."""
+    """An action was refused, or failed with a typed error. `kind` is the `error_type` of the result."""
 
     def __init__(self, message: str, kind: str) -> None:
         super().__init__(message)
@@ -181,7 +180,7 @@ class ActionError(RuntimeError):
 
 
 def action_value(output: object) -> object:
-    """What a caller in Python gets of a tool's output: the data of its result, or its error."""
+    """Return the data of a tool's result, or its error; any other value as it is."""
     if isinstance(output, ToolOutput):
         output = output.result
 
@@ -193,16 +192,19 @@ def action_value(output: object) -> object:
 
 @dataclass(frozen=True)
 class Tool:
-    """A tool as the engine runs it. `cacheable` results may be given again while the workspace is unchanged.
+    """A tool as the engine runs it. Fields that are not described here are those of `ToolSpec`.
 
-    `run` gives back a ToolOutput, or what `tool_run.plain_output` makes one of. `self_timed` tools keep their time by
-    themselves; the engine steps in only where they fail to. `one_change` says that all that a call does is one change
-    of files, at its end. `remote` ones ask a server, as those with the effect NETWORK do: a circuit breaker counts when
-    it does not answer. `paths_of` names the workspace paths that stand inside an argument, such as a patch, for guard.
-    A call of a `child` tool is a run of its own: the machine makes it, beside those of the calls around it.
-    `executes` are absolute names of files that its calls execute outside of the sandbox, which no run may change.
-    `schema` is shown to the model instead of that of `arguments`. Runs in an event loop await `arun` in place of `run`.
-    The rest is as in `ToolSpec`.
+    Attributes:
+        run: returns a ToolOutput, or a value for `tool_outcome.plain_output`.
+        arun: is awaited instead of `run` in an event loop.
+        cacheable: whether a result may be returned again while the workspace is unchanged.
+        self_timed: whether the tool observes the timeout itself; the engine gives it a grace period.
+        one_change: whether the whole effect of a call is one change of files, at its end.
+        remote: whether the tool asks a server, so that a circuit breaker counts its outages.
+        child: whether a call is delegated to a run of its own.
+        paths_of: returns the workspace paths inside of an argument, such as a patch, for guard.
+        schema: is shown to the model instead of the schema of `arguments`.
+        executes: absolute paths of files that calls execute outside of the sandbox, which no run may change.
     """
 
     name: str
@@ -227,7 +229,7 @@ class Tool:
 
     @cached_property
     def spec(self) -> ToolSpec:
-        """What the other packages know of this tool."""
+        """The description of the tool for other packages."""
         fields = {name: getattr(self, name) for name in ToolSpec.model_fields if name != "parameters"}
         return ToolSpec(parameters=self.schema or argument_schema(self.arguments), **fields)
 
@@ -237,9 +239,9 @@ class Tool:
         return inspect.iscoroutinefunction(inspect.unwrap(self.run))
 
     def validate(self, arguments: JsonMap) -> JsonMap | list[str]:
-        """The arguments under their own names, typed and with defaults, or what is wrong with them.
+        """Return the arguments under their own names, typed and with defaults, or one sentence for each mistake.
 
-        Unknown arguments are errors unless the schema allows extras. Source: specs 3 and 5, reconciled.
+        Unknown arguments are mistakes unless the schema allows extras. Source: specs 3 and 5, reconciled.
         """
         try:
             canonical = self._parse(arguments).model_dump(mode="json")
@@ -251,11 +253,11 @@ class Tool:
         return values_without_json_form(canonical) or canonical
 
     def execute(self, /, **arguments: Any) -> Any:
-        """Run as spec 4's action, without a workspace: the data of the result, or what else the function gives back.
+        """Run as spec 4's action, without a workspace, and return the data of the result or the returned value.
 
         Raises:
             ValueError: the arguments do not fit.
-            ActionError: the tool gave back an error.
+            ActionError: the tool returned an error.
         """
         value = action_value(self.s(ToolContext(no_workspace()), **arguments))
         if isinstance(value, ToolError):
@@ -264,7 +266,7 @@ class Tool:
         return value
 
     def s(self, context: ToolContext, /, **arguments: Any) -> Any:
-        """Run in this thread. A coroutine function gets a loop of its own, so it fails inside a running one."""
+        """Run in this thread. A coroutine runs with `asyncio.run`, which fails inside a running loop."""
         output: object = self.run(context, self._fitting(arguments))
         if not inspect.iscoroutine(output):
             return _as_output(output)
@@ -284,7 +286,7 @@ class Tool:
         return _as_output(output)
 
     def _fitting(self, arguments: JsonMap) -> BaseModel:
-        """The arguments with their own types, which nothing iterates that the schema does not; else ValueError."""
+        """Return the typed arguments, or raise ValueError. No argument is iterated unless its type requires it."""
         try:
             return self._parse(arguments)
         except ValidationError as error:
@@ -298,7 +300,7 @@ class Tool:
 
 
 def _as_output(value: object) -> object:
-    """A tool may give back an error as it is."""
+    """Return an error that a tool returned as an output."""
     if isinstance(value, ToolError):
         return ToolOutput.failed(value)
     return value
@@ -315,16 +317,16 @@ def tool(function: Callable[..., Any], /, *, effect: Effect, **options: Any) -> 
 def tool(
     function: Callable[..., Any] | None = None, /, *, effect: Effect | None = None, **options: Any
 ) -> Tool | Callable[[Callable[..., Any]], Tool]:
-    """Make a tool of a typed function, sync or async: `@tool(effect=Effect.READ)`, or `tool(function, effect=...)`.
+    """Make a typed function, sync or async, a tool: `@tool(effect=Effect.READ)`, or `tool(function, effect=...)`.
 
-    Each parameter is an argument; `Annotated[str, "what it is"]` describes it to the model, and `**extras: Any` takes
-    unknown ones. A parameter of type ToolContext, wherever it stands, gets the context. A single parameter of a
-    pydantic model's type stands for all arguments. The name is the function's unless `name` is given, the description
-    the first paragraph of its docstring. The other `options` are fields of `Tool`. Tools that only read the workspace
-    are cacheable by default.
+    Each parameter is an argument; `Annotated[str, "what it is"]` describes it to the model, and `**extras: Any` accepts
+    unknown ones. A parameter of type ToolContext receives the context. A single parameter of a pydantic model's type
+    stands for all arguments. The name is the function's unless `name` is given, and the description is the first
+    paragraph of its docstring. The other `options` are fields of `Tool`. Tools with the effect READ are cacheable by
+    default.
 
     Raises:
-        TypeError: no effect is given (it is never guessed), or the signature says too little.
+        TypeError: no effect is given (it is never guessed), or the signature is incomplete.
         ValueError: there is no docstring.
     """
     if not isinstance(effect, Effect):
@@ -356,13 +358,13 @@ def tool(
 
 @lru_cache(1)
 def no_workspace() -> Workspace:
-    """For tools that run without one: nothing in it may be used."""
+    """Return the workspace of calls without one, which refuses everything."""
     denial = ToolError(code=ToolErrorCode.PERMISSION_DENIED, message="There is no workspace here.")
     return Workspace("/", lambda *_: denial)
 
 
 def is_action(value: object) -> TypeGuard[Action]:
-    """Whether this is an object with a name and a method `execute`."""
+    """Return whether the value has a name and a method `execute`."""
     if isinstance(value, type):
         return False
 
@@ -371,10 +373,10 @@ def is_action(value: object) -> TypeGuard[Action]:
 
 
 def tool_of(action: Action) -> Tool:
-    """The tool that an action is.
+    """Return an action as a tool.
 
-    Its schema is read from the signature of `execute`, whose untyped parameters take any value, its description from
-    its `description` or its docstring.
+    The schema comes from the signature of `execute`, where untyped parameters accept any value, and the description
+    from `description` or the docstring.
 
     Raises:
         TypeError: it has no name, or no schema can be read.
@@ -402,7 +404,7 @@ def tool_of(action: Action) -> Tool:
 
 
 class ActionRegistry:
-    """The actions of a run by name, each as a tool."""
+    """The actions of a run by name, as tools."""
 
     def __init__(self, actions: Iterable[Action] = (), validators: Mapping[str, Validator] | None = None) -> None:
         """`validators` check and normalise the arguments of single actions, after their schema.
@@ -419,11 +421,11 @@ class ActionRegistry:
             raise ValueError(f"A validator is for the action {name!r}, which is not registered.")
 
     def register(self, action: Action) -> Tool:
-        """Add an action; gives the tool that `get` returns for its name.
+        """Add an action, and return it as a tool.
 
         Raises:
             TypeError: it has no name, or no schema can be read.
-            ValueError: there is one of this name.
+            ValueError: the name is taken.
         """
         registered = tool_of(action)
         if registered.name in self._tools:
@@ -433,19 +435,19 @@ class ActionRegistry:
         return registered
 
     def get(self, name: str) -> Tool | None:
-        """The tool of this name, or None."""
+        """Return the tool with this name, or None."""
         return self._tools.get(name)
 
     def names(self) -> frozenset[str]:
-        """All names."""
+        """Return all names."""
         return frozenset(self._tools)
 
     def specs(self) -> tuple[ToolSpec, ...]:
-        """What the other packages know of the tools, in the order of registration."""
+        """Return the descriptions of the tools in the order of registration."""
         return tuple(tool.spec for tool in self._tools.values())
 
     def validate(self, name: str, arguments: JsonMap) -> JsonMap | list[str]:
-        """The arguments in canonical form, or one short sentence for each thing that is wrong with them."""
+        """Return the arguments in canonical form, or one sentence for each mistake."""
         registered = self._tools.get(name)
         if registered is None:
             return [f"unknown tool {name!r}"]
@@ -466,7 +468,7 @@ class ActionRegistry:
         return registered.validate(dict(normalised))
 
     def normalised(self, name: str, arguments: Mapping[str, Any]) -> JsonMap:
-        """The arguments as the action's validator gives them, after its schema; as they are where it has none.
+        """Return the arguments after schema and validator of the action; unchanged if it has no validator.
 
         Raises:
             ValueError: they are refused.
@@ -482,14 +484,14 @@ class ActionRegistry:
 # --- How the arguments look to a model: a plain JSON schema, and plain sentences for errors
 
 
-MOST_ERRORS = 10  # more sentences than this do not help anybody to repair a call
+MOST_ERRORS = 10
 _NAMES = AliasChoices(*PATH_NAMES)
 _SELF_EVIDENT = ("minimum", "minLength", "maxLength", "maxItems")
-"""Bounds that no model crosses in earnest: they are checked, but not worth their tokens in each prompt."""
+"""Bounds that no model exceeds: they are checked, but not worth their tokens in each prompt."""
 
 
 def _shorten(schema: JsonMap) -> None:
-    """Remove from a schema what tells a model nothing: such bounds, and defaults like false, 0 and null."""
+    """Remove such bounds, and defaults like false, 0 and null, from a schema."""
     for argument in schema.get("properties", {}).values():
         for bound in _SELF_EVIDENT:
             argument.pop(bound, None)
@@ -499,7 +501,7 @@ def _shorten(schema: JsonMap) -> None:
 
 
 class ToolArguments(BaseModel):
-    """The arguments of one call: frozen, and closed to unknown names."""
+    """The base class of a tool's arguments: frozen, without unknown names."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", json_schema_extra=_shorten)
 
@@ -514,12 +516,12 @@ FolderPath: TypeAlias = Annotated[
 
 
 def argument_schema(model: type[BaseModel]) -> JsonMap:
-    """The JSON schema of the arguments, without titles and references, closed unless the model allows extras.
+    """Return the JSON schema of the arguments without titles and references, closed unless extras are allowed.
 
     Raises:
-        ValueError: `fitted_schema` cannot make it small enough.
+        ValueError: it is too large.
     """
-    schema = fitted_schema(plain_schema(model.model_json_schema(by_alias=False)))
+    schema = bounded_schema(plain_schema(model.model_json_schema(by_alias=False)))
     schema.pop("description", None)
     schema.setdefault("properties", {})
     schema.setdefault("additionalProperties", model.model_config.get("extra") == "allow")
@@ -528,10 +530,7 @@ def argument_schema(model: type[BaseModel]) -> JsonMap:
 
 
 def describe_errors(error: ValidationError, names: Sequence[str], *, but: Collection[str] = ()) -> list[str]:
-    """One sentence for each mistake: its place, and what is valid there.
-
-    `names` are the arguments of the tool; mistakes in those of `but` are left out.
-    """
+    """Return one sentence for each mistake; `names` are the tool's arguments, those in `but` are skipped."""
     sentences: list[str] = []
 
     for problem in error.errors(include_url=False, include_context=False, include_input=False):
@@ -543,7 +542,7 @@ def describe_errors(error: ValidationError, names: Sequence[str], *, but: Collec
 
 
 def values_without_json_form(arguments: JsonMap) -> list[str]:
-    """One sentence for each argument that no file or checkpoint can hold: lone surrogates, integers beyond 64 bits."""
+    """Return one sentence for each argument without a JSON form: lone surrogates, integers beyond 64 bits."""
     sentences: list[str] = []
 
     for name, value in arguments.items():
@@ -578,13 +577,13 @@ def _lowered(text: str) -> str:
 
 
 class OpenArguments(BaseModel):
-    """Takes any names: the model of a tool whose server checks its arguments. The values are its `model_extra`."""
+    """Arguments with any names, in `model_extra`, for a tool whose server checks them."""
 
     model_config = ConfigDict(frozen=True, extra="allow")
 
 
 def unavailable_tool(name: str, problem: str, executes: tuple[str, ...] = ()) -> Tool:
-    """A tool that only says why it cannot be used, to the model and as the result of each call."""
+    """Return a tool whose description and results say why it cannot be used."""
     error = ToolError(code=ToolErrorCode.UNAVAILABLE, message=problem)
     return Tool(
         name=name,

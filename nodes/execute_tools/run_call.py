@@ -1,7 +1,7 @@
-"""One call of a step, from the journal's look back to the record of its outcome: `run_call` shows the order.
+"""One call of a step, with its record in the journal; `run_call` shows the order.
 
-A call with an effect is recorded before it begins and when it has ended. After a kill its outcome is returned again, or
-it runs again, or its result says that nobody knows; `journal.recovery` has looked at the files by then.
+A call with an effect is recorded before it begins and when it has ended. After a crash its outcome is returned again,
+or it runs again, or its result says that the outcome is unknown; `journal.recovery` has checked the files by then.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -26,7 +26,7 @@ from mendgraph.nodes.execute_tools.journal.journal import (
 )
 from mendgraph.nodes.execute_tools.registry import ActionRegistry, Tool, ToolContext, ToolOutput
 from mendgraph.nodes.execute_tools.store.database import StoreError
-from mendgraph.nodes.execute_tools.tool_run import ToolRun
+from mendgraph.nodes.execute_tools.tool_outcome import ToolOutcome
 from mendgraph.nodes.execute_tools.trace import RunLog
 from mendgraph.nodes.records import (
     CHANGING,
@@ -43,66 +43,64 @@ from mendgraph.nodes.records import (
 
 DONE_BEFORE = "This was done before the run was cut off, and is in place."
 JOURNALED = CHANGING | {Effect.NETWORK}  # effects that must not happen twice
-Ended = Callable[[ToolRun], None]
+ReportOutcome = Callable[[ToolOutcome], None]
 
 
 @dataclass(frozen=True)
 class Execution:
-    """Which step of which run this is; `task` is the same when a step that was cut off is run again."""
+    """The step of a run; `task` is the same if an interrupted step is run again."""
 
     run_id: str
     task: str
     step: int
 
     def key(self, place: int, call: ToolCall, tool: Tool) -> CallKey:
-        """The key of the call at this place of the step in the journal."""
+        """Return the journal key of the call at this place of the step."""
         fingerprint = call_fingerprint(call.tool, call.arguments)
         return CallKey(self.run_id, self.task, self.step, place, call.tool, tool.effect.value, fingerprint)
 
 
 @dataclass(frozen=True)
 class StepResources:
-    """What the calls of one step may use, and where they are recorded.
+    """What the calls of one step need.
 
     Attributes:
-        run: runs one call: it is validated, permitted and invoked there (`Engine.run_sync`).
-        context: what the tools may use.
-        journal: None where nothing of the step has an effect, or why there is no journal: then nothing with an effect
-            is run.
-        as_written: the call as the model wrote it, where the state holds it with marks.
-        observe: entered around each call; it yields a function that receives the call's run.
-        beside: whether a call may run while others do, for which `run` and `observe` are used in several threads.
-        permit: the context of a call that a person has approved.
-        children: runs the calls that are runs of their own, by their places, and returns their runs and the seconds
-            that they took.
+        run: validates, permits and invokes one call (`Engine.run_sync`).
+        context: the context of the tools.
+        journal: None if no call of the step has an effect; an error prevents all calls with an effect.
+        as_written: returns the call as the model wrote it, without marks for secrets.
+        observe: entered around each call; it yields a function that receives the outcome.
+        beside: returns whether a call may run beside others, in another thread.
+        permit: returns the context of a call that a person has approved.
+        children: runs delegated calls by their places, and returns their outcomes and the seconds that they took.
     """
 
-    run: Callable[[ToolCall, ToolContext], ToolRun]
+    run: Callable[[ToolCall, ToolContext], ToolOutcome]
     registry: ActionRegistry
     context: ToolContext
     log: RunLog
     execution: Execution
     journal: Journal | ToolError | None = None
     as_written: Callable[[ToolCall], ToolCall] = lambda call: call
-    observe: Callable[[ToolCall], AbstractContextManager[Ended]] = lambda _: nullcontext(lambda _: None)
+    observe: Callable[[ToolCall], AbstractContextManager[ReportOutcome]] = lambda _: nullcontext(lambda _: None)
     beside: Callable[[ToolCall], bool] = lambda _: False
     permit: Callable[[ToolCall, ToolContext], ToolContext] = lambda _, context: context
-    children: Callable[[Mapping[int, ToolCall], ToolContext], tuple[list[ToolRun], float]] | None = None
+    children: Callable[[Mapping[int, ToolCall], ToolContext], tuple[list[ToolOutcome], float]] | None = None
 
 
 class _CallRecord(NamedTuple):
-    """Where the outcome of a call is recorded. `number` is that of its record, 0 where it has none before it ends."""
+    """The journal record of a call; `number` is 0 if it gets a record only at its end."""
 
     journal: Journal
     key: CallKey
     number: int
 
 
-def run_call(place: int, call: ToolCall, verdict: Verdict, using: StepResources, context: ToolContext) -> ToolRun:
-    """Run the call at this place of the step, or return what it came to before the run was cut off."""
+def run_call(place: int, call: ToolCall, verdict: Verdict, using: StepResources, context: ToolContext) -> ToolOutcome:
+    """Run the call at this place of the step, or return its recorded outcome from before a crash."""
     execution = using.execution
     workspace = context.workspace
-    if verdict.pins is not None:  # a person has approved this version of the files, and no other one
+    if verdict.pins is not None:  # a person approved this version of the files
         earlier = context.changes[len(using.context.changes) :]  # those of this step
         changed = {change.path: change.sha256_after for change in earlier}
         workspace = ApprovedWorkspace.of(workspace, verdict.pins, changed)
@@ -110,10 +108,10 @@ def run_call(place: int, call: ToolCall, verdict: Verdict, using: StepResources,
     key = idempotency_key(execution.run_id, execution.step, place, call.tool, call.arguments)
     context = replace(context, workspace=workspace, idempotency_key=key, call_id=call.call_id)
 
-    with using.observe(call) as ended:
+    with using.observe(call) as report:
         record = _begin_record(place, call, using, workspace)
-        if isinstance(record, ToolRun):
-            ended(record)
+        if isinstance(record, ToolOutcome):
+            report(record)
             return record
 
         written = using.as_written(call)
@@ -126,22 +124,21 @@ def run_call(place: int, call: ToolCall, verdict: Verdict, using: StepResources,
         if record is not None and record.number:
             context = replace(context, workspace=workspace.recorded(record.journal.recorder(record.number)))
 
-        run = using.run(written, context)  # validates, permits and invokes: see `Engine.run_sync`
+        outcome = using.run(written, context)  # validates, permits and invokes: see `Engine.run_sync`
         if record is not None:
-            _record_outcome(record, run, using.context.scope)
+            _record_outcome(record, outcome, using.context.scope)
 
-        ended(run)
-        return run
+        report(outcome)
+        return outcome
 
 
 def _begin_record(
     place: int, call: ToolCall, using: StepResources, workspace: Workspace
-) -> _CallRecord | ToolRun | None:
-    """Record that the call begins.
+) -> _CallRecord | ToolOutcome | None:
+    """Record that the call begins, and return the record, or None for a call that needs none.
 
-    Returns a record: run the call. A `ToolRun`: do not run it, as it ended before a kill, or its effect cannot be
-    recorded. None: it needs no record, run it. A journal that fails stops only calls with an effect; the error ends the
-    run, unless another run holds the workspace, which may leave it.
+    A `ToolOutcome` means that the call must not run: it ended before a crash, or its effect cannot be recorded. That
+    error ends the run, unless another run holds the workspace.
     """
     tool = using.registry.get(call.tool)
     journal = using.journal
@@ -156,9 +153,9 @@ def _begin_record(
     try:
         earlier = journal.find(key.thread, key.execution, key.place)
         if earlier is not None and earlier.key == key:
-            run = run_before_interruption(call, tool, earlier, partial(describe_effect, workspace, journal))
-            if run is not None:
-                return run
+            outcome = recorded_outcome(call, tool, earlier, partial(describe_effect, workspace, journal))
+            if outcome is not None:
+                return outcome
 
         number = journal.begin(key) if has_effect else 0
     except StoreError as error:
@@ -169,51 +166,51 @@ def _begin_record(
     return _CallRecord(journal, key, number)
 
 
-def _not_recorded(call: ToolCall, problem: ToolError) -> ToolRun:
+def _not_recorded(call: ToolCall, problem: ToolError) -> ToolOutcome:
     message = f"{call.tool} was not run, because its effect could not be recorded: {problem.message}"
     refusal = ToolError(code=problem.code, message=message, fatal=problem.code is not ToolErrorCode.UNAVAILABLE)
-    return ToolRun(call.call_id, call.tool, ToolOutput.failed(refusal), error=f"tool_error:{message}")
+    return ToolOutcome(call.call_id, call.tool, ToolOutput.failed(refusal), error=f"tool_error:{message}")
 
 
-def _record_outcome(record: _CallRecord, run: ToolRun, scope: CancellationScope | None) -> None:
-    """Store what the call came to until the step's checkpoint is written."""
-    if scope is not None and scope.over and not run.result.ok:
-        return  # the call was cancelled: its failure is not how it ended
+def _record_outcome(record: _CallRecord, outcome: ToolOutcome, scope: CancellationScope | None) -> None:
+    """Store the outcome until the step's checkpoint is written."""
+    if scope is not None and scope.over and not outcome.result.ok:
+        return  # the call was cancelled, so its outcome is unknown
 
-    with suppress(StoreError):  # what was done stands, and the files' hashes tell of it
-        outcome = outcome_json(run)
+    with suppress(StoreError):  # the files' hashes still show what was done
+        text = outcome_json(outcome)
         if record.number:
-            record.journal.end(record.number, outcome)
+            record.journal.end(record.number, text)
         else:
-            record.journal.begin(record.key, outcome)
+            record.journal.begin(record.key, text)
 
 
-# --- Calls that a kill has interrupted: their result, no effect at all, or nobody knows
+# --- Calls that a crash has interrupted
 
 
 @cache
-def _run_adapter() -> TypeAdapter[ToolRun]:
-    return TypeAdapter(ToolRun)
+def _adapter() -> TypeAdapter[ToolOutcome]:
+    return TypeAdapter(ToolOutcome)
 
 
-def outcome_json(run: ToolRun) -> str:
-    """The run as the journal stores it, without the call's id and tool, which the call itself has."""
-    return _run_adapter().dump_json(replace(run, call_id="", tool="")).decode()
+def outcome_json(outcome: ToolOutcome) -> str:
+    """Return the outcome as the journal stores it, without the call's id and tool."""
+    return _adapter().dump_json(replace(outcome, call_id="", tool="")).decode()
 
 
-def calls_made(
+def recorded_outcomes(
     journal: Journal,
     registry: ActionRegistry,
     workspace: Workspace,
     execution: Execution,
     items: Sequence[ToolCall | CallError],
-) -> dict[int, ToolRun]:
-    """What the calls of a step that was cut off came to, by their places, whichever execution it was.
+) -> dict[int, ToolOutcome]:
+    """Return the recorded outcomes of an interrupted step by the places of its calls.
 
     Raises:
         StoreError: the journal cannot be read.
     """
-    runs: dict[int, ToolRun] = {}
+    outcomes: dict[int, ToolOutcome] = {}
     describe = partial(describe_effect, workspace, journal)
 
     for place, record in journal.calls_of_step(execution.run_id, execution.step).items():
@@ -224,24 +221,24 @@ def calls_made(
         if record.key.arguments_sha256 != call_fingerprint(call.tool, call.arguments):
             continue
 
-        run = run_before_interruption(call, tool, record, describe)
-        if run is not None:
-            runs[place] = run
+        outcome = recorded_outcome(call, tool, record, describe)
+        if outcome is not None:
+            outcomes[place] = outcome
 
-    return runs
+    return outcomes
 
 
-def run_before_interruption(
+def recorded_outcome(
     call: ToolCall, tool: Tool, record: RecordedCall, describe: Callable[[FileEffect], FileChange]
-) -> ToolRun | None:
-    """How the recorded call ended; None where it had no effect, so that it has to be run again.
+) -> ToolOutcome | None:
+    """Return the outcome of a recorded call, or None if it had no effect and has to run again.
 
-    Only of a tool whose whole effect is one change is it certain that it had none. A change that a person has reverted
-    since counts as not done. `describe` gives the change that an effect on a file is.
+    Only a tool whose whole effect is one change certainly had none. A change that a person has reverted counts as not
+    done. `describe` returns an effect on a file as a change.
     """
     if record.outcome and not _effects_in_state(record, ChangeState.REVERTED):
-        with suppress(ValidationError):  # of another version
-            return replace(_run_adapter().validate_json(record.outcome), call_id=call.call_id, tool=call.tool)
+        with suppress(ValidationError):  # written by another version
+            return replace(_adapter().validate_json(record.outcome), call_id=call.call_id, tool=call.tool)
 
     name = call.tool
     foreign = [effect.path for effect in _effects_in_state(record, ChangeState.FOREIGN)]
@@ -254,7 +251,7 @@ def run_before_interruption(
 
     changes = tuple(describe(effect) for effect in _effects_in_state(record, ChangeState.DONE))
     if tool.one_change:
-        return _done_run(call, changes) if changes else None
+        return _done_before(call, changes) if changes else None
 
     if tool.effect is Effect.WRITE and changes:
         paths = _distinct([change.path for change in changes])
@@ -271,18 +268,18 @@ def run_before_interruption(
     return _failed(call, ToolError(code=ToolErrorCode.OUTCOME_UNKNOWN, message=message), changes)
 
 
-def _done_run(call: ToolCall, changes: tuple[FileChange, ...]) -> ToolRun:
+def _done_before(call: ToolCall, changes: tuple[FileChange, ...]) -> ToolOutcome:
     data: JsonMap = {"path": changes[0].path, "note": DONE_BEFORE}
     if len(changes) > 1:
         data["files"] = [{"path": change.path, "action": change.kind.value} for change in changes]
 
     output = ToolOutput(ToolResult(ok=True, data=data), changes, _hashes_after(changes))
-    return ToolRun(call.call_id, call.tool, output, attempts=1)
+    return ToolOutcome(call.call_id, call.tool, output, attempts=1)
 
 
-def _failed(call: ToolCall, error: ToolError, changes: tuple[FileChange, ...]) -> ToolRun:
+def _failed(call: ToolCall, error: ToolError, changes: tuple[FileChange, ...]) -> ToolOutcome:
     output = replace(ToolOutput.failed(error), changes=changes, files_read=_hashes_after(changes))
-    return ToolRun(call.call_id, call.tool, output, error=f"tool_error:{error.message}", attempts=1)
+    return ToolOutcome(call.call_id, call.tool, output, error=f"tool_error:{error.message}", attempts=1)
 
 
 def _hashes_after(changes: Sequence[FileChange]) -> dict[str, str]:
@@ -303,7 +300,7 @@ def _effects_in_state(record: RecordedCall, state: ChangeState) -> list[FileEffe
 
 
 def describe_effect(workspace: Workspace, journal: Journal, effect: FileEffect) -> FileChange:
-    """The effect on one file. The diff is "" where a version is binary, or is not stored any more."""
+    """Return the effect on one file as a change; the diff is "" if a version is binary or no longer stored."""
     before = Version(effect.before.sha256, None)
     if before.sha256:
         backup = journal.backup(before.sha256)

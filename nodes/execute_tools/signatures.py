@@ -1,4 +1,4 @@
-"""The arguments of a tool, read from the signature of its function."""
+"""The model of a tool's arguments from the signature of its function."""
 
 import inspect
 import warnings
@@ -9,20 +9,20 @@ from typing import Annotated, Any, get_args, get_origin, get_type_hints
 from pydantic import AliasChoices, BaseModel, ConfigDict, Field, create_model
 
 PATH_NAMES = ("path", "filename", "file_name")
-"""Models call the path of a file by all three. Source: specs 1 and 4."""
+"""Models use all three names for the path of a file. Source: specs 1 and 4."""
 
 
 def read_signature(
     function: Callable[..., Any], path_fields: tuple[str, ...], context_type: type[Any], *, untyped: bool = False
 ) -> tuple[type[BaseModel], Callable[[Any, Any], Any]]:
-    """The model of a function's arguments, and the function as `run(context, arguments)`, by its signature.
+    """Return the model of a function's arguments, and the function as `run(context, arguments)`.
 
-    The parameter that is annotated with `context_type`, or an untyped first one, gets the context. A single other one
-    that is annotated with a pydantic model stands for all arguments; otherwise each parameter is an argument.
-    `untyped` parameters take any value.
+    The parameter that is annotated with `context_type`, or an untyped first one, receives the context. A single other
+    parameter of a pydantic model's type stands for all arguments; otherwise each parameter is an argument. With
+    `untyped`, parameters without a type accept any value.
 
     Raises:
-        TypeError: the signature says too little; the text names the function and the remedy.
+        TypeError: the signature is incomplete; the message names the function and the remedy.
     """
     parameters = inspect.signature(function).parameters
 
@@ -66,7 +66,7 @@ def read_signature(
 def _context_parameter(
     parameters: Mapping[str, inspect.Parameter], hints: Mapping[str, Any], context_type: type[Any], *, untyped: bool
 ) -> str:
-    """The parameter that gets the context, "" where there is none."""
+    """Return the parameter that receives the context, or ""."""
     for name in parameters:
         hint = hints.get(name)
         if get_origin(hint) is Annotated:
@@ -99,7 +99,7 @@ def _model_of(
     *,
     extras: bool,
 ) -> type[BaseModel]:
-    """A model with a field for each argument, closed unless the function takes `**extras`."""
+    """Return a model with a field for each argument, closed unless the function has `**extras`."""
     definitions: dict[str, Any] = {}
 
     for field in fields:
@@ -111,7 +111,7 @@ def _model_of(
             raise _refusal(function, f"a parameter {name!r}, a name that pydantic keeps for itself: choose another")
 
         hint = _described(hints[name])
-        if default is None:  # `x: int = None` means it
+        if default is None:  # `x: int = None` allows None
             hint = hint | None
 
         if name == PATH_NAMES[0] and name in path_fields:
@@ -123,7 +123,7 @@ def _model_of(
     config = ConfigDict(extra="allow" if extras else "forbid", protected_namespaces=(), validate_default=True)
     try:
         with warnings.catch_warnings():
-            # A field may be called like a method of pydantic's models that we do not use, such as `json`.
+            # A field may have the name of a method of BaseModel that we do not use, such as `json`.
             warnings.filterwarnings("ignore", message="Field name .* shadows an attribute")
             model: type[BaseModel] = create_model(function.__name__, __config__=config, **definitions)
 
@@ -136,7 +136,7 @@ def _model_of(
 
 
 def _described(hint: Any) -> Any:
-    """The type with a plain text beside it, as in `Annotated[str, "what it is"]`, as its description."""
+    """Return the type with the plain text of `Annotated[str, "what it is"]` as its description."""
     base, *notes = get_args(hint) if get_origin(hint) is Annotated else (hint,)
     texts = [note for note in notes if isinstance(note, str)]
     if not texts:
@@ -160,10 +160,10 @@ def _called_with_model(function: Callable[..., Any], context: str, name: str) ->
 
 
 def context_parameter(execute: Callable[..., Any], context_type: type[Any]) -> str:
-    """The parameter of an action's method that is annotated with `context_type`, "" where there is none."""
+    """Return the parameter of an action's method that is annotated with `context_type`, or ""."""
     try:
         hints = inspect.get_annotations(inspect.unwrap(getattr(execute, "__func__", execute)))
-    except (TypeError, NameError):  # no function, or an annotation that is only there for type checkers
+    except (TypeError, NameError):  # not a function, or an annotation for type checkers only
         return ""
 
     for name, hint in hints.items():

@@ -1,10 +1,8 @@
-"""One step: the calls of one reply, run in order, each seeing what the ones before it read, changed and planned.
+"""One step: the calls of one reply in order, each with the reads, changes and plan of the calls before it.
 
-Calls that follow each other and change nothing here run side by side; their results come in order all the same.
-
-A terminal call (the final answer) is settled last. It stands only when everything else in the reply went well: a
-model that answers before it has seen a failure would report what did not happen. Once the run is to stop no call
-begins any more but that one: an answer that is there is not thrown away.
+Consecutive calls that change nothing run side by side. A terminal call (the final answer) runs last, and only if all
+others succeeded: a model that answers before it has seen a failure would report what did not happen. After a stop
+request only the terminal call still runs.
 """
 
 from collections.abc import Mapping, Sequence
@@ -19,7 +17,7 @@ from mendgraph.nodes.execute_tools.journal.journal import Journal
 from mendgraph.nodes.execute_tools.registry import ActionRegistry, ToolContext
 from mendgraph.nodes.execute_tools.run_call import JOURNALED, StepResources, run_call
 from mendgraph.nodes.execute_tools.store.database import StoreError
-from mendgraph.nodes.execute_tools.tool_run import ToolRun
+from mendgraph.nodes.execute_tools.tool_outcome import ToolOutcome
 from mendgraph.nodes.records import (
     CallError,
     CallResult,
@@ -39,8 +37,8 @@ OUT_OF_TIME = "The time of this turn is used up, so this call did not run."
 
 
 @dataclass
-class StepDone:
-    """What a step came to. `results` is aligned with the calls, `seconds` is the time that they took in all."""
+class StepEffects:
+    """The effects of a step. `results` are in the order of the calls, `seconds` is their total time."""
 
     results: list[CallResult]
     plan: Plan
@@ -54,10 +52,10 @@ def run_step(
     verdicts: Sequence[Verdict],
     settled: Sequence[CallResult | None],
     using: StepResources,
-) -> StepDone:
-    """Run each call that `settled` has no result for; terminal ones after all others. Each is logged as it ends."""
+) -> StepEffects:
+    """Run each call without a result in `settled`, terminal ones last, and log each at its end."""
     execution = using.execution
-    done = StepDone(results=[], plan=using.context.plan)
+    step = StepEffects(results=[], plan=using.context.plan)
 
     if isinstance(using.journal, Journal):
         with suppress(StoreError):
@@ -80,7 +78,7 @@ def run_step(
         if place in results:  # it ran beside another one
             continue
 
-        changes = (*using.context.changes, *done.changes)
+        changes = (*using.context.changes, *step.changes)
         failures = [result for result in results.values() if _prevents_answer(result, changes)]
         refusal = _refusal(call, len(failures), using.context.scope, is_answer=call.tool in terminal)
         if refusal is not None:
@@ -92,12 +90,12 @@ def run_step(
 
         try:
             if are_children:
-                results.update(_run_children(batch, using, done))
+                results.update(_run_children(batch, using, step))
             else:
-                # The evidence judges the last call of a tool: the edits before may leave the code broken in between.
+                # The evidence is checked after the last call of a tool: the edits before may leave the code broken.
                 last = all(other.tool != call.tool for later, other in waiting if later > place)
                 judged = using.context.evidence_required and last
-                results.update(_run_batch(batch, verdicts, using, done, evidence_required=judged))
+                results.update(_run_batch(batch, verdicts, using, step, evidence_required=judged))
         except BaseException:
             for cut_off in batch:
                 using.log.cut_off(execution.step, batch[cut_off], verdicts[cut_off])
@@ -107,12 +105,12 @@ def run_step(
         log_results(range(place, max(batch) + 1))
 
     log_results(range(len(items)))
-    done.results = [results[place] for place in range(len(items))]
-    return done
+    step.results = [results[place] for place in range(len(items))]
+    return step
 
 
 def nothing_done(items: Sequence[ToolCall | CallError], problem: ToolError) -> list[CallResult]:
-    """The results of a step whose workspace is no more: the run ends with that."""
+    """Return the results of a step whose workspace does not exist any more; they end the run."""
     failed = ToolResult(ok=False, error=problem.model_copy(update={"fatal": True}))
     return [CallResult(call_id=item.call_id, tool=item.tool, result=failed) for item in items]
 
@@ -120,7 +118,7 @@ def nothing_done(items: Sequence[ToolCall | CallError], problem: ToolError) -> l
 def changes_something(
     items: Sequence[ToolCall | CallError], verdicts: Sequence[Verdict], registry: ActionRegistry
 ) -> bool:
-    """Whether a call of this step that may run has an effect."""
+    """Return whether an allowed call of this step has an effect."""
     for item, verdict in zip(items, verdicts, strict=False):
         tool = registry.get(item.tool)
         if verdict.kind is VerdictKind.ALLOW and tool is not None and tool.effect in JOURNALED:
@@ -130,7 +128,7 @@ def changes_something(
 
 
 def _refusal(call: ToolCall, failures: int, scope: CancellationScope | None, *, is_answer: bool) -> CallResult | None:
-    """Why a call does not begin after that many failures of others, None if it may."""
+    """Return the result of a call that may not begin after the failures of others or a stop, or None."""
     if is_answer and failures:
         message = (
             f"Not taken as the final answer: {failures} other call(s) of this reply failed. Mend that, then answer."
@@ -147,10 +145,10 @@ def _refusal(call: ToolCall, failures: int, scope: CancellationScope | None, *, 
 
 
 def _prevents_answer(result: CallResult, changes: Sequence[FileChange]) -> bool:
-    """Whether the result forbids an answer in the same reply.
+    """Return whether the result forbids an answer in the same reply.
 
-    A failure does, and an edit that only showed the file (`changed` is false). UNCHANGED does not if the turn changed
-    something else.
+    A failure does, and so does an edit that only showed the file (`changed` is false). UNCHANGED does not if the turn
+    changed something else.
     """
     error = result.result.error
     if error is None:
@@ -163,9 +161,9 @@ def _not_run(call: ToolCall, code: ToolErrorCode, message: str) -> CallResult:
 
 
 def _next_batch(waiting: Sequence[tuple[int, ToolCall]], using: StepResources) -> tuple[dict[int, ToolCall], bool]:
-    """The next calls that run side by side, one at least; and whether they are runs of their own.
+    """Return the next calls to run side by side, at least one, and whether they are delegated.
 
-    An identical call does not join the batch: it runs afterwards, where the cache may answer it.
+    An identical call does not join the batch: it runs afterwards, and the cache may answer it.
     """
     batch: dict[int, ToolCall] = {}
     are_children = _is_child(waiting[0][1], using)
@@ -196,20 +194,20 @@ def _run_batch(
     batch: Mapping[int, ToolCall],
     verdicts: Sequence[Verdict],
     using: StepResources,
-    done: StepDone,
+    step: StepEffects,
     *,
     evidence_required: bool,
 ) -> dict[int, CallResult]:
-    """Run the calls of these places side by side, or a single one in this thread, and add their effects to `done`."""
-    remaining_s = using.context.seconds_left - done.seconds
+    """Run the calls side by side, or a single one in this thread, and add their effects to `step`."""
+    remaining_s = using.context.seconds_left - step.seconds
     if remaining_s <= 0:
         return _out_of_time(batch)
 
     context = replace(
         using.context,
-        files_read={**using.context.files_read, **done.files_read},
-        plan=done.plan,
-        changes=(*using.context.changes, *done.changes),
+        files_read={**using.context.files_read, **step.files_read},
+        plan=step.plan,
+        changes=(*using.context.changes, *step.changes),
         timeout_s=min(using.context.timeout_s, remaining_s),
         seconds_left=remaining_s,
         evidence_required=evidence_required,
@@ -217,28 +215,28 @@ def _run_batch(
     started_s = monotonic_s()
 
     if len(batch) == 1:
-        runs = [run_call(place, call, verdicts[place], using, context) for place, call in batch.items()]
+        outcomes = [run_call(place, call, verdicts[place], using, context) for place, call in batch.items()]
     else:
-        runs = _run_side_by_side(batch, verdicts, using, context)
+        outcomes = _run_side_by_side(batch, verdicts, using, context)
 
-    # A call that ran before a kill took its time then.
-    done.seconds += max(monotonic_s() - started_s, *(run.ms / 1_000 for run in runs))
+    # A recorded call took its time before the crash.
+    step.seconds += max(monotonic_s() - started_s, *(outcome.ms / 1_000 for outcome in outcomes))
 
-    for run in runs:
-        done.changes += run.output.changes
-        done.files_read.update(run.output.files_read)
-        done.plan = run.output.plan or done.plan
+    for outcome in outcomes:
+        step.changes += outcome.output.changes
+        step.files_read.update(outcome.output.files_read)
+        step.plan = outcome.output.plan or step.plan
 
-    return _results_by_place(batch, runs)
+    return _results_by_place(batch, outcomes)
 
 
 def _run_side_by_side(
     batch: Mapping[int, ToolCall], verdicts: Sequence[Verdict], using: StepResources, context: ToolContext
-) -> list[ToolRun]:
-    """Run each call in a thread; an interruption of this one cancels all of them."""
+) -> list[ToolOutcome]:
+    """Run each call in a thread; an interruption of this thread cancels all of them."""
     scope = CancellationScope(context.scope)
     context = replace(context, scope=scope)
-    workers: list[Worker[ToolRun]] = []
+    workers: list[Worker[ToolOutcome]] = []
 
     for place, call in batch.items():
         workers.append(Worker(copy_context(), partial(run_call, place, call, verdicts[place], using, context)))
@@ -252,26 +250,26 @@ def _run_side_by_side(
     return [worker.outcome.result() for worker in workers]
 
 
-def _run_children(batch: Mapping[int, ToolCall], using: StepResources, done: StepDone) -> dict[int, CallResult]:
-    """Run the calls of these places side by side. Nothing is recorded of them: each child has records of its own."""
-    remaining_s = using.context.seconds_left - done.seconds
+def _run_children(batch: Mapping[int, ToolCall], using: StepResources, step: StepEffects) -> dict[int, CallResult]:
+    """Run delegated calls side by side. They need no record: each child run has its own."""
+    remaining_s = using.context.seconds_left - step.seconds
     if remaining_s <= 0 or using.children is None:
         return _out_of_time(batch)
 
     started_s = monotonic_s()
     written = {place: using.as_written(call) for place, call in batch.items()}
-    runs, seconds = using.children(written, replace(using.context, seconds_left=remaining_s))
-    done.seconds += max(monotonic_s() - started_s, seconds)
+    outcomes, seconds = using.children(written, replace(using.context, seconds_left=remaining_s))
+    step.seconds += max(monotonic_s() - started_s, seconds)
 
-    for run in runs:
-        done.changes += run.output.changes
+    for outcome in outcomes:
+        step.changes += outcome.output.changes
 
-    return _results_by_place(batch, runs)
+    return _results_by_place(batch, outcomes)
 
 
 def _out_of_time(batch: Mapping[int, ToolCall]) -> dict[int, CallResult]:
     return {place: _not_run(call, ToolErrorCode.TIMEOUT, OUT_OF_TIME) for place, call in batch.items()}
 
 
-def _results_by_place(batch: Mapping[int, ToolCall], runs: Sequence[ToolRun]) -> dict[int, CallResult]:
-    return {place: run.as_record() for place, run in zip(batch, runs, strict=True)}
+def _results_by_place(batch: Mapping[int, ToolCall], outcomes: Sequence[ToolOutcome]) -> dict[int, CallResult]:
+    return {place: outcome.as_record() for place, outcome in zip(batch, outcomes, strict=True)}

@@ -1,4 +1,4 @@
-"""One attempt at a tool: it gets what its effect permits, and no more time than its limit."""
+"""One attempt at a tool: with the context that its effect permits, and within its time limit."""
 
 import asyncio
 from contextlib import suppress
@@ -10,13 +10,13 @@ from mendgraph.nodes.execute_tools.files.deadline import CancellationScope, awai
 from mendgraph.nodes.execute_tools.registry import Tool, ToolContext
 from mendgraph.nodes.records import CHANGING, Effect, JsonMap, ToolError
 
-SELF_TIMED_GRACE_S = 5.5  # seconds that a tool which keeps its time by itself has beyond its limit to tidy up
+SELF_TIMED_GRACE_S = 5.5  # seconds that a self-timed tool has beyond its limit to clean up
 
 
 def call_tool(tool: Tool, context: ToolContext, arguments: JsonMap, timeout_s: float) -> object:
-    """What the tool returns or raises; TimeoutError after `timeout_s` seconds, and no effect after that.
+    """Run the tool; TimeoutError after `timeout_s` seconds, and no effect after that.
 
-    An async tool gets an event loop of its own, and so RuntimeError inside a running one. Source: spec 5, invariant 5.
+    An async tool runs with `asyncio.run`, which raises RuntimeError inside a running loop. Source: spec 5, invariant 5.
     """
     if not tool.asynchronous:
         scope = CancellationScope(context.scope)
@@ -27,7 +27,7 @@ def call_tool(tool: Tool, context: ToolContext, arguments: JsonMap, timeout_s: f
     try:
         with suppress(RuntimeError):
             asyncio.get_running_loop()
-            timeout_s = inf  # asyncio.run fails in this thread, as it should
+            timeout_s = inf  # asyncio.run fails in this thread, as spec 5 says
 
         patience = _patience(tool, timeout_s) + SELF_TIMED_GRACE_S
         return call_here(patience, partial(asyncio.run, coroutine), CancellationScope())
@@ -36,14 +36,14 @@ def call_tool(tool: Tool, context: ToolContext, arguments: JsonMap, timeout_s: f
 
 
 async def await_tool(tool: Tool, context: ToolContext, arguments: JsonMap, timeout_s: float) -> object:
-    """As `call_tool`, in the running event loop; a sync tool gets a thread."""
+    """Run the tool in the running event loop; a sync tool runs in a thread."""
     scope = CancellationScope(context.scope)
     in_scope = context_in_scope(tool, context, scope, timeout_s)
 
     if not (tool.arun or tool.asynchronous):
         return await await_call(partial(tool.s, in_scope, **arguments), _patience(tool, timeout_s), scope)
 
-    # Waited for no longer than this, even if it does not let itself be cancelled.
+    # The wait ends at the timeout even if the task does not let itself be cancelled.
     task = asyncio.ensure_future(_call_async_tool(tool, in_scope, arguments))
     task.add_done_callback(_retrieve_exception)
 
@@ -69,7 +69,7 @@ def _patience(tool: Tool, timeout_s: float) -> float:
 
 
 def _retrieve_exception(task: "asyncio.Task[object]") -> None:
-    """Keep asyncio from logging the exception of a task that nobody waits for any more."""
+    """Keep asyncio from logging the exception of an abandoned task."""
     if not task.cancelled():
         task.exception()
 
@@ -82,7 +82,7 @@ async def _call_async_tool(tool: Tool, context: ToolContext, arguments: JsonMap)
 
 
 def context_in_scope(tool: Tool, context: ToolContext, scope: CancellationScope, timeout_s: float) -> ToolContext:
-    """The context for one attempt of at most `timeout_s` seconds: it holds what the tool's effect permits."""
+    """Return the context for one attempt of at most `timeout_s` seconds, with what the tool's effect permits."""
     workspace = context.workspace.in_scope(scope)
     if tool.effect not in CHANGING:
         workspace = workspace.unchangeable()

@@ -1,4 +1,4 @@
-"""Schemas of tools that others have written, made usable: what no endpoint would take is left out. Pure."""
+"""JSON schemas of foreign tools, reduced to what every endpoint accepts."""
 
 from collections.abc import Mapping
 from typing import Any, Final
@@ -9,36 +9,30 @@ import orjson
 from mendgraph.nodes.records import JsonMap
 
 LARGEST_SCHEMA: Final = 131_072
-"""Bytes of JSON that a tool's schema has at most as a model is shown it, about 33,000 tokens in each request."""
+"""The most bytes of JSON in a tool's schema, about 33,000 tokens in each request."""
 
 MOST_NODES: Final = 20_000
-"""Places of a schema after its references are written out: what refers to itself twice doubles with each level."""
-
-_DESCRIPTIONS: Final = (200, 0)
-"""Characters of each description in a schema that is too large, tried in this order until it fits."""
-
-_PARTS: Final = (16_384, 1_024, 0)
-"""Bytes above which an optional part allows anything where that is not enough, tried in this order."""
+"""The most nodes of a schema after its references are expanded: two self-references double it at each level."""
 
 _MAPS: Final = frozenset({"properties", "patternProperties", "dependentSchemas", "$defs", "definitions"})
 _LISTS: Final = frozenset({"anyOf", "oneOf", "allOf", "prefixItems"})
 _SCHEMAS: Final = frozenset({"not", "if", "then", "else", "contains", "propertyNames", "additionalProperties"})
 _DATA: Final = frozenset({"default", "const", "enum", "examples", "required", "dependentRequired"})
-"""Keywords whose value is no schema."""
+"""Keywords whose value is not a schema."""
 
 _SILENT: Final = frozenset({
     "title", "$defs", "definitions", "$schema", "$id", "$anchor", "$comment", "$vocabulary",
     "$dynamicRef", "$dynamicAnchor", "$recursiveRef", "$recursiveAnchor",
 })  # fmt: skip
-"""Keywords that say nothing once references are written out."""
+"""Keywords without meaning after references are expanded."""
 
 
 def shown_schema(schema: Mapping[str, Any]) -> JsonMap:
-    """The schema of somebody's tool as the prompt shows it: usable, plain and of a bounded size.
+    """Return the schema of a foreign tool as the prompt shows it.
 
     Raises:
-        ValueError: it is of no object, nested too deep, or still too large without all that is optional.
-        TypeError: a value has no JSON form that every endpoint takes.
+        ValueError: it does not describe an object, is nested too deep, or is too large.
+        TypeError: a value has no JSON form that every endpoint accepts.
     """
     try:
         plain = plain_schema(usable_schema(schema))
@@ -48,14 +42,13 @@ def shown_schema(schema: Mapping[str, Any]) -> JsonMap:
     if plain["type"] != "object":
         raise ValueError("its type has to be 'object'")
 
-    return fitted_schema(plain)
+    return bounded_schema(plain)
 
 
 def usable_schema(schema: Mapping[str, Any]) -> JsonMap:
-    """A copy in which each keyword has a value of its kind, for an object.
+    """Return a copy for an object, without keywords whose value has the wrong type.
 
-    A tuple of `items` becomes one schema for any of them, and `required` that stands among the properties moves up.
-    Nothing is raised but RecursionError.
+    A list of `items` becomes one schema with `anyOf`. A `required` among the properties is moved up.
     """
     usable = _usable(dict(schema))
     properties = schema.get("properties")
@@ -75,7 +68,7 @@ def usable_schema(schema: Mapping[str, Any]) -> JsonMap:
 
 
 def _usable(node: Any) -> JsonMap:
-    """A schema, or what allows anything in place of something else; false allows nothing."""
+    """Return the usable part of a node; false allows nothing, and whatever is not a schema allows anything."""
     if node is False:
         return {"not": {}}
     if not isinstance(node, dict):
@@ -120,9 +113,9 @@ def _is_list_of_texts(value: Any) -> bool:
 
 
 def plain_schema(schema: Mapping[str, Any]) -> JsonMap:
-    """A copy without titles, and with what a reference names in its place.
+    """Return a copy without titles, with references expanded.
 
-    Anything is allowed where a schema refers to itself, out of itself or nowhere, and beyond `MOST_NODES`.
+    Recursive, foreign and broken references, and nodes beyond `MOST_NODES`, allow anything.
 
     Raises:
         RecursionError: the schema is nested too deep.
@@ -172,7 +165,7 @@ def plain_schema(schema: Mapping[str, Any]) -> JsonMap:
 
 
 def _referred(schema: Mapping[str, Any], reference: str) -> Mapping[str, Any]:
-    """What a reference of the form `#/$defs/Name` names, nothing where it leads nowhere. Source: RFC 6901."""
+    """Return the target of a reference like `#/$defs/Name`, or an empty schema. Source: RFC 6901."""
     target: Any = schema
     first, *names = unquote(reference).split("/")
 
@@ -188,66 +181,15 @@ def _referred(schema: Mapping[str, Any], reference: str) -> Mapping[str, Any]:
     return {}
 
 
-def fitted_schema(schema: JsonMap) -> JsonMap:
-    """The schema itself where it has at most `LARGEST_SCHEMA` bytes, else with shorter descriptions, else with fewer.
-
-    Where that is not enough, optional arguments, and optional parts of arguments, allow anything: the largest first.
+def bounded_schema(schema: JsonMap) -> JsonMap:
+    """Return the schema itself.
 
     Raises:
-        ValueError: it is too large without all of that.
+        ValueError: it has more than `LARGEST_SCHEMA` bytes.
         TypeError: a value has no JSON form, such as an integer beyond 64 bits.
     """
-    fitted = schema
     size = len(orjson.dumps(schema))
-
-    for characters in _DESCRIPTIONS:
-        if size > LARGEST_SCHEMA:
-            fitted = _with_short_descriptions(fitted, characters)
-            size = len(orjson.dumps(fitted))
-
-    for most in _PARTS:
-        if size > LARGEST_SCHEMA:
-            fitted = _without_large_parts(fitted, most)
-            size = len(orjson.dumps(fitted))
-
     if size > LARGEST_SCHEMA:
-        raise ValueError(f"it has {size} bytes without all that is optional, and {LARGEST_SCHEMA} are the most")
+        raise ValueError(f"it has {size} bytes, and {LARGEST_SCHEMA} are the most")
 
-    return fitted
-
-
-def _with_short_descriptions(node: Any, characters: int) -> Any:
-    if isinstance(node, list):
-        return [_with_short_descriptions(item, characters) for item in node]
-    if not isinstance(node, dict):
-        return node
-
-    shorter: JsonMap = {}
-
-    for key, value in node.items():
-        if key != "description" or not isinstance(value, str):
-            shorter[key] = value if key in _DATA else _with_short_descriptions(value, characters)
-        elif characters:
-            shorter[key] = value[:characters]
-
-    return shorter
-
-
-def _without_large_parts(node: Any, most: int) -> Any:
-    """The schema, in which optional properties of more than `most` bytes allow anything; the inner ones are first."""
-    if isinstance(node, list):
-        return [_without_large_parts(item, most) for item in node]
-    if not isinstance(node, dict):
-        return node
-
-    smaller: JsonMap = {}
-
-    for key, value in node.items():
-        smaller[key] = value if key in _DATA else _without_large_parts(value, most)
-
-        if key == "properties" and isinstance(value, dict):
-            for name in value.keys() - set(node.get("required", ())):
-                if len(orjson.dumps(smaller[key][name])) > most:
-                    smaller[key][name] = {}
-
-    return smaller
+    return schema

@@ -1,8 +1,6 @@
-"""What happened: events for whoever follows a run, and lines in the run's own folder.
+"""Trace events of a run, and the lines of its log: calls, healed replies, overrides, alerts and the end of the turn.
 
-A line stands for each call, reply that was healed, override and alert, and for how the turn ended.
-
-Source: spec 5 for the events; the names of the engine's are listed in `engine`.
+Source: spec 5 for the events; `engine` lists their names.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -31,7 +29,7 @@ from mendgraph.nodes.records import (
 
 @dataclass(frozen=True)
 class TraceEvent:
-    """One event. `payload` holds JSON values without secrets, `ms` counts from the making of the sink."""
+    """An event. `payload` holds JSON values without secrets, `ms` counts from the creation of the sink."""
 
     name: str
     payload: dict[str, Any]
@@ -42,7 +40,7 @@ class TraceEvent:
 
 @dataclass
 class TraceSink:
-    """Collects events and hands each on to `forward`, whose failures never reach the run."""
+    """Collects events and passes each to `forward`, whose exceptions are ignored."""
 
     run_id: str = ""
     step_id: str = ""
@@ -56,7 +54,7 @@ class TraceSink:
         self._start = self.clock()
 
     def emit(self, name: str, payload: Mapping[str, Any]) -> None:
-        """Keep a redacted copy of the payload: changing it afterwards changes no event."""
+        """Store a redacted copy of the payload."""
         copy = self.redactor.value(dict(payload))
         safe = copy if isinstance(copy, dict) else {"payload": copy}
         event = TraceEvent(name, safe, self.run_id, self.step_id, self.clock() - self._start)
@@ -67,16 +65,16 @@ class TraceSink:
                 self.forward(event)
 
 
-LONGEST_TARGET = 200  # characters of the program or the host that a line names
+LONGEST_TARGET = 200  # characters of a program or host in a line
 _OWN = frozenset({
     "time", "event", "step", "verdict", "arguments_sha256", "signature", "ok", "error_type", "ms", "attempts",
     "repeats", "kind", "reason",
 })  # fmt: skip
-"""Fields that hold constants, numbers and hashes, and so no secret."""
+"""Fields with constants, numbers and hashes, which hold no secrets."""
 
 
 class RunLog:
-    """Writes the lines of one run, without secrets. Without a log it writes nothing."""
+    """Writes the lines of one run without secrets; without a log it writes nothing."""
 
     def __init__(self, log: AuditLog | None, redactor: Redactor, run_id: str) -> None:
         self._log = log
@@ -84,7 +82,7 @@ class RunLog:
         self._run_id = run_id
 
     def call(self, step: int, item: ToolCall | CallError, verdict: Verdict, result: CallResult) -> None:
-        """Write the call, its verdict and its result; of its arguments only their hash and the program or host."""
+        """Write a call, its verdict and its result; of the arguments only their hash and the program or host."""
         error = result.result.error
         ended = {
             "ok": result.result.ok,
@@ -96,7 +94,7 @@ class RunLog:
         self._write("call", {**_call_fields(step, item, verdict), **ended})
 
     def cut_off(self, step: int, item: ToolCall, verdict: Verdict) -> None:
-        """Write a call that began and did not end: its effect is unknown."""
+        """Write a call that began and did not end, so that its effect is unknown."""
         self._write("call", {**_call_fields(step, item, verdict), "ok": False, "error_type": "cut_off"})
 
     def alert(self, step: int, alert: JsonMap) -> None:
@@ -104,23 +102,23 @@ class RunLog:
         self._write("alert", {"step": step, **alert})
 
     def asked_again(self, step: int, errors: Sequence[ExtractionError], attempts: int) -> None:
-        """Write that the model is asked again for a reply, after this many unusable ones in a row."""
+        """Write that the model is asked again, after this many unusable replies in a row."""
         self._write("asked_again", {"step": step, "attempts": attempts, "errors": list(map(_problem, errors))})
 
     def healed(self, step: int, attempts: int) -> None:
-        """Write that a reply is usable again, after this many that were not."""
+        """Write that a reply is usable again, after this many unusable ones."""
         self._write("healed", {"step": step, "attempts": attempts})
 
     def rescued(self, step: int, formats: Sequence[str]) -> None:
-        """Write that calls were read from other formats than the prompt's."""
+        """Write that calls were read in other formats than the prompt's."""
         self._write("rescued", {"step": step, "formats": list(formats)})
 
     def repeated(self, step: int, override: OverrideConstraint, *, new: bool) -> None:
-        """Write that a repeated action is overridden (`new`), or that it is called again in spite of that."""
+        """Write that a repeated action is overridden (`new`), or was called again despite its override."""
         self._write("override" if new else "repeated", {"step": step, **override.model_dump()})
 
     def ended(self, step: int, outcome: Outcome) -> None:
-        """Write how the turn ended; its diagnostics name what could not be read, or the repeated signature."""
+        """Write the outcome of the turn."""
         record = {
             "step": step,
             "kind": outcome.kind.value,
@@ -164,7 +162,7 @@ def _problem(error: ExtractionError) -> JsonMap:
 
 
 def _target(item: ToolCall | CallError) -> str:
-    """The program or the host that a call names, "" for others."""
+    """Return the program or the host that a call names, or ""."""
     if not isinstance(item, ToolCall):
         return ""
 

@@ -1,22 +1,29 @@
-"""Calls that wait for a person: what is asked, how an answer is read, and what becomes of the calls.
+"""Calls that wait for a person: the request, and the verdicts that follow from the answer.
 
-One request holds all calls of a reply that wait. What is missing in an answer or cannot be read is a rejection; where
-nothing of it can be read, it is asked again. A permission allows calls of the same kind for longer. All that
-happens before the question is looking: LangGraph runs the node again from its start when an answer arrives, and what is
-seen then is compared with what was shown.
+One request holds all waiting calls of a reply. A permission allows calls of the same kind for longer. Nothing before
+the question has an effect: LangGraph runs the node again from its start when the answer arrives, and the calls are then
+compared with what was shown.
 """
 
 import hashlib
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cache
 from pathlib import PurePath
-from typing import Any, Final, Literal, NamedTuple, NotRequired, Required, cast, get_args
+from typing import Final, NamedTuple
 
-from pydantic import TypeAdapter
 from typing_extensions import TypedDict
 
+from mendgraph.nodes.guard.approval_formats import (
+    UNANSWERED,
+    UNREADABLE,
+    Action,
+    ApprovalRequest,
+    AskedCall,
+    Decision,
+    ShownPreview,
+    read_answer,
+)
 from mendgraph.nodes.guard.permissions import CallSubject, Permission, call_subject, covers, permissions_for
 from mendgraph.nodes.guard.policy import Item, denied, shown
 from mendgraph.nodes.guard.scope import PROJECT_CONFIG_RULE, why_asked
@@ -34,84 +41,9 @@ from mendgraph.nodes.records import (
     VerdictKind,
 )
 
-Action = Literal["approve", "approve_prefix", "approve_for_run", "approve_always", "edit", "reject", "stop", "nobody"]
-"""What may be said of a call. "nobody" is a program's word: there is no person who could be asked."""
-
-ACTIONS: Final[frozenset[str]] = frozenset(get_args(Action))
-
-
-class ShownPreview(TypedDict):
-    """What a call would do. Its text is bounded, free of secrets, and without control characters.
-
-    "diff" is unified; "argv" a command as a shell would quote it; "arguments" a line for each.
-    """
-
-    kind: Literal["diff", "argv", "arguments"]
-    text: str
-    truncated: bool
-
-
-class AskedCall(TypedDict):
-    """One call that waits. `path` is where it really leads, seen from the workspace; "" where it names none.
-
-    `why` says what kind of file it is if each change of such a file is asked for, "" otherwise. `choices` say what
-    "approve_prefix", "approve_for_run" and "approve_always" would allow beside this call; an answer without an entry
-    there counts as "approve". An answer that repeats the `digest` is taken only for what was shown here.
-    """
-
-    index: int
-    tool: str
-    path: str
-    rule: str
-    why: NotRequired[str]
-    arguments: JsonMap
-    preview: ShownPreview
-    choices: dict[str, str]
-    digest: str
-
-
-class ApprovalRequest(TypedDict):
-    """What an interrupted run shows. It is answered by an `ApprovalAnswer`.
-
-    `problem` says why it is asked again: the answer before, such as `Command(resume=True)`, could not be read.
-    """
-
-    kind: Literal["approval"]
-    calls: list[AskedCall]
-    problem: NotRequired[str]
-
-
-class CallDecision(TypedDict, total=False):
-    """The answer about one call. `arguments` are those of "edit", all of them; `reason` is told to the model.
-
-    The `digest` is the call's, as it was shown.
-    """
-
-    action: Required[Action]
-    arguments: JsonMap
-    reason: str
-    digest: str
-
-
-class ApprovalAnswer(TypedDict):
-    """The answers by the index of the call, as digits; what is missing is rejected. A bare action answers for all."""
-
-    decisions: dict[str, CallDecision]
-
-
-@cache
-def response_schema() -> JsonMap:
-    """What clients may send. It is shown to them; an answer that does not fit is read all the same, and rejects."""
-    words = Literal["approve", "approve_prefix", "approve_for_run", "approve_always", "reject", "stop"]
-    answers: TypeAdapter[object] = TypeAdapter(words | ApprovalAnswer)
-    return answers.json_schema()
-
 
 class Preview(NamedTuple):
-    """What a call would do. `names` are the real names of the files that it names or changes, `pins` as in `Verdict`.
-
-    `shown` is for a person.
-    """
+    """What a call would do: for a person, the real names of its files, and `pins` as in `Verdict`."""
 
     shown: ShownPreview
     names: tuple[str, ...] = ()
@@ -121,71 +53,15 @@ class Preview(NamedTuple):
 NO_PREVIEW: Final = Preview(ShownPreview(kind="arguments", text="", truncated=False))
 
 PreviewOf = Callable[[Mapping[int, ToolCall]], Mapping[int, Preview]]
-"""Calls by their index, in order -> what they would do, one after the other, without doing it."""
+"""Returns what calls would do, by index, one after the other, without running them."""
 
-
-class Decision(NamedTuple):
-    """An answer about one call, as it was read: `arguments` are None unless they were edited."""
-
-    action: Action
-    reason: str = ""
-    arguments: JsonMap | None = None
-    digest: str = ""
-
-
-UNREADABLE: Final = "the answer could not be read"
-UNANSWERED: Final = "there was no answer for this call"
-MOST_ASKED: Final = 3  # a program that answers like that would never end; then it is a rejection
+MOST_ASKED: Final = 3  # requests for one approval: after unreadable answers to all of them it is a rejection
 
 
 def digest_of(call: ToolCall, preview: Preview) -> str:
-    """A short name of what a person is shown of a call: another one if its files or its arguments are others."""
+    """Return a short hash of what a person is shown of a call."""
     seen = [call.tool, call.arguments, preview.shown, preview.pins]
     return hashlib.sha256(json.dumps(seen, sort_keys=True, default=str).encode()).hexdigest()[:16]
-
-
-def read_decision(answer: object, index: int) -> Decision:
-    """What the answer says of this call."""
-    if isinstance(answer, str):
-        return _decision_of({"action": answer})
-
-    decisions = answer.get("decisions") if isinstance(answer, Mapping) else None
-    if not isinstance(decisions, Mapping):
-        return Decision("reject", UNREADABLE)
-
-    decision = decisions.get(str(index), decisions.get(index))
-    if decision is None:
-        return Decision("reject", UNANSWERED)
-
-    if isinstance(decision, Mapping):
-        return _decision_of(decision)
-
-    return _decision_of({"action": decision})
-
-
-def _decision_of(fields: Mapping[Any, Any]) -> Decision:
-    action = fields.get("action")
-    reason = fields.get("reason")
-    digest = fields.get("digest")
-    arguments = fields.get("arguments")
-
-    if not isinstance(action, str) or action not in ACTIONS or not isinstance(digest, str | None):
-        return Decision("reject", UNREADABLE)
-
-    edited = None
-    if action == "edit":
-        if not isinstance(arguments, Mapping):
-            return Decision("reject", UNREADABLE)
-
-        edited = {str(name): value for name, value in arguments.items()}
-
-    if not isinstance(reason, str):
-        reason = ""
-
-    return Decision(cast("Action", action), reason, edited, digest or "")
-
-
-# --- Settling the calls
 
 
 NOBODY: Final = (
@@ -196,7 +72,7 @@ _REMEDY: Final = "Do something else, or explain in your answer what is needed."
 
 
 class GuardUpdate(TypedDict, total=False):
-    """What guard writes: verdicts aligned with the items, which a person may change; results where none may run."""
+    """The update of guard: verdicts in the order of the items, which a person may edit; results if no call may run."""
 
     items: list[Item]
     verdicts: list[Verdict]
@@ -207,13 +83,17 @@ class GuardUpdate(TypedDict, total=False):
 
 @dataclass(frozen=True)
 class ApprovalPorts:
-    """What asking a person needs of the world outside.
+    """The functions and facts that an approval needs.
 
-    `ask` shows a request and returns the answer. `subject` names what an approval of a call would allow, a program or a
-    host, or the error with which the call would be refused all the same. `judge` judges an edited call anew, `validate`
-    returns arguments in canonical form or what is wrong with them. `known_hashes` are those of files when the reply was
-    read, by path, `permissions` what was allowed before. `keep` writes one for later runs in the `workspace`; without
-    it none is offered.
+    Attributes:
+        ask: shows a request and returns the answer.
+        subject: returns the program or host of a call, or the error with which it would be refused anyway.
+        preview: returns what calls would do.
+        validate: returns arguments in canonical form, or their mistakes.
+        judge: returns the verdict on an edited call.
+        permissions: permissions granted before.
+        keep: stores a permission for later runs in the `workspace`; None offers no such permission.
+        known_hashes: hashes of files by path, from when the reply was read.
     """
 
     ask: Callable[[ApprovalRequest], object]
@@ -230,7 +110,7 @@ class ApprovalPorts:
 
 @dataclass(frozen=True)
 class _Waiting:
-    """A call that waits for a person, as it is shown, and whether an earlier answer permits it."""
+    """A call that waits for approval, its request, and whether an earlier permission covers it."""
 
     call: ToolCall
     verdict: Verdict
@@ -242,14 +122,14 @@ class _Waiting:
 
 @dataclass
 class Settled:
-    """The calls as they are to run and their verdicts, in order, and what a person allowed for the rest of the run."""
+    """The calls to run and their verdicts, in order, and the permissions that were granted."""
 
     items: list[Item]
     verdicts: list[Verdict]
     granted: list[Permission] = field(default_factory=list)
 
     def calls(self, is_chosen: Callable[[Verdict], bool]) -> dict[int, ToolCall]:
-        """The calls with such a verdict, by their index."""
+        """Return the calls with chosen verdicts by their index."""
         chosen = {}
         for index, (item, verdict) in enumerate(zip(self.items, self.verdicts, strict=True)):
             if isinstance(item, ToolCall) and is_chosen(verdict):
@@ -261,16 +141,16 @@ class Settled:
 def settle_with_person(
     items: Sequence[Item], verdicts: Sequence[Verdict], specs: Mapping[str, ToolSpec], ports: ApprovalPorts
 ) -> Settled:
-    """All verdicts, none of which is ASK any more. Where the person says stop, nothing of the reply may run."""
+    """Return the verdicts without ASK. If the person answers "stop", no call of the reply may run."""
     settled = Settled(list(items), list(verdicts))
     open_calls: dict[int, _Waiting] = {}
 
     for index, waiting in _waiting_calls(settled, specs, ports).items():
         if waiting.preview.pins == ():
-            # It cannot do anything now, which is its result, and it may not do anything later.
+            # The call would do nothing, and may do nothing later.
             settled.verdicts[index] = _allowed(waiting.verdict, ())
         elif waiting.is_permitted:
-            settled.verdicts[index] = _allowed(waiting.verdict, None)  # on whatever the file holds
+            settled.verdicts[index] = _allowed(waiting.verdict, None)  # for any content of the file
         else:
             open_calls[index] = waiting
 
@@ -289,13 +169,14 @@ def settle_with_person(
 
 
 def _ask(open_calls: Mapping[int, _Waiting], ports: ApprovalPorts) -> dict[int, Decision]:
-    """The decisions about these calls; an answer that cannot be read is asked for again, at most `MOST_ASKED` times."""
-    request = ApprovalRequest(kind="approval", calls=[waiting.request for waiting in open_calls.values()])
+    """Request the decisions about these calls, at most `MOST_ASKED` times if the answers cannot be read."""
+    calls = [waiting.request for waiting in open_calls.values()]
+    request = ApprovalRequest(kind="approval", calls=calls)
     decisions: dict[int, Decision] = {}
 
     for _ in range(MOST_ASKED):
         answer = ports.ask(request)
-        decisions = {index: read_decision(answer, index) for index in open_calls}
+        decisions = read_answer(answer, calls)
         if any(decision.reason != UNREADABLE for decision in decisions.values()):
             break
 
@@ -306,7 +187,7 @@ def _ask(open_calls: Mapping[int, _Waiting], ports: ApprovalPorts) -> dict[int, 
 
 
 def like_before(call: AskedCall, decided: Sequence[tuple[AskedCall, Action]]) -> Action | None:
-    """The answer to an earlier call of the same request that allows this call as well; None where none does."""
+    """Return the answer to an earlier call of the same request that also allows this call, or None."""
     for before, action in decided:
         allowed = before["choices"].get(action)
         if allowed and before["rule"] == call["rule"] and call["choices"].get(action) == allowed:
@@ -316,7 +197,7 @@ def like_before(call: AskedCall, decided: Sequence[tuple[AskedCall, Action]]) ->
 
 
 def stop_requested(verdicts: Sequence[Verdict]) -> StopCause | None:
-    """Why the run ends, if a person stopped it."""
+    """Return the stop cause if a person stopped the run."""
     if any(verdict.error and verdict.error.code is ToolErrorCode.CANCELLED for verdict in verdicts):
         message = "A person stopped the run instead of approving a call; nothing of this reply was run."
         return StopCause(reason=StopReason.CANCELLED, message=message)
@@ -325,10 +206,7 @@ def stop_requested(verdicts: Sequence[Verdict]) -> StopCause | None:
 
 
 def _waiting_calls(settled: Settled, specs: Mapping[str, ToolSpec], ports: ApprovalPorts) -> dict[int, _Waiting]:
-    """The calls that wait, under the real name of their file, and under the stricter rule for project configuration.
-
-    Those that would be refused all the same are refused at once.
-    """
+    """Return the waiting calls, with the stricter rule for project configuration; refuse impossible ones at once."""
     calls = settled.calls(lambda verdict: verdict.kind is VerdictKind.ASK)
     subjects: dict[int, CallSubject] = {}
 
@@ -396,7 +274,7 @@ def _waiting(
 
 
 def _settle(index: int, waiting: _Waiting, decision: Decision, settled: Settled, ports: ApprovalPorts) -> None:
-    """Write the verdict that follows from a decision, with the edited call or the permission."""
+    """Apply a decision: set the verdict, and the edited call or the permission."""
     if decision.action in {"reject", "nobody"}:
         settled.verdicts[index] = _rejected(waiting.verdict, decision)
         return
@@ -423,7 +301,7 @@ def _settle(index: int, waiting: _Waiting, decision: Decision, settled: Settled,
 def _settle_edit(
     index: int, waiting: _Waiting, arguments: JsonMap, allowed: Verdict, settled: Settled, ports: ApprovalPorts
 ) -> None:
-    """Write the call with a person's arguments and its verdict."""
+    """Set the call with a person's arguments and its verdict."""
     call = waiting.call
     edited = _edited(waiting, arguments, ports)
 
@@ -441,7 +319,7 @@ def _settle_edit(
 
 
 def _edited(waiting: _Waiting, arguments: JsonMap, ports: ApprovalPorts) -> ToolCall | Verdict:
-    """The call with a person's arguments, or why it may not run: they do not fit, or a rule denies them."""
+    """Return the call with a person's arguments, or the denial if they do not fit or a rule denies them."""
     checked = ports.validate(waiting.call.tool, arguments)
     if isinstance(checked, list):
         message = f"The arguments do not fit {waiting.call.tool}: {shown('; '.join(checked), 500)}"
@@ -460,7 +338,7 @@ def _edited(waiting: _Waiting, arguments: JsonMap, ports: ApprovalPorts) -> Tool
 
 
 def _pin_edits(settled: Settled, ports: ApprovalPorts) -> None:
-    """Bind the edited calls to what they would do now, after the calls before them that may run."""
+    """Pin the edited calls to what they would do after the allowed calls before them."""
     edited = [index for index, verdict in enumerate(settled.verdicts) if verdict.edited]
     if not edited:
         return
@@ -475,7 +353,7 @@ def _pin_edits(settled: Settled, ports: ApprovalPorts) -> None:
 
 
 def _outdated(waiting: _Waiting, decision: Decision, ports: ApprovalPorts) -> Verdict | None:
-    """The denial of a call whose files or arguments changed after it was shown; None where nothing did."""
+    """Return the denial of a call whose files or arguments changed after it was shown, or None."""
     if decision.digest:
         changed = decision.digest != waiting.request["digest"]
     else:

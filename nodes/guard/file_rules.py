@@ -28,14 +28,11 @@ _IGNORABLE = re.compile(
     "[\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u202a-\u202e\u2060-\u206f\u3164"
     "\ufe00-\ufe0f\ufeff\uffa0\ufff0-\ufff8\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0000-\U000e0fff]"
 )
-"""Characters that some file systems skip when they compare names. Source: Unicode's Default_Ignorable_Code_Point."""
+"""Characters that some file systems ignore in names. Source: Unicode's Default_Ignorable_Code_Point."""
 
 
 def folded(component: str) -> str:
-    """One component as the most forgiving file system would compare it.
-
-    Case, Unicode's compatible forms, invisible characters, and dots or spaces at the end make no difference.
-    """
+    """Return one component without differences in case, compatible Unicode forms, invisible and trailing characters."""
     if component.isascii():
         return component.lower().rstrip(_TRAILING)
 
@@ -45,15 +42,15 @@ def folded(component: str) -> str:
 
 @lru_cache(maxsize=256)  # every rule asks for the same path in turn
 def folded_parts(path: PurePath) -> tuple[str, ...]:
-    """The path's components, `.` and `..` resolved as text, each folded.
+    """Return the folded components of a path, with `.` and `..` resolved as text.
 
-    Leading `..` are dropped (see `climbs`), as are components of which nothing is visible.
+    Leading `..` are dropped (see `climbs`), as are components without visible characters.
     """
     return tuple(seen for part in _resolved_parts(path) if (seen := folded(part)))
 
 
 def climbs(path: PurePath) -> bool:
-    """Does this relative path leave its starting point?"""
+    """Return whether this relative path leads above its starting point."""
     return _resolved_parts(path)[:1] == ("..",)
 
 
@@ -63,10 +60,7 @@ def _resolved_parts(path: PurePath) -> tuple[str, ...]:
 
 
 class NameTable:
-    """Lines of `what files of these names hold: pattern, pattern`; `#` begins a comment. Compiled when first asked.
-
-    `patterns` are those of all lines.
-    """
+    """A table of lines `reason: pattern, pattern`; `#` begins a comment. It is compiled on first use."""
 
     def __init__(self, lines: str) -> None:
         rows = [line.partition(": ") for line in lines.splitlines() if line and line[0] != "#"]
@@ -74,7 +68,7 @@ class NameTable:
         self.patterns = tuple(pattern for _, patterns in self._rows for pattern in patterns)
 
     def reason_for(self, path: PurePath) -> str | None:
-        """What a file of this name holds, as the end of a sentence, or None where the table does not know it."""
+        """Return the reason for a file with this name, or None."""
         plain = plain_path(path)
         if self._any.search(plain) is None:
             return None
@@ -90,17 +84,17 @@ _BACKUP: Final = re.compile(
     r"(?<!~)(?<!\.bak)(?<!\.old)(?<!\.tmp)(?<!\.sw[a-p])(?<!\.orig)(?<!\.save)(?<!\.backup)"
     r"(?:~|\.(?:bak|backup|old|orig|save|tmp|sw[a-p]))++(?=/|$)"
 )
-"""Several marks in a row are looked at from the first one only."""
+"""Several marks in a row match from the first one only."""
 
 
 @lru_cache(maxsize=256)  # every rule asks for the same path in turn
 def plain_path(path: PurePath) -> str:
-    """A path, folded, without what marks its parts as a backup: `.aws.bak/Config~` is `.aws/config`."""
+    """Return a folded path without marks of backups: `.aws.bak/Config~` is `.aws/config`."""
     return _BACKUP.sub("", "/".join(folded_parts(path)))
 
 
 def _expression(patterns: Sequence[str]) -> re.Pattern[str]:
-    """What finds one of the patterns at the end of a plain path."""
+    """Return an expression for any of the patterns at the end of a plain path."""
     expression = "|".join(_part(pattern) for pattern in patterns if pattern[0] != "*") or "(?!)"
     endings = "|".join(_part(pattern[1:]) for pattern in patterns if pattern[0] == "*") or "(?!)"
     return re.compile(rf"(?:^|/)\.?(?:{expression})|(?:{endings})")
@@ -121,7 +115,7 @@ key stores of password managers: *.opvault/, *.1pif/, *.1pux, *.enpassdb, *.keyc
 # Source: gitrob
 keys of disks and private networks: *.bek, *.tpm, *.ovpn, *.tblk/
 """)
-"""What `is_private_key` is made from."""
+"""The files of `is_private_key`."""
 
 SENSITIVE_FILES: Final = NameTable("""
 # Source: the user
@@ -178,14 +172,14 @@ wallets: wallet.dat, .electrum/, .bitcoin/, .ethereum/, .config/solana/, utc--*
 what was typed into shells: .*_history, .*-history, .rhistory, .history/, .zhistory, .histfile, fish_history
 what was typed into shells: consolehost_history.txt, .dbshell, .viminfo
 """)
-"""What `is_sensitive_config` is made from."""
+"""The files of `is_sensitive_config`."""
 
 _PACKAGES: Final = """
 npm's token: .npmrc
 the token of a Python index: .pypirc
 """
 PACKAGE_LOGINS: Final = NameTable(_PACKAGES)
-"""Never written, and read only where their content holds no secret. Source: spec 1 section 3."""
+"""Never written, and read only if they contain no secret. Source: spec 1 section 3."""
 
 SETTINGS: Final = NameTable(f"""
 {_PACKAGES}
@@ -197,10 +191,10 @@ the password of a key store: keystore.properties, key.properties
 # Source: gitrob and GitHub's Terraform template for *.tfvars
 a secret of Terraform's: *.tfvars, *.tfvars.json, .terraformrc, terraform.rc
 """)
-"""Ordinary settings that hold a secret at times, which their content says: without one they are like any file."""
+"""Ordinary settings that may contain a secret; only their content decides."""
 
 _ANY_CONTENT: Final = frozenset({"json", "txt", "yaml", "yml", "asc", "conf", "cfg", "config"})
-"""Extensions of files that may hold a key under any name, as those without one may."""
+"""Extensions of files that may contain a key under any name; files without extension may as well."""
 _KEY: Final = re.compile(
     r"\s*(?:-----BEGIN (?:[A-Z0-9]{2,20} ){0,4}PRIVATE KEY(?: BLOCK)?-----|PuTTY-User-Key-File-\d)"
 )
@@ -230,13 +224,13 @@ _DOCUMENTS: Final = (
 
 
 def judged_by_content(path: PurePath) -> bool:
-    """Whether there are secrets that a file of this name may hold, and of which only `secret_content` can tell."""
+    """Return whether a file with this name may contain a secret that only `secret_content` finds."""
     _, dot, extension = plain_path(path).rpartition("/")[2].lstrip(".").rpartition(".")
     return not dot or extension in _ANY_CONTENT or SETTINGS.reason_for(path) is not None
 
 
 def secret_content(path: PurePath, data: bytes) -> str | None:
-    """What secret a file that begins with `data` holds, or None. Settings of `CONTENT_BYTES` or more count."""
+    """Return the secret in a file that begins with `data`, or None. Settings of `CONTENT_BYTES` or more count."""
     text = data.decode("utf-16" if data[:2] in {b"\xff\xfe", b"\xfe\xff"} else "utf-8-sig", "replace")
     settings = SETTINGS.reason_for(path)
     if settings is not None and (len(data) >= CONTENT_BYTES or "PRIVATE KEY" in text or _LOGIN.search(text)):
@@ -251,14 +245,14 @@ def secret_content(path: PurePath, data: bytes) -> str | None:
 
 
 class WorkspacePath(PosixPath):
-    """A name seen from the workspace: the current folder says nothing about where it leads."""
+    """A path relative to the workspace, not to the current folder."""
 
 
 class FileGuardrailRule(NamedTuple):
-    """A named reason to leave a file alone. `check` answers True for a file that is blocked.
+    """A rule that blocks files. `check` returns True for a blocked file.
 
-    It receives a `pathlib.Path`, absolute and with links resolved, of a file that need not exist. An exception in it
-    blocks the file. The checks of this project receive the name as it is seen from the workspace.
+    It receives an absolute `pathlib.Path` with links resolved; the file need not exist. An exception blocks the file.
+    The checks of this project receive the path relative to the workspace.
     """
 
     name: str
@@ -276,7 +270,7 @@ class GuardrailViolation(NamedTuple):
 
 
 class GuardrailResult(NamedTuple):
-    """Whether a file may be edited, and every rule that says no, in the order of the rules."""
+    """Whether a file may be edited, and the rules that block it, in order."""
 
     allowed: bool
     violations: tuple[GuardrailViolation, ...]
@@ -290,26 +284,26 @@ _SYSTEM_PREFIXES = (
 )
 _OWN_ON_MACOS = ("/private/var/folders/", "/private/var/tmp/")
 _OWN_AS_WRITTEN = (*_OWN_ON_MACOS, "/var/folders/", "/var/tmp/", "/var/home/")  # noqa: S108 - only compared
-"""People's own folders; a name that stays below `/var` when it is resolved is the system's, as the document has it."""
+"""Folders of users below system folders. Source: spec 1 for the rest of `/var`."""
 
 
 def is_env_file(path: Path) -> bool:
-    """Is this an environment file? `.env`, `prod.env`, `.env.local` and `.env-local` are; `environment.py` is not."""
+    """Return whether this is an environment file, such as `.env`, `prod.env` or `.env.local`."""
     name = plain_path(path).rpartition("/")[2]
     return name.endswith(".env") or ".env." in name or ".env." in path.name or name.startswith((".env-", ".env_"))
 
 
 def is_private_key(path: Path) -> bool:
-    """Is this a private key, a certificate or a key store, by its extension?"""
+    """Return whether this is a private key, a certificate or a key store, by its extension."""
     return KEY_FILES.reason_for(path) is not None
 
 
 def is_system_path(path: Path) -> bool:
-    """Is this in a system directory, as it is written or as it resolves, by the first letters of its folded name?
+    """Return whether this is in a system directory, as written or resolved, by a prefix of its folded name.
 
-    A `Path` is resolved, against the current folder where it is relative; one that cannot be resolved is blocked. As it
-    is written, a path that climbs out of its starting point is judged as if it reached the root. A relative
-    `WorkspacePath` and a pure path are not resolved. Source: spec 1 section 3, seven prefixes (`/usr2/x` begins so).
+    A `Path` is resolved against the current folder; one that cannot be resolved is blocked. A path that climbs out of
+    its starting point counts as if it reached the root. A relative `WorkspacePath` and a pure path are not resolved.
+    Source: spec 1 section 3, seven prefixes (also of `/usr2/x`).
     """
     if (path.is_absolute() or climbs(path)) and _is_below_system(path, _OWN_AS_WRITTEN):
         return True
@@ -321,22 +315,22 @@ def is_system_path(path: Path) -> bool:
 
 
 def is_git_internal(path: Path) -> bool:
-    """Is `.git` a part of this, at any depth? `.gitignore` and `.github/` are not."""
+    """Return whether `.git` is a part of this path, at any depth."""
     return not _GIT_NAMES.isdisjoint((*path.parts, *folded_parts(path)))
 
 
 def is_sensitive_config(path: Path) -> bool:
-    """Does this name promise secrets: credentials, tokens, keys, histories? `id_rsa.pub` and `secrets.py` do not."""
+    """Return whether this is a file of secrets by name: credentials, tokens, keys, histories."""
     return SENSITIVE_FILES.reason_for(path) is not None or PACKAGE_LOGINS.reason_for(path) is not None
 
 
 def is_readable_template(path: Path) -> bool:
-    """Is this an environment file without secrets? It may be read, though not edited."""
+    """Return whether this is an environment template without secrets, which may be read, but not edited."""
     return folded_parts(path)[-1:] in {(name,) for name in _READABLE_TEMPLATES}
 
 
 def is_readable_login(path: Path) -> bool:
-    """Is this `.npmrc` or `.pypirc`? It may be read where it holds no secret (`judge_content`), though not edited."""
+    """Return whether this is `.npmrc` or `.pypirc`, which may be read without a secret, but not edited."""
     return PACKAGE_LOGINS.reason_for(path) is not None and SENSITIVE_FILES.reason_for(path) is None
 
 
@@ -352,18 +346,18 @@ DEFAULT_GUARDRAIL_RULES: tuple[FileGuardrailRule, ...] = (
 def check_file_guardrails(
     path: Path, rules: tuple[FileGuardrailRule, ...] = DEFAULT_GUARDRAIL_RULES
 ) -> GuardrailResult:
-    """Whether the file may be edited. A relative path is one of the current folder.
+    """Return whether the file may be edited. A relative path belongs to the current folder.
 
-    A rule of the user's is asked about the resolved path. A rule that raises an exception blocks.
+    A user's rule receives the resolved path. A rule that raises an exception blocks.
     """
     violations = violations_of(path, rules)
     return GuardrailResult(allowed=not violations, violations=violations)
 
 
 def violations_of(path: Path, rules: tuple[FileGuardrailRule, ...], root: str = "") -> tuple[GuardrailViolation, ...]:
-    """Each rule that blocks this file of the folder `root`, in order; "" is the current folder.
+    """Return the rules that block this file of the folder `root`, in order; "" is the current folder.
 
-    Rules of this project judge `path` as it is, those of a user where it leads to.
+    Rules of this project receive `path` as it is, a user's rules the resolved path.
     """
     if any(not _is_ours(rule) for rule in rules):
         resolved = real_path(Path(root, path))
@@ -382,7 +376,7 @@ def violations_of(path: Path, rules: tuple[FileGuardrailRule, ...], root: str = 
 
 
 def format_guardrail_violations(result: GuardrailResult) -> str:
-    """The violations for a person, four lines for one rule; "" when the file is allowed."""
+    """Return the violations as text, or "" if the file is allowed."""
     if result.allowed:
         return ""
 
@@ -397,7 +391,7 @@ def format_guardrail_violations(result: GuardrailResult) -> str:
 
 
 def _block(rule: FileGuardrailRule, path: Path | None) -> str | None:
-    """None where the rule allows the file, else what its message says further. No path: it cannot be resolved."""
+    """Return None if the rule allows the file, else an addition to its message. Without a path it blocks."""
     if path is None:
         return " (the path cannot be resolved)"
 
@@ -407,7 +401,7 @@ def _block(rule: FileGuardrailRule, path: Path | None) -> str | None:
             verdict.close()
             return " (its check is async, and no rule is awaited)"
         blocks = bool(verdict)
-    except Exception as error:  # noqa: BLE001 - a user's rule may fail in any way, and none of them may open the file
+    except Exception as error:  # noqa: BLE001 - a user's rule that fails must not allow the file
         return f" (its check raised {type(error).__name__})"
 
     return "" if blocks else None
@@ -429,43 +423,43 @@ def real_path(path: Path) -> Path | None:
 
 
 def is_own_settings(path: Path) -> bool:
-    """Is this a `.mendgraph.toml`, in any folder: each can be the workspace of a later run?"""
+    """Return whether this is a `.mendgraph.toml`, in any folder, as each can be a later workspace."""
     return folded_parts(path)[-1:] == (".mendgraph.toml",)
 
 
 OWN_SETTINGS_RULE: Final = FileGuardrailRule("own_settings", "Settings of the agent itself", is_own_settings)
-"""For files that are used without a run, and for changes alone; a run has `scope_rules`."""
+"""For changes of files without a run; a run has `scope_rule`."""
 
 
 class NameCheck:
-    """A rule's check of the name as it is seen from the workspace."""
+    """A check of the path relative to the workspace."""
 
 
 class ChangeCheck(NameCheck):
-    """A `NameCheck` that is asked for changes only, never for reading."""
+    """A `NameCheck` for changes only."""
 
 
 _NAME_CHECKS: Final = (*(rule.check for rule in DEFAULT_GUARDRAIL_RULES), is_own_settings)
 
 
 def rules_of_user(rules: tuple[FileGuardrailRule, ...]) -> tuple[FileGuardrailRule, ...]:
-    """Those of the rules that are none of this project, which judge absolute paths."""
+    """Return the user's rules, which receive absolute paths."""
     return tuple(rule for rule in rules if not _is_ours(rule))
 
 
 def rules_by_name(rules: tuple[FileGuardrailRule, ...]) -> tuple[FileGuardrailRule, ...]:
-    """Return the rules of this project, which judge a name as it is seen from the workspace."""
+    """Return the rules of this project, which receive paths relative to the workspace."""
     return tuple(rule for rule in rules if _is_ours(rule))
 
 
 def _is_ours(rule: FileGuardrailRule) -> bool:
-    """Whether the rule is one of this project, which judges a name as it is seen from the workspace."""
+    """Return whether the rule is one of this project."""
     return isinstance(rule.check, NameCheck) or any(rule.check is check for check in _NAME_CHECKS)
 
 
 @dataclass(frozen=True)
 class _Outside(ChangeCheck):
-    """A check: whether a path is none of these, and below none."""
+    """Checks that a path is outside of these places."""
 
     places: frozenset[tuple[str, ...]]
 
@@ -476,14 +470,14 @@ class _Outside(ChangeCheck):
 
 @lru_cache(maxsize=64)
 def writable_rule(paths: tuple[str, ...]) -> FileGuardrailRule:
-    """The rule that lets nothing be changed but these files, and what is in these folders of the workspace."""
+    """Return the rule that allows changes only in these files and folders of the workspace."""
     places = frozenset(folded_parts(PurePath(path)) for path in paths)
     return FileGuardrailRule("writable_paths", f"Outside {', '.join(paths)}", _Outside(places))
 
 
 @dataclass(frozen=True)
 class _Executed(ChangeCheck):
-    """A check: whether a path is one of these, or below one."""
+    """Checks that a path is one of these places, or below one."""
 
     places: frozenset[tuple[str, ...]]
 
@@ -494,7 +488,7 @@ class _Executed(ChangeCheck):
 
 @lru_cache(maxsize=64)
 def executed_rule(paths: tuple[str, ...]) -> FileGuardrailRule:
-    """The rule that lets nobody change these files of the workspace, nor what is in these folders of it."""
+    """Return the rule that forbids changes in these files and folders, which an MCP server executes."""
     places = frozenset(folded_parts(PurePath(path)) for path in paths)
     what = "Files that an MCP server of this run executes outside of the sandbox"
     return FileGuardrailRule("mcp_server", what, _Executed(places))
@@ -502,18 +496,18 @@ def executed_rule(paths: tuple[str, ...]) -> FileGuardrailRule:
 
 @lru_cache(maxsize=64)
 def submodule_rule(folders: tuple[str, ...]) -> FileGuardrailRule:
-    """The rule that lets nobody change what is in these folders of the workspace: no commit would hold it."""
+    """Return the rule that forbids changes in these submodules, which no commit would contain."""
     places = frozenset(folded_parts(PurePath(folder)) for folder in folders)
     what = "Files of a submodule that is not checked out here, which no commit would hold"
     return FileGuardrailRule("submodule", what, _Executed(places))
 
 
 def outside(paths: Sequence[str], places: Sequence[str]) -> list[str]:
-    """Those of the paths that are none of these files, and in none of these folders."""
+    """Return the paths outside of these files and folders."""
     rule = writable_rule(tuple(places))
     return [path for path in paths if rule.check(WorkspacePath(path))]
 
 
 def is_for_changes(rule: FileGuardrailRule) -> bool:
-    """Whether the rule says nothing of reading."""
+    """Return whether the rule is for changes only."""
     return rule is OWN_SETTINGS_RULE or isinstance(rule.check, ChangeCheck)

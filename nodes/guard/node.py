@@ -1,18 +1,18 @@
-"""Guard's node: the calls of a reply come in, one verdict for each goes out. Its only effect is to ask a person."""
+"""In: the calls of a reply. Out: one verdict for each. Effect: an interrupt if a person has to approve."""
 
 from collections.abc import Callable, Mapping
 
 from typing_extensions import TypedDict
 
 from mendgraph.nodes.guard import approvals
-from mendgraph.nodes.guard.chat_pages import page_answer, page_fields
+from mendgraph.nodes.guard.approval_formats import ApprovalRequest, page_fields, response_schema
 from mendgraph.nodes.guard.permissions import Permission
 from mendgraph.nodes.guard.policy import Item, results_of_denied
 from mendgraph.nodes.records import LoopRecord, ToolSpec, Verdict, VerdictKind
 
 
 class GuardState(TypedDict, total=False):
-    """What guard reads: calls and a person's `permissions`; `judge` reads `loop` and the hashes of `known_files`."""
+    """The slice of the state that guard reads; `judge` reads `loop` and the hashes of `known_files`."""
 
     items: list[Item]
     loop: LoopRecord
@@ -24,9 +24,9 @@ def judge_step(
     state: GuardState,
     judge: Callable[[list[Item]], list[Verdict]],
     specs: Mapping[str, ToolSpec],
-    ports: Callable[[Callable[[approvals.ApprovalRequest], object]], approvals.ApprovalPorts],
+    ports: Callable[[Callable[[ApprovalRequest], object]], approvals.ApprovalPorts],
 ) -> approvals.GuardUpdate:
-    """Judge every call, and ask one question for all that need a person; `ports` makes an approval's ports of `ask`."""
+    """Judge every call, with one request for all that need approval; `ports` adds `ask` to the approval ports."""
     items = state.get("items", [])
     update = approvals.GuardUpdate()
     settled = approvals.Settled(items, judge(items))
@@ -52,9 +52,7 @@ def judge_step(
     return update
 
 
-def _ask(request: approvals.ApprovalRequest) -> object:
+def _ask(request: ApprovalRequest) -> object:
     from langgraph.types import interrupt
 
-    page_request = {**request, **page_fields(request["calls"])}
-    answer: object = interrupt(page_request, response_schema=approvals.response_schema())
-    return page_answer(answer, request["calls"])
+    return interrupt({**request, **page_fields(request["calls"])}, response_schema=response_schema())

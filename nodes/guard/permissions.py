@@ -1,7 +1,7 @@
-"""What a person's yes covers beside the call that was shown: one record, for a thread or for a workspace.
+"""Permissions: what an approval allows beyond the shown call, for a thread or for a workspace.
 
-A command is known by the program's real path and the words that it begins with. Tables say which words those may be. A
-program that is in none of them, such as an interpreter, a wrapper or `make`, has no prefix.
+A command is identified by the program's real path and its first words, which tables define. A program that is in no
+table, such as an interpreter, a wrapper or `make`, has no prefix.
 """
 
 import hashlib
@@ -17,10 +17,10 @@ from mendgraph.nodes.records import Effect, Record, ToolCall, ToolSpec
 
 
 class Permission(Record):
-    """Calls of `tool` that `rule` asks for run without a question, in one thread or in each run in a workspace.
+    """Allows calls of `tool` under `rule` without a request, in one thread or in every run in a workspace.
 
-    `subject` is a program by its real path, or a host; "" for tools on files. `prefix` are the words that a command
-    begins with, () for other calls. `place` is the thread's id, or the workspace's real path.
+    `subject` is the real path of a program, or a host; "" for file tools. `prefix` are the first words of a command.
+    `place` is the thread's id, or the workspace's real path.
     """
 
     rule: str
@@ -32,12 +32,12 @@ class Permission(Record):
 
     @property
     def id(self) -> str:
-        """A short name, by which a person removes it."""
+        """A short id, for removing it."""
         return hashlib.sha256(self.model_dump_json().encode()).hexdigest()[:8]
 
     @property
     def allows(self) -> str:
-        """What it allows, for a person."""
+        """A description of the allowed calls."""
         program = f" ({self.subject})" if self.subject.startswith("/") else ""
         if self.prefix:
             return f"{self.tool} {shown(shlex.join(self.prefix))}{shown(program)} with any further arguments"
@@ -50,10 +50,7 @@ class Permission(Record):
 
 
 class CallSubject(NamedTuple):
-    """What a call is about: a program or a host, the program as the call names it, and the prefix of a simple command.
-
-    `prefix` is None for what is no simple command.
-    """
+    """The program or host of a call, the program as named in the call, and the prefix of a simple command, or None."""
 
     subject: str
     name: tuple[str, ...] = ()
@@ -61,7 +58,7 @@ class CallSubject(NamedTuple):
 
 
 def call_subject(call: ToolCall, subject: str, workspace: str) -> CallSubject:
-    """What a call is about: this program or host. A program in the workspace may change, so it has no prefix."""
+    """Return the subject of a call. A program in the workspace may change, so it has no prefix."""
     argv = call.arguments.get("argv")
     if not isinstance(argv, list) or not argv:
         return CallSubject(subject)
@@ -72,13 +69,13 @@ def call_subject(call: ToolCall, subject: str, workspace: str) -> CallSubject:
 
 
 def covers(permission: Permission, rule: str, tool: str, subject: CallSubject, thread: str = "") -> bool:
-    """Whether a call of this tool that this rule asks for in this thread has the permission.
+    """Return whether the permission covers a call of this tool under this rule.
 
-    One for a thread may be for a program whatever its arguments; one for a workspace is for simple commands alone.
+    A permission for a thread may cover a program with any arguments, one for a workspace only simple commands.
     """
     if (permission.rule, permission.tool, permission.subject) != (rule, tool, subject.subject):
         return False
-    if permission.scope == "thread" and permission.place != thread:  # that of the run which this is a fork of
+    if permission.scope == "thread" and permission.place != thread:  # a fork does not inherit it
         return False
     if not subject.name:
         return permission.prefix == ()
@@ -90,12 +87,12 @@ def covers(permission: Permission, rule: str, tool: str, subject: CallSubject, t
 def permissions_for(
     rule: str, call: ToolCall, spec: ToolSpec, subject: CallSubject, *, thread: str, workspace: str
 ) -> dict[str, Permission]:
-    """What may be allowed beside this call, by the answer that allows it; `workspace` is "" where nothing is kept."""
+    """Return the permissions that answers would grant; `workspace` is "" if permissions are not stored."""
     if not thread or rule == PROJECT_CONFIG_RULE.name:
         return {}
 
     named = (subject.subject, *subject.name, *(subject.prefix or ()))
-    if any(shown(name) != name for name in named):  # two that are cut alike would look like one
+    if any(shown(name) != name for name in named):  # names that are shortened could look alike
         return {}
 
     def permission(prefix: tuple[str, ...], scope: Literal["thread", "workspace"], place: str) -> Permission:
@@ -126,7 +123,7 @@ _ALONE: Final = _names("""
 basename cat cmp comm cut date df diff dirname du echo egrep fgrep file find grep head jq ls md5sum mypy nl od printf
 pwd pyright pytest readlink realpath rg sha1sum sha256sum stat tail tr wc
 """)
-"""Programs that are simple whatever follows, but for the options below."""
+"""Programs that are simple with any arguments, except the options below."""
 
 _WITH_SUBCOMMAND: Final[Mapping[str, frozenset[str]]] = MappingProxyType(
     {
@@ -142,10 +139,10 @@ _WITH_SUBCOMMAND: Final[Mapping[str, frozenset[str]]] = MappingProxyType(
         "yarn": _names("list outdated test"),
     }
 )
-"""Programs of which the first word is a part, with such words. Source: VS Code approves terminal commands like that."""
+"""Programs whose prefix includes one of these subcommands. Source: VS Code approves terminal commands like that."""
 
 _OF_SCRIPTS: Final = _names("npm pnpm yarn")
-"""Their `run` has the name of a script behind it, and their options may name a shell for it."""
+"""`run` is followed by the name of a script, and options may name a shell."""
 
 _STARTING: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
     {
@@ -156,11 +153,11 @@ _STARTING: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
         **dict.fromkeys(_OF_SCRIPTS, ("-",)),
     }
 )
-"""How options begin with which one of these starts other programs, or deletes and writes files."""
+"""Prefixes of options that start other programs, or delete or write files."""
 
 
 def command_prefix(name: str, arguments: Sequence[object]) -> tuple[str, ...] | None:
-    """The words that a simple command begins with, such as `ls`, `git log` or `npm run build`; None for others."""
+    """Return the prefix of a simple command, such as `ls`, `git log` or `npm run build`, or None."""
     words = [str(argument) for argument in arguments]
     if "--" in words and name in _OF_SCRIPTS:
         options = words[: words.index("--")]

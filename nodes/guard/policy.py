@@ -1,8 +1,8 @@
-"""May this call run? One pure judgement for each call, in a fixed order, closed where anything is missing.
+"""The verdict on each call: allowed, denied or to be approved. Pure; whatever is unknown is denied.
 
-The order: the tool must be known, and one that the run's role may use; the loop override; every named path must lie in
-the workspace; the file rules, for reading and writing alike; deletions, with `strict`; then the mode. The `Workspace`
-judges each path again, by the name that it has on the disk, through `judge_path`.
+The checks in order: the tool is known and in the run's role; the loop override; every path lies in the workspace; the
+file rules, for reading and writing; deletions, with `strict`; the mode. The `Workspace` checks each path again by its
+real name on the disk, through `judge_path`.
 """
 
 import json
@@ -33,10 +33,10 @@ from mendgraph.nodes.records import (
 )
 
 Item = ToolCall | CallError
-"""One call of a reply, in its place: it fits its schema, or it is malformed."""
+"""A call of a reply that fits its schema, or a malformed one."""
 
-_LONGEST_TOLD = 2_000
-"""Characters of an argument that are told."""
+_LONGEST_ARGUMENT = 2_000
+"""Characters of an argument that are repeated to the model."""
 
 _CODES = {
     ExtractionErrorType.UNKNOWN_TOOL_NAME: ToolErrorCode.UNKNOWN_TOOL,
@@ -50,10 +50,10 @@ _NOT_JUDGED = ToolError(
 
 
 def workspace_relative(path: str, root: str) -> str | None:
-    """Where the path points, seen from `root`: POSIX, without `.` and `..`; "." is the workspace itself.
+    """Return the path relative to `root`, in POSIX form without `.` and `..`; "." is the workspace itself.
 
-    `path` is relative to `root`, or absolute; `root` is absolute, and the real name of the workspace. None for a path
-    outside, for one that `names_elsewhere`, such as `~/a`, and for every path when `root` is not absolute.
+    `root` is the absolute real name of the workspace. The result is None for a path outside of it, for one like `~/a`,
+    and for every path if `root` is not absolute.
     """
     if not root.startswith("/") or names_elsewhere(path):
         return None
@@ -71,12 +71,12 @@ def workspace_relative(path: str, root: str) -> str | None:
 
 
 def _absolute(path: str) -> str:
-    # normpath keeps two leading slashes, which mean the same as one on every system that we run on.
+    # normpath keeps two leading slashes, which mean the same as one.
     return "/" + posixpath.normpath(path).lstrip("/")
 
 
 def shown(path: str, limit: int = 200) -> str:
-    """The path for a message: one line, printable characters only, at most `limit` characters and an ellipsis."""
+    """Return the path for a message: printable characters on one line, at most `limit` and an ellipsis."""
     text = "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in path[: limit + 1])
     return text if len(text) <= limit else text[:limit] + "..."
 
@@ -84,15 +84,15 @@ def shown(path: str, limit: int = 200) -> str:
 def denied(
     rule: str, code: ToolErrorCode, message: str, suggestions: tuple[str, ...] = (), *, path: str = ""
 ) -> Verdict:
-    """A denial by `rule`. The message is what the model reads: it names the thing and the remedy."""
+    """Return a denial by `rule`; the message for the model names the thing and the remedy."""
     error = ToolError(code=code, message=message, suggestions=suggestions)
     return Verdict(kind=VerdictKind.DENY, rule=rule, error=error, path=path)
 
 
 def results_of_denied(items: Sequence[Item], verdicts: Sequence[Verdict]) -> list[CallResult | None]:
-    """For each item, in order, the result that its verdict already settles; None where the call may run.
+    """Return for each item the result of its denial, or None if the call may run.
 
-    Whatever is not plainly allowed is settled as denied: a question that nobody answered, an item without a verdict.
+    Everything that is not allowed counts as denied, also an unanswered request and an item without a verdict.
     """
     results: list[CallResult | None] = []
 
@@ -111,7 +111,7 @@ def results_of_denied(items: Sequence[Item], verdicts: Sequence[Verdict]) -> lis
 
 
 def edited_result(item: Item, verdict: Verdict, result: CallResult) -> CallResult:
-    """The result of a call that a person changed, with what ran in place of what the model's reply says."""
+    """Return the result of a call that a person changed, with a note on the changed arguments."""
     if not verdict.edited or not isinstance(item, ToolCall):
         return result
 
@@ -129,8 +129,8 @@ def edited_result(item: Item, verdict: Verdict, result: CallResult) -> CallResul
 
 
 def _short(value: object) -> object:
-    if isinstance(value, str) and len(value) > _LONGEST_TOLD:
-        return f"{value[:_LONGEST_TOLD]}... {len(value) - _LONGEST_TOLD} more characters"
+    if isinstance(value, str) and len(value) > _LONGEST_ARGUMENT:
+        return f"{value[:_LONGEST_ARGUMENT]}... {len(value) - _LONGEST_ARGUMENT} more characters"
 
     return value
 
@@ -140,7 +140,7 @@ Rules = tuple[file_rules.FileGuardrailRule, ...]
 SignatureOf = Callable[[ToolCall, ToolSpec], str]
 PathsOf = Callable[[ToolCall], Sequence[str]]
 LeadsTo = Callable[[str, bool], str | ToolError]
-"""(path, for writing?) -> the workspace-relative name of where it leads, or the refusal with what may be meant."""
+"""Takes a path and whether it is for writing; returns its workspace-relative target, or the refusal."""
 
 
 ASKED: Final = {
@@ -148,7 +148,7 @@ ASKED: Final = {
     Effect.EXECUTE: "ask_before_run",
     Effect.NETWORK: "ask_before_network",
 }
-"""The rules by which mode `ask` puts calls to a person."""
+"""The rules by which mode `ask` requests approval."""
 
 _NOT_NAMED: Final = "; not named by the user"
 _SENSITIVE: Final = "sensitive_config"
@@ -156,11 +156,11 @@ _SENSITIVE: Final = "sensitive_config"
 
 @dataclass(frozen=True, kw_only=True)
 class GuardConfig:
-    """What a run may do. `root` is the absolute real name of the workspace; without one, no path is allowed.
+    """The permissions of a run. `root` is the absolute real name of the workspace; without one, no path is allowed.
 
-    `allowed` are the tools of the run's role, None means all. `paths_of` gives the paths that a call names beside its
-    path fields, as inside a patch. `leads_to` is asked of names that do not plainly lie below `root`. `scope` says in
-    mode "auto" what may be taken away; what else may be changed says one of the `rules`.
+    `allowed` are the tools of the run's role, None means all. `paths_of` returns the paths of a call beside its path
+    fields, as inside of a patch. `leads_to` resolves names that are not plainly below `root`. In mode "auto", `scope`
+    restricts deletions; the `rules` restrict other changes.
     """
 
     mode: Mode
@@ -179,7 +179,7 @@ def judge_reply(
     overrides: Sequence[OverrideConstraint],
     signature_of: SignatureOf,
 ) -> list[Verdict]:
-    """One verdict for each item, in order; malformed calls are denied with what was wrong with them."""
+    """Return one verdict for each item, in order; malformed calls are denied with their error."""
 
     def judge(item: Item) -> Verdict:
         if isinstance(item, CallError):
@@ -200,7 +200,7 @@ def judge_reply(
 def judge_call(
     call: ToolCall, spec: ToolSpec | None, config: GuardConfig, overrides: Sequence[OverrideConstraint], signature: str
 ) -> Verdict:
-    """ALLOW with the first path that the call names (workspace-relative), ASK, or DENY with an error for the model."""
+    """Return the verdict on one call, with its first workspace-relative path, or an error for the model."""
     if spec is None:
         message = f"There is no tool '{shown(call.tool)}'. Call one of the tools that you were given."
         return denied("unknown_tool", ToolErrorCode.UNKNOWN_TOOL, message)
@@ -217,7 +217,7 @@ def judge_call(
 
     for named in paths_of_call(call, spec, config.paths_of):
         if isinstance(named, str) and is_reference(named):
-            # It names an earlier result of this run and no file of the workspace, so no file rule speaks of it.
+            # A stored result of this run is no file of the workspace, so no file rule applies.
             if spec.effect is Effect.READ:
                 continue
 
@@ -230,7 +230,7 @@ def judge_call(
 
         targets.append(target)
 
-    # Checks look at what a program has made under a denied name through the workspace, which denies it to them alone.
+    # Implied checks read through the workspace, which denies them single files.
     refused = None if call.implied else _judge_files(targets, spec, config)
     if refused is None and spec.effect is Effect.WRITE and config.mode == "auto":
         refused = _judge_deletions(call, targets, config.scope)
@@ -239,10 +239,10 @@ def judge_call(
 
 
 def judge_path(relative_path: str, for_write: bool, rules: Rules, root: str = "") -> ToolError | None:
-    """What the file rules say of one name below the folder `root`: None, or PERMISSION_DENIED in one line.
+    """Return PERMISSION_DENIED if a file rule blocks this name below the folder `root`, or None.
 
-    Readable templates (`.env.example`) pass `is_env_file` when they are only read; `.npmrc` and `.pypirc` pass
-    `is_sensitive_config`, as `judge_content` has the last word on these.
+    Templates like `.env.example` may be read although `is_env_file` matches; `.npmrc` and `.pypirc` may be read if
+    `judge_content` allows it.
     """
     violations = _violations(relative_path, rules, root, for_write=for_write)
     if violations:
@@ -252,23 +252,20 @@ def judge_path(relative_path: str, for_write: bool, rules: Rules, root: str = ""
 
 
 def is_hidden(relative_path: str, rules: Rules, root: str = "") -> bool:
-    """Whether a program may not see this file below the folder `root`.
-
-    Certificates of public authorities look like keys, and are none.
-    """
+    """Return whether a file below the folder `root` is hidden from programs; certifi's certificates are not."""
     certificates = relative_path.endswith("site-packages/certifi/cacert.pem")
     return not certificates and judge_path(relative_path, False, rules, root) is not None
 
 
 def is_refused(path: str, rules: Rules) -> bool:
-    """Whether a rule of the user's blocks the file with this absolute name, which may lie beside the workspace."""
+    """Return whether a rule of the user blocks the file with this absolute path, also outside of the workspace."""
     return bool(file_rules.violations_of(Path(path), file_rules.rules_of_user(rules)))
 
 
 def judge_content(relative_path: str, rules: Rules) -> Callable[[bytes], ToolError | None] | None:
-    """What tells from the first bytes of a file of this name whether it may be used; None where they do not matter.
+    """Return a check of the first bytes of a file with this name, or None if only its name matters.
 
-    They matter where one of the rules is called "sensitive_config", be it a user's own, for reading and writing alike.
+    The check applies if one of the rules, even a user's own, is called "sensitive_config".
     """
     rule = next((rule for rule in rules if rule.name == _SENSITIVE), None)
     path = PurePath(relative_path)
@@ -287,7 +284,7 @@ def judge_content(relative_path: str, rules: Rules) -> Callable[[bytes], ToolErr
 
 
 def judge_workspace(root: str, rules: Rules) -> str | None:
-    """Why no run may work in the folder of this absolute real name, or None: all below it would be denied by name."""
+    """Return why no run may use this folder as its workspace, or None."""
     denial = file_rules.SENSITIVE_FILES.reason_for(PurePath(root))
     if denial is None or all(rule.name != _SENSITIVE for rule in rules):
         return None
@@ -296,7 +293,7 @@ def judge_workspace(root: str, rules: Rules) -> str | None:
 
 
 def paths_of_call(call: ToolCall, spec: ToolSpec, paths_of: PathsOf) -> list[object]:
-    """What the call names as paths, as it came."""
+    """Return the path arguments of a call as they were given."""
     paths: list[object] = []
 
     for field_name in spec.path_fields:
@@ -325,14 +322,14 @@ def _locate(named: object, config: GuardConfig, *, for_write: bool) -> str | Ver
 
 
 def plain_target(named: object, root: str) -> str | None:
-    """The file of the workspace that a name plainly stands for, None where the disk has to be asked."""
+    """Return the workspace file for a plain name, or None if the disk has to be read to resolve it."""
     if not isinstance(named, str) or not named.strip() or not named.isprintable() or "\\" in named:
         return None
     return workspace_relative(named, root)
 
 
 def _judge_files(targets: Sequence[str], spec: ToolSpec, config: GuardConfig) -> Verdict | None:
-    """The denial of the first file that a rule blocks; None where none does."""
+    """Return the denial of the first file that a rule blocks, or None."""
     for_write = spec.effect is Effect.WRITE
 
     for target in targets:
@@ -379,7 +376,7 @@ def _judge_deletions(call: ToolCall, targets: Sequence[str], scope: scopes.Scope
 
 
 def refused_words(reason: str) -> str:
-    """What a person reads of a refused call before its name."""
+    """Return the prefix of a refused call in reports."""
     return f"refused ({reason}):"
 
 
@@ -400,7 +397,7 @@ def _judge_mode(targets: Sequence[str], spec: ToolSpec, mode: Mode) -> Verdict:
 
 
 def refuse_repeat(override: OverrideConstraint) -> Verdict:
-    """The denial of a call that loop control has refused."""
+    """Return the denial of a repeated call."""
     target = f" on '{shown(override.target)}'" if override.target else ""
     message = (
         f"{override.tool}{target} was called {override.repeats} times with the same arguments and is now refused. "
@@ -419,7 +416,7 @@ def _violations(target: str, rules: Rules, root: str, *, for_write: bool) -> tup
 
 @lru_cache(maxsize=1_024)
 def _violated_by_default(target: str, for_write: bool) -> tuple[file_rules.GuardrailViolation, ...]:
-    """Each name is judged several times on its way to a file. Of a relative one these rules see the text alone."""
+    """Cached, as each name is checked several times; for relative names these rules use the text only."""
     return _violated(target, file_rules.DEFAULT_GUARDRAIL_RULES, "", for_write=for_write)
 
 
@@ -457,7 +454,7 @@ def _error_of(violations: Sequence[file_rules.GuardrailViolation], target: str) 
 
 
 def _reason(violations: Sequence[file_rules.GuardrailViolation], target: str) -> str:
-    """What the tables say of a file that is denied; "" for nothing."""
+    """Return the reason from the tables for a denied file, or ""."""
     path = PurePath(target)
     for table in (file_rules.KEY_FILES, file_rules.SENSITIVE_FILES, file_rules.PACKAGE_LOGINS):
         reason = table.reason_for(path)

@@ -1,7 +1,7 @@
-"""Which files a run may change without asking, by their names: the protected ones, and what `strict` adds.
+"""The files that a run may change without approval, by name: protected files, and the restrictions of `strict`.
 
-A name in the request is a word of it that is the file's path or the end of that, part by part. What the words mean, and
-what a file or an answer says, plays no part.
+A request names a file if a word of it is the file's path or the end of the path, part by part. The meaning of the words
+and the content of files are not considered.
 """
 
 import re
@@ -30,10 +30,7 @@ agent settings, which start programs and give permissions: .mendgraph.toml
 # Agents read these before each task.
 instructions, which agents follow in each later task: agents.md, claude.md, claude.local.md, gemini.md, .cursorrules
 """)
-"""What runs or instructs on this machine without anybody starting the project. Each line: the reason, the names.
-
-A comment says who else protects the names below it.
-"""
+"""Files that run or instruct on this machine without anybody starting the project, by reason."""
 
 RUNS_LATER: Final = NameTable("""
 what git runs or follows: .githooks/, .pre-commit-config.yaml, .lefthook.yml, .gitmodules
@@ -48,7 +45,7 @@ what Python or a tool of it runs: tests/__init__.py, test/__init__.py, venv/, si
 what a build runs: dockerfile, dockerfile.*, *.dockerfile, containerfile, docker-compose*.yml, docker-compose*.yaml
 what a build runs: compose.yml, compose.yaml, makefile, gnumakefile, *.mk, justfile, rakefile, node_modules/
 """)
-"""What runs once somebody tests, builds or pushes the project. A change of it carries a mark."""
+"""Files that run when somebody tests, builds or pushes the project. A change is marked in the outcome."""
 
 MANIFESTS: Final = NameTable("""
 what is installed: pyproject.toml, requirements*.txt, requirements*.in, requirements/*.txt, constraints*.txt
@@ -56,7 +53,7 @@ what is installed: setup.cfg, pipfile, package.json, cargo.toml, go.mod, gemfile
 what is installed: *.lock, *-lock.json, *-lock.yaml, npm-shrinkwrap.json, go.sum
 how tests run: tox.ini, pytest.ini, .pytest.ini
 """)
-"""What is installed with a project and how its tests run."""
+"""Files that define what is installed with a project and how its tests run."""
 
 WIDE: Final = NameTable("""
 what git runs or follows: lefthook.yml, lefthook-local.yml, .overcommit.yml, .gitattributes, .gitconfig, .lfsconfig
@@ -91,7 +88,7 @@ what a build runs: phpunit.xml.dist, .php-cs-fixer.php, makefile.pl, build.pl, p
 what a build runs: *.csproj, *.vbproj, *.fsproj, directory.build.props, directory.build.targets, *.targets
 what a build runs: nuget.config, global.json, taskfile.yml, taskfile.yaml, earthfile, tiltfile, skaffold.yaml, procfile
 """)
-"""What else runs once somebody uses the project with a tool; only `strict` looks at it."""
+"""Further files that run when a tool is used on the project; only for `strict`."""
 
 _PLAIN_CONFIG: Final = NameTable("project configuration: config.yaml, config.yml, settings.py, *.toml")
 _DOCUMENTS: Final = frozenset({".adoc", ".md", ".mdc", ".rst", ".txt"})
@@ -101,7 +98,7 @@ _WORD: Final = re.compile(r"[\w.@+~/-]+")
 
 
 def is_project_config(path: PurePath) -> bool:
-    """Is this project configuration, or a file that other programs run later (editors, hooks, agents, CI)?
+    """Return whether this is project configuration, or a file that other programs run later.
 
     Source: spec 1 section 3, threat model (`config.yaml`, `settings.py`, `*.toml`).
     """
@@ -109,7 +106,7 @@ def is_project_config(path: PurePath) -> bool:
 
 
 def why_asked(path: PurePath) -> str:
-    """Why mode "ask" asks each time for a change of this file; "" where one answer may stand for the whole run."""
+    """Return why mode "ask" requests approval for each change of this file, or ""."""
     return _reason_in((PROTECTED, RUNS_LATER, MANIFESTS, _PLAIN_CONFIG), path)
 
 
@@ -123,20 +120,20 @@ def _reason_in(tables: Iterable[NameTable], path: PurePath) -> str:
 
 
 PROJECT_CONFIG_RULE = FileGuardrailRule("project_config", "Project configuration files", is_project_config)
-"""Not a default rule: it never blocks, it asks a person where one can be asked."""
+"""Not a default rule: it never blocks, but requests approval in mode "ask"."""
 
 
 def runs_later(path: PurePath, *, new: bool = False) -> bool:
-    """Does a change of this file of the workspace run code later, or steer tools and agents? `path` is relative to it.
+    """Return whether a change of this workspace file runs code later, or instructs tools and agents.
 
-    A file that is `new` does so too where it takes the place of a module of the standard library. Of manifests and lock
-    files (`MANIFESTS`), and of what only `WIDE` has, the answer is no.
+    So does a `new` file that replaces a module of the standard library. Manifests, lock files and the files of `WIDE`
+    do not count.
     """
     return bool(PROTECTED.reason_for(path) or RUNS_LATER.reason_for(path) or (new and _replaces_module(path)))
 
 
 def _replaces_module(path: PurePath) -> bool:
-    """Whether Python imports this file in place of a module of its own."""
+    """Return whether Python would import this file instead of a module of the standard library."""
     parts = folded_parts(path)
     file = "/".join(parts[parts[:1] == ("src",) :])
     return file.endswith(".py") and file.removesuffix(".py").removesuffix("/__init__") in sys.stdlib_module_names
@@ -144,10 +141,10 @@ def _replaces_module(path: PurePath) -> bool:
 
 @dataclass(frozen=True)
 class Scope:
-    """What a run in mode "auto" may change.
+    """The files that a run in mode "auto" may change.
 
-    `names` are paths, folded, with "/" at the end for a folder and all below it: what these name may be changed
-    although it is protected, or although the run is `strict`.
+    `names` are folded paths, with "/" at the end for a folder and everything below it, that may be changed although
+    they are protected, or the run is `strict`.
     """
 
     names: frozenset[str] = frozenset()
@@ -155,10 +152,10 @@ class Scope:
 
     @classmethod
     def of(cls, request: str, writable: Iterable[str], *, strict: bool, root: str = "") -> Self:
-        """What a run may change beside ordinary files: what the request or `writable_paths` names.
+        """Return the scope of a run: the files that the request or `writable_paths` name.
 
-        A folder is named by a "/" at its end, and a protected one without it as well. A file in a protected one permits
-        no other file in it; the folder itself is then writable, for programs.
+        A folder needs a "/" at its end, except a protected one. Naming a file in a protected folder permits no other
+        file in it, but makes the folder itself writable for programs.
         """
         words = {word.removeprefix(f"{root}/") for word in _words(request)} - {""}
         writable = [*writable]
@@ -178,12 +175,12 @@ class Scope:
         return cls(frozenset(map(_plain, names)), strict)
 
     def permits(self, path: str) -> bool:
-        """Whether a name of the scope stands for this file."""
+        """Return whether a name of the scope is this file."""
         place = f"/{_plain(path)}"
         return any(place.endswith(f"/{name}") or (name[-1] == "/" and f"/{name}" in place) for name in self.names)
 
     def protection(self, path: str) -> str:
-        """Why this file may not be changed, by its name alone; "" for one that may."""
+        """Return why this file may not be changed, by its name, or ""."""
         name = PurePath(path)
         reason = PROTECTED.reason_for(name) or ""
         if not reason and self.strict:
@@ -195,7 +192,7 @@ class Scope:
         return reason
 
     def deletion(self, call: ToolCall, path: str) -> str:
-        """Why this call may not take the file away; "" where it may, or does not."""
+        """Return why this call may not delete the file, or ""."""
         patch = call.arguments.get("patch")
         marks = (f"*** Delete File: {path}\n", f"*** Update File: {path}\n*** Move to: ")
         removes = call.tool == "delete_file" or (call.tool == "move_file" and call.arguments.get("path") == path)
@@ -208,7 +205,7 @@ class Scope:
 
 
 def _words(request: str) -> set[str]:
-    """What may be paths in a request."""
+    """Return the words of a request that may be paths."""
     stripped = [word.strip("`'\",;:!?<>") for word in request.split()]  # a path may have brackets, as routes do
     words = (*named_paths(request), *_WORD.findall(request), *stripped)
     return {word.removeprefix("@").removeprefix("./").rstrip(".") for word in words} - {""}
@@ -219,7 +216,7 @@ def _plain(path: str) -> str:
 
 
 def _beyond_strict(name: PurePath) -> str:
-    """What a file is that a strict run changes only where it is named; "" for ordinary code and data."""
+    """Return why a strict run changes this file only if it is named, or "" for ordinary code and data."""
     reason = _reason_in((RUNS_LATER, MANIFESTS, WIDE, _PLAIN_CONFIG), name)
     if reason:
         return reason
@@ -244,7 +241,7 @@ class _OutOfScope(ChangeCheck):
 
 @lru_cache(maxsize=64)
 def scope_rule(scope: Scope) -> FileGuardrailRule:
-    """The rule by which a run in mode "auto" leaves alone what is out of its scope."""
+    """Return the rule that blocks changes out of the scope in mode "auto"."""
     if scope.strict:
         what = "Protected files, and what a strict run changes only by name"
     else:
@@ -254,16 +251,15 @@ def scope_rule(scope: Scope) -> FileGuardrailRule:
 
 
 def is_guarded(path: str, scope: Scope) -> bool:
-    """Whether no program may change what has this name. Nobody follows the settings inside of installed packages."""
+    """Return whether programs may not change this file; files in installed packages are not protected."""
     return bool(scope.protection(path)) and _INSTALLED.isdisjoint(PurePath(path).parts)
 
 
 def unnamed(request: str, paths: Iterable[str]) -> list[str]:
-    """The changed paths that have nothing to do with the files that the request names.
+    """Return the changed paths that are unrelated to the files that the request names.
 
-    Empty if it names no changed file: it may have named only a failing test or a document. A path has to do with a
-    named one if it is below the same top folder or has the same subject (cart.py, test_cart.py). Tests and documents
-    are never among them.
+    The result is empty if the request names no changed file. A path is related to a named one if it is below the same
+    top folder or has the same subject (cart.py, test_cart.py). Tests and documents are never returned.
     """
     changed = [*paths]
     scope = Scope(frozenset(map(_plain, _words(request))))
@@ -284,5 +280,5 @@ def _is_test_or_document(path: str) -> bool:
 
 
 def _subject(path: str) -> str:
-    """The name of a file without its suffix, and without what makes it that of a test."""
+    """Return the name of a file without suffix and without the marks of a test."""
     return re.sub(r"\Atest_|[._](?:test|spec)\Z", "", PurePath(path).stem)

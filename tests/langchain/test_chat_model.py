@@ -20,7 +20,7 @@ from mendgraph.graph.langchain.chat_models import user_model
 from mendgraph.graph.langchain.failures import Provider
 from mendgraph.nodes.call_model.model import Call
 from mendgraph.nodes.call_model.prompts.estimates import MOST_BYTES_PER_TOKEN
-from mendgraph.nodes.call_model.services import unnoticed
+from mendgraph.nodes.call_model.services import ignore
 from mendgraph.nodes.records import FinishReason, ModelReply, ProviderErrorKind, ProviderFailure
 from tests.doubles.scripted_server import Chunked, Say, ScriptedServer
 from tests.langchain.asked_models import CALL, ask, at, of
@@ -241,7 +241,7 @@ class Exiting(Spoken):
 
 def test_chat_model_that_wants_to_end_the_program_ends_its_call() -> None:
     model = user_model(Exiting())
-    for result in (model.complete(CALL, unnoticed), ask(model)[0]):
+    for result in (model.complete(CALL, ignore), ask(model)[0]):
         assert isinstance(result, ProviderFailure)
         assert "SystemExit: set MY_KEY first" in result.message
 

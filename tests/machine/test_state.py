@@ -23,7 +23,7 @@ from mendgraph.nodes.call_model.window import Window
 from mendgraph.nodes.execute_tools.policy.alerts import Vitals
 from mendgraph.nodes.execute_tools.store.database import FINGERPRINT
 from mendgraph.nodes.execute_tools.store.database_schema import SQLITE_TABLES
-from mendgraph.nodes.execute_tools.tool_run import ToolRun
+from mendgraph.nodes.execute_tools.tool_outcome import ToolOutcome
 from mendgraph.nodes.guard.permissions import Permission
 from mendgraph.nodes.heal.corrective_prompt import HealingAttempt
 from mendgraph.nodes.language.project_notes import ProjectNotes
@@ -216,7 +216,7 @@ def fingerprint(types: Iterable[type[Any]], channels: Iterable[str], nodes: Iter
 
 
 def test_change_of_a_stored_type_needs_a_decision_about_older_databases() -> None:
-    now = fingerprint([*CHECKPOINT_TYPES, ToolRun], AgentState.__annotations__, NODES, ";".join(SQLITE_TABLES))
+    now = fingerprint([*CHECKPOINT_TYPES, ToolOutcome], AgentState.__annotations__, NODES, ";".join(SQLITE_TABLES))
     assert now == FINGERPRINT, (
         f"What a database stores has changed: its fingerprint is {now!r} now. Can this version read what the last"
         " released one has stored, with the same meaning? Then put the new FINGERPRINT into"

@@ -81,7 +81,7 @@ def _work(order: tasks.WorkOrder, stop: StopRequest, options: SessionOptions) ->
     def end_early() -> None:  # once the step is whole: its model hears nothing of calls that were left out
         session.stop(stop.reason, in_step=False)
 
-    with Session(context, **of_session) as session, stop.told(end_early):
+    with Session(context, **of_session) as session, stop.listening(end_early):
         outcome = _end_of(session, order, stop, run).outcome
 
     return _worked(order, copy, outcome, resumed=run is not None)

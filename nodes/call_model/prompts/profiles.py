@@ -1,10 +1,8 @@
-"""How a model wants to be talked to, by the name that its endpoint gives it.
+"""Profiles of models by name, and the tools that a model is offered.
 
-Names differ from endpoint to endpoint ("Qwen/Qwen2.5-Coder-1.5B-Instruct-GGUF", "qwen2.5-coder:1.5b"), so only their
-words count, not case or separators. The first row of `FAMILIES` that the name matches counts; the size is what the
-name says, otherwise what the family has where nothing is said. A model that nobody knows is taken for a capable
-one. What a profile says is where `auto` starts: each field gives way to what a user sets. Which tools
-a model is told of follows from it too.
+Names differ between endpoints ("Qwen/Qwen2.5-Coder-1.5B-Instruct-GGUF", "qwen2.5-coder:1.5b"), so case and separators
+are ignored. The first matching row of `FAMILIES` is used; the size comes from the name, else from the family. An
+unknown model counts as capable. A profile is the default for `auto`; settings of the user take precedence.
 """
 
 import re
@@ -30,14 +28,14 @@ Source: 63 of 551 logged replies of a 1.5B model.
 
 
 SMALL_TEMPERATURE: Final = 0.0
-"""Of a small model's first try, where nobody asks for another: sampled, it makes more mistakes of form."""
+"""The default temperature of a small model's first attempt: sampling causes more mistakes of form."""
 
 
 class ModelProfile(Record):
-    """What to start from with one model.
+    """The profile of a model.
 
-    `small` is below about 8 billion parameters, `reasoning` thinks before it answers. `window_tokens` is the smallest
-    window of the family, input and output together, None where it is not known; a server may be set to less.
+    `small` is below about 8 billion parameters, `reasoning` reasons before it answers. `window_tokens` is the smallest
+    window of the family, input and output together, None if it is unknown.
     """
 
     small: bool = False
@@ -49,9 +47,9 @@ class ModelProfile(Record):
 class Family(NamedTuple):
     """A row of the table.
 
-    `words` is a regular expression for the folded name, matched where no letter stands before it. `native` says
-    whether the models of at least 8 billion parameters make native calls on common servers. `billions` is the size of
-    those whose name gives none, and `reasoning` says that they think before they answer, unless told otherwise.
+    `words` is a regular expression for the folded name, matched where no letter precedes. `native` says whether models
+    of at least 8 billion parameters make native calls on common servers. `billions` is the size of models whose name
+    has none; `reasoning` means that they reason by default.
     """
 
     words: str
@@ -106,7 +104,7 @@ FAMILIES: Final = (
     Family(r"granite-?[\d.]*-?(?:h-)?(?:micro|tiny|nano)", 131_072, billions=3.0),
     Family("granite", 131_072),
 )
-"""Tried in this order: narrower words first."""
+"""In order of use: narrower words first."""
 
 _ROWS: Final = tuple((re.compile(rf"(?<![a-z])(?:{family.words})"), family) for family in FAMILIES)
 _UNKNOWN: Final = Family("", None)
@@ -119,7 +117,7 @@ _SIZE: Final = re.compile(
 
 
 def find_profile(model: str) -> ModelProfile:
-    """The profile of the model of this name: a capable model's where neither family nor size is known."""
+    """Return the profile of the model with this name; an unknown one counts as capable."""
     name = _SEPARATORS.sub("-", model.casefold()).strip("-")
     family = next((family for pattern, family in _ROWS if pattern.search(name)), _UNKNOWN)
     size = _size_in(name) or family.billions
@@ -135,7 +133,7 @@ def find_profile(model: str) -> ModelProfile:
 
 
 def _size_in(name: str) -> float | None:
-    """Billions of parameters that a folded name speaks of: of several numbers the largest, a mixture's all experts."""
+    """Return the largest number of parameters in a folded name, in billions; of a mixture, all experts."""
     sizes = [
         int(match["millions"]) / 1_000 if match["millions"] else float(match["billions"]) * int(match["experts"] or 1)
         for match in _SIZE.finditer(name)
@@ -154,13 +152,11 @@ def offered_tools(
     few: bool = True,
     notes: Mapping[str, str] = MappingProxyType({}),
 ) -> list[ToolSpec]:
-    """The tools to offer, in order. A call of a tool that is not offered is still judged like any other.
+    """Return the tools to offer, in order; a call of another tool is still judged like any other.
 
-    A model that is offered several ways to edit takes the one that it masters least, and a small one takes each tool
-    that it sees for a hint: with `few`, what is convenient but not worth its tokens in each prompt is left out.
-    `usable` are the names that the run may use at all, None means every one. `notes` say of a tool, by its name, what
-    holds in this run only. Where the user gave a schema for the answer's value, the terminal tool shows that schema and
-    requires the value.
+    Models do worst with several ways to edit, and small ones take each tool for a hint: with `few`, tools that are not
+    worth their tokens are omitted. `usable` are the names that the run may use, None means all. `notes` are added to
+    descriptions by name. With a `response_format`, the terminal tool shows that schema and requires the value.
     """
     offered = [
         spec.model_copy(update={"description": f"{spec.description} {notes[spec.name]}"})

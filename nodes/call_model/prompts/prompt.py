@@ -1,8 +1,7 @@
-"""A request as a model is shown it: its messages and tools in the protocol of the turn, each made once.
+"""A request: messages and tools in the protocol of the turn, each converted once.
 
-A history is sent anew at every call, and all but its end has been sent before. So what a message becomes is kept beside
-the message itself: the strong reference makes sure that an address in memory is not taken for another message. Messages
-are never changed in place; whoever did that would be shown what they were.
+Every call sends the history again, and only its end is new. So the converted form of a message is cached with the
+message itself: the reference keeps its address from being reused. Messages are never changed in place.
 """
 
 from collections.abc import Callable, Sequence
@@ -28,15 +27,15 @@ from mendgraph.nodes.language.history import HANDOFF_MESSAGE_NAME, is_request
 from mendgraph.nodes.language.media import media_of, without_media
 from mendgraph.nodes.records import JsonMap, ToolSpec
 
-MOST_BYTES: Final = 64 * 1024 * 1024  # what a cache holds at most; then it begins anew
+MOST_BYTES: Final = 64 * 1024 * 1024  # of a cache, which is then emptied
 COPIES: Final = 3
-BESIDES: Final = 6_144  # a message holds about so many times its own size, and these bytes besides
+BESIDES: Final = 6_144  # a cached message has about `COPIES` times its size, and these bytes
 MOST_TOOL_SETS: Final = 16
-"""Sets of tools that are remembered: one for each way in which the runs of one machine talk to a model."""
+"""The most sets of tools in a cache."""
 
 
 class Shown(NamedTuple):
-    """One message as an OpenAI map and as LangChain's message of this protocol, and its size in bytes."""
+    """A message as an OpenAI map and as LangChain's message in this protocol, and its size in bytes."""
 
     source: AnyMessage
     map: JsonMap
@@ -45,7 +44,7 @@ class Shown(NamedTuple):
 
 
 class ShownTools(NamedTuple):
-    """The tools of a call: their schemas as OpenAI's maps, the bytes of those, and their lines in the text protocol."""
+    """The tools of a call as OpenAI maps with their size, and as lines of the text protocol."""
 
     specs: tuple[ToolSpec, ...]
     maps: tuple[JsonMap, ...]
@@ -54,10 +53,10 @@ class ShownTools(NamedTuple):
 
 
 class ShownMessages:
-    """What the messages and tools of all runs of one machine look like to their model. Safe in threads."""
+    """A cache of converted messages and tools for all runs of one machine. Safe in threads."""
 
     def __init__(self, most_bytes: int = MOST_BYTES) -> None:
-        """Start empty; a cache that would hold more than `most_bytes` is emptied."""
+        """The cache is emptied when it exceeds `most_bytes`."""
         self._messages: dict[tuple[int, bool], Shown] = {}
         self._tools: list[ShownTools] = []
         self._size = 0
@@ -65,7 +64,7 @@ class ShownMessages:
         self._lock = Lock()
 
     def messages(self, history: Sequence[AnyMessage], *, native: bool) -> list[Shown]:
-        """The messages in the protocol of this turn; what other agents said since a request becomes text."""
+        """Return the messages in the protocol of this turn; messages of other agents become text."""
         handoffs = [place for place, message in enumerate(history) if message.name == HANDOFF_MESSAGE_NAME]
         shown_messages: list[Shown] = []
         start = 0
@@ -91,7 +90,7 @@ class ShownMessages:
         return shown_messages
 
     def tools(self, specs: Sequence[ToolSpec]) -> ShownTools:
-        """The tools; equal ones give the very same object."""
+        """Return the converted tools; equal ones return the same object."""
         for tool in self._tools:
             if tool.specs == tuple(specs):
                 return tool
@@ -104,7 +103,7 @@ class ShownMessages:
         return shown_tools
 
     def _show(self, message: AnyMessage, native: bool) -> Shown:
-        """Make the message of this protocol, and remember it."""
+        """Convert the message, and cache it."""
         message_map = as_map(message, native=native)
         chat_message = message
         has_calls = isinstance(message, AIMessage) and bool(message.tool_calls)
@@ -125,7 +124,7 @@ class ShownMessages:
 
 
 def messages_of_others(messages: Sequence[AnyMessage]) -> list[Shown]:
-    """What other agents said, as text: some endpoints want thoughts of theirs in all calls, or roles to alternate."""
+    """Return messages of other agents as text: some endpoints require their reasoning, or alternating roles."""
     merged: list[JsonMap] = []
 
     for message in messages:
@@ -147,7 +146,7 @@ def messages_of_others(messages: Sequence[AnyMessage]) -> list[Shown]:
 
 
 class Measured(NamedTuple):
-    """Parts of a prompt that were made before: LangChain's messages, and the bytes of messages and tools."""
+    """Converted parts of a prompt: LangChain's messages, and the bytes of messages and tools."""
 
     messages: tuple[AnyMessage, ...]
     size: int
@@ -156,10 +155,10 @@ class Measured(NamedTuple):
 
 @dataclass(frozen=True)
 class Prompt:
-    """One request, without the parts that a chat model adds: its messages and tools in OpenAI's form.
+    """A request: its messages and tools in OpenAI's form.
 
-    `temperature` is None where nobody asked for one. `without_tools` makes the same request in the text protocol, for a
-    model that turns out to have no native tools. `measured` are parts that were made before.
+    `temperature` is None if it is not configured. `without_tools` returns the same request in the text protocol, for a
+    model that refuses native tools. `measured` are converted parts.
     """
 
     messages: tuple[JsonMap, ...]
@@ -172,14 +171,14 @@ class Prompt:
 
     @cached_property
     def chat_messages(self) -> list[AnyMessage]:
-        """The messages as LangChain's, with all that the endpoint wants to see again of its own."""
+        """The messages as LangChain's, with the provider's own fields."""
         if self.measured:
             return list(self.measured.messages)
 
         return list(map(from_map, self.messages))
 
     def without_media(self, kinds: frozenset[str]) -> "Prompt":
-        """The same request with a note in place of what it holds of these kinds, such as images."""
+        """Return the request with notes instead of content of these kinds, such as images."""
         maps = list(self.messages)
         messages = self.chat_messages.copy()
 
@@ -192,16 +191,12 @@ class Prompt:
         return replace(self, messages=tuple(maps), measured=measured)
 
     def believable_tokens(self, reported: int) -> int:
-        """The tokens that its endpoint reports for it, but no fewer than its messages' texts can have."""
+        """Return the reported tokens, but no fewer than the texts of the messages can have."""
         return at_least(reported, self.size, (text for message in self.messages for text in texts_of(message)))
 
     @cached_property
     def size(self) -> int:
-        """What the endpoint is told, in bytes of UTF-8, for the estimate of its tokens.
-
-        A letter counts as one, a character of Chinese or an emoji as the three or four that it costs. What JSON adds to
-        the messages does not count.
-        """
+        """The size in bytes of UTF-8, without the JSON around the messages, for the estimate of tokens."""
         if self.measured is not None:
             return self.measured.size + self.measured.tools_size
         return sum(map(size_of, self.messages)) + json_size(self.tools)

@@ -1,4 +1,4 @@
-"""Alerts: failure rates and costs of a run that exceed a threshold. Source: spec 4."""
+"""Alerts for failure rates and costs that exceed a threshold. Source: spec 4."""
 
 from dataclasses import dataclass
 from enum import StrEnum
@@ -6,11 +6,11 @@ from statistics import median
 
 from mendgraph.nodes.records import Record
 
-WINDOW = 8  # how many of the latest outcomes count; as long as there are fewer, the missing ones count as good
-THRESHOLD = 0.5  # an alert is raised when the rate of failures passes this
-ALL_CLEAR = 0.25  # down to this rate, or below it, a new crossing is worth a new alert: a rate that wavers is told once
-COST_FACTOR = 3.0  # A model call is dear when it costs more than this times the median of the latest ones
-FEWEST_COSTS = 4  # A median of fewer calls says nothing
+WINDOW = 8  # the latest outcomes that count; missing ones count as successes
+THRESHOLD = 0.5  # the rate of failures above which an alert is raised
+ALL_CLEAR = 0.25  # the rate at which an alert ends, so that a fluctuating rate raises only one
+COST_FACTOR = 3.0  # a call that costs more than this times the median raises an alert
+FEWEST_COSTS = 4  # the calls that a median needs
 
 
 class AlertKind(StrEnum):

@@ -8,7 +8,7 @@ from typing import Any, cast
 from mendgraph.nodes.call_model.call_state import CallModelState, CallSettings
 from mendgraph.nodes.call_model.endpoint import ModelChoice
 from mendgraph.nodes.call_model.ledger import Entry, Used
-from mendgraph.nodes.call_model.model import Call, Lost, Sent, Stopped
+from mendgraph.nodes.call_model.model import Call, CompletedCall, StoppedCall, UnsettledUsage
 from mendgraph.nodes.call_model.node import acall_model, call_model
 from mendgraph.nodes.call_model.services import CallServices
 from mendgraph.nodes.call_model.stop_request import StopRequest
@@ -62,16 +62,16 @@ class RecordedServices(CallServices):
 
     def __init__(
         self,
-        results: Sequence[ModelReply | ProviderFailure | Stopped] = (),
+        results: Sequence[ModelReply | ProviderFailure | StoppedCall] = (),
         *,
         unreachable: Mapping[str | None, ProviderFailure] | None = None,
         refusals: Mapping[int, StopCause] | None = None,
-        lost: Lost | None = None,
+        lost: UnsettledUsage | None = None,
         stop_at: int = -1,
         stop: str = "",
         first: int = 11,
     ) -> None:
-        super().__init__(self._connect, on_tell=self._tell, stop=StopRequest())
+        super().__init__(self._connect, on_event=self._tell, stop=StopRequest())
         facts: JsonMap = {
             "effects": [],
             "unreachable": unreachable or {},
@@ -100,9 +100,9 @@ class RecordedServices(CallServices):
     async def aconnect(self, choice: ModelChoice) -> Any:
         return self._connect(choice)
 
-    def reserve(self, entry: Entry, after: int) -> int | Lost | StopCause:
+    def reserve(self, entry: Entry, after: int) -> int | UnsettledUsage | StopCause:
         self._add(Reserve(entry, after))
-        lost: Lost | None = self.__dict__["lost"]
+        lost: UnsettledUsage | None = self.__dict__["lost"]
         if lost is not None and after < lost.number:
             return lost
         number = self.entries + 1
@@ -110,28 +110,28 @@ class RecordedServices(CallServices):
         answer: int | StopCause = self.__dict__["refusals"].get(number, number)
         return answer
 
-    async def areserve(self, entry: Entry, after: int) -> int | Lost | StopCause:
+    async def areserve(self, entry: Entry, after: int) -> int | UnsettledUsage | StopCause:
         return self.reserve(entry, after)
 
     def settle(self, number: int, used: Used) -> None:
         self.effects.append(Settle(number, used))
 
-    def send(self, model: Any, call: Call) -> Sent | Stopped:
+    def send(self, model: Any, call: Call) -> CompletedCall | StoppedCall:
         assert model is MODEL
         if self.stop.reason:
-            return Stopped(reason=self.stop.reason)
+            return StoppedCall(reason=self.stop.reason)
         self._add(call)
         result = next(self.__dict__["results"])
-        return result if isinstance(result, Stopped) else Sent(result=result, seconds=SECONDS)
+        return result if isinstance(result, StoppedCall) else CompletedCall(result=result, seconds=SECONDS)
 
-    async def asend(self, model: Any, call: Call) -> Sent | Stopped:
+    async def asend(self, model: Any, call: Call) -> CompletedCall | StoppedCall:
         return self.send(model, call)
 
     def wait(self, seconds: float, reason: str) -> None:
         if reason:
             self._add(Wait(seconds, reason))
 
-    async def await_(self, seconds: float, reason: str) -> None:
+    async def wait_async(self, seconds: float, reason: str) -> None:
         self.wait(seconds, reason)
 
     @property

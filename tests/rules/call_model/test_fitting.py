@@ -9,7 +9,7 @@ from mendgraph.graph.machine.small_models import block_form
 from mendgraph.nodes.call_model.call_state import CallModelState, CallSettings
 from mendgraph.nodes.call_model.exchange import OUTPUT_SHARE, SHORTENED
 from mendgraph.nodes.call_model.ledger import RunLimits, Spending
-from mendgraph.nodes.call_model.model import Call, Sent, Stopped
+from mendgraph.nodes.call_model.model import Call, CompletedCall, StoppedCall
 from mendgraph.nodes.call_model.paid_call import CallBudget
 from mendgraph.nodes.call_model.pending_call import MOST_ROUNDS, PendingCall
 from mendgraph.nodes.call_model.prompts.estimates import estimate_input
@@ -44,7 +44,7 @@ GOOD = ModelReply(text=SUMMARY, input_tokens=9_000, output_tokens=40)
 DOWN = ProviderFailure(kind=Kind.SERVER_ERROR, message="It failed.")
 WORDS = ModelReply(text="I see.")
 
-Result = ModelReply | ProviderFailure | Stopped | StopCause
+Result = ModelReply | ProviderFailure | StoppedCall | StopCause
 
 
 class Summarising(RecordedServices):
@@ -54,10 +54,10 @@ class Summarising(RecordedServices):
         super().__init__(refusals={1: result} if isinstance(result, StopCause) else {}, first=1)
         object.__setattr__(self, "result", result)
 
-    def send(self, _: Any, call: Call) -> Sent | Stopped:
+    def send(self, _: Any, call: Call) -> CompletedCall | StoppedCall:
         self._add(call)
         result = self.__dict__["result"] if call.quiet else WORDS
-        return result if isinstance(result, Stopped) else Sent(result=result, seconds=SECONDS)
+        return result if isinstance(result, StoppedCall) else CompletedCall(result=result, seconds=SECONDS)
 
 
 @dataclass(frozen=True)
@@ -189,7 +189,7 @@ def test_where_a_summary_was_too_long_none_is_asked_for_again() -> None:
 
 
 def test_stop_in_the_middle_of_a_summary_ends_it_and_its_request_is_paid() -> None:
-    dropped = Stopped(reason="by Ctrl-C", sent=True, seconds=1.5, received_characters=30)
+    dropped = StoppedCall(reason="by Ctrl-C", sent=True, seconds=1.5, received_characters=30)
     fitted = fit(TALKS, 20_000, result=dropped)
     assert fitted.stop == StopCause(reason=StopReason.CANCELLED, message="The run was stopped by Ctrl-C.")
     assert (fitted.prompt, fitted.window, fitted.compactions) == (None, WHOLE, [])

@@ -8,7 +8,7 @@ from mendgraph.nodes.call_model.budget import APILimits
 from mendgraph.nodes.call_model.call_state import CallModelState, CallSettings
 from mendgraph.nodes.call_model.endpoint import ModelChoice
 from mendgraph.nodes.call_model.ledger import FREE, Entry, Price, RunLimits, Spending, Used
-from mendgraph.nodes.call_model.model import Call, Lost
+from mendgraph.nodes.call_model.model import Call, UnsettledUsage
 from mendgraph.nodes.call_model.paid_call import CallBudget, stopped
 from mendgraph.nodes.call_model.pending_call import PendingCall
 from mendgraph.nodes.call_model.prompts.estimates import Gauge
@@ -167,7 +167,9 @@ def test_limit_of_the_day_sends_nothing_and_is_told(refused: int, course: str, s
 def test_call_that_was_lost_is_charged_once_before_anything_is_sent() -> None:
     """With a process that was killed: the book holds two calls that the counters do not."""
     gone = Used(calls=2, input_tokens=40, output_tokens=5, cached_tokens=4, cost_usd=0.25, seconds=3.0)
-    played = play([BUSY, REPLY], lost=Lost(gone, 10), before=spent(1, 60, 5, booked=8), price_of=lambda _: FREE)
+    played = play(
+        [BUSY, REPLY], lost=UnsettledUsage(gone, 10), before=spent(1, 60, 5, booked=8), price_of=lambda _: FREE
+    )
     assert played.course == "c" + "r" + "rsetw" + "crset"
     assert [each.after for each in played.of(Reserve)] == [8, 10, 11]
     seconds = 3.0 + 2 * SECONDS + 0.375

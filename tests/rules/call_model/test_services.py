@@ -10,7 +10,7 @@ from mendgraph.nodes.call_model import services as services_module
 from mendgraph.nodes.call_model.call_state import CallModelState, CallSettings
 from mendgraph.nodes.call_model.endpoint import ModelChoice
 from mendgraph.nodes.call_model.ledger import Spending
-from mendgraph.nodes.call_model.model import Call, CallDropped, Model, Sent, Stopped
+from mendgraph.nodes.call_model.model import Call, CallDropped, CompletedCall, Model, StoppedCall
 from mendgraph.nodes.call_model.node import acall_model, call_model
 from mendgraph.nodes.call_model.pending_call import PendingCall
 from mendgraph.nodes.call_model.prompts.prompt import Prompt
@@ -48,7 +48,7 @@ def nobody(_: ModelChoice) -> Any:
     raise AssertionError("nothing is connected")
 
 
-def sent(in_loop: bool, model: Model, services: CallServices) -> Sent | Stopped:
+def sent(in_loop: bool, model: Model, services: CallServices) -> CompletedCall | StoppedCall:
     """What a call comes to, but for its time."""
     answer = asyncio.run(services.asend(model, CALL)) if in_loop else services.send(model, CALL)
     return answer.model_copy(update={"seconds": 0.0})
@@ -60,14 +60,14 @@ def test_model_that_raises_is_a_failure(in_loop: bool) -> None:
         raise RuntimeError("the connection is gone")
 
     answer = sent(in_loop, Acting(broken), CallServices(nobody))
-    assert isinstance(answer, Sent)
+    assert isinstance(answer, CompletedCall)
     assert isinstance(answer.result, ProviderFailure)
     assert answer.result.message == "The model failed: RuntimeError: the connection is gone"
 
 
 # --- Somebody wants the run to stop
 
-DROPPED = Stopped(reason="by Ctrl-C", sent=True, received_characters=3)
+DROPPED = StoppedCall(reason="by Ctrl-C", sent=True, received_characters=3)
 
 
 @WAYS
@@ -79,7 +79,7 @@ def test_nothing_begins_once_the_run_is_to_stop(in_loop: bool) -> None:
     def unwanted(_: Call) -> Result:
         raise AssertionError("it began")
 
-    assert sent(in_loop, Acting(unwanted), services) == Stopped(reason="by SIGTERM")
+    assert sent(in_loop, Acting(unwanted), services) == StoppedCall(reason="by SIGTERM")
     waiting = PendingCall(attempt=1, wait_s=LONG_S, reason="busy")
     given = CallModelState(messages=[], profile=Profile(), spending=Spending(), pending_call=waiting)
     if in_loop:
@@ -97,7 +97,7 @@ def test_reply_that_is_complete_is_not_dropped(in_loop: bool) -> None:
         stop.ask("by Ctrl-C")
         return REPLY
 
-    assert sent(in_loop, Acting(act), CallServices(nobody, stop=stop)) == Sent(result=REPLY, seconds=0.0)
+    assert sent(in_loop, Acting(act), CallServices(nobody, stop=stop)) == CompletedCall(result=REPLY, seconds=0.0)
 
 
 def test_sync_call_is_told_of_the_stop_and_is_dropped() -> None:
@@ -119,7 +119,7 @@ def test_wait_ends_with_the_run(in_loop: bool) -> None:
 
     services = CallServices(nobody, on_wait=on_wait, stop=stop)
     if in_loop:
-        asyncio.run(services.await_(LONG_S, "busy"))
+        asyncio.run(services.wait_async(LONG_S, "busy"))
     else:
         services.wait(LONG_S, "busy")
     assert waits == ["busy"]
@@ -145,7 +145,7 @@ def test_call_in_a_loop_is_cancelled_at_once(last_words: ProviderFailure | Excep
 
 
 def test_call_that_does_not_let_itself_be_dropped_is_left_behind(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(services_module, "LAST_WORDS_S", 0.01)
+    monkeypatch.setattr(services_module, "CANCEL_GRACE_S", 0.01)
     stop, cancelled = StopRequest(), list[bool]()
 
     async def stay() -> Result:
@@ -181,7 +181,7 @@ def test_call_that_cancels_itself_is_a_failure() -> None:
         raise asyncio.CancelledError
 
     answer = sent(True, Acting(lambda _: REPLY, give_up), CallServices(nobody))
-    assert isinstance(answer, Sent)
+    assert isinstance(answer, CompletedCall)
     assert isinstance(answer.result, ProviderFailure)
     assert "it cancelled itself" in answer.result.message
 

@@ -23,7 +23,7 @@ from mendgraph.nodes.execute_tools.call_policy import (
 from mendgraph.nodes.execute_tools.files.deadline import ScopeOverError
 from mendgraph.nodes.execute_tools.registry import Tool, ToolOutput
 from mendgraph.nodes.execute_tools.secrets.redact import MARK
-from mendgraph.nodes.execute_tools.tool_run import GuardrailError, RetryableToolError, ToolRun, refused
+from mendgraph.nodes.execute_tools.tool_outcome import GuardrailError, RetryableToolError, ToolOutcome, refused
 from mendgraph.nodes.records import Effect, ToolError, ToolErrorCode, ToolSpec
 from tests.row_tables import rows
 
@@ -45,11 +45,11 @@ def make(effect: Effect = Effect.READ, name: str = "t") -> Tool:
 
 
 TOOL = make()
-OK = ToolRun("c", "t", ToolOutput.ok(), attempts=1)
+OK = ToolOutcome("c", "t", ToolOutput.ok(), attempts=1)
 
 
-def failed(code: ToolErrorCode, error: str = "") -> ToolRun:
-    return ToolRun("c", "t", ToolOutput.failed(ToolError(code=code, message="m")), error, attempts=1)
+def failed(code: ToolErrorCode, error: str = "") -> ToolOutcome:
+    return ToolOutcome("c", "t", ToolOutput.failed(ToolError(code=code, message="m")), error, attempts=1)
 
 
 DOWN = failed(ToolErrorCode.UNAVAILABLE, "tool_error:refused")
@@ -96,7 +96,7 @@ def test_quota_counts_the_calls_of_the_turn() -> None:
     assert used == {"t": 2, "u": 1}
 
 
-def opens(tool: Tool, run: ToolRun | None) -> bool:
+def opens(tool: Tool, run: ToolOutcome | None) -> bool:
     guarded = policy()
     for _ in range(2):
         assert guarded.take(tool) is None
@@ -117,7 +117,7 @@ def test_only_a_lost_connection_of_a_local_tool_opens_a_circuit(error: str, code
 def test_endpoint_that_is_down_opens_the_circuit_of_its_tool(tool: Tool) -> None:
     outages = {ToolErrorCode.TIMEOUT, ToolErrorCode.UNAVAILABLE}
     assert {code for code in ToolErrorCode if opens(tool, failed(code))} == outages
-    statuses = {status: ToolRun("c", "t", ToolOutput.ok(status=status)) for status in (200, 404, 429, 500, 503)}
+    statuses = {status: ToolOutcome("c", "t", ToolOutput.ok(status=status)) for status in (200, 404, 429, 500, 503)}
     assert {status for status, run in statuses.items() if opens(tool, run)} == {500, 503}
 
 

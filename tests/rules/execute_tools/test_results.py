@@ -11,12 +11,12 @@ import pytest
 from pydantic import BaseModel, SecretStr
 
 from mendgraph.nodes.execute_tools.registry import ToolOutput
-from mendgraph.nodes.execute_tools.tool_run import (
+from mendgraph.nodes.execute_tools.tool_outcome import (
     LARGEST_RESULT,
     LONGEST_MESSAGE,
     LONGEST_REASON,
     RetryableToolError,
-    ToolRun,
+    ToolOutcome,
     bad_arguments,
     clip,
     is_usable,
@@ -188,7 +188,7 @@ REFUSED = "t failed: ConnectionRefusedError: [Errno 111] x"
     (raised("t", ConnectionRefusedError(111, "x"), 1), "tool_error:[Errno 111] x", Code.UNAVAILABLE, REFUSED),
 )
 def test_failure_has_its_error_its_code_and_its_message(
-    failure: ToolRun, error: str, code: ToolErrorCode, message: str
+    failure: ToolOutcome, error: str, code: ToolErrorCode, message: str
 ) -> None:
     told = failure.result.error
     assert told is not None
@@ -208,7 +208,7 @@ def named_error(name: str) -> Exception:
     return kind("it failed")
 
 
-def code_of(run: ToolRun) -> ToolErrorCode | None:
+def code_of(run: ToolOutcome) -> ToolErrorCode | None:
     return None if run.result.error is None else run.result.error.code
 
 

@@ -11,7 +11,7 @@ from langchain_core.tools import StructuredTool
 from pydantic import BaseModel, ConfigDict
 
 from mendgraph import AgentContext, run_task
-from mendgraph.nodes.execute_tools.tool_schemas import LARGEST_SCHEMA, fitted_schema, shown_schema, usable_schema
+from mendgraph.nodes.execute_tools.tool_schemas import shown_schema, usable_schema
 from mendgraph.nodes.language.chat_messages import describe_tool
 from mendgraph.nodes.records import Effect, JsonMap, OutcomeKind, ToolSpec
 from tests.doubles.scripted_server import Say, ScriptedServer
@@ -87,39 +87,11 @@ def test_schema_of_80_kb_is_shown_as_it_is() -> None:
 
 
 ENUM: JsonMap = {"enum": ["x" * 140_000]}
-DEEP = {"type": "object", "properties": {"b": ENUM, "c": TEXT}}
-LARGE: list[tuple[JsonMap, JsonMap]] = [
-    (
-        {f"a{n}": {**TEXT, "description": "d" * 1_000} for n in range(200)},
-        {f"a{n}": {**TEXT, "description": "d" * 200} for n in range(200)},
-    ),
-    ({f"a{n}": {**TEXT, "description": "d" * 99} for n in range(1_200)}, {"a0": TEXT, "a1199": TEXT}),
-    ({"a": DEEP, "d": TEXT}, {"a": {**DEEP, "properties": {"b": {}, "c": TEXT}}, "d": TEXT}),
-    ({"description": ENUM, "a": TEXT}, {"description": {}, "a": TEXT}),
-    (
-        {"a": {"anyOf": [{**TEXT, "description": "d" * 140_000}, INTEGER]}},
-        {"a": {"anyOf": [{**TEXT, "description": "d" * 200}, INTEGER]}},
-    ),
-    ({"a": {"anyOf": [DEEP, TEXT]}}, {"a": {"anyOf": [{**DEEP, "properties": {"b": {}, "c": TEXT}}, TEXT]}}),
-    ({f"a{n}": TEXT for n in range(6_000)}, {"a0": {}, "a5999": {}}),
-]
-
-
-@rows(*LARGE)
-def test_schema_that_is_too_large_loses_descriptions_first_then_large_optional_parts(
-    properties: JsonMap, shown: JsonMap
-) -> None:
-    fitted = fitted_schema({"type": "object", "properties": properties})
-    assert size_of(fitted) <= LARGEST_SCHEMA
-    assert fitted["properties"].keys() == properties.keys()
-    assert {name: fitted["properties"][name] for name in shown} == shown
-
-
 HUGE: JsonMap = {"type": "object", "properties": {"a": ENUM}, "required": ["a"]}
 
 
-def test_required_argument_is_kept_whole_and_refused_where_it_is_too_large() -> None:
-    with pytest.raises(ValueError, match="bytes without all that is optional, and 131072 are the most"):
+def test_schema_that_is_too_large_is_refused() -> None:
+    with pytest.raises(ValueError, match="bytes, and 131072 are the most"):
         shown_schema(HUGE)
 
 

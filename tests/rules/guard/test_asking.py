@@ -4,16 +4,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from mendgraph.nodes.guard.approvals import (
-    NOBODY,
-    ApprovalPorts,
-    ApprovalRequest,
-    Preview,
-    Settled,
-    ShownPreview,
-    settle_with_person,
-    stop_requested,
-)
+from mendgraph.nodes.guard.approval_formats import ApprovalRequest, ShownPreview
+from mendgraph.nodes.guard.approvals import NOBODY, ApprovalPorts, Preview, Settled, settle_with_person, stop_requested
 from mendgraph.nodes.guard.permissions import Permission
 from mendgraph.nodes.guard.policy import denied
 from mendgraph.nodes.records import Effect, JsonMap, ToolCall, ToolError, ToolErrorCode, ToolSpec, Verdict, VerdictKind

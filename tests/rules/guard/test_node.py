@@ -6,7 +6,8 @@ from langgraph.graph import END, START, StateGraph
 from langgraph.types import Command
 from typing_extensions import TypedDict
 
-from mendgraph.nodes.guard.approvals import NO_PREVIEW, ApprovalPorts, GuardUpdate, Preview, response_schema
+from mendgraph.nodes.guard.approval_formats import response_schema
+from mendgraph.nodes.guard.approvals import NO_PREVIEW, ApprovalPorts, GuardUpdate, Preview
 from mendgraph.nodes.guard.file_rules import WorkspacePath, check_file_guardrails, format_guardrail_violations
 from mendgraph.nodes.guard.node import GuardState, judge_step
 from mendgraph.nodes.guard.permissions import Permission

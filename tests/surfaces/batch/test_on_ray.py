@@ -332,7 +332,7 @@ def test_cancel_of_ray_stops_the_session(monkeypatch: pytest.MonkeyPatch) -> Non
     result = TaskResult(id="t0", kind=OutcomeKind.BUDGET_STOP, reason="cancelled")
 
     def work(_: WorkOrder, stop: StopRequest) -> Worked:
-        with stop.told(lambda: reasons.append(stop.reason)):
+        with stop.listening(lambda: reasons.append(stop.reason)):
             stop.wait(0.3)  # until it is waited for
             os.kill(os.getpid(), signal.SIGINT)
             while len(reasons) < 2:  # a wish that came too early is repeated

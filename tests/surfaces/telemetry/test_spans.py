@@ -11,7 +11,7 @@ from mendgraph.nodes.call_model.endpoint import Endpoint, ModelChoice
 from mendgraph.nodes.call_model.model import Call, Model
 from mendgraph.nodes.call_model.prompts.prompt import Prompt
 from mendgraph.nodes.execute_tools.registry import ToolOutput
-from mendgraph.nodes.execute_tools.tool_run import ToolRun
+from mendgraph.nodes.execute_tools.tool_outcome import ToolOutcome
 from mendgraph.nodes.records import (
     ModelReply,
     Outcome,
@@ -140,7 +140,7 @@ def test_provider_has_the_name_of_the_conventions() -> None:
 def test_failed_call_of_a_tool_has_its_code_and_no_words(told: Told) -> None:
     failure = ToolOutput.failed(ToolError(code=ToolErrorCode.TIMEOUT, message="secret words"))
     with begun() as run, at_work(run), observed_call(CALL) as ended:
-        ended(ToolRun("c", "mine", failure, attempts=2))
+        ended(ToolOutcome("c", "mine", failure, attempts=2))
     tool = told.named("execute_tool mine").attributes or {}
     assert (tool["mendgraph.tool.attempts"], tool["error.type"]) == (2, "timeout")
     assert "secret words" not in told.text()

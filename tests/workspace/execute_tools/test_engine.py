@@ -11,7 +11,7 @@ import pytest
 from pydantic import BaseModel
 
 from mendgraph.nodes.execute_tools.call_policy import CallPolicy, CallRules, PolicyMemory, RetryPolicy
-from mendgraph.nodes.execute_tools.engine import Engine, EngineConfig, GuardrailError, RetryableToolError, ToolRun
+from mendgraph.nodes.execute_tools.engine import Engine, EngineConfig, GuardrailError, RetryableToolError, ToolOutcome
 from mendgraph.nodes.execute_tools.files.deadline import CancellationScope
 from mendgraph.nodes.execute_tools.files.workspace import Workspace
 from mendgraph.nodes.execute_tools.network.network import Network
@@ -39,16 +39,16 @@ class Arguments(BaseModel):
 
 
 Body = Callable[[ToolContext, Any], Any]
-Runner = Callable[[Engine, ToolCall, ToolContext], ToolRun]
+Runner = Callable[[Engine, ToolCall, ToolContext], ToolOutcome]
 CHANGE = FileChange(path="a", kind=ChangeKind.CREATED, sha256_before="", sha256_after="x", diff="")
 GUARDED_RUN = "guard.input.start guard.input.ok tool.invoke.start tool.invoke.ok guard.output.start guard.output.ok"
 
 
-def run_sync(engine: Engine, call: ToolCall, context: ToolContext) -> ToolRun:
+def run_sync(engine: Engine, call: ToolCall, context: ToolContext) -> ToolOutcome:
     return engine.run_sync(call, context)
 
 
-def run_async(engine: Engine, call: ToolCall, context: ToolContext) -> ToolRun:
+def run_async(engine: Engine, call: ToolCall, context: ToolContext) -> ToolOutcome:
     return asyncio.run(engine.run_async(call, context))
 
 
@@ -219,7 +219,7 @@ def test_async_guardrail_runs_in_the_loop_of_its_caller_between_the_others(
     async def awaited(*_: object) -> None:
         asked.append(asyncio.get_running_loop())
 
-    async def ask() -> ToolRun:
+    async def ask() -> ToolOutcome:
         asked.append(asyncio.get_running_loop())
         guards = [partial(note, 1), awaited, partial(note, 2)]
         return await engine(sink, make(lambda *_: ToolOutput.ok()), input_guards=guards).run_async(call(), context)

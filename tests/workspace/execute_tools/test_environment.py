@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from mendgraph.nodes.documents.environment import MOST_LOGGED, Environment
+from mendgraph.nodes.documents.environment import Environment
 from mendgraph.nodes.execute_tools.call_policy import BreakerConfig, CallRules, RateLimit
 from mendgraph.nodes.execute_tools.registry import ToolOutput
 from mendgraph.nodes.execute_tools.secrets.redact import MARK
@@ -164,7 +164,7 @@ def circle() -> JsonMap:
     return made
 
 
-@rows((Fighting(), "<Fighting>"), (circle(), "<dict>"), (b"\xff", "<bytes>"), ((Path("a"),), ["a"]))
+@rows((Fighting(), "<Fighting>"), (2**70, 2**70), (circle(), "<dict>"), (b"\xff", "<bytes>"), ((Path("a"),), ["a"]))
 def test_any_object_goes_in_and_out_as_it_is_and_is_told_by_its_type(value: Any, told: Any) -> None:
     records = list[JsonMap]()
     action = Do("x", lambda **given: given["thing"])
@@ -290,8 +290,8 @@ def test_of_a_long_result_the_log_has_the_beginning_and_the_caller_all() -> None
     result = Environment(logger=records.append).execute_action(Do("rows", lambda: table), {})
     assert result["data"] is table
     assert records[0]["data"][0] == {"id": 0, "name": "ann"}
-    assert len(records[0]["data"]) < MOST_LOGGED
-    assert records[0]["data"][-1] == f"... {20_000 - len(records[0]['data']) + 1} more"
+    assert len(json.dumps(records)) < 100_000
+    assert records[0]["clipped"] == [f"data: {20_000 - len(records[0]['data'])} of 20000 items left out after item 500"]
 
 
 def test_known_secret_is_masked_in_the_data_and_the_rest_is_the_same_object() -> None:

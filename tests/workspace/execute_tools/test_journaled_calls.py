@@ -19,13 +19,13 @@ from mendgraph.nodes.execute_tools.run_call import (
     DONE_BEFORE,
     Execution,
     StepResources,
-    calls_made,
-    run_before_interruption,
+    recorded_outcome,
+    recorded_outcomes,
 )
 from mendgraph.nodes.execute_tools.step import changes_something, run_step
 from mendgraph.nodes.execute_tools.store.database import StoreError
 from mendgraph.nodes.execute_tools.store.run_folder import workspace_folder
-from mendgraph.nodes.execute_tools.tool_run import ToolRun
+from mendgraph.nodes.execute_tools.tool_outcome import ToolOutcome
 from mendgraph.nodes.execute_tools.tools import default_tools
 from mendgraph.nodes.execute_tools.trace import RunLog, TraceSink
 from mendgraph.nodes.guard.file_rules import DEFAULT_GUARDRAIL_RULES
@@ -80,38 +80,35 @@ def described(effect: FileEffect) -> FileChange:
 def test_write_of_one_change_that_is_not_done_is_made_again(
     changes: tuple[tuple[ChangeState, list[FileEffect]], ...],
 ) -> None:
-    assert run_before_interruption(CALL, one(Effect.WRITE, one_change=True), recorded(*changes), described) is None
-    ran = run_before_interruption(CALL, one(Effect.WRITE), recorded(*changes), described)  # who knows what else it does
+    assert recorded_outcome(CALL, one(Effect.WRITE, one_change=True), recorded(*changes), described) is None
+    ran = recorded_outcome(CALL, one(Effect.WRITE), recorded(*changes), described)  # who knows what else it does
     assert ran is not None
     assert error_of(ran.as_record()).code is ToolErrorCode.OUTCOME_UNKNOWN
 
 
 def test_write_of_one_change_that_is_done_has_gone_well() -> None:
     known = recorded((ChangeState.DONE, [EDITED, MADE]))
-    ran = run_before_interruption(CALL, one(Effect.WRITE, one_change=True), known, described)
+    ran = recorded_outcome(CALL, one(Effect.WRITE, one_change=True), known, described)
     files = [{"path": "a.py", "action": "edited"}, {"path": "b.py", "action": "created"}]
     output = ToolOutput(
         ToolOutput.ok(path="a.py", note=DONE_BEFORE, files=files).result,
         (described(EDITED), described(MADE)),
         {"a.py": "new", "b.py": "made"},
     )
-    assert ran == ToolRun("call_1", "save", output, attempts=1)
+    assert ran == ToolOutcome("call_1", "save", output, attempts=1)
 
 
 def test_outcome_of_a_change_that_a_person_has_taken_back_counts_no_more() -> None:
-    outcome = TypeAdapter(ToolRun).dump_json(ToolRun("", "", ToolOutput.ok(n=1), attempts=1)).decode()
+    outcome = TypeAdapter(ToolOutcome).dump_json(ToolOutcome("", "", ToolOutput.ok(n=1), attempts=1)).decode()
     save = one(Effect.WRITE, one_change=True)
 
-    kept = run_before_interruption(CALL, save, recorded((ChangeState.DONE, [EDITED]), outcome=outcome), described)
-    assert kept == ToolRun("call_1", "save", ToolOutput.ok(n=1), attempts=1)
-    assert (
-        run_before_interruption(CALL, save, recorded((ChangeState.REVERTED, [EDITED]), outcome=outcome), described)
-        is None
-    )
+    kept = recorded_outcome(CALL, save, recorded((ChangeState.DONE, [EDITED]), outcome=outcome), described)
+    assert kept == ToolOutcome("call_1", "save", ToolOutput.ok(n=1), attempts=1)
+    assert recorded_outcome(CALL, save, recorded((ChangeState.REVERTED, [EDITED]), outcome=outcome), described) is None
 
 
 def test_write_that_may_make_more_changes_is_said_to_be_unknown_and_not_made_again() -> None:
-    ran = run_before_interruption(CALL, one(Effect.WRITE), recorded((ChangeState.DONE, [EDITED])), described)
+    ran = recorded_outcome(CALL, one(Effect.WRITE), recorded((ChangeState.DONE, [EDITED])), described)
     assert ran is not None
     assert ran.result.error is not None
     assert (ran.result.error.code, ran.output.changes) == (ToolErrorCode.OUTCOME_UNKNOWN, (described(EDITED),))
@@ -121,7 +118,7 @@ def test_write_that_may_make_more_changes_is_said_to_be_unknown_and_not_made_aga
 @pytest.mark.parametrize("effect", [Effect.WRITE, Effect.EXECUTE])
 def test_file_that_somebody_else_changed_ends_the_run(effect: Effect) -> None:
     known = recorded((ChangeState.DONE, [MADE]), (ChangeState.FOREIGN, [EDITED]))
-    ran = run_before_interruption(CALL, one(effect, one_change=True), known, described)
+    ran = recorded_outcome(CALL, one(effect, one_change=True), known, described)
     assert ran is not None
     error = error_of(ran.as_record())
     assert (error.code, error.fatal, "changed a.py" in error.message) == (ToolErrorCode.CONFLICT, True, True)
@@ -233,7 +230,7 @@ def test_calls_are_recorded_with_what_came_of_them(root: str, journal: Journal) 
     runs = Step(root, READ, WRITE, COUNT).run(journal)
     recorded = journal.calls_of_step("run", 1)
     step = Step(root, READ, WRITE, COUNT)
-    made = calls_made(journal, step.tools.registry, step.workspace, Execution("run", "", 1), step.calls)
+    made = recorded_outcomes(journal, step.tools.registry, step.workspace, Execution("run", "", 1), step.calls)
     assert [each.as_record() for each in made.values()] == runs
     assert [effect.path for call in recorded.values() for change in call.changes for effect in change.effects] == [
         "new.py"
@@ -291,10 +288,10 @@ def test_write_that_was_cut_off_before_its_change_is_made_again(root: str, folde
     step, run = Step(root, WRITE), Execution("run", "", 1)
     with pytest.raises(KeyboardInterrupt):
         step.run(cut(folder, "intend", KeyboardInterrupt))
-    assert calls_made(journal, step.tools.registry, step.workspace, run, step.calls) == {}
+    assert recorded_outcomes(journal, step.tools.registry, step.workspace, run, step.calls) == {}
     (again,) = step.run(journal)
     assert (again.result.ok, Path(root, "new.py").read_text()) == (True, "n = 1\n")
-    (made,) = calls_made(journal, step.tools.registry, step.workspace, run, step.calls).values()
+    (made,) = recorded_outcomes(journal, step.tools.registry, step.workspace, run, step.calls).values()
     assert made.as_record() == again
 
 
@@ -347,8 +344,8 @@ def test_outcome_of_a_cut_off_step_is_known_by_places(root: str, journal: Journa
         *step.calls[:2],
         CallError(call_id="c2", tool="count", raw_arguments="{", error=error),
     ]
-    found = calls_made(journal, step.tools.registry, step.workspace, run, items)
+    found = recorded_outcomes(journal, step.tools.registry, step.workspace, run, items)
     assert {place: made.as_record() for place, made in found.items()} == dict(enumerate(first))
     items[0] = step.calls[0].model_copy(update={"arguments": {"path": "other.py"}})
-    assert list(calls_made(journal, step.tools.registry, step.workspace, run, items)) == [1]
-    assert calls_made(journal, step.tools.registry, step.workspace, Execution("run", "", 2), items) == {}
+    assert list(recorded_outcomes(journal, step.tools.registry, step.workspace, run, items)) == [1]
+    assert recorded_outcomes(journal, step.tools.registry, step.workspace, Execution("run", "", 2), items) == {}

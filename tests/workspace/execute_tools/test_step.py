@@ -10,8 +10,8 @@ from mendgraph.nodes.execute_tools.files.workspace import Workspace
 from mendgraph.nodes.execute_tools.registry import ActionRegistry, ToolContext, ToolOutput
 from mendgraph.nodes.execute_tools.run_call import Execution, StepResources
 from mendgraph.nodes.execute_tools.secrets.redact import Redactor
-from mendgraph.nodes.execute_tools.step import NOTHING_TO_JUDGE, StepDone, run_step
-from mendgraph.nodes.execute_tools.tool_run import ToolRun
+from mendgraph.nodes.execute_tools.step import NOTHING_TO_JUDGE, StepEffects, run_step
+from mendgraph.nodes.execute_tools.tool_outcome import ToolOutcome
 from mendgraph.nodes.execute_tools.tools.about_run import delegate, final_answer
 from mendgraph.nodes.execute_tools.trace import RunLog
 from mendgraph.nodes.records import (
@@ -66,9 +66,9 @@ class Engine:
         self.outputs = outputs
         self.seen: list[tuple[str, dict[str, str], Plan]] = []
 
-    def run(self, item: ToolCall, context: ToolContext) -> ToolRun:
+    def run(self, item: ToolCall, context: ToolContext) -> ToolOutcome:
         self.seen.append((item.call_id, dict(context.files_read), context.plan))
-        return ToolRun(item.call_id, item.tool, self.outputs.get(item.tool, ToolOutput(OK)), attempts=1, ms=5)
+        return ToolOutcome(item.call_id, item.tool, self.outputs.get(item.tool, ToolOutput(OK)), attempts=1, ms=5)
 
 
 def done(item: ToolCall, result: ToolResult = OK, *changes: FileChange) -> CallResult:
@@ -80,7 +80,7 @@ def step(
     items: Sequence[ToolCall | CallError],
     before: Sequence[CallResult | None] | None = None,
     context: ToolContext = CONTEXT,
-) -> StepDone:
+) -> StepEffects:
     run = engine.run if isinstance(engine, Engine) else engine
     using = StepResources(run, TOOLS, context, RunLog(None, Redactor(), ""), Execution("", "", 0))
     return run_step(items, [Verdict(kind=VerdictKind.ALLOW)] * len(items), before or [None] * len(items), using)
@@ -93,7 +93,7 @@ def test_call_sees_what_the_ones_before_it_read_changed_and_planned() -> None:
         edit=ToolOutput(OK, changes=(change("a.py"), change("c.py")), files_read={"a.py": "2"}),
         plan=ToolOutput(OK, plan=NEW),
     )
-    assert step(engine, [read, edit, plan, look]) == StepDone(
+    assert step(engine, [read, edit, plan, look]) == StepEffects(
         results=[done(read), done(edit, OK, change("a.py"), change("c.py")), done(plan), done(look)],
         plan=NEW,
         seconds=0.02,
@@ -121,7 +121,7 @@ def test_calls_for_which_no_time_is_left_do_not_run() -> None:
 def test_time_between_the_records_of_a_call_is_its_time_too() -> None:
     lefts: list[float] = []
 
-    def run(item: ToolCall, context: ToolContext) -> ToolRun:
+    def run(item: ToolCall, context: ToolContext) -> ToolOutcome:
         lefts.append(context.seconds_left)
         time.sleep(0.2)  # of which an engine that says 5 ms has seen nothing
         return Engine().run(item, context)
@@ -141,7 +141,7 @@ class Stopping(Engine):
         super().__init__(**outputs)
         self.scope, self.at = scope, at
 
-    def run(self, item: ToolCall, context: ToolContext) -> ToolRun:
+    def run(self, item: ToolCall, context: ToolContext) -> ToolOutcome:
         if item.call_id == self.at:
             self.scope.close()
         return super().run(item, context)
@@ -257,9 +257,9 @@ def test_implied_checks_run_only_where_there_is_something_to_judge(
 def test_of_several_edits_the_last_is_judged(gated: bool) -> None:
     seen: list[tuple[str, bool]] = []
 
-    def run(item: ToolCall, context: ToolContext) -> ToolRun:
+    def run(item: ToolCall, context: ToolContext) -> ToolOutcome:
         seen.append((item.call_id, context.evidence_required))
-        return ToolRun(item.call_id, item.tool, ToolOutput(OK), ms=1, attempts=1)
+        return ToolOutcome(item.call_id, item.tool, ToolOutput(OK), ms=1, attempts=1)
 
     items = [call("edit", "a"), call("read", "b"), call("edit", "c"), call("final_answer", "d")]
     step(run, items, context=replace(CONTEXT, evidence_required=gated))
@@ -277,7 +277,7 @@ def test_edit_that_only_showed_its_file_stands_in_the_way_of_the_answer(changed:
 def test_arguments_that_a_person_has_edited_count_and_not_the_text_of_the_model(edited: tuple[str, ...]) -> None:
     seen: list[str] = []
 
-    def run(item: ToolCall, context: ToolContext) -> ToolRun:
+    def run(item: ToolCall, context: ToolContext) -> ToolOutcome:
         seen.append(item.raw_arguments)
         return Engine().run(item, context)
 
@@ -300,10 +300,10 @@ def test_arguments_that_a_person_has_edited_count_and_not_the_text_of_the_model(
 def test_call_that_a_person_has_approved_changes_what_was_shown(
     workspace: Workspace, pins: tuple[tuple[str, str, str], ...] | None, code: ToolErrorCode | None
 ) -> None:
-    def run(item: ToolCall, context: ToolContext) -> ToolRun:
+    def run(item: ToolCall, context: ToolContext) -> ToolOutcome:
         done = context.workspace.write_file("new.py", b"x", expected_sha256="")
         output = ToolOutput.failed(done) if isinstance(done, ToolError) else ToolOutput(OK)
-        return ToolRun(item.call_id, item.tool, output, attempts=1)
+        return ToolOutcome(item.call_id, item.tool, output, attempts=1)
 
     context = replace(CONTEXT, workspace=workspace)
     using = StepResources(run, TOOLS, context, RunLog(None, Redactor(), ""), Execution("", "", 0))

@@ -1,7 +1,4 @@
-"""`ToolRun`, the outcome of a call: plain JSON values only, with one error string for each kind of failure.
-
-Source: spec 5's error table and its normalising.
-"""
+"""The outcome of a call as plain JSON values, with spec 5's error string for each kind of failure."""
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, fields, is_dataclass, replace
@@ -20,20 +17,19 @@ LONGEST_REASON = 2_000  # characters of an exception's text that are kept
 
 
 class RetryableToolError(RuntimeError):
-    """A tool raises it when the same call may succeed on another attempt."""
+    """Raised by a tool if the same call may succeed on another attempt."""
 
 
 class GuardrailError(RuntimeError):
-    """A guardrail raises it to block a call or its output."""
+    """Raised by a guardrail to block a call or its output."""
 
 
 @dataclass(frozen=True)
-class ToolRun:
+class ToolOutcome:
     """The outcome of a call.
 
-    `error` is spec 5's string where the engine ended the call, "" where the tool returned, also with a typed failure;
-    `error_type` names the exception behind it. `attempts` is 0 where the tool was not invoked; `ms` is
-    wall time in milliseconds.
+    `error` is spec 5's string if the engine ended the call, and "" if the tool returned, even with a typed error;
+    `error_type` is the name of the exception. `attempts` is 0 if the tool was not invoked; `ms` is wall time.
     """
 
     call_id: str
@@ -47,7 +43,7 @@ class ToolRun:
 
     @property
     def result(self) -> ToolResult:
-        """What the model is shown."""
+        """The result for the model."""
         return self.output.result
 
     @property
@@ -56,7 +52,7 @@ class ToolRun:
         return self.error.partition(":")[2]
 
     def as_record(self) -> CallResult:
-        """The part of it that the state stores."""
+        """Return the part of the outcome that the state stores."""
         return CallResult(
             call_id=self.call_id,
             tool=self.tool,
@@ -68,23 +64,23 @@ class ToolRun:
             artifact=self.output.artifact,
         )
 
-    def after(self, output: ToolOutput) -> "ToolRun":
-        """This failed run with the changes of a tool that returned this output: they stay on record."""
+    def after(self, output: ToolOutput) -> "ToolOutcome":
+        """Return this failure with the changes in `output`, which the tool has made."""
         return replace(self, output=replace(output, result=self.result))
 
 
-def unknown_tool(name: str, names: Iterable[str]) -> ToolRun:
-    """The run of a call of a tool that is not among these names."""
+def unknown_tool(name: str, names: Iterable[str]) -> ToolOutcome:
+    """Return the outcome of a call of an unknown tool; `names` are the known ones."""
     similar, remedy = similar_or_all(name, names)
     error = ToolError(
         code=ToolErrorCode.UNKNOWN_TOOL, message=f"There is no tool {name!r}. {remedy}", suggestions=similar
     )
 
-    return ToolRun("", name, ToolOutput.failed(error), "unknown_tool", error_type="LookupError")
+    return ToolOutcome("", name, ToolOutput.failed(error), "unknown_tool", error_type="LookupError")
 
 
 def similar_or_all(name: str, names: Iterable[str]) -> tuple[tuple[str, ...], str]:
-    """What to suggest for an unknown name: the similar ones of `names`, else all; and the sentence that says so."""
+    """Return the similar ones of `names`, or all, and a sentence that suggests them."""
     names = sorted(names)
     similar = closest_names(name, names)
     if similar:
@@ -93,23 +89,20 @@ def similar_or_all(name: str, names: Iterable[str]) -> tuple[tuple[str, ...], st
     return tuple(names), f"There are: {', '.join(names) or 'none'}."
 
 
-def bad_arguments(tool: str, reasons: list[str]) -> ToolRun:
-    """The arguments do not fit the tool's schema."""
+def bad_arguments(tool: str, reasons: list[str]) -> ToolOutcome:
+    """Return the outcome of a call whose arguments do not fit the schema."""
     text = "; ".join(reasons)
     message = f"The arguments of {tool} do not fit: {text}."
     return _failed(tool, f"bad_args:{text}", ToolErrorCode.INVALID_ARGUMENT, message, error_type="ValueError")
 
 
-def refused(tool: str, message: str, code: ToolErrorCode, error_type: str, attempts: int = 0) -> ToolRun:
-    """The environment's policy, or a guardrail, refused the call."""
+def refused(tool: str, message: str, code: ToolErrorCode, error_type: str, attempts: int = 0) -> ToolOutcome:
+    """Return the outcome of a call that the policy or a guardrail refused."""
     return _failed(tool, f"guardrail:{message}", code, message, attempts, error_type)
 
 
-def raised(tool: str, error: BaseException, attempts: int) -> ToolRun:
-    """The tool raised: a ValueError is the caller's mistake, everything else the tool's.
-
-    UNAVAILABLE where the exception says that an endpoint could not be reached or answered with a status of 5xx.
-    """
+def raised(tool: str, error: BaseException, attempts: int) -> ToolOutcome:
+    """Return the outcome of a call that raised: a ValueError is the caller's mistake, all others are the tool's."""
     reason = reason_of(error)
     kind = type(error).__name__
     if isinstance(error, TimeoutError):
@@ -129,16 +122,15 @@ def raised(tool: str, error: BaseException, attempts: int) -> ToolRun:
 
 def _failed(
     tool: str, error: str, code: ToolErrorCode, message: str, attempts: int = 0, error_type: str = ""
-) -> ToolRun:
+) -> ToolOutcome:
     output = ToolOutput.failed(ToolError(code=code, message=message))
-    return ToolRun("", tool, output, error, attempts, error_type=error_type)
+    return ToolOutcome("", tool, output, error, attempts, error_type=error_type)
 
 
 def reason_of(error: BaseException) -> str:
-    """What an exception says, without secrets, or its type where it says nothing.
+    """Return the text of an exception without secrets, or its type if it has none.
 
-    A text that is too long is cut between words; one that is a single word is not cut, as no part of a secret may be
-    left: then its length is said.
+    A long text is cut between words. A long single word is omitted, since a part of it could be a part of a secret.
     """
     kind = type(error).__name__
     try:
@@ -154,7 +146,7 @@ def reason_of(error: BaseException) -> str:
 
 
 def http_status(answer: object) -> int | None:
-    """The HTTP status of a response, or of an exception of an HTTP client; None where it has none."""
+    """Return the HTTP status of a response or of an HTTP client's exception, or None."""
     response_fields: Any = answer if isinstance(answer, dict) else getattr(answer, "__dict__", {})
     inner = getattr(response_fields.get("response"), "__dict__", {})
 
@@ -168,7 +160,7 @@ def http_status(answer: object) -> int | None:
 
 
 def _is_outage(error: BaseException) -> bool:
-    """Whether a client of the network raised it because the other side is down; a status of 4xx is an answer."""
+    """Return whether a network client raised it because the server is down; a status of 4xx is an answer."""
     status = http_status(error)
     kinds = (*type(error).__mro__, *type(vars(error).get("reason")).__mro__)
     if status is not None:
@@ -181,17 +173,17 @@ _NO_ANSWER: Final = frozenset({
     "ConnectionError", "gaierror", "TimeoutError", "NetworkError", "TimeoutException", "Timeout",
     "ClientConnectionError",
 })  # fmt: skip
-"""Exceptions for an endpoint that cannot be reached: Python's (and requests'), httpx's two, requests', aiohttp's."""
+"""Exceptions of Python, requests, httpx and aiohttp for a server that cannot be reached."""
 
 
 def plain_output(value: object) -> ToolOutput:
-    """The tool's output as JSON would return it, with tuples as lists.
+    """Return the value of a tool as an output of JSON values.
 
-    A function of a user may return an envelope, an error, a map, a pydantic model or a dataclass,
-    or one value: None becomes "null", bytes their length. Source: spec 5's normalising.
+    A tool may return an output, a result, an error, a mapping, a pydantic model, a dataclass or a single value; None
+    becomes "null", bytes their length. Source: spec 5's normalising.
 
     Raises:
-        TypeError: the value has no JSON form (so have integers beyond 64 bits, and text with lone surrogates).
+        TypeError: the value has no JSON form, such as integers beyond 64 bits and text with lone surrogates.
     """
     output = _as_output(value)
     if not is_usable(output):
@@ -204,7 +196,7 @@ def plain_output(value: object) -> ToolOutput:
 
 
 def is_usable(output: ToolOutput) -> bool:
-    """Whether every field of this output is of its type, so that it may enter the state."""
+    """Return whether every field of the output has its type, so that it may enter the state."""
     return (
         isinstance(output.result, ToolResult)
         and isinstance(output.changes, tuple)
@@ -242,18 +234,17 @@ LARGEST_RESULT: Final = 65_536  # bytes of JSON, about 16,000 tokens
 LONGEST_MESSAGE: Final = 4_000
 MOST_SUGGESTIONS: Final = 20
 _STEPS: Final = ((16_384, 1_000), (4_096, 200), (1_024, 50), (256, 20), (256, 1))
-"""The most characters of a string and items of a list, tried in this order until the result fits."""
+"""The most characters of a string and items of a list, tried in this order."""
 
 Keep = Callable[[str], str | None]
-"""(text) -> the reference under which `read_file` gives it from now on, or None where it could not be kept."""
+"""Stores a text and returns the reference for `read_file`, or None if it could not be stored."""
 
 
 def clip(result: ToolResult, keep: Keep | None = None) -> ToolResult:
-    """The result itself if its data is at most `LARGEST_RESULT` bytes of JSON, else one that is.
+    """Return the result, shortened to at most `LARGEST_RESULT` bytes of JSON.
 
-    Strings and lists keep their head and tail; `clipped` names what was left out, and where. With `keep`, the full
-    result is stored: a single text that was too long as it is, anything else as JSON; and `clipped` says how to read
-    it.
+    Strings and lists keep their head and tail; `clipped` lists what was left out. With `keep`, the full result is
+    stored (a single long text as it is, otherwise JSON), and `clipped` says how to read it.
     """
     if result.error is not None:
         message = _head_and_tail(result.error.message, LONGEST_MESSAGE)
@@ -277,7 +268,7 @@ def clip(result: ToolResult, keep: Keep | None = None) -> ToolResult:
             break
 
     if keep is not None:
-        # The text that was cut, where it is the only one, as it is; else the fields of the result below each other.
+        # A single long text is stored as it is, otherwise all fields as JSON.
         text = None
         if len(cuts) == 1:
             text = result.data.get(cuts[0].partition(":")[0])

@@ -1,0 +1,237 @@
+"""The forms of approval requests and of their answers: our own, and the two that chat pages for LangGraph use.
+
+Source: LangChain's human-in-the-loop middleware (`action_requests`, `decisions`) and agent inbox (`action_request`).
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from functools import cache
+from typing import Any, Final, Literal, NamedTuple, NotRequired, Required, cast, get_args
+
+from pydantic import TypeAdapter
+from typing_extensions import TypedDict
+
+from mendgraph.nodes.language.display import fenced, inline_code
+from mendgraph.nodes.records import JsonMap
+
+Action = Literal["approve", "approve_prefix", "approve_for_run", "approve_always", "edit", "reject", "stop", "nobody"]
+"""The answers about a call. A program answers "nobody" if there is no person who could be asked."""
+
+_ACTIONS: Final = frozenset(get_args(Action))
+
+
+class ShownPreview(TypedDict):
+    """What a call would do, as bounded text without secrets and control characters.
+
+    A "diff" is unified, "argv" is a command quoted for a shell, "arguments" has one line for each argument.
+    """
+
+    kind: Literal["diff", "argv", "arguments"]
+    text: str
+    truncated: bool
+
+
+class AskedCall(TypedDict):
+    """A call that waits for approval. `path` is the real path in the workspace, "" for calls without one.
+
+    `why` says what kind of file it is if every change of such a file needs approval. `choices` say what
+    "approve_prefix", "approve_for_run" and "approve_always" would allow beside this call; an answer without an entry
+    counts as "approve". An answer that repeats the `digest` is only valid for what was shown.
+    """
+
+    index: int
+    tool: str
+    path: str
+    rule: str
+    why: NotRequired[str]
+    arguments: JsonMap
+    preview: ShownPreview
+    choices: dict[str, str]
+    digest: str
+
+
+class ApprovalRequest(TypedDict):
+    """The value of the interrupt. It is answered by an `ApprovalAnswer`.
+
+    `problem` says why the request is repeated: the answer before, such as `Command(resume=True)`, could not be read.
+    """
+
+    kind: Literal["approval"]
+    calls: list[AskedCall]
+    problem: NotRequired[str]
+
+
+class CallDecision(TypedDict, total=False):
+    """The answer about one call: all `arguments` of an "edit", a `reason` for the model, the `digest` of the call."""
+
+    action: Required[Action]
+    arguments: JsonMap
+    reason: str
+    digest: str
+
+
+class ApprovalAnswer(TypedDict):
+    """The decisions by the index of the call, as digits; a missing one is a rejection. A bare action is for all."""
+
+    decisions: dict[str, CallDecision]
+
+
+@cache
+def response_schema() -> JsonMap:
+    """Return the schema of answers for clients; an answer that does not fit it counts as a rejection."""
+    words = Literal["approve", "approve_prefix", "approve_for_run", "approve_always", "reject", "stop"]
+    answers: TypeAdapter[object] = TypeAdapter(words | ApprovalAnswer)
+    return answers.json_schema()
+
+
+class Decision(NamedTuple):
+    """The decision about one call; `arguments` are None unless they were edited."""
+
+    action: Action
+    reason: str = ""
+    arguments: JsonMap | None = None
+    digest: str = ""
+
+
+UNREADABLE: Final = "the answer could not be read"
+UNANSWERED: Final = "there was no answer for this call"
+
+
+def read_answer(answer: object, calls: Sequence[AskedCall]) -> dict[int, Decision]:
+    """Return the decision about each call by its index; what is missing or cannot be read is a rejection."""
+    by_index: Mapping[Any, object] | None = None
+    if isinstance(answer, str):
+        by_index = {call["index"]: answer for call in calls}
+    elif isinstance(answer, list):
+        by_index = _decisions_of_page(answer * len(calls) if len(answer) == 1 else [], calls, for_all=True)
+    elif isinstance(answer, Mapping):
+        decisions = answer.get("decisions")
+        if isinstance(decisions, list):
+            by_index = _decisions_of_page(decisions, calls, for_all=False)
+        elif isinstance(decisions, Mapping):
+            by_index = decisions
+
+    if by_index is None:
+        return {call["index"]: Decision("reject", UNREADABLE) for call in calls}
+
+    return {call["index"]: _decision(by_index.get(str(call["index"]), by_index.get(call["index"]))) for call in calls}
+
+
+def _decision(fields: object) -> Decision:
+    if fields is None:
+        return Decision("reject", UNANSWERED)
+    if isinstance(fields, str):
+        fields = {"action": fields}
+    if not isinstance(fields, Mapping):
+        return Decision("reject", UNREADABLE)
+
+    action = fields.get("action")
+    digest = fields.get("digest")
+    if not isinstance(action, str) or action not in _ACTIONS or not isinstance(digest, str | None):
+        return Decision("reject", UNREADABLE)
+
+    edited = None
+    if action == "edit":
+        arguments = fields.get("arguments")
+        if not isinstance(arguments, Mapping):
+            return Decision("reject", UNREADABLE)
+
+        edited = {str(name): value for name, value in arguments.items()}
+
+    reason = fields.get("reason")
+    return Decision(cast("Action", action), reason if isinstance(reason, str) else "", edited, digest or "")
+
+
+# --- Chat pages
+
+_ACTION_OF: Final = {
+    "accept": "approve",
+    "approve": "approve",
+    "ignore": "reject",
+    "reject": "reject",
+    "respond": "reject",
+    "response": "reject",
+}
+"""Our actions for the types of a page's decisions; any other type counts as an action and is then refused."""
+
+
+def page_fields(calls: Sequence[AskedCall]) -> JsonMap:
+    """Return the fields of a request about these calls from which chat pages show it with their buttons."""
+    requests = [_page_request(call) for call in calls]
+    is_single = len(requests) == 1
+
+    if is_single:
+        action = {"action": requests[0]["name"], "args": requests[0]["args"]}
+    else:
+        arguments = {}
+        for call in calls:
+            arguments[f"{call['index']} {call['tool']}"] = json.dumps(call["arguments"], ensure_ascii=False)
+
+        action = {"action": f"{len(calls)} calls", "args": arguments}
+
+    tools = dict.fromkeys(request["name"] for request in requests)
+    decisions = ["approve", "edit", "reject"]
+    return {
+        "action_request": action,
+        "config": {"allow_accept": True, "allow_edit": is_single, "allow_respond": True, "allow_ignore": True},
+        "description": "\n\n".join(request["description"] for request in requests),
+        "action_requests": requests,
+        "review_configs": [{"action_name": tool, "allowed_decisions": decisions} for tool in tools],
+    }
+
+
+def _page_request(call: AskedCall) -> JsonMap:
+    title = call["tool"]
+    if call["path"]:
+        title += f" {inline_code(call['path'])}"
+
+    rule = call["rule"]
+    why = call.get("why")
+    if why:
+        rule += f": {inline_code(why)}"
+
+    description = f"{title} ({rule})"
+    preview = call["preview"]
+    if preview["text"]:
+        description += f"\n\n{fenced(preview['text'], 'diff' if preview['kind'] == 'diff' else 'text')}"
+
+    return {"name": call["tool"], "args": call["arguments"], "description": description}
+
+
+def _decisions_of_page(decisions: list[Any], calls: Sequence[AskedCall], *, for_all: bool) -> dict[int, object] | None:
+    """Return a page's decisions by index; None if they cannot be read. Too many decisions decide nothing."""
+    if not decisions or not all(isinstance(decision, Mapping) and "type" in decision for decision in decisions):
+        return None
+    if len(decisions) > len(calls) or (for_all and len(calls) > 1 and decisions[0]["type"] == "edit"):
+        return {}
+
+    return {call["index"]: _own_decision(call, decision) for call, decision in zip(calls, decisions, strict=False)}
+
+
+def _own_decision(call: AskedCall, decision: Mapping[str, Any]) -> JsonMap:
+    """Return a page's decision in our form. A tool cannot be exchanged by an edit."""
+    page_action = str(decision["type"])
+    action = _ACTION_OF.get(page_action, page_action)
+    edited = decision.get("edited_action", decision.get("args"))
+    arguments = edited.get("args") if isinstance(edited, Mapping) else None
+
+    if action != "edit" or not isinstance(edited, Mapping) or not isinstance(arguments, Mapping):
+        return {"action": action, "reason": decision.get("message", decision.get("args"))}
+
+    tool = edited.get("name") or edited.get("action")
+    if isinstance(tool, str) and tool not in {"", call["tool"]}:
+        reason = f"the call was changed to another tool, {tool}, which cannot be done here"
+        return {"action": "reject", "reason": reason}
+
+    typed = {name: _with_type_of(call["arguments"].get(name, ""), value) for name, value in arguments.items()}
+    return {"action": action, "arguments": typed}
+
+
+def _with_type_of(before: object, after: object) -> object:
+    """Return the new value, decoded from JSON if it is text and the old value was not: a page's fields hold text."""
+    if isinstance(after, str) and not isinstance(before, str):
+        with suppress(ValueError):
+            return json.loads(after)
+
+    return after
