@@ -306,7 +306,7 @@ def _restore(
     if isinstance(restored, ToolError):
         return restored
 
-    effects = restoring.taken_back(journal, run_id, first_step)
+    effects = restoring.effects_of_last_restore(journal, run_id, first_step)
     changes = tuple(describe_effect(files, journal, effect) for effect in effects)
     paths = tuple(change.path for change in changes)
     left = [*restored.left]

@@ -192,7 +192,7 @@ def run_diffs(
 
         files = judged_workspace(str(check_workspace(workspace)), rules)
         with Journal(store.folder).connected() as journal:
-            if attempt and (undone := restoring.taken_back(journal, journaled)):
+            if attempt and (undone := restoring.effects_of_last_restore(journal, journaled)):
                 return tuple(_undone_diff(journal, files, effect) for effect in undone)
 
             found_diffs = (

@@ -26,7 +26,7 @@ from mendgraph.nodes.execute_tools.commands.workspace_cover import (
     never,
 )
 from mendgraph.nodes.execute_tools.files.bare_repositories import is_bare_repository, is_repository_data
-from mendgraph.nodes.execute_tools.files.handles import beginning, closing, open_root
+from mendgraph.nodes.execute_tools.files.handles import closing, open_root, read_beginning
 from mendgraph.nodes.execute_tools.files.sandbox import ContentJudge
 from mendgraph.nodes.execute_tools.files.tree_walk import GIT_DIRECTORY
 from mendgraph.nodes.records import ToolError, ToolErrorCode
@@ -257,7 +257,7 @@ class ShownFolders:
         def read() -> bytes:
             folder, file_name = os.path.split(path)
             with closing(open_root(folder)) as handle:
-                return beginning(handle, (file_name,))
+                return read_beginning(handle, (file_name,))
 
         try:
             status = os.stat(path, follow_symlinks=False)

@@ -16,7 +16,7 @@ from typing import Final, Literal
 from mendgraph.nodes.execute_tools.commands.status_cache import StatusCache
 from mendgraph.nodes.execute_tools.files.bare_repositories import is_bare_repository, is_repository_data
 from mendgraph.nodes.execute_tools.files.change_records import folders_above
-from mendgraph.nodes.execute_tools.files.handles import beginning, closing, open_beneath, status_beneath
+from mendgraph.nodes.execute_tools.files.handles import closing, open_beneath, read_beginning, status_beneath
 from mendgraph.nodes.execute_tools.files.sandbox import ContentJudge
 from mendgraph.nodes.execute_tools.files.tree_walk import GIT_DIRECTORY
 from mendgraph.nodes.execute_tools.sandboxes.sandbox import DEEPEST
@@ -274,7 +274,7 @@ class _Search:
         except FileNotFoundError:  # it was just removed
             return False
 
-        return self._content_rule.denies(name, status, lambda: beginning(folder_fd, (entry.name,)))
+        return self._content_rule.denies(name, status, lambda: read_beginning(folder_fd, (entry.name,)))
 
     def _judge_repository_file(self, entry: "os.DirEntry[str]", name: str) -> None:
         """Hide a file of a repository whose name is that of a login; its other texts are read later."""

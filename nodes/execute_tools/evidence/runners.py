@@ -16,7 +16,7 @@ from contextlib import suppress
 from functools import partial
 from typing import Final, NamedTuple
 
-from mendgraph.nodes.execute_tools.files.handles import beginning, closing, open_directory, open_root
+from mendgraph.nodes.execute_tools.files.handles import closing, open_directory, open_root, read_beginning
 from mendgraph.nodes.execute_tools.sandboxes.sandbox import SCRATCH
 
 LOOKED_FOR: Final = (
@@ -263,7 +263,7 @@ def _command(path: str, name: str, suffixes: tuple[str, ...], lacks: str = "") -
 def _text(folder_fd: int, name: str) -> bytes:
     """Return the beginning of a file, or b""."""
     with suppress(OSError):
-        return beginning(folder_fd, (name,))
+        return read_beginning(folder_fd, (name,))
 
     return b""
 

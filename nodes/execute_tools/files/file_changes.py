@@ -14,7 +14,7 @@ from typing import Final, TypeAlias
 from mendgraph.nodes.execute_tools.files.atomic_write import PERMISSION_BITS, Identity, OpenFolders, identity
 from mendgraph.nodes.execute_tools.files.bare_repositories import repository_refusal
 from mendgraph.nodes.execute_tools.files.change_records import ChangeRecorder, FileEffect, FileState, folders_above
-from mendgraph.nodes.execute_tools.files.handles import beginning, closing, open_regular, open_root
+from mendgraph.nodes.execute_tools.files.handles import closing, open_regular, open_root, read_beginning
 from mendgraph.nodes.execute_tools.files.sandbox import JudgedPaths, PathAccess, Place
 from mendgraph.nodes.execute_tools.files.transaction import PlannedEffect, Transaction
 from mendgraph.nodes.language.os_errors import os_failure
@@ -158,7 +158,7 @@ def _placed_write(paths: JudgedPaths, change: WriteFile) -> PlacedChange | ToolE
     if isinstance(place, ToolError):
         return place
 
-    denial = paths.held_denial(place.real, lambda: change.data[:CONTENT_BYTES])
+    denial = paths.content_denial(place.real, lambda: change.data[:CONTENT_BYTES])
     if denial is not None:
         return denial
 
@@ -196,9 +196,9 @@ def _content_denial(paths: JudgedPaths, change: MoveFile, source: Place, target:
         if change.data is not None:
             return change.data[:CONTENT_BYTES]
         with closing(open_root(paths.root)) as root:
-            return beginning(root, source.parts)
+            return read_beginning(root, source.parts)
 
-    return paths.held_denial(target.real, read)
+    return paths.content_denial(target.real, read)
 
 
 def _link(paths: JudgedPaths, path: str, place: Place, doing: str) -> ToolError | None:

@@ -87,7 +87,7 @@ def open_regular(root_fd: int, parts: Sequence[str], flags: int) -> tuple[int, o
     return descriptor, status
 
 
-def beginning(root_fd: int, parts: Sequence[str]) -> bytes:
+def read_beginning(root_fd: int, parts: Sequence[str]) -> bytes:
     """Return the first `CONTENT_BYTES` of an existing regular file."""
     with closing(open_regular(root_fd, parts, os.O_RDONLY)[0]) as descriptor:
         return os.pread(descriptor, CONTENT_BYTES, 0)

@@ -532,7 +532,7 @@ class JudgedPaths(PathSandbox):
         if stat.S_ISDIR(os.fstat(descriptor).st_mode):
             return self.denial(name, for_write=for_write) or name
         denial = self._denial_for(name, PathAccess.WRITE_FILE if for_write else PathAccess.READ_FILE)
-        denial_of_content = partial(self.held_denial, read=lambda: os.pread(descriptor, CONTENT_BYTES, 0))
+        denial_of_content = partial(self.content_denial, read=lambda: os.pread(descriptor, CONTENT_BYTES, 0))
         denial = denial or denial_of_content(place.requested) or denial_of_content(name)
         status = partial(os.fstat, descriptor)
         return denial or self._hard_links.denial(name, status, for_write=for_write, holds=denial_of_content) or name
@@ -552,7 +552,9 @@ class JudgedPaths(PathSandbox):
                 status = partial(handles.status_beneath, root, place.parts)
                 if not stat.S_ISREG(status().st_mode):
                     return None
-                denial_of_content = partial(self.held_denial, read=partial(handles.beginning, root, place.parts))
+                denial_of_content = partial(
+                    self.content_denial, read=partial(handles.read_beginning, root, place.parts)
+                )
                 denial = denial_of_content(place.requested) or denial_of_content(place.real)
                 return denial or self._hard_links.denial(
                     place.real, status, for_write=for_write, holds=denial_of_content
@@ -567,7 +569,7 @@ class JudgedPaths(PathSandbox):
         except Exception as error:  # noqa: BLE001 - a rule that breaks must not open the door
             return _unjudged(name, error)
 
-    def held_denial(self, name: str, read: Callable[[], bytes]) -> ToolError | None:
+    def content_denial(self, name: str, read: Callable[[], bytes]) -> ToolError | None:
         """Return the denial of a file under this workspace-relative name because of its content, or None.
 
         `read` returns its first `CONTENT_BYTES`, and is called only if they matter; a failure denies.

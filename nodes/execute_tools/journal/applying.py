@@ -36,7 +36,7 @@ def apply_again(journal: Journal, workspace: Workspace, run: str) -> tuple[Resto
 
 
 def _apply(journal: Journal, workspace: Workspace, run: str) -> tuple[RestoredFile, ...] | ToolError:
-    restoring_changes = journal.taken_back(run)
+    restoring_changes = journal.changes_of_last_restore(run)
     effects = [effect.reversed() for effect in net_effects(restoring_changes)]
     if not effects:
         message = f"Nothing of the run {run} was taken back, so there is nothing to apply."

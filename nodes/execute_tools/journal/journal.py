@@ -259,7 +259,7 @@ class Journal:
             where = f"WHERE ({runs}) AND effect <> ? AND state = ? ORDER BY 1 DESC"
             return _changes(database, where, thread, from_step, *children, UNDO_EFFECT, ChangeState.DONE)
 
-    def taken_back(self, thread: str) -> list[RecordedChange]:
+    def changes_of_last_restore(self, thread: str) -> list[RecordedChange]:
         """Return the changes of the last restore of a run's files, newest first, including one that was cut off."""
         changes: list[RecordedChange] = []
         with self._opened() as database:

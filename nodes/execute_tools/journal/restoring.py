@@ -114,13 +114,13 @@ def net_effects(changes: Sequence[RecordedChange]) -> tuple[FileEffect, ...]:
     )
 
 
-def taken_back(journal: Journal, run: str, step: int | None = None) -> tuple[FileEffect, ...]:
+def effects_of_last_restore(journal: Journal, run: str, step: int | None = None) -> tuple[FileEffect, ...]:
     """Return the effects of the last restore of the run's files (from this step on), by path.
 
     Raises:
         StoreError: the journal cannot be read.
     """
-    return net_effects([change for change in journal.taken_back(run) if step in {None, change.step}])
+    return net_effects([change for change in journal.changes_of_last_restore(run) if step in {None, change.step}])
 
 
 def _is_same(one: FileState, other: FileState) -> bool:

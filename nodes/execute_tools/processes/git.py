@@ -17,12 +17,12 @@ from contextlib import contextmanager, nullcontext, suppress
 from typing import Final, NamedTuple
 
 from mendgraph.nodes.execute_tools.files.handles import (
-    beginning,
     closing,
     lock_folder,
     open_directory,
     open_regular,
     open_root,
+    read_beginning,
 )
 from mendgraph.nodes.execute_tools.processes.processes import ProcessResult, run_process
 from mendgraph.nodes.language.display import one_line
@@ -410,7 +410,7 @@ def linked_repository(root: str) -> str | None:
 
 def _stripped_text(folder: str, name: str) -> str:
     with suppress(OSError, ValueError), closing(open_root(folder)) as parent:
-        return os.fsdecode(beginning(parent, (name,))).strip().replace("\0", "")
+        return os.fsdecode(read_beginning(parent, (name,))).strip().replace("\0", "")
 
     return ""
 
