@@ -14,7 +14,7 @@ MADE_OF_THEM: Final = {
     "mendgraph.graph.fleet.serving.request_guard.__init__": "the operator's own, of langgraph.json",
     "mendgraph.nodes.execute_tools.files.tree_walk._any_of": "see below",
     "mendgraph.nodes.execute_tools.sandboxes.private_folder.__init__": "alternatives of literal names",
-    "mendgraph.nodes.execute_tools.secrets.shape_table.pattern": "its patterns are in a variable",
+    "mendgraph.nodes.execute_tools.secrets.shapes.pattern": "its patterns are in a variable",
     "mendgraph.nodes.execute_tools.files.tree_walk.segments_of": "see below",
     "mendgraph.nodes.language.formats.call_format.head_pattern": OF_ROWS,
     "mendgraph.nodes.language.formats.json_calls._start": OF_ROWS,

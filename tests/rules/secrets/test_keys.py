@@ -9,8 +9,7 @@ from mendgraph.nodes.execute_tools.secrets.keys import (
     looks_secret,
     names_a_literal,
 )
-from mendgraph.nodes.execute_tools.secrets.shape_table import SHAPES, Scope
-from mendgraph.nodes.execute_tools.secrets.shapes import shape_spans
+from mendgraph.nodes.execute_tools.secrets.shapes import SHAPES, Scope, shape_spans
 from tests.row_tables import rows
 from tests.rules.secrets.samples import BLOCKS, KEYS
 

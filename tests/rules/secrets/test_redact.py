@@ -16,7 +16,7 @@ from mendgraph.nodes.execute_tools.secrets import keys, shapes
 from mendgraph.nodes.execute_tools.secrets.key_blocks import key_block_spans, open_block
 from mendgraph.nodes.execute_tools.secrets.keys import SECRET_WORDS
 from mendgraph.nodes.execute_tools.secrets.redact import MARK, PLACEHOLDER, Redactor, redact
-from mendgraph.nodes.execute_tools.secrets.shape_table import SHAPES, Scope
+from mendgraph.nodes.execute_tools.secrets.shapes import SHAPES, Scope
 from mendgraph.nodes.execute_tools.secrets.text_parts import (
     RedactedStream,
     first_words,
