@@ -18,7 +18,7 @@ from mendgraph.nodes.execute_tools.commands.command_changes import (
 from mendgraph.nodes.execute_tools.files.change_records import FileEffect, FileState
 from mendgraph.nodes.execute_tools.files.sandbox import PathJudge
 from mendgraph.nodes.execute_tools.files.workspace import Workspace
-from mendgraph.nodes.records import ChangeKind, ToolError
+from mendgraph.nodes.records import ToolError
 from tests.doubles.system_calls import before_each
 from tests.workspace.files.layout import DENIAL, no_env, sha
 from tests.workspace.files.recorder_doubles import BrokenJournal, MemoryJournal
@@ -71,7 +71,7 @@ def test_file_that_is_denied_by_now_is_not_given_from_memory(place: Path) -> Non
         return DENIAL if path == "a.py" and not for_write else None
 
     found = watch(place, lambda: (place / "a.py").write_bytes(b"a = 22\n"), judge=judge)
-    assert found.files == (CommandChange("a.py", ChangeKind.EDITED, UNKNOWN, UNKNOWN),)
+    assert found.files == (CommandChange(FileEffect("a.py", UNKNOWN, UNKNOWN)),)
 
 
 @pytest.mark.parametrize("moment", ["before", "after"])
