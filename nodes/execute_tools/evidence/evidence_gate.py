@@ -153,20 +153,34 @@ def added_by_turn(before: str, after: str, task: str) -> frozenset[Example]:
     return frozenset(added)
 
 
-def _documented(before: str, after: str, task: str, new: AbstractSet[str]) -> list[Example]:
+def _documented(before: str, after: str, task: str, names: AbstractSet[str]) -> list[Example]:
+    """Return the docstring examples that judge an edit: the old ones, and proving ones of new definitions.
+
+    `names` are the definitions after the edit. Examples of a definition that calls a removed one are out of date.
+    """
     in_words = bool(task)
     documented = docstring_examples(after, in_words=in_words)
     if read_request(task).documents:
         return list(documented)
 
-    old = definitions(before).keys()
-    gone = {name.rpartition(".")[2] for name in old - new}
+    old_names = definitions(before).keys()
     unproven = added_by_turn(before, after, task)
-    remaining_names = {"", *new}
-    added_names = new - old
-    examples = [example for example in docstring_examples(before, in_words=in_words) if example.name in remaining_names]
-    examples += [example for example in documented if example.name in added_names and example not in unproven]
-    outdated = {example.name for example in examples if example.words & gone}
+    examples: list[Example] = []
+
+    for example in docstring_examples(before, in_words=in_words):
+        if not example.name or example.name in names:
+            examples.append(example)
+
+    for example in documented:
+        if example.name in names - old_names and example not in unproven:
+            examples.append(example)
+
+    removed = {name.rpartition(".")[2] for name in old_names - names}
+    outdated: set[str] = set()
+    for example in examples:
+        if example.words & removed:
+            outdated.add(example.name)
+
     return [example for example in examples if example.name not in outdated]
 
 

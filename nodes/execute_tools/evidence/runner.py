@@ -320,17 +320,24 @@ def start(root: str, module: dict[str, Any]) -> tuple[int, int]:
 
 def answer(lines: bytes, count: int, *, ended: bool) -> dict[str, Any]:
     """Return the entry of the answer for the output of a process, which may be cut off unless it has `ended`."""
-    messages: list[list[str]] = [json.loads(line) for line in lines.split(b"\n")[:-1]]
-    states = [status for status, _ in messages]
-    if "loaded" not in states:
-        first = messages[0] if messages else ["foreign", ""]
-        return {"loaded": False, "own": first[0] == "own", "error": first[1], "results": []}
-    results = [message for message in messages if message[0] not in ("loaded", "began", "line", "ended")][:count]
-    if states[-1] == "began" and not ended and len(results) < count:
+    messages: list[list[str]] = list(map(json.loads, lines.split(b"\n")[:-1]))
+    status, text = messages[0] if messages else ("foreign", "")
+    if status != "loaded":
+        return {"loaded": False, "own": status == "own", "error": text, "results": []}
+
+    results: list[list[str]] = []
+    lines_run: list[int] = []
+    for status, text in messages:
+        if status == "line":
+            lines_run.append(int(text))
+        elif status not in ("loaded", "began", "ended"):
+            results.append([status, text])
+
+    if status == "began" and not ended and len(results) < count:
         results.append(["endless", ""])
+
     results += [["unknown", ""]] * (count - len(results))
-    lines_run = [int(text) for status, text in messages if status == "line"]
-    return {"loaded": True, "own": True, "error": "", "results": results, "lines": lines_run}
+    return {"loaded": True, "own": True, "error": "", "results": results[:count], "lines": lines_run}
 
 
 def run(request: dict[str, Any]) -> list[dict[str, Any]]:
