@@ -247,18 +247,17 @@ class _PaidCalls:
         self._lock = Lock()
         self._services = CallServices(_no_model, book=self.book, limits=limits)
 
-    def new(self, thread: str, spending: ledger.Spending, request: Request, model: str) -> PaidCall:
-        """Return a call to the model of this name, which is neither reserved nor sent yet."""
+    def reserve(self, scope: Scope, request: Request, model: str) -> tuple[PaidCall, Call | None]:
+        """Open a call to the model of this name, and reserve it; return None as well if it does not fit."""
+        thread, spending = scope
         models = (ModelChoice(model=model or None),)
         budget = CallBudget(self.limits, models, retries=0, thread=thread, price_of=self._price_of)
-        return PaidCall(request, spending, budget, self._services)
-
-    def reserve(self, call: PaidCall) -> Call | None:
-        """Reserve the call and return it, None if it does not fit; no other call reserves in between."""
-        with self._lock:
+        call = PaidCall(request, spending, budget, self._services)
+        with self._lock:  # no other call reserves in between
             if call.fits() and call.reserve():
-                return call.call
-            return None
+                return call, call.call
+
+        return call, None
 
     def settle(self, call: PaidCall, sent: CompletedCall | StoppedCall) -> None:
         """Charge the usage of a call."""
@@ -372,8 +371,8 @@ class _Bill:
         self._ended.clear()
 
     def _open(self, name: str, most_output: int) -> tuple[PaidCall, Call]:
-        call = self._calls.new(self.thread, self.spending, Request(self._prompt, most_output=most_output), name)
-        reservation = self._calls.reserve(call)
+        request = Request(self._prompt, most_output=most_output)
+        call, reservation = self._calls.reserve((self.thread, self.spending), request, name)
         self.spending = call.spending
 
         if reservation is None:

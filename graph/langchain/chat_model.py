@@ -103,11 +103,9 @@ class ChatModel(Model):
                 return failures.describe_failure(error, self.provider)
 
             reader = ReplyReader(request, call, clock, on_text)
-            result = reader.result(reader.read())
-            if isinstance(result, ModelReply):
-                return self._adapted(result, request, clock, adapted)
-            if not self._learns(result, request, call, clock, adapted):
-                return self._failure(result, clock, call)
+            result = self._result(reader, reader.read(), call, adapted)
+            if result is not None:
+                return result
 
     async def acomplete(self, call: Call, on_text: Callable[[str], None]) -> ModelReply | ProviderFailure:
         """Make one call in the running event loop; see `complete`. A caller who cancels it drops the call."""
@@ -121,24 +119,33 @@ class ChatModel(Model):
                 return failures.describe_failure(error, self.provider)
 
             reader = ReplyReader(request, call, clock, on_text)
-            result = reader.result(await reader.aread())
-            if isinstance(result, ModelReply):
-                return self._adapted(result, request, clock, adapted)
-            if not self._learns(result, request, call, clock, adapted):
-                return self._failure(result, clock, call)
+            result = self._result(reader, await reader.aread(), call, adapted)
+            if result is not None:
+                return result
 
-    def _adapted(self, reply: ModelReply, request: Request, clock: CallClock, adapted: "_Adaptation") -> ModelReply:
+    def _result(
+        self, reader: ReplyReader, error: Exception | None, call: Call, adapted: "_Adaptation"
+    ) -> ModelReply | ProviderFailure | None:
+        """Return the result of a request, None if the next one omits something that this one was refused for."""
+        request = reader.request
+        result = reader.result(error)
+        if not isinstance(result, ModelReply):
+            if self._learns(result, request, call, reader.clock, adapted):
+                return None
+
+            return self._failure(result, reader, call)
+
         self.learned.refused_media |= adapted.media
         update: JsonMap = {
             "adapted": tuple(adapted.names),
             "without_tools": request.without_tools,
-            "seconds": clock.seconds,
+            "seconds": reader.clock.seconds,
         }
 
-        if reply.finish_reason is FinishReason.LENGTH:
+        if result.finish_reason is FinishReason.LENGTH:
             update["allowed_tokens"] = request.limit
 
-        return reply.model_copy(update=update)
+        return result.model_copy(update=update)
 
     def _learns(self, error: Exception, request: Request, call: Call, clock: CallClock, adapted: "_Adaptation") -> bool:
         """Return whether the refusal names something that the next request omits."""
@@ -176,13 +183,13 @@ class ChatModel(Model):
 
         return ""
 
-    def _failure(self, error: Exception, clock: CallClock, call: Call) -> ProviderFailure:
-        failure = failures.describe_failure(error, self.provider, reply_started=clock.started)
+    def _failure(self, error: Exception, reader: ReplyReader, call: Call) -> ProviderFailure:
+        failure = failures.describe_failure(error, self.provider, reply_started=reader.clock.started)
         message = failure.message
         if failure.kind is ProviderErrorKind.BAD_REQUEST and any(map(media_of, call.prompt.chat_messages)):
             message = f"{message} The request holds images or files, which this model may not take."
 
-        return failure.model_copy(update={"received_characters": clock.characters, "message": message})
+        return failure.model_copy(update={"received_characters": reader.assembly.characters, "message": message})
 
     def _request(self, chat: BaseChatModel, call: Call, media: frozenset[str] = frozenset()) -> Request:
         chat = with_settings(chat, self.settings)
@@ -198,7 +205,7 @@ class ChatModel(Model):
 
         fields = type(chat).model_fields
         sent = {failures.STREAM}
-        update: JsonMap = {"callbacks": None}
+        update: JsonMap = {"callbacks": None, "disable_streaming": chat.disable_streaming or not learned.streams}
         limit, model_limit = limit_of(chat, self.profile)
         allowed = 0
 
@@ -242,7 +249,7 @@ class ChatModel(Model):
 
         copied = with_settings(chat, update)
         names = frozenset(sent - learned.dropped)
-        return Request(copied, messages, options, names, learned.streams, without_tools, allowed, chat.callbacks)
+        return Request(copied, messages, options, names, without_tools, allowed, chat.callbacks)
 
     def _as_langchain(self, chat: BaseChatModel, prompt: Prompt, options: JsonMap) -> list[AnyMessage]:
         if prompt.tools:

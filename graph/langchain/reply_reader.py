@@ -48,7 +48,6 @@ class Request(NamedTuple):
     messages: list[AnyMessage]
     options: JsonMap
     sent: frozenset[str]
-    streamed: bool
     without_tools: bool
     limit: int
     callbacks: Any
@@ -63,7 +62,6 @@ class CallClock:
         self._idle_s = call.idle_timeout_s
         self._silent_end: float | None = None
         self.started = False
-        self.characters = 0
 
     @property
     def seconds(self) -> float:
@@ -104,9 +102,9 @@ class ReplyReader:
 
     def __init__(self, request: Request, call: Call, clock: CallClock, on_text: Callable[[str], None]) -> None:
         self.assembly = ReplyAssembly(usage_is_total=isinstance(request.chat, CompleteReplies))
-        self._request = request
+        self.request = request
+        self.clock = clock
         self._call = call
-        self._clock = clock
         self._on_text = on_text
         self._dropped = False
 
@@ -126,9 +124,9 @@ class ReplyReader:
 
         try:
             with stop.listening(ring):
-                while not (reading.done() or stop.reason) and self._clock.remaining_s() > 0:
+                while not (reading.done() or stop.reason) and self.clock.remaining_s() > 0:
                     with suppress(Empty):
-                        bell.get(timeout=self._clock.wait_s())
+                        bell.get(timeout=self.clock.wait_s())
 
             if stop.reason and not reading.done():
                 with suppress(TimeoutError):
@@ -139,19 +137,19 @@ class ReplyReader:
         if self._dropped and stop.reason:
             raise CallDropped(self.assembly.characters)
         if self._dropped:
-            return self._clock.timeout_error()
+            return self.clock.timeout_error()
         return _error_of(reading)
 
     async def aread(self) -> Exception | None:
         """Read the reply in the running event loop; see `read`."""
         reading: asyncio.Future[None]
-        if _is_async(self._request.chat):
+        if _is_async(self.request.chat):
             reading = asyncio.ensure_future(self._aread_in_loop())
         else:  # LangChain would read it in a thread that keeps the process from ending
             reading = asyncio.wrap_future(Worker(copy_context(), self._read_in_thread).outcome)
         try:
-            while not reading.done() and self._clock.remaining_s() > 0:
-                await asyncio.wait({reading}, timeout=self._clock.wait_s())
+            while not reading.done() and self.clock.remaining_s() > 0:
+                await asyncio.wait({reading}, timeout=self.clock.wait_s())
         finally:
             self._dropped = not reading.done()
             if self._dropped:
@@ -160,16 +158,15 @@ class ReplyReader:
         if self._dropped:
             if reading.done() and not reading.cancelled():
                 _ = reading.exception()  # or asyncio would report that nobody has looked
-            return self._clock.timeout_error()
+            return self.clock.timeout_error()
         return _error_of(reading)
 
     def result(self, error: Exception | None) -> ModelReply | Exception:
         """Return the reply, or the error. A reply that was complete before its connection broke is used."""
         try:
-            reply = self.assembly.reply(self._clock.seconds)
+            reply = self.assembly.reply(self.clock.seconds)
         except Exception as broken:  # noqa: BLE001 - a user's chat model may send anything
             return broken
-        self._clock.characters = self.assembly.characters
         if reply is not None and (error is None or self.assembly.finish_reason):
             return reply
         if error is not None:
@@ -187,7 +184,7 @@ class ReplyReader:
         try:
             self._read_sync()
         except NotImplementedError:
-            if self.assembly.characters or not _is_async(self._request.chat):
+            if self.assembly.characters or not _is_async(self.request.chat):
                 raise
             asyncio.run(self._aread_in_loop())  # the chat model has only async methods
         except (SystemExit, KeyboardInterrupt) as error:  # in this thread they end no process
@@ -195,7 +192,7 @@ class ReplyReader:
 
     def _read_sync(self) -> None:
         with closing(self._texts()) as texts:
-            if is_listened_to(self._request.callbacks):
+            if is_listened_to(self.request.callbacks):
                 tell_callbacks(self._report(), texts)
             else:
                 for _ in texts:
@@ -204,7 +201,7 @@ class ReplyReader:
     async def _aread_in_loop(self) -> None:
         try:
             async with aclosing(self._atexts()) as texts:
-                if is_listened_to(self._request.callbacks):
+                if is_listened_to(self.request.callbacks):
                     await atell_callbacks(self._report(), texts)
                 else:
                     async for _ in texts:
@@ -215,22 +212,16 @@ class ReplyReader:
             raise RuntimeError(f"{type(error).__name__}: {error}") from error  # or it would end the event loop
 
     def _report(self) -> Report:
-        request = self._request
+        request = self.request
         call = self._call
         messages = call.prompt.chat_messages
         scrub = call.scrub or PlainText
         return Report(request.chat, request.callbacks, messages, self.assembly, scrub, quiet=call.quiet)
 
     def _texts(self) -> Generator[str]:
-        chat = self._request.chat
-        messages = self._request.messages
-        options = self._request.options
+        request = self.request
         with langsmith.tracing_context(enabled=False):  # callbacks get the text without secrets: see `_read_sync`
-            if not self._request.streamed:
-                yield self._take(chat.invoke(messages, {"callbacks": UNHEARD}, **options))
-                return
-
-            parts: Any = chat.stream(messages, {"callbacks": UNHEARD}, **options)
+            parts: Any = request.chat.stream(request.messages, {"callbacks": UNHEARD}, **request.options)
             with closing(parts):
                 for part in parts:
                     yield self._take(part)
@@ -238,15 +229,9 @@ class ReplyReader:
                         return
 
     async def _atexts(self) -> AsyncGenerator[str]:
-        chat = self._request.chat
-        messages = self._request.messages
-        options = self._request.options
+        request = self.request
         with langsmith.tracing_context(enabled=False):
-            if not self._request.streamed:
-                yield self._take(await chat.ainvoke(messages, {"callbacks": UNHEARD}, **options))
-                return
-
-            parts: Any = chat.astream(messages, {"callbacks": UNHEARD}, **options)
+            parts: Any = request.chat.astream(request.messages, {"callbacks": UNHEARD}, **request.options)
             async with aclosing(parts):
                 async for part in parts:
                     yield self._take(part)
@@ -255,7 +240,7 @@ class ReplyReader:
 
     def _exceeds_limit(self) -> bool:
         """Return whether the reply has more than twice its limit of tokens, which its endpoint ignores; cut it then."""
-        allowed = self._request.limit or self._call.max_output_tokens
+        allowed = self.request.limit or self._call.max_output_tokens
         exceeds = self.assembly.characters > 2 * allowed * MOST_BYTES_PER_TOKEN
         if exceeds:
             self.assembly.finish_reason = "length"
@@ -265,7 +250,7 @@ class ReplyReader:
         if self._dropped:
             return ""
         text = self.assembly.take(part)
-        self._clock.note_part(spoken=self.assembly.spoken)
+        self.clock.note_part(spoken=self.assembly.spoken)
         if text:
             self._on_text(storable(text))
 
