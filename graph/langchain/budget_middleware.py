@@ -1,6 +1,6 @@
 """The ledger and the spending book as middleware, for any agent of `create_agent` or deepagents."""
 
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from threading import Lock
@@ -21,6 +21,7 @@ from mendgraph.graph.langchain.chat_models import name_of
 from mendgraph.graph.langchain.failures import Provider, describe_failure
 from mendgraph.graph.langchain.run_middleware import (
     LIMITS,
+    AsyncToolHandler,
     Exit,
     ExtendedResponse,
     ModelCallMiddleware,
@@ -31,6 +32,7 @@ from mendgraph.graph.langchain.run_middleware import (
     Send,
     StoppingMiddleware,
     ToolAnswer,
+    ToolHandler,
     reply_limits,
 )
 from mendgraph.graph.langchain.wrapped_models import Single, unwrap, with_arguments, with_settings
@@ -131,14 +133,12 @@ class BudgetMiddleware(ModelCallMiddleware, StoppingMiddleware):
         spending = ledger.charge_lost(spending, *self._calls.book.lost(thread, spending.booked))
         return _state_update(thread, ledger.begin_turn(spending))
 
-    def wrap_tool_call(self, request: ToolCallRequest, handler: Callable[[ToolCallRequest], ToolAnswer]) -> ToolAnswer:
+    def wrap_tool_call(self, request: ToolCallRequest, handler: ToolHandler) -> ToolAnswer:
         """Let subagents that this call starts spend from this agent's session."""
         with self._sharing(request):
             return handler(request)
 
-    async def awrap_tool_call(
-        self, request: ToolCallRequest, handler: Callable[[ToolCallRequest], Awaitable[ToolAnswer]]
-    ) -> ToolAnswer:
+    async def awrap_tool_call(self, request: ToolCallRequest, handler: AsyncToolHandler) -> ToolAnswer:
         """Let subagents that this call starts spend from this agent's session."""
         with self._sharing(request):
             return await handler(request)

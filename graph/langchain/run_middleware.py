@@ -36,6 +36,8 @@ ModelRequest = types.ModelRequest[Any]
 ModelResponse = types.ModelResponse[Any]
 ExtendedResponse = types.ExtendedModelResponse[Any]
 ToolAnswer = ToolMessage | Command[Any]
+ToolHandler = Callable[[types.ToolCallRequest], ToolAnswer]
+AsyncToolHandler = Callable[[types.ToolCallRequest], Awaitable[ToolAnswer]]
 Send = Callable[[ModelRequest], Awaitable[ModelResponse]]
 RunBlocking = Callable[..., Coroutine[Any, Any, Any]]
 
@@ -77,6 +79,22 @@ class StoppingMiddleware(types.AgentMiddleware[types.AgentState[Any], Any, Any])
         """Return the response that ends the run in place of a reply."""
         end = self.end(cause)
         return ExtendedResponse(ModelResponse(end.pop("messages")), Command(update=end | update))
+
+
+class RefusingMiddleware(types.AgentMiddleware[types.AgentState[Any], Any, Any]):
+    """Middleware that may refuse tool calls."""
+
+    def refusal(self, request: types.ToolCallRequest) -> ToolMessage | None:
+        """Return the result of a refused call, None if the tool may run."""
+        raise NotImplementedError
+
+    def wrap_tool_call(self, request: types.ToolCallRequest, handler: ToolHandler) -> ToolAnswer:
+        """Run the tool unless its call is refused."""
+        return self.refusal(request) or handler(request)
+
+    async def awrap_tool_call(self, request: types.ToolCallRequest, handler: AsyncToolHandler) -> ToolAnswer:
+        """Run the tool unless its call is refused."""
+        return self.refusal(request) or await handler(request)
 
 
 class ModelCallMiddleware(types.AgentMiddleware[types.AgentState[Any], Any, Any]):
@@ -225,7 +243,7 @@ class _LoopState(types.AgentState[Any]):
     mendgraph_loop: NotRequired[Annotated[dict[str, Any], types.PrivateStateAttr]]
 
 
-class LoopGuardMiddleware(StoppingMiddleware):
+class LoopGuardMiddleware(RefusingMiddleware, StoppingMiddleware):
     """Ends a run that makes the same tool call again and again.
 
     Calls are the same if tool and arguments are; `./a.py` is `a.py`. At the first repetition a notice follows the
@@ -309,18 +327,6 @@ class LoopGuardMiddleware(StoppingMiddleware):
 
         return {**update, "messages": messages}
 
-    def wrap_tool_call(
-        self, request: types.ToolCallRequest, handler: Callable[[types.ToolCallRequest], ToolAnswer]
-    ) -> ToolAnswer:
-        """Run the call, unless it is a refused repetition."""
-        return self._refused(request) or handler(request)
-
-    async def awrap_tool_call(
-        self, request: types.ToolCallRequest, handler: Callable[[types.ToolCallRequest], Awaitable[ToolAnswer]]
-    ) -> ToolAnswer:
-        """Run the call, unless it is a refused repetition."""
-        return self._refused(request) or await handler(request)
-
     def _signed(self, native: NativeCall) -> tuple[records.ToolCall, records.ToolSpec, str]:
         call = records.ToolCall(
             call_id=native["id"] or "", tool=native["name"], arguments=native["args"], raw_arguments=""
@@ -330,7 +336,8 @@ class LoopGuardMiddleware(StoppingMiddleware):
 
         return call, spec, repetition.signature_of(call, spec)
 
-    def _refused(self, request: types.ToolCallRequest) -> ToolMessage | None:
+    def refusal(self, request: types.ToolCallRequest) -> ToolMessage | None:
+        """Refuse a repetition."""
         call, _, signature = self._signed(request.tool_call)
         record, _ = _memory(request.state)
 

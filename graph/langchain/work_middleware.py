@@ -8,7 +8,7 @@ import os
 import re
 import secrets
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
@@ -21,12 +21,16 @@ from langchain_core.messages import AIMessage, AnyMessage, BaseMessage, HumanMes
 from langgraph.types import Command
 
 from mendgraph.graph.langchain.run_middleware import (
+    AsyncToolHandler,
     ExtendedResponse,
     ModelCallMiddleware,
     ModelRequest,
+    RefusingMiddleware,
     ReplyRecorder,
     RunBlocking,
     Send,
+    ToolAnswer,
+    ToolHandler,
     is_reading,
 )
 from mendgraph.nodes.begin_turn.history import HIDDEN_NAME, scrub_requests
@@ -53,16 +57,12 @@ from mendgraph.nodes.loop_check.step_results import verification
 from mendgraph.nodes.parse.answers import MOST_CHECKED
 from mendgraph.nodes.records import JsonMap, ToolCall, ToolError, ToolErrorCode, Verification
 
-Answer = ToolMessage | Command[Any]
-Handler = Callable[[types.ToolCallRequest], Answer]
-AsyncHandler = Callable[[types.ToolCallRequest], Awaitable[Answer]]
-
 _PATH_ARGUMENT: Final = re.compile(
     r"(?i:.*paths?|(?:.*[_-])?(?:file|file_?name|dir|directory|folder)s?|cwd|root|glob|source|src|dest(ination)?|dst|target)"
 )
 
 
-class FileRulesMiddleware(types.AgentMiddleware[types.AgentState[Any], Any, Any]):
+class FileRulesMiddleware(RefusingMiddleware):
     """Refuses tool calls that name a file which an agent must leave alone: `.env`, private keys, `/etc`, `.git`, ...
 
     Judged are all arguments that are called like paths, at any depth, and lists of them: `path`, `file_path`,
@@ -81,15 +81,8 @@ class FileRulesMiddleware(types.AgentMiddleware[types.AgentState[Any], Any, Any]
         self._root = root
         self._path_arguments = frozenset(path_arguments)
 
-    def wrap_tool_call(self, request: types.ToolCallRequest, handler: Handler) -> Answer:
-        """Run the tool, unless a rule blocks the call."""
-        return self._refusal(request) or handler(request)
-
-    async def awrap_tool_call(self, request: types.ToolCallRequest, handler: AsyncHandler) -> Answer:
-        """Run the tool, unless a rule blocks the call."""
-        return self._refusal(request) or await handler(request)
-
-    def _refusal(self, request: types.ToolCallRequest) -> ToolMessage | None:
+    def refusal(self, request: types.ToolCallRequest) -> ToolMessage | None:
+        """Refuse a call that names a file which a rule protects."""
         call = request.tool_call
         reads = is_reading(call["name"])
 
@@ -150,14 +143,14 @@ class RedactionMiddleware(types.AgentMiddleware[types.AgentState[Any], Any, Any]
         clean = scrub_requests(state["messages"], self._redactor.text)
         return {"messages": [new for new, old in zip(clean, state["messages"], strict=True) if new is not old]}
 
-    def wrap_tool_call(self, request: types.ToolCallRequest, handler: Handler) -> Answer:
+    def wrap_tool_call(self, request: types.ToolCallRequest, handler: ToolHandler) -> ToolAnswer:
         """Run the tool, and clean its result."""
-        clean: Answer = self._clean(handler(request))
+        clean: ToolAnswer = self._clean(handler(request))
         return clean
 
-    async def awrap_tool_call(self, request: types.ToolCallRequest, handler: AsyncHandler) -> Answer:
+    async def awrap_tool_call(self, request: types.ToolCallRequest, handler: AsyncToolHandler) -> ToolAnswer:
         """Run the tool, and clean its result."""
-        clean: Answer = self._clean(await handler(request))
+        clean: ToolAnswer = self._clean(await handler(request))
         return clean
 
     def _clean(self, answer: Any) -> Any:
