@@ -123,7 +123,7 @@ def read_completion(document: JsonMap, part: str) -> AIMessageChunk:
     return AIMessageChunk(
         content=text,
         additional_kwargs=_extras(message, thought, calls),
-        tool_call_chunks=list(map(_call_chunk, calls)),
+        tool_call_chunks=[_call_chunk(call, place) for place, call in enumerate(calls)],
         usage_metadata=_read_usage(document.get("usage"), document.get("timings")),
         response_metadata=metadata,
     )
@@ -136,7 +136,7 @@ def _object(value: Any, name: str) -> JsonMap:
     return value
 
 
-def _extras(message: JsonMap, thought: str, calls: list[JsonMap]) -> JsonMap:
+def _extras(message: JsonMap, thought: str, calls: list[Any]) -> JsonMap:
     """Return the reasoning, the refusal and the added fields of calls, as `additional_kwargs`."""
     extras: JsonMap = {}
     reasoning = text_of(message.get(REASONING)) + thought
@@ -153,7 +153,10 @@ def _extras(message: JsonMap, thought: str, calls: list[JsonMap]) -> JsonMap:
 
     added_fields = []
     for call in calls:
-        fields = {name: value for name, value in call.items() if name not in _CALL_FIELDS and value is not None}
+        fields = {}
+        if isinstance(call, dict):
+            fields = {name: value for name, value in call.items() if name not in _CALL_FIELDS and value is not None}
+
         added_fields.append(fields)
 
     if any(added_fields):
@@ -162,16 +165,32 @@ def _extras(message: JsonMap, thought: str, calls: list[JsonMap]) -> JsonMap:
     return extras
 
 
-def _calls_in(message: JsonMap) -> list[JsonMap]:
+def _calls_in(message: JsonMap) -> list[Any]:
+    """Return the calls as the endpoint sent them. A null is no call; a call outside of a list counts as one."""
     calls = message.get("tool_calls")
     if not calls and message.get("function_call"):  # of the API before tools
-        calls = [{"function": message["function_call"]}]
+        calls = {"function": message["function_call"]}
 
-    return [_object(call, "tool call") for call in calls or () if call is not None]
+    if not calls:
+        return []
+    if not isinstance(calls, list):
+        return [calls]
+
+    return [call for call in calls if call is not None]
 
 
-def _call_chunk(call: JsonMap) -> ToolCallChunk:
-    function = _object(call.get("function") or {}, "function")
+def _call_chunk(call: Any, place: int) -> ToolCallChunk:
+    """Return a call of any shape; one that has no function or no name is a call without a name."""
+    if not isinstance(call, dict):
+        call = {"index": -1 - place, "function": call}
+
+    function = call.get("function")
+    if function is None and "name" in call:
+        function = call
+
+    if not isinstance(function, dict):
+        function = {"arguments": function}
+
     name = function.get("name")
     if name is not None:
         name = text_of(name)
