@@ -166,13 +166,12 @@ def database_with_tables(server: str) -> Iterator[str]:
     from mendgraph.graph.spending.database import SPENDING_TABLES
     from mendgraph.nodes.execute_tools.store.database import read_url
     from mendgraph.nodes.execute_tools.store.database_schema import STORE_TABLES
-    from mendgraph.nodes.execute_tools.store.postgres import Connections, _prepare
+    from mendgraph.nodes.execute_tools.store.postgres import PostgresPool, create_tables
 
     with fresh_database(server) as url:
-        connections = Connections(read_url(url))
+        pool = PostgresPool(read_url(url))
         for part in (STORE_TABLES, CHECKPOINTS, SPENDING_TABLES):
-            _prepare(connections, part)
-        connections.close()
+            create_tables(pool, part)
         yield url.partition("?")[0].rpartition("/")[2]
 
 

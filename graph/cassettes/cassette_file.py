@@ -1,8 +1,7 @@
-"""A cassette on disk: a recorded conversation with a model, as YAML that a person can read, without secrets.
+"""The cassette file: a recorded conversation with a model, as readable YAML without secrets.
 
-The layout is vcrpy's, with two lines of our own on top: `recorded_from` says who answered, and `settings` what the
-requests depend on (`model`, `protocol`, `edit_form`, and the version of `mendgraph` that sent them). What cannot be
-read is a value that names the file, the place and the remedy.
+The layout is that of vcrpy, with two more keys: `recorded_from` names the origin of the replies, and `settings` holds
+what the requests depend on (`model`, `protocol`, `edit_form`, and the version of `mendgraph` that sent them).
 """
 
 import functools
@@ -16,16 +15,7 @@ from importlib import metadata
 from typing import Annotated, Any, Final, Literal
 from urllib.parse import urlsplit
 
-from pydantic import (
-    AfterValidator,
-    AliasChoices,
-    AliasPath,
-    BaseModel,
-    BeforeValidator,
-    ConfigDict,
-    Field,
-    ValidationError,
-)
+from pydantic import AfterValidator, AliasPath, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
 from mendgraph.graph.configuration.context import AgentContext
 from mendgraph.nodes.execute_tools.secrets.redact import Redactor, forms_of, known_values, without_spans
@@ -34,38 +24,30 @@ from mendgraph.nodes.language.documents import DocumentProblem, read_yaml
 from mendgraph.nodes.records import JsonMap, Record, ToolError, ToolErrorCode, invalid
 
 HOST: Final = "http://llm.test"
-"""What stands in a cassette for the endpoint's own host. Source: RFC 2606, section 2: `.test` is nobody's."""
-
-FOREIGN_OPTION: Final = "--mendgraph-foreign"
-"""The option of pytest with which cassettes of vcrpy and pydantic-ai are replayed."""
+"""Replaces the endpoint's host in a cassette. Source: RFC 2606, section 2 reserves `.test`."""
 
 VERSION: Final = 1
-"""vcrpy's number of the layout."""
+"""Version of vcrpy's layout."""
 
 MOST_BYTES: Final = 32 * 1024 * 1024
-"""A larger file is no conversation: a long one takes a few hundred kilobytes."""
+"""Size limit of a cassette file; a long conversation takes a few hundred kilobytes."""
 
 REQUEST_HEADERS: Final = frozenset({"content-type", "accept"})
-RESPONSE_HEADERS: Final = frozenset({"content-type", "retry-after"})
-"""The headers that a cassette keeps: what decides how a client reads the answer, and nothing that tells who asked."""
-
-RECORDED_HEADERS: Final = RESPONSE_HEADERS | {"content-encoding"}
-"""Those of a response that vcrpy has recorded: its body may still be packed."""
+RESPONSE_HEADERS: Final = frozenset({"content-type", "content-encoding", "retry-after"})
+"""The headers that a cassette keeps: they decide how a client reads the reply, and none identifies the sender."""
 
 SCRUBBED: Final = "SCRUBBED"
-_SHAPES: Final = Redactor()
-_FOREIGN_BREAKS: Final = re.compile("[\r\x85\u2028\u2029]")
-"""What YAML takes for the end of a line, too, and would not give back as it was."""
-_LONGEST: Final = 300
-"""Characters of what is wrong with a cassette, which may quote it."""
+_SECRET_SHAPES: Final = Redactor()
+_UNICODE_LINE_BREAKS: Final = re.compile("[\r\x85\u2028\u2029]")
+"""Characters that YAML reads as line breaks and would not preserve in a block."""
+_LONGEST_PROBLEM: Final = 300
 _REMEDY: Final = "record it again with `pytest --mendgraph-record`, or take it back from version control"
 
 
 class Exchange(Record):
-    """One request and what was answered. Both bodies are as they were sent, but for secrets and the layout of JSON.
+    """One request and its reply, with secrets replaced.
 
-    `path` is that of the request; where an endpoint was named it is below `/v1`, whatever that endpoint's own path was.
-    It has no query, which may hold a key. Header names are lower case, several values are joined by a comma.
+    `path` has no query, which may hold a key; for a named endpoint it starts with `/v1`. Header names are lower case.
     """
 
     method: str
@@ -78,106 +60,53 @@ class Exchange(Record):
 
 
 class CassetteFile(Record):
-    """All that a cassette holds, oldest exchange first."""
+    """The content of a cassette, oldest exchange first."""
 
     recorded_from: str
     settings: dict[str, str] = Field(default={})
     exchanges: tuple[Exchange, ...] = ()
 
 
-def parse(text: str, name: str = "the cassette", *, foreign: bool = False) -> CassetteFile | ToolError:
-    """Read the text of a cassette file; `name` is what an error calls it.
-
-    `foreign`: a file that vcrpy, pytest-recording or pydantic-ai has recorded is read as well.
-    """
-    if not text.strip():
-        return _unreadable(name, "is empty")
-
-    document = read_yaml(text)
-    if isinstance(document, DocumentProblem):
-        place = ""
-        if document.line:
-            place = f" (line {document.line}, column {document.column})"
-
-        return _unreadable(name, f"is not YAML{place}: {document.message}")
-
-    other = _other_version(document, name)
-    if other is not None:
-        return other
-
-    if _is_foreign(document):
-        if not foreign:
-            return _unreadable(name, f"was recorded by another project: replay it with `pytest {FOREIGN_OPTION}`", "")
-
-        document = {"version": VERSION, **document, "recorded_from": "another project"}
-
-    cassette = _cassette_of(document)
-    if isinstance(cassette, str):
-        return _unreadable(name, cassette)
-
-    return cassette
-
-
-def render(cassette: CassetteFile) -> str:
-    """The text of a cassette file: bodies in block style, JSON of requests laid out in lines."""
-    import yaml
-
-    if cassette.settings:
-        settings = {"settings": dict(cassette.settings)}
-    else:
-        settings = {}
-
-    interactions = [_interaction(exchange) for exchange in cassette.exchanges]
-    document = {
-        "recorded_from": cassette.recorded_from,
-        **settings,
-        "interactions": interactions,
-        "version": VERSION,
-    }
-
-    return str(yaml.dump(document, Dumper=_block_dumper(), sort_keys=False, allow_unicode=True, width=10**6))
+# --- Secrets
 
 
 def secrets_in(text: str) -> list[int]:
-    """The lines, counted from 1, with whatever has the shape of a secret."""
-    return [text.count("\n", 0, start) + 1 for start, _ in _SHAPES.spans(text, names=False)]
+    """Return the numbers, counted from 1, of the lines that hold something in the shape of a secret."""
+    return [text.count("\n", 0, start) + 1 for start, _ in _SECRET_SHAPES.spans(text, names=False)]
 
 
 def scrubbed(body: bytes, secrets: Iterable[str] = ()) -> bytes:
-    """A body with each secret replaced: these `secrets`, and all texts of their shape. Only UTF-8 is read."""
+    """Return a UTF-8 body with these `secrets`, and everything in the shape of a secret, replaced."""
     try:
         text = body.decode()
     except UnicodeDecodeError:
         return body
 
-    for secret in secrets:
-        if secret:
-            text = text.replace(secret, SCRUBBED)
+    for secret in filter(None, secrets):
+        text = text.replace(secret, SCRUBBED)
 
-    return without_spans(text, _SHAPES.spans(text, names=False), SCRUBBED).encode()
+    return without_spans(text, _SECRET_SHAPES.spans(text, names=False), SCRUBBED).encode()
 
 
-def secret_variable(exchanges: Sequence[Exchange], environment: Mapping[str, str]) -> str:
-    """The place of the first secret and its variable, such as "the request of exchange 2 holds ...".
+def find_environment_secret(exchanges: Sequence[Exchange], environment: Mapping[str, str]) -> str:
+    """Return where a secret of the environment stands, such as "the request of exchange 2 holds ...", or ""."""
+    for variable, value in environment.items():
+        for form in forms_of(known_values({variable: value})):
+            needle = form.encode("utf-8", "surrogateescape")
 
-    "" where there is none. The secret itself is not quoted.
-    """
-    forms: list[tuple[str, bytes]] = []
-    for name, value in environment.items():
-        secret_forms = forms_of(known_values({name: value}))
-        forms += [(name, form.encode("utf-8", "surrogateescape")) for form in secret_forms]
-
-    for number, exchange in enumerate(exchanges, start=1):
-        for side, body in (("request", exchange.request), ("reply", exchange.response)):
-            for name, form in forms:
-                if form in body:
-                    return f"the {side} of exchange {number} holds the value of {name}"
+            for number, exchange in enumerate(exchanges, start=1):
+                for side, body in (("request", exchange.request), ("reply", exchange.response)):
+                    if needle in body:
+                        return f"the {side} of exchange {number} holds the value of {variable}"
 
     return ""
 
 
+# --- Settings
+
+
 def version() -> str:
-    """The version of mendgraph that is running; "" where it is not installed."""
+    """Return the installed version of mendgraph, or ""."""
     try:
         return metadata.version("mendgraph")
     except metadata.PackageNotFoundError:
@@ -185,80 +114,74 @@ def version() -> str:
 
 
 def settings_of(context: AgentContext, model: str, *, embedded: bool, **more: str) -> dict[str, str]:
-    """The settings that a cassette of this run stores."""
+    """Return the settings that a cassette of a run with this context stores."""
     profile = context.profile(embedded, model)
     pinned = {"protocol": profile.protocol.value, "edit_form": profile.edit_form.value}
     return {"model": model, **pinned, **more, "mendgraph": version()}
 
 
-REPLAYED: Final = ("model", "protocol", "edit_form", "window_tokens")
-"""The settings of a cassette that are settings of `AgentContext`, with the same meaning."""
+_CONTEXT_SETTINGS: Final = ("model", "protocol", "edit_form", "window_tokens")
+"""The settings of a cassette that are fields of `AgentContext`."""
 
 
 def context_on(settings: Mapping[str, str], overrides: JsonMap, workspace: str, base_url: str) -> AgentContext:
-    """The context of a run on a cassette with these settings, which `overrides` replace.
+    """Return the context of a run on a cassette with these settings; `overrides` take precedence.
 
-    Evidence is off by default: it needs bubblewrap, so prompts would differ from machine to machine.
+    Evidence is off by default: it needs bubblewrap, so prompts would differ between machines.
 
     Raises:
-        ValidationError: the overrides do not fit.
+        ValidationError: the overrides are invalid.
     """
-    pinned = {name: settings[name] for name in REPLAYED if name in settings}
+    pinned = {name: settings[name] for name in _CONTEXT_SETTINGS if name in settings}
     defaults: JsonMap = {"base_url": base_url, "evidence": False, **pinned, **overrides}
     return AgentContext.model_validate({**defaults, "workspace": workspace})
 
 
-def only_headers(headers: Mapping[str, Any], allowed: Iterable[str]) -> dict[str, str]:
-    """The headers that a cassette keeps, in lower case, each with all of its values."""
+def select_headers(headers: Mapping[str, Any], allowed: Iterable[str]) -> dict[str, str]:
+    """Return the allowed headers with lower-case names; several values are joined by a comma."""
     allowed_names = frozenset(allowed)
-    return {name.lower(): _joined(value) for name, value in headers.items() if name.lower() in allowed_names}
+    selected = {}
+    for name, value in headers.items():
+        if name.lower() not in allowed_names:
+            continue
+
+        values = value if isinstance(value, list | tuple) else [value]
+        selected[name.lower()] = ", ".join(map(str, values))
+
+    return selected
 
 
 # --- Reading
 
 
-def _lower_headers(headers: Any) -> dict[str, str]:
-    if not isinstance(headers, dict):
-        return {}
-
-    return {name.lower(): _joined(value) for name, value in headers.items()}
-
-
-_Headers = Annotated[dict[str, str], BeforeValidator(_lower_headers)]
-
-
-def _as_bytes(value: Any) -> Any:
-    """A body as it was sent; pydantic-ai keeps JSON as a value of YAML."""
-    if isinstance(value, dict | list):
-        value = json.dumps(value, ensure_ascii=False)
-
+def _to_bytes(value: Any) -> Any:
     if isinstance(value, str):
         return value.encode("utf-8", "surrogatepass")
-
     return value or b""
 
 
-_Bytes = Annotated[bytes, BeforeValidator(_as_bytes)]
+_Body = Annotated[bytes, BeforeValidator(_to_bytes)]
+_Path = Annotated[str, AfterValidator(lambda uri: urlsplit(uri).path)]
+_Headers = Annotated[dict[str, Any], BeforeValidator(lambda headers: headers or {})]
 
 
 class _Interaction(BaseModel):
-    """An exchange in vcrpy's layout, in which tools keep more than we read."""
+    """An exchange in vcrpy's layout; keys that are not read are allowed."""
 
     model_config = ConfigDict(strict=True)
 
     method: str = Field(validation_alias=AliasPath("request", "method"))
-    path: Annotated[str, AfterValidator(lambda uri: urlsplit(uri).path)] = Field(
-        validation_alias=AliasPath("request", "uri")
-    )
-    request: _Bytes = Field(
-        b"", validation_alias=AliasChoices(AliasPath("request", "body"), AliasPath("request", "parsed_body"))
-    )
+    path: _Path = Field(validation_alias=AliasPath("request", "uri"))
+    request: _Body = Field(b"", validation_alias=AliasPath("request", "body"))
     request_headers: _Headers = Field(default={}, validation_alias=AliasPath("request", "headers"))
     status: int = Field(ge=100, le=999, validation_alias=AliasPath("response", "status", "code"))
     headers: _Headers = Field(default={}, validation_alias=AliasPath("response", "headers"))
-    response: _Bytes = Field(
-        validation_alias=AliasChoices(AliasPath("response", "body", "string"), AliasPath("response", "parsed_body"))
-    )
+    response: _Body = Field(validation_alias=AliasPath("response", "body", "string"))
+
+    def exchange(self) -> Exchange:
+        headers = select_headers(self.headers, RESPONSE_HEADERS)
+        request_headers = select_headers(self.request_headers, REQUEST_HEADERS)
+        return Exchange(**{**self.model_dump(), "headers": headers, "request_headers": request_headers})
 
 
 class _Document(BaseModel):
@@ -270,147 +193,73 @@ class _Document(BaseModel):
     version: Literal[1]
 
 
-def _other_version(document: Any, name: str) -> ToolError | None:
-    """The refusal of a cassette that another version of mendgraph has written, or a later version of vcrpy."""
-    number = None
-    if isinstance(document, dict):
-        number = document.get("version")
+def parse(text: str, name: str = "the cassette") -> CassetteFile | ToolError:
+    """Read the text of a cassette file; errors call it `name`."""
+    document = read_yaml(text)
+    if isinstance(document, DocumentProblem):
+        place = ""
+        if document.line:
+            place = f" (line {document.line}, column {document.column})"
 
-    if type(number) is not int or number == VERSION:
-        return None
+        return _unreadable(name, f"is not YAML{place}: {document.message}")
 
-    versions = f"(format {number}, this one knows {VERSION})"
-    if number > VERSION:
-        return invalid(f"{name} was written by a newer mendgraph {versions}: update mendgraph, or {_REMEDY}")
-
-    return _unreadable(name, f"was written by an older mendgraph {versions}")
-
-
-def _is_foreign(document: Any) -> bool:
-    """Whether another project has recorded the document: neither of our two lines is there."""
-    if not isinstance(document, dict) or "interactions" not in document:
-        return False
-    return document.keys().isdisjoint({"recorded_from", "settings"})
-
-
-def _cassette_of(document: Any) -> CassetteFile | str:
-    """The cassette, or in words what is wrong with the document, and where."""
     try:
         parsed = _Document.model_validate(document)
     except ValidationError as error:
         first = error.errors(include_input=False, include_url=False)[0]
         place = ".".join(map(str, first["loc"])) or "the top level"
-        return f"is no cassette of version {VERSION}: {first['msg']} in {place}"
+        return _unreadable(name, f"is no cassette of version {VERSION}: {first['msg']} in {place}")
 
-    exchanges = tuple(map(_exchange_of, parsed.interactions))
+    exchanges = tuple(interaction.exchange() for interaction in parsed.interactions)
     return CassetteFile(recorded_from=parsed.recorded_from, settings=parsed.settings, exchanges=exchanges)
 
 
-def _exchange_of(interaction: _Interaction) -> Exchange:
-    """The exchange with the headers that a cassette keeps: another project may have kept all of them."""
-    headers = only_headers(interaction.headers, RECORDED_HEADERS)
-    request_headers = only_headers(interaction.request_headers, REQUEST_HEADERS)
-    return Exchange(**{**interaction.model_dump(), "headers": headers, "request_headers": request_headers})
+def read(path: str, name: str = "") -> CassetteFile | ToolError:
+    """Read the cassette file at `path`, which errors call `name`; a file that holds secrets is refused."""
+    name = name or path
+    content = read_bytes(path, MOST_BYTES, name)
+    if isinstance(content, ToolError):
+        if content.code is ToolErrorCode.NOT_FOUND:
+            return content.model_copy(update={"message": f"there is no cassette {name}"})
+        return content
+
+    try:
+        text = content.decode("utf-8")
+    except UnicodeDecodeError as error:
+        line = content.count(b"\n", 0, error.start) + 1
+        return _unreadable(name, f"is not UTF-8 text (line {line})")
+
+    secrets = secrets_in(text)
+    if secrets:
+        places = ", ".join(f"line {line} holds a secret" for line in secrets[:5])
+        remedy = "Revoke it, remove it from the file and its history, and record again"
+        return invalid(f"{name} is not played: {places}. {remedy}")
+
+    return parse(text, name)
 
 
-def _joined(value: Any) -> str:
-    if isinstance(value, (list, tuple)):
-        return ", ".join(map(str, value))
-    return str(value)
-
-
-def _unreadable(name: str, problem: str, remedy: str = f": {_REMEDY}") -> ToolError:
-    return invalid(f"{name} {problem[:_LONGEST]}{remedy}")
+def _unreadable(name: str, problem: str) -> ToolError:
+    return invalid(f"{name} {problem[:_LONGEST_PROBLEM]}: {_REMEDY}")
 
 
 # --- Writing
 
 
-def _interaction(exchange: Exchange) -> JsonMap:
-    request = {
-        "method": exchange.method,
-        "uri": f"{HOST}{exchange.path}",
-        "body": _readable(exchange.request),
-        "headers": {name: [value] for name, value in exchange.request_headers.items()},
-    }
-    response = {
-        "status": {"code": exchange.status, "message": _phrase(exchange.status)},
-        "headers": {name: [value] for name, value in exchange.headers.items()},
-        "body": {"string": _as_text(exchange.response)},
-    }
-
-    return {"request": request, "response": response}
-
-
-def _readable(body: bytes) -> str | bytes:
-    """A request's JSON laid out in lines; a response's bytes are evidence and stay untouched."""
-    try:
-        parsed = json.loads(body)
-    except (ValueError, RecursionError):
-        return _as_text(body)
-
-    if not isinstance(parsed, dict):
-        return _as_text(body)
-
-    return _as_text((json.dumps(parsed, indent=2, ensure_ascii=False) + "\n").encode("utf-8", "surrogatepass"))
-
-
-def _as_text(body: bytes) -> str | bytes:
-    try:
-        return body.decode()
-    except UnicodeDecodeError:
-        return body
-
-
-def _phrase(status: int) -> str:
-    try:
-        return HTTPStatus(status).phrase
-    except ValueError:
-        return ""
-
-
-@functools.cache
-def _block_dumper() -> Any:
-    """A dumper that writes text of more than one line as a literal block, where YAML can hold it."""
+def render(cassette: CassetteFile) -> str:
+    """Return the text of a cassette file, with bodies as blocks and the JSON of requests indented."""
     import yaml
 
-    class BlockDumper(yaml.SafeDumper):
-        pass
+    document: JsonMap = {"recorded_from": cassette.recorded_from}
+    if cassette.settings:
+        document["settings"] = dict(cassette.settings)
 
-    def represent_text(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
-        if _FOREIGN_BREAKS.search(text):
-            style = '"'
-        elif "\n" in text:
-            style = "|"
-        else:
-            style = None
-
-        return dumper.represent_scalar("tag:yaml.org,2002:str", text, style=style)
-
-    BlockDumper.add_representer(str, represent_text)
-    return BlockDumper
-
-
-def read_text(path: str, name: str = "") -> str | ToolError:
-    """The text of the cassette file at `path`, which errors call `name`; NOT_FOUND where there is none."""
-    name = name or path
-    content = read_bytes(path, MOST_BYTES, name)
-
-    if isinstance(content, ToolError):
-        missing = content.code is ToolErrorCode.NOT_FOUND
-        if missing:
-            return content.model_copy(update={"message": f"there is no cassette {name}"})
-        return content
-
-    try:
-        return content.decode("utf-8")
-    except UnicodeDecodeError as error:
-        line = content.count(b"\n", 0, error.start) + 1
-        return _unreadable(name, f"is not UTF-8 text (line {line})")
+    document["interactions"] = [_interaction(exchange) for exchange in cassette.exchanges]
+    document["version"] = VERSION
+    return str(yaml.dump(document, Dumper=_block_dumper(), sort_keys=False, allow_unicode=True, width=10**6))
 
 
 def write(path: str, cassette: CassetteFile) -> ToolError | None:
-    """Put the cassette at `path` in one step; its folder is made. Others see the old file or the whole new one."""
+    """Replace the cassette file at `path` atomically, creating its folder."""
     try:
         os.makedirs(os.path.dirname(os.path.abspath(path)), exist_ok=True)
         write_whole(os.path.abspath(path), render(cassette).encode())
@@ -421,24 +270,82 @@ def write(path: str, cassette: CassetteFile) -> ToolError | None:
     return None
 
 
+def _interaction(exchange: Exchange) -> JsonMap:
+    try:
+        phrase = HTTPStatus(exchange.status).phrase
+    except ValueError:
+        phrase = ""
+
+    request = {
+        "method": exchange.method,
+        "uri": f"{HOST}{exchange.path}",
+        "body": _indented(exchange.request),
+        "headers": {name: [value] for name, value in exchange.request_headers.items()},
+    }
+    response = {
+        "status": {"code": exchange.status, "message": phrase},
+        "headers": {name: [value] for name, value in exchange.headers.items()},
+        "body": {"string": _to_text(exchange.response)},
+    }
+    return {"request": request, "response": response}
+
+
+def _indented(body: bytes) -> str | bytes:
+    """Indent a JSON object; replies, by contrast, are kept byte for byte."""
+    try:
+        parsed = json.loads(body)
+    except (ValueError, RecursionError):
+        return _to_text(body)
+
+    if not isinstance(parsed, dict):
+        return _to_text(body)
+
+    return _to_text((json.dumps(parsed, indent=2, ensure_ascii=False) + "\n").encode("utf-8", "surrogatepass"))
+
+
+def _to_text(body: bytes) -> str | bytes:
+    try:
+        return body.decode()
+    except UnicodeDecodeError:
+        return body
+
+
+@functools.cache
+def _block_dumper() -> Any:
+    """Return a YAML dumper that writes texts of several lines as literal blocks where YAML preserves them."""
+    import yaml
+
+    class BlockDumper(yaml.SafeDumper):
+        pass
+
+    def represent_text(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
+        style = None
+        if _UNICODE_LINE_BREAKS.search(text):
+            style = '"'
+        elif "\n" in text:
+            style = "|"
+
+        return dumper.represent_scalar("tag:yaml.org,2002:str", text, style=style)
+
+    BlockDumper.add_representer(str, represent_text)
+    return BlockDumper
+
+
 # --- Names
 
 SUFFIX: Final = ".yaml"
 LONGEST: Final = 120
-"""Characters of a file's name; file systems allow 255 bytes, and a draft has more to its name."""
+"""Characters of a file name; file systems allow 255 bytes, and the temporary file of a write has a longer name."""
 
-_CHOSEN: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
+NAME_PATTERN: Final = "[A-Za-z0-9][A-Za-z0-9._-]{0,99}"
+"""The names that a test may choose for its cassette."""
+
 _UNSAFE: Final = re.compile(r"[^A-Za-z0-9._-]+")
 _HASH_DIGITS: Final = 8
 
 
-def is_name(name: object) -> bool:
-    """Whether a test may choose this name for its cassette: letters, digits, `.`, `_` and `-`, but no folder."""
-    return isinstance(name, str) and _CHOSEN.fullmatch(name) is not None
-
-
 def cassette_name(node_id: str, chosen: str = "") -> str:
-    """The cassette of the test `node_id`, relative to the library and with "/"; `chosen` stands for the test's name.
+    """Return the path of a test's cassette below the folder of cassettes; `chosen` replaces the name of the test.
 
     tests/test_calc.py::test_adds              tests/test_calc/test_adds.yaml
     tests/test_calc.py::TestBig::test_adds     tests/test_calc/TestBig.test_adds.yaml
@@ -450,26 +357,22 @@ def cassette_name(node_id: str, chosen: str = "") -> str:
     parameter = parameters.removesuffix("]")
 
     if bracket:
-        # Some file systems do not tell capital letters from small ones, and parameters often differ in nothing else.
+        # Parameters often differ in capital letters alone, which some file systems ignore.
         name = f"{name}-{_safe(parameter, exact=parameter == parameter.lower())}"
+    if len(name) > LONGEST:
+        name = f"{name[: LONGEST - _HASH_DIGITS - 1]}-{_hash(name)}"
 
     parts = [part for part in module.removesuffix(".py").replace("\\", "/").split("/") if part not in ("", ".", "..")]
-    return f"{'/'.join(parts)}/{_bounded(name)}{SUFFIX}"
+    return f"{'/'.join(parts)}/{name}{SUFFIX}"
 
 
 def _safe(text: str, *, exact: bool) -> str:
-    """A part of a file's name; where something had to be replaced, a hash of the whole keeps names apart."""
+    """Return the text as a part of a file name, with a hash unless it is `exact` and unchanged."""
     clean = _UNSAFE.sub("_", text)
     if exact and clean == text:
         return clean
 
     return f"{clean}-{_hash(text)}"
-
-
-def _bounded(name: str) -> str:
-    if len(name) <= LONGEST:
-        return name
-    return f"{name[: LONGEST - _HASH_DIGITS - 1]}-{_hash(name)}"
 
 
 def _hash(text: str) -> str:

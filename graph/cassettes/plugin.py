@@ -1,11 +1,11 @@
-"""The pytest plugin: a test's conversation with a model is recorded once, and replayed for ever after.
+"""The pytest plugin: a test's conversation with a model is recorded once, and replayed from then on.
 
     @pytest.mark.mendgraph_cassette
     def test_the_bug_is_repaired(tmp_path, mendgraph_cassette):
         result = run_task("Fix calc.py.", mendgraph_cassette.context(tmp_path))
 
-`pytest --mendgraph-record` records; without it nothing is reached. It is loaded at every start of pytest, so that it
-imports nothing beside pytest before a test asks for its cassette.
+`pytest --mendgraph-record` records; otherwise no host is reached. Every pytest session loads this module, so it imports
+the rest of the package when a test requests its cassette.
 """
 
 import os
@@ -19,46 +19,48 @@ if TYPE_CHECKING:
 
 
 FIXTURE: Final = "mendgraph_cassette"
-"""The name of the fixture, and of the marker with its arguments."""
+"""The name of the fixture and of the marker."""
 
-ARGUMENTS: Final = frozenset({"base_url", "model", "protocol", "edit_form", "allow_hosts"})
-"""What the marker takes beside a name."""
 _OPTION: Final = "--mendgraph-record"
 _DATA_FOLDER: Final = "MENDGRAPH_DATA_DIR"
 _PROVIDERS: Final = ("OPENAI", "ANTHROPIC", "GOOGLE", "MISTRAL", "GROQ", "DEEPSEEK", "OPENROUTER", "XAI", "COHERE")
-"""Whose LangChain classes are not made without a key of theirs in the environment."""
+"""Providers whose LangChain classes require a key in the environment."""
 _PLACEHOLDER: Final = "dummy-key"
-"""What they get in a replay: nothing that is taken for a secret, and out of what the agent reads."""
-_NAMES: Final = "one marker of one test may give one, of letters, digits, '.', '_' and '-'"
+"""Their key in a replay, which is not treated as a secret."""
 
 
 class CassetteSession:
-    """The account of one session, or of one worker of it."""
+    """The cassettes of a pytest session, or of one of its workers."""
 
-    def __init__(self, root: str, folder: str, mode: str, *, foreign: bool = False) -> None:
-        """`folder` has the cassettes; `mode` is "all", "missing" or "" for replay.
-
-        `foreign`: cassettes of other projects are replayed as well.
-        """
+    def __init__(self, root: str, folder: str, mode: str) -> None:
+        """`folder` holds the cassettes; `mode` is "all" or "missing" to record, "" to replay."""
         self.root = root
         self.folder = folder
         self.mode = mode
-        self._foreign = foreign
         self.recorded: list[str] = []
         self._owners: dict[str, str] = {}
 
-    def note(self, items: Iterable[pytest.Item]) -> None:
-        """Note whose the cassettes of collected tests are, whether or not they will be selected."""
+    def register(self, items: Iterable[pytest.Item]) -> None:
+        """Register the cassettes of all collected tests, including those that will be deselected."""
         for item in items:
             if FIXTURE in getattr(item, "fixturenames", ()):
                 self._owners.setdefault(self._name(item), item.nodeid)
 
     def open(self, item: pytest.Item) -> "Cassette":
-        """The cassette of a test; the test fails here where there is none, or none that can be used."""
-        from mendgraph.graph.cassettes import fixture
+        """Open the cassette of a test, which fails if there is none or it cannot be used."""
+        from mendgraph.graph.cassettes.cassette_file import CassetteFile, read
+        from mendgraph.graph.cassettes.fixture import (
+            RecordedCassette,
+            ReplayedCassette,
+            Source,
+            find_source,
+            read_marker,
+        )
 
-        arguments = self._arguments(item)
-        hosts = arguments.pop("allow_hosts", ())
+        arguments = read_marker(_marker_arguments(item))
+        if isinstance(arguments, str):
+            _fail(f"the marker {FIXTURE} is wrong: {arguments}")
+
         name = self._name(item)
         path = os.path.join(self.folder, *name.split("/"))
         relative_path = os.path.relpath(path, self.root).replace(os.sep, "/")
@@ -67,76 +69,48 @@ class CassetteSession:
         if owner != item.nodeid:
             _fail(f"{relative_path} is also the cassette of {owner}: give one of the two another name")
 
-        if self.mode == "all" or (self.mode == "missing" and not os.path.exists(path)):
+        exists = os.path.exists(path)
+        if self.mode == "all" or (self.mode == "missing" and not exists):
 
-            def find() -> fixture.Source:
-                source = fixture.find_source(arguments)
+            def find() -> Source:
+                source = find_source(arguments)
                 if isinstance(source, str):
-                    return _fail(f"{relative_path} cannot be recorded: {source}")
+                    _fail(f"{relative_path} cannot be recorded: {source}")
                 return source
 
-            return fixture.RecordedCassette(path, relative_path, find)
+            return RecordedCassette(path, relative_path, find)
 
-        cassette = fixture.load(path, relative_path, foreign=self._foreign)
-        if isinstance(cassette, str):
-            _fail(cassette)
+        if not exists:
+            _fail(f"there is no cassette {relative_path}: record it with `pytest {_OPTION}=missing`")
 
-        return fixture.ReplayedCassette(path, relative_path, cassette, hosts)
+        cassette = read(path, relative_path)
+        if not isinstance(cassette, CassetteFile):
+            _fail(cassette.message)
+
+        return ReplayedCassette(path, relative_path, cassette, arguments.allow_hosts)
 
     def _name(self, item: pytest.Item) -> str:
-        from mendgraph.graph.cassettes.cassette_file import cassette_name, is_name
+        from mendgraph.graph.cassettes.cassette_file import cassette_name
 
-        names: list[Any] = []
-        for mark in item.own_markers:
-            if mark.name == FIXTURE:
-                names += _names(mark)
-
-        chosen = ""
-        if names and is_name(names[0]):
-            chosen = names[0]
-
-        return cassette_name(item.nodeid, chosen)
-
-    def _arguments(self, item: pytest.Item) -> dict[str, Any]:
-        """What the test's markers say beside a name, the nearest first; the test fails where they say nonsense."""
-        from mendgraph.graph.cassettes.cassette_file import is_name
-
-        arguments: dict[str, Any] = {}
-
-        for mark in item.iter_markers(FIXTURE):
-            names = _names(mark)
-            if names and (mark not in item.own_markers or len(names) > 1 or not is_name(names[0])):
-                _fail(f"{names!r} is no name of a cassette: {_NAMES}")
-
-            unknown = sorted(set(mark.kwargs) - ARGUMENTS - {"name"})
-            if unknown:
-                known_names = ", ".join(sorted(ARGUMENTS | {"name"}))
-                _fail(f"the marker {FIXTURE} takes {known_names}, not {', '.join(unknown)}")
-
-            arguments = {**mark.kwargs, **arguments}
-
-        arguments.pop("name", None)
-        hosts = arguments.get("allow_hosts", ())
-        if not isinstance(hosts, (list, tuple, set, frozenset)) or not all(isinstance(host, str) for host in hosts):
-            _fail(f"allow_hosts of the marker {FIXTURE} is a list of host names, not {hosts!r}")
-
-        return arguments
+        return cassette_name(item.nodeid, str(_marker_arguments(item).get("name", "")))
 
 
 def _fail(problem: str) -> NoReturn:
-    """Fail a test for what is no fault of the agent."""
+    """Fail a test without a traceback."""
     pytest.fail(problem, pytrace=False)
 
 
-def _names(mark: pytest.Mark) -> tuple[Any, ...]:
-    """The names that a marker gives, by place or as `name`; more than one is a mistake."""
-    if "name" in mark.kwargs:
-        return (*mark.args, mark.kwargs["name"])
+def _marker_arguments(item: pytest.Item) -> dict[str, Any]:
+    """Return the arguments of the test's markers, of which the nearest takes precedence; a name is the test's own."""
+    arguments: dict[str, Any] = {}
+    for mark in item.iter_markers(FIXTURE):
+        named = dict(zip(("name", "a second name"), mark.args, strict=False))
+        arguments = {**mark.kwargs, **named, **arguments}
 
-    return mark.args
+    return arguments
 
 
-# --- What pytest calls
+# --- Hooks
 
 
 _PASSED: Final = pytest.StashKey[bool]()
@@ -145,24 +119,20 @@ _SESSION: Final = pytest.StashKey[CassetteSession]()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """The option's value stands behind `=`, never apart: `--mendgraph-record tests/` names a folder of tests."""
+    """Add the options; their values need a "=", as in `--mendgraph-record tests/` the folder names tests."""
     group = parser.getgroup("mendgraph", "cassettes: recorded conversations with a model")
     options: dict[str, Any] = {"action": "store_const", "dest": "mendgraph_record", "default": ""}
     group.addoption(_OPTION, f"{_OPTION}=all", const="all", help="record the selected tests' cassettes anew", **options)
     group.addoption(f"{_OPTION}=missing", const="missing", help="record those that do not exist yet", **options)
-    foreign = "also replay cassettes that vcrpy, pytest-recording or pydantic-ai has recorded"
-    group.addoption("--mendgraph-foreign", action="store_true", help=foreign)
     parser.addini("mendgraph_cassettes", "folder of the cassettes, relative to the root directory", default="cassettes")
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Make the marker known, and begin to keep account."""
+    """Register the marker and open the session."""
     marker = f"{FIXTURE}(name=<the test's>, *, base_url, model, protocol, edit_form, allow_hosts)"
     config.addinivalue_line("markers", f"{marker}: replay the test's conversation with a model, or record it")
     folder = os.path.join(config.rootpath, config.getini("mendgraph_cassettes"))
-    mode = config.getoption("mendgraph_record")
-    foreign = config.getoption("mendgraph_foreign")
-    config.stash[_SESSION] = CassetteSession(str(config.rootpath), folder, mode, foreign=foreign)
+    config.stash[_SESSION] = CassetteSession(str(config.rootpath), folder, config.getoption("mendgraph_record"))
 
 
 @pytest.fixture
@@ -171,7 +141,7 @@ def mendgraph_cassette(
 ) -> Iterator["Cassette"]:
     """The test's recorded conversation: `context(workspace)` for mendgraph, `base_url` or `serve()` for others.
 
-    Runs and spending are kept in a folder of the test's own, unless MENDGRAPH_DATA_DIR names one.
+    Runs and spending are stored in a temporary folder unless MENDGRAPH_DATA_DIR is set.
     """
     session = request.config.stash[_SESSION]
     cassette = session.open(request.node)
@@ -204,7 +174,7 @@ def mendgraph_cassette(
 def pytest_runtest_makereport(
     item: pytest.Item, call: pytest.CallInfo[None]
 ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """Remember whether the test has passed, and show what its cassette refused beside a failure."""
+    """Note whether the test has passed, and add the cassette's notes to a failure."""
     report = yield
     cassette = item.stash.get(_CASSETTE, None)
 
@@ -217,31 +187,31 @@ def pytest_runtest_makereport(
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
-    """A marker alone does nothing, which nobody means."""
+    """Fail a test that has the marker but does not request the fixture."""
     if item.get_closest_marker(FIXTURE) is not None and FIXTURE not in getattr(item, "fixturenames", ()):
         _fail(f"the test is marked {FIXTURE}, so it has to take the argument {FIXTURE}")
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Note whose each cassette is, before any test is deselected."""
-    config.stash[_SESSION].note(items)
+    """Register all cassettes before tests are deselected."""
+    config.stash[_SESSION].register(items)
 
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_testnodedown(node: Any) -> None:
-    """Hear what a worker of pytest-xdist has recorded; one that crashed tells nothing."""
+    """Collect the names that a worker of pytest-xdist has recorded."""
     node.config.stash[_SESSION].recorded += getattr(node, "workeroutput", {}).get("mendgraph", [])
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
-    """Tell the controller what this worker has recorded."""
+    """Report the recorded names to the controller."""
     if hasattr(session.config, "workeroutput"):
         session.config.workeroutput["mendgraph"] = session.config.stash[_SESSION].recorded
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
-    """Say what was recorded."""
+    """List the recorded cassettes."""
     recorded = sorted(config.stash[_SESSION].recorded)
     if recorded:
         terminalreporter.section("mendgraph cassettes")

@@ -1,4 +1,4 @@
-"""What a workspace remembers of its runs: their checkpoints, and a record of each, in one database."""
+"""The store of a workspace: the records of its runs and their checkpoints, in one database."""
 
 import json
 import os
@@ -59,21 +59,18 @@ if TYPE_CHECKING:
     from mendgraph.graph.persistence.checkpoint_saver import SqliteStoreSaver
     from mendgraph.graph.persistence.postgres_saver import PostgresStoreSaver
 
-_FORGET = (
+_DELETE_RUN = (
     "DELETE FROM effects WHERE change IN (SELECT c.id FROM changes c JOIN calls ON call = calls.id WHERE thread = ?)",
     "DELETE FROM changes WHERE call IN (SELECT id FROM calls WHERE thread = ?)",
     "DELETE FROM calls WHERE thread = ?",
     "DELETE FROM runs WHERE run_id = ?",
 )
-"""Everything that belongs to one run, beside its checkpoints."""
+"""Delete what is stored of a run besides its checkpoints."""
 
-_FORGET_BACKUPS = """
+_DELETE_BACKUPS = """
 DELETE FROM backups WHERE sha256 NOT IN (SELECT sha256_before FROM effects UNION SELECT sha256_after FROM effects)
 """
-"""Bytes that no change of any run has replaced or made."""
-
-_QUICK = ("guard", "loop_check")
-"""Nodes whose turn need not be on the disk: a kill meanwhile loses no reply and no effect. `parse` may run examples."""
+"""Delete the contents of files that no recorded change refers to."""
 
 _BEGIN_NEXT_TURN = """
 UPDATE runs SET
@@ -104,14 +101,14 @@ FROM runs ORDER BY updated DESC, id DESC
 
 @dataclass(frozen=True)
 class Pruned:
-    """Which runs were forgotten, and how many bytes that gave back to the disk."""
+    """The runs that were deleted, and the bytes that were freed."""
 
     run_ids: tuple[str, ...]
     freed_bytes: int
 
 
 class Store:
-    """The store of one workspace. Every method raises StoreError where the database cannot be read or written."""
+    """The store of one workspace. Every method raises StoreError if the database cannot be read or written."""
 
     def __init__(
         self, workspace: str, secrets: Sequence[str] = (), now: Callable[[], datetime] = lambda: datetime.now(UTC)
@@ -127,102 +124,114 @@ class Store:
 
     @cached_property
     def saver(self) -> "SqliteStoreSaver | PostgresStoreSaver":
-        """The database, opened, and made where there is none; who only lists runs does not wait for LangGraph."""
-        return _saver(self.folder, self._redactor)
+        """The saver of checkpoints, opened when it is first needed: listing runs does not import LangGraph."""
+        return _open_saver(self.folder, self._redactor)
 
     def close(self) -> None:
-        """Close the database."""
+        """Close the saver."""
         if "saver" in vars(self):
             self.saver.close()
 
+    @contextmanager
+    def _opened(self) -> Iterator[Database]:
+        with (
+            closing(open_database(self.folder)) as database,
+            store_errors(os.path.join(self.folder, FILE_NAME)),
+        ):
+            yield database
+
+    @contextmanager
+    def _transaction(self) -> Iterator[Database]:
+        with self._opened() as database, transaction(database):
+            yield database
+
+    # --- Runs
+
     def begin_turn(self, run_id: str, request: str, context: AgentContext, durability: Durability) -> int:
-        """Write down that a turn begins, and give its number, counted from 1. It is on the disk afterwards."""
+        """Record that a turn begins; return its number, counted from 1."""
         clean = self._clean(request)
         now = self._time()
-        values = (now, clean, self._stored(context), durability, run_id)
+        values = (now, clean, self._clean_context(context), durability, run_id)
 
-        with self.saver.cursor() as cursor:
-            next_turns = cursor.execute(_BEGIN_NEXT_TURN, values).fetchall()
-            if not next_turns:
-                next_turns = cursor.execute(_BEGIN_FIRST_TURN, (*values, now, bounded(clean))).fetchall()
+        with self._transaction() as database:
+            turns = database.execute(_BEGIN_NEXT_TURN, values).fetchall()
+            if not turns:
+                turns = database.execute(_BEGIN_FIRST_TURN, (*values, now, bounded(clean))).fetchall()
 
-        return int(next_turns[0][0])
+        return int(turns[0][0])
 
     def take_up(self, run_id: str) -> None:
-        """Write down that the run's last turn is at work again."""
-        with self.saver.cursor() as cursor:
-            cursor.execute("UPDATE runs SET state = 'working', updated = ? WHERE run_id = ?", (self._time(), run_id))
+        """Record that the run's last turn continues."""
+        with self._transaction() as database:
+            database.execute("UPDATE runs SET state = 'working', updated = ? WHERE run_id = ?", (self._time(), run_id))
 
     def mark_undone(self, run_id: str) -> None:
-        """Write down that a run that could go on was taken back: whoever goes on with it has to know."""
+        """Record that the changes of an unfinished run were reverted, which a resumed run has to know."""
         result = (OutcomeKind.BUDGET_STOP.value, UNDONE, "What it changed was taken back.")
-        with self.saver.cursor() as cursor:
-            cursor.execute(
+        with self._transaction() as database:
+            database.execute(
                 "UPDATE runs SET state = 'ended', kind = ?, reason = ?, message = ? WHERE run_id = ? AND kind <> ?",
                 (*result, run_id, OutcomeKind.FINISHED.value),
             )
 
     def end_turn(self, run_id: str, outcome: Outcome) -> None:
-        """Write down how the run's turn ended."""
+        """Record the outcome of the run's turn."""
         result = (outcome.kind, outcome.reason, bounded(outcome.message), bounded(outcome.answer))
         values = (*map(self._clean, result), self._clean(json.dumps(outcome.changed_files)))
-        with self.saver.cursor() as cursor:
-            cursor.execute(_END_TURN, (self._time(), *values, run_id))
+        with self._transaction() as database:
+            database.execute(_END_TURN, (self._time(), *values, run_id))
+
+    def add_fork(self, run_id: str, parent: RunRecord, forked_at: int) -> None:
+        """Record a run that continues another one from its step `forked_at`."""
+        now = self._time()
+        same = (parent.turns, parent.request, parent.stored_context, parent.durability, parent.run_id)
+        with self._transaction() as database:
+            database.execute(_ADD, (run_id, parent.task, now, now, *same, forked_at))
 
     def runs(self) -> list[RunRecord]:
-        """All runs of the workspace; the one that was at work last comes first."""
-        if "saver" in vars(self):
-            with self.saver.cursor(transaction=False) as cursor:
-                return [run_record(row) for row in cursor.execute(_ALL).fetchall()]
-
-        with closing(open_database(self.folder)) as database, store_errors(os.path.join(self.folder, FILE_NAME)):
+        """Return all runs of the workspace, the last updated first."""
+        with self._opened() as database:
             return [run_record(row) for row in database.execute(_ALL).fetchall()]
 
     def run(self, run_id: str) -> RunRecord | ToolError:
-        """The run with this id, or whose id begins so: NOT_FOUND and INVALID_ARGUMENT name those that are like it.
+        """Return the run with this id or prefix; NOT_FOUND and INVALID_ARGUMENT name similar ones.
 
-        Raises StoreError: also where its context is of another version.
+        Raises StoreError: also if its context is of another version.
         """
         record = find_run(run_id, self.runs())
         if isinstance(record, RunRecord):
-            _ = record.context  # which raises for one of another version
+            _ = record.context  # raises for another version
 
         return record
 
-    def add_fork(self, run_id: str, parent: RunRecord, forked_at: int) -> None:
-        """Write down a run that goes on from another one's step `forked_at`; it has ended no turn of its own yet."""
-        now = self._time()
-        same = (parent.turns, parent.request, parent.stored_context, parent.durability, parent.run_id)
-        with self.saver.cursor() as cursor:
-            cursor.execute(_ADD, (run_id, parent.task, now, now, *same, forked_at))
+    # --- Retention
 
     def delete(self, run_id: str) -> int:
-        """Forget a run with all that is kept of it, and tell how many bytes its own folder had."""
+        """Delete a run with everything that is stored of it; return the bytes of its own folder."""
         try:
             freed = remove_run_folder(run_id)
         except OSError as error:
             raise StoreError(os_failure(error, "remove the run's folder", run_folder_path(run_id)).message) from error
 
-        children = Journal(self.folder).children(run_id)
-        with self.saver.cursor() as cursor:
-            for thread in (run_id, *children):
-                for statement in _FORGET:
-                    cursor.execute(statement, (thread,))
+        threads = (run_id, *Journal(self.folder).children(run_id))
+        self.saver.delete_thread(run_id)
+        with self._transaction() as database:
+            for statement in _DELETE_RUN:
+                database.executemany(statement, [(thread,) for thread in threads])
 
-            cursor.execute(_FORGET_BACKUPS)
-            self.saver.forget(cursor, run_id)
+            database.execute(_DELETE_BACKUPS)
 
         return freed
 
-    def prune(self, doomed: Sequence[str]) -> Pruned:
-        """Forget these runs, and give back what is not used any more."""
-        return Pruned(tuple(doomed), sum(map(self.delete, doomed)) + self.shrink())
+    def prune(self, run_ids: Sequence[str]) -> Pruned:
+        """Delete these runs and free the disk space that they used."""
+        freed = sum(map(self.delete, run_ids))
+        return Pruned(tuple(run_ids), freed + self.shrink())
 
     def retain(self, context: AgentContext) -> None:
-        """Forget, at most once an hour, what `context` does not want kept of this workspace, which is locked by us.
+        """Delete, at most once an hour, the runs that `context` does not keep; the caller has locked the workspace.
 
-        So it is done for the workspaces of this machine in which nothing has happened for a day, each as the context of
-        its own last run wants it.
+        The same is done for the workspaces of this machine idle for a day, with the context of their last run.
         """
         if context.keep_days is context.keep_runs is context.keep_mb is None:
             return
@@ -231,41 +240,46 @@ class Store:
             self.prune_by_settings(context)
 
         latest = monotonic_s() + _LONGEST_RETENTION_S
-
         for folder in idle_workspaces(self.folder):
             lock = WorkspaceLock(folder)
-            if monotonic_s() < latest and lock.acquire(Owner("retention")) is None:
-                other = copy(self)
-                other.folder = folder
-                vars(other).pop("saver", None)
+            if monotonic_s() >= latest or lock.acquire(Owner("retention")) is not None:
+                continue
 
-                with lock, suppress(StoreError), closing(other):
-                    for last in other.runs()[:1]:
-                        other.prune_by_settings(last.context)
+            other = copy(self)
+            other.folder = folder
+            vars(other).pop("saver", None)
+            with lock, suppress(StoreError), closing(other):
+                for last in other.runs()[:1]:
+                    other.prune_by_settings(last.context)
 
     def prune_by_settings(self, context: AgentContext) -> None:
-        """The same, whenever it was done last."""
-        with self.saver.cursor(transaction=False) as cursor:
-            if context.keep_mb is None:
-                sizes = {}
-            else:
-                sizes = dict(cursor.execute(_SIZES[uses_postgres()]).fetchall())
+        """Delete the runs that `context` does not keep."""
+        sizes = {}
+        if context.keep_mb is not None:
+            _ = self.saver  # creates LangGraph's tables
+            with self._transaction() as database:
+                sizes = dict(database.execute(_SIZES[uses_postgres()]).fetchall())
 
-        if doomed := runs_to_prune(self.runs(), sizes, context, self._now()):
-            self.prune(doomed)
+        run_ids = runs_to_prune(self.runs(), sizes, context, self._now())
+        if run_ids:
+            self.prune(run_ids)
 
     def shrink(self) -> int:
-        """Give what is not used any more back to the disk, and tell how many bytes that were.
+        """Return unused space of the file to the disk; return its bytes. PostgreSQL does that in the background."""
+        if uses_postgres():
+            return 0
 
-        A shared database does that by itself, in its own time.
-        """
-        return self.saver.shrink()
+        with self._opened() as database:
+            before = _file_size(database)
+            database.execute("PRAGMA incremental_vacuum").fetchall()  # it works while rows are fetched
+            database.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+            return before - _file_size(database)
 
     def _clean(self, text: str) -> str:
-        """The text without secrets, and without lone surrogates, which no database holds."""
+        """Return the text without secrets and lone surrogates."""
         return self._redactor.text(storable(text))
 
-    def _stored(self, context: AgentContext) -> str:
+    def _clean_context(self, context: AgentContext) -> str:
         text = storable(json.dumps(context.model_dump(mode="json"), ensure_ascii=False))
         for form in self._redactor.forms:
             text = text.replace(form, "*" * len(form))
@@ -274,6 +288,12 @@ class Store:
 
     def _time(self) -> str:
         return self._now().isoformat(timespec="milliseconds")
+
+
+def _file_size(database: Database) -> int:
+    (pages,) = database.execute("PRAGMA page_count").fetchone()
+    (page_bytes,) = database.execute("PRAGMA page_size").fetchone()
+    return int(pages) * int(page_bytes)
 
 
 _SIZES: Final = (
@@ -289,13 +309,13 @@ _SIZES: Final = (
     ) AS each WHERE starts_with(thread_id, current_setting('mendgraph.workspace') || ':') GROUP BY 1
     """,
 )
-"""The bytes of each run's checkpoints, in a file and in PostgreSQL."""
+"""Bytes of the checkpoints of each run, in SQLite and in PostgreSQL."""
 
 _LONGEST_RETENTION_S: Final = 1.0
-"""A run waits for this; another one takes care of the workspaces that are left."""
+"""Time limit of retention in other workspaces; a later run continues."""
 
 
-def _saver(folder: str, redactor: Redactor) -> "SqliteStoreSaver | PostgresStoreSaver":
+def _open_saver(folder: str, redactor: Redactor) -> "SqliteStoreSaver | PostgresStoreSaver":
     from mendgraph.graph.machine.serializer import serializer_with
     from mendgraph.graph.persistence.checkpoint_saver import SqliteStoreSaver
 
@@ -304,23 +324,21 @@ def _saver(folder: str, redactor: Redactor) -> "SqliteStoreSaver | PostgresStore
         from mendgraph.graph.persistence.postgres_saver import CHECKPOINTS, PostgresStoreSaver
 
         open_postgres(CHECKPOINTS)
-        return PostgresStoreSaver(postgres, serializer_with(redactor, _dictionary(postgres)), _QUICK)
+        return PostgresStoreSaver(postgres, serializer_with(redactor, _dictionary(postgres)))
 
     path = os.path.join(folder, FILE_NAME)
     connection = open_file(folder)
 
     try:
         with store_errors(path):
-            dictionary = _dictionary(connection)
+            return SqliteStoreSaver(connection, path, serializer_with(redactor, _dictionary(connection)))
     except BaseException:
         connection.close()
         raise
 
-    return SqliteStoreSaver(connection, path, serializer_with(redactor, dictionary), _QUICK)
-
 
 def _dictionary(database: Database) -> bytes:
-    """What the database's checkpoints are compressed with: the words of the version that made it."""
+    """Return the compression dictionary of the checkpoints, which the version that created the database has stored."""
     row = database.execute("SELECT data FROM dictionary").fetchone()
     if row is None:
         with transaction(database):
@@ -335,14 +353,14 @@ def _dictionary(database: Database) -> bytes:
 
 @cache
 def _new_dictionary() -> bytes:
-    """The dictionary of a new database. It is the same for all of them, and takes 10 ms to serialize."""
+    """Return the dictionary of a new database, which takes 10 ms to serialize."""
     from mendgraph.graph.machine.serializer import serializer
 
     return serializer().dumps_typed(_words_of_checkpoints())[1]
 
 
 def _words_of_checkpoints() -> Mapping[str, Any]:
-    """The fields, channels and words that a checkpoint is made of, the frequent ones last: zlib finds those best.
+    """Return the fields, channels and words of checkpoints, the frequent ones last, which zlib finds best.
 
     Source: measured, without a dictionary a store of many turns has 1.55 times the bytes, one of edits 1.12 times.
     """
@@ -380,15 +398,15 @@ def _words_of_checkpoints() -> Mapping[str, Any]:
     }
 
 
-# --- What runs remember: a file of its own, which stays when the database is of another version
+# --- Memory: a file of its own, which is kept if the database is of another version
 
 MEMORY_FILE = "memory.sqlite"
 
 
 def memory_store(workspace: str) -> "SqliteStore":
-    """LangGraph's store over the workspace's own file; who opens it closes its `conn`.
+    """Open LangGraph's store over the workspace's file; the caller closes its `conn`.
 
-    Raises StoreError: the file cannot be made or used.
+    Raises StoreError: the file cannot be created or used.
     """
     from langgraph.store.sqlite import SqliteStore
 
@@ -407,7 +425,7 @@ def memory_store(workspace: str) -> "SqliteStore":
 
 @contextmanager
 def own_memory(workspace: str) -> "Iterator[Memory]":
-    """What runs in this workspace remember where no store is given. Raises StoreError: as `memory_store`."""
+    """Open the memory of the workspace. Raises StoreError: as `memory_store`."""
     from mendgraph.graph.configuration.memory import Memory
 
     store = memory_store(workspace)

@@ -569,9 +569,6 @@ class Session:
     def _release(self) -> None:
         """Unlock the workspace."""
         self._at_work = False
-        if self._store is not None:
-            with suppress(StoreError):  # a step that is not stored is run again
-                self._store.saver.flush()
         if self._locks is not None:
             self._locks.release()
 

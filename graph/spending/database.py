@@ -1,12 +1,12 @@
-"""The database of a spending book: a file of the user's, or tables in PostgreSQL for all workspaces and machines.
+"""The database of the spending book: a file of the user, or tables in PostgreSQL for all machines.
 
-One definition of the tables serves both. Triggers add up `entries` in `days` and `accounts`, which also keep what is
-forgotten: a limit is checked as fast at its end as at its start.
+One definition of the tables serves both. Triggers sum `entries` in `days` and `accounts`, which keep the sums of
+deleted entries, so that a limit is checked without reading all entries.
 """
 
 import sqlite3
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from datetime import datetime
 from os.path import basename, join
@@ -33,31 +33,31 @@ APPLICATION_ID: Final = int.from_bytes(b"mnsp")
 """Marks a file as a spending book. Source: sqlite.org/pragma.html#pragma_application_id."""
 
 FORMAT: Final = 3
-"""Which columns there are in a file and what they mean; raised with every change of either."""
+"""The format of a file, increased with each change of its columns or their meaning."""
 
 FILE_NAME: Final = f"{SPENDING}/spending.sqlite"
-"""Where it lies in the data folder."""
+"""The file in the data folder."""
 
 SHORT_WAIT_S: Final = 1.0
-"""How long other processes are waited for where no limit is at stake; else it is `LONGEST_WAIT_S`."""
+"""How long a call without limits waits for other processes; one with limits waits `LONGEST_WAIT_S`."""
 
 KEPT_DAYS: Final = 62
-"""How long an entry is kept after it was settled: the last two months."""
+"""Days for which a settled entry is kept."""
 
 BEGINNING: Final = "begin"
 TURN: Final = "turn"
-"""The purposes of entries that are no calls, but mark where a thread begins, and where each further turn does."""
+"""The purposes of entries that are no calls but mark the beginning of a thread and of each further turn."""
 
 _CALLS: Final = f"new.purpose NOT IN ('{BEGINNING}', '{TURN}')"
 
 _TABLES: Final = (
     """
 CREATE TABLE entries (
-    number {serial}, -- no number comes twice, also after the last entry was pruned
+    number {serial}, -- unique also after deletions
     thread {text},
     model {text},
     purpose {text},
-    day {whole}, -- of the reservation: days since 1970 in UTC
+    day {whole}, -- of the reservation, in days since 1970 (UTC)
     reserved_at {text},
     settled_at {text_or_null},
     calls {whole},
@@ -88,8 +88,8 @@ CREATE TABLE accounts (
     calls {whole},
     tokens {whole},
     cost_usd {real},
-    unpriced {whole}, -- of the calls, those that have used tokens at no known price
-    unsettled {whole}, -- of the entries, those that count as their reservation
+    unpriced {whole}, -- calls that have used tokens without a known price
+    unsettled {whole}, -- entries that count as their reservation
     first_day {whole},
     last_day {whole}
 )
@@ -98,7 +98,7 @@ CREATE TABLE accounts (
 
 
 def _sums(row: str) -> tuple[str, str, str, str]:
-    """Of an entry, its tokens, its cost, how many of its calls have no price, and whether it is not settled."""
+    """Return SQL for an entry's tokens, its cost, its calls without a price, and whether it is unsettled."""
     tokens = f"{row}.input_tokens + {row}.output_tokens"
     at_least_one = f"CASE WHEN {row}.calls > 1 THEN {row}.calls ELSE 1 END"
     unpriced = f"CASE WHEN {row}.cost_usd IS NULL AND {tokens} > 0 THEN {at_least_one} ELSE 0 END"
@@ -108,9 +108,9 @@ def _sums(row: str) -> tuple[str, str, str, str]:
 
 
 def _triggers() -> Mapping[str, tuple[str, str]]:
-    """By name, after what each runs, and its statements.
+    """Return the event and the statements of each trigger by its name.
 
-    The row of an account always comes before that of its day, so that no two of them wait for each other.
+    The account is updated before the day, so that two transactions cannot deadlock.
     """
     tokens, cost, unpriced, unsettled = _sums("new")
     more = [f"{new} - {old}" for new, old in zip(_sums("new"), _sums("old"), strict=True)]
@@ -158,25 +158,21 @@ SPENDING_TABLES: Final = PostgresTables("spending", 2, tuple(_postgres_tables())
 
 
 _FILE: Final = FileKind(
-    APPLICATION_ID, FORMAT, tuple(_sqlite_tables()), "no spending book", "move it away", "NORMAL", own_programs=True
+    APPLICATION_ID, FORMAT, tuple(_sqlite_tables()), "no spending book", "move it away", "NORMAL", has_triggers=True
 )
 
-_LOCK: Final = "SELECT pg_advisory_xact_lock(hashtextextended(?, 2))"
-"""Keeps those who reserve under an account's limits from one another; 0 and 1 tell a workspace's own locks apart.
-
-Who reserves under limits of all accounts together takes the lock of the account "". Another account's reservation
-that it does not see yet comes after it: it is in no limit's way there.
-"""
+_LOCK: Final = "SELECT pg_advisory_xact_lock(2)"
+"""Serializes the reservations under limits in PostgreSQL."""
 
 
-class Book:
-    """A spending book that can be entered into. Everything but `close` raises StoreError.
+class SpendingDatabase:
+    """The spending book's database. Every method but `close` raises StoreError.
 
-    A file has one connection, for any thread, one at a time; PostgreSQL those of this process, which stay open.
+    A file has one connection, for any thread, one at a time; PostgreSQL has those of the process.
     """
 
     def __init__(self, base: str | None = None) -> None:
-        """Touches nothing yet. A file lies in `base`, or in the data folder."""
+        """`base` is the folder of the file, by default the data folder. Open nothing yet."""
         self._base = base
         self._lock = threading.Lock()
         self._path = FILE_NAME
@@ -184,7 +180,7 @@ class Book:
         self._wait_s = 0.0
 
     def close(self) -> None:
-        """Close it. It is opened again where it is needed again."""
+        """Close the file, which is opened again when needed."""
         with self._lock:
             if self._connection is not None:
                 self._connection.close()
@@ -192,7 +188,7 @@ class Book:
 
     @contextmanager
     def using(self, *, patient: bool = False) -> Iterator[Database]:
-        """The database; `patient` waits long for other processes."""
+        """Yield the database; `patient` waits longer for other processes."""
         postgres = open_postgres(SPENDING_TABLES)
         if postgres is not None:
             yield postgres
@@ -214,20 +210,19 @@ class Book:
             yield self._connection
 
     @contextmanager
-    def entering(self, database: Database, accounts: Sequence[str] = ()) -> Iterator[None]:
-        """What is entered inside, in one statement, alone among those who reserve under limits of these `accounts`.
+    def writing(self, database: Database, *, limited: bool = False) -> Iterator[None]:
+        """Write one statement in the block; `limited`: alone among those that reserve under limits.
 
-        SQLite makes one statement whole or not at all, and alone. A transaction of more would keep the file from
-        hundreds of threads while one of them waits for Python's turn. In PostgreSQL it outlives whatever becomes of
-        this process; like a file's, it may be lost with the server's power.
+        In SQLite a statement is a transaction and always alone: a longer one would block hundreds of threads. In
+        PostgreSQL it survives the process, but like the file's it may be lost in a power cut.
         """
         if isinstance(database, sqlite3.Connection):
             yield
             return
 
         with cast("PostgresDatabase", database).connection(quick=True):
-            for account in accounts:
-                database.execute(_LOCK, (account,))
+            if limited:
+                database.execute(_LOCK)
 
             yield
 
@@ -238,11 +233,11 @@ class Book:
 
         self._path = join(folder, basename(FILE_NAME))
         connection = opened_file(self._path, _FILE, wait_s)
-        finalize(self, connection.close).atexit = False  # whoever builds a graph alone has nothing to close
+        finalize(self, connection.close).atexit = False  # a graph that is built alone is never closed
 
         return connection
 
 
 def day_of(now: datetime) -> int:
-    """The UTC day, counted from 1970."""
+    """Return the day (UTC) in days since 1970."""
     return int(now.timestamp()) // 86_400

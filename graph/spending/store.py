@@ -1,8 +1,8 @@
-"""The spending book as a database: one for all workspaces and processes of a user.
+"""The spending book: one database of model calls for all workspaces and processes of a user.
 
-It holds numbers, times, and the names of threads, models and accounts; no text of anybody. An entry is in it when
-`reserve` returns, whatever then becomes of the process; what was used follows with the next entry. What a process that
-was killed has left open counts as reserved until its thread goes on. A power cut may take the last.
+It holds numbers, times, and names of threads, models and accounts. An entry is stored when `reserve` returns; its
+actual usage follows with the next entry. The open entries of a killed process count as reserved until their thread
+continues. A power cut may lose the last entries.
 """
 
 import re
@@ -12,7 +12,7 @@ from contextlib import closing, contextmanager
 from datetime import UTC, date, datetime, timedelta
 from typing import Any, Final, NamedTuple, TypeVar, cast
 
-from mendgraph.graph.spending.database import BEGINNING, KEPT_DAYS, TURN, Book, day_of
+from mendgraph.graph.spending.database import BEGINNING, KEPT_DAYS, TURN, SpendingDatabase, day_of
 from mendgraph.nodes.call_model.ledger import Entry, RunLimits, Used, account_problem, unknown_price
 from mendgraph.nodes.call_model.prompts.estimates import MOST_TOKENS, countable
 from mendgraph.nodes.execute_tools.store.database import Database, StoreError
@@ -38,12 +38,12 @@ SELECT
     sum(CASE WHEN cost_usd IS NULL AND input_tokens + output_tokens > 0 THEN 1 ELSE 0 END), max(number)
 FROM entries WHERE (thread = ? OR thread LIKE ? ESCAPE '~') AND number > ? AND number <= ?
 """
-"""Its first columns are those of `Used`, in order. The second name is that of the thread's children."""
+"""The first columns are the fields of `Used`; the second name matches the thread's children."""
 _OPEN: Final = """
 SELECT number, thread, model, purpose, input_tokens, output_tokens, cost_usd FROM entries
 WHERE settled_at IS NULL AND (thread = ? OR (thread LIKE ? ESCAPE '~' AND number > ?)) AND number <= ?
 """
-"""After the number the columns are the fields of `Entry`, in order."""
+"""After the number, the columns are the fields of `Entry`."""
 _USUAL: Final = """
 SELECT coalesce(avg(output_tokens), 0) FROM entries WHERE thread = ? AND calls > 0 AND settled_at IS NOT NULL
 """
@@ -52,20 +52,19 @@ UPDATE entries SET settled_at = ?, output_tokens = ?, cost_usd = ? WHERE number 
 """
 _NEWEST: Final = "SELECT coalesce(max(number), 0) FROM entries"
 _PRUNE: Final = "DELETE FROM entries WHERE day < ? AND settled_at IS NOT NULL"
-"""The sums of days and accounts keep what is forgotten."""
 _BEGUN: Final = "SELECT max(number) FROM entries WHERE thread = ? AND purpose IN (?, ?)"
 
 
 Condition = tuple[str, list[Any]]
-"""The condition of an entry: SQL, and its parameters."""
+"""The SQL of a condition and its parameters."""
 
 
 def _insert(
     database: Database, entry: Entry, account: str, now: datetime, condition: Condition = ("1 = 1", []), calls: int = 1
 ) -> int | None:
-    """Insert a reservation in one statement; its number, None where the condition does not hold.
+    """Insert a reservation in one statement and return its number, None if the condition is false.
 
-    Without `calls` it is a mark, which is settled at once.
+    Without `calls` it is a mark, which is settled.
     """
     at = _time(now)
     settled_at = None
@@ -78,7 +77,7 @@ def _insert(
     values = (*about, calls, *tokens, entry.cost_usd, account, *amount)
     statement = _INSERT.format(condition=fits)
 
-    if isinstance(database, sqlite3.Connection):  # with RETURNING the file would be locked until the row is read
+    if isinstance(database, sqlite3.Connection):  # RETURNING would lock the file until the row is read
         result = database.execute(statement, values)
         if result.rowcount:
             return result.lastrowid
@@ -101,11 +100,11 @@ def _time(now: datetime) -> str:
 _SUM: Final = "SELECT coalesce(sum({column}), 0) FROM {table} WHERE {which}"
 
 _USD_UNSEEN: Final = 5e-10
-"""Half a billionth of a USD: the error of binary sums, as of ten times 0.1, does not exceed a limit."""
+"""Half a billionth of a USD: tolerance for the rounding of binary sums."""
 
 
 class _Cap(NamedTuple):
-    """A limit of an account or a day, the amount of the call, and the SQL of the sum so far."""
+    """A limit of an account or a day, the amount of the call, and the SQL of the current sum."""
 
     span: str
     sum: str
@@ -116,14 +115,14 @@ class _Cap(NamedTuple):
 
     @property
     def highest_sum(self) -> float:
-        """The largest sum inside the limit."""
+        """The largest sum within the limit."""
         if self.in_usd:
             return self.most + _USD_UNSEEN
 
         return self.most
 
     def refusal(self, total: float) -> str:
-        """Why the call does not fit beside the `total` so far; "" where it fits."""
+        """Return why the call does not fit with the current `total`, or ""."""
         if total + self.amount <= self.highest_sum:
             return ""
 
@@ -138,7 +137,7 @@ class _Cap(NamedTuple):
 
 
 def _caps(entry: Entry, limits: RunLimits, now: datetime) -> Iterator[_Cap]:
-    """The limits of a call: those of the account come first, as a day ends."""
+    """Yield the limits of a call, those of the account first, since a day ends."""
     of_account: tuple[int | str, ...] = (limits.account,)
     of_day: tuple[int | str, ...] = (day_of(now),)
     day_condition = "day = ?"
@@ -159,7 +158,7 @@ def _caps(entry: Entry, limits: RunLimits, now: datetime) -> Iterator[_Cap]:
 
 
 def _condition(caps: Sequence[_Cap]) -> Condition:
-    """The condition of the entry's statement, so that no other process reserves between the check and the entry."""
+    """Return the condition of the insert, so that no other process reserves between check and insert."""
     conditions = ["1 = 1"]
     values: list[Any] = []
     for cap in caps:
@@ -169,21 +168,8 @@ def _condition(caps: Sequence[_Cap]) -> Condition:
     return " AND ".join(conditions), values
 
 
-def locked_accounts(limits: RunLimits) -> tuple[str, ...]:
-    """The accounts whose reservations wait for this one, in the order of their locks; "" is for limits of all."""
-    of_a_day = limits.max_tokens_per_day is not None or limits.max_cost_usd_per_day is not None
-    if of_a_day and not (limits.account and limits.account_days):
-        return tuple(sorted({"", limits.account}))
-
-    of_an_account = limits.max_tokens_per_account is not None or limits.max_cost_usd_per_account is not None
-    if of_a_day or of_an_account:
-        return (limits.account,)
-
-    return ()
-
-
 def _refusal(database: Database, caps: Sequence[_Cap], limits: RunLimits, now: datetime) -> StopCause | None:
-    """The limit of the day or of the account into which the call does not fit."""
+    """Return the first limit that the call exceeds."""
     for cap in caps:
         (total,) = database.execute(cap.sum, cap.who).fetchone()
         if cap.in_usd:
@@ -217,17 +203,17 @@ def _stop(refusal: str, cap: _Cap, limits: RunLimits, now: datetime) -> StopCaus
     return StopCause(reason=StopReason.DAY_LIMIT, message=f"{refusal}, in {where} together. The day ends at {end}.")
 
 
-# --- The book
+# --- The store
 
 _PRUNED_EVERY: Final = 1_000
-_MOST_ASKED: Final = 1_000
+"""Entries after which old ones are deleted."""
 
 
 class SpendingStore:
     """A `SpendingBook` in `spending.sqlite` or in PostgreSQL, opened when it is first needed, for any thread.
 
-    It never raises for what the disk or the server refuses: with a limit of a day or an account the call is then
-    refused, and without one it is made and not entered, which `trouble` tells.
+    If the database fails, a call under a limit of a day or an account is refused; another call is made without an
+    entry, and `trouble` returns the reason.
     """
 
     def __init__(
@@ -237,52 +223,50 @@ class SpendingStore:
         *,
         side_by_side: bool = False,
     ) -> None:
-        """Touches nothing yet. The file lies in `base`, or in the data folder; `now` is the time, with its zone.
+        """`base` is the folder of the file, by default the data folder; `now` returns the time with its zone.
 
-        A thread makes one call after the other, or several `side_by_side`, all of which are settled here.
+        `side_by_side`: a thread makes several calls at once, all of which are settled here. Open nothing yet.
         """
-        self._book = Book(base)
+        self._book = SpendingDatabase(base)
         self._now = now
         self._side_by_side = side_by_side
         self._trouble: StopCause | None = None
         self._told = False
         self._settled: list[tuple[Any, ...]] = []
-        """The parameters of `_SETTLE` for each entry that is to be settled."""
+        """The parameters of `_SETTLE` for entries whose usage is not written yet."""
         self._reserved: dict[int, Entry] = {}
-        """What counts of the calls under way where nobody can settle them."""
-        self._asked: set[str] = set()
-        """The threads whose calls of earlier processes are settled."""
+        """The charge for each call in progress if it is interrupted."""
 
     def close(self) -> None:
-        """Close the file. It is opened again where it is needed again."""
+        """Write and close the file, which is opened again when needed."""
         self.flush()
         self._book.close()
 
     def flush(self) -> None:
-        """Write down what was settled since the last entry was made."""
+        """Write the usage that was settled since the last entry."""
         if self._settled:
             with self._noted(), self._database():
                 pass
 
     def newest(self) -> int:
-        """The largest number so far: none of the entries up to it is that of a thread that begins now."""
+        """Return the largest number; the entries of a new thread have larger ones."""
         with self._noted(), self._database() as database:
             return int(database.execute(_NEWEST).fetchone()[0])
 
         return 0
 
     def begin(self, thread: str, *, first: bool) -> None:
-        """Mark that a turn of the thread begins; with its `first` one, what is before it is another thread's."""
+        """Mark that a turn begins; earlier entries than the `first` one belong to another thread of this name."""
         purpose = TURN
         if first:
             purpose = BEGINNING
 
         mark = Entry(thread=thread, model="", purpose=purpose, input_tokens=0, output_tokens=0, cost_usd=0.0)
-        with self._noted(), self._database() as database, self._book.entering(database):
+        with self._noted(), self._database() as database, self._book.writing(database):
             _insert(database, mark, "", self._utc(), calls=0)
 
     def begin_number(self, thread: str, *, turn: bool = False) -> int | None:
-        """The number with which the thread, or its last `turn`, began; None where its beginning is not marked."""
+        """Return the number at which the thread, or its last `turn`, began; None if that is not marked."""
         purpose = BEGINNING
         if turn:
             purpose = TURN
@@ -294,29 +278,21 @@ class SpendingStore:
         return None
 
     def lost(self, thread: str, after: int, until: int | None = None) -> tuple[Used, int]:
-        """The sum of the thread's entries after a number and up to `until`, and the largest number.
+        """Return the sum of the thread's and its children's entries after a number and up to `until`, and the largest.
 
-        Entries of its children are included: their run counts them at their end. No call of the thread is under way at
-        this time, except those of a book for calls side by side: an entry that is not settled belongs to an interrupted
-        call, and is settled as that.
+        No call of the thread is in progress, except calls `side_by_side`: an unsettled entry is of an interrupted call
+        and is settled as that.
         """
-        under_way: frozenset[int] = frozenset()
+        in_progress: frozenset[int] = frozenset()
         if self._side_by_side:
-            under_way = frozenset(self._reserved)
+            in_progress = frozenset(self._reserved)
 
         run, _, workspace = re.sub("[~%_]", r"~\g<0>", thread).rpartition(" ")
         which = (thread, f"{run}|execute~_tools:% {workspace}", after, until or MOST_TOKENS)
 
         with self._noted(), self._database() as database:
+            self._settle_interrupted(database, which, in_progress)
             *sums, unpriced, last = database.execute(_LOST, which).fetchone()
-            if last is not None or thread not in self._asked:
-                self._settle_cut_off(database, which, under_way)
-                *sums, unpriced, last = database.execute(_LOST, which).fetchone()
-
-            if len(self._asked) >= _MOST_ASKED:
-                self._asked.clear()
-
-            self._asked.add(thread)
             if last is not None:
                 usage = Used(**dict(zip(Used.model_fields, sums, strict=True)))
                 if unpriced:
@@ -327,7 +303,7 @@ class SpendingStore:
         return Used(), after
 
     def reserve(self, entry: Entry, limits: RunLimits) -> int | StopCause:
-        """Insert the entry of a call before it is sent; its number, 0 where that fails, or why it may not be sent."""
+        """Insert the entry of a call; return its number, 0 if the database fails, or why the call may not be sent."""
         now = self._utc()
         caps = [*_caps(entry, limits, now)]
 
@@ -347,17 +323,15 @@ class SpendingStore:
             return cause.model_copy(update={"message": f"{cause.message} {consequence}"})
 
         if number % _PRUNED_EVERY == 0:
-            with self._noted(), self._database() as database, self._book.entering(database):
+            with self._noted(), self._database() as database, self._book.writing(database):
                 database.execute(_PRUNE, (day_of(now) - KEPT_DAYS,))
 
         return number
 
     def settle(self, number: int, used: Used) -> None:
-        """Replace the reservation by what was used: with the next entry, at `flush` or at `close`.
+        """Replace the reservation by the usage, which is written with the next entry, at `flush` or at `close`.
 
-        So nobody waits for it, and of a process that is killed in between counts what counts of a call that was cut
-        off; where that is less, as the reply was long or the endpoint counted more than was expected, it is written at
-        once.
+        It is written at once if it exceeds what would be charged if the process were killed meanwhile.
         """
         if number:
             counts = (used.input_tokens, used.output_tokens, used.cached_tokens)
@@ -373,7 +347,7 @@ class SpendingStore:
                 self.flush()
 
     def trouble(self) -> StopCause | None:
-        """Why calls are not entered, returned once; None where they are entered, or where it was returned before."""
+        """Return why calls are not entered, once; None otherwise."""
         if self._told or self._trouble is None:
             return None
 
@@ -388,7 +362,7 @@ class SpendingStore:
 
     @contextmanager
     def _noted(self) -> Iterator[None]:
-        """Inside, a book that cannot be used raises nothing: `trouble` returns the reason."""
+        """Keep an error of the database for `trouble`."""
         try:
             yield
         except StoreError as error:
@@ -397,43 +371,43 @@ class SpendingStore:
     def _entered(
         self, database: Database, entry: Entry, limits: RunLimits, caps: Sequence[_Cap], now: datetime
     ) -> int | StopCause:
-        """The number of an entry that fits, or why it does not."""
-        if entry.cost_usd is None:  # no limit on cost of a day or an account can hold it
+        """Insert an entry and return its number, or the limit that it exceeds."""
+        if entry.cost_usd is None:  # no limit on cost can be kept
             of_many = limits.model_copy(update={"max_cost_usd": None})
             if (cause := unknown_price(of_many, None, entry.model)) is not None:
                 return cause
 
         while True:
-            with self._book.entering(database, locked_accounts(limits)):
+            with self._book.writing(database, limited=bool(caps)):
                 number = _insert(database, entry, limits.account, now, _condition(caps))
 
             if number is not None:
                 return number
             if (cause := _refusal(database, caps, limits, now)) is not None:
-                return cause  # else somebody has settled for less since
+                return cause  # otherwise another call was settled for less meanwhile
 
-    def _settle_cut_off(self, database: Database, which: Sequence[Any], under_way: Container[int]) -> None:
-        """Let calls that nobody will settle count as `Entry.if_cut_off`."""
+    def _settle_interrupted(self, database: Database, which: Sequence[Any], in_progress: Container[int]) -> None:
+        """Settle interrupted calls as `Entry.if_cut_off`."""
         for number, *values in database.execute(_OPEN, which).fetchall():
-            if number in under_way:
+            if number in in_progress:
                 continue
 
             entry = Entry(**dict(zip(Entry.model_fields, values, strict=True)))
             (usual,) = database.execute(_USUAL, (entry.thread,)).fetchone()
             charged = entry.if_cut_off(int(usual))
 
-            with self._book.entering(database):
+            with self._book.writing(database):
                 database.execute(_CUT_OFF, (_time(self._utc()), charged.output_tokens, charged.cost_usd, number))
 
     def _write_settled(self, database: Database) -> None:
         while True:
             try:
-                settled = self._settled.pop(0)  # no other thread's then
+                settled = self._settled.pop(0)  # so that no other thread writes it
             except IndexError:
                 return
 
             try:
-                with self._book.entering(database):
+                with self._book.writing(database):
                     database.execute(_SETTLE, settled)
             except BaseException:
                 self._settled.insert(0, settled)
@@ -448,7 +422,7 @@ class SpendingStore:
         return self._trouble
 
 
-# --- What the spending book knows of the last days, and of accounts in all
+# --- Reports
 
 
 _BY_DAY: Final = """
@@ -459,21 +433,20 @@ SELECT
 FROM entries WHERE day > ? AND (calls > 0 OR input_tokens + output_tokens > 0 OR settled_at IS NULL)
 GROUP BY day, model ORDER BY day DESC, model
 """
-"""An entry that was settled without a call (the machine had the reply at hand) is none of its model's."""
+"""An entry that was settled without a call is none of its model."""
 
-Found = TypeVar("Found", bound=Record)
+Row = TypeVar("Row", bound=Record)
 
 FIRST_DAY: Final = date(1970, 1, 1)
-"""From which the book counts its days."""
+"""The first day of the book's day numbers."""
 
 
 class ModelDay(Record):
-    """What the calls of one model have used on one day (UTC), in all workspaces together.
+    """The usage of one model on one day (UTC) in all workspaces.
 
-    Of the input, `cached_tokens` were read from the provider's cache and `cache_write_tokens` written into it; of the
-    output, `reasoning_tokens` were thought and not said. `seconds` are those of the calls. `model` is "" where none was
-    named. `cost_usd` is of the calls whose price was known, and `unpriced_calls` is how many had none. Calls that are
-    `unsettled` are at work, or their process was killed: they count as reserved until their run goes on.
+    `cached_tokens` were read from the provider's cache and `cache_write_tokens` written to it. `model` is "" if none
+    was named. `cost_usd` excludes the `unpriced_calls`. `unsettled` calls are in progress, or their process was killed:
+    they count as reserved until their run continues.
     """
 
     day: date
@@ -495,11 +468,7 @@ def spent_by_day(
     base: str | None = None,
     now: Callable[[], datetime] = lambda: datetime.now(UTC),
 ) -> list[ModelDay] | ToolError:
-    """The last `days` days with calls, today included and the newest first; the models of a day by their names.
-
-    Returns:
-        The days; none where there is no book yet. IO_ERROR where it cannot be read, with the remedy.
-    """
+    """Return the usage of the last `days` days, the newest first; IO_ERROR if the book cannot be read."""
     before = (now().astimezone(UTC).date() - FIRST_DAY) - timedelta(days=days)
     return _read(ModelDay, _BY_DAY, (before.days,), base)
 
@@ -513,11 +482,11 @@ ORDER BY last_day DESC, account
 
 
 class AccountSpent(Record):
-    """What an account has ever used, in all workspaces and processes together.
+    """The usage of an account in all workspaces.
 
-    `account` is "" for the runs that name none. `cost_usd` is of the calls whose price was known, `unpriced` is how
-    many had none. Calls that are `unsettled` are at work, or their process was killed: they count as reserved until
-    their run goes on. Days are UTC's; None where nothing was used.
+    `account` is "" for the runs that name none. `cost_usd` excludes the `unpriced` calls. `unsettled` calls are in
+    progress, or their process was killed: they count as reserved until their run continues. Days are UTC, None without
+    calls.
     """
 
     account: str
@@ -531,12 +500,9 @@ class AccountSpent(Record):
 
 
 def account_spent(account: str, base: str | None = None) -> AccountSpent | ToolError:
-    """The spending of one `account`; 0 where the book has no entry of it.
+    """Return the usage of one account; `base` replaces the data folder.
 
-    The book is the shared one, or that of the data folder, or of `base` in its place.
-
-    Returns:
-        The sums. INVALID_ARGUMENT for what is no name of an account, IO_ERROR where the book cannot be read.
+    INVALID_ARGUMENT: this is no name of an account. IO_ERROR: the book cannot be read.
     """
     if (problem := account_problem(account)) is not None:
         return invalid(f"There is no such account: {problem}.")
@@ -551,18 +517,15 @@ def account_spent(account: str, base: str | None = None) -> AccountSpent | ToolE
 
 
 def accounts_spent(base: str | None = None) -> list[AccountSpent] | ToolError:
-    """All accounts, the one that was used last first; those that have used nothing are left out.
-
-    The book is that of `account_spent`, and so is `base`.
-    """
+    """Return the accounts with any usage, the last used first; `base` and errors as in `account_spent`."""
     which = "WHERE calls > 0 OR tokens > 0 OR unsettled > 0"
     return _read(AccountSpent, _ACCOUNTS.format(which=which), (), base)
 
 
-def _read(kind: type[Found], query: str, values: Sequence[Any], base: str | None) -> list[Found] | ToolError:
-    """The rows as records, whose fields are in the order of the columns."""
+def _read(kind: type[Row], query: str, values: Sequence[Any], base: str | None) -> list[Row] | ToolError:
+    """Return the rows as records, whose fields are in the order of the columns."""
     try:
-        with closing(Book(base)) as book, book.using() as database:
+        with closing(SpendingDatabase(base)) as book, book.using() as database:
             rows = database.execute(query, values).fetchall()
     except StoreError as error:
         return ToolError(code=ToolErrorCode.IO_ERROR, message=f"The spending book cannot be read. {error}")

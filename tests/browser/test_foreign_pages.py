@@ -17,7 +17,8 @@ import httpx
 import pytest
 
 from mendgraph.graph.cassettes.cassette_file import CassetteFile, Exchange
-from mendgraph.graph.cassettes.servers import Answering, ForwardingServer, ReplayServer
+from mendgraph.graph.cassettes.player import Player
+from mendgraph.graph.cassettes.servers import ForwardingServer, LoopbackHandler, ReplayServer
 from mendgraph.nodes.call_model.local_model import LocalServer, start_local_server
 from mendgraph.nodes.records import JsonMap
 from tests.browser.chromium import FOREIGN, Page, needs_chromium
@@ -187,7 +188,7 @@ def test_server_for_several_users(servers: Servers, page: Page, port: int) -> No
 
 
 def test_servers_of_cassettes(page: Page, port: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Answering, "timeout", 1)  # the browser opens connections that it does not use
+    monkeypatch.setattr(LoopbackHandler, "timeout", 1)  # the browser opens connections that it does not use
     with ScriptedServer([Say("Hello.")]) as upstream, ForwardingServer(upstream.base_url, "the-key") as passing:
         attacked(page, port, f"{passing.base_url}/chat/completions", CHAT)
         assert upstream.requests == []
@@ -195,9 +196,9 @@ def test_servers_of_cassettes(page: Page, port: int, monkeypatch: pytest.MonkeyP
         assert (asked.status_code, upstream.headers[0]["authorization"]) == (200, "Bearer the-key")
     known: Any = {"method": "POST", "path": "/v1/chat/completions", "status": 200, "headers": {}, "response": b"a"}
     said = Exchange(request=json.dumps(CHAT).encode(), **known)
-    with ReplayServer(CassetteFile(recorded_from="x", exchanges=(said,))) as replay:
+    with ReplayServer(Player(CassetteFile(recorded_from="x", exchanges=(said,)), "the cassette")) as replay:
         attacked(page, port, f"{replay.base_url}/chat/completions", CHAT)
-        assert (replay.unplayed, replay.misses) == (1, [])
+        assert (len(replay.player.unplayed), replay.player.misses) == (1, [])
 
 
 @pytest.mark.skipif(find_spec("xllamacpp") is None, reason="the extra `local` is not installed")

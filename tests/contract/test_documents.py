@@ -205,7 +205,7 @@ def options(command: Any) -> set[str]:
 FOREIGN: Final = frozenset(
     re.findall(
         r"\S+",
-        "--mendgraph-record --mendgraph-foreign --ignore --deselect --body-file --format --hook-stage --title --extra"
+        "--mendgraph-record --ignore --deselect --body-file --format --hook-stage --title --extra"
         " --with --config --head --disable-usage-stats --plan --code --gitleaks --directory --agent --dataset"
         " --agent-kwarg --ae",
     )

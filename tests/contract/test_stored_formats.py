@@ -13,7 +13,8 @@ import pytest
 
 from mendgraph import ListedRun, RunState, list_runs, report_html
 from mendgraph.graph import cli
-from mendgraph.graph.cassettes.cassette_file import CassetteFile, parse, read_text
+from mendgraph.graph.cassettes.cassette_file import CassetteFile, read
+from mendgraph.graph.cassettes.player import Player
 from mendgraph.graph.cassettes.servers import ReplayServer
 from mendgraph.graph.spending.database import FORMAT as SPENDING_FORMAT
 from mendgraph.nodes.execute_tools.store.database_schema import FORMAT as STORE_FORMAT
@@ -229,17 +230,15 @@ def test_spending_of_other_format_is_refused_where_it_is_needed(
 
 @pytest.mark.parametrize("stored", ALL, ids=name_of)
 def test_stored_cassette_answers_each_recorded_request(stored: StoredFormats) -> None:
-    text = read_text(str(stored.folder / "replay" / CASSETTE))
-    assert isinstance(text, str)
-    cassette = parse(text)
+    cassette = read(str(stored.folder / "replay" / CASSETTE))
     assert isinstance(cassette, CassetteFile), cassette
 
-    with ReplayServer(cassette) as server, httpx2.Client() as client:
+    with ReplayServer(Player(cassette, "the cassette")) as server, httpx2.Client() as client:
         for exchange in cassette.exchanges:
             url = server.base_url.removesuffix("/v1") + exchange.path
             reply = client.request(exchange.method, url, content=exchange.request, headers=exchange.request_headers)
             assert (reply.status_code, reply.content) == (exchange.status, exchange.response)
-    assert server.misses == []
+    assert server.player.misses == []
 
 
 @pytest.mark.parametrize("stored", ALL, ids=name_of)

@@ -6,7 +6,7 @@ call of `read_file`, and a request that ends with a result with a text.
 
 import json
 
-from mendgraph.graph.cassettes.servers import Answering, LoopbackServer
+from mendgraph.graph.cassettes.servers import LoopbackServer, Request, Response
 from mendgraph.nodes.records import JsonMap
 
 PATH = "a.py"
@@ -18,7 +18,7 @@ class LenientProvidersServer(LoopbackServer):
     """The server, as a context manager; `asked` are the requests' paths, `headers` their headers in lower case."""
 
     def __init__(self) -> None:
-        super().__init__(_Handler)
+        super().__init__()
         self.asked: list[str] = []
         self.headers: list[dict[str, str]] = []
 
@@ -26,16 +26,11 @@ class LenientProvidersServer(LoopbackServer):
     def url(self) -> str:
         return self.base_url.removesuffix("/v1")
 
-
-class _Handler(Answering):
-    def answer(self, body: bytes) -> None:
-        self.owner.asked.append(self.path)
-        self.owner.headers.append({name.lower(): value for name, value in self.headers.items()})
-        kind, parts = answer_to(self.path.partition("?")[0], json.loads(body))
-        self.start(200, {"content-type": kind, "transfer-encoding": "chunked", "set-cookie": "who=asked"})
-        for part in parts:
-            self.wfile.write(b"%x\r\n%s\r\n" % (len(part), part))
-        self.wfile.write(b"0\r\n\r\n")
+    def answer(self, request: Request) -> Response:
+        self.asked.append(request.path)
+        self.headers.append(request.headers)
+        kind, parts = answer_to(request.path.partition("?")[0], json.loads(request.body))
+        return Response(200, {"content-type": kind, "set-cookie": "who=asked"}, b"".join(parts))
 
 
 def answer_to(path: str, body: JsonMap) -> tuple[str, list[bytes]]:

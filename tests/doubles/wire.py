@@ -1,4 +1,4 @@
-"""A wire between PostgreSQL's clients and its server, which a test may cut, or through which nothing comes any more."""
+"""A wire between PostgreSQL's clients and its server, which a test may cut."""
 
 import socket
 import threading
@@ -23,7 +23,7 @@ class Wire:
         self._listening = socket.create_server(("127.0.0.1", 0))
         self._open: list[socket.socket] = []
         self._threads: list[threading.Thread] = []
-        self._unanswered = self._silent = False
+        self._unanswered = False
         self._lock = threading.Lock()
         self.url = f"{before}@127.0.0.1:{self._listening.getsockname()[1]}{rest.partition('?')[0]}"
         self._start(self._accept)
@@ -34,14 +34,6 @@ class Wire:
         for each in ending:
             with suppress(OSError):
                 each.shutdown(socket.SHUT_RDWR)
-
-    def hang(self) -> None:
-        """Nothing comes through any more, and nothing ends; who connects anew hears nothing."""
-        self._silent = True
-
-    def mend(self) -> None:
-        self._silent = False
-        self.cut()
 
     def close(self) -> None:
         self.cut()
@@ -90,4 +82,4 @@ class Wire:
             self._unanswered = (due and self._late) or (self._unanswered and not happens)
         if happens:
             self.cut()
-        return not (self._silent or happens)
+        return not happens

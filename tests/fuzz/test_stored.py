@@ -183,7 +183,6 @@ def recorded_database() -> bytes:
         build_graph(saver, model=model).invoke(
             {"messages": [HumanMessage("Is there a no.py?")]}, config_of(None), context=AgentContext()
         )
-        saver.flush()
         return connection.serialize()
 
 

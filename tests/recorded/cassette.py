@@ -15,7 +15,8 @@ from typing import Any, Final
 import yaml
 
 from mendgraph.graph.cassettes.cassette_file import CassetteFile, Exchange
-from mendgraph.graph.cassettes.player import Player, recorded, replayed
+from mendgraph.graph.cassettes.player import Player
+from mendgraph.graph.cassettes.recorder import recorded, replayed
 from mendgraph.nodes.records import JsonMap
 from tests import network
 

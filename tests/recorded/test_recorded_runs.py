@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from mendgraph.graph.cassettes.cassette_file import secrets_in
-from mendgraph.graph.cassettes.player import CassetteMissError
+from mendgraph.graph.cassettes.recorder import CassetteMissError
 from tests import network
 from tests.doubles.history import history_problems
 from tests.recorded.cassette import LIBRARY, OPENINGS, read, record, replay

@@ -41,10 +41,10 @@ class Locks:
 
     @cached_property
     def _locks(self) -> "StoreLocks":
-        from mendgraph.nodes.execute_tools.store.postgres import connections_to
+        from mendgraph.nodes.execute_tools.store.postgres import pool_of
 
         database.open_postgres(STORE_TABLES)  # whose functions the locks are taken with
-        return connections_to(self.url).locks
+        return pool_of(self.url).locks
 
     def take(self, name: str) -> bool:
         """Whether it is ours now. StoreError where nobody can tell."""

@@ -1,4 +1,4 @@
-"""What was done, written down: one event, one line, in files that are turned over before they grow too large."""
+"""The audit log: one event per line, in files that are rotated before they grow too large."""
 
 import json
 import os
@@ -20,14 +20,14 @@ _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 class AuditLog:
-    """Appends to `audit.jsonl` in `folder`; older lines are in `audit.jsonl.1`, `.2` and so on, `keep` files in all.
+    """Appends to `audit.jsonl` in `folder`; `keep` files in all include `audit.jsonl.1` and so on with older lines.
 
-    Any number of threads may write. It never raises and holds nothing open; the events that could not be written are
-    counted in `lost`. Secrets have to be taken out before.
+    Any thread may write. It never raises and keeps no file open; `lost` counts the events that could not be written.
+    The caller has removed secrets.
     """
 
     def __init__(self, folder: str, max_bytes: int = 5_000_000, keep: int = 3) -> None:
-        """Touches nothing yet. A file is turned over before it would pass `max_bytes`."""
+        """A file is rotated before it would exceed `max_bytes`."""
         self._folder = folder
         self._max_bytes = max_bytes
         self._keep = keep
@@ -35,19 +35,19 @@ class AuditLog:
         self.lost = 0
 
     def write(self, record: JsonMap) -> None:
-        """Append one event, as `audit_line` writes it."""
+        """Append one event."""
         line = audit_line(record)
         with self._lock:
             try:
                 with closing(os.open(self._folder, _DIRECTORY)) as folder_fd:
-                    self._turn_over(folder_fd, len(line))
+                    self._rotate(folder_fd, len(line))
                     is_complete = _append(folder_fd, line)
-            except Exception:  # noqa: BLE001 - whatever stands in the way, the run goes on
+            except Exception:  # noqa: BLE001 - the run continues without its log
                 is_complete = False
 
             self.lost += not is_complete
 
-    def _turn_over(self, folder_fd: int, more: int) -> None:
+    def _rotate(self, folder_fd: int, more: int) -> None:
         try:
             size = os.stat(FILE_NAME, dir_fd=folder_fd, follow_symlinks=False).st_size
         except FileNotFoundError:
@@ -66,10 +66,7 @@ class AuditLog:
 
 
 def _append(folder_fd: int, line: bytes) -> bool:
-    """Write the line in one call; says whether all of it is there.
-
-    What a full disk or a kill has torn is ended first, so that it spoils no line but its own.
-    """
+    """Write the line in one call and return whether it is complete; an incomplete line before it is ended first."""
     with closing(os.open(FILE_NAME, _APPEND, 0o600, dir_fd=folder_fd)) as descriptor:
         status = os.fstat(descriptor)
         if not stat.S_ISREG(status.st_mode):
@@ -81,22 +78,22 @@ def _append(folder_fd: int, line: bytes) -> bool:
 
 
 LONGEST_LINE = 16 * 1024
-"""Bytes of one line, its end included."""
+"""Bytes of a line with its end."""
 
 _SIZES: Final = ((4_000, 1_000, 12), (400, 100, 6), (40, 10, 3), (8, 2, 2))
-"""Characters of a string, values in a collection and collections in each other, tried one after the other."""
+"""Limits that are tried in this order: characters of a string, values of a collection, and depth."""
 
 
 def audit_line(record: JsonMap) -> bytes:
-    r"""The record as JSON, in ASCII with one line end, within `LONGEST_LINE` bytes. Never raises.
+    r"""Return the record as one line of JSON of at most `LONGEST_LINE` bytes. Never raises.
 
-    Other characters are escaped as in \u202e, so that none steers a terminal. What JSON has no form for is shown by its
-    type, like <bytes>. Long strings and large collections are cut, and say so.
+    Other characters than ASCII are escaped, as in \u202e, so that none controls a terminal. A value without a form in
+    JSON is shown by its type, like <bytes>. Long strings and large collections are cut.
     """
     try:
         lines = (_line(_plain(record, *size)) for size in _SIZES)
         return next(line for line in lines if len(line) <= LONGEST_LINE)
-    except Exception as error:  # noqa: BLE001 - a record that fights back must not break a run
+    except Exception as error:  # noqa: BLE001 - a value may raise anything
         return _line({"unloggable": type(error).__name__})
 
 

@@ -1,7 +1,6 @@
-"""The database of a workspace: opened, made where there is none, and never misread.
+"""The database of a workspace: its own SQLite file, or its part of the PostgreSQL database of `MENDGRAPH_STORE_URL`.
 
-It is a file of the workspace's own, or its part of a PostgreSQL database where `MENDGRAPH_STORE_URL` names one.
-SQL that is for both has "?" for values, `RETURNING id` and `ON CONFLICT DO NOTHING`, and no functions of one alone.
+SQL for both uses "?" for values, `RETURNING id`, `ON CONFLICT DO NOTHING`, and no function that only one of them has.
 """
 
 import os
@@ -32,13 +31,13 @@ APPLICATION_ID: Final = int.from_bytes(b"mend")
 """Marks a file as ours. Source: sqlite.org/pragma.html#pragma_application_id."""
 
 FINGERPRINT: Final = "3333e87396c0c69d"
-"""What of the tables and of all stored types belongs to this format; a test compares it."""
+"""Hash of the tables and stored types of this format; a test compares it."""
 
 PAGE_BYTES: Final = 8_192
-"""Checkpoints of one or two kB fill such pages; of SQLite's own 4,096 they would leave half empty."""
+"""Checkpoints of one or two kB fill such pages and half of SQLite's default of 4,096."""
 
 LONGEST_WAIT_S: Final = 10.0
-"""How long a statement waits for a lock that another connection holds."""
+"""How long a statement waits for a lock of another connection."""
 
 _BUSY_PAUSE_S: Final = 0.01
 
@@ -54,15 +53,23 @@ _REASONS: Final[dict[int, str]] = {
 
 
 class StoreError(RecordError):
-    """The database cannot be read or written; the text is one sentence or two, with the remedy."""
+    """The database cannot be read or written; the message includes the remedy."""
 
 
 class LostError(StoreError):
-    """There is no connection, or it has ended: the last statements may have been executed, or not."""
+    """The connection has ended: the last statements may have been executed."""
+
+
+class UnreadableValueError(StoreError):
+    """A stored value cannot be read: it is damaged, or (`is_damage` is false) of another version of mendgraph."""
+
+    def __init__(self, message: str, *, is_damage: bool = True) -> None:
+        super().__init__(message)
+        self.is_damage = is_damage
 
 
 def once_more(work: Work) -> Work:
-    """A function that calls idempotent `work`, and calls it again after a LostError."""
+    """Decorate an idempotent function to be called again after a `LostError`."""
 
     @wraps(work)
     def work_with_retry(*arguments: Any, **options: Any) -> Any:
@@ -74,42 +81,29 @@ def once_more(work: Work) -> Work:
     return cast("Work", work_with_retry)
 
 
-class UnreadableValueError(StoreError):
-    """A stored value cannot be read: it is damaged, or (`is_damage` is false) of another version of mendgraph."""
-
-    def __init__(self, message: str, *, is_damage: bool = True) -> None:
-        super().__init__(message)
-        self.is_damage = is_damage
-
-
 class Database(Protocol):
-    """What both databases can do. Outside of `transaction` each statement is one of its own."""
+    """What both databases have in common. Outside of `transaction` each statement is one."""
 
     def execute(self, statement: str, values: Sequence[Any] = (), /) -> Any:
-        """A cursor over what the statement gives for these values, which stand where it says "?"."""
+        """Return a cursor over the rows of a statement, in which "?" stands for each value."""
 
     def executemany(self, statement: str, rows: Iterable[Sequence[Any]], /) -> object:
-        """Execute it for each of the rows."""
+        """Execute a statement for each of the rows."""
 
     def close(self) -> None:
-        """Nothing is read or written any more."""
+        """Refuse further statements."""
 
 
 def open_database(folder: str) -> Database:
-    """The database of the workspace whose folder of records this is, made where there is none; who opens it closes it.
+    """Open the database of the workspace with this data folder, creating it if it is missing; the caller closes it.
 
-    What is committed is on the disk. Any thread may use it, one at a time. Raises StoreError: it is no database of
-    ours, or one of another format, or cannot be used.
+    Any thread may use it, one at a time. Raises StoreError: it is not ours, of another format, or cannot be used.
     """
-    postgres = postgres_database(folder)
-    return open_file(folder) if postgres is None else postgres
+    return postgres_database(folder) or open_file(folder)
 
 
 def postgres_database(folder: str) -> "PostgresDatabase | None":
-    """The workspace's part of the PostgreSQL database; None where it has a file of its own.
-
-    Raises StoreError: as `open_postgres`.
-    """
+    """Return the workspace's part of the PostgreSQL database, None if it has its own file. Raises StoreError."""
     if not uses_postgres():
         return None
 
@@ -121,33 +115,36 @@ def postgres_database(folder: str) -> "PostgresDatabase | None":
 
 
 def open_postgres(tables: PostgresTables, workspace: str = "") -> "PostgresDatabase | None":
-    """The PostgreSQL database with these tables, made where they are missing; None where none is named.
+    """Open the PostgreSQL database with these tables, creating them if they are missing; None if none is configured.
 
-    `workspace` is whose rows the views mean; "" for tables that all workspaces share. Raises StoreError: it cannot be
-    used, or is not of this version, or the extra `postgres` is missing.
+    `workspace` selects the rows of the views; "" is for tables of all workspaces. Raises StoreError: it cannot be used,
+    is of another version, or the extra `postgres` is missing.
     """
     url = postgres_url()
     if url is None:
         return None
 
-    from mendgraph.nodes.execute_tools.store.postgres import opened
+    from mendgraph.nodes.execute_tools.store.postgres import open_tables
 
-    return opened(url, tables, workspace)
+    return open_tables(url, tables, workspace)
+
+
+# --- SQLite
 
 
 class FileKind(NamedTuple):
-    """What a file of ours is. `statements` make its tables; `own_programs` says that triggers are among them.
+    """A kind of database file: its application id, format and tables; `has_triggers` says that these have triggers.
 
-    `refused` is what another file is not, `old` what to do with one of an older `format`.
+    `refused` says what another file is not, `old` what to do with a file of an older format.
     """
 
-    mark: int
+    application_id: int
     format: int
     statements: tuple[str, ...]
     refused: str
     old: str
     synchronous: str = "FULL"
-    own_programs: bool = False
+    has_triggers: bool = False
 
 
 STORE_FILE: Final = FileKind(
@@ -156,17 +153,15 @@ STORE_FILE: Final = FileKind(
 
 
 def open_file(folder: str) -> sqlite3.Connection:
-    """A connection to the database in this folder; see `opened_file`. What is committed is on the disk."""
+    """Open the database file in this folder, as `opened_file`. A committed transaction is on the disk."""
     return opened_file(os.path.join(folder, FILE_NAME), STORE_FILE)
 
 
 def opened_file(path: str, kind: FileKind, wait_s: float = LONGEST_WAIT_S) -> sqlite3.Connection:
-    """A connection to the database in a file of this kind, which is made where there is none.
+    """Open a database file of this kind, creating it if it is missing; the caller closes the connection.
 
-    There is no transaction but those that a caller begins with `BEGIN IMMEDIATE`. Any thread may use the connection,
-    one at a time; who opens it closes it. Text that is no UTF-8 comes out with marks in the place of the damage, so
-    that the other rows can be read. Raises StoreError: the file is no database of ours, or one of another format, or
-    cannot be used within `wait_s`.
+    There is no transaction but those that a caller begins. Any thread may use the connection, one at a time. Raises
+    StoreError: the file is not ours, of another format, or cannot be used within `wait_s`.
     """
     check_file(path)
 
@@ -182,17 +177,14 @@ def opened_file(path: str, kind: FileKind, wait_s: float = LONGEST_WAIT_S) -> sq
 
 
 def connect_to(path: str, wait_s: float) -> sqlite3.Connection:
-    """A connection to the file at this path, whatever it is. Raises sqlite3.Error: it cannot be opened."""
+    """Connect to a file; text that is not UTF-8 is read with replacements, so that other rows remain readable."""
     connection = sqlite3.connect(path, timeout=wait_s, isolation_level=None, check_same_thread=False)
     connection.text_factory = partial(str, encoding="utf-8", errors="replace")
     return connection
 
 
 def check_file(path: str) -> None:
-    """Refuse what SQLite would wait for without an end, and what leads elsewhere; a file that is not there is fine.
-
-    Raises StoreError: it is a link, a pipe, a device or a folder.
-    """
+    """Raise a StoreError for a link, a pipe, a device or a folder; a missing file is accepted."""
     with suppress(FileNotFoundError):
         if not stat.S_ISREG(os.lstat(path).st_mode):
             message = (
@@ -204,10 +196,7 @@ def check_file(path: str) -> None:
 
 @contextmanager
 def store_errors(path: str) -> Iterator[None]:
-    """Whatever the database at `path` or the disk refuses comes out as a `StoreError`.
-
-    PostgreSQL's says so itself.
-    """
+    """Raise a `StoreError` for an error of the SQLite database at `path` or of the disk."""
     try:
         yield
     except sqlite3.Error as error:
@@ -217,7 +206,7 @@ def store_errors(path: str) -> Iterator[None]:
 
         reason = _REASONS.get(code, f"{str(error).rstrip('.')}. Try again, or move it away and begin with a new one")
         raise StoreError(f"The database {quoted(path)} cannot be used: {reason}.") from error
-    except UnicodeDecodeError as error:  # SQLite's own words about a damaged schema
+    except UnicodeDecodeError as error:  # SQLite's message about a damaged schema
         raise StoreError(_damaged(path, "its tables have no names")) from error
     except UnicodeEncodeError as error:
         message = f"The database {quoted(path)} cannot hold a name with half a character: {quoted(str(error.object))}."
@@ -228,7 +217,7 @@ def store_errors(path: str) -> Iterator[None]:
 
 @contextmanager
 def transaction(database: Database) -> Iterator[None]:
-    """All of what is done inside, or none of it; it is on the disk afterwards."""
+    """Execute the statements of the block in one transaction, which is on the disk afterwards."""
     if not isinstance(database, sqlite3.Connection):
         with cast("PostgresDatabase", database).connection():
             yield
@@ -241,17 +230,14 @@ def transaction(database: Database) -> Iterator[None]:
         yield
         database.execute("COMMIT")
     except BaseException:
-        if database.in_transaction:  # a full disk may have rolled it back already
+        if database.in_transaction:  # a full disk may have ended it
             database.execute("ROLLBACK")
 
         raise
 
 
 def write_ahead(connection: sqlite3.Connection) -> None:
-    """Let the database of this connection have a write-ahead log.
-
-    Where others do the same at that moment SQLite says at once that it is busy, and waits for none of them.
-    """
+    """Enable the write-ahead log; SQLite does not wait for connections that do the same."""
     latest = monotonic_s() + LONGEST_WAIT_S
 
     while True:
@@ -267,8 +253,9 @@ def write_ahead(connection: sqlite3.Connection) -> None:
 
 
 def _prepare(connection: sqlite3.Connection, path: str, kind: FileKind) -> None:
+    """Create the tables in an empty file, and check the kind and format of the file."""
     connection.execute(f"PRAGMA synchronous = {kind.synchronous}")
-    connection.execute("PRAGMA fullfsync = ON")  # macOS: through the disk's own cache, as fsync does elsewhere
+    connection.execute("PRAGMA fullfsync = ON")  # macOS: also flush the disk's cache
 
     if _is_empty(connection):
         connection.execute(f"PRAGMA page_size = {PAGE_BYTES}")
@@ -276,13 +263,13 @@ def _prepare(connection: sqlite3.Connection, path: str, kind: FileKind) -> None:
         write_ahead(connection)
 
         with transaction(connection):
-            if _is_empty(connection):  # nobody was faster
-                marks = (f"PRAGMA application_id = {kind.mark}", f"PRAGMA user_version = {kind.format}")
+            if _is_empty(connection):  # no other process was faster
+                marks = (f"PRAGMA application_id = {kind.application_id}", f"PRAGMA user_version = {kind.format}")
                 for statement in (*kind.statements, *marks):
                     connection.execute(statement)
 
     elsewhere = f"set {DATA_DIR_VARIABLE} to another folder"
-    if _number(connection, "PRAGMA application_id") != kind.mark:
+    if _number(connection, "PRAGMA application_id") != kind.application_id:
         message = f"The file {quoted(path)} is {kind.refused} of mendgraph: move it away, or {elsewhere}."
         raise StoreError(message)
 
@@ -290,12 +277,12 @@ def _prepare(connection: sqlite3.Connection, path: str, kind: FileKind) -> None:
     if version != kind.format:
         raise other_format(f"The database {quoted(path)}", version, kind.format, elsewhere, kind.old)
 
-    if not kind.own_programs:
-        _refuse_programs(connection, path)
+    if not kind.has_triggers:
+        _refuse_triggers(connection, path)
 
 
-def _refuse_programs(connection: sqlite3.Connection, path: str) -> None:
-    """Refuse a file with triggers or views, which are none of ours: they would run with each statement."""
+def _refuse_triggers(connection: sqlite3.Connection, path: str) -> None:
+    """Refuse a file with triggers or views, which somebody else has added: they would run with each statement."""
     connection.execute("PRAGMA trusted_schema = OFF")
     intruder = connection.execute("SELECT name FROM sqlite_master WHERE type IN ('trigger', 'view')").fetchone()
 
@@ -308,13 +295,12 @@ def _refuse_programs(connection: sqlite3.Connection, path: str) -> None:
 
 
 def _is_empty(connection: sqlite3.Connection) -> bool:
-    return not _number(connection, "PRAGMA application_id") and not _number(
-        connection, "SELECT count(*) FROM sqlite_master"
-    )
+    tables = _number(connection, "SELECT count(*) FROM sqlite_master")
+    return not tables and not _number(connection, "PRAGMA application_id")
 
 
 def other_format(what: str, number: int, supported: int, elsewhere: str, old: str = STORE_FILE.old) -> StoreError:
-    """The error for tables of format `number`; `elsewhere` is what can be done beside another version of mendgraph."""
+    """Return the error for tables of format `number`; `elsewhere` is the remedy besides another version."""
     age = "an older"
     remedy = old
     if number > supported:
@@ -325,9 +311,9 @@ def other_format(what: str, number: int, supported: int, elsewhere: str, old: st
     return StoreError(f"{written}: {remedy}, or {elsewhere}.")
 
 
-def _number(connection: sqlite3.Connection, question: str) -> int:
-    (answer,) = connection.execute(question).fetchone()
-    return int(answer)
+def _number(connection: sqlite3.Connection, query: str) -> int:
+    (number,) = connection.execute(query).fetchone()
+    return int(number)
 
 
 def _code(error: sqlite3.Error) -> int:
@@ -341,28 +327,28 @@ def _damaged(path: str, reason: str) -> str:
     )
 
 
-# --- Which PostgreSQL database holds the store
+# --- The URL of the PostgreSQL database
 
 STORE_URL_VARIABLE: Final = "MENDGRAPH_STORE_URL"
-"""Holds the URL of the PostgreSQL database in which all is kept; only the environment has it, as with its password."""
+"""The variable with the URL of the shared database; as it may hold a password, no configuration file has it."""
 
-_HOW: Final = "postgresql://user:password@host:5432/database"
+_EXAMPLE: Final = "postgresql://user:password@host:5432/database"
 _UNREADABLE: Final = (
-    f"{STORE_URL_VARIABLE} cannot be read: write {_HOW}, and the signs @ : / ? # % of a password as %40 %3A %2F %3F %23"
-    " %25."
+    f"{STORE_URL_VARIABLE} cannot be read: write {_EXAMPLE}, and the signs @ : / ? # % of a password as %40 %3A %2F %3F"
+    " %23 %25."
 )
 
 
 @dataclass(frozen=True)
 class PostgresUrl:
-    """A URL, which nobody shows, what it is called, and what of it must never be told."""
+    """The URL of a database, which is never shown, its name in messages, and the secrets in it."""
 
     url: str = field(repr=False)
     name: str
     secrets: tuple[str, ...] = field(repr=False)
 
     def clean(self, text: str) -> str:
-        """The text on one line, without what must never be told."""
+        """Return the text on one line, without the secrets."""
         for secret in self.secrets:
             text = text.replace(secret, "***")
 
@@ -370,32 +356,28 @@ class PostgresUrl:
 
 
 def uses_postgres() -> bool:
-    """Whether runs are kept in a shared database rather than in one for each workspace."""
+    """Return whether runs are stored in a shared database."""
     return bool(os.environ.get(STORE_URL_VARIABLE, "").strip())
 
 
 def postgres_url() -> PostgresUrl | None:
-    """The shared database, None where each workspace has its own.
-
-    Raises StoreError: the variable holds something else than the URL of a PostgreSQL database, or what speaks to one is
-    not installed.
-    """
-    url_text = os.environ.get(STORE_URL_VARIABLE, "").strip()
-    return read_url(url_text) if url_text else None
+    """Return the URL of the shared database, None if there is none. Raises StoreError: as `read_url`."""
+    url = os.environ.get(STORE_URL_VARIABLE, "").strip()
+    return read_url(url) if url else None
 
 
 @lru_cache(8)
 def read_url(url: str) -> PostgresUrl:
-    """The parts of a URL, as libpq reads them. Raises StoreError: it is none of a PostgreSQL database."""
+    """Parse a URL as libpq does. Raises StoreError: it is no URL of a PostgreSQL database, or psycopg is missing."""
     if not url.lower().startswith(("postgresql://", "postgres://")):
-        message = f"{STORE_URL_VARIABLE} is no URL of a PostgreSQL database: write {_HOW}, or remove the variable."
+        message = f"{STORE_URL_VARIABLE} is no URL of a PostgreSQL database: write {_EXAMPLE}, or remove the variable."
         raise StoreError(message)
 
     try:
         from psycopg import ProgrammingError
         from psycopg.conninfo import conninfo_to_dict
     except ImportError:
-        from mendgraph.nodes.language.installation import how_to_add  # only where something is missing
+        from mendgraph.nodes.language.installation import how_to_add
 
         message = f"{STORE_URL_VARIABLE} names a PostgreSQL database, which needs {how_to_add('postgres')}."
         raise StoreError(message) from None
@@ -406,13 +388,12 @@ def read_url(url: str) -> PostgresUrl:
         raise StoreError(_UNREADABLE) from None
 
     database = parts.get("dbname") or parts.get("user") or "?"
-    if set(parts.get("dbname", "")) & set("@:/"):  # most likely of a password that was not written as it has to be
+    if set(parts.get("dbname", "")) & set("@:/"):  # most likely of an unquoted password
         raise StoreError(_UNREADABLE)
 
-    hidden = [value for name, value in parts.items() if "pass" in name and value]
-    place = parts.get("host") or parts.get("hostaddr") or "this machine"
+    host = parts.get("host") or parts.get("hostaddr") or "this machine"
     port = f":{parts['port']}" if "port" in parts else ""
-    forms = [url, *hidden, *(quote(secret, safe="") for secret in hidden)]
-    forms.sort(key=len, reverse=True)
-    unnamed = PostgresUrl(url, "", tuple(forms))
-    return replace(unnamed, name=unnamed.clean(f"{quoted(database)} on {place}{port}"))
+    passwords = [value for name, value in parts.items() if "pass" in name and value]
+    secrets = sorted([url, *passwords, *(quote(password, safe="") for password in passwords)], key=len, reverse=True)
+    unnamed = PostgresUrl(url, "", tuple(secrets))
+    return replace(unnamed, name=unnamed.clean(f"{quoted(database)} on {host}{port}"))

@@ -1,7 +1,7 @@
-"""The tables of a store: one definition, in the words of SQLite for a file and of PostgreSQL for a database of many.
+"""The tables of a store: one definition for a file of SQLite and for a PostgreSQL database of many workspaces.
 
-In PostgreSQL each row has its workspace, and the plain names are views of the rows of one: that which `enter` was
-called with in the same transaction. So one text of SQL serves both, and reaches no other workspace's rows.
+In PostgreSQL each row names its workspace, and the plain table names are views of the rows of one workspace, that of
+the transaction's call of `enter`. So the same SQL serves both, and cannot reach another workspace.
 """
 
 import re
@@ -10,13 +10,13 @@ from types import MappingProxyType
 from typing import Final, NamedTuple
 
 FORMAT: Final = 3
-"""Which tables there are and what a stored value means; raised with every change of either."""
+"""The format of the tables and stored values, increased with each change."""
 
 FENCED: Final = "MG001"
-"""The SQLSTATE with which `enter` refuses who has lost its lock."""
+"""The SQLSTATE with which `enter` refuses a process that has lost its lock."""
 
 BEGIN: Final = "BEGIN ISOLATION LEVEL READ COMMITTED; SET LOCAL search_path = pg_catalog, pg_temp"
-"""So that nobody's function takes the place of the server's, which may be looked for in schemas that others write."""
+"""Begins a transaction that finds functions in the server's own schema alone, not in one that others write."""
 
 SQLITE: Final = MappingProxyType(
     {
@@ -32,7 +32,7 @@ SQLITE: Final = MappingProxyType(
         "of_workspace": "",
     }
 )
-"""What stands in a definition for a type, as SQLite says it; `serial` gives no number twice."""
+"""The types of the definitions in SQLite; `serial` numbers are never reused."""
 
 POSTGRES: Final = MappingProxyType(
     {
@@ -48,7 +48,7 @@ POSTGRES: Final = MappingProxyType(
         "of_workspace": "workspace, ",
     }
 )
-"""The same as PostgreSQL says it; keys begin with the workspace."""
+"""The types in PostgreSQL, where keys begin with the workspace."""
 
 _TABLES: Final = {
     "calls": """
@@ -108,8 +108,8 @@ _TABLES: Final = {
     UNIQUE ({of_workspace}run_id)
 """,
 }
-"""What was done to files, in the order of `id`; `backups` holds compressed bytes by the hash of the plain ones. Of
-`runs` there is one row for each thread: what it was asked, with which context, and how its last turn ended."""
+"""The columns of each table. `calls`, `changes` and `effects` record what was done to files; `backups` holds compressed
+contents by the hash of the plain ones; `runs` has one row for each thread."""
 
 _INDEXES: Final = {
     "changes_by_call": "changes ({of_workspace}call)",
@@ -117,8 +117,7 @@ _INDEXES: Final = {
 }
 
 _DICTIONARY: Final = "CREATE TABLE dictionary (id integer PRIMARY KEY CHECK (id = 1), data {bytes})"
-"""What compressed checkpoints were made with; without these very bytes they cannot be read. PostgreSQL has one for all
-workspaces."""
+"""The compression dictionary of the checkpoints, without which they cannot be read; PostgreSQL has one for all."""
 
 _WRITES: Final = """
 CREATE TABLE writes (
@@ -134,8 +133,7 @@ CREATE TABLE writes (
     PRIMARY KEY (thread_id, checkpoint_ns, checkpoint_id, task_id, idx)
 ) WITHOUT ROWID
 """
-"""LangGraph's own table, which it makes where it is missing; here its long keys are stored once, not twice. The other
-tables of LangGraph are made by itself."""
+"""LangGraph's table `WITHOUT ROWID`, which stores its long keys once; LangGraph creates its other tables."""
 
 _COLUMN: Final = re.compile(r"^    ([a-z0-9_]+) ", re.MULTILINE)
 
@@ -167,14 +165,13 @@ def _postgres_tables() -> Iterator[str]:
 
 
 SQLITE_TABLES: Final = tuple(_sqlite_tables())
-"""Every table that a new file begins with."""
+"""The statements that create the tables of a new file."""
 
 
 class PostgresTables(NamedTuple):
-    """Tables that belong together. `format` says what they and the stored values mean, and grows with every change.
+    """Tables that are created together by `statements` in the schema `mendgraph`; `format` is as `FORMAT`.
 
-    `statements` make them in the schema `mendgraph`, and are run once for each database. Where they `grow`, the format
-    is how many there are: of those that are added later, what is missing is run.
+    If they `grow`, the format is the number of statements, and those that were added later are executed.
     """
 
     name: str
@@ -218,8 +215,8 @@ BEGIN
 END $$
     """,
 )
-"""What every part needs. `enter` begins each transaction: it says whose rows are meant, and refuses who was fenced off.
+"""What every part needs. `enter` begins each transaction: it selects the workspace, and refuses a former holder.
 
-A run holds the advisory lock of its workspace with the seed 0; by the one with the seed 1 each transaction and the next
-holder exclude each other, so that once there is a new epoch nobody with an older one is writing.
+A run holds the advisory lock of its workspace with the seed 0. The one with the seed 1 excludes each transaction and
+the next holder from one another, so that no transaction with an older epoch is in progress once there is a new one.
 """

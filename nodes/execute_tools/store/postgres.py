@@ -1,29 +1,27 @@
-"""The shared database: what our SQL says to a workspace's own file, said to PostgreSQL, and locks on all machines.
+"""The shared store: tables of all workspaces in PostgreSQL, used with the same SQL as a workspace's file.
 
-A process has few connections to it for all of its threads, and lends one for each transaction. Imported only where the
-store is in PostgreSQL. Source: measured, psycopg's own pool takes 207 microseconds of CPU for a transaction against 108
-here, and says only after a timeout, without its reason, that a server is not there.
+Imported only if the store is in PostgreSQL.
 """
 
 import logging
 import os
 import re
 import threading
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager, suppress
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import lru_cache
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
 import psycopg
 from psycopg import Connection
-from psycopg.abc import PQGen
-from psycopg.adapt import Buffer
-from psycopg.conninfo import conninfo_to_dict, make_conninfo
+from psycopg.abc import Buffer
+from psycopg.conninfo import conninfo_to_dict
+from psycopg.pq import TransactionStatus
 from psycopg.sql import SQL, Literal
 from psycopg.types.numeric import FloatLoader
 from psycopg.types.string import StrDumper, StrDumperUnknown
+from psycopg_pool import ConnectionPool, PoolTimeout
 
-from mendgraph.nodes.execute_tools.files.deadline import monotonic_s, pause
 from mendgraph.nodes.execute_tools.store.database import (
     STORE_URL_VARIABLE,
     LostError,
@@ -39,22 +37,21 @@ from mendgraph.nodes.execute_tools.store.database_schema import (
     STORE_TABLES,
     PostgresTables,
 )
-from mendgraph.nodes.execute_tools.store.postgres_locks import Locks as Locks  # noqa: PLC0414 - others have it from here
+from mendgraph.nodes.execute_tools.store.postgres_locks import Locks as Locks  # noqa: PLC0414 - for other modules
 from mendgraph.nodes.execute_tools.store.run_lock import Owner
 from mendgraph.nodes.language.documents import storable
 
-Result = TypeVar("Result")
-
 MOST_CONNECTIONS: Final = 6
-"""For the transactions of one process, however many runs it has; a transaction takes a few milliseconds."""
+"""Connections of one process for transactions, each of which takes a few milliseconds."""
 
-LONGEST_WAIT_S: Final = 30.0
-"""How long a transaction waits for one of them, and for an answer of the server."""
+LONGEST_WAIT_S: Final = 20.0
+"""Time limit for a connection, such as while the server restarts."""
 
-LONGEST_RESTART_S, _RETRY_S = 20.0, 0.2
-"""How long a server is waited for that was there and is gone, as when it is started anew, and how often it is asked."""
+_DIAGNOSIS_S: Final = 2
+"""Time limit of a connection that is opened to learn whether and why there is none."""
 
 _SETTINGS: Final[dict[str, Any]] = {
+    "connect_timeout": 10,
     "keepalives_idle": 10,
     "keepalives_interval": 5,
     "keepalives_count": 3,
@@ -62,13 +59,7 @@ _SETTINGS: Final[dict[str, Any]] = {
     "application_name": "mendgraph",
     "client_encoding": "utf8",
 }
-"""What a URL does not say itself: a server that is gone is noticed within half a minute."""
-
-_SERVER_SETTINGS: Final = """
-SET tcp_keepalives_idle = 10; SET tcp_keepalives_interval = 5; SET tcp_keepalives_count = 3;
-SET search_path = pg_catalog, pg_temp
-"""
-"""A client that is gone is noticed as soon, together with its locks. Behind a pooler this would be set for others."""
+"""Defaults for a URL: a server that is gone is noticed within half a minute."""
 
 _REASONS: Final[dict[str, str]] = {
     "28": f"it does not let this user in: put the user and password that it knows into {STORE_URL_VARIABLE}",
@@ -83,13 +74,13 @@ _REASONS: Final[dict[str, str]] = {
     "57P": "the server was stopped, or is starting: try again when it is there",
     "25006": f"it may only be read: name its primary server in {STORE_URL_VARIABLE}",
 }
-"""By SQLSTATE, or how it begins. Source: postgresql.org/docs/current/errcodes-appendix.html."""
+"""By SQLSTATE or its prefix. Source: postgresql.org/docs/current/errcodes-appendix.html."""
 
-_LOST: Final = ("57P", "08", "25P03")
-"""With these, and with none, the connection has ended."""
+_CONNECTION_ENDED: Final = ("57P", "08", "25P03")
+"""SQLSTATEs after which, as without one, the connection has ended."""
 
-_FULL: Final = re.compile(r"FATAL: .{0,200}(?:too many|remaining) (?:clients|connection)")
-"""What a server says before there is a connection has no SQLSTATE."""
+_NO_CONNECTION_LEFT: Final = re.compile(r"FATAL: .{0,200}(?:too many|remaining) (?:clients|connection)")
+"""Errors before a connection is established have no SQLSTATE."""
 
 FENCED_MESSAGE: Final = (
     "This process lost its lock on the workspace, and another one works there now: nothing more is written. Look at the"
@@ -97,221 +88,120 @@ FENCED_MESSAGE: Final = (
 )
 
 
-class OwnConnection(Connection[Any]):
-    """A connection that is closed where an answer takes longer than `longest_s`, whatever became of the server."""
+class PostgresPool:
+    """The connections of this process to one database, and its locks in it."""
 
-    longest_s = LONGEST_WAIT_S
-    hung = False
-
-    def wait(self, gen: PQGen[Result], interval: float = 0.1, timeout: float | None = None) -> Result:
-        """What psycopg does with every question. Raises psycopg.OperationalError: there was no answer."""
-        try:
-            return super().wait(gen, interval, timeout or self.longest_s)
-        except psycopg.errors._WaitTimeout:  # noqa: SLF001 - the only name that it has
-            self.hung = True
-            self.close()
-            raise psycopg.OperationalError(f"no answer for {self.longest_s:g} s") from None
-
-
-class Connections:
-    """Lends connections to one database; safe for threads. A process that was forked has none of its parent's."""
-
-    def __init__(self, url: PostgresUrl, connect_s: int = 10) -> None:
-        """Nothing is connected yet. A server that does not answer within `connect_s` seconds is not there."""
+    def __init__(self, url: PostgresUrl) -> None:
+        """Connect to nothing yet."""
         self.url = url
-        self._connect_s = connect_s
         self.known_parts: set[str] = set()
-        self._free = threading.BoundedSemaphore(MOST_CONNECTIONS)
-        self._idle: list[OwnConnection] = []
-        self._closed = self._was_there = False
-        self.pooled: bool | None = None
-        """Whether somebody between us and the server, such as PgBouncer, may give each transaction another session."""
+        settings = {**_SETTINGS, **conninfo_to_dict(url.url), "autocommit": True, "prepare_threshold": None}
+        self._settings: dict[str, Any] = settings
+        self._pool = ConnectionPool(
+            kwargs=settings,
+            min_size=0,
+            max_size=MOST_CONNECTIONS + 1,  # one is for the locks
+            timeout=LONGEST_WAIT_S,
+            reconnect_timeout=LONGEST_WAIT_S,  # afterwards the next use tries again at once
+            configure=_configure,
+            check=ConnectionPool.check_connection,
+            num_workers=1,
+            open=False,
+        )
         self.locks = Locks(self)
-        if not (logger := logging.getLogger("psycopg")).handlers:  # else Python prints what is in our errors as well
+        logger = logging.getLogger("psycopg")
+        if not logger.handlers:  # otherwise Python prints what our errors say
             logger.addHandler(logging.NullHandler())
 
     @contextmanager
-    def lent(self, beginning: str = BEGIN) -> Iterator[OwnConnection]:
-        """A connection in the transaction that the statements of `beginning` have begun.
+    def transaction(self, begin: str = BEGIN) -> Iterator[Connection[Any]]:
+        """Yield a connection in a transaction that the statements of `begin` have begun.
 
-        It is committed at the end, and rolled back where an error comes out of the block. What the server refuses comes
-        out as a StoreError, and as a LostError where the connection has ended.
+        Raises StoreError: the server refuses something. Raises LostError: the connection has ended.
         """
-        if not self._free.acquire(timeout=LONGEST_WAIT_S):
-            raise StoreError(self._failure(f"no connection was free for {LONGEST_WAIT_S:g} s. Run fewer tasks at once"))
+        self._open()
+        with self.errors(), self._pool.connection() as connection:
+            connection.execute(begin.encode())
+            yield connection
+            if connection.info.transaction_status == TransactionStatus.INERROR:  # an error was caught inside
+                raise StoreError(self._failure("a part of a transaction failed, and nothing of it was written"))
 
-        try:
-            connection = self._in_transaction(beginning)
-            try:
-                with self.errors():
-                    yield connection
-                    self._commit(connection)
-            except BaseException as error:
-                if isinstance(error, LostError):
-                    self._doubt(connection)
-                    raise
+    def take_connection(self) -> Connection[Any]:
+        """Take a connection out of the pool, without a transaction. Raises psycopg.Error: there is none."""
+        self._open()
+        return self._pool.getconn()
 
-                try:
-                    connection.rollback()
-                except psycopg.Error:
-                    connection.close()
+    def _open(self) -> None:
+        if self._pool.closed:
+            with self.connect():  # otherwise the pool waits for a server that is not there
+                self._pool.open()
 
-                raise
-            finally:
-                if self._closed:
-                    connection.close()
+    def discard(self, connection: Connection[Any]) -> None:
+        """Close a connection that was taken out of the pool."""
+        connection.close()
+        self._pool.putconn(connection)
 
-                if not connection.closed:
-                    self._idle.append(connection)
-        finally:
-            self._free.release()
-
-    def connect(self, *, patient: bool = True) -> OwnConnection:
-        """A connection of the caller's own, without a transaction; `patient` waits for a server that was there.
-
-        Raises StoreError: there is none to be had.
-        """
-        latest = monotonic_s() + (LONGEST_RESTART_S if patient and self._was_there else 0.0)
-
-        while True:
-            try:
-                with self.errors():
-                    connection = self._connected()
-            except StoreError:
-                if monotonic_s() >= latest:
-                    self._was_there = self._was_there and not patient
-                    raise
-
-                pause(_RETRY_S)
-            else:
-                self._was_there = True
-                return connection
-
-    def _connected(self) -> OwnConnection:
-        settings = {**_SETTINGS, "connect_timeout": self._connect_s, **conninfo_to_dict(self.url.url)}
-        connection = OwnConnection.connect(make_conninfo("", **settings), autocommit=True, prepare_threshold=None)
-
-        try:
-            connection.adapters.register_dumper(str, _StrDumper)
-            connection.adapters.register_dumper(str, _UntypedStrDumper)
-            connection.adapters.register_loader("numeric", FloatLoader)
-
-            if self.pooled is None:  # a pooler has many of the server's sessions, and gives clients other numbers
-                row = connection.execute("SELECT pg_catalog.pg_backend_pid()").fetchone()
-                self.pooled = row != (connection.info.backend_pid,)
-
-            if not self.pooled:
-                connection.execute(_SERVER_SETTINGS)
-        except BaseException:
-            connection.close()
-            raise
-
-        return connection
+    @contextmanager
+    def connect(self, **settings: Any) -> Iterator[Connection[Any]]:
+        """Open a connection beside the pool. Raises StoreError at once if the server cannot be reached."""
+        with self.errors(), psycopg.connect(**{**self._settings, **settings}) as connection:
+            _configure(connection)
+            yield connection
 
     def close(self) -> None:
-        """Release the locks, and close what is not lent now, and the others as soon as they are given back."""
+        """Release the locks and close all connections."""
         self.locks.close()
-        self._closed = True
-        self._close_idle()
+        if not self._pool.closed:
+            self._pool.close()
 
     @contextmanager
     def errors(self) -> Iterator[None]:
-        """Whatever the server refuses comes out as a `StoreError` that names the database, and no password."""
+        """Raise a `StoreError` for an error of the server; it names the database but no password."""
         try:
             yield
+        except PoolTimeout:
+            with self.connect(connect_timeout=_DIAGNOSIS_S):  # raises the reason
+                pass
+
+            reason = f"no connection was free for {LONGEST_WAIT_S:g} s. Run fewer tasks at once"
+            raise StoreError(self._failure(reason)) from None
         except psycopg.Error as error:
             raise self.refused(error) from None
 
     def refused(self, error: psycopg.Error) -> StoreError:
-        """The server's error as one of ours."""
-        state = error.sqlstate or ("53300" if _FULL.search(str(error)) else "")
+        """Return the `StoreError` for an error of the server."""
+        state = error.sqlstate or ""
+        if not state and _NO_CONNECTION_LEFT.search(str(error)):
+            state = "53300"
         if state == FENCED:
             return StoreError(FENCED_MESSAGE)
 
         problem = self.url.clean(error.diag.message_primary or str(error)).rstrip(".")
-        reason = next((reason for beginning, reason in _REASONS.items() if state.startswith(beginning)), "")
-
+        message = f"{problem} (SQLSTATE {state})"
         if not state:
-            reason = "it cannot be reached ({problem}). Start it, or correct " + STORE_URL_VARIABLE
-            if self.pooled:
-                reason += ". Its pooler needs a connection to it for each process at work, and some more"
+            message = f"it cannot be reached ({problem}). Start it, or correct {STORE_URL_VARIABLE}"
 
-        kind = LostError if not state or state.startswith(_LOST) else StoreError
-        return kind(self._failure(reason.replace("{problem}", problem) or f"{problem} (SQLSTATE {state})"))
+        for prefix, reason in _REASONS.items():
+            if state.startswith(prefix):
+                message = reason.replace("{problem}", problem)
+                break
+
+        if not state or state.startswith(_CONNECTION_ENDED):
+            return LostError(self._failure(message))
+        return StoreError(self._failure(message))
 
     def _failure(self, reason: str) -> str:
         return f"The shared store {self.url.name} cannot be used: {reason}."
 
-    def _close_idle(self) -> None:
-        with suppress(IndexError):
-            while True:
-                self._idle.pop().close()
 
-    def _doubt(self, connection: OwnConnection) -> None:
-        """Use no others that are likely to be dead as this one is: each could be waited for as long."""
-        connection.close()
-        self._close_idle()
-        if connection.hung:
-            self.locks.is_doubted = True
-
-    def _in_transaction(self, beginning: str) -> OwnConnection:
-        """A connection in a transaction. Those that lay idle may be dead, as when the server was started anew."""
-        while True:
-            connection = None
-            with suppress(IndexError):
-                connection = self._idle.pop()
-
-            was_idle = connection is not None
-            connection = connection or self.connect()
-
-            try:
-                connection.execute(beginning)
-            except psycopg.Error as error:
-                connection.close()
-                refused = self.refused(error)
-                if not (was_idle and isinstance(refused, LostError)):
-                    raise refused from None
-
-                self._doubt(connection)
-            except BaseException:
-                connection.close()
-                raise
-            else:
-                connection.longest_s = LONGEST_WAIT_S
-                return connection
-
-    def _commit(self, connection: Connection[Any]) -> None:
-        status = connection.execute("COMMIT").statusmessage
-        if status != "COMMIT":  # an error inside, which somebody has caught, has undone all of it
-            raise StoreError(self._failure("a part of a transaction failed, and nothing of it was written"))
-
-
-# --- One for each process and database
-
-_lock = threading.Lock()
-_connections_by_key: dict[tuple[int, str], Connections] = {}
-
-
-def connections_to(url: PostgresUrl) -> Connections:
-    """The connections of this process to this database, created where there are none."""
-    with _lock:
-        return _connections_by_key.setdefault((os.getpid(), url.url), Connections(url))
-
-
-def close_postgres() -> None:
-    """Release the locks of this process and close its connections; the next use opens new ones.
-
-    A forked process leaves the connections of its parent open.
-    """
-    with _lock:
-        mine = [_connections_by_key.pop(key) for key in [*_connections_by_key] if key[0] == os.getpid()]
-
-    for connections in mine:
-        connections.close()
+def _configure(connection: Connection[Any]) -> None:
+    connection.adapters.register_dumper(str, _StrDumper)
+    connection.adapters.register_dumper(str, _UntypedStrDumper)
+    connection.adapters.register_loader("numeric", FloatLoader)
 
 
 def _holdable(text: str) -> str:
-    """The text as PostgreSQL can hold it: NUL as its picture, and no half characters."""
+    """Return a text that PostgreSQL accepts: without NUL and lone surrogates."""
     return storable(text.replace("\0", "\u2400"))
 
 
@@ -325,127 +215,162 @@ class _StrDumper(StrDumper):
         return super().dump(_holdable(obj))
 
 
+_lock = threading.Lock()
+_pools: dict[tuple[int, str], PostgresPool] = {}
+"""By process id, as a forked process must not use its parent's connections, and URL."""
+
+
+def pool_of(url: PostgresUrl) -> PostgresPool:
+    """Return the connections of this process to a database."""
+    key = (os.getpid(), url.url)
+    with _lock:
+        if key not in _pools:
+            _pools[key] = PostgresPool(url)
+
+        return _pools[key]
+
+
+def close_postgres() -> None:
+    """Release the locks of this process and close its connections; they are opened again when needed."""
+    with _lock:
+        pools = [_pools.pop(key) for key in list(_pools) if key[0] == os.getpid()]
+
+    for pool in pools:
+        pool.close()
+
+
 def postgres_holder(workspace: str) -> Owner | None:
-    """As `Locks.holder`, by the database that is used now."""
+    """Return the holder of a workspace's lock on any machine. Raises StoreError: the server cannot be asked."""
     url = postgres_url()
     if url is None:
         return None
 
-    return connections_to(url).locks.holder(workspace)
+    return pool_of(url).locks.holder(workspace)
 
 
 # --- The database
 
-_MAKING: Final = int.from_bytes(b"mendgrph")
-"""The advisory lock of whoever makes tables."""
-
-_TABLES: Final = """
-SELECT relname FROM pg_catalog.pg_class JOIN pg_catalog.pg_namespace AS n ON n.oid = relnamespace
-WHERE nspname = 'mendgraph'
-"""
-"""What is in our schema now. `to_regclass` may remember that something was not there."""
-
 
 class PostgresDatabase:
-    """The rows of one workspace in the shared database, for any threads at once; each has its own transactions.
+    """The rows of one workspace, for any threads at once; each thread has its own transaction.
 
-    Each statement outside of `connection` is one of its own. A workspace that this process has locked is written only
-    as long as nobody else has taken it. Every method raises StoreError for whatever the server refuses.
+    A statement outside of `connection` is a transaction of its own. A workspace that this process has locked is written
+    only as long as no other process has taken it. Every method raises StoreError.
     """
 
-    def __init__(self, connections: Connections, workspace: str) -> None:
-        """Who needs tables has seen to it that they are there; see `database.open_postgres`."""
+    def __init__(self, pool: PostgresPool, workspace: str) -> None:
+        """The tables exist; see `database.open_postgres`."""
         self.workspace = workspace
-        self._connections = connections
-        self._mine = threading.local()
+        self._pool = pool
+        self._thread = threading.local()
         self._closed = False
 
     @property
     def name(self) -> str:
-        """What the database is called in messages."""
-        return self._connections.url.name
+        """The name of the database in messages."""
+        return self._pool.url.name
 
     @property
     def locks(self) -> Locks:
-        """This process's locks of workspaces in the database."""
-        return self._connections.locks
+        """The locks of this process in the database."""
+        return self._pool.locks
 
-    def execute(self, statement: str, values: Sequence[Any] | Mapping[str, Any] = (), /) -> Any:
-        """The cursor of the executed statement, with all of its rows. Its values replace each "?"."""
-        with self.connection() as connection, self._connections.errors():
+    def execute(self, statement: str, values: Sequence[Any] = (), /) -> Any:
+        """Return a cursor over the rows of a statement, in which "?" stands for each value."""
+        with self.connection() as connection:
             return connection.execute(_translated(statement), tuple(values))
 
     def executemany(self, statement: str, rows: Iterable[Sequence[Any]], /) -> None:
-        """Execute the statement for each of the rows, at once."""
-        all_rows = [tuple(row) for row in rows]
-        if all_rows:
-            with self.connection() as connection, self._connections.errors(), connection.cursor() as cursor:
-                cursor.executemany(_translated(statement), all_rows)
+        """Execute a statement for each of the rows."""
+        with self.connection() as connection, connection.cursor() as cursor:
+            cursor.executemany(_translated(statement), [tuple(row) for row in rows])
 
     @contextmanager
     def connection(self, *, quick: bool = False) -> Iterator[Connection[Any]]:
-        """The connection of this thread's transaction, which is begun where there is none: all inside, or none of it.
+        """Yield the connection of this thread's transaction, which is begun unless there is one.
 
-        It is on the server's disk afterwards; a `quick` one follows within a second, so that it outlives the end of
-        this process, though not always that of the server's machine.
+        A committed transaction is on the server's disk; a `quick` one is so within a second.
         """
-        current = getattr(self._mine, "connection", None)
+        current = getattr(self._thread, "connection", None)
         if current is not None:
-            yield current
+            with self._pool.errors():
+                yield current
+
             return
 
         if self._closed:
             raise StoreError(f"The shared store {self.name} cannot be used: it is a closed database.")
 
-        beginning = _beginning(self.workspace, self.locks.epoch(self.workspace), quick)
-        with self._connections.lent(beginning) as connection:
-            self.locks.keep()
-            self._mine.connection = connection
+        self.locks.keep()
+        enter = SQL("SELECT mendgraph.enter({}, {}, {})")
+        arguments = map(Literal, (self.workspace, self.locks.epoch(self.workspace), quick))
+        begin = f"{BEGIN}; {enter.format(*arguments).as_string()}"
 
+        with self._pool.transaction(begin) as connection:
+            self._thread.connection = connection
             try:
                 yield connection
             finally:
-                self._mine.connection = None
+                self._thread.connection = None
 
     def close(self) -> None:
-        """Nothing is written any more. The connections are for whoever in this process comes next."""
+        """Refuse further statements; the connections belong to the process."""
         self._closed = True
 
 
-def opened(url: PostgresUrl, part: PostgresTables, workspace: str) -> PostgresDatabase:
-    """See `database.open_postgres`."""
-    connections = connections_to(url)
-    if part.name not in connections.known_parts:
-        _prepare(connections, part)
-        connections.known_parts.add(part.name)
-
-    return PostgresDatabase(connections, workspace)
+@lru_cache
+def _translated(statement: str) -> bytes:
+    return statement.replace("%", "%%").replace("?", "%s").encode()
 
 
-def _prepare(connections: Connections, part: PostgresTables) -> None:
-    with connections.lent() as connection:
-        format_found = format_of(connection, connections.url, part)
-        if format_found is not None and format_found >= part.format:
+# --- Tables
+
+_TABLES_LOCK: Final = int.from_bytes(b"mendgrph")
+"""The advisory lock of the process that creates tables."""
+
+_EXISTING_TABLES: Final = """
+SELECT relname FROM pg_catalog.pg_class JOIN pg_catalog.pg_namespace AS n ON n.oid = relnamespace
+WHERE nspname = 'mendgraph'
+"""
+
+
+def open_tables(url: PostgresUrl, part: PostgresTables, workspace: str) -> PostgresDatabase:
+    """Open the database with these tables, which are created if they are missing. Raises StoreError."""
+    pool = pool_of(url)
+    if part.name not in pool.known_parts:
+        create_tables(pool, part)
+        pool.known_parts.add(part.name)
+
+    return PostgresDatabase(pool, workspace)
+
+
+def create_tables(pool: PostgresPool, part: PostgresTables) -> None:
+    """Create the tables of a part, or those that are missing if it grows."""
+    with pool.connect() as connection, connection.transaction():
+        number = format_of(connection, pool.url, part)
+        if number is not None and number >= part.format:
             return
 
-        # Whoever else makes tables is waited for, whatever those are, and what they made is seen.
-        connection.longest_s = 3_600.0  # in which a server may change large tables
-        connection.execute("SELECT pg_advisory_xact_lock(%s)", (_MAKING,))
-        format_found = format_of(connection, connections.url, part)
+        connection.execute("SELECT pg_catalog.pg_advisory_xact_lock(%s)", (_TABLES_LOCK,))
+        number = format_of(connection, pool.url, part)  # another process may have created them meanwhile
+        if number is not None and number >= part.format:
+            return
 
-        if format_found is None:
-            _make(connections.url, connection, part)
-        elif format_found < part.format:
-            _run(connection, part.statements[format_found:])
-            connection.execute("UPDATE mendgraph.formats SET format = %s WHERE part = %s", (part.format, part.name))
+        _create_base(connection, pool.url)
+        statements = part.statements
+        if part.grow:
+            statements = statements[number or 0 :]
+
+        _execute_all(connection, statements)
+        connection.execute(
+            "INSERT INTO mendgraph.formats VALUES (%s, %s) ON CONFLICT (part) DO UPDATE SET format = excluded.format",
+            (part.name, part.format),
+        )
 
 
 def format_of(connection: Connection[Any], url: PostgresUrl, part: PostgresTables) -> int | None:
-    """The format of the part's tables, None where there are none. Nothing is written.
-
-    Raises StoreError: it is of another version, and does not grow.
-    """
-    if ("formats",) not in connection.execute(_TABLES).fetchall():
+    """Return the format of the part's tables, None if there are none. Raises StoreError: it is another version's."""
+    if ("formats",) not in connection.execute(_EXISTING_TABLES).fetchall():
         return None
 
     row = connection.execute("SELECT format FROM mendgraph.formats WHERE part = %s", (part.name,)).fetchone()
@@ -460,50 +385,33 @@ def format_of(connection: Connection[Any], url: PostgresUrl, part: PostgresTable
     return number
 
 
-def _make(url: PostgresUrl, connection: Connection[Any], part: PostgresTables) -> None:
-    tables = connection.execute(_TABLES).fetchall()
-    if tables and ("formats",) not in tables:
+def _create_base(connection: Connection[Any], url: PostgresUrl) -> None:
+    """Create the schema and the tables that every part needs."""
+    tables = connection.execute(_EXISTING_TABLES).fetchall()
+    if ("formats",) in tables:
+        return
+
+    if tables:
         raise StoreError(
             f"The schema 'mendgraph' in the shared store {url.name} is not one of mendgraph: name another database."
         )
 
-    if not tables:
-        if connection.execute("SELECT 1 FROM pg_namespace WHERE nspname = 'mendgraph'").fetchone() is None:
-            connection.execute("CREATE SCHEMA mendgraph")
+    if connection.execute("SELECT 1 FROM pg_catalog.pg_namespace WHERE nspname = 'mendgraph'").fetchone() is None:
+        connection.execute("CREATE SCHEMA mendgraph")
 
-        _run(connection, POSTGRES_BASE)
-
-    _run(connection, part.statements)
-    connection.execute("INSERT INTO mendgraph.formats VALUES (%s, %s)", (part.name, part.format))
+    _execute_all(connection, POSTGRES_BASE)
 
 
-def _run(connection: Connection[Any], statements: Iterable[str]) -> None:
+def _execute_all(connection: Connection[Any], statements: Iterable[str]) -> None:
     connection.execute("SET LOCAL search_path = mendgraph, pg_temp")
     for statement in statements:
-        connection.execute(statement)
-
-
-@lru_cache
-def _translated(statement: str) -> str:
-    return statement.replace("%", "%%").replace("?", "%s")
-
-
-def _beginning(workspace: str, epoch: int | None, quick: bool) -> str:
-    call = SQL("SELECT mendgraph.enter({}, {}, {})").format(Literal(workspace), Literal(epoch), Literal(quick))
-    return f"BEGIN ISOLATION LEVEL READ COMMITTED; {call.as_string()}"
-
-
-# --- A look that makes nothing, and waits for no server that does not answer
-
-_LOOK_CONNECT_S: Final = 2
-"""A shell waits for its completion. Source: libpq takes one second for two."""
-
-_LOOK: Final = f"{BEGIN}; SET TRANSACTION READ ONLY; SET LOCAL statement_timeout = '5s'"
+        connection.execute(statement.encode())
 
 
 def server_version(url: PostgresUrl) -> str:
-    """The version of the server. Raises StoreError: it cannot be used, or its tables are of another version."""
-    with closing(Connections(url, _LOOK_CONNECT_S)) as connections, connections.lent(_LOOK) as connection:
+    """Return the version of the server. Raises StoreError: it cannot be used, or its tables are of another version."""
+    with PostgresPool(url).connect(connect_timeout=_DIAGNOSIS_S) as connection, connection.transaction():
+        connection.execute("SET TRANSACTION READ ONLY; SET LOCAL statement_timeout = '5s'")
         format_of(connection, url, STORE_TABLES)
-        ((version,),) = connection.execute("SELECT current_setting('server_version')").fetchall()
+        ((version,),) = connection.execute("SELECT pg_catalog.current_setting('server_version')").fetchall()
         return str(version)

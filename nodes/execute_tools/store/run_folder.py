@@ -1,4 +1,4 @@
-"""Where a run keeps what is its own, such as large results: a private folder for each thread, not in the workspace."""
+"""Private folders outside the workspace: one for each thread, one for each workspace, and one for spending."""
 
 import errno
 import hashlib
@@ -33,24 +33,21 @@ _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 
 
 def run_folder(thread_id: str, base: str | None = None) -> str | ToolError:
-    """The absolute path of this thread's folder, which is there and which nobody else may enter.
+    """Create this thread's folder in `<base>/runs/`, closed to other users, and return its absolute path.
 
-    It lies at `<base>/runs/`; without `base`, `MENDGRAPH_DATA_DIR` says where, or the user's data folder it is. A
-    link, a file or somebody else's folder in its place is refused; a folder of ours that others may enter is closed.
+    `base` is `MENDGRAPH_DATA_DIR` or the user's data folder by default. A link, a file or another user's folder in its
+    place is refused.
     """
     return _private_folder(RUNS, folder_name(thread_id), "run's folder", base)
 
 
 def run_folder_path(thread_id: str, base: str | None = None) -> str:
-    """Where this thread's folder is, or will be. Nothing is made."""
+    """Return the path of this thread's folder without creating it."""
     return os.path.join(os.path.abspath(base or data_folder()), RUNS, folder_name(thread_id))
 
 
 def remove_run_folder(thread_id: str, base: str | None = None) -> int:
-    """Remove this thread's folder with all that is in it, where there is one; how many bytes its files had.
-
-    Raises OSError: it, or something in it, could not be removed.
-    """
+    """Remove this thread's folder and return the bytes of its files, 0 if there is none. Raises OSError."""
     name = folder_name(thread_id)
 
     try:
@@ -72,15 +69,15 @@ def remove_run_folder(thread_id: str, base: str | None = None) -> int:
 
 
 def workspace_folder(root: str, base: str | None = None) -> str | ToolError:
-    """The absolute path of the folder for what belongs to the workspace at `root`, otherwise as `run_folder`.
+    """Create the data folder of the workspace at `root` in `<base>/workspaces/`, otherwise as `run_folder`.
 
-    It lies at `<base>/workspaces/`. Every name of one workspace leads to one folder.
+    All names of a workspace, such as links, have the same folder.
     """
     return _private_folder(WORKSPACES, _workspace_name(root), "workspace's data folder", base)
 
 
 def workspace_folder_path(root: str, base: str | None = None) -> str:
-    """Where the workspace's data folder is, or will be. Nothing is made."""
+    """Return the path of the workspace's data folder without creating it."""
     return os.path.join(os.path.abspath(base or data_folder()), WORKSPACES, _workspace_name(root))
 
 
@@ -88,7 +85,7 @@ _EVERY_S, _IDLE_S = 3_600.0, 86_400.0
 
 
 def is_due(folder: str) -> bool:
-    """Whether nobody has looked after this folder for an hour; from now on somebody has."""
+    """Return whether this has not returned True for an hour."""
     mark = Path(folder, "retained")
     with suppress(OSError):
         if not mark.exists() or time.time() - mark.stat().st_mtime > _EVERY_S:
@@ -99,25 +96,25 @@ def is_due(folder: str) -> bool:
 
 
 def idle_workspaces(folder: str) -> list[str]:
-    """The folders beside this one of workspaces in which nothing has happened for a day; told once an hour."""
+    """Return the data folders of other workspaces that were idle for a day, once an hour."""
     every = Path(folder).parent
     locked = every.glob("*/run.lock") if is_due(str(every)) else ()
     return [str(lock.parent) for lock in locked if time.time() - lock.parent.stat().st_mtime > _IDLE_S]
 
 
 def spending_folder(base: str | None = None) -> str | ToolError:
-    """The absolute path of the folder for what all workspaces have spent, otherwise as `run_folder`."""
+    """Create the folder of the spending book, otherwise as `run_folder`."""
     return _private_folder(SPENDING, "", "spending book's folder", base)
 
 
 def records_folders(base: str | None = None) -> tuple[str, ...]:
-    """Where the folders of all threads are, or will be, of all workspaces, and of the spending book. Makes nothing."""
+    """Return the folders that hold all of these folders, without creating them."""
     base = os.path.abspath(base or data_folder())
     return tuple(os.path.join(base, kind) for kind in (RUNS, WORKSPACES, SPENDING))
 
 
 def folder_name(thread_id: str) -> str:
-    """A name for the thread's folder: a readable beginning made of harmless characters, and a hash that is its own."""
+    """Return the name of the thread's folder: a readable prefix and a hash."""
     return _name(thread_id, thread_id.encode("utf-8", "surrogatepass"), "run")
 
 
@@ -140,10 +137,6 @@ def _private_folder(kind: str, name: str, label: str, base: str | None) -> str |
 
     path = os.path.join(base, kind, name).rstrip("/")
     try:
-        with suppress(KeyError, FileNotFoundError):
-            if _CHECKED_FOLDERS[path] == _identity(path):
-                return path
-
         if not os.path.isdir(base):
             with suppress(FileExistsError):
                 os.makedirs(base, mode=0o700)
@@ -152,10 +145,6 @@ def _private_folder(kind: str, name: str, label: str, base: str | None) -> str |
             if name:
                 os.close(_open_private(name, kind_fd))
 
-        if len(_CHECKED_FOLDERS) >= _MOST_CHECKED:
-            _CHECKED_FOLDERS.clear()
-
-        _CHECKED_FOLDERS[path] = _identity(path)
     except _NotOursError:
         message = (
             f"The {label} {quoted(path)} cannot be used: it, or the folder above it, is a link, a file, or"
@@ -171,22 +160,12 @@ def _private_folder(kind: str, name: str, label: str, base: str | None) -> str |
     return path
 
 
-_CHECKED_FOLDERS: Final = dict[str, tuple[int, ...]]()
-"""The identities of folders that were checked: another folder in its place, or other rights, differ."""
-_MOST_CHECKED: Final = 10_000
-
-
-def _identity(path: str) -> tuple[int, ...]:
-    status = os.lstat(path)
-    return status.st_dev, status.st_ino, status.st_mode, status.st_uid
-
-
 class _NotOursError(Exception):
-    """Something else is where the folder belongs."""
+    """A link, a file or another user's folder is in the place of a folder."""
 
 
 def data_folder() -> str:
-    """The folder that holds all of this where nobody names another one. Raises RuntimeError: the user has no home."""
+    """Return the default of `base`. Raises RuntimeError: the user has no home."""
     folder = os.environ.get(DATA_DIR_VARIABLE)
     if folder:
         return os.path.expanduser(folder)
@@ -197,13 +176,13 @@ def data_folder() -> str:
 
 
 def _open_private(name: str, parent_fd: int) -> int:
-    """A handle of the folder, made where there is none, that is ours alone."""
+    """Open a private folder, creating it if it is missing."""
     try:
         status = os.stat(name, dir_fd=parent_fd, follow_symlinks=False)
     except FileNotFoundError:
         with suppress(FileExistsError):
             os.mkdir(name, 0o700, dir_fd=parent_fd)
-            os.fsync(parent_fd)  # what will be kept in there is worth nothing if the folder itself is lost
+            os.fsync(parent_fd)  # a power cut must not lose the folder with its files
 
         status = os.stat(name, dir_fd=parent_fd, follow_symlinks=False)
 
@@ -225,20 +204,19 @@ def _open_private(name: str, parent_fd: int) -> int:
 # --- Results that are too large for a model's window
 
 _PREFIX: Final = "results-"
-"""Begins the name of a folder of kept results, of which a run has one for each workspace."""
+"""Prefix of a folder of results; a run has one for each workspace."""
 _FILE: Final = re.compile(r"([1-9][0-9]{0,5})\.txt")
 _NEW_FILE_FLAGS: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _READ_FLAGS: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _ATTEMPTS: Final = 20
-"""How often another number is tried where another process has taken one meanwhile."""
+"""Numbers that are tried if other processes take some meanwhile."""
 
 
 class Artifacts:
-    """The kept results of one run: numbered text files in `folder`, which is made when the first one is kept.
+    """The stored results of one run: numbered text files in `folder`, which is created for the first one.
 
-    Nothing is remembered but what is in the folder, so a run that is resumed in another process goes on with it. A
-    result of more than `max_bytes` bytes is not kept, nor one that would make all of them more than `max_total`;
-    those that are there stay, as a model may have been told of them.
+    A result of more than `max_bytes` is not stored, nor one with which all would exceed `max_total`. None is deleted:
+    the model may refer to it.
     """
 
     def __init__(self, folder: str, *, max_bytes: int = 10_000_000, max_total: int = 100_000_000) -> None:
@@ -247,9 +225,9 @@ class Artifacts:
         self._max_total = max_total
 
     def keep(self, text: str) -> str | None:
-        """The reference of the text, once it is kept, or None where it cannot be, be it that the disk is full.
+        """Store a text and return its reference, None if that is impossible.
 
-        What no text file holds is replaced: lone surrogates by "?", NUL by its picture, U+2400.
+        Lone surrogates are replaced by "?", NUL by its picture, U+2400.
         """
         data = text.replace("\0", "\u2400").encode(errors="replace")
         if len(data) > self._max_bytes:
@@ -267,7 +245,7 @@ class Artifacts:
             return None
 
     def open(self, reference: str) -> OpenedFile | ToolError:
-        """The kept text, opened for reading, with the reference as its path; NOT_FOUND with those that exist."""
+        """Open a stored text, with the reference as its path; NOT_FOUND lists those that exist."""
         try:
             with closing(self._open_folder()) as folder:
                 numbers = _sizes(folder)
@@ -283,7 +261,7 @@ class Artifacts:
             return os_failure(error, "read", reference)
 
     def _open_folder(self) -> int:
-        """A handle of the folder, which has to be our own: what somebody else laid there is left alone."""
+        """Open the folder, which has to be ours."""
         folder = os.open(self._folder, _DIRECTORY | os.O_NOFOLLOW)
         if os.fstat(folder).st_uid != os.geteuid():
             os.close(folder)
@@ -329,11 +307,7 @@ def _file_name(number: int) -> str:
 
 
 def copy_artifacts(run_id: str, new_run_id: str) -> None:
-    """Copy what a run has kept into the folder of another one.
-
-    Where that cannot be done, be it that the disk is full, the other run is told that these results are not there, as
-    it is of any result that could not be kept.
-    """
+    """Copy the stored results of a run for another one; if that fails, they do not exist for the other run."""
     with suppress(OSError, shutil.Error):
         with os.scandir(run_folder_path(run_id)) as entries:
             names = [entry.name for entry in entries if entry.name.startswith(_PREFIX) and not entry.is_symlink()]
@@ -346,26 +320,23 @@ def copy_artifacts(run_id: str, new_run_id: str) -> None:
             shutil.copytree(os.path.join(run_folder_path(run_id), name), os.path.join(target, name), symlinks=True)
 
 
-# --- The name of a workspace in a shared store: a file in its folder of records, which moves with it
+# --- The name of a workspace in a shared store: a file in its data folder
 
 _NAME_FILE: Final = "shared_name"
 
 LONGEST_NAME: Final = 200
-"""Characters. Each row of the shared store has it."""
+"""Characters of a name, which is in each row of the shared store."""
 
 _NAME: Final = re.compile(rf"[A-Za-z0-9][A-Za-z0-9._@+=/-]{{0,{LONGEST_NAME - 1}}}")
 
 
 def workspace_name(folder: str) -> str | ToolError:
-    """The name of the workspace whose folder of records this is; a random one is given where it has none.
-
-    The error says that it cannot be read or written, or is no name.
-    """
+    """Return the name of the workspace with this data folder; the first call stores a random one."""
     return _stored_name(folder, secrets.token_hex(16))
 
 
 def known_workspace_name(folder: str) -> str | None:
-    """The name of the workspace; None where none was given yet, or it cannot be read. Nothing is made."""
+    """Return the name of the workspace, None if it has none or it cannot be read."""
     name_read = _read_name(folder)
     if isinstance(name_read, ToolError):
         return None
@@ -374,10 +345,9 @@ def known_workspace_name(folder: str) -> str | None:
 
 
 def give_workspace_name(folder: str, name: str) -> ToolError | None:
-    """Give the workspace whose folder of records this is a name of one's own, such as "<user>/<project>".
+    """Name the workspace with this data folder, such as "<user>/<project>"; repeating its name is no error.
 
-    The same name once more is no error. CONFLICT says that it has another one, under which its runs are kept;
-    INVALID_ARGUMENT, which signs a name is made of.
+    CONFLICT: it has another name, under which its runs are stored. INVALID_ARGUMENT: this is no name.
     """
     if not _NAME.fullmatch(name):
         message = (
@@ -403,7 +373,7 @@ def give_workspace_name(folder: str, name: str) -> ToolError | None:
 
 
 def _stored_name(folder: str, name: str) -> str | ToolError:
-    """The name that the workspace has; `name` becomes its name where it had none."""
+    """Return the name of the workspace, which becomes `name` if it had none."""
     stored = _read_name(folder)
     if stored is None:
         return _write_name(folder, name) or _read_name(folder) or name
@@ -429,7 +399,7 @@ def _read_name(folder: str) -> str | ToolError | None:
 
 
 def _write_name(folder: str, name: str) -> ToolError | None:
-    """Create the complete file on the disk, unless another process was faster."""
+    """Create the file atomically, unless another process was faster."""
     new = f".{_NAME_FILE}.{secrets.token_hex(8)}"
     try:
         with closing(open_root(folder)) as handle:

@@ -1,6 +1,6 @@
-"""One run at a time in a workspace, and in a thread: locks that end with their holder, and say who that is.
+"""Locks for one run at a time in a workspace and in a thread; they end with their process and name it.
 
-A workspace is locked on this machine and, where the store is in PostgreSQL, on all others.
+If the store is in PostgreSQL, a workspace is locked on all machines.
 """
 
 import json
@@ -24,12 +24,12 @@ if TYPE_CHECKING:
 
 _POLL_S: Final = 0.01
 _POSTGRES_POLL_S: Final = 0.05
-"""How often PostgreSQL's lock is asked for again. Who waits for another machine does not notice this."""
+"""Interval at which PostgreSQL's lock is tried again."""
 
 _NOTICED_S: Final = 1.0
-"""How long the server may take to notice that a process of this machine was killed."""
+"""Time in which the server notices that a process of this machine was killed."""
 _LONGEST_OWNER: Final = 4_096
-"""Bytes of what a holder wrote down that are read."""
+"""Size limit of the file that names a holder."""
 _DIRECTORY: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _WRITE: Final = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
 _READ: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
@@ -37,7 +37,7 @@ _READ: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 @dataclass(frozen=True)
 class Owner:
-    """Who holds a lock: a run, the process that it runs in, and since when, in UTC. By default it is us, and now.
+    """The holder of a lock: a run, its process (by default this one) and its start in UTC.
 
     `host` is the name of the machine, "" for this one.
     """
@@ -49,11 +49,10 @@ class Owner:
 
 
 class RunLock:
-    """A lock in `folder`, which is there and private. `what` says in an error where the holder is at work.
+    """A file lock in a private `folder`, held once among all processes and threads; `what` is for error messages.
 
-    Of all locks of one name one is held at a time, among all processes and within each; none is held twice. The kernel
-    keeps it (flock on a handle), so it ends with its process, whatever ends that. Its holder is written down beside it
-    in `<name>.lock.json`, for others to read: nothing is decided by that. Any thread may take and release it.
+    It is a lock of the kernel (flock), which ends with its process. `<name>.lock.json` names its holder to others.
+    Any thread may take and release it.
     """
 
     def __init__(self, folder: str, name: str = "run", what: str = "in this workspace") -> None:
@@ -63,17 +62,14 @@ class RunLock:
         self._held: FileLock | None = None
 
     def __enter__(self) -> Self:
-        """Acquire it before, or inside."""
+        """The lock is acquired before, or in the block."""
         return self
 
     def __exit__(self, *_: object) -> None:
         self.release()
 
     def acquire(self, owner: Owner, wait_s: float = 0.0) -> ToolError | None:
-        """Take the lock within `wait_s` seconds; None says that it is ours.
-
-        UNAVAILABLE says who has it. What the file system refuses has the code of its reason.
-        """
+        """Take the lock within `wait_s` seconds; UNAVAILABLE names its holder."""
         path = os.path.join(self._folder, self._name)
         lock = FileLock(path, mode=0o600, thread_local=False, fallback_to_soft=False, poll_interval=_POLL_S)
 
@@ -90,7 +86,7 @@ class RunLock:
         return None
 
     def release(self) -> None:
-        """Leave it to others. The lock's file stays: a new one in its place would be another lock."""
+        """Release the lock. Its file remains: a new one in its place would be another lock."""
         lock = self._held
         self._held = None
         if lock is not None:
@@ -98,8 +94,8 @@ class RunLock:
             lock.release()
 
     def _introduce(self, owner: Owner) -> None:
-        """Write down who holds the lock, for others; it is held even where that cannot be done."""
-        new = f"{self._name}.json.new"  # ours alone, and so its name as well
+        """Name the holder to others, if that is possible."""
+        new = f"{self._name}.json.new"  # only the holder writes it
         data = json.dumps({"run_id": owner.run_id, "pid": owner.pid, "since": owner.since}).encode()
 
         try:
@@ -109,7 +105,7 @@ class RunLock:
 
                 os.rename(new, f"{self._name}.json", src_dir_fd=folder, dst_dir_fd=folder)
         except OSError:
-            self._forget()  # a wrong name would be worse than none
+            self._forget()  # so that no previous holder is named
 
     def _forget(self) -> None:
         with suppress(OSError), closing(os.open(self._folder, _DIRECTORY)) as folder:
@@ -117,7 +113,7 @@ class RunLock:
 
 
 def busy(holder: Owner | None, what: str) -> ToolError:
-    """The error for a lock that somebody else has, as far as it is known who."""
+    """Return the error for a lock that is held, by a known or unknown holder."""
     if holder is None:
         message = f"Another run is at work {what}. Wait until it has ended, or stop it."
     elif holder.host:
@@ -132,7 +128,7 @@ def busy(holder: Owner | None, what: str) -> ToolError:
 
 
 def written_owner(folder: str, name: str) -> Owner | None:
-    """Who the holder of the lock file `name` says it is, or was; None where nothing that can be read is there."""
+    """Return the holder that is recorded for the lock file `name`, which may have ended."""
     try:
         with (
             closing(os.open(folder, _DIRECTORY)) as handle,
@@ -148,7 +144,7 @@ def written_owner(folder: str, name: str) -> Owner | None:
 
 
 def is_alive(pid: int) -> bool:
-    """Whether there is such a process on this machine."""
+    """Return whether the process exists on this machine."""
     try:
         with suppress(PermissionError):
             os.kill(pid, 0)
@@ -159,10 +155,9 @@ def is_alive(pid: int) -> bool:
 
 
 class WorkspaceLock(RunLock):
-    """The lock of the workspace whose folder of records this is; otherwise as `RunLock`.
+    """The lock of the workspace with this data folder, otherwise as `RunLock`.
 
-    PostgreSQL's lock is held as long as this process is connected to the server; one that loses it for good finds that
-    out when it writes next, which fails.
+    A process that loses PostgreSQL's lock to another one fails at its next write.
     """
 
     def __init__(self, folder: str, what: str = "in this workspace") -> None:
@@ -170,11 +165,7 @@ class WorkspaceLock(RunLock):
         self._shared: tuple[Locks, str] | None = None
 
     def acquire(self, owner: Owner, wait_s: float = 0.0) -> ToolError | None:
-        """Take the lock within `wait_s` seconds; None says that it is ours.
-
-        UNAVAILABLE says who has it, IO_ERROR that PostgreSQL cannot be asked. What the file system refuses has
-        the code of its reason.
-        """
+        """Take the lock within `wait_s` seconds; UNAVAILABLE names its holder, IO_ERROR: PostgreSQL fails."""
         latest = monotonic_s() + wait_s
         if (refused := super().acquire(owner, wait_s)) is not None:
             return refused
@@ -193,7 +184,7 @@ class WorkspaceLock(RunLock):
         return refused
 
     def release(self) -> None:
-        """Leave it to others."""
+        """Release the lock."""
         shared = self._shared
         self._shared = None
         if shared is not None:
@@ -225,11 +216,9 @@ class WorkspaceLock(RunLock):
 
 
 def lock_holder(folder: str) -> Owner | None:
-    """The holder of the `RunLock` in `folder`, as it has written itself down; None where there is none.
+    """Return the holder of the workspace's lock, on this machine or by PostgreSQL on another one; None if unknown.
 
-    A holder that was killed has left its name, so the lock itself is asked whether anybody has it. That takes no
-    longer than a moment, in which another one who wants the lock tries again. The lock of a workspace may be held on
-    another machine, where the store is in PostgreSQL; nobody is named where that cannot be asked.
+    The name of a killed holder remains, so the lock itself is tried for a moment.
     """
     owner = written_owner(folder, "run.lock")
     with suppress(OSError):

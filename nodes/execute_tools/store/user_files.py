@@ -1,7 +1,7 @@
-"""Files that no tool reaches: the user's configuration, a workspace's settings, the requests of its chats.
+"""Files that no tool reaches: the user's configuration, a workspace's settings, and the requests of its chats.
 
-A workspace's settings are somebody else's: the file is opened by handle, no link is followed, and little of it is read.
-The mark by which the user trusts them lies where no run can reach it, and holds the hash of the file that was trusted.
+The settings of a workspace are not trusted: the file is opened without following links, and its size is limited. The
+user trusts a file by its hash, which is stored where no run can write.
 """
 
 import errno
@@ -25,16 +25,16 @@ from mendgraph.nodes.language.project_notes import SKILL_FOLDERS
 from mendgraph.nodes.records import ToolError, ToolErrorCode, invalid, quoted
 
 MOST_BYTES: Final = 1_000_000
-"""No file that a person writes by hand is larger."""
+"""Size limit of a file that a person writes."""
 
 LONGEST_LINE: Final = 64_000_000
-"""Bytes of a line of a file that has one record on each: a task, or a result with its whole answer."""
+"""Bytes of a line that holds one record, such as a task or a result."""
 
 _READ: Final = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC
 
 
 def configuration_file(name: str) -> str | ToolError:
-    """Where the user's configuration file of this name is, or would be; NOT_FOUND for a user without a home."""
+    """Return the path of a configuration file of the user; NOT_FOUND for a user without a home."""
     from platformdirs import user_config_dir
 
     try:
@@ -44,7 +44,7 @@ def configuration_file(name: str) -> str | ToolError:
 
 
 def open_regular(path: str) -> BinaryIO:
-    """The file, open for reading. Nothing is waited for.
+    """Open a file for reading without waiting.
 
     Raises OSError: it cannot be opened, or is a directory (EISDIR), a pipe, a socket or a device (ENXIO).
     """
@@ -58,7 +58,7 @@ def open_regular(path: str) -> BinaryIO:
 
 
 def lines_of(file: BinaryIO, name: str) -> Iterator[bytes]:
-    """The lines of a file, each with its end; an error calls the file `name`.
+    """Yield the lines of a file with their ends; an error calls the file `name`.
 
     Raises OSError: it cannot be read, or a line has more than `LONGEST_LINE` bytes.
     """
@@ -70,7 +70,7 @@ def lines_of(file: BinaryIO, name: str) -> Iterator[bytes]:
 
 
 def read_bytes(path: str, most: int = MOST_BYTES, name: str = "") -> bytes | ToolError:
-    """All of a regular file that has `most` bytes at most; an error calls it `name`, by default its path."""
+    """Read a regular file of `most` bytes at most; an error calls it `name`, by default its path."""
     name = name or path
     try:
         with open_regular(path) as file:
@@ -85,9 +85,9 @@ def read_bytes(path: str, most: int = MOST_BYTES, name: str = "") -> bytes | Too
 
 
 def write_whole(path: str, data: bytes, mode: int | None = None) -> None:
-    """Put a whole new file in the place of the old one, and onto the disk. Raises OSError: the disk refuses.
+    """Replace a file atomically and durably; `mode` is its permission bits, by default those of a new file.
 
-    `mode` is its permission bits, None means those of a new file.
+    Raises OSError.
     """
     folder, name = os.path.split(path)
     new = f".{name[:100]}.{secrets.token_hex(8)}"
@@ -105,9 +105,9 @@ def write_whole(path: str, data: bytes, mode: int | None = None) -> None:
 
 
 def exchange(path: str, change: Callable[[bytes], bytes | ToolError]) -> ToolError | None:
-    """Replace what a file of the user's holds by what `change` makes of it; b"" stands for no file.
+    """Replace the content of a private file by what `change` returns for it; b"" stands for a missing file.
 
-    Nobody else may read the file. Processes that do this at once wait for each other.
+    Processes that do so at once wait for each other.
     """
     try:
         os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
@@ -130,7 +130,7 @@ def exchange(path: str, change: Callable[[bytes], bytes | ToolError]) -> ToolErr
 
 
 def read_user_file(path: str) -> str | ToolError:
-    """The text of a small file that the user wrote: UTF-8, `MOST_BYTES` at most."""
+    """Return the text of a UTF-8 file of at most `MOST_BYTES`."""
     if isinstance(data := read_bytes(os.path.expanduser(path)), ToolError):
         return data
 
@@ -141,9 +141,9 @@ def read_user_file(path: str) -> str | ToolError:
 
 
 def user_skill_folders(but: Sequence[str]) -> Iterator[tuple[str, list[str]]]:
-    """The user's folders of skills, each with the names of the folders in it, where it has any; none of those in `but`.
+    """Yield the user's folders of skills that are not in `but`, with the names of their folders.
 
-    Those of mendgraph's own configuration come first.
+    That of mendgraph's own configuration comes first.
     """
     own_folder = configuration_file("skills")
     home = os.path.expanduser("~")
@@ -160,10 +160,10 @@ def user_skill_folders(but: Sequence[str]) -> Iterator[tuple[str, list[str]]]:
 
 
 SETTINGS_FILE: Final = ".mendgraph.toml"
-"""In the workspace's own folder; no other one is looked for."""
+"""The settings file in the root of a workspace."""
 
 MOST_SETTINGS_BYTES: Final = 64_000
-"""Some hundred settings would fit."""
+"""Size limit of a settings file."""
 
 _MARK: Final = "trusted-settings"
 _SHA256: Final = re.compile(r"[0-9a-f]{64}")
@@ -171,7 +171,7 @@ _NEW: Final = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLL
 
 
 def read_settings_file(root: str) -> bytes | ToolError | None:
-    """What the workspace's file holds; None where there is none."""
+    """Return the content of the workspace's settings file, None if there is none."""
     try:
         with closing(open_root(root)) as folder:
             descriptor, _ = open_in_workspace(folder, (SETTINGS_FILE,), os.O_RDONLY)
@@ -191,12 +191,12 @@ def read_settings_file(root: str) -> bytes | ToolError | None:
 
 
 def hash_of(data: bytes) -> str:
-    """What a file is known by."""
+    """Return the hash by which a file is trusted."""
     return hashlib.sha256(data).hexdigest()
 
 
 def trusted_hash(root: str) -> str:
-    """The hash of the file that the user trusts in this workspace, "" where there is none."""
+    """Return the hash of the settings file that the user trusts in this workspace, or ""."""
     try:
         text = read_user_file(os.path.join(workspace_folder_path(root), _MARK))
     except RuntimeError:  # no home
@@ -209,7 +209,7 @@ def trusted_hash(root: str) -> str:
 
 
 def trust(root: str, sha256: str) -> ToolError | None:
-    """Remember that the user trusts the workspace's file with this hash, and no other any more; "" for none."""
+    """Store the hash of the only settings file that the user trusts in this workspace; "" for none."""
     if isinstance(folder := workspace_folder(root), ToolError):
         return folder
 
@@ -229,80 +229,62 @@ def trust(root: str, sha256: str) -> ToolError | None:
     return None
 
 
-# --- The requests that a person has typed in the chats of a workspace
+# --- The requests of the chats of a workspace
 
 REQUESTS_FILE: Final = "requests.jsonl"
 
 MOST_REQUESTS: Final = 1_000
-MOST_REQUEST_BYTES: Final = 1_000_000
-"""What a chat begins with; a file of twice the bytes is cut to this."""
+"""The number of requests that a chat begins with."""
 
 LONGEST_REQUEST: Final = 20_000
-"""Characters: a longer one is not kept, as nobody would leaf to it line by line."""
-
-_APPENDED: Final = os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+"""Characters of a request; a longer one is not stored."""
 
 
 class RequestHistory:
-    """The requests of one workspace, kept in its data folder for the next chat; who adds one has taken secrets out.
+    """The requests of one workspace for its next chat, in a private file; the caller has removed secrets.
 
-    A file of JSON lines that only its owner may read. What cannot be read or written costs the history and nothing
-    else: `problem` says why none is kept.
+    If the file cannot be read or written, only the history is lost: `problem` says why.
     """
 
     def __init__(self, root: str, base: str | None = None) -> None:
-        """`root` is the workspace; `base` as in `run_folder`. Nothing is opened yet."""
+        """`root` is the workspace, `base` as in `run_folder`. Open nothing yet."""
         self._root = root
         self._base = base
         self.problem = ""
 
     def load(self) -> list[str]:
-        """The requests, oldest first."""
-        return self._with_file(_load) or []
+        """Return the requests, oldest first."""
+        path = self._path()
+        data = read_bytes(path) if path else b""
+        if isinstance(data, ToolError):
+            if data.code is not ToolErrorCode.NOT_FOUND:
+                self.problem = data.message
+
+            return []
+
+        requests = []
+        for line in data.split(b"\n"):
+            with suppress(ValueError, RecursionError):  # the first line may be cut
+                request = json.loads(line)
+                if isinstance(request, str):
+                    requests.append(request)
+
+        return requests[-MOST_REQUESTS:]
 
     def add(self, request: str) -> None:
-        """Keep one more."""
-        if len(request) <= LONGEST_REQUEST:
-            self._with_file(lambda descriptor: _write(descriptor, [request]))
+        """Store one more request, and the last `MOST_BYTES` bytes of the others."""
+        path = self._path()
+        if not path or len(request) > LONGEST_REQUEST:
+            return
 
-    def _with_file(self, use: Callable[[int], list[str] | None]) -> list[str] | None:
-        """Use the file, which is made where there is none; after the first problem nothing is tried any more."""
+        line = json.dumps(storable(request)).encode("ascii") + b"\n"
+        problem = exchange(path, lambda data: (data + line)[-MOST_BYTES:])
+        if problem is not None:
+            self.problem = problem.message
+
+    def _path(self) -> str:
         folder = "" if self.problem else workspace_folder(self._root, self._base)
         if isinstance(folder, ToolError):
             self.problem = folder.message
 
-        if self.problem:
-            return None
-
-        path = os.path.join(str(folder), REQUESTS_FILE)
-        try:
-            with closing(os.open(path, _APPENDED, 0o600)) as descriptor:
-                os.fchmod(descriptor, 0o600)
-                return use(descriptor)
-        except OSError as error:
-            self.problem = os_failure(error, "keep requests in", path).message
-
-        return None
-
-
-def _load(descriptor: int) -> list[str]:
-    size = os.fstat(descriptor).st_size
-    skills = []
-
-    for line in os.pread(descriptor, MOST_REQUEST_BYTES, max(0, size - MOST_REQUEST_BYTES)).split(b"\n"):
-        with suppress(ValueError, RecursionError):  # one that was cut is passed over
-            request = json.loads(line)
-            if isinstance(request, str):
-                skills.append(request)
-
-    if size > 2 * MOST_REQUEST_BYTES:
-        os.ftruncate(descriptor, 0)
-        _write(descriptor, skills)
-
-    return skills[-MOST_REQUESTS:]
-
-
-def _write(descriptor: int, requests: list[str]) -> None:
-    data = b"".join(json.dumps(storable(request)).encode("ascii") + b"\n" for request in requests)
-    if os.write(descriptor, data) < len(data):
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        return "" if self.problem else os.path.join(str(folder), REQUESTS_FILE)

@@ -211,7 +211,6 @@ class Database:
         return self.saver
 
     def died(self) -> None:
-        self.saver._pending.take()
         self._store.close()
         self._open()
 

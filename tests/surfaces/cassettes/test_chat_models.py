@@ -15,7 +15,8 @@ from langchain_ollama import ChatOllama
 from langchain_openai import AzureChatOpenAI, ChatOpenAI
 
 from mendgraph.graph.cassettes.cassette_file import CassetteFile, parse, render, secrets_in
-from mendgraph.graph.cassettes.player import CassetteMissError, Player, recorded, replayed
+from mendgraph.graph.cassettes.player import Player
+from mendgraph.graph.cassettes.recorder import CassetteMissError, recorded, replayed
 from mendgraph.graph.cassettes.servers import ReplayServer
 from tests.doubles.lenient_providers import ANSWER, PATH, LenientProvidersServer
 
@@ -152,8 +153,8 @@ def test_miss_is_told_at_once_as_what_it_is_by_the_replay_and_by_a_server(make: 
 
     with ReplayServer(player_of(text)) as server:
         assert talk(make, server.base_url.removesuffix("/v1")) == live
-        assert (server.misses, server.unplayed) == ([], 0)
+        assert (server.player.misses, server.player.unplayed) == ([], [])
     with ReplayServer(player_of(text)) as server:
         with pytest.raises(Exception, match=r"was not recorded in c\.yaml") as refused:
             talk(make, server.base_url.removesuffix("/v1"), "b.py")
-        assert (ALL[make][1] in str(refused.value), len(server.misses)) == (True, 1)
+        assert (ALL[make][1] in str(refused.value), len(server.player.misses)) == (True, 1)

@@ -11,17 +11,10 @@ import pytest
 from pydantic import SecretStr
 
 from mendgraph.graph.cassettes import fixture
-from mendgraph.graph.cassettes.cassette_file import CassetteFile, Exchange, version
-from mendgraph.graph.cassettes.fixture import (
-    OfflineError,
-    RecordedCassette,
-    ReplayedCassette,
-    Source,
-    find_source,
-    load,
-)
+from mendgraph.graph.cassettes.cassette_file import CassetteFile, Exchange, read, version
+from mendgraph.graph.cassettes.fixture import MarkerArguments, RecordedCassette, ReplayedCassette, Source, find_source
+from mendgraph.graph.cassettes.offline import OfflineError
 from mendgraph.nodes.call_model.endpoint import EMBEDDED_WINDOW, NO_KEY
-from tests.cassettes import read
 from tests.doubles.scripted_server import LenientServer, Say, nobody_listening
 
 BODY = {"model": "old", "messages": []}
@@ -52,7 +45,7 @@ def test_recording_is_written_without_its_key_and_plays(tmp_path: Path) -> None:
         said = post(live.base_url)
     assert (live.problem(), "a-key-of-ours" in said) == ("", True)
     assert "a-key-of-ours" not in path.read_text(encoding="utf-8")
-    found = load(str(path), "c.yaml")
+    found = read(str(path), "c.yaml")
     assert isinstance(found, CassetteFile)
     with closing(ReplayedCassette(str(path), "c.yaml", found)) as replay:
         assert (replay.recording, replay.model, replay.api_key) == (False, "m", "not-needed")
@@ -123,9 +116,9 @@ def test_placeholder_for_a_key_is_no_secret(tmp_path: Path, monkeypatch: pytest.
 def test_file_that_cannot_be_played_is_told(tmp_path: Path) -> None:
     (tmp_path / "bad.yaml").write_text("[", encoding="utf-8")
     (tmp_path / "key.yaml").write_text("a\nsk-" + "a1B2" * 5, encoding="utf-8")
-    told = [load(str(tmp_path / name), name) for name in ("none.yaml", "bad.yaml", "key.yaml")]
-    assert told[0] == "there is no cassette none.yaml: record it with `pytest --mendgraph-record=missing`"
-    assert str(told[1]).startswith("bad.yaml is not YAML (line ")
+    told = [getattr(read(str(tmp_path / name), name), "message", "") for name in ("none.yaml", "bad.yaml", "key.yaml")]
+    assert told[0] == "there is no cassette none.yaml"
+    assert told[1].startswith("bad.yaml is not YAML (line ")
     assert told[2] == (
         "key.yaml is not played: line 2 holds a secret. "
         "Revoke it, remove it from the file and its history, and record again"
@@ -171,18 +164,18 @@ def test_source_of_a_recording_is_what_marker_and_environment_name(monkeypatch: 
     with LenientServer() as server:  # which has one model, and is asked for its name
         one = {"model": "scripted", **NATIVE}
         url = server.base_url
-        assert find_source({"base_url": url}) == source(url, NO_KEY, "model at 127.0.0.1", one)
+        assert find_source(MarkerArguments(base_url=url)) == source(url, NO_KEY, "model at 127.0.0.1", one)
     monkeypatch.setattr(fixture, "shared_local_server", Served)
     pinned = {"protocol": "text", "edit_form": "blocks", "window_tokens": str(EMBEDDED_WINDOW)}
     local = {"model": Served.model, **pinned, "mendgraph": version()}
     for wanted in ({}, {"model": "local"}):
-        assert find_source(wanted) == source(Served.base_url, NO_KEY, "local model", local)
+        assert find_source(MarkerArguments(**wanted)) == source(Served.base_url, NO_KEY, "local model", local)
     monkeypatch.setenv("OPENAI_BASE_URL", "http://b/v1")
     monkeypatch.setenv("OPENAI_API_KEY", "a-key")
     marker = {"base_url": "https://user.example:8/api/v1/", "model": "m", "edit_form": "patch"}
     settings = {"model": "m", **NATIVE, "edit_form": "patch"}
     named = source("https://user.example:8/api/v1", "a-key", "model at user.example", settings)
-    assert find_source(marker) == named
+    assert find_source(MarkerArguments(**marker)) == named
 
 
 PROBLEMS: tuple[tuple[dict[str, Any], str], ...] = (
@@ -196,8 +189,8 @@ PROBLEMS: tuple[tuple[dict[str, Any], str], ...] = (
 
 def test_recording_without_a_source_is_refused_in_words(monkeypatch: pytest.MonkeyPatch) -> None:
     for wanted, problem in PROBLEMS:
-        assert str(find_source(wanted)).startswith(problem), (wanted, find_source(wanted))
+        assert str(find_source(MarkerArguments(**wanted))).startswith(problem), wanted
     with nobody_listening() as url:
-        assert str(find_source({"base_url": url})).startswith(f"{url} cannot be reached")
+        assert str(find_source(MarkerArguments(base_url=url))).startswith(f"{url} cannot be reached")
     monkeypatch.setenv("ANTHROPIC_API_KEY", "k")
-    assert "names a provider" in str(find_source({}))
+    assert "names a provider" in str(find_source(MarkerArguments()))

@@ -12,19 +12,16 @@ from typing import Any
 import httpx2
 import pytest
 from hypothesis import given, settings, strategies as st
-from langgraph.checkpoint.memory import InMemorySaver
 
 from mendgraph.graph.cassettes.cassette_file import CassetteFile, parse
-from mendgraph.graph.cassettes.from_run import WrittenCassette, cassette_from_run, read_run
-from mendgraph.graph.cassettes.servers import Reciter
-from mendgraph.graph.cassettes.tests_folder import tests_root as root_of
+from mendgraph.graph.cassettes.from_run import WrittenCassette, cassette_from_run, pytest_root
+from mendgraph.graph.cassettes.reciter import Reciter
+from mendgraph.graph.cassettes.recorder import REPLAY_URL, CassetteMissError, replayed
 from mendgraph.graph.configuration.context import AgentContext
 from mendgraph.graph.langchain.chat_models import endpoint_model
-from mendgraph.graph.machine.build import build_graph
-from mendgraph.graph.machine.serializer import serializer
 from mendgraph.graph.runs.events import Asked, StepDone
 from mendgraph.graph.runs.run import Session, run_task
-from mendgraph.graph.runs.runs import fork_run, list_runs, thread_config
+from mendgraph.graph.runs.runs import fork_run, list_runs
 from mendgraph.graph.spending.store import spent_by_day
 from mendgraph.nodes.call_model.endpoint import PLAIN, Endpoint
 from mendgraph.nodes.call_model.model import Call
@@ -44,7 +41,7 @@ from tests.doubles.replies import Calls, Say
 from tests.doubles.scripted_model import Line, ScriptedModel
 from tests.providers import script as provided
 from tests.providers.servers import FAMILIES
-from tests.surfaces.runs.run_plays import EDIT, LINES, cut_off, error, project, tree, use
+from tests.surfaces.runs.run_plays import EDIT, LINES, cut_off, project, tree, use
 
 pytest_plugins = ("pytester",)
 
@@ -229,45 +226,35 @@ def test_name_or_place_that_a_test_cannot_have_is_refused(folder: Path) -> None:
     assert "cassettes" in refusal(folder, run, name="other").message
 
 
-def test_run_that_did_not_end_by_itself_is_refused(folder: Path) -> None:
+def test_run_that_does_not_depend_on_its_model_alone_is_refused(folder: Path) -> None:
     forked = fork_run(played(folder, *LINES), 1, str(folder))
     assert not isinstance(forked, ToolError)
-    assert "was forked from" in refusal(folder, forked.run_id).message
+    assert refusal(folder, forked.run_id).code is ToolErrorCode.INVALID_ARGUMENT
     assert refusal(folder, cut_off(folder)).message.startswith("The run has not ended: ")
     with Session(AgentContext(workspace=str(folder), evidence=False), model=ScriptedModel([EDIT])) as session:
         for event in session.stream("Mend add."):
             if isinstance(event, StepDone):
                 session.stop("by a test")
-    assert "ended with cancelled" in refusal(folder, session.thread_id).message
+    assert refusal(folder, session.thread_id).code is ToolErrorCode.CONFLICT
     context = AgentContext(workspace=str(folder), evidence=False, role="mine")  # roles are not in the store
     run = run_task("Look.", context, model=ScriptedModel([Say("Seen.")]), roles={"mine": ["read_file"]}).thread_id
-    message = "The run ended before a model was called: There is no role 'mine'."
-    assert refusal(folder, run).message.startswith(message)
+    assert "It ended with: There is no role 'mine'." in refusal(folder, run).message
 
 
 def test_run_that_nobody_can_repeat_is_refused(folder: Path) -> None:
-    def unreadable(*lines: Line, asks: bool = False, dies: bool = False, step: int = 0, **options: Any) -> str:
-        saver = InMemorySaver(serde=serializer())
-        kept: Any = {"checkpointer": saver, "thread_id": "t", **options}
-        if dies:
-            cut_off(folder, 1, **kept)
-        usual = AgentContext(workspace=str(folder), evidence=False, protocol="native", mode="ask" if asks else "auto")
-        with Session(usual, model=ScriptedModel(lines), **kept) as session:
-            if isinstance(session.work("Mend add."), Asked):
-                session.work_on("approve")
-        if step:
-            build_graph(saver).update_state(thread_config("t"), {"step": step}, as_node="FINISHED")
-        return error(read_run(saver, "t")).message
+    context = AgentContext(workspace=str(folder), evidence=False, protocol="native", mode="ask")
+    with Session(context, model=ScriptedModel([EDIT, Say("Done.")])) as session:
+        assert isinstance(session.work("Mend add."), Asked)
+        session.work_on("approve")
+    assert refusal(folder, session.thread_id).message.startswith("The run does not repeat: ")
 
-    assert "In step 1 a person was asked" in unreadable(EDIT, Say("Done."), asks=True)
-    assert "only runs with durability sync or async" in unreadable(Say("Done."), durability="exit")
-    assert unreadable(Say("Done."), step=7).startswith("The run was forked or taken up again at step 7: ")
-    assert unreadable(Say("Done."), dies=True).startswith("The run has 2 requests and 1 ends: a turn of it was cut off")
+    run = run_task("Look.", context, model=ScriptedModel([Say("Done.")]), durability="exit").thread_id
+    assert "needs durability sync or async" in refusal(folder, run).message
 
 
 def test_run_whose_files_are_too_many_or_not_kept_is_refused(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run = played(folder, use(("list_files", {})), EDIT, Say("Done."))
-    monkeypatch.setattr("mendgraph.graph.cassettes.from_run.MOST_FILES", 1)
+    monkeypatch.setattr("mendgraph.graph.cassettes.stored_run.MOST_FILES", 1)
     refused = refusal(folder, run)
     assert refused.message.startswith("The run does not repeat: message 3 was ")
     assert "The run needs more than 1 files or 2,000,000 bytes" in refused.message
@@ -308,12 +295,12 @@ def test_run_that_does_not_repeat_says_where(folder: Path) -> None:
 
 def test_folder_of_a_test_is_below_the_nearest_one_that_is_set_up(tmp_path: Path) -> None:
     work = str(tmp_path / "work")
-    assert root_of(f"{work}/tests", work) == (work, False)
-    assert root_of(f"{tmp_path}/tests", work) == (f"{tmp_path}/tests", False)
+    assert pytest_root(f"{work}/tests", work) == work
+    assert pytest_root(f"{tmp_path}/tests", work) == f"{tmp_path}/tests"
     for name in ("pytest.ini", "pyproject.toml", "setup.py"):
         (tmp_path / name / "b").mkdir(parents=True)
         (tmp_path / name / name).touch()
-        assert root_of(str(tmp_path / name / "b/c"), str(tmp_path)) == (str(tmp_path / name), True)
+        assert pytest_root(str(tmp_path / name / "b/c"), str(tmp_path)) == str(tmp_path / name)
 
 
 TEXTS = st.text(st.characters(exclude_categories=["Cs"]), max_size=30)
@@ -326,9 +313,6 @@ REPLIES = st.builds(
     model=NAMES,
     input_tokens=st.just(90),
     output_tokens=st.just(40),
-    cached_tokens=st.integers(0, 9),
-    reasoning_tokens=st.integers(0, 9),
-    cache_write_tokens=st.integers(0, 9),
     finish_reason=st.sampled_from([each for each in FinishReason if each is not FinishReason.REFUSAL]),
 )
 
@@ -337,11 +321,13 @@ REPLIES = st.builds(
 @given(REPLIES)
 def test_reply_is_recited_as_it_was_and_once(reply: ModelReply) -> None:
     call = Call(prompt=Prompt(messages=({"role": "user", "content": "a"},)), max_output_tokens=9, timeout_s=60.0)
-    with Reciter("m", [reply]) as reciter:
-        model = endpoint_model(Endpoint(model="m", base_url=reciter.base_url), PLAIN)
+    reciter = Reciter("m", [reply])
+    with replayed(reciter):
+        model = endpoint_model(Endpoint(model="m", base_url=REPLAY_URL), PLAIN)
         assert not isinstance(model, ProviderFailure)
         said = model.complete(call, lambda _: None)
-        assert httpx2.post(f"{reciter.base_url}/chat/completions", json={}).status_code == 422
+        with pytest.raises(CassetteMissError, match="no further reply"):
+            httpx2.post(f"{REPLAY_URL}/chat/completions", json={})
     assert isinstance(said, ModelReply)
     assert said.model_copy(update={"seconds": 0.0, "allowed_tokens": 0, "provider": {}}) == reply
     assert len(reciter.exchanges) == 1

@@ -81,10 +81,10 @@ def test_missing_cassette_says_how_it_is_recorded(pytester: pytest.Pytester, run
 
 
 NONSENSE = {
-    "'a/b'": "('a/b',) is no name of a cassette: *",
-    "url='x'": ("the marker mendgraph_cassette takes allow_hosts, base_url, edit_form, model, name, protocol, not url"),
-    "'a', name='b'": "('a', 'b') is no name of a cassette: one marker of one test may give one, *",
-    "allow_hosts=5": "allow_hosts of the marker mendgraph_cassette is a list of host names, not 5",
+    "'a/b'": "name: String should match pattern *",
+    "url='x'": "url: there is no such setting*",
+    "'a', 'b'": "a second name: there is no such setting*",
+    "allow_hosts=5": "allow_hosts: Input should be an instance of Sequence",
     "model='anthropic:m'": "*cannot be recorded: 'anthropic:m' names a provider, *: give the chat model *",
 }
 """What a marker says; the last one is told where a test asks for its endpoint."""
@@ -219,88 +219,9 @@ def item(name: str, /, *chosen: object, **said: object) -> Any:
 def test_two_tests_of_one_name_do_not_share_a_cassette(tmp_path: Path) -> None:
     account = CassetteSession(str(tmp_path), str(tmp_path / "kept"), "")
     first, second = item("a.py::b", "d"), item("a.py::c", "d")
-    account.note([first, second])
+    account.register([first, second])
     with pytest.raises(pytest.fail.Exception, match=r"^there is no cassette kept/a/d\.yaml: "):
         account.open(first)
     with pytest.raises(pytest.fail.Exception) as caught:
         account.open(second)
     assert str(caught.value) == "kept/a/d.yaml is also the cassette of a.py::b: give one of the two another name"
-
-
-OTHERS = """\
-import httpx2
-
-def test_one(mendgraph_cassette):
-    body = {"model": "m", "messages": [{"role": "user", "content": "one"}]}
-    reply = httpx2.post("https://api.openai.com/v1/chat/completions", json=body)
-    assert reply.json()["choices"][0]["message"]["content"] == "Hello"
-"""
-VCRPY = """\
-interactions:
-- request:
-    body: '{"messages": [{"content": "one", "role": "user"}], "model": "m"}'
-    headers: {Host: [api.openai.com], User-Agent: [OpenAI/Python]}
-    method: POST
-    uri: https://api.openai.com/v1/chat/completions
-  response:
-    body: {string: '{"choices": [{"message": {"content": "Hello"}}]}'}
-    headers: {Content-Type: [application/json], Content-Length: ['9999'], Set-Cookie: [a]}
-    status: {code: 200, message: OK}
-version: 1
-"""
-PYDANTIC_AI = """\
-interactions:
-- request:
-    headers: {accept: [application/json], content-type: [application/json], host: [api.openai.com]}
-    method: POST
-    parsed_body:
-      messages: [{content: one, role: user}]
-      model: m
-    uri: https://api.openai.com/v1/chat/completions
-  response:
-    headers: {content-type: [application/json], transfer-encoding: [chunked]}
-    parsed_body:
-      choices: [{message: {content: Hello}}]
-    status: {code: 200, message: OK}
-version: 1
-"""
-
-
-@pytest.mark.parametrize("text", [VCRPY, PYDANTIC_AI], ids=["vcrpy", "pydantic-ai"])
-def test_cassette_of_another_project_is_replayed_with_its_option_alone(
-    pytester: pytest.Pytester, run: Run, text: str
-) -> None:
-    pytester.makepyfile(test_it=OTHERS)
-    path = pytester.path / FILE
-    path.parent.mkdir(parents=True)
-    path.write_text(text)
-    run("--mendgraph-foreign").assert_outcomes(passed=1)
-    result = run()
-    result.assert_outcomes(errors=1)
-    refusal = f"{FILE} was recorded by another project: replay it with `pytest --mendgraph-foreign`"
-    result.stdout.fnmatch_lines([refusal])
-
-
-UPLOADING = """\
-import httpx2
-
-def upload(cassette, word):
-    url = f"{cassette.base_url}/audio/transcriptions"
-    return httpx2.post(url, files={"file": ("a.wav", bytes(range(256)), "audio/wav")}, data={"model": word}).text
-
-def test_one(mendgraph_cassette):
-    upload(mendgraph_cassette, "whisper-1")
-"""
-
-
-@pytest.mark.usefixtures("endpoint")
-def test_upload_of_a_form_is_replayed_with_another_boundary_and_a_miss_names_the_part(
-    pytester: pytest.Pytester, run: Run
-) -> None:
-    pytester.makepyfile(test_it=UPLOADING)
-    run("--mendgraph-record").assert_outcomes(passed=1)
-    run().assert_outcomes(passed=1)
-    pytester.makepyfile(test_it=UPLOADING.replace("whisper-1", "whisper-2"))
-    result = run()
-    result.assert_outcomes(failed=1)
-    result.stdout.fnmatch_lines(["*model[[]0][[]2]: recorded 'whisper-1', sent 'whisper-2'*"])

@@ -8,7 +8,8 @@ import httpx2
 import pytest
 
 from mendgraph.graph.cassettes.cassette_file import CassetteFile, Exchange
-from mendgraph.graph.cassettes.player import recorded
+from mendgraph.graph.cassettes.player import Player
+from mendgraph.graph.cassettes.recorder import recorded
 from mendgraph.graph.cassettes.servers import MISSED, UPSTREAM_FAILED, ForwardingServer, ReplayServer
 from mendgraph.graph.configuration.context import AgentContext
 from mendgraph.graph.runs.run import run_task
@@ -17,11 +18,15 @@ from tests.doubles.scripted_server import Chunked, Disconnect, LenientServer, Sa
 BODY: Any = {"messages": [{"role": "user", "content": "a"}]}
 
 
-def cassette(*answers: bytes) -> CassetteFile:
+def replay_of(*answers: bytes) -> ReplayServer:
     fields: Any = {"method": "POST", "path": "/v1/chat/completions", "request": json.dumps(BODY).encode()}
     headers = {"content-type": "text/plain", "retry-after": "3"}
     exchanges = tuple(Exchange(status=429, headers=headers, response=each, **fields) for each in answers)
-    return CassetteFile(recorded_from="x", exchanges=exchanges)
+    return server_of(exchanges)
+
+
+def server_of(exchanges: tuple[Exchange, ...]) -> ReplayServer:
+    return ReplayServer(Player(CassetteFile(recorded_from="x", exchanges=exchanges), "the cassette"))
 
 
 def ask(server: ReplayServer, **more: Any) -> httpx2.Response:
@@ -29,22 +34,22 @@ def ask(server: ReplayServer, **more: Any) -> httpx2.Response:
 
 
 def test_server_answers_what_was_recorded_and_refuses_what_was_not() -> None:
-    with ReplayServer(cassette(b"a", b"b")) as server:
+    with replay_of(b"a", b"b") as server:
         heard, missed = ask(server), ask(server, seed=1)
         listed = httpx2.get(f"{server.base_url}/models")
     assert (heard.status_code, heard.content, heard.headers["retry-after"]) == (429, b"a", "3")
-    error = {"message": server.misses[0], "type": "cassette", "code": "not_recorded", "param": None}
+    error = {"message": server.player.misses[0], "type": "cassette", "code": "not_recorded", "param": None}
     assert (missed.status_code, missed.json()) == (MISSED, {"error": error})
     assert missed.headers["x-should-retry"] == "false"
-    assert "seed: not recorded, sent 1" in server.misses[0]
-    assert (listed.status_code, len(server.misses), server.unplayed) == (MISSED, 2, 1)
+    assert "seed: not recorded, sent 1" in server.player.misses[0]
+    assert (listed.status_code, len(server.player.misses), len(server.player.unplayed)) == (MISSED, 2, 1)
 
 
 def test_agent_does_not_ask_again_for_what_was_not_recorded(tmp_path: Path) -> None:
-    with ReplayServer(cassette()) as server:
+    with replay_of() as server:
         context = AgentContext(workspace=str(tmp_path), model="m", base_url=server.base_url, evidence=False)
         result = run_task("Say hello.", context)
-    assert (result.outcome.kind, len(server.misses)) == ("SYSTEM_ERROR", 1)
+    assert (result.outcome.kind, len(server.player.misses)) == ("SYSTEM_ERROR", 1)
     assert result.outcome.usage["total_calls"] <= 1
     assert "was not recorded in the cassette" in result.outcome.message
 
@@ -63,7 +68,7 @@ def test_conversation_through_the_server_is_recorded_and_plays() -> None:
             recorded(upstream.base_url, scrub=lambda body: body.replace(b"key-of-mine", b"x")) as tape,
             ForwardingServer(f"{upstream.base_url}/", "theirs") as server,
         ):
-            tape.passed_on = server.base_url
+            tape.forwarded_url = server.base_url
             live = [asked(server), asked(server)]
         keys = [headers["authorization"] for headers in upstream.headers]
     said, refused = tape.exchanges
@@ -71,9 +76,9 @@ def test_conversation_through_the_server_is_recorded_and_plays() -> None:
     assert [each.status_code for each in live] == [said.status, refused.status] == [200, 429]
     assert (refused.headers["retry-after"], "set-cookie" in refused.headers) == ("3", False)
     assert (said.path, said.headers["content-type"]) == ("/v1/chat/completions", "text/event-stream")
-    with ReplayServer(CassetteFile(recorded_from="x", exchanges=tape.exchanges)) as replay:
+    with server_of(tape.exchanges) as replay:
         assert [asked(replay).content for _ in live] == [said.response, refused.response]
-        assert (replay.misses, replay.unplayed) == ([], 0)
+        assert (replay.player.misses, replay.player.unplayed) == ([], [])
 
 
 @pytest.mark.parametrize("name", ["x-api-key", "api-key"])
@@ -97,7 +102,7 @@ def test_endpoint_that_cannot_be_asked_or_breaks_off_is_told_and_not_recorded() 
         recorded(upstream.base_url) as tape,
         ForwardingServer(upstream.base_url, "k") as server,
     ):
-        tape.passed_on = server.base_url
+        tape.forwarded_url = server.base_url
         assert asked(server).status_code == UPSTREAM_FAILED
     assert tape.exchanges == ()
 
@@ -119,8 +124,8 @@ def test_web_page_neither_spends_the_key_nor_plays_the_cassette() -> None:
                 answer = httpx2.request(method, f"{server.base_url}/chat/completions", json=SENT, headers=headers)
                 assert (answer.status_code, "web pages may not use" in answer.text) == (403, True), headers
         assert upstream.requests == []
-    with ReplayServer(cassette(b"a")) as replay:
+    with replay_of(b"a") as replay:
         for headers in OF_PAGES:
             refused = httpx2.post(f"{replay.base_url}/chat/completions", json=BODY, headers=headers)
-            assert (refused.status_code, replay.unplayed, replay.misses) == (403, 1, []), headers
+            assert (refused.status_code, len(replay.player.unplayed), replay.player.misses) == (403, 1, []), headers
         assert ask(replay).content == b"a"

@@ -1,6 +1,5 @@
 """A saver of either kind, and what another connection finds of what it has stored."""
 
-from collections.abc import Collection
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -10,15 +9,15 @@ from mendgraph.graph.persistence.checkpoint_saver import SqliteStoreSaver
 from mendgraph.nodes.execute_tools.store.database import open_database, open_file, open_postgres, postgres_database
 
 
-def opened_saver(folder: Path, quick: Collection[str] = ()) -> Any:
+def opened_saver(folder: Path) -> Any:
     """The saver of the workspace whose folder of records this is; who asks for it closes it."""
     shared = postgres_database(str(folder))
     if shared is None:
-        return SqliteStoreSaver(open_file(str(folder)), str(folder / "store.sqlite"), serializer(), quick)
+        return SqliteStoreSaver(open_file(str(folder)), str(folder / "store.sqlite"), serializer())
     from mendgraph.graph.persistence.postgres_saver import CHECKPOINTS, PostgresStoreSaver
 
     open_postgres(CHECKPOINTS)
-    return PostgresStoreSaver(shared, serializer(), quick)
+    return PostgresStoreSaver(shared, serializer())
 
 
 def found_rows(folder: Path, question: str) -> list[Any]:

@@ -12,19 +12,18 @@ from langgraph.checkpoint.serde.types import _DeltaSnapshot
 
 from mendgraph.graph.machine.serializer import serializer
 from mendgraph.graph.persistence.postgres_saver import CHECKPOINTS, PostgresStoreSaver
-from mendgraph.nodes.execute_tools.store.database import StoreError, open_postgres
+from mendgraph.nodes.execute_tools.store.database import open_postgres
 from mendgraph.nodes.execute_tools.store.database_schema import STORE_TABLES
-from mendgraph.nodes.execute_tools.store.postgres import PostgresDatabase
 
 CONFIG = RunnableConfig(configurable={"thread_id": "t", "checkpoint_ns": ""})
 SECRET = "-".join(("plum", "51", "orchard"))
 
 
-def opened(workspace: str = "w", quick: tuple[str, ...] = ()) -> PostgresStoreSaver:
+def opened(workspace: str = "w") -> PostgresStoreSaver:
     database = open_postgres(STORE_TABLES, workspace)
     assert database is not None
     open_postgres(CHECKPOINTS)
-    return PostgresStoreSaver(database, serializer((SECRET,)), quick)
+    return PostgresStoreSaver(database, serializer((SECRET,)))
 
 
 @pytest.fixture
@@ -83,37 +82,3 @@ def test_no_value_is_stored_but_through_our_serializer(saver: PostgresStoreSaver
             for row in rows(shared_store, f"SELECT * FROM {table}")  # noqa: S608 - ours
             for each in row
         )
-
-
-def test_checkpoint_and_what_led_to_it_are_stored_whole_or_not_at_all(
-    saver: PostgresStoreSaver, shared_store: str
-) -> None:
-    parent = put(saver, 1)
-    rows(shared_store, "ALTER TABLE checkpoint_writes ADD CONSTRAINT no CHECK (channel <> 'c')")
-    saver.put_writes(parent, [("a", 1), ("b", 2), ("c", 3)], "task")
-    with pytest.raises(StoreError, match="violates check constraint"):
-        put(saver, 2, parent)
-    assert rows(shared_store, "SELECT checkpoint_id FROM checkpoints") == [("0001",)]
-    assert rows(shared_store, "SELECT * FROM checkpoint_writes") == []
-    saver.put_writes(parent, [("a", 1), ("plan", "p")], "task")
-    put(saver, 2, parent, plan="p")
-    assert rows(shared_store, "SELECT channel FROM checkpoint_writes") == [("a",)]
-
-
-def test_quick_step_is_in_the_database_at_once_and_waits_for_no_disk(shared_store: str) -> None:
-    with closing(opened(quick=("quick",))) as saver:
-        parent = put(saver, 1)
-        quick: Any = {**empty_checkpoint(), "id": "0002", "updated_channels": ["branch:to:quick"]}
-        seen: list[str] = []
-        enter = PostgresDatabase.connection
-
-        def noting(self: PostgresDatabase, *, quick: bool = False) -> Any:
-            seen.append("quick" if quick else "sure")
-            return enter(self, quick=quick)
-
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(PostgresDatabase, "connection", noting)
-            child = saver.put(parent, quick, {"source": "loop", "step": 2}, {})
-            put(saver, 3, child)
-        assert seen == ["quick", "sure"]
-    assert rows(shared_store, "SELECT checkpoint_id FROM checkpoints ORDER BY 1") == [("0001",), ("0002",), ("0003",)]

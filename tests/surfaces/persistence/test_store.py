@@ -17,7 +17,7 @@ from mendgraph.graph.persistence.checkpoint_saver import SqliteStoreSaver
 from mendgraph.graph.persistence.store import Store
 from mendgraph.nodes.execute_tools.files.change_records import ChangeState, FileEffect, FileState
 from mendgraph.nodes.execute_tools.journal.journal import CallKey, Journal
-from mendgraph.nodes.execute_tools.store.database import StoreError
+from mendgraph.nodes.execute_tools.store.database import StoreError, open_database
 from mendgraph.nodes.execute_tools.store.run_folder import run_folder, run_folder_path
 from mendgraph.nodes.records import Outcome, OutcomeKind, StopReason
 from tests.doubles.replies import Say
@@ -78,8 +78,8 @@ def work(store: Store, run_id: str, outcome: Outcome | None = FINISHED, request:
 
 
 def run_sql(store: Store, statement: str) -> list[Any]:
-    with store.saver.cursor() as cursor:
-        found = cursor.execute(statement)
+    with closing(open_database(store.folder)) as database:
+        found = database.execute(statement)
         return found.fetchall() if statement.startswith("SELECT") else []
 
 

@@ -33,7 +33,7 @@ from mendgraph.graph.runs.runs import (
 from mendgraph.nodes.execute_tools.files.change_records import ChangeState, FileEffect, FileState
 from mendgraph.nodes.execute_tools.journal.journal import CallKey, Journal
 from mendgraph.nodes.execute_tools.journal.restoring import Restored
-from mendgraph.nodes.execute_tools.store.database import uses_postgres
+from mendgraph.nodes.execute_tools.store.database import open_database, uses_postgres
 from mendgraph.nodes.execute_tools.store.run_folder import run_folder_path, workspace_folder
 from mendgraph.nodes.execute_tools.store.run_lock import Owner, RunLock
 from mendgraph.nodes.guard.file_rules import FileGuardrailRule
@@ -173,8 +173,8 @@ def older(folder: Path, days: float, *runs: str) -> None:
     with closing(Store(str(folder))) as store:
         for run in runs:
             ended = (datetime.now(UTC) - timedelta(days=days)).isoformat(timespec="milliseconds")
-            with store.saver.cursor() as cursor:
-                cursor.execute("UPDATE runs SET updated = ? WHERE run_id = ?", (ended, run))
+            with closing(open_database(store.folder)) as database:
+                database.execute("UPDATE runs SET updated = ? WHERE run_id = ?", (ended, run))
         for mark in (Path(store.folder, "retained"), Path(store.folder).parent / "retained"):
             if mark.exists():
                 os.utime(mark, (0, 0))
@@ -219,8 +219,8 @@ def test_oldest_go_until_the_rest_is_small_enough(in_any_store: Path) -> None:
         sizes = dict.fromkeys(runs, 600000)
         assert runs_to_prune(records, sizes, wanted, datetime.now(UTC)) == runs[:2]
         assert runs_to_prune(records, sizes | {runs[0]: 1, runs[1]: 1}, wanted, datetime.now(UTC)) == []
-        with store.saver.cursor() as cursor:
-            found = dict(cursor.execute(_SIZES[uses_postgres()]).fetchall())
+        with closing(open_database(store.folder)) as database:
+            found = dict(database.execute(_SIZES[uses_postgres()]).fetchall())
         assert found.keys() == {*runs}
         assert min(found.values()) > 500
         store.prune_by_settings(wanted)

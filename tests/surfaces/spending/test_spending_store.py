@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from mendgraph.graph.spending.store import SpendingStore, locked_accounts
+from mendgraph.graph.spending.store import SpendingStore
 from mendgraph.nodes.call_model.ledger import RunLimits, Used, unknown_price
 from mendgraph.nodes.records import StopCause, StopReason
 from tests.surfaces.spending.spending_entries import Clock, as_reserved, entry, reserved, rows, settled, used
@@ -247,22 +247,6 @@ def test_cost_of_a_day_is_limited_for_all_accounts_together(store: SpendingStore
     )
     clock.now += timedelta(hours=1)
     reserved(store, entry(cost=0.5), limits)
-
-
-def test_reservation_locks_each_account_that_its_limits_count() -> None:
-    day, cost = {"max_tokens_per_day": 1}, {"max_cost_usd_per_day": 1.0}
-    rows: list[tuple[dict[str, Any], tuple[str, ...]]] = [
-        ({"account": "a"}, ()),
-        ({"account": "a", "account_days": True}, ()),
-        (day, ("",)),
-        ({"account": "a", **day}, ("", "a")),
-        ({"account": "a", **cost}, ("", "a")),
-        ({"account": "a", "account_days": True, **cost}, ("a",)),
-        ({"account_days": True, **day}, ("",)),
-        ({"account": "a", "max_tokens_per_account": 1}, ("a",)),
-        ({"account": "a", "max_cost_usd_per_account": 1.0}, ("a",)),
-    ]
-    assert [locked_accounts(RunLimits(**limits)) for limits, _ in rows] == [accounts for _, accounts in rows]
 
 
 # --- Many at once

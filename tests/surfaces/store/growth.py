@@ -3,6 +3,7 @@
 import json
 import random
 from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import correlation, linear_regression
@@ -16,6 +17,7 @@ from mendgraph.graph.configuration.context import AgentContext
 from mendgraph.graph.machine.build import Machine, build_graph
 from mendgraph.graph.machine.routes import recursion_limit
 from mendgraph.graph.persistence.store import Store
+from mendgraph.nodes.execute_tools.store.database import open_database
 from mendgraph.nodes.records import OutcomeKind
 from tests.doubles.replies import Calls, Say
 from tests.doubles.scripted_model import ScriptedModel
@@ -103,6 +105,6 @@ def with_add_messages(*arguments: Any, **named: Any) -> Machine:
 
 def size_of(store: Store) -> int:
     """The bytes of the database, once its log has been written into it."""
-    with store.saver.cursor(transaction=False) as cursor:
-        pages, bytes_each = (cursor.execute(f"PRAGMA {name}").fetchone()[0] for name in ("page_count", "page_size"))
+    with closing(open_database(store.folder)) as database:
+        pages, bytes_each = (database.execute(f"PRAGMA {name}").fetchone()[0] for name in ("page_count", "page_size"))
     return int(pages * bytes_each)

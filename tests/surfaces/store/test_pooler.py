@@ -3,14 +3,13 @@
 import os
 import shutil
 from collections.abc import Iterator
-from contextlib import closing
 from pathlib import Path
 
 import psycopg
 import pytest
 
-from mendgraph.nodes.execute_tools.store.database import StoreError, read_url
-from mendgraph.nodes.execute_tools.store.postgres import Connections, close_postgres
+from mendgraph.nodes.execute_tools.store.database import read_url
+from mendgraph.nodes.execute_tools.store.postgres import PostgresPool, close_postgres
 from mendgraph.nodes.execute_tools.store.run_lock import Owner
 from mendgraph.nodes.records import OutcomeKind
 from tests.extent import in_sweeps
@@ -35,12 +34,12 @@ def pooled(shared_store: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
 
 def test_of_many_processes_one_has_the_workspace_until_it_ends(pooled: str) -> None:
     """Each has sessions of the server that others had before: a lock of a session would be everybody's, or nobody's."""
-    every = [Connections(read_url(pooled)) for _ in range(3)]
+    every = [PostgresPool(read_url(pooled)) for _ in range(3)]
     first, second, third = (each.locks for each in every)
     assert first.take("w", ONE)
     for _ in range(4):
         for each in every:
-            with each.lent() as connection:
+            with each.transaction() as connection:
                 assert connection.execute("SELECT 1").fetchone() == (1,)
         assert [second.take("w", TWO), third.take("w", TWO)] == [False, False]
     assert second.take("another", TWO)
@@ -65,15 +64,3 @@ def test_runs_end_there_as_everywhere(shared_store: str, tmp_path: Path, pooled:
         asked = [each.execute("SHOW search_path").fetchone() for each in (somebody, direct)]
         idle = "SELECT 1 FROM pg_stat_activity WHERE state = 'idle in transaction' AND datname = current_database()"
         assert (asked[0], direct.execute(idle).fetchall()) == (asked[1], [])
-
-
-@in_sweeps
-def test_pooler_with_too_few_connections_is_told(shared_store: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name, seconds in (("OwnConnection.longest_s", 0.3), ("LONGEST_RESTART_S", 0.0)):
-        monkeypatch.setattr(f"mendgraph.nodes.execute_tools.store.postgres.{name}", seconds)
-    with (
-        pooler(shared_store, 1) as url,
-        closing(Connections(read_url(url))) as ours,
-        pytest.raises(StoreError, match="Its pooler needs a connection to it for each process at work, and some more"),
-    ):
-        ours.locks.take("w", ONE)

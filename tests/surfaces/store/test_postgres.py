@@ -11,13 +11,19 @@ import psycopg
 import pytest
 
 from mendgraph.nodes.execute_tools.store.database import StoreError, open_postgres, postgres_url, read_url, transaction
-from mendgraph.nodes.execute_tools.store.database_schema import FORMAT, SQLITE_TABLES, STORE_TABLES, PostgresTables
+from mendgraph.nodes.execute_tools.store.database_schema import (
+    BEGIN,
+    FORMAT,
+    SQLITE_TABLES,
+    STORE_TABLES,
+    PostgresTables,
+)
 from mendgraph.nodes.execute_tools.store.postgres import (
     FENCED_MESSAGE,
-    Connections,
     PostgresDatabase,
+    PostgresPool,
     close_postgres,
-    connections_to,
+    pool_of,
     postgres_holder,
     server_version,
 )
@@ -59,7 +65,7 @@ def database(shared_store: str) -> PostgresDatabase:
 @pytest.fixture
 def elsewhere(database: PostgresDatabase, shared_store: str) -> Iterator[Locks]:
     """Another process's, as far as the server can tell."""
-    found = Connections(read_url(shared_store))
+    found = PostgresPool(read_url(shared_store))
     yield found.locks
     found.close()
     assert database.workspace == "w"
@@ -68,7 +74,7 @@ def elsewhere(database: PostgresDatabase, shared_store: str) -> Iterator[Locks]:
 def ours() -> Locks:
     url = postgres_url()
     assert url is not None
-    return connections_to(url).locks
+    return pool_of(url).locks
 
 
 def cut_off(url: str, locks: Locks) -> None:
@@ -125,29 +131,10 @@ def test_there_is_no_new_holder_as_long_as_the_old_one_is_writing(
     assert database.execute("SELECT sha256 FROM backups ORDER BY 1").fetchall() == [("a",), ("b",)]
 
 
-def test_server_that_is_gone_is_told_and_holds_nobody_up(database: PostgresDatabase, shared_store: str) -> None:
-    ours().take("w", OWNER)
-    locks = ours()
-    cut_off(shared_store, locks)
-    url, locks.connections.url = locks.connections.url, read_url("postgresql://u@127.0.0.1:1/none")
-    try:
-        assert locks.epoch("w") == 1
-        with pytest.raises(StoreError, match="cannot be reached"):
-            locks.take("another", OWNER)
-        locks.release("w")
-        assert locks.epoch(database.workspace) is None
-    finally:
-        locks.connections.url = url
-
-
-def test_nobody_loses_a_lock_because_nothing_is_asked(elsewhere: Locks, shared_store: str) -> None:
-    with psycopg.connect(shared_store, autocommit=True) as admin:
-        if admin.info.server_version < 140_000:
-            pytest.skip("the server ends no connection for that: it is older than PostgreSQL 14")
-        admin.execute(f"ALTER DATABASE {admin.info.dbname} SET idle_session_timeout = '1min'".encode())
+def test_nobody_loses_a_lock_because_nothing_is_asked(elsewhere: Locks) -> None:
     assert elsewhere.take("w", OWNER)
     assert elsewhere._connection is not None
-    assert elsewhere._connection.execute("SHOW idle_session_timeout").fetchone() == ("0",)
+    assert elsewhere._connection.execute("SHOW idle_in_transaction_session_timeout").fetchone() == ("0",)
 
 
 def test_process_that_was_forked_leaves_its_parents_locks_alone(database: PostgresDatabase) -> None:
@@ -257,18 +244,18 @@ WORD = "-".join(("plum", "51", "orchard"))
 
 
 @pytest.fixture
-def connections(shared_store: str) -> Iterator[Connections]:
-    opened = Connections(read_url(shared_store))
+def connections(shared_store: str) -> Iterator[PostgresPool]:
+    opened = PostgresPool(read_url(shared_store))
     yield opened
     opened.close()
 
 
-def ask(connections: Connections, question: str = "SELECT 1", beginning: str = "BEGIN") -> object:
-    with connections.lent(beginning) as connection:
+def ask(connections: PostgresPool, question: str = "SELECT 1", beginning: str = BEGIN) -> object:
+    with connections.transaction(beginning) as connection:
         return connection.execute(question.encode()).fetchone()
 
 
-def denied(connections: Connections, question: str = "SELECT 1") -> str:
+def denied(connections: PostgresPool, question: str = "SELECT 1") -> str:
     with pytest.raises(StoreError) as caught:
         ask(connections, question)
     return str(caught.value)
@@ -282,7 +269,7 @@ def others(url: str, do: str) -> int:
         return len(found.fetchall())
 
 
-def test_nobodys_function_takes_the_place_of_the_servers(connections: Connections, shared_store: str) -> None:
+def test_nobodys_function_takes_the_place_of_the_servers(connections: PostgresPool, shared_store: str) -> None:
     """On servers before 15 whoever may connect may make functions in `public`."""
     with psycopg.connect(shared_store, autocommit=True) as admin:
         admin.execute(
@@ -292,9 +279,9 @@ def test_nobodys_function_takes_the_place_of_the_servers(connections: Connection
     assert ask(connections, "SELECT hashtextextended('w', 0)") != (7,)
 
 
-def test_error_that_somebody_caught_inside_is_no_success(connections: Connections) -> None:
+def test_error_that_somebody_caught_inside_is_no_success(connections: PostgresPool) -> None:
     with ExitStack() as stack:
-        connection = stack.enter_context(connections.lent("BEGIN"))
+        connection = stack.enter_context(connections.transaction())
         with pytest.raises(psycopg.Error):
             connection.execute("SELECT no_such_column")
         with pytest.raises(StoreError, match="nothing of it was written"):
@@ -302,16 +289,16 @@ def test_error_that_somebody_caught_inside_is_no_success(connections: Connection
     assert ask(connections) == (1,)
 
 
-def test_connections_that_died_while_they_lay_idle_are_replaced(connections: Connections, shared_store: str) -> None:
+def test_connections_that_died_while_they_lay_idle_are_replaced(connections: PostgresPool, shared_store: str) -> None:
     with ThreadPoolExecutor(3) as pool:
         list(pool.map(lambda _: ask(connections, "SELECT pg_sleep(0.05)"), range(3)))
     assert others(shared_store, "pg_terminate_backend(pid, 60000)") > 0
     assert [ask(connections) for _ in range(4)] == [(1,)] * 4
 
 
-def test_connection_that_is_cut_off_in_the_middle_is_told(connections: Connections, shared_store: str) -> None:
+def test_connection_that_is_cut_off_in_the_middle_is_told(connections: PostgresPool, shared_store: str) -> None:
     with ExitStack() as stack:
-        stack.enter_context(connections.lent("BEGIN"))
+        stack.enter_context(connections.transaction())
         others(shared_store, "pg_terminate_backend(pid, 60000)")
         with pytest.raises(StoreError) as caught:
             stack.close()
@@ -331,15 +318,15 @@ def test_wrong_password_is_told_and_never_shown() -> None:
             admin.execute("SELECT pg_reload_conf()")
         host = server.partition("host=")[2]
         right, wrong = (f"postgresql://guest:{quote(word)}@/postgres?host={host}" for word in (WORD, f"not-{WORD}"))
-        said = denied(Connections(read_url(wrong)))
-        opened = Connections(read_url(right))
+        said = denied(PostgresPool(read_url(wrong)))
+        opened = PostgresPool(read_url(right))
         assert ask(opened) == (1,)
         opened.close()
     assert "cannot be reached" in said
     assert WORD not in said
 
 
-def test_text_that_postgresql_cannot_hold_is_stored_without_what_it_refuses(connections: Connections) -> None:
-    with connections.lent("BEGIN") as connection:
+def test_text_that_postgresql_cannot_hold_is_stored_without_what_it_refuses(connections: PostgresPool) -> None:
+    with connections.transaction() as connection:
         row = connection.execute("SELECT %s::text, 1.5::numeric, 2::bigint", ("a\0b\ud800",)).fetchone()
     assert row == ("a\u2400b\ufffd", 1.5, 2)

@@ -10,7 +10,7 @@ import psycopg
 import pytest
 
 from mendgraph.nodes.execute_tools.store.database import LostError, StoreError, postgres_url, read_url
-from mendgraph.nodes.execute_tools.store.postgres import Connections
+from mendgraph.nodes.execute_tools.store.postgres import PostgresPool
 from mendgraph.nodes.execute_tools.store.run_folder import give_workspace_name, known_workspace_name, workspace_name
 from mendgraph.nodes.records import ToolError, ToolErrorCode
 from tests.doubles.system_calls import failing
@@ -97,7 +97,7 @@ LETS_NOBODY_IN = {
 
 
 def test_error_of_the_server_has_its_reason_and_remedy() -> None:
-    connections = Connections(read_url("postgresql://u@h/runs"))
+    connections = PostgresPool(read_url("postgresql://u@h/runs"))
     for state, reason, is_lost in REASONS:
         kind = type("ServerError", (psycopg.Error,), {"sqlstate": state})
         refused = connections.refused(kind("no such table"))

@@ -6,7 +6,13 @@ from pathlib import Path
 import pytest
 
 from mendgraph.nodes.execute_tools.store.run_folder import workspace_folder_path
-from mendgraph.nodes.execute_tools.store.user_files import LONGEST_REQUEST, MOST_REQUESTS, REQUESTS_FILE, RequestHistory
+from mendgraph.nodes.execute_tools.store.user_files import (
+    LONGEST_REQUEST,
+    MOST_BYTES,
+    MOST_REQUESTS,
+    REQUESTS_FILE,
+    RequestHistory,
+)
 
 
 def kept(root: Path, base: Path) -> Path:
@@ -30,9 +36,10 @@ def test_next_chat_knows_the_requests_of_the_one_before(tmp_path: Path, history:
 def test_history_does_not_grow_for_ever(tmp_path: Path, history: RequestHistory) -> None:
     history.add("first")
     path = kept(tmp_path, tmp_path / "data")
-    path.write_bytes(b'"' + b"x" * 3_000_000 + b'"\n"last"\n')
+    path.write_bytes(b'"' + b"x" * 999_995 + b'"\n')
+    history.add("last")
     assert history.load() == ["last"]
-    assert path.read_bytes() == b'"last"\n'
+    assert path.stat().st_size <= MOST_BYTES
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     path.write_bytes(b'"x"\n' * (MOST_REQUESTS + 5))
     assert len(history.load()) == MOST_REQUESTS
@@ -47,6 +54,7 @@ def test_newest_requests_stay_and_the_file_is_its_owners(tmp_path: Path, history
     path.write_bytes(b"".join(b'"%d"\n' % number for number in range(1_005)))
     path.chmod(0o644)
     assert history.load() == [str(number) for number in range(5, 1_005)]
+    history.add("last")
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
 
 
@@ -65,12 +73,12 @@ def test_history_that_cannot_be_kept_is_told_with_the_reason(tmp_path: Path, his
     path.mkdir()
     assert history.load() == []
     history.add("two")
-    assert history.problem == f"Cannot keep requests in {str(path)!r}: it is a directory, and a file is needed."
+    assert history.problem == f"Cannot read {str(path)!r}: it is a directory, and a file is needed."
     path.rmdir()
     path.symlink_to(tmp_path / "elsewhere")
     other = RequestHistory(str(tmp_path), str(tmp_path / "data"))
     other.add("two")
-    assert (other.problem != "", (tmp_path / "elsewhere").exists()) == (True, False)
+    assert (other.problem, other.load(), (tmp_path / "elsewhere").exists()) == ("", ["two"], False)
     (tmp_path / "file").touch()
     nowhere = RequestHistory(str(tmp_path), str(tmp_path / "file"))
     assert (nowhere.load(), nowhere.problem != "") == ([], True)

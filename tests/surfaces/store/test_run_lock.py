@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from mendgraph.nodes.execute_tools.store.database import open_database, read_url
-from mendgraph.nodes.execute_tools.store.postgres import Connections, postgres_holder
+from mendgraph.nodes.execute_tools.store.postgres import PostgresPool, postgres_holder
 from mendgraph.nodes.execute_tools.store.run_folder import workspace_name
 from mendgraph.nodes.execute_tools.store.run_lock import Owner, RunLock, WorkspaceLock, is_alive, lock_holder
 from mendgraph.nodes.records import ToolError, ToolErrorCode
@@ -159,7 +159,8 @@ def test_workspace_is_locked_by_one_run_at_a_time(tmp_path: Path) -> None:
 
 def test_another_machine_that_has_it_is_named_and_nothing_stays_locked_here(shared_store: str, tmp_path: Path) -> None:
     open_database(str(tmp_path)).close()
-    theirs = Connections(read_url(shared_store)).locks
+    pool = PostgresPool(read_url(shared_store))
+    theirs = pool.locks
     assert theirs.take(str(workspace_name(str(tmp_path))), FAR)
     assert lock_holder(str(tmp_path)) == FAR
     lock = WorkspaceLock(str(tmp_path), "in this workspace")
@@ -172,7 +173,7 @@ def test_another_machine_that_has_it_is_named_and_nothing_stays_locked_here(shar
     )
     with RunLock(str(tmp_path)) as own:
         assert own.acquire(RUN) is None
-    theirs.connections.close()
+    pool.close()
     assert lock.acquire(RUN, 60.0) is None
     assert postgres_holder(str(workspace_name(str(tmp_path)))) == RUN
     lock.release()
@@ -182,11 +183,12 @@ def test_another_machine_that_has_it_is_named_and_nothing_stays_locked_here(shar
 def test_process_of_this_machine_that_is_no_more_is_waited_for(shared_store: str, tmp_path: Path) -> None:
     """The server has not noticed yet. Whoever is asked nothing more would be told that a dead run is at work."""
     open_database(str(tmp_path)).close()
-    theirs = Connections(read_url(shared_store)).locks
+    pool = PostgresPool(read_url(shared_store))
+    theirs = pool.locks
     dead = subprocess.Popen(["true"])
     dead.wait()
     assert theirs.take(str(workspace_name(str(tmp_path))), Owner("r2", dead.pid, FAR.since))
-    threading.Timer(0.2, theirs.connections.close).start()
+    threading.Timer(0.2, pool.close).start()
     with WorkspaceLock(str(tmp_path)) as lock:
         assert lock.acquire(RUN) is None
 

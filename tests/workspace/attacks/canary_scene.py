@@ -280,7 +280,7 @@ def no_redaction(monkeypatch: pytest.MonkeyPatch) -> None:
         f"{redact}.Redactor.pending": lambda _, text: len(text),
         f"{redact}.forms_of": lambda _: (),
         "mendgraph.graph.langchain.failures._without_secrets": lambda text, _: text,
-        "mendgraph.graph.cassettes.player.cassette_file.scrubbed": lambda body, _keys=(): body,
+        "mendgraph.graph.cassettes.recorder.scrubbed": lambda body, _keys=(): body,
     }
     for name, replacement in without.items():
         monkeypatch.setattr(name, replacement)

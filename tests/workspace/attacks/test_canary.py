@@ -13,7 +13,7 @@ import pytest
 from langchain_core.messages import HumanMessage
 from langgraph.checkpoint.sqlite import SqliteSaver
 
-from mendgraph.graph.cassettes.player import recorded
+from mendgraph.graph.cassettes.recorder import recorded
 from mendgraph.graph.configuration.context import AgentContext
 from mendgraph.graph.machine.build import build_graph
 from mendgraph.graph.machine.serializer import serializer
